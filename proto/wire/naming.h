@@ -1,0 +1,27 @@
+// Names that cross a process boundary: environment variables, files in NANWATCH_DIR.
+#pragma once
+
+namespace nanwatch::wire {
+
+inline constexpr char kEnvSwitch[] = "NANWATCH";            // "0": off
+inline constexpr char kEnvDir[] = "NANWATCH_DIR";           // segments
+inline constexpr char kEnvStateDir[] = "NANWATCH_STATE_DIR";
+inline constexpr char kEnvJob[] = "NANWATCH_JOB";
+inline constexpr char kEnvLevel[] = "NANWATCH_LEVEL";
+inline constexpr char kEnvBudget[] = "NANWATCH_BUDGET";
+inline constexpr char kEnvIgnore[] = "NANWATCH_IGNORE";
+inline constexpr char kEnvLog[] = "NANWATCH_LOG";           // the shim's own messages: a file, or "stderr"
+inline constexpr char kEnvOnAnomaly[] = "NANWATCH_ON_ANOMALY";
+
+inline constexpr char kDefaultDirPrefix[] = "/dev/shm/nanwatch-";  // + uid
+// A segment: nw-<pid>-<nonce, 16 hex digits>.seg; the same with .tmp while it is being made.
+inline constexpr char kSegmentPrefix[] = "nw-";
+inline constexpr char kSegmentSuffix[] = ".seg";
+inline constexpr char kSegmentTmpSuffix[] = ".tmp";
+// How a command that `nanwatch run` started ended: <job>.exit, one JSON object, written by the tool.
+inline constexpr char kExitSuffix[] = ".exit";
+// Held (POSIX record lock) by the running daemon; holds its pid as text.
+inline constexpr char kDaemonLock[] = "daemon.lock";
+inline constexpr int kDirPathMax = 180;  // longer ones are refused: a segment's path must stay under 255
+
+}  // namespace nanwatch::wire

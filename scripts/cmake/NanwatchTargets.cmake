@@ -1,0 +1,68 @@
+# Helpers, one per kind of target, and the flags that all own code is compiled with.
+include(GNUInstallDirs)
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# The build tree has the layout of an installation, so that it works in place.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(NANWATCH_LIB_DIR ${CMAKE_BINARY_DIR}/lib)
+set(NANWATCH_OBSERVER_DIR ${CMAKE_BINARY_DIR}/lib/nanwatch)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+# Warnings are errors for own code.
+add_library(nanwatch_flags INTERFACE)
+target_compile_options(nanwatch_flags INTERFACE -Wall -Wextra -Wshadow -Werror)
+target_include_directories(nanwatch_flags INTERFACE ${CMAKE_SOURCE_DIR})
+
+# The same for code that is not loaded into the job: sanitizers apply there only, because a sanitizer's
+# runtime must be the first library of a process.
+add_library(nanwatch_user_side INTERFACE)
+target_link_libraries(nanwatch_user_side INTERFACE nanwatch_flags)
+if(NANWATCH_SANITIZE STREQUAL "address")
+  target_compile_options(nanwatch_user_side INTERFACE -fsanitize=address,undefined
+    -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(nanwatch_user_side INTERFACE -fsanitize=address,undefined)
+elseif(NANWATCH_SANITIZE STREQUAL "thread")
+  target_compile_options(nanwatch_user_side INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(nanwatch_user_side INTERFACE -fsanitize=thread)
+elseif(NANWATCH_SANITIZE)
+  message(FATAL_ERROR "NANWATCH_SANITIZE is '${NANWATCH_SANITIZE}': use address, thread, or leave it empty")
+endif()
+
+# add_component(NAME SIDE user|job SOURCES ... LINK ...): a static library, one per folder.
+# A stage that includes a header of a stage it does not link to fails to link.
+function(add_component name)
+  cmake_parse_arguments(ARG "" "SIDE" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  if(ARG_SIDE STREQUAL "job")
+    target_link_libraries(${name} PUBLIC nanwatch_flags)
+  else()
+    target_link_libraries(${name} PUBLIC nanwatch_user_side)
+  endif()
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK})
+endfunction()
+
+# add_unit_test(NAME SOURCES ... LINK ... [LABELS ...]): a GoogleTest binary, its cases known to ctest.
+function(add_unit_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE nanwatch_user_side ${ARG_LINK} GTest::gtest_main GTest::gmock)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 300 LABELS "unit;${ARG_LABELS}")
+endfunction()
