@@ -1,0 +1,85 @@
+// Reads one segment file (proto/wire/segment.h) whose writer may be alive, dead, older, or hostile.
+//
+// The file is never mapped: every look is a pread() into private memory. A page cache has one copy, so pread()
+// sees what the writer stored through its mapping; a file that is truncated under us gives a short read where
+// a mapping would give SIGBUS; and what was copied cannot change between being checked and being used. What
+// the writer publishes by a release store is read in two looks, the publishing word first, its contents
+// after: two system calls apart, with a fence between. Ring slots are released by a pwrite() of one word.
+//
+// Resource type, one owner, not thread-safe. Memory is bounded: by the caps below, not by the file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/status.h"
+#include "daemon/base/unique_fd.h"
+#include "daemon/ingest/run_batch.h"
+#include "proto/wire/segment.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+inline constexpr uint64_t kSegmentBytesMax = uint64_t{256} << 20;
+inline constexpr uint32_t kSitesMax = 1 << 16;
+inline constexpr uint32_t kNamesMax = 1 << 17;
+inline constexpr size_t kNameBytesMax = 512;  // longer names are cut when decoded
+// In a living process a slot that was reserved and never completed is passed over after this long.
+inline constexpr uint64_t kHoleWaitNs = 2'000'000'000;
+
+class SegmentReader {
+ public:
+  enum class Access : uint8_t {
+    kLook,     // tools: consumes nothing, works on a file opened read-only
+    kConsume,  // the daemon: releases what was committed
+  };
+
+  // kUnsupported: another wire major; kInvalid: not a segment, or garbage; kPermission: not ours.
+  static Result<SegmentReader> Open(const std::string& path, Access access);
+
+  SegmentReader(SegmentReader&&) noexcept;
+  SegmentReader& operator=(SegmentReader&&) noexcept;
+  ~SegmentReader();
+
+  [[nodiscard]] const Run& run() const;
+  [[nodiscard]] const std::string& run_id() const;
+  [[nodiscard]] const std::string& path() const;
+  // The header as it was copied at Open: validated sizes, texts not ended by NUL possible in none.
+  [[nodiscard]] const wire::SegmentHeader& header() const;
+
+  // Goes on from where an earlier daemon stopped. A cursor of another file is ignored.
+  void Resume(const SegmentCursor& cursor);
+
+  // Everything that is new since the last Acknowledge. `to_end`: the writer is dead, holes are passed over at
+  // once. Changes nothing: until the batch is acknowledged the next Read brings it again. kIo when the file
+  // cannot be read any more; a file that was cut short gives what is left.
+  [[nodiscard]] Result<RunBatch> Read(bool to_end, const Clock& clock);
+
+  // The batch is safe in the database: release its ring slots (kConsume) and do not bring it again.
+  Status Acknowledge(const RunBatch& batch);
+
+  // Whether anything was published since the last acknowledged batch; a few small reads, for every tick.
+  [[nodiscard]] bool HasNews() const;
+
+  // Whether the writer lives, by segment.h's three tests. `now` is monotonic.
+  [[nodiscard]] bool WriterLives(const Clock& clock);
+
+  // True once the file has no name in its directory any more (removed under a running job).
+  [[nodiscard]] bool IsUnlinked() const;
+
+ private:
+  struct Impl;
+  explicit SegmentReader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The facts that a segment holds now, consuming nothing: what a tool reads when no daemon lives. `ended` in the
+// state is set when the writer is dead.
+[[nodiscard]] Result<RunFacts> ReadWhole(const std::string& path, const Clock& clock);
+
+}  // namespace nanwatch
