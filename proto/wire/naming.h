@@ -3,14 +3,14 @@
 
 namespace nanwatch::wire {
 
-inline constexpr char kEnvSwitch[] = "NANWATCH";            // "0": off
-inline constexpr char kEnvDir[] = "NANWATCH_DIR";           // segments
+inline constexpr char kEnvSwitch[] = "NANWATCH";   // "0": off
+inline constexpr char kEnvDir[] = "NANWATCH_DIR";  // segments
 inline constexpr char kEnvStateDir[] = "NANWATCH_STATE_DIR";
 inline constexpr char kEnvJob[] = "NANWATCH_JOB";
 inline constexpr char kEnvLevel[] = "NANWATCH_LEVEL";
 inline constexpr char kEnvBudget[] = "NANWATCH_BUDGET";
 inline constexpr char kEnvIgnore[] = "NANWATCH_IGNORE";
-inline constexpr char kEnvLog[] = "NANWATCH_LOG";           // the shim's own messages: a file, or "stderr"
+inline constexpr char kEnvLog[] = "NANWATCH_LOG";  // the shim's own messages: a file, or "stderr"
 inline constexpr char kEnvOnAnomaly[] = "NANWATCH_ON_ANOMALY";
 
 inline constexpr char kDefaultDirPrefix[] = "/dev/shm/nanwatch-";  // + uid
@@ -18,10 +18,12 @@ inline constexpr char kDefaultDirPrefix[] = "/dev/shm/nanwatch-";  // + uid
 inline constexpr char kSegmentPrefix[] = "nw-";
 inline constexpr char kSegmentSuffix[] = ".seg";
 inline constexpr char kSegmentTmpSuffix[] = ".tmp";
-// How a command that `nanwatch run` started ended: <job>.exit, one JSON object, written by the tool.
+// How a command that `nanwatch run` started ended: <job>.exit, one JSON object, written by the
+// tool.
 inline constexpr char kExitSuffix[] = ".exit";
 // Held (POSIX record lock) by the running daemon; holds its pid as text.
 inline constexpr char kDaemonLock[] = "daemon.lock";
-inline constexpr int kDirPathMax = 180;  // longer ones are refused: a segment's path must stay under 255
+inline constexpr int kDirPathMax =
+    180;  // longer ones are refused: a segment's path must stay under 255
 
 }  // namespace nanwatch::wire

@@ -1,15 +1,15 @@
 // The records that travel from a job to the daemon, and the small enumerations both sides share.
 //
-// Vocabulary: a *record* is one fact about the job, written once, identified by its *ticket*, a number
-// drawn from one counter of the process: tickets order everything that happened in it, across threads.
-// A *value* is what one op call wrote, if any of it was not finite; its id is its record's ticket. A *site*
-// is a place in the program where such values come from (op, layer, class, phase, ...); sites are few
-// and stand in their own table (segment.h), so that a record only names one by number and a count per
-// site survives when records are dropped.
+// Vocabulary: a *record* is one fact about the job, written once, identified by its *ticket*, a
+// number drawn from one counter of the process: tickets order everything that happened in it,
+// across threads. A *value* is what one op call wrote, if any of it was not finite; its id is its
+// record's ticket. A *site* is a place in the program where such values come from (op, layer,
+// class, phase, ...); sites are few and stand in their own table (segment.h), so that a record only
+// names one by number and a count per site survives when records are dropped.
 //
-// Everything here is plain memory: fixed-width integers and doubles, little-endian, no pointers, trivially
-// copyable, sizes asserted. A reader copies before it looks, and believes nothing: every length, index
-// and enumerator may hold anything at all.
+// Everything here is plain memory: fixed-width integers and doubles, little-endian, no pointers,
+// trivially copyable, sizes asserted. A reader copies before it looks, and believes nothing: every
+// length, index and enumerator may hold anything at all.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,9 @@
 
 namespace nanwatch::wire {
 
-// ---- enumerations -----------------------------------------------------------------------------------
-// Enumerators are part of the wire format: numbers are never reused, new ones go to the end.
+// ---- enumerations
+// ----------------------------------------------------------------------------------- Enumerators
+// are part of the wire format: numbers are never reused, new ones go to the end.
 
 enum class ElementType : uint8_t {
   kNone = 0,  // not a type whose values can be non-finite, or one we do not read
@@ -86,14 +87,16 @@ enum class RecordKind : uint16_t {
   kCollective = 7,
   kEnd = 8,
 };
+inline constexpr uint16_t kRecordKindMax = 8;
 
-// ---- parts ------------------------------------------------------------------------------------------
+// ---- parts
+// ------------------------------------------------------------------------------------------
 
-// Facts about where the job stood, taken when the record's op ended. The daemon makes `step`, `iteration`
-// and `micro_step` of them (CONTRACT: vocabulary).
+// Facts about where the job stood, taken when the record's op ended. The daemon makes `step`,
+// `iteration` and `micro_step` of them (CONTRACT: vocabulary).
 struct Clocks {
-  // Completed optimizer ranges per optimizer instance, in the order in which instances were first seen;
-  // instances after the fourth are counted in `optimizer_ranges` only.
+  // Completed optimizer ranges per optimizer instance, in the order in which instances were first
+  // seen; instances after the fourth are counted in `optimizer_ranges` only.
   uint32_t optimizer_steps[4];
   uint32_t optimizer_ranges;  // completed outermost optimizer ranges, all instances
   uint32_t scaler_skips;      // updates that a GradScaler skipped
@@ -106,7 +109,8 @@ static_assert(sizeof(Clocks) == 40 && std::is_trivially_copyable_v<Clocks>);
 
 inline constexpr int kShapeDimsMax = 8;
 
-// One tensor as it was looked at. Counts are of elements (a complex element is bad if either part is).
+// One tensor as it was looked at. Counts are of elements (a complex element is bad if either part
+// is).
 struct TensorStats {
   uint8_t element_type;  // ElementType
   uint8_t ndim;          // true number of dimensions; only the first kShapeDimsMax are in `shape`
@@ -138,11 +142,12 @@ struct Source {
 };
 static_assert(sizeof(Source) == 24);
 
-// ---- records ----------------------------------------------------------------------------------------
-// Each begins with this header. `bytes` counts the whole record, header included.
+// ---- records
+// ---------------------------------------------------------------------------------------- Each
+// begins with this header. `bytes` counts the whole record, header included.
 
 struct RecordHeader {
-  uint16_t kind;   // RecordKind
+  uint16_t kind;  // RecordKind
   uint16_t bytes;
   uint32_t thread;  // small number of the thread within the process
   uint64_t ticket;
@@ -160,23 +165,23 @@ struct ValueRecord {
   enum Flag : uint32_t {
     kInPlace = 1,
     kRecompute = 2,
-    kInputsSeen = 4,   // inputs were looked at; without it the class assumes that they were clean
+    kInputsSeen = 4,  // inputs were looked at; without it the class assumes that they were clean
     kWroteParameter = 8,
     kWroteBuffer = 16,
     kWroteOptimizerState = 32,
     kIsCompiledRegion = 64,
-    kLate = 128,       // written after the fact, because something that descends from it mattered
+    kLate = 128,  // written after the fact, because something that descends from it mattered
     kInOptimizerRange = 256,
   };
   RecordHeader header;
   uint32_t site;
   uint32_t flags;
-  uint32_t param;    // name id of the parameter or buffer written, 0 none
-  uint8_t target;    // Target of what was written
+  uint32_t param;  // name id of the parameter or buffer written, 0 none
+  uint8_t target;  // Target of what was written
   uint8_t n_sources;
   uint8_t n_outputs;
   uint8_t n_inputs;
-  uint64_t pass;     // number of the backward pass it was written in, 0 none
+  uint64_t pass;  // number of the backward pass it was written in, 0 none
   Source sources[kSourcesMax];
 };
 static_assert(sizeof(ValueRecord) == 64 + 24 + 96);
@@ -195,17 +200,17 @@ static_assert(sizeof(KillRecord) == 64 + 8 + 96);
 struct PassRecord {
   enum Flag : uint32_t { kEnded = 1, kLeafBad = 2, kRootBad = 4, kRootUnknown = 8 };
   RecordHeader header;
-  uint64_t pass;         // number of the pass, from 1
-  uint64_t root_value;   // value id if the root's value was bad, else 0
-  uint32_t root_op;      // name id of the op that made the root
-  uint32_t root_layer;   // name id
-  uint32_t root_site;    // site of root_value, 0 none
+  uint64_t pass;        // number of the pass, from 1
+  uint64_t root_value;  // value id if the root's value was bad, else 0
+  uint32_t root_op;     // name id of the op that made the root
+  uint32_t root_layer;  // name id
+  uint32_t root_site;   // site of root_value, 0 none
   uint32_t flags;
-  uint32_t leaves;       // leaves that received a gradient
-  uint32_t leaves_bad;   // of these, with a bad gradient
-  uint8_t n_bad;         // entries used in `bad` and `bad_names`
+  uint32_t leaves;      // leaves that received a gradient
+  uint32_t leaves_bad;  // of these, with a bad gradient
+  uint8_t n_bad;        // entries used in `bad` and `bad_names`
   uint8_t reserved[7];
-  Source bad[kSourcesMax];       // where the first bad leaf gradients came from
+  Source bad[kSourcesMax];          // where the first bad leaf gradients came from
   uint32_t bad_names[kSourcesMax];  // name ids of those leaves, 0 unknown
 };
 static_assert(sizeof(PassRecord) == 64 + 48 + 96 + 16);
@@ -239,8 +244,8 @@ static_assert(sizeof(ScalerRecord) == 64 + 24);
 // A non-finite scalar went to Python.
 struct EscapeRecord {
   RecordHeader header;
-  uint32_t site;      // where it was read: a site of op aten::_local_scalar_dense
-  uint32_t flags;     // bit 0: the value was made by the same op and layer as an earlier backward root
+  uint32_t site;   // where it was read: a site of op aten::_local_scalar_dense
+  uint32_t flags;  // bit 0: the value was made by the same op and layer as an earlier backward root
   double value;
   Source source;
 };
@@ -271,13 +276,16 @@ static_assert(sizeof(EndRecord) == 72);
 inline constexpr size_t kRecordBytesMax =
     sizeof(ValueRecord) + (kOutputsMax + kInputsMax) * sizeof(TensorStats);
 
-// ---- slots ------------------------------------------------------------------------------------------
-// A record lies in the finding ring as one or more 64-byte slots: a head and its continuations, reserved
-// together, committed by one store. The first word of a slot is the ring's, the rest carries the record.
+// ---- slots
+// ------------------------------------------------------------------------------------------ A
+// record lies in the finding ring as one or more 64-byte slots: a head and its continuations,
+// reserved together, committed by one store. The first word of a slot is the ring's, the rest
+// carries the record.
 
 inline constexpr size_t kSlotBytes = 64;
 inline constexpr size_t kSlotPayloadBytes = 56;
-inline constexpr size_t kRecordSlotsMax = (kRecordBytesMax + kSlotPayloadBytes - 1) / kSlotPayloadBytes;
+inline constexpr size_t kRecordSlotsMax =
+    (kRecordBytesMax + kSlotPayloadBytes - 1) / kSlotPayloadBytes;
 
 constexpr size_t SlotsFor(size_t record_bytes) {
   return (record_bytes + kSlotPayloadBytes - 1) / kSlotPayloadBytes;

@@ -1,33 +1,36 @@
-// The segment: one file in shared memory per observed process, written by the job, read by the daemon and
-// the tools. It is all that the two sides know of each other.
+// The segment: one file in shared memory per observed process, written by the job, read by the
+// daemon and the tools. It is all that the two sides know of each other.
 //
 //   offset 0        SegmentHeader         written once, before the file gets its final name
-//   then sections, in the order of the header's directory; a reader skips types that it does not know:
+//   then sections, in the order of the header's directory; a reader skips types that it does not
+//   know:
 //     kLive         LiveBlock             what the job is doing now; overwritten
 //     kControl      ControlBlock          written by the tools, acknowledged in the live block
 //     kFindings     RingHeader + slots    records (record.h); newest dropped and counted when full
 //     kSteps        StepRingHeader + StepEntry[]   one per step; oldest overwritten
 //     kFirst        FirstFinding[64]      the first distinct findings; evicted by nothing
-//     kReach        FirstReach[8]         first time each kind of reach happened; evicted by nothing
-//     kSites        SiteTableHeader + SiteEntry[]  places; append-only, with counts
-//     kNames        NameTableHeader + bytes        strings; append-only
-//     kStats, kTrail, kBlobs              reserved for later work: empty today
+//     kReach        FirstReach[8]         first time each kind of reach happened; evicted by
+//     nothing kSites        SiteTableHeader + SiteEntry[]  places; append-only, with counts kNames
+//     NameTableHeader + bytes        strings; append-only kStats, kTrail, kBlobs reserved for later
+//     work: empty today
 //
 // States of the file (who may make the transition):
 //   "<name>.tmp"  --(job: header complete, rename)-->  "<name>.seg"  --(job dies or exits)-->  dead
 //   dead  --(daemon: everything committed to its database, unlink)-->  gone
 // A ".tmp" whose process is dead is garbage and is removed by the daemon.
 //
-// Dead means all three of: nobody holds the POSIX record lock on byte 0 of the file; no process with the
-// header's (boot id, pid, start time) lives; the heartbeat is old or, same host and pid namespace, moot.
+// Dead means all three of: nobody holds the POSIX record lock on byte 0 of the file; no process
+// with the header's (boot id, pid, start time) lives; the heartbeat is old or, same host and pid
+// namespace, moot.
 //
-// Memory order: a field declared std::atomic is published by a release store after what it covers was
-// written, and read with acquire. Everything else is either written before the file gets its name, or
-// lies behind such a field. Alignment of every section is 64 bytes. The job never reads back anything
-// that it needs for its own safety, except ring cursors, which it clamps.
+// Memory order: a field declared std::atomic is published by a release store after what it covers
+// was written, and read with acquire. Everything else is either written before the file gets its
+// name, or lies behind such a field. Alignment of every section is 64 bytes. The job never reads
+// back anything that it needs for its own safety, except ring cursors, which it clamps.
 //
-// The reader assumes nothing about the writer: it may have crashed, be older or newer, or be hostile.
-// Sizes come from fstat and are checked against the directory; all else is copied, then validated.
+// The reader assumes nothing about the writer: it may have crashed, be older or newer, or be
+// hostile. Sizes come from fstat and are checked against the directory; all else is copied, then
+// validated.
 #pragma once
 
 #include <atomic>
@@ -75,25 +78,25 @@ struct SegmentHeader {
   uint16_t wire_minor;
   uint32_t header_bytes;  // sizeof(SegmentHeader) of the writer
   uint64_t file_bytes;
-  uint64_t nonce;          // random; the run's id is its hexadecimal form
+  uint64_t nonce;                 // random; the run's id is its hexadecimal form
   uint64_t started_real_ns;       // CLOCK_REALTIME at creation
   uint64_t started_monotonic_ns;  // CLOCK_MONOTONIC at the same moment
   uint64_t process_start_ticks;   // field 22 of /proc/self/stat
   uint64_t pid_namespace;         // inode of /proc/self/ns/pid
-  int32_t pid;             // as the process sees it
-  int32_t pid_outer;       // as the outermost visible namespace sees it (first NSpid), else pid
+  int32_t pid;                    // as the process sees it
+  int32_t pid_outer;  // as the outermost visible namespace sees it (first NSpid), else pid
   int32_t parent_pid;
-  int32_t rank;            // 0 when alone
+  int32_t rank;  // 0 when alone
   int32_t local_rank;
-  int32_t world_size;      // 1 when alone
-  int32_t attempt;         // restart count
-  int32_t forked_from;     // pid of the observed process that this one was forked from, else 0
-  uint8_t level;           // Level at start
+  int32_t world_size;   // 1 when alone
+  int32_t attempt;      // restart count
+  int32_t forked_from;  // pid of the observed process that this one was forked from, else 0
+  uint8_t level;        // Level at start
   uint8_t reserved0[3];
   uint32_t section_count;
   SectionEntry sections[kSectionsMax];
-  char boot_id[40];        // /proc/sys/kernel/random/boot_id
-  char job[64];            // NANWATCH_JOB, else a job id of Slurm, torchrun, Kubernetes or MPI, else ""
+  char boot_id[40];  // /proc/sys/kernel/random/boot_id
+  char job[64];      // NANWATCH_JOB, else a job id of Slurm, torchrun, Kubernetes or MPI, else ""
   char host[64];
   char torch_version[32];
   char python_version[16];  // "" in a C++ program
@@ -110,32 +113,34 @@ enum class Unchecked : uint32_t {
   kQuantized = 1,
   kNested = 2,
   kMeta = 3,
-  kFake = 4,       // FakeTensor and other wrapper subclasses without memory of their own
+  kFake = 4,  // FakeTensor and other wrapper subclasses without memory of their own
   kFunctorch = 5,
   kOtherDevice = 6,
   kUninitialised = 7,  // outputs that are allocations
   kAsync = 8,          // receive buffers and the like, not yet filled when the op ends
   kAuxiliary = 9,      // outputs that hold non-finite values by definition
-  kWrittenUnseen = 10, // arguments written by an op that returns nothing, while inputs were not asked for
-  kTooDeep = 11,       // nesting beyond our frames
-  kOpaque = 12,        // mkldnn and other opaque storage
-  kAfterPoisoned = 13, // parameters are bad: only counted
+  kWrittenUnseen =
+      10,  // arguments written by an op that returns nothing, while inputs were not asked for
+  kTooDeep = 11,        // nesting beyond our frames
+  kOpaque = 12,         // mkldnn and other opaque storage
+  kAfterPoisoned = 13,  // parameters are bad: only counted
 };
 inline constexpr int kUncheckedReasons = 16;
 
-// What the job is doing now. Each field is one atomic; a reader gets a recent value of each, not a snapshot,
-// except clocks and loss, which stand under `sequence` (odd while being written; retry when it changed).
+// What the job is doing now. Each field is one atomic; a reader gets a recent value of each, not a
+// snapshot, except clocks and loss, which stand under `sequence` (odd while being written; retry
+// when it changed).
 struct LiveBlock {
   std::atomic<uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC of the last publication
   std::atomic<uint64_t> ops_seen;
   std::atomic<uint64_t> tensors_checked;
   std::atomic<uint64_t> bytes_checked;
-  std::atomic<uint64_t> values_bad;       // op calls that wrote a bad value, all of them
-  std::atomic<uint64_t> values_dropped;   // records that the ring had no room for
-  std::atomic<uint64_t> names_dropped;    // names that found the table full
+  std::atomic<uint64_t> values_bad;      // op calls that wrote a bad value, all of them
+  std::atomic<uint64_t> values_dropped;  // records that the ring had no room for
+  std::atomic<uint64_t> names_dropped;   // names that found the table full
   std::atomic<uint64_t> sites_dropped;
-  std::atomic<uint64_t> own_cycles;       // time-stamp counter ticks spent in our callbacks, sampled
-  std::atomic<uint64_t> step_cycles;      // ticks of the steps they were sampled in
+  std::atomic<uint64_t> own_cycles;   // time-stamp counter ticks spent in our callbacks, sampled
+  std::atomic<uint64_t> step_cycles;  // ticks of the steps they were sampled in
   std::atomic<uint64_t> unchecked[kUncheckedReasons];
   std::atomic<uint64_t> control_applied;  // the control word in force
   std::atomic<uint32_t> state;            // LiveState
@@ -143,10 +148,10 @@ struct LiveBlock {
   std::atomic<uint32_t> sequence;
   uint32_t reserved0;
   Clocks clocks;
-  double loss;                            // last backward root that was a scalar; NaN until known
+  double loss;  // last backward root that was a scalar; NaN until known
   uint64_t loss_known;
   std::atomic<uint64_t> last_clean_collective;
-  std::atomic<uint64_t> tickets;          // tickets drawn so far
+  std::atomic<uint64_t> tickets;  // tickets drawn so far
   uint64_t reserved1[8];
 };
 enum class LiveState : uint32_t { kStarting = 0, kWatching = 1, kSteppedDown = 2, kExited = 3 };
@@ -207,21 +212,21 @@ static_assert(sizeof(FirstReach) == 64);
 // A place from which bad values come. All but the counters are written before `state` becomes 2.
 struct SiteEntry {
   std::atomic<uint32_t> state;
-  uint32_t op;          // name ids, 0 unknown
+  uint32_t op;  // name ids, 0 unknown
   uint32_t layer;
   uint32_t layer_type;
   uint32_t root;
-  uint32_t node;        // autograd node in which the op ran
-  uint32_t source;      // "model.py:41 in forward"
-  uint8_t phase;        // Phase
+  uint32_t node;    // autograd node in which the op ran
+  uint32_t source;  // "model.py:41 in forward"
+  uint8_t phase;    // Phase
   uint8_t finding_class;
-  uint8_t kinds;        // kHasNan... in what was written
-  uint8_t outputs;      // bit i: output i was bad
-  uint32_t flags;       // ValueRecord::Flag bits that belong to the place (recompute, in place)
-  uint32_t param;       // name id of what it writes, for optimizer and buffer writes
+  uint8_t kinds;    // kHasNan... in what was written
+  uint8_t outputs;  // bit i: output i was bad
+  uint32_t flags;   // ValueRecord::Flag bits that belong to the place (recompute, in place)
+  uint32_t param;   // name id of what it writes, for optimizer and buffer writes
   std::atomic<uint64_t> count;
   std::atomic<uint64_t> last_ticket;
-  uint64_t first_ticket;
+  std::atomic<uint64_t> first_ticket;  // 0 until first_clocks are written
   Clocks first_clocks;
   Clocks last_clocks;  // torn reads possible: a hint, not evidence
   uint64_t reserved[2];
@@ -264,6 +269,7 @@ struct alignas(64) Slot {
 };
 static_assert(sizeof(Slot) == kSlotBytes);
 
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+              std::atomic<uint32_t>::is_always_lock_free);
 
 }  // namespace nanwatch::wire
