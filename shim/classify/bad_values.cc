@@ -1,0 +1,152 @@
+#include "shim/classify/bad_values.h"
+
+#include <new>
+
+namespace nanwatch {
+
+void BadValues::Prepare() noexcept {
+  if (!entries_.empty()) return;
+  try {
+    entries_.resize(kEntriesMax);
+    buckets_.resize(kBuckets);
+    used_.reserve(kEntriesMax);
+  } catch (const std::bad_alloc&) {
+    entries_.clear();
+    return;
+  }
+  for (uint32_t i = 0; i < kEntriesMax; ++i) entries_[i].next = i + 2;
+  entries_[kEntriesMax - 1].next = 0;
+  free_ = 1;
+}
+
+// `*link` names the entry to take out; it is put on the free list and `*link` moves on to the next.
+void BadValues::Unlink(uint32_t* link) noexcept {
+  const uint32_t id = *link;
+  BadEntry& entry = entries_[id - 1];
+  *link = entry.next;
+  ops_.drop(entry.storage.handle);
+  if (!entry.resident) transient_.fetch_sub(1, std::memory_order_relaxed);
+  size_.fetch_sub(1, std::memory_order_relaxed);
+  entries_[used_.back() - 1].used_at = entry.used_at;
+  used_[entry.used_at] = used_.back();
+  used_.pop_back();
+  entry = BadEntry{};
+  entry.next = free_;
+  free_ = id;
+}
+
+bool BadValues::Add(const BadEntry& added) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Prepare();
+  if (entries_.empty()) {
+    ops_.drop(added.storage.handle);
+    return false;
+  }
+  const uint32_t bucket = Bucket(added.storage.storage);
+  for (uint32_t* link = &buckets_[bucket]; *link != 0;) {
+    BadEntry& entry = entries_[*link - 1];
+    const bool covered = entry.storage.storage == added.storage.storage &&
+                         entry.byte_begin >= added.byte_begin && entry.byte_end <= added.byte_end;
+    if (covered || ops_.expired(entry.storage.handle)) {
+      Unlink(link);
+    } else {
+      link = &entry.next;
+    }
+  }
+  if (free_ == 0) {
+    ops_.drop(added.storage.handle);
+    return false;
+  }
+  const uint32_t id = free_;
+  BadEntry& entry = entries_[id - 1];
+  free_ = entry.next;
+  entry = added;
+  entry.next = buckets_[bucket];
+  buckets_[bucket] = id;
+  entry.used_at = static_cast<uint32_t>(used_.size());
+  used_.push_back(id);
+  if (!entry.resident) transient_.fetch_add(1, std::memory_order_relaxed);
+  size_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool BadValues::Find(const void* storage, uint64_t byte_begin, uint64_t byte_end,
+                     BadEntry* found) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (entries_.empty()) return false;
+  const uint32_t bucket = Bucket(storage);
+  for (uint32_t* link = &buckets_[bucket]; *link != 0;) {
+    BadEntry& entry = entries_[*link - 1];
+    if (ops_.expired(entry.storage.handle)) {
+      Unlink(link);
+      continue;
+    }
+    if (entry.storage.storage == storage && entry.byte_begin < byte_end &&
+        byte_begin < entry.byte_end) {
+      *found = entry;
+      return true;
+    }
+    link = &entry.next;
+  }
+  return false;
+}
+
+void BadValues::Clear(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (entries_.empty()) return;
+  const uint32_t bucket = Bucket(storage);
+  for (uint32_t* link = &buckets_[bucket]; *link != 0;) {
+    BadEntry& entry = entries_[*link - 1];
+    const bool covered = entry.storage.storage == storage && entry.byte_begin >= byte_begin &&
+                         entry.byte_end <= byte_end;
+    if (covered || ops_.expired(entry.storage.handle)) {
+      Unlink(link);
+    } else {
+      link = &entry.next;
+    }
+  }
+}
+
+void BadValues::Sweep(uint32_t budget) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  uint32_t left = static_cast<uint32_t>(used_.size());
+  if (budget != 0 && budget < left) left = budget;
+  for (; left != 0 && !used_.empty(); --left) {
+    if (sweep_at_ >= used_.size()) sweep_at_ = 0;
+    const uint32_t id = used_[sweep_at_];
+    if (!ops_.expired(entries_[id - 1].storage.handle)) {
+      ++sweep_at_;
+      continue;
+    }
+    uint32_t* link = &buckets_[Bucket(entries_[id - 1].storage.storage)];
+    while (*link != id) link = &entries_[*link - 1].next;
+    Unlink(link);
+  }
+}
+
+void BadValues::Settle(uint32_t now_step, uint32_t steps) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t id : used_) {
+    BadEntry& entry = entries_[id - 1];
+    if (!entry.resident && now_step - entry.born_step >= steps) {
+      entry.resident = true;
+      transient_.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+}
+
+void BadValues::ForEach(void (*fn)(void*, const BadEntry&), void* context) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t id : used_) {
+    if (!ops_.expired(entries_[id - 1].storage.handle)) fn(context, entries_[id - 1]);
+  }
+}
+
+void BadValues::Reset() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    while (buckets_[bucket] != 0) Unlink(&buckets_[bucket]);
+  }
+}
+
+}  // namespace nanwatch

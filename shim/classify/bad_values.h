@@ -1,0 +1,103 @@
+// Where bad values lie in memory right now: one entry per (storage, extent), with the value it holds.
+//
+// A pointer alone is no identity: storages are reused within microseconds. Each entry keeps a weak handle
+// of its storage, so that the storage's address cannot come back while the entry stands, and an entry whose
+// storage has died is dropped when it is met.
+//
+// An entry is *transient* (an activation, a gradient) or *resident*: known to be bad for longer than a
+// step, such as a mask kept in a buffer. Only transient entries are a reason to ask ops for their inputs.
+//
+// Threads: every function locks the table's own mutex. It is only touched while something bad is alive.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "proto/wire/record.h"
+
+namespace nanwatch {
+
+// A value by its ticket (its id on the wire) and its place among the recent values of this process.
+struct ValueRef {
+  uint64_t ticket = 0;
+  uint64_t index = 0;
+};
+
+// A weak handle of a storage, behind two functions, because this folder knows nothing of torch.
+struct WeakStorage {
+  const void* storage = nullptr;  // address, as identity
+  void* handle = nullptr;
+};
+struct WeakStorageOps {
+  bool (*expired)(void* handle) noexcept;
+  void (*drop)(void* handle) noexcept;
+};
+
+struct BadEntry {
+  WeakStorage storage;
+  uint64_t byte_begin = 0;
+  uint64_t byte_end = 0;
+  ValueRef value;
+  uint32_t site = 0;  // 0: external, no op is known to have written it
+  uint32_t name = 0;  // name id of the parameter, buffer or argument
+  wire::Target target = wire::Target::kNone;
+  uint32_t born_step = 0;   // completed steps when it was entered
+  uint32_t born_range = 0;  // number of the optimizer range it was written in, 0 none
+  bool resident = false;
+  uint32_t next = 0;     // index + 1 of the next older entry of the same bucket
+  uint32_t used_at = 0;  // place in the list of used entries
+};
+
+class BadValues {
+ public:
+  explicit BadValues(WeakStorageOps ops) noexcept : ops_(ops) {}
+
+  // Takes over `entry.storage.handle`. Entries of the same storage that it covers are replaced. False when the
+  // table is full; the handle is dropped then.
+  bool Add(const BadEntry& entry) noexcept;
+
+  // The newest entry that overlaps [byte_begin, byte_end) of the storage.
+  bool Find(const void* storage, uint64_t byte_begin, uint64_t byte_end, BadEntry* found) noexcept;
+
+  // A clean write to [byte_begin, byte_end): entries that lie inside are gone.
+  void Clear(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
+
+  // Drops entries whose storage has died, looking at `budget` entries at most; 0: all of them.
+  void Sweep(uint32_t budget) noexcept;
+
+  // Makes entries older than `steps` steps resident.
+  void Settle(uint32_t now_step, uint32_t steps) noexcept;
+
+  // Calls fn(context, entry) for each living entry, under the lock: fn must not call back.
+  void ForEach(void (*fn)(void* context, const BadEntry& entry), void* context) noexcept;
+
+  void Reset() noexcept;
+
+  // Without the lock: a recent count.
+  uint32_t transient() const noexcept { return transient_.load(std::memory_order_relaxed); }
+  uint32_t size() const noexcept { return size_.load(std::memory_order_relaxed); }
+
+  static constexpr uint32_t kEntriesMax = 8192;
+
+ private:
+  static constexpr uint32_t kBuckets = 4096;
+  static uint32_t Bucket(const void* storage) noexcept {
+    return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(storage) >> 4) * 0x9E3779B1u) >> 20;
+  }
+  void Unlink(uint32_t* link) noexcept;
+  void Prepare() noexcept;
+
+  WeakStorageOps ops_;
+  std::mutex mutex_;
+  std::vector<BadEntry> entries_;   // sized once, on first use
+  std::vector<uint32_t> buckets_;   // index + 1 of the newest entry, 0 none
+  uint32_t free_ = 0;               // index + 1 of the first free entry
+  std::vector<uint32_t> used_;      // index + 1 of every used entry, in no order
+  uint32_t sweep_at_ = 0;
+  std::atomic<uint32_t> transient_{0};
+  std::atomic<uint32_t> size_{0};
+};
+
+}  // namespace nanwatch

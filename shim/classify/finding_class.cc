@@ -1,0 +1,34 @@
+#include "shim/classify/finding_class.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::FindingClass;
+
+FindingClass FromSeenInputs(const OpEvidence& evidence) {
+  if ((evidence.input_kinds & wire::kHasNan) != 0) return FindingClass::kPropagate;
+  if (evidence.input_kinds != 0) {
+    return (evidence.output_kinds & wire::kHasNan) != 0 ? FindingClass::kInfToNan
+                                                        : FindingClass::kPropagate;
+  }
+  if (evidence.scalar_bad) return FindingClass::kScalar;
+  if (evidence.enters) return FindingClass::kExternal;
+  return FindingClass::kProduce;
+}
+
+FindingClass FromCleanState(const OpEvidence& evidence) {
+  if (evidence.writes_constants) return FindingClass::kScalar;
+  if (evidence.enters) return FindingClass::kExternal;
+  const bool has_nan = (evidence.output_kinds & wire::kHasNan) != 0;
+  if (evidence.moves && (has_nan || !evidence.narrows)) return FindingClass::kExternal;
+  if (evidence.nan_proof && has_nan) return FindingClass::kExternal;
+  return FindingClass::kProduce;
+}
+
+}  // namespace
+
+FindingClass Classify(const OpEvidence& evidence) noexcept {
+  return evidence.inputs_seen ? FromSeenInputs(evidence) : FromCleanState(evidence);
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,44 @@
+// The latest bad values of this process, in short form: enough to write a value's record after the fact.
+//
+// A site that fires at every step (a mask) is written out only for the first times. When a later value of it
+// turns out to matter, because something that descends from it reached the loss, a gradient or a parameter,
+// its record is made from here.
+//
+// Threads: every function locks; only called while something bad is alive.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "proto/wire/record.h"
+#include "shim/classify/bad_values.h"
+
+namespace nanwatch {
+
+class RecentValues {
+ public:
+  // A value's record without its tensors, and where its sources stand among the recent values.
+  struct Kept {
+    wire::ValueRecord record;
+    uint64_t source_index[wire::kSourcesMax];
+    uint64_t index;
+    bool written;
+  };
+
+  // Keeps the newest kCapacity values; fills in `kept.index`. Returns the reference by which it is found again.
+  ValueRef Add(Kept kept) noexcept;
+
+  // Copies the value and marks it as written; false if it has been overwritten by newer values or was
+  // already marked.
+  bool TakeUnwritten(ValueRef ref, Kept* taken) noexcept;
+
+  static constexpr uint64_t kCapacity = 8192;
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<Kept[]> kept_;  // made on first use
+  uint64_t next_ = 1;
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,42 @@
+// The door to LibTorch's tensors: reads what the observer needs from a borrowed tensor, without touching a
+// reference count, calling an op, or throwing. Everything here may be called with or without the GIL, on
+// any thread, while the caller keeps the tensor alive.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstdint>
+
+#include "proto/wire/segment.h"
+#include "shim/check/tensor_view.h"
+
+namespace nanwatch {
+
+// Element type of a LibTorch scalar type; kNone for integers, bool and quantised types.
+wire::ElementType ElementTypeOf(c10::ScalarType type) noexcept;
+
+// A tensor whose memory can be read: dense layout in ordinary memory of the CPU.
+struct PlainTensor {
+  const c10::TensorImpl* impl;
+  const c10::StorageImpl* storage;
+  TensorView view;       // borrows sizes and strides from `impl`
+  uint64_t byte_begin;   // extent within the storage that the view touches
+  uint64_t byte_end;
+};
+
+enum class Readable : uint8_t {
+  kYes,
+  kNothing,  // no floating-point values in it: not counted anywhere
+  kNo,       // could hold bad values, cannot be read: `reason` says why
+};
+
+// Fills `plain` when the answer is kYes, and `reason` when it is kNo.
+Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
+                    wire::Unchecked* reason) noexcept;
+
+// The schema's functionality keys that mark a tensor whose storage does not hold its values.
+bool IsWrapper(const c10::TensorImpl& impl) noexcept;
+
+}  // namespace nanwatch
