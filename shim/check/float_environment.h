@@ -1,0 +1,24 @@
+// The floating-point modes of the calling thread, set aside while we do arithmetic of our own.
+//
+// A job may have switched subnormals off, or floating-point traps on (feenableexcept); the first would
+// falsify our figures, the second would end the job in our arithmetic. On leaving, modes and sticky
+// exception flags are as they were. Costs some tens of cycles: for the slow path only.
+#pragma once
+
+#include <cstdint>
+
+namespace nanwatch {
+
+class DefaultFloatEnvironment {
+ public:
+  DefaultFloatEnvironment() noexcept;
+  ~DefaultFloatEnvironment() noexcept;
+  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
+  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
+
+ private:
+  uint64_t control_;  // the processor's control register
+  uint64_t status_;   // its sticky flags, where they are a register of their own
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,191 @@
+// The loops that every instruction set shares, written so that the compiler turns them into vector code of
+// the including file's level. Only for the scan_*.cc files; see kernels.h for why nothing here has linkage.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/check/float_bits.h"
+#include "shim/check/kernels.h"
+
+namespace nanwatch {
+namespace {
+
+// A word from memory of any alignment. A fixed-size memcpy is the one form that is no out-of-line call and
+// no undefined behaviour.
+template <class Word>
+[[gnu::always_inline]] inline Word LoadWord(const char* at) noexcept {
+  Word word;
+  __builtin_memcpy(&word, at, sizeof(word));
+  return word;
+}
+
+bool NeverBad(const void*, size_t) { return false; }
+uint8_t NoKinds(const void*, size_t) { return 0; }
+void NoTally(const void*, size_t, Tally*) {}
+double NoValue(int64_t) { return 0; }
+
+// Skips clean blocks at the speed of `kHas`, looks closely at the others, and stops once every kind that
+// the format knows was seen.
+template <class Format, int kParts, bool (*kHas)(const void*, size_t)>
+uint8_t Kinds(const void* data, size_t count) {
+  using Word = typename Format::Word;
+  constexpr size_t kBlockWords = 4096 / sizeof(Word);
+  constexpr uint8_t kAll =
+      Format::kHasInf ? wire::kHasNan | wire::kHasPosInf | wire::kHasNegInf : wire::kHasNan;
+  const char* at = static_cast<const char*>(data);
+  uint8_t kinds = 0;
+  for (size_t left = count * kParts; left != 0 && kinds != kAll;) {
+    const size_t words = left < kBlockWords ? left : kBlockWords;
+    if (kHas(at, words / kParts)) {
+      Word nan = 0, pos_inf = 0, neg_inf = 0;
+      for (size_t i = 0; i < words; ++i) {
+        const Word word = LoadWord<Word>(at + i * sizeof(Word));
+        nan |= Format::IsNan(word);
+        pos_inf |= Format::IsPosInf(word);
+        neg_inf |= Format::IsNegInf(word);
+      }
+      kinds |= (nan ? wire::kHasNan : 0) | (pos_inf ? wire::kHasPosInf : 0) |
+               (neg_inf ? wire::kHasNegInf : 0);
+    }
+    at += words * sizeof(Word);
+    left -= words;
+  }
+  return kinds;
+}
+
+template <class Format>
+size_t FirstBadWord(const char* at, size_t words) noexcept {
+  using Word = typename Format::Word;
+  size_t i = 0;
+  while (i < words && !Format::IsNonFinite(LoadWord<Word>(at + i * sizeof(Word)))) ++i;
+  return i;
+}
+
+// One block, integers first and the sum after, because a running double addition has an order that the
+// compiler must keep; eight running sums have eight, and fit a vector. `words` is at most kTallyWords, so
+// 32-bit counters do not overflow.
+constexpr size_t kTallyWords = 512;
+
+template <class Format>
+void TallyBlock(const char* at, size_t words, Tally* tally) noexcept {
+  using Word = typename Format::Word;
+  using Key = typename Format::Key;
+  constexpr Key kKeyLowest = sizeof(Key) == 8 ? Key(INT64_MIN) : Key(INT32_MIN);
+  constexpr Key kKeyHighest = sizeof(Key) == 8 ? Key(INT64_MAX) : Key(INT32_MAX);
+  Key nan = 0, pos_inf = 0, neg_inf = 0, key_min = kKeyHighest, key_max = kKeyLowest;
+  for (size_t i = 0; i < words; ++i) {
+    const Word word = LoadWord<Word>(at + i * sizeof(Word));
+    const bool bad = Format::IsNonFinite(word);
+    const Key key = Format::ToKey(word);
+    nan += Format::IsNan(word);
+    pos_inf += Format::IsPosInf(word);
+    neg_inf += Format::IsNegInf(word);
+    const Key low = bad ? kKeyHighest : key;
+    const Key high = bad ? kKeyLowest : key;
+    key_min = low < key_min ? low : key_min;
+    key_max = high > key_max ? high : key_max;
+  }
+  const Key bad_words = nan + pos_inf + neg_inf;
+  tally->nan += static_cast<uint64_t>(nan);
+  tally->pos_inf += static_cast<uint64_t>(pos_inf);
+  tally->neg_inf += static_cast<uint64_t>(neg_inf);
+  tally->finite_parts += words - static_cast<size_t>(bad_words);
+  if (static_cast<size_t>(bad_words) == words) return;
+  if (key_min < tally->key_min) tally->key_min = key_min;
+  if (key_max > tally->key_max) tally->key_max = key_max;
+
+  constexpr size_t kLanes = 8;
+  double lanes[kLanes] = {};
+  double lanes_scaled[kLanes] = {};
+  const auto add = [&](size_t lane, size_t i) __attribute__((always_inline)) {
+    const Word word = LoadWord<Word>(at + i * sizeof(Word));
+    const double value = Format::ToDouble(Format::IsNonFinite(word) ? Word{0} : word);
+    // Zero is no word of e8m0; a bad word of it must not add 2^-127.
+    lanes[lane] += !Format::kHasSign && Format::IsNonFinite(word) ? 0 : value;
+    if constexpr (sizeof(Word) == 8) lanes_scaled[lane] += value * kSumScale;
+  };
+  size_t i = 0;
+  for (; i + kLanes <= words; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) add(lane, i + lane);
+  }
+  for (; i < words; ++i) add(0, i);
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    tally->sum += lanes[lane];
+    tally->sum_scaled += lanes_scaled[lane];
+  }
+}
+
+template <class Format>
+void TallyReal(const void* data, size_t count, Tally* tally) {
+  using Word = typename Format::Word;
+  const char* at = static_cast<const char*>(data);
+  for (size_t done = 0; done < count;) {
+    const size_t words = count - done < kTallyWords ? count - done : kTallyWords;
+    const uint64_t finite_before = tally->finite_parts;
+    TallyBlock<Format>(at, words, tally);
+    if (tally->first_bad == SIZE_MAX && tally->finite_parts - finite_before != words) {
+      tally->first_bad = done + FirstBadWord<Format>(at, words);
+    }
+    at += words * sizeof(Word);
+    done += words;
+  }
+}
+
+// Both parts of a complex element decide what it is, so it goes one by one.
+template <class Format>
+void TallyComplex(const void* data, size_t count, Tally* tally) {
+  using Word = typename Format::Word;
+  const char* at = static_cast<const char*>(data);
+  for (size_t i = 0; i < count; ++i, at += 2 * sizeof(Word)) {
+    const uint8_t kinds = Format::Kinds(LoadWord<Word>(at)) |
+                          Format::Kinds(LoadWord<Word>(at + sizeof(Word)));
+    if (kinds == 0) {
+      TallyBlock<Format>(at, 2, tally);
+      continue;
+    }
+    tally->nan += (kinds & wire::kHasNan) != 0;
+    tally->pos_inf += (kinds & wire::kHasPosInf) != 0;
+    tally->neg_inf += (kinds & wire::kHasNegInf) != 0;
+    if (tally->first_bad == SIZE_MAX) tally->first_bad = i;
+  }
+}
+
+template <class Format>
+double KeyToDouble(int64_t key) {
+  return Format::KeyToDouble(static_cast<typename Format::Key>(key));
+}
+
+// Fills the row of one element type. `HasFor` is the level's own fast scan: HasFor<Format, parts>::Run.
+template <template <class, int> class HasFor, wire::ElementType kType>
+consteval void SetRow(Kernels* kernels) {
+  using Format = FormatOf<kType>;
+  constexpr int kParts = PartsOf(kType);
+  constexpr auto kRow = static_cast<size_t>(kType);
+  kernels->has_non_finite[kRow] = HasFor<Format, kParts>::Run;
+  kernels->kinds[kRow] = Kinds<Format, kParts, HasFor<Format, kParts>::Run>;
+  kernels->tally[kRow] = kParts == 2 ? TallyComplex<Format> : TallyReal<Format>;
+  kernels->key_to_double[kRow] = KeyToDouble<Format>;
+}
+
+template <template <class, int> class HasFor>
+consteval Kernels MakeKernels(const char* name) {
+  using enum wire::ElementType;
+  Kernels kernels{name, {NeverBad}, {NoKinds}, {NoTally}, {NoValue}};
+  SetRow<HasFor, kFloat64>(&kernels);
+  SetRow<HasFor, kFloat32>(&kernels);
+  SetRow<HasFor, kFloat16>(&kernels);
+  SetRow<HasFor, kBFloat16>(&kernels);
+  SetRow<HasFor, kComplex128>(&kernels);
+  SetRow<HasFor, kComplex64>(&kernels);
+  SetRow<HasFor, kComplex32>(&kernels);
+  SetRow<HasFor, kFloat8E5M2>(&kernels);
+  SetRow<HasFor, kFloat8E4M3Fn>(&kernels);
+  SetRow<HasFor, kFloat8E5M2Fnuz>(&kernels);
+  SetRow<HasFor, kFloat8E4M3Fnuz>(&kernels);
+  SetRow<HasFor, kFloat8E8M0Fnu>(&kernels);
+  return kernels;
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,71 @@
+#include <immintrin.h>
+
+#include "shim/check/kernel_loops.h"
+#include "shim/check/vector_scan.h"
+
+namespace nanwatch {
+namespace {
+
+struct Avx2 {
+  // A struct, because a template argument loses the vector type's attributes.
+  struct Vector {
+    __m256i v;
+  };
+
+  static Vector Load(const char* at) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))}; }
+
+  // 1 to 31 bytes, the rest of the vector zero: two loads of the largest power of two that fits, from the
+  // beginning and up to the end, which overlap unless the number is twice that power.
+  static Vector LoadPart(const char* at, size_t bytes) {
+    if (bytes >= 16) {
+      return {_mm256_set_m128i(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)),
+                               _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + bytes - 16)))};
+    }
+    if (bytes >= 8) return Pair<uint64_t>(at, bytes);
+    if (bytes >= 4) return Pair<uint32_t>(at, bytes);
+    if (bytes >= 2) return Pair<uint16_t>(at, bytes);
+    return Pair<uint8_t>(at, bytes);
+  }
+
+  static Vector And(Vector a, Vector b) { return {_mm256_and_si256(a.v, b.v)}; }
+  static Vector Xor(Vector a, Vector b) { return {_mm256_xor_si256(a.v, b.v)}; }
+
+  template <int kBytes>
+  static Vector Fill(uint64_t value) {
+    if constexpr (kBytes == 1) return {_mm256_set1_epi8(static_cast<char>(value))};
+    if constexpr (kBytes == 2) return {_mm256_set1_epi16(static_cast<short>(value))};
+    if constexpr (kBytes == 4) return {_mm256_set1_epi32(static_cast<int>(value))};
+    if constexpr (kBytes == 8) return {_mm256_set1_epi64x(static_cast<long long>(value))};
+  }
+
+  template <int kLaneBytes>
+  static Vector Max(Vector a, Vector b) {
+    if constexpr (kLaneBytes == 1) return {_mm256_max_epu8(a.v, b.v)};
+    if constexpr (kLaneBytes == 2) return {_mm256_max_epu16(a.v, b.v)};
+    if constexpr (kLaneBytes == 4) return {_mm256_max_epu32(a.v, b.v)};
+  }
+
+  // AVX2 compares signed numbers only; a maximum that is not the limit itself is above it.
+  template <int kLaneBytes>
+  static bool AnyAbove(Vector seen, Vector limit) {
+    const __m256i same = _mm256_cmpeq_epi8(Max<kLaneBytes>(seen, limit).v, limit.v);
+    return _mm256_movemask_epi8(same) != -1;
+  }
+
+ private:
+  template <class Half>
+  static Vector Pair(const char* at, size_t bytes) {
+    const auto first = static_cast<long long>(LoadWord<Half>(at));
+    const auto second = static_cast<long long>(LoadWord<Half>(at + bytes - sizeof(Half)));
+    return {_mm256_set_epi64x(0, 0, second, first)};
+  }
+};
+
+template <class Format, int kParts>
+using Avx2Scan = VectorScan<Avx2, Format, kParts>;
+
+}  // namespace
+
+constinit const Kernels kAvx2Kernels = MakeKernels<Avx2Scan>("avx2");
+
+}  // namespace nanwatch

@@ -1,0 +1,89 @@
+// The fast scan for a vector unit, given as a small struct of operations (scan_avx2.cc, scan_avx512.cc).
+// Only for those files; see kernels.h for why nothing here has linkage.
+//
+// A running maximum over transformed words (float_bits.h) has two properties that keep this short: looking
+// at a word twice changes nothing, so the last vector of a run may overlap the one before it and there is
+// no loop over left-over elements; and a zero word is finite in every format, so a part-filled vector is
+// padded with zeros.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/check/float_bits.h"
+
+namespace nanwatch {
+namespace {
+
+// Constants of a format as the vector unit sees them. Vector units compare unsigned 8, 16 and 32 bits well;
+// 64 bits they do not, or slowly. Whether a float64 is finite stands in its upper half alone, so the mask
+// clears the lower half and the comparison is one of 32 bits.
+template <class Format>
+struct LaneTest {
+  static constexpr bool kHalves = sizeof(typename Format::Word) == 8;
+  static constexpr int kLaneBytes = kHalves ? 4 : int{sizeof(typename Format::Word)};
+  static constexpr uint64_t kMask =
+      kHalves ? (uint64_t{Format::kMask} >> 32) << 32 : uint64_t{Format::kMask};
+  static constexpr uint64_t kFlip = uint64_t{Format::kFlip};
+  static constexpr uint64_t kLimit =
+      kHalves ? uint64_t{Format::kLimit} >> 32 : uint64_t{Format::kLimit};
+  static constexpr int kMaskBytes = int{sizeof(typename Format::Word)};
+};
+
+template <class Unit, class Format, int kParts>
+struct VectorScan {
+  using Vector = typename Unit::Vector;
+  using Test = LaneTest<Format>;
+  static constexpr size_t kStep = sizeof(Vector);
+  static constexpr size_t kBlockBytes = 4096;
+
+  static bool Run(const void* data, size_t count) {
+    const char* at = static_cast<const char*>(data);
+    const size_t bytes = count * kParts * sizeof(typename Format::Word);
+    if (bytes < kStep) [[unlikely]] return bytes != 0 && IsBad(Look(Unit::LoadPart(at, bytes)));
+    const char* last = at + bytes - kStep;
+    Vector seen = Look(Unit::Load(last));
+    while (static_cast<size_t>(last - at) >= kBlockBytes) {
+      if (Block(at)) return true;
+      at += kBlockBytes;
+    }
+    for (; at < last; at += kStep) seen = Max(seen, Look(Unit::Load(at)));
+    return IsBad(seen);
+  }
+
+ private:
+  // Four chains, because a maximum has a latency; a look at the result now and then, to stop early.
+  [[gnu::always_inline]] static inline bool Block(const char* at) {
+    Vector a = Look(Unit::Load(at));
+    Vector b = Look(Unit::Load(at + kStep));
+    Vector c = Look(Unit::Load(at + 2 * kStep));
+    Vector d = Look(Unit::Load(at + 3 * kStep));
+    for (size_t i = 4 * kStep; i < kBlockBytes; i += 4 * kStep) {
+      a = Max(a, Look(Unit::Load(at + i)));
+      b = Max(b, Look(Unit::Load(at + i + kStep)));
+      c = Max(c, Look(Unit::Load(at + i + 2 * kStep)));
+      d = Max(d, Look(Unit::Load(at + i + 3 * kStep)));
+    }
+    return IsBad(Max(Max(a, b), Max(c, d)));
+  }
+
+  [[gnu::always_inline]] static inline Vector Look(Vector words) {
+    if constexpr (Format::kMask != Format::kOnes) {
+      words = Unit::And(words, Unit::template Fill<Test::kMaskBytes>(Test::kMask));
+    }
+    if constexpr (Format::kFlip != 0) {
+      words = Unit::Xor(words, Unit::template Fill<Test::kMaskBytes>(Test::kFlip));
+    }
+    return words;
+  }
+  [[gnu::always_inline]] static inline Vector Max(Vector a, Vector b) {
+    return Unit::template Max<Test::kLaneBytes>(a, b);
+  }
+  [[gnu::always_inline]] static inline bool IsBad(Vector seen) {
+    return Unit::template AnyAbove<Test::kLaneBytes>(
+        seen, Unit::template Fill<Test::kLaneBytes>(Test::kLimit));
+  }
+};
+
+}  // namespace
+}  // namespace nanwatch
