@@ -1,0 +1,88 @@
+#include "daemon/correlate/run_summary.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <string>
+
+#include "daemon/correlate/step_clock.h"
+#include "daemon/correlate/wire_names.h"
+#include "proto/wire/segment.h"
+
+namespace nanwatch {
+namespace {
+
+// RFC 3339 in UTC, to the second.
+std::string Rfc3339(uint64_t real_ns) {
+  const auto seconds = static_cast<time_t>(real_ns / 1'000'000'000ull);
+  std::tm parts{};
+  if (gmtime_r(&seconds, &parts) == nullptr) return "";
+  std::array<char, 64> text{};
+  const size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return std::string(text.data(), length);
+}
+
+uint64_t LostEvents(const RunState& state) {
+  return state.records_dropped() + state.holes() + state.records_malformed();
+}
+
+}  // namespace
+
+std::string RunId(const Run& run) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(run.nonce()));
+  return text.data();
+}
+
+RunInfo DescribeRun(const RunFacts& facts) {
+  const Run& run = facts.run();
+  const RunState& state = facts.state();
+  RunInfo info;
+  info.set_id(RunId(run));
+  info.set_job(run.job());
+  info.set_attempt(run.attempt());
+  *info.mutable_command() = run.command();
+  info.set_host(run.host());
+  info.set_pid(run.pid());
+  info.set_rank(run.rank());
+  info.set_world_size(run.world_size());
+  info.set_torch(run.torch_version());
+  info.set_device("cpu");  // tensors elsewhere are counted as unchecked, so all that was seen was seen here
+  info.set_level(LevelName(facts.has_state() ? state.level() : run.level()));
+  if (run.started_real_ns() != 0) info.set_started_at(Rfc3339(run.started_real_ns()));
+  if (state.ended() && state.ended_real_ns() != 0) info.set_ended_at(Rfc3339(state.ended_real_ns()));
+  if (state.has_exit_code()) info.set_exit_code(state.exit_code());
+  if (state.has_signal()) info.set_signal(state.signal());
+  info.set_program(run.program());
+  info.set_python(run.python_version());
+  return info;
+}
+
+Coverage SumCoverage(const std::vector<RunFacts>& runs) {
+  Coverage sum;
+  uint64_t own_cycles = 0;
+  uint64_t step_cycles = 0;
+  for (const RunFacts& facts : runs) {
+    const RunState& state = facts.state();
+    sum.set_steps(std::max(sum.steps(), std::max(facts.steps(), StepClock(facts).UpdatesSeen())));
+    sum.set_ops_seen(sum.ops_seen() + state.ops_seen());
+    sum.set_tensors_checked(sum.tensors_checked() + state.tensors_checked());
+    sum.set_bytes_checked(sum.bytes_checked() + state.bytes_checked());
+    sum.set_lost_events(sum.lost_events() + LostEvents(state));
+    for (int reason = 0; reason < state.unchecked_size(); ++reason) {
+      if (state.unchecked(reason) == 0) continue;
+      (*sum.mutable_unchecked())[UncheckedName(static_cast<uint32_t>(reason))] +=
+          state.unchecked(reason);
+    }
+    own_cycles += state.own_cycles();
+    step_cycles += state.step_cycles();
+  }
+  if (step_cycles != 0) {
+    sum.set_overhead_percent(100.0 * static_cast<double>(own_cycles) /
+                             static_cast<double>(step_cycles));
+  }
+  return sum;
+}
+
+}  // namespace nanwatch

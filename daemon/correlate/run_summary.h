@@ -1,0 +1,19 @@
+// What is said about a run as a whole: its identity card, and how much of it was watched.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// The run's id: its nonce as 16 hexadecimal digits.
+[[nodiscard]] std::string RunId(const Run& run);
+
+[[nodiscard]] RunInfo DescribeRun(const RunFacts& facts);
+
+// Volumes are summed over the runs; steps are those of the run that took most, because ranks step together.
+[[nodiscard]] Coverage SumCoverage(const std::vector<RunFacts>& runs);
+
+}  // namespace nanwatch

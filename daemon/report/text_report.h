@@ -1,0 +1,22 @@
+// The verdict as a person reads it: one screen of 24 lines and 100 columns, most important first.
+#pragma once
+
+#include <string>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+struct TextOptions {
+  bool color = false;     // ANSI colours: only when the caller knows that a terminal reads it
+  int width_columns = 100;
+};
+
+// Ends with a newline. Says what began it, where it went, why, what to do, and how much was watched; for a
+// clean verdict what was watched and what was not; for a verdict without runs why nothing can be told.
+[[nodiscard]] std::string TextReport(const Verdict& verdict, const TextOptions& options);
+
+// What was watched and what was not, reason by reason, each with what it means.
+[[nodiscard]] std::string CoverageReport(const Verdict& verdict);
+
+}  // namespace nanwatch
