@@ -1,0 +1,12 @@
+# The Python door of the observer: layers, parameter names and source lines without Python.h.
+# The observer adds ${NANWATCH_OBSERVE_PYTHON_SOURCES} to its own sources; needs nanwatch_flags and nanwatch_torch.
+set(NANWATCH_OBSERVE_PYTHON_SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/call_tensors.cc
+  ${CMAKE_CURRENT_LIST_DIR}/layer_table.cc
+  ${CMAKE_CURRENT_LIST_DIR}/module_scope.cc
+  ${CMAKE_CURRENT_LIST_DIR}/module_tree.cc
+  ${CMAKE_CURRENT_LIST_DIR}/python_api.cc
+  ${CMAKE_CURRENT_LIST_DIR}/python_door.cc
+  ${CMAKE_CURRENT_LIST_DIR}/python_frames.cc
+  ${CMAKE_CURRENT_LIST_DIR}/python_names.cc
+  ${CMAKE_CURRENT_LIST_DIR}/python_text.cc)

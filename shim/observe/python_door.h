@@ -1,0 +1,81 @@
+// The one way between the observer and Python: layers of module calls, names of parameters, source lines.
+//
+// One object a process, made by the observer with `new` and never deleted: Python keeps pointers into it and the order in
+// which a process ends is undefined. Where there is no Python, or one that is not supported, everything here stays silent:
+// layers are null, names are not found, source lines are empty.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/observe/layer_table.h"
+#include "shim/observe/module_scope.h"
+#include "shim/observe/module_tree.h"
+#include "shim/observe/python_api.h"
+#include "shim/observe/python_frames.h"
+#include "shim/observe/python_names.h"
+
+namespace nanwatch {
+
+// What the door calls, on the thread that calls the module, with the GIL held. Each may be null, must not throw, must
+// not call Python and should be short. The arrays and names live until the function returns.
+struct PythonDoorCallbacks {
+  // Tensors among the arguments of a depth-0 module call, before it runs.
+  void (*on_root_arguments)(const at::TensorBase* const* tensors, const char* const* names, size_t count) = nullptr;
+  // Tensors returned by a module in whose call a compiled region ran (MarkCompiledRegion), or by an OptimizedModule.
+  // CurrentLayer() is that module's layer.
+  void (*on_region_outputs)(const at::TensorBase* const* tensors, const char* const* names, size_t count) = nullptr;
+  // A root was seen for the first time, before its first call runs; its tensors are in names().
+  void (*on_new_root)(const Layer* root) = nullptr;
+  // One line to say to the user, once; without a newline.
+  void (*on_message)(const char* line) = nullptr;
+};
+
+class PythonDoor {
+ public:
+  explicit PythonDoor(const PythonDoorCallbacks& callbacks) noexcept;
+  PythonDoor(const PythonDoor&) = delete;
+  PythonDoor& operator=(const PythonDoor&) = delete;
+
+  // For the watch thread: waits for Python and torch.nn, and installs the descriptor from Python's main thread (by a
+  // pending call, so that this thread never holds the GIL). Returns when installed, when it never will be, when Python
+  // ends, when *active becomes 0, or after 120 s without any Python.
+  void RunInstallLoop(const volatile uint32_t* active) noexcept;
+
+  // GIL held: the same at once, for a process that is already up (tests).
+  bool InstallNow();
+
+  [[nodiscard]] bool installed() const noexcept { return scope_.installed(); }
+
+  // ---- any thread, no GIL
+  [[nodiscard]] const PythonNames& names() const noexcept { return names_; }
+  size_t UserSourceLine(char* out, size_t size) const noexcept { return frames_.UserSourceLine(out, size); }
+  [[nodiscard]] const void* OptimizerOnThisThread() const noexcept { return frames_.OptimizerOnThisThread(); }
+
+ private:
+  friend class ModuleScope;
+  friend struct ModuleCall;
+
+  // ---- GIL held
+  [[nodiscard]] bool Prepare();  // proves what has to be proven; false: do not install
+  void EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyObj* keyword_names);
+  [[nodiscard]] const Layer* EnterUnknown(PyObj* module);
+  void HandOutResult(PyObj* result);
+  void Say(const char* line) const noexcept;
+
+  PythonDoorCallbacks callbacks_;
+  PythonApi api_;
+  LayerTable layers_;
+  PythonNames names_;
+  PythonFrames frames_;
+  ModuleTree tree_;
+  ModuleScope scope_;
+  PyObj* tensor_type_ = nullptr;    // torch._C.TensorBase, owned
+  std::atomic<bool> queued_{false};  // a pending call is under way
+  std::atomic<bool> given_up_{false};
+};
+
+}  // namespace nanwatch
