@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Builds the observer for the torch of one Python, and puts it beside those for other versions.
+#
+#   scripts/build-observer.sh --python PYTHON [--prefix DIR]
+#
+# PYTHON is the interpreter that runs the training job (only its torch's headers and libraries are used; they come with the
+# wheel). DIR is where nanwatch is installed; without it, the observer goes to the build tree, build/release.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() { echo "build-observer: $*" >&2; exit 1; }
+
+python="" prefix=build/release
+while (($#)); do
+  case $1 in
+    --python | --prefix)
+      (($# > 1)) || fail "$1 needs a value"
+      if [[ $1 == --python ]]; then python=$2; else prefix=$2; fi
+      shift 2
+      ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) fail "'$1' is unknown; see --help" ;;
+  esac
+done
+[[ -n $python ]] || fail "--python is missing: the interpreter that runs the training job, for example --python .venv/bin/python"
+python=$(command -v "$python") || fail "there is no such program: --python must name a Python interpreter"
+[[ $python == /* ]] || python=$PWD/$python
+
+probe=$("$python" scripts/cmake/torch_probe.py) || fail "no torch found with $python (the reason stands above)"
+IFS=';' read -r torch_dir torch_version new_string_abi <<<"$probe"
+minor=${torch_version%.*}
+build=build/observer-$minor
+abi=$([[ $new_string_abi == 1 ]] && echo new || echo old)
+echo "build-observer: torch $torch_version in $torch_dir, $abi string ABI"
+
+NANWATCH_PYTHON=$python scripts/setup.sh
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNANWATCH_OBSERVER_ONLY=ON \
+  -DNANWATCH_PYTHON="$python" >"$build.log" 2>&1 || { cat "$build.log" >&2; fail "cmake failed"; }
+cmake --build "$build" -j2 >>"$build.log" 2>&1 || { cat "$build.log" >&2; fail "the observer did not compile"; }
+
+mkdir -p "$prefix/lib/nanwatch"
+for built in "$build"/lib/nanwatch/*.so; do
+  [[ -e $built ]] || fail "the build left no observer in $build/lib/nanwatch"
+  # A job may have the old one mapped: replace the name, leave the file that is in use alone.
+  install -m 755 "$built" "$prefix/lib/nanwatch/.new-$(basename "$built")"
+  mv -f "$prefix/lib/nanwatch/.new-$(basename "$built")" "$prefix/lib/nanwatch/$(basename "$built")"
+  echo "build-observer: $prefix/lib/nanwatch/$(basename "$built")"
+done

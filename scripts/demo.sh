@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and watches an ordinary training job (scripts/demo/train.py) go NaN.
+#
+#   scripts/demo.sh                  on the reference torch
+#   scripts/demo.sh --torch 2.15.0   on another one, in a virtual environment of its own under build/
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() { echo "demo: $*" >&2; exit 1; }
+
+torch_version=""
+case ${1:-} in
+  "") ;;
+  --torch) torch_version=${2:-}; [[ -n $torch_version ]] || fail "--torch needs a version, for example --torch 2.15.0" ;;
+  -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) fail "'$1' is unknown; see --help" ;;
+esac
+
+scripts/setup.sh
+python=${NANWATCH_PYTHON:-$PWD/.venv/bin/python}
+
+# The first build takes minutes and shows its progress; one that has nothing to do is silent.
+mkdir -p build
+if ! grep -qsxF "NANWATCH_PYTHON:FILEPATH=$python" build/release/CMakeCache.txt; then
+  # The demo needs no tests. A tree that was configured with them keeps them.
+  tests=()
+  [[ -e build/release/CMakeCache.txt ]] || tests=(-DNANWATCH_TESTS=OFF)
+  cmake --preset release -DNANWATCH_PYTHON:FILEPATH="$python" "${tests[@]}"
+fi
+if [[ $(ninja -C build/release -n 2>/dev/null) != *"no work to do"* ]]; then
+  echo "demo: building in build/release"
+  cmake --build --preset release
+fi
+
+if [[ -n $torch_version ]]; then
+  venv=build/torch-$torch_version
+  python=$PWD/$venv/bin/python
+  if ! [[ -e $venv/complete ]]; then
+    echo "demo: torch $torch_version from PyPI, in $venv (several GB)"
+    python3 -m venv --clear "$venv"
+    "$python" -m pip install --no-input --disable-pip-version-check "torch==$torch_version" numpy </dev/null
+    touch "$venv/complete"
+  fi
+  scripts/build-observer.sh --python "$python"
+fi
+
+echo "demo: nanwatch run -- python scripts/demo/train.py"
+exec build/release/bin/nanwatch run -- "$python" scripts/demo/train.py

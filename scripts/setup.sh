@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Installs what building needs, and nothing that is there already.
+#
+#   scripts/setup.sh            Debian packages, .venv with the compiler for the preload library and the reference torch
+#   scripts/setup.sh --tests    also what the tests and benches need
+#
+# NANWATCH_PYTHON=/path/python uses that Python's torch; .venv then holds the compiler only.
+# Never asks a question. Quiet and quick when there is nothing to do.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build_packages=(
+  g++ binutils cmake ninja-build ccache pkg-config
+  protobuf-compiler libprotobuf-dev libspdlog-dev libboost-dev libsqlite3-dev libcli11-dev nlohmann-json3-dev
+  libhwy-dev
+  python3 python3-venv
+)
+test_packages=(libgtest-dev libgmock-dev valgrind gdb git procps)
+
+fail() { echo "setup: $*" >&2; exit 1; }
+
+# Prints those of its arguments that dpkg does not have installed.
+missing_packages() {
+  local installed
+  installed=" $(dpkg-query -W -f '${Status} ${Package} ' "$@" 2>/dev/null) "
+  for package in "$@"; do
+    [[ $installed == *" install ok installed $package "* ]] || echo "$package"
+  done
+}
+
+install_packages() {
+  local missing as_root=()
+  if ! command -v dpkg-query >/dev/null; then
+    echo "setup: this is not a Debian system; make sure that the equivalents of these are installed: $*" >&2
+    return
+  fi
+  mapfile -t missing < <(missing_packages "$@")
+  if ((${#missing[@]} == 0)); then return; fi
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || fail "these Debian packages are missing, and installing them needs root:" \
+      "run 'apt-get install ${missing[*]}' as root, then this again"
+    as_root=(sudo)
+    # Only a person at a terminal can type a password.
+    if [[ ! -t 0 || -n ${CI:-} ]]; then as_root=(sudo -n); fi
+  fi
+  echo "setup: Debian packages: ${missing[*]}"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update </dev/null ||
+    echo "setup: apt-get update failed; going on with the package lists that are there" >&2
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+    install --no-install-recommends "${missing[@]}" </dev/null ||
+    fail "apt-get could not install: ${missing[*]} (its reason stands above)"
+}
+
+# The virtual environment: one pip call for all lists whose present content was not installed yet.
+install_venv() {
+  local stamp=.venv/nanwatch-setup lists=() arguments=() note=""
+  if ! .venv/bin/python -c '' 2>/dev/null; then
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+      fail "python3 is $(python3 --version 2>&1); 3.10 or newer is needed"
+    echo "setup: virtual environment .venv, with $(python3 --version)"
+    python3 -m venv --clear .venv || fail "'python3 -m venv .venv' failed (its reason stands above)"
+  fi
+  mapfile -t lists < <(sha256sum "$@" | grep -vxFf <(cat "$stamp" 2>/dev/null) | cut -d' ' -f3)
+  if ((${#lists[@]} == 0)); then return; fi
+
+  [[ " ${lists[*]} " != *" scripts/requirements.txt "* ]] || note=" (torch and what it brings: several GB)"
+  echo "setup: Python packages of ${lists[*]}$note"
+  # All lists again, so that pip resolves them together.
+  for list in "$@"; do arguments+=(-r "$list"); done
+  .venv/bin/python -u -m pip install --no-input --disable-pip-version-check "${arguments[@]}" </dev/null |
+    sed --unbuffered '/^Requirement already satisfied/d' || fail "pip could not install them (its reason stands above)"
+  sha256sum "${lists[@]}" >>"$stamp"
+}
+
+# A Python brought by the user has its own torch; whether it is a supported one is for the build to say.
+check_given_python() {
+  [[ -x $NANWATCH_PYTHON ]] || fail "NANWATCH_PYTHON is '$NANWATCH_PYTHON', which is not a program"
+  "$NANWATCH_PYTHON" scripts/cmake/torch_probe.py >/dev/null ||
+    fail "NANWATCH_PYTHON is '$NANWATCH_PYTHON', and its torch was not found (the reason stands above)"
+}
+
+tests=false
+case ${1:-} in
+  "") ;;
+  --tests) tests=true ;;
+  *) fail "'$1' is unknown; the only option is --tests" ;;
+esac
+
+packages=("${build_packages[@]}")
+requirements=(scripts/requirements-build.txt)
+[[ -n ${NANWATCH_PYTHON:-} ]] || requirements+=(scripts/requirements.txt)
+if $tests; then
+  packages+=("${test_packages[@]}")
+  # They depend on the reference torch, and would bring it.
+  [[ -n ${NANWATCH_PYTHON:-} ]] || requirements+=(scripts/requirements-tests.txt)
+fi
+
+install_packages "${packages[@]}"
+install_venv "${requirements[@]}"
+[[ -z ${NANWATCH_PYTHON:-} ]] || check_given_python

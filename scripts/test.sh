@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, runs every test; the last lines are ctest's own. This is what CI runs.
+# Arguments go to ctest: scripts/test.sh -L unit, scripts/test.sh -R ring.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh --tests
+cmake --preset release -DNANWATCH_TESTS=ON -DNANWATCH_PYTHON:FILEPATH="${NANWATCH_PYTHON:-$PWD/.venv/bin/python}"
+cmake --build --preset release
+exec ctest --preset release --output-on-failure "$@" </dev/null
