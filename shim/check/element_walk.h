@@ -30,7 +30,7 @@ class ElementWalk {
   [[nodiscard]] int64_t repeats() const noexcept { return repeats_; }
 
   // True if the whole walk is one run; `data` and `count` are then that run.
-  [[nodiscard]] bool IsOneRun() const noexcept { return ndim_ == 0; }
+  [[nodiscard]] bool IsOneRun() const noexcept { return ndim_ == 0 && run_stride_ == 1; }
   [[nodiscard]] const char* data() const noexcept { return base_; }
   [[nodiscard]] size_t count() const noexcept { return run_count_; }
 
