@@ -77,15 +77,15 @@ class SiteWriter {
     const uint64_t hash = HashBytes(&hashed, sizeof hashed);
     const auto is_same = [&](uint32_t id) { return keys_[id - 1].IsSamePlace(key); };
     if (const uint32_t id = index_.Find(hash, is_same)) return id;
-    if (header_->used.load(std::memory_order_relaxed) >= capacity_) return 0;
+    if (count_.load(std::memory_order_relaxed) == capacity_) return 0;
     const uint32_t source = make_source();
     const std::lock_guard lock(mutex_);
     if (const uint32_t id = index_.Find(hash, is_same)) return id;
-    if (count_ == capacity_) return 0;
-    Append(key, source);
-    index_.Add(hash, count_);
+    if (count_.load(std::memory_order_relaxed) == capacity_) return 0;
+    const uint32_t id = Append(key, source);
+    index_.Add(hash, id);
     *is_new = true;
-    return count_;
+    return id;
   }
 
   // Adds one to the site's count and gives the new count; 0 for site 0.
@@ -108,9 +108,10 @@ class SiteWriter {
   }
 
  private:
-  void Append(const SiteKey& key, uint32_t source) noexcept {
-    SiteEntry& entry = entries_[count_];
-    keys_[count_] = key;
+  uint32_t Append(const SiteKey& key, uint32_t source) noexcept {
+    const uint32_t at = count_.load(std::memory_order_relaxed);
+    SiteEntry& entry = entries_[at];
+    keys_[at] = key;
     entry.state.store(1, std::memory_order_relaxed);
     entry.op = key.op;
     entry.layer = key.layer;
@@ -125,14 +126,16 @@ class SiteWriter {
     entry.flags = key.flags;
     entry.param = key.param;
     entry.state.store(2, std::memory_order_release);
-    header_->used.store(++count_, std::memory_order_release);
+    header_->used.store(at + 1, std::memory_order_release);
+    count_.store(at + 1, std::memory_order_relaxed);
+    return at + 1;
   }
 
   SiteTableHeader* header_;
   SiteEntry* entries_;
   uint32_t capacity_;
   std::mutex mutex_;
-  uint32_t count_ = 0;
+  std::atomic<uint32_t> count_{0};  // as header_->used, where nobody else can write
   PrivateIndex index_;
   std::unique_ptr<SiteKey[]> keys_;
 };

@@ -1,0 +1,102 @@
+// The two sections that nothing evicts: the first distinct findings, and the first time each kind
+// of reach happened. They keep promise 3 for a job that ran for hours before anybody read it.
+//
+// An entry goes 0 free, 1 being written, 2 complete; the 2 is stored with release after all else,
+// and never changes again. A job that dies in between leaves a 1: no entry.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "proto/wire/ring.h"
+#include "proto/wire/segment.h"
+#include "proto/wire/shared_words.h"
+
+namespace nanwatch::wire {
+
+// ---- the job's half
+// -----------------------------------------------------------------------------------
+
+// Any thread, turns taken by a private mutex. Does not own the sections, which must be zero.
+class FirstWriter {
+ public:
+  FirstWriter(FirstFinding* findings, FirstReach* reaches) noexcept
+      : findings_(findings), reaches_(reaches) {}
+
+  // False when all kFirstFindingsMax places are taken, or the record is no record.
+  bool Keep(const RecordHeader& record) noexcept {
+    if (record.bytes < sizeof(RecordHeader) || record.bytes > kRecordBytesMax) return false;
+    const std::lock_guard lock(mutex_);
+    if (kept_ == kFirstFindingsMax) return false;
+    FirstFinding& place = findings_[kept_++];
+    place.state.store(1, std::memory_order_relaxed);
+    place.bytes = record.bytes;
+    StoreWords(place.record, &record, record.bytes);
+    place.state.store(2, std::memory_order_release);
+    return true;
+  }
+
+  // Does something the first time only, for each kind.
+  void Reached(Reach reach, uint64_t value, uint64_t ticket, uint32_t name,
+               const Clocks& clocks) noexcept {
+    const auto kind = static_cast<uint32_t>(reach);
+    if (kind >= kReachKinds) return;
+    FirstReach& place = reaches_[kind];
+    if (place.state.load(std::memory_order_relaxed) != 0)
+      return;  // without the mutex, nearly always
+    const std::lock_guard lock(mutex_);
+    if (place.state.load(std::memory_order_relaxed) != 0) return;
+    place.state.store(1, std::memory_order_relaxed);
+    place.name = name;
+    place.value = value;
+    place.ticket = ticket;
+    StoreWords(&place.clocks, &clocks, sizeof clocks);
+    place.state.store(2, std::memory_order_release);
+  }
+
+ private:
+  FirstFinding* findings_;
+  FirstReach* reaches_;
+  std::mutex mutex_;
+  int kept_ = 0;
+};
+
+// ---- the daemon's half
+// --------------------------------------------------------------------------------
+
+// True with a copy whose header's `bytes` and `kind` are in range, if the place holds a complete
+// record.
+[[nodiscard]] inline bool ReadFirstFinding(const FirstFinding& place, RecordCopy& out) noexcept {
+  if (place.state.load(std::memory_order_acquire) != 2) return false;
+  static_assert(sizeof(place.record) <= sizeof(RecordCopy) ||
+                kRecordBytesMax <= sizeof(RecordCopy));
+  LoadWords(out.bytes, place.record, kRecordBytesMax);
+  const RecordHeader& header = out.header();
+  return header.bytes >= sizeof(RecordHeader) && header.bytes <= kRecordBytesMax &&
+         header.kind != 0 && header.kind <= kRecordKindMax;
+}
+
+// A private copy of one FirstReach.
+struct ReachFacts {
+  uint32_t name = 0;
+  uint64_t value = 0;
+  uint64_t ticket = 0;
+  Clocks clocks{};
+};
+
+[[nodiscard]] inline std::optional<ReachFacts> ReadFirstReach(const FirstReach& place) noexcept {
+  if (place.state.load(std::memory_order_acquire) != 2) return {};
+  ReachFacts facts;
+  uint64_t words[3];  // state and name, value, ticket
+  LoadWords(words, &place, sizeof words);
+  facts.name = static_cast<uint32_t>(words[0] >> 32);
+  facts.value = words[1];
+  facts.ticket = words[2];
+  LoadWords(&facts.clocks, &place.clocks, sizeof facts.clocks);
+  return facts;
+}
+
+}  // namespace nanwatch::wire

@@ -1,0 +1,142 @@
+#include "shim/emit/emitter.h"
+
+#include <time.h>
+
+#include <cstring>
+
+namespace nanwatch {
+namespace {
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+constexpr int kGateTries = 10'000;
+
+uint64_t MonotonicNs() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * kSecondNs + static_cast<uint64_t>(now.tv_nsec);
+}
+
+bool IsSameFinding(const SiteKey& a, const SiteKey& b) noexcept {
+  return a.op == b.op && a.layer == b.layer && a.finding_class == b.finding_class &&
+         a.phase == b.phase;
+}
+
+}  // namespace
+
+Emitter::Emitter(Segment& segment) noexcept
+    : segment_(segment),
+      live_(segment.live()),
+      ring_(segment.ring(), segment.slots(), segment.layout().ring_slots),
+      names_(segment.names(), segment.layout().names, segment.layout().name_bytes),
+      sites_(segment.sites(), segment.layout().sites),
+      steps_(segment.steps(), segment.layout().steps),
+      first_(segment.first(), segment.reach()),
+      live_writer_(&segment.live()) {}
+
+uint64_t Emitter::DrawTicket() noexcept {
+  const WriteGate::Pass pass(gate_);
+  return live_.tickets.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+uint32_t Emitter::Intern(std::string_view name) noexcept {
+  const WriteGate::Pass pass(gate_);
+  const uint32_t id = names_.Intern(name);
+  if (id == 0 && !name.empty()) live_.names_dropped.fetch_add(1, std::memory_order_relaxed);
+  return id;
+}
+
+uint32_t Emitter::InternSite(const SiteKey& key, SourceLine (*make_source)(void*), void* context,
+                             bool* is_new) noexcept {
+  const auto source = [&]() -> uint32_t {
+    if (make_source == nullptr) return 0;
+    gate_.Leave();  // it may take its time, and may emit: see SiteWriter::Intern
+    const SourceLine line = make_source(context);
+    const uint32_t id = Intern({line.text, strnlen(line.text, sizeof line.text)});
+    gate_.Enter();
+    return id;
+  };
+  const WriteGate::Pass pass(gate_);
+  const uint32_t id = sites_.Intern(key, source, is_new);
+  if (id == 0) live_.sites_dropped.fetch_add(1, std::memory_order_relaxed);
+  return id;
+}
+
+uint32_t Emitter::CountSite(uint32_t site, uint64_t ticket, const wire::Clocks& clocks) noexcept {
+  const WriteGate::Pass pass(gate_);
+  const uint64_t count = sites_.Count(site, ticket, clocks);
+  return count < UINT32_MAX ? static_cast<uint32_t>(count) : UINT32_MAX;
+}
+
+bool Emitter::Emit(const wire::RecordHeader& record) noexcept {
+  const WriteGate::Pass pass(gate_);
+  if (ring_.Write(&record, record.bytes)) return true;
+  live_.values_dropped.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+bool Emitter::IsKept(const SiteKey& key) noexcept {
+  for (int i = 0; i < kept_count_; ++i) {
+    if (IsSameFinding(kept_[i], key)) return true;
+  }
+  return false;
+}
+
+void Emitter::KeepFirst(const wire::ValueRecord& record) noexcept {
+  const WriteGate::Pass pass(gate_);
+  const std::lock_guard lock(kept_mutex_);
+  if (kept_count_ == wire::kFirstFindingsMax) return;
+  const SiteKey* key = sites_.Key(record.site);
+  if (key != nullptr && IsKept(*key)) return;
+  if (!first_.Keep(record.header)) return;
+  // A place without a site cannot be told from others: its op 0 is nobody's.
+  kept_[kept_count_++] = key != nullptr ? *key : SiteKey{};
+}
+
+void Emitter::NoteReach(wire::Reach reach, uint64_t value, uint64_t ticket, uint32_t name,
+                        const wire::Clocks& clocks) noexcept {
+  const WriteGate::Pass pass(gate_);
+  first_.Reached(reach, value, ticket, name, clocks);
+}
+
+void Emitter::PublishStep(const wire::StepEntry& plain) noexcept {
+  const WriteGate::Pass pass(gate_);
+  steps_.Publish(plain);
+}
+
+void Emitter::PublishLive(const LiveFacts& facts) noexcept {
+  const WriteGate::Pass pass(gate_);
+  live_writer_.Publish(facts, MonotonicNs());
+  const std::lock_guard lock(clocks_mutex_);
+  last_clocks_ = facts.clocks;
+}
+
+void Emitter::End(wire::EndRecord::How how) noexcept {
+  wire::EndRecord record{};
+  record.header.kind = static_cast<uint16_t>(wire::RecordKind::kEnd);
+  record.header.bytes = sizeof record;
+  record.header.ticket = DrawTicket();
+  record.header.time_ns = MonotonicNs();
+  {
+    const std::lock_guard lock(clocks_mutex_);
+    record.header.clocks = last_clocks_;
+  }
+  record.how = static_cast<uint32_t>(how);
+  Emit(record.header);
+  const WriteGate::Pass pass(gate_);
+  live_.state.store(static_cast<uint32_t>(wire::LiveState::kExited), std::memory_order_release);
+  live_.heartbeat_ns.store(record.header.time_ns, std::memory_order_release);
+}
+
+bool Emitter::KeepSegment(SegmentReport& report) noexcept {
+  report = {.ok = true};
+  const uint64_t now = MonotonicNs();
+  uint64_t next = next_look_ns_.load(std::memory_order_relaxed);
+  if (now < next || !next_look_ns_.compare_exchange_strong(next, now + kSecondNs)) return true;
+  if (segment_.StillThere()) return true;
+  const bool closed = gate_.WhileClosed(kGateTries, [&] { report = segment_.Remake(); });
+  if (!closed) return true;  // a thread is writing all the time; the next look is a second away
+  if (!report.ok) next_look_ns_.store(now + 60 * kSecondNs, std::memory_order_relaxed);
+  return report.ok;
+}
+
+}  // namespace nanwatch
