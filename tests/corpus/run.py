@@ -1,0 +1,177 @@
+"""Runs programs with known verdicts under nanwatch and says how many it explained rightly.
+
+  tests/corpus/run.py                       all of programs/, with the nanwatch of build/release
+  tests/corpus/run.py --only c006,c029      some of them
+  tests/corpus/run.py --min-right 60        exit 1 when fewer than 60 percent are right
+
+A program counts as right when its verdict is, and for an anomaly the origin's op, phase, layer and step as well, all together.
+What is accepted stands in programs/expect.json; score.py compares. One directory for segments and one for state, both
+temporary, serve the whole run, so a daemon of the user's is neither used nor disturbed. Programs whose packages this Python
+does not have are left out and named.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import score
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TIMEOUT_S = 180
+RIGHT_FIELDS = ("verdict", "op", "phase", "layer", "step")
+OPTIONAL_PACKAGES = ("lightning", "transformers", "torchvision")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanwatch", type=pathlib.Path, default=ROOT / "build/release/bin/nanwatch")
+    parser.add_argument("--python", default=sys.executable, help="runs the programs")
+    parser.add_argument("--programs", type=pathlib.Path, default=HERE / "programs", help="a folder with expect.json")
+    parser.add_argument("--only", help="names of programs, separated by commas")
+    parser.add_argument("--out", type=pathlib.Path, help="keep verdicts and logs here")
+    parser.add_argument("-j", "--jobs", type=int, default=2, help="programs at a time")
+    parser.add_argument("--min-right", type=float, default=0, metavar="PERCENT")
+    parser.add_argument("-v", "--verbose", action="store_true", help="what was got and wanted, where they differ")
+    return parser.parse_args()
+
+
+def missing_packages(python):
+    """Those of OPTIONAL_PACKAGES that this Python cannot import."""
+    code = "import importlib.util, sys; print(*[p for p in sys.argv[1:] if not importlib.util.find_spec(p)])"
+    found = subprocess.run([python, "-c", code, *OPTIONAL_PACKAGES], capture_output=True, text=True, check=True)
+    return set(found.stdout.split())
+
+
+def imported_packages(program):
+    return set(re.findall(r"(?:import|from|,)\s+(" + "|".join(OPTIONAL_PACKAGES) + r")\b", program.read_text()))
+
+
+def run_program(program, arguments, out, environment):
+    """Runs one program to its end and returns (seconds, what went wrong or "")."""
+    started = time.monotonic()
+    command = [arguments.nanwatch, "run", "--verdict", out / f"{program.stem}.json", "--", arguments.python, program]
+    # Trainers leave files in the directory they run in.
+    with tempfile.TemporaryDirectory() as workplace, open(out / f"{program.stem}.log", "wb") as log:
+        process = subprocess.Popen([str(c) for c in command], cwd=workplace, env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        trouble = ""
+        try:
+            process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            trouble = f"did not end within {TIMEOUT_S} s"
+    return time.monotonic() - started, trouble
+
+
+def stop_daemon(directory):
+    """Ends the daemon that `nanwatch run` started for our directory, and no other."""
+    wanted = b"NANWATCH_DIR=" + os.fsencode(directory)
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "comm").read_text().strip() == "nanwatchd" and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGTERM)
+        except OSError:
+            continue  # Gone meanwhile, or another user's.
+
+
+def read_verdict(path):
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def judge(expected, verdict):
+    """One value per field of RIGHT_FIELDS that applies to this program."""
+    result = {"verdict": bool(verdict) and verdict.get("verdict") in score.al(expected["verdict"])}
+    if "anomaly" in score.al(expected["verdict"]):
+        incidents = (verdict or {}).get("incidents") or []
+        fields = score.fields(expected, incidents[0] if incidents else None)
+        result |= {name: bool(incidents) and bool(fields[name]) for name in RIGHT_FIELDS[1:]}
+    return result
+
+
+def describe(verdict):
+    """The origin in one line, as it was reported."""
+    if verdict is None:
+        return "no verdict document"
+    incidents = verdict.get("incidents") or []
+    if not incidents:
+        return verdict.get("verdict")
+    origin = incidents[0].get("origin") or {}
+    name = origin.get("op") or origin.get("param") or ""
+    return (f"{verdict.get('verdict')}: {origin.get('kind')} {name}, {origin.get('phase')}, "
+            f"layer '{origin.get('layer') or ''}', step {origin.get('step')}")
+
+
+def print_table(expectations, out, troubles):
+    """Prints one line per program and returns how many are right."""
+    right = 0
+    print(f"\n{'program':8} right  " + " ".join(RIGHT_FIELDS) + "  what was said")
+    for expected in expectations:
+        verdict = read_verdict(out / f"{expected['id']}.json")
+        result = judge(expected, verdict)
+        right += all(result.values())
+        marks = " ".join(("yes" if result[f] else "NO").ljust(len(f)) if f in result else "-".ljust(len(f)) for f in RIGHT_FIELDS)
+        said = describe(verdict) + (f" ({troubles[expected['id']]})" if troubles.get(expected["id"]) else "")
+        print(f"{expected['id']:8} {'yes' if all(result.values()) else 'NO':5}  {marks}  {said}")
+    return right
+
+
+def main():
+    arguments = parse_arguments()
+    arguments.nanwatch = arguments.nanwatch.resolve()
+    if not arguments.nanwatch.exists():
+        sys.exit(f"{arguments.nanwatch} does not exist: build it first, or say where it is with --nanwatch")
+    expectations = json.loads((arguments.programs / "expect.json").read_text())
+    if arguments.only:
+        expectations = [e for e in expectations if e["id"] in arguments.only.split(",")]
+
+    missing = missing_packages(arguments.python)
+    skipped = {e["id"]: needed for e in expectations
+               if (needed := imported_packages(arguments.programs / f"{e['id']}.py") & missing)}
+    for name, packages in skipped.items():
+        print(f"SKIPPED {name}: {arguments.python} has no {', '.join(sorted(packages))}", flush=True)
+    expectations = [e for e in expectations if e["id"] not in skipped]
+
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="nanwatch-corpus-"))
+    out = (arguments.out or scratch / "out").resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    segments = tempfile.mkdtemp(prefix="nanwatch-corpus-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH")}
+    environment |= {"NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": str(scratch / "state")}
+    troubles = {}
+    try:
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            runs = {pool.submit(run_program, arguments.programs.resolve() / f"{e['id']}.py", arguments, out, environment): e["id"]
+                    for e in expectations}
+            for done, run in enumerate(concurrent.futures.as_completed(runs), 1):
+                seconds, troubles[runs[run]] = run.result()
+                print(f"[{done}/{len(runs)}] {runs[run]} {seconds:.1f} s {troubles[runs[run]]}", flush=True)
+        chosen = scratch / "expect.json"
+        chosen.write_text(json.dumps(expectations))
+        subprocess.run([sys.executable, HERE / "score.py", out, chosen] + (["-v"] if arguments.verbose else []), check=True)
+        right = print_table(expectations, out, troubles)
+    finally:
+        stop_daemon(segments)
+        shutil.rmtree(segments, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    percent = 100 * right / len(expectations) if expectations else 0
+    print(f"\nright in verdict, origin op, phase, layer and step together: {right} of {len(expectations)} ({percent:.0f} %)"
+          + (f", {len(skipped)} skipped" if skipped else ""))
+    if percent < arguments.min_right:
+        sys.exit(f"fewer than the {arguments.min_right:g} % that are asked for")
+
+
+main()
