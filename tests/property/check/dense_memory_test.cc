@@ -53,14 +53,15 @@ TEST_P(DenseMemory, EveryBadValueIsFoundAtEveryPositionAndNothingElseIs) {
       // What lies beside the elements is bad, so that reading on would be a false alarm.
       FillBad(memory_.begin(), static_cast<size_t>(data - memory_.begin()) / part_bytes() * part_bytes());
       FillFinite(data, bytes);
-      ASSERT_FALSE(ScanInHostileJob(type(), data, count)) << count << " elements, none bad";
+      const HostileFloatEnvironment environment;
+      ASSERT_FALSE(HasNonFinite(type(), data, count)) << count << " elements, none bad";
       for (const size_t position : PartPositions(bytes / part_bytes())) {
         char* const at = data + position * part_bytes();
         uint64_t before = 0;
         std::memcpy(&before, at, part_bytes());
         for (const uint64_t bad : bad_words) {
           std::memcpy(at, &bad, part_bytes());
-          ASSERT_TRUE(ScanInHostileJob(type(), data, count))
+          ASSERT_TRUE(HasNonFinite(type(), data, count))
               << count << " elements, part " << position << " is 0x" << std::hex << bad;
         }
         std::memcpy(at, &before, part_bytes());

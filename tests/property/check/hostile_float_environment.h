@@ -4,7 +4,7 @@
 
 #include <cfenv>
 #ifdef __SSE2__
-#include <immintrin.h>
+#include <xmmintrin.h>
 #endif
 
 namespace nanwatch {
