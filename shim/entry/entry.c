@@ -1,0 +1,136 @@
+/* libnanwatch.so, the library that LD_PRELOAD names: constructor, dlopen notifier, and the process's one object of the shim.
+ *
+ *     constructor --> armed --(dlopen of a name with torch, or libtorch mapped already)--> watch --> observer_load
+ *
+ * Lives in every process of the job, shells and compilers included, so until there is a sign of torch it makes no thread, opens
+ * no file, allocates nothing and says nothing. It never unsets LD_PRELOAD: ranks are children too. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/auxv.h>
+
+#include "shim/entry/bystander.h"
+#include "shim/entry/fork_page.h"
+#include "shim/entry/library_place.h"
+#include "shim/entry/loader.h"
+#include "shim/entry/observer_interface.h"
+#include "shim/entry/observer_load.h"
+#include "shim/entry/settings.h"
+#include "shim/entry/voice.h"
+#include "shim/entry/watch.h"
+
+#define NANWATCH_EXPORT __attribute__((visibility("default")))
+
+/* Where copies of this library meet, whatever paths they came by. */
+struct nanwatch_marker {
+  _Atomic uint32_t role;
+};
+enum { kUndecided = 0, kFirstCopy = 1, kQuietCopy = 2 };
+
+/* The exported name may be bound to the first copy's marker; `own_marker` is always this copy's. */
+static struct nanwatch_marker own_marker;
+NANWATCH_EXPORT extern struct nanwatch_marker nanwatch_entry_marker __attribute__((alias("own_marker")));
+
+/* Called by the stub before each dlopen; returns the real one. */
+void* nanwatch_before_dlopen(const char* name);
+
+static struct {
+  struct settings settings;
+  struct voice voice;
+  char library_path[NANWATCH_PATH_MAX];
+  struct NanwatchEntry entry;
+  struct watch watch;
+  _Atomic(struct fork_page*) page; /* null until the first sign */
+  _Atomic bool page_is_wiped_by_kernel;
+  _Atomic bool armed;
+} shim;
+
+static void zero_page_in_child(void) { fork_page_zero(atomic_load(&shim.page)); }
+
+/* The first sign makes the page; of two threads that come at once, one page stays. */
+static bool make_page(void) {
+  struct fork_page* none = NULL;
+  if (atomic_load(&shim.page) != NULL) return true;
+  bool wiped_by_kernel;
+  struct fork_page* page = fork_page_make(&wiped_by_kernel);
+  if (page == NULL) return false;
+  shim.page_is_wiped_by_kernel = wiped_by_kernel;
+  if (!atomic_compare_exchange_strong(&shim.page, &none, page)) {
+    fork_page_free(page);
+    return true;
+  }
+  if (!wiped_by_kernel) pthread_atfork(NULL, NULL, zero_page_in_child);
+  return true;
+}
+
+static void say(const char* line) { voice_say(&shim.voice, line); }
+
+static void see_sign_of_torch(void) {
+  if (make_page()) watch_sign(&shim.watch, atomic_load(&shim.page));
+}
+
+/* Watch thread. */
+static void load_observer(const char* libtorch_path) {
+  if (process_is_bystander()) return;
+  shim.entry = (struct NanwatchEntry){
+      .struct_bytes = sizeof shim.entry,
+      .interface_version = NANWATCH_INTERFACE_VERSION,
+      .active = &atomic_load(&shim.page)->active,
+      .active_is_wiped_by_kernel = shim.page_is_wiped_by_kernel,
+      .library_path = shim.library_path,
+      .say = say,
+  };
+  observer_load(&shim.entry, libtorch_path, &shim.voice);
+}
+
+/* Of copies in the global scope (several paths in LD_PRELOAD) the first one in it stays awake, in whatever order constructors run.
+ * A copy that came by dlopen with RTLD_LOCAL is in nobody's scope; it is found by its file name. */
+static bool other_copy_is_first(void) {
+  struct nanwatch_marker* first = loader_global_symbol("nanwatch_entry_marker");
+  if (first != NULL && first != &own_marker) return true;
+
+  char path[NANWATCH_PATH_MAX];
+  unsigned long long no_adds = 0;
+  if (!loader_find_object("libnanwatch.so", loader_object_path(&own_marker), path, &no_adds)) return false;
+  void* copy = loader_open(path, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL);
+  struct nanwatch_marker* others = copy != NULL ? loader_symbol(copy, "nanwatch_entry_marker") : NULL;
+  return others != NULL && atomic_load(&others->role) == kFirstCopy;
+}
+
+/* A program that is linked to libtorch has it mapped now. At start-up the loader runs constructors without its lock, so a thread that
+ * opened libtorch here could run its constructors a second time beside the main thread. Opening it on this thread first
+ * runs those that have not run yet, in their right order, and then the watch thread finds them done. */
+static void look_for_linked_libtorch(void) {
+  char path[NANWATCH_PATH_MAX];
+  unsigned long long no_adds = 0;
+  if (libtorch_is_ready(path, &no_adds)) see_sign_of_torch();
+}
+
+__attribute__((constructor)) static void arm(void) {
+  if (getauxval(AT_SECURE) != 0) return;
+  settings_read(&shim.settings);
+  if (shim.settings.switched_off) return;
+  if (other_copy_is_first()) {
+    atomic_store(&own_marker.role, kQuietCopy);
+    return;
+  }
+  atomic_store(&own_marker.role, kFirstCopy);
+  if (!library_place_find(shim.library_path)) return;
+  shim.voice.log_path = shim.settings.log_path;
+  shim.watch.found = load_observer;
+  atomic_store(&shim.armed, true);
+  look_for_linked_libtorch();
+}
+
+void* nanwatch_before_dlopen(const char* name) {
+  /* Also called before the constructor, by constructors that run earlier: not armed yet, and the constructor looks itself. */
+  int saved_errno = errno;
+  if (atomic_load(&shim.armed) && name_is_sign(name)) see_sign_of_torch();
+  void* real = loader_real_dlopen();
+  errno = saved_errno;
+  return real;
+}

@@ -1,0 +1,51 @@
+#define _GNU_SOURCE
+#include "shim/entry/observer_load.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/entry/library_place.h"
+#include "shim/entry/loader.h"
+#include "shim/entry/torch_version.h"
+
+static nanwatch_observer_start_fn open_observer(const char* path, struct voice* voice) {
+  void* observer = loader_open(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (observer == NULL) {
+    voice_sayf(voice, "the observer could not be loaded: %s. This process is not observed.", loader_error());
+    return NULL;
+  }
+  nanwatch_observer_start_fn start =
+      (nanwatch_observer_start_fn)loader_symbol(observer, NANWATCH_OBSERVER_START);
+  if (start == NULL) {
+    voice_sayf(voice, "%s is no observer of this version: build it again. This process is not observed.", path);
+  }
+  return start;
+}
+
+void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct voice* voice) {
+  struct torch_version version;
+  if (!torch_version_of(libtorch_path, &version)) {
+    voice_sayf(voice,
+               "%s is of an unknown version (no ../version.py or ../build-version beside it). This process is not "
+               "observed.",
+               libtorch_path);
+    return;
+  }
+  char observer[NANWATCH_PATH_MAX];
+  if (!library_place_observer(entry->library_path, version.minor, observer)) {
+    voice_sayf(voice,
+               "found torch %s, but no observer for it (%s). To build one: scripts/build-observer.sh --python PY, "
+               "with PY a Python that has this torch. This process is not observed.",
+               version.full, observer);
+    return;
+  }
+  entry->torch_version = strdup(version.full);
+  entry->libtorch_path = strdup(libtorch_path);
+  if (entry->torch_version == NULL || entry->libtorch_path == NULL) return;
+
+  nanwatch_observer_start_fn start = open_observer(observer, voice);
+  if (start != NULL) (void)start(entry); /* non-zero: it stepped down, and has said why */
+}

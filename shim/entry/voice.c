@@ -1,0 +1,66 @@
+#define _GNU_SOURCE
+#include "shim/entry/voice.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { kLinesMax = 8, kLineBytesMax = 2048 };
+
+/* One write(2) that can neither wait for a full pipe nor raise SIGPIPE in the host's thread. */
+static void write_quietly(int fd, const char* text, size_t bytes) {
+  struct pollfd ready = {.fd = fd, .events = POLLOUT};
+  if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
+
+  sigset_t pipe_signal, before, pending;
+  sigemptyset(&pipe_signal);
+  sigaddset(&pipe_signal, SIGPIPE);
+  sigpending(&pending);
+  bool was_pending = sigismember(&pending, SIGPIPE) == 1;
+  sigprocmask(SIG_BLOCK, &pipe_signal, &before); /* the calling thread's mask, on Linux */
+  ssize_t written = write(fd, text, bytes);
+  if (written < 0 && errno == EPIPE && !was_pending) {
+    static const struct timespec kNoWait = {0, 0};
+    sigtimedwait(&pipe_signal, NULL, &kNoWait);
+  }
+  sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+void voice_say(struct voice* voice, const char* line) {
+  if (atomic_fetch_add(&voice->lines, 1) >= kLinesMax) return;
+  int saved_errno = errno;
+
+  static const char kPrefix[] = "nanwatch: ";
+  char text[kLineBytesMax];
+  size_t room = sizeof text - sizeof kPrefix; /* for the newline, in place of the prefix's end */
+  size_t length = strnlen(line, room);
+  memcpy(text, kPrefix, sizeof kPrefix - 1);
+  memcpy(text + sizeof kPrefix - 1, line, length);
+  text[sizeof kPrefix - 1 + length] = '\n';
+  size_t bytes = sizeof kPrefix + length;
+
+  bool to_file = voice->log_path != NULL && voice->log_path[0] != '\0';
+  int fd = to_file ? open(voice->log_path,
+                          O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644)
+                   : STDERR_FILENO;
+  if (fd >= 0) write_quietly(fd, text, bytes);
+  if (fd >= 0 && to_file) close(fd);
+  errno = saved_errno;
+}
+
+void voice_sayf(struct voice* voice, const char* format, ...) {
+  char line[kLineBytesMax];
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  if (length > 0) voice_say(voice, line);
+}

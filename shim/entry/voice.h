@@ -1,0 +1,18 @@
+/* The shim's few words to the user: lines on stderr, or in the file that NANWATCH_LOG names. */
+#ifndef NANWATCH_SHIM_ENTRY_VOICE_H_
+#define NANWATCH_SHIM_ENTRY_VOICE_H_
+
+#include <stdatomic.h>
+
+struct voice {
+  const char* log_path; /* null or "": stderr */
+  _Atomic int lines;    /* said so far; children of fork count on */
+};
+
+/* As NanwatchEntry.say in observer_interface.h. */
+void voice_say(struct voice* voice, const char* line);
+
+/* The same with a format; cut at 2 KiB. */
+void voice_sayf(struct voice* voice, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif /* NANWATCH_SHIM_ENTRY_VOICE_H_ */

@@ -1,0 +1,106 @@
+#define _GNU_SOURCE
+#include "shim/entry/watch.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+enum {
+  kPollInterval_ms = 5,
+  kPatience_ms = 60 * 1000,
+  kStackBytes = 1 << 20, /* the observer runs torch ops on this thread; untouched pages cost nothing */
+};
+
+bool name_is_sign(const char* name) {
+  if (name == NULL) return false;
+  size_t length = strlen(name);
+  int slashes = 0;
+  while (length > 0) {
+    if (name[length - 1] == '/' && ++slashes == 2) break;
+    --length;
+  }
+  return strstr(name + length, "torch") != NULL;
+}
+
+static void sleep_one_interval(void) {
+  static const struct timespec kInterval = {.tv_sec = 0, .tv_nsec = kPollInterval_ms * 1000000L};
+  nanosleep(&kInterval, NULL);
+}
+
+/* An object is listed before its constructors run. Opening it again waits for the lock that the loader holds meanwhile; that fails
+ * when it was unloaded again because its load failed. */
+bool libtorch_is_ready(char path[NANWATCH_PATH_MAX], unsigned long long* last_adds) {
+  return loader_find_object("libtorch_cpu.so", NULL, path, last_adds) &&
+         loader_open(path, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL) != NULL;
+}
+
+/* Polls until libtorch is ready; false after 60 s without a sign. */
+static bool wait_for_libtorch(struct watch* watch, char path[NANWATCH_PATH_MAX]) {
+  unsigned long long last_adds = 0;
+  unsigned signs = atomic_load(&watch->signs);
+  for (int waited_ms = 0; waited_ms < kPatience_ms; waited_ms += kPollInterval_ms) {
+    if (libtorch_is_ready(path, &last_adds)) return true;
+    sleep_one_interval();
+    unsigned signs_now = atomic_load(&watch->signs);
+    if (signs_now != signs) waited_ms = 0;
+    signs = signs_now;
+  }
+  return false;
+}
+
+static void* watch_main(void* argument) {
+  struct watch* watch = argument;
+  struct fork_page* page = atomic_load(&watch->page);
+  prctl(PR_SET_NAME, "nanwatch");
+  for (;;) {
+    char path[NANWATCH_PATH_MAX];
+    unsigned signs = atomic_load(&watch->signs);
+    if (wait_for_libtorch(watch, path)) {
+      if (!atomic_exchange(&watch->over, true)) watch->found(path);
+      return NULL;
+    }
+    atomic_store(&page->watched, 0);
+    /* A sign that came between the last look and this store took the thread for one that goes on. */
+    if (atomic_load(&watch->signs) == signs) return NULL;
+    if (atomic_exchange(&page->watched, 1) != 0) return NULL;
+  }
+}
+
+/* Before glibc 2.34 these two live in libpthread. Linking that would bring it into every process of the job; a process that loads
+ * torch has it. */
+typedef int (*create_fn)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+typedef int (*set_stack_size_fn)(pthread_attr_t*, size_t);
+
+static bool start_thread(struct watch* watch) {
+  create_fn create = (create_fn)loader_global_symbol("pthread_create");
+  set_stack_size_fn set_stack_size =
+      (set_stack_size_fn)loader_global_symbol("pthread_attr_setstacksize");
+  if (create == NULL) return false;
+
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  if (set_stack_size != NULL) set_stack_size(&attributes, kStackBytes);
+
+  /* The thread inherits the mask: no signal of the job is ever delivered on it. */
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  bool started = create(&thread, &attributes, watch_main, watch) == 0;
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  return started;
+}
+
+void watch_sign(struct watch* watch, struct fork_page* page) {
+  if (atomic_load(&watch->over)) return;
+  atomic_store(&watch->page, page);
+  atomic_fetch_add(&watch->signs, 1);
+  if (atomic_exchange(&page->watched, 1) != 0) return;
+  if (!start_thread(watch)) atomic_store(&page->watched, 0);
+}
