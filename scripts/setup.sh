@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs what building needs, and nothing that is there already.
 #
-#   scripts/setup.sh            Debian packages, .venv with the compiler for the preload library and the reference torch
+#   scripts/setup.sh            Debian packages, and .venv with the reference torch
 #   scripts/setup.sh --tests    also what the tests and benches need
 #
-# NANWATCH_PYTHON=/path/python uses that Python's torch; .venv then holds the compiler only.
+# NANWATCH_PYTHON=/path/python uses that Python's torch; no .venv is made then.
 # Never asks a question. Quiet and quick when there is nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -87,14 +87,11 @@ case ${1:-} in
 esac
 
 packages=("${build_packages[@]}")
-requirements=(scripts/requirements-build.txt)
-[[ -n ${NANWATCH_PYTHON:-} ]] || requirements+=(scripts/requirements.txt)
+requirements=(scripts/requirements.txt)
 if $tests; then
   packages+=("${test_packages[@]}")
-  # They depend on the reference torch, and would bring it.
-  [[ -n ${NANWATCH_PYTHON:-} ]] || requirements+=(scripts/requirements-tests.txt)
+  requirements+=(scripts/requirements-tests.txt)
 fi
 
 install_packages "${packages[@]}"
-install_venv "${requirements[@]}"
-[[ -z ${NANWATCH_PYTHON:-} ]] || check_given_python
+if [[ -n ${NANWATCH_PYTHON:-} ]]; then check_given_python; else install_venv "${requirements[@]}"; fi
