@@ -27,13 +27,14 @@ struct RunBatch {
   Run run;
   RunState state;
   std::vector<Site> sites;            // those that are new or counted on
+  uint32_t sites_new = 0;             // how many of them are new
   std::vector<Record> records;        // from the ring and the first findings; tickets distinct
   std::vector<FirstReachFact> reach;  // those that are new
   std::vector<StepSummary> steps;
   SegmentCursor cursor;               // where to go on once this is committed
 
   // Whether it holds anything that a person waits for, as opposed to counters that moved.
-  [[nodiscard]] bool has_findings() const { return !records.empty() || !reach.empty() || !sites.empty(); }
+  [[nodiscard]] bool has_findings() const { return !records.empty() || !reach.empty() || sites_new > 0; }
 };
 
 // The run's id: its nonce as 16 hexadecimal digits.

@@ -1,24 +1,18 @@
 // Reads one segment file (proto/wire/segment.h) whose writer may be alive, dead, older, or hostile.
 //
-// The file is never mapped: every look is a pread() into private memory. A page cache has one copy, so pread()
-// sees what the writer stored through its mapping; a file that is truncated under us gives a short read where
-// a mapping would give SIGBUS; and what was copied cannot change between being checked and being used. What
-// the writer publishes by a release store is read in two looks, the publishing word first, its contents
-// after: two system calls apart, with a fence between. Ring slots are released by a pwrite() of one word.
+// The reading halves of proto/wire work on the mapped file: they copy before they look, and say why what they
+// copied is whole. The mapping survives being cut short (guarded_mapping.h). Nothing is written to it but
+// the ring's released_slots.
 //
 // Resource type, one owner, not thread-safe. Memory is bounded: by the caps below, not by the file.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
-#include "daemon/base/unique_fd.h"
 #include "daemon/ingest/run_batch.h"
 #include "proto/wire/segment.h"
 #include "verdict.pb.h"
@@ -26,9 +20,7 @@
 namespace nanwatch {
 
 inline constexpr uint64_t kSegmentBytesMax = uint64_t{256} << 20;
-inline constexpr uint32_t kSitesMax = 1 << 16;
-inline constexpr uint32_t kNamesMax = 1 << 17;
-inline constexpr size_t kNameBytesMax = 512;  // longer names are cut when decoded
+inline constexpr uint32_t kSitesMax = 1 << 16;  // sites beyond it are not looked at
 // In a living process a slot that was reserved and never completed is passed over after this long.
 inline constexpr uint64_t kHoleWaitNs = 2'000'000'000;
 
@@ -60,7 +52,8 @@ class SegmentReader {
   // cannot be read any more; a file that was cut short gives what is left.
   [[nodiscard]] Result<RunBatch> Read(bool to_end, const Clock& clock);
 
-  // The batch is safe in the database: release its ring slots (kConsume) and do not bring it again.
+  // The batch of the latest Read is safe in the database: release its ring slots (kConsume) and do not bring
+  // it again.
   Status Acknowledge(const RunBatch& batch);
 
   // Whether anything was published since the last acknowledged batch; a few small reads, for every tick.

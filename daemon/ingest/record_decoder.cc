@@ -1,0 +1,280 @@
+#include "daemon/ingest/record_decoder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include "proto/wire/text.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr uint8_t kPhaseMax = static_cast<uint8_t>(wire::Phase::kOptimizer);
+constexpr uint8_t kClassMax = static_cast<uint8_t>(wire::FindingClass::kReceived);
+constexpr uint8_t kTargetMax = static_cast<uint8_t>(wire::Target::kUninitialised);
+constexpr uint8_t kSourceKindMax = static_cast<uint8_t>(wire::SourceKind::kUnknown);
+
+uint32_t InRange(uint32_t value, uint32_t max) { return value <= max ? value : 0; }
+
+template <size_t N>
+std::string Text(const char (&text)[N]) {
+  return wire::CleanText(std::string_view(text, strnlen(text, N)), N);
+}
+
+// The struct of a record's kind out of its bytes, or nothing when there are too few.
+template <typename T>
+std::optional<T> Take(const unsigned char* record, size_t bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (bytes < sizeof(T)) return {};
+  T out;
+  std::memcpy(&out, record, sizeof(T));
+  return out;
+}
+
+void Fill(RecordSource& out, const wire::Source& source, const NameCache& names) {
+  out.set_kind(InRange(source.kind, kSourceKindMax));
+  out.set_target(InRange(source.target, kTargetMax));
+  out.set_kinds(source.kinds & 7);
+  out.set_input(source.input);
+  out.set_site(source.site);
+  out.set_name(names.Text(source.name));
+  out.set_value(source.value);
+}
+
+void Fill(RecordTensor& out, const wire::TensorStats& stats, const NameCache& names) {
+  out.set_element_type(InRange(stats.element_type, wire::kElementTypeCount - 1));
+  out.set_ndim(stats.ndim);
+  out.set_index(stats.index);
+  out.set_target(InRange(stats.target, kTargetMax));
+  out.set_name(names.Text(stats.name));
+  out.set_numel(stats.numel);
+  out.set_nan(stats.nan);
+  out.set_pos_inf(stats.pos_inf);
+  out.set_neg_inf(stats.neg_inf);
+  out.set_finite_min(stats.finite_min);
+  out.set_finite_max(stats.finite_max);
+  out.set_finite_mean(stats.finite_mean);
+  out.set_first_bad(stats.first_bad);
+  for (int i = 0; i < std::min<int>(stats.ndim, wire::kShapeDimsMax); ++i) out.add_shape(stats.shape[i]);
+  out.set_value(stats.value);
+}
+
+// The first `count` of a record's sources; false when there cannot be as many.
+template <typename Repeated>
+bool FillSources(Repeated& out, const wire::Source (&sources)[wire::kSourcesMax], uint8_t count,
+                 const NameCache& names) {
+  if (count > wire::kSourcesMax) return false;
+  for (int i = 0; i < count; ++i) Fill(*out.Add(), sources[i], names);
+  return true;
+}
+
+// Where bad leaves or parameters are named beside their sources, the name of the leaf is the one that counts.
+template <typename Repeated>
+void FillNames(Repeated& out, const uint32_t (&ids)[wire::kSourcesMax], const NameCache& names) {
+  for (int i = 0; i < out.size(); ++i) {
+    if (ids[i] != 0) out.Mutable(i)->set_name(names.Text(ids[i]));
+  }
+}
+
+bool DecodeValue(ValueFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+  const auto from = Take<wire::ValueRecord>(record, bytes);
+  if (!from || from->n_outputs > wire::kOutputsMax || from->n_inputs > wire::kInputsMax) return false;
+  const size_t tensors = size_t{from->n_outputs} + from->n_inputs;
+  if (bytes < sizeof(wire::ValueRecord) + tensors * sizeof(wire::TensorStats)) return false;
+  out.set_site(from->site);
+  out.set_flags(from->flags);
+  out.set_param(names.Text(from->param));
+  out.set_target(InRange(from->target, kTargetMax));
+  out.set_pass(from->pass);
+  if (!FillSources(*out.mutable_sources(), from->sources, from->n_sources, names)) return false;
+  for (size_t i = 0; i < tensors; ++i) {
+    wire::TensorStats stats;
+    std::memcpy(&stats, record + sizeof(wire::ValueRecord) + i * sizeof stats, sizeof stats);
+    Fill(i < from->n_outputs ? *out.add_outputs() : *out.add_inputs(), stats, names);
+  }
+  return true;
+}
+
+bool DecodeKill(KillFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+  const auto from = Take<wire::KillRecord>(record, bytes);
+  if (!from) return false;
+  out.set_site(from->site);
+  return FillSources(*out.mutable_sources(), from->sources, from->n_sources, names);
+}
+
+bool DecodePass(PassFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+  const auto from = Take<wire::PassRecord>(record, bytes);
+  if (!from) return false;
+  out.set_pass(from->pass);
+  out.set_root_value(from->root_value);
+  out.set_root_op(names.Text(from->root_op));
+  out.set_root_layer(names.Text(from->root_layer));
+  out.set_root_site(from->root_site);
+  out.set_flags(from->flags);
+  out.set_leaves(from->leaves);
+  out.set_leaves_bad(from->leaves_bad);
+  if (!FillSources(*out.mutable_bad(), from->bad, from->n_bad, names)) return false;
+  FillNames(*out.mutable_bad(), from->bad_names, names);
+  return true;
+}
+
+bool DecodeUpdate(UpdateFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+  const auto from = Take<wire::UpdateRecord>(record, bytes);
+  if (!from) return false;
+  out.set_optimizer(from->optimizer);
+  out.set_optimizer_class(names.Text(from->optimizer_class));
+  out.set_flags(from->flags);
+  out.set_parameters_bad(from->parameters_bad);
+  out.set_states_bad(from->states_bad);
+  if (!FillSources(*out.mutable_bad(), from->bad, from->n_bad, names)) return false;
+  FillNames(*out.mutable_bad(), from->bad_names, names);
+  return true;
+}
+
+bool DecodeScaler(ScalerFact& out, const unsigned char* record, size_t bytes) {
+  const auto from = Take<wire::ScalerRecord>(record, bytes);
+  if (!from) return false;
+  out.set_scale_before(from->scale_before);
+  out.set_scale_after(from->scale_after);
+  out.set_flags(from->flags);
+  out.set_skips_in_a_row(from->skips_in_a_row);
+  return true;
+}
+
+bool DecodeEscape(EscapeFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+  const auto from = Take<wire::EscapeRecord>(record, bytes);
+  if (!from) return false;
+  out.set_site(from->site);
+  out.set_flags(from->flags);
+  out.set_value(from->value);
+  Fill(*out.mutable_source(), from->source, names);
+  return true;
+}
+
+bool DecodeCollective(CollectiveFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+  const auto from = Take<wire::CollectiveRecord>(record, bytes);
+  if (!from) return false;
+  out.set_op(names.Text(from->op));
+  out.set_group(names.Text(from->group));
+  out.set_sequence(from->sequence);
+  out.set_flags(from->flags);
+  Fill(*out.mutable_input(), from->input, names);
+  out.set_output_value(from->output_value);
+  return true;
+}
+
+bool DecodeEnd(EndFact& out, const unsigned char* record, size_t bytes) {
+  const auto from = Take<wire::EndRecord>(record, bytes);
+  if (!from) return false;
+  out.set_how(InRange(from->how, static_cast<uint32_t>(wire::EndRecord::How::kFork)));
+  return true;
+}
+
+bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t bytes, const NameCache& names) {
+  switch (static_cast<wire::RecordKind>(kind)) {
+    case wire::RecordKind::kValue:
+      return DecodeValue(*out.mutable_value(), record, bytes, names);
+    case wire::RecordKind::kKill:
+      return DecodeKill(*out.mutable_kill(), record, bytes, names);
+    case wire::RecordKind::kPass:
+      return DecodePass(*out.mutable_pass(), record, bytes, names);
+    case wire::RecordKind::kUpdate:
+      return DecodeUpdate(*out.mutable_update(), record, bytes, names);
+    case wire::RecordKind::kScaler:
+      return DecodeScaler(*out.mutable_scaler(), record, bytes);
+    case wire::RecordKind::kEscape:
+      return DecodeEscape(*out.mutable_escape(), record, bytes, names);
+    case wire::RecordKind::kCollective:
+      return DecodeCollective(*out.mutable_collective(), record, bytes, names);
+    case wire::RecordKind::kEnd:
+      return DecodeEnd(*out.mutable_end(), record, bytes);
+    case wire::RecordKind::kPadding:
+      break;
+  }
+  return false;
+}
+
+}  // namespace
+
+Clocks DecodeClocks(const wire::Clocks& clocks) {
+  Clocks out;
+  for (uint32_t steps : clocks.optimizer_steps) out.add_optimizer_steps(steps);
+  out.set_optimizer_ranges(clocks.optimizer_ranges);
+  out.set_scaler_skips(clocks.scaler_skips);
+  out.set_passes(clocks.passes);
+  out.set_micro_passes(clocks.micro_passes);
+  out.set_plain_updates(clocks.plain_updates);
+  out.set_optimizer_count(clocks.optimizer_count);
+  return out;
+}
+
+std::optional<Record> DecodeRecord(const unsigned char* record, size_t bytes, const NameCache& names) {
+  const auto header = Take<wire::RecordHeader>(record, bytes);
+  if (!header || header->bytes > bytes || header->bytes < sizeof(wire::RecordHeader)) return {};
+  Record out;
+  out.set_ticket(header->ticket);
+  out.set_thread(header->thread);
+  out.set_time_ns(header->time_ns);
+  *out.mutable_clocks() = DecodeClocks(header->clocks);
+  if (!DecodeFact(out, header->kind, record, header->bytes, names)) return {};
+  return out;
+}
+
+Site DecodeSite(uint32_t id, const wire::Site& site, const NameCache& names) {
+  Site out;
+  out.set_id(id);
+  out.set_op(names.Text(site.key.op));
+  out.set_layer(names.Text(site.key.layer));
+  out.set_layer_type(names.Text(site.key.layer_type));
+  out.set_root(names.Text(site.key.root));
+  out.set_node(names.Text(site.key.node));
+  out.set_source(names.Text(site.source));
+  out.set_phase(InRange(static_cast<uint8_t>(site.key.phase), kPhaseMax));
+  out.set_finding_class(InRange(static_cast<uint8_t>(site.key.finding_class), kClassMax));
+  out.set_kinds(site.key.kinds & 7);
+  out.set_outputs(site.key.outputs);
+  out.set_flags(site.key.flags);
+  out.set_param(names.Text(site.key.param));
+  out.set_count(site.count);
+  out.set_first_ticket(site.first_ticket);
+  out.set_last_ticket(site.last_ticket);
+  *out.mutable_first_clocks() = DecodeClocks(site.first_clocks);
+  *out.mutable_last_clocks() = DecodeClocks(site.last_clocks);
+  return out;
+}
+
+Run DecodeRun(const wire::SegmentHeader& header) {
+  Run out;
+  out.set_nonce(header.nonce);
+  out.set_job(Text(header.job));
+  out.set_host(Text(header.host));
+  out.set_boot_id(Text(header.boot_id));
+  out.set_pid(header.pid);
+  out.set_pid_outer(header.pid_outer);
+  out.set_pid_namespace(header.pid_namespace);
+  out.set_process_start_ticks(header.process_start_ticks);
+  out.set_parent_pid(header.parent_pid);
+  out.set_forked_from(header.forked_from);
+  out.set_rank(header.rank);
+  out.set_local_rank(header.local_rank);
+  out.set_world_size(header.world_size);
+  out.set_attempt(header.attempt);
+  out.set_torch_version(Text(header.torch_version));
+  out.set_python_version(Text(header.python_version));
+  out.set_program(Text(header.program));
+  std::string_view rest(header.command, std::min<size_t>(header.command_bytes, sizeof header.command));
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\0'), rest.size());
+    out.add_command(wire::CleanText(rest.substr(0, end), sizeof header.command));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  out.set_level(InRange(header.level, static_cast<uint32_t>(wire::Level::kAuto)));
+  out.set_started_real_ns(header.started_real_ns);
+  out.set_started_monotonic_ns(header.started_monotonic_ns);
+  out.set_wire_major(header.wire_major);
+  out.set_wire_minor(header.wire_minor);
+  return out;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,74 @@
+#include "daemon/ingest/run_batch.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace nanwatch {
+namespace {
+
+template <typename Sites>
+void MergeSites(RunFacts& facts, const Sites& sites) {
+  std::unordered_map<uint32_t, int> place;
+  for (int i = 0; i < facts.sites_size(); ++i) place[facts.sites(i).id()] = i;
+  for (const Site& site : sites) {
+    const auto known = place.find(site.id());
+    if (known == place.end()) {
+      place[site.id()] = facts.sites_size();
+      *facts.add_sites() = site;
+    } else {
+      *facts.mutable_sites(known->second) = site;
+    }
+  }
+}
+
+template <typename Records>
+void MergeRecords(RunFacts& facts, const Records& records) {
+  if (records.empty()) return;
+  std::unordered_set<uint64_t> known;
+  for (const Record& record : facts.records()) known.insert(record.ticket());
+  for (const Record& record : records) {
+    if (known.insert(record.ticket()).second) *facts.add_records() = record;
+  }
+  std::sort(facts.mutable_records()->begin(), facts.mutable_records()->end(),
+            [](const Record& a, const Record& b) { return a.ticket() < b.ticket(); });
+}
+
+template <typename Reaches>
+void MergeReach(RunFacts& facts, const Reaches& reaches) {
+  for (const FirstReachFact& reach : reaches) {
+    const bool known = std::any_of(facts.reach().begin(), facts.reach().end(),
+                                   [&](const FirstReachFact& r) { return r.reach() == reach.reach(); });
+    if (!known) *facts.add_reach() = reach;
+  }
+}
+
+}  // namespace
+
+std::string RunId(uint64_t nonce) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(nonce));
+  return text.data();
+}
+
+void MergeInto(RunFacts& facts, const RunBatch& batch) {
+  *facts.mutable_run() = batch.run;
+  *facts.mutable_state() = batch.state;
+  MergeSites(facts, batch.sites);
+  MergeRecords(facts, batch.records);
+  MergeReach(facts, batch.reach);
+  facts.set_steps(facts.steps() + batch.steps.size());
+}
+
+void MergeInto(RunFacts& facts, const RunFacts& newer) {
+  *facts.mutable_run() = newer.run();
+  *facts.mutable_state() = newer.state();
+  MergeSites(facts, newer.sites());
+  MergeRecords(facts, newer.records());
+  MergeReach(facts, newer.reach());
+  facts.set_steps(std::max(facts.steps(), newer.steps()));
+}
+
+}  // namespace nanwatch

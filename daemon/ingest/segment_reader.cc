@@ -1,0 +1,376 @@
+#include "daemon/ingest/segment_reader.h"
+
+#include <algorithm>
+#include <bitset>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "daemon/ingest/name_cache.h"
+#include "daemon/ingest/record_decoder.h"
+#include "daemon/ingest/segment_file.h"
+#include "daemon/ingest/writer_liveness.h"
+#include "proto/wire/ring.h"
+#include "proto/wire/shared_words.h"
+#include "proto/wire/site_table.h"
+#include "proto/wire/step_ring.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::SectionType;
+
+constexpr uint32_t kComplete = 2;  // state of first findings and first reaches
+constexpr int kSeqlockTries = 64;
+
+struct SiteCount {
+  uint64_t count = 0;
+  uint64_t last_ticket = 0;
+  bool operator==(const SiteCount&) const = default;
+};
+
+// What a batch leaves behind once it is acknowledged.
+struct Progress {
+  SegmentCursor cursor;
+  std::bitset<wire::kFirstFindingsMax> firsts;
+  std::bitset<wire::kReachKinds> reaches;
+  std::unordered_map<uint32_t, SiteCount> sites;
+};
+
+// Everything whose change means that there is something to read.
+struct Published {
+  uint64_t reserved = 0;
+  uint64_t dropped = 0;
+  uint64_t heartbeat = 0;
+  uint64_t ops_seen = 0;
+  uint64_t values_bad = 0;
+  uint64_t values_dropped = 0;
+  uint64_t steps = 0;
+  uint64_t sites = 0;
+  uint64_t state = 0;
+  uint64_t level = 0;
+  bool operator==(const Published&) const = default;
+};
+
+template <typename T>
+T CopyPlain(const void* shared) {
+  T out;
+  wire::LoadWords(&out, shared, sizeof out);
+  return out;
+}
+
+}  // namespace
+
+struct SegmentReader::Impl {
+  Impl(SegmentFile opened, Access wanted)
+      : file(std::move(opened)),
+        access(wanted),
+        names(file.section(SectionType::kNames).data, file.section(SectionType::kNames).bytes),
+        liveness(HostIdentity::Current()) {
+    run = DecodeRun(file.header());
+    run_id = RunId(run);
+    done.cursor.file = file.inode();
+    if (const auto ring = OpenRing({})) done.cursor.ring = ring->Released();
+  }
+
+  [[nodiscard]] const wire::LiveBlock& live() const {
+    return *reinterpret_cast<const wire::LiveBlock*>(file.section(SectionType::kLive).data);
+  }
+  [[nodiscard]] std::optional<wire::RingReader> OpenRing(std::optional<uint64_t> cursor) const {
+    const SegmentFile::Section& section = file.section(SectionType::kFindings);
+    return wire::RingReader::Open(section.data, section.bytes, cursor);
+  }
+
+  [[nodiscard]] Published Look() const;
+  void ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns);
+  void ReadFirstFindings(RunBatch& batch);
+  void ReadReach(RunBatch& batch);
+  void ReadSites(RunBatch& batch);
+  void ReadSteps(RunBatch& batch);
+  void ReadLive(RunState& state) const;
+  void ReadClocks(RunState& state) const;
+  void AddRecord(RunBatch& batch, std::unordered_set<uint64_t>& tickets, const unsigned char* bytes,
+                 size_t size);
+
+  SegmentFile file;
+  Access access;
+  NameCache names;
+  WriterLiveness liveness;
+  Run run;
+  std::string run_id;
+
+  Progress done;     // acknowledged
+  Progress pending;  // after the latest Read
+  Published published_done;
+  Published published_pending;
+  bool read_once = false;
+  std::unordered_set<uint64_t> tickets;  // of the batch under construction
+
+  uint64_t hole_slot = 0;         // where reading waits for a record to be completed,
+  uint64_t hole_since_ns = 0;     // and since when; 0: nowhere
+};
+
+Published SegmentReader::Impl::Look() const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  Published look;
+  if (const auto ring = file.section(SectionType::kFindings); ring.bytes >= sizeof(wire::RingHeader)) {
+    const auto* header = reinterpret_cast<const wire::RingHeader*>(ring.data);
+    look.reserved = header->reserved_slots.load(kRelaxed);
+    look.dropped = header->records_dropped.load(kRelaxed);
+  }
+  if (const auto steps = file.section(SectionType::kSteps); steps.bytes >= sizeof(wire::StepRingHeader)) {
+    look.steps = reinterpret_cast<const wire::StepRingHeader*>(steps.data)->written.load(kRelaxed);
+  }
+  if (const auto sites = file.section(SectionType::kSites); sites.bytes >= sizeof(wire::SiteTableHeader)) {
+    look.sites = reinterpret_cast<const wire::SiteTableHeader*>(sites.data)->used.load(kRelaxed);
+  }
+  look.heartbeat = live().heartbeat_ns.load(kRelaxed);
+  look.ops_seen = live().ops_seen.load(kRelaxed);
+  look.values_bad = live().values_bad.load(kRelaxed);
+  look.values_dropped = live().values_dropped.load(kRelaxed);
+  look.state = live().state.load(kRelaxed);
+  look.level = live().level.load(kRelaxed);
+  return look;
+}
+
+void SegmentReader::Impl::AddRecord(RunBatch& batch, std::unordered_set<uint64_t>& seen,
+                                    const unsigned char* bytes, size_t size) {
+  std::optional<Record> record = DecodeRecord(bytes, size, names);
+  if (!record) {
+    ++pending.cursor.malformed;
+  } else if (seen.insert(record->ticket()).second) {
+    batch.records.push_back(*std::move(record));
+  }
+}
+
+void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns) {
+  std::optional<wire::RingReader> ring = OpenRing(done.cursor.ring);
+  if (!ring) return;
+  // A thread that was stopped in the middle of a record, while others went on, is waited for, not for ever.
+  const bool waited = hole_since_ns != 0 && now_ns - hole_since_ns >= kHoleWaitNs;
+  wire::Holes holes = to_end ? wire::Holes::kSkip : wire::Holes::kWait;
+  wire::RecordCopy copy;
+  for (uint64_t left = ring->capacity(); left > 0; --left) {
+    const uint64_t at = ring->cursor();
+    wire::RingRead read = ring->Read(copy, holes);
+    if (read == wire::RingRead::kPending) {
+      if (hole_since_ns == 0 || hole_slot != at) {
+        hole_slot = at;
+        hole_since_ns = now_ns;
+        break;
+      }
+      if (!waited) break;
+      read = ring->Read(copy, wire::Holes::kSkip);
+      hole_since_ns = 0;
+    }
+    if (read == wire::RingRead::kEmpty) break;
+    if (read == wire::RingRead::kRecord) AddRecord(batch, tickets, copy.bytes, copy.header().bytes);
+  }
+  pending.cursor.ring = ring->cursor();
+  pending.cursor.holes += ring->hole_slots();
+  pending.cursor.malformed += ring->malformed();
+  if (ring->cursor() != hole_slot) hole_since_ns = 0;
+}
+
+// The record of the first findings that the ring had no room for. Entries are taken in order: the first that is
+// free ends the search, and one being written is looked at next time.
+void SegmentReader::Impl::ReadFirstFindings(RunBatch& batch) {
+  const SegmentFile::Section& section = file.section(SectionType::kFirst);
+  const uint64_t stride = std::max<uint64_t>(section.stride, sizeof(wire::FirstFinding)) / 8 * 8;
+  const size_t count = std::min<size_t>(wire::kFirstFindingsMax, section.bytes / stride);
+  for (size_t i = 0; i < count; ++i) {
+    if (done.firsts[i]) continue;
+    const auto* entry = reinterpret_cast<const wire::FirstFinding*>(section.data + i * stride);
+    const uint32_t state = entry->state.load(std::memory_order_acquire);
+    if (state == 0) break;
+    if (state != kComplete) continue;
+    alignas(8) unsigned char copy[sizeof(wire::FirstFinding)];
+    wire::LoadWords(copy, entry, sizeof copy);
+    uint32_t bytes = 0;
+    std::memcpy(&bytes, copy + offsetof(wire::FirstFinding, bytes), sizeof bytes);
+    pending.firsts[i] = true;
+    constexpr size_t kOffset = offsetof(wire::FirstFinding, record);
+    AddRecord(batch, tickets, copy + kOffset, std::min<size_t>(bytes, sizeof copy - kOffset));
+  }
+}
+
+void SegmentReader::Impl::ReadReach(RunBatch& batch) {
+  const SegmentFile::Section& section = file.section(SectionType::kReach);
+  const uint64_t stride = std::max<uint64_t>(section.stride, sizeof(wire::FirstReach)) / 8 * 8;
+  const size_t count = std::min<size_t>(wire::kReachKinds, section.bytes / stride);
+  for (size_t i = 0; i < count; ++i) {
+    const auto* entry = reinterpret_cast<const wire::FirstReach*>(section.data + i * stride);
+    if (done.reaches[i] || entry->state.load(std::memory_order_acquire) != kComplete) continue;
+    pending.reaches[i] = true;
+    FirstReachFact& fact = batch.reach.emplace_back();
+    fact.set_reach(static_cast<uint32_t>(i));
+    const auto words = CopyPlain<std::array<uint64_t, sizeof(wire::FirstReach) / 8>>(entry);
+    fact.set_name(names.Text(static_cast<uint32_t>(words[0] >> 32)));
+    fact.set_value(words[offsetof(wire::FirstReach, value) / 8]);
+    fact.set_ticket(words[offsetof(wire::FirstReach, ticket) / 8]);
+    wire::Clocks clocks;
+    std::memcpy(&clocks, &words[offsetof(wire::FirstReach, clocks) / 8], sizeof clocks);
+    *fact.mutable_clocks() = DecodeClocks(clocks);
+  }
+}
+
+void SegmentReader::Impl::ReadSites(RunBatch& batch) {
+  const SegmentFile::Section& section = file.section(SectionType::kSites);
+  const std::optional<wire::SiteReader> reader = wire::SiteReader::Open(section.data, section.bytes);
+  if (!reader) return;
+  const uint32_t count = std::min(reader->Count(), kSitesMax);
+  for (uint32_t id = 1; id <= count; ++id) {
+    const std::optional<wire::Site> site = reader->Get(id);
+    if (!site) continue;
+    const SiteCount now{site->count, site->last_ticket};
+    const auto known = done.sites.find(id);
+    if (known != done.sites.end() && known->second == now) continue;
+    if (known == done.sites.end()) ++batch.sites_new;
+    pending.sites[id] = now;
+    batch.sites.push_back(DecodeSite(id, *site, names));
+  }
+}
+
+void SegmentReader::Impl::ReadSteps(RunBatch& batch) {
+  const SegmentFile::Section& section = file.section(SectionType::kSteps);
+  std::optional<wire::StepReader> reader =
+      wire::StepReader::Open(section.data, section.bytes, done.cursor.steps);
+  if (!reader) return;
+  const uint64_t entries_max = section.bytes / sizeof(wire::StepEntry);
+  wire::StepEntry entry;
+  for (uint64_t i = 0; i < entries_max && reader->Read(entry); ++i) {
+    StepSummary& step = batch.steps.emplace_back();
+    step.set_index(reader->cursor() - 1);
+    step.set_time_ns(entry.time_ns);
+    *step.mutable_clocks() = DecodeClocks(entry.clocks);
+    if ((entry.flags & 1) != 0) step.set_loss(entry.loss);
+    step.set_ops_seen(entry.ops_seen);
+    step.set_tensors_checked(entry.tensors_checked);
+    step.set_bytes_checked(entry.bytes_checked);
+    step.set_values_bad(entry.values_bad);
+    step.set_flags(entry.flags);
+    step.set_optimizer(entry.optimizer);
+  }
+  pending.cursor.steps = reader->cursor();
+  pending.cursor.steps_lost += reader->lost();
+}
+
+// Clocks and loss of one moment; after too many tries, those of none (a writer that died in between).
+void SegmentReader::Impl::ReadClocks(RunState& state) const {
+  wire::Clocks clocks{};
+  double loss = 0;
+  uint64_t loss_known = 0;
+  for (int i = 0; i < kSeqlockTries; ++i) {
+    const uint32_t before = live().sequence.load(std::memory_order_acquire);
+    clocks = CopyPlain<wire::Clocks>(&live().clocks);
+    loss = CopyPlain<double>(&live().loss);
+    loss_known = CopyPlain<uint64_t>(&live().loss_known);
+    if ((before & 1) == 0 && live().sequence.load(std::memory_order_acquire) == before) break;
+  }
+  *state.mutable_clocks() = DecodeClocks(clocks);
+  if (loss_known != 0) state.set_loss(loss);
+}
+
+void SegmentReader::Impl::ReadLive(RunState& state) const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  const wire::LiveBlock& block = live();
+  state.set_heartbeat_ns(block.heartbeat_ns.load(kRelaxed));
+  state.set_ops_seen(block.ops_seen.load(kRelaxed));
+  state.set_tensors_checked(block.tensors_checked.load(kRelaxed));
+  state.set_bytes_checked(block.bytes_checked.load(kRelaxed));
+  state.set_values_bad(block.values_bad.load(kRelaxed));
+  state.set_records_dropped(std::max(block.values_dropped.load(kRelaxed), Look().dropped));
+  state.set_names_dropped(block.names_dropped.load(kRelaxed));
+  state.set_sites_dropped(block.sites_dropped.load(kRelaxed));
+  state.set_own_cycles(block.own_cycles.load(kRelaxed));
+  state.set_step_cycles(block.step_cycles.load(kRelaxed));
+  for (const auto& count : block.unchecked) state.add_unchecked(count.load(kRelaxed));
+  state.set_live_state(block.state.load(kRelaxed));
+  state.set_level(block.level.load(kRelaxed));
+  state.set_tickets(block.tickets.load(kRelaxed));
+  ReadClocks(state);
+}
+
+// ---- SegmentReader ------------------------------------------------------------------------------------
+
+SegmentReader::SegmentReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+SegmentReader::SegmentReader(SegmentReader&&) noexcept = default;
+SegmentReader& SegmentReader::operator=(SegmentReader&&) noexcept = default;
+SegmentReader::~SegmentReader() = default;
+
+Result<SegmentReader> SegmentReader::Open(const std::string& path, Access access) {
+  Result<SegmentFile> file = SegmentFile::Open(path, access == Access::kConsume);
+  if (!file.ok()) return file.status().WithContext(path);
+  return SegmentReader(std::make_unique<Impl>(*std::move(file), access));
+}
+
+const Run& SegmentReader::run() const { return impl_->run; }
+const std::string& SegmentReader::run_id() const { return impl_->run_id; }
+const std::string& SegmentReader::path() const { return impl_->file.path(); }
+const wire::SegmentHeader& SegmentReader::header() const { return impl_->file.header(); }
+bool SegmentReader::IsUnlinked() const { return impl_->file.LinkCount() == 0; }
+
+void SegmentReader::Resume(const SegmentCursor& cursor) {
+  if (cursor.file != impl_->file.inode()) return;
+  const uint64_t released = impl_->done.cursor.ring;
+  impl_->done.cursor = cursor;
+  impl_->done.cursor.ring = std::max(cursor.ring, released);
+}
+
+Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
+  Impl& impl = *impl_;
+  RunBatch batch;
+  batch.run_id = impl.run_id;
+  batch.run = impl.run;
+  impl.pending = impl.done;
+  impl.published_pending = impl.Look();  // before the rest: what comes during it is news again
+  impl.tickets.clear();
+  impl.ReadRing(batch, to_end, clock.monotonic_ns());
+  impl.ReadFirstFindings(batch);
+  impl.ReadReach(batch);
+  impl.ReadSites(batch);
+  impl.ReadSteps(batch);
+  impl.ReadLive(batch.state);
+  batch.cursor = impl.pending.cursor;
+  batch.state.set_holes(batch.cursor.holes);
+  batch.state.set_records_malformed(batch.cursor.malformed);
+  batch.state.set_steps_lost(batch.cursor.steps_lost);
+  return batch;
+}
+
+Status SegmentReader::Acknowledge(const RunBatch& batch) {
+  Impl& impl = *impl_;
+  impl.done = impl.pending;
+  impl.published_done = impl.published_pending;
+  impl.read_once = true;
+  const SegmentFile::Section& ring = impl.file.section(SectionType::kFindings);
+  if (impl.access == Access::kConsume && ring.bytes >= sizeof(wire::RingHeader)) {
+    wire::ReleaseSlots(*reinterpret_cast<wire::RingHeader*>(ring.data), batch.cursor.ring);
+  }
+  return Status();
+}
+
+bool SegmentReader::HasNews() const {
+  return !impl_->read_once || impl_->hole_since_ns != 0 || impl_->Look() != impl_->published_done;
+}
+
+bool SegmentReader::WriterLives(const Clock& clock) {
+  const uint64_t heartbeat = impl_->live().heartbeat_ns.load(std::memory_order_relaxed);
+  return impl_->liveness.Lives(impl_->file.fd(), impl_->file.header(), heartbeat, clock.monotonic_ns());
+}
+
+Result<RunFacts> ReadWhole(const std::string& path, const Clock& clock) {
+  Result<SegmentReader> reader = SegmentReader::Open(path, SegmentReader::Access::kLook);
+  if (!reader.ok()) return reader.status();
+  const bool ended = !reader->WriterLives(clock);
+  Result<RunBatch> batch = reader->Read(/*to_end=*/ended, clock);
+  if (!batch.ok()) return batch.status();
+  RunFacts facts;
+  MergeInto(facts, *batch);
+  facts.mutable_state()->set_ended(ended);
+  return facts;
+}
+
+}  // namespace nanwatch
