@@ -66,3 +66,18 @@ function(add_unit_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT 300 LABELS "unit;${ARG_LABELS}")
 endfunction()
+
+# Programs carry their libraries with them, glibc aside, so that a prefix may be copied to another machine.
+set(CMAKE_FIND_LIBRARY_SUFFIXES .a .so)
+set(Protobuf_USE_STATIC_LIBS ON)
+
+# add_program(NAME SOURCES ... LINK ...): an executable of the user's side, in bin/.
+function(add_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE nanwatch_user_side ${ARG_LINK})
+  if(NOT NANWATCH_SANITIZE)
+    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+  install(TARGETS ${name} RUNTIME DESTINATION bin)
+endfunction()
