@@ -19,7 +19,7 @@ class CallTensors {
   static constexpr size_t kTensorsMax = 64;
   static constexpr int kDepthMax = 3;
 
-  CallTensors(const PythonApi& api, const PythonNames& names, PyObj* tensor_type) noexcept
+  CallTensors(const PythonApi& api, PythonNames& names, PyObj* tensor_type) noexcept
       : api_(api), names_(names), tensor_type_(tensor_type) {}
 
   void AddArguments(PyObj* const* args, size_t count, PyObj* keyword_names);
@@ -32,21 +32,24 @@ class CallTensors {
 
  private:
   struct Label {
+    Label() noexcept { text[0] = 0; }
     char text[56];
-    size_t length;
+    void Append(const char* before, const char* name, const char* after) noexcept;
   };
+  [[nodiscard]] static Label Labelled(const char* format, ptrdiff_t i);
   void Add(PyObj* object, const Label& label, int depth);
+  void AddObject(PyObj* object, const Label& label, int depth);
   void AddSequence(PyObj* object, const Label& label, int depth, bool tuple);
-  void AddDict(PyObj* dict, const Label& label, int depth);
+  void AddDict(PyObj* dict, const Label& label, int depth, bool attributes);
   [[nodiscard]] bool IsTensor(PyObj* object) const;
 
   const PythonApi& api_;
-  const PythonNames& names_;
+  PythonNames& names_;
   PyObj* tensor_type_;
   size_t count_ = 0;
   const at::TensorBase* tensors_[kTensorsMax];
   const char* labels_[kTensorsMax];
-  char text_[kTensorsMax][56];
+  Label text_[kTensorsMax];
 };
 
 }  // namespace nanwatch

@@ -50,16 +50,17 @@ extern constinit thread_local ScopeStack scope_stack __attribute__((tls_model("i
 // then hands its returned tensors to on_region_outputs.
 inline void MarkCompiledRegion() noexcept { scope_stack.compiled_region = true; }
 
-// One outermost module. Belongs to LayerTable; reused by nobody after it died.
+// One outermost module. Belongs to LayerTable and is never freed, a few hundred bytes: threads keep pointers to it.
 struct Root {
   PyObj* module = nullptr;         // borrowed: compare, never dereference without `weak`
   PyObj* weak = nullptr;           // weak reference to `module`, owned; null where the class allows none
   const Layer* layer = nullptr;
+  const char* name = "";           // "Model#0"
   std::unordered_map<std::string, const Layer*> layers;  // "path\0type" -> layer
   uint64_t rescan_end_ns = 0;      // when the tree was last walked, monotonic clock
   uint64_t rescan_cost_ns = 0;     // how long that took
   uint32_t rescans = 0;
-  uint32_t first_tensor = 0;       // see PythonNames
+  uint32_t next_checked = 0;       // PythonNames::Moved goes round
 };
 
 struct ModuleEntry {
@@ -67,6 +68,7 @@ struct ModuleEntry {
   PyObj* type = nullptr;           // its type when it was entered: tells most reused addresses apart
   const Layer* layer = nullptr;    // null: known, but registered nowhere: it takes its caller's layer
   Root* root = nullptr;
+  const PyObj* wrapped = nullptr;  // what it wraps, for a wrapper; an identity
   bool optimized = false;          // an OptimizedModule
 };
 

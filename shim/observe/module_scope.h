@@ -23,16 +23,21 @@ class ModuleScope {
   // error indicator as it was. Does nothing once installed.
   void TryInstall();
   [[nodiscard]] bool installed() const noexcept { return installed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 
  private:
+  friend struct ModuleCall;
+
   [[nodiscard]] PyObj* ReadyModuleClass() const;
-  bool MakeDescriptor(PyObj* module_class, PyObj* original);
+  [[nodiscard]] bool Replace(PyObj* module_class);
+  [[nodiscard]] bool MakeDescriptor(PyObj* original);
   void ReplaceDynamoCopies(PyObj* original) const;
 
   PythonDoor& door_;
   std::atomic<bool> installed_{false};
-  bool failed_ = false;  // tried and refused: not again
-  PyObj* descriptor_ = nullptr;
+  std::atomic<bool> failed_{false};  // tried and refused: not again
+  PyObj* descriptor_ = nullptr;     // owned for ever
+  PyObj* module_class_ = nullptr;   // likewise
 };
 
 }  // namespace nanwatch

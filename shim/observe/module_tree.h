@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "shim/observe/layer_table.h"
@@ -30,8 +31,8 @@ class ModuleTree {
   // Whether an entry found for another root than the one being called is still true.
   [[nodiscard]] bool Alive(const Root& root) const noexcept;
 
-  // GIL held: the strings this uses, and that a weak reference looks as expected.
-  bool Prepare();
+  // The strings this uses, and the proof that a weak reference looks as expected. False: unusable.
+  [[nodiscard]] bool Prepare(PyObj* module_class, PyObj* tensor_type);
 
  private:
   struct TypeFacts {
@@ -42,30 +43,34 @@ class ModuleTree {
   struct Found {
     PyObj* module;
     std::string path;
-    size_t parent;  // index in the list; itself for the root
+    PyObj* parent;   // null for the root
+    PyObj* wrapped;  // for a wrapper: the module whose layer it shares
   };
   struct Walk {
     std::vector<Found> found;
-    std::unordered_map<PyObj*, size_t> seen;
+    std::unordered_set<PyObj*> seen;
     std::unordered_map<PyObj*, TypeFacts> types;
   };
 
   [[nodiscard]] const TypeFacts& Facts(Walk& walk, PyObj* type) const;
   [[nodiscard]] PyObj* Dictionary(PyObj* module, PyObj* name) const;
   [[nodiscard]] PyObj* Unwrap(Walk& walk, PyObj* module) const;
-  void Collect(Walk& walk, PyObj* module, const std::string& path, size_t parent, int depth) const;
+  void Collect(Walk& walk, PyObj* module, const std::string& path, PyObj* parent, int depth) const;
+  void TakeOver(const Walk& walk, const Root& root);
   void Publish(Walk& walk, Root& root);
-  void NoteTensors(PyObj* module, const Layer* layer);
-  void NoteTensorsOf(PyObj* module, const Layer* layer, PyObj* dictionary_name, bool parameters);
+  void NoteTensors(PyObj* module, const Layer* layer, bool parameters);
   void WalkRoot(Root& root, PyObj* module);
+  [[nodiscard]] const ModuleEntry* Known(PyObj* module) const noexcept;
+  [[nodiscard]] const ModuleEntry* EnterWrapper(Walk& walk, PyObj* module);
   [[nodiscard]] bool MayWalkAgain(const Root& root) const noexcept;
-  [[nodiscard]] Root* RootOf(PyObj* module) const noexcept;
   [[nodiscard]] bool IsReplica(PyObj* module) const;
   void ForgetDeadRoots();
 
   const PythonApi& api_;
   LayerTable& layers_;
   PythonNames& names_;
+  PyObj* module_class_ = nullptr;
+  PyObj* tensor_type_ = nullptr;
   PyObj* modules_name_ = nullptr;
   PyObj* parameters_name_ = nullptr;
   PyObj* buffers_name_ = nullptr;

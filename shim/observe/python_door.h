@@ -60,10 +60,11 @@ class PythonDoor {
   friend struct ModuleCall;
 
   // ---- GIL held
-  [[nodiscard]] bool Prepare();  // proves what has to be proven; false: do not install
-  void EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyObj* keyword_names);
-  [[nodiscard]] const Layer* EnterUnknown(PyObj* module);
+  [[nodiscard]] bool Prepare(PyObj* module_class);  // proves what has to be proven; false: do not install
+  bool EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyObj* keyword_names);
+  [[nodiscard]] const ModuleEntry* EnterUnknown(PyObj* module, Root* outermost);
   void HandOutResult(PyObj* result);
+  static int Pending(void* door);
   void Say(const char* line) const noexcept;
 
   PythonDoorCallbacks callbacks_;
@@ -73,9 +74,10 @@ class PythonDoor {
   PythonFrames frames_;
   ModuleTree tree_;
   ModuleScope scope_;
-  PyObj* tensor_type_ = nullptr;    // torch._C.TensorBase, owned
+  PyObj* tensor_type_ = nullptr;     // torch._C.TensorBase, owned
+  const volatile uint32_t* active_ = nullptr;
   std::atomic<bool> queued_{false};  // a pending call is under way
-  std::atomic<bool> given_up_{false};
+  bool said_unusable_ = false;
 };
 
 }  // namespace nanwatch

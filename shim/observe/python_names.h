@@ -74,14 +74,10 @@ class PythonNames {
   }
 
   // ---- the GIL is held
-  // Finds out where a tensor object keeps its at::Tensor and proves it on `tensor`, a torch.Tensor object. False: no
-  // tensor is ever named or handed out, and `why_unusable` says why.
-  bool Prove(PyObj* tensor) noexcept;
-  [[nodiscard]] bool proven() const noexcept { return cdata_offset_ > 0; }
-  [[nodiscard]] const char* why_unusable() const noexcept { return why_unusable_; }
-  // The at::Tensor inside a torch.Tensor object; null before Prove, or when the object holds none. Lives as long as
-  // the object.
-  [[nodiscard]] const at::TensorBase* TensorOf(PyObj* object) const noexcept;
+  // The at::Tensor inside a torch.Tensor object; null when it holds none. Lives as long as the object. Where an object
+  // keeps it is found out and proven on the first one; when that fails the answer is null for ever.
+  [[nodiscard]] const at::TensorBase* TensorOf(PyObj* object) noexcept;
+  [[nodiscard]] bool unusable() const noexcept { return unusable_; }
 
   // A tensor of `layer` called `leaf` ("weight"), new or seen again.
   void Note(const Layer* layer, std::string_view leaf, NamedTensorKind kind, PyObj* object) noexcept;
@@ -93,16 +89,20 @@ class PythonNames {
 
  private:
   struct Record;
+  void ForgetRecord(Record* record) noexcept;  // mutex_ held
+  void Prove(const PyObj* object) noexcept;
+  [[nodiscard]] Record* RecordOf(const Layer* layer, std::string_view leaf, NamedTensorKind kind);  // mutex_ held
   [[nodiscard]] std::vector<const NamedTensor*> Snapshot(const Layer* layer, const Layer* root) const noexcept;
 
   mutable std::mutex mutex_;
   std::vector<Record*> records_;  // leaked
   std::unordered_map<const void*, Record*> by_impl_;
   std::unordered_map<const void*, Record*> by_storage_;
+  std::unordered_map<std::string, Record*> by_name_;  // "Model#0\0encoder.weight"
   std::unordered_map<const Layer*, std::vector<Record*>> by_layer_;
   std::unordered_map<const Layer*, std::vector<Record*>> by_root_;
-  ptrdiff_t cdata_offset_ = 0;
-  const char* why_unusable_ = "no tensor was seen";
+  ptrdiff_t tensor_offset_ = 0;  // 0: not proven yet
+  bool unusable_ = false;
 };
 
 }  // namespace nanwatch

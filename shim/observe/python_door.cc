@@ -1,0 +1,123 @@
+#include "shim/observe/python_door.h"
+
+#include <time.h>
+
+#include <exception>
+
+#include "shim/observe/call_tensors.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr int64_t kPollNs = 5'000'000;
+constexpr int64_t kSlowPollNs = 50'000'000;  // once nothing came of it for a while
+constexpr int64_t kPatienceNs = 120'000'000'000;
+
+int64_t NowNs() noexcept {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void Sleep(int64_t ns) noexcept {
+  const timespec span{.tv_sec = 0, .tv_nsec = ns};
+  nanosleep(&span, nullptr);
+}
+
+}  // namespace
+
+PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
+    : callbacks_(callbacks), frames_(api_), tree_(api_, layers_, names_), scope_(*this) {}
+
+void PythonDoor::Say(const char* line) const noexcept {
+  if (callbacks_.on_message != nullptr) callbacks_.on_message(line);
+}
+
+void PythonDoor::RunInstallLoop(const volatile uint32_t* active) noexcept {
+  active_ = active;
+  const int64_t begin = NowNs();
+  PythonPresence presence = api_.Resolve();
+  for (; presence == PythonPresence::kAbsent && *active != 0; presence = api_.Resolve()) {
+    if (NowNs() - begin > kPatienceNs) return;
+    Sleep(kPollNs);
+  }
+  if (presence == PythonPresence::kUnsupported) {
+    Say("no layers or source lines: they need a CPython from 3.10 to 3.14 with a GIL");
+    return;
+  }
+  bool was_up = false;
+  while (*active != 0 && !scope_.installed() && !scope_.failed()) {
+    const bool is_up = api_.Running();
+    if (was_up && !is_up) return;
+    was_up = is_up;
+    if (is_up && !queued_.exchange(true) && api_.Py_AddPendingCall(Pending, this) != 0) queued_ = false;
+    Sleep(NowNs() - begin < kPatienceNs ? kPollNs : kSlowPollNs);
+  }
+  if (scope_.failed()) Say("no layers: torch.nn.Module.__call__ is not as this version is known to have it");
+}
+
+// On Python's main thread, between two of its instructions, with the GIL.
+int PythonDoor::Pending(void* door) {
+  auto* self = static_cast<PythonDoor*>(door);
+  if (self->active_ != nullptr && *self->active_ != 0) self->scope_.TryInstall();
+  self->queued_ = false;
+  return 0;
+}
+
+bool PythonDoor::InstallNow() {
+  if (api_.Resolve() != PythonPresence::kUsable) return false;
+  scope_.TryInstall();
+  return scope_.installed();
+}
+
+bool PythonDoor::Prepare(PyObj* module_class) {
+  if (!frames_.proven() && !frames_.Prove()) Say("no source lines: this Python's frames are not laid out as expected");
+  PyObj* torch_c = api_.LoadedModule("torch._C");
+  if (torch_c == nullptr) return false;
+  tensor_type_ = api_.AttributeOrNull(torch_c, "TensorBase");
+  if (tensor_type_ == nullptr) tensor_type_ = api_.AttributeOrNull(torch_c, "_TensorBase");
+  return tensor_type_ != nullptr && tree_.Prepare(module_class, tensor_type_);
+}
+
+// Before a depth-0 call: sets the thread's layer and root, hands out the root if it is new, and the call's tensors.
+bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyObj* keyword_names) {
+  bool optimized = false;
+  ScopeStack& stack = scope_stack;
+  try {
+    bool is_new = false;
+    const ModuleEntry* entry = tree_.EnterRoot(module, &is_new);
+    stack.top = entry == nullptr ? nullptr : entry->layer;
+    stack.outermost = entry == nullptr ? nullptr : entry->root;
+    optimized = entry != nullptr && entry->optimized;
+    if (is_new && entry != nullptr && callbacks_.on_new_root != nullptr) callbacks_.on_new_root(entry->root->layer);
+    if (callbacks_.on_root_arguments != nullptr) {
+      CallTensors tensors(api_, names_, tensor_type_);
+      tensors.AddArguments(args, count, keyword_names);
+      if (tensors.count() > 0) callbacks_.on_root_arguments(tensors.tensors(), tensors.names(), tensors.count());
+    }
+    if (names_.unusable() && !said_unusable_) {
+      said_unusable_ = true;
+      Say("no parameter names: a torch.Tensor object does not hold its tensor where this version is known to keep it");
+    }
+  } catch (const std::exception&) {
+    // Out of memory: the call goes on without a layer. Never catch(...): see PyOwned.
+  }
+  return optimized;
+}
+
+const ModuleEntry* PythonDoor::EnterUnknown(PyObj* module, Root* outermost) {
+  try {
+    return tree_.EnterUnknown(module, outermost);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+void PythonDoor::HandOutResult(PyObj* result) {
+  if (callbacks_.on_region_outputs == nullptr) return;
+  CallTensors tensors(api_, names_, tensor_type_);
+  tensors.AddResult(result);
+  if (tensors.count() > 0) callbacks_.on_region_outputs(tensors.tensors(), tensors.names(), tensors.count());
+}
+
+}  // namespace nanwatch
