@@ -1,0 +1,141 @@
+#include "daemon/store/database_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/store/schema.h"
+#include "daemon/store/store.h"
+
+namespace nanwatch {
+namespace {
+
+// Checking every page of a large database would keep the jobs waiting for seconds.
+constexpr off_t kCheckedBytesMax = off_t{64} << 20;
+
+off_t FileBytes(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 ? info.st_size : 0;
+}
+
+std::string VersionPragma() { return "PRAGMA user_version = " + std::to_string(kSchemaVersion); }
+
+Status TooNew(const std::string& path, int64_t version) {
+  return Status(ErrorKind::kUnsupported, "the database " + path + " has schema " + std::to_string(version) +
+                                             " and was written by a newer nanwatch; this one knows schema " +
+                                             std::to_string(kSchemaVersion) +
+                                             ": use the newer one, or set NANWATCH_STATE_DIR to another directory");
+}
+
+Status Create(const Database& database) {
+  Result<Transaction> transaction = Transaction::BeginWrite(database);
+  if (!transaction.ok()) return transaction.status();
+  if (Status made = database.Execute(kSchema); !made.ok()) return made;
+  if (Status set = database.Execute(VersionPragma().c_str()); !set.ok()) return set;
+  const std::string application = "PRAGMA application_id = " + std::to_string(kApplicationId);
+  if (Status set = database.Execute(application.c_str()); !set.ok()) return set;
+  return transaction->Commit();
+}
+
+Status Migrate(const Database& database, int64_t version) {
+  Result<Transaction> transaction = Transaction::BeginWrite(database);
+  if (!transaction.ok()) return transaction.status();
+  for (int64_t from = version; from < kSchemaVersion; ++from) {
+    Status done = database.Execute(kMigrations[from - 1]);
+    if (!done.ok()) return done.WithContext("migrating from schema " + std::to_string(from));
+  }
+  if (Status set = database.Execute(VersionPragma().c_str()); !set.ok()) return set;
+  return transaction->Commit();
+}
+
+Status CheckPages(const Database& database, const std::string& path) {
+  if (FileBytes(path) > kCheckedBytesMax) return Status();
+  Result<Statement> check = database.Prepare("PRAGMA quick_check(1)");
+  if (!check.ok()) return check.status();
+  const Result<bool> row = check->Next();
+  if (!row.ok()) return row.status();
+  if (*row && check->Bytes(0) != "ok") return Status(ErrorKind::kCorrupt, "database: " + check->Text(0));
+  return Status();
+}
+
+// Version and tables as they are found, made current. kCorrupt when it is not a database of ours.
+Result<std::string> MakeCurrent(const Database& database, const std::string& path) {
+  const Result<int64_t> version = database.Ask("PRAGMA user_version");
+  if (!version.ok()) return version.status();
+  const Result<int64_t> tables = database.Ask("SELECT COUNT(*) FROM sqlite_master");
+  if (!tables.ok()) return tables.status();
+  if (*version > kSchemaVersion) return TooNew(path, *version);
+  if (*version < 0 || (*version == 0 && *tables != 0)) {
+    return Status(ErrorKind::kCorrupt, "it is not a database of nanwatch");
+  }
+  if (Status check = CheckPages(database, path); !check.ok()) return check;
+  if (*version == kSchemaVersion) return std::string();
+  Status done = *version == 0 ? Create(database) : Migrate(database, *version);
+  if (!done.ok()) return done;
+  if (*version == 0) return std::string();
+  return "the database " + path + " was brought from schema " + std::to_string(*version) + " to " +
+         std::to_string(kSchemaVersion);
+}
+
+Result<OpenedDatabase> OpenOnce(const std::string& path) {
+  Result<Database> database = Database::Open(path, Database::Access::kWrite);
+  if (!database.ok()) return database.status();
+  // NORMAL: a killed process loses nothing, a power cut at most the latest commits.
+  if (Status set = database->Execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                                     "PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216");
+      !set.ok()) {
+    return set;
+  }
+  Result<std::string> note = MakeCurrent(*database, path);
+  if (!note.ok()) return note.status();
+  return OpenedDatabase{*std::move(database), *std::move(note)};
+}
+
+}  // namespace
+
+Result<OpenedDatabase> OpenDatabaseForWriting(const std::string& path) {
+  Result<OpenedDatabase> opened = OpenOnce(path);
+  if (opened.ok() || opened.status().kind() != ErrorKind::kCorrupt) return opened;
+  const Result<std::string> aside = MoveAside(path);
+  if (!aside.ok()) return aside.status();
+  const std::string why = opened.status().message();
+  opened = OpenOnce(path);
+  if (opened.ok()) {
+    opened->note = "the database " + path + " was damaged (" + why + "): it is kept as " + *aside +
+                   ", and a new one is begun";
+  }
+  return opened;
+}
+
+Result<OpenedDatabase> OpenDatabaseForReading(const std::string& path) {
+  if (access(path.c_str(), F_OK) != 0) {
+    return Status(ErrorKind::kNotFound, "there is no database at " + path + " yet: nothing was recorded there");
+  }
+  Result<Database> database = Database::Open(path, Database::Access::kRead);
+  if (!database.ok()) return database.status();
+  const Result<int64_t> version = database->Ask("PRAGMA user_version");
+  if (!version.ok()) return version.status().WithContext(path);
+  if (*version == kSchemaVersion) return OpenedDatabase{*std::move(database), ""};
+  if (*version > kSchemaVersion) return TooNew(path, *version);
+  if (*version == 0) return Status(ErrorKind::kNotFound, "the database " + path + " is empty");
+  return Status(ErrorKind::kUnsupported, "the database " + path + " has the older schema " +
+                                             std::to_string(*version) +
+                                             ": start nanwatchd once, it brings it up to date");
+}
+
+Result<std::string> MoveAside(const std::string& path) {
+  std::string stamp = FormatUtc(SystemClock().real_ns());
+  const std::string aside = path + ".corrupt-" + stamp;
+  for (const char* companion : {"-wal", "-shm", ""}) {  // the database last: as long as it is there, all is
+    if (rename((path + companion).c_str(), (aside + companion).c_str()) != 0 && errno != ENOENT) {
+      return Status::FromErrno(errno, "cannot move the damaged database " + path + " aside");
+    }
+  }
+  return aside;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,158 @@
+#include "daemon/store/sqlite.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "daemon/base/unique_fd.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr int kBusyTimeoutMs = 2000;
+
+ErrorKind KindOf(int code, sqlite3* database) {
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return ErrorKind::kFull;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return ErrorKind::kCorrupt;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return ErrorKind::kBusy;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_AUTH:
+      return ErrorKind::kPermission;
+    case SQLITE_CANTOPEN:
+    case SQLITE_IOERR: {
+      const int error = database == nullptr ? 0 : sqlite3_system_errno(database);
+      if (error == ENOSPC || error == EDQUOT) return ErrorKind::kFull;
+      return error == EACCES || error == EPERM ? ErrorKind::kPermission : ErrorKind::kIo;
+    }
+    default:
+      return ErrorKind::kIo;
+  }
+}
+
+Status Failure(int code, sqlite3* database) {
+  const char* message = database == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(database);
+  return Status(KindOf(code, database), std::string("database: ") + message);
+}
+
+}  // namespace
+
+// ---- Statement ------------------------------------------------------------------------------------------
+
+void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+
+Statement& Statement::Bind(int parameter, int64_t value) {
+  sqlite3_bind_int64(statement_.get(), parameter, value);
+  return *this;
+}
+Statement& Statement::BindText(int parameter, std::string_view text) {
+  sqlite3_bind_text(statement_.get(), parameter, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+  return *this;
+}
+Statement& Statement::BindBlob(int parameter, std::string_view bytes) {
+  // An empty message is an empty blob, not NULL: a null pointer would bind NULL.
+  const char* data = bytes.empty() ? "" : bytes.data();
+  sqlite3_bind_blob64(statement_.get(), parameter, data, bytes.size(), SQLITE_TRANSIENT);
+  return *this;
+}
+Statement& Statement::BindNull(int parameter) {
+  sqlite3_bind_null(statement_.get(), parameter);
+  return *this;
+}
+
+Result<bool> Statement::Next() {
+  const int code = sqlite3_step(statement_.get());
+  if (code == SQLITE_ROW) return true;
+  if (code == SQLITE_DONE) return false;
+  return Failure(code, sqlite3_db_handle(statement_.get()));
+}
+
+Status Statement::Run() {
+  const int code = sqlite3_step(statement_.get());
+  Status status;
+  if (code != SQLITE_DONE && code != SQLITE_ROW) status = Failure(code, sqlite3_db_handle(statement_.get()));
+  sqlite3_reset(statement_.get());
+  return status;
+}
+
+int64_t Statement::Integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
+bool Statement::IsNull(int column) const {
+  return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL;
+}
+std::string_view Statement::Bytes(int column) const {
+  const void* data = sqlite3_column_blob(statement_.get(), column);
+  const int bytes = sqlite3_column_bytes(statement_.get(), column);
+  return data == nullptr ? std::string_view() : std::string_view(static_cast<const char*>(data), static_cast<size_t>(bytes));
+}
+
+// ---- Database -------------------------------------------------------------------------------------------
+
+void Database::Close::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
+
+Result<Database> Database::Open(const std::string& path, Access access) {
+  const bool write = access == Access::kWrite;
+  // SQLite would make it readable to the group and others. O_EXCL: closing a descriptor of a database that
+  // is in use would drop the locks that this process holds on it.
+  if (write) UniqueFd made(open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  sqlite3* raw = nullptr;
+  const int flags = (write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY) |
+                    SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  const int code = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
+  Database database(raw);
+  if (code != SQLITE_OK) return Failure(code, raw).WithContext(path);
+  sqlite3_busy_timeout(raw, kBusyTimeoutMs);
+  return database;
+}
+
+Status Database::Execute(const char* sql) const {
+  const int code = sqlite3_exec(database_.get(), sql, nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? Status() : Failure(code, database_.get());
+}
+
+Result<Statement> Database::Prepare(const char* sql) const {
+  sqlite3_stmt* raw = nullptr;
+  const int code = sqlite3_prepare_v2(database_.get(), sql, -1, &raw, nullptr);
+  if (code != SQLITE_OK) return Failure(code, database_.get());
+  return Statement(raw);
+}
+
+Result<int64_t> Database::Ask(const char* sql) const {
+  Result<Statement> statement = Prepare(sql);
+  if (!statement.ok()) return statement.status();
+  const Result<bool> row = statement->Next();
+  if (!row.ok()) return row.status();
+  return *row ? statement->Integer(0) : int64_t{0};
+}
+
+int64_t Database::Changes() const { return sqlite3_changes64(database_.get()); }
+
+// ---- Transaction ----------------------------------------------------------------------------------------
+
+Result<Transaction> Transaction::BeginWrite(const Database& database) {
+  if (Status begun = database.Execute("BEGIN IMMEDIATE"); !begun.ok()) return begun;
+  return Transaction(database);
+}
+Result<Transaction> Transaction::BeginRead(const Database& database) {
+  if (Status begun = database.Execute("BEGIN"); !begun.ok()) return begun;
+  return Transaction(database);
+}
+Transaction::Transaction(Transaction&& other) noexcept : database_(std::exchange(other.database_, nullptr)) {}
+Transaction::~Transaction() {
+  // Failing is no news: SQLite rolls back by itself after a full disk.
+  if (database_ != nullptr) (void)database_->Execute("ROLLBACK");
+}
+Status Transaction::Commit() {
+  if (Status committed = database_->Execute("COMMIT"); !committed.ok()) return committed;
+  database_ = nullptr;
+  return Status();
+}
+
+}  // namespace nanwatch
