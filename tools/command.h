@@ -1,0 +1,22 @@
+// Finds the program that a command names, as execvp would, so that a command that cannot be run is
+// told apart and explained before anything is started.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace nanwatch {
+
+struct CommandLookup {
+  int exit_code = 0;    // 0, kExitNotExecutable or kExitNotFound
+  std::string path;     // the file that would be executed, when exit_code is 0
+  std::string message;  // what is wrong and what to do, else ""
+};
+
+// `name` as typed; `search_path` the value of PATH.
+[[nodiscard]] CommandLookup FindCommand(const std::string& name, std::string_view search_path);
+
+// The same verdict for an errno that execve itself came back with.
+[[nodiscard]] CommandLookup ExplainExecFailure(const std::string& name, int error);
+
+}  // namespace nanwatch

@@ -1,0 +1,117 @@
+#include "tools/daemon_start.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "proto/wire/naming.h"
+#include "tools/preload.h"
+
+namespace nanwatch {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kStartTimeout{10};
+constexpr char kIdleExitSeconds[] = "60";
+
+EnvironmentBlock ForDaemon(EnvironmentBlock environment) {
+  const std::string preload = WithoutNanwatch(environment.Text("LD_PRELOAD"));
+  if (preload.empty()) {
+    environment.Unset("LD_PRELOAD");
+  } else {
+    environment.Set("LD_PRELOAD", preload);
+  }
+  return environment;
+}
+
+[[noreturn]] void BecomeDaemon(const Installation& installation, const EnvironmentBlock& environment,
+                               int words_fd) {
+  // What the tool blocks to pass on to the job, the daemon needs for itself.
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int nothing = open("/dev/null", O_RDWR);
+  dup2(nothing, STDIN_FILENO);
+  dup2(nothing, STDOUT_FILENO);
+  dup2(words_fd, STDERR_FILENO);
+  syscall(SYS_close_range, 3U, ~0U, 0U);  // fails before Linux 5.9: then only ours, which are CLOEXEC
+  const char* argv[] = {installation.daemon.c_str(), "--detach", "--idle-exit", kIdleExitSeconds,
+                        nullptr};
+  std::vector<char*> variables;
+  for (const std::string& entry : environment.Assignments()) {
+    variables.push_back(const_cast<char*>(entry.c_str()));
+  }
+  variables.push_back(nullptr);
+  execve(argv[0], const_cast<char**>(argv), variables.data());
+  const char* reason = strerror(errno);
+  (void)!write(STDERR_FILENO, reason, strlen(reason));
+  _exit(127);
+}
+
+// Waits for the process that was started to hand over to the one in the background; collects its words.
+// Does not wait for the end of the pipe, which the daemon may keep open.
+bool AwaitHandover(pid_t pid, int words_fd, std::string& words, int& status) {
+  const SteadyClock::time_point deadline = SteadyClock::now() + kStartTimeout;
+  char text[4096];
+  while (SteadyClock::now() < deadline) {
+    const bool ended = waitpid(pid, &status, WNOHANG) == pid;
+    pollfd readable = {.fd = words_fd, .events = POLLIN, .revents = 0};
+    while (poll(&readable, 1, ended ? 0 : 20) > 0) {
+      const ssize_t got = read(words_fd, text, sizeof text);
+      if (got <= 0) {
+        if (!ended) poll(nullptr, 0, 20);  // its end is closed: nothing more will come but the status
+        break;
+      }
+      words.append(text, static_cast<size_t>(got));
+    }
+    if (ended) return true;
+  }
+  return false;
+}
+
+std::string FirstLine(const std::string& words) { return words.substr(0, words.find('\n')); }
+
+}  // namespace
+
+std::optional<pid_t> RunningDaemon(const std::string& segment_dir) {
+  const std::string path = segment_dir + "/" + wire::kDaemonLock;
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return std::nullopt;
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  const bool asked = fcntl(fd, F_GETLK, &lock) == 0;
+  close(fd);
+  if (!asked || lock.l_type == F_UNLCK) return std::nullopt;
+  return lock.l_pid;
+}
+
+std::string StartDaemon(const Installation& installation, const EnvironmentBlock& outside) {
+  if (access(installation.daemon.c_str(), X_OK) != 0) {
+    return "there is no " + installation.daemon;
+  }
+  int words_pipe[2];
+  if (pipe2(words_pipe, O_CLOEXEC) != 0) return strerror(errno);
+  const EnvironmentBlock environment = ForDaemon(outside);
+  const pid_t pid = fork();
+  if (pid == 0) BecomeDaemon(installation, environment, words_pipe[1]);
+  close(words_pipe[1]);
+  std::string words;
+  int status = 0;
+  const bool handed_over = pid > 0 && AwaitHandover(pid, words_pipe[0], words, status);
+  close(words_pipe[0]);
+  if (pid < 0) return strerror(errno);
+  if (!handed_over) return "it did not get ready within 10 s";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return "";
+  return words.empty() ? "it ended at once without saying why" : FirstLine(words);
+}
+
+}  // namespace nanwatch

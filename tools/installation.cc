@@ -1,0 +1,38 @@
+#include "tools/installation.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+namespace nanwatch {
+
+std::string ResolveLinks(const std::string& path) {
+  char* resolved = realpath(path.c_str(), nullptr);
+  if (resolved == nullptr) return "";
+  std::string result = resolved;
+  free(resolved);
+  return result;
+}
+
+Installation LocateInstallation() {
+  std::error_code error;
+  const std::filesystem::path tool = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path bin = tool.parent_path();
+  const std::filesystem::path lib = bin.parent_path() / "lib";
+  return {.tool = tool,
+          .daemon = bin / "nanwatchd",
+          .library = lib / kLibraryName,
+          .observer_dir = lib / "nanwatch"};
+}
+
+std::vector<std::string> ObserverFiles(const Installation& installation) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(installation.observer_dir, error)) {
+    if (entry.path().extension() == ".so") files.push_back(entry.path().filename());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace nanwatch

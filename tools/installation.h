@@ -1,0 +1,28 @@
+// Where the parts of this installation lie. Everything is found from the tool's own place, so that a
+// prefix may be moved or copied as a whole, and the build tree works like an installation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace nanwatch {
+
+inline constexpr char kLibraryName[] = "libnanwatch.so";
+
+struct Installation {
+  std::string tool;          // PREFIX/bin/nanwatch, links resolved
+  std::string daemon;        // PREFIX/bin/nanwatchd
+  std::string library;       // PREFIX/lib/libnanwatch.so
+  std::string observer_dir;  // PREFIX/lib/nanwatch
+};
+
+// The installation that the running executable belongs to. Says nothing about whether the parts exist.
+[[nodiscard]] Installation LocateInstallation();
+
+// `path` with links resolved, "" when there is no such file.
+[[nodiscard]] std::string ResolveLinks(const std::string& path);
+
+// File names in the observer directory, sorted.
+[[nodiscard]] std::vector<std::string> ObserverFiles(const Installation& installation);
+
+}  // namespace nanwatch

@@ -1,0 +1,25 @@
+// Tells the daemon how a command ended, which no segment can: the file <job>.exit beside the segments.
+//
+//   {"job": "3f9c...", "pid": 4711, "exit_code": 1, "signal": null, "ended_real_ns": 1795257546123000000}
+//
+// Written under another name and renamed, so that a reader finds all of it or nothing. The daemon removes it
+// once it stands in the database.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/base/status.h"
+#include "tools/child.h"
+
+namespace nanwatch {
+
+[[nodiscard]] std::string JobExitText(const std::string& job, pid_t pid, const CommandEnd& end,
+                                      uint64_t ended_real_ns);
+
+Status WriteJobExit(const std::string& segment_dir, const std::string& job, pid_t pid,
+                    const CommandEnd& end, uint64_t ended_real_ns);
+
+}  // namespace nanwatch

@@ -1,0 +1,166 @@
+#include "tools/job_launch.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
+#include "proto/wire/naming.h"
+#include "tools/preload.h"
+
+namespace nanwatch {
+namespace {
+
+const std::vector<std::string> kLevels = {"idle", "canary", "layer", "full", "auto"};
+const std::vector<std::string> kOnAnomaly = {"continue", "stop"};
+constexpr size_t kJobLengthMax = 63;  // what a segment's header has room for
+
+std::string FindWrongWord(std::string_view where, const std::string& typed,
+                          const std::vector<std::string>& words) {
+  if (typed.empty() || std::find(words.begin(), words.end(), typed) != words.end()) return "";
+  std::string message = std::string(where) + " is '" + typed + "'";
+  const std::string near = NearestWord(typed, words);
+  if (!near.empty()) message += "; did you mean '" + near + "'?";
+  message += " It is one of";
+  for (const std::string& word : words) message += (word == words.front() ? " " : ", ") + word;
+  return message;
+}
+
+std::string FindWrongBudget(std::string_view where, std::string typed) {
+  if (typed.empty()) return "";
+  if (typed.ends_with('%')) typed.pop_back();
+  char* end = nullptr;
+  const double percent = strtod(typed.c_str(), &end);
+  const bool is_number = !typed.empty() && end == typed.c_str() + typed.size();
+  if (is_number && percent > 0 && percent <= 100) return "";
+  return std::string(where) + " is '" + typed +
+         "': give the percentage of step time that watching may cost, above 0 and at most 100, "
+         "for example 2";
+}
+
+std::string FindWrongJob(const std::string& job) {
+  const auto is_fine = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  if (job.size() <= kJobLengthMax && std::all_of(job.begin(), job.end(), is_fine) && job[0] != '.') {
+    return "";
+  }
+  return "NANWATCH_JOB is '" + job +
+         "': use at most 63 letters, digits, '.', '_' and '-', not beginning with '.', or unset it "
+         "to have an id made";
+}
+
+void SetWhenGiven(EnvironmentBlock& environment, const char* name, const std::string& value) {
+  if (!value.empty()) environment.Set(name, value);
+}
+
+// Adds the library to LD_PRELOAD, or a note that says why not.
+void PlanPreload(JobLaunch& launch, const Installation& installation) {
+  if (launch.environment.Text(wire::kEnvSwitch) == "0") {
+    launch.notes.push_back("NANWATCH=0 is set, so the command runs unobserved; unset it to watch");
+    return;
+  }
+  if (ResolveLinks(installation.library).empty()) {
+    launch.notes.push_back("there is no " + installation.library +
+                           ", so the command runs unobserved; install nanwatch again, or keep "
+                           "bin and lib together when you move it");
+    return;
+  }
+  if (!CanBePreloaded(installation.library)) {
+    launch.notes.push_back("'" + installation.library +
+                           "' has a space or a colon in its path, which LD_PRELOAD cannot carry, so "
+                           "the command runs unobserved; install nanwatch somewhere else");
+    return;
+  }
+  const PreloadPlan plan =
+      ComposePreload(launch.environment.Text("LD_PRELOAD"), installation.library, ResolveLinks);
+  if (!plan.other_copy.empty()) {
+    launch.notes.push_back("LD_PRELOAD already names another nanwatch, " + plan.other_copy +
+                           ": that one watches");
+  }
+  launch.environment.Set("LD_PRELOAD", plan.value);
+  launch.observed = true;
+}
+
+}  // namespace
+
+std::string NearestWord(std::string_view typed, const std::vector<std::string>& words) {
+  // Edit distance, one row at a time.
+  const auto distance = [](std::string_view a, std::string_view b) {
+    std::vector<size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 0; i < a.size(); ++i) {
+      size_t diagonal = row[0];
+      row[0] = i + 1;
+      for (size_t j = 0; j < b.size(); ++j) {
+        const size_t replace = diagonal + (a[i] == b[j] ? 0 : 1);
+        diagonal = row[j + 1];
+        row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
+      }
+    }
+    return row.back();
+  };
+  std::string nearest;
+  size_t nearest_distance = 3;  // more than two typing errors is another word
+  for (const std::string& word : words) {
+    const size_t d = distance(typed, word);
+    if (d < nearest_distance && d < word.size()) {
+      nearest = word;
+      nearest_distance = d;
+    }
+  }
+  return nearest;
+}
+
+std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outside) {
+  if (options.command.empty()) {
+    return "there is no command to run: put it after '--', for example "
+           "'nanwatch run -- python train.py'";
+  }
+  const std::string level = outside.Text(wire::kEnvLevel);
+  const std::string budget = outside.Text(wire::kEnvBudget);
+  const std::string on_anomaly = outside.Text(wire::kEnvOnAnomaly);
+  const std::string job = outside.Text(wire::kEnvJob);
+  for (std::string wrong : {FindWrongWord("--level", options.level, kLevels),
+                            FindWrongWord("--on-anomaly", options.on_anomaly, kOnAnomaly),
+                            FindWrongBudget("--budget", options.budget),
+                            FindWrongWord(wire::kEnvLevel, level, kLevels),
+                            FindWrongWord(wire::kEnvOnAnomaly, on_anomaly, kOnAnomaly),
+                            FindWrongBudget(wire::kEnvBudget, budget),
+                            job.empty() ? std::string() : FindWrongJob(job)}) {
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
+                     const Installation& installation, const std::string& fresh_job) {
+  JobLaunch launch;
+  launch.environment = outside;
+  launch.job = outside.Text(wire::kEnvJob);
+  if (launch.job.empty()) launch.job = fresh_job;
+  launch.environment.Set(wire::kEnvJob, launch.job);
+  SetWhenGiven(launch.environment, wire::kEnvLevel, options.level);
+  SetWhenGiven(launch.environment, wire::kEnvOnAnomaly, options.on_anomaly);
+  std::string budget = options.budget;
+  if (budget.ends_with('%')) budget.pop_back();
+  SetWhenGiven(launch.environment, wire::kEnvBudget, budget);
+  PlanPreload(launch, installation);
+  return launch;
+}
+
+std::string RandomJobId() {
+  uint64_t random = 0;
+  if (getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
+    random = static_cast<uint64_t>(arc4random()) << 32 | arc4random();
+  }
+  char text[13];
+  snprintf(text, sizeof text, "%012llx", static_cast<unsigned long long>(random >> 16));
+  return text;
+}
+
+}  // namespace nanwatch

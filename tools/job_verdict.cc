@@ -1,0 +1,39 @@
+#include "tools/job_verdict.h"
+
+#include "daemon/explain/explain.h"
+#include "tools/exit_codes.h"
+
+namespace nanwatch {
+namespace {
+
+void SetEnd(RunInfo& run, const JobExit& exit) {
+  if (run.has_exit_code() || run.has_signal()) return;
+  if (exit.exit_code.has_value()) run.set_exit_code(*exit.exit_code);
+  if (exit.signal.has_value()) run.set_signal(*exit.signal);
+}
+
+}  // namespace
+
+Verdict VerdictOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit) {
+  Verdict verdict = Diagnose(facts);
+  if (verdict.schema().empty()) verdict.set_schema("nanwatch.verdict/1");
+  if (!exit.has_value()) return verdict;
+  for (RunInfo& run : *verdict.mutable_runs()) {
+    if (run.pid() == exit->pid || (verdict.runs_size() == 1 && run.has_ended_at())) {
+      SetEnd(run, *exit);
+    }
+  }
+  if (verdict.has_run() && (verdict.run().has_ended_at() || verdict.run().pid() == exit->pid)) {
+    SetEnd(*verdict.mutable_run(), *exit);
+  }
+  return verdict;
+}
+
+int CheckExitCode(const Verdict& verdict) {
+  if (verdict.verdict() == "anomaly") return kExitAnomaly;
+  const bool watched = verdict.runs_size() > 0 && verdict.coverage().tensors_checked() > 0;
+  if (!watched || verdict.coverage().lost_events() > 0) return kExitCannotTell;
+  return kExitOk;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,104 @@
+// `nanwatch`: wiring only. Reads the command line and hands over to a verb.
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tools/exit_codes.h"
+#include "tools/help_layout.h"
+#include "tools/job_launch.h"
+#include "tools/terminal.h"
+#include "tools/verb.h"
+#include "tools/version.h"
+
+namespace {
+
+using nanwatch::Say;
+
+const std::vector<std::string> kVerbs = {"run", "ps", "tail", "report", "doctor"};
+
+std::string Footer() {
+  return std::string(
+             "Examples:\n"
+             "  nanwatch run -- python train.py     watch a job, and read why at its end\n"
+             "  nanwatch report --check             for CI\n"
+             "  nanwatch doctor                     when nothing was observed\n"
+             "  nanwatch run --help                 each verb has its own help\n"
+             "\n") +
+         nanwatch::kExitCodesHelp +
+         "\n"
+         "Environment, all optional: NANWATCH=0 switches off; NANWATCH_DIR is where segments are (default\n"
+         "  /dev/shm/nanwatch-UID), NANWATCH_STATE_DIR database and logs (default\n"
+         "  ~/.local/state/nanwatch/HOST); NANWATCH_JOB, NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_IGNORE,\n"
+         "  NANWATCH_LOG; NO_COLOR.";
+}
+
+// What a person probably meant by words that were not understood.
+std::string Advice(const std::vector<std::string>& words) {
+  if (words.empty()) return "say what to do: 'nanwatch --help' lists the verbs";
+  const std::string& verb = words[0];
+  if (verb == "attach" || verb == "detach") {
+    return "'" + verb + "' is not in this version: start the job with 'nanwatch run --level LEVEL -- "
+           "COMMAND'";
+  }
+  if (verb == "run" && words.size() > 1) {
+    return "put the command after '--': nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]";
+  }
+  if (verb.starts_with('-') || std::find(kVerbs.begin(), kVerbs.end(), verb) != kVerbs.end()) return "";
+  const std::string near = nanwatch::NearestWord(verb, kVerbs);
+  return "there is no verb '" + verb + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
+         " 'nanwatch --help' lists them";
+}
+
+int ExplainWrongUse(const std::vector<std::string>& words, const std::string& complaint) {
+  const std::string advice = Advice(words);
+  const bool is_report = !words.empty() && words[0] == "report";
+  const bool is_verb =
+      !words.empty() && std::find(kVerbs.begin(), kVerbs.end(), words[0]) != kVerbs.end();
+  if (is_verb || advice.empty()) Say(complaint);
+  if (!advice.empty()) Say(advice);
+  if (is_verb) Say("'nanwatch " + words[0] + " --help' shows how it is used");
+  return is_report ? nanwatch::kExitUsageOfReport : nanwatch::kExitUsage;
+}
+
+// What stands before "--" is ours to understand, what stands after it is the command, word for word.
+std::vector<std::string> SplitOffCommand(int argc, char** argv, std::vector<std::string>& command) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const auto split = std::find(words.begin(), words.end(), "--");
+  if (words.empty() || words[0] != "run" || split == words.end()) return words;
+  command.assign(split + 1, words.end());
+  words.erase(split, words.end());
+  return words;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  nanwatch::VerbCall call;
+  const std::vector<std::string> words = SplitOffCommand(argc, argv, call.command);
+  CLI::App app("Find the op, layer and step where a PyTorch job's first NaN or Inf was made.", "nanwatch");
+  nanwatch::SetHelp(app, "nanwatch VERB [OPTIONS]", Footer());
+  bool version = false;
+  bool json = false;
+  app.add_flag("--version", version, "Print version, wire format and observers");
+  app.add_flag("--json", json, "With --version: as a JSON document")->needs("--version");
+  nanwatch::AddRunVerb(app, call);
+  nanwatch::AddPsVerb(app, call);
+  nanwatch::AddTailVerb(app, call);
+  nanwatch::AddReportVerb(app, call);
+  nanwatch::AddDoctorVerb(app, call);
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them last first
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return ExplainWrongUse(words, error.what());
+  }
+  if (version) return nanwatch::PrintVersion(json);
+  if (!call.chosen) return ExplainWrongUse(words, "");
+  return call.chosen();
+}

@@ -1,0 +1,152 @@
+#include "tools/observations.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "daemon/ingest/run_batch.h"
+#include "daemon/ingest/segment_reader.h"
+#include "proto/wire/naming.h"
+
+namespace nanwatch {
+namespace {
+
+void SortNewestFirst(std::vector<SeenRun>& runs) {
+  std::sort(runs.begin(), runs.end(), [](const SeenRun& a, const SeenRun& b) {
+    return a.run.started_real_ns() > b.run.started_real_ns();
+  });
+}
+
+std::string FileName(const std::string& path) { return std::filesystem::path(path).filename(); }
+
+}  // namespace
+
+std::vector<std::string> Observations::SegmentPaths() const {
+  std::vector<std::string> paths;
+  if (!places_.segment_status.ok()) return paths;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(places_.segment_dir, error)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(wire::kSegmentPrefix) && name.ends_with(wire::kSegmentSuffix)) {
+      paths.push_back(entry.path());
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+Store* Observations::Database() {
+  if (store_.has_value()) return &*store_;
+  store_status_ = places_.state_status;
+  if (!store_status_.ok()) return nullptr;
+  Result<Store> opened = Store::OpenForReading(places_.database);
+  if (opened.ok()) {
+    store_.emplace(std::move(opened).value());
+    return &*store_;
+  }
+  if (opened.status().kind() != ErrorKind::kNotFound) store_status_ = opened.status();
+  return nullptr;
+}
+
+Status Observations::DatabaseStatus() {
+  Database();
+  return store_status_;
+}
+
+std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::string>& job) {
+  std::vector<SeenRun> runs;
+  foreign_.clear();
+  for (const std::string& path : SegmentPaths()) {
+    Result<SegmentReader> reader = SegmentReader::Open(path, SegmentReader::Access::kLook);
+    if (!reader.ok()) {
+      if (reader.status().kind() != ErrorKind::kNotFound) {
+        foreign_.push_back({.name = FileName(path), .reason = reader.status().message()});
+      }
+      continue;
+    }
+    SeenRun seen = {.id = reader->run_id(), .job = JobOf(reader->run()), .run = reader->run(),
+                    .state = {}, .live = reader->WriterLives(clock_), .has_segment = true};
+    if (job.has_value() && seen.job != *job) continue;
+    const Result<RunFacts> facts = ReadWhole(path, clock_);
+    if (facts.ok()) seen.state = facts->state();
+    runs.push_back(std::move(seen));
+  }
+  return runs;
+}
+
+std::vector<SeenRun> Observations::Join(const std::optional<std::string>& job) {
+  std::vector<SeenRun> runs = RunsInSegments(job);
+  std::set<std::string> known;
+  for (const SeenRun& run : runs) known.insert(run.id);
+  if (Store* store = Database(); store != nullptr) {
+    const Result<std::vector<RunRow>> rows = store->Runs({.job = job});
+    if (!rows.ok()) store_status_ = rows.status();
+    for (const RunRow& row : rows.ok() ? *rows : std::vector<RunRow>()) {
+      if (known.contains(row.id)) continue;
+      runs.push_back({.id = row.id, .job = row.job, .run = row.run, .state = row.state});
+    }
+  }
+  SortNewestFirst(runs);
+  return runs;
+}
+
+std::vector<SeenRun> Observations::Runs() { return Join(std::nullopt); }
+
+std::vector<SeenRun> Observations::RunsOfJob(const std::string& job) { return Join(job); }
+
+std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
+  std::map<std::string, RunFacts> by_run;
+  for (const std::string& path : SegmentPaths()) {
+    const Result<RunFacts> facts = ReadWhole(path, clock_);
+    if (facts.ok() && JobOf(facts->run()) == job) by_run[RunId(facts->run())] = *facts;
+  }
+  if (Store* store = Database(); store != nullptr) {
+    const Result<std::vector<RunFacts>> stored = store->FactsOfJob(job);
+    if (!stored.ok()) store_status_ = stored.status();
+    for (const RunFacts& old : stored.ok() ? *stored : std::vector<RunFacts>()) {
+      RunFacts joined = old;
+      RunFacts& slot = by_run[RunId(old.run())];
+      if (slot.has_run()) MergeInto(joined, slot);
+      slot = std::move(joined);
+    }
+  }
+  std::vector<RunFacts> facts;
+  for (auto& [id, run] : by_run) facts.push_back(std::move(run));
+  std::sort(facts.begin(), facts.end(), [](const RunFacts& a, const RunFacts& b) {
+    return a.run().started_real_ns() < b.run().started_real_ns();
+  });
+  return facts;
+}
+
+std::optional<JobExit> Observations::ExitOfJob(const std::string& job) {
+  Store* store = Database();
+  if (store == nullptr) return std::nullopt;
+  const Result<std::optional<JobExit>> exit = store->ExitOfJob(job);
+  return exit.ok() ? *exit : std::nullopt;
+}
+
+Result<std::string> Observations::ResolveJob(const std::string& name) {
+  const std::vector<SeenRun> runs = Runs();
+  if (runs.empty()) {
+    return Status(ErrorKind::kNotFound,
+                  "no run is known yet: start one with 'nanwatch run -- python train.py'");
+  }
+  if (name.empty()) return runs.front().job;
+  std::set<std::string> jobs;
+  std::string candidates;
+  for (const SeenRun& run : runs) {
+    if (run.id == name || run.job == name) return run.job;
+    if (!run.id.starts_with(name) && !run.job.starts_with(name)) continue;
+    if (jobs.insert(run.job).second) candidates += " " + run.id;
+  }
+  if (jobs.size() == 1) return *jobs.begin();
+  if (jobs.empty()) {
+    return Status(ErrorKind::kNotFound,
+                  "no run or job begins with '" + name + "': 'nanwatch ps --all' lists them");
+  }
+  return Status(ErrorKind::kAmbiguous,
+                "'" + name + "' fits runs of several jobs, give more of it:" + candidates);
+}
+
+}  // namespace nanwatch

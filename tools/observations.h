@@ -1,0 +1,74 @@
+// Everything that can be known about this user's jobs now: the daemon's database joined with the segments
+// that are still there. Reads both and changes neither, so it may be used beside a daemon or without one.
+//
+// Segments are always read before the database: a segment that vanishes in between was committed first,
+// so no finding falls between the two.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/status.h"
+#include "daemon/store/store.h"
+#include "tools/places.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// A run, and whether its process lives.
+struct SeenRun {
+  std::string id;
+  std::string job;
+  Run run;
+  RunState state;
+  bool live = false;         // its process runs
+  bool has_segment = false;  // not yet read to its end by a daemon
+};
+
+// A file among the segments that is none, or none that this version reads.
+struct ForeignFile {
+  std::string name;
+  std::string reason;
+};
+
+class Observations {
+ public:
+  explicit Observations(Places places) : places_(std::move(places)) {}
+
+  // Newest start first. Reads the segments' headers and counters, and the database.
+  [[nodiscard]] std::vector<SeenRun> Runs();
+  // Of one job only.
+  [[nodiscard]] std::vector<SeenRun> RunsOfJob(const std::string& job);
+  // Files that the last call of Runs or RunsOfJob could not read.
+  [[nodiscard]] const std::vector<ForeignFile>& foreign() const { return foreign_; }
+
+  // The facts of every process of the job, oldest first.
+  [[nodiscard]] std::vector<RunFacts> FactsOfJob(const std::string& job);
+  [[nodiscard]] std::optional<JobExit> ExitOfJob(const std::string& job);
+
+  // The job that `name` stands for: a run's id, a job's id, or the beginning of one; "" stands for the
+  // newest run. kNotFound, or kAmbiguous with the candidates named.
+  [[nodiscard]] Result<std::string> ResolveJob(const std::string& name);
+
+  // Why the database cannot be read; ok when it can, or when there is none yet.
+  [[nodiscard]] Status DatabaseStatus();
+  [[nodiscard]] const Places& places() const { return places_; }
+
+ private:
+  [[nodiscard]] std::vector<SeenRun> Join(const std::optional<std::string>& job);
+  [[nodiscard]] std::vector<SeenRun> RunsInSegments(const std::optional<std::string>& job);
+  [[nodiscard]] std::vector<std::string> SegmentPaths() const;
+  // Opened when first asked for, and again later while there is none yet.
+  Store* Database();
+
+  Places places_;
+  SystemClock clock_;
+  std::optional<Store> store_;
+  Status store_status_;
+  std::vector<ForeignFile> foreign_;
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,186 @@
+// The verb `ps`: which runs there are, live and recent.
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "daemon/base/clock.h"
+#include "daemon/correlate/step_clock.h"
+#include "daemon/correlate/wire_names.h"
+#include "proto/wire/segment.h"
+#include "tools/exit_codes.h"
+#include "tools/help_layout.h"
+#include "tools/observations.h"
+#include "tools/table.h"
+#include "tools/terminal.h"
+#include "tools/verb.h"
+
+namespace nanwatch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kEndedShown = 10;
+
+constexpr char kFooter[] =
+    "States: starting, watching, stepped down (it failed at something and only counts now), exiting,\n"
+    "  ended; with how, where a 'nanwatch run' saw it.\n"
+    "STEP is the optimizer steps done, FINDINGS the op calls that wrote a NaN or Inf, harmless ones\n"
+    "  included, LOST the records that found no room or could not be read.\n"
+    "\n"
+    "Examples:\n"
+    "  nanwatch ps\n"
+    "  nanwatch ps --all --json\n"
+    "\n"
+    "Exit status: 0; 1 when the database cannot be read (what is live is shown all the same).\n"
+    "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
+
+struct PsOptions {
+  bool all = false;
+  bool json = false;
+};
+
+uint64_t LostOf(const RunState& state) {
+  return state.records_dropped() + state.names_dropped() + state.sites_dropped() +
+         state.records_malformed() + state.holes();
+}
+
+std::string StateOf(const SeenRun& run) {
+  if (run.live) {
+    switch (static_cast<wire::LiveState>(run.state.live_state())) {
+      case wire::LiveState::kStarting: return "starting";
+      case wire::LiveState::kWatching: return "watching";
+      case wire::LiveState::kSteppedDown: return "stepped down";
+      case wire::LiveState::kExited: return "exiting";
+    }
+    return "live";
+  }
+  if (run.state.has_signal()) {
+    const char* name = sigabbrev_np(run.state.signal());
+    return name != nullptr ? "ended, SIG" + std::string(name)
+                           : "ended, signal " + std::to_string(run.state.signal());
+  }
+  if (run.state.has_exit_code()) return "ended, " + std::to_string(run.state.exit_code());
+  return "ended";
+}
+
+int64_t StepOf(const SeenRun& run) {
+  RunFacts facts;
+  *facts.mutable_run() = run.run;
+  *facts.mutable_state() = run.state;
+  return StepClock(facts).Read(run.state.clocks()).step;
+}
+
+std::string LossOf(const RunState& state) {
+  if (!state.has_loss()) return "-";
+  char text[32];
+  snprintf(text, sizeof text, "%.4g", state.loss());
+  return text;
+}
+
+Json NumberOrWord(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+Json RunAsJson(const SeenRun& run) {
+  const int64_t step = StepOf(run);
+  return {{"id", run.id},
+          {"job", run.job},
+          {"rank", run.run.rank()},
+          {"world_size", run.run.world_size()},
+          {"pid", run.run.pid()},
+          {"host", run.run.host()},
+          {"program", run.run.program()},
+          {"torch", run.run.torch_version()},
+          {"level", LevelName(run.state.level())},
+          {"state", StateOf(run)},
+          {"live", run.live},
+          {"step", step},
+          {"loss", run.state.has_loss() ? NumberOrWord(run.state.loss()) : Json()},
+          {"findings", run.state.values_bad()},
+          {"lost", LostOf(run.state)},
+          {"started_at", FormatUtc(run.run.started_real_ns())}};
+}
+
+std::vector<std::string> RunAsRow(const SeenRun& run, uint64_t now_ns) {
+  const int64_t step = StepOf(run);
+  const uint64_t started = run.run.started_real_ns();
+  const std::string rank = run.run.world_size() > 1 ? std::to_string(run.run.rank()) + "/" +
+                                                          std::to_string(run.run.world_size())
+                                                    : std::to_string(run.run.rank());
+  return {run.id.substr(0, 8), run.job.substr(0, 12), rank, std::to_string(run.run.pid()),
+          run.run.program(), run.run.torch_version(), std::string(LevelName(run.state.level())),
+          StateOf(run), step < 0 ? "-" : std::to_string(step), LossOf(run.state),
+          FormatCount(run.state.values_bad()), FormatCount(LostOf(run.state)),
+          FormatAge(now_ns > started ? now_ns - started : 0)};
+}
+
+std::vector<SeenRun> Choose(std::vector<SeenRun> runs, bool all) {
+  if (all) return runs;
+  size_t ended = 0;
+  std::erase_if(runs, [&](const SeenRun& run) { return !run.live && ++ended > kEndedShown; });
+  return runs;
+}
+
+std::string AsText(const std::vector<SeenRun>& shown, size_t known,
+                   const std::vector<ForeignFile>& foreign) {
+  std::string text;
+  if (shown.empty()) {
+    text = "no run is known yet: start one with 'nanwatch run -- python train.py'\n";
+  } else {
+    std::vector<std::vector<std::string>> rows;
+    const uint64_t now_ns = SystemClock().real_ns();
+    for (const SeenRun& run : shown) rows.push_back(RunAsRow(run, now_ns));
+    text = FormatTable({{"RUN"}, {"JOB"}, {"RANK"}, {"PID", true}, {"PROGRAM"}, {"TORCH"},
+                        {"LEVEL"}, {"STATE"}, {"STEP", true}, {"LOSS", true}, {"FINDINGS", true},
+                        {"LOST", true}, {"AGE", true}},
+                       rows);
+  }
+  if (shown.size() < known) {
+    text += std::to_string(known - shown.size()) + " older ones: nanwatch ps --all\n";
+  }
+  for (const ForeignFile& file : foreign) text += "not read: " + file.name + ", " + file.reason + "\n";
+  return text;
+}
+
+std::string AsJson(const std::vector<SeenRun>& shown, const std::vector<ForeignFile>& foreign) {
+  Json document = {{"schema", "nanwatch.ps/1"}, {"runs", Json::array()}, {"foreign", Json::array()}};
+  for (const SeenRun& run : shown) document["runs"].push_back(RunAsJson(run));
+  for (const ForeignFile& file : foreign) {
+    document["foreign"].push_back({{"file", file.name}, {"reason", file.reason}});
+  }
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+int Ps(const PsOptions& options) {
+  Observations observations(FindPlaces(ProcessEnvironment()));
+  if (!observations.places().note.empty()) Say(observations.places().note);
+  const Status segments = observations.places().segment_status;
+  if (!segments.ok() && segments.kind() != ErrorKind::kNotFound) Say(segments.message());
+  const std::vector<SeenRun> runs = observations.Runs();
+  const std::vector<SeenRun> shown = Choose(runs, options.all);
+  WriteAll(STDOUT_FILENO, options.json ? AsJson(shown, observations.foreign())
+                                       : AsText(shown, runs.size(), observations.foreign()));
+  const Status database = observations.DatabaseStatus();
+  if (database.ok()) return kExitOk;
+  Say("the database cannot be read: " + database.message());
+  return kExitFailed;
+}
+
+}  // namespace
+
+void AddPsVerb(CLI::App& app, VerbCall& call) {
+  CLI::App* verb = app.add_subcommand("ps", "List the runs that are live, and the last ones that ended.");
+  SetHelp(*verb, "nanwatch ps [OPTIONS]", kFooter);
+  auto options = std::make_shared<PsOptions>();
+  verb->add_flag("--all", options->all, "Every run that is known, not only the last ten that ended");
+  verb->add_flag("--json", options->json, "Print a JSON document (nanwatch.ps/1)");
+  verb->callback([options, &call] { call.chosen = [options] { return Ps(*options); }; });
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,80 @@
+// The verb `report`: the verdict for a job, for people, programs and CI.
+#include <unistd.h>
+
+#include <memory>
+
+#include "daemon/report/json_report.h"
+#include "daemon/report/text_report.h"
+#include "tools/exit_codes.h"
+#include "tools/help_layout.h"
+#include "tools/job_verdict.h"
+#include "tools/observations.h"
+#include "tools/terminal.h"
+#include "tools/verb.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr char kFooter[] =
+    "RUN is the id of a run or job, or the beginning of one ('nanwatch ps'); without it, the newest run's\n"
+    "  job is meant. A job still running is reported as far as it has come.\n"
+    "\n"
+    "Examples:\n"
+    "  nanwatch report\n"
+    "  nanwatch report 7f3a --coverage\n"
+    "  nanwatch report --check --json > verdict.json || echo 'look at it'\n"
+    "\n"
+    "Exit status: 0; with --check 0 clean or expected, 2 anomaly, 3 cannot tell (nothing was observed, or\n"
+    "  findings were lost; 2 wins over 3); 1 no such run; 64 wrong use.\n"
+    "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR, NO_COLOR.";
+
+struct ReportOptions {
+  std::string run;
+  std::string html;
+  bool check = false;
+  bool coverage = false;
+  bool json = false;
+};
+
+std::string Render(const ReportOptions& options, const Verdict& verdict) {
+  if (options.json) return JsonReport(verdict);
+  if (options.coverage) return CoverageReport(verdict);
+  return TextReport(verdict, {.color = WantsColor(STDOUT_FILENO)});
+}
+
+int Report(const ReportOptions& options) {
+  if (!options.html.empty()) {
+    Say("report --html is not in this version: use 'nanwatch report --json', or the text");
+    return kExitUsageOfReport;
+  }
+  Observations observations(FindPlaces(ProcessEnvironment()));
+  if (!observations.places().note.empty()) Say(observations.places().note);
+  const Result<std::string> job = observations.ResolveJob(options.run);
+  const Status database = observations.DatabaseStatus();
+  if (!database.ok()) Say("the database cannot be read: " + database.message());
+  if (!job.ok()) {
+    Say(job.status().message());
+    return options.check && options.run.empty() ? kExitCannotTell : kExitFailed;
+  }
+  const Verdict verdict =
+      VerdictOfJob(observations.FactsOfJob(*job), observations.ExitOfJob(*job));
+  WriteAll(STDOUT_FILENO, Render(options, verdict));
+  return options.check ? CheckExitCode(verdict) : kExitOk;
+}
+
+}  // namespace
+
+void AddReportVerb(CLI::App& app, VerbCall& call) {
+  CLI::App* verb = app.add_subcommand(
+      "report", "Say what began it, in which layer, at which step, why, and what to do.");
+  SetHelp(*verb, "nanwatch report [RUN] [OPTIONS]", kFooter);
+  auto options = std::make_shared<ReportOptions>();
+  verb->add_option("RUN", options->run, "A run or job, or the beginning of its id")->type_name("");
+  verb->add_flag("--check", options->check, "Exit 0, 2 or 3 by the verdict, for scripts and CI");
+  verb->add_flag("--coverage", options->coverage, "Say what was watched and what was not, and why");
+  verb->add_option("--html", options->html, "Not in this version")->type_name("FILE");
+  verb->add_flag("--json", options->json, "Print the verdict document (nanwatch.verdict/1)");
+  verb->callback([options, &call] { call.chosen = [options] { return Report(*options); }; });
+}
+
+}  // namespace nanwatch

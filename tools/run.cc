@@ -1,0 +1,219 @@
+#include "tools/run.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/directories.h"
+#include "daemon/report/json_report.h"
+#include "daemon/report/text_report.h"
+#include "proto/wire/naming.h"
+#include "tools/child.h"
+#include "tools/command.h"
+#include "tools/daemon_start.h"
+#include "tools/exit_codes.h"
+#include "tools/help_layout.h"
+#include "tools/installation.h"
+#include "tools/job_end.h"
+#include "tools/job_exit.h"
+#include "tools/job_verdict.h"
+#include "tools/observations.h"
+#include "tools/terminal.h"
+#include "tools/verb.h"
+#include "tools/verdict_file.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr char kHelp[] =
+    "Start a command under observation, unchanged, and say at its end what was seen.\n"
+    "The command's output, its signals and its exit status stay its own: run prints one line\n"
+    "before it and the diagnosis after it, both on stderr.";
+
+constexpr char kFooter[] =
+    "Examples:\n"
+    "  nanwatch run -- python train.py --epochs 3\n"
+    "  nanwatch run --verdict verdict.json -- torchrun --nproc-per-node 2 train.py\n"
+    "  nanwatch run --level canary --budget 1 -- python train.py\n"
+    "\n"
+    "Levels: idle (loaded, checks nothing), canary (gradients, parameters, optimizer state and loss,\n"
+    "  once a step), layer (and what crosses module boundaries), full (every op), auto (the most that\n"
+    "  stays within --budget).\n"
+    "\n"
+    "Exit status: the command's own, or its signal; 126 when it cannot be executed, 127 when there is no\n"
+    "  such command, 2 for wrong use. In the last three cases nothing was started.\n"
+    "\n"
+    "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_ON_ANOMALY (as the flags, which win);\n"
+    "  NANWATCH_JOB (one id for processes that belong together; made when unset); NANWATCH_DIR\n"
+    "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.";
+
+// What was found out and set up before the command starts.
+struct Preparation {
+  int exit_code = kExitOk;  // not 0: do not start
+  VerdictFile verdict_file;
+  JobLaunch launch;
+  Places places;
+};
+
+Preparation Refuse(int exit_code, const std::string& why) {
+  Say(why);
+  Preparation refused;
+  refused.exit_code = exit_code;
+  return refused;
+}
+
+// Segments need a directory that is ours alone. Without one the job runs, unobserved.
+void PrepareSegmentDirectory(Preparation& prepared, const EnvironmentBlock& outside) {
+  Status status = prepared.places.segment_status;
+  if (status.kind() == ErrorKind::kNotFound && !prepared.places.segment_dir.empty()) {
+    status = EnsureSegmentDirectory(prepared.places.segment_dir);
+  }
+  prepared.places.segment_status = status;
+  if (status.ok()) return;
+  prepared.launch.observed = false;
+  prepared.launch.environment = outside;
+  prepared.launch.notes.push_back(status.message() + "; the command runs unobserved");
+}
+
+void PrepareDaemon(Preparation& prepared, const EnvironmentBlock& outside,
+                   const Installation& installation) {
+  if (!prepared.launch.observed || RunningDaemon(prepared.places.segment_dir).has_value()) return;
+  const std::string failure = StartDaemon(installation, outside);
+  if (failure.empty()) return;
+  prepared.launch.notes.push_back("the daemon could not be started: " + failure +
+                                  "; the command is watched all the same, and what was seen is read "
+                                  "when it has ended");
+}
+
+Preparation Prepare(const RunOptions& options) {
+  const EnvironmentBlock outside = EnvironmentBlock::OfThisProcess();
+  const std::string wrong = FindWrongUse(options, outside);
+  if (!wrong.empty()) return Refuse(kExitUsage, wrong);
+  const CommandLookup lookup = FindCommand(options.command[0], outside.Text("PATH"));
+  if (lookup.exit_code != 0) return Refuse(lookup.exit_code, lookup.message);
+  Preparation prepared;
+  std::string verdict_problem;
+  prepared.verdict_file = VerdictFile::Open(options.verdict_path, verdict_problem);
+  if (!verdict_problem.empty()) return Refuse(kExitUsage, verdict_problem);
+
+  const Installation installation = LocateInstallation();
+  prepared.launch = PlanLaunch(options, outside, installation, RandomJobId());
+  if (!prepared.launch.observed) return prepared;
+  prepared.places = FindPlaces(ProcessEnvironment());
+  PrepareSegmentDirectory(prepared, outside);
+  PrepareDaemon(prepared, outside, installation);
+  return prepared;
+}
+
+void Announce(const RunOptions& options, const Preparation& prepared) {
+  for (const std::string& note : prepared.launch.notes) Say(note);
+  if (!prepared.launch.observed) return;
+  const std::string level = prepared.launch.environment.Text(wire::kEnvLevel);
+  Say("watching " + options.command[0] + ", job " + prepared.launch.job +
+      (level.empty() ? "" : ", level " + level) + "; the diagnosis follows at its end");
+}
+
+// The document of a command in which nothing was seen: who it was and how it ended, no runs.
+Verdict NothingSeen(const RunOptions& options, const std::string& job, const JobExit& exit) {
+  Verdict verdict = VerdictOfJob({}, exit);
+  verdict.set_verdict("clean");
+  RunInfo& run = *verdict.mutable_run();
+  run.set_job(job);
+  run.set_host(HostName());
+  run.set_pid(exit.pid);
+  for (const std::string& word : options.command) run.add_command(word);
+  run.set_ended_at(FormatUtc(exit.ended_real_ns));
+  if (exit.exit_code.has_value()) run.set_exit_code(*exit.exit_code);
+  if (exit.signal.has_value()) run.set_signal(*exit.signal);
+  return verdict;
+}
+
+JobExit DescribeExit(const std::string& job, pid_t pid, const CommandEnd& end) {
+  JobExit exit = {.job = job, .pid = pid, .exit_code = {}, .signal = {},
+                  .ended_real_ns = SystemClock().real_ns()};
+  if (end.by_signal) {
+    exit.signal = end.signal;
+  } else {
+    exit.exit_code = end.exit_code;
+  }
+  return exit;
+}
+
+// Waits until all is read, and concludes.
+Verdict Conclude(const RunOptions& options, SignalGate& gate, const Preparation& prepared,
+                 const JobExit& exit, const CommandEnd& end) {
+  if (!prepared.launch.observed) return NothingSeen(options, exit.job, exit);
+  Observations observations(prepared.places);
+  if (observations.RunsOfJob(exit.job).empty()) {
+    Say("nothing was observed: no process of the command loaded a torch that can be watched "
+        "('nanwatch doctor --python PYTHON' says whether one can)");
+    return NothingSeen(options, exit.job, exit);
+  }
+  const Status told = WriteJobExit(prepared.places.segment_dir, exit.job, exit.pid, end,
+                                   exit.ended_real_ns);
+  if (!told.ok()) Say(told.message());
+  if (AwaitJobEnd(gate, observations, exit.job, end.asked_to_stop) == JobEndWait::kGaveUp) {
+    Say("the daemon has not read everything yet; what it has not is read from the segments");
+  }
+  Verdict verdict = VerdictOfJob(observations.FactsOfJob(exit.job), exit);
+  const Status database = observations.DatabaseStatus();
+  if (!database.ok()) Say("the database cannot be read: " + database.message());
+  return verdict;
+}
+
+void Show(const RunOptions& options, const Verdict& verdict, Preparation& prepared) {
+  if (options.json) {
+    WriteAll(STDERR_FILENO, JsonReport(verdict));
+  } else if (verdict.runs_size() > 0) {
+    WriteAll(STDERR_FILENO, TextReport(verdict, {.color = WantsColor(STDERR_FILENO)}));
+  }
+  const std::string problem = prepared.verdict_file.Write(JsonReport(verdict));
+  if (!problem.empty()) Say(problem);
+}
+
+}  // namespace
+
+int RunCommand(const RunOptions& options) {
+  Preparation prepared = Prepare(options);
+  if (prepared.exit_code != kExitOk) return prepared.exit_code;
+  Announce(options, prepared);
+  SignalGate gate;
+  const CommandStart start =
+      StartCommand(gate, options.command, prepared.launch.environment.Assignments());
+  if (start.error != 0) {
+    const CommandLookup failure = ExplainExecFailure(options.command[0], start.error);
+    Say(failure.message);
+    return failure.exit_code;
+  }
+  // A reader of stderr that has gone must not keep the command's status from its parent.
+  signal(SIGPIPE, SIG_IGN);
+  const CommandEnd end = WaitForCommand(gate, start.pid);
+  const JobExit exit = DescribeExit(prepared.launch.job, start.pid, end);
+  Show(options, Conclude(options, gate, prepared, exit, end), prepared);
+  EndLike(end);
+}
+
+void AddRunVerb(CLI::App& app, VerbCall& call) {
+  CLI::App* verb = app.add_subcommand("run", kHelp);
+  SetHelp(*verb, "nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]", kFooter);
+  auto options = std::make_shared<RunOptions>();
+  verb->add_option("--level", options->level, "How much is checked (see Levels)")
+      ->type_name("LEVEL");
+  verb->add_option("--budget", options->budget, "What watching may cost, in percent of step time")
+      ->type_name("PERCENT");
+  verb->add_option("--verdict", options->verdict_path,
+                   "Write the verdict document here when the command has ended; '-' is stdout")
+      ->type_name("FILE");
+  verb->add_option("--on-anomaly", options->on_anomaly,
+                   "continue (default), or stop: end the command once an anomaly is certain")
+      ->type_name("continue|stop");
+  verb->add_flag("--json", options->json, "Print the diagnosis as the JSON document");
+  verb->callback([options, &call] {
+    options->command = call.command;
+    call.chosen = [options] { return RunCommand(*options); };
+  });
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,35 @@
+#include "tools/terminal.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace nanwatch {
+
+bool WantsColor(int fd) {
+  const char* refused = getenv("NO_COLOR");
+  if (refused != nullptr && *refused != '\0') return false;
+  const char* kind = getenv("TERM");
+  if (kind == nullptr || std::string_view(kind) == "dumb") return false;
+  return isatty(fd) == 1;
+}
+
+bool WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+void Say(std::string_view line) {
+  std::string text = "nanwatch: ";
+  text += line;
+  text += '\n';
+  WriteAll(STDERR_FILENO, text);
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,20 @@
+// What the person at the other end can see: whether a stream is a terminal and takes colour.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace nanwatch {
+
+// True when file descriptor `fd` is a terminal that shows colours and nobody asked for none (NO_COLOR, a
+// non-empty value; TERM=dumb).
+[[nodiscard]] bool WantsColor(int fd);
+
+// Writes all of `text` to `fd`; false when it could not be (a closed pipe, a full disk).
+bool WriteAll(int fd, std::string_view text);
+
+// One line of our own on stderr, "nanwatch: " before it. One write, so that lines of several
+// processes do not mix.
+void Say(std::string_view line);
+
+}  // namespace nanwatch

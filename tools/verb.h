@@ -1,0 +1,27 @@
+// How a verb hooks into the command line: each adds its subcommand with options and help, and, when it is
+// the one that was typed, leaves behind what to do. Nothing runs while the command line is still being
+// read.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace nanwatch {
+
+struct VerbCall {
+  std::vector<std::string> command;  // the words after "--"
+  std::function<int()> chosen;       // the verb's work; its value is the exit code
+};
+
+void AddRunVerb(CLI::App& app, VerbCall& call);
+void AddPsVerb(CLI::App& app, VerbCall& call);
+void AddTailVerb(CLI::App& app, VerbCall& call);
+void AddReportVerb(CLI::App& app, VerbCall& call);
+void AddDoctorVerb(CLI::App& app, VerbCall& call);
+
+}  // namespace nanwatch

@@ -1,0 +1,8 @@
+// What `nanwatch --version` says.
+#pragma once
+
+namespace nanwatch {
+
+int PrintVersion(bool json);
+
+}  // namespace nanwatch
