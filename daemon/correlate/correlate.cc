@@ -1,18 +1,84 @@
 #include "daemon/correlate/correlate.h"
 
+#include <algorithm>
+#include <tuple>
+
+#include "daemon/correlate/incident.h"
+#include "daemon/correlate/lineage.h"
+#include "daemon/correlate/rank_folding.h"
 #include "daemon/correlate/run_summary.h"
 
 namespace nanwatch {
+namespace {
+
+std::vector<Lineage> TraceRuns(const std::vector<const RunFacts*>& runs) {
+  std::vector<Lineage> lineages;
+  lineages.reserve(runs.size());
+  for (const RunFacts* facts : runs) lineages.emplace_back(*facts);
+  return lineages;
+}
+
+std::vector<const RunFacts*> InRankOrder(const std::vector<RunFacts>& runs) {
+  std::vector<const RunFacts*> ordered;
+  for (const RunFacts& facts : runs) ordered.push_back(&facts);
+  std::stable_sort(ordered.begin(), ordered.end(), [](const RunFacts* a, const RunFacts* b) {
+    const auto order = [](const Run& run) {
+      return std::make_tuple(run.attempt(), run.rank(), run.started_real_ns(), run.nonce());
+    };
+    return order(a->run()) < order(b->run());
+  });
+  return ordered;
+}
+
+void AddIncidents(const std::vector<Lineage>& runs, Verdict& verdict) {
+  Drafts drafts = GatherIncidents(runs);
+  FoldReceived(runs, drafts);
+  std::vector<Incident> incidents;
+  for (const auto& [key, draft] : drafts) incidents.push_back(Finish(draft));
+  std::stable_sort(incidents.begin(), incidents.end(), IsMoreImportant);
+  for (Incident& incident : incidents) *verdict.add_incidents() = std::move(incident);
+}
+
+// A run can have seen bad values of which no record is left.
+bool SawSomething(const std::vector<const RunFacts*>& runs) {
+  return std::any_of(runs.begin(), runs.end(),
+                     [](const RunFacts* facts) { return facts->state().values_bad() > 0; });
+}
+
+std::string Conclude(const Verdict& verdict, bool saw_something) {
+  const auto& incidents = verdict.incidents();
+  const bool anomaly = std::any_of(incidents.begin(), incidents.end(), [](const Incident& incident) {
+    return incident.severity() != "info";
+  });
+  if (anomaly) return "anomaly";
+  return incidents.empty() && !saw_something ? "clean" : "expected";
+}
+
+// The run of the most important origin, else the first.
+void ChooseRun(Verdict& verdict) {
+  if (verdict.runs().empty()) return;
+  *verdict.mutable_run() = verdict.runs(0);
+  if (verdict.incidents().empty()) return;
+  for (const RunInfo& run : verdict.runs()) {
+    if (run.id() == verdict.incidents(0).origin().run()) *verdict.mutable_run() = run;
+  }
+}
+
+}  // namespace
 
 Verdict Correlate(const std::vector<RunFacts>& runs) {
   Verdict verdict;
   verdict.set_schema("nanwatch.verdict/1");
-  verdict.set_verdict("clean");
-  for (const RunFacts& facts : runs) *verdict.add_runs() = DescribeRun(facts);
-  if (!runs.empty()) {
-    *verdict.mutable_run() = verdict.runs(0);
-    *verdict.mutable_coverage() = SumCoverage(runs);
+  if (runs.empty()) {
+    verdict.set_verdict("clean");
+    return verdict;
   }
+  const std::vector<const RunFacts*> ordered = InRankOrder(runs);
+  for (const RunFacts* facts : ordered) *verdict.add_runs() = DescribeRun(*facts);
+  *verdict.mutable_coverage() = SumCoverage(runs);
+  AddIncidents(TraceRuns(ordered), verdict);
+  verdict.set_verdict(Conclude(verdict, SawSomething(ordered)));
+  ChooseRun(verdict);
   return verdict;
 }
 

@@ -23,6 +23,8 @@ constexpr std::array<std::string_view, 4> kPhases = {"other", "forward", "backwa
 // A record without a class says only that the value was bad: the weakest claim stands for it.
 constexpr std::array<std::string_view, 8> kClasses = {
     "propagate", "produce", "inf_to_nan", "scalar", "propagate", "killed", "external", "received"};
+constexpr std::array<std::string_view, 6> kReaches = {"activation", "loss",            "gradient",
+                                                      "parameter",  "optimizer_state", "buffer"};
 constexpr std::array<std::string_view, 5> kLevels = {"idle", "canary", "layer", "full", "auto"};
 constexpr std::array<std::string_view, 14> kUnchecked = {
     "sparse",        "quantized", "nested",    "meta",           "fake",     "functorch", "other_device",
@@ -35,6 +37,7 @@ std::string PhaseName(uint32_t phase) { return NameAt(kPhases, phase, "other"); 
 std::string FindingClassName(uint32_t finding_class) {
   return NameAt(kClasses, finding_class, "propagate");
 }
+std::string ReachName(uint32_t reach) { return NameAt(kReaches, reach, "activation"); }
 std::string LevelName(uint32_t level) { return NameAt(kLevels, level, ""); }
 std::string UncheckedName(uint32_t reason) {
   const std::string name = NameAt(kUnchecked, reason, "");

@@ -1,0 +1,178 @@
+#include "daemon/correlate/finding.h"
+
+#include <algorithm>
+#include <string>
+
+#include "daemon/correlate/op_traits.h"
+#include "daemon/correlate/run_summary.h"
+#include "daemon/correlate/wire_names.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::FindingClass;
+using wire::Phase;
+using wire::Target;
+
+void SetIndex(int64_t position, const google::protobuf::RepeatedField<int64_t>& shape,
+              TensorStats& stats) {
+  int64_t covered = 1;
+  for (const int64_t size : shape) {
+    if (size <= 0 || __builtin_mul_overflow(covered, size, &covered)) return;
+  }
+  if (position < 0 || position >= covered) return;
+  std::vector<int64_t> index(static_cast<size_t>(shape.size()));
+  for (int dim = shape.size() - 1; dim >= 0; --dim) {
+    index[static_cast<size_t>(dim)] = position % shape.Get(dim);
+    position /= shape.Get(dim);
+  }
+  for (const int64_t at : index) stats.add_first_bad_index(at);
+}
+
+void SetClocks(const StepReading& reading, Finding& finding) {
+  finding.set_step(reading.step);
+  finding.set_step_source(std::string(reading.source));
+  finding.set_iteration(reading.iteration);
+  finding.set_micro_step(reading.micro_step);
+}
+
+void SetSite(const Site& site, Finding& finding) {
+  finding.set_class_(FindingClassName(site.finding_class()));
+  finding.set_op(site.op());
+  finding.set_phase(PhaseName(site.phase()));
+  finding.set_autograd_node(site.node());
+  finding.set_layer(site.layer());
+  finding.set_layer_type(site.layer_type());
+  finding.set_root(site.root());
+  finding.set_param(site.param());
+  finding.set_source(site.source());
+  finding.set_recompute((site.flags() & wire::ValueRecord::kRecompute) != 0);
+}
+
+void SetValue(const ValueFact& fact, Finding& finding) {
+  finding.set_inputs_seen((fact.flags() & wire::ValueRecord::kInputsSeen) != 0);
+  if ((fact.flags() & wire::ValueRecord::kRecompute) != 0) finding.set_recompute(true);
+  if (!fact.param().empty()) finding.set_param(fact.param());
+  for (const RecordTensor& tensor : fact.outputs()) *finding.add_outputs() = DescribeTensor(tensor);
+  for (const RecordTensor& tensor : fact.inputs()) *finding.add_inputs() = DescribeTensor(tensor);
+}
+
+void SetRun(const Lineage& lineage, Finding& finding) {
+  finding.set_run(RunId(lineage.facts().run()));
+  finding.set_rank(lineage.facts().run().rank());
+  finding.set_device("cpu");  // see DescribeRun
+}
+
+Finding Describe(const Lineage& lineage, const Site* site, const Record* record, const Clocks* clocks) {
+  Finding finding;
+  finding.set_kind("op");
+  finding.set_class_("propagate");
+  finding.set_phase("other");
+  finding.set_exact(true);
+  SetRun(lineage, finding);
+  if (site != nullptr) SetSite(*site, finding);
+  if (record != nullptr && record->has_value()) SetValue(record->value(), finding);
+  SetClocks(clocks != nullptr ? lineage.clock().Read(*clocks) : StepReading(), finding);
+  return finding;
+}
+
+// Stacking, copying and slicing a batch is not yet using it: the op a person looks for is the first that
+// computes with it. The step stays that of the value, which is where the batch came in.
+const Site* FirstConsumer(const Lineage& lineage, const Origin& origin) {
+  const Site* site = origin.site;
+  int at = origin.node;
+  const std::vector<ValueNode>& nodes = lineage.nodes();
+  while (at >= 0 && site != nullptr && MovesValues(site->op())) {
+    size_t next = static_cast<size_t>(at) + 1;
+    while (next < nodes.size() && (nodes[next].via != at || nodes[next].site == nullptr)) ++next;
+    if (next == nodes.size()) break;
+    at = static_cast<int>(next);
+    site = nodes[next].site;
+  }
+  return site;
+}
+
+}  // namespace
+
+TensorStats DescribeTensor(const RecordTensor& tensor) {
+  TensorStats stats;
+  stats.set_index(tensor.index());
+  stats.set_dtype(ElementTypeName(tensor.element_type()));
+  *stats.mutable_shape() = tensor.shape();
+  stats.set_numel(tensor.numel());
+  stats.set_nan(tensor.nan());
+  stats.set_pos_inf(tensor.pos_inf());
+  stats.set_neg_inf(tensor.neg_inf());
+  stats.set_finite_min(tensor.finite_min());
+  stats.set_finite_max(tensor.finite_max());
+  stats.set_finite_mean(tensor.finite_mean());
+  stats.set_role(tensor.name());
+  // With more dimensions than the record holds, a position says nothing about an index.
+  if (static_cast<int>(tensor.ndim()) == tensor.shape_size()) {
+    SetIndex(tensor.first_bad(), tensor.shape(), stats);
+  }
+  return stats;
+}
+
+std::string_view OriginKind(const Origin& origin) {
+  if (origin.strength == Origin::Strength::kUnseen && origin.site == nullptr) return "unknown";
+  if (origin.IsReceived()) return "unknown";
+  if (origin.IsExternal()) {
+    switch (static_cast<Target>(origin.target)) {
+      case Target::kParameter: return "parameter";
+      case Target::kBuffer: return "buffer";
+      case Target::kNone:
+      case Target::kInputData: return "input_data";
+      default: return "unknown";
+    }
+  }
+  if (origin.site != nullptr && origin.site->phase() == static_cast<uint32_t>(Phase::kOptimizer)) {
+    return "optimizer";
+  }
+  return "op";
+}
+
+std::string OriginParameter(const Origin& origin) {
+  if (origin.source != nullptr && !origin.IsReceived()) {
+    const auto target = static_cast<Target>(origin.source->target());
+    const bool is_input = origin.IsExternal() && target != Target::kParameter && target != Target::kBuffer;
+    if (!is_input) return origin.source->name();
+  }
+  if (origin.record != nullptr && origin.record->has_value() &&
+      !origin.record->value().param().empty()) {
+    return origin.record->value().param();
+  }
+  return origin.site == nullptr ? "" : origin.site->param();
+}
+
+Finding DescribeNode(const Lineage& lineage, const ValueNode& node) {
+  Finding finding = Describe(lineage, node.site, node.record, node.clocks);
+  finding.set_ticket(node.ticket);
+  if (finding.phase() == "optimizer" && !finding.param().empty()) finding.set_kind("optimizer");
+  return finding;
+}
+
+Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
+  const std::string_view kind = OriginKind(origin);
+  const Site* site = kind == "input_data" ? FirstConsumer(lineage, origin) : origin.site;
+  Finding finding = Describe(lineage, site, origin.record, origin.clocks);
+  finding.set_kind(std::string(kind));
+  finding.set_ticket(origin.ticket);
+  finding.set_exact(origin.exact);
+  finding.set_param(OriginParameter(origin));
+  if (origin.finding_class != FindingClass::kUnknown) {
+    finding.set_class_(FindingClassName(static_cast<uint32_t>(origin.finding_class)));
+  }
+  if (origin.IsExternal()) finding.set_inputs_seen(true);
+  const bool held_by_module = kind == "parameter" || kind == "buffer";
+  if (held_by_module || (finding.layer().empty() && !finding.param().empty())) {
+    const std::string module(ModuleOfParameter(finding.param()));
+    if (module != finding.layer() && !module.empty()) {
+      finding.set_layer(module);
+      finding.clear_layer_type();
+    }
+  }
+  return finding;
+}
+
+}  // namespace nanwatch

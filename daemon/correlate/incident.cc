@@ -1,0 +1,209 @@
+#include "daemon/correlate/incident.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "daemon/correlate/chain.h"
+#include "daemon/correlate/finding.h"
+#include "daemon/correlate/wire_names.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::Reach;
+
+IncidentDraft& DraftOf(Drafts& drafts, const Lineage& lineage, int origin) {
+  const Origin& found = lineage.origins()[static_cast<size_t>(origin)];
+  IncidentDraft& draft = drafts[KeyOf(found)];
+  if (draft.origin == nullptr) {
+    draft.lineage = &lineage;
+    draft.origin = &found;
+  }
+  return draft;
+}
+
+int64_t StepAt(const Lineage& lineage, const Clocks* clocks) {
+  return clocks == nullptr ? -1 : lineage.clock().Read(*clocks).step;
+}
+
+// An earlier occurrence of the same place that mattered as much tells the story better.
+bool TellsBetter(const Lineage& lineage, const Origin& origin, bool anomalous,
+                 const IncidentDraft& draft) {
+  if (anomalous != draft.anomalous) return anomalous;
+  const int64_t step = StepAt(lineage, origin.clocks);
+  const int64_t known = StepAt(*draft.lineage, draft.origin->clocks);
+  if (&lineage == draft.lineage || step == known) {
+    return &lineage == draft.lineage && origin.ticket < draft.origin->ticket;
+  }
+  return step < known;
+}
+
+void AddEvents(const Lineage& lineage, Drafts& drafts) {
+  for (const ReachEvent& event : lineage.events()) {
+    if (event.origin < 0) continue;
+    IncidentDraft& draft = DraftOf(drafts, lineage, event.origin);
+    const Origin& origin = lineage.origins()[static_cast<size_t>(event.origin)];
+    const bool anomalous = IsAnomalous(event);
+    if (TellsBetter(lineage, origin, anomalous, draft)) {
+      draft.lineage = &lineage;
+      draft.origin = &origin;
+    }
+    draft.anomalous |= anomalous;
+    draft.reach.insert(event.reach);
+    // An update is recorded when its step is over, so its clocks are those of the next one.
+    if (event.reach == Reach::kLoss || event.reach == Reach::kGradient) {
+      draft.SeeStep(StepAt(lineage, event.clocks));
+    }
+    draft.events.push_back(&event);
+  }
+}
+
+// Values are counted for their incident; what a site counted beyond its records goes where its last record
+// went.
+void AddValues(const Lineage& lineage, Drafts& drafts) {
+  std::map<const Site*, std::pair<uint64_t, IncidentDraft*>> recorded;
+  for (const ValueNode& node : lineage.nodes()) {
+    if (node.origin < 0) continue;
+    IncidentDraft& draft = DraftOf(drafts, lineage, node.origin);
+    draft.reach.insert(Reach::kActivation);
+    ++draft.count;
+    draft.SeeStep(StepAt(lineage, node.clocks));
+    if (node.site != nullptr) {
+      auto& [times, last] = recorded[node.site];
+      ++times;
+      last = &draft;
+    }
+  }
+  for (const auto& [site, seen] : recorded) {
+    const auto& [times, draft] = seen;
+    if (site->count() <= times) continue;
+    draft->count += site->count() - times;
+    if (site->has_last_clocks()) draft->SeeStep(StepAt(lineage, &site->last_clocks()));
+  }
+}
+
+void SortEvents(IncidentDraft& draft) {
+  const Lineage* home = draft.lineage;
+  const auto begin = home->events().data();
+  const auto end = begin + home->events().size();
+  const auto is_home = [&](const ReachEvent* event) { return event >= begin && event < end; };
+  for (const ReachEvent* event : draft.events) {
+    if (!is_home(event)) draft.other_events.push_back(event);
+  }
+  std::erase_if(draft.events, [&](const ReachEvent* event) { return !is_home(event); });
+}
+
+std::string Severity(const IncidentDraft& draft) {
+  if (!draft.anomalous) return "info";
+  const bool lasting = draft.reach.contains(Reach::kParameter) || draft.reach.contains(Reach::kBuffer) ||
+                       draft.reach.contains(Reach::kOptimizerState);
+  return lasting ? "critical" : "error";
+}
+
+int SeverityRank(const std::string& severity) {
+  constexpr std::array<std::string_view, 4> kOrder = {"critical", "error", "warning", "info"};
+  return static_cast<int>(std::find(kOrder.begin(), kOrder.end(), severity) - kOrder.begin());
+}
+
+// A run is ruined by bad parameters; a bad buffer shows at evaluation, so it comes after them.
+int ReachRank(const Incident& incident) {
+  constexpr std::array<std::string_view, 5> kOrder = {"parameter", "optimizer_state", "buffer", "gradient",
+                                                      "loss"};
+  for (size_t i = 0; i < kOrder.size(); ++i) {
+    const auto& reach = incident.reach();
+    if (std::find(reach.begin(), reach.end(), kOrder[i]) != reach.end()) return static_cast<int>(i);
+  }
+  return static_cast<int>(kOrder.size());
+}
+
+uint64_t FirstCount(const IncidentDraft& draft, Reach reach) {
+  for (const auto* events : {&draft.events, &draft.other_events}) {
+    for (const ReachEvent* event : *events) {
+      if (event->reach == reach && event->count > 0) return event->count;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+// Places are told apart by their texts, not by site numbers, which differ from process to process.
+IncidentKey KeyOf(const Origin& origin) {
+  IncidentKey key(OriginKind(origin));
+  const auto add = [&key](std::string_view part) { key.append("\n").append(part); };
+  if (origin.IsReceived()) {
+    add("received");
+    if (origin.site != nullptr) add(origin.site->op());
+    return key;
+  }
+  const std::string parameter = OriginParameter(origin);
+  if (origin.IsExternal() && !parameter.empty()) {
+    add(parameter);
+    return key;
+  }
+  if (origin.site == nullptr) {
+    add(parameter);
+    return key;
+  }
+  const Site& site = *origin.site;
+  const bool recompute = (site.flags() & wire::ValueRecord::kRecompute) != 0;
+  add(site.op());
+  add(site.layer());
+  add(site.root());
+  add(recompute ? "" : site.node());
+  add(std::to_string(site.phase()));
+  add(parameter.empty() ? site.source() : parameter);
+  return key;
+}
+
+void IncidentDraft::SeeStep(int64_t step) {
+  if (step < 0) return;
+  first_step = first_step < 0 ? step : std::min(first_step, step);
+  last_step = std::max(last_step, step);
+}
+
+void IncidentDraft::Merge(const IncidentDraft& other) {
+  for (const ReachEvent* event : other.events) other_events.push_back(event);
+  for (const ReachEvent* event : other.other_events) other_events.push_back(event);
+  reach.insert(other.reach.begin(), other.reach.end());
+  anomalous |= other.anomalous;
+  count += other.count;
+  SeeStep(other.first_step);
+  SeeStep(other.last_step);
+}
+
+bool IsAnomalous(const ReachEvent& event) { return !event.deliberate && !event.excused; }
+
+Drafts GatherIncidents(const std::vector<Lineage>& runs) {
+  Drafts drafts;
+  for (const Lineage& lineage : runs) AddEvents(lineage, drafts);
+  for (const Lineage& lineage : runs) AddValues(lineage, drafts);
+  for (auto& [key, draft] : drafts) SortEvents(draft);
+  return drafts;
+}
+
+Incident Finish(const IncidentDraft& draft) {
+  Incident incident;
+  incident.set_severity(Severity(draft));
+  *incident.mutable_origin() = DescribeOrigin(*draft.lineage, *draft.origin);
+  for (const Reach reach : draft.reach) incident.add_reach(ReachName(static_cast<uint32_t>(reach)));
+  incident.set_count(draft.count);
+  incident.set_first_step(draft.first_step);
+  incident.set_last_step(draft.last_step);
+  incident.set_gradients(FirstCount(draft, Reach::kGradient));
+  incident.set_parameters(FirstCount(draft, Reach::kParameter));
+  AddChain(draft, incident);
+  return incident;
+}
+
+bool IsMoreImportant(const Incident& a, const Incident& b) {
+  const auto rank = [](const Incident& incident) {
+    return std::make_tuple(SeverityRank(incident.severity()), ReachRank(incident),
+                           incident.origin().iteration(), incident.origin().ticket(),
+                           incident.origin().rank());
+  };
+  return rank(a) < rank(b);
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,49 @@
+// Incidents in the making: what shares an origin is gathered, over all processes of the job, then judged.
+//
+// Same origin means the same place: (op, layer, root, autograd node, phase, source line or parameter). A NaN
+// that the same line makes at every step is one incident with a count, on whatever rank it happens; what
+// recomputation repeats is the same place as the forward that it repeats.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/correlate/lineage.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+struct IncidentDraft {
+  const Lineage* lineage = nullptr;  // of the run where the origin is
+  const Origin* origin = nullptr;    // the first occurrence that mattered, else the first
+  std::vector<const ReachEvent*> events;         // in the origin's run, by ticket
+  std::vector<const ReachEvent*> other_events;   // in other runs
+  std::set<wire::Reach> reach;
+  bool anomalous = false;   // something reached further than it may
+  uint64_t count = 0;       // values that belong to it
+  int64_t first_step = -1;  // -1 unknown
+  int64_t last_step = -1;
+
+  void SeeStep(int64_t step);
+  void Merge(const IncidentDraft& other);  // keeps the own origin
+};
+
+using IncidentKey = std::string;
+using Drafts = std::map<IncidentKey, IncidentDraft>;
+
+[[nodiscard]] IncidentKey KeyOf(const Origin& origin);
+
+// Whether the verdict is anomaly because of it.
+[[nodiscard]] bool IsAnomalous(const ReachEvent& event);
+
+[[nodiscard]] Drafts GatherIncidents(const std::vector<Lineage>& runs);
+
+// The finished incident: severity, origin, chain, reach, counts. Patterns are not looked up.
+[[nodiscard]] Incident Finish(const IncidentDraft& draft);
+
+// Most important first: severity, how far it got, then when it happened.
+[[nodiscard]] bool IsMoreImportant(const Incident& a, const Incident& b);
+
+}  // namespace nanwatch

@@ -1,0 +1,137 @@
+// The graph of bad values of one run, walked once in ticket order: for every value where it came from, and
+// every moment at which one reached a loss, a gradient, an update, a parameter or a buffer.
+//
+//   records by ticket:   value 7   value 9 <- 7   pass: root 9, leaf 12 <- 9   update: parameter <- 12
+//   nodes:               7 (origin: itself)   9 (origin: 7)   12 (origin: 7)
+//   events:              loss at 9            gradient at 12                  parameter at 15
+//
+// Edges only point to smaller tickets, so one pass over the records is enough and a forged cycle cannot
+// be walked. A value without a record is known by its site at most; it becomes a node of its own that takes
+// its place in the chain from the last recorded value of that site.
+//
+// Once a parameter is bad, everything after it is bad because of that: values that come in from
+// the bad parameter, and values whose inputs were not looked at, go to the origin of what made it bad.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/correlate/origin.h"
+#include "daemon/correlate/step_clock.h"
+#include "proto/wire/segment.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+struct ValueNode {
+  uint64_t ticket = 0;
+  const Site* site = nullptr;      // null: not even the place is known
+  const Record* record = nullptr;  // null: suppressed or lost
+  const Clocks* clocks = nullptr;
+  int origin = -1;       // index into origins()
+  int via = -1;          // the source that leads to the origin; -1: this node is it, or the chain breaks off
+  uint32_t kinds = 0;
+};
+
+struct ReachEvent {
+  wire::Reach reach = wire::Reach::kActivation;
+  uint64_t ticket = 0;
+  const Clocks* clocks = nullptr;
+  int node = -1;     // -1: what got there is not known
+  int origin = -1;
+  std::string name = {};  // parameter, buffer or leaf; "" unknown
+  uint32_t count = 0;  // leaves or parameters that were bad at that moment
+  uint64_t pass = 0;
+  bool deliberate = false;  // a constant was written into a parameter or buffer on purpose
+  bool excused = false;     // a GradScaler took care of it (scaler_rule.h)
+};
+
+// A bad value that this run gave into a collective.
+struct Sending {
+  std::string group;
+  uint64_t sequence = 0;
+  int origin = -1;
+};
+
+// The records of a run, by ticket; of several with the same ticket the first.
+[[nodiscard]] std::vector<const Record*> InTicketOrder(const RunFacts& facts);
+
+class Lineage {
+ public:
+  // `facts` must outlive the object: it keeps pointers into it.
+  explicit Lineage(const RunFacts& facts);
+
+  [[nodiscard]] const RunFacts& facts() const { return facts_; }
+  [[nodiscard]] const StepClock& clock() const { return clock_; }
+  [[nodiscard]] const std::vector<ValueNode>& nodes() const { return nodes_; }
+  [[nodiscard]] const std::vector<Origin>& origins() const { return origins_; }
+  [[nodiscard]] const std::vector<ReachEvent>& events() const { return events_; }
+  [[nodiscard]] const std::vector<Sending>& sendings() const { return sendings_; }
+  [[nodiscard]] const Site* FindSite(uint32_t id) const;
+
+ private:
+  // Parameters and what else keeps a bad value from one step to the next.
+  struct Poison {
+    int any = -1;  // origin of the first bad one; -1: all clean
+    std::map<std::string, int, std::less<>> by_name;
+    void Add(const std::string& name, int origin);
+  };
+  struct Best {
+    int origin = -1;
+    int via = -1;
+  };
+
+  void Index(const std::vector<const Record*>& records);
+  void Walk(const std::vector<const Record*>& records);
+  void AddFirstReaches();
+  void OnValue(const Record& record);
+  void OnPass(const Record& record);
+  void OnUpdate(const Record& record);
+  void OnEscape(const Record& record);
+  void OnCollective(const Record& record);
+
+  Best BestSource(const Record& record, const google::protobuf::RepeatedPtrField<RecordSource>& sources,
+                  int consumer);
+  Best FromSource(const Record& record, const RecordSource& source, int consumer);
+  Best FromExternal(const Record& record, const RecordSource& source, int consumer);
+  Best FromCollective(const Record& record, const RecordSource& source, int consumer);
+  int Inherited(uint32_t target, const std::string& name) const;
+  int ResolveValue(const RecordSource& source, const Record& consumer);
+  int AddSuppressed(const RecordSource& source, const Site& site, const Record& consumer);
+  int AddOrigin(const Origin& origin);
+  int OwnOrigin(int node, Origin::Strength strength, bool exact);
+  int UnseenOrigin(const Record& record, int node, const RecordSource* source);
+  Best OriginOfClass(const Record& record, int node);
+  Best OriginOfSpread(const Record& record, int node);
+  Best OriginOfExternal(const Record& record, int node);
+  bool IsHabit(const ValueNode& node) const;
+  bool IsEarlierStep(const Clocks& a, const Clocks& b) const;
+  int LastGradientOrigin() const;
+  void AddEvent(ReachEvent event);
+  void AddEventsOf(const Record& record, wire::Reach reach,
+                   const google::protobuf::RepeatedPtrField<RecordSource>& bad, uint32_t count,
+                   int fallback);
+
+  const RunFacts& facts_;
+  StepClock clock_;
+  std::unordered_map<uint32_t, const Site*> sites_;
+  std::unordered_map<uint64_t, const CollectiveFact*> collective_by_output_;  // by the received value
+  std::map<std::pair<std::string, uint64_t>, const CollectiveFact*> collective_by_sequence_;
+  std::set<std::pair<std::string, std::string>> roots_;  // (op, layer) of every backward root
+
+  std::vector<ValueNode> nodes_;
+  std::unordered_map<uint64_t, int> node_by_value_;
+  std::unordered_map<uint32_t, int> last_node_of_site_;
+  std::vector<Origin> origins_;
+  std::vector<ReachEvent> events_;
+  std::vector<Sending> sendings_;
+  Poison parameters_;
+  Poison buffers_;
+  Poison gradients_;
+  std::unordered_map<uint64_t, int> bad_root_of_pass_;  // pass -> origin of its bad root
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,97 @@
+#include "daemon/correlate/scaler_rule.h"
+
+#include <algorithm>
+#include <set>
+
+#include "daemon/correlate/op_traits.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr uint32_t kSkipsInARowMax = 10;
+constexpr double kScaleMin = 1.0;
+
+class ScalerRule {
+ public:
+  ScalerRule(const std::vector<Origin>& origins, std::vector<ReachEvent>& events)
+      : origins_(origins), events_(events) {
+    for (const ReachEvent& event : events_) {
+      if (event.reach == wire::Reach::kLoss && event.pass != 0 && !IsScaling(event)) {
+        bad_roots_.insert(event.pass);
+      }
+    }
+  }
+
+  void Decide(const ScalerFact& scaler) {
+    const bool skipped = (scaler.flags() & wire::ScalerRecord::kSkipped) != 0;
+    const bool scale_low = (scaler.flags() & wire::ScalerRecord::kScaleKnown) != 0 &&
+                           scaler.scale_before() < kScaleMin;
+    Settle(skipped && !scale_low && scaler.skips_in_a_row() <= kSkipsInARowMax);
+  }
+
+  void Settle(bool excusable) {
+    for (const size_t i : pending_) events_[i].excused = excusable && IsExcusable(events_[i]);
+    pending_.clear();
+  }
+
+  void Await(uint64_t until_ticket) {
+    for (; next_ < events_.size() && events_[next_].ticket <= until_ticket; ++next_) {
+      if (events_[next_].pass != 0) pending_.push_back(next_);
+    }
+  }
+
+ private:
+  // The root was bad only because the scale made it so: loss * scale, from a finite loss.
+  bool IsScaling(const ReachEvent& event) const {
+    if (event.origin < 0 || event.node < 0) return false;
+    const Origin& origin = origins_[static_cast<size_t>(event.origin)];
+    return origin.node == event.node && origin.site != nullptr && Scales(origin.site->op()) &&
+           origin.finding_class == wire::FindingClass::kProduce && origin.site->layer().empty();
+  }
+
+  bool IsExcusable(const ReachEvent& event) const {
+    if (event.origin < 0) return false;
+    if (bad_roots_.contains(event.pass)) return false;
+    if (event.reach == wire::Reach::kLoss) return true;  // only scaling made it bad
+    const Origin& origin = origins_[static_cast<size_t>(event.origin)];
+    if (origin.site == nullptr) return false;
+    if (Scales(origin.site->op()) && IsRootOfPass(event.pass, origin.node)) return true;
+    return origin.site->phase() == static_cast<uint32_t>(wire::Phase::kBackward) &&
+           (origin.site->flags() & wire::ValueRecord::kRecompute) == 0;
+  }
+
+  bool IsRootOfPass(uint64_t pass, int node) const {
+    return std::any_of(events_.begin(), events_.end(), [&](const ReachEvent& event) {
+      return event.reach == wire::Reach::kLoss && event.pass == pass && event.node == node;
+    });
+  }
+
+  const std::vector<Origin>& origins_;
+  std::vector<ReachEvent>& events_;
+  std::set<uint64_t> bad_roots_;
+  std::vector<size_t> pending_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+void ExcuseSkippedUpdates(const std::vector<const Record*>& records,
+                          const std::vector<Origin>& origins, std::vector<ReachEvent>& events) {
+  ScalerRule rule(origins, events);
+  bool scaler_seen = false;
+  for (const Record* record : records) {
+    rule.Await(record->ticket());
+    if (record->has_scaler()) {
+      scaler_seen = true;
+      rule.Decide(record->scaler());
+    } else if (record->has_update()) {
+      const bool skipped = (record->update().flags() & wire::UpdateRecord::kSkipped) != 0;
+      if (!skipped && record->update().parameters_bad() > 0) rule.Settle(false);
+    }
+    scaler_seen |= record->clocks().scaler_skips() > 0;
+  }
+  rule.Await(UINT64_MAX);
+  rule.Settle(scaler_seen);
+}
+
+}  // namespace nanwatch
