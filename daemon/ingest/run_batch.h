@@ -12,7 +12,6 @@ namespace nanwatch {
 
 // How far a segment has been read. Absolute numbers, they never wrap.
 struct SegmentCursor {
-  uint64_t file = 0;   // inode: a segment that was made anew begins again
   uint64_t ring = 0;   // slot of the finding ring to be read next
   uint64_t steps = 0;  // entry of the step ring to be read next
   uint64_t holes = 0;        // ring slots passed over so far because their record was never completed

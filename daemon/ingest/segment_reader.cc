@@ -1,7 +1,9 @@
 #include "daemon/ingest/segment_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <bitset>
+#include <cstring>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -36,7 +38,6 @@ struct Progress {
   SegmentCursor cursor;
   std::bitset<wire::kFirstFindingsMax> firsts;
   std::bitset<wire::kReachKinds> reaches;
-  std::unordered_map<uint32_t, SiteCount> sites;
 };
 
 // Everything whose change means that there is something to read.
@@ -71,7 +72,6 @@ struct SegmentReader::Impl {
         liveness(HostIdentity::Current()) {
     run = DecodeRun(file.header());
     run_id = RunId(run);
-    done.cursor.file = file.inode();
     if (const auto ring = OpenRing({})) done.cursor.ring = ring->Released();
   }
 
@@ -91,8 +91,7 @@ struct SegmentReader::Impl {
   void ReadSteps(RunBatch& batch);
   void ReadLive(RunState& state) const;
   void ReadClocks(RunState& state) const;
-  void AddRecord(RunBatch& batch, std::unordered_set<uint64_t>& tickets, const unsigned char* bytes,
-                 size_t size);
+  void AddRecord(RunBatch& batch, const unsigned char* bytes, size_t size);
 
   SegmentFile file;
   Access access;
@@ -103,6 +102,8 @@ struct SegmentReader::Impl {
 
   Progress done;     // acknowledged
   Progress pending;  // after the latest Read
+  std::unordered_map<uint32_t, SiteCount> sites_done;
+  std::vector<std::pair<uint32_t, SiteCount>> sites_pending;
   Published published_done;
   Published published_pending;
   bool read_once = false;
@@ -135,12 +136,11 @@ Published SegmentReader::Impl::Look() const {
   return look;
 }
 
-void SegmentReader::Impl::AddRecord(RunBatch& batch, std::unordered_set<uint64_t>& seen,
-                                    const unsigned char* bytes, size_t size) {
+void SegmentReader::Impl::AddRecord(RunBatch& batch, const unsigned char* bytes, size_t size) {
   std::optional<Record> record = DecodeRecord(bytes, size, names);
   if (!record) {
     ++pending.cursor.malformed;
-  } else if (seen.insert(record->ticket()).second) {
+  } else if (tickets.insert(record->ticket()).second) {
     batch.records.push_back(*std::move(record));
   }
 }
@@ -166,7 +166,7 @@ void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns
       hole_since_ns = 0;
     }
     if (read == wire::RingRead::kEmpty) break;
-    if (read == wire::RingRead::kRecord) AddRecord(batch, tickets, copy.bytes, copy.header().bytes);
+    if (read == wire::RingRead::kRecord) AddRecord(batch, copy.bytes, copy.header().bytes);
   }
   pending.cursor.ring = ring->cursor();
   pending.cursor.holes += ring->hole_slots();
@@ -192,7 +192,7 @@ void SegmentReader::Impl::ReadFirstFindings(RunBatch& batch) {
     std::memcpy(&bytes, copy + offsetof(wire::FirstFinding, bytes), sizeof bytes);
     pending.firsts[i] = true;
     constexpr size_t kOffset = offsetof(wire::FirstFinding, record);
-    AddRecord(batch, tickets, copy + kOffset, std::min<size_t>(bytes, sizeof copy - kOffset));
+    AddRecord(batch, copy + kOffset, std::min<size_t>(bytes, sizeof copy - kOffset));
   }
 }
 
@@ -225,10 +225,10 @@ void SegmentReader::Impl::ReadSites(RunBatch& batch) {
     const std::optional<wire::Site> site = reader->Get(id);
     if (!site) continue;
     const SiteCount now{site->count, site->last_ticket};
-    const auto known = done.sites.find(id);
-    if (known != done.sites.end() && known->second == now) continue;
-    if (known == done.sites.end()) ++batch.sites_new;
-    pending.sites[id] = now;
+    const auto known = sites_done.find(id);
+    if (known != sites_done.end() && known->second == now) continue;
+    if (known == sites_done.end()) ++batch.sites_new;
+    sites_pending.emplace_back(id, now);
     batch.sites.push_back(DecodeSite(id, *site, names));
   }
 }
@@ -312,8 +312,11 @@ const std::string& SegmentReader::path() const { return impl_->file.path(); }
 const wire::SegmentHeader& SegmentReader::header() const { return impl_->file.header(); }
 bool SegmentReader::IsUnlinked() const { return impl_->file.LinkCount() == 0; }
 
+uint64_t SegmentReader::inode() const { return impl_->file.inode(); }
+
 void SegmentReader::Resume(const SegmentCursor& cursor) {
-  if (cursor.file != impl_->file.inode()) return;
+  const Published now = impl_->Look();
+  if (cursor.ring > now.reserved || cursor.steps > now.steps) return;
   const uint64_t released = impl_->done.cursor.ring;
   impl_->done.cursor = cursor;
   impl_->done.cursor.ring = std::max(cursor.ring, released);
@@ -327,6 +330,7 @@ Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
   impl.pending = impl.done;
   impl.published_pending = impl.Look();  // before the rest: what comes during it is news again
   impl.tickets.clear();
+  impl.sites_pending.clear();
   impl.ReadRing(batch, to_end, clock.monotonic_ns());
   impl.ReadFirstFindings(batch);
   impl.ReadReach(batch);
@@ -343,6 +347,7 @@ Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
 Status SegmentReader::Acknowledge(const RunBatch& batch) {
   Impl& impl = *impl_;
   impl.done = impl.pending;
+  for (const auto& [id, count] : impl.sites_pending) impl.sites_done[id] = count;
   impl.published_done = impl.published_pending;
   impl.read_once = true;
   const SegmentFile::Section& ring = impl.file.section(SectionType::kFindings);
@@ -354,6 +359,16 @@ Status SegmentReader::Acknowledge(const RunBatch& batch) {
 
 bool SegmentReader::HasNews() const {
   return !impl_->read_once || impl_->hole_since_ns != 0 || impl_->Look() != impl_->published_done;
+}
+
+bool SegmentReader::HasUrgentNews() const {
+  if (!impl_->read_once || impl_->hole_since_ns != 0) return true;
+  const Published now = impl_->Look();
+  const Published& then = impl_->published_done;
+  const uint64_t steps_max = impl_->file.section(SectionType::kSteps).bytes / sizeof(wire::StepEntry);
+  return now.reserved != then.reserved || now.dropped != then.dropped || now.sites != then.sites ||
+         now.values_bad != then.values_bad || now.values_dropped != then.values_dropped ||
+         now.steps - then.steps > steps_max / 4;
 }
 
 bool SegmentReader::WriterLives(const Clock& clock) {

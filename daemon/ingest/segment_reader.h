@@ -44,7 +44,8 @@ class SegmentReader {
   // The header as it was copied at Open: validated sizes, texts not ended by NUL possible in none.
   [[nodiscard]] const wire::SegmentHeader& header() const;
 
-  // Goes on from where an earlier daemon stopped. A cursor of another file is ignored.
+  // Goes on from where an earlier daemon stopped. A cursor that lies beyond what the segment has is of another
+  // one and ignored; a segment that its job made anew after it was removed keeps its numbers.
   void Resume(const SegmentCursor& cursor);
 
   // Everything that is new since the last Acknowledge. `to_end`: the writer is dead, holes are passed over at
@@ -56,14 +57,17 @@ class SegmentReader {
   // it again.
   Status Acknowledge(const RunBatch& batch);
 
-  // Whether anything was published since the last acknowledged batch; a few small reads, for every tick.
+  // Whether anything was published since the last acknowledged batch, and whether it may hold a finding or many
+  // steps, as opposed to counters: a few loads, for every tick.
   [[nodiscard]] bool HasNews() const;
+  [[nodiscard]] bool HasUrgentNews() const;
 
   // Whether the writer lives, by segment.h's three tests. `now` is monotonic.
   [[nodiscard]] bool WriterLives(const Clock& clock);
 
   // True once the file has no name in its directory any more (removed under a running job).
   [[nodiscard]] bool IsUnlinked() const;
+  [[nodiscard]] uint64_t inode() const;
 
  private:
   struct Impl;

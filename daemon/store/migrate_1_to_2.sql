@@ -1,5 +1,4 @@
--- Version 1 knew neither which file a cursor was for nor what had been lost on the way.
-ALTER TABLE cursor ADD COLUMN file INTEGER NOT NULL DEFAULT 0;
+-- Version 1 did not know what had been lost on the way.
 ALTER TABLE cursor ADD COLUMN holes INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE cursor ADD COLUMN malformed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE cursor ADD COLUMN steps_lost INTEGER NOT NULL DEFAULT 0;

@@ -56,7 +56,6 @@ CREATE TABLE cursor (
   run INTEGER PRIMARY KEY REFERENCES run (key) ON DELETE CASCADE,
   ring INTEGER NOT NULL,
   steps INTEGER NOT NULL,
-  file INTEGER NOT NULL DEFAULT 0,     -- inode: a segment made anew is read from its beginning
   holes INTEGER NOT NULL DEFAULT 0,
   malformed INTEGER NOT NULL DEFAULT 0,
   steps_lost INTEGER NOT NULL DEFAULT 0

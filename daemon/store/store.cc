@@ -203,12 +203,11 @@ Result<int64_t*> Store::Impl::CountAfter(std::unordered_map<int64_t, int64_t>& c
 
 Status Store::Impl::WriteCursor(int64_t run, const SegmentCursor& cursor) {
   Result<Statement> write = database.Prepare(
-      "INSERT OR REPLACE INTO cursor (run, file, ring, steps, holes, malformed, steps_lost)"
-      " VALUES (?1,?2,?3,?4,?5,?6,?7)");
+      "INSERT OR REPLACE INTO cursor (run, ring, steps, holes, malformed, steps_lost)"
+      " VALUES (?1,?2,?3,?4,?5,?6)");
   if (!write.ok()) return write.status();
-  write->Bind(1, run).BindUnsigned(2, cursor.file).BindUnsigned(3, cursor.ring);
-  write->BindUnsigned(4, cursor.steps).BindUnsigned(5, cursor.holes).BindUnsigned(6, cursor.malformed);
-  write->BindUnsigned(7, cursor.steps_lost);
+  write->Bind(1, run).BindUnsigned(2, cursor.ring).BindUnsigned(3, cursor.steps);
+  write->BindUnsigned(4, cursor.holes).BindUnsigned(5, cursor.malformed).BindUnsigned(6, cursor.steps_lost);
   return write->Run();
 }
 
@@ -578,18 +577,17 @@ Result<std::optional<JobExit>> Store::ExitOfJob(const std::string& job) const {
 
 Result<std::optional<SegmentCursor>> Store::CursorOf(const std::string& run_id) const {
   Result<Statement> query = impl_->database.Prepare(
-      "SELECT file, ring, steps, holes, malformed, steps_lost FROM cursor WHERE run ="
+      "SELECT ring, steps, holes, malformed, steps_lost FROM cursor WHERE run ="
       " (SELECT key FROM run WHERE id = ?1)");
   if (!query.ok()) return query.status();
   const Result<bool> row = query->BindText(1, run_id).Next();
   if (!row.ok()) return row.status();
   if (!*row) return std::optional<SegmentCursor>();
-  return std::optional<SegmentCursor>(SegmentCursor{.file = query->Unsigned(0),
-                                                    .ring = query->Unsigned(1),
-                                                    .steps = query->Unsigned(2),
-                                                    .holes = query->Unsigned(3),
-                                                    .malformed = query->Unsigned(4),
-                                                    .steps_lost = query->Unsigned(5)});
+  return std::optional<SegmentCursor>(SegmentCursor{.ring = query->Unsigned(0),
+                                                    .steps = query->Unsigned(1),
+                                                    .holes = query->Unsigned(2),
+                                                    .malformed = query->Unsigned(3),
+                                                    .steps_lost = query->Unsigned(4)});
 }
 
 Result<int64_t> Store::ChangeCounter() const { return impl_->database.Ask("PRAGMA data_version"); }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/run_batch.h"
 #include "verdict.pb.h"
 
@@ -39,15 +40,6 @@ struct RunFilter {
   std::optional<std::string> job;
   bool live_only = false;
   int count_max = kRunsKept;
-};
-
-// How a command that `nanwatch run` started ended.
-struct JobExit {
-  std::string job;
-  int32_t pid = 0;  // of the command; 0 when it could not be started
-  std::optional<int32_t> exit_code;
-  std::optional<int32_t> signal;
-  uint64_t ended_real_ns = 0;
 };
 
 class Store {
