@@ -9,10 +9,12 @@ struct mark {
   const char* bytes;
   size_t length;
 };
-#define MARK(literal) {literal, sizeof(literal) - 1}
+#define MARK(literal) \
+  { literal, sizeof(literal) - 1 }
 
 bool command_line_is_bystander(const char* bytes, size_t length) {
-  /* Exact enough that a user's `-c` program which only mentions one of these modules is not taken for it. */
+  /* Exact enough that a user's `-c` program which only mentions one of these modules is not taken
+   * for it. */
   static const struct mark kMarks[] = {
       MARK("/_inductor/compile_worker/__main__.py"),
       MARK("-m\0torch._inductor.compile_worker"),

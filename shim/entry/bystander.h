@@ -1,6 +1,7 @@
-/* Processes that load torch and never train: torch.compile's compile workers, multiprocessing's resource tracker.
- * The fork server is not among them: its children share its command line and, when it preloads torch, its libtorch, and some
- * of them train. It costs nothing to be loaded there: an observer makes no segment before there is something to say. */
+/* Processes that load torch and never train: torch.compile's compile workers, multiprocessing's
+ * resource tracker. The fork server is not among them: its children share its command line and,
+ * when it preloads torch, its libtorch, and some of them train. It costs nothing to be loaded
+ * there: an observer makes no segment before there is something to say. */
 #ifndef NANWATCH_SHIM_ENTRY_BYSTANDER_H_
 #define NANWATCH_SHIM_ENTRY_BYSTANDER_H_
 

@@ -1,13 +1,15 @@
-/* The exported dlopen: tells nanwatch_before_dlopen() the file name, then jumps to the real dlopen, whose address that
- * function returned.
+/* The exported dlopen: tells nanwatch_before_dlopen() the file name, then jumps to the real dlopen,
+ * whose address that function returned.
  *
- * It must be a jump and not a call: the loader resolves $ORIGIN and RUNPATH against the library that holds the return address,
- * and after a call that would be this one. In C a tail call depends on the optimiser (at -O0 there is none), hence assembler. */
+ * It must be a jump and not a call: the loader resolves $ORIGIN and RUNPATH against the library
+ * that holds the return address, and after a call that would be this one. In C a tail call depends
+ * on the optimiser (at -O0 there is none), hence assembler. */
 
 #if defined(__x86_64__)
 
 #ifdef __CET__
-#include <cet.h> /* marks the object, so that our presence does not switch indirect-branch tracking off */
+/* Marks the object, so that our presence does not switch indirect-branch tracking off. */
+#include <cet.h>
 #else
 #define _CET_ENDBR endbr64
 #endif

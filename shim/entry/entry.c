@@ -1,9 +1,12 @@
-/* libnanwatch.so, the library that LD_PRELOAD names: constructor, dlopen notifier, and the process's one object of the shim.
+/* libnanwatch.so, the library that LD_PRELOAD names: constructor, dlopen notifier, and the
+ * process's one object of the shim.
  *
- *     constructor --> armed --(dlopen of a name with torch, or libtorch mapped already)--> watch --> observer_load
+ *     constructor --> armed --(dlopen of a name with torch, or libtorch mapped already)--> watch
+ * --> observer_load
  *
- * Lives in every process of the job, shells and compilers included, so until there is a sign of torch it makes no thread, opens
- * no file, allocates nothing and says nothing. It never unsets LD_PRELOAD: ranks are children too. */
+ * Lives in every process of the job, shells and compilers included, so until there is a sign of
+ * torch it makes no thread, opens no file, allocates nothing and says nothing. It never unsets
+ * LD_PRELOAD: ranks are children too. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,7 +36,8 @@ enum { kUndecided = 0, kFirstCopy = 1, kQuietCopy = 2 };
 
 /* The exported name may be bound to the first copy's marker; `own_marker` is always this copy's. */
 static struct nanwatch_marker own_marker;
-NANWATCH_EXPORT extern struct nanwatch_marker nanwatch_entry_marker __attribute__((alias("own_marker")));
+NANWATCH_EXPORT extern struct nanwatch_marker nanwatch_entry_marker
+    __attribute__((alias("own_marker")));
 
 /* Called by the stub before each dlopen; returns the real one. */
 void* nanwatch_before_dlopen(const char* name);
@@ -87,23 +91,27 @@ static void load_observer(const char* libtorch_path) {
   observer_load(&shim.entry, libtorch_path, &shim.voice);
 }
 
-/* Of copies in the global scope (several paths in LD_PRELOAD) the first one in it stays awake, in whatever order constructors run.
- * A copy that came by dlopen with RTLD_LOCAL is in nobody's scope; it is found by its file name. */
+/* Of copies in the global scope (several paths in LD_PRELOAD) the first one in it stays awake, in
+ * whatever order constructors run. A copy that came by dlopen with RTLD_LOCAL is in nobody's scope;
+ * it is found by its file name. */
 static bool other_copy_is_first(void) {
   struct nanwatch_marker* first = loader_global_symbol("nanwatch_entry_marker");
   if (first != NULL && first != &own_marker) return true;
 
   char path[NANWATCH_PATH_MAX];
   unsigned long long no_adds = 0;
-  if (!loader_find_object("libnanwatch.so", loader_object_path(&own_marker), path, &no_adds)) return false;
+  if (!loader_find_object("libnanwatch.so", loader_object_path(&own_marker), path, &no_adds))
+    return false;
   void* copy = loader_open(path, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL);
-  struct nanwatch_marker* others = copy != NULL ? loader_symbol(copy, "nanwatch_entry_marker") : NULL;
+  struct nanwatch_marker* others =
+      copy != NULL ? loader_symbol(copy, "nanwatch_entry_marker") : NULL;
   return others != NULL && atomic_load(&others->role) == kFirstCopy;
 }
 
-/* A program that is linked to libtorch has it mapped now. At start-up the loader runs constructors without its lock, so a thread that
- * opened libtorch here could run its constructors a second time beside the main thread. Opening it on this thread first
- * runs those that have not run yet, in their right order, and then the watch thread finds them done. */
+/* A program that is linked to libtorch has it mapped now. At start-up the loader runs constructors
+ * without its lock, so a thread that opened libtorch here could run its constructors a second time
+ * beside the main thread. Opening it on this thread first runs those that have not run yet, in
+ * their right order, and then the watch thread finds them done. */
 static void look_for_linked_libtorch(void) {
   char path[NANWATCH_PATH_MAX];
   unsigned long long no_adds = 0;
@@ -122,12 +130,14 @@ __attribute__((constructor)) static void arm(void) {
   if (!library_place_find(shim.library_path)) return;
   shim.voice.log_path = shim.settings.log_path;
   shim.watch.found = load_observer;
+  shim.watch.patience_ms = 60 * 1000;
   atomic_store(&shim.armed, true);
   look_for_linked_libtorch();
 }
 
 void* nanwatch_before_dlopen(const char* name) {
-  /* Also called before the constructor, by constructors that run earlier: not armed yet, and the constructor looks itself. */
+  /* Also called before the constructor, by constructors that run earlier: not armed yet, and the
+   * constructor looks itself. */
   int saved_errno = errno;
   if (atomic_load(&shim.armed) && name_is_sign(name)) see_sign_of_torch();
   void* real = loader_real_dlopen();

@@ -23,15 +23,17 @@ bool library_place_find(char path[NANWATCH_PATH_MAX]) {
   return true;
 }
 
-static bool observer_beside(const char* library, const char* minor, char observer[NANWATCH_PATH_MAX]) {
+static bool observer_beside(const char* library, const char* minor,
+                            char observer[NANWATCH_PATH_MAX]) {
   const char* slash = strrchr(library, '/');
   int folder = slash != NULL ? (int)(slash - library) : 0;
-  int length = snprintf(observer, NANWATCH_PATH_MAX, "%.*s/nanwatch/libnanwatch_observer-%s.so", folder,
-                        library, minor);
+  int length = snprintf(observer, NANWATCH_PATH_MAX, "%.*s/nanwatch/libnanwatch_observer-%s.so",
+                        folder, library, minor);
   return length < NANWATCH_PATH_MAX && access(observer, F_OK) == 0;
 }
 
-bool library_place_observer(const char* library, const char* minor, char observer[NANWATCH_PATH_MAX]) {
+bool library_place_observer(const char* library, const char* minor,
+                            char observer[NANWATCH_PATH_MAX]) {
   char target[PATH_MAX];
   if (observer_beside(library, minor, observer)) return true;
   if (realpath(library, target) != NULL && observer_beside(target, minor, observer)) return true;

@@ -14,13 +14,16 @@
 static nanwatch_observer_start_fn open_observer(const char* path, struct voice* voice) {
   void* observer = loader_open(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (observer == NULL) {
-    voice_sayf(voice, "the observer could not be loaded: %s. This process is not observed.", loader_error());
+    voice_sayf(voice, "the observer could not be loaded: %s. This process is not observed.",
+               loader_error());
     return NULL;
   }
   nanwatch_observer_start_fn start =
       (nanwatch_observer_start_fn)loader_symbol(observer, NANWATCH_OBSERVER_START);
   if (start == NULL) {
-    voice_sayf(voice, "%s is no observer of this version: build it again. This process is not observed.", path);
+    voice_sayf(voice,
+               "%s is no observer of this version: build it again. This process is not observed.",
+               path);
   }
   return start;
 }
@@ -29,7 +32,8 @@ void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struc
   struct torch_version version;
   if (!torch_version_of(libtorch_path, &version)) {
     voice_sayf(voice,
-               "%s is of an unknown version (no ../version.py or ../build-version beside it). This process is not "
+               "%s is of an unknown version (no ../version.py or ../build-version beside it). This "
+               "process is not "
                "observed.",
                libtorch_path);
     return;
@@ -37,7 +41,8 @@ void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struc
   char observer[NANWATCH_PATH_MAX];
   if (!library_place_observer(entry->library_path, version.minor, observer)) {
     voice_sayf(voice,
-               "found torch %s, but no observer for it (%s). To build one: scripts/build-observer.sh --python PY, "
+               "found torch %s, but no observer for it (%s). To build one: "
+               "scripts/build-observer.sh --python PY, "
                "with PY a Python that has this torch. This process is not observed.",
                version.full, observer);
     return;

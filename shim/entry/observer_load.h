@@ -5,9 +5,10 @@
 #include "shim/entry/observer_interface.h"
 #include "shim/entry/voice.h"
 
-/* Finds the version of `libtorch_path` and starts the observer for it on the calling thread, for as long as the observer wants.
- * What stands in the way is said in one line, and the job goes on. `entry` comes with everything filled in but torch_version
- * and libtorch_path; it must live as long as the process. Once a process image. */
+/* Finds the version of `libtorch_path` and starts the observer for it on the calling thread, for as
+ * long as the observer wants. What stands in the way is said in one line, and the job goes on.
+ * `entry` comes with everything filled in but torch_version and libtorch_path; it must live as long
+ * as the process. Once a process image. */
 void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct voice* voice);
 
 #endif /* NANWATCH_SHIM_ENTRY_OBSERVER_LOAD_H_ */

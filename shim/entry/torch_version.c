@@ -11,7 +11,9 @@
 
 #include "shim/entry/loader.h"
 
-static bool is_version_character(char c) { return isalnum((unsigned char)c) || c == '.' || c == '+' || c == '-'; }
+static bool is_version_character(char c) {
+  return isalnum((unsigned char)c) || c == '.' || c == '+' || c == '-';
+}
 
 bool torch_version_from_text(const char* text, struct torch_version* version) {
   size_t length = 0;
@@ -66,8 +68,10 @@ static bool version_beside(const char* libtorch_path, struct torch_version* vers
            slash != NULL ? libtorch_path : ".");
 
   char text[4096];
-  if (read_start(directory, "../version.py", text) && torch_version_from_python(text, version)) return true;
-  if (read_start(directory, "../build-version", text) && torch_version_from_text(text, version)) return true;
+  if (read_start(directory, "../version.py", text) && torch_version_from_python(text, version))
+    return true;
+  if (read_start(directory, "../build-version", text) && torch_version_from_text(text, version))
+    return true;
   const char* suffix = strstr(file, ".so.");
   return suffix != NULL && torch_version_from_text(suffix + 4, version);
 }

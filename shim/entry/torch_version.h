@@ -9,9 +9,10 @@ struct torch_version {
   char minor[16]; /* "2.11": what an observer is built for */
 };
 
-/* Looked at in this order, beside the path as named and then beside what it links to: `../version.py` (a Python package),
- * `../build-version` (the LibTorch archive), the file name's own suffix (`libtorch_cpu.so.2.6`, distributions).
- * False when none of them tells. Watch thread; reads files, allocates nothing. */
+/* Looked at in this order, beside the path as named and then beside what it links to:
+ * `../version.py` (a Python package), `../build-version` (the LibTorch archive), the file name's
+ * own suffix (`libtorch_cpu.so.2.6`, distributions). False when none of them tells. Watch thread;
+ * reads files, allocates nothing. */
 bool torch_version_of(const char* libtorch_path, struct torch_version* version);
 
 /* The two texts it reads, as pure functions; false when there is no version in them. */

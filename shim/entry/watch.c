@@ -11,8 +11,8 @@
 
 enum {
   kPollInterval_ms = 5,
-  kPatience_ms = 60 * 1000,
-  kStackBytes = 1 << 20, /* the observer runs torch ops on this thread; untouched pages cost nothing */
+  kStackBytes =
+      1 << 20, /* the observer runs torch ops on this thread; untouched pages cost nothing */
 };
 
 bool name_is_sign(const char* name) {
@@ -31,18 +31,18 @@ static void sleep_one_interval(void) {
   nanosleep(&kInterval, NULL);
 }
 
-/* An object is listed before its constructors run. Opening it again waits for the lock that the loader holds meanwhile; that fails
- * when it was unloaded again because its load failed. */
+/* An object is listed before its constructors run. Opening it again waits for the lock that the
+ * loader holds meanwhile; that fails when it was unloaded again because its load failed. */
 bool libtorch_is_ready(char path[NANWATCH_PATH_MAX], unsigned long long* last_adds) {
   return loader_find_object("libtorch_cpu.so", NULL, path, last_adds) &&
          loader_open(path, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL) != NULL;
 }
 
-/* Polls until libtorch is ready; false after 60 s without a sign. */
+/* Polls until libtorch is ready; false when patience ends without a sign. */
 static bool wait_for_libtorch(struct watch* watch, char path[NANWATCH_PATH_MAX]) {
   unsigned long long last_adds = 0;
   unsigned signs = atomic_load(&watch->signs);
-  for (int waited_ms = 0; waited_ms < kPatience_ms; waited_ms += kPollInterval_ms) {
+  for (int waited_ms = 0; waited_ms < watch->patience_ms; waited_ms += kPollInterval_ms) {
     if (libtorch_is_ready(path, &last_adds)) return true;
     sleep_one_interval();
     unsigned signs_now = atomic_load(&watch->signs);
@@ -64,36 +64,50 @@ static void* watch_main(void* argument) {
       return NULL;
     }
     atomic_store(&page->watched, 0);
-    /* A sign that came between the last look and this store took the thread for one that goes on. */
+    /* A sign that came between the last look and this store took the thread for one that goes
+     * on. */
     if (atomic_load(&watch->signs) == signs) return NULL;
     if (atomic_exchange(&page->watched, 1) != 0) return NULL;
   }
 }
 
-/* Before glibc 2.34 these two live in libpthread. Linking that would bring it into every process of the job; a process that loads
- * torch has it. */
-typedef int (*create_fn)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-typedef int (*set_stack_size_fn)(pthread_attr_t*, size_t);
+/* Looked up when needed: before glibc 2.34 they live in libpthread, and linking that would bring it
+ * into every process of the job. A process that loads torch has it. */
+struct thread_library {
+  int (*create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  int (*attr_init)(pthread_attr_t*);
+  int (*attr_setdetachstate)(pthread_attr_t*, int);
+  int (*attr_setstacksize)(pthread_attr_t*, size_t);
+  int (*attr_destroy)(pthread_attr_t*);
+};
+
+static bool find_thread_library(struct thread_library* library) {
+  *(void**)&library->create = loader_global_symbol("pthread_create");
+  *(void**)&library->attr_init = loader_global_symbol("pthread_attr_init");
+  *(void**)&library->attr_setdetachstate = loader_global_symbol("pthread_attr_setdetachstate");
+  *(void**)&library->attr_setstacksize = loader_global_symbol("pthread_attr_setstacksize");
+  *(void**)&library->attr_destroy = loader_global_symbol("pthread_attr_destroy");
+  return library->create != NULL && library->attr_init != NULL &&
+         library->attr_setdetachstate != NULL && library->attr_setstacksize != NULL &&
+         library->attr_destroy != NULL;
+}
 
 static bool start_thread(struct watch* watch) {
-  create_fn create = (create_fn)loader_global_symbol("pthread_create");
-  set_stack_size_fn set_stack_size =
-      (set_stack_size_fn)loader_global_symbol("pthread_attr_setstacksize");
-  if (create == NULL) return false;
-
+  struct thread_library library;
   pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  if (set_stack_size != NULL) set_stack_size(&attributes, kStackBytes);
+  if (!find_thread_library(&library) || library.attr_init(&attributes) != 0) return false;
+  library.attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  library.attr_setstacksize(&attributes, kStackBytes);
 
-  /* The thread inherits the mask: no signal of the job is ever delivered on it. */
+  /* The thread inherits the mask: no signal of the job is ever delivered on it. sigprocmask is this
+   * thread's, on Linux. */
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  bool started = create(&thread, &attributes, watch_main, watch) == 0;
+  bool started = library.create(&thread, &attributes, watch_main, watch) == 0;
   sigprocmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
+  library.attr_destroy(&attributes);
   return started;
 }
 

@@ -1,0 +1,117 @@
+// The entry's pure functions, and the watch with a short patience.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+extern "C" {
+#include "shim/entry/bystander.h"
+#include "shim/entry/torch_version.h"
+}
+#include "tests/shim/entry/watch_probe.h"
+
+namespace nanwatch::test {
+namespace {
+
+TEST(TorchVersion, IsReadFromAPackagesVersionFile) {
+  torch_version version;
+  ASSERT_TRUE(
+      torch_version_from_python("from typing import Optional\n\n__all__ = ['__version__', "
+                                "'debug']\n__version__ = '2.11.0+cu130'\n",
+                                &version));
+  EXPECT_STREQ(version.full, "2.11.0+cu130");
+  EXPECT_STREQ(version.minor, "2.11");
+}
+
+TEST(TorchVersion, MayBeAnnotatedAndInDoubleQuotes) {
+  torch_version version;
+  ASSERT_TRUE(torch_version_from_python("__version__: str = \"2.7.1a0+git12ab\"\n", &version));
+  EXPECT_STREQ(version.full, "2.7.1a0+git12ab");
+  EXPECT_STREQ(version.minor, "2.7");
+}
+
+TEST(TorchVersion, IsNotGuessedFromOtherText) {
+  torch_version version;
+  for (const char* text :
+       {"", "debug = '2.11.0'\n", "__version__ = 2\n", "__version__ = ''\n",
+        "__version__ = 'two'\n'2.11.0'", "x__version__ = '2.11.0'\n", "__version__ = '2.'\n"}) {
+    EXPECT_FALSE(torch_version_from_python(text, &version)) << text;
+  }
+  for (const char* text : {"", "main", "2", "2.", ".11", "v2.11", "99999999999.99999999"}) {
+    EXPECT_FALSE(torch_version_from_text(text, &version)) << text;
+  }
+}
+
+TEST(TorchVersion, OfAbsurdLengthIsRefused) {
+  torch_version version;
+  EXPECT_FALSE(torch_version_from_text(("2.11.0+" + std::string(200, 'a')).c_str(), &version));
+}
+
+bool IsBystander(std::string_view arguments) {
+  return command_line_is_bystander(arguments.data(), arguments.size());
+}
+using namespace std::string_view_literals;
+
+TEST(Bystander, IsACompileWorkerAsEveryTorchStartsIt) {
+  EXPECT_TRUE(IsBystander(
+      "/usr/bin/python\0/x/torch/_inductor/compile_worker/__main__.py\0--workers=4\0"sv));
+  EXPECT_TRUE(IsBystander("python\0-m\0torch._inductor.compile_worker\0"sv));
+  EXPECT_TRUE(IsBystander(
+      "worker\0--pickler=torch._inductor.compile_worker.subproc_pool.SubprocPickler\0"sv));
+}
+
+TEST(Bystander, IsTheResourceTracker) {
+  EXPECT_TRUE(
+      IsBystander("python\0-c\0from multiprocessing.resource_tracker import main;main(4)\0"sv));
+}
+
+TEST(Bystander, IsNoProgramThatOnlyMentionsOne) {
+  EXPECT_FALSE(IsBystander("python\0train.py\0--log=torch._inductor.compile_worker\0"sv));
+  EXPECT_FALSE(IsBystander("python\0-c\0import multiprocessing.resource_tracker\0"sv));
+  EXPECT_FALSE(
+      IsBystander("python\0-c\0from multiprocessing.spawn import spawn_main; spawn_main()\0"sv));
+  EXPECT_FALSE(IsBystander(""sv));
+}
+
+TEST(Sign, IsTorchInTheLastTwoComponentsOfAName) {
+  for (const char* name :
+       {"libtorch_global_deps.so", "/a/torch/_C.cpython-311-x86_64-linux-gnu.so", "torch/_C.so",
+        "/x/lib/libtorch_cpu.so.2.6", "/opt/libtorch/libfoo.so"}) {
+    EXPECT_TRUE(watch_probe_is_sign(name)) << name;
+  }
+  for (const char* name :
+       {"", "libm.so.6", "/home/me/torch/lib/libssl.so", "/torch/env/lib/x.so", "/", "//"}) {
+    EXPECT_FALSE(watch_probe_is_sign(name)) << name;
+  }
+  EXPECT_FALSE(watch_probe_is_sign(nullptr));
+}
+
+bool Eventually(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(Watch, GivesUpWithoutTorchAndStartsAnewAtTheNextSign) {
+  watch_probe_begin(/*patience_ms=*/20);
+  watch_probe_sign();
+  EXPECT_TRUE(Eventually([] { return !watch_probe_is_watching(); }));
+  EXPECT_EQ(watch_probe_times_found(), 0);
+
+  watch_probe_sign();
+  EXPECT_TRUE(watch_probe_is_watching());
+  watch_probe_open(NANWATCH_TEST_PROGRAMS "/libtorch_cpu.so");
+  watch_probe_sign();  // were it late, this one finds it
+  EXPECT_TRUE(Eventually([] { return watch_probe_times_found() == 1; }));
+  watch_probe_sign();
+  EXPECT_EQ(watch_probe_times_found(), 1);
+}
+
+}  // namespace
+}  // namespace nanwatch::test

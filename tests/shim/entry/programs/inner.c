@@ -1,0 +1,1 @@
+__attribute__((visibility("default"))) const char* greet(void) { return "private library found"; }

@@ -1,0 +1,12 @@
+// shim/entry/watch.h for C++ tests: that header speaks C11 atomics, which C++20 does not read. One
+// watch a process.
+#pragma once
+
+extern "C" {
+void watch_probe_begin(int patience_ms);
+void watch_probe_sign(void);
+bool watch_probe_is_watching(void);
+int watch_probe_times_found(void);
+void watch_probe_open(const char* path);
+bool watch_probe_is_sign(const char* name);
+}
