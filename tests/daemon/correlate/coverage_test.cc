@@ -1,0 +1,65 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/correlate/correlate.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+TEST(Coverage, VolumesAreSummedAndStepsAreThoseOfTheLongestRun) {
+  RunFacts a = RunBuilder().Rank(0).Ended(OptimizerClocks({6})).Build();
+  RunFacts b = RunBuilder().Rank(1).Ended(OptimizerClocks({5})).Build();
+  a.mutable_state()->set_bytes_checked(10);
+  b.mutable_state()->set_bytes_checked(20);
+  const Coverage coverage = Correlate({a, b}).coverage();
+  EXPECT_EQ(coverage.steps(), 6u);
+  EXPECT_EQ(coverage.ops_seen(), 2000u);
+  EXPECT_EQ(coverage.tensors_checked(), 1800u);
+  EXPECT_EQ(coverage.bytes_checked(), 30u);
+}
+
+TEST(Coverage, EveryKindOfLossIsAnEventLost) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->set_records_dropped(1);
+  facts.mutable_state()->set_holes(2);
+  facts.mutable_state()->set_records_malformed(4);
+  EXPECT_EQ(Correlate({facts}).coverage().lost_events(), 7u);
+}
+
+TEST(Coverage, UncheckedReasonsHaveNames) {
+  RunFacts facts = RunBuilder().Build();
+  for (int reason = 0; reason < 16; ++reason) facts.mutable_state()->add_unchecked(0);
+  facts.mutable_state()->set_unchecked(0, 3);
+  facts.mutable_state()->set_unchecked(6, 5);
+  facts.mutable_state()->set_unchecked(15, 1);
+  const Verdict verdict = Correlate({facts});
+  const auto& unchecked = verdict.coverage().unchecked();
+  EXPECT_EQ(unchecked.at("sparse"), 3u);
+  EXPECT_EQ(unchecked.at("other_device"), 5u);
+  EXPECT_EQ(unchecked.at("reason_15"), 1u);
+  EXPECT_EQ(unchecked.size(), 3u);
+}
+
+TEST(Coverage, OverheadIsUnknownUntilMeasured) {
+  RunFacts facts = RunBuilder().Build();
+  EXPECT_FALSE(Correlate({facts}).coverage().has_overhead_percent());
+  facts.mutable_state()->set_own_cycles(14);
+  facts.mutable_state()->set_step_cycles(1000);
+  EXPECT_DOUBLE_EQ(Correlate({facts}).coverage().overhead_percent(), 1.4);
+}
+
+TEST(Coverage, RunIsDescribedFromItsSegment) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_run()->set_started_real_ns(1'700'000'000'000'000'000ull);
+  facts.mutable_state()->set_level(static_cast<uint32_t>(wire::Level::kFull));
+  const Verdict verdict = Correlate({facts});
+  EXPECT_EQ(verdict.run().id(), "0000000000007f3a");
+  EXPECT_EQ(verdict.run().started_at(), "2023-11-14T22:13:20Z");
+  EXPECT_EQ(verdict.run().level(), "full");
+  EXPECT_FALSE(verdict.run().has_ended_at());
+  EXPECT_FALSE(verdict.run().has_exit_code());
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,179 @@
+// What belongs together, what comes first, and the chain that is told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/correlate/correlate.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<std::string> OpsOf(const Incident& incident) {
+  std::vector<std::string> ops;
+  for (const Finding& link : incident.chain()) ops.push_back(link.op());
+  return ops;
+}
+
+TEST(Incidents, SamePlaceAtManyStepsIsOneIncidentWithACount) {
+  RunBuilder run;
+  for (uint32_t step = 2; step < 7; ++step) {
+    run.Value(step * 10).Produce("aten::nll_loss_forward").Step(step).Nan();
+    run.Pass(step * 10 + 1).Root(step * 10);
+  }
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).count(), 5u);
+  EXPECT_EQ(verdict.incidents(0).first_step(), 2);
+  EXPECT_EQ(verdict.incidents(0).last_step(), 6);
+  EXPECT_EQ(verdict.incidents(0).origin().step(), 2);
+}
+
+TEST(Incidents, OccurrencesThatTheRingHadNoRoomForAreCounted) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::nll_loss_forward").Nan().Times(40);
+  run.Pass(2).Root(1);
+  EXPECT_EQ(Correlate({run.Build()}).incidents(0).count(), 40u);
+}
+
+TEST(Incidents, OccurrenceThatReachedSomethingIsToldInsteadOfAnEarlierHarmlessOne) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").At("ratio").Step(2).Nan();
+  run.Value(5).Produce("aten::div").At("ratio").Step(6).Nan();
+  run.Pass(6).Root(5);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().step(), 6);
+  EXPECT_EQ(verdict.incidents(0).first_step(), 2);
+}
+
+TEST(Incidents, RecomputedForwardIsTheSameIncident) {
+  RunBuilder run;
+  run.Step(4);
+  run.Value(1).Produce("aten::div").At("layers.0.norm").Line("train.py:7 in forward").Nan();
+  run.Pass(2).Root(1);
+  run.Value(3).Produce("aten::div").At("layers.0.norm").Line("train.py:7 in forward").Recompute().Nan();
+  run.Pass(4).Number(1).Leaf("emb.weight", 3);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_FALSE(verdict.incidents(0).origin().recompute());
+}
+
+TEST(Incidents, UntaintedProducerElsewhereIsAnotherIncident) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").At("a").Nan();
+  run.Pass(2).Root(1);
+  run.Value(3).Produce("aten::sqrt").At("b").Nan();
+  run.Pass(4).Root(3);
+  EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
+}
+
+TEST(Incidents, BadParametersComeBeforeABadLossAndThatBeforeAMask) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::full").At("mask").NegInf();
+  run.Value(2).Produce("aten::log").At("loss").Nan();
+  run.Pass(3).Root(2);
+  run.Value(4).Produce("aten::sqrt").Backward("SqrtBackward0").At("model").Nan();
+  run.Pass(5).Leaf("fc.weight", 4);
+  run.Update(6).Parameter("fc.weight", 4);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 3);
+  EXPECT_EQ(verdict.incidents(0).severity(), "critical");
+  EXPECT_EQ(verdict.incidents(1).severity(), "error");
+  EXPECT_EQ(verdict.incidents(2).severity(), "info");
+}
+
+TEST(Incidents, EarlierOfEqualsComesFirst) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").At("z").Step(2).Nan();
+  run.Pass(2).Root(1);
+  run.Value(3).Produce("aten::sqrt").At("a").Step(3).Nan();
+  run.Pass(4).Root(3);
+  EXPECT_EQ(Correlate({run.Build()}).incidents(0).origin().layer(), "z");
+}
+
+TEST(Incidents, WhatBadParametersCauseIsNotANewIncident) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::sqrt").Backward("SqrtBackward0").At("model").Step(5).Nan();
+  run.Pass(2).Leaf("fc.weight", 1);
+  run.Update(3).Parameter("fc.weight", 1);
+  run.Value(4).Propagate("aten::addmm").At("fc").Step(6).FromOutside(wire::Target::kParameter, "fc.weight").Nan();
+  run.Value(5).Propagate("aten::addmm").At("out").FromOutside(wire::Target::kParameter, "out.bias").Nan();
+  run.Value(6).Produce("aten::exp").At("prob").InputsUnseen().Nan();
+  run.Pass(7).Root(6);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::sqrt");
+  EXPECT_EQ(verdict.incidents(0).origin().step(), 5);
+}
+
+TEST(Incidents, AfterAnUpdateFoundEverythingCleanTheStoryIsANewOne) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::sqrt").Backward("SqrtBackward0").At("model").Nan();
+  run.Update(3).Parameter("fc.weight", 1);
+  run.Update(4).AllClean();
+  run.Value(5).Produce("aten::exp").At("prob").InputsUnseen().Nan();
+  run.Pass(6).Root(5);
+  EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
+}
+
+TEST(Incidents, ChainTellsOriginFirstNanLossGradientAndParameter) {
+  RunBuilder run;
+  run.Step(7);
+  run.Value(1).Produce("aten::exp").At("prob").PosInf();
+  run.Value(2).InfToNan("aten::div").At("prob").From(1).Nan();
+  run.Value(3).Propagate("aten::mean").From(2).Nan();
+  run.Value(4).Propagate("aten::mm").Backward("AddmmBackward0").At("fc.0").From(3).Nan();
+  run.Pass(5).Root(3).Leaf("fc.0.weight", 4).Leaf("fc.2.weight", 4);
+  run.Value(6).Propagate("aten::addcdiv_").Optimizer("fc.0.weight").From(4).Nan();
+  run.Update(7).Parameter("fc.0.weight", 6);
+  const Verdict verdict = Correlate({run.Build()});
+  const Incident& incident = verdict.incidents(0);
+  EXPECT_THAT(OpsOf(incident),
+              ElementsAre("aten::exp", "aten::div", "aten::mean", "aten::mm", "aten::addcdiv_"));
+  EXPECT_EQ(incident.chain(2).reach(), "loss");
+  EXPECT_EQ(incident.chain(3).reach(), "gradient");
+  EXPECT_EQ(incident.chain(3).param(), "fc.0.weight");
+  EXPECT_EQ(incident.chain(4).reach(), "parameter");
+  EXPECT_EQ(incident.gradients(), 2u);
+  EXPECT_EQ(incident.parameters(), 1u);
+}
+
+TEST(Incidents, LongChainIsCutToSixteenLinksAndKeepsItsEnds) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::exp").PosInf();
+  for (uint64_t ticket = 2; ticket < 60; ++ticket) {
+    run.Value(ticket).Propagate("aten::add").At("layer" + std::to_string(ticket)).From(ticket - 1).PosInf();
+  }
+  run.Value(60).InfToNan("aten::sub").From(59).Nan();
+  run.Value(61).Propagate("aten::mean").From(60).Nan();
+  run.Pass(62).Root(61);
+  const Verdict verdict = Correlate({run.Build()});
+  const Incident& incident = verdict.incidents(0);
+  ASSERT_EQ(incident.chain_size(), 16);
+  EXPECT_EQ(incident.chain(0).op(), "aten::exp");
+  EXPECT_EQ(incident.chain(14).op(), "aten::sub");
+  EXPECT_EQ(incident.chain(15).op(), "aten::mean");
+}
+
+TEST(Incidents, StatisticsAreThoseOfTheOrigin) {
+  RunBuilder run;
+  RecordTensor output = Tensor({2, 3, 4});
+  output.set_nan(4);
+  output.set_first_bad(17);
+  RecordTensor input = Tensor({2, 3, 4}, "self");
+  input.set_neg_inf(12);
+  run.Value(1).InfToNan("aten::_softmax").Output(output).Input(input);
+  run.Pass(2).Root(1);
+  const Verdict verdict = Correlate({run.Build()});
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_THAT(origin.outputs(0).first_bad_index(), ElementsAre(1, 1, 1));
+  EXPECT_EQ(origin.outputs(0).dtype(), "float32");
+  EXPECT_EQ(origin.inputs(0).role(), "self");
+  EXPECT_EQ(origin.inputs(0).neg_inf(), 12u);
+  EXPECT_TRUE(origin.inputs_seen());
+}
+
+}  // namespace
+}  // namespace nanwatch

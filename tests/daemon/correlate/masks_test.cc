@@ -1,0 +1,98 @@
+// Non-finite values that somebody asked for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/correlate/correlate.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+TEST(Masks, CausalMaskThatSoftmaxKillsIsExpected) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::full").At("1").NegInf();
+  run.Value(2).Propagate("aten::triu").At("1").From(1).NegInf();
+  run.Value(3).Propagate("aten::add").At("1").From(2).NegInf();
+  run.Pass(9);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "expected");
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).severity(), "info");
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "scalar");
+  EXPECT_EQ(verdict.incidents(0).count(), 3u);
+}
+
+TEST(Masks, MaskKeptInARegisteredBufferIsExpected) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::masked_fill_").WroteBuffer("bias.causal").NegInf();
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Masks, ClassThatIsSwitchedOffByAnInfiniteBiasIsExpected) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::fill_").WroteParameter("head.bias").NegInf();
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Masks, ConstantThatIsTheLossIsStillAnAnomaly) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::masked_fill").NegInf();
+  run.Value(2).Propagate("aten::mean").From(1).NegInf();
+  run.Pass(3).Root(2);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "scalar");
+}
+
+TEST(Masks, MaskWrittenAsALogarithmAtEveryStepIsNotTheOriginOfALaterNan) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").At("attn").Step(0).NegInf();
+  run.Value(5).Produce("aten::log").At("attn").Step(4).NegInf();
+  run.Value(6).InfToNan("aten::_softmax").At("attn").From(5).Nan();
+  run.Pass(7).Root(6);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::_softmax");
+  EXPECT_EQ(verdict.incidents(0).origin().step(), 4);
+}
+
+TEST(Masks, LogarithmOfZeroThatHappensForTheFirstTimeIsTheOrigin) {
+  RunBuilder run;
+  run.Value(5).Produce("aten::log").At("loss").Step(8).NegInf();
+  run.Value(6).InfToNan("aten::mul").At("loss").From(5).Nan();
+  run.Pass(7).Root(6);
+  EXPECT_EQ(Correlate({run.Build()}).incidents(0).origin().op(), "aten::log");
+}
+
+TEST(Masks, ZeroTimesMaskedLogarithmIsTheOpThatMultiplied) {
+  RunBuilder run;
+  run.Step(3);
+  run.Value(1).Scalar("aten::masked_fill").At("criterion").NegInf();
+  run.Value(2).Propagate("aten::_log_softmax").At("criterion").From(1).NegInf();
+  run.Value(3).InfToNan("aten::mul").At("criterion").From(2).Nan();
+  run.Value(4).Propagate("aten::mean").At("criterion").From(3).Nan();
+  run.Pass(5).Root(4);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::mul");
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "inf_to_nan");
+}
+
+TEST(Masks, NanLabelsThatAreDroppedAreExpected) {
+  RunBuilder run;
+  run.Value(1).External("aten::index").FromOutside(wire::Target::kInputData, "y").Nan();
+  run.Pass(4);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "expected");
+  EXPECT_EQ(verdict.incidents(0).origin().kind(), "input_data");
+}
+
+TEST(Masks, RealProducerBeforeTheMaskIsTheOrigin) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::sqrt").At("q").Nan();
+  run.Value(2).Scalar("aten::full").NegInf();
+  run.Value(3).Propagate("aten::add").From(1).From(2).Nan();
+  run.Pass(4).Root(3);
+  EXPECT_EQ(Correlate({run.Build()}).incidents(0).origin().op(), "aten::sqrt");
+}
+
+}  // namespace
+}  // namespace nanwatch

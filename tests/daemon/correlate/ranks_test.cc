@@ -1,0 +1,87 @@
+// One rank's NaN on all ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/correlate/correlate.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::Contains;
+
+RunFacts SenderOnRankOne() {
+  RunBuilder run;
+  run.Rank(1).Step(3);
+  run.Value(1).Produce("aten::div").At("ratio", "Ratio").PosInf();
+  run.Value(2).Propagate("aten::mm").Backward("MmBackward0").From(1).Nan();
+  run.Pass(3).Root(1).Leaf("enc.0.weight", 2);
+  run.CollectiveIn(4, "default", 17, 2);
+  run.Value(5).Received("c10d::allreduce_").FromCollective("default", 17).Nan();
+  run.Value(6).Propagate("aten::add_").Optimizer("enc.0.weight").From(5).Nan();
+  run.Update(7).Parameter("enc.0.weight", 6);
+  return run.Build();
+}
+
+RunFacts ReceiverOnRankZero() {
+  RunBuilder run;
+  run.Rank(0).Step(3);
+  run.CollectiveOut(1, "default", 17, 2);
+  run.Value(2).Received("c10d::allreduce_").FromCollective("default", 17).Nan();
+  run.Value(3).Propagate("aten::add_").Optimizer("enc.0.weight").From(2).Nan();
+  run.Update(4).Parameter("enc.0.weight", 3);
+  run.Value(5).Propagate("aten::addmm").At("enc.0").Step(4)
+      .FromOutside(wire::Target::kParameter, "enc.0.weight").Nan();
+  return run.Build();
+}
+
+TEST(Ranks, IncidentBelongsToTheRankThatMadeTheValue) {
+  const Verdict verdict = Correlate({ReceiverOnRankZero(), SenderOnRankOne()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.op(), "aten::div");
+  EXPECT_EQ(origin.rank(), 1);
+  EXPECT_EQ(origin.step(), 3);
+  EXPECT_EQ(verdict.run().rank(), 1);
+  EXPECT_EQ(verdict.runs_size(), 2);
+  EXPECT_EQ(verdict.runs(0).rank(), 0);
+  EXPECT_THAT(verdict.incidents(0).reach(), Contains("parameter"));
+}
+
+TEST(Ranks, WithoutTheCollectivesNumberTheSameIterationDecides) {
+  RunBuilder receiver;
+  receiver.Rank(0).Step(3);
+  receiver.Value(2).Received("c10d::allreduce_").Nan();
+  receiver.Pass(3).Leaf("enc.0.weight", 2);
+  const Verdict verdict = Correlate({receiver.Build(), SenderOnRankOne()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().rank(), 1);
+}
+
+TEST(Ranks, ValueFromARankThatNobodyWatchedIsReceivedAndSaysSo) {
+  const Verdict verdict = Correlate({ReceiverOnRankZero()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "received");
+  EXPECT_EQ(verdict.incidents(0).origin().kind(), "unknown");
+  EXPECT_EQ(verdict.incidents(0).origin().rank(), 0);
+}
+
+TEST(Ranks, SamePlaceOnSeveralRanksIsOneIncident) {
+  const auto overflow = [](int rank, uint32_t step) {
+    RunBuilder run;
+    run.Rank(rank).Step(step);
+    run.Value(1).Produce("aten::exp").At("prob").PosInf();
+    run.Pass(2).Root(1);
+    return run.Build();
+  };
+  const Verdict verdict = Correlate({overflow(0, 9), overflow(1, 7)});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().rank(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().step(), 7);
+  EXPECT_EQ(verdict.incidents(0).count(), 2u);
+}
+
+}  // namespace
+}  // namespace nanwatch

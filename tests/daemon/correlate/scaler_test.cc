@@ -1,0 +1,120 @@
+// What a GradScaler excuses, and what it does not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/correlate/correlate.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::Contains;
+
+TEST(Scaler, OverflowOfScaledGradientsThatIsSkippedIsExpected) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::_to_copy").Backward("ToCopyBackward0").At("fc2").PosInf();
+  run.Pass(2).Leaf("fc2.weight", 1);
+  run.ScalerSkip(3, 65536, 1);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "expected");
+  EXPECT_EQ(verdict.incidents(0).severity(), "info");
+}
+
+TEST(Scaler, LossThatOnlyTheScaleMadeInfiniteIsExpected) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::mul").PosInf();
+  run.Value(2).Propagate("aten::mul").Backward("MulBackward0").From(1).PosInf();
+  run.Pass(3).Root(1).Leaf("fc.weight", 2);
+  run.ScalerSkip(4, 65536, 1);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Scaler, ValueMadeInForwardIsNotExcusedBySkipping) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::pow").At("mlps.1").Step(4).PosInf();
+  run.Value(2).Propagate("aten::mul").Backward("PowBackward0").From(1).PosInf();
+  run.Pass(3).Leaf("stem.weight", 2);
+  run.ScalerSkip(4, 64, 1);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(verdict.incidents(0).severity(), "error");
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::pow");
+  EXPECT_THAT(verdict.incidents(0).reach(), Contains("gradient"));
+}
+
+TEST(Scaler, BadRootIsNotExcused) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::pow").At("mlps.1").PosInf();
+  run.Value(2).Propagate("aten::mul").From(1).PosInf();
+  run.Pass(3).Root(2);
+  run.ScalerSkip(4, 64, 1);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
+TEST(Scaler, MoreThanTenSkipsInARowAreNotExcused) {
+  RunBuilder run;
+  for (uint32_t skip = 1; skip <= 11; ++skip) {
+    run.Value(skip * 10).Produce("aten::mul").Backward("MulBackward0").At("fc").PosInf();
+    run.Pass(skip * 10 + 1).Leaf("fc.weight", skip * 10);
+    run.ScalerSkip(skip * 10 + 2, 65536, skip);
+  }
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
+TEST(Scaler, TenSkipsInARowAreExcused) {
+  RunBuilder run;
+  for (uint32_t skip = 1; skip <= 10; ++skip) {
+    run.Value(skip * 10).Produce("aten::mul").Backward("MulBackward0").At("fc").PosInf();
+    run.Pass(skip * 10 + 1).Leaf("fc.weight", skip * 10);
+    run.ScalerSkip(skip * 10 + 2, 65536, skip);
+  }
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Scaler, ScaleBelowOneExcusesNothing) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::mul").Backward("MulBackward0").At("fc").PosInf();
+  run.Pass(2).Leaf("fc.weight", 1);
+  run.ScalerSkip(3, 0.5, 1);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
+TEST(Scaler, BadGradientWithoutAScalerIsAnAnomaly) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::mul").Backward("MulBackward0").At("fc").PosInf();
+  run.Pass(2).Leaf("fc.weight", 1);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
+TEST(Scaler, JobKilledBeforeTheScalerDecidedIsNotAccused) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::mul").Backward("MulBackward0").At("fc").PosInf();
+  run.Pass(2).Leaf("fc.weight", 1);
+  run.ScalerSkip(3, 65536, 1);
+  run.Value(4).Produce("aten::mul").Backward("MulBackward0").At("fc").PosInf();
+  run.Pass(5).Leaf("fc.weight", 4);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Scaler, GradientThatWasAppliedIsNotExcusedByALaterSkip) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::mul").Backward("MulBackward0").At("fc").PosInf();
+  run.Pass(2).Leaf("fc.weight", 1);
+  run.Update(3).Parameter("fc.weight", 1);
+  run.ScalerSkip(4, 65536, 1);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
+TEST(Scaler, SkippedStepsCountInTheIterationAndNotInTheStep) {
+  RunBuilder run;
+  run.ScalerSkip(1, 65536, 1);
+  run.ScalerSkip(2, 32768, 2);
+  run.Value(3).Produce("aten::log").At("loss").Step(3).NegInf();
+  run.Pass(4).Root(3);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().step(), 3);
+  EXPECT_EQ(verdict.incidents(0).origin().iteration(), 5);
+}
+
+}  // namespace
+}  // namespace nanwatch
