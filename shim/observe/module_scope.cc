@@ -190,7 +190,8 @@ bool ModuleScope::MakeDescriptor(PyObj* original) {
   Descriptor* descriptor = ModuleCall::Of(object);
   descriptor->call = ModuleCall::Run;
   descriptor->original = original;
-  descriptor->original_call = api.PyVectorcall_Function(original);
+  descriptor->original_call =
+      api.PyVectorcall_Function == nullptr ? api.function_vectorcall : api.PyVectorcall_Function(original);
   descriptor->door = &door_;
   api.Py_IncRef(original);
   descriptor_ = object;

@@ -35,6 +35,7 @@ PythonPresence PythonApi::Resolve() noexcept {
   NANWATCH_PYTHON_FUNCTIONS(NANWATCH_TAKE)
 #undef NANWATCH_TAKE
   all = (Take(Py_IsFinalizing, "Py_IsFinalizing") || Take(Py_IsFinalizing, "_Py_IsFinalizing")) && all;
+  all = (Take(PyVectorcall_Function, "PyVectorcall_Function") || Take(function_vectorcall, "_PyFunction_Vectorcall")) && all;
   all = Take(code_type, "PyCode_Type") && all;
   all = Take(function_type, "PyFunction_Type") && all;
   all = Take(none, "_Py_NoneStruct") && all;

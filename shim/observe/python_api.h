@@ -89,7 +89,6 @@ enum class PythonPresence : uint8_t {
   X(PyGILState_GetThisThreadState, void* (*)())                                                   \
   X(PyDict_GetItemString, PyObj* (*)(PyObj*, const char*))                                        \
   X(PyDict_Next, int (*)(PyObj*, ptrdiff_t*, PyObj**, PyObj**))                                   \
-  X(PyDict_New, PyObj* (*)())                                                                     \
   X(PyTuple_Size, ptrdiff_t (*)(PyObj*))                                                          \
   X(PyTuple_GetItem, PyObj* (*)(PyObj*, ptrdiff_t))                                               \
   X(PyTuple_Pack, PyObj* (*)(ptrdiff_t, ...))                                                     \
@@ -102,9 +101,7 @@ enum class PythonPresence : uint8_t {
   X(PyObject_GenericGetAttr, PyObj* (*)(PyObj*, PyObj*))                                          \
   X(PyObject_IsTrue, int (*)(PyObj*))                                                             \
   X(PyObject_Repr, PyObj* (*)(PyObj*))                                                            \
-  X(PyObject_Vectorcall, PyObj* (*)(PyObj*, PyObj* const*, size_t, PyObj*))                       \
   X(PyVectorcall_Call, PyObj* (*)(PyObj*, PyObj*, PyObj*))                                        \
-  X(PyVectorcall_Function, PyVectorcall (*)(PyObj*))                                              \
   X(PyMethod_New, PyObj* (*)(PyObj*, PyObj*))                                                     \
   X(PyType_FromSpec, PyObj* (*)(PyTypeSpec*))                                                     \
   X(PyType_GenericAlloc, PyObj* (*)(PyObj*, ptrdiff_t))                                           \
@@ -121,6 +118,8 @@ struct PythonApi {
   NANWATCH_PYTHON_FUNCTIONS(NANWATCH_FIELD)
 #undef NANWATCH_FIELD
   int (*Py_IsFinalizing)() = nullptr;  // public from 3.13 on, with an underscore before
+  PyVectorcall (*PyVectorcall_Function)(PyObj*) = nullptr;  // from 3.11 on; null before
+  PyVectorcall function_vectorcall = nullptr;  // _PyFunction_Vectorcall, the same for every function; where that is absent
   PyObj* code_type = nullptr;          // PyCode_Type
   PyObj* function_type = nullptr;      // PyFunction_Type
   PyObj* none = nullptr;               // _Py_NoneStruct

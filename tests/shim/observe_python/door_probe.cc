@@ -53,11 +53,8 @@ std::string Describe(const nanwatch::NamedTensor* tensor) {
 // Notes the layer in which each op of interest runs, as the observer would.
 std::string* trace = nullptr;
 std::unique_ptr<at::ObserverContext> OnOp(const at::RecordFunction& op) {
-  if (op.scope() == at::RecordScope::USER_SCOPE) {
-    if (strncmp(op.name(), "Optimizer.step#", 15) == 0) last_optimizer = door->OptimizerOnThisThread();
-    if (strncmp(op.name(), "Torch-Compiled Region", 21) == 0) nanwatch::MarkCompiledRegion();
-    return nullptr;
-  }
+  if (strncmp(op.name(), "Optimizer.step#", 15) == 0) last_optimizer = door->OptimizerOnThisThread();
+  if (strncmp(op.name(), "Torch-Compiled Region", 21) == 0) nanwatch::MarkCompiledRegion();
   if (trace == nullptr || op.scope() != at::RecordScope::FUNCTION) return nullptr;
   const nanwatch::Layer* layer = nanwatch::CurrentLayer();
   char line[256];
@@ -90,7 +87,8 @@ PROBE int probe_install_bare() {
   return door->InstallNow() ? 1 : 0;
 }
 PROBE void probe_install_loop() {
-  std::thread([] { Door().RunInstallLoop(&active); }).detach();
+  Door();
+  std::thread([] { door->RunInstallLoop(&active); }).detach();
 }
 PROBE void probe_stop() { active = 0; }
 PROBE int probe_installed() { return door != nullptr && door->installed() ? 1 : 0; }
@@ -117,7 +115,7 @@ PROBE size_t probe_layer(char* out, size_t size) {
 }
 PROBE size_t probe_source_line(char* out, size_t size) { return Door().UserSourceLine(out, size); }
 PROBE const void* probe_last_optimizer() { return last_optimizer; }
-// `impl` as Tensor.__repr__-free identity: torch's own at::TensorImpl*, through torch._C._tensor_impl_raw_handle.
+// A tensor's `_cdata` is the address of its TensorImpl, a storage's that of its StorageImpl.
 PROBE size_t probe_name_of_impl(void* impl, char* out, size_t size) {
   return CopyOut(Describe(door->names().FindByImpl(static_cast<c10::TensorImpl*>(impl))), out, size);
 }
