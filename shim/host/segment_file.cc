@@ -10,48 +10,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <boost/interprocess/mapped_region.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "shim/host/file_status.h"
+#include "shim/host/mapped_file.h"
 #include "shim/host/process_identity.h"
 #include "shim/host/segment_directory.h"
 
 namespace nanwatch {
 namespace {
-
-namespace ipc = boost::interprocess;
-
-// What mapped_region asks of a file_mapping, around a descriptor that is already open: file_mapping
-// itself opens by path, without O_CLOEXEC, and by closing that second descriptor would drop our
-// lock.
-class OpenFileMapping {
- public:
-  explicit OpenFileMapping(int fd) noexcept : fd_(fd) {}
-  ipc::mapping_handle_t get_mapping_handle() const {
-    return ipc::ipcdetail::mapping_handle_from_file_handle(fd_);
-  }
-  ipc::mode_t get_mode() const { return ipc::read_write; }
-
- private:
-  int fd_;
-};
-
-// Boost's door: nullptr with errno where it throws. The region is leaked, see the header.
-unsigned char* MapFile(int fd, uint64_t bytes) noexcept {
-  try {
-    auto* region = new ipc::mapped_region(OpenFileMapping(fd), ipc::read_write, 0, bytes);
-    return static_cast<unsigned char*>(region->get_address());
-  } catch (const ipc::interprocess_exception& exception) {
-    errno = exception.get_native_error();
-  } catch (...) {
-    errno = ENOMEM;
-  }
-  return nullptr;
-}
 
 uint64_t Nonce() noexcept {
   uint64_t nonce = 0;
@@ -236,7 +206,10 @@ bool Segment::StillThere() noexcept {
   struct stat status {};
   const bool is_ours =
       FileStatus(fd_, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
-  return is_ours ? status.st_nlink > 0 : Reopen();
+  if (!is_ours) return Reopen();
+  if (status.st_nlink == 0) return false;
+  (void)Lock(fd_);  // again: a stranger's close of this file, by any descriptor, takes it from us
+  return true;
 }
 
 // Something closed our descriptor, and the number may be somebody else's by now: it is left alone.

@@ -41,8 +41,9 @@ class Segment {
   [[nodiscard]] static Segment* Create(const SegmentOptions& options,
                                        SegmentReport& report) noexcept;
 
-  // Whether the file still has its name. One system call; a few when the program has closed our
-  // descriptor, which is then opened and locked anew. Not in a forked child.
+  // Whether the file still has its name. Two system calls; a few more when the program has closed
+  // our descriptor, which is then opened anew. Takes the lock again if it was lost. Not in a forked
+  // child.
   [[nodiscard]] bool StillThere() noexcept;
 
   // After StillThere() said no (logind and tidy administrators remove files under running jobs):

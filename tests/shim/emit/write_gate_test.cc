@@ -1,0 +1,50 @@
+#include "shim/emit/write_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace nanwatch {
+namespace {
+
+TEST(WriteGate, KeepsEverybodyOutWhileClosed) {
+  constexpr int kThreads = 3;
+  WriteGate gate;
+  // Written only inside, two words that are equal whenever nobody is inside.
+  std::atomic<uint64_t> first{0};
+  std::atomic<uint64_t> second{0};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&] {
+      while (!stop) {
+        const WriteGate::Pass pass(gate);
+        first.fetch_add(1, std::memory_order_relaxed);
+        second.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  }
+  for (int closed = 0; closed < 2000 || first.load() < 100'000;) {
+    closed += gate.WhileClosed(1000, [&] { EXPECT_EQ(first.load(), second.load()); }) ? 1 : 0;
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(first.load(), second.load());
+}
+
+TEST(WriteGate, GivesUpOnAThreadThatNeverComesOut) {
+  WriteGate gate;
+  gate.Enter();
+  bool called = false;
+  EXPECT_FALSE(gate.WhileClosed(10, [&] { called = true; }));
+  EXPECT_FALSE(called);
+  gate.Enter();  // open again
+  gate.Leave();
+  gate.Leave();
+  EXPECT_TRUE(gate.WhileClosed(0, [&] { called = true; }));
+  EXPECT_TRUE(called);
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,182 @@
+#include "shim/host/segment_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "proto/wire/ring.h"
+#include "tests/shim/host/segment_place.h"
+
+namespace nanwatch {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(SegmentFile, LiesUnderItsFinalNameForItsOwnerAloneAndInFull) {
+  SegmentPlace place;
+  const mode_t before = umask(0);
+  Segment* segment = place.Create(kSegmentLayout);
+  umask(before);
+  ASSERT_NE(segment, nullptr) << place.report().message;
+  char name[64];
+  std::snprintf(name, sizeof name, "nw-%d-%016llx.seg", getpid(),
+                static_cast<unsigned long long>(segment->header().nonce));
+  EXPECT_EQ(place.Files(), std::vector<std::string>{name});
+  EXPECT_EQ(segment->path(), place.directory() + "/" + name);
+
+  struct stat file {};
+  struct stat directory {};
+  ASSERT_EQ(stat(segment->path(), &file), 0);
+  ASSERT_EQ(stat(place.directory().c_str(), &directory), 0);
+  EXPECT_EQ(file.st_mode & 07777, 0600u);
+  EXPECT_EQ(directory.st_mode & 07777, 0700u);
+  EXPECT_EQ(static_cast<uint64_t>(file.st_size), segment->header().file_bytes);
+  EXPECT_GE(file.st_blocks * 512, file.st_size)
+      << "pages are missing: a full tmpfs would be a SIGBUS";
+  EXPECT_LT(file.st_size, 8 << 20);
+}
+
+TEST(SegmentFile, DirectoryOfSectionsIsAlignedInOrderAndInsideTheFile) {
+  SegmentPlace place;
+  Segment* segment = place.Create(kSegmentLayout);
+  ASSERT_NE(segment, nullptr);
+  const wire::SegmentHeader& header = segment->header();
+  EXPECT_EQ(header.magic, wire::kSegmentMagic);
+  EXPECT_EQ(std::memcmp(&header.magic, "NANWATCH", 8), 0);
+  EXPECT_EQ(header.wire_major, wire::kWireMajor);
+  EXPECT_EQ(header.header_bytes, sizeof header);
+  ASSERT_EQ(header.section_count, 8u);
+  uint64_t end = sizeof header;
+  for (uint32_t i = 0; i < header.section_count; ++i) {
+    const wire::SectionEntry& section = header.sections[i];
+    EXPECT_EQ(section.type, i + 1);
+    EXPECT_EQ(section.offset % 64, 0u);
+    EXPECT_GE(section.offset, end);
+    end = section.offset + section.size;
+  }
+  EXPECT_LE(end, header.file_bytes);
+}
+
+TEST(SegmentFile, ReadersFindEverySectionBeforeAnythingIsWritten) {
+  SegmentPlace place;
+  Segment* segment = place.Create();
+  ASSERT_NE(segment, nullptr);
+  const wire::SegmentHeader& header = segment->header();
+  const auto size = [&](wire::SectionType type) {
+    return header.sections[static_cast<uint32_t>(type) - 1].size;
+  };
+  EXPECT_TRUE(wire::RingReader::Open(segment->ring(), size(wire::SectionType::kFindings)));
+  EXPECT_TRUE(wire::StepReader::Open(segment->steps(), size(wire::SectionType::kSteps)));
+  EXPECT_TRUE(wire::SiteReader::Open(segment->sites(), size(wire::SectionType::kSites)));
+  EXPECT_TRUE(wire::NameReader::Open(segment->names(), size(wire::SectionType::kNames)));
+}
+
+TEST(SegmentFile, IsNotInheritedByProgramsThatTheJobStarts) {
+  SegmentPlace place;
+  Segment* segment = place.Create();
+  ASSERT_NE(segment, nullptr);
+  const int fd = DescriptorOf(segment->path());
+  ASSERT_GE(fd, 0);
+  EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_GE(fd, 200) << "low numbers belong to the program";
+  EXPECT_EQ(DescriptorOf(place.directory()), -1) << "the directory was left open";
+}
+
+TEST(SegmentFile, TakesTextsThatAreLongerThanTheirFields) {
+  SegmentPlace place;
+  const std::string directory = place.directory();
+  const std::string version(500, 'v');
+  SegmentReport report;
+  Segment* segment = Segment::Create({.level = wire::Level::kFull,
+                                      .torch_version = version.c_str(),
+                                      .python_version = "3.11.2",
+                                      .forked_from = 77,
+                                      .directory = directory.c_str(),
+                                      .layout = kTinyLayout},
+                                     report);
+  ASSERT_NE(segment, nullptr);
+  EXPECT_EQ(segment->header().torch_version, std::string(31, 'v'));
+  EXPECT_STREQ(segment->header().python_version, "3.11.2");
+  EXPECT_EQ(segment->header().forked_from, 77);
+  EXPECT_EQ(segment->header().level, static_cast<uint8_t>(wire::Level::kFull));
+}
+
+TEST(SegmentFile, AForkedChildMakesOneOfItsOwn) {
+  SegmentPlace place;
+  Segment* segment = place.Create();
+  ASSERT_NE(segment, nullptr);
+  segment->live().ops_seen = 5;
+  const std::string child = InChild([&]() -> std::string {
+    Segment* own = place.Create();
+    if (own == nullptr) return place.report().message;
+    if (own->header().pid != getpid() || own->header().nonce == segment->header().nonce)
+      return "same";
+    own->live().ops_seen = 9;
+    return own->path();
+  });
+  EXPECT_TRUE(std::filesystem::exists(child)) << child;
+  EXPECT_EQ(segment->live().ops_seen.load(), 5u);
+  EXPECT_EQ(place.Files().size(), 2u);
+}
+
+// ---- no room
+// ------------------------------------------------------------------------------------------
+
+// The message of an attempt on a tmpfs of `kib` KiB, with "made <bytes>: " before it if it
+// succeeded.
+std::string AttemptOnSmallTmpfs(SegmentPlace& place, int kib) {
+  std::filesystem::create_directory(place.directory());
+  return InChild([&]() -> std::string {
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+      return "skip";
+    }
+    const std::string size = "mode=0700,size=" + std::to_string(kib) + "k";
+    if (mount("tmpfs", place.directory().c_str(), "tmpfs", 0, size.c_str()) != 0) return "skip";
+    Segment* segment = place.Create(kSegmentLayout);
+    if (segment != nullptr) {
+      segment->names()->count = 1;
+      return "made " + std::to_string(segment->header().file_bytes) + ": " + place.report().message;
+    }
+    return (place.Files().empty() ? "" : "left something behind; ") +
+           std::string(place.report().message);
+  });
+}
+
+TEST(SegmentFileWithoutRoom, IsAQuarterTheSizeWhereTheWholeDoesNotFit) {
+  SegmentPlace place;
+  const std::string said = AttemptOnSmallTmpfs(place, 4096);
+  if (said == "skip") GTEST_SKIP() << "NOT TESTED: mounting a tmpfs needs root";
+  const uint64_t small = MapSegment(Quarter(kSegmentLayout)).file_bytes;
+  EXPECT_THAT(said, HasSubstr("made " + std::to_string(small) + ": "));
+  EXPECT_THAT(said, HasSubstr("little room"));
+}
+
+TEST(SegmentFileWithoutRoom, SaysHowMuchThereIsHowMuchIsNeededAndWhatToDo) {
+  SegmentPlace place;
+  const std::string said = AttemptOnSmallTmpfs(place, 1024);
+  if (said == "skip") GTEST_SKIP() << "NOT TESTED: mounting a tmpfs needs root";
+  EXPECT_THAT(said,
+              testing::StartsWith(place.directory() + " has 1024 KiB free, but a segment takes "));
+  EXPECT_THAT(said, HasSubstr("--shm-size"));
+  EXPECT_THAT(said, HasSubstr("NANWATCH_DIR"));
+}
+
+TEST(SegmentFileWithoutRoom, RespectsTheLimitOnFileSizesInsteadOfBeingKilledByIt) {
+  SegmentPlace place;
+  const std::string said = InChild([&]() -> std::string {
+    const rlimit limit{.rlim_cur = 512 << 10, .rlim_max = RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return "setrlimit";
+    return place.Create(kSegmentLayout) == nullptr ? place.report().message : "made";
+  });
+  EXPECT_THAT(said, HasSubstr("ulimit -f"));
+  EXPECT_TRUE(place.Files().empty());
+}
+
+}  // namespace
+}  // namespace nanwatch
