@@ -110,4 +110,9 @@ uint64_t SegmentFile::LinkCount() const {
   return fstat(fd(), &info) == 0 ? info.st_nlink : 0;
 }
 
+bool SegmentFile::IsCutShort() const {
+  struct stat info {};
+  return fstat(fd(), &info) != 0 || static_cast<uint64_t>(info.st_size) < header_.file_bytes;
+}
+
 }  // namespace nanwatch

@@ -37,6 +37,8 @@ class SegmentFile {
 
   // How many names the file has in its directory: 0 once it was removed.
   [[nodiscard]] uint64_t LinkCount() const;
+  // Whether somebody has made it shorter than it was when opened.
+  [[nodiscard]] bool IsCutShort() const;
 
  private:
   static constexpr size_t kTypes = static_cast<size_t>(wire::SectionType::kBlobs) + 1;

@@ -324,6 +324,7 @@ void SegmentReader::Resume(const SegmentCursor& cursor) {
 
 Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
   Impl& impl = *impl_;
+  if (impl.file.IsCutShort()) return Status(ErrorKind::kCorrupt, "was cut short while it was in use");
   RunBatch batch;
   batch.run_id = impl.run_id;
   batch.run = impl.run;

@@ -49,8 +49,8 @@ class SegmentReader {
   void Resume(const SegmentCursor& cursor);
 
   // Everything that is new since the last Acknowledge. `to_end`: the writer is dead, holes are passed over at
-  // once. Changes nothing: until the batch is acknowledged the next Read brings it again. kIo when the file
-  // cannot be read any more; a file that was cut short gives what is left.
+  // once. Changes nothing: until the batch is acknowledged the next Read brings it again. kCorrupt when the file
+  // was cut short.
   [[nodiscard]] Result<RunBatch> Read(bool to_end, const Clock& clock);
 
   // The batch of the latest Read is safe in the database: release its ring slots (kConsume) and do not bring

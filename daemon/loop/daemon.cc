@@ -1,0 +1,193 @@
+#include "daemon/loop/daemon.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "daemon/base/directories.h"
+#include "daemon/ingest/segment_directory_watch.h"
+#include "daemon/loop/instance_lock.h"
+#include "daemon/loop/segment_intake.h"
+#include "daemon/store/store.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr uint64_t kMsNs = 1'000'000;
+// Events say when to look; this is for those that were lost, and for files removed under us.
+constexpr uint64_t kRescanEveryNs = 2'000 * kMsNs;
+constexpr uint64_t kRetireEveryNs = 600'000 * kMsNs;
+
+}  // namespace
+
+struct Daemon::Impl {
+  Impl(DaemonOptions given, Diagnosis diagnosis, const Clock& the_clock, Observer& the_observer, InstanceLock held,
+       SegmentDirectoryWatch watching, Store opened)
+      : options(std::move(given)),
+        clock(the_clock),
+        observer(the_observer),
+        lock(std::move(held)),
+        watch(std::move(watching)),
+        store(std::move(opened)),
+        intake(options.segment_dir, clock, observer),
+        verdicts(std::move(diagnosis), clock, observer),
+        active_at_ns(clock.monotonic_ns()) {}
+
+  Status MakeDirectoryAnew();
+  void OpenStoreAnew(const std::string& why);
+  Status LookAround();
+  void Drain();
+  void Judge();
+  [[nodiscard]] int TimeoutMs() const;
+  [[nodiscard]] bool IsIdle() const { return intake.open_segments() == 0 && !verdicts.has_pending(); }
+
+  DaemonOptions options;
+  const Clock& clock;
+  Observer& observer;
+  InstanceLock lock;
+  SegmentDirectoryWatch watch;
+  Store store;
+  SegmentIntake intake;
+  JobVerdicts verdicts;
+  uint64_t rescan_due_ns = 0;  // monotonic, like all here
+  uint64_t retire_due_ns = 0;
+  uint64_t active_at_ns;
+  bool first_round = true;
+};
+
+// A logout or a tidy administrator removed the directory or the lock in it. Jobs make their segments anew.
+Status Daemon::Impl::MakeDirectoryAnew() {
+  if (Status made = EnsureSegmentDirectory(options.segment_dir); !made.ok()) return made;
+  Result<InstanceLock> taken = InstanceLock::Take(options.segment_dir, clock);
+  if (!taken.ok()) return taken.status();
+  Result<SegmentDirectoryWatch> watching = SegmentDirectoryWatch::Open(options.segment_dir);
+  if (!watching.ok()) return watching.status();
+  lock = *std::move(taken);
+  watch = *std::move(watching);
+  observer.Remark(options.segment_dir + " was removed and is made anew");
+  return Status();
+}
+
+// Segments are opened again too: what they still hold of their first findings and totals goes into the new
+// database.
+void Daemon::Impl::OpenStoreAnew(const std::string& why) {
+  const std::string path = DatabasePath(options.state_dir);
+  if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) {
+    observer.Trouble(why + "; " + made.message());
+    return;
+  }
+  if (access(path.c_str(), F_OK) == 0) {
+    const Result<std::string> aside = MoveAside(path);
+    if (!aside.ok()) {
+      observer.Trouble(why + "; " + aside.status().message());
+      return;
+    }
+    observer.Trouble(why + ": it is kept as " + *aside + ", and a new one is begun");
+  } else {
+    observer.Trouble(why + ": a new one is begun");
+  }
+  Result<Store> opened = Store::OpenForWriting(path);
+  if (!opened.ok()) {
+    observer.Trouble("no new database can be made: " + opened.status().message());
+    return;
+  }
+  store = *std::move(opened);
+  intake.CloseAll();
+}
+
+Status Daemon::Impl::LookAround() {
+  const uint64_t now_ns = clock.monotonic_ns();
+  const auto change = watch.TakeChange();
+  const bool due = now_ns >= rescan_due_ns;
+  if (change == SegmentDirectoryWatch::Change::kDirectoryGone || (due && !lock.StillInPlace())) {
+    if (Status made = MakeDirectoryAnew(); !made.ok()) return made;
+  } else if (change == SegmentDirectoryWatch::Change::kNone && !due) {
+    return Status();
+  }
+  if (due && access(DatabasePath(options.state_dir).c_str(), F_OK) != 0) {
+    OpenStoreAnew("the database in " + options.state_dir + " was removed");
+  }
+  rescan_due_ns = now_ns + kRescanEveryNs;
+  intake.Rescan(store);
+  if (std::exchange(first_round, false)) intake.EndVanishedRuns(store);
+  return Status();
+}
+
+void Daemon::Impl::Drain() {
+  const Status drained = intake.Drain(store);
+  const uint64_t now_ns = clock.monotonic_ns();
+  if (drained.kind() == ErrorKind::kCorrupt) OpenStoreAnew("the database is damaged (" + drained.message() + ")");
+  if (drained.kind() == ErrorKind::kFull || now_ns >= retire_due_ns) {
+    retire_due_ns = now_ns + kRetireEveryNs;
+    (void)store.Retire();  // a database that cannot be written is told of by the intake
+  }
+}
+
+void Daemon::Impl::Judge() {
+  for (const std::string& job : intake.TakeTouchedJobs()) verdicts.Touch(job);
+  verdicts.Renew(store, /*all=*/false);
+}
+
+int Daemon::Impl::TimeoutMs() const {
+  const uint64_t now_ns = clock.monotonic_ns();
+  uint64_t wake_ns = rescan_due_ns;
+  if (intake.open_segments() > 0) wake_ns = std::min(wake_ns, now_ns + kDrainEveryNs);
+  wake_ns = std::min(wake_ns, verdicts.next_due_ns());
+  if (options.idle_exit_ns > 0 && IsIdle()) wake_ns = std::min(wake_ns, active_at_ns + options.idle_exit_ns);
+  return wake_ns <= now_ns ? 0 : static_cast<int>((wake_ns - now_ns + kMsNs - 1) / kMsNs);
+}
+
+// ---- Daemon ---------------------------------------------------------------------------------------------
+
+Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Daemon::Daemon(Daemon&&) noexcept = default;
+Daemon::~Daemon() = default;
+
+Store& Daemon::store() { return impl_->store; }
+SegmentIntake& Daemon::intake() { return impl_->intake; }
+
+Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock, Observer& observer) {
+  if (Status made = EnsureSegmentDirectory(options.segment_dir); !made.ok()) return made;
+  if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) return made;
+  Result<InstanceLock> lock = InstanceLock::Take(options.segment_dir, clock);
+  if (!lock.ok()) return lock.status();
+  Result<SegmentDirectoryWatch> watch = SegmentDirectoryWatch::Open(options.segment_dir);
+  if (!watch.ok()) return watch.status();
+  Result<Store> store = Store::OpenForWriting(DatabasePath(options.state_dir));
+  if (!store.ok()) return store.status();
+  if (!store->opening_note().empty()) observer.Trouble(store->opening_note());
+  return Daemon(std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, observer, *std::move(lock),
+                                       *std::move(watch), *std::move(store)));
+}
+
+Status Daemon::Tick() {
+  if (Status looked = impl_->LookAround(); !looked.ok()) return looked;
+  impl_->Drain();
+  impl_->Judge();
+  if (!impl_->IsIdle()) impl_->active_at_ns = impl_->clock.monotonic_ns();
+  return Status();
+}
+
+Result<Daemon::Left> Daemon::Run(int stop_fd) {
+  while (true) {
+    if (Status ticked = Tick(); !ticked.ok()) return ticked;
+    const Impl& impl = *impl_;
+    const uint64_t idle_ns = impl.clock.monotonic_ns() - impl.active_at_ns;
+    if (impl.options.idle_exit_ns > 0 && impl.IsIdle() && idle_ns >= impl.options.idle_exit_ns) return Left::kIdle;
+    pollfd wait_for[] = {{impl.watch.fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}};
+    poll(wait_for, 2, impl.TimeoutMs());
+    if ((wait_for[1].revents & POLLIN) != 0) return Left::kStopAsked;
+  }
+}
+
+void Daemon::Finish() {
+  impl_->intake.Rescan(impl_->store);
+  (void)impl_->intake.DrainAll(impl_->store);  // what cannot be written stays in the segments
+  for (const std::string& job : impl_->intake.TakeTouchedJobs()) impl_->verdicts.Touch(job);
+  impl_->verdicts.Renew(impl_->store, /*all=*/true);
+}
+
+}  // namespace nanwatch

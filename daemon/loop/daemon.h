@@ -1,0 +1,58 @@
+// The daemon without its process: owns the segment directory's lock, the store and the stages between, and
+// drives them in one thread.
+//
+//   wait (inotify, 25 ms while a job lives, else idle) -> rescan -> drain -> judge -> wait
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/status.h"
+#include "daemon/loop/job_verdicts.h"
+#include "daemon/loop/observer.h"
+
+namespace nanwatch {
+
+class SegmentIntake;
+class Store;
+
+// Half of the 50 ms within which a finding is promised to be in the database.
+inline constexpr uint64_t kDrainEveryNs = 25'000'000;
+
+struct DaemonOptions {
+  std::string segment_dir;
+  std::string state_dir;
+  uint64_t idle_exit_ns = 0;  // leave after so long without a live job; 0: stay
+};
+
+class Daemon {
+ public:
+  // Takes the lock, opens the store. kBusy when another daemon runs for the directory. What is passed by
+  // reference outlives the daemon.
+  static Result<Daemon> Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock, Observer& observer);
+
+  Daemon(Daemon&&) noexcept;
+  ~Daemon();
+
+  // One round without waiting. An error means that the daemon cannot go on: another one has taken its place.
+  Status Tick();
+
+  // Rounds until there is nothing to do for idle_exit_ns, or until `stop_fd` (-1: none) is readable.
+  enum class Left { kIdle, kStopAsked };
+  Result<Left> Run(int stop_fd);
+
+  // Reads and judges all that is there now; before leaving.
+  void Finish();
+
+  [[nodiscard]] Store& store();
+  [[nodiscard]] SegmentIntake& intake();
+
+ private:
+  struct Impl;
+  explicit Daemon(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace nanwatch

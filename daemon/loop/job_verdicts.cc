@@ -1,0 +1,97 @@
+#include "daemon/loop/job_verdicts.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace nanwatch {
+namespace {
+
+// A burst of records is judged once, not once a record.
+constexpr uint64_t kDebounceNs = 100'000'000;
+// A job with many records may take at most a tenth of one core.
+constexpr uint64_t kRestPerWork = 9;
+constexpr uint64_t kRetryNs = 1'000'000'000;
+// Jobs whose told incidents are remembered; the rest is in the database.
+constexpr size_t kJobsRemembered = 256;
+
+std::string Identity(const Incident& incident) {
+  const Finding& origin = incident.origin();
+  std::string identity;
+  for (const std::string& part : {origin.run(), origin.kind(), origin.op(), origin.layer(), origin.root(),
+                                  origin.phase(), origin.autograd_node(), origin.param(), origin.source()}) {
+    identity += part;
+    identity += '\n';
+  }
+  return identity;
+}
+
+}  // namespace
+
+void JobVerdicts::Touch(const std::string& job) {
+  if (due_.contains(job)) return;
+  const uint64_t now_ns = clock_.monotonic_ns();
+  uint64_t due_ns = now_ns + kDebounceNs;
+  if (const auto known = jobs_.find(job); known != jobs_.end()) {
+    due_ns = std::max(due_ns, known->second.renewed_at_ns + kRestPerWork * known->second.cost_ns);
+  }
+  due_[job] = due_ns;
+}
+
+uint64_t JobVerdicts::next_due_ns() const {
+  uint64_t next = std::numeric_limits<uint64_t>::max();
+  for (const auto& [job, due_ns] : due_) next = std::min(next, due_ns);
+  return next;
+}
+
+void JobVerdicts::Renew(Store& store, bool all) {
+  std::map<std::string, uint64_t> later;
+  for (const auto& [name, due_ns] : due_) {
+    if (!all && clock_.monotonic_ns() < due_ns) {
+      later[name] = due_ns;
+      continue;
+    }
+    if (jobs_.size() >= kJobsRemembered && !jobs_.contains(name)) jobs_.clear();
+    if (!RenewOne(name, jobs_[name], store).ok()) later[name] = clock_.monotonic_ns() + kRetryNs;
+  }
+  due_ = std::move(later);
+}
+
+Status JobVerdicts::RenewOne(const std::string& name, Job& job, Store& store) {
+  const uint64_t begun_ns = clock_.monotonic_ns();
+  if (Status loaded = LoadTold(name, job, store); !loaded.ok()) return loaded;
+  const Result<std::vector<RunFacts>> facts = store.FactsOfJob(name);
+  if (!facts.ok()) return facts.status();
+  const Verdict verdict = diagnosis_(*facts);
+  const std::vector<Incident> incidents(verdict.incidents().begin(), verdict.incidents().end());
+  if (!incidents.empty() || !job.told.empty()) {
+    if (Status replaced = store.ReplaceIncidents(name, incidents); !replaced.ok()) return replaced;
+  }
+  Tell(job, verdict);
+  job.renewed_at_ns = clock_.monotonic_ns();
+  job.cost_ns = job.renewed_at_ns - begun_ns;
+  return Status();
+}
+
+// What an earlier daemon stored, it told.
+Status JobVerdicts::LoadTold(const std::string& name, Job& job, const Store& store) {
+  if (job.loaded) return Status();
+  const Result<std::vector<Incident>> incidents = store.Incidents(name);
+  if (!incidents.ok()) return incidents.status();
+  for (const Incident& incident : *incidents) {
+    job.told[Identity(incident)] = {static_cast<size_t>(incident.reach_size()), incident.severity()};
+  }
+  job.loaded = true;
+  return Status();
+}
+
+void JobVerdicts::Tell(Job& job, const Verdict& verdict) {
+  for (const Incident& incident : verdict.incidents()) {
+    const auto [told, is_new] = job.told.try_emplace(Identity(incident));
+    const auto reach_count = static_cast<size_t>(incident.reach_size());
+    const bool grew = reach_count > told->second.reach_count || incident.severity() != told->second.severity;
+    if (is_new || grew) observer_.IncidentSeen(verdict, incident, !is_new);
+    told->second = {std::max(reach_count, told->second.reach_count), incident.severity()};
+  }
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,61 @@
+// Keeps each job's incidents in the store up to date with its facts, and tells what is new about them.
+// One owner, one thread: the loop's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/status.h"
+#include "daemon/loop/observer.h"
+#include "daemon/store/store.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// Diagnose() of daemon/explain, or a test's.
+using Diagnosis = std::function<Verdict(const std::vector<RunFacts>&)>;
+
+class JobVerdicts {
+ public:
+  JobVerdicts(Diagnosis diagnosis, const Clock& clock, Observer& observer)
+      : diagnosis_(std::move(diagnosis)), clock_(clock), observer_(observer) {}
+
+  // Something new was committed about the job: its verdict is due soon.
+  void Touch(const std::string& job);
+
+  // Renews the verdicts that are due (`all`: every touched job's). A failed write is repeated later.
+  void Renew(Store& store, bool all);
+
+  [[nodiscard]] bool has_pending() const { return !due_.empty(); }
+  // Monotonic; UINT64_MAX when none is pending.
+  [[nodiscard]] uint64_t next_due_ns() const;
+
+ private:
+  // What was told about an incident.
+  struct Told {
+    size_t reach_count = 0;
+    std::string severity;
+  };
+  struct Job {
+    bool loaded = false;
+    uint64_t cost_ns = 0;          // of the latest renewal
+    uint64_t renewed_at_ns = 0;
+    std::map<std::string, Told> told;  // by what makes incidents the same
+  };
+
+  Status RenewOne(const std::string& name, Job& job, Store& store);
+  static Status LoadTold(const std::string& name, Job& job, const Store& store);
+  void Tell(Job& job, const Verdict& verdict);
+
+  Diagnosis diagnosis_;
+  const Clock& clock_;
+  Observer& observer_;
+  std::map<std::string, uint64_t> due_;  // monotonic, by job
+  std::map<std::string, Job> jobs_;
+};
+
+}  // namespace nanwatch

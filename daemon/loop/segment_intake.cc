@@ -1,0 +1,261 @@
+#include "daemon/loop/segment_intake.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+
+#include "daemon/base/directories.h"
+#include "daemon/base/unique_fd.h"
+#include "daemon/ingest/exit_file.h"
+#include "daemon/ingest/segment_directory_watch.h"
+#include "daemon/ingest/writer_liveness.h"
+#include "proto/wire/naming.h"
+#include "proto/wire/text.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+constexpr uint64_t kCountersEveryNs = kSecondNs;
+constexpr uint64_t kRetryNs = kSecondNs;
+constexpr uint64_t kTroubleEveryNs = 60 * kSecondNs;
+constexpr int64_t kLeftoverAgeSeconds = 60;
+// One transaction takes at most about so many records; what is left waits for the next round.
+constexpr size_t kRecordsPerCommit = 20'000;
+
+// The pid in nw-<pid>-<nonce>.tmp; 0 when there is none.
+int32_t PidInName(std::string_view name) {
+  name.remove_prefix(std::min(name.size(), std::string_view(wire::kSegmentPrefix).size()));
+  int32_t pid = 0;
+  std::from_chars(name.data(), name.data() + name.size(), pid);
+  return pid;
+}
+
+bool IsLocked(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return fd.valid() && fcntl(fd.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+std::string Key(const std::string& name, uint64_t inode) { return name + ":" + std::to_string(inode); }
+
+}  // namespace
+
+SegmentIntake::SegmentIntake(std::string directory, const Clock& clock, Observer& observer)
+    : directory_(std::move(directory)), clock_(clock), observer_(observer) {}
+
+// ---- the directory --------------------------------------------------------------------------------------
+
+void SegmentIntake::Rescan(Store& store) {
+  const Result<SegmentListing> listing = ListSegments(directory_);
+  if (!listing.ok()) return;  // gone or out of reach: the loop sees to that
+  for (const std::string& name : listing->segments) OpenNew(name, store);
+  for (const std::string& name : listing->unfinished) RemoveLeftover(name);
+  for (const std::string& name : listing->exits) TakeExit(name, store);
+  std::erase_if(rejected_, [&](const auto& entry) {
+    const bool is_segment = std::binary_search(listing->segments.begin(), listing->segments.end(), entry.first);
+    return !is_segment && !std::binary_search(listing->exits.begin(), listing->exits.end(), entry.first);
+  });
+}
+
+void SegmentIntake::OpenNew(const std::string& name, Store& store) {
+  const std::string path = directory_ + "/" + name;
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0) return;
+  const std::string key = Key(name, info.st_ino);
+  if (segments_.contains(key)) return;
+  const Rejected looks{info.st_ino, info.st_size, info.st_mtim.tv_sec * int64_t{kSecondNs} + info.st_mtim.tv_nsec};
+  if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks) return;
+
+  Result<SegmentReader> reader = SegmentReader::Open(path, SegmentReader::Access::kConsume);
+  if (!reader.ok()) {
+    Reject(name, looks, reader.status());
+    return;
+  }
+  if (!MakeRoomFor(name, looks, *reader)) return;
+  const Result<std::optional<SegmentCursor>> cursor = store.CursorOf(reader->run_id());
+  if (!cursor.ok()) return;  // without it records would be brought twice: at the next look, then
+  if (cursor->has_value()) reader->Resume(**cursor);
+  const Result<RunRow> row = store.FindRun(reader->run_id());
+  const bool known = row.ok();
+  const uint64_t inode = reader->inode();
+  segments_[Key(name, inode)] = std::make_unique<Segment>(Segment{.reader = *std::move(reader),
+                                                                  .name = name,
+                                                                  .told_start = known,
+                                                                  .was_ended = known && row->state.ended()});
+}
+
+// A run has one segment. When its job made it anew after somebody removed it, everything of the removed one
+// stands in the new one; two that both have names are one and a copy.
+bool SegmentIntake::MakeRoomFor(const std::string& name, const Rejected& file, const SegmentReader& reader) {
+  const auto same = std::find_if(segments_.begin(), segments_.end(), [&](const auto& entry) {
+    return entry.second->reader.run_id() == reader.run_id();
+  });
+  if (same == segments_.end()) return true;
+  if (same->second->reader.IsUnlinked()) {
+    segments_.erase(same);
+    return true;
+  }
+  Reject(name, file, Status(ErrorKind::kInvalid, "a copy of " + same->second->name));
+  return false;
+}
+
+void SegmentIntake::Reject(const std::string& name, const Rejected& file, const Status& why) {
+  // Too many at once, or gone meanwhile: nothing is wrong with the file.
+  if (why.kind() == ErrorKind::kBusy || why.kind() == ErrorKind::kNotFound || why.kind() == ErrorKind::kIo) return;
+  rejected_[name] = file;
+  observer_.FileUnreadable(wire::CleanText(name), why.message());
+}
+
+// A segment that was never finished, by a process that is dead. It may be one that we cannot see, in another
+// pid namespace: hence the age.
+void SegmentIntake::RemoveLeftover(const std::string& name) const {
+  const std::string path = directory_ + "/" + name;
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid()) return;
+  const int64_t age_seconds = static_cast<int64_t>(clock_.real_ns() / kSecondNs) - info.st_mtim.tv_sec;
+  if (age_seconds < kLeftoverAgeSeconds || IsLocked(path)) return;
+  if (const int32_t pid = PidInName(name); pid > 0 && ProcessStartTicks(pid) != 0) return;
+  unlink(path.c_str());
+}
+
+void SegmentIntake::TakeExit(const std::string& name, Store& store) {
+  const std::string path = directory_ + "/" + name;
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0) return;
+  const Rejected looks{info.st_ino, info.st_size, info.st_mtim.tv_sec * int64_t{kSecondNs} + info.st_mtim.tv_nsec};
+  if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks) return;
+  const Result<JobExit> exit = ReadJobExit(path);
+  if (!exit.ok()) {
+    Reject(name, looks, exit.status());
+    return;
+  }
+  if (clock_.monotonic_ns() < retry_at_ns_) return;
+  if (Status recorded = store.RecordExit(*exit); !recorded.ok()) {
+    (void)Failed(recorded);
+    return;
+  }
+  unlink(path.c_str());
+  touched_jobs_.insert(exit->job);
+  observer_.CommandEnded(*exit);
+}
+
+void SegmentIntake::EndVanishedRuns(Store& store) {
+  const Result<std::vector<RunRow>> rows = store.Runs({.job = {}, .live_only = true});
+  if (!rows.ok()) return;
+  const std::string host = HostName();
+  for (const RunRow& row : *rows) {
+    const bool is_open = std::any_of(segments_.begin(), segments_.end(), [&](const auto& entry) {
+      return entry.second->reader.run_id() == row.id;
+    });
+    if (is_open || row.run.host() != host) continue;
+    if (Status ended = store.EndRun(row.id, row.updated_real_ns); !ended.ok()) return;
+    touched_jobs_.insert(row.job);
+  }
+}
+
+// ---- reading and committing -----------------------------------------------------------------------------
+
+Status SegmentIntake::Drain(Store& store) {
+  if (clock_.monotonic_ns() < retry_at_ns_) return Status();
+  return Commit(store, /*all=*/false);
+}
+
+Status SegmentIntake::DrainAll(Store& store) { return Commit(store, /*all=*/true); }
+
+void SegmentIntake::Collect(Store& store, bool all, std::vector<Ready>& ready, std::vector<RunBatch>& batches) {
+  const uint64_t now_ns = clock_.monotonic_ns();
+  size_t records = 0;
+  for (auto next = segments_.begin(); next != segments_.end() && records < kRecordsPerCommit;) {
+    const auto entry = next++;  // what is given up is erased
+    Segment& segment = *entry->second;
+    SegmentReader& reader = segment.reader;
+    const bool dead = !reader.WriterLives(clock_);
+    const bool counters_due = all || now_ns >= segment.counters_due_ns;
+    if (!dead && !reader.HasUrgentNews() && !(counters_due && reader.HasNews())) continue;
+    Result<RunBatch> batch = reader.Read(/*to_end=*/dead, clock_);
+    if (!batch.ok()) {
+      GiveUp(segment, dead, batch.status(), store);
+      if (dead) segments_.erase(entry);
+      continue;
+    }
+    if (!dead && !counters_due && !batch->has_findings()) continue;
+    if (dead) {
+      batch->state.set_ended(true);
+      batch->state.set_ended_real_ns(clock_.real_ns());
+    }
+    records += batch->records.size();
+    ready.push_back({&segment, dead});
+    batches.push_back(*std::move(batch));
+  }
+}
+
+// What was read of it before stays in the database.
+void SegmentIntake::GiveUp(Segment& segment, bool dead, const Status& why, Store& store) {
+  if (!std::exchange(segment.told_broken, true)) observer_.FileUnreadable(segment.name, why.message());
+  segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
+  if (!dead) return;
+  if (Status ended = store.EndRun(segment.reader.run_id(), clock_.real_ns()); !ended.ok()) (void)Failed(ended);
+  Remove(segment);
+}
+
+Status SegmentIntake::Commit(Store& store, bool all) {
+  std::vector<Ready> ready;
+  std::vector<RunBatch> batches;
+  Collect(store, all, ready, batches);
+  if (batches.empty()) return Status();
+  if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok()) return Failed(committed);
+  if (after_commit_) after_commit_();
+  if (told_trouble_at_ns_ != 0) {
+    observer_.Remark("the database takes data again; nothing that the segments held was lost");
+    told_trouble_at_ns_ = 0;
+  }
+  for (size_t i = 0; i < ready.size(); ++i) Finish(ready[i], batches[i]);
+  std::erase_if(segments_, [&](const auto& entry) {
+    return std::any_of(ready.begin(), ready.end(),
+                       [&](const Ready& r) { return r.dead && r.segment == entry.second.get(); });
+  });
+  return Status();
+}
+
+// Committed: tell it, give the slots back, and remove the segment of the dead.
+void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
+  Segment& segment = *ready.segment;
+  if (Status done = segment.reader.Acknowledge(batch); !done.ok()) observer_.Trouble(done.message());
+  segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
+  if (!std::exchange(segment.told_start, true)) observer_.RunStarted(batch.run);
+  if (batch.has_findings() || !batch.sites.empty() || ready.dead) touched_jobs_.insert(JobOf(batch.run));
+  if (!ready.dead) return;
+  if (!segment.was_ended) observer_.RunEnded(batch.run, batch.state);
+  Remove(segment);
+}
+
+// Only the file that was read: its name may meanwhile be that of another.
+void SegmentIntake::Remove(Segment& segment) const {
+  const std::string path = directory_ + "/" + segment.name;
+  struct stat info {};
+  if (lstat(path.c_str(), &info) == 0 && info.st_ino == segment.reader.inode()) unlink(path.c_str());
+}
+
+Status SegmentIntake::Failed(const Status& why) {
+  const uint64_t now_ns = clock_.monotonic_ns();
+  retry_at_ns_ = now_ns + kRetryNs;
+  if (told_trouble_at_ns_ == 0 || now_ns - told_trouble_at_ns_ >= kTroubleEveryNs) {
+    told_trouble_at_ns_ = now_ns;
+    const bool full = why.kind() == ErrorKind::kFull;
+    observer_.Trouble((full ? "the disk with the database is full: findings stay in the segments until there is "
+                              "space again ("
+                            : "the database cannot be written: findings stay in the segments meanwhile (") +
+                      why.message() + ")");
+  }
+  return why;
+}
+
+}  // namespace nanwatch

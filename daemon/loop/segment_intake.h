@@ -1,0 +1,100 @@
+// From the segments in NANWATCH_DIR into the store: opens what appears, reads what is new, commits it, and
+// only then releases it in the segment; reads the segments of the dead to their end and removes them.
+//
+// At any moment it may be killed: what was committed and not released is skipped by the cursor that was
+// committed with it, what was not committed is still in the segment. While the database takes nothing,
+// nothing is released.
+//
+// One owner, one thread: the loop's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/status.h"
+#include "daemon/ingest/segment_reader.h"
+#include "daemon/loop/observer.h"
+#include "daemon/store/store.h"
+
+namespace nanwatch {
+
+class SegmentIntake {
+ public:
+  SegmentIntake(std::string directory, const Clock& clock, Observer& observer);
+
+  // Looks at the directory: new segments are opened, exits of commands taken in, leftovers of segments that
+  // were never finished removed.
+  void Rescan(Store& store);
+
+  // Reads every segment that has news. Counters alone are written once a second, the rest at once. A failed
+  // commit is told once a minute, tried again after a second, and returned.
+  Status Drain(Store& store);
+  // The same, with everything that is there now: before leaving.
+  Status DrainAll(Store& store);
+
+  // Runs that the database takes for alive and whose segment is gone are marked as ended.
+  void EndVanishedRuns(Store& store);
+
+  // Forgets every open segment; the next Rescan opens them as if they were new.
+  void CloseAll() { segments_.clear(); }
+
+  // Jobs about which something new was committed since the last call.
+  [[nodiscard]] std::set<std::string> TakeTouchedJobs() { return std::exchange(touched_jobs_, {}); }
+  // Segments that are open: somebody lives, or waits to be committed.
+  [[nodiscard]] size_t open_segments() const { return segments_.size(); }
+
+  // Called between the commit and the release: where a test pulls the plug.
+  void set_after_commit(std::function<void()> hook) { after_commit_ = std::move(hook); }
+
+ private:
+  struct Segment {
+    SegmentReader reader;
+    std::string name;
+    uint64_t counters_due_ns = 0;  // monotonic
+    bool told_start = false;
+    bool was_ended = false;  // in the database, before this daemon
+    bool told_broken = false;
+  };
+  struct Rejected {  // what a file looked like when it could not be read
+    uint64_t inode = 0;
+    int64_t bytes = 0;
+    int64_t changed_ns = 0;
+    bool operator==(const Rejected&) const = default;
+  };
+  struct Ready {
+    Segment* segment;
+    bool dead;
+  };
+  using Segments = std::map<std::string, std::unique_ptr<Segment>>;  // by file name and inode
+
+  void OpenNew(const std::string& name, Store& store);
+  void RemoveLeftover(const std::string& name) const;
+  void TakeExit(const std::string& name, Store& store);
+  void Reject(const std::string& name, const Rejected& file, const Status& why);
+  bool MakeRoomFor(const std::string& name, const Rejected& file, const SegmentReader& reader);
+  void Collect(Store& store, bool all, std::vector<Ready>& ready, std::vector<RunBatch>& batches);
+  void GiveUp(Segment& segment, bool dead, const Status& why, Store& store);
+  void Finish(const Ready& ready, const RunBatch& batch);
+  void Remove(Segment& segment) const;
+  Status Failed(const Status& why);
+  Status Commit(Store& store, bool all);
+
+  std::string directory_;
+  const Clock& clock_;
+  Observer& observer_;
+  std::function<void()> after_commit_;
+  Segments segments_;
+  std::map<std::string, Rejected> rejected_;                  // by file name
+  std::set<std::string> touched_jobs_;
+  uint64_t retry_at_ns_ = 0;
+  uint64_t told_trouble_at_ns_ = 0;
+};
+
+}  // namespace nanwatch

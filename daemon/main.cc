@@ -1,0 +1,217 @@
+// nanwatchd: parses its command line, detaches if asked to, and lets the loop run. What it does is in loop/.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/directories.h"
+#include "daemon/base/unique_fd.h"
+#include "daemon/explain/explain.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/event_log.h"
+#include "daemon/loop/human_log.h"
+#include "daemon/loop/observer_list.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr uint64_t kNsPerSecond = 1'000'000'000;
+
+struct CommandLine {
+  std::string segment_dir;
+  std::string state_dir;
+  uint32_t idle_exit_seconds = 0;
+  bool detach = false;
+};
+
+struct Places {
+  std::string segment_dir;
+  StateDirectory state;
+};
+
+int Refuse(const Status& why) {
+  std::fprintf(stderr, "nanwatchd: %s\n", why.message().c_str());
+  return 1;
+}
+
+// Flags win over the environment.
+Result<Places> FindPlaces(const CommandLine& asked) {
+  const Environment environment = [&](const char* name) {
+    if (std::string_view(name) == "NANWATCH_DIR" && !asked.segment_dir.empty()) return asked.segment_dir;
+    if (std::string_view(name) == "NANWATCH_STATE_DIR" && !asked.state_dir.empty()) return asked.state_dir;
+    return ProcessEnvironment()(name);
+  };
+  Result<std::string> segments = SegmentDirectoryPath(environment);
+  if (!segments.ok()) return segments.status();
+  Result<StateDirectory> state = StateDirectoryPath(environment);
+  if (!state.ok()) return state.status();
+  return Places{*std::move(segments), *std::move(state)};
+}
+
+// The preload library does nothing in this process; whatever we might start one day shall not have it.
+void StripPreload() {
+  const std::string preload = ProcessEnvironment()("LD_PRELOAD");
+  std::string kept;
+  for (size_t at = 0; at < preload.size();) {
+    const size_t end = std::min(preload.find_first_of(": ", at), preload.size());
+    const std::string_view entry(preload.data() + at, end - at);
+    const std::string_view file = entry.substr(entry.find_last_of('/') + 1);
+    if (!entry.empty() && file != "libnanwatch.so") kept += (kept.empty() ? "" : ":") + std::string(entry);
+    at = end + 1;
+  }
+  if (kept.empty()) {
+    unsetenv("LD_PRELOAD");
+  } else {
+    setenv("LD_PRELOAD", kept.c_str(), 1);
+  }
+}
+
+// Each live segment takes a descriptor; the usual soft limit is 1024.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 16384);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Blocked, so that they arrive at the descriptor only.
+UniqueFd TakeSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  return UniqueFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+// True when a signal asks us to leave; SIGHUP reopens the logs.
+bool StopAsked(int signals, HumanLog& human_log, EventLog& event_log) {
+  signalfd_siginfo info{};
+  bool stop = false;
+  while (read(signals, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo == SIGHUP) {
+      human_log.Reopen();
+      event_log.Reopen();
+    } else {
+      stop = true;
+    }
+  }
+  return stop;
+}
+
+// ---- detaching ------------------------------------------------------------------------------------------
+
+// The parent's half: passes on what the background process says until it is ready or has failed.
+int AwaitBackground(int words) {
+  std::string text;
+  char piece[512];
+  for (ssize_t got = read(words, piece, sizeof piece); got > 0; got = read(words, piece, sizeof piece)) {
+    text.append(piece, static_cast<size_t>(got));
+    if (text.find('\0') != std::string::npos) break;
+  }
+  const bool ready = !text.empty() && text.back() == '\0';
+  if (ready) text.pop_back();
+  std::fputs(text.c_str(), stderr);
+  if (!ready && text.empty()) std::fputs("nanwatchd: the background process ended without saying why\n", stderr);
+  return ready ? 0 : 1;
+}
+
+// The background process's half: a session of its own, words to the parent until LetGo.
+void EnterBackground(int words) {
+  setsid();
+  (void)!chdir("/");
+  const UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  dup2(nothing.get(), STDIN_FILENO);
+  dup2(nothing.get(), STDOUT_FILENO);
+  dup2(words, STDERR_FILENO);
+}
+
+// Readiness is one NUL byte.
+void LetGo() {
+  (void)!write(STDERR_FILENO, "", 1);
+  const UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  dup2(nothing.get(), STDERR_FILENO);
+}
+
+// ---- serving --------------------------------------------------------------------------------------------
+
+int Serve(const CommandLine& asked) {
+  const Result<Places> places = FindPlaces(asked);
+  if (!places.ok()) return Refuse(places.status());
+  const UniqueFd signals = TakeSignals();
+  RaiseDescriptorLimit();
+  if (Status made = EnsureStateDirectory(places->state.path); !made.ok()) return Refuse(made);
+
+  const SystemClock clock;
+  HumanLog human_log(HumanLogPath(places->state.path), /*to_stderr=*/!asked.detach);
+  EventLog event_log(EventLogPath(places->state.path), clock);
+  ObserverList observers({&human_log, &event_log});
+  Result<Daemon> daemon = Daemon::Start({.segment_dir = places->segment_dir,
+                                         .state_dir = places->state.path,
+                                         .idle_exit_ns = asked.idle_exit_seconds * kNsPerSecond},
+                                        Diagnose, clock, observers);
+  if (!daemon.ok()) return Refuse(daemon.status());
+  if (!places->state.note.empty()) observers.Remark(places->state.note);
+  observers.Remark("nanwatchd " NANWATCH_VERSION " watches " + places->segment_dir + ", state in " +
+                   places->state.path);
+  if (asked.detach) LetGo();
+
+  while (true) {
+    const Result<Daemon::Left> left = daemon->Run(signals.get());
+    if (!left.ok()) {
+      observers.Trouble(left.status().message() + "; leaving");
+      return 1;
+    }
+    if (*left == Daemon::Left::kStopAsked && !StopAsked(signals.get(), human_log, event_log)) continue;
+    daemon->Finish();
+    observers.Remark(*left == Daemon::Left::kIdle ? "no job lives any more: leaving" : "asked to leave");
+    return 0;
+  }
+}
+
+int ServeInBackground(const CommandLine& asked) {
+  int words[2];
+  if (pipe2(words, O_CLOEXEC) != 0) return Refuse(Status(ErrorKind::kIo, "no pipe to be had"));
+  const pid_t background = fork();
+  if (background < 0) return Refuse(Status(ErrorKind::kIo, "no process to be had"));
+  if (background > 0) {
+    close(words[1]);
+    return AwaitBackground(words[0]);
+  }
+  EnterBackground(words[1]);
+  close(words[0]);
+  close(words[1]);
+  return Serve(asked);
+}
+
+int Main(int argc, char** argv) {
+  CommandLine asked;
+  CLI::App app{"nanwatchd: collects what observed training jobs of this user find, and keeps it.\n"
+               "One per user and host; `nanwatch run` starts it when none runs."};
+  app.set_version_flag("--version", "nanwatchd " NANWATCH_VERSION);
+  app.add_option("--dir", asked.segment_dir, "where jobs keep their segments (NANWATCH_DIR)");
+  app.add_option("--state-dir", asked.state_dir, "where database and logs are kept (NANWATCH_STATE_DIR)");
+  app.add_option("--idle-exit", asked.idle_exit_seconds, "leave after so many seconds without a job")
+      ->type_name("SECONDS");
+  app.add_flag("--detach", asked.detach, "go to the background once ready");
+  CLI11_PARSE(app, argc, argv);
+  umask(077);
+  StripPreload();
+  return asked.detach ? ServeInBackground(asked) : Serve(asked);
+}
+
+}  // namespace
+}  // namespace nanwatch
+
+int main(int argc, char** argv) { return nanwatch::Main(argc, argv); }
