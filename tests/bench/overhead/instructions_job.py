@@ -1,0 +1,48 @@
+"""The counted program of instructions.py: runs under callgrind, repeats an op or a step in every mode, and marks each stretch.
+
+Usage: instructions_job.py SWITCH_LIBRARY [op...]
+"""
+import ctypes
+import sys
+
+import torch
+
+from observer_switch import BARE, EMPTY_CALLBACK, FULL, ObserverSwitch
+from training_steps import bert
+
+OP_REPEATS, OP_TURNS = 200, 3
+MODES = {"bare": BARE, "empty": EMPTY_CALLBACK, "full": FULL}
+
+
+def count(library, label, function, repeats):
+    library.callgrind_begin()
+    for _ in range(repeats):
+        function()
+    library.callgrind_end(f"{label} {repeats}".encode())
+
+
+def main():
+    library = ctypes.CDLL(sys.argv[1])
+    library.callgrind_end.argtypes = [ctypes.c_char_p]
+    if not library.under_valgrind():
+        sys.exit("this program is run by instructions.py, under valgrind")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    switch = ObserverSwitch()
+    a, b, out = torch.rand(16), torch.rand(16), torch.empty(16)
+    step = bert()
+    # A step is thousands of ops: their differences cancel in one turn, and callgrind takes many seconds for each.
+    cases = {"add": (lambda: torch.add(a, b, out=out), OP_REPEATS, OP_TURNS),
+             "view": (lambda: a.view(4, 4), OP_REPEATS, OP_TURNS),
+             "bert": (step.run, 1, 1)}
+    for name, (function, repeats, turns) in cases.items():
+        for turn in range(turns):
+            for mode_name, mode in MODES.items():
+                switch.set(mode)
+                for _ in range(min(repeats, 20)):  # What is made once, is made here.
+                    function()
+                count(library, f"{name} {mode_name}", function, repeats)
+        print(f"counted {name}", flush=True)
+
+
+main()

@@ -1,0 +1,108 @@
+"""What does looking for NaN cost a training step? Ratios to the bare step, of nanwatch and of the ways people do it by hand.
+
+All ways are run in one process, in an order drawn anew for every round, on one pinned core with one thread: what disturbs the
+machine disturbs all alike. "bare twin" is the bare step once more; how far it is from 1 is what a ratio can be trusted to.
+Run by scripts/bench.sh, which preloads the library.
+"""
+import argparse
+import gc
+import json
+import os
+import random
+import statistics
+import sys
+import time
+
+VISIT_S = 0.1  # A visit repeats the step at least this long, so that the clock and the switching do not show.
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", default="mlp,bert,resnet,gpt")
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--quick", action="store_true", help="5 rounds: shows that it works, not what it costs")
+    parser.add_argument("--json", metavar="FILE", help="also write every median and minimum here")
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
+    return parser.parse_args()
+
+
+def time_visit(step, repeats):
+    """Seconds per step; one more step is run first, untimed."""
+    step.run()
+    gc.disable()
+    started = time.perf_counter()
+    for _ in range(repeats):
+        step.run()
+    elapsed = time.perf_counter() - started
+    gc.enable()
+    return elapsed / repeats
+
+
+def measure(step, ways, rounds):
+    """Name of the way to its seconds per step, one value a round."""
+    with ways["bare"]():
+        time_visit(step, 5)
+        repeats = max(1, round(VISIT_S / time_visit(step, 5)))
+    seconds = {name: [] for name in ways}
+    for _ in range(rounds):
+        gc.collect()
+        for name in random.sample(list(ways), len(ways)):
+            with ways[name]():
+                seconds[name].append(time_visit(step, repeats))
+    return seconds
+
+
+def summarize(seconds):
+    """For each way: median and least milliseconds, and the ratio to bare: of the medians, and the quartiles of the rounds' own."""
+    bare = statistics.median(seconds["bare"])
+    summary = {}
+    for name, values in seconds.items():
+        ratios = [value / base for value, base in zip(values, seconds["bare"])]
+        low, _, high = statistics.quantiles(ratios, n=4)
+        summary[name] = {"median_ms": 1e3 * statistics.median(values), "least_ms": 1e3 * min(values),
+                         "ratio": statistics.median(values) / bare, "ratio_of_least": min(values) / min(seconds["bare"]),
+                         "ratio_quartiles": [low, high]}
+    return summary
+
+
+def print_table(results):
+    names = list(results)
+    print("\n| ratio to the bare step: of medians (of least values) | " + " | ".join(results[n]["description"] for n in names) + " |")
+    print("|---|" + "---|" * len(names))
+    print("| bare step, median | " + " | ".join(f"{results[n]['ways']['bare']['median_ms']:.3g} ms" for n in names) + " |")
+    for way in list(results[names[0]]["ways"])[1:]:
+        cells = (results[n]["ways"][way] for n in names)
+        print(f"| {way} | " + " | ".join(f"{c['ratio']:.3f} ({c['ratio_of_least']:.3f})" for c in cells) + " |")
+    over = (results[n]["ways"]["nanwatch full"]["ratio"] / results[n]["ways"]["empty outputs callback"]["ratio"] for n in names)
+    print("| nanwatch full over the empty callback | " + " | ".join(f"{ratio:.3f}" for ratio in over) + " |")
+
+
+def main():
+    arguments = parse_arguments()
+    os.sched_setaffinity(0, {arguments.core})  # Before torch, so that its threads inherit it.
+    import torch
+
+    from methods import methods
+    from observer_switch import ObserverSwitch
+    from training_steps import STEPS
+
+    torch.set_num_threads(1)
+    switch = ObserverSwitch()
+    rounds = 5 if arguments.quick else arguments.rounds
+    results = {}
+    for name in arguments.steps.split(","):
+        torch.manual_seed(0)
+        step = STEPS[name]()
+        if step is None:
+            print(f"SKIPPED {name}: {sys.executable} lacks a package that it needs", flush=True)
+            continue
+        print(f"{step.description}, {rounds} rounds", file=sys.stderr, flush=True)
+        results[name] = {"description": step.description,
+                         "ways": summarize(measure(step, methods(switch, step.model), rounds))}
+    print_table(results)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"torch": torch.__version__, "rounds": rounds, "steps": results}, file, indent=1)
+
+
+main()
