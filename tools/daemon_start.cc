@@ -94,7 +94,8 @@ std::optional<pid_t> RunningDaemon(const std::string& segment_dir) {
   return lock.l_pid;
 }
 
-std::string StartDaemon(const Installation& installation, const EnvironmentBlock& outside) {
+std::string StartDaemon(const Installation& installation, const EnvironmentBlock& outside,
+                        const std::string& segment_dir) {
   if (access(installation.daemon.c_str(), X_OK) != 0) {
     return "there is no " + installation.daemon;
   }
@@ -111,6 +112,7 @@ std::string StartDaemon(const Installation& installation, const EnvironmentBlock
   if (pid < 0) return strerror(errno);
   if (!handed_over) return "it did not get ready within 10 s";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return "";
+  if (RunningDaemon(segment_dir).has_value()) return "";  // somebody else was faster
   return words.empty() ? "it ended at once without saying why" : FirstLine(words);
 }
 

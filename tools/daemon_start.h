@@ -19,6 +19,7 @@ namespace nanwatch {
 // until it has taken its lock. "" or a sentence that says what went wrong (its own words, where it said any).
 // It gets our environment without the preload library, no terminal, and none of our descriptors: a pipe
 // behind `nanwatch run` must see its end when the job is over, not when the daemon is.
-[[nodiscard]] std::string StartDaemon(const Installation& installation, const EnvironmentBlock& outside);
+[[nodiscard]] std::string StartDaemon(const Installation& installation, const EnvironmentBlock& outside,
+                                      const std::string& segment_dir);
 
 }  // namespace nanwatch

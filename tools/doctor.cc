@@ -266,7 +266,7 @@ Check CheckLibc() {
 
 void CheckForeign(Observations& observations, Checks& checks) {
   (void)observations.Runs();
-  for (const ForeignFile& file : observations.foreign()) {
+  for (const UnreadableFile& file : observations.foreign()) {
     checks.push_back({"foreign file", Health::kWarn, file.name + ": " + file.reason});
   }
 }

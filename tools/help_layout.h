@@ -19,7 +19,7 @@ class HelpLayout final : public CLI::Formatter {
   }
   std::string make_footer(const CLI::App* app) const override {
     const std::string footer = app->get_footer();
-    return footer.empty() ? "" : "\n" + footer + "\n";
+    return footer.empty() ? "" : footer + "\n";
   }
   // Without the type and the needs that CLI11 would append.
   std::string make_option_opts(const CLI::Option* option) const override {

@@ -38,14 +38,14 @@ std::string Footer() {
 }
 
 // What a person probably meant by words that were not understood.
-std::string Advice(const std::vector<std::string>& words) {
+std::string Advice(const std::vector<std::string>& words, bool has_command) {
   if (words.empty()) return "say what to do: 'nanwatch --help' lists the verbs";
   const std::string& verb = words[0];
   if (verb == "attach" || verb == "detach") {
     return "'" + verb + "' is not in this version: start the job with 'nanwatch run --level LEVEL -- "
            "COMMAND'";
   }
-  if (verb == "run" && words.size() > 1) {
+  if (verb == "run" && !has_command) {
     return "put the command after '--': nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]";
   }
   if (verb.starts_with('-') || std::find(kVerbs.begin(), kVerbs.end(), verb) != kVerbs.end()) return "";
@@ -54,8 +54,9 @@ std::string Advice(const std::vector<std::string>& words) {
          " 'nanwatch --help' lists them";
 }
 
-int ExplainWrongUse(const std::vector<std::string>& words, const std::string& complaint) {
-  const std::string advice = Advice(words);
+int ExplainWrongUse(const std::vector<std::string>& words, bool has_command,
+                    const std::string& complaint) {
+  const std::string advice = Advice(words, has_command);
   const bool is_report = !words.empty() && words[0] == "report";
   const bool is_verb =
       !words.empty() && std::find(kVerbs.begin(), kVerbs.end(), words[0]) != kVerbs.end();
@@ -96,9 +97,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return ExplainWrongUse(words, error.what());
+    return ExplainWrongUse(words, !call.command.empty(), error.what());
   }
   if (version) return nanwatch::PrintVersion(json);
-  if (!call.chosen) return ExplainWrongUse(words, "");
+  if (!call.chosen) return ExplainWrongUse(words, false, "");
   return call.chosen();
 }

@@ -1,13 +1,11 @@
 #include "tools/observations.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 
 #include "daemon/ingest/run_batch.h"
 #include "daemon/ingest/segment_reader.h"
-#include "proto/wire/naming.h"
 
 namespace nanwatch {
 namespace {
@@ -18,22 +16,12 @@ void SortNewestFirst(std::vector<SeenRun>& runs) {
   });
 }
 
-std::string FileName(const std::string& path) { return std::filesystem::path(path).filename(); }
-
 }  // namespace
 
-std::vector<std::string> Observations::SegmentPaths() const {
-  std::vector<std::string> paths;
-  if (!places_.segment_status.ok()) return paths;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(places_.segment_dir, error)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with(wire::kSegmentPrefix) && name.ends_with(wire::kSegmentSuffix)) {
-      paths.push_back(entry.path());
-    }
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
+std::vector<std::string> Observations::SegmentNames() const {
+  if (!places_.segment_status.ok()) return {};
+  Result<SegmentListing> listing = ListSegments(places_.segment_dir);
+  return listing.ok() ? std::move(listing->segments) : std::vector<std::string>();
 }
 
 Store* Observations::Database() {
@@ -57,11 +45,12 @@ Status Observations::DatabaseStatus() {
 std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::string>& job) {
   std::vector<SeenRun> runs;
   foreign_.clear();
-  for (const std::string& path : SegmentPaths()) {
+  for (const std::string& name : SegmentNames()) {
+    const std::string path = SegmentPath(name);
     Result<SegmentReader> reader = SegmentReader::Open(path, SegmentReader::Access::kLook);
     if (!reader.ok()) {
       if (reader.status().kind() != ErrorKind::kNotFound) {
-        foreign_.push_back({.name = FileName(path), .reason = reader.status().message()});
+        foreign_.push_back({.name = name, .reason = reader.status().message()});
       }
       continue;
     }
@@ -97,8 +86,8 @@ std::vector<SeenRun> Observations::RunsOfJob(const std::string& job) { return Jo
 
 std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
   std::map<std::string, RunFacts> by_run;
-  for (const std::string& path : SegmentPaths()) {
-    const Result<RunFacts> facts = ReadWhole(path, clock_);
+  for (const std::string& name : SegmentNames()) {
+    const Result<RunFacts> facts = ReadWhole(SegmentPath(name), clock_);
     if (facts.ok() && JobOf(facts->run()) == job) by_run[RunId(facts->run())] = *facts;
   }
   if (Store* store = Database(); store != nullptr) {

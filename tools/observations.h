@@ -12,6 +12,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
+#include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/store/store.h"
 #include "tools/places.h"
 #include "verdict.pb.h"
@@ -28,12 +29,6 @@ struct SeenRun {
   bool has_segment = false;  // not yet read to its end by a daemon
 };
 
-// A file among the segments that is none, or none that this version reads.
-struct ForeignFile {
-  std::string name;
-  std::string reason;
-};
-
 class Observations {
  public:
   explicit Observations(Places places) : places_(std::move(places)) {}
@@ -43,7 +38,7 @@ class Observations {
   // Of one job only.
   [[nodiscard]] std::vector<SeenRun> RunsOfJob(const std::string& job);
   // Files that the last call of Runs or RunsOfJob could not read.
-  [[nodiscard]] const std::vector<ForeignFile>& foreign() const { return foreign_; }
+  [[nodiscard]] const std::vector<UnreadableFile>& foreign() const { return foreign_; }
 
   // The facts of every process of the job, oldest first.
   [[nodiscard]] std::vector<RunFacts> FactsOfJob(const std::string& job);
@@ -60,7 +55,10 @@ class Observations {
  private:
   [[nodiscard]] std::vector<SeenRun> Join(const std::optional<std::string>& job);
   [[nodiscard]] std::vector<SeenRun> RunsInSegments(const std::optional<std::string>& job);
-  [[nodiscard]] std::vector<std::string> SegmentPaths() const;
+  [[nodiscard]] std::vector<std::string> SegmentNames() const;
+  [[nodiscard]] std::string SegmentPath(const std::string& name) const {
+    return places_.segment_dir + "/" + name;
+  }
   // Opened when first asked for, and again later while there is none yet.
   Store* Database();
 
@@ -68,7 +66,7 @@ class Observations {
   SystemClock clock_;
   std::optional<Store> store_;
   Status store_status_;
-  std::vector<ForeignFile> foreign_;
+  std::vector<UnreadableFile> foreign_;
 };
 
 }  // namespace nanwatch

@@ -128,7 +128,7 @@ std::vector<SeenRun> Choose(std::vector<SeenRun> runs, bool all) {
 }
 
 std::string AsText(const std::vector<SeenRun>& shown, size_t known,
-                   const std::vector<ForeignFile>& foreign) {
+                   const std::vector<UnreadableFile>& foreign) {
   std::string text;
   if (shown.empty()) {
     text = "no run is known yet: start one with 'nanwatch run -- python train.py'\n";
@@ -144,14 +144,14 @@ std::string AsText(const std::vector<SeenRun>& shown, size_t known,
   if (shown.size() < known) {
     text += std::to_string(known - shown.size()) + " older ones: nanwatch ps --all\n";
   }
-  for (const ForeignFile& file : foreign) text += "not read: " + file.name + ", " + file.reason + "\n";
+  for (const UnreadableFile& file : foreign) text += "not read: " + file.name + ", " + file.reason + "\n";
   return text;
 }
 
-std::string AsJson(const std::vector<SeenRun>& shown, const std::vector<ForeignFile>& foreign) {
+std::string AsJson(const std::vector<SeenRun>& shown, const std::vector<UnreadableFile>& foreign) {
   Json document = {{"schema", "nanwatch.ps/1"}, {"runs", Json::array()}, {"foreign", Json::array()}};
   for (const SeenRun& run : shown) document["runs"].push_back(RunAsJson(run));
-  for (const ForeignFile& file : foreign) {
+  for (const UnreadableFile& file : foreign) {
     document["foreign"].push_back({{"file", file.name}, {"reason", file.reason}});
   }
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

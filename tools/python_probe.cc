@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kProbeTimeout{20};
 // One fact a line. -P and friends are not used: the job's own sys.path is what counts.
 constexpr char kScript[] =
     "import sys, os, re, importlib.util\n"
-    "print(os.path.realpath(sys.executable))\n"
+    "print(sys.executable)\n"
     "print('%d.%d.%d' % sys.version_info[:3])\n"
     "spec = importlib.util.find_spec('torch')\n"
     "place = os.path.dirname(spec.origin) if spec and spec.origin else ''\n"

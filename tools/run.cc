@@ -27,12 +27,12 @@
 namespace nanwatch {
 namespace {
 
-constexpr char kHelp[] =
-    "Start a command under observation, unchanged, and say at its end what was seen.\n"
-    "The command's output, its signals and its exit status stay its own: run prints one line\n"
-    "before it and the diagnosis after it, both on stderr.";
+constexpr char kHelp[] = "Start a command under observation, and say at its end what was seen.";
 
 constexpr char kFooter[] =
+    "The command is not changed: its output, its signals and its exit status stay its own. One line before\n"
+    "  it and the diagnosis after it go to stderr.\n"
+    "\n"
     "Examples:\n"
     "  nanwatch run -- python train.py --epochs 3\n"
     "  nanwatch run --verdict verdict.json -- torchrun --nproc-per-node 2 train.py\n"
@@ -80,7 +80,7 @@ void PrepareSegmentDirectory(Preparation& prepared, const EnvironmentBlock& outs
 void PrepareDaemon(Preparation& prepared, const EnvironmentBlock& outside,
                    const Installation& installation) {
   if (!prepared.launch.observed || RunningDaemon(prepared.places.segment_dir).has_value()) return;
-  const std::string failure = StartDaemon(installation, outside);
+  const std::string failure = StartDaemon(installation, outside, prepared.places.segment_dir);
   if (failure.empty()) return;
   prepared.launch.notes.push_back("the daemon could not be started: " + failure +
                                   "; the command is watched all the same, and what was seen is read "

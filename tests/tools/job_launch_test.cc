@@ -1,0 +1,149 @@
+#include "tools/job_launch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/tools/temporary_directory.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+RunOptions Command() {
+  RunOptions options;
+  options.command = {"python", "train.py"};
+  return options;
+}
+
+std::string WrongUseOf(void (*change)(RunOptions&)) {
+  RunOptions options = Command();
+  change(options);
+  return FindWrongUse(options, EnvironmentBlock());
+}
+
+TEST(WrongUse, NothingIsWrongWithAPlainCommand) {
+  EXPECT_EQ(FindWrongUse(Command(), EnvironmentBlock()), "");
+}
+
+TEST(WrongUse, NoCommandSaysWhereItGoes) {
+  EXPECT_THAT(WrongUseOf([](RunOptions& o) { o.command.clear(); }), HasSubstr("nanwatch run -- python"));
+}
+
+TEST(WrongUse, AnUnknownLevelNamesTheKnownOnesAndTheNearest) {
+  const std::string wrong = WrongUseOf([](RunOptions& o) { o.level = "ful"; });
+  EXPECT_THAT(wrong, HasSubstr("did you mean 'full'?"));
+  EXPECT_THAT(wrong, HasSubstr("idle, canary, layer, full, auto"));
+}
+
+TEST(WrongUse, EveryLevelOfTheContractIsKnown) {
+  for (const char* level : {"idle", "canary", "layer", "full", "auto"}) {
+    RunOptions options = Command();
+    options.level = level;
+    EXPECT_EQ(FindWrongUse(options, EnvironmentBlock()), "");
+  }
+}
+
+TEST(WrongUse, ABudgetIsAPercentageWithOrWithoutItsSign) {
+  EXPECT_EQ(WrongUseOf([](RunOptions& o) { o.budget = "2.5"; }), "");
+  EXPECT_EQ(WrongUseOf([](RunOptions& o) { o.budget = "2%"; }), "");
+  EXPECT_NE(WrongUseOf([](RunOptions& o) { o.budget = "0"; }), "");
+  EXPECT_NE(WrongUseOf([](RunOptions& o) { o.budget = "101"; }), "");
+  EXPECT_NE(WrongUseOf([](RunOptions& o) { o.budget = "two"; }), "");
+  EXPECT_NE(WrongUseOf([](RunOptions& o) { o.budget = "nan"; }), "");
+}
+
+TEST(WrongUse, AnUnknownReactionIsRefused) {
+  EXPECT_THAT(WrongUseOf([](RunOptions& o) { o.on_anomaly = "abort"; }), HasSubstr("continue, stop"));
+}
+
+TEST(WrongUse, VariablesAreCheckedLikeFlags) {
+  const auto wrong = [](const char* assignment) {
+    return FindWrongUse(Command(), EnvironmentBlock({assignment}));
+  };
+  EXPECT_THAT(wrong("NANWATCH_LEVEL=everything"), HasSubstr("NANWATCH_LEVEL"));
+  EXPECT_THAT(wrong("NANWATCH_BUDGET=-1"), HasSubstr("NANWATCH_BUDGET"));
+  EXPECT_THAT(wrong("NANWATCH_JOB=../../etc/passwd"), HasSubstr("NANWATCH_JOB"));
+  EXPECT_EQ(wrong("NANWATCH_JOB=slurm-4711.0_a"), "");
+}
+
+// An installation whose library exists.
+struct Installed {
+  Installed() {
+    where.library = directory.Write("libnanwatch.so", "");
+  }
+  TemporaryDirectory directory;
+  Installation where;
+};
+
+TEST(Launch, SetsPreloadAndJob) {
+  const Installed installed;
+  const JobLaunch launch = PlanLaunch(Command(), EnvironmentBlock({"HOME=/h"}), installed.where, "0123456789ab");
+  EXPECT_TRUE(launch.observed);
+  EXPECT_THAT(launch.notes, IsEmpty());
+  EXPECT_THAT(launch.environment.Assignments(),
+              ElementsAre("HOME=/h", "NANWATCH_JOB=0123456789ab", "LD_PRELOAD=" + installed.where.library));
+}
+
+TEST(Launch, KeepsTheJobThatTheEnvironmentNames) {
+  const Installed installed;
+  const JobLaunch launch =
+      PlanLaunch(Command(), EnvironmentBlock({"NANWATCH_JOB=mine"}), installed.where, "0123456789ab");
+  EXPECT_EQ(launch.job, "mine");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_JOB"), "mine");
+}
+
+TEST(Launch, FlagsWinOverVariables) {
+  const Installed installed;
+  RunOptions options = Command();
+  options.level = "full";
+  options.budget = "2%";
+  options.on_anomaly = "stop";
+  const JobLaunch launch =
+      PlanLaunch(options, EnvironmentBlock({"NANWATCH_LEVEL=idle"}), installed.where, "0123456789ab");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_LEVEL"), "full");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_BUDGET"), "2");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_ON_ANOMALY"), "stop");
+}
+
+TEST(Launch, AMissingLibraryCostsObservationOnly) {
+  const JobLaunch launch = PlanLaunch(Command(), EnvironmentBlock(), Installation(), "0123456789ab");
+  EXPECT_FALSE(launch.observed);
+  EXPECT_EQ(launch.environment.Get("LD_PRELOAD"), std::nullopt);
+  EXPECT_THAT(launch.notes, ElementsAre(HasSubstr("unobserved")));
+}
+
+TEST(Launch, TheSwitchIsObeyedAndSaid) {
+  const Installed installed;
+  const JobLaunch launch =
+      PlanLaunch(Command(), EnvironmentBlock({"NANWATCH=0"}), installed.where, "0123456789ab");
+  EXPECT_FALSE(launch.observed);
+  EXPECT_EQ(launch.environment.Get("LD_PRELOAD"), std::nullopt);
+  EXPECT_THAT(launch.notes, ElementsAre(HasSubstr("NANWATCH=0")));
+}
+
+TEST(JobId, IsTwelveHexadecimalDigitsAndNotTheSameTwice) {
+  std::set<std::string> ids;
+  for (int i = 0; i < 100; ++i) {
+    const std::string id = RandomJobId();
+    EXPECT_EQ(id.size(), 12u);
+    EXPECT_EQ(id.find_first_not_of("0123456789abcdef"), std::string::npos);
+    ids.insert(id);
+  }
+  EXPECT_EQ(ids.size(), 100u);
+}
+
+TEST(Environment, SettingReplacesInPlaceAndANameIsNoPrefix) {
+  EnvironmentBlock block({"NANWATCH_JOB=a", "NANWATCH=1"});
+  EXPECT_EQ(block.Text("NANWATCH"), "1");
+  block.Set("NANWATCH", "0");
+  block.Unset("NANWATCH_JOB");
+  EXPECT_THAT(block.Assignments(), ElementsAre("NANWATCH=0"));
+}
+
+}  // namespace
+}  // namespace nanwatch

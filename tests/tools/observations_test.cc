@@ -1,0 +1,114 @@
+// The joined view of database and segments, against a database filled with told runs.
+#include "tools/observations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/daemon/correlate/run_builder.h"
+#include "tests/tools/temporary_directory.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+RunBatch Batch(uint64_t nonce, const std::string& job, uint64_t started_s) {
+  RunBuilder builder;
+  builder.Value(1).Produce("aten::sqrt").At("valves.main").Step(5).Nan(4, 8);
+  const RunFacts facts = builder.Build();
+  RunBatch batch;
+  batch.run = facts.run();
+  batch.run.set_nonce(nonce);
+  batch.run.set_job(job);
+  batch.run.set_started_real_ns(started_s * 1'000'000'000);
+  batch.run_id = RunId(batch.run);
+  batch.state = facts.state();
+  batch.state.set_ended(true);
+  batch.sites.assign(facts.sites().begin(), facts.sites().end());
+  batch.records.assign(facts.records().begin(), facts.records().end());
+  return batch;
+}
+
+class ObservationsTest : public ::testing::Test {
+ protected:
+  ObservationsTest() {
+    places_.segment_dir = directory_.path();
+    places_.state_dir = directory_.path();
+    places_.database = directory_.Path("nanwatch.db");
+  }
+
+  void Fill(const std::vector<RunBatch>& batches) {
+    Result<Store> store = Store::OpenForWriting(places_.database);
+    ASSERT_TRUE(store.ok()) << store.status().message();
+    ASSERT_TRUE(store->Commit(batches, 1).ok());
+  }
+
+  TemporaryDirectory directory_;
+  Places places_;
+};
+
+TEST_F(ObservationsTest, WithoutADatabaseThereAreNoRunsAndNothingIsWrong) {
+  Observations observations(places_);
+  EXPECT_THAT(observations.Runs(), SizeIs(0));
+  EXPECT_TRUE(observations.DatabaseStatus().ok());
+  const Result<std::string> job = observations.ResolveJob("");
+  EXPECT_EQ(job.status().kind(), ErrorKind::kNotFound);
+  EXPECT_THAT(job.status().message(), HasSubstr("nanwatch run --"));
+}
+
+TEST_F(ObservationsTest, ADatabaseThatAppearsLaterIsSeen) {
+  Observations observations(places_);
+  EXPECT_THAT(observations.Runs(), SizeIs(0));
+  Fill({Batch(0x1111, "a", 100)});
+  EXPECT_THAT(observations.Runs(), SizeIs(1));
+}
+
+TEST_F(ObservationsTest, TheNewestRunIsFirstAndMeantByDefault) {
+  Fill({Batch(0x1111, "a", 100), Batch(0x2222, "b", 300), Batch(0x3333, "c", 200)});
+  Observations observations(places_);
+  std::vector<std::string> jobs;
+  for (const SeenRun& run : observations.Runs()) jobs.push_back(run.job);
+  EXPECT_THAT(jobs, ElementsAre("b", "c", "a"));
+  EXPECT_EQ(*observations.ResolveJob(""), "b");
+}
+
+TEST_F(ObservationsTest, ARunIsFoundByTheBeginningOfItsIdOrJob) {
+  Fill({Batch(0xabc0000000000001, "first", 100), Batch(0xabd0000000000001, "second", 200)});
+  Observations observations(places_);
+  EXPECT_EQ(*observations.ResolveJob("abc"), "first");
+  EXPECT_EQ(*observations.ResolveJob("sec"), "second");
+  EXPECT_EQ(observations.ResolveJob("ab").status().kind(), ErrorKind::kAmbiguous);
+  EXPECT_THAT(observations.ResolveJob("ab").status().message(), HasSubstr("abd0000000000001"));
+  EXPECT_EQ(observations.ResolveJob("zz").status().kind(), ErrorKind::kNotFound);
+}
+
+TEST_F(ObservationsTest, FactsOfAJobAreThoseOfAllItsProcessesAndNoOthers) {
+  Fill({Batch(0x1111, "a", 100), Batch(0x2222, "a", 50), Batch(0x3333, "b", 200)});
+  Observations observations(places_);
+  const std::vector<RunFacts> facts = observations.FactsOfJob("a");
+  ASSERT_THAT(facts, SizeIs(2));
+  EXPECT_EQ(facts[0].run().nonce(), 0x2222u);
+  EXPECT_THAT(facts[0].records(), SizeIs(1));
+}
+
+TEST_F(ObservationsTest, GarbageAmongTheSegmentsIsNamedAndHidesNothing) {
+  Fill({Batch(0x1111, "a", 100)});
+  directory_.Write("nw-1-0123456789abcdef.seg", "this is no segment");
+  directory_.Write("nw-2-0123456789abcdef.seg", "");
+  Observations observations(places_);
+  EXPECT_THAT(observations.Runs(), SizeIs(1));
+  EXPECT_THAT(observations.foreign(), SizeIs(2));
+  EXPECT_FALSE(observations.foreign()[0].reason.empty());
+}
+
+TEST_F(ObservationsTest, ADatabaseThatCannotBeReadIsSaid) {
+  directory_.Write("nanwatch.db", std::string(8192, 'x'));
+  Observations observations(places_);
+  EXPECT_THAT(observations.Runs(), SizeIs(0));
+  EXPECT_FALSE(observations.DatabaseStatus().ok());
+}
+
+}  // namespace
+}  // namespace nanwatch
