@@ -14,7 +14,8 @@ constexpr ptrdiff_t kItemsMax = 256;
 }  // namespace
 
 void CallTensors::AddArguments(PyObj* const* args, size_t count, PyObj* keyword_names) {
-  for (size_t i = 0; i < count; ++i) Add(args[i], Labelled("args[%zd]", static_cast<ptrdiff_t>(i)), 0);
+  for (size_t i = 0; i < count; ++i)
+    Add(args[i], Labelled("args[%zd]", static_cast<ptrdiff_t>(i)), 0);
   if (keyword_names == nullptr) return;
   const ptrdiff_t keywords = api_.PyTuple_Size(keyword_names);
   for (ptrdiff_t i = 0; i < keywords; ++i) {
@@ -43,7 +44,9 @@ void CallTensors::Label::Append(const char* before, const char* name, const char
   snprintf(text + length, sizeof text - length, "%s%s%s", before, name, after);
 }
 
-bool CallTensors::IsTensor(PyObj* object) const { return api_.PyType_IsSubtype(object->type, tensor_type_) != 0; }
+bool CallTensors::IsTensor(PyObj* object) const {
+  return api_.PyType_IsSubtype(object->type, tensor_type_) != 0;
+}
 
 void CallTensors::Add(PyObj* object, const Label& label, int depth) {
   if (count_ == kTensorsMax || depth > kDepthMax || object == nullptr) return;
@@ -67,7 +70,8 @@ void CallTensors::AddObject(PyObj* object, const Label& label, int depth) {
     ++count_;
     return;
   }
-  // Dataclasses and mappings that are no dict (transformers.BatchEncoding) keep their tensors in their attributes.
+  // Dataclasses and mappings that are no dict (transformers.BatchEncoding) keep their tensors in
+  // their attributes.
   const char* mark = "__dataclass_fields__";
   PyObj* found = api_.AttributeOrNull(object->type, mark);
   if (found == nullptr) found = api_.AttributeOrNull(object->type, "keys");
@@ -92,7 +96,8 @@ void CallTensors::AddDict(PyObj* dict, const Label& label, int depth, bool attri
   ptrdiff_t position = 0;
   PyObj* key = nullptr;
   PyObj* value = nullptr;
-  for (ptrdiff_t i = 0; i < kItemsMax && api_.PyDict_Next(dict, &position, &key, &value) != 0; ++i) {
+  for (ptrdiff_t i = 0; i < kItemsMax && api_.PyDict_Next(dict, &position, &key, &value) != 0;
+       ++i) {
     const char* name = api_.Text(key);
     Label item = label;
     item.Append(attributes ? "." : "['", name == nullptr ? "?" : name, attributes ? "" : "']");

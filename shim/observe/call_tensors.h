@@ -1,6 +1,7 @@
-// The tensors in a call's arguments or result: through tuples, lists, dicts, dataclasses and mappings, three levels deep,
-// at most 64 of them, each with a name such as "args[0]", "mask" or "args[0]['image']". Needs the GIL; runs no Python code
-// but attribute look-ups on dataclasses and mappings.
+// The tensors in a call's arguments or result: through tuples, lists, dicts, dataclasses and
+// mappings, three levels deep, at most 64 of them, each with a name such as "args[0]", "mask" or
+// "args[0]['image']". Needs the GIL; runs no Python code but attribute look-ups on dataclasses and
+// mappings.
 #pragma once
 
 #include <ATen/core/TensorBase.h>

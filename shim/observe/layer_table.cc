@@ -67,7 +67,8 @@ void LayerTable::Rebuild(size_t capacity, const Root* without, bool all) {
   }
 }
 
-const Layer* LayerTable::Intern(Root& root, std::string_view path, std::string_view type, const Layer* parent) {
+const Layer* LayerTable::Intern(Root& root, std::string_view path, std::string_view type,
+                                const Layer* parent) {
   std::string key = LayerKey(path, type);
   const auto known = root.layers.find(key);
   if (known != root.layers.end()) return known->second;

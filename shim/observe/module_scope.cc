@@ -17,7 +17,7 @@ constexpr int kSlotTpRepr = 66;
 constexpr int kSlotTpSetattro = 69;
 constexpr int kSlotTpMembers = 72;
 constexpr int kSlotTpMethods = 64;
-constexpr int kMemberPySsize = 19;   // T_PYSSIZET
+constexpr int kMemberPySsize = 19;  // T_PYSSIZET
 constexpr int kMemberReadOnly = 1;
 constexpr int kMethodNoArguments = 4;  // METH_NOARGS
 // Set in a vectorcall's argument count when the callee may overwrite args[-1].
@@ -39,9 +39,11 @@ struct ModuleCall {
   static Descriptor* Of(PyObj* self) noexcept { return reinterpret_cast<Descriptor*>(self); }
   static const PythonApi& Api(PyObj* self) noexcept { return Of(self)->door->api_; }
 
-  // None of these is noexcept: a daemon thread that outlives Python is ended by forced unwinding through them.
+  // None of these is noexcept: a daemon thread that outlives Python is ended by forced unwinding
+  // through them.
   static PyObj* Run(PyObj* self, PyObj* const* args, size_t nargsf, PyObj* names);
-  static bool Enter(PythonDoor& door, ScopeStack& stack, PyObj* const* args, size_t count, PyObj* names);
+  static bool Enter(PythonDoor& door, ScopeStack& stack, PyObj* const* args, size_t count,
+                    PyObj* names);
   static PyObj* Get(PyObj* self, PyObj* instance, PyObj* type);
   static PyObj* GetAttribute(PyObj* self, PyObj* name);
   static int SetAttribute(PyObj* self, PyObj* name, PyObj* value);
@@ -52,7 +54,8 @@ struct ModuleCall {
 PyObj* ModuleCall::Run(PyObj* self, PyObj* const* args, size_t nargsf, PyObj* names) {
   const Descriptor* descriptor = Of(self);
   const size_t count = nargsf & ~kArgumentsOffsetBit;
-  if (count == 0) [[unlikely]] return descriptor->original_call(descriptor->original, args, nargsf, names);
+  if (count == 0) [[unlikely]]
+    return descriptor->original_call(descriptor->original, args, nargsf, names);
   ScopeStack* stack = &scope_stack;
   const ScopeStack saved = *stack;
   const bool optimized = Enter(*descriptor->door, *stack, args, count, names);
@@ -67,14 +70,18 @@ PyObj* ModuleCall::Run(PyObj* self, PyObj* const* args, size_t nargsf, PyObj* na
   return result;
 }
 
-// Sets the layer (and, outermost, the root) of the call that begins; whether its module is an OptimizedModule.
-inline bool ModuleCall::Enter(PythonDoor& door, ScopeStack& stack, PyObj* const* args, size_t count, PyObj* names) {
+// Sets the layer (and, outermost, the root) of the call that begins; whether its module is an
+// OptimizedModule.
+inline bool ModuleCall::Enter(PythonDoor& door, ScopeStack& stack, PyObj* const* args, size_t count,
+                              PyObj* names) {
   PyObj* module = args[0];
   if (stack.depth == 0) return door.EnterRoot(module, args + 1, count - 1, names);
   const ModuleEntry* entry = door.layers_.Find(module);
   const bool known = entry != nullptr && entry->type == module->type &&
-                     (entry->root == stack.outermost || (entry->root != nullptr && door.tree_.Alive(*entry->root)));
-  if (!known) [[unlikely]] entry = door.EnterUnknown(module, stack.outermost);
+                     (entry->root == stack.outermost ||
+                      (entry->root != nullptr && door.tree_.Alive(*entry->root)));
+  if (!known) [[unlikely]]
+    entry = door.EnterUnknown(module, stack.outermost);
   if (entry == nullptr) return false;
   if (entry->layer != nullptr) stack.top = entry->layer;  // else it stays the caller's
   return entry->optimized;
@@ -117,7 +124,8 @@ PyObj* ModuleCall::Reduce(PyObj* self, PyObj*) {
   PyObj* getattr = api.PyDict_GetItemString(api.PyEval_GetBuiltins(), "getattr");
   const PyOwned name(api, api.PyUnicode_FromString("__call__"));
   if (getattr == nullptr || !name) return nullptr;
-  const PyOwned arguments(api, api.PyTuple_Pack(2, Of(self)->door->scope_.module_class_, name.get()));
+  const PyOwned arguments(api,
+                          api.PyTuple_Pack(2, Of(self)->door->scope_.module_class_, name.get()));
   return arguments ? api.PyTuple_Pack(2, getattr, arguments.get()) : nullptr;
 }
 
@@ -157,7 +165,8 @@ bool ModuleScope::Replace(PyObj* module_class) {
   module_class_ = module_class;
   const PyOwned original(api, api.AttributeOrNull(module_class, "__call__"));
   // Anything but a plain function was put there by somebody else, and is not ours to replace.
-  if (!original || original.get()->type != api.function_type || !door_.Prepare(module_class)) return false;
+  if (!original || original.get()->type != api.function_type || !door_.Prepare(module_class))
+    return false;
   if (!MakeDescriptor(original.get())) return false;
   if (api.PyObject_SetAttrString(module_class, "__call__", descriptor_) != 0) return false;
   ReplaceDynamoCopies(original.get());
@@ -165,10 +174,11 @@ bool ModuleScope::Replace(PyObj* module_class) {
 }
 
 bool ModuleScope::MakeDescriptor(PyObj* original) {
-  static PyMember members[] = {
-      {"__vectorcalloffset__", kMemberPySsize, offsetof(Descriptor, call), kMemberReadOnly, nullptr},
-      {"__weaklistoffset__", kMemberPySsize, offsetof(Descriptor, weak_references), kMemberReadOnly, nullptr},
-      {}};
+  static PyMember members[] = {{"__vectorcalloffset__", kMemberPySsize, offsetof(Descriptor, call),
+                                kMemberReadOnly, nullptr},
+                               {"__weaklistoffset__", kMemberPySsize,
+                                offsetof(Descriptor, weak_references), kMemberReadOnly, nullptr},
+                               {}};
   static PyMethod methods[] = {{"__reduce__", ModuleCall::Reduce, kMethodNoArguments, nullptr}, {}};
   const PythonApi& api = door_.api_;
   PyTypeSlot slots[] = {{kSlotTpCall, reinterpret_cast<void*>(api.PyVectorcall_Call)},
@@ -190,8 +200,9 @@ bool ModuleScope::MakeDescriptor(PyObj* original) {
   Descriptor* descriptor = ModuleCall::Of(object);
   descriptor->call = ModuleCall::Run;
   descriptor->original = original;
-  descriptor->original_call =
-      api.PyVectorcall_Function == nullptr ? api.function_vectorcall : api.PyVectorcall_Function(original);
+  descriptor->original_call = api.PyVectorcall_Function == nullptr
+                                  ? api.function_vectorcall
+                                  : api.PyVectorcall_Function(original);
   descriptor->door = &door_;
   api.Py_IncRef(original);
   descriptor_ = object;
@@ -206,7 +217,8 @@ void ModuleScope::ReplaceDynamoCopies(PyObj* original) const {
     if (module == nullptr) continue;
     const PyOwned copy(api, api.AttributeOrNull(module, "unpatched_nn_module_call"));
     if (!copy || copy.get() != original) continue;
-    if (api.PyObject_SetAttrString(module, "unpatched_nn_module_call", descriptor_) != 0) api.PyErr_Clear();
+    if (api.PyObject_SetAttrString(module, "unpatched_nn_module_call", descriptor_) != 0)
+      api.PyErr_Clear();
   }
 }
 

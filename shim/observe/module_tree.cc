@@ -11,9 +11,11 @@ namespace {
 
 constexpr int kNestingMax = 200;
 constexpr int kWrappersMax = 8;
-constexpr uint32_t kFreeWalks = 8;      // walks of a root that need no patience
-constexpr uint64_t kPatienceFactor = 50;  // then a walk may cost a fiftieth of the time since the last one
-constexpr ptrdiff_t kWeakReferentOffset = 16;  // PyWeakReference.wr_object, behind the head; proven by Prepare
+constexpr uint32_t kFreeWalks = 8;  // walks of a root that need no patience
+constexpr uint64_t kPatienceFactor =
+    50;  // then a walk may cost a fiftieth of the time since the last one
+constexpr ptrdiff_t kWeakReferentOffset =
+    16;  // PyWeakReference.wr_object, behind the head; proven by Prepare
 
 struct Wrapper {
   const char* module;
@@ -25,10 +27,11 @@ constexpr Wrapper kWrappers[] = {
     {"torch.nn.parallel.distributed", "DistributedDataParallel", "module", false},
     {"torch.nn.parallel.data_parallel", "DataParallel", "module", false},
     {"torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod", true},
-    {"torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel", "_fsdp_wrapped_module", false},
+    {"torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel",
+     "_fsdp_wrapped_module", false},
     // The base of CheckpointWrapper and OffloadWrapper.
-    {"torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "ActivationWrapper", "_checkpoint_wrapped_module",
-     false},
+    {"torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "ActivationWrapper",
+     "_checkpoint_wrapped_module", false},
 };
 
 uint64_t NowNs() noexcept {
@@ -39,7 +42,8 @@ uint64_t NowNs() noexcept {
 
 PyObj* Referent(const PyObj* weak) noexcept {
   PyObj* object;
-  memcpy(&object, reinterpret_cast<const unsigned char*>(weak) + kWeakReferentOffset, sizeof object);
+  memcpy(&object, reinterpret_cast<const unsigned char*>(weak) + kWeakReferentOffset,
+         sizeof object);
   return object;
 }
 
@@ -54,8 +58,8 @@ bool ModuleTree::Prepare(PyObj* module_class, PyObj* tensor_type) {
   replica_name_ = api_.PyUnicode_InternFromString("_is_replica");
   const PyOwned weak(api_, api_.PyWeakref_NewRef(module_class, nullptr));
   if (!weak) api_.PyErr_Clear();
-  return weak && Referent(weak.get()) == module_class && modules_name_ != nullptr && parameters_name_ != nullptr &&
-         buffers_name_ != nullptr && replica_name_ != nullptr;
+  return weak && Referent(weak.get()) == module_class && modules_name_ != nullptr &&
+         parameters_name_ != nullptr && buffers_name_ != nullptr && replica_name_ != nullptr;
 }
 
 bool ModuleTree::Alive(const Root& root) const noexcept {
@@ -64,7 +68,8 @@ bool ModuleTree::Alive(const Root& root) const noexcept {
 
 const ModuleEntry* ModuleTree::Known(PyObj* module) const noexcept {
   const ModuleEntry* entry = layers_.Find(module);
-  const bool valid = entry != nullptr && entry->layer != nullptr && entry->type == module->type && Alive(*entry->root);
+  const bool valid = entry != nullptr && entry->layer != nullptr && entry->type == module->type &&
+                     Alive(*entry->root);
   return valid ? entry : nullptr;
 }
 
@@ -72,7 +77,8 @@ const ModuleEntry* ModuleTree::EnterRoot(PyObj* module, bool* is_new) {
   *is_new = false;
   const ModuleEntry* known = Known(module);
   if (known != nullptr && known->wrapped != nullptr) {
-    // Wrappers come and go (torch.compile(model)(x)), so that the address may be another wrapper's by now.
+    // Wrappers come and go (torch.compile(model)(x)), so that the address may be another wrapper's
+    // by now.
     Walk walk;
     if (Unwrap(walk, module) != known->wrapped) known = nullptr;
   }
@@ -90,7 +96,8 @@ const ModuleEntry* ModuleTree::EnterRoot(PyObj* module, bool* is_new) {
   Root* root = layers_.NewRoot(Facts(walk, inner->type).name);
   root->module = inner;
   root->weak = api_.PyWeakref_NewRef(inner, nullptr);
-  if (root->weak == nullptr) api_.PyErr_Clear();  // a class with __slots__: its death goes unnoticed
+  if (root->weak == nullptr)
+    api_.PyErr_Clear();  // a class with __slots__: its death goes unnoticed
   WalkRoot(*root, module);
   *is_new = true;
   return Known(module);
@@ -128,7 +135,8 @@ const ModuleTree::TypeFacts& ModuleTree::Facts(Walk& walk, PyObj* type) const {
   const PyOwned name(api_, api_.AttributeOrNull(type, "__name__"));
   if (const char* text = name ? api_.Text(name.get()) : nullptr) facts.name = text;
   const PyOwned bases(api_, api_.AttributeOrNull(type, "__mro__"));
-  const ptrdiff_t count = bases && api_.HasFlag(bases.get(), kPyFlagTuple) ? api_.PyTuple_Size(bases.get()) : 0;
+  const ptrdiff_t count =
+      bases && api_.HasFlag(bases.get(), kPyFlagTuple) ? api_.PyTuple_Size(bases.get()) : 0;
   for (ptrdiff_t i = 0; i < count && facts.wrapped == nullptr; ++i) {
     PyObj* base = api_.PyTuple_GetItem(bases.get(), i);
     const PyOwned module(api_, api_.AttributeOrNull(base, "__module__"));
@@ -137,7 +145,8 @@ const ModuleTree::TypeFacts& ModuleTree::Facts(Walk& walk, PyObj* type) const {
     const char* class_text = class_name ? api_.Text(class_name.get()) : nullptr;
     if (module_text == nullptr || class_text == nullptr) continue;
     for (const Wrapper& wrapper : kWrappers) {
-      if (strcmp(wrapper.module, module_text) != 0 || strcmp(wrapper.class_name, class_text) != 0) continue;
+      if (strcmp(wrapper.module, module_text) != 0 || strcmp(wrapper.class_name, class_text) != 0)
+        continue;
       facts.wrapped = wrapper.wrapped;
       facts.optimized = wrapper.optimized;
     }
@@ -145,7 +154,8 @@ const ModuleTree::TypeFacts& ModuleTree::Facts(Walk& walk, PyObj* type) const {
   return walk.types.emplace(type, std::move(facts)).first->second;
 }
 
-// A dict of the module's own, borrowed: GenericGetAttr passes by __getattr__, which some modules forward.
+// A dict of the module's own, borrowed: GenericGetAttr passes by __getattr__, which some modules
+// forward.
 PyObj* ModuleTree::Dictionary(PyObj* module, PyObj* name) const {
   PyObj* value = api_.PyObject_GenericGetAttr(module, name);
   if (value == nullptr) {
@@ -169,7 +179,8 @@ PyObj* ModuleTree::Unwrap(Walk& walk, PyObj* module) const {
 }
 
 // As named_modules() goes, so that a module with several names gets the same one.
-void ModuleTree::Collect(Walk& walk, PyObj* module, const std::string& path, PyObj* parent, int depth) const {
+void ModuleTree::Collect(Walk& walk, PyObj* module, const std::string& path, PyObj* parent,
+                         int depth) const {
   if (depth > kNestingMax || !walk.seen.insert(module).second) return;
   PyObj* inner = Unwrap(walk, module);
   walk.found.push_back({module, path, parent, inner == module ? nullptr : inner});
@@ -205,15 +216,18 @@ void ModuleTree::Publish(Walk& walk, Root& root) {
   layers_.Forget(&root, false);
   if (root.layer != nullptr) names_.ForgetRoot(root.layer);
   for (const Found& found : walk.found) {
-    if (found.wrapped != nullptr || Known(found.module) != nullptr) continue;  // another root's keeps its name
+    if (found.wrapped != nullptr || Known(found.module) != nullptr)
+      continue;  // another root's keeps its name
     const ModuleEntry* parent = found.parent == nullptr ? nullptr : layers_.Find(found.parent);
     const Layer* layer = layers_.Intern(root, found.path, Facts(walk, found.module->type).name,
                                         parent == nullptr ? nullptr : parent->layer);
     if (root.layer == nullptr) root.layer = layer;
-    layers_.Put({.module = found.module, .type = found.module->type, .layer = layer, .root = &root});
+    layers_.Put(
+        {.module = found.module, .type = found.module->type, .layer = layer, .root = &root});
     NoteTensors(found.module, layer, true);
     NoteTensors(found.module, layer, false);
   }
+  root.tensors = names_.TensorsOf(root.layer);
   for (const Found& found : walk.found) {
     if (found.wrapped != nullptr) static_cast<void>(EnterWrapper(walk, found.module));
   }
@@ -228,7 +242,8 @@ void ModuleTree::NoteTensors(PyObj* module, const Layer* layer, bool parameters)
   while (api_.PyDict_Next(tensors, &position, &key, &tensor) != 0) {
     const char* name = api_.Text(key);
     if (name == nullptr || api_.PyType_IsSubtype(tensor->type, tensor_type_) == 0) continue;
-    names_.Note(layer, name, parameters ? NamedTensorKind::kParameter : NamedTensorKind::kBuffer, tensor);
+    names_.Note(layer, name, parameters ? NamedTensorKind::kParameter : NamedTensorKind::kBuffer,
+                tensor);
   }
 }
 
@@ -243,7 +258,8 @@ void ModuleTree::WalkRoot(Root& root, PyObj* module) {
 }
 
 bool ModuleTree::MayWalkAgain(const Root& root) const noexcept {
-  return root.rescans < kFreeWalks || NowNs() - root.rescan_end_ns > kPatienceFactor * root.rescan_cost_ns;
+  return root.rescans < kFreeWalks ||
+         NowNs() - root.rescan_end_ns > kPatienceFactor * root.rescan_cost_ns;
 }
 
 // DataParallel copies its module for every forward; such a copy is nobody's layer.

@@ -1,9 +1,11 @@
-// From a module object to its layer: walks a root's registered modules once, strips wrappers by their type, and keeps
-// LayerTable and PythonNames true when modules or parameters are replaced later. Everything needs the GIL.
+// From a module object to its layer: walks a root's registered modules once, strips wrappers by
+// their type, and keeps LayerTable and PythonNames true when modules or parameters are replaced
+// later. Everything needs the GIL.
 //
-// Which root owns a module: the first that was called; a root called later that contains an earlier root takes over all
-// of it (model, then a training wrapper around the model). Walking again is bounded to 2 % of the time since the last
-// walk, the first eight times aside, because a model may make unregistered modules in every forward.
+// Which root owns a module: the first that was called; a root called later that contains an earlier
+// root takes over all of it (model, then a training wrapper around the model). Walking again is
+// bounded to 2 % of the time since the last walk, the first eight times aside, because a model may
+// make unregistered modules in every forward.
 #pragma once
 
 #include <string>
@@ -24,7 +26,8 @@ class ModuleTree {
   ModuleTree(const PythonApi& api, LayerTable& layers, PythonNames& names) noexcept
       : api_(api), layers_(layers), names_(names) {}
 
-  // The entry for a module called outside of any other. `*is_new` when its root was first seen. Null: it has no name.
+  // The entry for a module called outside of any other. `*is_new` when its root was first seen.
+  // Null: it has no name.
   [[nodiscard]] const ModuleEntry* EnterRoot(PyObj* module, bool* is_new);
   // The entry for a module that LayerTable did not find, called within `outermost` (may be null).
   [[nodiscard]] const ModuleEntry* EnterUnknown(PyObj* module, Root* outermost);
@@ -37,7 +40,8 @@ class ModuleTree {
  private:
   struct TypeFacts {
     std::string name;
-    const char* wrapped = nullptr;  // the attribute that holds the wrapped module; null for no wrapper
+    const char* wrapped =
+        nullptr;  // the attribute that holds the wrapped module; null for no wrapper
     bool optimized = false;
   };
   struct Found {

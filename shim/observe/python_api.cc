@@ -23,19 +23,23 @@ PythonPresence PythonApi::Resolve() noexcept {
   if (!Take(Py_GetVersion, "Py_GetVersion") || !Take(Py_IsInitialized, "Py_IsInitialized")) {
     return PythonPresence::kAbsent;
   }
-  // "3.13.0 experimental free-threading build (main, ...) [GCC ...]": without a GIL nothing here has its lock.
+  // "3.13.0 experimental free-threading build (main, ...) [GCC ...]": without a GIL nothing here
+  // has its lock.
   const char* version = Py_GetVersion();
   int major = 0;
-  if (sscanf(version, "%d.%d", &major, &minor) != 2 || major != 3 || minor < kOldestMinor || minor > kNewestMinor ||
-      strstr(version, "free-threading") != nullptr) {
+  if (sscanf(version, "%d.%d", &major, &minor) != 2 || major != 3 || minor < kOldestMinor ||
+      minor > kNewestMinor || strstr(version, "free-threading") != nullptr) {
     return PythonPresence::kUnsupported;
   }
   bool all = true;
 #define NANWATCH_TAKE(name, type) all = Take(name, #name) && all;
   NANWATCH_PYTHON_FUNCTIONS(NANWATCH_TAKE)
 #undef NANWATCH_TAKE
-  all = (Take(Py_IsFinalizing, "Py_IsFinalizing") || Take(Py_IsFinalizing, "_Py_IsFinalizing")) && all;
-  all = (Take(PyVectorcall_Function, "PyVectorcall_Function") || Take(function_vectorcall, "_PyFunction_Vectorcall")) && all;
+  all = (Take(Py_IsFinalizing, "Py_IsFinalizing") || Take(Py_IsFinalizing, "_Py_IsFinalizing")) &&
+        all;
+  all = (Take(PyVectorcall_Function, "PyVectorcall_Function") ||
+         Take(function_vectorcall, "_PyFunction_Vectorcall")) &&
+        all;
   all = Take(code_type, "PyCode_Type") && all;
   all = Take(function_type, "PyFunction_Type") && all;
   all = Take(none, "_Py_NoneStruct") && all;

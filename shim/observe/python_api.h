@@ -1,10 +1,11 @@
 // The part of CPython's C API that the observer uses, resolved at run time.
 //
-// One observer serves every CPython from 3.10 to 3.14 and C++ programs without Python, so Python.h is not included:
-// its structs and inline functions differ between those. Only exported functions are used; the two fields of an
-// object's head are read directly, which every build with a GIL has at the same place.
-// Unless said otherwise a function of this table needs the GIL, returns a new reference and reports failure by null or
-// -1 with Python's error indicator set, exactly as the C API documents it.
+// One observer serves every CPython from 3.10 to 3.14 and C++ programs without Python, so Python.h
+// is not included: its structs and inline functions differ between those. Only exported functions
+// are used; the two fields of an object's head are read directly, which every build with a GIL has
+// at the same place. Unless said otherwise a function of this table needs the GIL, returns a new
+// reference and reports failure by null or -1 with Python's error indicator set, exactly as the C
+// API documents it.
 #pragma once
 
 #include <cstddef>
@@ -70,47 +71,47 @@ enum class PythonPresence : uint8_t {
 };
 
 // X(name, type): every function that has to be there.
-#define NANWATCH_PYTHON_FUNCTIONS(X)                                                              \
-  X(Py_IsInitialized, int (*)())                                                                  \
-  X(Py_GetVersion, const char* (*)())                                                             \
-  X(Py_AddPendingCall, int (*)(int (*)(void*), void*))                                            \
-  X(Py_IncRef, void (*)(PyObj*))                                                                  \
-  X(Py_DecRef, void (*)(PyObj*))                                                                  \
-  X(PyErr_Fetch, void (*)(PyObj**, PyObj**, PyObj**))                                             \
-  X(PyErr_Restore, void (*)(PyObj*, PyObj*, PyObj*))                                              \
-  X(PyErr_Clear, void (*)())                                                                      \
-  X(PyErr_ExceptionMatches, int (*)(PyObj*))                                                      \
-  X(PyImport_GetModuleDict, PyObj* (*)())                                                         \
-  X(PyEval_GetBuiltins, PyObj* (*)())                                                             \
-  X(PyEval_GetFrame, PyObj* (*)())                                                                \
-  X(PyFrame_GetCode, PyObj* (*)(PyObj*))                                                          \
-  X(PyFrame_GetLineNumber, int (*)(PyObj*))                                                       \
-  X(PyCode_Addr2Line, int (*)(PyObj*, int))                                                       \
-  X(PyGILState_GetThisThreadState, void* (*)())                                                   \
-  X(PyDict_GetItemString, PyObj* (*)(PyObj*, const char*))                                        \
-  X(PyDict_Next, int (*)(PyObj*, ptrdiff_t*, PyObj**, PyObj**))                                   \
-  X(PyTuple_Size, ptrdiff_t (*)(PyObj*))                                                          \
-  X(PyTuple_GetItem, PyObj* (*)(PyObj*, ptrdiff_t))                                               \
-  X(PyTuple_Pack, PyObj* (*)(ptrdiff_t, ...))                                                     \
-  X(PyList_Size, ptrdiff_t (*)(PyObj*))                                                           \
-  X(PyList_GetItem, PyObj* (*)(PyObj*, ptrdiff_t))                                                \
-  X(PyObject_GetAttr, PyObj* (*)(PyObj*, PyObj*))                                                 \
-  X(PyObject_GetAttrString, PyObj* (*)(PyObj*, const char*))                                      \
-  X(PyObject_SetAttr, int (*)(PyObj*, PyObj*, PyObj*))                                            \
-  X(PyObject_SetAttrString, int (*)(PyObj*, const char*, PyObj*))                                 \
-  X(PyObject_GenericGetAttr, PyObj* (*)(PyObj*, PyObj*))                                          \
-  X(PyObject_IsTrue, int (*)(PyObj*))                                                             \
-  X(PyObject_Repr, PyObj* (*)(PyObj*))                                                            \
-  X(PyVectorcall_Call, PyObj* (*)(PyObj*, PyObj*, PyObj*))                                        \
-  X(PyMethod_New, PyObj* (*)(PyObj*, PyObj*))                                                     \
-  X(PyType_FromSpec, PyObj* (*)(PyTypeSpec*))                                                     \
-  X(PyType_GenericAlloc, PyObj* (*)(PyObj*, ptrdiff_t))                                           \
-  X(PyType_GetFlags, unsigned long (*)(PyObj*))                                                   \
-  X(PyType_IsSubtype, int (*)(PyObj*, PyObj*))                                                    \
-  X(PyWeakref_NewRef, PyObj* (*)(PyObj*, PyObj*))                                                 \
-  X(PyUnicode_AsUTF8AndSize, const char* (*)(PyObj*, ptrdiff_t*))                                 \
-  X(PyUnicode_CompareWithASCIIString, int (*)(PyObj*, const char*))                               \
-  X(PyUnicode_FromString, PyObj* (*)(const char*))                                                \
+#define NANWATCH_PYTHON_FUNCTIONS(X)                                \
+  X(Py_IsInitialized, int (*)())                                    \
+  X(Py_GetVersion, const char* (*)())                               \
+  X(Py_AddPendingCall, int (*)(int (*)(void*), void*))              \
+  X(Py_IncRef, void (*)(PyObj*))                                    \
+  X(Py_DecRef, void (*)(PyObj*))                                    \
+  X(PyErr_Fetch, void (*)(PyObj**, PyObj**, PyObj**))               \
+  X(PyErr_Restore, void (*)(PyObj*, PyObj*, PyObj*))                \
+  X(PyErr_Clear, void (*)())                                        \
+  X(PyErr_ExceptionMatches, int (*)(PyObj*))                        \
+  X(PyImport_GetModuleDict, PyObj* (*)())                           \
+  X(PyEval_GetBuiltins, PyObj* (*)())                               \
+  X(PyEval_GetFrame, PyObj* (*)())                                  \
+  X(PyFrame_GetCode, PyObj* (*)(PyObj*))                            \
+  X(PyFrame_GetLineNumber, int (*)(PyObj*))                         \
+  X(PyCode_Addr2Line, int (*)(PyObj*, int))                         \
+  X(PyGILState_GetThisThreadState, void* (*)())                     \
+  X(PyDict_GetItemString, PyObj* (*)(PyObj*, const char*))          \
+  X(PyDict_Next, int (*)(PyObj*, ptrdiff_t*, PyObj**, PyObj**))     \
+  X(PyTuple_Size, ptrdiff_t (*)(PyObj*))                            \
+  X(PyTuple_GetItem, PyObj* (*)(PyObj*, ptrdiff_t))                 \
+  X(PyTuple_Pack, PyObj* (*)(ptrdiff_t, ...))                       \
+  X(PyList_Size, ptrdiff_t (*)(PyObj*))                             \
+  X(PyList_GetItem, PyObj* (*)(PyObj*, ptrdiff_t))                  \
+  X(PyObject_GetAttr, PyObj* (*)(PyObj*, PyObj*))                   \
+  X(PyObject_GetAttrString, PyObj* (*)(PyObj*, const char*))        \
+  X(PyObject_SetAttr, int (*)(PyObj*, PyObj*, PyObj*))              \
+  X(PyObject_SetAttrString, int (*)(PyObj*, const char*, PyObj*))   \
+  X(PyObject_GenericGetAttr, PyObj* (*)(PyObj*, PyObj*))            \
+  X(PyObject_IsTrue, int (*)(PyObj*))                               \
+  X(PyObject_Repr, PyObj* (*)(PyObj*))                              \
+  X(PyVectorcall_Call, PyObj* (*)(PyObj*, PyObj*, PyObj*))          \
+  X(PyMethod_New, PyObj* (*)(PyObj*, PyObj*))                       \
+  X(PyType_FromSpec, PyObj* (*)(PyTypeSpec*))                       \
+  X(PyType_GenericAlloc, PyObj* (*)(PyObj*, ptrdiff_t))             \
+  X(PyType_GetFlags, unsigned long (*)(PyObj*))                     \
+  X(PyType_IsSubtype, int (*)(PyObj*, PyObj*))                      \
+  X(PyWeakref_NewRef, PyObj* (*)(PyObj*, PyObj*))                   \
+  X(PyUnicode_AsUTF8AndSize, const char* (*)(PyObj*, ptrdiff_t*))   \
+  X(PyUnicode_CompareWithASCIIString, int (*)(PyObj*, const char*)) \
+  X(PyUnicode_FromString, PyObj* (*)(const char*))                  \
   X(PyUnicode_InternFromString, PyObj* (*)(const char*))
 
 struct PythonApi {
@@ -119,18 +120,22 @@ struct PythonApi {
 #undef NANWATCH_FIELD
   int (*Py_IsFinalizing)() = nullptr;  // public from 3.13 on, with an underscore before
   PyVectorcall (*PyVectorcall_Function)(PyObj*) = nullptr;  // from 3.11 on; null before
-  PyVectorcall function_vectorcall = nullptr;  // _PyFunction_Vectorcall, the same for every function; where that is absent
-  PyObj* code_type = nullptr;          // PyCode_Type
-  PyObj* function_type = nullptr;      // PyFunction_Type
-  PyObj* none = nullptr;               // _Py_NoneStruct
-  PyObj** attribute_error = nullptr;   // PyExc_AttributeError, set once Python is initialised
-  const unsigned char* runtime = nullptr;  // _PyRuntime, which begins with its debug offsets from 3.13 on
-  int minor = 0;                       // 11 for Python 3.11
+  PyVectorcall function_vectorcall =
+      nullptr;  // _PyFunction_Vectorcall, the same for every function; where that is absent
+  PyObj* code_type = nullptr;         // PyCode_Type
+  PyObj* function_type = nullptr;     // PyFunction_Type
+  PyObj* none = nullptr;              // _Py_NoneStruct
+  PyObj** attribute_error = nullptr;  // PyExc_AttributeError, set once Python is initialised
+  const unsigned char* runtime =
+      nullptr;    // _PyRuntime, which begins with its debug offsets from 3.13 on
+  int minor = 0;  // 11 for Python 3.11
 
   // Fills the table. Needs neither the GIL nor an initialised Python; any thread.
   [[nodiscard]] PythonPresence Resolve() noexcept;
   // Python runs and is not on its way out. No GIL needed.
-  [[nodiscard]] bool Running() const noexcept { return Py_IsInitialized() != 0 && Py_IsFinalizing() == 0; }
+  [[nodiscard]] bool Running() const noexcept {
+    return Py_IsInitialized() != 0 && Py_IsFinalizing() == 0;
+  }
 
   [[nodiscard]] bool HasFlag(PyObj* object, unsigned long flag) const {
     return (PyType_GetFlags(object->type) & flag) != 0;

@@ -50,10 +50,12 @@ void PythonDoor::RunInstallLoop(const volatile uint32_t* active) noexcept {
     const bool is_up = api_.Running();
     if (was_up && !is_up) return;
     was_up = is_up;
-    if (is_up && !queued_.exchange(true) && api_.Py_AddPendingCall(Pending, this) != 0) queued_ = false;
+    if (is_up && !queued_.exchange(true) && api_.Py_AddPendingCall(Pending, this) != 0)
+      queued_ = false;
     Sleep(NowNs() - begin < kPatienceNs ? kPollNs : kSlowPollNs);
   }
-  if (scope_.failed()) Say("no layers: torch.nn.Module.__call__ is not as this version is known to have it");
+  if (scope_.failed())
+    Say("no layers: torch.nn.Module.__call__ is not as this version is known to have it");
 }
 
 // On Python's main thread, between two of its instructions, with the GIL.
@@ -71,7 +73,8 @@ bool PythonDoor::InstallNow() {
 }
 
 bool PythonDoor::Prepare(PyObj* module_class) {
-  if (!frames_.proven() && !frames_.Prove()) Say("no source lines: this Python's frames are not laid out as expected");
+  if (!frames_.proven() && !frames_.Prove())
+    Say("no source lines: this Python's frames are not laid out as expected");
   PyObj* torch_c = api_.LoadedModule("torch._C");
   if (torch_c == nullptr) return false;
   tensor_type_ = api_.AttributeOrNull(torch_c, "TensorBase");
@@ -79,7 +82,8 @@ bool PythonDoor::Prepare(PyObj* module_class) {
   return tensor_type_ != nullptr && tree_.Prepare(module_class, tensor_type_);
 }
 
-// Before a depth-0 call: sets the thread's layer and root, hands out the root if it is new, and the call's tensors.
+// Before a depth-0 call: sets the thread's layer and root, hands out the root if it is new, and the
+// call's tensors.
 bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyObj* keyword_names) {
   bool optimized = false;
   ScopeStack& stack = scope_stack;
@@ -89,15 +93,18 @@ bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyOb
     stack.top = entry == nullptr ? nullptr : entry->layer;
     stack.outermost = entry == nullptr ? nullptr : entry->root;
     optimized = entry != nullptr && entry->optimized;
-    if (is_new && entry != nullptr && callbacks_.on_new_root != nullptr) callbacks_.on_new_root(entry->root->layer);
+    if (is_new && entry != nullptr && callbacks_.on_new_root != nullptr)
+      callbacks_.on_new_root(entry->root->layer);
     if (callbacks_.on_root_arguments != nullptr) {
       CallTensors tensors(api_, names_, tensor_type_);
       tensors.AddArguments(args, count, keyword_names);
-      if (tensors.count() > 0) callbacks_.on_root_arguments(tensors.tensors(), tensors.names(), tensors.count());
+      if (tensors.count() > 0)
+        callbacks_.on_root_arguments(tensors.tensors(), tensors.names(), tensors.count());
     }
     if (names_.unusable() && !said_unusable_) {
       said_unusable_ = true;
-      Say("no parameter names: a torch.Tensor object does not hold its tensor where this version is known to keep it");
+      Say("no parameter names: a torch.Tensor object does not hold its tensor where this version "
+          "is known to keep it");
     }
   } catch (const std::exception&) {
     // Out of memory: the call goes on without a layer. Never catch(...): see PyOwned.
@@ -117,7 +124,8 @@ void PythonDoor::HandOutResult(PyObj* result) {
   if (callbacks_.on_region_outputs == nullptr) return;
   CallTensors tensors(api_, names_, tensor_type_);
   tensors.AddResult(result);
-  if (tensors.count() > 0) callbacks_.on_region_outputs(tensors.tensors(), tensors.names(), tensors.count());
+  if (tensors.count() > 0)
+    callbacks_.on_region_outputs(tensors.tensors(), tensors.names(), tensors.count());
 }
 
 }  // namespace nanwatch

@@ -1,8 +1,10 @@
-// The one way between the observer and Python: layers of module calls, names of parameters, source lines.
+// The one way between the observer and Python: layers of module calls, names of parameters, source
+// lines.
 //
-// One object a process, made by the observer with `new` and never deleted: Python keeps pointers into it and the order in
-// which a process ends is undefined. Where there is no Python, or one that is not supported, everything here stays silent:
-// layers are null, names are not found, source lines are empty.
+// One object a process, made by the observer with `new` and never deleted: Python keeps pointers
+// into it and the order in which a process ends is undefined. Where there is no Python, or one that
+// is not supported, everything here stays silent: layers are null, names are not found, source
+// lines are empty.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -20,14 +22,17 @@
 
 namespace nanwatch {
 
-// What the door calls, on the thread that calls the module, with the GIL held. Each may be null, must not throw, must
-// not call Python and should be short. The arrays and names live until the function returns.
+// What the door calls, on the thread that calls the module, with the GIL held. Each may be null,
+// must not throw, must not call Python and should be short. The arrays and names live until the
+// function returns.
 struct PythonDoorCallbacks {
   // Tensors among the arguments of a depth-0 module call, before it runs.
-  void (*on_root_arguments)(const at::TensorBase* const* tensors, const char* const* names, size_t count) = nullptr;
-  // Tensors returned by a module in whose call a compiled region ran (MarkCompiledRegion), or by an OptimizedModule.
-  // CurrentLayer() is that module's layer.
-  void (*on_region_outputs)(const at::TensorBase* const* tensors, const char* const* names, size_t count) = nullptr;
+  void (*on_root_arguments)(const at::TensorBase* const* tensors, const char* const* names,
+                            size_t count) = nullptr;
+  // Tensors returned by a module in whose call a compiled region ran (MarkCompiledRegion), or by an
+  // OptimizedModule. CurrentLayer() is that module's layer.
+  void (*on_region_outputs)(const at::TensorBase* const* tensors, const char* const* names,
+                            size_t count) = nullptr;
   // A root was seen for the first time, before its first call runs; its tensors are in names().
   void (*on_new_root)(const Layer* root) = nullptr;
   // One line to say to the user, once; without a newline.
@@ -40,9 +45,10 @@ class PythonDoor {
   PythonDoor(const PythonDoor&) = delete;
   PythonDoor& operator=(const PythonDoor&) = delete;
 
-  // For the watch thread: waits for Python and torch.nn, and installs the descriptor from Python's main thread (by a
-  // pending call, so that this thread never holds the GIL). Returns when installed, when it never will be, when Python
-  // ends, when *active becomes 0, or after 120 s without any Python.
+  // For the watch thread: waits for Python and torch.nn, and installs the descriptor from Python's
+  // main thread (by a pending call, so that this thread never holds the GIL). Returns when
+  // installed, when it never will be, when Python ends, when *active becomes 0, or after 120 s
+  // without any Python.
   void RunInstallLoop(const volatile uint32_t* active) noexcept;
 
   // GIL held: the same at once, for a process that is already up (tests).
@@ -52,15 +58,20 @@ class PythonDoor {
 
   // ---- any thread, no GIL
   [[nodiscard]] const PythonNames& names() const noexcept { return names_; }
-  size_t UserSourceLine(char* out, size_t size) const noexcept { return frames_.UserSourceLine(out, size); }
-  [[nodiscard]] const void* OptimizerOnThisThread() const noexcept { return frames_.OptimizerOnThisThread(); }
+  size_t UserSourceLine(char* out, size_t size) const noexcept {
+    return frames_.UserSourceLine(out, size);
+  }
+  [[nodiscard]] const void* OptimizerOnThisThread() const noexcept {
+    return frames_.OptimizerOnThisThread();
+  }
 
  private:
   friend class ModuleScope;
   friend struct ModuleCall;
 
   // ---- GIL held
-  [[nodiscard]] bool Prepare(PyObj* module_class);  // proves what has to be proven; false: do not install
+  [[nodiscard]] bool Prepare(
+      PyObj* module_class);  // proves what has to be proven; false: do not install
   bool EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyObj* keyword_names);
   [[nodiscard]] const ModuleEntry* EnterUnknown(PyObj* module, Root* outermost);
   void HandOutResult(PyObj* result);
@@ -74,7 +85,7 @@ class PythonDoor {
   PythonFrames frames_;
   ModuleTree tree_;
   ModuleScope scope_;
-  PyObj* tensor_type_ = nullptr;     // torch._C.TensorBase, owned
+  PyObj* tensor_type_ = nullptr;  // torch._C.TensorBase, owned
   const volatile uint32_t* active_ = nullptr;
   std::atomic<bool> queued_{false};  // a pending call is under way
   bool said_unusable_ = false;

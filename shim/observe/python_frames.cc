@@ -7,12 +7,12 @@
 namespace nanwatch {
 namespace {
 
-constexpr int kFramesMax = 256;        // a chain longer than this is not searched to its end
+constexpr int kFramesMax = 256;  // a chain longer than this is not searched to its end
 constexpr int kOptimizerFramesMax = 24;
 constexpr size_t kPathMax = 1024;
 
-// From the headers of 3.10.13, 3.11.7 and 3.12.1 (cpython/pystate.h, frameobject.h, code.h, internal/pycore_frame.h) by
-// offsetof on a 64-bit build; they are the same in every patch release.
+// From the headers of 3.10.13, 3.11.7 and 3.12.1 (cpython/pystate.h, frameobject.h, code.h,
+// internal/pycore_frame.h) by offsetof on a 64-bit build; they are the same in every patch release.
 constexpr FrameLayout kLayout310{.thread_frame = 24,
                                  .frame_code = 32,
                                  .frame_previous = 24,
@@ -50,8 +50,9 @@ constexpr FrameLayout kLayout312{.thread_frame = 56,
                                  .code_instructions = 192,
                                  .tuple_items = 24};
 
-// Where _Py_DebugOffsets, the 64-bit words at the start of _PyRuntime, says what (internal/pycore_runtime.h of 3.13.0,
-// internal/pycore_debug_offsets.h of 3.14). Word 0 is the cookie, 1 the version, 2 says whether it is free-threaded.
+// Where _Py_DebugOffsets, the 64-bit words at the start of _PyRuntime, says what
+// (internal/pycore_runtime.h of 3.13.0, internal/pycore_debug_offsets.h of 3.14). Word 0 is the
+// cookie, 1 the version, 2 says whether it is free-threaded.
 struct PublishedWords {
   int thread_frame, frame_previous, frame_code, frame_instruction, frame_locals, frame_owner;
   int code_filename, code_name, code_first_line, code_arg_count, code_instructions;
@@ -86,7 +87,8 @@ constexpr PublishedWords kWords314{.thread_frame = 26,
 
 // Frames that the interpreter itself owns hold no code of anybody: FRAME_OWNED_BY_CSTACK and later.
 constexpr unsigned char kOwnedByInterpreter = 3;
-// 3.14 keeps marks in the low bits of the references in a frame; objects are at least 8-byte aligned.
+// 3.14 keeps marks in the low bits of the references in a frame; objects are at least 8-byte
+// aligned.
 constexpr uintptr_t kReferenceMask = ~uintptr_t{7};
 
 template <typename T>
@@ -128,7 +130,9 @@ bool PythonFrames::ReadPublishedLayout() noexcept {
   if (api_.runtime == nullptr || memcmp(api_.runtime, "xdebugpy", 8) != 0) return false;
   const auto word = [this](int i) { return ReadAt<uint64_t>(api_.runtime, 8 * i); };
   // The version as PY_VERSION_HEX has it: 0x030D00F0.
-  if ((word(1) >> 24) != 3 || static_cast<int>((word(1) >> 16) & 0xFF) != api_.minor || word(2) != 0) return false;
+  if ((word(1) >> 24) != 3 || static_cast<int>((word(1) >> 16) & 0xFF) != api_.minor ||
+      word(2) != 0)
+    return false;
   const PublishedWords& words = api_.minor == 13 ? kWords313 : kWords314;
   if (word(words.object_size) != sizeof(PyObj)) return false;
   bool plausible = true;
@@ -189,7 +193,8 @@ void PythonFrames::FindLibraryPaths() {
 PythonFrames::Frame PythonFrames::SkipToCode(const unsigned char* frame) const noexcept {
   for (int i = 0; frame != nullptr && i < kFramesMax; ++i) {
     const bool interpreters_own =
-        layout_.frame_owner >= 0 && ReadAt<unsigned char>(frame, layout_.frame_owner) >= kOwnedByInterpreter;
+        layout_.frame_owner >= 0 &&
+        ReadAt<unsigned char>(frame, layout_.frame_owner) >= kOwnedByInterpreter;
     if (!interpreters_own) {
       PyObj* code = ReferenceAt(frame, layout_.frame_code);
       if (code != nullptr && code->type == api_.code_type) return {frame, code};
@@ -217,13 +222,17 @@ PythonFrames::Frame PythonFrames::Previous(const Frame& frame) const noexcept {
 int PythonFrames::Line(const Frame& frame) const noexcept {
   int byte_offset = 0;
   if (layout_.code_instructions < 0) {
-    // 3.10 counts code units of two bytes, and a frame being traced keeps its line in f_lineno, which this ignores.
+    // 3.10 counts code units of two bytes, and a frame being traced keeps its line in f_lineno,
+    // which this ignores.
     byte_offset = 2 * ReadAt<int>(frame.address, layout_.frame_instruction);
   } else {
-    const auto* instruction = ReadAt<const unsigned char*>(frame.address, layout_.frame_instruction);
-    const unsigned char* first = reinterpret_cast<const unsigned char*>(frame.code) + layout_.code_instructions;
+    const auto* instruction =
+        ReadAt<const unsigned char*>(frame.address, layout_.frame_instruction);
+    const unsigned char* first =
+        reinterpret_cast<const unsigned char*>(frame.code) + layout_.code_instructions;
     const ptrdiff_t distance = instruction - first;
-    if (distance < 0 || distance > INT32_MAX) return ReadAt<int>(frame.code, layout_.code_first_line);
+    if (distance < 0 || distance > INT32_MAX)
+      return ReadAt<int>(frame.code, layout_.code_first_line);
     byte_offset = static_cast<int>(distance);
   }
   return api_.PyCode_Addr2Line(frame.code, byte_offset);
@@ -231,7 +240,8 @@ int PythonFrames::Line(const Frame& frame) const noexcept {
 
 bool PythonFrames::IsUserFile(const char* path) const noexcept {
   if (strncmp(path, "<frozen ", 8) == 0 || strncmp(path, "<eval_with_key>", 15) == 0) return false;
-  if (!torch_dir_.empty() && strncmp(path, torch_dir_.c_str(), torch_dir_.size()) == 0) return false;
+  if (!torch_dir_.empty() && strncmp(path, torch_dir_.c_str(), torch_dir_.size()) == 0)
+    return false;
   if (!stdlib_dir_.empty() && strncmp(path, stdlib_dir_.c_str(), stdlib_dir_.size()) == 0) {
     // Installed packages lie inside the standard library's directory without being part of it.
     const char* rest = path + stdlib_dir_.size();
@@ -248,7 +258,8 @@ size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
   Frame frame = Innermost();
   for (int i = 0; frame.code != nullptr && i < kFramesMax; ++i, frame = Previous(frame)) {
     if (chosen.code == nullptr) chosen = frame;  // of any kind, should no user frame follow
-    if (text_.Copy(ReferenceAt(frame.code, layout_.code_filename), path, sizeof path) == 0) continue;
+    if (text_.Copy(ReferenceAt(frame.code, layout_.code_filename), path, sizeof path) == 0)
+      continue;
     if (IsUserFile(path)) {
       chosen = frame;
       break;
@@ -259,25 +270,29 @@ size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
   text_.Copy(ReferenceAt(chosen.code, layout_.code_filename), path, sizeof path);
   text_.Copy(ReferenceAt(chosen.code, layout_.code_name), function, sizeof function);
   const char* slash = strrchr(path, '/');
-  const int length = snprintf(out, size, "%s:%d in %s", slash == nullptr ? path : slash + 1, Line(chosen), function);
+  const int length = snprintf(out, size, "%s:%d in %s", slash == nullptr ? path : slash + 1,
+                              Line(chosen), function);
   if (length < 0) return 0;
   return static_cast<size_t>(length) < size ? static_cast<size_t>(length) : size - 1;
 }
 
-// torch/optim/optimizer.py: profile_hook_step's `def wrapper(*args, **kwargs)` opens the range; local 0 is the tuple
-// `args`, whose item 0 is the optimizer.
+// torch/optim/optimizer.py: profile_hook_step's `def wrapper(*args, **kwargs)` opens the range;
+// local 0 is the tuple `args`, whose item 0 is the optimizer.
 const void* PythonFrames::OptimizerOnThisThread() const noexcept {
   char text[kPathMax];
   Frame frame = Innermost();
   for (int i = 0; frame.code != nullptr && i < kOptimizerFramesMax; ++i, frame = Previous(frame)) {
-    if (text_.Copy(ReferenceAt(frame.code, layout_.code_name), text, sizeof text) != 7 || strcmp(text, "wrapper") != 0) {
+    if (text_.Copy(ReferenceAt(frame.code, layout_.code_name), text, sizeof text) != 7 ||
+        strcmp(text, "wrapper") != 0) {
       continue;
     }
-    const size_t length = text_.Copy(ReferenceAt(frame.code, layout_.code_filename), text, sizeof text);
+    const size_t length =
+        text_.Copy(ReferenceAt(frame.code, layout_.code_filename), text, sizeof text);
     if (!EndsWith(text, length, "torch/optim/optimizer.py")) continue;
     if (ReadAt<int>(frame.code, layout_.code_arg_count) != 0) return nullptr;
     PyObj* args = ReferenceAt(frame.address, layout_.frame_locals);
-    if (args == nullptr || !api_.HasFlag(args, kPyFlagTuple) || api_.PyTuple_Size(args) < 1) return nullptr;
+    if (args == nullptr || !api_.HasFlag(args, kPyFlagTuple) || api_.PyTuple_Size(args) < 1)
+      return nullptr;
     return ReferenceAt(args, layout_.tuple_items);
   }
   return nullptr;

@@ -1,10 +1,11 @@
 // The own thread's Python frames, read without the GIL.
 //
-// A thread that runs an op or a callback is inside a C call of its own innermost frame, so that frame and those below
-// it cannot change; only fields of code objects that never change are read, and PyCode_Addr2Line. The GIL is never taken:
-// a thread that waits for it in a callback stalls for as long as another one keeps it. The layouts of 3.10 to 3.12 are
-// written down here; 3.13 and later publish theirs in _PyRuntime. Whatever is used is proven against Python's own
-// answer when the door is installed; unproven means "no frames", never a guess.
+// A thread that runs an op or a callback is inside a C call of its own innermost frame, so that
+// frame and those below it cannot change; only fields of code objects that never change are read,
+// and PyCode_Addr2Line. The GIL is never taken: a thread that waits for it in a callback stalls for
+// as long as another one keeps it. The layouts of 3.10 to 3.12 are written down here; 3.13 and
+// later publish theirs in _PyRuntime. Whatever is used is proven against Python's own answer when
+// the door is installed; unproven means "no frames", never a guess.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,8 @@ namespace nanwatch {
 
 // Byte offsets; -1 where that version has no such field.
 struct FrameLayout {
-  int thread_frame = -1;      // in the thread state: the frame, or the C frame
-  int cframe_frame = -1;      // in the C frame: the frame (3.11, 3.12)
+  int thread_frame = -1;  // in the thread state: the frame, or the C frame
+  int cframe_frame = -1;  // in the C frame: the frame (3.11, 3.12)
   int frame_code = -1;
   int frame_previous = -1;
   int frame_instruction = -1;  // pointer into the code (3.11 on), or an int in code units (3.10)
@@ -41,12 +42,13 @@ class PythonFrames {
   bool Prove() noexcept;
   [[nodiscard]] bool proven() const noexcept { return proven_; }
 
-  // "model.py:88 in forward" for the innermost frame that is neither torch's nor the standard library's, else for the
-  // innermost of any kind. Returns the length, 0 when there is none; always terminates `out`. Any thread, no GIL; 2 us.
+  // "model.py:88 in forward" for the innermost frame that is neither torch's nor the standard
+  // library's, else for the innermost of any kind. Returns the length, 0 when there is none; always
+  // terminates `out`. Any thread, no GIL; 2 us.
   size_t UserSourceLine(char* out, size_t size) const noexcept;
 
-  // Inside an "Optimizer.step#..." range's callback: the optimizer that opened it, as an identity; null when not found.
-  // Any thread, no GIL.
+  // Inside an "Optimizer.step#..." range's callback: the optimizer that opened it, as an identity;
+  // null when not found. Any thread, no GIL.
   [[nodiscard]] const void* OptimizerOnThisThread() const noexcept;
 
  private:
@@ -67,7 +69,7 @@ class PythonFrames {
   FrameLayout layout_;
   PythonText text_;
   bool proven_ = false;
-  std::string torch_dir_;   // with a trailing slash
+  std::string torch_dir_;  // with a trailing slash
   std::string stdlib_dir_;
 };
 

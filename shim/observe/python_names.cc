@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kSizesMax = 8;
 
-// Where a torch.Tensor object keeps its at::Tensor: right behind the object's head or, in versions that keep a
-// c10::MaybeOwned there, behind that one's flag. The likelier one first; Prove decides.
+// Where a torch.Tensor object keeps its at::Tensor: right behind the object's head or, in versions
+// that keep a c10::MaybeOwned there, behind that one's flag. The likelier one first; Prove decides.
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 10
 constexpr ptrdiff_t kTensorOffsets[] = {16, 24};
 #else
@@ -26,8 +26,8 @@ const char* Keep(std::string_view text) {
   return copy;
 }
 
-// Whether the tensor says that `object` is its Python object. The slot is {interpreter, object} or {object}, and older
-// versions mark ownership in the low bit.
+// Whether the tensor says that `object` is its Python object. The slot is {interpreter, object} or
+// {object}, and older versions mark ownership in the low bit.
 bool PointsBack(const c10::TensorImpl* impl, const PyObj* object) noexcept {
   const void* slot = impl->pyobj_slot();
   uintptr_t words[2] = {};
@@ -52,8 +52,9 @@ c10::StorageImpl* StorageOf(const c10::TensorImpl* impl) noexcept {
 bool PlainStrided(const c10::TensorImpl* impl) noexcept {
   using c10::DispatchKey;
   const c10::DispatchKeySet keys = impl->key_set();
-  for (const DispatchKey key : {DispatchKey::Python, DispatchKey::Sparse, DispatchKey::Quantized, DispatchKey::NestedTensor,
-                                DispatchKey::Functionalize, DispatchKey::FuncTorchBatched}) {
+  for (const DispatchKey key :
+       {DispatchKey::Python, DispatchKey::Sparse, DispatchKey::Quantized, DispatchKey::NestedTensor,
+        DispatchKey::Functionalize, DispatchKey::FuncTorchBatched}) {
     if (keys.has(key)) return false;
   }
   return !impl->has_symbolic_sizes_strides();
@@ -67,7 +68,7 @@ struct PythonNames::Record : NamedTensor {
   const void* impl = nullptr;    // an identity
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   const c10::StorageImpl* storage_address = nullptr;  // kept from being used again by `storage`
-  bool readable = false;         // ordinary strided memory
+  bool readable = false;                              // ordinary strided memory
   bool dense = false;
   bool forgotten = false;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
@@ -109,8 +110,10 @@ void PythonNames::Record::See(const PyObj* tensor_object, const c10::TensorImpl*
 void PythonNames::Prove(const PyObj* object) noexcept {
   for (const ptrdiff_t offset : kTensorOffsets) {
     const c10::TensorImpl* impl = ImplAt(object, offset);
-    // The wrong one of the two places holds a flag in zeroed memory, or a pointer to a dict: neither points back.
-    if (reinterpret_cast<uintptr_t>(impl) < 4096 || (reinterpret_cast<uintptr_t>(impl) & 7) != 0) continue;
+    // The wrong one of the two places holds a flag in zeroed memory, or a pointer to a dict:
+    // neither points back.
+    if (reinterpret_cast<uintptr_t>(impl) < 4096 || (reinterpret_cast<uintptr_t>(impl) & 7) != 0)
+      continue;
     if (PointsBack(impl, object)) {
       tensor_offset_ = offset;
       return;
@@ -122,12 +125,13 @@ void PythonNames::Prove(const PyObj* object) noexcept {
 const at::TensorBase* PythonNames::TensorOf(PyObj* object) noexcept {
   if (tensor_offset_ == 0 && !unusable_) Prove(object);
   if (unusable_) return nullptr;
-  const auto* tensor =
-      reinterpret_cast<const at::TensorBase*>(reinterpret_cast<const unsigned char*>(object) + tensor_offset_);
+  const auto* tensor = reinterpret_cast<const at::TensorBase*>(
+      reinterpret_cast<const unsigned char*>(object) + tensor_offset_);
   return tensor->defined() ? tensor : nullptr;
 }
 
-void PythonNames::Note(const Layer* layer, std::string_view leaf, NamedTensorKind kind, PyObj* object) noexcept {
+void PythonNames::Note(const Layer* layer, std::string_view leaf, NamedTensorKind kind,
+                       PyObj* object) noexcept {
   const at::TensorBase* tensor = TensorOf(object);
   if (tensor == nullptr) return;
   try {
@@ -144,13 +148,15 @@ void PythonNames::Note(const Layer* layer, std::string_view leaf, NamedTensorKin
     ForgetRecord(record);
     record->See(object, impl);
     by_impl_[impl] = record;
-    if (record->storage_address != nullptr) by_storage_.try_emplace(record->storage_address, record);
+    if (record->storage_address != nullptr)
+      by_storage_.try_emplace(record->storage_address, record);
   } catch (const std::exception&) {
     // Out of memory, or a tensor that refuses to tell its sizes: it stays without a name.
   }
 }
 
-PythonNames::Record* PythonNames::RecordOf(const Layer* layer, std::string_view leaf, NamedTensorKind kind) {
+PythonNames::Record* PythonNames::RecordOf(const Layer* layer, std::string_view leaf,
+                                           NamedTensorKind kind) {
   std::string name(layer->path);
   if (!name.empty()) name += '.';
   name += leaf;
@@ -176,10 +182,12 @@ const NamedTensor* PythonNames::FindByImpl(const c10::TensorImpl* impl) const no
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = by_impl_.find(impl);
   if (found == by_impl_.end()) return nullptr;
-  // The address may have been used again since: the tensor must still have the same object or the same storage.
+  // The address may have been used again since: the tensor must still have the same object or the
+  // same storage.
   const Record* record = found->second;
   const bool same_object = PointsBack(impl, static_cast<const PyObj*>(record->object));
-  const bool same_storage = record->storage_address != nullptr && StorageOf(impl) == record->storage_address;
+  const bool same_storage =
+      record->storage_address != nullptr && StorageOf(impl) == record->storage_address;
   return same_object || same_storage ? record : nullptr;
 }
 
@@ -210,15 +218,19 @@ std::optional<NamedTensorView> PythonNames::Read(const NamedTensor& tensor) cons
   return view;
 }
 
-bool PythonNames::Moved(Root& root) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = by_root_.find(root.layer);
-  if (found == by_root_.end() || found->second.empty()) return false;
-  const std::vector<Record*>& records = found->second;
+const void* PythonNames::TensorsOf(const Layer* root) const noexcept {
+  const auto found = by_root_.find(root);
+  return found == by_root_.end() ? nullptr : &found->second;
+}
+
+// Without the lock: only a thread with the GIL changes any of this.
+bool PythonNames::Moved(Root& root) const noexcept {
+  if (root.tensors == nullptr) return false;
+  const auto& records = *static_cast<const std::vector<Record*>*>(root.tensors);
   const auto moved = [](const Record* record) {
-    return record->storage_address != nullptr && !record->forgotten && record->storage.expired();
+    return record->storage_address != nullptr && record->storage.expired();
   };
-  root.next_checked = (root.next_checked + 1) % static_cast<uint32_t>(records.size());
+  if (++root.next_checked >= records.size()) root.next_checked = 0;
   return moved(records.front()) || moved(records[root.next_checked]);
 }
 
@@ -239,7 +251,8 @@ void PythonNames::ForgetRecord(Record* record) noexcept {
   record->storage_address = nullptr;
 }
 
-std::vector<const NamedTensor*> PythonNames::Snapshot(const Layer* layer, const Layer* root) const noexcept {
+std::vector<const NamedTensor*> PythonNames::Snapshot(const Layer* layer,
+                                                      const Layer* root) const noexcept {
   std::vector<const NamedTensor*> out;
   try {
     const std::lock_guard<std::mutex> lock(mutex_);

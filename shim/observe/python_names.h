@@ -1,9 +1,10 @@
 // Names of parameters and buffers: from a tensor, or its storage, to "encoder.layers.0.weight".
 //
-// Filled with the GIL held while a root's modules are walked; read by callbacks without the GIL, on cold paths, under a
-// mutex of its own that is never held while Python, torch or a caller's function runs. Entries are never freed (at most
-// kNamedTensorsMax) and keep neither tensors nor their memory alive: a storage is held weakly, a TensorImpl not at all
-// (a weak reference to it would make torch.utils.swap_tensors raise in the job).
+// Filled with the GIL held while a root's modules are walked; read by callbacks without the GIL, on
+// cold paths, under a mutex of its own that is never held while Python, torch or a caller's
+// function runs. Entries are never freed (at most kNamedTensorsMax) and keep neither tensors nor
+// their memory alive: a storage is held weakly, a TensorImpl not at all (a weak reference to it
+// would make torch.utils.swap_tensors raise in the job).
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -28,24 +29,26 @@ inline constexpr uint32_t kNamedTensorsMax = 262144;
 
 enum class NamedTensorKind : uint8_t { kParameter, kBuffer };
 
-// What to read of a tensor while nobody holds it: take the storage first (PythonNames::Read), then these.
+// What to read of a tensor while nobody holds it: take the storage first (PythonNames::Read), then
+// these.
 struct NamedTensorView {
-  c10::intrusive_ptr<c10::StorageImpl> storage;  // keeps the memory alive for as long as the view lives
-  const void* data = nullptr;                    // first element; null when there is no memory (meta, resized to 0)
+  c10::intrusive_ptr<c10::StorageImpl>
+      storage;                 // keeps the memory alive for as long as the view lives
+  const void* data = nullptr;  // first element; null when there is no memory (meta, resized to 0)
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   int64_t numel = 0;
-  bool dense = false;      // the elements fill [data, data + numel * itemsize) without holes
+  bool dense = false;  // the elements fill [data, data + numel * itemsize) without holes
   uint8_t dims = 0;
-  int64_t sizes[8] = {};   // the first `dims`, at most 8
+  int64_t sizes[8] = {};  // the first `dims`, at most 8
   c10::Device device = c10::Device(c10::DeviceType::CPU);
 };
 
 struct NamedTensor {
   // Fixed for life.
-  const char* name = "";           // "encoder.layers.0.weight", relative to the layer's root
+  const char* name = "";  // "encoder.layers.0.weight", relative to the layer's root
   NamedTensorKind kind = NamedTensorKind::kParameter;
-  const Layer* layer = nullptr;    // the module that owns it
-  uint32_t index = 0;              // dense, below kNamedTensorsMax; for side tables
+  const Layer* layer = nullptr;  // the module that owns it
+  uint32_t index = 0;            // dense, below kNamedTensorsMax; for side tables
 };
 
 class PythonNames {
@@ -55,7 +58,8 @@ class PythonNames {
   [[nodiscard]] const NamedTensor* FindByImpl(const c10::TensorImpl* impl) const noexcept;
   // Compares pointers only. The first of several tensors that share the storage.
   [[nodiscard]] const NamedTensor* FindByStorage(const c10::StorageImpl* storage) const noexcept;
-  // Takes hold of a tensor's memory, as last seen. Empty when it is gone or was never ordinary memory.
+  // Takes hold of a tensor's memory, as last seen. Empty when it is gone or was never ordinary
+  // memory.
   [[nodiscard]] std::optional<NamedTensorView> Read(const NamedTensor& tensor) const noexcept;
 
   // fn(const NamedTensor&) for a snapshot, called without the lock.
@@ -74,16 +78,21 @@ class PythonNames {
   }
 
   // ---- the GIL is held
-  // The at::Tensor inside a torch.Tensor object; null when it holds none. Lives as long as the object. Where an object
-  // keeps it is found out and proven on the first one; when that fails the answer is null for ever.
+  // The at::Tensor inside a torch.Tensor object; null when it holds none. Lives as long as the
+  // object. Where an object keeps it is found out and proven on the first one; when that fails the
+  // answer is null for ever.
   [[nodiscard]] const at::TensorBase* TensorOf(PyObj* object) noexcept;
   [[nodiscard]] bool unusable() const noexcept { return unusable_; }
 
   // A tensor of `layer` called `leaf` ("weight"), new or seen again.
-  void Note(const Layer* layer, std::string_view leaf, NamedTensorKind kind, PyObj* object) noexcept;
-  // Whether a tensor noted for `root` has lost its storage since (model.half(), .to(), a replaced parameter): looks at
-  // the root's first tensor and at one other, a different one each time. Cheap.
-  [[nodiscard]] bool Moved(Root& root) noexcept;
+  void Note(const Layer* layer, std::string_view leaf, NamedTensorKind kind,
+            PyObj* object) noexcept;
+  // What was noted for a root, for Moved; to be called after its tensors were noted. Null for none.
+  [[nodiscard]] const void* TensorsOf(const Layer* root) const noexcept;
+  // Whether a tensor noted for `root` has lost its storage since (model.half(), .to(), a replaced
+  // parameter): looks at the root's first tensor and at one other, a different one each time. A few
+  // loads.
+  [[nodiscard]] bool Moved(Root& root) const noexcept;
   // Forgets a dead root's tensors for lookups.
   void ForgetRoot(const Layer* root) noexcept;
 
@@ -91,8 +100,10 @@ class PythonNames {
   struct Record;
   void ForgetRecord(Record* record) noexcept;  // mutex_ held
   void Prove(const PyObj* object) noexcept;
-  [[nodiscard]] Record* RecordOf(const Layer* layer, std::string_view leaf, NamedTensorKind kind);  // mutex_ held
-  [[nodiscard]] std::vector<const NamedTensor*> Snapshot(const Layer* layer, const Layer* root) const noexcept;
+  [[nodiscard]] Record* RecordOf(const Layer* layer, std::string_view leaf,
+                                 NamedTensorKind kind);  // mutex_ held
+  [[nodiscard]] std::vector<const NamedTensor*> Snapshot(const Layer* layer,
+                                                         const Layer* root) const noexcept;
 
   mutable std::mutex mutex_;
   std::vector<Record*> records_;  // leaked

@@ -7,8 +7,9 @@
 namespace nanwatch {
 namespace {
 
-// Before the characters: object head (16 bytes), length (8), hash (8), state (4, padded), and a pointer more up to 3.11.
-// A string that is not ASCII adds the length and address of its UTF-8 form (and a length more up to 3.11).
+// Before the characters: object head (16 bytes), length (8), hash (8), state (4, padded), and a
+// pointer more up to 3.11. A string that is not ASCII adds the length and address of its UTF-8 form
+// (and a length more up to 3.11).
 constexpr int kLengthOffset = 16;
 constexpr int kStateOffset = 32;
 constexpr uint32_t kKindShift = 2;  // 1, 2 or 4 bytes a character
@@ -49,10 +50,12 @@ uint32_t CharacterAt(const unsigned char* characters, uint32_t kind, size_t i) n
 bool PythonText::Prove(const PythonApi& api) noexcept {
   ascii_offset_ = api.minor <= 11 ? 48 : 40;
   compact_offset_ = api.minor <= 11 ? 72 : 56;
-  for (const char* sample : {"model.py", "mod\xC3\xA8le.py", "\xE6\xA8\xA1\xE5\x9E\x8B.py", "\xF0\x9F\xA6\x86.py"}) {
+  for (const char* sample :
+       {"model.py", "mod\xC3\xA8le.py", "\xE6\xA8\xA1\xE5\x9E\x8B.py", "\xF0\x9F\xA6\x86.py"}) {
     PyObj* text = api.PyUnicode_FromString(sample);
     char copy[32];
-    const bool same = text != nullptr && Copy(text, copy, sizeof copy) == strlen(sample) && strcmp(copy, sample) == 0;
+    const bool same = text != nullptr && Copy(text, copy, sizeof copy) == strlen(sample) &&
+                      strcmp(copy, sample) == 0;
     if (text == nullptr) {
       api.PyErr_Clear();
     } else {
@@ -78,7 +81,8 @@ size_t PythonText::Copy(const PyObj* text, char* out, size_t size) const noexcep
   const auto count = static_cast<size_t>(ReadAt<intptr_t>(text, kLengthOffset));
   size_t written = 0;
   for (size_t i = 0; i < count; ++i) {
-    const size_t more = PutUtf8(CharacterAt(characters, kind, i), out + written, size - 1 - written);
+    const size_t more =
+        PutUtf8(CharacterAt(characters, kind, i), out + written, size - 1 - written);
     if (more == 0) break;
     written += more;
   }

@@ -1,5 +1,5 @@
-// The characters of a Python str, read without the GIL and without calling Python. Only compact strings, which is
-// what every name and file name in a code object is.
+// The characters of a Python str, read without the GIL and without calling Python. Only compact
+// strings, which is what every name and file name in a code object is.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ class PythonText {
   // GIL held: picks the layout for the running Python and proves it on strings of each width.
   bool Prove(const PythonApi& api) noexcept;
 
-  // UTF-8 into `out`, terminated, cut at a character's border. The length; 0 for anything but a compact str. No GIL.
+  // UTF-8 into `out`, terminated, cut at a character's border. The length; 0 for anything but a
+  // compact str. No GIL.
   size_t Copy(const PyObj* text, char* out, size_t size) const noexcept;
 
  private:

@@ -1,4 +1,5 @@
 """The door behind ctypes: what the tests beside this file ask it."""
+
 import ctypes
 import os
 
@@ -82,7 +83,9 @@ class Ops:
         return self
 
     def __exit__(self, *_):
-        self.lines = [tuple(line.split("|")) for line in _text(_unlocked.probe_trace_end).splitlines()]
+        self.lines = [
+            tuple(line.split("|")) for line in _text(_unlocked.probe_trace_end).splitlines()
+        ]
 
     def layer_of(self, op):
         return [line[1:4] for line in self.lines if line[0] == op]

@@ -1,5 +1,6 @@
-// The door behind a C interface, for the Python tests beside this file: they load it with ctypes into a real process with
-// torch, so that every answer is compared with what Python and torch say themselves.
+// The door behind a C interface, for the Python tests beside this file: they load it with ctypes
+// into a real process with torch, so that every answer is compared with what Python and torch say
+// themselves.
 #include <ATen/record_function.h>
 
 #include <cstdio>
@@ -16,11 +17,12 @@ namespace {
 using nanwatch::PythonDoor;
 
 PythonDoor* door = nullptr;
-std::string* said = nullptr;       // what the callbacks got, one line each
+std::string* said = nullptr;  // what the callbacks got, one line each
 const void* last_optimizer = nullptr;
 uint32_t active = 1;
 
-void OnTensors(const char* what, const at::TensorBase* const* tensors, const char* const* names, size_t count) {
+void OnTensors(const char* what, const at::TensorBase* const* tensors, const char* const* names,
+               size_t count) {
   *said += what;
   for (size_t i = 0; i < count; ++i) {
     *said += ' ';
@@ -53,15 +55,16 @@ std::string Describe(const nanwatch::NamedTensor* tensor) {
 // Notes the layer in which each op of interest runs, as the observer would.
 std::string* trace = nullptr;
 std::unique_ptr<at::ObserverContext> OnOp(const at::RecordFunction& op) {
-  if (strncmp(op.name(), "Optimizer.step#", 15) == 0) last_optimizer = door->OptimizerOnThisThread();
+  if (strncmp(op.name(), "Optimizer.step#", 15) == 0)
+    last_optimizer = door->OptimizerOnThisThread();
   if (strncmp(op.name(), "Torch-Compiled Region", 21) == 0) nanwatch::MarkCompiledRegion();
   if (trace == nullptr || op.scope() != at::RecordScope::FUNCTION) return nullptr;
   const nanwatch::Layer* layer = nanwatch::CurrentLayer();
   char line[256];
   door->UserSourceLine(line, sizeof line);
   *trace += std::string(op.name()) + '|' + (layer == nullptr ? "-" : layer->root) + '|' +
-            (layer == nullptr ? "" : layer->path) + '|' + (layer == nullptr ? "" : layer->type) + '|' +
-            std::to_string(nanwatch::ScopeDepth()) + '|' + line + '\n';
+            (layer == nullptr ? "" : layer->path) + '|' + (layer == nullptr ? "" : layer->type) +
+            '|' + std::to_string(nanwatch::ScopeDepth()) + '|' + line + '\n';
   return nullptr;
 }
 
@@ -93,8 +96,8 @@ PROBE void probe_install_loop() {
 PROBE void probe_stop() { active = 0; }
 PROBE int probe_installed() { return door != nullptr && door->installed() ? 1 : 0; }
 PROBE int probe_watch_ops() {
-  return static_cast<int>(at::addGlobalCallback(
-      at::RecordFunctionCallback(OnOp).scopes({at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE})));
+  return static_cast<int>(at::addGlobalCallback(at::RecordFunctionCallback(OnOp).scopes(
+      {at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE})));
 }
 PROBE void probe_trace_begin() { trace = new std::string; }
 PROBE size_t probe_trace_end(char* out, size_t size) {
@@ -111,16 +114,20 @@ PROBE size_t probe_said(char* out, size_t size) {
 PROBE unsigned probe_depth() { return nanwatch::ScopeDepth(); }
 PROBE size_t probe_layer(char* out, size_t size) {
   const nanwatch::Layer* layer = nanwatch::CurrentLayer();
-  return CopyOut(layer == nullptr ? "-" : std::string(layer->root) + '|' + layer->path + '|' + layer->type, out, size);
+  return CopyOut(
+      layer == nullptr ? "-" : std::string(layer->root) + '|' + layer->path + '|' + layer->type,
+      out, size);
 }
 PROBE size_t probe_source_line(char* out, size_t size) { return Door().UserSourceLine(out, size); }
 PROBE const void* probe_last_optimizer() { return last_optimizer; }
 // A tensor's `_cdata` is the address of its TensorImpl, a storage's that of its StorageImpl.
 PROBE size_t probe_name_of_impl(void* impl, char* out, size_t size) {
-  return CopyOut(Describe(door->names().FindByImpl(static_cast<c10::TensorImpl*>(impl))), out, size);
+  return CopyOut(Describe(door->names().FindByImpl(static_cast<c10::TensorImpl*>(impl))), out,
+                 size);
 }
 PROBE size_t probe_name_of_storage(void* storage, char* out, size_t size) {
-  return CopyOut(Describe(door->names().FindByStorage(static_cast<c10::StorageImpl*>(storage))), out, size);
+  return CopyOut(Describe(door->names().FindByStorage(static_cast<c10::StorageImpl*>(storage))),
+                 out, size);
 }
 PROBE size_t probe_names(char* out, size_t size) {
   std::string text;

@@ -1,4 +1,5 @@
 """Source lines are read without the GIL in every CPython at hand; no torch is needed."""
+
 import ctypes
 import os
 import sys
@@ -6,7 +7,7 @@ import threading
 import unittest
 
 locked = ctypes.PyDLL(os.environ["NANWATCH_TEST_LIBRARY"])
-unlocked = ctypes.CDLL(os.environ["NANWATCH_TEST_LIBRARY"])  # releases the GIL, as torch does around an op
+unlocked = ctypes.CDLL(os.environ["NANWATCH_TEST_LIBRARY"])  # releases the GIL, as torch does
 unlocked.probe_optimizer.restype = ctypes.c_void_p
 locked.probe_prove()
 
@@ -33,14 +34,22 @@ THIS = os.path.basename(__file__)
 
 
 class Frames(unittest.TestCase):
-    # source_line itself is the innermost frame: it is moved into the standard library, where nobody's own code is.
+    # source_line itself is the innermost frame: it moves to the standard library, which is
+    # nobody's own code.
     @classmethod
     def setUpClass(cls):
         global source_line
         hidden = {}
         path = os.path.join(os.path.dirname(os.__file__), "hidden.py")
-        exec(compile("def make(u, c):\n def line():\n  b = c.create_string_buffer(256)\n  u.probe_source_line(b, 256)\n"
-                     "  return b.value.decode()\n return line\n", path, "exec"), hidden)
+        exec(
+            compile(
+                "def make(u, c):\n def line():\n  b = c.create_string_buffer(256)\n  u.probe_source_line(b, 256)\n"
+                "  return b.value.decode()\n return line\n",
+                path,
+                "exec",
+            ),
+            hidden,
+        )
         source_line = hidden["make"](unlocked, ctypes)
 
     def test_the_layout_of_this_python_is_proven(self):
@@ -77,6 +86,7 @@ class Frames(unittest.TestCase):
         for name in ("modèle", "模型", "𝔪"):
             got = run(f"/x/{name}.py", f"def {name}():\n return source_line()\nresult = {name}()")
             import unicodedata
+
             self.assertEqual(got, f"{name}.py:2 in {unicodedata.normalize('NFKC', name)}")
 
     def test_a_name_that_is_too_long_is_cut(self):
@@ -110,16 +120,22 @@ class Frames(unittest.TestCase):
         self.assertEqual(got, f"{THIS}:{line} in {self._testMethodName}")
 
     def test_the_optimizer_is_the_first_argument_of_torch_s_wrapper(self):
-        source = ("def wrapper(*args, **kwargs):\n"
-                  "    self, *_ = args\n"
-                  "    def enter():\n"
-                  "        return optimizer()\n"
-                  "    return enter()\n"
-                  "result = wrapper")
+        source = (
+            "def wrapper(*args, **kwargs):\n"
+            "    self, *_ = args\n"
+            "    def enter():\n"
+            "        return optimizer()\n"
+            "    return enter()\n"
+            "result = wrapper"
+        )
         thing = object()
         self.assertEqual(run("/x/torch/optim/optimizer.py", source)(thing, 1, k=2), id(thing))
-        self.assertIsNone(run("/x/torch/optim/optimizer.py", source.replace("*args, **kwargs", "args").replace(
-            "self, *_", "self"))(thing))
+        self.assertIsNone(
+            run(
+                "/x/torch/optim/optimizer.py",
+                source.replace("*args, **kwargs", "args").replace("self, *_", "self"),
+            )(thing)
+        )
         self.assertIsNone(run("/x/other/optimizer.py", source)(thing))
 
 

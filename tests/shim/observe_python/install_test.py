@@ -1,4 +1,5 @@
 """The descriptor gets in place by itself, from a thread that never takes the GIL."""
+
 import os
 import subprocess
 import sys
@@ -26,16 +27,20 @@ def run(source, *, python=sys.executable):
 
 class Install(unittest.TestCase):
     def test_it_is_in_place_before_dynamo_is_imported(self):
-        self.assertEqual(run("""
+        self.assertEqual(
+            run("""
             import door
             door.install_in_background()
             import torch
             wait()
             print("torch._dynamo" in sys.modules, type(torch.nn.Module.__call__).__name__, *door.said())
-        """), ["False", "module_call"])
+        """),
+            ["False", "module_call"],
+        )
 
     def test_a_late_install_still_lets_the_full_graph_be_compiled(self):
-        self.assertEqual(run("""
+        self.assertEqual(
+            run("""
             import torch, torch._dynamo, torch._dynamo.variables.nn_module as variables
             import door
             door.install_in_background()
@@ -48,10 +53,13 @@ class Install(unittest.TestCase):
                     return self.second(self.first(x))
             torch.compile(Model(), backend="eager", fullgraph=True)(torch.ones(2, 4))
             print(variables.unpatched_nn_module_call is torch.nn.Module.__call__)
-        """), ["True"])
+        """),
+            ["True"],
+        )
 
     def test_an_exception_under_way_is_not_disturbed(self):
-        self.assertEqual(run("""
+        self.assertEqual(
+            run("""
             import door
             door.install_in_background()
             import torch
@@ -64,19 +72,25 @@ class Install(unittest.TestCase):
                 except KeyError as error:
                     caught += error.args[0] == raised
             print(raised == caught, door.installed())
-        """), ["True", "True"])
+        """),
+            ["True", "True"],
+        )
 
     def test_nothing_happens_without_torch_nor_at_the_end_of_python(self):
-        self.assertEqual(run("""
+        self.assertEqual(
+            run("""
             import door
             door.install_in_background()
             for _ in range(20):
                 time.sleep(0.005)
             print(door.installed())
-        """), ["False"])
+        """),
+            ["False"],
+        )
 
     def test_it_stops_when_it_is_switched_off(self):
-        self.assertEqual(run("""
+        self.assertEqual(
+            run("""
             import door
             door.stop_installing()
             door.install_in_background()
@@ -84,10 +98,13 @@ class Install(unittest.TestCase):
             for _ in range(50):
                 sum(range(10000))
             print(door.installed())
-        """), ["False"])
+        """),
+            ["False"],
+        )
 
     def test_somebody_else_s_replacement_is_left_alone(self):
-        self.assertEqual(run("""
+        self.assertEqual(
+            run("""
             import torch, door
             class Other:
                 def __call__(self, *args): return "other"
@@ -97,10 +114,13 @@ class Install(unittest.TestCase):
             while not (said := door.said()) and time.monotonic() < end:
                 sum(range(1000))
             print(door.installed(), torch.nn.Linear(1, 1)(1), len(said))
-        """), ["False", "other", "1"])
+        """),
+            ["False", "other", "1"],
+        )
 
     def test_a_forked_child_keeps_layers(self):
-        self.assertEqual(run("""
+        self.assertEqual(
+            run("""
             import os, torch, door
             door.install()
             model = torch.nn.Sequential(torch.nn.Identity())
@@ -113,10 +133,13 @@ class Install(unittest.TestCase):
                 model.append(Asking())
                 os._exit(0 if model(torch.ones(1)) == "Sequential#0|1|Asking" else 1)
             print(os.waitpid(child, 0)[1])
-        """), ["0"])
+        """),
+            ["0"],
+        )
 
     def test_daemon_threads_in_module_calls_at_the_end_do_not_change_the_exit(self):
-        self.assertEqual(run("""
+        self.assertEqual(
+            run("""
             import threading, torch, door
             door.install()
             class Spinning(torch.nn.Module):
@@ -128,7 +151,9 @@ class Install(unittest.TestCase):
             threading.Thread(target=Spinning(), args=(1,), daemon=True).start()
             started.wait()
             print("end")
-        """), ["end"])
+        """),
+            ["end"],
+        )
 
 
 if __name__ == "__main__":

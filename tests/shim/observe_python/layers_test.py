@@ -1,4 +1,5 @@
 """Every op runs in the layer that named_modules() would name."""
+
 import asyncio
 import gc
 import threading
@@ -59,8 +60,10 @@ class Layers(unittest.TestCase):
         with door.Ops() as ops:
             model(X)
         root = type(model).__name__ + "#0"
-        self.assertEqual(ops.layer_of("aten::linear"),
-                         [(root, "blocks.0.linear", "Linear"), (root, "blocks.1.linear", "Linear")])
+        self.assertEqual(
+            ops.layer_of("aten::linear"),
+            [(root, "blocks.0.linear", "Linear"), (root, "blocks.1.linear", "Linear")],
+        )
 
     def test_an_op_of_a_module_between_two_children_is_the_module_s_own(self):
         class Between(nn.Module):
@@ -81,8 +84,10 @@ class Layers(unittest.TestCase):
         with door.Ops() as ops:
             second(X), first(X), second(X)
         name = type(first).__name__
-        self.assertEqual([root for root, _, _ in ops.layer_of("aten::linear")],
-                         [name + "#0", name + "#1", name + "#0"])
+        self.assertEqual(
+            [root for root, _, _ in ops.layer_of("aten::linear")],
+            [name + "#0", name + "#1", name + "#0"],
+        )
 
     def test_depth_and_layer_come_back_after_an_exception(self):
         class Failing(nn.Module):
@@ -96,18 +101,26 @@ class Layers(unittest.TestCase):
     def test_a_wrapper_leaves_no_trace_in_the_path(self):
         model = fresh(Tower)
         model.blocks[1] = checkpoint_wrapper(model.blocks[1])
-        for wrapped in (nn.DataParallel(torch.compiler.disable(model)), torch.compile(model, backend="eager"), model):
+        for wrapped in (
+            nn.DataParallel(torch.compiler.disable(model)),
+            torch.compile(model, backend="eager"),
+            model,
+        ):
             with door.Ops() as ops, torch.compiler.set_stance("force_eager"):
                 wrapped(X)
-            self.assertEqual([line[:2] for line in ops.layer_of("aten::linear")],
-                             [(type(model).__name__ + "#0", f"blocks.{i}.linear") for i in range(2)])
+            self.assertEqual(
+                [line[:2] for line in ops.layer_of("aten::linear")],
+                [(type(model).__name__ + "#0", f"blocks.{i}.linear") for i in range(2)],
+            )
 
     def test_a_wrapper_called_first_is_named_by_what_it_wraps(self):
         model = fresh(Tower)
         with door.Ops() as ops:
             checkpoint_wrapper(model)(X)
-        self.assertEqual(ops.layer_of("aten::linear")[0],
-                         (type(model).__name__ + "#0", "blocks.0.linear", "Linear"))
+        self.assertEqual(
+            ops.layer_of("aten::linear")[0],
+            (type(model).__name__ + "#0", "blocks.0.linear", "Linear"),
+        )
 
     def test_a_user_s_child_called_module_keeps_its_segment(self):
         class Holder(nn.Module):
@@ -161,7 +174,9 @@ class Layers(unittest.TestCase):
         for _ in range(3):
             with door.Ops() as ops:
                 holder(X)
-            self.assertEqual(ops.layer_of("aten::linear"), [(type(holder).__name__ + "#0", "0", "Hiding")] * 2)
+            self.assertEqual(
+                ops.layer_of("aten::linear"), [(type(holder).__name__ + "#0", "0", "Hiding")] * 2
+            )
 
     def test_a_child_called_by_itself_keeps_its_place_in_the_root(self):
         model = fresh(Tower)
@@ -177,23 +192,29 @@ class Layers(unittest.TestCase):
         outer(X)
         with door.Ops() as ops:
             inner(X)
-        self.assertEqual(ops.layer_of("aten::linear")[0],
-                         (type(outer).__name__ + "#0", "0.blocks.0.linear", "Linear"))
+        self.assertEqual(
+            ops.layer_of("aten::linear")[0],
+            (type(outer).__name__ + "#0", "0.blocks.0.linear", "Linear"),
+        )
 
     def test_two_roots_may_share_a_part_which_stays_the_first_one_s(self):
         shared = Block()
         first, second = fresh(nn.Sequential, shared), fresh(nn.Sequential, nn.Identity(), shared)
         with door.Ops() as ops:
             first(X), second(X), first(X)
-        self.assertEqual(set(ops.layer_of("aten::linear")), {(type(first).__name__ + "#0", "0.linear", "Linear")})
+        self.assertEqual(
+            set(ops.layer_of("aten::linear")), {(type(first).__name__ + "#0", "0.linear", "Linear")}
+        )
 
     def test_a_reused_address_is_not_taken_for_the_dead_module(self):
         for i in range(50):
             model = fresh(Tower, 1)
             with door.Ops() as ops:
                 model(X)
-            self.assertEqual(ops.layer_of("aten::linear"),
-                             [(type(model).__name__ + "#0", "blocks.0.linear", "Linear")])
+            self.assertEqual(
+                ops.layer_of("aten::linear"),
+                [(type(model).__name__ + "#0", "blocks.0.linear", "Linear")],
+            )
             del model
             gc.collect()
 

@@ -1,4 +1,5 @@
 """Parameters and buffers are known by name, and what a call takes and returns is handed out."""
+
 import collections
 import dataclasses
 import gc
@@ -48,16 +49,25 @@ class Names(unittest.TestCase):
         return sorted(line for line in door.names() if line.startswith(self.root + " "))
 
     def test_all_parameters_and_buffers_have_the_names_torch_gives_them(self):
-        expected = [f"{self.root} {n} parameter {p.numel()} Float" for n, p in self.model.named_parameters()]
-        expected += [f"{self.root} {n} buffer {b.numel()} {'Long' if b.dtype == torch.long else 'Float'}"
-                     for n, b in self.model.named_buffers()]
+        expected = [
+            f"{self.root} {n} parameter {p.numel()} Float" for n, p in self.model.named_parameters()
+        ]
+        expected += [
+            f"{self.root} {n} buffer {b.numel()} {'Long' if b.dtype == torch.long else 'Float'}"
+            for n, b in self.model.named_buffers()
+        ]
         self.assertEqual(self.all_names(), sorted(expected))
 
     def test_a_tensor_is_found_by_itself_and_by_its_storage(self):
         weight = self.model.encoder[0].weight
         self.assertEqual(door.name_of(weight), f"{self.root} encoder.0.weight parameter")
-        self.assertEqual(door.name_of_storage(weight.detach()[1:]), f"{self.root} encoder.0.weight parameter")
-        self.assertEqual(door.name_of(self.model.encoder[1].running_var), f"{self.root} encoder.1.running_var buffer")
+        self.assertEqual(
+            door.name_of_storage(weight.detach()[1:]), f"{self.root} encoder.0.weight parameter"
+        )
+        self.assertEqual(
+            door.name_of(self.model.encoder[1].running_var),
+            f"{self.root} encoder.1.running_var buffer",
+        )
 
     def test_another_tensor_has_no_name(self):
         self.assertEqual(door.name_of(X), "")
@@ -75,7 +85,9 @@ class Names(unittest.TestCase):
         self.model(X.double())
         self.assertEqual({line.split()[-1] for line in self.all_names()}, {"Double", "Long"})
         weight = self.model.encoder[0].weight
-        self.assertEqual(door.name_of_storage(weight.detach()), f"{self.root} encoder.0.weight parameter")
+        self.assertEqual(
+            door.name_of_storage(weight.detach()), f"{self.root} encoder.0.weight parameter"
+        )
 
     def test_names_follow_a_parameter_that_was_replaced(self):
         replaced = nn.Parameter(torch.zeros(4, 4))
@@ -102,7 +114,9 @@ class Names(unittest.TestCase):
             model = fresh(Model)
         model(X.to("meta"))
         root = type(model).__name__ + "#0"
-        self.assertEqual({line.split()[-1] for line in door.names() if line.startswith(root)}, {"-"})
+        self.assertEqual(
+            {line.split()[-1] for line in door.names() if line.startswith(root)}, {"-"}
+        )
 
 
 @dataclasses.dataclass
@@ -121,18 +135,29 @@ class Handed(unittest.TestCase):
         door.said()
         model = fresh(Model)
         model(X), model(X)
-        self.assertEqual([line for line in door.said() if line.startswith("root")], [f"root {type(model).__name__}#0"])
+        self.assertEqual(
+            [line for line in door.said() if line.startswith("root")],
+            [f"root {type(model).__name__}#0"],
+        )
 
     def test_arguments_are_named_by_place_or_keyword(self):
-        self.assertEqual(self.handed(torch.ones(2), 3, mask=torch.ones(5)), ["arguments args[0]:2 mask:5"])
+        self.assertEqual(
+            self.handed(torch.ones(2), 3, mask=torch.ones(5)), ["arguments args[0]:2 mask:5"]
+        )
 
     def test_containers_are_searched(self):
         one, two = torch.ones(1), torch.ones(2)
         point = collections.namedtuple("Point", "x y")
-        self.assertEqual(self.handed({"a": [one, (two,)]}), ["arguments args[0]['a'][0]:1 args[0]['a'][1][0]:2"])
+        self.assertEqual(
+            self.handed({"a": [one, (two,)]}), ["arguments args[0]['a'][0]:1 args[0]['a'][1][0]:2"]
+        )
         self.assertEqual(self.handed(point(one, two)), ["arguments args[0][0]:1 args[0][1]:2"])
-        self.assertEqual(self.handed(Batch(one, two)), ["arguments args[0].image:1 args[0].label:2"])
-        self.assertEqual(self.handed(collections.UserDict(a=one)), ["arguments args[0].data['a']:1"])
+        self.assertEqual(
+            self.handed(Batch(one, two)), ["arguments args[0].image:1 args[0].label:2"]
+        )
+        self.assertEqual(
+            self.handed(collections.UserDict(a=one)), ["arguments args[0].data['a']:1"]
+        )
 
     def test_endless_containers_come_to_an_end(self):
         ring = [torch.ones(1)]
@@ -150,7 +175,9 @@ class Handed(unittest.TestCase):
         compiled(X)
         door.said()
         compiled(X)
-        self.assertEqual([line for line in door.said() if line.startswith("outputs")], ["outputs output:12"])
+        self.assertEqual(
+            [line for line in door.said() if line.startswith("outputs")], ["outputs output:12"]
+        )
 
     def test_a_module_that_calls_a_compiled_function_hands_out_what_it_returns(self):
         function = torch.compile(lambda x: x * 2, backend="eager")
@@ -171,7 +198,9 @@ class Handed(unittest.TestCase):
         outer(X)
         door.said()
         outer(X)
-        self.assertEqual([line for line in door.said() if line.startswith("outputs")], ["outputs output['y']:12"])
+        self.assertEqual(
+            [line for line in door.said() if line.startswith("outputs")], ["outputs output['y']:12"]
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""CPU ns per call of a trivial module, with the descriptor and with the function it replaced, interleaved in one process.
+"""CPU ns per call of a trivial module, with the descriptor and with what it replaced.
 
-Usage: overhead_bench.py [rounds]; prints the medians, and the median of the differences inside each round.
+All ways are interleaved in one process. Usage: overhead_bench.py [rounds]; prints the medians, and
+the median of the differences inside each round.
 """
+
 import statistics
 import sys
 import time
@@ -49,10 +51,15 @@ def wrapper(self, *args, **kwargs):
 
 
 def compare(name, measure):
-    ways = {"function": original, "function again": original, "descriptor": descriptor, "python wrapper": wrapper}
+    ways = {
+        "function": original,
+        "function again": original,
+        "descriptor": descriptor,
+        "python wrapper": wrapper,
+    }
     times = {way: [] for way in ways}
     for i in range(ROUNDS):
-        order = list(ways)[i % 4:] + list(ways)[:i % 4]
+        order = list(ways)[i % 4 :] + list(ways)[: i % 4]
         for way in order:
             nn.Module.__call__ = ways[way]
             times[way].append(measure())
@@ -60,8 +67,10 @@ def compare(name, measure):
     base = times["function"]
     for way, values in times.items():
         difference = statistics.median(v - b for v, b in zip(values, base))
-        print(f"{name:10} {way:16} median {statistics.median(values):7.1f} ns  min {min(values):7.1f}"
-              f"  paired difference {difference:+6.1f}")
+        print(
+            f"{name:10} {way:16} median {statistics.median(values):7.1f} ns  min {min(values):7.1f}"
+            f"  paired difference {difference:+6.1f}"
+        )
 
 
 outermost = Trivial()

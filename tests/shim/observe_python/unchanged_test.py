@@ -1,4 +1,5 @@
 """What torch and Python do with torch.nn.Module.__call__ is as it was before it was replaced."""
+
 import copy
 import inspect
 import io
@@ -80,7 +81,9 @@ class Unchanged(unittest.TestCase):
         before = nn.Module.__call__
         traced = torch.fx.symbolic_trace(self.model)
         self.assertIs(nn.Module.__call__, before)
-        self.assertEqual([n.target for n in traced.graph.nodes if n.op == "call_module"], ["first", "second"])
+        self.assertEqual(
+            [n.target for n in traced.graph.nodes if n.op == "call_module"], ["first", "second"]
+        )
         torch.testing.assert_close(traced(self.x), self.expected)
 
     def test_jit_script_compiles(self):
@@ -110,7 +113,9 @@ class Unchanged(unittest.TestCase):
     def test_vmap_and_func_grad_transform_a_module(self):
         torch.testing.assert_close(torch.vmap(self.model)(self.x), self.expected)
         parameters = dict(self.model.named_parameters())
-        gradients = torch.func.grad(lambda p: torch.func.functional_call(self.model, p, (self.x,)).sum())(parameters)
+        gradients = torch.func.grad(
+            lambda p: torch.func.functional_call(self.model, p, (self.x,)).sum()
+        )(parameters)
         self.assertEqual(set(gradients), set(parameters))
 
     def test_the_profiler_names_modules_with_stacks(self):
@@ -152,16 +157,32 @@ class Unchanged(unittest.TestCase):
 
     def test_inspect_sees_the_original_function(self):
         self.assertEqual(inspect.signature(nn.Module.__call__), inspect.signature(original))
-        self.assertEqual(inspect.signature(self.model), inspect.Signature.from_callable(original.__get__(self.model)))
+        self.assertEqual(
+            inspect.signature(self.model),
+            inspect.Signature.from_callable(original.__get__(self.model)),
+        )
         self.assertEqual(inspect.getsource(nn.Module.__call__), inspect.getsource(original))
         self.assertTrue(inspect.isroutine(nn.Module.__call__))
 
     def test_every_attribute_is_the_original_function_s(self):
-        for name in ("__code__", "__name__", "__qualname__", "__module__", "__doc__", "__globals__", "__defaults__",
-                     "__kwdefaults__", "__annotations__", "__dict__", "__closure__"):
+        for name in (
+            "__code__",
+            "__name__",
+            "__qualname__",
+            "__module__",
+            "__doc__",
+            "__globals__",
+            "__defaults__",
+            "__kwdefaults__",
+            "__annotations__",
+            "__dict__",
+            "__closure__",
+        ):
             self.assertEqual(getattr(nn.Module.__call__, name), getattr(original, name), name)
         self.assertEqual(repr(nn.Module.__call__), repr(original))
-        with self.assertRaisesRegex(AttributeError, "'function' object has no attribute 'nonesuch'"):
+        with self.assertRaisesRegex(
+            AttributeError, "'function' object has no attribute 'nonesuch'"
+        ):
             nn.Module.__call__.nonesuch
 
     def test_attributes_set_on_it_stay(self):
