@@ -47,6 +47,17 @@ TEST_F(TwoCopies, OpenedOneAfterTheOtherTheEarlierOneWatches) {
   EXPECT_THAT(ran.log, ElementsAre(HasSubstr("library=" + first)));
 }
 
+TEST_F(TwoCopies, UnderOtherFileNamesKnowEachOther) {
+  const std::string one = scene.root() / "first/lib/one.so",
+                    two = scene.root() / "second/lib/two.so";
+  std::filesystem::rename(first, one);
+  std::filesystem::rename(second, two);
+  Ran ran = scene.Host({"open", torch, "during", "said", "1", "alone"},
+                       {{"LD_PRELOAD", one + ":" + two}});
+  EXPECT_EQ(ran.out, kOneWatch);
+  EXPECT_THAT(ran.log, ElementsAre(HasSubstr("library=" + one)));
+}
+
 TEST_F(TwoCopies, ThatAreOneFileNamedTwiceAreOneCopy) {
   Ran ran = scene.Host({"open", torch, "during", "said", "1", "alone"},
                        {{"LD_PRELOAD", first + ":" + first}});
