@@ -1,0 +1,130 @@
+// Wrong command lines: a sentence that says what to do, an exit code as documented, and nothing started.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/e2e/wrong_use/tool_process.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+TEST(WrongCommandLine, NothingAtAllPointsToTheHelp) {
+  Tool tool;
+  const ToolResult result = tool.Run({});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("nanwatch --help"));
+}
+
+TEST(WrongCommandLine, RunWithoutACommandShowsHowItIsWritten) {
+  Tool tool;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"run"}, {"run", "--"}}) {
+    const ToolResult result = tool.Run(words);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr("nanwatch run -- python train.py"));
+    EXPECT_THAT(result.out, IsEmpty());
+  }
+}
+
+TEST(WrongCommandLine, ACommandWithoutTheDashesIsNotGuessedAt) {
+  Tool tool;
+  const ToolResult result = tool.Run({"run", "touch", tool.home().Path("started")});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("after '--'"));
+  EXPECT_FALSE(std::filesystem::exists(tool.home().Path("started")));
+}
+
+TEST(WrongCommandLine, ACommandThatDoesNotExistGives127) {
+  Tool tool;
+  const ToolResult result = tool.Run({"run", "--", "no-such-command-anywhere"});
+  EXPECT_EQ(result.exit_code, 127);
+  EXPECT_THAT(result.err, HasSubstr("'no-such-command-anywhere' not found"));
+  EXPECT_FALSE(std::filesystem::exists(tool.home().Path("state")));
+}
+
+TEST(WrongCommandLine, AFileThatIsNotExecutableGives126) {
+  Tool tool;
+  const std::string script = tool.home().Write("train.py", "pass\n", 0600);
+  const ToolResult result = tool.Run({"run", "--", script});
+  EXPECT_EQ(result.exit_code, 126);
+  EXPECT_THAT(result.err, HasSubstr("python " + script));
+}
+
+TEST(WrongCommandLine, AScriptWhoseInterpreterIsMissingGives126) {
+  Tool tool;
+  const std::string script = tool.home().Write("train", "#!/nonexistent/python\n", 0700);
+  const ToolResult result = tool.Run({"run", "--", script});
+  EXPECT_EQ(result.exit_code, 126);
+  EXPECT_THAT(result.err, HasSubstr("interpreter"));
+}
+
+TEST(WrongCommandLine, AnUnknownLevelIsFoundBeforeTheJobStarts) {
+  Tool tool;
+  const ToolResult result =
+      tool.Run({"run", "--level", "ful", "--", "touch", tool.home().Path("started")});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("did you mean 'full'?"));
+  EXPECT_FALSE(std::filesystem::exists(tool.home().Path("started")));
+}
+
+TEST(WrongCommandLine, AVerdictPathThatCannotBeWrittenIsFoundBeforeTheJobStarts) {
+  Tool tool;
+  const ToolResult result = tool.Run({"run", "--verdict", tool.home().Path("absent/v.json"), "--",
+                                      "touch", tool.home().Path("started")});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("nothing was started"));
+  EXPECT_FALSE(std::filesystem::exists(tool.home().Path("started")));
+}
+
+TEST(WrongCommandLine, AMisspelledFlagOfRunIsNotTakenForTheCommand) {
+  Tool tool;
+  const ToolResult result = tool.Run({"run", "--levle", "full", "--", "touch", tool.home().Path("started")});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--levle"));
+  EXPECT_FALSE(std::filesystem::exists(tool.home().Path("started")));
+}
+
+TEST(WrongCommandLine, FlagsOfTheCommandAreItsOwn) {
+  Tool tool;
+  const ToolResult result = tool.Run({"run", "--", "echo", "--level", "ful", "--", "--help"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "--level ful -- --help\n");
+}
+
+TEST(WrongCommandLine, AMisspelledVerbIsNamedWithTheNearest) {
+  Tool tool;
+  const ToolResult result = tool.Run({"rport"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("did you mean 'report'?"));
+}
+
+TEST(WrongCommandLine, VerbsOfALaterVersionAreSaidToBe) {
+  Tool tool;
+  EXPECT_THAT(tool.Run({"attach", "4711"}).err, HasSubstr("not in this version"));
+  EXPECT_THAT(tool.Run({"report", "--html", "x.html"}).err, HasSubstr("not in this version"));
+}
+
+TEST(WrongCommandLine, AMistypedCheckInCiDoesNotReadAsAnAnomaly) {
+  Tool tool;
+  EXPECT_EQ(tool.Run({"report", "--chekc"}).exit_code, 64);
+}
+
+TEST(WrongCommandLine, EveryVerbHasHelpWithExamplesAndExitStatus) {
+  Tool tool;
+  for (const char* verb : {"run", "ps", "tail", "report", "doctor"}) {
+    const ToolResult result = tool.Run({verb, "--help"});
+    EXPECT_EQ(result.exit_code, 0) << verb;
+    EXPECT_THAT(result.out, HasSubstr("Examples:")) << verb;
+    EXPECT_THAT(result.out, HasSubstr("Exit status")) << verb;
+    EXPECT_THAT(result.out, HasSubstr("--json")) << verb;
+    EXPECT_THAT(result.out, Not(HasSubstr("\033"))) << verb;
+  }
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,85 @@
+// The verbs that read, with nothing to read or with garbage.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/e2e/wrong_use/tool_process.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReadingVerbsTest : public ::testing::Test {
+ protected:
+  ReadingVerbsTest() {
+    std::filesystem::create_directory(tool_.SegmentDir());
+    chmod(tool_.SegmentDir().c_str(), 0700);
+  }
+  Tool tool_;
+};
+
+TEST_F(ReadingVerbsTest, WithoutARunTheCheckCannotTell) {
+  const ToolResult result = tool_.Run({"report", "--check"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("nanwatch run --"));
+  EXPECT_EQ(tool_.Run({"report"}).exit_code, 1);
+}
+
+TEST_F(ReadingVerbsTest, ARunThatIsNotKnownIsSaid) {
+  for (const char* verb : {"report", "tail"}) {
+    const ToolResult result = tool_.Run({verb, "7f3a"});
+    EXPECT_EQ(result.exit_code, 1) << verb;
+    EXPECT_THAT(result.err, HasSubstr("nanwatch")) << verb;
+  }
+}
+
+TEST_F(ReadingVerbsTest, GarbageAmongTheSegmentsIsNamed) {
+  tool_.home().Write("segments/nw-1-0123456789abcdef.seg", std::string(4096, '\xff'));
+  tool_.home().Write("segments/nw-2-0123456789abcdef.seg", "NANWATCH");
+  const ToolResult ps = tool_.Run({"ps"});
+  EXPECT_EQ(ps.exit_code, 0);
+  EXPECT_THAT(ps.out, HasSubstr("nw-1-0123456789abcdef.seg"));
+  EXPECT_THAT(ps.out, HasSubstr("nw-2-0123456789abcdef.seg"));
+  EXPECT_THAT(tool_.Run({"doctor"}).out, HasSubstr("nw-1-0123456789abcdef.seg"));
+}
+
+TEST_F(ReadingVerbsTest, GarbageAmongTheSegmentsDoesNotTouchACommand) {
+  tool_.home().Write("segments/nw-1-0123456789abcdef.seg", std::string(4096, '\xff'));
+  EXPECT_EQ(tool_.RunScript("exit 7").exit_code, 7);
+}
+
+TEST_F(ReadingVerbsTest, ADamagedDatabaseIsSaidAndLeftAlone) {
+  std::filesystem::create_directory(tool_.home().Path("state"));
+  const std::string garbage(8192, 'x');
+  tool_.home().Write("state/nanwatch.db", garbage);
+  const ToolResult result = tool_.Run({"ps"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("the database cannot be read"));
+  EXPECT_EQ(tool_.home().Read("state/nanwatch.db"), garbage);
+}
+
+TEST_F(ReadingVerbsTest, JsonIsAlwaysADocument) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"ps", "--json"}, {"doctor", "--json"}, {"--version", "--json"}}) {
+    const ToolResult result = tool_.Run(words);
+    EXPECT_TRUE(nlohmann::json::accept(result.out)) << words[0] << result.out;
+  }
+}
+
+TEST_F(ReadingVerbsTest, DoctorNamesALibraryThatIsPreloadedAndMissing) {
+  const ToolResult result = tool_.With("LD_PRELOAD", "/nonexistent/libgone.so").Run({"doctor"});
+  EXPECT_THAT(result.out, HasSubstr("/nonexistent/libgone.so, which does not exist"));
+}
+
+TEST_F(ReadingVerbsTest, DoctorSaysThatObservationIsSwitchedOff) {
+  const ToolResult result = tool_.With("NANWATCH", "0").Run({"doctor"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("unset it"));
+}
+
+}  // namespace
+}  // namespace nanwatch
