@@ -1,0 +1,153 @@
+#include "daemon/explain/finding_facts.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+namespace nanwatch {
+namespace {
+
+using Tensors = google::protobuf::RepeatedPtrField<TensorStats>;
+
+uint64_t Bad(const TensorStats& tensor) { return tensor.nan() + tensor.pos_inf() + tensor.neg_inf(); }
+
+bool HasFinite(const TensorStats& tensor) {
+  return tensor.numel() > 0 && Bad(tensor) < static_cast<uint64_t>(tensor.numel());
+}
+
+const TensorStats* FirstBad(const Tensors& tensors) {
+  for (const TensorStats& tensor : tensors) {
+    if (Bad(tensor) > 0) return &tensor;
+  }
+  return tensors.empty() ? nullptr : &tensors[0];
+}
+
+const TensorStats* ByIndex(const Tensors& tensors, std::string_view digits) {
+  uint32_t index = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  for (const TensorStats& tensor : tensors) {
+    if (tensor.index() == index) return &tensor;
+  }
+  return nullptr;
+}
+
+// Splits "input1.numel" into the tensor and "numel"; null when it is about no tensor, or not recorded.
+const TensorStats* TensorOf(const Finding& finding, std::string_view name, std::string_view& field) {
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos) return nullptr;
+  field = name.substr(dot + 1);
+  std::string_view which = name.substr(0, dot);
+  const bool is_input = which.starts_with("input");
+  if (!is_input && !which.starts_with("output")) return nullptr;
+  which.remove_prefix(is_input ? 5 : 6);
+  const Tensors& tensors = is_input ? finding.inputs() : finding.outputs();
+  return which.empty() ? FirstBad(tensors) : ByIndex(tensors, which);
+}
+
+double AbsMax(const TensorStats& tensor) {
+  return std::max(std::abs(tensor.finite_min()), std::abs(tensor.finite_max()));
+}
+
+std::optional<double> TensorNumber(const TensorStats& tensor, std::string_view field) {
+  if (field == "numel") return static_cast<double>(tensor.numel());
+  if (field == "nan") return static_cast<double>(tensor.nan());
+  if (field == "pos_inf") return static_cast<double>(tensor.pos_inf());
+  if (field == "neg_inf") return static_cast<double>(tensor.neg_inf());
+  if (field == "inf") return static_cast<double>(tensor.pos_inf() + tensor.neg_inf());
+  if (field == "bad") return static_cast<double>(Bad(tensor));
+  if (field == "first_bad_item" && !tensor.first_bad_index().empty()) {
+    return static_cast<double>(tensor.first_bad_index(0));
+  }
+  if (!HasFinite(tensor)) return std::nullopt;
+  if (field == "finite_min") return tensor.finite_min();
+  if (field == "finite_max") return tensor.finite_max();
+  if (field == "absmax") return AbsMax(tensor);
+  if (field == "may_be_zero") return tensor.finite_min() <= 0 && tensor.finite_max() >= 0 ? 1 : 0;
+  return std::nullopt;
+}
+
+std::optional<double> AbsMaxOfAll(const Finding& finding) {
+  std::optional<double> largest;
+  for (const Tensors* tensors : {&finding.inputs(), &finding.outputs()}) {
+    for (const TensorStats& tensor : *tensors) {
+      if (HasFinite(tensor)) largest = std::max(largest.value_or(0), AbsMax(tensor));
+    }
+  }
+  return largest;
+}
+
+std::string ListText(const google::protobuf::RepeatedField<int64_t>& numbers) {
+  std::string text = "[";
+  for (const int64_t number : numbers) text += (text.size() > 1 ? ", " : "") + std::to_string(number);
+  return text + "]";
+}
+
+std::string NumberText(double number) {
+  std::array<char, 32> text{};
+  const bool whole = number == std::floor(number) && std::abs(number) < 1e15;
+  std::snprintf(text.data(), text.size(), whole ? "%.0f" : "%.4g", number);
+  return text.data();
+}
+
+// aten::sqrt_ -> sqrt
+std::string OpName(std::string_view op) {
+  const size_t colon = op.rfind(':');
+  if (colon != std::string_view::npos) op.remove_prefix(colon + 1);
+  while (op.ends_with('_')) op.remove_suffix(1);
+  return std::string(op);
+}
+
+std::optional<std::string> Known(std::string text) {
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
+}  // namespace
+
+std::optional<double> NumberOf(const Finding& finding, std::string_view name) {
+  if (name == "step") {
+    return finding.step() < 0 ? std::nullopt : std::optional<double>(static_cast<double>(finding.step()));
+  }
+  if (name == "rank") return finding.rank();
+  if (name == "absmax") return AbsMaxOfAll(finding);
+  std::string_view field;
+  const TensorStats* tensor = TensorOf(finding, name, field);
+  return tensor == nullptr ? std::nullopt : TensorNumber(*tensor, field);
+}
+
+std::optional<std::string> TextOf(const Finding& finding, std::string_view name) {
+  if (name == "op") return Known(finding.op());
+  if (name == "op_name") return Known(OpName(finding.op()));
+  if (name == "layer") return Known(finding.layer());
+  if (name == "param") return Known(finding.param());
+  if (name == "autograd_node") return Known(finding.autograd_node());
+  std::string_view field;
+  if (const TensorStats* tensor = TensorOf(finding, name, field)) {
+    if (field == "dtype") return Known(tensor->dtype());
+    if (field == "shape") return ListText(tensor->shape());
+    if (field == "first_bad_index") {
+      if (tensor->first_bad_index().empty()) return std::nullopt;
+      return ListText(tensor->first_bad_index());
+    }
+  }
+  const std::optional<double> number = NumberOf(finding, name);
+  return number ? std::optional(NumberText(*number)) : std::nullopt;
+}
+
+std::optional<std::string> FillIn(std::string_view sentence, const Finding& finding) {
+  std::string filled;
+  while (!sentence.empty()) {
+    const size_t open = sentence.find('{');
+    const size_t close = sentence.find('}', open);
+    if (open == std::string_view::npos || close == std::string_view::npos) break;
+    const std::optional<std::string> text = TextOf(finding, sentence.substr(open + 1, close - open - 1));
+    if (!text) return std::nullopt;
+    filled.append(sentence.substr(0, open)).append(*text);
+    sentence.remove_prefix(close + 1);
+  }
+  return filled.append(sentence);
+}
+
+}  // namespace nanwatch

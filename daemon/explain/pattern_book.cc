@@ -1,0 +1,211 @@
+#include "daemon/explain/pattern_book.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "daemon/explain/finding_facts.h"
+#include "daemon/explain/patterns_text.h"
+
+namespace nanwatch {
+namespace {
+
+using nlohmann::json;
+
+// ---- reading ----------------------------------------------------------------------------------------
+
+std::optional<std::vector<std::string>> Texts(const json& entry, const char* key) {
+  std::vector<std::string> texts;
+  const auto found = entry.find(key);
+  if (found == entry.end()) return texts;
+  if (!found->is_array()) return std::nullopt;
+  for (const json& text : *found) {
+    if (!text.is_string()) return std::nullopt;
+    texts.push_back(text.get<std::string>());
+  }
+  return texts;
+}
+
+std::optional<Condition> ReadCondition(const std::string& text) {
+  Condition condition;
+  std::string comparison;
+  std::string unknown;
+  std::istringstream words(text);
+  if (!(words >> condition.number >> comparison >> condition.bound)) return std::nullopt;
+  words >> unknown;
+  if (!unknown.empty() && unknown != "?") return std::nullopt;
+  condition.holds_when_unknown = unknown == "?";
+  using enum Condition::Comparison;
+  if (comparison == "<") condition.comparison = kLess;
+  else if (comparison == "<=") condition.comparison = kAtMost;
+  else if (comparison == "==") condition.comparison = kEqual;
+  else if (comparison == ">=") condition.comparison = kAtLeast;
+  else if (comparison == ">") condition.comparison = kMore;
+  else return std::nullopt;
+  return condition;
+}
+
+bool ReadMatch(const json& match, KnownCause& cause) {
+  const std::pair<const char*, std::vector<std::string>*> lists[] = {
+      {"kind", &cause.kinds},   {"class", &cause.classes},       {"phase", &cause.phases},
+      {"op", &cause.ops},       {"node", &cause.nodes},          {"layer", &cause.layers},
+      {"param", &cause.params}, {"dtype", &cause.dtypes},        {"reach", &cause.reach},
+      {"later", &cause.later},  {"not_reach", &cause.not_reach},
+  };
+  for (const auto& [key, list] : lists) {
+    std::optional<std::vector<std::string>> texts = Texts(match, key);
+    if (!texts) return false;
+    *list = std::move(*texts);
+  }
+  const std::optional<std::vector<std::string>> where = Texts(match, "where");
+  if (!where) return false;
+  for (const std::string& text : *where) {
+    std::optional<Condition> condition = ReadCondition(text);
+    if (!condition) return false;
+    cause.where.push_back(std::move(*condition));
+  }
+  for (const auto& [key, value] : match.items()) {
+    const bool known = key == "where" || std::any_of(std::begin(lists), std::end(lists),
+                                                     [&](const auto& list) { return key == list.first; });
+    if (!known) return false;
+  }
+  return true;
+}
+
+std::optional<KnownCause> ReadCause(const json& entry) {
+  if (!entry.is_object()) return std::nullopt;
+  KnownCause cause;
+  const auto text = [&entry](const char* key) {
+    const auto found = entry.find(key);
+    return found != entry.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  cause.id = text("id");
+  cause.cause = text("cause");
+  cause.fix = text("fix");
+  const std::optional<std::vector<std::string>> evidence = Texts(entry, "evidence");
+  const auto match = entry.find("match");
+  if (cause.id.empty() || cause.cause.empty() || cause.fix.empty() || !evidence) return std::nullopt;
+  if (match == entry.end() || !match->is_object() || !ReadMatch(*match, cause)) return std::nullopt;
+  cause.evidence = *evidence;
+  return cause;
+}
+
+// ---- matching ---------------------------------------------------------------------------------------
+
+// `*` matches any text; everything else itself.
+bool MatchesGlob(std::string_view glob, std::string_view text) {
+  const size_t star = glob.find('*');
+  if (star == std::string_view::npos) return glob == text;
+  if (!text.starts_with(glob.substr(0, star))) return false;
+  const std::string_view rest = glob.substr(star + 1);
+  for (size_t at = star; at <= text.size(); ++at) {
+    if (MatchesGlob(rest, text.substr(at))) return true;
+  }
+  return false;
+}
+
+bool AnyMatches(const std::vector<std::string>& globs, std::string_view text) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [text](const std::string& glob) { return MatchesGlob(glob, text); });
+}
+
+bool Allows(const std::vector<std::string>& globs, std::string_view text) {
+  return globs.empty() || AnyMatches(globs, text);
+}
+
+bool Holds(const Condition& condition, const Finding& finding) {
+  const std::optional<double> number = NumberOf(finding, condition.number);
+  if (!number) return condition.holds_when_unknown;
+  switch (condition.comparison) {
+    case Condition::Comparison::kLess: return *number < condition.bound;
+    case Condition::Comparison::kAtMost: return *number <= condition.bound;
+    case Condition::Comparison::kEqual: return *number == condition.bound;
+    case Condition::Comparison::kAtLeast: return *number >= condition.bound;
+    case Condition::Comparison::kMore: return *number > condition.bound;
+  }
+  return false;
+}
+
+bool Fits(const KnownCause& cause, const Incident& incident) {
+  const Finding& origin = incident.origin();
+  const auto reached = [&](const std::vector<std::string>& wanted) {
+    return std::any_of(incident.reach().begin(), incident.reach().end(),
+                       [&](const std::string& reach) { return AnyMatches(wanted, reach); });
+  };
+  const auto happens_later = [&] {
+    return std::any_of(incident.chain().begin(), incident.chain().end(), [&](const Finding& link) {
+      return link.ticket() > origin.ticket() && AnyMatches(cause.later, link.op());
+    });
+  };
+  return Allows(cause.kinds, origin.kind()) && Allows(cause.classes, origin.class_()) &&
+         Allows(cause.phases, origin.phase()) && Allows(cause.ops, origin.op()) &&
+         Allows(cause.nodes, origin.autograd_node()) && Allows(cause.layers, origin.layer()) &&
+         Allows(cause.params, origin.param()) &&
+         (cause.dtypes.empty() ||
+          AnyMatches(cause.dtypes, TextOf(origin, "output.dtype").value_or(""))) &&
+         (cause.reach.empty() || reached(cause.reach)) && !reached(cause.not_reach) &&
+         (cause.later.empty() || happens_later()) &&
+         std::all_of(cause.where.begin(), cause.where.end(),
+                     [&](const Condition& condition) { return Holds(condition, origin); });
+}
+
+// A cause is told even when a name in it is not known.
+std::string Tell(std::string sentence, const Finding& finding) {
+  for (size_t open = sentence.find('{'); open != std::string::npos; open = sentence.find('{', open)) {
+    const size_t close = sentence.find('}', open);
+    if (close == std::string::npos) break;
+    const std::string text =
+        TextOf(finding, std::string_view(sentence).substr(open + 1, close - open - 1)).value_or("it");
+    sentence.replace(open, close + 1 - open, text);
+    open += text.size();
+  }
+  return sentence;
+}
+
+Pattern Describe(const KnownCause& cause, const Finding& origin) {
+  Pattern pattern;
+  pattern.set_id(cause.id);
+  pattern.set_cause(Tell(cause.cause, origin));
+  pattern.set_fix(Tell(cause.fix, origin));
+  for (const std::string& sentence : cause.evidence) {
+    if (std::optional<std::string> filled = FillIn(sentence, origin)) {
+      pattern.set_evidence(*filled);
+      break;
+    }
+  }
+  return pattern;
+}
+
+}  // namespace
+
+PatternBook PatternBook::Parse(std::string_view text, std::vector<std::string>* problems) {
+  PatternBook book;
+  const json entries = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!entries.is_array()) {
+    problems->push_back("patterns are no JSON list");
+    return book;
+  }
+  for (const json& entry : entries) {
+    if (std::optional<KnownCause> cause = ReadCause(entry)) {
+      book.causes_.push_back(std::move(*cause));
+    } else {
+      problems->push_back("cannot read pattern " +
+                          entry.dump(-1, ' ', false, json::error_handler_t::replace));
+    }
+  }
+  return book;
+}
+
+PatternBook PatternBook::BuiltIn() {
+  std::vector<std::string> problems;  // none: the test reads the same text
+  return Parse(kPatternsText, &problems);
+}
+
+std::optional<Pattern> PatternBook::Find(const Incident& incident) const {
+  for (const KnownCause& cause : causes_) {
+    if (Fits(cause, incident)) return Describe(cause, incident.origin());
+  }
+  return std::nullopt;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,55 @@
+// The known causes, read from patterns.json (compiled in). An entry:
+//
+//   id        stable name, part of the document
+//   match     all of what is given must hold; lists hold when one element does, `*` matches any text
+//     kind, class, phase, op, node, layer, param, dtype (of the output), reach, not_reach
+//     later   an op further down the chain
+//     where   "output.nan > 0": a number of finding_facts.h, a comparison, a number. With " ?" at the end it
+//             also holds when the number was not recorded.
+//   cause, fix        sentences; {names} of finding_facts.h are filled in, "it" where one is unknown
+//   evidence  sentences, the first whose names are all known is taken
+//
+// The first entry that matches wins, so the special stand before the general.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+struct Condition {
+  enum class Comparison { kLess, kAtMost, kEqual, kAtLeast, kMore };
+  std::string number;
+  Comparison comparison = Comparison::kEqual;
+  double bound = 0;
+  bool holds_when_unknown = false;
+};
+
+struct KnownCause {
+  std::string id;
+  std::vector<std::string> kinds, classes, phases, ops, nodes, layers, params, dtypes, reach, not_reach, later;
+  std::vector<Condition> where;
+  std::string cause;
+  std::string fix;
+  std::vector<std::string> evidence;
+};
+
+class PatternBook {
+ public:
+  // From JSON text. Entries that cannot be read are left out and named in `problems`.
+  static PatternBook Parse(std::string_view json, std::vector<std::string>* problems);
+  // The book that was compiled in.
+  static PatternBook BuiltIn();
+
+  [[nodiscard]] std::optional<Pattern> Find(const Incident& incident) const;
+  [[nodiscard]] const std::vector<KnownCause>& causes() const { return causes_; }
+
+ private:
+  std::vector<KnownCause> causes_;
+};
+
+}  // namespace nanwatch
