@@ -1,9 +1,7 @@
 #include "daemon/ingest/segment_reader.h"
 
 #include <algorithm>
-#include <array>
 #include <bitset>
-#include <cstring>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -14,8 +12,9 @@
 #include "daemon/ingest/record_decoder.h"
 #include "daemon/ingest/segment_file.h"
 #include "daemon/ingest/writer_liveness.h"
+#include "proto/wire/first_findings.h"
+#include "proto/wire/live_block.h"
 #include "proto/wire/ring.h"
-#include "proto/wire/shared_words.h"
 #include "proto/wire/site_table.h"
 #include "proto/wire/step_ring.h"
 
@@ -23,9 +22,6 @@ namespace nanwatch {
 namespace {
 
 using wire::SectionType;
-
-constexpr uint32_t kComplete = 2;  // state of first findings and first reaches
-constexpr int kSeqlockTries = 64;
 
 struct SiteCount {
   uint64_t count = 0;
@@ -55,13 +51,6 @@ struct Published {
   bool operator==(const Published&) const = default;
 };
 
-template <typename T>
-T CopyPlain(const void* shared) {
-  T out;
-  wire::LoadWords(&out, shared, sizeof out);
-  return out;
-}
-
 }  // namespace
 
 struct SegmentReader::Impl {
@@ -90,7 +79,6 @@ struct SegmentReader::Impl {
   void ReadSites(RunBatch& batch);
   void ReadSteps(RunBatch& batch);
   void ReadLive(RunState& state) const;
-  void ReadClocks(RunState& state) const;
   void AddRecord(RunBatch& batch, const unsigned char* bytes, size_t size);
 
   SegmentFile file;
@@ -174,45 +162,42 @@ void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns
   if (ring->cursor() != hole_slot) hole_since_ns = 0;
 }
 
-// The record of the first findings that the ring had no room for. Entries are taken in order: the first that is
-// free ends the search, and one being written is looked at next time.
+// Records among the first findings that the ring may have had no room for. Places are taken in order: the first
+// that is free ends the search; one being written is looked at next time.
 void SegmentReader::Impl::ReadFirstFindings(RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kFirst);
-  const uint64_t stride = std::max<uint64_t>(section.stride, sizeof(wire::FirstFinding)) / 8 * 8;
-  const size_t count = std::min<size_t>(wire::kFirstFindingsMax, section.bytes / stride);
+  const size_t count = std::min<size_t>(wire::kFirstFindingsMax, section.bytes / sizeof(wire::FirstFinding));
+  const auto* places = reinterpret_cast<const wire::FirstFinding*>(section.data);
   for (size_t i = 0; i < count; ++i) {
     if (done.firsts[i]) continue;
-    const auto* entry = reinterpret_cast<const wire::FirstFinding*>(section.data + i * stride);
-    const uint32_t state = entry->state.load(std::memory_order_acquire);
+    const uint32_t state = places[i].state.load(std::memory_order_acquire);
     if (state == 0) break;
-    if (state != kComplete) continue;
-    alignas(8) unsigned char copy[sizeof(wire::FirstFinding)];
-    wire::LoadWords(copy, entry, sizeof copy);
-    uint32_t bytes = 0;
-    std::memcpy(&bytes, copy + offsetof(wire::FirstFinding, bytes), sizeof bytes);
+    if (state == 1) continue;
     pending.firsts[i] = true;
-    constexpr size_t kOffset = offsetof(wire::FirstFinding, record);
-    AddRecord(batch, copy + kOffset, std::min<size_t>(bytes, sizeof copy - kOffset));
+    wire::RecordCopy copy;
+    if (wire::ReadFirstFinding(places[i], copy)) {
+      AddRecord(batch, copy.bytes, copy.header().bytes);
+    } else {
+      ++pending.cursor.malformed;
+    }
   }
 }
 
 void SegmentReader::Impl::ReadReach(RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kReach);
-  const uint64_t stride = std::max<uint64_t>(section.stride, sizeof(wire::FirstReach)) / 8 * 8;
-  const size_t count = std::min<size_t>(wire::kReachKinds, section.bytes / stride);
+  const size_t count = std::min<size_t>(wire::kReachKinds, section.bytes / sizeof(wire::FirstReach));
+  const auto* places = reinterpret_cast<const wire::FirstReach*>(section.data);
   for (size_t i = 0; i < count; ++i) {
-    const auto* entry = reinterpret_cast<const wire::FirstReach*>(section.data + i * stride);
-    if (done.reaches[i] || entry->state.load(std::memory_order_acquire) != kComplete) continue;
+    if (done.reaches[i]) continue;
+    const std::optional<wire::ReachFacts> reached = wire::ReadFirstReach(places[i]);
+    if (!reached) continue;
     pending.reaches[i] = true;
     FirstReachFact& fact = batch.reach.emplace_back();
     fact.set_reach(static_cast<uint32_t>(i));
-    const auto words = CopyPlain<std::array<uint64_t, sizeof(wire::FirstReach) / 8>>(entry);
-    fact.set_name(names.Text(static_cast<uint32_t>(words[0] >> 32)));
-    fact.set_value(words[offsetof(wire::FirstReach, value) / 8]);
-    fact.set_ticket(words[offsetof(wire::FirstReach, ticket) / 8]);
-    wire::Clocks clocks;
-    std::memcpy(&clocks, &words[offsetof(wire::FirstReach, clocks) / 8], sizeof clocks);
-    *fact.mutable_clocks() = DecodeClocks(clocks);
+    fact.set_name(names.Text(reached->name));
+    fact.set_value(reached->value);
+    fact.set_ticket(reached->ticket);
+    *fact.mutable_clocks() = DecodeClocks(reached->clocks);
   }
 }
 
@@ -257,40 +242,24 @@ void SegmentReader::Impl::ReadSteps(RunBatch& batch) {
   pending.cursor.steps_lost += reader->lost();
 }
 
-// Clocks and loss of one moment; after too many tries, those of none (a writer that died in between).
-void SegmentReader::Impl::ReadClocks(RunState& state) const {
-  wire::Clocks clocks{};
-  double loss = 0;
-  uint64_t loss_known = 0;
-  for (int i = 0; i < kSeqlockTries; ++i) {
-    const uint32_t before = live().sequence.load(std::memory_order_acquire);
-    clocks = CopyPlain<wire::Clocks>(&live().clocks);
-    loss = CopyPlain<double>(&live().loss);
-    loss_known = CopyPlain<uint64_t>(&live().loss_known);
-    if ((before & 1) == 0 && live().sequence.load(std::memory_order_acquire) == before) break;
-  }
-  *state.mutable_clocks() = DecodeClocks(clocks);
-  if (loss_known != 0) state.set_loss(loss);
-}
-
 void SegmentReader::Impl::ReadLive(RunState& state) const {
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  const wire::LiveBlock& block = live();
-  state.set_heartbeat_ns(block.heartbeat_ns.load(kRelaxed));
-  state.set_ops_seen(block.ops_seen.load(kRelaxed));
-  state.set_tensors_checked(block.tensors_checked.load(kRelaxed));
-  state.set_bytes_checked(block.bytes_checked.load(kRelaxed));
-  state.set_values_bad(block.values_bad.load(kRelaxed));
-  state.set_records_dropped(std::max(block.values_dropped.load(kRelaxed), Look().dropped));
-  state.set_names_dropped(block.names_dropped.load(kRelaxed));
-  state.set_sites_dropped(block.sites_dropped.load(kRelaxed));
-  state.set_own_cycles(block.own_cycles.load(kRelaxed));
-  state.set_step_cycles(block.step_cycles.load(kRelaxed));
-  for (const auto& count : block.unchecked) state.add_unchecked(count.load(kRelaxed));
-  state.set_live_state(block.state.load(kRelaxed));
-  state.set_level(block.level.load(kRelaxed));
-  state.set_tickets(block.tickets.load(kRelaxed));
-  ReadClocks(state);
+  const wire::LiveCopy copy = wire::ReadLive(live());
+  state.set_heartbeat_ns(copy.heartbeat_ns);
+  state.set_ops_seen(copy.facts.ops_seen);
+  state.set_tensors_checked(copy.facts.tensors_checked);
+  state.set_bytes_checked(copy.facts.bytes_checked);
+  state.set_values_bad(copy.facts.values_bad);
+  state.set_records_dropped(std::max(copy.values_dropped, Look().dropped));
+  state.set_names_dropped(copy.names_dropped);
+  state.set_sites_dropped(copy.sites_dropped);
+  state.set_own_cycles(copy.facts.own_cycles);
+  state.set_step_cycles(copy.facts.step_cycles);
+  for (const uint64_t count : copy.facts.unchecked) state.add_unchecked(count);
+  state.set_live_state(static_cast<uint32_t>(copy.facts.state));
+  state.set_level(static_cast<uint32_t>(copy.facts.level));
+  state.set_tickets(copy.tickets);
+  *state.mutable_clocks() = DecodeClocks(copy.facts.clocks);
+  if (copy.facts.loss_known) state.set_loss(copy.facts.loss);
 }
 
 // ---- SegmentReader ------------------------------------------------------------------------------------
