@@ -2,7 +2,8 @@
 
 namespace nanwatch {
 
-// The compiler has made NEON code of the plain loops, and every processor of this architecture has NEON.
+// The compiler has made NEON code of the plain loops, and every processor of this architecture has
+// NEON.
 const Kernels* ChooseKernels(const char*) noexcept { return &kScalarKernels; }
 
 }  // namespace nanwatch

@@ -7,8 +7,9 @@ bool Equals(const char* a, const char* b) noexcept { return __builtin_strcmp(a, 
 
 }  // namespace
 
-// The compiler's run-time support asks both the processor and, by XGETBV, whether the operating system
-// saves the wide registers; under valgrind, which knows no AVX-512, it sees what valgrind offers.
+// The compiler's run-time support asks both the processor and, by XGETBV, whether the operating
+// system saves the wide registers; under valgrind, which knows no AVX-512, it sees what valgrind
+// offers.
 const Kernels* ChooseKernels(const char* force) noexcept {
   // We may run in a constructor, before that support's own.
   __builtin_cpu_init();

@@ -16,7 +16,8 @@ void FillShape(const TensorView& view, wire::TensorStats* stats) noexcept {
   for (int d = 0; d < wire::kShapeDimsMax; ++d) stats->shape[d] = d < view.ndim ? view.sizes[d] : 0;
 }
 
-// The plain sum is the more exact one; where it has overflowed (it then stays so) the scaled one has not.
+// The plain sum is the more exact one; where it has overflowed (it then stays so) the scaled one
+// has not.
 double MeanOf(const Tally& tally) noexcept {
   const auto parts = static_cast<double>(tally.finite_parts);
   const bool overflowed = (std::bit_cast<uint64_t>(tally.sum) << 1) >= (uint64_t{0x7ff} << 53);

@@ -113,11 +113,16 @@ void ElementWalk::DropFirst() noexcept {
 void ElementWalk::Gather(const char* at, size_t count, char* into) const noexcept {
   const int64_t step_bytes = run_stride_ * static_cast<int64_t>(element_bytes_);
   switch (element_bytes_) {
-    case 1: return GatherElements<1>(at, step_bytes, count, into);
-    case 2: return GatherElements<2>(at, step_bytes, count, into);
-    case 4: return GatherElements<4>(at, step_bytes, count, into);
-    case 8: return GatherElements<8>(at, step_bytes, count, into);
-    default: return GatherElements<16>(at, step_bytes, count, into);
+    case 1:
+      return GatherElements<1>(at, step_bytes, count, into);
+    case 2:
+      return GatherElements<2>(at, step_bytes, count, into);
+    case 4:
+      return GatherElements<4>(at, step_bytes, count, into);
+    case 8:
+      return GatherElements<8>(at, step_bytes, count, into);
+    default:
+      return GatherElements<16>(at, step_bytes, count, into);
   }
 }
 

@@ -5,8 +5,9 @@
 //     dimension 1: 3 times, 4 apart          /
 //     dimension 0: 2 times, 24 apart         -> 2 runs
 //
-// Dimensions are taken in the order of their strides, not of their places, so that channels-last and
-// transposed tensors are walked as they lie. Nothing is allocated; values live on the caller's stack.
+// Dimensions are taken in the order of their strides, not of their places, so that channels-last
+// and transposed tensors are walked as they lie. Nothing is allocated; values live on the caller's
+// stack.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +19,12 @@ namespace nanwatch {
 
 class ElementWalk {
  public:
-  // Every address once: dimensions of stride 0 count as one, windows that overlap are joined, and the order
-  // of the elements is lost.
+  // Every address once: dimensions of stride 0 count as one, windows that overlap are joined, and
+  // the order of the elements is lost.
   [[nodiscard]] static ElementWalk OverMemory(const TensorView& view) noexcept;
 
-  // Every element with its row-major index; only dimensions of stride 0 are taken once (each element then
-  // stands for `repeats` of them, the first of which has the index given).
+  // Every element with its row-major index; only dimensions of stride 0 are taken once (each
+  // element then stands for `repeats` of them, the first of which has the index given).
   [[nodiscard]] static ElementWalk OverElements(const TensorView& view) noexcept;
 
   // How many elements of the tensor each one visited stands for.
@@ -34,14 +35,15 @@ class ElementWalk {
   [[nodiscard]] const char* data() const noexcept { return base_; }
   [[nodiscard]] size_t count() const noexcept { return run_count_; }
 
-  // Calls `visit(data, count, row, row_step)` for each run until it returns true: `count` elements side by
-  // side from `data`, of row-major indices row, row + row_step, ... Elements that do not lie side by side
-  // are first collected in a small buffer.
+  // Calls `visit(data, count, row, row_step)` for each run until it returns true: `count` elements
+  // side by side from `data`, of row-major indices row, row + row_step, ... Elements that do not
+  // lie side by side are first collected in a small buffer.
   template <class Visit>
   void ForEachRun(Visit visit) const noexcept;
 
  private:
-  // A tensor whose elements can be counted in 64 bits has fewer dimensions of size 2 and more than this.
+  // A tensor whose elements can be counted in 64 bits has fewer dimensions of size 2 and more than
+  // this.
   static constexpr int kDimsMax = 64;
   static constexpr size_t kGatherCount = 128;
 
@@ -66,11 +68,11 @@ class ElementWalk {
 
   const char* base_ = nullptr;
   size_t element_bytes_ = 0;
-  size_t run_count_ = 0;       // elements of a run
-  int64_t run_stride_ = 1;     // between them, in elements
+  size_t run_count_ = 0;    // elements of a run
+  int64_t run_stride_ = 1;  // between them, in elements
   int64_t run_row_step_ = 1;
   int64_t repeats_ = 1;
-  int ndim_ = 0;               // dimensions around the run, innermost first
+  int ndim_ = 0;  // dimensions around the run, innermost first
   Dim dims_[kDimsMax];
 };
 

@@ -2,17 +2,18 @@
 //
 // Every format has one test of the form
 //     ((word & kMask) ^ kFlip) > kLimit        as unsigned integers of the word's width
-// which a vector unit answers for a whole block by one running maximum. Worked example, float32: the mask
-// drops the sign, nothing is flipped, and what is above the largest finite magnitude 0x7f7fffff is an
-// infinity (0x7f800000) or a NaN (above that). Worked example, e4m3fnuz, where 0x80, the place of negative
-// zero, is the only NaN: 0x80 ^ 0x7f = 0xff, every other word gives less, so the limit is 0xfe.
+// which a vector unit answers for a whole block by one running maximum. Worked example, float32:
+// the mask drops the sign, nothing is flipped, and what is above the largest finite magnitude
+// 0x7f7fffff is an infinity (0x7f800000) or a NaN (above that). Worked example, e4m3fnuz, where
+// 0x80, the place of negative zero, is the only NaN: 0x80 ^ 0x7f = 0xff, every other word gives
+// less, so the limit is 0xfe.
 //
-// The functions are always inlined. The files compiled for a wider instruction set include this header, and
-// an out-of-line copy from one of them, merged by the linker, would run on processors without that set.
-// They are constant expressions and, under a CUDA compiler, device functions as well.
+// The functions are always inlined. The files compiled for a wider instruction set include this
+// header, and an out-of-line copy from one of them, merged by the linker, would run on processors
+// without that set; for the same reason the builtin stands here in place of std::bit_cast. They are
+// constant expressions and, under a CUDA compiler, device functions as well.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -49,9 +50,9 @@ struct FloatFormat {
 
   static constexpr Word kMask = kStyle == NanStyle::kNegativeZero ? kOnes : kMagnitude;
   static constexpr Word kFlip = kStyle == NanStyle::kNegativeZero ? kMagnitude : Word{0};
-  static constexpr Word kLimit = kHasInf                              ? Word(kInfinity - 1)
+  static constexpr Word kLimit = kHasInf                             ? Word(kInfinity - 1)
                                  : kStyle == NanStyle::kNegativeZero ? Word(kOnes - 1)
-                                                                      : Word(kMagnitude - 1);
+                                                                     : Word(kMagnitude - 1);
 
   NANWATCH_BITS static constexpr bool IsNonFinite(Word word) noexcept {
     return static_cast<Word>((word & kMask) ^ kFlip) > kLimit;
@@ -73,36 +74,43 @@ struct FloatFormat {
                                 (IsNegInf(word) ? wire::kHasNegInf : 0));
   }
 
-  // An integer that orders finite words as their values are ordered (both zeros give 0), so that minimum
-  // and maximum need no floating-point comparison, which would take subnormals for zero in some modes.
+  // An integer that orders finite words as their values are ordered (both zeros give 0), so that
+  // minimum and maximum need no floating-point comparison, which would take subnormals for zero in
+  // some modes.
   NANWATCH_BITS static constexpr Key ToKey(Word word) noexcept {
     const Key magnitude = static_cast<Key>(word & kMagnitude);
     return (word & kSign) != 0 ? -magnitude : magnitude;
   }
   NANWATCH_BITS static constexpr double KeyToDouble(Key key) noexcept {
-    return key < 0 ? -MagnitudeToDouble(static_cast<Word>(-key))
-                   : MagnitudeToDouble(static_cast<Word>(key));
+    const uint64_t sign = key < 0 ? uint64_t{1} << 63 : 0;
+    return __builtin_bit_cast(double,
+                              MagnitudeAsDouble(static_cast<Word>(key < 0 ? -key : key)) | sign);
   }
-  // Exact for finite words; of no meaning for others.
+  // Exact for finite words, 0 for others. Free of branches, so that a loop over it becomes vector
+  // code.
   NANWATCH_BITS static constexpr double ToDouble(Word word) noexcept {
-    const double magnitude = MagnitudeToDouble(static_cast<Word>(word & kMagnitude));
-    return (word & kSign) != 0 ? -magnitude : magnitude;
+    const auto magnitude = static_cast<Word>(word & kMagnitude);
+    const uint64_t sign = uint64_t{static_cast<Word>(word & kSign)} << (64 - 8 * sizeof(Word));
+    const uint64_t finite = uint64_t{IsNonFinite(word)} - 1;
+    return __builtin_bit_cast(double, (MagnitudeAsDouble(magnitude) | sign) & finite);
   }
 
  private:
-  NANWATCH_BITS static constexpr double MagnitudeToDouble(Word magnitude) noexcept {
+  // Bits of the double.
+  NANWATCH_BITS static constexpr uint64_t MagnitudeAsDouble(Word magnitude) noexcept {
     if constexpr (sizeof(Word) == 8) {
-      return std::bit_cast<double>(magnitude);
+      return magnitude;
     } else {
-      // Normal: the same mantissa under double's bias. Subnormal: an integer times a power of two. A word of
-      // e8m0 is an exponent alone and has no subnormals.
-      const uint64_t normal = (uint64_t{magnitude} << (52 - kMantissaBits)) +
-                              (uint64_t{1023 - kBias} << 52);
-      const double subnormal = static_cast<double>(static_cast<int32_t>(
-                                   magnitude & ((Word{1} << kMantissaBits) - 1))) *
-                               std::bit_cast<double>(uint64_t{1023 + 1 - kBias - kMantissaBits} << 52);
-      const bool is_normal = kMantissaBits == 0 || (magnitude >> kMantissaBits) != 0;
-      return is_normal ? std::bit_cast<double>(normal) : subnormal;
+      // Normal: the same mantissa under double's bias. Subnormal: an integer times a power of two.
+      // A word of e8m0 is an exponent alone and has no subnormals.
+      const uint64_t normal =
+          (uint64_t{magnitude} << (52 - kMantissaBits)) + (uint64_t{1023 - kBias} << 52);
+      if constexpr (kMantissaBits == 0) return normal;
+      constexpr double kUnit =
+          __builtin_bit_cast(double, uint64_t{1023 + 1 - kBias - kMantissaBits} << 52);
+      const auto subnormal = __builtin_bit_cast(uint64_t, static_cast<int32_t>(magnitude) * kUnit);
+      const uint64_t is_subnormal = -uint64_t{magnitude >> kMantissaBits == 0};
+      return (subnormal & is_subnormal) | (normal & ~is_subnormal);
     }
   }
 };
@@ -111,13 +119,16 @@ struct FloatFormat {
 template <wire::ElementType kType>
 struct FormatOf;
 template <>
-struct FormatOf<wire::ElementType::kFloat64> : FloatFormat<uint64_t, 11, 52, 1023, NanStyle::kIeee> {};
+struct FormatOf<wire::ElementType::kFloat64>
+    : FloatFormat<uint64_t, 11, 52, 1023, NanStyle::kIeee> {};
 template <>
-struct FormatOf<wire::ElementType::kFloat32> : FloatFormat<uint32_t, 8, 23, 127, NanStyle::kIeee> {};
+struct FormatOf<wire::ElementType::kFloat32> : FloatFormat<uint32_t, 8, 23, 127, NanStyle::kIeee> {
+};
 template <>
 struct FormatOf<wire::ElementType::kFloat16> : FloatFormat<uint16_t, 5, 10, 15, NanStyle::kIeee> {};
 template <>
-struct FormatOf<wire::ElementType::kBFloat16> : FloatFormat<uint16_t, 8, 7, 127, NanStyle::kIeee> {};
+struct FormatOf<wire::ElementType::kBFloat16> : FloatFormat<uint16_t, 8, 7, 127, NanStyle::kIeee> {
+};
 template <>
 struct FormatOf<wire::ElementType::kComplex128> : FormatOf<wire::ElementType::kFloat64> {};
 template <>
@@ -125,9 +136,11 @@ struct FormatOf<wire::ElementType::kComplex64> : FormatOf<wire::ElementType::kFl
 template <>
 struct FormatOf<wire::ElementType::kComplex32> : FormatOf<wire::ElementType::kFloat16> {};
 template <>
-struct FormatOf<wire::ElementType::kFloat8E5M2> : FloatFormat<uint8_t, 5, 2, 15, NanStyle::kIeee> {};
+struct FormatOf<wire::ElementType::kFloat8E5M2> : FloatFormat<uint8_t, 5, 2, 15, NanStyle::kIeee> {
+};
 template <>
-struct FormatOf<wire::ElementType::kFloat8E4M3Fn> : FloatFormat<uint8_t, 4, 3, 7, NanStyle::kAllOnes> {};
+struct FormatOf<wire::ElementType::kFloat8E4M3Fn>
+    : FloatFormat<uint8_t, 4, 3, 7, NanStyle::kAllOnes> {};
 template <>
 struct FormatOf<wire::ElementType::kFloat8E5M2Fnuz>
     : FloatFormat<uint8_t, 5, 2, 16, NanStyle::kNegativeZero> {};

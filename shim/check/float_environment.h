@@ -1,8 +1,8 @@
 // The floating-point modes of the calling thread, set aside while we do arithmetic of our own.
 //
-// A job may have switched subnormals off, or floating-point traps on (feenableexcept); the first would
-// falsify our figures, the second would end the job in our arithmetic. On leaving, modes and sticky
-// exception flags are as they were. Costs some tens of cycles: for the slow path only.
+// A job may have switched subnormals off, or floating-point traps on (feenableexcept); the first
+// would falsify our figures, the second would end the job in our arithmetic. On leaving, modes and
+// sticky exception flags are as they were. Costs some tens of cycles: for the slow path only.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ class DefaultFloatEnvironment {
 
  private:
   uint64_t control_;  // the processor's control register
-  uint64_t status_;   // its sticky flags, where they are a register of their own
+  // Its sticky flags, where they are a register of their own.
+  [[maybe_unused]] uint64_t status_;
 };
 
 }  // namespace nanwatch

@@ -1,5 +1,6 @@
-// The loops that every instruction set shares, written so that the compiler turns them into vector code of
-// the including file's level. Only for the scan_*.cc files; see kernels.h for why nothing here has linkage.
+// The loops that every instruction set shares, written so that the compiler turns them into vector
+// code of the including file's level. Only for the scan_*.cc files; see kernels.h for why nothing
+// here has linkage.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 namespace nanwatch {
 namespace {
 
-// A word from memory of any alignment. A fixed-size memcpy is the one form that is no out-of-line call and
-// no undefined behaviour.
+// A word from memory of any alignment. A fixed-size memcpy is the one form that is no out-of-line
+// call and no undefined behaviour.
 template <class Word>
 [[gnu::always_inline]] inline Word LoadWord(const char* at) noexcept {
   Word word;
@@ -25,8 +26,8 @@ uint8_t NoKinds(const void*, size_t) { return 0; }
 void NoTally(const void*, size_t, Tally*) {}
 double NoValue(int64_t) { return 0; }
 
-// Skips clean blocks at the speed of `kHas`, looks closely at the others, and stops once every kind that
-// the format knows was seen.
+// Skips clean blocks at the speed of `kHas`, looks closely at the others, and stops once every kind
+// that the format knows was seen.
 template <class Format, int kParts, bool (*kHas)(const void*, size_t)>
 uint8_t Kinds(const void* data, size_t count) {
   using Word = typename Format::Word;
@@ -62,11 +63,36 @@ size_t FirstBadWord(const char* at, size_t words) noexcept {
   return i;
 }
 
-// One block, integers first and the sum after, because a running double addition has an order that the
-// compiler must keep; eight running sums have eight, and fit a vector. `words` is at most kTallyWords, so
-// 32-bit counters do not overflow.
+// Words looked at together: their values fit the first-level cache, and 32-bit counters do not
+// overflow.
 constexpr size_t kTallyWords = 512;
 
+// A running addition has an order, which the compiler must keep; so the values are first written
+// down, which has none, and then added into eight sums, which have eight and fit a vector.
+template <class Format>
+void AddFinite(const char* at, size_t words, Tally* tally) noexcept {
+  using Word = typename Format::Word;
+  constexpr size_t kLanes = 8;
+  double values[kTallyWords + kLanes];
+  for (size_t i = 0; i < words; ++i) {
+    values[i] = Format::ToDouble(LoadWord<Word>(at + i * sizeof(Word)));
+  }
+  for (size_t i = words; i % kLanes != 0; ++i) values[i] = 0;
+  double lanes[kLanes] = {};
+  double lanes_scaled[kLanes] = {};
+  for (size_t i = 0; i < words; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += values[i + lane];
+      if constexpr (sizeof(Word) == 8) lanes_scaled[lane] += values[i + lane] * kSumScale;
+    }
+  }
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    tally->sum += lanes[lane];
+    tally->sum_scaled += lanes_scaled[lane];
+  }
+}
+
+// One block of at most kTallyWords.
 template <class Format>
 void TallyBlock(const char* at, size_t words, Tally* tally) noexcept {
   using Word = typename Format::Word;
@@ -76,13 +102,14 @@ void TallyBlock(const char* at, size_t words, Tally* tally) noexcept {
   Key nan = 0, pos_inf = 0, neg_inf = 0, key_min = kKeyHighest, key_max = kKeyLowest;
   for (size_t i = 0; i < words; ++i) {
     const Word word = LoadWord<Word>(at + i * sizeof(Word));
-    const bool bad = Format::IsNonFinite(word);
-    const Key key = Format::ToKey(word);
+    // All bits or none: written as conditions, these would stop the vectoriser.
+    const Key bad = -Key{Format::IsNonFinite(word)};
+    const Key key = Format::ToKey(word) & ~bad;
     nan += Format::IsNan(word);
     pos_inf += Format::IsPosInf(word);
     neg_inf += Format::IsNegInf(word);
-    const Key low = bad ? kKeyHighest : key;
-    const Key high = bad ? kKeyLowest : key;
+    const Key low = key | (kKeyHighest & bad);
+    const Key high = key | (kKeyLowest & bad);
     key_min = low < key_min ? low : key_min;
     key_max = high > key_max ? high : key_max;
   }
@@ -95,25 +122,7 @@ void TallyBlock(const char* at, size_t words, Tally* tally) noexcept {
   if (key_min < tally->key_min) tally->key_min = key_min;
   if (key_max > tally->key_max) tally->key_max = key_max;
 
-  constexpr size_t kLanes = 8;
-  double lanes[kLanes] = {};
-  double lanes_scaled[kLanes] = {};
-  const auto add = [&](size_t lane, size_t i) __attribute__((always_inline)) {
-    const Word word = LoadWord<Word>(at + i * sizeof(Word));
-    const double value = Format::ToDouble(Format::IsNonFinite(word) ? Word{0} : word);
-    // Zero is no word of e8m0; a bad word of it must not add 2^-127.
-    lanes[lane] += !Format::kHasSign && Format::IsNonFinite(word) ? 0 : value;
-    if constexpr (sizeof(Word) == 8) lanes_scaled[lane] += value * kSumScale;
-  };
-  size_t i = 0;
-  for (; i + kLanes <= words; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) add(lane, i + lane);
-  }
-  for (; i < words; ++i) add(0, i);
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    tally->sum += lanes[lane];
-    tally->sum_scaled += lanes_scaled[lane];
-  }
+  AddFinite<Format>(at, words, tally);
 }
 
 template <class Format>
@@ -132,14 +141,12 @@ void TallyReal(const void* data, size_t count, Tally* tally) {
   }
 }
 
-// Both parts of a complex element decide what it is, so it goes one by one.
 template <class Format>
-void TallyComplex(const void* data, size_t count, Tally* tally) {
+void TallyMixedComplex(const char* at, size_t first, size_t elements, Tally* tally) noexcept {
   using Word = typename Format::Word;
-  const char* at = static_cast<const char*>(data);
-  for (size_t i = 0; i < count; ++i, at += 2 * sizeof(Word)) {
-    const uint8_t kinds = Format::Kinds(LoadWord<Word>(at)) |
-                          Format::Kinds(LoadWord<Word>(at + sizeof(Word)));
+  for (size_t i = 0; i < elements; ++i, at += 2 * sizeof(Word)) {
+    const uint8_t kinds =
+        Format::Kinds(LoadWord<Word>(at)) | Format::Kinds(LoadWord<Word>(at + sizeof(Word)));
     if (kinds == 0) {
       TallyBlock<Format>(at, 2, tally);
       continue;
@@ -147,7 +154,26 @@ void TallyComplex(const void* data, size_t count, Tally* tally) {
     tally->nan += (kinds & wire::kHasNan) != 0;
     tally->pos_inf += (kinds & wire::kHasPosInf) != 0;
     tally->neg_inf += (kinds & wire::kHasNegInf) != 0;
-    if (tally->first_bad == SIZE_MAX) tally->first_bad = i;
+    if (tally->first_bad == SIZE_MAX) tally->first_bad = first + i;
+  }
+}
+
+// Both parts of a complex element decide what it is, so blocks with a bad one are taken element by
+// element.
+template <class Format, bool (*kHas)(const void*, size_t)>
+void TallyComplex(const void* data, size_t count, Tally* tally) {
+  using Word = typename Format::Word;
+  constexpr size_t kBlockElements = kTallyWords / 2;
+  const char* at = static_cast<const char*>(data);
+  for (size_t done = 0; done < count;) {
+    const size_t elements = count - done < kBlockElements ? count - done : kBlockElements;
+    if (!kHas(at, elements)) {
+      TallyBlock<Format>(at, 2 * elements, tally);
+    } else {
+      TallyMixedComplex<Format>(at, done, elements, tally);
+    }
+    at += elements * 2 * sizeof(Word);
+    done += elements;
   }
 }
 
@@ -156,7 +182,8 @@ double KeyToDouble(int64_t key) {
   return Format::KeyToDouble(static_cast<typename Format::Key>(key));
 }
 
-// Fills the row of one element type. `HasFor` is the level's own fast scan: HasFor<Format, parts>::Run.
+// Fills the row of one element type. `HasFor` is the level's own fast scan: HasFor<Format,
+// parts>::Run.
 template <template <class, int> class HasFor, wire::ElementType kType>
 consteval void SetRow(Kernels* kernels) {
   using Format = FormatOf<kType>;
@@ -164,7 +191,11 @@ consteval void SetRow(Kernels* kernels) {
   constexpr auto kRow = static_cast<size_t>(kType);
   kernels->has_non_finite[kRow] = HasFor<Format, kParts>::Run;
   kernels->kinds[kRow] = Kinds<Format, kParts, HasFor<Format, kParts>::Run>;
-  kernels->tally[kRow] = kParts == 2 ? TallyComplex<Format> : TallyReal<Format>;
+  if constexpr (kParts == 2) {
+    kernels->tally[kRow] = TallyComplex<Format, HasFor<Format, kParts>::Run>;
+  } else {
+    kernels->tally[kRow] = TallyReal<Format>;
+  }
   kernels->key_to_double[kRow] = KeyToDouble<Format>;
 }
 

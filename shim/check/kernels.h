@@ -1,10 +1,12 @@
-// What one instruction set offers: the loops over elements that lie side by side, one per element type.
+// What one instruction set offers: the loops over elements that lie side by side, one per element
+// type.
 //
-// Each level is one source file compiled with that level's flags, which defines one table. Such a file
-// must not emit a single function with external linkage: the linker would keep one copy of an inline
-// function for the whole program, perhaps the one that needs the wider instruction set. So everything in
-// it, and in the headers written for it, stands in an anonymous namespace, and it includes no header of
-// the standard library that holds functions. tests/shim/check/kernel_symbols_test.cmake looks.
+// Each level is one source file compiled with that level's flags, which defines one table. Such a
+// file must not emit a single function with external linkage: the linker would keep one copy of an
+// inline function for the whole program, perhaps the one that needs the wider instruction set. So
+// everything in it, and in the headers written for it, stands in an anonymous namespace, and it
+// includes no header of the standard library that holds functions.
+// tests/shim/check/kernel_symbols_test.cmake looks.
 #pragma once
 
 #include <cstddef>

@@ -36,8 +36,10 @@ void ScanBlocks(void* context, int64_t begin, int64_t end) {
   }
 }
 
-// Memory large enough, perhaps, for several threads. Out of line, so that the common path stays short.
-[[gnu::noinline]] bool HasNonFiniteLarge(wire::ElementType type, const void* data, size_t count) noexcept {
+// Memory large enough, perhaps, for several threads. Out of line, so that the common path stays
+// short.
+[[gnu::noinline]] bool HasNonFiniteLarge(wire::ElementType type, const void* data,
+                                         size_t count) noexcept {
   const auto has_non_finite = g_kernels->has_non_finite[static_cast<size_t>(type)];
   const size_t element_bytes = ElementBytes(type);
   const size_t block_count = element_bytes == 0 ? 0 : kParallelBlockBytes / element_bytes;
@@ -45,7 +47,8 @@ void ScanBlocks(void* context, int64_t begin, int64_t end) {
       block_count == 0) {
     return has_non_finite(data, count);
   }
-  SharedScan scan{has_non_finite, static_cast<const char*>(data), count, element_bytes, block_count};
+  SharedScan scan{has_non_finite, static_cast<const char*>(data), count, element_bytes,
+                  block_count};
   constexpr int64_t kGrainBlocks = 2;
   const auto blocks = static_cast<int64_t>((count + block_count - 1) / block_count);
   g_parallel_for(0, blocks, kGrainBlocks, ScanBlocks, &scan);
@@ -65,9 +68,11 @@ const Kernels& ChosenKernels() noexcept { return *g_kernels; }
 
 bool HasNonFinite(wire::ElementType type, const void* data, size_t count) noexcept {
   const auto row = static_cast<size_t>(type);
-  if (row >= wire::kElementTypeCount) [[unlikely]] return false;
+  if (row >= wire::kElementTypeCount) [[unlikely]]
+    return false;
   // The largest element has 16 bytes: below this count no type reaches the size for threads.
-  if (count >= kParallelBytesMin / 16) [[unlikely]] return HasNonFiniteLarge(type, data, count);
+  if (count >= kParallelBytesMin / 16) [[unlikely]]
+    return HasNonFiniteLarge(type, data, count);
   return g_kernels->has_non_finite[row](data, count);
 }
 

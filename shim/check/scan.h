@@ -1,11 +1,12 @@
 // Looks for NaN, +Inf and -Inf in memory.
 //
-// Two questions, two prices. HasNonFinite asks whether there is anything at all; it runs for every op of
-// the job and goes at the speed of the cache. CountNonFinite and NonFiniteKinds run only after it said
-// yes. All of them look at bits alone, so that flush-to-zero modes, trapping floating-point exceptions and
-// the flags the job was compiled with change nothing. They read each addressed element and nothing beside
-// it, allocate nothing, and may run in any number of threads at once, also over memory that another thread
-// is writing (the answer is then about some mixture of old and new bytes).
+// Two questions, two prices. HasNonFinite asks whether there is anything at all; it runs for every
+// op of the job and goes at the speed of the cache. CountNonFinite and NonFiniteKinds run only
+// after it said yes. All of them look at bits alone, so that flush-to-zero modes, trapping
+// floating-point exceptions and the flags the job was compiled with change nothing. They read each
+// addressed element and nothing beside it, allocate nothing, and may run in any number of threads
+// at once, also over memory that another thread is writing (the answer is then about some mixture
+// of old and new bytes).
 #pragma once
 
 #include <cstddef>
@@ -16,44 +17,47 @@
 
 namespace nanwatch {
 
-// Chooses the instruction set. Call once, before any other function of this header and before a second
-// thread exists that could call one (without it everything works, at the slowest level). `force` names a
-// level, "scalar", "avx2" or "avx512"; one that this processor or operating system cannot run, or an
-// unknown name, is ignored, as is nullptr: the best available is taken. Returns the name of the level
-// chosen, a string literal.
+// Chooses the instruction set. Call once, before any other function of this header and before a
+// second thread exists that could call one (without it everything works, at the slowest level).
+// `force` names a level, "scalar", "avx2" or "avx512"; one that this processor or operating system
+// cannot run, or an unknown name, is ignored, as is nullptr: the best available is taken. Returns
+// the name of the level chosen, a string literal.
 const char* InitScan(const char* force) noexcept;
 
-// True if any of `count` elements lying side by side from `data` is NaN or infinite; for a complex element
-// if either part is. `data` need not be aligned. False for kNone.
+// True if any of `count` elements lying side by side from `data` is NaN or infinite; for a complex
+// element if either part is. `data` need not be aligned. False for kNone.
 [[nodiscard]] bool HasNonFinite(wire::ElementType type, const void* data, size_t count) noexcept;
 
-// The same for any layout. Memory that is dense in some order of its dimensions (channels-last, transposed,
-// expanded, overlapping windows) is read once, in a line.
+// The same for any layout. Memory that is dense in some order of its dimensions (channels-last,
+// transposed, expanded, overlapping windows) is read once, in a line.
 [[nodiscard]] bool HasNonFinite(const TensorView& view) noexcept;
 
-// Bits kHasNan, kHasPosInf, kHasNegInf: the kinds that are present. A complex element may be of several.
+// Bits kHasNan, kHasPosInf, kHasNegInf: the kinds that are present. A complex element may be of
+// several.
 [[nodiscard]] uint8_t NonFiniteKinds(const TensorView& view) noexcept;
 
-// Fills element_type, ndim, shape, numel, nan, pos_inf, neg_inf, finite_min, finite_max, finite_mean and
-// first_bad of `stats`, and leaves the rest alone.
+// Fills element_type, ndim, shape, numel, nan, pos_inf, neg_inf, finite_min, finite_max,
+// finite_mean and first_bad of `stats`, and leaves the rest alone.
 //
-// Counts are of the tensor's elements: one that an expanded dimension shows a hundred times counts a hundred
-// times. A complex element counts once for each kind found in its parts, so the three can add up to more
-// than there are bad elements. The finite figures go over the elements that are finite (of a complex one,
-// over both parts, as real numbers) and are 0 when there are none. The mean is that of a double summation
-// that does not overflow.
+// Counts are of the tensor's elements: one that an expanded dimension shows a hundred times counts
+// a hundred times. A complex element counts once for each kind found in its parts, so the three can
+// add up to more than there are bad elements. The finite figures go over the elements that are
+// finite (of a complex one, over both parts, as real numbers) and are 0 when there are none. The
+// mean is that of a double summation that does not overflow.
 //
-// One core, roughly a nanosecond an element: meant for after a hit.
+// One core, one or two nanoseconds an element: meant for after a hit.
 void CountNonFinite(const TensorView& view, wire::TensorStats* stats) noexcept;
 
-// Runs `body` over parts of [begin, end) of at least `grain`, perhaps in several threads, and returns when
-// all are done: at::parallel_for, behind a function pointer because this folder knows nothing of torch.
+// Runs `body` over parts of [begin, end) of at least `grain`, perhaps in several threads, and
+// returns when all are done: at::parallel_for, behind a function pointer because this folder knows
+// nothing of torch.
 using ParallelFor = void (*)(int64_t begin, int64_t end, int64_t grain,
-                             void (*body)(void* context, int64_t begin, int64_t end), void* context);
+                             void (*body)(void* context, int64_t begin, int64_t end),
+                             void* context);
 
-// What HasNonFinite uses for dense memory of kParallelBytesMin or more; nullptr (the state at the start):
-// the calling thread alone. A hit in one part stops the others within kParallelBlockBytes. Call before a
-// second thread could scan. `parallel_for` must not let an exception out.
+// What HasNonFinite uses for dense memory of kParallelBytesMin or more; nullptr (the state at the
+// start): the calling thread alone. A hit in one part stops the others within kParallelBlockBytes.
+// Call before a second thread could scan. `parallel_for` must not let an exception out.
 void SetParallelFor(ParallelFor parallel_for) noexcept;
 
 // Waking other threads costs several microseconds; one core reads this much in some tens of them.

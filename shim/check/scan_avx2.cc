@@ -12,10 +12,12 @@ struct Avx2 {
     __m256i v;
   };
 
-  static Vector Load(const char* at) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))}; }
+  static Vector Load(const char* at) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))};
+  }
 
-  // 1 to 31 bytes, the rest of the vector zero: two loads of the largest power of two that fits, from the
-  // beginning and up to the end, which overlap unless the number is twice that power.
+  // 1 to 31 bytes, the rest of the vector zero: two loads of the largest power of two that fits,
+  // from the beginning and up to the end, which overlap unless the number is twice that power.
   static Vector LoadPart(const char* at, size_t bytes) {
     if (bytes >= 16) {
       return {_mm256_set_m128i(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)),

@@ -1,5 +1,5 @@
-// The level that every processor runs: plain loops, which the compiler turns into what the architecture's
-// baseline has (SSE2, NEON).
+// The level that every processor runs: plain loops, which the compiler turns into what the
+// architecture's baseline has (SSE2, NEON).
 #include "shim/check/kernel_loops.h"
 
 namespace nanwatch {
@@ -22,9 +22,10 @@ struct ScalarScan {
   }
 
  private:
-  // The comparison of float_bits.h without a comparison, which SSE2 does not have for unsigned numbers or
-  // 64 bits: the distance from the limit to the sign bit is added, and carries into it when the limit is
-  // passed. Formats that use the sign bit are bytes, and for those SSE2 has a maximum.
+  // The comparison of float_bits.h without a comparison, which SSE2 does not have for unsigned
+  // numbers or 64 bits: the distance from the limit to the sign bit is added, and carries into it
+  // when the limit is passed. Formats that use the sign bit are bytes, and for those SSE2 has a
+  // maximum.
   static bool Block(const char* at, size_t words) noexcept {
     Word seen = 0;
     if constexpr (Format::kMask == Format::kOnes) {

@@ -1,8 +1,8 @@
 // What a check needs to know of a tensor: where its elements lie and how their bits are to be read.
 //
-// A view owns nothing and is valid as long as the arrays it points to. It shows memory, not values: a
-// lazily conjugated or negated tensor holds the same set of non-finite elements, but the signs of the
-// infinities (of the imaginary parts) are then the opposite; the caller swaps them.
+// A view owns nothing and is valid as long as the arrays it points to. It shows memory, not values:
+// a lazily conjugated or negated tensor holds the same set of non-finite elements, but the signs of
+// the infinities (of the imaginary parts) are then the opposite; the caller swaps them.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,10 @@ struct TensorView {
   const void* data = nullptr;  // the element at index 0 in every dimension; any alignment
   wire::ElementType type = wire::ElementType::kNone;
   int32_t ndim = 0;
-  const int64_t* sizes = nullptr;    // `ndim` entries
-  const int64_t* strides = nullptr;  // `ndim` entries, in elements; 0 (expanded) and negative allowed
-  int64_t numel = 0;                 // product of `sizes`
+  const int64_t* sizes = nullptr;  // `ndim` entries
+  const int64_t* strides =
+      nullptr;        // `ndim` entries, in elements; 0 (expanded) and negative allowed
+  int64_t numel = 0;  // product of `sizes`
 };
 
 // Bytes of one element (both parts of a complex one); 0 for kNone and for values that are no type.

@@ -1,10 +1,10 @@
-// The fast scan for a vector unit, given as a small struct of operations (scan_avx2.cc, scan_avx512.cc).
-// Only for those files; see kernels.h for why nothing here has linkage.
+// The fast scan for a vector unit, given as a small struct of operations (scan_avx2.cc,
+// scan_avx512.cc). Only for those files; see kernels.h for why nothing here has linkage.
 //
-// A running maximum over transformed words (float_bits.h) has two properties that keep this short: looking
-// at a word twice changes nothing, so the last vector of a run may overlap the one before it and there is
-// no loop over left-over elements; and a zero word is finite in every format, so a part-filled vector is
-// padded with zeros.
+// A running maximum over transformed words (float_bits.h) has two properties that keep this short:
+// looking at a word twice changes nothing, so the last vector of a run may overlap the one before
+// it and there is no loop over left-over elements; and a zero word is finite in every format, so a
+// part-filled vector is padded with zeros.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 namespace nanwatch {
 namespace {
 
-// Constants of a format as the vector unit sees them. Vector units compare unsigned 8, 16 and 32 bits well;
-// 64 bits they do not, or slowly. Whether a float64 is finite stands in its upper half alone, so the mask
-// clears the lower half and the comparison is one of 32 bits.
+// Constants of a format as the vector unit sees them. Vector units compare unsigned 8, 16 and 32
+// bits well; 64 bits they do not, or slowly. Whether a float64 is finite stands in its upper half
+// alone, so the mask clears the lower half and the comparison is one of 32 bits.
 template <class Format>
 struct LaneTest {
   static constexpr bool kHalves = sizeof(typename Format::Word) == 8;
@@ -40,7 +40,8 @@ struct VectorScan {
   static bool Run(const void* data, size_t count) {
     const char* at = static_cast<const char*>(data);
     const size_t bytes = count * kParts * sizeof(typename Format::Word);
-    if (bytes < kStep) [[unlikely]] return bytes != 0 && IsBad(Look(Unit::LoadPart(at, bytes)));
+    if (bytes < kStep) [[unlikely]]
+      return bytes != 0 && IsBad(Look(Unit::LoadPart(at, bytes)));
     const char* last = at + bytes - kStep;
     Vector seen = Look(Unit::Load(last));
     while (static_cast<size_t>(last - at) >= kBlockBytes) {

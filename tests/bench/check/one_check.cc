@@ -1,5 +1,5 @@
-// For callgrind: ten thousand checks of a tensor of 16 floats, inside one function by which it can be told
-// to count (instructions.cmake).
+// For callgrind: ten thousand checks of a tensor of 16 floats, inside one function by which it can
+// be told to count (instructions.cmake).
 #include <cstddef>
 #include <cstdio>
 

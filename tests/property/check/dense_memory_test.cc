@@ -29,8 +29,8 @@ class DenseMemory : public LevelAndType {
   // Where `bytes` can lie: at either edge, and away from them by a byte and by a part.
   std::vector<char*> Places(size_t bytes) const {
     const size_t part = part_bytes();
-    return {memory_.begin(),         memory_.end() - bytes,        memory_.begin() + 1,
-            memory_.begin() + part,  memory_.end() - bytes - 1,    memory_.end() - bytes - part};
+    return {memory_.begin(),        memory_.end() - bytes,     memory_.begin() + 1,
+            memory_.begin() + part, memory_.end() - bytes - 1, memory_.end() - bytes - part};
   }
 
   std::vector<size_t> PartPositions(size_t parts) {
@@ -51,7 +51,8 @@ TEST_P(DenseMemory, EveryBadValueIsFoundAtEveryPositionAndNothingElseIs) {
     const size_t bytes = count * element_bytes();
     for (char* const data : Places(bytes)) {
       // What lies beside the elements is bad, so that reading on would be a false alarm.
-      FillBad(memory_.begin(), static_cast<size_t>(data - memory_.begin()) / part_bytes() * part_bytes());
+      FillBad(memory_.begin(),
+              static_cast<size_t>(data - memory_.begin()) / part_bytes() * part_bytes());
       FillFinite(data, bytes);
       const HostileFloatEnvironment environment;
       ASSERT_FALSE(HasNonFinite(type(), data, count)) << count << " elements, none bad";
@@ -79,10 +80,12 @@ TEST_P(DenseMemory, CountsAgreeWithTheReference) {
       const size_t bad_parts = parts == 0 ? 0 : random_() % 4 == 0 ? parts : random_() % 4;
       for (size_t i = 0; i < bad_parts; ++i) {
         const uint64_t bad = AnyBadWord();
-        std::memcpy(data + (bad_parts == parts ? i : random_() % parts) * part_bytes(), &bad, part_bytes());
+        std::memcpy(data + (bad_parts == parts ? i : random_() % parts) * part_bytes(), &bad,
+                    part_bytes());
       }
       const int64_t size = static_cast<int64_t>(count), stride = 1;
-      ExpectAsReference({data, type(), 1, &size, &stride, size}, std::to_string(count) + " elements");
+      ExpectAsReference({data, type(), 1, &size, &stride, size},
+                        std::to_string(count) + " elements");
       if (HasFailure()) return;
     }
   }

@@ -27,7 +27,8 @@ class GuardedMemory {
 
   // Makes everything from `offset` (whole pages) on untouchable as well, or touchable again.
   void CloseFrom(size_t offset, bool closed) {
-    if (mprotect(begin() + offset, bytes_ - offset, closed ? PROT_NONE : PROT_READ | PROT_WRITE) != 0) {
+    if (mprotect(begin() + offset, bytes_ - offset, closed ? PROT_NONE : PROT_READ | PROT_WRITE) !=
+        0) {
       std::abort();
     }
   }

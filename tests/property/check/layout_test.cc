@@ -46,9 +46,11 @@ const std::vector<Layout>& Layouts() {
       {"backwards", {37}, {-1}},
       {"backwards in one dimension", {5, 8}, {-8, 1}},
       {"backwards in two, sliced", {5, 8}, {-20, -2}},
-      {"twelve dimensions", {2, 1, 2, 2, 1, 2, 2, 2, 1, 2, 2, 2},
+      {"twelve dimensions",
+       {2, 1, 2, 2, 1, 2, 2, 2, 1, 2, 2, 2},
        {256, 1, 128, 64, 7, 32, 16, 8, 3, 4, 2, 1}},
-      {"nine dimensions, all apart", {2, 2, 2, 2, 2, 2, 2, 2, 2},
+      {"nine dimensions, all apart",
+       {2, 2, 2, 2, 2, 2, 2, 2, 2},
        {512, 256, 128, 64, 32, 16, 8, 4, 2}},
   };
   return kLayouts;
@@ -64,8 +66,8 @@ class EveryLayout : public LevelAndType {
 
   Placed Place(const Layout& layout, bool at_end) {
     const auto ndim = static_cast<int32_t>(layout.sizes.size());
-    const int64_t numel = std::accumulate(layout.sizes.begin(), layout.sizes.end(), int64_t{1},
-                                          std::multiplies<>());
+    const int64_t numel =
+        std::accumulate(layout.sizes.begin(), layout.sizes.end(), int64_t{1}, std::multiplies<>());
     int64_t lowest = 0, highest = 0;
     for (int d = 0; d < ndim; ++d) {
       const int64_t reach = std::max<int64_t>(layout.sizes[d] - 1, 0) * layout.strides[d];
@@ -98,12 +100,15 @@ TEST_P(EveryLayout, HoldsWhatTheReferenceFindsInIt) {
       ExpectAsReference(placed.view, std::string(layout.name) + ", clean");
       if (placed.elements.empty()) continue;
       for (int round = 0; round < 4; ++round) {
-        // One more bad part with each round, the first in the last element: a walk that ends early is seen.
-        const size_t row = round == 0 ? placed.elements.size() - 1 : random_() % placed.elements.size();
+        // One more bad part with each round, the first in the last element: a walk that ends early
+        // is seen.
+        const size_t row =
+            round == 0 ? placed.elements.size() - 1 : random_() % placed.elements.size();
         const uint64_t bad = AnyBadWord();
         const size_t part = random_() % static_cast<size_t>(reference::Parts(type()));
         std::memcpy(placed.elements[row] + part * part_bytes(), &bad, part_bytes());
-        ExpectAsReference(placed.view, std::string(layout.name) + ", bad at " + std::to_string(row));
+        ExpectAsReference(placed.view,
+                          std::string(layout.name) + ", bad at " + std::to_string(row));
       }
       if (HasFailure()) return;
     }

@@ -17,6 +17,10 @@
 
 namespace nanwatch {
 
+// The instruction sets to try, and what their tests' names begin with. Each program links its own.
+std::vector<const char*> TestedLevels();
+std::string TestedLevelPrefix();
+
 class LevelAndType : public testing::TestWithParam<std::tuple<const char*, wire::ElementType>> {
  protected:
   void SetUp() override {
@@ -26,7 +30,9 @@ class LevelAndType : public testing::TestWithParam<std::tuple<const char*, wire:
   void TearDown() override { InitScan(nullptr); }
 
   [[nodiscard]] static wire::ElementType type() { return std::get<1>(GetParam()); }
-  [[nodiscard]] static size_t part_bytes() { return static_cast<size_t>(reference::PartBytes(type())); }
+  [[nodiscard]] static size_t part_bytes() {
+    return static_cast<size_t>(reference::PartBytes(type()));
+  }
   [[nodiscard]] static size_t element_bytes() { return ElementBytes(type()); }
 
   // Finite parts: mostly any word that is finite, now and then a delicate one.
@@ -100,13 +106,14 @@ inline void ExpectAsReference(const TensorView& view, const std::string& what) {
 
 inline std::string LevelAndTypeName(
     const testing::TestParamInfo<std::tuple<const char*, wire::ElementType>>& info) {
-  return std::string(std::get<0>(info.param)) + "_" + reference::Name(std::get<1>(info.param));
+  return TestedLevelPrefix() + std::get<0>(info.param) + "_" +
+         reference::Name(std::get<1>(info.param));
 }
 
 }  // namespace nanwatch
 
-#define NANWATCH_EVERY_LEVEL_AND_TYPE(suite)                                                  \
-  INSTANTIATE_TEST_SUITE_P(Every, suite,                                                      \
-                           testing::Combine(testing::Values("scalar", "avx2", "avx512"),      \
-                                            testing::ValuesIn(reference::kAllTypes)),         \
+#define NANWATCH_EVERY_LEVEL_AND_TYPE(suite)                                          \
+  INSTANTIATE_TEST_SUITE_P(Every, suite,                                              \
+                           testing::Combine(testing::ValuesIn(TestedLevels()),        \
+                                            testing::ValuesIn(reference::kAllTypes)), \
                            LevelAndTypeName)

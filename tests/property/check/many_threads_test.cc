@@ -54,8 +54,8 @@ TEST_P(ManyThreads, FindOneBadValueInLargeMemoryWhereverItLies) {
   EXPECT_EQ(g_parts_run, 3);
   const size_t parts = bytes / part_bytes();
   const size_t block = kParallelBlockBytes / part_bytes();
-  for (const size_t position : {size_t{0}, block - 1, block, 3 * block - 1, parts / 2, parts / 2 + 1,
-                                parts - block, parts - 7, parts - 1}) {
+  for (const size_t position : {size_t{0}, block - 1, block, 3 * block - 1, parts / 2,
+                                parts / 2 + 1, parts - block, parts - 7, parts - 1}) {
     const uint64_t bad = AnyBadWord(), good = 0;
     std::memcpy(data + position * part_bytes(), &bad, part_bytes());
     EXPECT_TRUE(HasNonFinite(type(), data, count)) << "part " << position;

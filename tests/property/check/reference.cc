@@ -24,19 +24,32 @@ struct Definition {
 
 Definition DefinitionOf(wire::ElementType type) {
   switch (type) {
-    case kFloat64: return {"float64", 8, 1, 11, 52, 1023, Definition::kIeee};
-    case kFloat32: return {"float32", 4, 1, 8, 23, 127, Definition::kIeee};
-    case kFloat16: return {"float16", 2, 1, 5, 10, 15, Definition::kIeee};
-    case kBFloat16: return {"bfloat16", 2, 1, 8, 7, 127, Definition::kIeee};
-    case kComplex128: return {"complex128", 8, 2, 11, 52, 1023, Definition::kIeee};
-    case kComplex64: return {"complex64", 4, 2, 8, 23, 127, Definition::kIeee};
-    case kComplex32: return {"complex32", 2, 2, 5, 10, 15, Definition::kIeee};
-    case kFloat8E5M2: return {"e5m2", 1, 1, 5, 2, 15, Definition::kIeee};
-    case kFloat8E4M3Fn: return {"e4m3fn", 1, 1, 4, 3, 7, Definition::kFn};
-    case kFloat8E5M2Fnuz: return {"e5m2fnuz", 1, 1, 5, 2, 16, Definition::kFnuz};
-    case kFloat8E4M3Fnuz: return {"e4m3fnuz", 1, 1, 4, 3, 8, Definition::kFnuz};
-    case kFloat8E8M0Fnu: return {"e8m0fnu", 1, 1, 8, 0, 127, Definition::kExponentOnly};
-    case kNone: break;
+    case kFloat64:
+      return {"float64", 8, 1, 11, 52, 1023, Definition::kIeee};
+    case kFloat32:
+      return {"float32", 4, 1, 8, 23, 127, Definition::kIeee};
+    case kFloat16:
+      return {"float16", 2, 1, 5, 10, 15, Definition::kIeee};
+    case kBFloat16:
+      return {"bfloat16", 2, 1, 8, 7, 127, Definition::kIeee};
+    case kComplex128:
+      return {"complex128", 8, 2, 11, 52, 1023, Definition::kIeee};
+    case kComplex64:
+      return {"complex64", 4, 2, 8, 23, 127, Definition::kIeee};
+    case kComplex32:
+      return {"complex32", 2, 2, 5, 10, 15, Definition::kIeee};
+    case kFloat8E5M2:
+      return {"e5m2", 1, 1, 5, 2, 15, Definition::kIeee};
+    case kFloat8E4M3Fn:
+      return {"e4m3fn", 1, 1, 4, 3, 7, Definition::kFn};
+    case kFloat8E5M2Fnuz:
+      return {"e5m2fnuz", 1, 1, 5, 2, 16, Definition::kFnuz};
+    case kFloat8E4M3Fnuz:
+      return {"e4m3fnuz", 1, 1, 4, 3, 8, Definition::kFnuz};
+    case kFloat8E8M0Fnu:
+      return {"e8m0fnu", 1, 1, 8, 0, 127, Definition::kExponentOnly};
+    case kNone:
+      break;
   }
   return {"none", 0, 0, 0, 0, 0, Definition::kIeee};
 }
@@ -84,12 +97,12 @@ Value Decode(wire::ElementType type, uint64_t word) {
       mantissa == Ones(is.mantissa_bits)) {
     return {Kind::kNan};
   }
-  if (is.top == Definition::kFnuz && negative && exponent == 0 && mantissa == 0) return {Kind::kNan};
+  if (is.top == Definition::kFnuz && negative && exponent == 0 && mantissa == 0)
+    return {Kind::kNan};
   const double magnitude =
-      exponent == 0
-          ? std::ldexp(static_cast<double>(mantissa), 1 - is.bias - is.mantissa_bits)
-          : std::ldexp(static_cast<double>(mantissa | (uint64_t{1} << is.mantissa_bits)),
-                       static_cast<int>(exponent) - is.bias - is.mantissa_bits);
+      exponent == 0 ? std::ldexp(static_cast<double>(mantissa), 1 - is.bias - is.mantissa_bits)
+                    : std::ldexp(static_cast<double>(mantissa | (uint64_t{1} << is.mantissa_bits)),
+                                 static_cast<int>(exponent) - is.bias - is.mantissa_bits);
   return {Kind::kFinite, negative ? -magnitude : magnitude};
 }
 
@@ -105,8 +118,8 @@ std::vector<uint64_t> BadWords(wire::ElementType type) {
   const uint64_t inf = Ones(is.exponent_bits) << is.mantissa_bits;
   const uint64_t sign = uint64_t{1} << (is.exponent_bits + is.mantissa_bits);
   const uint64_t quiet = uint64_t{1} << (is.mantissa_bits - 1);
-  return {inf | quiet, inf | 1, inf | Ones(is.mantissa_bits), inf | quiet | sign, inf | 1 | sign,
-          inf, inf | sign};
+  return {inf | quiet, inf | 1,   inf | Ones(is.mantissa_bits), inf | quiet | sign, inf | 1 | sign,
+          inf,         inf | sign};
 }
 
 std::vector<uint64_t> DelicateFiniteWords(wire::ElementType type) {
@@ -156,12 +169,12 @@ Expected Look(const TensorView& view) {
       ++finite_parts;
     }
   });
-  // A long double's exponent is wide enough for any sum of doubles, but its rounding may carry the mean of
-  // many largest numbers beyond them.
+  // A long double's exponent is wide enough for any sum of doubles, but its rounding may carry the
+  // mean of many largest numbers beyond them.
   if (finite_parts != 0) {
     const long double mean = sum / static_cast<long double>(finite_parts);
-    stats.finite_mean = static_cast<double>(
-        std::clamp<long double>(mean, stats.finite_min, stats.finite_max));
+    stats.finite_mean =
+        static_cast<double>(std::clamp<long double>(mean, stats.finite_min, stats.finite_max));
   }
   expected.kinds = static_cast<uint8_t>((stats.nan ? wire::kHasNan : 0) |
                                         (stats.pos_inf ? wire::kHasPosInf : 0) |

@@ -1,5 +1,5 @@
-// What a tensor holds, found the slow and obvious way: element by element, index by index, from the written
-// definition of each format. Shares no code with shim/check except the enumerators.
+// What a tensor holds, found the slow and obvious way: element by element, index by index, from the
+// written definition of each format. Shares no code with shim/check except the enumerators.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,12 @@ Value Decode(wire::ElementType type, uint64_t word);
 int PartBytes(wire::ElementType type);
 int Parts(wire::ElementType type);
 
-// Bits of every sort of non-finite part that the format has: quiet, signalling and negative NaNs, NaNs with
-// the smallest and the largest payload, both infinities.
+// Bits of every sort of non-finite part that the format has: quiet, signalling and negative NaNs,
+// NaNs with the smallest and the largest payload, both infinities.
 std::vector<uint64_t> BadWords(wire::ElementType type);
 
-// Bits of finite parts that a careless test takes for bad ones: the largest magnitudes, subnormals, zeros.
+// Bits of finite parts that a careless test takes for bad ones: the largest magnitudes, subnormals,
+// zeros.
 std::vector<uint64_t> DelicateFiniteWords(wire::ElementType type);
 
 struct Expected {

@@ -70,7 +70,8 @@ TEST(Count, OfAnExpandedTensorIsOfTheElementsItShows) {
 TEST(Count, OfAComplexElementIsOneForEachKindInItsParts) {
   using Complex = std::complex<double>;
   const auto stats = Count<Complex>(
-      kComplex128, {Complex(1, -4), Complex(kNan, kNan), Complex(kNan, kInfinity), Complex(5, -kInfinity)});
+      kComplex128,
+      {Complex(1, -4), Complex(kNan, kNan), Complex(kNan, kInfinity), Complex(5, -kInfinity)});
   EXPECT_EQ(stats.nan, 2U);
   EXPECT_EQ(stats.pos_inf, 1U);
   EXPECT_EQ(stats.neg_inf, 1U);
@@ -114,7 +115,8 @@ TEST(Count, LeavesTheJobsFloatingPointModesAndFlagsAsTheyWere) {
   std::feraiseexcept(FE_INEXACT);
   std::fenv_t before, after;
   std::fegetenv(&before);
-  (void)Count<double>(kFloat64, {std::numeric_limits<double>::max(), std::numeric_limits<double>::max(), 0.1});
+  (void)Count<double>(
+      kFloat64, {std::numeric_limits<double>::max(), std::numeric_limits<double>::max(), 0.1});
   std::fegetenv(&after);
   EXPECT_EQ(std::memcmp(&before, &after, sizeof(before)), 0);
 }

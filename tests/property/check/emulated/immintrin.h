@@ -1,6 +1,6 @@
-// The AVX-512 operations that shim/check/scan_avx512.cc uses, as loops, for machines without them (and for
-// valgrind, which knows none). Found by the compiler before its own header of this name. Says nothing about
-// the machine code, but everything about what the scan asks of it, byte by byte.
+// The AVX-512 operations that shim/check/scan_avx512.cc uses, as loops, for machines without them
+// (and for valgrind, which knows none). Found by the compiler before its own header of this name.
+// Says nothing about the machine code, but everything about what the scan asks of it, byte by byte.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,15 @@ inline __m512i Lanes(Make make) {
 
 template <class Lane>
 inline __m512i Max(const __m512i& a, const __m512i& b) {
-  return Lanes<Lane>([&](size_t i) { return At<Lane>(a, i) > At<Lane>(b, i) ? At<Lane>(a, i) : At<Lane>(b, i); });
+  return Lanes<Lane>(
+      [&](size_t i) { return At<Lane>(a, i) > At<Lane>(b, i) ? At<Lane>(a, i) : At<Lane>(b, i); });
 }
 
 template <class Lane>
 inline uint64_t Above(const __m512i& a, const __m512i& b) {
   uint64_t mask = 0;
-  for (size_t i = 0; i < 64 / sizeof(Lane); ++i) mask |= uint64_t{At<Lane>(a, i) > At<Lane>(b, i)} << i;
+  for (size_t i = 0; i < 64 / sizeof(Lane); ++i)
+    mask |= uint64_t{At<Lane>(a, i) > At<Lane>(b, i)} << i;
   return mask;
 }
 
@@ -75,6 +77,12 @@ inline __m512i _mm512_set1_epi64(long long v) {
 inline __m512i _mm512_max_epu8(__m512i a, __m512i b) { return emulated::Max<uint8_t>(a, b); }
 inline __m512i _mm512_max_epu16(__m512i a, __m512i b) { return emulated::Max<uint16_t>(a, b); }
 inline __m512i _mm512_max_epu32(__m512i a, __m512i b) { return emulated::Max<uint32_t>(a, b); }
-inline uint64_t _mm512_cmpgt_epu8_mask(__m512i a, __m512i b) { return emulated::Above<uint8_t>(a, b); }
-inline uint64_t _mm512_cmpgt_epu16_mask(__m512i a, __m512i b) { return emulated::Above<uint16_t>(a, b); }
-inline uint64_t _mm512_cmpgt_epu32_mask(__m512i a, __m512i b) { return emulated::Above<uint32_t>(a, b); }
+inline uint64_t _mm512_cmpgt_epu8_mask(__m512i a, __m512i b) {
+  return emulated::Above<uint8_t>(a, b);
+}
+inline uint64_t _mm512_cmpgt_epu16_mask(__m512i a, __m512i b) {
+  return emulated::Above<uint16_t>(a, b);
+}
+inline uint64_t _mm512_cmpgt_epu32_mask(__m512i a, __m512i b) {
+  return emulated::Above<uint32_t>(a, b);
+}

@@ -1,0 +1,8 @@
+#include "tests/property/check/level_and_type.h"
+
+namespace nanwatch {
+
+std::vector<const char*> TestedLevels() { return {"scalar", "avx2", "avx512"}; }
+std::string TestedLevelPrefix() { return ""; }
+
+}  // namespace nanwatch
