@@ -53,7 +53,9 @@ static struct {
   _Atomic bool armed;
 } shim;
 
-static void zero_page_in_child(void) { fork_page_zero(atomic_load(&shim.page)); }
+static void before_fork(void) { fork_gate_close(atomic_load(&shim.page)); }
+static void after_fork_in_parent(void) { fork_gate_open(atomic_load(&shim.page)); }
+static void after_fork_in_child(void) { fork_page_zero(atomic_load(&shim.page)); }
 
 /* The first sign makes the page; of two threads that come at once, one page stays. */
 static bool make_page(void) {
@@ -67,7 +69,7 @@ static bool make_page(void) {
     fork_page_free(page);
     return true;
   }
-  if (!wiped_by_kernel) pthread_atfork(NULL, NULL, zero_page_in_child);
+  pthread_atfork(before_fork, after_fork_in_parent, wiped_by_kernel ? NULL : after_fork_in_child);
   return true;
 }
 
@@ -88,7 +90,7 @@ static void load_observer(const char* libtorch_path) {
       .library_path = shim.library_path,
       .say = say,
   };
-  observer_load(&shim.entry, libtorch_path, &shim.voice);
+  observer_load(&shim.entry, libtorch_path, atomic_load(&shim.page), &shim.voice);
 }
 
 /* Of copies in the global scope (several paths in LD_PRELOAD) the first one in it stays awake, in
@@ -115,7 +117,8 @@ static bool other_copy_is_first(void) {
 static void look_for_linked_libtorch(void) {
   char path[NANWATCH_PATH_MAX];
   unsigned long long no_adds = 0;
-  if (libtorch_is_ready(path, &no_adds)) see_sign_of_torch();
+  if (!loader_find_object(NANWATCH_LIBTORCH, NULL, path, &no_adds)) return;
+  if (libtorch_is_constructed(path)) see_sign_of_torch();
 }
 
 __attribute__((constructor)) static void arm(void) {

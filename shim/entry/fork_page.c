@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MADV_WIPEONFORK
@@ -22,5 +23,27 @@ void fork_page_free(struct fork_page* page) { munmap(page, page_bytes()); }
 
 void fork_page_zero(struct fork_page* page) {
   page->active = 0;
-  atomic_store_explicit(&page->watched, 0, memory_order_relaxed);
+  page->watched = 0;
+  page->forks = 0;
+  page->inside = 0;
 }
+
+bool fork_gate_enter(struct fork_page* page) {
+  atomic_store(&page->inside, 1);
+  if (atomic_load(&page->forks) == 0) return true;
+  atomic_store(&page->inside, 0);
+  return false;
+}
+
+void fork_gate_leave(struct fork_page* page) { atomic_store(&page->inside, 0); }
+
+void fork_gate_close(struct fork_page* page) {
+  static const struct timespec kPause = {.tv_sec = 0, .tv_nsec = 100 * 1000};
+  enum { kPausesMax = 2000 };
+  atomic_fetch_add(&page->forks, 1);
+  for (int pause = 0; pause < kPausesMax && atomic_load(&page->inside) != 0; ++pause) {
+    nanosleep(&kPause, NULL);
+  }
+}
+
+void fork_gate_open(struct fork_page* page) { atomic_fetch_sub(&page->forks, 1); }

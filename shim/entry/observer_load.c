@@ -6,13 +6,24 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "shim/entry/library_place.h"
 #include "shim/entry/loader.h"
 #include "shim/entry/torch_version.h"
 
-static nanwatch_observer_start_fn open_observer(const char* path, struct voice* voice) {
+/* dlopen past the fork gate: a child forked in the middle would have half an observer. */
+static void* load_between_forks(const char* path, struct fork_page* page) {
+  static const struct timespec kPause = {.tv_sec = 0, .tv_nsec = 1000 * 1000};
+  while (!fork_gate_enter(page)) nanosleep(&kPause, NULL);
   void* observer = loader_open(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  fork_gate_leave(page);
+  return observer;
+}
+
+static nanwatch_observer_start_fn open_observer(const char* path, struct fork_page* page,
+                                                struct voice* voice) {
+  void* observer = load_between_forks(path, page);
   if (observer == NULL) {
     voice_sayf(voice, "the observer could not be loaded: %s. This process is not observed.",
                loader_error());
@@ -28,7 +39,8 @@ static nanwatch_observer_start_fn open_observer(const char* path, struct voice* 
   return start;
 }
 
-void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct voice* voice) {
+void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct fork_page* page,
+                   struct voice* voice) {
   struct torch_version version;
   if (!torch_version_of(libtorch_path, &version)) {
     voice_sayf(voice,
@@ -51,6 +63,6 @@ void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struc
   entry->libtorch_path = strdup(libtorch_path);
   if (entry->torch_version == NULL || entry->libtorch_path == NULL) return;
 
-  nanwatch_observer_start_fn start = open_observer(observer, voice);
+  nanwatch_observer_start_fn start = open_observer(observer, page, voice);
   if (start != NULL) (void)start(entry); /* non-zero: it stepped down, and has said why */
 }

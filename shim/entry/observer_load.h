@@ -2,6 +2,7 @@
 #ifndef NANWATCH_SHIM_ENTRY_OBSERVER_LOAD_H_
 #define NANWATCH_SHIM_ENTRY_OBSERVER_LOAD_H_
 
+#include "shim/entry/fork_page.h"
 #include "shim/entry/observer_interface.h"
 #include "shim/entry/voice.h"
 
@@ -9,6 +10,7 @@
  * long as the observer wants. What stands in the way is said in one line, and the job goes on.
  * `entry` comes with everything filled in but torch_version and libtorch_path; it must live as long
  * as the process. Once a process image. */
-void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct voice* voice);
+void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct fork_page* page,
+                   struct voice* voice);
 
 #endif /* NANWATCH_SHIM_ENTRY_OBSERVER_LOAD_H_ */

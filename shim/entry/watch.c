@@ -31,19 +31,25 @@ static void sleep_one_interval(void) {
   nanosleep(&kInterval, NULL);
 }
 
-/* An object is listed before its constructors run. Opening it again waits for the lock that the
- * loader holds meanwhile; that fails when it was unloaded again because its load failed. */
-bool libtorch_is_ready(char path[NANWATCH_PATH_MAX], unsigned long long* last_adds) {
-  return loader_find_object("libtorch_cpu.so", NULL, path, last_adds) &&
-         loader_open(path, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL) != NULL;
+bool libtorch_is_constructed(const char* path) {
+  return loader_open(path, RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL) != NULL;
+}
+
+static bool libtorch_is_mapped(struct fork_page* page, char path[NANWATCH_PATH_MAX],
+                               unsigned long long* last_adds) {
+  if (!fork_gate_enter(page)) return false;
+  bool mapped = loader_find_object(NANWATCH_LIBTORCH, NULL, path, last_adds);
+  fork_gate_leave(page);
+  return mapped;
 }
 
 /* Polls until libtorch is ready; false when patience ends without a sign. */
 static bool wait_for_libtorch(struct watch* watch, char path[NANWATCH_PATH_MAX]) {
+  struct fork_page* page = atomic_load(&watch->page);
   unsigned long long last_adds = 0;
   unsigned signs = atomic_load(&watch->signs);
   for (int waited_ms = 0; waited_ms < watch->patience_ms; waited_ms += kPollInterval_ms) {
-    if (libtorch_is_ready(path, &last_adds)) return true;
+    if (libtorch_is_mapped(page, path, &last_adds) && libtorch_is_constructed(path)) return true;
     sleep_one_interval();
     unsigned signs_now = atomic_load(&watch->signs);
     if (signs_now != signs) waited_ms = 0;

@@ -32,10 +32,12 @@ struct watch {
  * again. Any thread. */
 void watch_sign(struct watch* watch, struct fork_page* page);
 
-/* Copies the path of libtorch_cpu.so as the loader names it, if it is mapped and its constructors
- * have ended; waits for constructors that are running on another thread. `last_adds` as in
- * loader_find_object. */
-bool libtorch_is_ready(char path[NANWATCH_PATH_MAX], unsigned long long* last_adds);
+#define NANWATCH_LIBTORCH "libtorch_cpu.so"
+
+/* True once the constructors of the mapped libtorch at `path` have ended: an object is listed
+ * before they run, and opening it again waits for the lock that the loader holds meanwhile. False
+ * when it was unloaded again because its load failed. */
+bool libtorch_is_constructed(const char* path);
 
 /* Whether a file name that somebody passes to dlopen is a sign: "torch" in its last two components.
  * Not in the whole path: an environment under ~/torch/ would start the thread in every Python of

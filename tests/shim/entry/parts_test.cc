@@ -1,6 +1,7 @@
 // The entry's pure functions, and the watch with a short patience.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -111,6 +112,51 @@ TEST(Watch, GivesUpWithoutTorchAndStartsAnewAtTheNextSign) {
   EXPECT_TRUE(Eventually([] { return watch_probe_times_found() == 1; }));
   watch_probe_sign();
   EXPECT_EQ(watch_probe_times_found(), 1);
+}
+
+TEST(ForkGate, LetsNobodyInWhileAForkIsOnItsWay) {
+  ASSERT_TRUE(gate_probe_enter());
+  gate_probe_leave();
+  gate_probe_close();
+  EXPECT_FALSE(gate_probe_enter());
+  gate_probe_close();  // two threads may fork at once
+  gate_probe_open();
+  EXPECT_FALSE(gate_probe_enter());
+  gate_probe_open();
+  EXPECT_TRUE(gate_probe_enter());
+  gate_probe_leave();
+}
+
+TEST(ForkGate, KeepsTheWatchAndAForkApart) {
+  std::atomic<bool> forking{false}, over{false};
+  std::atomic<int> entered{0}, met{0};
+  std::thread watch([&] {
+    while (!over) {
+      if (!gate_probe_enter()) continue;
+      if (forking) ++met;
+      ++entered;
+      if (forking) ++met;
+      gate_probe_leave();
+    }
+  });
+  EXPECT_TRUE(Eventually([&] { return entered > 0; }));
+  for (int fork = 0; fork < 2000; ++fork) {
+    gate_probe_close();
+    forking = true;
+    std::this_thread::yield();
+    forking = false;
+    gate_probe_open();
+  }
+  over = true;
+  watch.join();
+  EXPECT_EQ(met, 0);
+}
+
+TEST(ForkGate, DoesNotHoldAForkForGood) {
+  ASSERT_TRUE(gate_probe_enter());
+  gate_probe_close();  // returns though nobody leaves
+  gate_probe_open();
+  gate_probe_leave();
 }
 
 }  // namespace

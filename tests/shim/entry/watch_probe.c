@@ -9,6 +9,11 @@ int watch_probe_times_found(void);
 void watch_probe_open(const char* path);
 bool watch_probe_is_sign(const char* name);
 
+bool gate_probe_enter(void);
+void gate_probe_leave(void);
+void gate_probe_close(void);
+void gate_probe_open(void);
+
 static _Atomic int times_found;
 static struct watch probed;
 static struct fork_page page;
@@ -28,3 +33,10 @@ bool watch_probe_is_watching(void) { return atomic_load(&page.watched) != 0; }
 int watch_probe_times_found(void) { return times_found; }
 void watch_probe_open(const char* path) { dlopen(path, RTLD_NOW); }
 bool watch_probe_is_sign(const char* name) { return name_is_sign(name); }
+
+static struct fork_page gate;
+
+bool gate_probe_enter(void) { return fork_gate_enter(&gate); }
+void gate_probe_leave(void) { fork_gate_leave(&gate); }
+void gate_probe_close(void) { fork_gate_close(&gate); }
+void gate_probe_open(void) { fork_gate_open(&gate); }

@@ -9,4 +9,10 @@ bool watch_probe_is_watching(void);
 int watch_probe_times_found(void);
 void watch_probe_open(const char* path);
 bool watch_probe_is_sign(const char* name);
+
+// The fork gate of a page of its own.
+bool gate_probe_enter(void);
+void gate_probe_leave(void);
+void gate_probe_close(void);
+void gate_probe_open(void);
 }
