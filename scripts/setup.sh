@@ -10,9 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build_packages=(
-  g++ binutils cmake ninja-build ccache pkg-config
+  g++ binutils cmake ninja-build ccache
   protobuf-compiler libprotobuf-dev libspdlog-dev libboost-dev libsqlite3-dev libcli11-dev nlohmann-json3-dev
-  libhwy-dev
   python3 python3-venv
 )
 test_packages=(libgtest-dev libgmock-dev valgrind gdb git procps)
