@@ -106,16 +106,15 @@ class Install(unittest.TestCase):
         self.assertEqual(
             run("""
             import torch, door
-            class Other:
-                def __call__(self, *args): return "other"
-            torch.nn.Module.__call__ = Other()
+            import functools
+            torch.nn.Module.__call__ = functools.partial(lambda *args: len(args))
             door.install_in_background()
             end = time.monotonic() + 60
             while not (said := door.said()) and time.monotonic() < end:
                 sum(range(1000))
             print(door.installed(), torch.nn.Linear(1, 1)(1), len(said))
         """),
-            ["False", "other", "1"],
+            ["False", "1", "1"],
         )
 
     def test_a_forked_child_keeps_layers(self):
