@@ -93,7 +93,7 @@ TEST(LiveBlock, NeverMixesTheClocksOfTwoMomentsWhenItCallsThemConsistent) {
     }
   });
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  for (int consistent = 0; consistent < 20'000;) {
+  for (int consistent = 0; consistent < 1'000'000;) {
     const LiveCopy copy = ReadLive(*block);
     if (!copy.consistent || copy.facts.clocks.optimizer_count == 0) continue;
     ++consistent;

@@ -292,8 +292,8 @@ TEST_F(MalformedRing, AWriterTakesNonsenseInReleasedForAFullRing) {
 
 TEST(Ring, PassesTheRecordsOfManyThreadsOnExactlyOnceAndInEachThreadsOrder) {
   constexpr uint32_t kThreads = 4;
-  constexpr uint64_t kRecords = 5'000;
-  SharedRing ring(256);
+  constexpr uint64_t kRecords = 2'000;
+  SharedRing ring(1024);
   std::vector<std::thread> threads;
   for (uint32_t thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&ring, thread] {

@@ -14,6 +14,13 @@
 
 namespace nanwatch::wire {
 
+// How often a test kills something. A fork costs a hundred times as much under a sanitizer.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int kLives = 50;
+#else
+inline constexpr int kLives = 1000;
+#endif
+
 // Zeroed memory that a forked child shares.
 class SharedMemory {
  public:

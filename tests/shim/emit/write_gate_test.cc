@@ -26,7 +26,17 @@ TEST(WriteGate, KeepsEverybodyOutWhileClosed) {
     });
   }
   for (int closed = 0; closed < 2000 || first.load() < 100'000;) {
-    closed += gate.WhileClosed(1000, [&] { EXPECT_EQ(first.load(), second.load()); }) ? 1 : 0;
+    closed += gate.WhileClosed(1000,
+                               [&] {
+                                 const uint64_t before = first.load();
+                                 EXPECT_EQ(second.load(), before);
+                                 for (int i = 0; i < 1000; ++i)
+                                   std::atomic_signal_fence(std::memory_order_seq_cst);
+                                 EXPECT_EQ(first.load(), before) << "somebody came in";
+                               })
+                  ? 1
+                  : 0;
+    if (HasFailure()) break;
   }
   stop = true;
   for (std::thread& thread : threads) thread.join();
