@@ -26,16 +26,19 @@ const char* Keep(std::string_view text) {
   return copy;
 }
 
-// Whether the tensor says that `object` is its Python object. The slot is {interpreter, object} or
-// {object}, and older versions mark ownership in the low bit.
-bool PointsBack(const c10::TensorImpl* impl, const PyObj* object) noexcept {
-  const void* slot = impl->pyobj_slot();
-  uintptr_t words[2] = {};
+// The Python object of a tensor or storage. The slot is {interpreter, object} or {object}, and
+// older versions mark ownership in the low bit.
+const void* ObjectIn(const c10::impl::PyObjectSlot* slot) noexcept {
   constexpr size_t kSlotSize = sizeof(c10::impl::PyObjectSlot);
   static_assert(kSlotSize == 8 || kSlotSize == 16);
-  memcpy(words, slot, kSlotSize);
-  const auto wanted = reinterpret_cast<uintptr_t>(object);
-  return (words[0] & ~uintptr_t{1}) == wanted || (words[1] & ~uintptr_t{1}) == wanted;
+  uintptr_t word;
+  memcpy(&word, reinterpret_cast<const unsigned char*>(slot) + kSlotSize - sizeof word,
+         sizeof word);
+  return reinterpret_cast<const void*>(word & ~uintptr_t{1});
+}
+
+bool PointsBack(const c10::TensorImpl* impl, const void* object) noexcept {
+  return ObjectIn(impl->pyobj_slot()) == object;
 }
 
 const c10::TensorImpl* ImplAt(const PyObj* object, ptrdiff_t offset) noexcept {
@@ -185,7 +188,7 @@ const NamedTensor* PythonNames::FindByImpl(const c10::TensorImpl* impl) const no
   // The address may have been used again since: the tensor must still have the same object or the
   // same storage.
   const Record* record = found->second;
-  const bool same_object = PointsBack(impl, static_cast<const PyObj*>(record->object));
+  const bool same_object = PointsBack(impl, record->object);
   const bool same_storage =
       record->storage_address != nullptr && StorageOf(impl) == record->storage_address;
   return same_object || same_storage ? record : nullptr;
@@ -203,6 +206,11 @@ std::optional<NamedTensorView> PythonNames::Read(const NamedTensor& tensor) cons
   const Record& record = static_cast<const Record&>(tensor);
   if (!record.readable || record.forgotten) return std::nullopt;
   NamedTensorView view;
+  // Where nothing but its Python object holds a storage, torch would take the GIL to share it.
+  if (record.storage.use_count() == 1 &&
+      ObjectIn(record.storage_address->pyobj_slot()) != nullptr) {
+    return std::nullopt;
+  }
   view.storage = record.storage.lock();
   if (!view.storage) return std::nullopt;
   const auto* base = static_cast<const unsigned char*>(view.storage->data());

@@ -109,7 +109,14 @@ class Names(unittest.TestCase):
         self.assertEqual(alive["dict"], 1)
         self.assertEqual(weight._use_count() if hasattr(weight, "_use_count") else 1, 1)
 
-    def test_a_model_without_the_named_tensors_still_runs_on_meta(self):
+    def test_a_storage_that_only_python_holds_is_not_read(self):
+        # torch would take the GIL to share it, and callbacks must not.
+        kept = self.model.encoder[0].weight.untyped_storage()
+        self.model.encoder[0].weight = None
+        self.assertIn(f"{self.root} encoder.0.weight parameter gone -", self.all_names())
+        del kept
+
+    def test_tensors_without_memory_have_names_but_nothing_to_read(self):
         with torch.device("meta"):
             model = fresh(Model)
         model(X.to("meta"))
