@@ -13,10 +13,10 @@ namespace nanwatch {
 
 // How a command that `nanwatch run` started ended.
 struct JobExit {
-  std::string job;
+  std::string job = {};
   int32_t pid = 0;  // of the command; 0 when it could not be started
-  std::optional<int32_t> exit_code;
-  std::optional<int32_t> signal;
+  std::optional<int32_t> exit_code = {};
+  std::optional<int32_t> signal = {};
   uint64_t ended_real_ns = 0;
 
   bool operator==(const JobExit&) const = default;

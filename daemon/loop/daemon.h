@@ -22,8 +22,8 @@ class Store;
 inline constexpr uint64_t kDrainEveryNs = 25'000'000;
 
 struct DaemonOptions {
-  std::string segment_dir;
-  std::string state_dir;
+  std::string segment_dir = {};
+  std::string state_dir = {};
   uint64_t idle_exit_ns = 0;  // leave after so long without a live job; 0: stay
 };
 

@@ -37,7 +37,7 @@ struct RunRow {
 };
 
 struct RunFilter {
-  std::optional<std::string> job;
+  std::optional<std::string> job = {};
   bool live_only = false;
   int count_max = kRunsKept;
 };

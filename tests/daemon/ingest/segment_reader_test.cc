@@ -1,0 +1,242 @@
+#include "daemon/ingest/segment_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "tests/fakes/fake_clock.h"
+#include "tests/fakes/segment_builder.h"
+#include "tests/fakes/temporary_directory.h"
+
+namespace nanwatch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class SegmentReaderTest : public testing::Test {
+ protected:
+  static SegmentReader Open(const SegmentBuilder& job, SegmentReader::Access access = SegmentReader::Access::kConsume) {
+    Result<SegmentReader> reader = SegmentReader::Open(job.path(), access);
+    EXPECT_TRUE(reader.ok()) << reader.status().message();
+    return *std::move(reader);
+  }
+  RunBatch Read(SegmentReader& reader, bool to_end = false) {
+    Result<RunBatch> batch = reader.Read(to_end, clock_);
+    EXPECT_TRUE(batch.ok()) << batch.status().message();
+    return *std::move(batch);
+  }
+  static std::vector<uint64_t> Tickets(const RunBatch& batch) {
+    std::vector<uint64_t> tickets;
+    for (const Record& record : batch.records) tickets.push_back(record.ticket());
+    return tickets;
+  }
+
+  TemporaryDirectory directory_;
+  FakeClock clock_;
+};
+
+TEST_F(SegmentReaderTest, BringsWhatAJobWroteWithItsNames) {
+  SegmentBuilder job(directory_.path(), {.nonce = 0xabc, .job = "nightly", .rank = 3});
+  const uint64_t ticket = job.WriteValue("aten::log", "encoder.0");
+  job.WriteReach(wire::Reach::kParameter, ticket, "encoder.0.weight");
+  job.WriteStep(0.5);
+  job.Publish();
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+
+  EXPECT_EQ(batch.run_id, "0000000000000abc");
+  EXPECT_EQ(batch.run.job(), "nightly");
+  EXPECT_EQ(batch.run.rank(), 3);
+  EXPECT_THAT(batch.run.command(), ElementsAre("python", "train.py", "--fast"));
+  ASSERT_EQ(batch.sites.size(), 1u);
+  EXPECT_EQ(batch.sites[0].op(), "aten::log");
+  EXPECT_EQ(batch.sites[0].layer(), "encoder.0");
+  EXPECT_EQ(batch.sites[0].source(), "train.py:7 in forward");
+  EXPECT_EQ(batch.sites[0].count(), 1u);
+  ASSERT_EQ(batch.records.size(), 1u);
+  const ValueFact& value = batch.records[0].value();
+  EXPECT_EQ(value.site(), batch.sites[0].id());
+  ASSERT_EQ(value.outputs_size(), 1);
+  EXPECT_THAT(value.outputs(0).shape(), ElementsAre(4, 8));
+  EXPECT_EQ(value.outputs(0).nan(), 4u);
+  ASSERT_EQ(batch.reach.size(), 1u);
+  EXPECT_EQ(batch.reach[0].name(), "encoder.0.weight");
+  ASSERT_EQ(batch.steps.size(), 1u);
+  EXPECT_EQ(batch.steps[0].loss(), 0.5);
+  EXPECT_EQ(batch.state.values_bad(), 1u);
+  EXPECT_EQ(batch.state.clocks().optimizer_ranges(), 1u);
+  EXPECT_TRUE(batch.has_findings());
+}
+
+TEST_F(SegmentReaderTest, BringsABatchAgainUntilItIsAcknowledgedAndThenNeverMore) {
+  SegmentBuilder job(directory_.path(), {});
+  const uint64_t first = job.WriteValue("aten::log", "a");
+  SegmentReader reader = Open(job);
+  EXPECT_THAT(Tickets(Read(reader)), ElementsAre(first));
+  const RunBatch again = Read(reader);
+  EXPECT_THAT(Tickets(again), ElementsAre(first));
+  EXPECT_EQ(again.sites_new, 1u);
+  ASSERT_TRUE(reader.Acknowledge(again).ok());
+  const uint64_t second = job.WriteValue("aten::log", "a");
+  const RunBatch next = Read(reader);
+  EXPECT_THAT(Tickets(next), ElementsAre(second));
+  EXPECT_EQ(next.sites_new, 0u);
+  ASSERT_EQ(next.sites.size(), 1u) << "a known place that was counted on";
+  EXPECT_EQ(next.sites[0].count(), 2u);
+}
+
+TEST_F(SegmentReaderTest, ReleasesSlotsOnlyWhenTheBatchIsAcknowledged) {
+  SegmentBuilder job(directory_.path(), {});
+  job.WriteValue("aten::log", "a");
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  EXPECT_EQ(job.ring().released_slots.load(), 0u);
+  ASSERT_TRUE(reader.Acknowledge(batch).ok());
+  EXPECT_EQ(job.ring().released_slots.load(), job.ring().reserved_slots.load());
+}
+
+TEST_F(SegmentReaderTest, LookingReleasesNothing) {
+  SegmentBuilder job(directory_.path(), {});
+  job.WriteValue("aten::log", "a");
+  SegmentReader reader = Open(job, SegmentReader::Access::kLook);
+  ASSERT_TRUE(reader.Acknowledge(Read(reader)).ok());
+  EXPECT_EQ(job.ring().released_slots.load(), 0u);
+}
+
+TEST_F(SegmentReaderTest, FirstFindingsAndTotalsAreThereThoughTheRingOverflowed) {
+  SegmentBuilder job(directory_.path(), {});
+  for (int i = 0; i < 1000; ++i) job.WriteValue("aten::exp", "early");
+  std::vector<uint64_t> firsts;
+  for (int i = 0; i < 60; ++i) firsts.push_back(job.WriteValue("aten::log", "late." + std::to_string(i)));
+  job.Publish();
+  ASSERT_GT(job.dropped(), 0u);
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  EXPECT_THAT(Tickets(batch), testing::IsSupersetOf(firsts));
+  EXPECT_EQ(batch.sites.size(), 61u);
+  EXPECT_EQ(batch.sites[0].count(), 1000u);
+  EXPECT_EQ(batch.state.values_bad(), 1060u);
+  EXPECT_EQ(batch.state.records_dropped(), job.dropped());
+}
+
+TEST_F(SegmentReaderTest, WaitsForARecordThatALivingJobHasNotCompleted) {
+  SegmentBuilder job(directory_.path(), {});
+  const uint64_t before = job.WriteValue("aten::log", "a");
+  job.LeaveHole(2);
+  const uint64_t after = job.WriteValue("aten::exp", "a");
+  (void)after;
+  SegmentReader reader = Open(job);
+  RunBatch batch = Read(reader);
+  EXPECT_THAT(Tickets(batch), testing::Contains(before));
+  ASSERT_TRUE(reader.Acknowledge(batch).ok());
+  const uint64_t stuck_at = batch.cursor.ring;
+  clock_.Advance(kHoleWaitNs / 2);
+  EXPECT_EQ(Read(reader).cursor.ring, stuck_at);
+  EXPECT_TRUE(reader.HasNews());
+  clock_.Advance(kHoleWaitNs);
+  batch = Read(reader);
+  EXPECT_EQ(batch.cursor.ring, job.ring().reserved_slots.load());
+  EXPECT_EQ(batch.state.holes(), 2u);
+}
+
+TEST_F(SegmentReaderTest, PassesOverTheHolesOfTheDeadAtOnceAndCountsThem) {
+  SegmentBuilder job(directory_.path(), {.dead = true});
+  job.LeaveHole(3);
+  const uint64_t ticket = job.WriteValue("aten::log", "a");
+  SegmentReader reader = Open(job);
+  EXPECT_FALSE(reader.WriterLives(clock_));
+  const RunBatch batch = Read(reader, /*to_end=*/true);
+  EXPECT_THAT(Tickets(batch), ElementsAre(ticket));
+  EXPECT_EQ(batch.cursor.ring, job.ring().reserved_slots.load());
+  EXPECT_EQ(batch.state.holes(), 3u);
+}
+
+TEST_F(SegmentReaderTest, CountsStepsThatWereOverwrittenBeforeTheyWereRead) {
+  SegmentBuilder job(directory_.path(), {});
+  for (int i = 0; i < 100; ++i) job.WriteStep(i);
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  ASSERT_EQ(batch.steps.size(), kSmallLayout.steps);
+  EXPECT_EQ(batch.steps.back().index(), 99u);
+  EXPECT_EQ(batch.state.steps_lost(), 100u - kSmallLayout.steps);
+}
+
+TEST_F(SegmentReaderTest, GoesOnWhereAnEarlierDaemonStopped) {
+  SegmentBuilder job(directory_.path(), {});
+  job.WriteValue("aten::log", "a");
+  job.WriteStep(1);
+  SegmentCursor cursor;
+  {
+    SegmentReader reader = Open(job);
+    cursor = Read(reader).cursor;  // committed, and killed before the release
+  }
+  job.WriteValue("aten::log", "a");
+  SegmentReader reader = Open(job);
+  reader.Resume(cursor);
+  const RunBatch batch = Read(reader);
+  EXPECT_EQ(batch.cursor.ring, job.ring().reserved_slots.load());
+  EXPECT_TRUE(batch.steps.empty());
+}
+
+TEST_F(SegmentReaderTest, IgnoresACursorThatLiesBeyondTheSegment) {
+  SegmentBuilder job(directory_.path(), {});
+  const uint64_t ticket = job.WriteValue("aten::log", "a");
+  SegmentReader reader = Open(job);
+  reader.Resume({.ring = 1'000'000, .steps = 5});
+  EXPECT_THAT(Tickets(Read(reader)), ElementsAre(ticket));
+}
+
+TEST_F(SegmentReaderTest, HasNewsOnlyWhenSomethingWasPublished) {
+  SegmentBuilder job(directory_.path(), {});
+  job.Publish();
+  SegmentReader reader = Open(job);
+  EXPECT_TRUE(reader.HasNews());
+  ASSERT_TRUE(reader.Acknowledge(Read(reader)).ok());
+  EXPECT_FALSE(reader.HasNews());
+  job.Publish();
+  EXPECT_TRUE(reader.HasNews());
+  EXPECT_FALSE(reader.HasUrgentNews()) << "counters can wait";
+  job.WriteValue("aten::log", "a");
+  EXPECT_TRUE(reader.HasUrgentNews());
+}
+
+TEST_F(SegmentReaderTest, AFileThatIsCutShortUnderItIsAnErrorAndNoCrash) {
+  SegmentBuilder job(directory_.path(), {});
+  job.WriteValue("aten::log", "a");
+  SegmentReader reader = Open(job);
+  ASSERT_TRUE(reader.Acknowledge(Read(reader)).ok());
+  ASSERT_EQ(truncate(job.path().c_str(), 4096), 0);
+  const Result<RunBatch> batch = reader.Read(false, clock_);
+  ASSERT_FALSE(batch.ok());
+  EXPECT_THAT(batch.status().message(), HasSubstr("cut short"));
+  (void)reader.HasNews();
+  (void)reader.WriterLives(clock_);
+}
+
+TEST_F(SegmentReaderTest, AToolSeesTheWholeRunAndWhetherItEnded) {
+  SegmentBuilder job(directory_.path(), {.dead = true});
+  job.WriteValue("aten::log", "a");
+  job.WriteEnd();
+  const Result<RunFacts> facts = ReadWhole(job.path(), clock_);
+  ASSERT_TRUE(facts.ok());
+  EXPECT_EQ(facts->records_size(), 2);
+  EXPECT_EQ(facts->sites_size(), 1);
+  EXPECT_TRUE(facts->state().ended());
+  EXPECT_EQ(job.ring().released_slots.load(), 0u);
+}
+
+TEST_F(SegmentReaderTest, NamesThatSteerATerminalComeOutHarmless) {
+  SegmentBuilder job(directory_.path(), {.program = "a\x1b[2Jb\xff.py"});
+  job.WriteValue("aten::\x1b]0;evil\x07", "layer\n0");
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  EXPECT_EQ(batch.run.program(), "a\xEF\xBF\xBD[2Jb\xEF\xBF\xBD.py");
+  EXPECT_EQ(batch.sites[0].layer(), "layer\xEF\xBF\xBD" "0");
+  EXPECT_EQ(batch.sites[0].op().find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nanwatch

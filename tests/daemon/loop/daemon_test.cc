@@ -1,0 +1,343 @@
+#include "daemon/loop/daemon.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "daemon/base/directories.h"
+#include "daemon/base/unique_fd.h"
+#include "daemon/loop/segment_intake.h"
+#include "daemon/store/store.h"
+#include "proto/wire/naming.h"
+#include "tests/fakes/fake_clock.h"
+#include "tests/fakes/recording_observer.h"
+#include "tests/fakes/segment_builder.h"
+#include "tests/fakes/temporary_directory.h"
+
+namespace nanwatch {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr uint64_t kSecondMs = 1'000;
+
+// One incident for each site.
+Verdict OneIncidentPerSite(const std::vector<RunFacts>& runs) {
+  Verdict verdict;
+  for (const RunFacts& facts : runs) {
+    for (const Site& site : facts.sites()) {
+      Incident& incident = *verdict.add_incidents();
+      incident.set_severity("error");
+      incident.mutable_origin()->set_op(site.op());
+      incident.mutable_origin()->set_run(RunId(facts.run()));
+      for (const FirstReachFact& reach : facts.reach()) incident.add_reach(std::to_string(reach.reach()));
+    }
+  }
+  return verdict;
+}
+
+class DaemonTest : public testing::Test {
+ protected:
+  DaemonTest() { EXPECT_TRUE(EnsureSegmentDirectory(options_.segment_dir).ok()); }
+
+  void Start() {
+    daemon_.reset();
+    Result<Daemon> daemon = Daemon::Start(options_, OneIncidentPerSite, clock_, observer_);
+    ASSERT_TRUE(daemon.ok()) << daemon.status().message();
+    daemon_.emplace(*std::move(daemon));
+  }
+  void Tick(uint64_t after_ms = 50) {
+    clock_.AdvanceMs(after_ms);
+    const Status ticked = daemon_->Tick();
+    ASSERT_TRUE(ticked.ok()) << ticked.message();
+  }
+  RunFacts FactsOf(uint64_t nonce) {
+    Result<RunFacts> facts = daemon_->store().Facts(RunId(nonce));
+    EXPECT_TRUE(facts.ok()) << facts.status().message();
+    return facts.ok() ? *std::move(facts) : RunFacts();
+  }
+
+  TemporaryDirectory directory_;
+  DaemonOptions options_{.segment_dir = directory_ / "segments", .state_dir = directory_ / "state"};
+  FakeClock clock_;
+  RecordingObserver observer_;
+  std::optional<Daemon> daemon_;
+};
+
+TEST_F(DaemonTest, FindsASegmentThatAppearsAndWhatIsWrittenIntoItLater) {
+  Start();
+  Tick();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  job.WriteValue("aten::log", "a");
+  Tick();
+  EXPECT_EQ(FactsOf(1).records_size(), 1);
+  EXPECT_THAT(observer_.started, ElementsAre(RunId(1)));
+  job.WriteValue("aten::exp", "a");
+  Tick();
+  EXPECT_EQ(FactsOf(1).records_size(), 2);
+  EXPECT_EQ(job.ring().released_slots.load(), job.ring().reserved_slots.load());
+}
+
+TEST_F(DaemonTest, WritesCountersOnceASecondWhenNothingElseHappens) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  job.Publish();
+  Tick();
+  const uint64_t seen = FactsOf(1).state().ops_seen();
+  job.Publish();
+  Tick();
+  EXPECT_EQ(FactsOf(1).state().ops_seen(), seen);
+  Tick(kSecondMs);
+  EXPECT_GT(FactsOf(1).state().ops_seen(), seen);
+}
+
+TEST_F(DaemonTest, ReadsTheSegmentOfAKilledJobToItsEndAndRemovesIt) {
+  Start();
+  IdleProcess process;
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1, .pid = process.pid()});
+  job.WriteValue("aten::log", "a");
+  Tick();
+  job.LeaveHole(2);
+  job.WriteValue("aten::exp", "b");
+  process.Kill();
+  Tick();
+  const RunFacts facts = FactsOf(1);
+  EXPECT_EQ(facts.records_size(), 2);
+  EXPECT_EQ(facts.state().holes(), 2u);
+  EXPECT_TRUE(facts.state().ended());
+  EXPECT_FALSE(fs::exists(job.path()));
+  EXPECT_THAT(observer_.ended, ElementsAre(RunId(1)));
+}
+
+TEST_F(DaemonTest, FindsTheFirstFindingsAndTotalsOfAJobThatRanBeforeAnyDaemon) {
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1, .dead = true});
+  for (int i = 0; i < 1'000; ++i) job.WriteValue("aten::exp", "early");
+  for (int i = 0; i < 63; ++i) job.WriteValue("aten::log", "late." + std::to_string(i));
+  job.Publish();
+  ASSERT_GT(job.dropped(), 0u);
+  Start();
+  Tick();
+  const RunFacts facts = FactsOf(1);
+  std::map<uint32_t, int> per_site;
+  for (const Record& record : facts.records()) ++per_site[record.value().site()];
+  EXPECT_EQ(per_site.size(), 64u) << "every one of the first 64 distinct findings";
+  EXPECT_EQ(facts.state().values_bad(), 1'063u);
+  EXPECT_EQ(facts.state().records_dropped(), job.dropped());
+}
+
+TEST_F(DaemonTest, LeavesFilesAloneThatItCannotReadAndNamesThemOnce) {
+  std::ofstream(options_.segment_dir + "/garbage.seg") << "x";
+  SegmentBuilder newer(options_.segment_dir, {.nonce = 1, .wire_major = 7});
+  Start();
+  for (int i = 0; i < 5; ++i) Tick(3 * kSecondMs);
+  ASSERT_EQ(observer_.unreadable.size(), 2u);
+  EXPECT_THAT(observer_.unreadable[0], HasSubstr("garbage.seg"));
+  EXPECT_THAT(observer_.unreadable[1], HasSubstr("wire format 7.0"));
+  EXPECT_TRUE(fs::exists(newer.path()));
+  EXPECT_TRUE(fs::exists(options_.segment_dir + "/garbage.seg"));
+}
+
+TEST_F(DaemonTest, RemovesWhatIsLeftOfSegmentsThatTheDeadNeverFinished) {
+  const std::string dead = options_.segment_dir + "/nw-999999999-0.tmp";
+  const std::string alive = options_.segment_dir + "/nw-" + std::to_string(getpid()) + "-0.tmp";
+  for (const std::string& path : {dead, alive}) {
+    std::ofstream(path) << "x";
+    const timespec long_ago[2] = {{1, 0}, {1, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
+  }
+  Start();
+  Tick();
+  EXPECT_FALSE(fs::exists(dead));
+  EXPECT_TRUE(fs::exists(alive));
+}
+
+TEST_F(DaemonTest, ASegmentThatIsCutShortUnderItIsGivenUpAndItsRunKeepsWhatWasRead) {
+  Start();
+  IdleProcess process;
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1, .pid = process.pid()});
+  job.WriteValue("aten::log", "a");
+  Tick();
+  fs::resize_file(job.path(), 4096);
+  Tick(2 * kSecondMs);
+  EXPECT_EQ(observer_.unreadable.size(), 1u);
+  process.Kill();
+  Tick(2 * kSecondMs);
+  EXPECT_EQ(FactsOf(1).records_size(), 1);
+  EXPECT_TRUE(FactsOf(1).state().ended());
+  EXPECT_FALSE(fs::exists(job.path()));
+}
+
+TEST_F(DaemonTest, TakesInHowACommandEnded) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1, .job = "j"});
+  Tick();
+  const std::string path = options_.segment_dir + "/j" + wire::kExitSuffix;
+  std::ofstream(path) << R"({"job": "j", "pid": )" << getpid() << R"(, "exit_code": 3, "signal": null})";
+  Tick();
+  EXPECT_EQ(FactsOf(1).state().exit_code(), 3);
+  EXPECT_EQ(daemon_->store().ExitOfJob("j").value()->exit_code, 3);
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_EQ(observer_.exits.size(), 1u);
+}
+
+TEST_F(DaemonTest, WhileTheDiskIsFullNothingIsReleasedAndAfterwardsNothingIsLost) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  Tick();
+  ASSERT_TRUE(daemon_->store().LimitSize(1).ok());
+  // Enough that the database has to grow.
+  std::vector<uint64_t> tickets;
+  for (int i = 0; i < 30; ++i) tickets.push_back(job.WriteValue("aten::log", std::string(200, 'x') + std::to_string(i)));
+  for (int i = 0; i < 100; ++i) Tick();
+  EXPECT_EQ(job.ring().released_slots.load(), 0u);
+  ASSERT_EQ(observer_.troubles.size(), 1u) << "once a minute, not once a try";
+  EXPECT_THAT(observer_.troubles[0], HasSubstr("disk with the database is full"));
+  for (int i = 0; i < 70; ++i) Tick(kSecondMs);
+  EXPECT_EQ(observer_.troubles.size(), 2u);
+
+  ASSERT_TRUE(daemon_->store().LimitSize(kDatabaseBytesMax).ok());
+  Tick(2 * kSecondMs);
+  EXPECT_EQ(static_cast<size_t>(FactsOf(1).records_size()), tickets.size());
+  EXPECT_EQ(job.ring().released_slots.load(), job.ring().reserved_slots.load());
+  EXPECT_THAT(observer_.remarks, testing::Contains(HasSubstr("takes data again")));
+}
+
+TEST_F(DaemonTest, GoesOnWhenTheSegmentDirectoryIsRemovedUnderIt) {
+  Start();
+  Tick();
+  fs::remove_all(options_.segment_dir);
+  Tick();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  job.WriteValue("aten::log", "a");
+  Tick();
+  EXPECT_EQ(FactsOf(1).records_size(), 1);
+}
+
+TEST_F(DaemonTest, FollowsARunWhoseSegmentWasRemovedAndMadeAnew) {
+  Start();
+  SegmentBuilder first(options_.segment_dir, {.nonce = 1});
+  first.WriteValue("aten::log", "a");
+  Tick();
+  fs::remove(first.path());
+  Tick();
+  SegmentBuilder second(options_.segment_dir, {.nonce = 1});
+  second.WriteValue("aten::log", "a");
+  second.WriteValue("aten::exp", "b");
+  Tick();
+  EXPECT_EQ(FactsOf(1).records_size(), 2);
+  EXPECT_EQ(daemon_->intake().open_segments(), 1u);
+  EXPECT_THAT(observer_.started, ElementsAre(RunId(1)));
+}
+
+TEST_F(DaemonTest, TakesACopyOfASegmentForACopy) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  Tick();
+  fs::copy_file(job.path(), options_.segment_dir + "/nw-copy.seg");
+  Tick();
+  EXPECT_THAT(observer_.unreadable, ElementsAre(HasSubstr("a copy of")));
+}
+
+TEST_F(DaemonTest, BeginsANewDatabaseWhenTheOldOneIsRemovedUnderIt) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  job.WriteValue("aten::log", "a");
+  Tick();
+  fs::remove_all(options_.state_dir);
+  Tick(3 * kSecondMs);
+  Tick(3 * kSecondMs);
+  EXPECT_EQ(FactsOf(1).sites_size(), 1);
+  EXPECT_EQ(FactsOf(1).records_size(), 1) << "it still stands among the first findings";
+}
+
+TEST_F(DaemonTest, EndsRunsWhoseSegmentsVanishedWhileNoDaemonRan) {
+  Start();
+  std::optional<SegmentBuilder> job;
+  job.emplace(options_.segment_dir, SegmentBuilderOptions{.nonce = 1});
+  Tick();
+  ASSERT_FALSE(FactsOf(1).state().ended());
+  fs::remove(job->path());
+  Start();
+  Tick();
+  EXPECT_TRUE(FactsOf(1).state().ended());
+}
+
+TEST_F(DaemonTest, TellsAnIncidentOnceAndAgainWhenItGetsFurther) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  const uint64_t ticket = job.WriteValue("aten::log", "a");
+  for (int i = 0; i < 20; ++i) Tick();
+  EXPECT_THAT(observer_.incidents, ElementsAre("new aten::log"));
+  job.WriteReach(wire::Reach::kParameter, ticket, "a.weight");
+  job.Publish();
+  for (int i = 0; i < 40; ++i) Tick();
+  EXPECT_THAT(observer_.incidents, ElementsAre("new aten::log", "further aten::log"));
+  Start();
+  job.WriteValue("aten::log", "a");
+  for (int i = 0; i < 20; ++i) Tick();
+  EXPECT_EQ(observer_.incidents.size(), 2u) << "what an earlier daemon told is not told again";
+}
+
+TEST_F(DaemonTest, JudgesEverythingBeforeItLeaves) {
+  Start();
+  Tick();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  job.WriteValue("aten::log", "a");
+  daemon_->Finish();
+  EXPECT_THAT(observer_.incidents, ElementsAre("new aten::log"));
+  EXPECT_EQ(daemon_->store().Incidents(RunId(1)).value().size(), 1u);
+}
+
+// With a real clock and inotify: found and drained by the loop itself.
+TEST(DaemonLoopTest, AFindingIsInTheDatabaseSoonAfterItWasWritten) {
+  TemporaryDirectory directory;
+  const SystemClock clock;
+  RecordingObserver observer;
+  DaemonOptions options{.segment_dir = directory / "segments", .state_dir = directory / "state"};
+  Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, observer);
+  ASSERT_TRUE(daemon.ok()) << daemon.status().message();
+  const UniqueFd stop(eventfd(0, EFD_CLOEXEC));
+  std::thread loop([&] { EXPECT_EQ(daemon->Run(stop.get()).value(), Daemon::Left::kStopAsked); });
+
+  SegmentBuilder job(options.segment_dir, {.nonce = 1});
+  job.WriteValue("aten::log", "a");
+  const uint64_t written_ns = clock.monotonic_ns();
+  const Result<Store> reader = Store::OpenForReading(DatabasePath(options.state_dir));
+  uint64_t found_ns = 0;
+  while (found_ns == 0 && clock.monotonic_ns() - written_ns < 5'000'000'000) {
+    const Result<RunFacts> facts = reader->Facts(RunId(1));
+    if (facts.ok() && facts->records_size() == 1) found_ns = clock.monotonic_ns();
+    std::this_thread::yield();
+  }
+  ASSERT_EQ(eventfd_write(stop.get(), 1), 0);
+  loop.join();
+  ASSERT_NE(found_ns, 0u);
+  RecordProperty("found_after_us", static_cast<int>((found_ns - written_ns) / 1'000));
+  EXPECT_LT(found_ns - written_ns, 1'000'000'000u) << "far more than promised: this machine may be busy";
+}
+
+TEST(DaemonLoopTest, LeavesWhenNoJobLivesForTheTimeGiven) {
+  TemporaryDirectory directory;
+  const SystemClock clock;
+  RecordingObserver observer;
+  DaemonOptions options{
+      .segment_dir = directory / "segments", .state_dir = directory / "state", .idle_exit_ns = 50'000'000};
+  Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, observer);
+  ASSERT_TRUE(daemon.ok());
+  EXPECT_EQ(daemon->Run(-1).value(), Daemon::Left::kIdle);
+}
+
+}  // namespace
+}  // namespace nanwatch

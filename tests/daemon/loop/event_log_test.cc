@@ -1,0 +1,98 @@
+#include "daemon/loop/event_log.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tests/fakes/fake_clock.h"
+#include "tests/fakes/temporary_directory.h"
+
+namespace nanwatch {
+namespace {
+
+class EventLogTest : public testing::Test {
+ protected:
+  std::vector<nlohmann::json> Lines(const std::string& suffix = "") {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(path_ + suffix);
+    for (std::string line; std::getline(file, line);) {
+      EXPECT_LE(line.size(), kEventBytesMax);
+      lines.push_back(nlohmann::json::parse(line));
+    }
+    return lines;
+  }
+
+  TemporaryDirectory directory_;
+  std::string path_ = directory_ / "events.jsonl";
+  FakeClock clock_;
+};
+
+TEST_F(EventLogTest, WritesOneObjectALine) {
+  EventLog log(path_, clock_);
+  log.Trouble("line\nbreak \xff");
+  log.CommandEnded({.job = "j", .pid = 7, .exit_code = {}, .signal = 9});
+  const auto lines = Lines();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0]["format"], "nanwatch.events/1");
+  EXPECT_EQ(lines[1]["event"], "trouble");
+  EXPECT_EQ(lines[2]["signal"], 9);
+  EXPECT_TRUE(lines[2]["exit_code"].is_null());
+}
+
+TEST_F(EventLogTest, AnIncidentCarriesItsOriginAsTheVerdictDocumentHasIt) {
+  EventLog log(path_, clock_);
+  Verdict verdict;
+  RunInfo& run = *verdict.add_runs();
+  run.set_id("7f3a");
+  run.set_program("train.py");
+  Incident incident;
+  incident.set_severity("error");
+  incident.mutable_origin()->set_run("7f3a");
+  incident.mutable_origin()->set_op("aten::log");
+  incident.mutable_origin()->set_class_("produce");
+  incident.add_reach("loss");
+  log.IncidentSeen(verdict, incident, false);
+  const nlohmann::json line = Lines().back();
+  EXPECT_EQ(line["event"], "incident");
+  EXPECT_EQ(line["verdict"], "anomaly");
+  EXPECT_EQ(line["program"], "train.py");
+  EXPECT_EQ(line["origin"]["class"], "produce");
+  EXPECT_EQ(line["reach"][0], "loss");
+}
+
+TEST_F(EventLogTest, ALineStaysShortHoweverLongTheNamesAre) {
+  EventLog log(path_, clock_);
+  Incident incident;
+  for (int i = 0; i < 100; ++i) {
+    TensorStats& stats = *incident.mutable_origin()->add_inputs();
+    stats.set_role(std::string(500, 'r'));
+  }
+  incident.mutable_origin()->set_layer(std::string(20'000, 'l'));
+  log.IncidentSeen(Verdict(), incident, false);
+  EXPECT_EQ(Lines().size(), 2u);
+}
+
+TEST_F(EventLogTest, StartsANewFileByRenamingTheFullOne) {
+  EventLog log(path_, clock_, /*file_bytes_max=*/2'000);
+  for (int i = 0; i < 100; ++i) log.Remark("remark " + std::to_string(i));
+  EXPECT_EQ(Lines().front()["event"], "log_begun");
+  EXPECT_EQ(Lines(".1").front()["event"], "log_begun");
+  EXPECT_TRUE(std::filesystem::exists(path_ + "." + std::to_string(kEventFilesKept)));
+  EXPECT_FALSE(std::filesystem::exists(path_ + "." + std::to_string(kEventFilesKept + 1)));
+}
+
+TEST_F(EventLogTest, GoesOnInANewFileWhenSomebodyElseRenamedIt) {
+  EventLog log(path_, clock_);
+  log.Remark("before");
+  std::filesystem::rename(path_, path_ + ".theirs");
+  log.Reopen();
+  log.Remark("after");
+  EXPECT_EQ(Lines().back()["message"], "after");
+  EXPECT_EQ(Lines(".theirs").back()["message"], "before");
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include "daemon/store/store.h"
+#include "tests/daemon/store/batch_builder.h"
+#include "tests/fakes/temporary_directory.h"
+
+namespace nanwatch {
+namespace {
+
+class RetentionTest : public testing::Test {
+ protected:
+  RetentionTest() : store_(*Store::OpenForWriting(directory_ / "nanwatch.db")) {}
+
+  TemporaryDirectory directory_;
+  Store store_;
+};
+
+TEST_F(RetentionTest, ARunKeepsItsFirstAndItsNewestRecordsAndCountsTheRest) {
+  constexpr uint64_t kAll = kRecordsPerRunMax + 3'000;
+  for (uint64_t from = 0; from < kAll; from += 1'000) {
+    RunBatch batch = BatchOf(1);
+    for (uint64_t i = 0; i < 1'000; ++i) AddRecord(batch, from + i);
+    ASSERT_TRUE(store_.Commit({batch}, 1).ok());
+  }
+  const RunFacts facts = store_.Facts(RunId(1)).value();
+  EXPECT_LE(static_cast<uint64_t>(facts.records_size()), kRecordsPerRunMax);
+  EXPECT_EQ(facts.state().records_thinned() + static_cast<uint64_t>(facts.records_size()), kAll);
+  for (uint64_t i = 0; i < kFirstRecordsPerRun; ++i) {
+    ASSERT_EQ(facts.records(static_cast<int>(i)).ticket(), i);
+  }
+  EXPECT_EQ(facts.records(facts.records_size() - 1).ticket(), kAll - 1);
+}
+
+TEST_F(RetentionTest, StepsOfLongAgoAreKeptMoreCoarselyAndTheNewestAllOfThem) {
+  constexpr uint64_t kAll = 4 * kStepsPerRunMax;
+  for (uint64_t from = 0; from < kAll; from += 512) {
+    RunBatch batch = BatchOf(1);
+    for (uint64_t i = 0; i < 512; ++i) AddStep(batch, from + i);
+    ASSERT_TRUE(store_.Commit({batch}, 1).ok());
+  }
+  const std::vector<StepSummary> steps = store_.Steps(RunId(1)).value();
+  ASSERT_LE(steps.size(), kStepsPerRunMax);
+  ASSERT_GT(steps.size(), kStepsPerRunMax / 4);
+  EXPECT_EQ(steps.front().index(), 0u);
+  EXPECT_EQ(steps.back().index(), kAll - 1);
+  for (size_t i = steps.size() - 500; i < steps.size(); ++i) {
+    ASSERT_EQ(steps[i].index(), kAll - steps.size() + i);
+  }
+}
+
+TEST_F(RetentionTest, OldEndedRunsAreForgottenWithAllThatBelongsToThem) {
+  for (uint64_t nonce = 1; nonce <= kRunsKept + 10; ++nonce) {
+    RunBatch batch = BatchOf(nonce);
+    AddRecord(batch, 1);
+    batch.state.set_ended(nonce != 3);
+    ASSERT_TRUE(store_.Commit({batch}, 1).ok());
+  }
+  ASSERT_TRUE(store_.ReplaceIncidents(RunId(1), std::vector<Incident>(1)).ok());
+  ASSERT_TRUE(store_.Retire().ok());
+  EXPECT_EQ(store_.FindRun(RunId(1)).status().kind(), ErrorKind::kNotFound);
+  EXPECT_TRUE(store_.Incidents(RunId(1)).value().empty());
+  EXPECT_TRUE(store_.FindRun(RunId(3)).ok()) << "it lives";
+  EXPECT_TRUE(store_.FindRun(RunId(11)).ok());
+  EXPECT_FALSE(store_.CursorOf(RunId(1)).value().has_value());
+}
+
+TEST_F(RetentionTest, ADatabaseThatFillsUpForgetsOldRunsToTakeNewOnes) {
+  ASSERT_TRUE(store_.LimitSize(2 << 20).ok());
+  uint64_t nonce = 0;
+  Status committed;
+  while (committed.ok() && nonce < 100) {
+    RunBatch batch = BatchOf(++nonce);
+    for (uint64_t i = 0; i < 2'000; ++i) AddRecord(batch, i);
+    batch.state.set_ended(true);
+    committed = store_.Commit({batch}, 1);
+    if (committed.kind() != ErrorKind::kFull) continue;
+    ASSERT_TRUE(store_.Retire().ok());
+    committed = store_.Commit({batch}, 1);
+  }
+  EXPECT_TRUE(committed.ok()) << committed.message();
+  EXPECT_TRUE(store_.FindRun(RunId(100)).ok());
+}
+
+}  // namespace
+}  // namespace nanwatch

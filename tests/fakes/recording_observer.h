@@ -1,0 +1,35 @@
+// Remembers what the daemon told.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/ingest/run_batch.h"
+#include "daemon/loop/observer.h"
+
+namespace nanwatch {
+
+class RecordingObserver final : public Observer {
+ public:
+  void RunStarted(const Run& run) override { started.push_back(RunId(run)); }
+  void RunEnded(const Run& run, const RunState&) override { ended.push_back(RunId(run)); }
+  void CommandEnded(const JobExit& exit) override { exits.push_back(exit); }
+  void IncidentSeen(const Verdict&, const Incident& incident, bool reach_grew) override {
+    incidents.push_back((reach_grew ? "further " : "new ") + incident.origin().op());
+  }
+  void FileUnreadable(const std::string& name, const std::string& reason) override {
+    unreadable.push_back(name + ": " + reason);
+  }
+  void Trouble(const std::string& sentence) override { troubles.push_back(sentence); }
+  void Remark(const std::string& sentence) override { remarks.push_back(sentence); }
+
+  std::vector<std::string> started;
+  std::vector<std::string> ended;
+  std::vector<JobExit> exits;
+  std::vector<std::string> incidents;
+  std::vector<std::string> unreadable;
+  std::vector<std::string> troubles;
+  std::vector<std::string> remarks;
+};
+
+}  // namespace nanwatch

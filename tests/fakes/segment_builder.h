@@ -1,0 +1,105 @@
+// The language in which the daemon's tests tell what a job wrote: a real segment file, made with the job's
+// halves of proto/wire.
+//
+//   SegmentBuilder job(directory, {.job = "j", .pid = process.pid()});
+//   job.WriteValue("aten::log", "encoder.0");
+//   job.Publish();
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "proto/wire/first_findings.h"
+#include "proto/wire/live_block.h"
+#include "proto/wire/name_table.h"
+#include "proto/wire/ring.h"
+#include "proto/wire/segment.h"
+#include "proto/wire/site_table.h"
+#include "proto/wire/step_ring.h"
+#include "shim/host/segment_layout.h"
+
+namespace nanwatch {
+
+inline constexpr SegmentLayout kSmallLayout{
+    .ring_slots = 256, .steps = 64, .sites = 128, .names = 256, .name_bytes = 16 * 1024};
+
+struct SegmentBuilderOptions {
+  SegmentLayout layout = kSmallLayout;
+  uint64_t nonce = 0x1111222233334444;
+  std::string job = {};
+  std::string program = "train.py";
+  int32_t pid = 0;  // 0: this process
+  int32_t rank = 0;
+  bool dead = false;  // as if the process had gone and its number been given to another
+  uint16_t wire_major = wire::kWireMajor;
+};
+
+class SegmentBuilder {
+ public:
+  // The file gets its name when everything in the header stands, as a job's does.
+  SegmentBuilder(const std::string& directory, const SegmentBuilderOptions& options);
+  SegmentBuilder(const SegmentBuilder&) = delete;
+  SegmentBuilder& operator=(const SegmentBuilder&) = delete;
+  ~SegmentBuilder();
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string name() const;  // of the file
+
+  // A finding of class produce: its place counted, its record emitted, and kept among the first if the place is new.
+  // Gives its ticket.
+  uint64_t WriteValue(const std::string& op, const std::string& layer);
+  void WriteStep(double loss);
+  void WriteReach(wire::Reach reach, uint64_t value, const std::string& name);
+  void WriteEnd();
+  // Reserves slots and never completes them, as a killed thread does.
+  void LeaveHole(uint64_t slots);
+  // Overwrites the live block.
+  void Publish();
+
+  // The whole file, to be read or spoilt.
+  [[nodiscard]] unsigned char* bytes() const { return bytes_; }
+  [[nodiscard]] size_t size() const { return map_.file_bytes; }
+  [[nodiscard]] wire::RingHeader& ring() const { return *At<wire::RingHeader>(map_.ring); }
+  [[nodiscard]] wire::SegmentHeader& header() const { return *At<wire::SegmentHeader>(0); }
+  [[nodiscard]] uint64_t dropped() const { return ring().records_dropped.load(); }
+
+ private:
+  template <typename T>
+  [[nodiscard]] T* At(uint64_t offset) const {
+    return reinterpret_cast<T*>(bytes_ + offset);
+  }
+  void WriteHeader(const SegmentBuilderOptions& options);
+  uint32_t Intern(const std::string& text) { return names_->Intern(text); }
+
+  SegmentMap map_;
+  std::string path_;
+  unsigned char* bytes_ = nullptr;
+  std::unique_ptr<wire::RingWriter> ring_;
+  std::unique_ptr<wire::NameWriter> names_;
+  std::unique_ptr<wire::SiteWriter> sites_;
+  std::unique_ptr<wire::StepWriter> steps_;
+  std::unique_ptr<wire::FirstWriter> first_;
+  std::unique_ptr<wire::LiveWriter> live_;
+  wire::LiveFacts facts_;
+  uint64_t tickets_ = 0;
+};
+
+// A process that does nothing until it is killed: somebody whose number a segment can bear.
+class IdleProcess {
+ public:
+  IdleProcess();
+  IdleProcess(const IdleProcess&) = delete;
+  IdleProcess& operator=(const IdleProcess&) = delete;
+  ~IdleProcess() { Kill(); }
+
+  [[nodiscard]] int32_t pid() const { return pid_; }
+  // SIGKILL, and waited for.
+  void Kill();
+
+ private:
+  int32_t pid_ = 0;
+};
+
+}  // namespace nanwatch
