@@ -45,6 +45,8 @@ struct BadEntry {
   wire::Target target = wire::Target::kNone;
   uint32_t born_step = 0;   // completed steps when it was entered
   uint32_t born_range = 0;  // number of the optimizer range it was written in, 0 none
+  uint64_t elements = 0;    // how many elements are bad, where it was counted; 0 unknown
+  uint8_t kinds = 0;        // kHasNan..., with `elements`
   bool resident = false;
   uint32_t next = 0;     // index + 1 of the next older entry of the same bucket
   uint32_t used_at = 0;  // place in the list of used entries

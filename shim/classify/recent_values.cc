@@ -12,13 +12,23 @@ ValueRef RecentValues::Add(Kept kept) noexcept {
   return ValueRef{kept.record.header.ticket, kept.index};
 }
 
-bool RecentValues::TakeUnwritten(ValueRef ref, Kept* taken) noexcept {
+bool RecentValues::Trace(ValueRef ref, Kept* before) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
   if (kept_ == nullptr || ref.index == 0) return false;
   Kept& kept = kept_[ref.index % kCapacity];
-  if (kept.index != ref.index || kept.written) return false;
+  if (kept.index != ref.index) return false;
+  *before = kept;
   kept.written = true;
-  *taken = kept;
+  kept.traced = true;
+  return true;
+}
+
+bool RecentValues::Look(ValueRef ref, Kept* found) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (kept_ == nullptr || ref.index == 0 || kept_[ref.index % kCapacity].index != ref.index) {
+    return false;
+  }
+  *found = kept_[ref.index % kCapacity];
   return true;
 }
 

@@ -23,15 +23,21 @@ class RecentValues {
     wire::ValueRecord record;
     uint64_t source_index[wire::kSourcesMax];
     uint64_t index;
-    bool written;
+    uint32_t op;     // name ids of the op and the layer that made it
+    uint32_t layer;
+    bool written;  // its record has been emitted
+    bool traced;   // so have those of what it came from
   };
 
   // Keeps the newest kCapacity values; fills in `kept.index`. Returns the reference by which it is found again.
   ValueRef Add(Kept kept) noexcept;
 
-  // Copies the value and marks it as written; false if it has been overwritten by newer values or was
-  // already marked.
-  bool TakeUnwritten(ValueRef ref, Kept* taken) noexcept;
+  // Copies the value as it was and marks it as written and traced; false if it has been overwritten by newer
+  // values.
+  bool Trace(ValueRef ref, Kept* before) noexcept;
+
+  // Copies the value; false if it has been overwritten by newer values.
+  bool Look(ValueRef ref, Kept* kept) noexcept;
 
   static constexpr uint64_t kCapacity = 8192;
 

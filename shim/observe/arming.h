@@ -1,0 +1,47 @@
+// The two callbacks of RECORDS: A (outputs) is on while the level checks ops; B (inputs) is registered but
+// disabled, and enabled only while something bad and transient is alive, because asking for inputs costs 1 to
+// 3 % and, from torch 2.10 on, makes libtorch take the GIL inside ops.
+//
+// B has no code: while it is enabled, libtorch boxes every op's arguments, and A finds them. Enabling takes
+// effect with the next op, also from inside a callback.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+namespace nanwatch {
+
+class Arming {
+ public:
+  // Registers the callbacks. `check_ops`: A as well; without it only ranges are seen.
+  void Register(bool check_ops) noexcept;
+  // Removes or registers anew, for benches: 0 nothing at all, 1 an empty outputs callback, 2 everything.
+  void SetBenchMode(int mode) noexcept;
+
+  // In a forked child: takes over the registrations, which the child shares with its parent's memory.
+  void Inherit(const Arming& parents) noexcept;
+
+  bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
+  // Asks for inputs until Disarm.
+  void Arm() noexcept;
+  void Disarm() noexcept;
+  // While held, Disarm does nothing: an optimizer range whose writes can only be seen with inputs is open.
+  void Hold() noexcept;
+  void Release() noexcept;
+
+ private:
+  void Switch(bool on) noexcept;
+
+  std::atomic<bool> armed_{false};
+  std::mutex mutex_;
+  bool enabled_ = false;
+  int holds_ = 0;
+  uint64_t op_callback_ = 0;
+  uint64_t node_callback_ = 0;
+  uint64_t range_callback_ = 0;
+  uint64_t input_callback_ = 0;
+  uint64_t empty_callback_ = 0;
+};
+
+}  // namespace nanwatch

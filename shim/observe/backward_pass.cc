@@ -1,0 +1,134 @@
+#include "shim/observe/backward_pass.h"
+
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include "shim/check/scan.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/observer.h"
+
+namespace nanwatch {
+namespace {
+
+// Passes that are written in full; later ones at powers of two.
+constexpr uint64_t kFullPasses = 16;
+
+// The parameter whose gradient the node that is running accumulates.
+const c10::TensorImpl* LeafOfCurrentNode() {
+  const auto node = torch::autograd::get_current_node();
+  const auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
+  return accumulate != nullptr ? accumulate->variable.unsafeGetTensorImpl() : nullptr;
+}
+
+}  // namespace
+
+bool BackwardPasses::ShouldWrite() noexcept {
+  return bad_passes_ <= kFullPasses || (bad_passes_ & (bad_passes_ - 1)) == 0;
+}
+
+void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
+                             const SequenceEntry* root) noexcept {
+  Close(observer, thread);
+  observer.SettlePoison();
+  if (observer.EnsureEmitter() == nullptr) return;
+  ValueRef root_value;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    record_ = wire::PassRecord{};
+    record_.pass = number_.fetch_add(1, std::memory_order_relaxed) + 1;
+    reached_leaf_ = written_ = false;
+    open_.store(true, std::memory_order_relaxed);
+    if (root == nullptr) {
+      record_.flags = wire::PassRecord::kRootUnknown;
+      return;
+    }
+    root_value = root->value;
+    record_.root_value = root_value.ticket;
+    record_.root_site = root->site;
+  }
+  Emitter* emitter = observer.emitter();
+  record_.root_op = observer.NameOf(*root->op);
+  record_.root_layer =
+      root->layer != nullptr && *root->layer->path != '\0' ? emitter->Intern(root->layer->path) : 0;
+  NoteRoot(record_.root_op, record_.root_layer);
+  if (root_value.ticket == 0) return;
+  record_.flags |= wire::PassRecord::kRootBad;
+  Emit(observer, thread, 0);
+  emitter->NoteReach(wire::Reach::kLoss, root_value.ticket, record_.header.ticket, 0,
+                     record_.header.clocks);
+  WriteAncestors(observer, root_value);
+}
+
+void BackwardPasses::OnLeaf(Observer& observer, ThreadState* thread,
+                            const at::RecordFunction& range) noexcept try {
+  if (!reached_leaf_) {
+    reached_leaf_ = true;
+    observer.steps.OnPassReachedLeaf();
+    observer.plain_update_due.store(true, std::memory_order_relaxed);
+  }
+  ++record_.leaves;
+  const auto inputs = range.inputs();
+  if (inputs.empty() || !inputs[0].isTensor() || observer.Poisoned()) return;
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (ReadTensor(inputs[0].toTensor(), &plain, &reason) != Readable::kYes) return;
+  if (!HasNonFinite(plain.view)) return;
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  wire::Source source{};
+  ValueRef value;
+  source.kind = static_cast<uint8_t>(wire::SourceKind::kUnknown);
+  SourceOf(observer, plain, &source, &value);
+  source.kinds = NonFiniteKinds(plain.view);
+  const c10::TensorImpl* leaf = LeafOfCurrentNode();
+  const NamedTensor* named = leaf != nullptr ? observer.python->names().FindByImpl(leaf) : nullptr;
+  const uint32_t name = named != nullptr ? emitter->Intern(named->name) : 0;
+  if (record_.n_bad < wire::kSourcesMax) {
+    record_.bad[record_.n_bad] = source;
+    record_.bad_names[record_.n_bad++] = name;
+    WriteAncestors(observer, value);
+  }
+  if (++record_.leaves_bad != 1) return;
+  Emit(observer, thread, wire::PassRecord::kLeafBad);
+  emitter->NoteReach(wire::Reach::kGradient, value.ticket, record_.header.ticket, name,
+                     record_.header.clocks);
+} catch (...) {
+}
+
+void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept {
+  Emitter* emitter = observer.emitter();
+  if (emitter == nullptr) return;
+  if (!written_) {
+    ++bad_passes_;
+    written_ = true;
+  }
+  record_.flags |= flags;
+  record_.header =
+      MakeHeader(observer, thread, *emitter, wire::RecordKind::kPass, sizeof record_);
+  if (ShouldWrite()) emitter->Emit(record_.header);
+}
+
+void BackwardPasses::Close(Observer& observer, ThreadState* thread) noexcept {
+  if (!open_.exchange(false, std::memory_order_relaxed)) return;
+  if (observer.Poisoned()) return;
+  if ((record_.flags & wire::PassRecord::kRootBad) == 0 && record_.leaves_bad == 0) return;
+  Emit(observer, thread,
+       wire::PassRecord::kEnded | (record_.leaves_bad != 0 ? wire::PassRecord::kLeafBad : 0u));
+}
+
+bool BackwardPasses::WasRoot(uint32_t op, uint32_t layer) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (int i = 0; i < roots_count_; ++i) {
+    if (roots_[i].op == op && roots_[i].layer == layer) return true;
+  }
+  return false;
+}
+
+void BackwardPasses::NoteRoot(uint32_t op, uint32_t layer) noexcept {
+  if (WasRoot(op, layer)) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (roots_count_ < kRootsMax) roots_[roots_count_++] = {op, layer};
+}
+
+}  // namespace nanwatch

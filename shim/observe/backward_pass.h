@@ -1,0 +1,57 @@
+// Backward passes: their roots, and the leaves that bad gradients reached.
+//
+// A pass is one graph task of the autograd engine, entered from outside any node; passes inside a node
+// (activation checkpointing) belong to it. The engine announces neither begin nor end: a pass begins with its
+// first node, and has ended when the next one begins, or an optimizer range, or a forward of a root.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "proto/wire/record.h"
+#include "shim/observe/thread_state.h"
+
+namespace at {
+struct RecordFunction;
+}
+
+namespace nanwatch {
+
+class Observer;
+
+class BackwardPasses {
+ public:
+  // A node begins in a graph task that this thread has not seen; `sequence` is the node's.
+  void OnBegin(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  // AccumulateGrad begins. `range` carries its input while inputs are asked for.
+  void OnLeaf(Observer& observer, ThreadState* thread, const at::RecordFunction& range) noexcept;
+  // Something began that cannot be part of the pass that is open.
+  void Close(Observer& observer, ThreadState* thread) noexcept;
+
+  // True if a pass began at a value of this op in this layer before (name ids).
+  bool WasRoot(uint32_t op, uint32_t layer) noexcept;
+  uint64_t number() const noexcept { return number_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Place {
+    uint32_t op;
+    uint32_t layer;
+  };
+  static constexpr int kRootsMax = 32;
+
+  void NoteRoot(uint32_t op, uint32_t layer) noexcept;
+  void Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept;
+  bool ShouldWrite() noexcept;
+
+  std::mutex mutex_;
+  std::atomic<uint64_t> number_{0};
+  std::atomic<bool> open_{false};
+  wire::PassRecord record_{};   // of the open pass
+  bool reached_leaf_ = false;
+  bool written_ = false;
+  uint64_t bad_passes_ = 0;
+  Place roots_[kRootsMax] = {};
+  int roots_count_ = 0;
+};
+
+}  // namespace nanwatch

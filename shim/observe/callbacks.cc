@@ -1,0 +1,457 @@
+#include "shim/observe/callbacks.h"
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <x86intrin.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "shim/check/scan.h"
+#include "shim/observe/batch_norm.h"
+#include "shim/observe/collectives.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/inputs.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/record_access.h"
+#include "shim/observe/scaler.h"
+
+namespace nanwatch::callbacks {
+namespace {
+
+// Once wrapper tensors are about (fake, functorch, distributed), the real values are those of ops called from
+// the wrapped ones: for this many ops nothing is taken for a part of another op's computation.
+constexpr uint32_t kExposedOps = 256;
+constexpr uint32_t kOpsPerPublication = 4096;
+constexpr uint32_t kArmedOpsPerSweep = 16;
+constexpr uint32_t kSweepBudget = 32;
+
+bool AutocastsNow() {
+  return c10::impl::tls_local_dispatch_key_set().included_.has_any(
+      c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}));
+}
+
+// ---- begin of an op
+
+void BeginRange(ThreadState* thread, Frame& frame, const at::RecordFunction& range) {
+  frame.kind = FrameKind::kRange;
+  frame.range_name = range.name();
+  if (frame.range_name[0] == 'T' &&
+      std::strncmp(frame.range_name, "Torch-Compiled Region", 21) == 0) {
+    frame.is_region = true;
+    ++thread->regions_open;
+    MarkCompiledRegion();
+  }
+}
+
+void RememberSequence(ThreadState* thread, const Frame& frame) {
+  SequenceEntry& entry =
+      thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
+  entry.sequence.store(frame.sequence + 1, std::memory_order_relaxed);
+  entry.layer = thread->nodes_open != 0 && ScopeDepth() == 0 ? thread->node_layer : CurrentLayer();
+  entry.op = frame.op;
+  entry.value = ValueRef{};
+  entry.site = 0;
+}
+
+inline void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
+  const uint32_t at = thread->depth++;
+  if (__builtin_expect((++thread->counters.ops_seen & (kOpsPerPublication - 1)) == 0, 0)) {
+    observer.PublishLive(wire::LiveState::kWatching);
+  }
+  if (__builtin_expect(at >= ThreadState::kFramesMax, 0)) {
+    ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kTooDeep)];
+    return;
+  }
+  Frame& frame = thread->frames[at];
+  const c10::FunctionSchema* schema = SchemaOf(range);
+  frame.checked_count = 0;
+  frame.inputs_count = 0;
+  frame.inputs_seen = frame.scalar_bad = frame.is_region = frame.child_bad = frame.input_bad = false;
+  frame.hidden = at != 0 && thread->frames[at - 1].hides;
+  frame.sequence = range.seqNr();
+  if (__builtin_expect(schema == nullptr, 0)) {
+    frame.op = observer.ops.Range();
+    frame.hides = frame.hidden = false;
+    BeginRange(thread, frame, range);
+    if (frame.sequence >= 0) RememberSequence(thread, frame);
+    return;
+  }
+  const OpTraits* op = observer.ops.Find(schema);
+  frame.op = op;
+  frame.kind = FrameKind::kOp;
+  if (__builtin_expect(thread->expose_hidden != 0, 0)) {
+    --thread->expose_hidden;
+    frame.hidden = false;
+  }
+  frame.hides = frame.hidden || !op->transparent;
+  if (__builtin_expect(op->autocasts, 0) && frame.hides && !frame.hidden && AutocastsNow()) {
+    frame.hides = false;
+  }
+  if (frame.hidden) return;
+  if (frame.sequence >= 0) RememberSequence(thread, frame);
+  const c10::ArrayRef<const c10::IValue> arguments = range.inputs();
+  if (__builtin_expect(!arguments.empty(), 0)) {
+    frame.inputs_begin = thread->inputs_used;
+    if (observer.arming.armed()) NoteInputs(observer, thread, frame, arguments);
+  }
+}
+
+// ---- end of an op
+
+struct OutputScan {
+  ThreadState* thread;
+  Frame* frame;
+  Frame* parent;
+  BadOutput* bad;
+  int bad_count = 0;
+  uint8_t index = 0;
+};
+
+inline void NoteChecked(Frame* parent, const c10::TensorImpl* impl) {
+  if (parent == nullptr || !parent->op->transparent) return;
+  parent->checked[parent->checked_count++ & 3] = impl;
+}
+
+inline bool WasCheckedByChild(const Frame& frame, const c10::TensorImpl* impl) {
+  const int kept = frame.checked_count < 4 ? frame.checked_count : 4;
+  for (int i = 0; i < kept; ++i) {
+    if (frame.checked[i] == impl) return true;
+  }
+  return false;
+}
+
+__attribute__((noinline, cold)) void CountUnreadable(ThreadState* thread, wire::Unchecked reason) {
+  ++thread->counters.unchecked[static_cast<int>(reason)];
+  if (reason == wire::Unchecked::kFake || reason == wire::Unchecked::kFunctorch ||
+      reason == wire::Unchecked::kMeta) {
+    thread->expose_hidden = kExposedOps;
+  }
+}
+
+inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
+  PlainTensor plain;
+  wire::Unchecked reason;
+  const Readable readable = ReadTensor(tensor, &plain, &reason);
+  if (__builtin_expect(readable != Readable::kYes, 0)) {
+    if (readable == Readable::kNo) CountUnreadable(scan.thread, reason);
+    return;
+  }
+  const OpTraits& op = *scan.frame->op;
+  if (op.transparent && WasCheckedByChild(*scan.frame, plain.impl)) {
+    NoteChecked(scan.parent, plain.impl);
+    return;
+  }
+  if (__builtin_expect((op.families & kFills) != 0, 0)) {
+    plain.view.numel = 1;
+    plain.view.ndim = 0;
+  }
+  ThreadCounters& counters = scan.thread->counters;
+  ++counters.tensors_checked;
+  counters.bytes_checked +=
+      static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
+  const bool dense = plain.byte_end - plain.byte_begin ==
+                     static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
+  const bool bad =
+      dense ? HasNonFinite(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))
+            : HasNonFinite(plain.view);
+  NoteChecked(scan.parent, plain.impl);
+  if (__builtin_expect(bad, 0) && scan.bad_count < kBadOutputsMax) {
+    if ((op.families & kFills) != 0) {
+      plain.view.numel = tensor.numel();
+      plain.view.ndim = static_cast<int32_t>(tensor.dim());
+    }
+    scan.bad[scan.bad_count++] = BadOutput{plain, scan.index, tensor.requires_grad()};
+  }
+}
+
+inline void CheckOutputs(OutputScan& scan, const std::vector<c10::IValue>& outputs) {
+  const OpTraits& op = *scan.frame->op;
+  // The results of a boxed call are the last entries of what may be a deeper stack.
+  size_t i = outputs.size() > op.returns ? outputs.size() - op.returns : 0;
+  const size_t end = (op.families & kFirstOutputOnly) != 0 && outputs.size() > i ? i + 1
+                                                                                 : outputs.size();
+  for (; i < end; ++i, ++scan.index) {
+    const c10::IValue& value = outputs[i];
+    if (value.isTensor()) {
+      CheckOutput(scan, value.toTensor());
+    } else if (value.isList()) {
+      for (const c10::IValue& item : value.toListRef()) {
+        if (!item.isTensor()) break;
+        CheckOutput(scan, item.toTensor());
+      }
+    }
+  }
+}
+
+// Arguments that an op writes and does not return: list ops and fused optimizers.
+void CheckWrittenArguments(OutputScan& scan) {
+  ThreadState* thread = scan.thread;
+  for (uint32_t i = 0; i < scan.frame->inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[scan.frame->inputs_begin + i];
+    if (!(input.updated || input.overwritten) || !IsAlive(input)) continue;
+    ++thread->counters.tensors_checked;
+    thread->counters.bytes_checked += static_cast<uint64_t>(input.numel) * ElementBytes(input.type);
+    if (!HasNonFinite(input.View()) || scan.bad_count >= kBadOutputsMax) continue;
+    PlainTensor plain{input.impl,
+                      static_cast<const c10::StorageImpl*>(input.storage.storage), input.View(),
+                      input.byte_begin, input.byte_end};
+    scan.bad[scan.bad_count++] = BadOutput{plain, static_cast<uint8_t>(input.argument), true};
+  }
+}
+
+// A view or an allocation: nothing to look at, but its result passes for looked at, and while armed a view of
+// a bad value stands for it where autograd nodes are concerned.
+inline void EndSkipped(Observer& observer, ThreadState* thread, Frame& frame, Frame* parent,
+                       const std::vector<c10::IValue>& outputs) {
+  if (parent != nullptr && parent->op->transparent && !outputs.empty() &&
+      outputs.back().isTensor()) {
+    NoteChecked(parent, outputs.back().toTensor().unsafeGetTensorImpl());
+  }
+  if (__builtin_expect(!observer.arming.armed(), 1)) return;
+  if (outputs.empty() || !outputs.back().isTensor()) return;
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (ReadTensor(outputs.back().toTensor(), &plain, &reason) != Readable::kYes) return;
+  if ((frame.op->families & kCreates) != 0) {
+    observer.bad_values.Clear(plain.storage, plain.byte_begin, plain.byte_end);
+    return;
+  }
+  BadEntry entry;
+  if (frame.sequence >= 0 && frame.op->is_view &&
+      observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &entry)) {
+    SequenceEntry& sequence =
+        thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
+    sequence.value = entry.value;
+    sequence.site = entry.site;
+  }
+}
+
+__attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState* thread,
+                                                OutputScan& scan) {
+  BusyScope busy(thread);
+  if (scan.bad_count != 0) {
+    OnBadOutputs(observer, thread, *scan.frame, scan.bad, scan.bad_count);
+    if (scan.parent != nullptr) scan.parent->child_bad = true;
+  } else {
+    OnCleanOutputs(observer, thread, *scan.frame);
+  }
+  DropInputs(thread, *scan.frame);
+  if (++thread->armed_ops % kArmedOpsPerSweep == 0) {
+    observer.bad_values.Sweep(kSweepBudget);
+    if (observer.bad_values.transient() == 0) observer.arming.Disarm();
+  }
+}
+
+// What only some ops need, after their outputs were looked at.
+__attribute__((noinline, cold)) void EndSpecial(Observer& observer, ThreadState* thread,
+                                                Frame& frame, const at::RecordFunction& range) {
+  const uint32_t families = frame.op->families;
+  if ((families & kEscapes) != 0) {
+    const auto& outputs = range.outputs();
+    if (!outputs.empty() && outputs.back().isDouble() &&
+        !std::isfinite(outputs.back().toDouble())) {
+      BusyScope busy(thread);
+      OnEscape(observer, thread, frame, outputs.back().toDouble());
+    }
+  }
+  if ((families & kBatchNorm) != 0) CheckRunningStatistics(observer, thread, frame);
+  if ((families & (kUnscales | kUpdatesScale)) != 0) OnScalerOp(observer, thread, frame, range);
+}
+
+constexpr uint32_t kSpecial = kEscapes | kBatchNorm | kUnscales | kUpdatesScale;
+
+__attribute__((noinline, cold)) void MaybePlainUpdate(Observer& observer, ThreadState* thread,
+                                                      const at::RecordFunction& range) {
+  const auto& outputs = range.outputs();
+  if (outputs.empty() || !outputs.back().isTensor()) return;
+  const at::TensorBase& tensor = outputs.back().toTensor();
+  if (!tensor.defined()) return;
+  const bool is_parameter =
+      tensor.requires_grad() || observer.python->names().FindByImpl(tensor.unsafeGetTensorImpl()) ||
+      (tensor.has_storage() && observer.python->names().FindByStorage(
+                                   tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
+  if (!is_parameter) return;
+  BusyScope busy(thread);
+  observer.steps.OnPlainUpdate(observer, thread);
+}
+
+inline void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
+  if (__builtin_expect(thread->depth == 0, 0)) return;  // began before we were registered
+  const uint32_t at = --thread->depth;
+  if (__builtin_expect(at >= ThreadState::kFramesMax, 0)) return;
+  Frame& frame = thread->frames[at];
+  if (frame.hidden) return;
+  if (__builtin_expect(frame.is_region, 0)) --thread->regions_open;
+  const OpTraits& op = *frame.op;
+  Frame* parent = at != 0 ? &thread->frames[at - 1] : nullptr;
+  OutputScan scan;
+  scan.thread = thread;
+  scan.frame = &frame;
+  scan.parent = parent;
+  scan.bad = thread->bad_outputs;
+  if (op.skip) {
+    if (frame.kind == FrameKind::kOp) EndSkipped(observer, thread, frame, parent, range.outputs());
+    if (__builtin_expect(op.writes_unseen, 0)) {
+      if (frame.inputs_seen) {
+        CheckWrittenArguments(scan);
+      } else if (frame.checked_count == 0 && !frame.child_bad) {
+        ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kWrittenUnseen)];
+        if (thread->optimizer_depth != 0) observer.steps.OnFusedSeen();
+      }
+    }
+  } else {
+    CheckOutputs(scan, range.outputs());
+  }
+  if (__builtin_expect((op.families & kSpecial) != 0, 0)) {
+    EndSpecial(observer, thread, frame, range);
+  }
+  if (__builtin_expect(scan.bad_count != 0 || frame.inputs_seen, 0)) {
+    EndWatched(observer, thread, scan);
+  }
+  if (__builtin_expect(op.in_place &&
+                           observer.plain_update_due.load(std::memory_order_relaxed) &&
+                           thread->optimizer_depth == 0 && thread->nodes_open == 0,
+                       0)) {
+    MaybePlainUpdate(observer, thread, range);
+  }
+}
+
+// ---- autograd nodes
+
+void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction& node) {
+  const uint32_t at = thread->depth++;
+  const SequenceEntry* made_by = ThreadStates::FindSequence(node.forwardThreadId(), node.seqNr());
+  thread->node_layer = made_by != nullptr ? made_by->layer : nullptr;
+  thread->node_name = node.name();
+  const bool outermost = thread->nodes_open++ == 0;
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (outermost && task != thread->graph_task) {
+    thread->graph_task = task;
+    BusyScope busy(thread);
+    observer.passes.OnBegin(observer, thread, made_by);
+    thread->pass = observer.passes.number();
+  }
+  if (at >= ThreadState::kFramesMax) return;
+  Frame& frame = thread->frames[at];
+  frame.op = observer.ops.Range();
+  frame.kind = FrameKind::kNode;
+  frame.layer = thread->node_layer;
+  frame.range_name = thread->node_name;
+  frame.scope_depth = ScopeDepth();
+  frame.sequence = -1;
+  frame.checked_count = 0;
+  frame.inputs_count = 0;
+  frame.hides = frame.hidden = frame.is_region = false;
+  frame.inputs_seen = frame.scalar_bad = frame.child_bad = frame.input_bad = false;
+  // Leaves have no place in the order of the forward pass.
+  if (node.seqNr() == -1 && std::strcmp(thread->node_name, "torch::autograd::AccumulateGrad") == 0) {
+    BusyScope busy(thread);
+    observer.passes.OnLeaf(observer, thread, node);
+  }
+}
+
+void EndNode(ThreadState* thread) {
+  if (thread->depth == 0) return;
+  --thread->depth;
+  if (thread->nodes_open != 0) --thread->nodes_open;
+  // An outer node goes on (checkpointing): what follows is its own again.
+  for (uint32_t i = thread->depth; thread->nodes_open != 0 && i != 0; --i) {
+    if (i > ThreadState::kFramesMax || thread->frames[i - 1].kind != FrameKind::kNode) continue;
+    thread->node_layer = thread->frames[i - 1].layer;
+    thread->node_name = thread->frames[i - 1].range_name;
+    return;
+  }
+}
+
+bool IsOptimizerStep(const char* name) { return std::strncmp(name, "Optimizer.step#", 15) == 0; }
+
+// The observer, if it is on, and this thread's state, if it is not inside our own code.
+struct Here {
+  Observer* observer;
+  ThreadState* thread;
+};
+inline bool Find(Here* here) {
+  here->observer = Observer::Get();
+  if (__builtin_expect(!here->observer->Active(), 0)) return false;
+  here->thread = ThreadStates::Mine();
+  return __builtin_expect(here->thread != nullptr && !here->thread->busy, 1);
+}
+
+}  // namespace
+
+std::unique_ptr<at::ObserverContext> OpStart(const at::RecordFunction& op) {
+  Here here;
+  if (!Find(&here)) return nullptr;
+  if (__builtin_expect(here.observer->measuring.load(std::memory_order_relaxed), 0)) {
+    const uint64_t began = __rdtsc();
+    BeginOp(*here.observer, here.thread, op);
+    here.thread->counters.own_ticks += __rdtsc() - began;
+    return nullptr;
+  }
+  BeginOp(*here.observer, here.thread, op);
+  return nullptr;
+}
+
+void OpEnd(const at::RecordFunction& op, at::ObserverContext*) {
+  Here here;
+  if (!Find(&here)) return;
+  if (__builtin_expect(here.observer->measuring.load(std::memory_order_relaxed), 0)) {
+    const uint64_t began = __rdtsc();
+    EndOp(*here.observer, here.thread, op);
+    here.thread->counters.own_ticks += __rdtsc() - began;
+    return;
+  }
+  EndOp(*here.observer, here.thread, op);
+}
+
+std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node) {
+  Here here;
+  if (!Observer::Get()->Active()) Observer::WakeInChild();
+  if (Find(&here)) BeginNode(*here.observer, here.thread, node);
+  return nullptr;
+}
+
+void NodeEnd(const at::RecordFunction&, at::ObserverContext*) {
+  Here here;
+  if (Find(&here)) EndNode(here.thread);
+}
+
+std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range) {
+  Here here;
+  const char* name = range.name();
+  if (IsOptimizerStep(name)) {
+    if (!Observer::Get()->Active()) Observer::WakeInChild();
+    if (!Find(&here)) return nullptr;
+    BusyScope busy(here.thread);
+    if (here.thread->optimizer_depth++ == 0) {
+      here.observer->steps.OnOptimizerBegin(*here.observer, here.thread, name);
+    }
+    return nullptr;
+  }
+  if (!IsCollective(name) || !Find(&here)) return nullptr;
+  BusyScope busy(here.thread);
+  return BeginCollective(*here.observer, here.thread, range);
+}
+
+void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context) {
+  Here here;
+  if (context != nullptr) {
+    if (!Find(&here)) return;
+    BusyScope busy(here.thread);
+    EndCollective(*here.observer, here.thread, context);
+    return;
+  }
+  if (!IsOptimizerStep(range.name()) || !Find(&here) || here.thread->optimizer_depth == 0) return;
+  BusyScope busy(here.thread);
+  if (--here.thread->optimizer_depth == 0) {
+    here.observer->steps.OnOptimizerEnd(*here.observer, here.thread);
+  }
+}
+
+std::unique_ptr<at::ObserverContext> InputStart(const at::RecordFunction&) { return nullptr; }
+std::unique_ptr<at::ObserverContext> EmptyStart(const at::RecordFunction&) { return nullptr; }
+void EmptyEnd(const at::RecordFunction&, at::ObserverContext*) {}
+
+}  // namespace nanwatch::callbacks

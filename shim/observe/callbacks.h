@@ -1,0 +1,23 @@
+// The callbacks that libtorch calls for every op, autograd node and range. They are plain functions without
+// state of their own; what they know stands in the thread's state and the observer. None lets anything out.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <memory>
+
+namespace nanwatch::callbacks {
+
+std::unique_ptr<at::ObserverContext> OpStart(const at::RecordFunction& op);
+void OpEnd(const at::RecordFunction& op, at::ObserverContext* context);
+std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node);
+void NodeEnd(const at::RecordFunction& node, at::ObserverContext* context);
+std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range);
+void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context);
+// B: exists so that libtorch boxes arguments.
+std::unique_ptr<at::ObserverContext> InputStart(const at::RecordFunction& op);
+// For benches: what a callback costs that asks for outputs and does nothing.
+std::unique_ptr<at::ObserverContext> EmptyStart(const at::RecordFunction& op);
+void EmptyEnd(const at::RecordFunction& op, at::ObserverContext* context);
+
+}  // namespace nanwatch::callbacks

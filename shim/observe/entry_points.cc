@@ -1,0 +1,115 @@
+#include "shim/observe/entry_points.h"
+
+#include <c10/core/GradMode.h>
+
+#include "shim/check/scan.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch::entry_points {
+namespace {
+
+struct Here {
+  Observer* observer;
+  ThreadState* thread;
+};
+
+bool Find(Here* here) {
+  here->observer = Observer::Get();
+  if (here->observer == nullptr || !here->observer->Active() ||
+      here->observer->level() == wire::Level::kIdle) {
+    return false;
+  }
+  here->thread = ThreadStates::Mine();
+  return here->thread != nullptr && !here->thread->busy;
+}
+
+void NoteNamed(Observer& observer, const NamedTensor& named) {
+  const auto read = observer.python->names().Read(named);
+  if (!read || !read->dense || read->data == nullptr || read->numel == 0 ||
+      read->device.type() != c10::DeviceType::CPU) {
+    return;
+  }
+  const wire::ElementType type = ElementTypeOf(read->dtype);
+  if (type == wire::ElementType::kNone ||
+      !HasNonFinite(type, read->data, static_cast<size_t>(read->numel))) {
+    return;
+  }
+  PlainTensor plain{};
+  const int64_t stride = 1;
+  plain.storage = read->storage.get();
+  plain.view = TensorView{read->data, type, 1, &read->numel, &stride, read->numel};
+  const auto* base = static_cast<const char*>(read->storage->data_ptr().get());
+  plain.byte_begin = static_cast<uint64_t>(static_cast<const char*>(read->data) - base);
+  plain.byte_end = plain.byte_begin + static_cast<uint64_t>(read->numel) * ElementBytes(type);
+  wire::Source known{};
+  ValueRef value;
+  // An op that was seen writing it says more than its name.
+  if (SourceOf(observer, plain, &known, &value)) return;
+  const bool parameter = named.kind == NamedTensorKind::kParameter;
+  NoteExternal(observer, plain, parameter ? wire::Target::kParameter : wire::Target::kBuffer,
+               named.name);
+}
+
+}  // namespace
+
+void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
+                     size_t count) noexcept {
+  Here here;
+  if (!Find(&here)) return;
+  BusyScope busy(here.thread);
+  here.observer->SettlePoison();
+  if (here.observer->Poisoned()) return;
+  for (size_t i = 0; i < count; ++i) {
+    PlainTensor plain;
+    wire::Unchecked reason;
+    if (ReadTensor(*tensors[i], &plain, &reason) != Readable::kYes) continue;
+    ++here.thread->counters.tensors_checked;
+    here.thread->counters.bytes_checked +=
+        static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
+    if (!HasNonFinite(plain.view)) continue;
+    wire::Source known{};
+    ValueRef value;
+    if (SourceOf(*here.observer, plain, &known, &value)) continue;
+    NoteExternal(*here.observer, plain, wire::Target::kInputData, names[i]);
+  }
+}
+
+void OnRegionOutputs(const at::TensorBase* const* tensors, const char* const*,
+                     size_t count) noexcept {
+  Here here;
+  if (!Find(&here)) return;
+  BusyScope busy(here.thread);
+  if (here.observer->Poisoned()) return;
+  for (size_t i = 0; i < count; ++i) {
+    PlainTensor plain;
+    wire::Unchecked reason;
+    if (ReadTensor(*tensors[i], &plain, &reason) != Readable::kYes ||
+        !HasNonFinite(plain.view)) {
+      continue;
+    }
+    wire::Source known{};
+    ValueRef value;
+    if (SourceOf(*here.observer, plain, &known, &value)) continue;
+    UnseenWriter writer{};
+    writer.op = "Torch-Compiled Region";
+    writer.layer = CurrentLayer();
+    writer.phase = wire::Phase::kForward;
+    writer.finding_class = wire::FindingClass::kProduce;
+    writer.flags = wire::ValueRecord::kIsCompiledRegion;
+    OnUnseenWrite(*here.observer, here.thread, plain, writer);
+  }
+}
+
+void OnNewRoot(const Layer* root) noexcept try {
+  Here here;
+  if (!Find(&here)) return;
+  BusyScope busy(here.thread);
+  here.observer->python->names().ForEachInRoot(root, [&here](const NamedTensor& named) {
+    NoteNamed(*here.observer, named);
+  });
+} catch (...) {
+}
+
+}  // namespace nanwatch::entry_points

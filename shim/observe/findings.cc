@@ -1,0 +1,663 @@
+#include "shim/observe/findings.h"
+
+#include <c10/core/GradMode.h>
+#include <time.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "shim/check/scan.h"
+#include "shim/classify/finding_class.h"
+#include "shim/observe/inputs.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::FindingClass;
+using wire::Phase;
+using wire::Source;
+using wire::SourceKind;
+using wire::Target;
+using wire::ValueRecord;
+
+// A site's first values are written out with everything known; later ones only when they turn out to matter.
+constexpr uint32_t kFullRecordsPerSite = 2;
+// Writes to parameters and the like matter by themselves.
+constexpr uint32_t kFullWritesPerSite = 8;
+constexpr int kAncestorsMax = 512;
+
+struct Sources {
+  Source list[wire::kSourcesMax];
+  uint64_t index[wire::kSourcesMax];
+  int count = 0;
+  uint8_t kinds = 0;
+
+  void Add(const Source& source, uint64_t recent_index) {
+    kinds |= source.kinds;
+    for (int i = 0; i < count; ++i) {
+      if (list[i].kind == source.kind && list[i].value == source.value &&
+          list[i].name == source.name) {
+        return;
+      }
+    }
+    if (count == wire::kSourcesMax) return;
+    list[count] = source;
+    index[count++] = recent_index;
+  }
+};
+
+// Where an op ran: everything that a site's key and a record's head need beside the op itself.
+struct Place {
+  Phase phase;
+  const Layer* layer;
+  const char* node;
+  uint32_t flags;  // kRecompute, kInOptimizerRange
+  uint64_t pass;
+};
+
+const Frame* InnermostNode(const ThreadState* thread) {
+  for (uint32_t i = std::min(thread->depth, ThreadState::kFramesMax); i != 0; --i) {
+    if (thread->frames[i - 1].kind == FrameKind::kNode) return &thread->frames[i - 1];
+  }
+  return nullptr;
+}
+
+// CONTRACT, vocabulary `phase`: the innermost wins.
+Place PlaceOf(const ThreadState* thread) {
+  Place place{Phase::kOther, CurrentLayer(), "", 0, 0};
+  const Frame* node = thread->nodes_open != 0 ? InnermostNode(thread) : nullptr;
+  const bool in_pass = node != nullptr || torch::autograd::get_current_graph_task_id() != -1;
+  if (thread->optimizer_depth != 0) place.flags |= ValueRecord::kInOptimizerRange;
+  if (in_pass) {
+    place.pass = thread->pass;
+    const uint32_t scope_depth = node != nullptr ? node->scope_depth : 0;
+    if (node != nullptr) place.node = node->range_name;
+    if (ScopeDepth() > scope_depth) {
+      place.phase = Phase::kForward;
+      place.flags |= ValueRecord::kRecompute;
+    } else {
+      // Outside any node's own range the engine sums and reshapes gradients for the node it ran last.
+      place.phase = Phase::kBackward;
+      place.layer = node != nullptr ? node->layer : thread->node_layer;
+    }
+  } else if (ScopeDepth() != 0 || c10::GradMode::is_enabled()) {
+    place.phase = Phase::kForward;
+  } else if (thread->optimizer_depth != 0) {
+    place.phase = Phase::kOptimizer;
+  }
+  return place;
+}
+
+uint64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+uint32_t InternText(Emitter& emitter, const char* text) {
+  return text == nullptr || *text == '\0' ? 0 : emitter.Intern(text);
+}
+
+SourceLine UserLine(void* python) {
+  SourceLine line;
+  line.text[0] = '\0';
+  static_cast<PythonDoor*>(python)->UserSourceLine(line.text, sizeof line.text);
+  return line;
+}
+
+// ---- sources
+
+// An input that is bad although no observed op is known to have written it: named if it is a parameter or
+// buffer, and known from now on.
+void AddUnknownInput(Observer& observer, const InputSeen& input, uint8_t kinds, Sources* sources) {
+  const PlainTensor plain{input.impl, static_cast<const c10::StorageImpl*>(input.storage.storage),
+                          input.View(), input.byte_begin, input.byte_end};
+  const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
+  Target target = Target::kInputData;
+  if (named != nullptr) {
+    target = named->kind == NamedTensorKind::kParameter ? Target::kParameter : Target::kBuffer;
+  }
+  NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
+  BadEntry entry;
+  if (!observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &entry)) return;
+  Source source = SourceFrom(entry);
+  source.kinds = kinds;
+  source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+  sources->Add(source, 0);
+}
+
+void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& frame,
+                        Sources* sources) {
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.overwritten) continue;
+    if (input.known) {
+      Source source = SourceFrom(input.bad);
+      source.kinds = input.kinds;
+      source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+      sources->Add(source, input.bad.value.index);
+      continue;
+    }
+    // Not in the table: looked at now, after the op, unless the op has changed it.
+    uint8_t kinds = input.kinds;
+    if (kinds == 0 && !input.updated && IsAlive(input)) kinds = NonFiniteKinds(input.View());
+    if (kinds != 0) AddUnknownInput(observer, input, kinds, sources);
+  }
+}
+
+// Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the layer's own
+// parameters and buffers, and residents.
+void AssumeSources(Observer& observer, const Place& place, Sources* sources) {
+  struct Search {
+    Observer* observer;
+    const Layer* layer;
+    Sources* sources;
+  } search{&observer, place.layer, sources};
+  if (place.layer == nullptr) return;
+  observer.python->names().ForEachOwnedBy(place.layer, [&search](const NamedTensor& named) {
+    const auto read = search.observer->python->names().Read(named);
+    if (!read || !read->dense || read->data == nullptr ||
+        read->device.type() != c10::DeviceType::CPU) {
+      return;
+    }
+    const TensorView view{read->data, ElementTypeOf(read->dtype), 1, &read->numel,
+                          nullptr,    read->numel};
+    if (!HasNonFinite(view.type, view.data, static_cast<size_t>(view.numel))) return;
+    const int64_t stride = 1;
+    TensorView line = view;
+    line.strides = &stride;
+    Source source{};
+    source.kind = static_cast<uint8_t>(SourceKind::kExternal);
+    source.target = static_cast<uint8_t>(
+        named.kind == NamedTensorKind::kParameter ? Target::kParameter : Target::kBuffer);
+    source.kinds = NonFiniteKinds(line);
+    source.input = 255;
+    Emitter* emitter = search.observer->EnsureEmitter();
+    source.name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
+    search.sources->Add(source, 0);
+  });
+}
+
+// ---- tensors of a record
+
+void FillStats(const TensorView& view, uint8_t index, wire::TensorStats* stats) {
+  std::memset(stats, 0, sizeof *stats);
+  CountNonFinite(view, stats);
+  stats->index = index;
+}
+
+int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
+               wire::TensorStats* stats) {
+  int count = 0;
+  // Bad inputs first: they are what the reader wants to see if not all fit.
+  for (const bool want_bad : {true, false}) {
+    for (uint32_t i = 0; i < frame.inputs_count && count < wire::kInputsMax; ++i) {
+      const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+      if ((input.kinds != 0) != want_bad || input.overwritten || input.updated || !IsAlive(input)) {
+        continue;
+      }
+      wire::TensorStats* one = &stats[count++];
+      FillStats(input.View(), static_cast<uint8_t>(input.argument), one);
+      if (input.argument < frame.op->schema->arguments().size()) {
+        one->name = emitter.Intern(frame.op->schema->arguments()[input.argument].name());
+      }
+      if (input.known) one->value = input.bad.value.ticket;
+      const NamedTensor* named = observer.python->names().FindByImpl(input.impl);
+      if (named != nullptr) {
+        one->target = static_cast<uint8_t>(named->kind == NamedTensorKind::kParameter
+                                               ? Target::kParameter
+                                               : Target::kBuffer);
+      }
+    }
+  }
+  return count;
+}
+
+// ---- what was written
+
+struct Written {
+  Target target = Target::kNone;
+  uint32_t flags = 0;
+  uint32_t name = 0;
+  const NamedTensor* named = nullptr;
+};
+
+Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& place, Emitter& emitter,
+                       const BadOutput& output) {
+  Written written;
+  const bool writes_existing = frame.op->in_place || (frame.op->families & kBatchNorm) != 0;
+  if (!writes_existing) return written;
+  if (frame.op->in_place) written.flags |= ValueRecord::kInPlace;
+  written.named = observer.python->names().FindByImpl(output.tensor.impl);
+  if (written.named == nullptr) {
+    written.named = observer.python->names().FindByStorage(output.tensor.storage);
+  }
+  if (written.named != nullptr) {
+    written.name = InternText(emitter, written.named->name);
+    const bool parameter = written.named->kind == NamedTensorKind::kParameter;
+    written.target = parameter ? Target::kParameter : Target::kBuffer;
+    written.flags |= parameter ? ValueRecord::kWroteParameter : ValueRecord::kWroteBuffer;
+  } else if (output.requires_grad && place.phase == Phase::kOptimizer && frame.op->in_place &&
+             !frame.op->writes_unseen) {
+    written.target = Target::kParameter;  // a leaf that no module holds
+    written.flags |= ValueRecord::kWroteParameter;
+  }
+  return written;
+}
+
+OpEvidence EvidenceOf(const Frame& frame, const BadOutput* outputs, int count,
+                      const Sources& sources) {
+  OpEvidence evidence;
+  for (int i = 0; i < count; ++i) evidence.output_kinds |= NonFiniteKinds(outputs[i].tensor.view);
+  const uint32_t families = frame.op->families;
+  evidence.inputs_seen = frame.inputs_seen;
+  evidence.input_kinds = frame.inputs_seen ? sources.kinds : 0;
+  evidence.scalar_bad = frame.scalar_bad;
+  evidence.writes_constants = (families & (kFills | kMasks)) != 0;
+  evidence.enters = (families & kEnters) != 0;
+  evidence.moves = (families & kMoves) != 0;
+  evidence.nan_proof = (families & kNanProof) != 0;
+  const wire::ElementType type = outputs[0].tensor.view.type;
+  evidence.narrows = type == wire::ElementType::kFloat16 || type == wire::ElementType::kBFloat16 ||
+                     ElementBytes(type) == 1;
+  return evidence;
+}
+
+uint64_t BadElements(const TensorView& view) {
+  wire::TensorStats stats;
+  FillStats(view, 0, &stats);
+  return stats.nan + stats.pos_inf + stats.neg_inf;
+}
+
+// An in-place op left exactly as much bad as it found (an optimizer stepping over a parameter that holds a
+// NaN row, a clipped gradient): nothing came to be, and what is known of the memory stays true.
+bool IsUnchanged(Observer& observer, const Frame& frame, const BadOutput& output) {
+  if (!frame.op->in_place) return false;
+  BadEntry entry;
+  const PlainTensor& tensor = output.tensor;
+  return observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &entry) &&
+         entry.byte_begin == tensor.byte_begin && entry.byte_end == tensor.byte_end &&
+         entry.elements != 0 && entry.kinds == NonFiniteKinds(tensor.view) &&
+         entry.elements == BadElements(tensor.view);
+}
+
+// Remembers where the value lies, so that ops which read it are told from those that make their own.
+void Remember(Observer& observer, const BadOutput* outputs, int count, ValueRef value,
+              uint32_t site, const Written& written, bool in_optimizer, bool count_elements) {
+  for (int i = 0; i < count; ++i) {
+    BadEntry entry;
+    entry.storage = HoldWeakly(outputs[i].tensor.storage);
+    entry.byte_begin = outputs[i].tensor.byte_begin;
+    entry.byte_end = outputs[i].tensor.byte_end;
+    entry.value = value;
+    entry.site = site;
+    entry.name = i == 0 ? written.name : 0;
+    entry.target = i == 0 ? written.target : Target::kNone;
+    entry.born_step = observer.steps.completed();
+    entry.born_range = in_optimizer ? observer.steps.range() : 0;
+    if (count_elements) {
+      entry.elements = BadElements(outputs[i].tensor.view);
+      entry.kinds = NonFiniteKinds(outputs[i].tensor.view);
+    }
+    observer.bad_values.Add(entry);
+  }
+  observer.arming.Arm();
+}
+
+// A composite returns what an op called by it has computed and reported: the same value, once.
+bool IsInherited(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
+                 int count) {
+  if (!frame.op->transparent || !frame.child_bad) return false;
+  for (int i = 0; i < count; ++i) {
+    BadEntry entry;
+    if (!observer.bad_values.Find(outputs[i].tensor.storage, outputs[i].tensor.byte_begin,
+                                  outputs[i].tensor.byte_end, &entry)) {
+      return false;
+    }
+    if (frame.sequence >= 0) {
+      SequenceEntry& sequence = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
+      sequence.value = entry.value;
+      sequence.site = entry.site;
+    }
+  }
+  return true;
+}
+
+// One record in the making.
+struct Draft {
+  ValueRecord value{};
+  wire::TensorStats tensors[wire::kOutputsMax + wire::kInputsMax];
+};
+static_assert(sizeof(Draft) == wire::kRecordBytesMax);
+
+void NoteReachOf(Observer& observer, Emitter& emitter, const ValueRecord& record, ValueRef value) {
+  const auto note = [&](wire::Reach reach) {
+    emitter.NoteReach(reach, record.header.ticket, record.header.ticket, record.param,
+                      record.header.clocks);
+  };
+  note(wire::Reach::kActivation);
+  if ((record.flags & ValueRecord::kWroteParameter) != 0) note(wire::Reach::kParameter);
+  if ((record.flags & ValueRecord::kWroteBuffer) != 0) note(wire::Reach::kBuffer);
+  constexpr uint32_t kMatters = ValueRecord::kWroteParameter | ValueRecord::kWroteBuffer;
+  if ((record.flags & kMatters) != 0) WriteAncestors(observer, value);
+}
+
+// Emits, or keeps for later, and says where the value stands among the recent ones.
+ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources& sources,
+              const SiteKey& key, bool write, bool is_new_site) {
+  const size_t bytes = sizeof(ValueRecord) +
+                       sizeof(wire::TensorStats) * (draft.value.n_outputs + draft.value.n_inputs);
+  draft.value.header.bytes = static_cast<uint16_t>(bytes);
+  if (write) {
+    if (is_new_site) emitter.KeepFirst(draft.value);
+    emitter.Emit(draft.value.header);
+  }
+  RecentValues::Kept kept{};
+  kept.record = draft.value;
+  std::copy(sources.index, sources.index + wire::kSourcesMax, kept.source_index);
+  kept.op = key.op;
+  kept.layer = key.layer;
+  kept.written = write;
+  return observer.recent_values.Add(kept);
+}
+
+const char* RegionName(const ThreadState* thread) {
+  for (uint32_t i = std::min(thread->depth, ThreadState::kFramesMax); i != 0; --i) {
+    const Frame& frame = thread->frames[i - 1];
+    if (frame.kind == FrameKind::kRange && frame.is_region) return frame.range_name;
+  }
+  return nullptr;
+}
+
+SiteKey MakeKey(Emitter& emitter, const Place& place, uint32_t op, FindingClass finding_class,
+                uint8_t kinds, uint8_t outputs, uint32_t flags, uint32_t param) {
+  SiteKey key;
+  key.op = op;
+  if (place.layer != nullptr) {
+    key.layer = InternText(emitter, place.layer->path);
+    key.layer_type = InternText(emitter, place.layer->type);
+    key.root = InternText(emitter, place.layer->root);
+  }
+  key.node = InternText(emitter, place.node);
+  key.flags = flags;
+  key.param = param;
+  key.phase = place.phase;
+  key.finding_class = finding_class;
+  key.kinds = kinds;
+  key.outputs = outputs;
+  return key;
+}
+
+}  // namespace
+
+wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
+                              wire::RecordKind kind, size_t bytes) noexcept {
+  wire::RecordHeader header{};
+  header.kind = static_cast<uint16_t>(kind);
+  header.bytes = static_cast<uint16_t>(bytes);
+  header.thread = thread->small_id;
+  header.ticket = emitter.DrawTicket();
+  header.time_ns = NowNs();
+  header.clocks = observer.steps.Now();
+  return header;
+}
+
+Source SourceFrom(const BadEntry& entry) noexcept {
+  Source source{};
+  source.kinds = 0;
+  source.input = 255;
+  source.name = entry.name;
+  source.target = static_cast<uint8_t>(entry.target);
+  if (entry.site != 0 || entry.value.ticket != 0) {
+    source.kind = static_cast<uint8_t>(SourceKind::kValue);
+    source.site = entry.site;
+    source.value = entry.value.ticket;
+  } else {
+    source.kind = static_cast<uint8_t>(SourceKind::kExternal);
+  }
+  return source;
+}
+
+bool SourceOf(Observer& observer, const PlainTensor& tensor, Source* source,
+              ValueRef* value) noexcept {
+  BadEntry entry;
+  if (!observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &entry)) {
+    return false;
+  }
+  *source = SourceFrom(entry);
+  *value = entry.value;
+  return true;
+}
+
+void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
+                  const char* name) noexcept {
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  BadEntry entry;
+  entry.storage = HoldWeakly(tensor.storage);
+  entry.byte_begin = tensor.byte_begin;
+  entry.byte_end = tensor.byte_end;
+  entry.name = InternText(*emitter, name);
+  entry.target = target;
+  entry.born_step = observer.steps.completed();
+  entry.elements = BadElements(tensor.view);
+  entry.kinds = NonFiniteKinds(tensor.view);
+  observer.bad_values.Add(entry);
+  observer.arming.Arm();
+}
+
+void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
+                  int count) noexcept {
+  if (thread->proof) {
+    thread->proof_seen = true;
+    return;
+  }
+  ++thread->counters.values_bad;
+  if (observer.Poisoned()) return;
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr || IsInherited(observer, thread, frame, outputs, count)) return;
+  BadOutput changed[kBadOutputsMax];
+  int changed_count = 0;
+  for (int i = 0; i < count; ++i) {
+    if (!IsUnchanged(observer, frame, outputs[i])) changed[changed_count++] = outputs[i];
+  }
+  if (changed_count == 0) return;
+  outputs = changed;
+  count = changed_count;
+
+  const Place place = PlaceOf(thread);
+  Sources sources;
+  if (frame.inputs_seen) CollectSeenSources(observer, thread, frame, &sources);
+  const OpEvidence evidence = EvidenceOf(frame, outputs, count, sources);
+  FindingClass finding_class = Classify(evidence);
+  if (!frame.inputs_seen) {
+    if (finding_class != FindingClass::kScalar) AssumeSources(observer, place, &sources);
+    if (sources.count != 0) finding_class = FindingClass::kPropagate;
+  }
+
+  const Written written = WhatWasWritten(observer, frame, place, *emitter, outputs[0]);
+  uint8_t output_bits = 0;
+  for (int i = 0; i < count; ++i) output_bits |= static_cast<uint8_t>(1u << (outputs[i].index & 7));
+  uint32_t flags = place.flags | written.flags;
+  uint32_t op_name = observer.NameOf(*frame.op);
+  const char* region = thread->regions_open != 0 ? RegionName(thread) : nullptr;
+  if (region != nullptr && !frame.inputs_seen) {
+    // Between the ops that a compiled region calls run kernels that nobody announces.
+    op_name = InternText(*emitter, region);
+    flags |= ValueRecord::kIsCompiledRegion;
+  }
+  const SiteKey key = MakeKey(*emitter, place, op_name, finding_class, evidence.output_kinds,
+                              output_bits, flags, written.name);
+  bool is_new = false;
+  const uint32_t site = emitter->InternSite(key, &UserLine, observer.python, &is_new);
+
+  Draft draft;
+  ValueRecord& value = draft.value;
+  value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);
+  const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
+  value.site = site;
+  value.flags = flags | (frame.inputs_seen ? ValueRecord::kInputsSeen : 0u);
+  value.param = written.name;
+  value.target = static_cast<uint8_t>(written.target);
+  value.pass = place.pass;
+  value.n_sources = static_cast<uint8_t>(sources.count);
+  std::copy(sources.list, sources.list + sources.count, value.sources);
+  const bool matters =
+      (flags & (ValueRecord::kWroteParameter | ValueRecord::kWroteBuffer)) != 0;
+  const bool write = seen <= (matters ? kFullWritesPerSite : kFullRecordsPerSite);
+  if (write) {
+    value.n_outputs = static_cast<uint8_t>(std::min(count, wire::kOutputsMax));
+    for (int i = 0; i < value.n_outputs; ++i) {
+      FillStats(outputs[i].tensor.view, outputs[i].index, &draft.tensors[i]);
+      draft.tensors[i].value = value.header.ticket;
+    }
+    if (frame.inputs_seen && frame.op->schema != nullptr) {
+      value.n_inputs = static_cast<uint8_t>(
+          FillInputs(observer, thread, frame, *emitter, &draft.tensors[value.n_outputs]));
+    }
+  }
+  const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
+  NoteReachOf(observer, *emitter, value, ref);
+  Remember(observer, outputs, count, ref, site, written, thread->optimizer_depth != 0,
+           frame.op->in_place);
+  if (written.target == Target::kParameter) observer.MarkParameterBad(written.named);
+  if (frame.sequence >= 0) {
+    SequenceEntry& sequence = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
+    sequence.value = ref;
+    sequence.site = site;
+  }
+}
+
+void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexcept {
+  if (observer.Poisoned()) return;
+  // What was written over cleanly is no longer bad.
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (!(input.updated || input.overwritten)) continue;
+    observer.bad_values.Clear(input.storage.storage, input.byte_begin, input.byte_end);
+  }
+  if (!frame.input_bad || frame.op->schema == nullptr || frame.op->skip || frame.child_bad ||
+      (frame.op->families & kReadsMetadata) != 0) {
+    return;
+  }
+  Emitter* emitter = observer.emitter();
+  if (emitter == nullptr) return;
+  Sources sources;
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (!input.known) continue;
+    Source source = SourceFrom(input.bad);
+    source.kinds = input.kinds;
+    source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+    sources.Add(source, input.bad.value.index);
+  }
+  const Place place = PlaceOf(thread);
+  bool is_new = false;
+  const uint32_t site = emitter->InternSite(
+      MakeKey(*emitter, place, observer.NameOf(*frame.op), FindingClass::kKilled, sources.kinds, 0,
+              place.flags, 0),
+      &UserLine, observer.python, &is_new);
+  wire::KillRecord record{};
+  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kKill, sizeof record);
+  const uint32_t seen = emitter->CountSite(site, record.header.ticket, record.header.clocks);
+  if (seen > kFullRecordsPerSite) return;
+  record.site = site;
+  record.n_sources = static_cast<uint8_t>(sources.count);
+  std::copy(sources.list, sources.list + sources.count, record.sources);
+  emitter->Emit(record.header);
+}
+
+void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double number) noexcept {
+  if (observer.Poisoned()) return;
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  wire::EscapeRecord record{};
+  record.value = number;
+  ValueRef value;
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (!input.known) continue;
+    record.source = SourceFrom(input.bad);
+    record.source.kinds = input.kinds;
+    value = input.bad.value;
+  }
+  const Place place = PlaceOf(thread);
+  bool is_new = false;
+  record.site = emitter->InternSite(
+      MakeKey(*emitter, place, observer.NameOf(*frame.op), FindingClass::kPropagate,
+              record.source.kinds, 0, place.flags, 0),
+      &UserLine, observer.python, &is_new);
+  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kEscape, sizeof record);
+  const uint32_t seen = emitter->CountSite(record.site, record.header.ticket, record.header.clocks);
+  if (seen > kFullRecordsPerSite) return;
+  RecentValues::Kept made;
+  if (observer.recent_values.Look(value, &made) && observer.passes.WasRoot(made.op, made.layer)) {
+    record.flags |= 1;
+    emitter->NoteReach(wire::Reach::kLoss, value.ticket, record.header.ticket, 0,
+                       record.header.clocks);
+  }
+  emitter->Emit(record.header);
+  if (value.ticket != 0) WriteAncestors(observer, value);
+}
+
+ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                       const UnseenWriter& writer) noexcept {
+  ++thread->counters.values_bad;
+  Emitter* emitter = observer.Poisoned() ? nullptr : observer.EnsureEmitter();
+  if (emitter == nullptr) return {};
+  Place place = PlaceOf(thread);
+  place.layer = writer.layer;
+  place.phase = writer.phase;
+  const uint8_t kinds = NonFiniteKinds(tensor.view);
+  const uint32_t flags = writer.flags | place.flags;
+  bool is_new = false;
+  const SiteKey key = MakeKey(*emitter, place, InternText(*emitter, writer.op),
+                              writer.finding_class, kinds, 1, flags, 0);
+  const uint32_t site = emitter->InternSite(key, &UserLine, observer.python, &is_new);
+  Draft draft;
+  ValueRecord& value = draft.value;
+  value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);
+  const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
+  value.site = site;
+  value.flags = flags;
+  value.pass = place.pass;
+  Sources sources;
+  if (writer.source.kind != 0) sources.Add(writer.source, 0);
+  value.n_sources = static_cast<uint8_t>(sources.count);
+  std::copy(sources.list, sources.list + sources.count, value.sources);
+  const bool write = seen <= kFullRecordsPerSite;
+  if (write) {
+    value.n_outputs = 1;
+    FillStats(tensor.view, 0, &draft.tensors[0]);
+    draft.tensors[0].value = value.header.ticket;
+  }
+  const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
+  const BadOutput output{tensor, 0, false};
+  Remember(observer, &output, 1, ref, site, Written{}, false, false);
+  return ref;
+}
+
+void WriteAncestors(Observer& observer, ValueRef value) noexcept {
+  Emitter* emitter = observer.emitter();
+  if (emitter == nullptr) return;
+  ValueRef open[kAncestorsMax];
+  int count = 0;
+  open[count++] = value;
+  // A value that has been traced before ends its branch, so that each is visited once.
+  for (int i = 0; i < count; ++i) {
+    RecentValues::Kept kept;
+    if (!observer.recent_values.Trace(open[i], &kept) || kept.traced) continue;
+    for (int s = 0; s < kept.record.n_sources && count < kAncestorsMax; ++s) {
+      if (kept.record.sources[s].kind != static_cast<uint8_t>(SourceKind::kValue)) continue;
+      open[count++] = ValueRef{kept.record.sources[s].value, kept.source_index[s]};
+    }
+    if (kept.written) continue;
+    kept.record.flags |= ValueRecord::kLate;
+    kept.record.n_outputs = kept.record.n_inputs = 0;
+    kept.record.header.bytes = sizeof(ValueRecord);
+    emitter->Emit(kept.record.header);
+  }
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,52 @@
+// From a bad value to its record: the slow path, entered only when something is not finite.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <cstdint>
+
+#include "shim/observe/observer.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch {
+
+// An op's outputs or written arguments are bad. `frame` is the op's own, already popped.
+void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
+                  int count) noexcept;
+
+// While armed: an op ended and everything it wrote is clean.
+void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexcept;
+
+// A non-finite scalar went to Python.
+void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double value) noexcept;
+
+// A tensor that no observed op is known to have written is bad: remembered as an external source, and asked
+// for from now on. `name`: of the parameter, buffer or argument.
+void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
+                  const char* name) noexcept;
+
+// A bad value whose writer ran out of sight: a compiled region, a collective. `op` names it.
+struct UnseenWriter {
+  const char* op;
+  const Layer* layer;
+  wire::Phase phase;
+  wire::FindingClass finding_class;
+  uint32_t flags;  // ValueRecord::Flag
+  wire::Source source;
+};
+ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                       const UnseenWriter& writer) noexcept;
+
+// Writes out the records of `value` and of what it came from, as far as they were held back.
+void WriteAncestors(Observer& observer, ValueRef value) noexcept;
+
+// A source that names what is known of a bad tensor; false if the table knows nothing.
+bool SourceOf(Observer& observer, const PlainTensor& tensor, wire::Source* source,
+              ValueRef* value) noexcept;
+wire::Source SourceFrom(const BadEntry& entry) noexcept;
+
+// Fills kind, bytes, ticket, thread, time and clocks.
+wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
+                              wire::RecordKind kind, size_t bytes) noexcept;
+
+}  // namespace nanwatch

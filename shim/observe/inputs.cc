@@ -1,0 +1,100 @@
+#include "shim/observe/inputs.h"
+
+#include <cmath>
+
+#include "shim/check/scan.h"
+
+namespace nanwatch {
+namespace {
+
+// Of a list argument (a foreach op's parameters), as many tensors are noted as there is room for.
+struct Noting {
+  Observer& observer;
+  ThreadState* thread;
+  Frame& frame;
+};
+
+void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument, bool in_list) {
+  ThreadState* thread = noting.thread;
+  if (thread->inputs_used >= ThreadState::kInputsMax) {
+    noting.frame.inputs_seen = false;
+    return;
+  }
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (ReadTensor(tensor, &plain, &reason) != Readable::kYes) return;
+  if (plain.view.ndim > wire::kShapeDimsMax) return;
+  InputSeen& input = thread->inputs[thread->inputs_used];
+  const OpTraits& op = *noting.frame.op;
+  const uint64_t bit = argument < 64 ? uint64_t{1} << argument : 0;
+  input.updated = (op.updates & bit) != 0;
+  input.overwritten = (op.overwrites & bit) != 0;
+  input.impl = plain.impl;
+  input.data = plain.view.data;
+  input.numel = plain.view.numel;
+  input.type = plain.view.type;
+  input.ndim = static_cast<uint8_t>(plain.view.ndim);
+  for (int i = 0; i < plain.view.ndim; ++i) {
+    input.sizes[i] = plain.view.sizes[i];
+    input.strides[i] = plain.view.strides[i];
+  }
+  input.byte_begin = plain.byte_begin;
+  input.byte_end = plain.byte_end;
+  input.argument = argument;
+  input.kinds = 0;
+  input.known = false;
+  if (!input.overwritten) {
+    input.known = noting.observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end,
+                                                  &input.bad);
+    // What an op updates in place can no longer be looked at when it has ended, so that its own bad values
+    // are told from those it found; lists are too long for that and are left to the table.
+    if (input.known || (input.updated && !in_list)) input.kinds = NonFiniteKinds(plain.view);
+    if (input.kinds == 0) input.known = false;
+    noting.frame.input_bad |= input.kinds != 0;
+  }
+  input.storage = HoldWeakly(plain.storage);
+  ++thread->inputs_used;
+  ++noting.frame.inputs_count;
+}
+
+}  // namespace
+
+void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
+                c10::ArrayRef<const c10::IValue> arguments) noexcept try {
+  Noting noting{observer, thread, frame};
+  frame.inputs_seen = true;
+  // A boxed caller may hand over a deeper stack: the op's own arguments are its last ones.
+  const size_t own = frame.op->arguments;
+  const size_t first = arguments.size() > own ? arguments.size() - own : 0;
+  for (size_t i = first; i < arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    const auto argument = static_cast<uint16_t>(i - first);
+    if (value.isTensor()) {
+      NoteTensor(noting, value.toTensor(), argument, false);
+    } else if (value.isDouble()) {
+      frame.scalar_bad |= !std::isfinite(value.toDouble());
+    } else if (value.isList()) {
+      for (const c10::IValue& item : value.toListRef()) {
+        if (!item.isTensor()) break;
+        NoteTensor(noting, item.toTensor(), argument, true);
+      }
+    }
+  }
+} catch (...) {
+  frame.inputs_seen = false;
+}
+
+void DropInputs(ThreadState* thread, Frame& frame) noexcept {
+  const WeakStorageOps ops = TorchWeakStorageOps();
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    ops.drop(thread->inputs[frame.inputs_begin + i].storage.handle);
+  }
+  thread->inputs_used = frame.inputs_begin;
+  frame.inputs_count = 0;
+}
+
+bool IsAlive(const InputSeen& input) noexcept {
+  return !TorchWeakStorageOps().expired(input.storage.handle);
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,165 @@
+#include "shim/observe/observer.h"
+
+#include <c10/util/intrusive_ptr.h>
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "shim/check/scan.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch {
+namespace {
+
+// The pid of the process that the current observer belongs to.
+std::atomic<int32_t> owner_pid{0};
+
+// "3.11.7"; "" in a program without Python.
+const char* PythonVersion() {
+  static char version[16];
+  using GetVersion = const char* (*)();
+  auto* get_version = reinterpret_cast<GetVersion>(dlsym(RTLD_DEFAULT, "Py_GetVersion"));
+  if (get_version == nullptr) return "";
+  const char* full = get_version();
+  for (size_t i = 0; i + 1 < sizeof version && full[i] != ' ' && full[i] != '\0'; ++i) {
+    version[i] = full[i];
+  }
+  return version;
+}
+
+bool IsClean(const PythonNames& names, const NamedTensor& tensor) {
+  const auto read = names.Read(tensor);
+  // A parameter whose memory is gone or out of reach cannot hold the job back.
+  if (!read || !read->dense || read->data == nullptr ||
+      read->device.type() != c10::DeviceType::CPU) {
+    return true;
+  }
+  return !HasNonFinite(ElementTypeOf(read->dtype), read->data, static_cast<size_t>(read->numel));
+}
+
+}  // namespace
+
+std::atomic<Observer*> Observer::current_{nullptr};
+
+Observer::Observer(const NanwatchEntry* entry_interface, wire::Level level,
+                   PythonDoor* python_door) noexcept
+    : bad_values(TorchWeakStorageOps()),
+      python(python_door),
+      entry_(entry_interface),
+      active_(entry_interface->active),
+      level_(level) {
+  owner_pid.store(getpid(), std::memory_order_relaxed);
+}
+
+void Observer::WakeInChild() noexcept {
+  Observer* parents = Get();
+  // Inactive in its own process: it has stepped down, and stays so.
+  const int32_t parent = owner_pid.load(std::memory_order_relaxed);
+  if (parent == getpid() || !parents->self_proven.load(std::memory_order_relaxed)) return;
+  // The parent's object is leaked: its locks may be held by threads that do not exist here.
+  auto* mine = new (std::nothrow) Observer(parents->entry_, parents->level_, parents->python);
+  if (mine == nullptr) return;
+  mine->forked_from_ = parent;
+  mine->self_proven.store(true, std::memory_order_relaxed);
+  mine->arming.Inherit(parents->arming);
+  ThreadStates::AfterFork();
+  Set(mine);
+  mine->Activate();
+}
+
+Emitter* Observer::EnsureEmitter() noexcept {
+  Emitter* ready = emitter();
+  if (ready != nullptr) return ready;
+  std::lock_guard<std::mutex> lock(segment_mutex_);
+  if (emitter() != nullptr || segment_failed_) return emitter();
+  SegmentOptions options;
+  options.level = level_;
+  options.torch_version = entry_->torch_version;
+  options.python_version = PythonVersion();
+  options.forked_from = forked_from_;
+  SegmentReport report;
+  Segment* segment = Segment::Create(options, report);
+  if (report.message[0] != '\0') entry_->say(report.message);
+  auto* made = segment != nullptr ? new (std::nothrow) Emitter(*segment) : nullptr;
+  if (made == nullptr) {
+    segment_failed_ = true;
+    *active_ = 0;
+    return nullptr;
+  }
+  emitter_.store(made, std::memory_order_release);
+  return made;
+}
+
+void Observer::PublishLive(wire::LiveState state) noexcept {
+  Emitter* ready = emitter();
+  if (ready == nullptr) return;
+  const ThreadCounters sum = ThreadStates::Sum();
+  LiveFacts facts;
+  facts.ops_seen = sum.ops_seen;
+  facts.tensors_checked = sum.tensors_checked;
+  facts.bytes_checked = sum.bytes_checked;
+  facts.values_bad = sum.values_bad;
+  for (int i = 0; i < wire::kUncheckedReasons; ++i) facts.unchecked[i] = sum.unchecked[i];
+  steps.Measured(&facts.own_cycles, &facts.step_cycles);
+  facts.state = state;
+  facts.level = level_;
+  facts.clocks = steps.Now();
+  ready->PublishLive(facts);
+}
+
+void Observer::MarkParameterBad(const NamedTensor* parameter) noexcept {
+  std::lock_guard<std::mutex> lock(poison_mutex_);
+  poison_due_ = true;
+  if (parameter == nullptr) return;
+  for (uint32_t i = 0; i < poisoned_count_; ++i) {
+    if (poisoned_by_[i] == parameter) return;
+  }
+  if (poisoned_count_ < 8) poisoned_by_[poisoned_count_++] = parameter;
+}
+
+void Observer::SettlePoison() noexcept {
+  std::lock_guard<std::mutex> lock(poison_mutex_);
+  if (Poisoned()) {
+    for (uint32_t i = 0; i < poisoned_count_; ++i) {
+      if (!IsClean(python->names(), *poisoned_by_[i])) return;
+    }
+    // Nameless parameters cannot be looked at: they stay as they are.
+    if (poisoned_count_ == 0) return;
+    poisoned_count_ = 0;
+    poisoned_.store(false, std::memory_order_relaxed);
+    return;
+  }
+  if (!poison_due_) return;
+  poison_due_ = false;
+  poisoned_.store(true, std::memory_order_relaxed);
+  bad_values.Reset();
+  arming.Disarm();
+}
+
+uint32_t Observer::NameOf(const OpTraits& op) noexcept {
+  auto& name_id = const_cast<OpTraits&>(op).name_id;
+  const uint32_t known = name_id.load(std::memory_order_relaxed);
+  Emitter* ready = emitter();
+  if (known != 0 || ready == nullptr || op.name == nullptr) return known;
+  const uint32_t made = ready->Intern(op.name);
+  name_id.store(made, std::memory_order_relaxed);
+  return made;
+}
+
+WeakStorage HoldWeakly(const c10::StorageImpl* storage) noexcept {
+  auto* mutable_storage = const_cast<c10::StorageImpl*>(storage);
+  c10::raw::weak_intrusive_ptr::incref(mutable_storage);
+  return {storage, mutable_storage};
+}
+
+WeakStorageOps TorchWeakStorageOps() noexcept {
+  return {[](void* handle) noexcept {
+            return c10::raw::intrusive_ptr::use_count(static_cast<c10::StorageImpl*>(handle)) == 0;
+          },
+          [](void* handle) noexcept {
+            c10::raw::weak_intrusive_ptr::decref(static_cast<c10::StorageImpl*>(handle));
+          }};
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,114 @@
+// The observer: one object per process, made when libtorch is there, never destroyed.
+//
+// Life of an op (numbers are the order in time):
+//   1 callbacks.cc      FnStart: push a frame, remember the layer for the op's autograd node
+//   2 (if armed)        inputs.cc: note the inputs, look whether any is bad
+//   3 callbacks.cc      FnEnd: look at the outputs; clean and nothing bad alive: done
+//   4 findings.cc       a bad value: class, sources, site, record
+//   5 arming.h          ask for inputs from now on, until nothing transient and bad is alive
+// Steps, backward passes and collectives arrive by ranges: step_scope.cc, backward_pass.cc, collectives.cc.
+//
+// Threads: callbacks run on every thread of the job. What they share is atomic, or behind a mutex of this
+// process that is taken only while something bad is alive, at steps and at backward roots.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "proto/wire/segment.h"
+#include "shim/classify/bad_values.h"
+#include "shim/classify/recent_values.h"
+#include "shim/emit/emitter.h"
+#include "shim/entry/observer_interface.h"
+#include "shim/host/segment_file.h"
+#include "shim/observe/arming.h"
+#include "shim/observe/backward_pass.h"
+#include "shim/observe/op_table.h"
+#include "shim/observe/python_door.h"
+#include "shim/observe/step_scope.h"
+#include "shim/observe/thread_state.h"
+
+namespace nanwatch {
+
+// The state of one process image. A forked child that trains gets a new one.
+class Observer {
+ public:
+  Observer(const NanwatchEntry* entry_interface, wire::Level level, PythonDoor* python) noexcept;
+
+  // The observer of this process; nullptr before it is made.
+  static Observer* Get() noexcept { return current_.load(std::memory_order_relaxed); }
+  static void Set(Observer* observer) noexcept { current_.store(observer); }
+
+  // False in a forked child that has not begun to train, and after stepping down.
+  bool Active() const noexcept { return *active_ != 0; }
+  void Activate() noexcept { *active_ = 1; }
+
+  // For callbacks that find the observer inactive at the start of an optimizer range or a backward root: in
+  // a forked child, makes it speak up again with a state and a segment of its own.
+  static void WakeInChild() noexcept;
+
+  // The emitter, after making the segment if there is none yet; nullptr when there can be none (said once).
+  Emitter* EnsureEmitter() noexcept;
+  Emitter* emitter() noexcept { return emitter_.load(std::memory_order_acquire); }
+
+  // Publishes counters and clocks. Cheap; called at steps and every few thousand ops.
+  void PublishLive(wire::LiveState state) noexcept;
+
+  // Parameters are bad: from here on bad values are only counted, until they are clean again.
+  bool Poisoned() const noexcept { return poisoned_.load(std::memory_order_relaxed); }
+  void MarkParameterBad(const NamedTensor* parameter) noexcept;
+  // At a point where the program begins something new: enters or leaves the poisoned state.
+  void SettlePoison() noexcept;
+
+  uint32_t NameOf(const OpTraits& op) noexcept;
+
+  OpTable ops;
+  BadValues bad_values;
+  RecentValues recent_values;
+  Arming arming;
+  StepScope steps;
+  BackwardPasses passes;
+  PythonDoor* const python;
+
+  std::atomic<bool> measuring{false};        // ticks of our callbacks are counted in this step
+  std::atomic<bool> plain_update_due{false}; // a pass reached a leaf; no optimizer range has closed it
+  std::atomic<bool> self_proven{false};
+
+  wire::Level level() const noexcept { return level_; }
+  const NanwatchEntry* entry() const noexcept { return entry_; }
+
+ private:
+  static std::atomic<Observer*> current_;
+
+  const NanwatchEntry* entry_;
+  volatile uint32_t* active_;
+  wire::Level level_;
+  int32_t forked_from_ = 0;
+  std::atomic<Emitter*> emitter_{nullptr};
+  std::mutex segment_mutex_;
+  bool segment_failed_ = false;
+  std::atomic<bool> poisoned_{false};
+  std::mutex poison_mutex_;
+  const NamedTensor* poisoned_by_[8] = {};
+  uint32_t poisoned_count_ = 0;
+  bool poison_due_ = false;
+};
+
+// Marks the calling thread as being inside our own code, for a scope.
+class BusyScope {
+ public:
+  explicit BusyScope(ThreadState* thread) noexcept : thread_(thread) { thread_->busy = true; }
+  ~BusyScope() { thread_->busy = false; }
+  BusyScope(const BusyScope&) = delete;
+  BusyScope& operator=(const BusyScope&) = delete;
+
+ private:
+  ThreadState* thread_;
+};
+
+// Weak handles of storages, for BadValues and InputSeen.
+WeakStorage HoldWeakly(const c10::StorageImpl* storage) noexcept;
+WeakStorageOps TorchWeakStorageOps() noexcept;
+
+}  // namespace nanwatch

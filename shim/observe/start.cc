@@ -1,0 +1,141 @@
+// The observer's door to the entry library: made once, on the watch thread, when libtorch is there.
+#include <ATen/Parallel.h>
+#include <ATen/core/TensorBase.h>
+#include <stdlib.h>
+#include <torch/version.h>
+
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "proto/wire/naming.h"
+#include "shim/check/scan.h"
+#include "shim/entry/observer_interface.h"
+#include "shim/observe/entry_points.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/self_proof.h"
+
+namespace nanwatch {
+namespace {
+
+void SayToUser(const char* line) {
+  Observer* observer = Observer::Get();
+  if (observer != nullptr) observer->entry()->say(line);
+}
+
+// at::parallel_for, which an op of this size has just used itself.
+void RunInParallel(int64_t begin, int64_t end, int64_t grain,
+                   void (*body)(void*, int64_t, int64_t), void* context) {
+  try {
+    at::parallel_for(begin, end, grain,
+                     [&](int64_t from, int64_t to) { body(context, from, to); });
+  } catch (...) {
+    body(context, begin, end);
+  }
+}
+
+struct LevelName {
+  const char* name;
+  wire::Level level;
+};
+constexpr LevelName kLevels[] = {{"idle", wire::Level::kIdle},     {"canary", wire::Level::kCanary},
+                                 {"layer", wire::Level::kLayer},   {"full", wire::Level::kFull},
+                                 {"auto", wire::Level::kAuto}};
+
+wire::Level ChosenLevel(const NanwatchEntry* entry) {
+  const char* asked = getenv(wire::kEnvLevel);
+  if (asked == nullptr || *asked == '\0') return wire::Level::kFull;
+  for (const LevelName& known : kLevels) {
+    if (std::strcmp(known.name, asked) != 0) continue;
+    if (known.level == wire::Level::kIdle || known.level == wire::Level::kFull) return known.level;
+    char line[128];
+    std::snprintf(line, sizeof line, "level %s is not in this version: watching at level full", asked);
+    entry->say(line);
+    return wire::Level::kFull;
+  }
+  char line[160];
+  std::snprintf(line, sizeof line,
+                "NANWATCH_LEVEL=%.40s is no level (idle, canary, layer, full, auto): watching at level full",
+                asked);
+  entry->say(line);
+  return wire::Level::kFull;
+}
+
+void OnExit() {
+  Observer* observer = Observer::Get();
+  if (observer == nullptr || !observer->Active()) return;
+  observer->PublishLive(wire::LiveState::kExited);
+  if (observer->emitter() != nullptr) observer->emitter()->End(wire::EndRecord::How::kExit);
+}
+
+// Registers, proves, and only then believes itself. False: everything is off again.
+bool TurnOn(Observer* observer) {
+  observer->arming.Register(true);
+  observer->Activate();
+  if (!ProveOnPlantedNan(*observer)) {
+    *observer->entry()->active = 0;
+    observer->arming.SetBenchMode(0);
+    return false;
+  }
+  observer->self_proven = true;
+  if (observer->level() == wire::Level::kIdle) {
+    observer->arming.SetBenchMode(0);
+    observer->arming.Register(false);
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace nanwatch
+
+extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
+    const struct NanwatchEntry* entry) {
+  using namespace nanwatch;
+  try {
+    char line[256];
+    if (entry->interface_version != NANWATCH_INTERFACE_VERSION) {
+      entry->say("the observer and libnanwatch.so are of different versions: not watching");
+      return 1;
+    }
+    if (!IsBuiltFor(entry->torch_version)) {
+      std::snprintf(line, sizeof line,
+                    "this observer is built for torch %d.%d, the job has %.40s: not watching (build one "
+                    "with scripts/build-observer.sh --python PY)",
+                    TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, entry->torch_version);
+      entry->say(line);
+      return 1;
+    }
+    InitScan(nullptr);
+    SetParallelFor(&RunInParallel);
+    PythonDoorCallbacks callbacks;
+    callbacks.on_root_arguments = &entry_points::OnRootArguments;
+    callbacks.on_region_outputs = &entry_points::OnRegionOutputs;
+    callbacks.on_new_root = &entry_points::OnNewRoot;
+    callbacks.on_message = &SayToUser;
+    auto* python = new (std::nothrow) PythonDoor(callbacks);
+    auto* observer =
+        python != nullptr ? new (std::nothrow) Observer(entry, ChosenLevel(entry), python) : nullptr;
+    if (observer == nullptr) return 1;
+    Observer::Set(observer);
+    if (!TurnOn(observer)) {
+      std::snprintf(line, sizeof line,
+                    "a planted NaN went unseen under torch %.40s: not watching. Please report this",
+                    entry->torch_version);
+      entry->say(line);
+      return 1;
+    }
+    atexit(&OnExit);
+    python->RunInstallLoop(entry->active);
+    return 0;
+  } catch (...) {
+    *entry->active = 0;
+    return 1;
+  }
+}
+
+// For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2 everything.
+extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int mode) {
+  nanwatch::Observer* observer = nanwatch::Observer::Get();
+  if (observer != nullptr) observer->arming.SetBenchMode(mode);
+}

@@ -1,0 +1,280 @@
+#include "shim/observe/step_scope.h"
+
+#include <time.h>
+#include <x86intrin.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "shim/observe/findings.h"
+#include "shim/observe/observer.h"
+
+namespace nanwatch {
+namespace {
+
+// A bad value that has been there for this many steps is part of the scenery (a mask in a buffer).
+constexpr uint32_t kStepsUntilResident = 3;
+// One step in this many has the ticks of our callbacks counted.
+constexpr uint64_t kStepsPerMeasurement = 8;
+
+uint64_t HashOf(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+// "Optimizer.step#AdamW.step" -> "AdamW"
+std::string_view ClassOf(const char* range_name) {
+  std::string_view name(range_name);
+  const size_t hash = name.find('#');
+  if (hash != std::string_view::npos) name.remove_prefix(hash + 1);
+  const size_t dot = name.rfind(".step");
+  return dot != std::string_view::npos ? name.substr(0, dot) : name;
+}
+
+uint64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// What is bad when an optimizer range ends.
+struct AfterUpdate {
+  uint32_t range;
+  wire::UpdateRecord record;
+  ValueRef values[wire::kSourcesMax];
+  ValueRef first_state;
+  ValueRef first_parameter;
+  uint32_t first_parameter_name;
+};
+
+void LookAtEntry(void* context, const BadEntry& entry) {
+  auto& after = *static_cast<AfterUpdate*>(context);
+  const bool written_now = entry.born_range == after.range && after.range != 0;
+  if (!written_now || entry.site == 0) return;
+  if (entry.target == wire::Target::kParameter) {
+    if (after.record.parameters_bad++ == 0) {
+      after.first_parameter = entry.value;
+      after.first_parameter_name = entry.name;
+    }
+  } else if (entry.target == wire::Target::kNone) {
+    // Written by the optimizer, alive after its range, and no parameter: its state.
+    if (after.record.states_bad++ == 0) after.first_state = entry.value;
+  } else {
+    return;
+  }
+  if (after.record.n_bad == wire::kSourcesMax) return;
+  after.record.bad[after.record.n_bad] = SourceFrom(entry);
+  if (entry.target == wire::Target::kNone) {
+    after.record.bad[after.record.n_bad].target =
+        static_cast<uint8_t>(wire::Target::kOptimizerState);
+  }
+  after.record.bad_names[after.record.n_bad] = entry.name;
+  after.values[after.record.n_bad++] = entry.value;
+}
+
+void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, uint32_t class_name,
+                  uint32_t flags) {
+  AfterUpdate after{};
+  after.range = observer.steps.range();
+  observer.bad_values.ForEach(&LookAtEntry, &after);
+  if (after.record.n_bad == 0) return;
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  after.record.optimizer = optimizer;
+  after.record.optimizer_class = class_name;
+  after.record.flags = flags;
+  after.record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kUpdate,
+                                   sizeof after.record);
+  emitter->Emit(after.record.header);
+  for (int i = 0; i < after.record.n_bad; ++i) WriteAncestors(observer, after.values[i]);
+  const wire::RecordHeader& header = after.record.header;
+  if (after.record.parameters_bad != 0) {
+    emitter->NoteReach(wire::Reach::kParameter, after.first_parameter.ticket, header.ticket,
+                       after.first_parameter_name, header.clocks);
+  }
+  if (after.record.states_bad != 0) {
+    emitter->NoteReach(wire::Reach::kOptimizerState, after.first_state.ticket, header.ticket, 0,
+                       header.clocks);
+  }
+}
+
+}  // namespace
+
+wire::Clocks StepScope::Now() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return clocks_;
+}
+
+uint32_t StepScope::completed() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return clocks_.optimizer_ranges + clocks_.plain_updates + clocks_.scaler_skips;
+}
+
+uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
+                            Emitter* emitter) noexcept {
+  const std::string_view class_name = ClassOf(range_name);
+  const uint64_t hash = HashOf(class_name);
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t i = 0; i < instances_count_; ++i) {
+    if (instances_[i].class_hash == hash && instances_[i].identity == identity) return i;
+  }
+  if (instances_count_ == kInstancesMax) return kInstancesMax - 1;
+  instances_[instances_count_] = {identity, hash, 0,
+                                  emitter != nullptr ? emitter->Intern(class_name) : 0};
+  clocks_.optimizer_count = instances_count_ + 1;
+  return instances_count_++;
+}
+
+void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
+                                 const char* range_name) noexcept {
+  observer.SettlePoison();
+  Emitter* emitter = observer.EnsureEmitter();
+  const uint32_t index =
+      IndexOf(observer.python->OptimizerOnThisThread(), range_name, emitter);
+  thread->optimizer_index = index;
+  range_.fetch_add(1, std::memory_order_relaxed);
+  bool hold = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    // The first range tells whether the optimizer writes what only shows with inputs.
+    hold = instances_[index].ranges_begun++ == 0 || fused_seen_.load(std::memory_order_relaxed);
+    range_holds_inputs_ = hold && !observer.Poisoned();
+    hold = range_holds_inputs_;
+  }
+  if (hold) observer.arming.Hold();
+}
+
+void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept {
+  const uint32_t index = thread->optimizer_index;
+  // The pass that ended with this update is closed only now: a closure runs it inside the range.
+  observer.passes.Close(observer, thread);
+  bool hold = false;
+  uint32_t class_name = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    hold = range_holds_inputs_;
+    range_holds_inputs_ = false;
+    class_name = instances_[index].class_name;
+    ranges_since_unscale_ = true;
+  }
+  if (hold) observer.arming.Release();
+  if (!observer.Poisoned() && observer.bad_values.size() != 0) {
+    RecordUpdate(observer, thread, index, class_name, 0);
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.
+    if (!found_inf_) {
+      if (index < 4) ++clocks_.optimizer_steps[index];
+      ++clocks_.optimizer_ranges;
+    }
+    clocks_.micro_passes = 0;
+  }
+  observer.plain_update_due.store(false, std::memory_order_relaxed);
+  Publish(observer, index, false);
+}
+
+void StepScope::OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
+  (void)thread;
+  observer.plain_update_due.store(false, std::memory_order_relaxed);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (clocks_.optimizer_ranges != 0) return;  // an optimizer sets the pace
+    ++clocks_.plain_updates;
+    clocks_.micro_passes = 0;
+  }
+  Publish(observer, 0, false);
+}
+
+void StepScope::OnPassReachedLeaf() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++clocks_.passes;
+  ++clocks_.micro_passes;
+}
+
+void StepScope::OnUnscale(bool found_inf) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  found_inf_ = found_inf_ || found_inf;
+  ranges_since_unscale_ = false;
+}
+
+void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread, double scale_after,
+                              bool scale_known) noexcept {
+  wire::ScalerRecord record{};
+  bool skipped = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    skipped = found_inf_;
+    found_inf_ = false;
+    record.scale_before = scale_;
+    record.scale_after = scale_after;
+    record.flags = (skipped ? wire::ScalerRecord::kSkipped : 0u) |
+                   (scale_known && scale_known_ ? wire::ScalerRecord::kScaleKnown : 0u);
+    skips_in_a_row_ = skipped ? skips_in_a_row_ + 1 : 0;
+    record.skips_in_a_row = skips_in_a_row_;
+    scale_ = scale_after;
+    scale_known_ = scale_known;
+  }
+  if (!skipped) return;
+  observer.passes.Close(observer, thread);
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter != nullptr) {
+    record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kScaler, sizeof record);
+    emitter->Emit(record.header);
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++clocks_.scaler_skips;
+    clocks_.micro_passes = 0;
+  }
+  Publish(observer, 0, true);
+}
+
+void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) noexcept {
+  observer.bad_values.Sweep(0);
+  observer.bad_values.Settle(completed(), kStepsUntilResident);
+  if (observer.bad_values.transient() == 0) observer.arming.Disarm();
+  observer.SettlePoison();
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  const ThreadCounters sum = ThreadStates::Sum();
+  const uint64_t ticks = __rdtsc();
+  wire::StepEntry entry{};
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    entry.clocks = clocks_;
+    const bool measured = observer.measuring.load(std::memory_order_relaxed);
+    if (measured && step_began_ticks_ != 0) {
+      own_ticks_ += sum.own_ticks - own_ticks_before_;
+      step_ticks_ += ticks - step_began_ticks_;
+    }
+    step_began_ticks_ = ticks;
+    own_ticks_before_ = sum.own_ticks;
+    // The very first steps load code and warm caches; they say nothing about the rest.
+    ++steps_published_;
+    observer.measuring.store(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3,
+                             std::memory_order_relaxed);
+  }
+  entry.time_ns = NowNs();
+  entry.ops_seen = sum.ops_seen;
+  entry.tensors_checked = sum.tensors_checked;
+  entry.bytes_checked = sum.bytes_checked;
+  entry.values_bad = sum.values_bad;
+  entry.optimizer = optimizer;
+  entry.flags = (skipped ? 2u : 0u) | (observer.Poisoned() ? 4u : 0u);
+  emitter->PublishStep(entry);
+  observer.PublishLive(wire::LiveState::kWatching);
+  SegmentReport report;
+  if (!emitter->KeepSegment(report) && report.message[0] != '\0') {
+    observer.entry()->say(report.message);
+  }
+}
+
+void StepScope::Measured(uint64_t* own, uint64_t* steps) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  *own = own_ticks_;
+  *steps = step_ticks_;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,75 @@
+// Steps: the facts from which the daemon makes `step`, `iteration` and `micro_step`.
+//
+// Torch's optimizers announce each step as a range "Optimizer.step#<Class>.step"; the instance is found in the
+// Python frame that opened it, else the class stands for it. GradScaler shows itself by two ops. Programs
+// that update their parameters by hand are seen at the in-place write itself.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "proto/wire/record.h"
+#include "shim/observe/thread_state.h"
+
+namespace nanwatch {
+
+class Emitter;
+class Observer;
+
+class StepScope {
+ public:
+  wire::Clocks Now() noexcept;
+
+  void OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name) noexcept;
+  void OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept;
+  // An op wrote a parameter in place outside any optimizer range, after a backward pass.
+  void OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept;
+  // A backward pass reached its first leaf.
+  void OnPassReachedLeaf() noexcept;
+
+  // GradScaler: what its check found, and the update of the scale that follows.
+  void OnUnscale(bool found_inf) noexcept;
+  void OnScaleUpdate(Observer& observer, ThreadState* thread, double scale_after, bool scale_known) noexcept;
+
+  // Number of the open (or last) optimizer range, from 1; and of completed steps of any kind.
+  uint32_t range() const noexcept { return range_.load(std::memory_order_relaxed); }
+  uint32_t completed() noexcept;
+  // A fused optimizer writes arguments that only show with inputs; the next ranges ask for them.
+  void OnFusedSeen() noexcept { fused_seen_.store(true, std::memory_order_relaxed); }
+
+ private:
+  struct Instance {
+    const void* identity;
+    uint64_t class_hash;
+    uint32_t ranges_begun;
+    uint32_t class_name;
+  };
+  static constexpr uint32_t kInstancesMax = 32;
+
+  uint32_t IndexOf(const void* identity, const char* class_name, Emitter* emitter) noexcept;
+  void Publish(Observer& observer, uint32_t optimizer, bool skipped) noexcept;
+
+  std::mutex mutex_;
+  wire::Clocks clocks_{};
+  Instance instances_[kInstancesMax] = {};
+  uint32_t instances_count_ = 0;
+  std::atomic<uint32_t> range_{0};
+  std::atomic<bool> fused_seen_{false};
+  bool range_holds_inputs_ = false;
+  bool found_inf_ = false;
+  bool ranges_since_unscale_ = false;
+  uint32_t skips_in_a_row_ = 0;
+  double scale_ = 0;
+  bool scale_known_ = false;
+  uint64_t step_began_ticks_ = 0;
+  uint64_t own_ticks_before_ = 0;
+  uint64_t own_ticks_ = 0;    // of measured steps
+  uint64_t step_ticks_ = 0;
+  uint64_t steps_published_ = 0;
+
+ public:
+  // Ticks of our own callbacks and of the steps in which they were counted.
+  void Measured(uint64_t* own, uint64_t* steps) noexcept;
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,150 @@
+// What each thread of the job keeps for the observer: the stack of open ops, the map from sequence numbers
+// to the layers that made autograd nodes, and counters. No lock and no atomic on the way of a clean op: only
+// the owning thread writes, others read counters and the map with relaxed loads.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "proto/wire/segment.h"
+#include "shim/check/tensor_view.h"
+#include "shim/classify/bad_values.h"
+#include "shim/observe/layer_table.h"
+#include "shim/observe/op_table.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch {
+
+// An input of an op as it was seen when the op began, while inputs are asked for. The tensor may be gone when
+// the op ends, so the parts that matter are copied and the storage is held weakly.
+struct InputSeen {
+  WeakStorage storage;
+  const c10::TensorImpl* impl;
+  const void* data;
+  int64_t numel;
+  int64_t sizes[wire::kShapeDimsMax];
+  int64_t strides[wire::kShapeDimsMax];
+  uint64_t byte_begin;
+  uint64_t byte_end;
+  BadEntry bad;        // valid with kinds != 0 and known
+  uint16_t argument;
+  wire::ElementType type;
+  uint8_t ndim;
+  uint8_t kinds;       // kHasNan... found when the op began; 0 clean
+  bool known;          // `bad` says where it came from
+  bool updated;        // the op writes it in place, having read it
+  bool overwritten;    // the op writes it without reading
+
+  TensorView View() const noexcept { return {data, type, ndim, sizes, strides, numel}; }
+};
+
+// One tensor that an op left bad, and where it stood among what the op wrote.
+struct BadOutput {
+  PlainTensor tensor;
+  uint8_t index;
+  bool requires_grad;
+};
+inline constexpr int kBadOutputsMax = 8;
+
+enum class FrameKind : uint8_t { kOp, kNode, kRange };
+
+struct Frame {
+  const OpTraits* op;
+  int64_t sequence;         // of the autograd node this op may make; -1 none
+  const c10::TensorImpl* checked[4];  // results of ops called from here that have been looked at
+  const char* range_name;   // kRange: valid while the range is open
+  uint32_t scope_depth;     // kNode: module calls open when it began
+  uint32_t inputs_begin;
+  uint16_t inputs_count;
+  uint8_t checked_count;
+  FrameKind kind;
+  bool hides;               // ops called from here are parts of its own computation
+  bool hidden;
+  bool inputs_seen;
+  bool scalar_bad;
+  bool is_region;           // a compiled region
+  bool child_bad;           // an op called from here has reported a bad value
+  bool input_bad;
+  const Layer* layer;       // kNode: the layer whose forward made the node
+};
+
+// What a sequence number stands for: the op that made (or was about to make) the autograd node.
+struct SequenceEntry {
+  std::atomic<int64_t> sequence;
+  const Layer* layer;
+  const OpTraits* op;
+  ValueRef value;  // ticket 0: its result was clean
+  uint32_t site;
+};
+
+struct ThreadCounters {
+  uint64_t ops_seen = 0;
+  uint64_t tensors_checked = 0;
+  uint64_t bytes_checked = 0;
+  uint64_t values_bad = 0;
+  uint64_t own_ticks = 0;
+  uint64_t unchecked[wire::kUncheckedReasons] = {};
+};
+
+struct ThreadState {
+  static constexpr uint32_t kFramesMax = 192;
+  static constexpr uint32_t kInputsMax = 1024;
+  // More autograd nodes than one forward pass of a large model makes; older entries are overwritten.
+  static constexpr uint32_t kSequences = 1u << 15;
+
+  uint32_t depth;            // open frames, may exceed kFramesMax
+  uint32_t nodes_open;       // kNode frames among them
+  uint32_t regions_open;
+  uint32_t optimizer_depth;  // open optimizer ranges
+  uint32_t optimizer_index;
+  uint32_t inputs_used;
+  uint32_t expose_hidden;    // ops left for which hidden ops are looked at too: wrapper tensors are about
+  uint32_t armed_ops;        // ops since the last sweep of the table
+  bool busy;                 // inside our own code: ops we might cause are not ours to judge
+  bool proof;                // the self-proof runs on this thread
+  bool proof_seen;
+  int graph_task;            // id of the backward pass last seen on this thread, -1 none
+  uint64_t pass;             // its number
+  const Layer* node_layer;   // layer of the node last begun on this thread
+  const char* node_name;
+  uint32_t small_id;         // 1, 2, 3 ...
+  uint64_t torch_thread_id;  // at::RecordFunction::currentThreadId()
+  ThreadCounters counters;
+  ThreadState* next;         // all states ever made
+  std::atomic<bool> free;    // its thread has ended
+  BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending
+  Frame frames[kFramesMax];
+  InputSeen inputs[kInputsMax];
+  SequenceEntry sequences[kSequences];
+
+  Frame* Top() noexcept {
+    return depth != 0 && depth <= kFramesMax ? &frames[depth - 1] : nullptr;
+  }
+};
+
+// The states of all threads. Memory comes from mmap, zeroed and touched only where used; states of ended
+// threads are kept for a while, because backward passes ask for the sequences of threads that ran a forward
+// and ended, and are reused after.
+class ThreadStates {
+ public:
+  // The calling thread's state; nullptr when memory cannot be had (the thread is then not observed).
+  static ThreadState* Mine() noexcept {
+    ThreadState* mine = current_;
+    return __builtin_expect(mine != nullptr, 1) ? mine : Make();
+  }
+  // The state of the thread that has this logical id, nullptr if it is unknown.
+  static ThreadState* OfTorchThread(uint64_t torch_thread_id) noexcept;
+  // The layer and op behind (thread, sequence number); nullptr when it has been overwritten.
+  static SequenceEntry* FindSequence(uint64_t torch_thread_id, int64_t sequence) noexcept;
+  static ThreadCounters Sum() noexcept;
+  // In a forked child: forget every other thread and start anew.
+  static void AfterFork() noexcept;
+
+ private:
+  static ThreadState* Make() noexcept;
+  static thread_local ThreadState* current_;
+};
+
+}  // namespace nanwatch
