@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -25,7 +27,7 @@ TEST(WriteGate, KeepsEverybodyOutWhileClosed) {
       }
     });
   }
-  for (int closed = 0; closed < 2000 || first.load() < 100'000;) {
+  for (int closed = 0; closed < 200 || first.load() < 100'000;) {
     closed += gate.WhileClosed(1000,
                                [&] {
                                  const uint64_t before = first.load();
@@ -41,6 +43,31 @@ TEST(WriteGate, KeepsEverybodyOutWhileClosed) {
   stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(first.load(), second.load());
+}
+
+TEST(WriteGate, HoldsAThreadThatComesWhileItIsClosedUntilItOpens) {
+  for (int round = 0; round < 20; ++round) {
+    WriteGate gate;
+    std::atomic<bool> ask{false};
+    std::atomic<bool> before{false};
+    std::atomic<bool> inside{false};
+    std::thread visitor([&] {
+      while (!ask) std::this_thread::yield();
+      before = true;
+      gate.Enter();
+      inside = true;
+      gate.Leave();
+    });
+    EXPECT_TRUE(gate.WhileClosed(0, [&] {
+      ask = true;
+      while (!before) std::this_thread::yield();
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
+      while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      EXPECT_FALSE(inside);
+    }));
+    visitor.join();
+    EXPECT_TRUE(inside);
+  }
 }
 
 TEST(WriteGate, GivesUpOnAThreadThatNeverComesOut) {
