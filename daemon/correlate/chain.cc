@@ -19,7 +19,8 @@ struct Link {
   bool inf_to_nan = false;
 };
 
-// The path from the origin to `node`, both included, origin first. Descent only points back, so it ends.
+// The path from the origin to `node`, both included, origin first. Descent only points back, so it
+// ends.
 std::vector<const ValueNode*> PathTo(const Lineage& lineage, int node) {
   std::vector<const ValueNode*> path;
   for (size_t left = lineage.nodes().size(); node >= 0 && left > 0; --left) {
@@ -40,19 +41,21 @@ const ReachEvent* FirstOf(const IncidentDraft& draft, Reach reach) {
   return first;
 }
 
-// Links by ticket; a link at which something was reached stands for the step between at the same value.
+// Links by ticket; a link at which something was reached stands for the step between at the same
+// value.
 std::map<uint64_t, Link> CollectLinks(const IncidentDraft& draft) {
   std::map<uint64_t, Link> links;
   const Lineage& lineage = *draft.lineage;
-  for (const Reach reach : {Reach::kLoss, Reach::kGradient, Reach::kParameter, Reach::kOptimizerState,
-                            Reach::kBuffer}) {
+  for (const Reach reach : {Reach::kLoss, Reach::kGradient, Reach::kParameter,
+                            Reach::kOptimizerState, Reach::kBuffer}) {
     const ReachEvent* event = FirstOf(draft, reach);
     if (event == nullptr) continue;
     for (const ValueNode* node : PathTo(lineage, event->node)) {
       Link& link = links[node->ticket];
       link.node = node;
-      link.inf_to_nan = node->site != nullptr &&
-                        node->site->finding_class() == static_cast<uint32_t>(wire::FindingClass::kInfToNan);
+      link.inf_to_nan =
+          node->site != nullptr &&
+          node->site->finding_class() == static_cast<uint32_t>(wire::FindingClass::kInfToNan);
     }
     const ValueNode* node =
         event->node < 0 ? nullptr : &lineage.nodes()[static_cast<size_t>(event->node)];
@@ -108,7 +111,8 @@ void AddChain(const IncidentDraft& draft, Incident& incident) {
   Finding& origin = *incident.mutable_origin();
   const auto own = links.find(origin.ticket());
   const bool origin_reached = own != links.end() && own->second.event != nullptr &&
-                              own->second.node != nullptr && own->second.node->ticket == origin.ticket();
+                              own->second.node != nullptr &&
+                              own->second.node->ticket == origin.ticket();
   if (origin_reached) {
     origin.set_reach(ReachName(static_cast<uint32_t>(own->second.event->reach)));
     if (origin.kind() == "optimizer" && origin.param().empty()) {

@@ -7,9 +7,10 @@ namespace nanwatch {
 
 inline constexpr size_t kChainLinksMax = 16;
 
-// Fills `incident.chain`: the origin first, then along the recorded descent the op in which Inf became NaN,
-// the loss, the first bad gradient, the first bad parameter, optimizer state and buffer, and as many of the
-// steps between as fit, earliest first. Needs `incident.origin`; fills in its parameter when the update tells it.
+// Fills `incident.chain`: the origin first, then along the recorded descent the op in which Inf
+// became NaN, the loss, the first bad gradient, the first bad parameter, optimizer state and
+// buffer, and as many of the steps between as fit, earliest first. Needs `incident.origin`; fills
+// in its parameter when the update tells it.
 void AddChain(const IncidentDraft& draft, Incident& incident);
 
 }  // namespace nanwatch

@@ -47,9 +47,9 @@ bool SawSomething(const std::vector<const RunFacts*>& runs) {
 
 std::string Conclude(const Verdict& verdict, bool saw_something) {
   const auto& incidents = verdict.incidents();
-  const bool anomaly = std::any_of(incidents.begin(), incidents.end(), [](const Incident& incident) {
-    return incident.severity() != "info";
-  });
+  const bool anomaly =
+      std::any_of(incidents.begin(), incidents.end(),
+                  [](const Incident& incident) { return incident.severity() != "info"; });
   if (anomaly) return "anomaly";
   return incidents.empty() && !saw_something ? "clean" : "expected";
 }

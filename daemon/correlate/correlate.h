@@ -1,8 +1,9 @@
 // From the facts of a job to its verdict: origin, reach, incidents, severity, coverage.
 //
-// A pure function: no clock, no file, no state, nothing kept. Facts come from a process that may have died
-// mid-sentence, so any id may dangle and any list may be short; what cannot be known is left unknown
-// (step -1, layer "", exact false), never guessed. Safe from any thread; linear in the number of records.
+// A pure function: no clock, no file, no state, nothing kept. Facts come from a process that may
+// have died mid-sentence, so any id may dangle and any list may be short; what cannot be known is
+// left unknown (step -1, layer "", exact false), never guessed. Safe from any thread; linear in the
+// number of records.
 #pragma once
 
 #include <vector>
@@ -11,9 +12,9 @@
 
 namespace nanwatch {
 
-// `runs`: every process of one job, in any order. Without runs the verdict is `clean`, with `runs` empty and
-// no coverage: the caller tells "nothing was observed" apart by that. Patterns are not looked up here:
-// see daemon/explain/explain.h, whose Diagnose() does both.
+// `runs`: every process of one job, in any order. Without runs the verdict is `clean`, with `runs`
+// empty and no coverage: the caller tells "nothing was observed" apart by that. Patterns are not
+// looked up here: see daemon/explain/explain.h, whose Diagnose() does both.
 [[nodiscard]] Verdict Correlate(const std::vector<RunFacts>& runs);
 
 }  // namespace nanwatch

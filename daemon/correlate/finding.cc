@@ -63,7 +63,8 @@ void SetRun(const Lineage& lineage, Finding& finding) {
   finding.set_device("cpu");  // see DescribeRun
 }
 
-Finding Describe(const Lineage& lineage, const Site* site, const Record* record, const Clocks* clocks) {
+Finding Describe(const Lineage& lineage, const Site* site, const Record* record,
+                 const Clocks* clocks) {
   Finding finding;
   finding.set_kind("op");
   finding.set_class_("propagate");
@@ -76,8 +77,8 @@ Finding Describe(const Lineage& lineage, const Site* site, const Record* record,
   return finding;
 }
 
-// Stacking, copying and slicing a batch is not yet using it: the op a person looks for is the first that
-// computes with it. The step stays that of the value, which is where the batch came in.
+// Stacking, copying and slicing a batch is not yet using it: the op a person looks for is the first
+// that computes with it. The step stays that of the value, which is where the batch came in.
 const Site* FirstConsumer(const Lineage& lineage, const Origin& origin) {
   const Site* site = origin.site;
   int at = origin.node;
@@ -119,11 +120,15 @@ std::string_view OriginKind(const Origin& origin) {
   if (origin.IsReceived()) return "unknown";
   if (origin.IsExternal()) {
     switch (static_cast<Target>(origin.target)) {
-      case Target::kParameter: return "parameter";
-      case Target::kBuffer: return "buffer";
+      case Target::kParameter:
+        return "parameter";
+      case Target::kBuffer:
+        return "buffer";
       case Target::kNone:
-      case Target::kInputData: return "input_data";
-      default: return "unknown";
+      case Target::kInputData:
+        return "input_data";
+      default:
+        return "unknown";
     }
   }
   if (origin.site != nullptr && origin.site->phase() == static_cast<uint32_t>(Phase::kOptimizer)) {
@@ -135,7 +140,8 @@ std::string_view OriginKind(const Origin& origin) {
 std::string OriginParameter(const Origin& origin) {
   if (origin.source != nullptr && !origin.IsReceived()) {
     const auto target = static_cast<Target>(origin.source->target());
-    const bool is_input = origin.IsExternal() && target != Target::kParameter && target != Target::kBuffer;
+    const bool is_input =
+        origin.IsExternal() && target != Target::kParameter && target != Target::kBuffer;
     if (!is_input) return origin.source->name();
   }
   if (origin.record != nullptr && origin.record->has_value() &&

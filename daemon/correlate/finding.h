@@ -11,14 +11,16 @@ namespace nanwatch {
 // One value as a link of a chain.
 [[nodiscard]] Finding DescribeNode(const Lineage& lineage, const ValueNode& node);
 
-// The origin of an incident. For a batch the op, layer and step are those of the first op that consumed it;
-// for a parameter or buffer `param` is its name and the layer the module that holds it.
+// The origin of an incident. For a batch the op, layer and step are those of the first op that
+// consumed it; for a parameter or buffer `param` is its name and the layer the module that holds
+// it.
 [[nodiscard]] Finding DescribeOrigin(const Lineage& lineage, const Origin& origin);
 
 // The kind of an origin, as the document names it.
 [[nodiscard]] std::string_view OriginKind(const Origin& origin);
 
-// The name of the parameter or buffer that it is about, "" when it is about none or the name is not known.
+// The name of the parameter or buffer that it is about, "" when it is about none or the name is not
+// known.
 [[nodiscard]] std::string OriginParameter(const Origin& origin);
 
 }  // namespace nanwatch

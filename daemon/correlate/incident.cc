@@ -51,16 +51,13 @@ void AddEvents(const Lineage& lineage, Drafts& drafts) {
     }
     draft.anomalous |= anomalous;
     draft.reach.insert(event.reach);
-    // An update is recorded when its step is over, so its clocks are those of the next one.
-    if (event.reach == Reach::kLoss || event.reach == Reach::kGradient) {
-      draft.SeeStep(StepAt(lineage, event.clocks));
-    }
+    draft.SeeStep(StepAt(lineage, event.clocks));
     draft.events.push_back(&event);
   }
 }
 
-// Values are counted for their incident; what a site counted beyond its records goes where its last record
-// went.
+// Values are counted for their incident; what a site counted beyond its records goes where its last
+// record went.
 void AddValues(const Lineage& lineage, Drafts& drafts) {
   std::map<const Site*, std::pair<uint64_t, IncidentDraft*>> recorded;
   for (const ValueNode& node : lineage.nodes()) {
@@ -96,7 +93,8 @@ void SortEvents(IncidentDraft& draft) {
 
 std::string Severity(const IncidentDraft& draft) {
   if (!draft.anomalous) return "info";
-  const bool lasting = draft.reach.contains(Reach::kParameter) || draft.reach.contains(Reach::kBuffer) ||
+  const bool lasting = draft.reach.contains(Reach::kParameter) ||
+                       draft.reach.contains(Reach::kBuffer) ||
                        draft.reach.contains(Reach::kOptimizerState);
   return lasting ? "critical" : "error";
 }
@@ -108,8 +106,8 @@ int SeverityRank(const std::string& severity) {
 
 // A run is ruined by bad parameters; a bad buffer shows at evaluation, so it comes after them.
 int ReachRank(const Incident& incident) {
-  constexpr std::array<std::string_view, 5> kOrder = {"parameter", "optimizer_state", "buffer", "gradient",
-                                                      "loss"};
+  constexpr std::array<std::string_view, 5> kOrder = {"parameter", "optimizer_state", "buffer",
+                                                      "gradient", "loss"};
   for (size_t i = 0; i < kOrder.size(); ++i) {
     const auto& reach = incident.reach();
     if (std::find(reach.begin(), reach.end(), kOrder[i]) != reach.end()) return static_cast<int>(i);
@@ -117,11 +115,20 @@ int ReachRank(const Incident& incident) {
   return static_cast<int>(kOrder.size());
 }
 
+// How many were bad the first time. A pass is told several times while it goes on; its last word
+// counts.
 uint64_t FirstCount(const IncidentDraft& draft, Reach reach) {
   for (const auto* events : {&draft.events, &draft.other_events}) {
+    const ReachEvent* first = nullptr;
+    uint64_t count = 0;
     for (const ReachEvent* event : *events) {
-      if (event->reach == reach && event->count > 0) return event->count;
+      if (event->reach != reach || event->count == 0) continue;
+      if (first == nullptr) first = event;
+      const bool same =
+          first->pass != 0 ? event->pass == first->pass : event->ticket == first->ticket;
+      if (same) count = std::max<uint64_t>(count, event->count);
     }
+    if (count > 0) return count;
   }
   return 0;
 }

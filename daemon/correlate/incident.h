@@ -1,8 +1,10 @@
-// Incidents in the making: what shares an origin is gathered, over all processes of the job, then judged.
+// Incidents in the making: what shares an origin is gathered, over all processes of the job, then
+// judged.
 //
-// Same origin means the same place: (op, layer, root, autograd node, phase, source line or parameter). A NaN
-// that the same line makes at every step is one incident with a count, on whatever rank it happens; what
-// recomputation repeats is the same place as the forward that it repeats.
+// Same origin means the same place: (op, layer, root, autograd node, phase, source line or
+// parameter). A NaN that the same line makes at every step is one incident with a count, on
+// whatever rank it happens; what recomputation repeats is the same place as the forward that it
+// repeats.
 #pragma once
 
 #include <map>
@@ -16,10 +18,10 @@
 namespace nanwatch {
 
 struct IncidentDraft {
-  const Lineage* lineage = nullptr;  // of the run where the origin is
-  const Origin* origin = nullptr;    // the first occurrence that mattered, else the first
-  std::vector<const ReachEvent*> events;         // in the origin's run, by ticket
-  std::vector<const ReachEvent*> other_events;   // in other runs
+  const Lineage* lineage = nullptr;       // of the run where the origin is
+  const Origin* origin = nullptr;         // the first occurrence that mattered, else the first
+  std::vector<const ReachEvent*> events;  // in the origin's run, by ticket
+  std::vector<const ReachEvent*> other_events;  // in other runs
   std::set<wire::Reach> reach;
   bool anomalous = false;   // something reached further than it may
   uint64_t count = 0;       // values that belong to it

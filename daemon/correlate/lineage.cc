@@ -92,17 +92,29 @@ void Lineage::Index(const std::vector<const Record*>& records) {
 void Lineage::Walk(const std::vector<const Record*>& records) {
   for (const Record* record : records) {
     switch (record->fact_case()) {
-      case Record::kValue: OnValue(*record); break;
-      case Record::kPass: OnPass(*record); break;
-      case Record::kUpdate: OnUpdate(*record); break;
-      case Record::kEscape: OnEscape(*record); break;
-      case Record::kCollective: OnCollective(*record); break;
-      default: break;
+      case Record::kValue:
+        OnValue(*record);
+        break;
+      case Record::kPass:
+        OnPass(*record);
+        break;
+      case Record::kUpdate:
+        OnUpdate(*record);
+        break;
+      case Record::kEscape:
+        OnEscape(*record);
+        break;
+      case Record::kCollective:
+        OnCollective(*record);
+        break;
+      default:
+        break;
     }
   }
 }
 
-// ---- values -----------------------------------------------------------------------------------------
+// ---- values
+// -----------------------------------------------------------------------------------------
 
 void Lineage::OnValue(const Record& record) {
   const ValueFact& fact = record.value();
@@ -122,15 +134,22 @@ void Lineage::OnValue(const Record& record) {
 
   const bool deliberate = origins_[static_cast<size_t>(found.origin)].IsMask() &&
                           !Has(fact.flags(), wire::ValueRecord::kInOptimizerRange);
-  const auto reached = [&](uint32_t flag, Reach reach, Poison* poison) {
+  const auto reached = [&](uint32_t flag, Reach reach) {
     if (!Has(fact.flags(), flag)) return;
-    AddEvent({.reach = reach, .ticket = record.ticket(), .clocks = &record.clocks(), .node = index,
-              .origin = found.origin, .name = fact.param(), .deliberate = deliberate});
-    if (poison != nullptr && !deliberate) poison->Add(fact.param(), found.origin);
+    AddEvent({.reach = reach,
+              .ticket = record.ticket(),
+              .clocks = &record.clocks(),
+              .node = index,
+              .origin = found.origin,
+              .name = fact.param(),
+              .deliberate = deliberate});
+    if (deliberate) return;
+    if (reach == Reach::kParameter) PoisonParameters(record, fact.param(), found.origin);
+    if (reach == Reach::kBuffer) buffers_.Add(fact.param(), found.origin);
   };
-  reached(wire::ValueRecord::kWroteParameter, Reach::kParameter, &parameters_);
-  reached(wire::ValueRecord::kWroteOptimizerState, Reach::kOptimizerState, nullptr);
-  reached(wire::ValueRecord::kWroteBuffer, Reach::kBuffer, &buffers_);
+  reached(wire::ValueRecord::kWroteParameter, Reach::kParameter);
+  reached(wire::ValueRecord::kWroteOptimizerState, Reach::kOptimizerState);
+  reached(wire::ValueRecord::kWroteBuffer, Reach::kBuffer);
 }
 
 Lineage::Best Lineage::OriginOfClass(const Record& record, int node) {
@@ -138,9 +157,10 @@ Lineage::Best Lineage::OriginOfClass(const Record& record, int node) {
   switch (ClassOf(nodes_[static_cast<size_t>(node)])) {
     case FindingClass::kProduce: {
       // "Inputs were clean" was only assumed, and with bad parameters about it is a bad assumption.
-      if (!seen && parameters_.any >= 0) return {parameters_.any, -1};
+      if (!seen && AssumedPoison(record) >= 0) return {AssumedPoison(record), -1};
       const bool habit = IsHabit(nodes_[static_cast<size_t>(node)]);
-      return {OwnOrigin(node, habit ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true), -1};
+      return {OwnOrigin(node, habit ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true),
+              -1};
     }
     case FindingClass::kScalar:
       return {OwnOrigin(node, Origin::Strength::kAskedFor, true), -1};
@@ -148,8 +168,8 @@ Lineage::Best Lineage::OriginOfClass(const Record& record, int node) {
       return OriginOfExternal(record, node);
     case FindingClass::kReceived: {
       const Best found = BestSource(record, record.value().sources(), node);
-      if (found.origin >= 0 && origins_[static_cast<size_t>(found.origin)].strength ==
-                                   Origin::Strength::kMade) {
+      if (found.origin >= 0 &&
+          origins_[static_cast<size_t>(found.origin)].strength == Origin::Strength::kMade) {
         return found;
       }
       const auto collective = collective_by_output_.find(record.ticket());
@@ -165,14 +185,15 @@ Lineage::Best Lineage::OriginOfClass(const Record& record, int node) {
   }
 }
 
-// A class that says "an input was bad": the input's origin, unless only masks came in and a NaN came out.
+// A class that says "an input was bad": the input's origin, unless only masks came in and a NaN
+// came out.
 Lineage::Best Lineage::OriginOfSpread(const Record& record, int node) {
   const Best found = BestSource(record, record.value().sources(), node);
   const ValueNode& self = nodes_[static_cast<size_t>(node)];
   const bool inf_to_nan = ClassOf(self) == FindingClass::kInfToNan;
   if (found.origin < 0) {
     if (inf_to_nan) return {OwnOrigin(node, Origin::Strength::kMade, true), -1};
-    if (parameters_.any >= 0) return {parameters_.any, -1};
+    if (AssumedPoison(record) >= 0) return {AssumedPoison(record), -1};
     return {UnseenOrigin(record, node, nullptr), -1};
   }
   const Origin& origin = origins_[static_cast<size_t>(found.origin)];
@@ -189,14 +210,14 @@ Lineage::Best Lineage::OriginOfSpread(const Record& record, int node) {
 Lineage::Best Lineage::OriginOfExternal(const Record& record, int node) {
   const Best found = BestSource(record, record.value().sources(), node);
   if (found.origin >= 0) return found;
-  if (parameters_.any >= 0) return {parameters_.any, -1};
+  if (AssumedPoison(record) >= 0) return {AssumedPoison(record), -1};
   const uint32_t kinds = nodes_[static_cast<size_t>(node)].kinds;
   const bool mask = kinds == wire::kHasNegInf;
   return {OwnOrigin(node, mask ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true), -1};
 }
 
-// -Inf alone that the same place already made in an earlier step is how some masks are written (log of a
-// triangle of ones): not where things went wrong.
+// -Inf alone that the same place already made in an earlier step is how some masks are written (log
+// of a triangle of ones): not where things went wrong.
 bool Lineage::IsHabit(const ValueNode& node) const {
   return node.kinds == wire::kHasNegInf && node.site != nullptr && node.site->first_ticket() != 0 &&
          node.site->first_ticket() < node.ticket &&
@@ -207,7 +228,8 @@ bool Lineage::IsEarlierStep(const Clocks& a, const Clocks& b) const {
   return clock_.Read(a).iteration < clock_.Read(b).iteration;
 }
 
-// ---- sources ----------------------------------------------------------------------------------------
+// ---- sources
+// ----------------------------------------------------------------------------------------
 
 Lineage::Best Lineage::BestSource(const Record& record,
                                   const google::protobuf::RepeatedPtrField<RecordSource>& sources,
@@ -235,17 +257,19 @@ Lineage::Best Lineage::FromSource(const Record& record, const RecordSource& sour
   } else if (Is(source, SourceKind::kNone)) {
     return {};
   }
-  if (parameters_.any >= 0) return {parameters_.any, -1};
+  if (AssumedPoison(record) >= 0) return {AssumedPoison(record), -1};
   return {UnseenOrigin(record, consumer, &source), -1};
 }
 
-Lineage::Best Lineage::FromExternal(const Record& record, const RecordSource& source, int consumer) {
-  const int inherited = Inherited(source.target(), source.name());
+Lineage::Best Lineage::FromExternal(const Record& record, const RecordSource& source,
+                                    int consumer) {
+  const int inherited = Inherited(record, source.target(), source.name());
   if (inherited >= 0) return {inherited, -1};
   Origin origin;
   origin.strength = Origin::Strength::kMade;
   if (source.kinds() == wire::kHasNegInf) origin.strength = Origin::Strength::kAskedFor;
-  if (Is(source.target(), Target::kUninitialised)) origin.strength = Origin::Strength::kUninitialised;
+  if (Is(source.target(), Target::kUninitialised))
+    origin.strength = Origin::Strength::kUninitialised;
   origin.finding_class = FindingClass::kExternal;
   origin.ticket = record.ticket();
   origin.node = consumer;
@@ -258,7 +282,8 @@ Lineage::Best Lineage::FromExternal(const Record& record, const RecordSource& so
   return {AddOrigin(origin), -1};
 }
 
-Lineage::Best Lineage::FromCollective(const Record& record, const RecordSource& source, int consumer) {
+Lineage::Best Lineage::FromCollective(const Record& record, const RecordSource& source,
+                                      int consumer) {
   const auto found = collective_by_sequence_.find({source.name(), source.value()});
   if (found != collective_by_sequence_.end() &&
       Has(found->second->flags(), wire::CollectiveRecord::kInputBad)) {
@@ -279,7 +304,7 @@ Lineage::Best Lineage::FromCollective(const Record& record, const RecordSource& 
 }
 
 // The origin of what made this long-lived tensor bad, if an earlier record told; else -1.
-int Lineage::Inherited(uint32_t target, const std::string& name) const {
+int Lineage::Inherited(const Record& record, uint32_t target, const std::string& name) const {
   const auto named = [&](const Poison& poison) {
     const auto found = poison.by_name.find(name);
     return found == poison.by_name.end() ? -1 : found->second;
@@ -290,7 +315,24 @@ int Lineage::Inherited(uint32_t target, const std::string& name) const {
   if (Is(target, Target::kGradient) && gradients_.any >= 0) {
     return named(gradients_) >= 0 ? named(gradients_) : gradients_.any;
   }
-  return parameters_.any;  // only the first few bad names are recorded
+  // Only the first few bad names are recorded.
+  return Is(target, Target::kParameter) ? parameters_.any : AssumedPoison(record);
+}
+
+// The job writes no values while it knows that parameters are bad. One of a later step says that
+// they are clean again, whatever the last update left.
+int Lineage::AssumedPoison(const Record& record) const {
+  if (parameters_.any < 0 || clock_.Read(record.clocks()).iteration > poisoned_in_) return -1;
+  return parameters_.any;
+}
+
+void Lineage::PoisonParameters(const Record& record, const std::string& name, int origin) {
+  const int64_t iteration = clock_.Read(record.clocks()).iteration;
+  if (parameters_.any < 0 || iteration > poisoned_in_) {
+    parameters_ = Poison();
+    poisoned_in_ = iteration;
+  }
+  parameters_.Add(name, origin);
 }
 
 int Lineage::ResolveValue(const RecordSource& source, const Record& consumer) {
@@ -316,12 +358,15 @@ int Lineage::AddSuppressed(const RecordSource& source, const Site& site, const R
     case FindingClass::kProduce:
       origin = own(IsHabit(node) ? Origin::Strength::kAskedFor : Origin::Strength::kMade);
       break;
-    case FindingClass::kScalar: origin = own(Origin::Strength::kAskedFor); break;
+    case FindingClass::kScalar:
+      origin = own(Origin::Strength::kAskedFor);
+      break;
     case FindingClass::kExternal:
     case FindingClass::kReceived:
       if (last == last_node_of_site_.end()) origin = own(Origin::Strength::kMade);
       break;
-    default: break;
+    default:
+      break;
   }
   if (origin < 0 && last != last_node_of_site_.end()) {
     // The same place as before: its chain is that of the last value that was written out.
@@ -329,18 +374,21 @@ int Lineage::AddSuppressed(const RecordSource& source, const Site& site, const R
     Origin restated = origins_[static_cast<size_t>(twin.origin)];
     restated.ticket = node.ticket;
     restated.clocks = node.clocks;
-    if (IsEarlierStep(*twin.clocks, *node.clocks)) restated.record = nullptr;  // its numbers are of another step
+    if (IsEarlierStep(*twin.clocks, *node.clocks))
+      restated.record = nullptr;  // its numbers are of another step
     nodes_[static_cast<size_t>(index)].via = twin.via;
     origin = AddOrigin(restated);
   }
   if (origin < 0 && ClassOf(node) == FindingClass::kInfToNan) origin = own(Origin::Strength::kMade);
-  if (origin < 0) origin = parameters_.any >= 0 ? parameters_.any : UnseenOrigin(consumer, index, nullptr);
+  if (origin < 0) origin = AssumedPoison(consumer);
+  if (origin < 0) origin = UnseenOrigin(consumer, index, nullptr);
   nodes_[static_cast<size_t>(index)].origin = origin;
   if (source.value() != 0) node_by_value_.try_emplace(source.value(), index);
   return index;
 }
 
-// ---- origins ----------------------------------------------------------------------------------------
+// ---- origins
+// ----------------------------------------------------------------------------------------
 
 int Lineage::AddOrigin(const Origin& origin) {
   origins_.push_back(origin);
@@ -352,6 +400,11 @@ int Lineage::OwnOrigin(int node, Origin::Strength strength, bool exact) {
   Origin origin;
   origin.strength = strength;
   origin.finding_class = ClassOf(self);
+  if (origin.finding_class == FindingClass::kPropagate ||
+      origin.finding_class == FindingClass::kUnknown) {
+    // It was recorded as passing on a mask, and made a NaN.
+    origin.finding_class = FindingClass::kInfToNan;
+  }
   origin.ticket = self.ticket;
   origin.node = node;
   origin.site = self.site;
@@ -380,13 +433,14 @@ int Lineage::UnseenOrigin(const Record& record, int node, const RecordSource* so
   return AddOrigin(origin);
 }
 
-// ---- reach ------------------------------------------------------------------------------------------
+// ---- reach
+// ------------------------------------------------------------------------------------------
 
 void Lineage::AddEvent(ReachEvent event) { events_.push_back(std::move(event)); }
 
 void Lineage::AddEventsOf(const Record& record, Reach reach,
-                          const google::protobuf::RepeatedPtrField<RecordSource>& bad, uint32_t count,
-                          int fallback) {
+                          const google::protobuf::RepeatedPtrField<RecordSource>& bad,
+                          uint32_t count, int fallback) {
   bool any = false;
   for (const RecordSource& source : bad) {
     const bool is_state = Is(source.target(), Target::kOptimizerState);
@@ -397,12 +451,20 @@ void Lineage::AddEventsOf(const Record& record, Reach reach,
     if (found.origin < 0) found.origin = fallback;
     if (found.origin < 0) found.origin = UnseenOrigin(record, -1, &source);
     any = true;
-    AddEvent({.reach = reach, .ticket = record.ticket(), .clocks = &record.clocks(), .node = found.via,
-              .origin = found.origin, .name = source.name(), .count = count});
+    AddEvent({.reach = reach,
+              .ticket = record.ticket(),
+              .clocks = &record.clocks(),
+              .node = found.via,
+              .origin = found.origin,
+              .name = source.name(),
+              .count = count});
   }
   if (any) return;
   const int origin = fallback >= 0 ? fallback : UnseenOrigin(record, -1, nullptr);
-  AddEvent({.reach = reach, .ticket = record.ticket(), .clocks = &record.clocks(), .origin = origin,
+  AddEvent({.reach = reach,
+            .ticket = record.ticket(),
+            .clocks = &record.clocks(),
+            .origin = origin,
             .count = count});
 }
 
@@ -414,17 +476,20 @@ void Lineage::OnPass(const Record& record) {
   if (root_bad && !bad_root_of_pass_.contains(pass.pass())) {
     const RecordSource root = SourceOfValue(pass.root_value(), pass.root_site());
     const int node = ResolveValue(root, record);
-    int origin = node >= 0 ? nodes_[static_cast<size_t>(node)].origin : parameters_.any;
+    int origin = node >= 0 ? nodes_[static_cast<size_t>(node)].origin : AssumedPoison(record);
     if (origin < 0) origin = UnseenOrigin(record, -1, nullptr);
-    AddEvent({.reach = Reach::kLoss, .ticket = record.ticket(), .clocks = &record.clocks(), .node = node,
+    AddEvent({.reach = Reach::kLoss,
+              .ticket = record.ticket(),
+              .clocks = &record.clocks(),
+              .node = node,
               .origin = origin});
     bad_root_of_pass_[pass.pass()] = origin;
   }
-  const bool leaf_bad = pass.leaves_bad() > 0 || pass.bad_size() > 0 ||
-                        Has(pass.flags(), wire::PassRecord::kLeafBad);
+  const bool leaf_bad =
+      pass.leaves_bad() > 0 || pass.bad_size() > 0 || Has(pass.flags(), wire::PassRecord::kLeafBad);
   if (leaf_bad) {
     const auto root = bad_root_of_pass_.find(pass.pass());
-    const int fallback = root != bad_root_of_pass_.end() ? root->second : parameters_.any;
+    const int fallback = root != bad_root_of_pass_.end() ? root->second : AssumedPoison(record);
     AddEventsOf(record, Reach::kGradient, pass.bad(), pass.leaves_bad(), fallback);
   }
   for (size_t i = first; i < events_.size(); ++i) {
@@ -451,7 +516,8 @@ void Lineage::OnUpdate(const Record& record) {
     gradients_ = Poison();
     return;
   }
-  const int fallback = parameters_.any >= 0 ? parameters_.any : LastGradientOrigin();
+  const int assumed = AssumedPoison(record);
+  const int fallback = assumed >= 0 ? assumed : LastGradientOrigin();
   const size_t first = events_.size();
   if (update.parameters_bad() > 0) {
     AddEventsOf(record, Reach::kParameter, update.bad(), update.parameters_bad(), fallback);
@@ -461,7 +527,8 @@ void Lineage::OnUpdate(const Record& record) {
     AddEventsOf(record, Reach::kOptimizerState, update.bad(), update.states_bad(), of_parameters);
   }
   for (size_t i = first; i < events_.size(); ++i) {
-    if (events_[i].reach == Reach::kParameter) parameters_.Add(events_[i].name, events_[i].origin);
+    if (events_[i].reach != Reach::kParameter) continue;
+    PoisonParameters(record, events_[i].name, events_[i].origin);
   }
 }
 
@@ -474,7 +541,10 @@ void Lineage::OnEscape(const Record& record) {
   const Site* site = nodes_[static_cast<size_t>(node)].site;
   const bool is_root = site != nullptr && roots_.contains({site->op(), site->layer()});
   if (!is_root && !Has(escape.flags(), 1)) return;
-  AddEvent({.reach = Reach::kLoss, .ticket = record.ticket(), .clocks = &record.clocks(), .node = node,
+  AddEvent({.reach = Reach::kLoss,
+            .ticket = record.ticket(),
+            .clocks = &record.clocks(),
+            .node = node,
             .origin = nodes_[static_cast<size_t>(node)].origin});
 }
 
@@ -485,8 +555,8 @@ void Lineage::OnCollective(const Record& record) {
   if (found.origin >= 0) sendings_.push_back({fact.group(), fact.sequence(), found.origin});
 }
 
-// The section that nothing evicts: it stands in for the records that were lost. Gradients are left out,
-// because without its pass nobody knows whether a scaler took care of one.
+// The section that nothing evicts: it stands in for the records that were lost. Gradients are left
+// out, because without its pass nobody knows whether a scaler took care of one.
 void Lineage::AddFirstReaches() {
   for (const FirstReachFact& fact : facts_.reach()) {
     const auto reach = static_cast<Reach>(fact.reach());
@@ -497,8 +567,12 @@ void Lineage::AddFirstReaches() {
     const auto node = node_by_value_.find(fact.value());
     if (told || node == node_by_value_.end()) continue;
     const int origin = nodes_[static_cast<size_t>(node->second)].origin;
-    AddEvent({.reach = reach, .ticket = fact.ticket(), .clocks = &fact.clocks(), .node = node->second,
-              .origin = origin, .name = fact.name(),
+    AddEvent({.reach = reach,
+              .ticket = fact.ticket(),
+              .clocks = &fact.clocks(),
+              .node = node->second,
+              .origin = origin,
+              .name = fact.name(),
               .deliberate = origins_[static_cast<size_t>(origin)].IsMask()});
   }
 }

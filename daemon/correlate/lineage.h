@@ -1,16 +1,18 @@
-// The graph of bad values of one run, walked once in ticket order: for every value where it came from, and
-// every moment at which one reached a loss, a gradient, an update, a parameter or a buffer.
+// The graph of bad values of one run, walked once in ticket order: for every value where it came
+// from, and every moment at which one reached a loss, a gradient, an update, a parameter or a
+// buffer.
 //
-//   records by ticket:   value 7   value 9 <- 7   pass: root 9, leaf 12 <- 9   update: parameter <- 12
-//   nodes:               7 (origin: itself)   9 (origin: 7)   12 (origin: 7)
-//   events:              loss at 9            gradient at 12                  parameter at 15
+//   records by ticket:   value 7   value 9 <- 7   pass: root 9, leaf 12 <- 9   update: parameter <-
+//   12 nodes:               7 (origin: itself)   9 (origin: 7)   12 (origin: 7) events: loss at 9
+//   gradient at 12                  parameter at 15
 //
-// Edges only point to smaller tickets, so one pass over the records is enough and a forged cycle cannot
-// be walked. A value without a record is known by its site at most; it becomes a node of its own that takes
-// its place in the chain from the last recorded value of that site.
+// Edges only point to smaller tickets, so one pass over the records is enough and a forged cycle
+// cannot be walked. A value without a record is known by its site at most; it becomes a node of its
+// own that takes its place in the chain from the last recorded value of that site.
 //
 // Once a parameter is bad, everything after it is bad because of that: values that come in from
-// the bad parameter, and values whose inputs were not looked at, go to the origin of what made it bad.
+// the bad parameter, and values whose inputs were not looked at, go to the origin of what made it
+// bad.
 #pragma once
 
 #include <map>
@@ -31,8 +33,9 @@ struct ValueNode {
   const Site* site = nullptr;      // null: not even the place is known
   const Record* record = nullptr;  // null: suppressed or lost
   const Clocks* clocks = nullptr;
-  int origin = -1;       // index into origins()
-  int via = -1;          // the source that leads to the origin; -1: this node is it, or the chain breaks off
+  int origin = -1;  // index into origins()
+  int via =
+      -1;  // the source that leads to the origin; -1: this node is it, or the chain breaks off
   uint32_t kinds = 0;
 };
 
@@ -40,10 +43,10 @@ struct ReachEvent {
   wire::Reach reach = wire::Reach::kActivation;
   uint64_t ticket = 0;
   const Clocks* clocks = nullptr;
-  int node = -1;     // -1: what got there is not known
+  int node = -1;  // -1: what got there is not known
   int origin = -1;
   std::string name = {};  // parameter, buffer or leaf; "" unknown
-  uint32_t count = 0;  // leaves or parameters that were bad at that moment
+  uint32_t count = 0;     // leaves or parameters that were bad at that moment
   uint64_t pass = 0;
   bool deliberate = false;  // a constant was written into a parameter or buffer on purpose
   bool excused = false;     // a GradScaler took care of it (scaler_rule.h)
@@ -93,12 +96,12 @@ class Lineage {
   void OnEscape(const Record& record);
   void OnCollective(const Record& record);
 
-  Best BestSource(const Record& record, const google::protobuf::RepeatedPtrField<RecordSource>& sources,
-                  int consumer);
+  Best BestSource(const Record& record,
+                  const google::protobuf::RepeatedPtrField<RecordSource>& sources, int consumer);
   Best FromSource(const Record& record, const RecordSource& source, int consumer);
   Best FromExternal(const Record& record, const RecordSource& source, int consumer);
   Best FromCollective(const Record& record, const RecordSource& source, int consumer);
-  int Inherited(uint32_t target, const std::string& name) const;
+  int Inherited(const Record& record, uint32_t target, const std::string& name) const;
   int ResolveValue(const RecordSource& source, const Record& consumer);
   int AddSuppressed(const RecordSource& source, const Site& site, const Record& consumer);
   int AddOrigin(const Origin& origin);
@@ -107,6 +110,8 @@ class Lineage {
   Best OriginOfClass(const Record& record, int node);
   Best OriginOfSpread(const Record& record, int node);
   Best OriginOfExternal(const Record& record, int node);
+  int AssumedPoison(const Record& record) const;
+  void PoisonParameters(const Record& record, const std::string& name, int origin);
   bool IsHabit(const ValueNode& node) const;
   bool IsEarlierStep(const Clocks& a, const Clocks& b) const;
   int LastGradientOrigin() const;
@@ -118,7 +123,8 @@ class Lineage {
   const RunFacts& facts_;
   StepClock clock_;
   std::unordered_map<uint32_t, const Site*> sites_;
-  std::unordered_map<uint64_t, const CollectiveFact*> collective_by_output_;  // by the received value
+  std::unordered_map<uint64_t, const CollectiveFact*>
+      collective_by_output_;  // by the received value
   std::map<std::pair<std::string, uint64_t>, const CollectiveFact*> collective_by_sequence_;
   std::set<std::pair<std::string, std::string>> roots_;  // (op, layer) of every backward root
 
@@ -129,6 +135,7 @@ class Lineage {
   std::vector<ReachEvent> events_;
   std::vector<Sending> sendings_;
   Poison parameters_;
+  int64_t poisoned_in_ = -1;  // iteration in which the first of them went bad
   Poison buffers_;
   Poison gradients_;
   std::unordered_map<uint64_t, int> bad_root_of_pass_;  // pass -> origin of its bad root

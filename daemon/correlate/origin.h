@@ -1,7 +1,8 @@
 // Where a value came from, as far as the records tell: the candidate for an incident's origin.
 //
 // Several candidates may stand behind one value. The stronger wins, among equals the earlier:
-//   made          something went wrong here: finite inputs gave a bad output, masks gave a NaN, or bad values
+//   made          something went wrong here: finite inputs gave a bad output, masks gave a NaN, or
+//   bad values
 //                 came in from a batch, a parameter, a buffer, another rank
 //   asked_for     a mask: a constant, or -Inf that came in or was made by habit (log of a triangle)
 //   uninitialised memory that nobody is known to have written; legal until it matters
@@ -20,10 +21,10 @@ struct Origin {
 
   Strength strength = Strength::kUnseen;
   wire::FindingClass finding_class = wire::FindingClass::kUnknown;
-  uint64_t ticket = 0;   // orders origins within a run
-  int node = -1;         // the node it was found at; -1: none (nothing is known but that it is bad)
+  uint64_t ticket = 0;  // orders origins within a run
+  int node = -1;        // the node it was found at; -1: none (nothing is known but that it is bad)
   const Site* site = nullptr;
-  const Record* record = nullptr;        // null: the value's own record was not kept
+  const Record* record = nullptr;  // null: the value's own record was not kept
   const Clocks* clocks = nullptr;
   const RecordSource* source = nullptr;  // what came in, for external and received
   uint32_t target = 0;                   // wire::Target of what came in

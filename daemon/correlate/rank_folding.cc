@@ -7,8 +7,9 @@ namespace nanwatch {
 namespace {
 
 int64_t IterationOf(const IncidentDraft& draft) {
-  return draft.origin->clocks == nullptr ? -1
-                                         : draft.lineage->clock().Read(*draft.origin->clocks).iteration;
+  return draft.origin->clocks == nullptr
+             ? -1
+             : draft.lineage->clock().Read(*draft.origin->clocks).iteration;
 }
 
 // The sender's origin for what came in by this collective; null when no run tells.
@@ -41,7 +42,8 @@ Drafts::iterator FindByIteration(Drafts& drafts, const IncidentDraft& received) 
   auto best = drafts.end();
   for (auto it = drafts.begin(); it != drafts.end(); ++it) {
     const IncidentDraft& draft = it->second;
-    if (draft.origin->IsReceived() || !draft.anomalous || draft.lineage == received.lineage) continue;
+    if (draft.origin->IsReceived() || !draft.anomalous || draft.lineage == received.lineage)
+      continue;
     const int64_t at = IterationOf(draft);
     if (at > iteration || at < iteration - 1) continue;
     if (best == drafts.end() || at < IterationOf(best->second)) best = it;

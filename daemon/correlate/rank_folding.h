@@ -7,9 +7,10 @@
 
 namespace nanwatch {
 
-// Folds incidents whose origin was received by a collective into the incident of the rank that sent it: by the
-// collective's group and sequence, else into the earliest anomaly of another rank in the same iteration or the
-// one before. An incident whose sender nobody observed stays, with class `received`.
+// Folds incidents whose origin was received by a collective into the incident of the rank that sent
+// it: by the collective's group and sequence, else into the earliest anomaly of another rank in the
+// same iteration or the one before. An incident whose sender nobody observed stays, with class
+// `received`.
 void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts);
 
 }  // namespace nanwatch

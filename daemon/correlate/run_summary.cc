@@ -48,10 +48,12 @@ RunInfo DescribeRun(const RunFacts& facts) {
   info.set_rank(run.rank());
   info.set_world_size(run.world_size());
   info.set_torch(run.torch_version());
-  info.set_device("cpu");  // tensors elsewhere are counted as unchecked, so all that was seen was seen here
+  info.set_device(
+      "cpu");  // tensors elsewhere are counted as unchecked, so all that was seen was seen here
   info.set_level(LevelName(facts.has_state() ? state.level() : run.level()));
   if (run.started_real_ns() != 0) info.set_started_at(Rfc3339(run.started_real_ns()));
-  if (state.ended() && state.ended_real_ns() != 0) info.set_ended_at(Rfc3339(state.ended_real_ns()));
+  if (state.ended() && state.ended_real_ns() != 0)
+    info.set_ended_at(Rfc3339(state.ended_real_ns()));
   if (state.has_exit_code()) info.set_exit_code(state.exit_code());
   if (state.has_signal()) info.set_signal(state.signal());
   info.set_program(run.program());

@@ -13,7 +13,8 @@ namespace nanwatch {
 
 [[nodiscard]] RunInfo DescribeRun(const RunFacts& facts);
 
-// Volumes are summed over the runs; steps are those of the run that took most, because ranks step together.
+// Volumes are summed over the runs; steps are those of the run that took most, because ranks step
+// together.
 [[nodiscard]] Coverage SumCoverage(const std::vector<RunFacts>& runs);
 
 }  // namespace nanwatch

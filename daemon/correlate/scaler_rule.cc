@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "daemon/correlate/op_traits.h"
 
@@ -26,12 +27,15 @@ class ScalerRule {
     const bool skipped = (scaler.flags() & wire::ScalerRecord::kSkipped) != 0;
     const bool scale_low = (scaler.flags() & wire::ScalerRecord::kScaleKnown) != 0 &&
                            scaler.scale_before() < kScaleMin;
-    Settle(skipped && !scale_low && scaler.skips_in_a_row() <= kSkipsInARowMax);
+    const bool too_many = scaler.skips_in_a_row() > kSkipsInARowMax;
+    // Later bad passes are not all written out: the last one that was stands for them.
+    if (too_many && pending_.empty()) pending_ = settled_;
+    Settle(skipped && !scale_low && !too_many);
   }
 
   void Settle(bool excusable) {
     for (const size_t i : pending_) events_[i].excused = excusable && IsExcusable(events_[i]);
-    pending_.clear();
+    if (!pending_.empty()) settled_ = std::exchange(pending_, {});
   }
 
   void Await(uint64_t until_ticket) {
@@ -69,7 +73,8 @@ class ScalerRule {
   const std::vector<Origin>& origins_;
   std::vector<ReachEvent>& events_;
   std::set<uint64_t> bad_roots_;
-  std::vector<size_t> pending_;
+  std::vector<size_t> pending_;  // events that the scaler has not decided on yet
+  std::vector<size_t> settled_;  // those of its last decision
   size_t next_ = 0;
 };
 

@@ -1,9 +1,11 @@
-// What a GradScaler excuses. It multiplies the loss by a scale that starts too high on purpose, looks for
-// non-finite gradients, and skips the update when it finds some: so the first steps of a healthy run are full of Inf.
+// What a GradScaler excuses. It multiplies the loss by a scale that starts too high on purpose,
+// looks for non-finite gradients, and skips the update when it finds some: so the first steps of a
+// healthy run are full of Inf.
 //
-// Excused is only what scaling explains: values made in backward, under a root that was finite before it
-// was scaled, while the scale is 1 or more and no more than ten updates in a row were skipped. A value
-// made in forward, or skips without end, are the real thing and stay an anomaly although no parameter is touched.
+// Excused is only what scaling explains: values made in backward, under a root that was finite
+// before it was scaled, while the scale is 1 or more and no more than ten updates in a row were
+// skipped. A value made in forward, or skips without end, are the real thing and stay an anomaly
+// although no parameter is touched.
 #pragma once
 
 #include <vector>
@@ -12,8 +14,8 @@
 
 namespace nanwatch {
 
-// Marks the events that are excused. `events` are those of the run, by ticket. Events of a job that died before
-// its scaler could decide count as skipped when the run had a scaler.
+// Marks the events that are excused. `events` are those of the run, by ticket. Events of a job that
+// died before its scaler could decide count as skipped when the run had a scaler.
 void ExcuseSkippedUpdates(const std::vector<const Record*>& records,
                           const std::vector<Origin>& origins, std::vector<ReachEvent>& events);
 

@@ -1,9 +1,10 @@
 // Turns the clocks of a record, which are plain counts, into the step a person means.
 //
-// A job may have several optimizers (a GAN, a critic that is updated five times per generator). The one that
-// closes the cycle is the one that ends up with the smallest count, because the others act at least as often;
-// among equals it is the one seen last. A side optimizer that acted hardly ever (a warm-up, a probe) must
-// not freeze the clock, so instances below 1/32 of the busiest are passed over.
+// A job may have several optimizers (a GAN, a critic that is updated five times per generator). The
+// one that closes the cycle is the one that ends up with the smallest count, because the others act
+// at least as often; among equals it is the one seen last. A side optimizer that acted hardly ever
+// (a warm-up, a probe) must not freeze the clock, so instances below 1/32 of the busiest are passed
+// over.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@
 namespace nanwatch {
 
 struct StepReading {
-  int64_t step = -1;       // optimizer steps completed before; -1 unknown
-  int64_t iteration = -1;  // the same, with the steps that a GradScaler skipped; -1 unknown
-  int64_t micro_step = -1; // backward passes that reached a leaf since; -1 unknown
+  int64_t step = -1;        // optimizer steps completed before; -1 unknown
+  int64_t iteration = -1;   // the same, with the steps that a GradScaler skipped; -1 unknown
+  int64_t micro_step = -1;  // backward passes that reached a leaf since; -1 unknown
   std::string_view source = "none";  // optimizer, scaler, backward, none
 };
 

@@ -13,7 +13,8 @@ void Explain(Verdict& verdict) {
   for (Incident& incident : *verdict.mutable_incidents()) {
     // What is expected needs no remedy.
     if (incident.severity() == "info") continue;
-    if (std::optional<Pattern> pattern = book.Find(incident)) *incident.mutable_pattern() = *pattern;
+    if (std::optional<Pattern> pattern = book.Find(incident))
+      *incident.mutable_pattern() = *pattern;
   }
 }
 

@@ -1,7 +1,8 @@
 // Why it happened and what to do: known causes, looked up for each incident's origin.
 //
-// The causes stand in patterns.json, which is compiled in: a new one needs no code, only an entry and a test
-// case. Pure, no state, safe from any thread; an incident that fits no pattern is left without one.
+// The causes stand in patterns.json, which is compiled in: a new one needs no code, only an entry
+// and a test case. Pure, no state, safe from any thread; an incident that fits no pattern is left
+// without one.
 #pragma once
 
 #include <vector>

@@ -11,7 +11,9 @@ namespace {
 
 using Tensors = google::protobuf::RepeatedPtrField<TensorStats>;
 
-uint64_t Bad(const TensorStats& tensor) { return tensor.nan() + tensor.pos_inf() + tensor.neg_inf(); }
+uint64_t Bad(const TensorStats& tensor) {
+  return tensor.nan() + tensor.pos_inf() + tensor.neg_inf();
+}
 
 bool HasFinite(const TensorStats& tensor) {
   return tensor.numel() > 0 && Bad(tensor) < static_cast<uint64_t>(tensor.numel());
@@ -33,8 +35,10 @@ const TensorStats* ByIndex(const Tensors& tensors, std::string_view digits) {
   return nullptr;
 }
 
-// Splits "input1.numel" into the tensor and "numel"; null when it is about no tensor, or not recorded.
-const TensorStats* TensorOf(const Finding& finding, std::string_view name, std::string_view& field) {
+// Splits "input1.numel" into the tensor and "numel"; null when it is about no tensor, or not
+// recorded.
+const TensorStats* TensorOf(const Finding& finding, std::string_view name,
+                            std::string_view& field) {
   const size_t dot = name.find('.');
   if (dot == std::string_view::npos) return nullptr;
   field = name.substr(dot + 1);
@@ -80,7 +84,8 @@ std::optional<double> AbsMaxOfAll(const Finding& finding) {
 
 std::string ListText(const google::protobuf::RepeatedField<int64_t>& numbers) {
   std::string text = "[";
-  for (const int64_t number : numbers) text += (text.size() > 1 ? ", " : "") + std::to_string(number);
+  for (const int64_t number : numbers)
+    text += (text.size() > 1 ? ", " : "") + std::to_string(number);
   return text + "]";
 }
 
@@ -108,7 +113,8 @@ std::optional<std::string> Known(std::string text) {
 
 std::optional<double> NumberOf(const Finding& finding, std::string_view name) {
   if (name == "step") {
-    return finding.step() < 0 ? std::nullopt : std::optional<double>(static_cast<double>(finding.step()));
+    return finding.step() < 0 ? std::nullopt
+                              : std::optional<double>(static_cast<double>(finding.step()));
   }
   if (name == "rank") return finding.rank();
   if (name == "absmax") return AbsMaxOfAll(finding);
@@ -142,7 +148,8 @@ std::optional<std::string> FillIn(std::string_view sentence, const Finding& find
     const size_t open = sentence.find('{');
     const size_t close = sentence.find('}', open);
     if (open == std::string_view::npos || close == std::string_view::npos) break;
-    const std::optional<std::string> text = TextOf(finding, sentence.substr(open + 1, close - open - 1));
+    const std::optional<std::string> text =
+        TextOf(finding, sentence.substr(open + 1, close - open - 1));
     if (!text) return std::nullopt;
     filled.append(sentence.substr(0, open)).append(*text);
     sentence.remove_prefix(close + 1);

@@ -1,10 +1,11 @@
 // What a pattern may ask of a finding, by name:
 //
-//   numbers  input.neg_inf  input1.finite_min  output.numel  output.bad  output.inf  step  absmax  ...
-//   texts    op  op_name  layer  param  autograd_node  output.shape  output.first_bad_index  ...
+//   numbers  input.neg_inf  input1.finite_min  output.numel  output.bad  output.inf  step  absmax
+//   ... texts    op  op_name  layer  param  autograd_node  output.shape  output.first_bad_index ...
 //
-// `input` and `output` alone mean the first tensor with a non-finite value, else the first; `input1` the one at
-// that index. What was not recorded has no value: the job looks at inputs only while something bad is alive.
+// `input` and `output` alone mean the first tensor with a non-finite value, else the first;
+// `input1` the one at that index. What was not recorded has no value: the job looks at inputs only
+// while something bad is alive.
 #pragma once
 
 #include <optional>

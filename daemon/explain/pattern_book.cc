@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-// ---- reading ----------------------------------------------------------------------------------------
+// ---- reading
+// ----------------------------------------------------------------------------------------
 
 std::optional<std::vector<std::string>> Texts(const json& entry, const char* key) {
   std::vector<std::string> texts;
@@ -36,12 +37,18 @@ std::optional<Condition> ReadCondition(const std::string& text) {
   if (!unknown.empty() && unknown != "?") return std::nullopt;
   condition.holds_when_unknown = unknown == "?";
   using enum Condition::Comparison;
-  if (comparison == "<") condition.comparison = kLess;
-  else if (comparison == "<=") condition.comparison = kAtMost;
-  else if (comparison == "==") condition.comparison = kEqual;
-  else if (comparison == ">=") condition.comparison = kAtLeast;
-  else if (comparison == ">") condition.comparison = kMore;
-  else return std::nullopt;
+  if (comparison == "<")
+    condition.comparison = kLess;
+  else if (comparison == "<=")
+    condition.comparison = kAtMost;
+  else if (comparison == "==")
+    condition.comparison = kEqual;
+  else if (comparison == ">=")
+    condition.comparison = kAtLeast;
+  else if (comparison == ">")
+    condition.comparison = kMore;
+  else
+    return std::nullopt;
   return condition;
 }
 
@@ -65,8 +72,9 @@ bool ReadMatch(const json& match, KnownCause& cause) {
     cause.where.push_back(std::move(*condition));
   }
   for (const auto& [key, value] : match.items()) {
-    const bool known = key == "where" || std::any_of(std::begin(lists), std::end(lists),
-                                                     [&](const auto& list) { return key == list.first; });
+    const bool known =
+        key == "where" || std::any_of(std::begin(lists), std::end(lists),
+                                      [&](const auto& list) { return key == list.first; });
     if (!known) return false;
   }
   return true;
@@ -84,13 +92,15 @@ std::optional<KnownCause> ReadCause(const json& entry) {
   cause.fix = text("fix");
   const std::optional<std::vector<std::string>> evidence = Texts(entry, "evidence");
   const auto match = entry.find("match");
-  if (cause.id.empty() || cause.cause.empty() || cause.fix.empty() || !evidence) return std::nullopt;
+  if (cause.id.empty() || cause.cause.empty() || cause.fix.empty() || !evidence)
+    return std::nullopt;
   if (match == entry.end() || !match->is_object() || !ReadMatch(*match, cause)) return std::nullopt;
   cause.evidence = *evidence;
   return cause;
 }
 
-// ---- matching ---------------------------------------------------------------------------------------
+// ---- matching
+// ---------------------------------------------------------------------------------------
 
 // `*` matches any text; everything else itself.
 bool MatchesGlob(std::string_view glob, std::string_view text) {
@@ -117,11 +127,16 @@ bool Holds(const Condition& condition, const Finding& finding) {
   const std::optional<double> number = NumberOf(finding, condition.number);
   if (!number) return condition.holds_when_unknown;
   switch (condition.comparison) {
-    case Condition::Comparison::kLess: return *number < condition.bound;
-    case Condition::Comparison::kAtMost: return *number <= condition.bound;
-    case Condition::Comparison::kEqual: return *number == condition.bound;
-    case Condition::Comparison::kAtLeast: return *number >= condition.bound;
-    case Condition::Comparison::kMore: return *number > condition.bound;
+    case Condition::Comparison::kLess:
+      return *number < condition.bound;
+    case Condition::Comparison::kAtMost:
+      return *number <= condition.bound;
+    case Condition::Comparison::kEqual:
+      return *number == condition.bound;
+    case Condition::Comparison::kAtLeast:
+      return *number >= condition.bound;
+    case Condition::Comparison::kMore:
+      return *number > condition.bound;
   }
   return false;
 }
@@ -151,11 +166,13 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
 
 // A cause is told even when a name in it is not known.
 std::string Tell(std::string sentence, const Finding& finding) {
-  for (size_t open = sentence.find('{'); open != std::string::npos; open = sentence.find('{', open)) {
+  for (size_t open = sentence.find('{'); open != std::string::npos;
+       open = sentence.find('{', open)) {
     const size_t close = sentence.find('}', open);
     if (close == std::string::npos) break;
     const std::string text =
-        TextOf(finding, std::string_view(sentence).substr(open + 1, close - open - 1)).value_or("it");
+        TextOf(finding, std::string_view(sentence).substr(open + 1, close - open - 1))
+            .value_or("it");
     sentence.replace(open, close + 1 - open, text);
     open += text.size();
   }

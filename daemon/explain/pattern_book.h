@@ -1,13 +1,15 @@
 // The known causes, read from patterns.json (compiled in). An entry:
 //
 //   id        stable name, part of the document
-//   match     all of what is given must hold; lists hold when one element does, `*` matches any text
+//   match     all of what is given must hold; lists hold when one element does, `*` matches any
+//   text
 //     kind, class, phase, op, node, layer, param, dtype (of the output), reach, not_reach
 //     later   an op further down the chain
-//     where   "output.nan > 0": a number of finding_facts.h, a comparison, a number. With " ?" at the end it
+//     where   "output.nan > 0": a number of finding_facts.h, a comparison, a number. With " ?" at
+//     the end it
 //             also holds when the number was not recorded.
-//   cause, fix        sentences; {names} of finding_facts.h are filled in, "it" where one is unknown
-//   evidence  sentences, the first whose names are all known is taken
+//   cause, fix        sentences; {names} of finding_facts.h are filled in, "it" where one is
+//   unknown evidence  sentences, the first whose names are all known is taken
 //
 // The first entry that matches wins, so the special stand before the general.
 #pragma once
@@ -31,7 +33,8 @@ struct Condition {
 
 struct KnownCause {
   std::string id;
-  std::vector<std::string> kinds, classes, phases, ops, nodes, layers, params, dtypes, reach, not_reach, later;
+  std::vector<std::string> kinds, classes, phases, ops, nodes, layers, params, dtypes, reach,
+      not_reach, later;
   std::vector<Condition> where;
   std::string cause;
   std::string fix;

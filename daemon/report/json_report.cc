@@ -22,16 +22,26 @@ ordered_json Number(double value) {
 ordered_json Single(const Message& message, const FieldDescriptor& field) {
   const Reflection& read = *message.GetReflection();
   switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32: return read.GetInt32(message, &field);
-    case FieldDescriptor::CPPTYPE_INT64: return read.GetInt64(message, &field);
-    case FieldDescriptor::CPPTYPE_UINT32: return read.GetUInt32(message, &field);
-    case FieldDescriptor::CPPTYPE_UINT64: return read.GetUInt64(message, &field);
-    case FieldDescriptor::CPPTYPE_DOUBLE: return Number(read.GetDouble(message, &field));
-    case FieldDescriptor::CPPTYPE_FLOAT: return Number(read.GetFloat(message, &field));
-    case FieldDescriptor::CPPTYPE_BOOL: return read.GetBool(message, &field);
-    case FieldDescriptor::CPPTYPE_ENUM: return read.GetEnumValue(message, &field);
-    case FieldDescriptor::CPPTYPE_STRING: return read.GetString(message, &field);
-    case FieldDescriptor::CPPTYPE_MESSAGE: return ObjectOf(read.GetMessage(message, &field));
+    case FieldDescriptor::CPPTYPE_INT32:
+      return read.GetInt32(message, &field);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return read.GetInt64(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return read.GetUInt32(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return read.GetUInt64(message, &field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return Number(read.GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return Number(read.GetFloat(message, &field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return read.GetBool(message, &field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return read.GetEnumValue(message, &field);
+    case FieldDescriptor::CPPTYPE_STRING:
+      return read.GetString(message, &field);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return ObjectOf(read.GetMessage(message, &field));
   }
   return nullptr;
 }
@@ -39,16 +49,26 @@ ordered_json Single(const Message& message, const FieldDescriptor& field) {
 ordered_json Element(const Message& message, const FieldDescriptor& field, int i) {
   const Reflection& read = *message.GetReflection();
   switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32: return read.GetRepeatedInt32(message, &field, i);
-    case FieldDescriptor::CPPTYPE_INT64: return read.GetRepeatedInt64(message, &field, i);
-    case FieldDescriptor::CPPTYPE_UINT32: return read.GetRepeatedUInt32(message, &field, i);
-    case FieldDescriptor::CPPTYPE_UINT64: return read.GetRepeatedUInt64(message, &field, i);
-    case FieldDescriptor::CPPTYPE_DOUBLE: return Number(read.GetRepeatedDouble(message, &field, i));
-    case FieldDescriptor::CPPTYPE_FLOAT: return Number(read.GetRepeatedFloat(message, &field, i));
-    case FieldDescriptor::CPPTYPE_BOOL: return read.GetRepeatedBool(message, &field, i);
-    case FieldDescriptor::CPPTYPE_ENUM: return read.GetRepeatedEnumValue(message, &field, i);
-    case FieldDescriptor::CPPTYPE_STRING: return read.GetRepeatedString(message, &field, i);
-    case FieldDescriptor::CPPTYPE_MESSAGE: return ObjectOf(read.GetRepeatedMessage(message, &field, i));
+    case FieldDescriptor::CPPTYPE_INT32:
+      return read.GetRepeatedInt32(message, &field, i);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return read.GetRepeatedInt64(message, &field, i);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return read.GetRepeatedUInt32(message, &field, i);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return read.GetRepeatedUInt64(message, &field, i);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return Number(read.GetRepeatedDouble(message, &field, i));
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return Number(read.GetRepeatedFloat(message, &field, i));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return read.GetRepeatedBool(message, &field, i);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return read.GetRepeatedEnumValue(message, &field, i);
+    case FieldDescriptor::CPPTYPE_STRING:
+      return read.GetRepeatedString(message, &field, i);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return ObjectOf(read.GetRepeatedMessage(message, &field, i));
   }
   return nullptr;
 }

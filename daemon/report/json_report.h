@@ -7,10 +7,10 @@
 
 namespace nanwatch {
 
-// Pretty-printed, two spaces, a newline at the end. Field names are those of verdict.proto, in its order;
-// defaults are printed; what is not known (an absent optional or message) is null; non-finite numbers are the
-// strings "NaN", "Infinity", "-Infinity"; 64-bit integers are JSON numbers. Text that is not UTF-8 is
-// repaired with U+FFFD. Never fails.
+// Pretty-printed, two spaces, a newline at the end. Field names are those of verdict.proto, in its
+// order; defaults are printed; what is not known (an absent optional or message) is null;
+// non-finite numbers are the strings "NaN", "Infinity", "-Infinity"; 64-bit integers are JSON
+// numbers. Text that is not UTF-8 is repaired with U+FFFD. Never fails.
 [[nodiscard]] std::string JsonReport(const Verdict& verdict);
 
 }  // namespace nanwatch

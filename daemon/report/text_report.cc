@@ -1,14 +1,180 @@
 #include "daemon/report/text_report.h"
 
-namespace nanwatch {
+#include <algorithm>
 
-std::string TextReport(const Verdict& verdict, const TextOptions& options) {
-  (void)options;
-  return verdict.verdict() + "\n";
+#include "daemon/report/coverage_text.h"
+#include "daemon/report/incident_text.h"
+#include "daemon/report/text_layout.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr int kSummariesMax = 6;
+
+enum class Colour { kRed, kYellow, kGreen };
+
+std::string Coloured(std::string text, std::string_view word, Colour colour,
+                     const TextOptions& options) {
+  if (!options.color) return text;
+  const char* code = colour == Colour::kRed      ? "\033[1;31m"
+                     : colour == Colour::kYellow ? "\033[1;33m"
+                                                 : "\033[1;32m";
+  return text.replace(0, word.size(), code + std::string(word) + "\033[0m");
 }
 
-std::string CoverageReport(const Verdict& verdict) {
-  return std::to_string(verdict.coverage().tensors_checked()) + " tensors checked\n";
+std::string RunText(const Verdict& verdict) {
+  const RunInfo& run = verdict.run();
+  std::string text = run.program().empty() ? "pid " + std::to_string(run.pid())
+                                           : Shorten(Printable(run.program()), 40);
+  text += ", run " + ShortId(run.id());
+  const bool ranks = run.world_size() > 1;
+  if (ranks)
+    text += ", rank " + std::to_string(run.rank()) + " of " + std::to_string(run.world_size());
+  if (!ranks && verdict.runs_size() > 1)
+    text += ", one of " + std::to_string(verdict.runs_size()) + " processes";
+  if (!run.torch().empty()) text += ", torch " + Printable(run.torch());
+  if (!run.device().empty()) text += ", " + Printable(run.device());
+  return text;
+}
+
+std::string Title(std::string_view word, const std::string& text, Colour colour,
+                  const TextOptions& options) {
+  return Coloured(Row(word, text, options.width_columns), word, colour, options) + "\n";
+}
+
+// How the process left, when it did not leave well.
+std::string EndRow(const Verdict& verdict, int width) {
+  const RunInfo& run = verdict.run();
+  if (run.has_signal() && run.signal() != 0)
+    return Row("ended", "killed by signal " + std::to_string(run.signal()), width);
+  if (run.has_exit_code() && run.exit_code() != 0) {
+    return Row("ended", "with exit status " + std::to_string(run.exit_code()), width);
+  }
+  return "";
+}
+
+std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
+  std::string rows = EndRow(verdict, options.width_columns) +
+                     Row("watched", WatchedText(verdict), options.width_columns);
+  if (verdict.coverage().lost_events() > 0) {
+    rows += Row("", "records were lost: there may have been more than is told here",
+                options.width_columns);
+  }
+  return rows;
+}
+
+// Other incidents of the same weight, in a line each.
+std::string MoreRows(const Verdict& verdict, int width) {
+  std::string rows;
+  int told = 0;
+  int more = 0;
+  for (int i = 1; i < verdict.incidents_size(); ++i) {
+    if (verdict.incidents(i).severity() == "info") continue;
+    if (told == 2) {
+      ++more;
+      continue;
+    }
+    rows +=
+        Row(told++ == 0 ? "also" : "", Shorten(IncidentSummary(verdict.incidents(i)), 84), width);
+  }
+  if (more > 0) {
+    rows += Row("",
+                "and " + std::to_string(more) + " more (nanwatch report " +
+                    ShortId(verdict.run().id()) + " --json)",
+                width);
+  }
+  return rows;
+}
+
+std::string AnomalyText(const Verdict& verdict, const TextOptions& options) {
+  const Incident& first = verdict.incidents(0);
+  return Title("ANOMALY", RunText(verdict) + ": " + Headline(first), Colour::kRed, options) +
+         IncidentRows(first, options.width_columns) + MoreRows(verdict, options.width_columns) +
+         WatchedRows(verdict, options);
+}
+
+std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
+  const int width = options.width_columns;
+  if (verdict.incidents().empty()) {
+    return Title(
+               "CANNOT TELL",
+               RunText(verdict) + ": non-finite values were counted, but no record of them is left",
+               Colour::kYellow, options) +
+           Row("do",
+               "run it again under `nanwatch run`, so that a daemon reads the records while they "
+               "are made",
+               width) +
+           WatchedRows(verdict, options);
+  }
+  std::string text =
+      Title("EXPECTED", RunText(verdict) + ": non-finite values, but none did any harm",
+            Colour::kGreen, options);
+  int told = 0;
+  for (const Incident& incident : verdict.incidents()) {
+    if (told == kSummariesMax) break;
+    text += Row(told++ == 0 ? "seen" : "", Shorten(IncidentSummary(incident), 160), width);
+  }
+  const int more = verdict.incidents_size() - told;
+  if (more > 0)
+    text +=
+        Row("", "and " + Counted(static_cast<uint64_t>(more), "more place") + " (--json)", width);
+  text += Row("why",
+              "none of them reached the loss, an applied gradient, a parameter or a buffer: masks, "
+              "discarded branches, updates that a GradScaler skipped",
+              width);
+  return text + Row("do", "nothing", width) + WatchedRows(verdict, options);
+}
+
+std::string CleanText(const Verdict& verdict, const TextOptions& options) {
+  const int width = options.width_columns;
+  const Coverage& coverage = verdict.coverage();
+  if (coverage.tensors_checked() == 0) {
+    return Title("CANNOT TELL",
+                 RunText(verdict) + ": nanwatch was there, but no tensor was checked",
+                 Colour::kYellow, options) +
+           Row("do",
+               "use `nanwatch run --level full` (the level was " +
+                   (verdict.run().level().empty() ? "unknown" : verdict.run().level()) +
+                   "); `nanwatch doctor` says whether this torch is supported",
+               width) +
+           WatchedRows(verdict, options);
+  }
+  if (coverage.lost_events() > 0) {
+    return Title("CANNOT TELL",
+                 RunText(verdict) + ": no non-finite value was seen, but " +
+                     Counted(coverage.lost_events(), "record") +
+                     (coverage.lost_events() == 1 ? " was" : " were") + " lost",
+                 Colour::kYellow, options) +
+           Row("do", "run it again with the daemon running from the start", width) +
+           WatchedRows(verdict, options);
+  }
+  return Title("CLEAN", RunText(verdict) + ": no non-finite value", Colour::kGreen, options) +
+         WatchedRows(verdict, options);
+}
+
+std::string NothingText(const TextOptions& options) {
+  const int width = options.width_columns;
+  return Title("CANNOT TELL",
+               "nothing was observed: no process of this job ran torch under nanwatch",
+               Colour::kYellow, options) +
+         Row("why",
+             "the command did not import torch, or its torch has no observer yet, or the preload "
+             "did not get there (NANWATCH=0, a static or musl Python, env -i, sudo)",
+             width) +
+         Row("do",
+             Glued("`nanwatch doctor --python PY`") +
+                 " with the Python of the job says which of these it is",
+             width);
+}
+
+}  // namespace
+
+std::string TextReport(const Verdict& verdict, const TextOptions& options) {
+  if (verdict.runs().empty()) return NothingText(options);
+  if (verdict.verdict() == "anomaly" && !verdict.incidents().empty())
+    return AnomalyText(verdict, options);
+  if (verdict.verdict() == "expected") return ExpectedText(verdict, options);
+  return CleanText(verdict, options);
 }
 
 }  // namespace nanwatch

@@ -8,12 +8,13 @@
 namespace nanwatch {
 
 struct TextOptions {
-  bool color = false;     // ANSI colours: only when the caller knows that a terminal reads it
+  bool color = false;  // ANSI colours: only when the caller knows that a terminal reads it
   int width_columns = 100;
 };
 
-// Ends with a newline. Says what began it, where it went, why, what to do, and how much was watched; for a
-// clean verdict what was watched and what was not; for a verdict without runs why nothing can be told.
+// Ends with a newline. Says what began it, where it went, why, what to do, and how much was
+// watched; for a clean verdict what was watched and what was not; for a verdict without runs why
+// nothing can be told.
 [[nodiscard]] std::string TextReport(const Verdict& verdict, const TextOptions& options);
 
 // What was watched and what was not, reason by reason, each with what it means.

@@ -53,7 +53,12 @@ TEST(Incidents, RecomputedForwardIsTheSameIncident) {
   run.Step(4);
   run.Value(1).Produce("aten::div").At("layers.0.norm").Line("train.py:7 in forward").Nan();
   run.Pass(2).Root(1);
-  run.Value(3).Produce("aten::div").At("layers.0.norm").Line("train.py:7 in forward").Recompute().Nan();
+  run.Value(3)
+      .Produce("aten::div")
+      .At("layers.0.norm")
+      .Line("train.py:7 in forward")
+      .Recompute()
+      .Nan();
   run.Pass(4).Number(1).Leaf("emb.weight", 3);
   const Verdict verdict = Correlate({run.Build()});
   ASSERT_EQ(verdict.incidents_size(), 1);
@@ -98,14 +103,39 @@ TEST(Incidents, WhatBadParametersCauseIsNotANewIncident) {
   run.Value(1).Produce("aten::sqrt").Backward("SqrtBackward0").At("model").Step(5).Nan();
   run.Pass(2).Leaf("fc.weight", 1);
   run.Update(3).Parameter("fc.weight", 1);
-  run.Value(4).Propagate("aten::addmm").At("fc").Step(6).FromOutside(wire::Target::kParameter, "fc.weight").Nan();
-  run.Value(5).Propagate("aten::addmm").At("out").FromOutside(wire::Target::kParameter, "out.bias").Nan();
-  run.Value(6).Produce("aten::exp").At("prob").InputsUnseen().Nan();
-  run.Pass(7).Root(6);
+  run.Value(4)
+      .Propagate("aten::addmm")
+      .At("fc")
+      .Step(6)
+      .FromOutside(wire::Target::kParameter, "fc.weight")
+      .Nan();
+  run.Value(5)
+      .Propagate("aten::addmm")
+      .At("out")
+      .FromOutside(wire::Target::kParameter, "out.bias")
+      .Nan();
   const Verdict verdict = Correlate({run.Build()});
   ASSERT_EQ(verdict.incidents_size(), 1);
   EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::sqrt");
   EXPECT_EQ(verdict.incidents(0).origin().step(), 5);
+}
+
+TEST(Incidents, ValueOfTheStepThatSpoiledTheParametersIsNotAssumedToBeMadeOfCleanInputs) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::sqrt").Backward("SqrtBackward0").At("model").Step(5).Nan();
+  run.Value(2).Propagate("aten::addcdiv_").Optimizer("fc.weight").From(1).Nan();
+  run.Value(3).Produce("aten::exp").At("prob").InputsUnseen().Nan();
+  run.Pass(4).Root(3);
+  EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 1);
+}
+
+TEST(Incidents, ValueOfALaterStepSaysThatParametersAreCleanAgain) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::sqrt").Backward("SqrtBackward0").At("model").Step(5).Nan();
+  run.Update(2).Parameter("fc.weight", 1);
+  run.Value(3).Produce("aten::exp").At("prob").Step(9).InputsUnseen().Nan();
+  run.Pass(4).Root(3);
+  EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
 }
 
 TEST(Incidents, AfterAnUpdateFoundEverythingCleanTheStoryIsANewOne) {
@@ -140,11 +170,24 @@ TEST(Incidents, ChainTellsOriginFirstNanLossGradientAndParameter) {
   EXPECT_EQ(incident.parameters(), 1u);
 }
 
+TEST(Incidents, GradientsAreCountedWhenThePassIsOver) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::exp").At("prob").PosInf();
+  run.Pass(2).Number(1).Leaf("a", 1);
+  run.Pass(3).Number(1).Leaf("a", 1).Leaf("b", 1).Leaf("c", 1);
+  run.Pass(4).Number(2).Leaf("a", 1).Leaf("b", 1).Leaf("c", 1).Leaf("d", 1);
+  EXPECT_EQ(Correlate({run.Build()}).incidents(0).gradients(), 3u);
+}
+
 TEST(Incidents, LongChainIsCutToSixteenLinksAndKeepsItsEnds) {
   RunBuilder run;
   run.Value(1).Produce("aten::exp").PosInf();
   for (uint64_t ticket = 2; ticket < 60; ++ticket) {
-    run.Value(ticket).Propagate("aten::add").At("layer" + std::to_string(ticket)).From(ticket - 1).PosInf();
+    run.Value(ticket)
+        .Propagate("aten::add")
+        .At("layer" + std::to_string(ticket))
+        .From(ticket - 1)
+        .PosInf();
   }
   run.Value(60).InfToNan("aten::sub").From(59).Nan();
   run.Value(61).Propagate("aten::mean").From(60).Nan();

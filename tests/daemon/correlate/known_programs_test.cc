@@ -1,5 +1,5 @@
-// The programs whose records were written down by hand when the rules were made: each is a run in a few
-// lines, told as the job would record it.
+// The programs whose records were written down by hand when the rules were made: each is a run in a
+// few lines, told as the job would record it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,11 @@ TEST(KnownPrograms, FullyMaskedRowIsTracedToTheSoftmaxAndNotToItsMask) {
   RunBuilder run;
   run.Step(5);
   run.Value(1).Scalar("aten::masked_fill").At("layers.0.self_attn").NegInf();
-  run.Value(2).InfToNan("aten::_softmax").At("layers.0.self_attn", "MultiheadAttention").From(1).Nan();
+  run.Value(2)
+      .InfToNan("aten::_softmax")
+      .At("layers.0.self_attn", "MultiheadAttention")
+      .From(1)
+      .Nan();
   run.Value(3).Propagate("aten::nll_loss_forward").From(2).Nan();
   run.Pass(9).Root(3).Leaf("emb.weight", 3);
   run.Update(10).Parameter("emb.weight", 3);
@@ -93,7 +97,12 @@ TEST(KnownPrograms, UpdateThatOnlyTheRangeEndSawIsNamedByTheUpdateRecord) {
 
 TEST(KnownPrograms, RunningVarianceOfOneValueReachesTheBufferAndNoLoss) {
   RunBuilder run;
-  run.Value(1).Produce("aten::native_batch_norm").At("aspp.1").WroteBuffer("aspp.1.running_var").Step(5).Nan();
+  run.Value(1)
+      .Produce("aten::native_batch_norm")
+      .At("aspp.1")
+      .WroteBuffer("aspp.1.running_var")
+      .Step(5)
+      .Nan();
   const Verdict verdict = Correlate({run.Build()});
   EXPECT_EQ(verdict.verdict(), "anomaly");
   EXPECT_EQ(verdict.incidents(0).severity(), "critical");
@@ -103,9 +112,18 @@ TEST(KnownPrograms, RunningVarianceOfOneValueReachesTheBufferAndNoLoss) {
 
 TEST(KnownPrograms, BufferThatWentBadIsNotANewOriginWhenEvaluationReadsIt) {
   RunBuilder run;
-  run.Value(1).Produce("aten::native_batch_norm").At("aspp.1").WroteBuffer("aspp.1.running_var").Step(5).Nan();
-  run.Value(2).Propagate("aten::native_batch_norm").At("aspp.1").Step(8)
-      .FromOutside(wire::Target::kBuffer, "aspp.1.running_var").Nan();
+  run.Value(1)
+      .Produce("aten::native_batch_norm")
+      .At("aspp.1")
+      .WroteBuffer("aspp.1.running_var")
+      .Step(5)
+      .Nan();
+  run.Value(2)
+      .Propagate("aten::native_batch_norm")
+      .At("aspp.1")
+      .Step(8)
+      .FromOutside(wire::Target::kBuffer, "aspp.1.running_var")
+      .Nan();
   const Verdict verdict = Correlate({run.Build()});
   ASSERT_EQ(verdict.incidents_size(), 1);
   EXPECT_EQ(verdict.incidents(0).origin().step(), 5);
@@ -129,7 +147,12 @@ TEST(KnownPrograms, FiniteLossWithNanSavedForBackwardIsAnAnomalyAtTheLogSoftmax)
   run.Value(1).Scalar("aten::masked_fill").NegInf();
   run.Value(2).Propagate("aten::add").From(1).NegInf();
   run.Value(3).InfToNan("aten::_log_softmax").At("ce").From(2).Nan();
-  run.Value(7).Propagate("aten::_log_softmax_backward_data").At("ce").Backward("LogSoftmaxBackward0").From(3).Nan();
+  run.Value(7)
+      .Propagate("aten::_log_softmax_backward_data")
+      .At("ce")
+      .Backward("LogSoftmaxBackward0")
+      .From(3)
+      .Nan();
   run.Pass(8).Leaf("item.weight", 7);
   const Verdict verdict = Correlate({run.Build()});
   EXPECT_EQ(verdict.verdict(), "anomaly");
@@ -139,7 +162,12 @@ TEST(KnownPrograms, FiniteLossWithNanSavedForBackwardIsAnAnomalyAtTheLogSoftmax)
 
 TEST(KnownPrograms, NanInARegisteredBufferIsABufferOrigin) {
   RunBuilder run;
-  run.Value(1).Propagate("aten::mm").At("bank").Step(3).FromOutside(wire::Target::kBuffer, "bank.values").Nan();
+  run.Value(1)
+      .Propagate("aten::mm")
+      .At("bank")
+      .Step(3)
+      .FromOutside(wire::Target::kBuffer, "bank.values")
+      .Nan();
   run.Pass(2).Root(1).Leaf("enc.weight", 1);
   const Verdict verdict = Correlate({run.Build()});
   const Finding& origin = verdict.incidents(0).origin();
@@ -152,8 +180,11 @@ TEST(KnownPrograms, NanInARegisteredBufferIsABufferOrigin) {
 TEST(KnownPrograms, MaskFromOutsideIsNotTheOriginOfTheNanMadeOfIt) {
   RunBuilder run;
   run.Step(4);
-  run.Value(1).Propagate("aten::where").At("crf")
-      .FromOutside(wire::Target::kNone, "", wire::kHasNegInf).NegInf();
+  run.Value(1)
+      .Propagate("aten::where")
+      .At("crf")
+      .FromOutside(wire::Target::kNone, "", wire::kHasNegInf)
+      .NegInf();
   run.Value(2).Propagate("aten::logaddexp").At("crf").From(1).NegInf();
   run.Value(6).InfToNan("aten::sub").At("crf").Backward("LogaddexpBackward0").From(2).Nan();
   run.Value(7).Propagate("aten::sum").At("crf").Backward("ExpandBackward0").From(6).Nan();
@@ -205,8 +236,12 @@ TEST(KnownPrograms, BatchWithNanIsInputDataAtTheFirstOpThatComputesWithIt) {
 
 TEST(KnownPrograms, ParameterThatWasNeverInitialisedIsAParameterOriginAtStepZero) {
   RunBuilder run;
-  run.Value(1).External("aten::addmm").At("layers.0", "ScaledLinear").Step(0)
-      .FromOutside(wire::Target::kParameter, "layers.0.bias").Nan();
+  run.Value(1)
+      .External("aten::addmm")
+      .At("layers.0", "ScaledLinear")
+      .Step(0)
+      .FromOutside(wire::Target::kParameter, "layers.0.bias")
+      .Nan();
   run.Pass(2).Root(1).Leaf("layers.0.bias", 1);
   run.Ended(OptimizerClocks({5}));
   const Verdict verdict = Correlate({run.Build()});

@@ -76,6 +76,19 @@ TEST(Masks, ZeroTimesMaskedLogarithmIsTheOpThatMultiplied) {
   EXPECT_EQ(verdict.incidents(0).origin().class_(), "inf_to_nan");
 }
 
+TEST(Masks, OpThatIsSaidToPassOnAMaskAndMakesANanIsTheOrigin) {
+  RunBuilder run;
+  run.Value(1)
+      .Propagate("aten::_softmax")
+      .At("attn")
+      .FromOutside(wire::Target::kBuffer, "attn.mask", wire::kHasNegInf)
+      .Nan();
+  run.Pass(2).Root(1);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().kind(), "op");
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "inf_to_nan");
+}
+
 TEST(Masks, NanLabelsThatAreDroppedAreExpected) {
   RunBuilder run;
   run.Value(1).External("aten::index").FromOutside(wire::Target::kInputData, "y").Nan();

@@ -30,8 +30,12 @@ RunFacts ReceiverOnRankZero() {
   run.Value(2).Received("c10d::allreduce_").FromCollective("default", 17).Nan();
   run.Value(3).Propagate("aten::add_").Optimizer("enc.0.weight").From(2).Nan();
   run.Update(4).Parameter("enc.0.weight", 3);
-  run.Value(5).Propagate("aten::addmm").At("enc.0").Step(4)
-      .FromOutside(wire::Target::kParameter, "enc.0.weight").Nan();
+  run.Value(5)
+      .Propagate("aten::addmm")
+      .At("enc.0")
+      .Step(4)
+      .FromOutside(wire::Target::kParameter, "enc.0.weight")
+      .Nan();
   return run.Build();
 }
 

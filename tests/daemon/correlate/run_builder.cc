@@ -23,9 +23,12 @@ std::string SiteKey(Site site) {
 }
 
 void ForEachSource(Record& record, const auto& fn) {
-  if (record.has_value()) for (auto& source : *record.mutable_value()->mutable_sources()) fn(source);
-  if (record.has_pass()) for (auto& source : *record.mutable_pass()->mutable_bad()) fn(source);
-  if (record.has_update()) for (auto& source : *record.mutable_update()->mutable_bad()) fn(source);
+  if (record.has_value())
+    for (auto& source : *record.mutable_value()->mutable_sources()) fn(source);
+  if (record.has_pass())
+    for (auto& source : *record.mutable_pass()->mutable_bad()) fn(source);
+  if (record.has_update())
+    for (auto& source : *record.mutable_update()->mutable_bad()) fn(source);
   if (record.has_escape()) fn(*record.mutable_escape()->mutable_source());
   if (record.has_collective()) fn(*record.mutable_collective()->mutable_input());
 }
@@ -57,7 +60,8 @@ RecordTensor Tensor(std::initializer_list<int64_t> shape, const std::string& nam
   return tensor;
 }
 
-// ---- values -----------------------------------------------------------------------------------------
+// ---- values
+// -----------------------------------------------------------------------------------------
 
 ValueBuilder& ValueBuilder::Class(wire::FindingClass finding_class, const std::string& op) {
   site_.set_finding_class(static_cast<uint32_t>(finding_class));
@@ -100,7 +104,8 @@ ValueBuilder& ValueBuilder::From(uint64_t value) {
   *record_.mutable_value()->add_sources() = ValueSource(value);
   return *this;
 }
-ValueBuilder& ValueBuilder::FromOutside(wire::Target target, const std::string& name, uint8_t kinds) {
+ValueBuilder& ValueBuilder::FromOutside(wire::Target target, const std::string& name,
+                                        uint8_t kinds) {
   RecordSource& source = *record_.mutable_value()->add_sources();
   source.set_kind(static_cast<uint32_t>(wire::SourceKind::kExternal));
   source.set_target(static_cast<uint32_t>(target));
@@ -175,7 +180,8 @@ ValueBuilder& ValueBuilder::Times(uint64_t count) {
   return *this;
 }
 
-// ---- passes and updates -----------------------------------------------------------------------------
+// ---- passes and updates
+// -----------------------------------------------------------------------------
 
 PassBuilder& PassBuilder::Number(uint64_t pass) {
   record_.mutable_pass()->set_pass(pass);
@@ -235,7 +241,8 @@ UpdateBuilder& UpdateBuilder::AllClean() {
   return *this;
 }
 
-// ---- the run ----------------------------------------------------------------------------------------
+// ---- the run
+// ----------------------------------------------------------------------------------------
 
 RunBuilder::RunBuilder() {
   facts_.mutable_run()->set_nonce(0x7f3a);
@@ -352,7 +359,8 @@ RunFacts RunBuilder::Build() const {
     Site made = value.site_;
     for (const RecordTensor& output : value.record_.value().outputs()) {
       made.set_kinds(made.kinds() | (output.nan() ? wire::kHasNan : 0) |
-                     (output.pos_inf() ? wire::kHasPosInf : 0) | (output.neg_inf() ? wire::kHasNegInf : 0));
+                     (output.pos_inf() ? wire::kHasPosInf : 0) |
+                     (output.neg_inf() ? wire::kHasNegInf : 0));
     }
     Site*& site = sites[SiteKey(made)];
     if (site == nullptr) {
@@ -374,7 +382,8 @@ RunFacts RunBuilder::Build() const {
   for (Record& record : *facts.mutable_records()) {
     ForEachSource(record, [&](RecordSource& source) {
       const bool is_value = source.kind() == static_cast<uint32_t>(wire::SourceKind::kValue);
-      if (is_value && site_of_value.contains(source.value())) source.set_site(site_of_value[source.value()]);
+      if (is_value && site_of_value.contains(source.value()))
+        source.set_site(site_of_value[source.value()]);
     });
     if (record.has_pass() && site_of_value.contains(record.pass().root_value())) {
       record.mutable_pass()->set_root_site(site_of_value[record.pass().root_value()]);

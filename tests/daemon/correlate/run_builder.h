@@ -7,7 +7,8 @@
 //   run.Update(4).Parameter("fc.weight", 2);
 //   Verdict verdict = Correlate({run.Build()});
 //
-// The number is the ticket. Steps hold on until the next Step(). Sites are made and numbered by Build().
+// The number is the ticket. Steps hold on until the next Step(). Sites are made and numbered by
+// Build().
 #pragma once
 
 #include <list>
@@ -28,7 +29,9 @@ class ValueBuilder {
   ValueBuilder& Produce(const std::string& op) { return Class(wire::FindingClass::kProduce, op); }
   ValueBuilder& InfToNan(const std::string& op) { return Class(wire::FindingClass::kInfToNan, op); }
   ValueBuilder& Scalar(const std::string& op) { return Class(wire::FindingClass::kScalar, op); }
-  ValueBuilder& Propagate(const std::string& op) { return Class(wire::FindingClass::kPropagate, op); }
+  ValueBuilder& Propagate(const std::string& op) {
+    return Class(wire::FindingClass::kPropagate, op);
+  }
   ValueBuilder& External(const std::string& op) { return Class(wire::FindingClass::kExternal, op); }
   ValueBuilder& Received(const std::string& op) { return Class(wire::FindingClass::kReceived, op); }
 
@@ -53,7 +56,7 @@ class ValueBuilder {
   ValueBuilder& WroteState();
   ValueBuilder& InputsUnseen();
   ValueBuilder& Recompute();
-  ValueBuilder& Suppressed();          // no record of it was kept; its site was
+  ValueBuilder& Suppressed();           // no record of it was kept; its site was
   ValueBuilder& Times(uint64_t count);  // its site counted this many
 
  private:
@@ -108,9 +111,9 @@ class RunBuilder {
   void FirstReach(wire::Reach reach, uint64_t value);
 
   RunBuilder& Rank(int rank, int world_size = 2);
-  RunBuilder& Step(uint32_t step);            // of the only optimizer
+  RunBuilder& Step(uint32_t step);  // of the only optimizer
   RunBuilder& Clock(const Clocks& clocks);
-  RunBuilder& Ended(const Clocks& clocks);    // the last clocks of the run
+  RunBuilder& Ended(const Clocks& clocks);  // the last clocks of the run
 
   [[nodiscard]] RunFacts Build() const;
 
@@ -129,6 +132,7 @@ class RunBuilder {
 [[nodiscard]] Clocks OptimizerClocks(std::initializer_list<uint32_t> steps);
 
 // A float32 tensor with some bad elements, for statistics.
-[[nodiscard]] RecordTensor Tensor(std::initializer_list<int64_t> shape, const std::string& name = "");
+[[nodiscard]] RecordTensor Tensor(std::initializer_list<int64_t> shape,
+                                  const std::string& name = "");
 
 }  // namespace nanwatch

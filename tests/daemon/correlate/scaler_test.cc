@@ -71,6 +71,14 @@ TEST(Scaler, TenSkipsInARowAreExcused) {
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
 }
 
+TEST(Scaler, EndlessSkipsAreSeenWhenOnlyTheirFirstPassesWereWrittenOut) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::mul").Backward("MulBackward0").At("fc").PosInf();
+  run.Pass(2).Leaf("fc.weight", 1);
+  for (uint32_t skip = 1; skip <= 11; ++skip) run.ScalerSkip(2 + skip, 65536, skip);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
 TEST(Scaler, ScaleBelowOneExcusesNothing) {
   RunBuilder run;
   run.Value(1).Produce("aten::mul").Backward("MulBackward0").At("fc").PosInf();

@@ -1,0 +1,292 @@
+#include "daemon/report/incident_text.h"
+
+#include <algorithm>
+
+#include "daemon/report/text_layout.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr size_t kLayerColumnsMax = 56;
+constexpr int kTensorsShownMax = 2;
+
+bool Reaches(const Incident& incident, std::string_view reach) {
+  return std::find(incident.reach().begin(), incident.reach().end(), reach) !=
+         incident.reach().end();
+}
+
+// What it is by now: the furthest link that has numbers tells.
+std::string BadWord(const google::protobuf::RepeatedPtrField<TensorStats>& tensors) {
+  bool inf = false;
+  for (const TensorStats& tensor : tensors) {
+    if (tensor.nan() > 0) return "NaN";
+    inf |= tensor.pos_inf() + tensor.neg_inf() > 0;
+  }
+  return inf ? "Inf" : "";
+}
+
+std::string BadWord(const Incident& incident) {
+  for (int i = incident.chain_size() - 1; i >= 0; --i) {
+    const std::string word = BadWord(incident.chain(i).outputs());
+    if (!word.empty()) return word;
+  }
+  const std::string word = BadWord(incident.origin().outputs());
+  return word.empty() ? "a non-finite value" : word;
+}
+
+std::string Place(const Finding& finding) {
+  std::string place = Shorten(Printable(finding.layer()), kLayerColumnsMax);
+  if (!finding.layer_type().empty()) place += " (" + Printable(finding.layer_type()) + ")";
+  return place;
+}
+
+std::string StepText(const Finding& finding) {
+  return finding.step() < 0 ? "step unknown"
+                            : "step " + Grouped(static_cast<uint64_t>(finding.step()));
+}
+
+std::string BufferName(const Incident& incident) {
+  for (const Finding& link : incident.chain()) {
+    if (link.reach() == "buffer" && !link.param().empty()) return Printable(link.param());
+  }
+  return "";
+}
+
+// ---- origin
+// -----------------------------------------------------------------------------------------
+
+std::string WhereText(const Finding& origin) {
+  std::string where = StepText(origin) + ", ";
+  if (origin.kind() == "input_data")
+    return where + "the input batch" + (origin.layer().empty() ? "" : ", into " + Place(origin));
+  const bool nameless = origin.op().empty() && !origin.param().empty();
+  if (nameless) return where + "parameter " + Shorten(Printable(origin.param()), kLayerColumnsMax);
+  if (origin.kind() == "parameter" || origin.kind() == "buffer" || origin.kind() == "optimizer") {
+    where += origin.kind() == "optimizer" ? "optimizer" : origin.kind();
+    if (origin.kind() == "optimizer" && !origin.param().empty()) where += ", parameter";
+    if (!origin.param().empty())
+      where += " " + Shorten(Printable(origin.param()), kLayerColumnsMax);
+    if (!origin.layer_type().empty()) where += " (" + Printable(origin.layer_type()) + ")";
+    return where;
+  }
+  where += origin.phase().empty() ? "other" : origin.phase();
+  if (origin.recompute()) where += " (recomputed)";
+  const std::string place = Place(origin);
+  if (!place.empty()) return where + ", " + place;
+  if (!origin.param().empty()) return where + ", parameter " + Printable(origin.param());
+  return where + ", outside any module";
+}
+
+std::string WhatText(const Finding& origin) {
+  const std::string op = Printable(origin.op());
+  const std::string bad = BadWord(origin.outputs());
+  if (origin.kind() == "unknown" && op.empty()) return "which op made it was not seen";
+  if (origin.kind() == "input_data")
+    return "already in the batch; " + op + " was the first to compute with it";
+  if (origin.class_() == "external") return "already there; first read by " + op;
+  if (origin.class_() == "received") return op + ", received in a collective from another rank";
+  std::string text = op;
+  if (!origin.autograd_node().empty()) text += " in " + Printable(origin.autograd_node());
+  if (!origin.exact()) return text + ", or an op before it that was not seen";
+  if (origin.class_() == "produce")
+    return text + ", made " + (bad.empty() ? "it" : bad) + " of finite values";
+  if (origin.class_() == "inf_to_nan") return text + ", Inf became NaN";
+  if (origin.class_() == "scalar") return text + ", a constant that was asked for";
+  return text;
+}
+
+std::string OriginRows(const Finding& origin, int width) {
+  std::string what = WhatText(origin);
+  if (origin.source().empty())
+    return Row("origin", WhereText(origin), width) + Row("", what, width);
+  const std::string source = Printable(origin.source());
+  const size_t room = static_cast<size_t>(width - kLabelColumns);
+  std::string rows = Row("origin", WhereText(origin), width);
+  if (what.size() + 2 + source.size() > room)
+    return rows + Row("", what, width) + Row("", source, width);
+  // The user's own line stands at the right, where the eye finds it.
+  what.resize(std::max(what.size() + 2, std::min<size_t>(56, room - source.size())), ' ');
+  return rows + std::string(kLabelColumns, ' ') + what + source + "\n";
+}
+
+// ---- tensors
+// ----------------------------------------------------------------------------------------
+
+std::string TensorText(const TensorStats& tensor, bool with_index) {
+  std::string text = tensor.dtype() + " [";
+  for (int i = 0; i < tensor.shape_size(); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(tensor.shape(i));
+  text += "]";
+  const auto add = [&](std::string_view word, uint64_t count) {
+    if (count > 0) text += "   " + std::string(word) + " " + Grouped(count);
+  };
+  add("NaN", tensor.nan());
+  add("Inf", tensor.pos_inf());
+  add("-Inf", tensor.neg_inf());
+  const uint64_t bad = tensor.nan() + tensor.pos_inf() + tensor.neg_inf();
+  const auto numel = static_cast<uint64_t>(std::max<int64_t>(tensor.numel(), 0));
+  if (bad > 0) text += " of " + Grouped(numel);
+  if (bad < numel)
+    text += "   finite " + Brief(tensor.finite_min()) + " .. " + Brief(tensor.finite_max());
+  if (numel == 0) text += "   empty";
+  if (with_index && !tensor.first_bad_index().empty()) {
+    text += "   first at [";
+    for (int i = 0; i < tensor.first_bad_index_size(); ++i) {
+      text += (i > 0 ? ", " : "") + std::to_string(tensor.first_bad_index(i));
+    }
+    text += "]";
+  }
+  if (!tensor.role().empty()) text += "   " + Printable(tensor.role());
+  return text;
+}
+
+std::string TensorRows(const char* label,
+                       const google::protobuf::RepeatedPtrField<TensorStats>& tensors,
+                       bool with_index, int width) {
+  std::string rows;
+  int shown = 0;
+  for (const TensorStats& tensor : tensors) {
+    if (shown == kTensorsShownMax) break;
+    rows += Row(shown == 0 ? label : "", TensorText(tensor, with_index), width);
+    ++shown;
+  }
+  return rows;
+}
+
+// ---- the way it took
+// --------------------------------------------------------------------------------
+
+std::string LinkText(const Incident& incident, const Finding& link) {
+  const std::string bad = BadWord(link.outputs());
+  if (link.reach() == "loss")
+    return Printable(link.op()) + (link.op().empty() ? "loss " : ": loss ") +
+           (bad.empty() ? "not finite" : bad);
+  if (link.reach() == "gradient") {
+    return incident.gradients() > 0 ? "gradients of " + Counted(incident.gradients(), "parameter")
+                                    : "gradients";
+  }
+  if (link.reach() == "parameter") {
+    return incident.parameters() > 0 ? Counted(incident.parameters(), "parameter") : "parameters";
+  }
+  if (link.reach() == "optimizer_state") return "the optimizer's state";
+  if (link.reach() == "buffer") return "buffer " + Printable(link.param());
+  std::string text = Printable(link.op());
+  if (link.class_() == "inf_to_nan") text += " (Inf became NaN)";
+  if (!link.layer().empty()) text += ", " + Shorten(Printable(link.layer()), kLayerColumnsMax);
+  return text;
+}
+
+// Every link that reached something, where Inf became NaN, and the first that merely passed it on.
+std::string ThenText(const Incident& incident) {
+  std::string text;
+  bool gap = false;
+  bool first = true;
+  std::string told = incident.origin().reach();
+  if (told == "loss") text = "the loss itself";
+  if (told == "buffer") text = "buffer " + BufferName(incident);
+  for (int i = 1; i < incident.chain_size(); ++i) {
+    const Finding& link = incident.chain(i);
+    const bool told_in_full = first || !link.reach().empty() || link.class_() == "inf_to_nan";
+    first = false;
+    if (!told_in_full) {
+      gap = true;
+      continue;
+    }
+    if (gap) text += " > ...";
+    gap = false;
+    text += (text.empty() ? "" : " > ") + LinkText(incident, link);
+  }
+  const bool state_told = text.find("optimizer's state") != std::string::npos;
+  if (Reaches(incident, "optimizer_state") && !state_told)
+    text += (text.empty() ? "" : " and ") + std::string("the optimizer's state");
+  return text;
+}
+
+// Without a pattern there is still something to do; what, depends on what was seen.
+std::string UnexplainedRows(const Finding& origin, int width) {
+  if (origin.kind() == "unknown" || !origin.exact()) {
+    return Row("why", "not known: the op that made it was not watched, or its record was lost",
+               width) +
+           Row("do",
+               "run it again with " + Glued("`nanwatch run --level full`") +
+                   ", which checks every op",
+               width);
+  }
+  if (origin.inputs().empty()) {
+    return Row("why", "no known pattern fits, and the op's inputs were not recorded", width) +
+           Row("do",
+               "look at what this op is given at this step (a breakpoint at its line, or a print)",
+               width);
+  }
+  return Row("why", "no known pattern fits; input and output above are what the op got and made",
+             width) +
+         Row("do",
+             "look for the op's limits in that range of inputs, and where such inputs come from",
+             width);
+}
+
+std::string ReasonRows(const Incident& incident, int width) {
+  if (!incident.has_pattern()) return UnexplainedRows(incident.origin(), width);
+  const Pattern& pattern = incident.pattern();
+  std::string why = pattern.cause();
+  if (!pattern.evidence().empty()) why += " (" + pattern.evidence() + ")";
+  return Row("why", Printable(why), width) + Row("do", Printable(pattern.fix()), width);
+}
+
+}  // namespace
+
+std::string Headline(const Incident& incident) {
+  const std::string bad = BadWord(incident);
+  std::string text = bad + " reached ";
+  if (Reaches(incident, "parameter")) {
+    text += "the parameters";
+  } else if (Reaches(incident, "optimizer_state")) {
+    text += "the optimizer's state";
+  } else if (Reaches(incident, "gradient")) {
+    text += "the gradients";
+  } else if (Reaches(incident, "buffer")) {
+    const std::string name = BufferName(incident);
+    text += name.empty() ? "a buffer" : "the buffer " + name;
+  } else if (Reaches(incident, "loss")) {
+    text += "the loss";
+  } else {
+    text += "no further than an activation";
+  }
+  if (incident.origin().step() >= 0) text += " at " + StepText(incident.origin());
+  return text;
+}
+
+std::string IncidentRows(const Incident& incident, int width) {
+  const Finding& origin = incident.origin();
+  std::string rows = OriginRows(origin, width);
+  rows += TensorRows("input", origin.inputs(), false, width);
+  rows += TensorRows("output", origin.outputs(), true, width);
+  const std::string then = ThenText(incident);
+  if (!then.empty()) rows += Row("then", then, width);
+  if (incident.count() > 1 && incident.last_step() > incident.first_step()) {
+    rows += Row("again",
+                Counted(incident.count(), "value") + ", steps " +
+                    Grouped(static_cast<uint64_t>(incident.first_step())) + " to " +
+                    Grouped(static_cast<uint64_t>(incident.last_step())),
+                width);
+  }
+  return rows + ReasonRows(incident, width);
+}
+
+std::string IncidentSummary(const Incident& incident) {
+  const Finding& origin = incident.origin();
+  std::string text = WhatText(origin);
+  const std::string place = Place(origin);
+  if (!place.empty()) text += ", " + place;
+  text += ": " + Counted(incident.count(), "value");
+  if (incident.first_step() >= 0) {
+    text += incident.first_step() == incident.last_step() ? ", step " : ", steps ";
+    text += Grouped(static_cast<uint64_t>(incident.first_step()));
+    if (incident.last_step() != incident.first_step()) {
+      text += " to " + Grouped(static_cast<uint64_t>(incident.last_step()));
+    }
+  }
+  return text;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,37 @@
+// Lines of a report: a label, and text that wraps under itself. Everything in it may come from the
+// job, so nothing of it is believed: control characters, which a terminal would obey, are made
+// visible.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace nanwatch {
+
+inline constexpr int kLabelColumns = 10;
+
+// `text` with every control character, and every byte that is not UTF-8, replaced by '?'.
+[[nodiscard]] std::string Printable(std::string_view text);
+
+// At most `columns_max` characters, the middle replaced by "..." when it is longer: the ends of a
+// module path tell the most.
+[[nodiscard]] std::string Shorten(std::string_view text, size_t columns_max);
+
+// 61204 -> "61,204".
+[[nodiscard]] std::string Grouped(uint64_t number);
+
+// 0.0312345 -> "0.03123"; NaN and Inf as words.
+[[nodiscard]] std::string Brief(double number);
+
+// "1 step", "2 steps".
+[[nodiscard]] std::string Counted(uint64_t number, std::string_view singular);
+
+// `text` that Row() keeps on one line: a command that people copy.
+[[nodiscard]] std::string Glued(std::string text);
+
+// label, padded, then the text word-wrapped at `width_columns`; further lines are indented. Ends
+// with a newline.
+[[nodiscard]] std::string Row(std::string_view label, std::string_view text, int width_columns);
+
+}  // namespace nanwatch

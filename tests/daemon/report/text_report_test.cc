@@ -1,0 +1,262 @@
+#include "daemon/report/text_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "daemon/explain/explain.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string Report(const RunFacts& facts) { return TextReport(Diagnose({facts}), TextOptions()); }
+
+void ExpectFitsTheScreen(const std::string& report) {
+  std::istringstream lines(report);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_LE(line.size(), 100u) << line;
+    EXPECT_FALSE(line.ends_with(' ')) << "'" << line << "'";
+  }
+  EXPECT_LE(count, 24) << report;
+}
+
+// The run of the README: a batch with a fully padded sequence.
+RunFacts MaskedRow() {
+  RunBuilder run;
+  run.Step(117);
+  RecordTensor scores = Tensor({8, 4, 32, 32});
+  scores.set_neg_inf(11264);
+  scores.set_finite_min(-3.125);
+  scores.set_finite_max(2.9);
+  RecordTensor weights = Tensor({8, 4, 32, 32});
+  weights.set_nan(1024);
+  weights.set_first_bad(12288);
+  weights.set_finite_max(1);
+  const char* layer = "encoder.layers.1.self_attn";
+  run.Value(1).Scalar("aten::masked_fill").At(layer, "MultiheadAttention").NegInf();
+  run.Value(2)
+      .InfToNan("aten::_softmax")
+      .At(layer, "MultiheadAttention")
+      .Line("model.py:88 in forward")
+      .From(1)
+      .Input(scores)
+      .Output(weights);
+  run.Value(3).Propagate("aten::bmm").At(layer).From(2).Nan();
+  run.Value(4).Propagate("aten::addmm").At("head").From(3).Nan();
+  run.Value(5).Propagate("aten::nll_loss_forward").From(4).Nan();
+  run.Value(6).Propagate("aten::mm").Backward("AddmmBackward0").At("head").From(5).Nan();
+  auto pass = run.Pass(7).Root(5);
+  for (int i = 0; i < 36; ++i) pass.Leaf("p" + std::to_string(i), 6);
+  run.Value(8).Propagate("aten::addcdiv_").Optimizer("head.weight").From(6).Nan();
+  auto update = run.Update(9);
+  for (int i = 0; i < 36; ++i) update.Parameter("p" + std::to_string(i), 8);
+  RunFacts facts = run.Build();
+  facts.mutable_state()->mutable_clocks()->set_optimizer_steps(0, 118);
+  facts.mutable_state()->set_tensors_checked(61204);
+  facts.mutable_state()->set_own_cycles(14);
+  facts.mutable_state()->set_step_cycles(1000);
+  facts.mutable_run()->set_nonce(0x7f3a00112233aabbull);
+  for (int reason = 0; reason < 5; ++reason)
+    facts.mutable_state()->add_unchecked(reason == 0 ? 0 : 9);
+  return facts;
+}
+
+TEST(TextReport, AnomalyIsToldOnOneScreenFromOriginToRemedy) {
+  const std::string report = Report(MaskedRow());
+  EXPECT_EQ(
+      report,
+      R"(ANOMALY   train.py, run 7f3a0011, torch 2.11.0, cpu: NaN reached the parameters at step 117
+
+origin    step 117, forward, encoder.layers.1.self_attn (MultiheadAttention)
+          aten::_softmax, Inf became NaN                          model.py:88 in forward
+input     float32 [8, 4, 32, 32]   -Inf 11,264 of 32,768   finite -3.125 .. 2.9
+output    float32 [8, 4, 32, 32]   NaN 1,024 of 32,768   finite 0 .. 1   first at [3, 0, 0, 0]
+then      aten::bmm, encoder.layers.1.self_attn > ... > aten::nll_loss_forward: loss NaN > gradients
+          of 36 parameters > 36 parameters
+why       a row with every key masked: softmax over nothing but -Inf is 0/0 (batch item 3; 11264 of
+          32768 scores are -Inf)
+do        keep one key unmasked, drop empty sequences where batches are made, or mask the output
+          instead
+watched   118 steps, 61,204 tensors, 0 records lost, 4 kinds of tensor unchecked
+          (nanwatch report 7f3a0011 --coverage); overhead 1.4 %
+)");
+  ExpectFitsTheScreen(report);
+}
+
+TEST(TextReport, ColourIsUsedOnlyWhenAskedFor) {
+  const Verdict verdict = Diagnose({MaskedRow()});
+  EXPECT_THAT(TextReport(verdict, TextOptions()), Not(HasSubstr("\033")));
+  EXPECT_THAT(TextReport(verdict, {.color = true}), StartsWith("\033[1;31mANOMALY\033[0m"));
+}
+
+TEST(TextReport, TerminalIsSafeFromNamesOfTheJob) {
+  RunBuilder run;
+  run.Value(1)
+      .Produce("aten::log\033[2J")
+      .At("a\nb\x07", "T\xff")
+      .Line("x.py:1 \033]0;evil\007")
+      .Nan();
+  run.Pass(2).Root(1);
+  RunFacts facts = run.Build();
+  facts.mutable_run()->set_program("\033[31mtrain.py");
+  const std::string report = Report(facts);
+  for (const char byte : report) {
+    EXPECT_TRUE(byte == '\n' || static_cast<unsigned char>(byte) >= 0x20);
+  }
+  EXPECT_THAT(report, HasSubstr("?[31mtrain.py"));
+}
+
+TEST(TextReport, DeepLayersLongNamesAndManyIncidentsStillFitTheScreen) {
+  RunBuilder run;
+  std::string deep = "model";
+  for (int i = 0; i < 40; ++i) deep += ".layers." + std::to_string(i);
+  for (uint64_t i = 0; i < 20; ++i) {
+    run.Value(i * 10 + 1)
+        .Produce("aten::log")
+        .At(deep + std::to_string(i), "Block")
+        .Nan()
+        .Line(std::string(70, 'x') + ".py:88 in forward")
+        .Input(Tensor({8, 4, 32, 32, 8, 4, 32, 32}, "self"))
+        .Input(Tensor({8, 4}, "other"))
+        .Input(Tensor({8, 4}, "third"));
+    run.Pass(i * 10 + 2).Root(i * 10 + 1).Leaf(deep + ".weight", i * 10 + 1);
+    run.Value(i * 10 + 3)
+        .Propagate("aten::addcdiv_")
+        .Optimizer(deep + ".weight")
+        .From(i * 10 + 1)
+        .Nan();
+  }
+  ExpectFitsTheScreen(Report(run.Build()));
+}
+
+TEST(TextReport, InputDataNamesTheBatch) {
+  RunBuilder run;
+  run.Value(1)
+      .External("aten::addmm")
+      .At("inp", "Linear")
+      .Step(4)
+      .FromOutside(wire::Target::kInputData, "x")
+      .Nan();
+  run.Pass(2).Root(1);
+  const std::string report = Report(run.Build());
+  EXPECT_THAT(report, HasSubstr("origin    step 4, the input batch, into inp (Linear)\n"));
+  EXPECT_THAT(report,
+              HasSubstr("already in the batch; aten::addmm was the first to compute with it"));
+}
+
+TEST(TextReport, ParameterNamesItself) {
+  RunBuilder run;
+  run.Value(1)
+      .External("aten::addmm")
+      .At("layers.0", "ScaledLinear")
+      .FromOutside(wire::Target::kParameter, "layers.0.bias")
+      .Nan();
+  run.Pass(2).Root(1);
+  run.Ended(OptimizerClocks({5}));
+  EXPECT_THAT(Report(run.Build()),
+              HasSubstr("step 0, parameter layers.0.bias (ScaledLinear)\n"
+                        "          already there; first read by aten::addmm\n"));
+}
+
+TEST(TextReport, UpdateNamesItsParameter) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::addcdiv_").Optimizer("gate.weight").Step(3).Nan();
+  run.Update(2).Parameter("gate.weight", 1);
+  const std::string report = Report(run.Build());
+  EXPECT_THAT(report, HasSubstr("step 3, optimizer, parameter gate.weight\n"));
+  EXPECT_THAT(report, HasSubstr("aten::addcdiv_, made NaN of finite values"));
+}
+
+TEST(TextReport, RankIsNamedInADistributedJob) {
+  RunBuilder run;
+  run.Rank(1, 8).Value(1).Produce("aten::div").Nan();
+  run.Pass(2).Root(1);
+  EXPECT_THAT(Report(run.Build()), HasSubstr("rank 1 of 8"));
+}
+
+TEST(TextReport, InexactOriginSaysSo) {
+  RunBuilder run;
+  run.Value(2).Propagate("aten::addmm").At("fc").FromUnknown().Nan();
+  run.Pass(3).Root(2);
+  EXPECT_THAT(Report(run.Build()), HasSubstr("aten::addmm, or an op before it that was not seen"));
+}
+
+TEST(TextReport, UnknownOriginOfABadParameterIsNotDressedUp) {
+  RunBuilder run;
+  run.Update(1).UnknownParameter("fc.weight");
+  const std::string report = Report(run.Build());
+  EXPECT_THAT(report, HasSubstr("parameter fc.weight\n          which op made it was not seen"));
+  EXPECT_THAT(report, HasSubstr("--level full"));
+}
+
+TEST(TextReport, CleanSaysWhatWasWatched) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->mutable_clocks()->set_optimizer_steps(0, 200);
+  EXPECT_EQ(Report(facts),
+            "CLEAN     train.py, run 00000000, torch 2.11.0, cpu: no non-finite value\n\n"
+            "watched   200 steps, 900 tensors, 0 records lost\n");
+}
+
+TEST(TextReport, CleanWithLostRecordsIsNotCalledClean) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->set_records_dropped(3);
+  EXPECT_THAT(Report(facts), StartsWith("CANNOT TELL"));
+}
+
+TEST(TextReport, RunInWhichNothingWasCheckedIsNotCalledClean) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->set_tensors_checked(0);
+  const std::string report = Report(facts);
+  EXPECT_THAT(report, StartsWith("CANNOT TELL"));
+  EXPECT_THAT(report, HasSubstr("--level full"));
+}
+
+TEST(TextReport, NothingObservedTellsWhereToLook) {
+  const std::string report = TextReport(Diagnose({}), TextOptions());
+  EXPECT_THAT(report, StartsWith("CANNOT TELL"));
+  EXPECT_THAT(report, HasSubstr("nanwatch doctor --python PY"));
+  ExpectFitsTheScreen(report);
+}
+
+TEST(TextReport, ExpectedListsThePlacesAndAsksForNothing) {
+  RunBuilder run;
+  for (uint32_t step = 0; step < 3; ++step) {
+    run.Value(step + 1).Scalar("aten::full").At("1", "Attn").Step(step).NegInf();
+  }
+  const std::string report = Report(run.Build());
+  EXPECT_THAT(report, StartsWith("EXPECTED  train.py"));
+  EXPECT_THAT(report, HasSubstr("seen      aten::full, a constant that was asked for, 1 (Attn): 3 "
+                                "values, steps 0 to 2\n"));
+  EXPECT_THAT(report, HasSubstr("do        nothing\n"));
+  ExpectFitsTheScreen(report);
+}
+
+TEST(TextReport, ProcessThatWasKilledIsSaidToBe) {
+  RunFacts facts = MaskedRow();
+  facts.mutable_state()->set_signal(9);
+  EXPECT_THAT(Report(facts), HasSubstr("ended     killed by signal 9\n"));
+}
+
+TEST(CoverageReport, EveryReasonHasItsMeaning) {
+  RunFacts facts = RunBuilder().Build();
+  for (int reason = 0; reason < 16; ++reason) facts.mutable_state()->add_unchecked(1);
+  const std::string report = CoverageReport(Diagnose({facts}));
+  EXPECT_THAT(report, HasSubstr("sparse"));
+  EXPECT_THAT(report, HasSubstr("after_poisoned"));
+  EXPECT_THAT(report, HasSubstr("tensors checked                  900\n"));
+  for (const char* name : {"reason_14", "reason_15"}) {
+    EXPECT_THAT(report, HasSubstr(name));
+  }
+  const std::string unknown = "a reason that this version has no word for";
+  EXPECT_EQ(report.find(unknown), report.rfind(unknown, report.find("reason_15")));
+}
+
+}  // namespace
+}  // namespace nanwatch
