@@ -1,6 +1,6 @@
 """The counted program of instructions.py: runs under callgrind, repeats an op or a step in every mode, and marks each stretch.
 
-Usage: instructions_job.py SWITCH_LIBRARY [op...]
+Usage: instructions_job.py SWITCH_LIBRARY CASE,CASE...
 """
 import ctypes
 import sys
@@ -35,7 +35,8 @@ def main():
     cases = {"add": (lambda: torch.add(a, b, out=out), OP_REPEATS, OP_TURNS),
              "view": (lambda: a.view(4, 4), OP_REPEATS, OP_TURNS),
              "bert": (step.run, 1, 1)}
-    for name, (function, repeats, turns) in cases.items():
+    for name in sys.argv[2].split(","):
+        function, repeats, turns = cases[name]
         for turn in range(turns):
             for mode_name, mode in MODES.items():
                 switch.set(mode)
