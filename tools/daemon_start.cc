@@ -77,7 +77,12 @@ bool AwaitHandover(pid_t pid, int words_fd, std::string& words, int& status) {
   return false;
 }
 
-std::string FirstLine(const std::string& words) { return words.substr(0, words.find('\n')); }
+// Without the name of the program, which the sentence around it says.
+std::string FirstLine(const std::string& words) {
+  constexpr std::string_view kName = "nanwatchd: ";
+  const size_t begin = words.starts_with(kName) ? kName.size() : 0;
+  return words.substr(begin, words.find('\n') - begin);
+}
 
 }  // namespace
 

@@ -4,8 +4,10 @@
 #include <map>
 #include <set>
 
+#include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/run_batch.h"
 #include "daemon/ingest/segment_reader.h"
+#include "proto/wire/naming.h"
 
 namespace nanwatch {
 namespace {
@@ -14,6 +16,13 @@ void SortNewestFirst(std::vector<SeenRun>& runs) {
   std::sort(runs.begin(), runs.end(), [](const SeenRun& a, const SeenRun& b) {
     return a.run.started_real_ns() > b.run.started_real_ns();
   });
+}
+
+// What the daemon would do if it had read the file already.
+void AddExit(const std::optional<JobExit>& exit, SeenRun& run) {
+  if (!exit.has_value() || exit->pid != run.run.pid()) return;
+  if (exit->exit_code.has_value()) run.state.set_exit_code(*exit->exit_code);
+  if (exit->signal.has_value()) run.state.set_signal(*exit->signal);
 }
 
 }  // namespace
@@ -59,6 +68,7 @@ std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::strin
     if (job.has_value() && seen.job != *job) continue;
     const Result<RunFacts> facts = ReadWhole(path, clock_);
     if (facts.ok()) seen.state = facts->state();
+    if (!seen.live) AddExit(ExitOfJob(seen.job), seen);
     runs.push_back(std::move(seen));
   }
   return runs;
@@ -109,6 +119,8 @@ std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
 }
 
 std::optional<JobExit> Observations::ExitOfJob(const std::string& job) {
+  const Result<JobExit> unread = ReadJobExit(places_.segment_dir + "/" + job + wire::kExitSuffix);
+  if (unread.ok()) return *unread;
   Store* store = Database();
   if (store == nullptr) return std::nullopt;
   const Result<std::optional<JobExit>> exit = store->ExitOfJob(job);

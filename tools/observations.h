@@ -42,6 +42,7 @@ class Observations {
 
   // The facts of every process of the job, oldest first.
   [[nodiscard]] std::vector<RunFacts> FactsOfJob(const std::string& job);
+  // How its command ended, read by a daemon or not yet.
   [[nodiscard]] std::optional<JobExit> ExitOfJob(const std::string& job);
 
   // The job that `name` stands for: a run's id, a job's id, or the beginning of one; "" stands for the

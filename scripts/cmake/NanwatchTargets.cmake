@@ -70,6 +70,9 @@ endfunction()
 # Programs carry their libraries with them, glibc aside, so that a prefix may be copied to another machine.
 set(CMAKE_FIND_LIBRARY_SUFFIXES .a .so)
 set(Protobuf_USE_STATIC_LIBS ON)
+if(Protobuf_LIBRARY_RELEASE MATCHES "\\.so$")  # remembered by a build tree from before
+  unset(Protobuf_LIBRARY_RELEASE CACHE)
+endif()
 
 # add_program(NAME SOURCES ... LINK ...): an executable of the user's side, in bin/.
 function(add_program name)

@@ -6,6 +6,7 @@
 
 #include "tests/daemon/correlate/run_builder.h"
 #include "tests/tools/temporary_directory.h"
+#include "tools/job_exit.h"
 
 namespace nanwatch {
 namespace {
@@ -39,10 +40,18 @@ class ObservationsTest : public ::testing::Test {
     places_.database = directory_.Path("nanwatch.db");
   }
 
+  // The job that `name` stands for, or what is wrong with it.
+  std::string Resolve(const std::string& name) {
+    Observations observations(places_);
+    const Result<std::string> job = observations.ResolveJob(name);
+    return job.ok() ? *job : job.status().message();
+  }
+
   void Fill(const std::vector<RunBatch>& batches) {
     Result<Store> store = Store::OpenForWriting(places_.database);
     ASSERT_TRUE(store.ok()) << store.status().message();
-    ASSERT_TRUE(store->Commit(batches, 1).ok());
+    const Status committed = store->Commit(batches, 1);
+    ASSERT_TRUE(committed.ok()) << committed.message();
   }
 
   TemporaryDirectory directory_;
@@ -71,14 +80,14 @@ TEST_F(ObservationsTest, TheNewestRunIsFirstAndMeantByDefault) {
   std::vector<std::string> jobs;
   for (const SeenRun& run : observations.Runs()) jobs.push_back(run.job);
   EXPECT_THAT(jobs, ElementsAre("b", "c", "a"));
-  EXPECT_EQ(*observations.ResolveJob(""), "b");
+  EXPECT_EQ(Resolve(""), "b");
 }
 
 TEST_F(ObservationsTest, ARunIsFoundByTheBeginningOfItsIdOrJob) {
   Fill({Batch(0xabc0000000000001, "first", 100), Batch(0xabd0000000000001, "second", 200)});
   Observations observations(places_);
-  EXPECT_EQ(*observations.ResolveJob("abc"), "first");
-  EXPECT_EQ(*observations.ResolveJob("sec"), "second");
+  EXPECT_EQ(Resolve("abc"), "first");
+  EXPECT_EQ(Resolve("sec"), "second");
   EXPECT_EQ(observations.ResolveJob("ab").status().kind(), ErrorKind::kAmbiguous);
   EXPECT_THAT(observations.ResolveJob("ab").status().message(), HasSubstr("abd0000000000001"));
   EXPECT_EQ(observations.ResolveJob("zz").status().kind(), ErrorKind::kNotFound);
@@ -101,6 +110,14 @@ TEST_F(ObservationsTest, GarbageAmongTheSegmentsIsNamedAndHidesNothing) {
   EXPECT_THAT(observations.Runs(), SizeIs(1));
   EXPECT_THAT(observations.foreign(), SizeIs(2));
   EXPECT_FALSE(observations.foreign()[0].reason.empty());
+}
+
+TEST_F(ObservationsTest, HowACommandEndedIsKnownBeforeADaemonHasReadIt) {
+  ASSERT_TRUE(WriteJobExit(places_.segment_dir, "a", 4711, CommandEnd{.exit_code = 7}, 1).ok());
+  const std::optional<JobExit> exit = Observations(places_).ExitOfJob("a");
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->exit_code, 7);
+  EXPECT_EQ(Observations(places_).ExitOfJob("b"), std::nullopt);
 }
 
 TEST_F(ObservationsTest, ADatabaseThatCannotBeReadIsSaid) {
