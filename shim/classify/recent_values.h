@@ -25,6 +25,7 @@ class RecentValues {
     uint64_t index;
     uint32_t op;     // name ids of the op and the layer that made it
     uint32_t layer;
+    wire::FindingClass finding_class;
     bool written;  // its record has been emitted
     bool traced;   // so have those of what it came from
   };

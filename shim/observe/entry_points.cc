@@ -25,6 +25,16 @@ bool Find(Here* here) {
   return here->thread != nullptr && !here->thread->busy;
 }
 
+// True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or buffer, the
+// name is then the better answer. (A constant -Inf is a mask and stays one.)
+bool WasLetIn(Observer& observer, const PlainTensor& plain, ValueRef value) {
+  RecentValues::Kept made;
+  if (!observer.recent_values.Look(value, &made)) return true;
+  if (made.finding_class == wire::FindingClass::kExternal) return true;
+  return made.finding_class == wire::FindingClass::kScalar &&
+         NonFiniteKinds(plain.view) != wire::kHasNegInf;
+}
+
 void NoteNamed(Observer& observer, const NamedTensor& named) {
   const auto read = observer.python->names().Read(named);
   if (!read || !read->dense || read->data == nullptr || read->numel == 0 ||
@@ -45,8 +55,8 @@ void NoteNamed(Observer& observer, const NamedTensor& named) {
   plain.byte_end = plain.byte_begin + static_cast<uint64_t>(read->numel) * ElementBytes(type);
   wire::Source known{};
   ValueRef value;
-  // An op that was seen writing it says more than its name.
-  if (SourceOf(observer, plain, &known, &value)) return;
+  // An op that made the values says more than the tensor's name; one that only let them in says less.
+  if (SourceOf(observer, plain, &known, &value) && !WasLetIn(observer, plain, value)) return;
   const bool parameter = named.kind == NamedTensorKind::kParameter;
   NoteExternal(observer, plain, parameter ? wire::Target::kParameter : wire::Target::kBuffer,
                named.name);

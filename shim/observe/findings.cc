@@ -358,6 +358,7 @@ ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources&
   std::copy(sources.index, sources.index + wire::kSourcesMax, kept.source_index);
   kept.op = key.op;
   kept.layer = key.layer;
+  kept.finding_class = key.finding_class;
   kept.written = write;
   return observer.recent_values.Add(kept);
 }
@@ -520,7 +521,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
   NoteReachOf(observer, *emitter, value, ref);
   Remember(observer, outputs, count, ref, site, written, thread->optimizer_depth != 0,
-           frame.op->in_place);
+           frame.op->in_place || finding_class == FindingClass::kExternal);
   if (written.target == Target::kParameter) observer.MarkParameterBad(written.named);
   if (frame.sequence >= 0) {
     SequenceEntry& sequence = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
