@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Measures what nanwatch costs a job, and prints the tables of the README. Let nothing else run meanwhile.
 #
-#   scripts/bench.sh [--quick] [--json FILE]
+#   scripts/bench.sh [--quick] [--json FILE] [--clock wall|cpu]
 #
 # Steps: ratios to the bare step, beside forward hooks, set_detect_anomaly and a TorchDispatchMode check.
 # Instructions: our own share of a clean op, by callgrind. Start-up: /bin/true and `import torch`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-quick=() json=()
+quick=() json=() clock=()
 while (($#)); do
   case $1 in
     --quick) quick=(--quick); shift ;;
     --json) (($# > 1)) || { echo "bench: --json needs a file" >&2; exit 1; }; json=(--json "$2"); shift 2 ;;
+    --clock) (($# > 1)) || { echo "bench: --clock needs wall or cpu" >&2; exit 1; }; clock=(--clock "$2"); shift 2 ;;
     -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "bench: '$1' is unknown; see --help" >&2; exit 1 ;;
   esac
@@ -28,6 +29,6 @@ trap 'rm -rf "$segments"' EXIT
 
 echo "machine: $(nproc) cores, $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
 NANWATCH_DIR=$segments NANWATCH_LEVEL=full LD_PRELOAD=$library \
-  "$python" tests/bench/overhead/step_overhead.py "${quick[@]}" "${json[@]}"
+  "$python" tests/bench/overhead/step_overhead.py "${quick[@]}" "${json[@]}" "${clock[@]}"
 "$python" tests/bench/overhead/startup.py --preload "$library" --python "$python" "${quick[@]}"
 "$python" tests/bench/overhead/instructions.py --preload "$library" --switch build/release/tests/libcallgrind_switch.so
