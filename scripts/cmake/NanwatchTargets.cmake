@@ -42,6 +42,11 @@ elseif(NANWATCH_SANITIZE)
   message(FATAL_ERROR "NANWATCH_SANITIZE is '${NANWATCH_SANITIZE}': use address, thread, or leave it empty")
 endif()
 
+# What goes into an observer asks for old names of glibc. Not a public flag: tests that link to it are of this machine.
+function(load_on_old_hosts target)
+  target_compile_options(${target} PRIVATE -include ${CMAKE_SOURCE_DIR}/shim/host/old_glibc.h)
+endfunction()
+
 # add_component(NAME SIDE user|job SOURCES ... LINK ...): a static library, one per folder.
 # A stage that includes a header of a stage it does not link to fails to link.
 function(add_component name)
@@ -49,6 +54,7 @@ function(add_component name)
   add_library(${name} STATIC ${ARG_SOURCES})
   if(ARG_SIDE STREQUAL "job")
     target_link_libraries(${name} PUBLIC nanwatch_flags)
+    load_on_old_hosts(${name})
   else()
     target_link_libraries(${name} PUBLIC nanwatch_user_side)
   endif()
