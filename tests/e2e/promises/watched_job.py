@@ -1,0 +1,160 @@
+"""Runs programs with and without nanwatch, in directories of their own, and reads what was said about them.
+
+A test makes one Workplace, starts its programs in it and closes it at its end. A daemon that `nanwatch run` starts for it is
+the workplace's own, so one of the user's is neither used nor disturbed. NANWATCH_BUILD names the build tree under test.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or pathlib.Path(__file__).resolve().parents[3] / "build/release")
+NANWATCH = BUILD / "bin/nanwatch"
+DAEMON = BUILD / "bin/nanwatchd"
+PRELOAD = BUILD / "lib/libnanwatch.so"
+TIMEOUT_S = 280
+
+
+class Job:
+    """A program that was started; everything else waits for its end."""
+
+    def __init__(self, command, folder, environment, verdict_path):
+        folder.mkdir()
+        self._folder, self._verdict_path = folder, verdict_path
+        self._out, self._err = folder / "stdout", folder / "stderr"
+        with open(self._out, "wb") as out, open(self._err, "wb") as err:
+            self._process = subprocess.Popen([str(part) for part in command], cwd=folder, env=environment,
+                                             stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+
+    def status(self):
+        """As subprocess counts it: minus the signal's number when one ended it."""
+        return self._process.wait(TIMEOUT_S)
+
+    def stdout(self):
+        self.status()
+        return self._out.read_text()
+
+    def stderr(self):
+        self.status()
+        return self._err.read_text()
+
+    def file(self, name):
+        """What the program left under this name in the folder it ran in."""
+        self.status()
+        return (self._folder / name).read_text()
+
+    def verdict(self):
+        self.status()
+        if not self._verdict_path.exists():
+            raise AssertionError(f"no verdict was written; stderr was:\n{self.stderr()}")
+        return json.loads(self._verdict_path.read_text())
+
+    def kill(self):
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+class Workplace:
+    def __init__(self):
+        shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.segments = pathlib.Path(tempfile.mkdtemp(prefix="nanwatch-test-", dir=shared_memory))
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nanwatch-test-"))
+        self.state = self.folder / "state"
+        self.state.mkdir(mode=0o700)
+        self._jobs = []
+        ours = ("NANWATCH_DIR", "NANWATCH_STATE_DIR", "NANWATCH_JOB", "NANWATCH_LEVEL", "NANWATCH_BUDGET", "NANWATCH",
+                "NANWATCH_IGNORE", "NANWATCH_LOG", "NANWATCH_ON_ANOMALY", "LD_PRELOAD")
+        self.bare = {name: value for name, value in os.environ.items() if name not in ours}
+        # A rank's place must come from the test alone.
+        self.bare = {name: value for name, value in self.bare.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        self.watched = self.bare | {"NANWATCH_DIR": str(self.segments), "NANWATCH_STATE_DIR": str(self.state)}
+
+    def program(self, name, text):
+        """Writes a Python program and returns the command that runs it."""
+        path = self.folder / f"{name}.py"
+        path.write_text(text)
+        return [sys.executable, path]
+
+    def run_bare(self, command, **environment):
+        return self._start(command, self.bare | environment, None)
+
+    def run_watched(self, command, **environment):
+        """Under `nanwatch run`."""
+        verdict = self.folder / f"verdict-{len(self._jobs)}.json"
+        return self._start([NANWATCH, "run", "--verdict", verdict, "--", *command], self.watched | environment, verdict)
+
+    def run_preloaded(self, command, **environment):
+        """With the library preloaded and nothing else: no tool, no daemon."""
+        return self._start(command, self.watched | {"LD_PRELOAD": str(PRELOAD)} | environment, None)
+
+    def tool(self, *arguments):
+        """The standard output of `nanwatch ARGUMENTS`."""
+        ran = subprocess.run([NANWATCH, *arguments], env=self.watched, capture_output=True, text=True, timeout=TIMEOUT_S)
+        if ran.returncode:
+            raise AssertionError(f"nanwatch {' '.join(arguments)} ended with {ran.returncode}: {ran.stderr}")
+        return ran.stdout
+
+    def close(self):
+        for job in self._jobs:
+            job.kill()
+        self._stop_daemon()
+        shutil.rmtree(self.segments, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self, command, environment, verdict):
+        job = Job(command, self.folder / f"job-{len(self._jobs)}", environment, verdict)
+        self._jobs.append(job)
+        return job
+
+    def _stop_daemon(self):
+        try:
+            pid = int((self.segments / "daemon.lock").read_text().split()[0])
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != "nanwatchd":
+                return
+            os.kill(pid, signal.SIGTERM)
+            deadline = time.monotonic() + 10
+            while pathlib.Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+        except (OSError, ValueError, IndexError):
+            pass  # None was started, or it has left.
+
+
+class PromiseTest(unittest.TestCase):
+    """One workplace for the cases of a class: they start their programs together in `start`, and each waits for its own."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.workplace = Workplace()
+        cls.addClassCleanup(cls.workplace.close)
+        cls.start(cls.workplace)
+
+    @classmethod
+    def start(cls, workplace):
+        pass
+
+    def assert_same(self, bare, watched):
+        """Output and exit status are what they are without us."""
+        self.assertEqual(bare.status(), 0, bare.stderr())
+        self.assertEqual(watched.status(), bare.status(), watched.stderr())
+        self.assertNotEqual(bare.stdout(), "")
+        self.assertEqual(watched.stdout(), bare.stdout())
+
+    def assert_clean(self, watched, runs=1):
+        """And it was really looked at."""
+        verdict = watched.verdict()
+        self.assertEqual(verdict["verdict"], "clean", verdict["incidents"])
+        self.assertEqual(len(verdict["runs"]), runs, verdict["runs"])
+        self.assertGreater(int(verdict["coverage"]["tensors_checked"]), 0)
+        self.assertEqual(int(verdict["coverage"]["lost_events"]), 0)
+        return verdict
+
+
+def origins(verdict):
+    return [incident["origin"] for incident in verdict["incidents"]]
