@@ -41,7 +41,8 @@ TEST(JobExitFile, AppearsWholeUnderItsNameAndLeavesNothingElse) {
 }
 
 TEST(JobExitFile, ADirectoryThatIsGoneIsAFailureNotACrash) {
-  EXPECT_FALSE(WriteJobExit("/nonexistent", "j", 1, CommandEnd(), 5).ok());
+  TemporaryDirectory directory;
+  EXPECT_FALSE(WriteJobExit(directory.Path("absent"), "j", 1, CommandEnd(), 5).ok());
 }
 
 }  // namespace

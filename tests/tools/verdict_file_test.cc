@@ -28,8 +28,9 @@ TEST(VerdictFile, AnOlderVerdictIsGoneBeforeTheJobStarts) {
 }
 
 TEST(VerdictFile, APathThatCannotBeWrittenIsASentence) {
+  TemporaryDirectory directory;
   std::string error;
-  (void)VerdictFile::Open("/nonexistent/v.json", error);
+  (void)VerdictFile::Open(directory.Path("absent/v.json"), error);
   EXPECT_THAT(error, HasSubstr("nothing was started"));
 }
 
