@@ -16,7 +16,10 @@
 namespace nanwatch {
 namespace {
 
-constexpr uint32_t kEvents = IN_MOVED_TO | IN_CREATE | IN_CLOSE_WRITE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+// IN_DELETE, because IN_DELETE_SELF of a directory waits until the last of its files is closed, and the daemon
+// itself has some of them open.
+constexpr uint32_t kEvents = IN_MOVED_TO | IN_CREATE | IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF |
+                             IN_MOVE_SELF | IN_ONLYDIR;
 
 }  // namespace
 

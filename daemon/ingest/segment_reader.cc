@@ -79,6 +79,7 @@ struct SegmentReader::Impl {
   void ReadSites(RunBatch& batch);
   void ReadSteps(RunBatch& batch);
   void ReadLive(RunState& state) const;
+  void ReleaseUpTo(uint64_t cursor) const;
   void AddRecord(RunBatch& batch, const unsigned char* bytes, size_t size);
 
   SegmentFile file;
@@ -262,6 +263,12 @@ void SegmentReader::Impl::ReadLive(RunState& state) const {
   if (copy.facts.loss_known) state.set_loss(copy.facts.loss);
 }
 
+void SegmentReader::Impl::ReleaseUpTo(uint64_t cursor) const {
+  const SegmentFile::Section& ring = file.section(SectionType::kFindings);
+  if (access != Access::kConsume || ring.bytes < sizeof(wire::RingHeader)) return;
+  wire::ReleaseSlots(*reinterpret_cast<wire::RingHeader*>(ring.data), cursor);
+}
+
 // ---- SegmentReader ------------------------------------------------------------------------------------
 
 SegmentReader::SegmentReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -289,6 +296,7 @@ void SegmentReader::Resume(const SegmentCursor& cursor) {
   const uint64_t released = impl_->done.cursor.ring;
   impl_->done.cursor = cursor;
   impl_->done.cursor.ring = std::max(cursor.ring, released);
+  impl_->ReleaseUpTo(impl_->done.cursor.ring);
 }
 
 Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
@@ -320,10 +328,7 @@ Status SegmentReader::Acknowledge(const RunBatch& batch) {
   for (const auto& [id, count] : impl.sites_pending) impl.sites_done[id] = count;
   impl.published_done = impl.published_pending;
   impl.read_once = true;
-  const SegmentFile::Section& ring = impl.file.section(SectionType::kFindings);
-  if (impl.access == Access::kConsume && ring.bytes >= sizeof(wire::RingHeader)) {
-    wire::ReleaseSlots(*reinterpret_cast<wire::RingHeader*>(ring.data), batch.cursor.ring);
-  }
+  impl.ReleaseUpTo(batch.cursor.ring);
   return Status();
 }
 

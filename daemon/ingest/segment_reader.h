@@ -44,7 +44,8 @@ class SegmentReader {
   // The header as it was copied at Open: validated sizes, texts not ended by NUL possible in none.
   [[nodiscard]] const wire::SegmentHeader& header() const;
 
-  // Goes on from where an earlier daemon stopped. A cursor that lies beyond what the segment has is of another
+  // Goes on from where an earlier daemon stopped, and releases what that one committed and could not release any
+  // more (kConsume). A cursor that lies beyond what the segment has is of another
   // one and ignored; a segment that its job made anew after it was removed keeps its numbers.
   void Resume(const SegmentCursor& cursor);
 

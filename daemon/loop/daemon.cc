@@ -102,10 +102,9 @@ Status Daemon::Impl::LookAround() {
   const uint64_t now_ns = clock.monotonic_ns();
   const auto change = watch.TakeChange();
   const bool due = now_ns >= rescan_due_ns;
-  if (change == SegmentDirectoryWatch::Change::kDirectoryGone || (due && !lock.StillInPlace())) {
+  if (change == SegmentDirectoryWatch::Change::kNone && !due) return Status();
+  if (change == SegmentDirectoryWatch::Change::kDirectoryGone || !lock.StillInPlace()) {
     if (Status made = MakeDirectoryAnew(); !made.ok()) return made;
-  } else if (change == SegmentDirectoryWatch::Change::kNone && !due) {
-    return Status();
   }
   if (due && access(DatabasePath(options.state_dir).c_str(), F_OK) != 0) {
     OpenStoreAnew("the database in " + options.state_dir + " was removed");

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/explain/explain.h"
 #include "daemon/ingest/segment_reader.h"
 #include "tests/fakes/fake_clock.h"
 #include "tests/fakes/segment_builder.h"
@@ -67,7 +68,8 @@ void ReadAsDaemon(const std::string& path, FakeClock& clock) {
 void TryOne(const uint8_t* data, size_t size) {
   FakeClock clock;
   const std::string path = PathFor(data, size);
-  (void)ReadWhole(path, clock);
+  const Result<RunFacts> facts = ReadWhole(path, clock);
+  if (facts.ok()) (void)Diagnose({*facts});
   ReadAsDaemon(path, clock);
 }
 

@@ -60,12 +60,12 @@ TEST(SegmentDirectoryTest, RefusesWhatCannotBeTrustedAndSaysWhatToDo) {
 }
 
 TEST(SegmentDirectoryTest, RefusesOneOfAnotherUser) {
-  const std::string foreign = geteuid() == 0 ? "" : "/";
   TemporaryDirectory directory;
   const std::string path = directory / "segments";
   ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
-  if (geteuid() == 0) ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
-  const Status refused = CheckPrivateDirectory(geteuid() == 0 ? path : foreign);
+  const bool is_root = geteuid() == 0;
+  ASSERT_TRUE(!is_root || chown(path.c_str(), 12345, 12345) == 0);
+  const Status refused = CheckPrivateDirectory(is_root ? path : "/");
   EXPECT_THAT(refused.message(), HasSubstr("belongs to user "));
 }
 

@@ -77,7 +77,7 @@ TEST_F(EventLogTest, ALineStaysShortHoweverLongTheNamesAre) {
 
 TEST_F(EventLogTest, StartsANewFileByRenamingTheFullOne) {
   EventLog log(path_, clock_, /*file_bytes_max=*/2'000);
-  for (int i = 0; i < 100; ++i) log.Remark("remark " + std::to_string(i));
+  for (int i = 0; i < 300; ++i) log.Remark("remark " + std::to_string(i));
   EXPECT_EQ(Lines().front()["event"], "log_begun");
   EXPECT_EQ(Lines(".1").front()["event"], "log_begun");
   EXPECT_TRUE(std::filesystem::exists(path_ + "." + std::to_string(kEventFilesKept)));
