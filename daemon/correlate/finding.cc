@@ -79,18 +79,28 @@ Finding Describe(const Lineage& lineage, const Site* site, const Record* record,
 
 // Stacking, copying and slicing a batch is not yet using it: the op a person looks for is the first
 // that computes with it. The step stays that of the value, which is where the batch came in.
-const Site* FirstConsumer(const Lineage& lineage, const Origin& origin) {
-  const Site* site = origin.site;
-  int at = origin.node;
+const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
   const std::vector<ValueNode>& nodes = lineage.nodes();
-  while (at >= 0 && site != nullptr && MovesValues(site->op())) {
-    size_t next = static_cast<size_t>(at) + 1;
-    while (next < nodes.size() && (nodes[next].via != at || nodes[next].site == nullptr)) ++next;
+  if (origin.node < 0) return nullptr;
+  size_t at = static_cast<size_t>(origin.node);
+  while (nodes[at].site != nullptr && MovesValues(nodes[at].site->op())) {
+    size_t next = at + 1;
+    while (next < nodes.size() &&
+           (nodes[next].via != static_cast<int>(at) || nodes[next].site == nullptr)) {
+      ++next;
+    }
     if (next == nodes.size()) break;
-    at = static_cast<int>(next);
-    site = nodes[next].site;
+    at = next;
   }
-  return site;
+  return &nodes[at];
+}
+
+// What an update first reads of a batch's memory and writes back is no batch: it is the parameter
+// itself, which was bad before anybody knew its name.
+bool IsParameterBeingUpdated(const ValueNode& consumer) {
+  return consumer.site != nullptr && consumer.record != nullptr &&
+         consumer.site->phase() == static_cast<uint32_t>(Phase::kOptimizer) &&
+         (consumer.record->value().flags() & wire::ValueRecord::kWroteParameter) != 0;
 }
 
 }  // namespace
@@ -159,13 +169,19 @@ Finding DescribeNode(const Lineage& lineage, const ValueNode& node) {
 }
 
 Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
-  const std::string_view kind = OriginKind(origin);
-  const Site* site = kind == "input_data" ? FirstConsumer(lineage, origin) : origin.site;
+  std::string_view kind = OriginKind(origin);
+  const ValueNode* consumer = kind == "input_data" ? FirstConsumer(lineage, origin) : nullptr;
+  const Site* site = consumer != nullptr ? consumer->site : origin.site;
+  std::string parameter = OriginParameter(origin);
+  if (consumer != nullptr && IsParameterBeingUpdated(*consumer)) {
+    kind = "parameter";
+    parameter = consumer->record->value().param();
+  }
   Finding finding = Describe(lineage, site, origin.record, origin.clocks);
   finding.set_kind(std::string(kind));
   finding.set_ticket(origin.ticket);
   finding.set_exact(origin.exact);
-  finding.set_param(OriginParameter(origin));
+  finding.set_param(parameter);
   if (origin.finding_class != FindingClass::kUnknown) {
     finding.set_class_(FindingClassName(static_cast<uint32_t>(origin.finding_class)));
   }

@@ -126,7 +126,7 @@ void Lineage::OnValue(const Record& record) {
   node.kinds = KindsOf(fact, node.site);
   const int index = static_cast<int>(nodes_.size());
   nodes_.push_back(node);
-  const Best found = OriginOfClass(record, index);
+  const Best found = AfterBadRoot(record, index, OriginOfClass(record, index));
   nodes_[static_cast<size_t>(index)].origin = found.origin;  // looking back may have added nodes
   nodes_[static_cast<size_t>(index)].via = found.via;
   node_by_value_.try_emplace(record.ticket(), index);
@@ -150,6 +150,28 @@ void Lineage::OnValue(const Record& record) {
   reached(wire::ValueRecord::kWroteParameter, Reach::kParameter);
   reached(wire::ValueRecord::kWroteOptimizerState, Reach::kOptimizerState);
   reached(wire::ValueRecord::kWroteBuffer, Reach::kBuffer);
+}
+
+// A pass that began at a bad loss: what its backward ops make anew (the slope of the division that
+// made the loss NaN is 0/0 too) is no second cause. No gradient of such a pass means anything,
+// whatever made it. The same goes for what the layer that spoiled the loss reads in backward and
+// nobody named: its own buffer, known by name only to the forward.
+Lineage::Best Lineage::AfterBadRoot(const Record& record, int node, Best own) const {
+  const ValueNode& self = nodes_[static_cast<size_t>(node)];
+  if (self.site == nullptr || self.site->phase() != static_cast<uint32_t>(wire::Phase::kBackward) ||
+      own.origin < 0) {
+    return own;
+  }
+  const auto root = bad_root_of_pass_.find(record.value().pass());
+  if (root == bad_root_of_pass_.end() || root->second.origin < 0) return own;
+  const Origin& lost = origins_[static_cast<size_t>(root->second.origin)];
+  if (lost.strength != Origin::Strength::kMade) return own;
+  const Origin& origin = origins_[static_cast<size_t>(own.origin)];
+  const bool nameless = origin.IsExternal() &&
+                        (Is(origin.target, Target::kNone) || Is(origin.target, Target::kInputData));
+  const bool own_buffer = nameless && Is(lost.target, Target::kBuffer) && lost.site != nullptr &&
+                          lost.site->layer() == self.site->layer();
+  return origin.node == node || own_buffer ? root->second : own;
 }
 
 Lineage::Best Lineage::OriginOfClass(const Record& record, int node) {
@@ -483,13 +505,14 @@ void Lineage::OnPass(const Record& record) {
               .clocks = &record.clocks(),
               .node = node,
               .origin = origin});
-    bad_root_of_pass_[pass.pass()] = origin;
+    bad_root_of_pass_[pass.pass()] = {origin, node};
   }
   const bool leaf_bad =
       pass.leaves_bad() > 0 || pass.bad_size() > 0 || Has(pass.flags(), wire::PassRecord::kLeafBad);
   if (leaf_bad) {
     const auto root = bad_root_of_pass_.find(pass.pass());
-    const int fallback = root != bad_root_of_pass_.end() ? root->second : AssumedPoison(record);
+    const int fallback =
+        root != bad_root_of_pass_.end() ? root->second.origin : AssumedPoison(record);
     AddEventsOf(record, Reach::kGradient, pass.bad(), pass.leaves_bad(), fallback);
   }
   for (size_t i = first; i < events_.size(); ++i) {

@@ -107,6 +107,7 @@ class Lineage {
   int AddOrigin(const Origin& origin);
   int OwnOrigin(int node, Origin::Strength strength, bool exact);
   int UnseenOrigin(const Record& record, int node, const RecordSource* source);
+  Best AfterBadRoot(const Record& record, int node, Best own) const;
   Best OriginOfClass(const Record& record, int node);
   Best OriginOfSpread(const Record& record, int node);
   Best OriginOfExternal(const Record& record, int node);
@@ -138,7 +139,8 @@ class Lineage {
   int64_t poisoned_in_ = -1;  // iteration in which the first of them went bad
   Poison buffers_;
   Poison gradients_;
-  std::unordered_map<uint64_t, int> bad_root_of_pass_;  // pass -> origin of its bad root
+  std::unordered_map<uint64_t, Best>
+      bad_root_of_pass_;  // pass -> its bad root and where that came from
 };
 
 }  // namespace nanwatch

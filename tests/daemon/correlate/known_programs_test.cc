@@ -253,6 +253,64 @@ TEST(KnownPrograms, ParameterThatWasNeverInitialisedIsAParameterOriginAtStepZero
   EXPECT_EQ(origin.step(), 0);
 }
 
+TEST(KnownPrograms, RowThatTheFirstUpdateReadsAndWritesBackIsTheParameterAndNoBatch) {
+  RunBuilder run;
+  run.Value(1).External("aten::detach").Phase(wire::Phase::kOther).Step(0).Nan();
+  run.Value(3).Propagate("aten::add_").Optimizer("words.weight").From(1).Nan();
+  run.Ended(OptimizerClocks({9}));
+  const Verdict verdict = Correlate({run.Build()});
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.kind(), "parameter");
+  EXPECT_EQ(origin.param(), "words.weight");
+  EXPECT_EQ(origin.layer(), "words");
+}
+
+TEST(KnownPrograms, SlopeOfTheDivisionThatSpoiledTheLossIsTheSameIncident) {
+  RunBuilder run;
+  run.Step(5);
+  run.Value(1).Produce("aten::div").At("criterion").PosInf(1, 1);
+  run.Pass(2).Root(1);
+  run.Value(3).Produce("aten::div").At("criterion").Backward("DivBackward0").InPass(1).PosInf(1, 1);
+  run.Value(4)
+      .InfToNan("aten::convolution_backward")
+      .At("up")
+      .Backward("ConvolutionBackward0")
+      .InPass(1)
+      .From(3)
+      .Nan();
+  run.Pass(5).Number(1).Leaf("up.weight", 4);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().phase(), "forward");
+  EXPECT_THAT(verdict.incidents(0).reach(), ElementsAre("activation", "loss", "gradient"));
+}
+
+TEST(KnownPrograms, SlopeUnderAFiniteLossIsItsOwnIncident) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").At("criterion").PosInf(1, 1);
+  run.Pass(2).Root(1);
+  run.Value(3).Produce("aten::div").At("criterion").Backward("DivBackward0").InPass(2).PosInf(1, 1);
+  run.Pass(4).Number(2).Leaf("up.weight", 3);
+  EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
+}
+
+TEST(KnownPrograms, BufferThatBackwardReadsUnnamedIsTheBufferThatForwardNamed) {
+  RunBuilder run;
+  run.Value(1).External("aten::detach").Phase(wire::Phase::kOther).Step(0).Nan();
+  run.Value(2)
+      .Propagate("aten::mm")
+      .At("bank")
+      .Step(3)
+      .FromOutside(wire::Target::kBuffer, "bank.values")
+      .Nan();
+  run.Pass(3).Root(2);
+  run.Value(4).Propagate("aten::mm").At("bank").Backward("MmBackward0").InPass(1).From(1).Nan();
+  run.Pass(5).Number(1).Leaf("enc.weight", 4);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().kind(), "buffer");
+  EXPECT_THAT(verdict.incidents(0).reach(), Contains("gradient"));
+}
+
 TEST(KnownPrograms, EarliestOfSeveralProducersIsTheOrigin) {
   RunBuilder run;
   run.Step(7);

@@ -163,6 +163,10 @@ ValueBuilder& ValueBuilder::WroteBuffer(const std::string& name) {
 ValueBuilder& ValueBuilder::WroteState() {
   return Flag(wire::ValueRecord::kWroteOptimizerState | wire::ValueRecord::kInOptimizerRange);
 }
+ValueBuilder& ValueBuilder::InPass(uint64_t pass) {
+  record_.mutable_value()->set_pass(pass);
+  return *this;
+}
 ValueBuilder& ValueBuilder::InputsUnseen() {
   record_.mutable_value()->set_flags(record_.value().flags() & ~wire::ValueRecord::kInputsSeen);
   return *this;

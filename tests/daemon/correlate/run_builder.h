@@ -54,6 +54,7 @@ class ValueBuilder {
   ValueBuilder& WroteParameter(const std::string& name);
   ValueBuilder& WroteBuffer(const std::string& name);
   ValueBuilder& WroteState();
+  ValueBuilder& InPass(uint64_t pass);
   ValueBuilder& InputsUnseen();
   ValueBuilder& Recompute();
   ValueBuilder& Suppressed();           // no record of it was kept; its site was
