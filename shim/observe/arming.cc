@@ -44,7 +44,7 @@ void Arming::SetBenchMode(int mode) noexcept try {
       *callback = 0;
     }
     enabled_ = false;
-    armed_.store(false, std::memory_order_relaxed);
+    Set(kArmed, false);
     if (mode == 1) {
       empty_callback_ = at::addGlobalCallback(
           RecordFunctionCallback(callbacks::EmptyStart, callbacks::EmptyEnd)
@@ -63,7 +63,7 @@ void Arming::Inherit(const Arming& parents) noexcept {
   range_callback_ = parents.range_callback_;
   input_callback_ = parents.input_callback_;
   enabled_ = parents.enabled_;
-  armed_.store(enabled_, std::memory_order_relaxed);
+  Set(kArmed, enabled_);
 }
 
 void Arming::Switch(bool on) noexcept try {
@@ -74,7 +74,7 @@ void Arming::Switch(bool on) noexcept try {
     at::disableCallback(input_callback_);
   }
   enabled_ = on;
-  armed_.store(on, std::memory_order_relaxed);
+  Set(kArmed, on);
 } catch (...) {
 }
 

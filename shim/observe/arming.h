@@ -22,7 +22,14 @@ class Arming {
   // In a forked child: takes over the registrations, which the child shares with its parent's memory.
   void Inherit(const Arming& parents) noexcept;
 
-  bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
+  bool armed() const noexcept { return (attention_.load(std::memory_order_relaxed) & kArmed) != 0; }
+  // Whether ticks of our callbacks are counted now.
+  bool measuring() const noexcept {
+    return (attention_.load(std::memory_order_relaxed) & kMeasuring) != 0;
+  }
+  void Measure(bool on) noexcept { Set(kMeasuring, on); }
+  // Either of the two: ops take more than a look at their outputs.
+  bool attention() const noexcept { return attention_.load(std::memory_order_relaxed) != 0; }
   // Asks for inputs until Disarm.
   void Arm() noexcept;
   void Disarm() noexcept;
@@ -33,7 +40,17 @@ class Arming {
  private:
   void Switch(bool on) noexcept;
 
-  std::atomic<bool> armed_{false};
+  static constexpr uint32_t kArmed = 1;
+  static constexpr uint32_t kMeasuring = 2;
+  void Set(uint32_t bit, bool on) noexcept {
+    if (on) {
+      attention_.fetch_or(bit, std::memory_order_relaxed);
+    } else {
+      attention_.fetch_and(~bit, std::memory_order_relaxed);
+    }
+  }
+
+  std::atomic<uint32_t> attention_{0};
   std::mutex mutex_;
   bool enabled_ = false;
   int holds_ = 0;

@@ -45,7 +45,7 @@ void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
     }
     root_value = root->value;
     record_.root_value = root_value.ticket;
-    record_.root_site = root->site;
+    record_.root_site = root_value.ticket != 0 ? root->site : 0;
   }
   Emitter* emitter = observer.emitter();
   record_.root_op = observer.NameOf(*root->op);

@@ -20,10 +20,14 @@
 namespace nanwatch::callbacks {
 namespace {
 
+// Inlined into the callback itself: the way of a clean op is one function.
+#define NANWATCH_HOT inline __attribute__((always_inline))
+
 // Once wrapper tensors are about (fake, functorch, distributed), the real values are those of ops called from
 // the wrapped ones: for this many ops nothing is taken for a part of another op's computation.
 constexpr uint32_t kExposedOps = 256;
-constexpr uint32_t kOpsPerPublication = 4096;
+// Programs without optimizers publish their counters now and then all the same.
+constexpr uint64_t kChecksPerPublication = 1024;
 constexpr uint32_t kArmedOpsPerSweep = 16;
 constexpr uint32_t kSweepBudget = 32;
 
@@ -45,21 +49,19 @@ void BeginRange(ThreadState* thread, Frame& frame, const at::RecordFunction& ran
   }
 }
 
-void RememberSequence(ThreadState* thread, const Frame& frame) {
-  SequenceEntry& entry =
-      thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
+NANWATCH_HOT void RememberSequence(ThreadState* thread, const Frame& frame) {
+  SequenceEntry& entry = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
   entry.sequence.store(frame.sequence + 1, std::memory_order_relaxed);
-  entry.layer = thread->nodes_open != 0 && ScopeDepth() == 0 ? thread->node_layer : CurrentLayer();
+  entry.layer = __builtin_expect(thread->nodes_open != 0, 0) && ScopeDepth() == 0
+                    ? thread->node_layer
+                    : CurrentLayer();
   entry.op = frame.op;
-  entry.value = ValueRef{};
-  entry.site = 0;
+  entry.value.ticket = 0;
 }
 
-inline void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
+void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
   const uint32_t at = thread->depth++;
-  if (__builtin_expect((++thread->counters.ops_seen & (kOpsPerPublication - 1)) == 0, 0)) {
-    observer.PublishLive(wire::LiveState::kWatching);
-  }
+  ++thread->counters.ops_seen;
   if (__builtin_expect(at >= ThreadState::kFramesMax, 0)) {
     ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kTooDeep)];
     return;
@@ -68,7 +70,7 @@ inline void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFun
   const c10::FunctionSchema* schema = SchemaOf(range);
   frame.checked_count = 0;
   frame.inputs_count = 0;
-  frame.inputs_seen = frame.scalar_bad = frame.is_region = frame.child_bad = frame.input_bad = false;
+  frame.cleared_flags = 0;
   frame.hidden = at != 0 && thread->frames[at - 1].hides;
   frame.sequence = range.seqNr();
   if (__builtin_expect(schema == nullptr, 0)) {
@@ -201,16 +203,11 @@ void CheckWrittenArguments(OutputScan& scan) {
   }
 }
 
-// A view or an allocation: nothing to look at, but its result passes for looked at, and while armed a view of
-// a bad value stands for it where autograd nodes are concerned.
-inline void EndSkipped(Observer& observer, ThreadState* thread, Frame& frame, Frame* parent,
-                       const std::vector<c10::IValue>& outputs) {
-  if (parent != nullptr && parent->op->transparent && !outputs.empty() &&
-      outputs.back().isTensor()) {
-    NoteChecked(parent, outputs.back().toTensor().unsafeGetTensorImpl());
-  }
-  if (__builtin_expect(!observer.arming.armed(), 1)) return;
-  if (outputs.empty() || !outputs.back().isTensor()) return;
+// While armed: a view of a bad value stands for it where autograd nodes are concerned, and what is written
+// over with good values is good again.
+void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
+                     const std::vector<c10::IValue>& outputs) {
+  if (!observer.arming.armed() || outputs.empty() || !outputs.back().isTensor()) return;
   PlainTensor plain;
   wire::Unchecked reason;
   if (ReadTensor(outputs.back().toTensor(), &plain, &reason) != Readable::kYes) return;
@@ -260,8 +257,6 @@ __attribute__((noinline, cold)) void EndSpecial(Observer& observer, ThreadState*
   if ((families & (kUnscales | kUpdatesScale)) != 0) OnScalerOp(observer, thread, frame, range);
 }
 
-constexpr uint32_t kSpecial = kEscapes | kBatchNorm | kUnscales | kUpdatesScale;
-
 __attribute__((noinline, cold)) void MaybePlainUpdate(Observer& observer, ThreadState* thread,
                                                       const at::RecordFunction& range) {
   const auto& outputs = range.outputs();
@@ -277,34 +272,17 @@ __attribute__((noinline, cold)) void MaybePlainUpdate(Observer& observer, Thread
   observer.steps.OnPlainUpdate(observer, thread);
 }
 
-inline void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
-  if (__builtin_expect(thread->depth == 0, 0)) return;  // began before we were registered
-  const uint32_t at = --thread->depth;
-  if (__builtin_expect(at >= ThreadState::kFramesMax, 0)) return;
-  Frame& frame = thread->frames[at];
-  if (frame.hidden) return;
-  if (__builtin_expect(frame.is_region, 0)) --thread->regions_open;
-  const OpTraits& op = *frame.op;
-  Frame* parent = at != 0 ? &thread->frames[at - 1] : nullptr;
+// The op's outputs are to be looked at.
+__attribute__((noinline)) void EndChecked(Observer& observer, ThreadState* thread, Frame& frame,
+                                          Frame* parent, const at::RecordFunction& range) {
   OutputScan scan;
   scan.thread = thread;
   scan.frame = &frame;
   scan.parent = parent;
   scan.bad = thread->bad_outputs;
-  if (op.skip) {
-    if (frame.kind == FrameKind::kOp) EndSkipped(observer, thread, frame, parent, range.outputs());
-    if (__builtin_expect(op.writes_unseen, 0)) {
-      if (frame.inputs_seen) {
-        CheckWrittenArguments(scan);
-      } else if (frame.checked_count == 0 && !frame.child_bad) {
-        ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kWrittenUnseen)];
-        if (thread->optimizer_depth != 0) observer.steps.OnFusedSeen();
-      }
-    }
-  } else {
-    CheckOutputs(scan, range.outputs());
-  }
-  if (__builtin_expect((op.families & kSpecial) != 0, 0)) {
+  CheckOutputs(scan, range.outputs());
+  const OpTraits& op = *frame.op;
+  if (__builtin_expect((op.families & kNeedsEnd) != 0, 0)) {
     EndSpecial(observer, thread, frame, range);
   }
   if (__builtin_expect(scan.bad_count != 0 || frame.inputs_seen, 0)) {
@@ -315,6 +293,56 @@ inline void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunct
                            thread->optimizer_depth == 0 && thread->nodes_open == 0,
                        0)) {
     MaybePlainUpdate(observer, thread, range);
+  }
+}
+
+// An op whose outputs need no look, in the rare case that there is something else to do: it writes arguments
+// that it does not return, is one of GradScaler's, or inputs are being noted.
+__attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, ThreadState* thread,
+                                                       Frame& frame, Frame* parent,
+                                                       const at::RecordFunction& range) {
+  OutputScan scan;
+  scan.thread = thread;
+  scan.frame = &frame;
+  scan.parent = parent;
+  scan.bad = thread->bad_outputs;
+  if (frame.is_region) --thread->regions_open;
+  if (frame.kind == FrameKind::kOp) EndSkippedArmed(observer, thread, frame, range.outputs());
+  if (frame.op->writes_unseen) {
+    if (frame.inputs_seen) {
+      CheckWrittenArguments(scan);
+    } else if (frame.checked_count == 0 && !frame.child_bad) {
+      ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kWrittenUnseen)];
+      if (thread->optimizer_depth != 0) observer.steps.OnFusedSeen();
+    }
+  }
+  if ((frame.op->families & kNeedsEnd) != 0) EndSpecial(observer, thread, frame, range);
+  if (scan.bad_count != 0 || frame.inputs_seen) EndWatched(observer, thread, scan);
+}
+
+void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
+  if (__builtin_expect(thread->depth == 0, 0)) return;  // began before we were registered
+  const uint32_t at = --thread->depth;
+  if (__builtin_expect(at >= ThreadState::kFramesMax, 0)) return;
+  Frame& frame = thread->frames[at];
+  if (frame.hidden) return;
+  const OpTraits& op = *frame.op;
+  Frame* parent = at != 0 ? &thread->frames[at - 1] : nullptr;
+  if (!op.skip) {
+    EndChecked(observer, thread, frame, parent, range);
+    return;
+  }
+  // A view or an allocation passes for looked at, so that a composite that returns it is not looked at again.
+  if (parent != nullptr && parent->op->transparent && frame.kind == FrameKind::kOp) {
+    const auto& outputs = range.outputs();
+    if (!outputs.empty() && outputs.back().isTensor()) {
+      NoteChecked(parent, outputs.back().toTensor().unsafeGetTensorImpl());
+    }
+  }
+  if (__builtin_expect(op.writes_unseen || (op.families & kNeedsEnd) != 0 ||
+                           frame.cleared_flags != 0 || observer.arming.armed(),
+                       0)) {
+    EndSkippedSpecial(observer, thread, frame, parent, range);
   }
 }
 
@@ -343,8 +371,8 @@ void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction
   frame.sequence = -1;
   frame.checked_count = 0;
   frame.inputs_count = 0;
-  frame.hides = frame.hidden = frame.is_region = false;
-  frame.inputs_seen = frame.scalar_bad = frame.child_bad = frame.input_bad = false;
+  frame.hides = frame.hidden = false;
+  frame.cleared_flags = 0;
   // Leaves have no place in the order of the forward pass.
   if (node.seqNr() == -1 && std::strcmp(thread->node_name, "torch::autograd::AccumulateGrad") == 0) {
     BusyScope busy(thread);
@@ -365,8 +393,6 @@ void EndNode(ThreadState* thread) {
   }
 }
 
-bool IsOptimizerStep(const char* name) { return std::strncmp(name, "Optimizer.step#", 15) == 0; }
-
 // The observer, if it is on, and this thread's state, if it is not inside our own code.
 struct Here {
   Observer* observer;
@@ -379,31 +405,138 @@ inline bool Find(Here* here) {
   return __builtin_expect(here->thread != nullptr && !here->thread->busy, 1);
 }
 
-}  // namespace
+// The commonest op has one output, dense in memory that the CPU can read. True if that is so and it is clean;
+// false leaves everything to be done, with nothing counted.
+NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, uint32_t at,
+                                   const std::vector<c10::IValue>& outputs) {
+  if (__builtin_expect(outputs.size() != 1 || traits.transparent ||
+                           (traits.families & kFills) != 0 || !outputs.front().isTensor(),
+                       0)) {
+    return false;
+  }
+  DensePlain plain;
+  const at::TensorBase& tensor = outputs.front().toTensor();
+  if (__builtin_expect(!ReadDense(tensor, &plain) ||
+                           HasNonFinite(plain.type, plain.data, plain.count),
+                       0)) {
+    return false;
+  }
+  if (__builtin_expect((++thread->counters.tensors_checked & (kChecksPerPublication - 1)) == 0, 0)) {
+    Observer::Get()->PublishLive(wire::LiveState::kWatching);
+  }
+  thread->counters.bytes_checked += plain.bytes;
+  if (at != 0) NoteChecked(&thread->frames[at - 1], tensor.unsafeGetTensorImpl());
+  return true;
+}
 
-std::unique_ptr<at::ObserverContext> OpStart(const at::RecordFunction& op) {
+// In one step of several, the ticks that our callbacks take are counted.
+__attribute__((noinline, cold)) void BeginMeasured(Observer& observer, ThreadState* thread,
+                                                   const at::RecordFunction& op) {
+  const uint64_t began = __rdtsc();
+  BeginOp(observer, thread, op);
+  thread->counters.own_ticks += __rdtsc() - began;
+}
+__attribute__((noinline, cold)) void EndMeasured(Observer& observer, ThreadState* thread,
+                                                 const at::RecordFunction& op) {
+  const uint64_t began = __rdtsc();
+  EndOp(observer, thread, op);
+  thread->counters.own_ticks += __rdtsc() - began;
+}
+
+__attribute__((noinline, cold)) std::unique_ptr<at::ObserverContext> BeginSlowly(
+    const at::RecordFunction& op) {
   Here here;
   if (!Find(&here)) return nullptr;
-  if (__builtin_expect(here.observer->measuring.load(std::memory_order_relaxed), 0)) {
-    const uint64_t began = __rdtsc();
+  if (here.observer->arming.measuring()) {
+    BeginMeasured(*here.observer, here.thread, op);
+  } else {
     BeginOp(*here.observer, here.thread, op);
-    here.thread->counters.own_ticks += __rdtsc() - began;
-    return nullptr;
   }
-  BeginOp(*here.observer, here.thread, op);
+  return nullptr;
+}
+
+__attribute__((noinline)) void EndSlowly(const at::RecordFunction& op) {
+  Here here;
+  if (!Find(&here)) return;
+  if (here.observer->arming.measuring()) {
+    EndMeasured(*here.observer, here.thread, op);
+  } else {
+    EndOp(*here.observer, here.thread, op);
+  }
+}
+
+// Not inlined: OpEnd would have to save registers for it, also where there is nothing to look at.
+__attribute__((noinline)) void EndWithOutputs(Observer& observer, ThreadState* thread,
+                                              const OpTraits& traits, uint32_t at,
+                                              const at::RecordFunction& op) {
+  const bool may_be_step =
+      traits.in_place && observer.plain_update_due.load(std::memory_order_relaxed);
+  if (traits.skip || (traits.families & kNeedsEnd) != 0 || may_be_step ||
+      !IsOneCleanOutput(thread, traits, at, op.outputs())) {
+    return EndSlowly(op);
+  }
+  thread->depth = at;
+}
+
+bool IsOptimizerStep(const char* name) { return std::strncmp(name, "Optimizer.step#", 15) == 0; }
+
+}  // namespace
+
+// The way of a clean op while nothing bad is alive is written out here without a call, so that no register
+// needs saving; everything else is left to BeginOp and EndOp, which handle all cases.
+std::unique_ptr<at::ObserverContext> OpStart(const at::RecordFunction& op) {
+  Observer& observer = *Observer::Get();
+  ThreadState* thread = ThreadStates::Known();
+  const c10::FunctionSchema* schema = SchemaOf(op);
+  if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return BeginSlowly(op);
+  const uint32_t at = thread->depth;
+  const OpTraits* traits = observer.ops.Peek(schema);
+  if (__builtin_expect(traits == nullptr || at >= ThreadState::kFramesMax ||
+                           thread->attention() || observer.arming.attention(),
+                       0)) {
+    return BeginSlowly(op);
+  }
+  thread->depth = at + 1;
+  ++thread->counters.ops_seen;
+  Frame& frame = thread->frames[at];
+  const bool hidden = at != 0 && thread->frames[at - 1].hides;
+  frame.op = traits;
+  frame.sequence = op.seqNr();
+  frame.kind = FrameKind::kOp;
+  frame.hidden = hidden;
+  frame.hides = hidden || !traits->transparent;
+  frame.checked_count = 0;
+  frame.inputs_count = 0;
+  frame.cleared_flags = 0;
+  if (!hidden && frame.sequence >= 0) RememberSequence(thread, frame);
   return nullptr;
 }
 
 void OpEnd(const at::RecordFunction& op, at::ObserverContext*) {
-  Here here;
-  if (!Find(&here)) return;
-  if (__builtin_expect(here.observer->measuring.load(std::memory_order_relaxed), 0)) {
-    const uint64_t began = __rdtsc();
-    EndOp(*here.observer, here.thread, op);
-    here.thread->counters.own_ticks += __rdtsc() - began;
+  Observer& observer = *Observer::Get();
+  ThreadState* thread = ThreadStates::Known();
+  if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return EndSlowly(op);
+  const uint32_t at = thread->depth - 1;  // wraps round to a large number where nothing is open
+  if (__builtin_expect(at >= ThreadState::kFramesMax || thread->attention() ||
+                           observer.arming.attention(),
+                       0)) {
+    return EndSlowly(op);
+  }
+  Frame& frame = thread->frames[at];
+  const OpTraits& traits = *frame.op;
+  if (frame.hidden) {
+    thread->depth = at;
     return;
   }
-  EndOp(*here.observer, here.thread, op);
+  if (__builtin_expect(frame.cleared_flags != 0, 0)) return EndSlowly(op);
+  if (!traits.ends_quietly) return EndWithOutputs(observer, thread, traits, at, op);
+  thread->depth = at;
+  // A view passes for looked at, so that a composite that returns it is not looked at again.
+  const auto& outputs = op.outputs();
+  if (at != 0 && thread->frames[at - 1].op->transparent && !outputs.empty() &&
+      outputs.back().isTensor()) {
+    NoteChecked(&thread->frames[at - 1], outputs.back().toTensor().unsafeGetTensorImpl());
+  }
 }
 
 std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node) {

@@ -71,7 +71,6 @@ class Observer {
   BackwardPasses passes;
   PythonDoor* const python;
 
-  std::atomic<bool> measuring{false};        // ticks of our callbacks are counted in this step
   std::atomic<bool> plain_update_due{false}; // a pass reached a leaf; no optimizer range has closed it
   std::atomic<bool> self_proven{false};
 

@@ -40,6 +40,9 @@ enum OpFamily : uint32_t {
   kFirstOutputOnly = 1u << 14,
 };
 
+// Something is done at the end of these beside the look at their outputs.
+inline constexpr uint32_t kNeedsEnd = kEscapes | kBatchNorm | kUnscales | kUpdatesScale;
+
 // Families of the op with this name ("aten::div", overload left out). Cold: called once per op.
 uint32_t OpFamiliesOf(std::string_view name) noexcept;
 

@@ -7,6 +7,9 @@
 namespace nanwatch {
 namespace {
 
+// The address of no schema, so that no lookup finds it, not even that of a range, which has none.
+const auto* const kNotQuick = reinterpret_cast<const c10::FunctionSchema*>(1);
+
 bool HoldsTensor(const c10::Type& type) {
   switch (type.kind()) {
     case c10::TypeKind::TensorType:
@@ -70,15 +73,19 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   traits->writes_unseen = traits->in_place && !returns_tensor;
   traits->transparent = IsComposition(schema, schema.name()) || traits->writes_unseen;
   traits->autocasts = HasAutocastKernel(schema);
+  traits->quick_schema = traits->autocasts ? kNotQuick : &schema;
   const bool entry = (traits->families & kEnters) != 0;
   traits->skip = (!returns_tensor && (traits->families & kEscapes) == 0) ||
                  (traits->is_view && !entry) ||
                  (traits->families & (kAllocates | kCreates | kCommunicates)) != 0;
+  traits->ends_quietly = traits->skip && !traits->writes_unseen &&
+                         (traits->families & kNeedsEnd) == 0;
 }
 
 }  // namespace
 
 OpTable::OpTable() noexcept : entries_{}, used_{0}, range_{} {
+  range_.quick_schema = kNotQuick;
   range_.name = "";
   range_.skip = true;
   range_.transparent = true;
@@ -92,6 +99,8 @@ const OpTraits* OpTable::Add(const c10::FunctionSchema* schema, uint32_t at) noe
   try {
     Describe(*schema, traits);
   } catch (...) {
+    traits->schema = schema;
+    traits->quick_schema = kNotQuick;
     traits->skip = true;  // an op that cannot be described is left alone
     traits->transparent = true;
   }

@@ -14,6 +14,7 @@ namespace nanwatch {
 
 struct OpTraits {
   const c10::FunctionSchema* schema;  // nullptr: a range that is named by a string
+  const c10::FunctionSchema* quick_schema;  // the same, unless the begin of the op needs thought
   const char* name;                   // "aten::div", lives as long as the schema
   uint32_t families;                  // OpFamily bits
   // Bit i: argument i is written in place and read before (self of add_), or written only (out=).
@@ -22,6 +23,7 @@ struct OpTraits {
   uint16_t arguments;
   uint16_t returns;
   bool skip;          // outputs need no look: views, allocations, random values, integers
+  bool ends_quietly;  // skip, and nothing else is to be done at its end either
   bool is_view;       // returns memory of an argument
   bool transparent;   // its value is computed by the ops it calls: a composite, or a list op without returns
   bool autocasts;     // transparent while autocast is on
@@ -41,6 +43,12 @@ class OpTable {
       if (__builtin_expect(found != nullptr && found->schema == schema, 1)) return found;
       if (found == nullptr) return Add(schema, at);
     }
+  }
+  // The traits if they are where the schema's address points to first and the op begins like any other;
+  // nullptr otherwise: ask Find.
+  const OpTraits* Peek(const c10::FunctionSchema* schema) const noexcept {
+    const OpTraits* found = entries_[Hash(schema)].load(std::memory_order_acquire);
+    return found != nullptr && found->quick_schema == schema ? found : nullptr;
   }
   // The traits of ranges that are named by a string: autograd nodes, custom functions, compiled regions.
   const OpTraits* Range() const noexcept { return &range_; }

@@ -13,7 +13,7 @@ constexpr int kSizesMax = 8;
 
 // Where a torch.Tensor object keeps its at::Tensor: right behind the object's head or, in versions
 // that keep a c10::MaybeOwned there, behind that one's flag. The likelier one first; Prove decides.
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 10
+#if NANWATCH_TORCH_HOLDS_TENSOR_PLAINLY
 constexpr ptrdiff_t kTensorOffsets[] = {16, 24};
 #else
 constexpr ptrdiff_t kTensorOffsets[] = {24, 16};

@@ -244,7 +244,7 @@ void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) no
   {
     std::lock_guard<std::mutex> lock(mutex_);
     entry.clocks = clocks_;
-    const bool measured = observer.measuring.load(std::memory_order_relaxed);
+    const bool measured = observer.arming.measuring();
     if (measured && step_began_ticks_ != 0) {
       own_ticks_ += sum.own_ticks - own_ticks_before_;
       step_ticks_ += ticks - step_began_ticks_;
@@ -253,8 +253,7 @@ void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) no
     own_ticks_before_ = sum.own_ticks;
     // The very first steps load code and warm caches; they say nothing about the rest.
     ++steps_published_;
-    observer.measuring.store(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3,
-                             std::memory_order_relaxed);
+    observer.arming.Measure(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3);
   }
   entry.time_ns = NowNs();
   entry.ops_seen = sum.ops_seen;

@@ -47,7 +47,8 @@ ThreadState* MapState() {
 
 }  // namespace
 
-thread_local ThreadState* ThreadStates::current_ = nullptr;
+constinit thread_local ThreadState* ThreadStates::current_
+    __attribute__((tls_model("initial-exec"))) = nullptr;
 
 ThreadState* ThreadStates::Make() noexcept {
   std::call_once(key_made, [] { pthread_key_create(&end_key, &OnThreadEnd); });

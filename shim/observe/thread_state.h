@@ -50,24 +50,30 @@ inline constexpr int kBadOutputsMax = 8;
 
 enum class FrameKind : uint8_t { kOp, kNode, kRange };
 
-struct Frame {
+// Frames are filled for every op: what must be cleared each time stands together, in one word each.
+struct alignas(128) Frame {
   const OpTraits* op;
-  int64_t sequence;         // of the autograd node this op may make; -1 none
+  int64_t sequence;  // of the autograd node this op may make; -1 none
   const c10::TensorImpl* checked[4];  // results of ops called from here that have been looked at
-  const char* range_name;   // kRange: valid while the range is open
-  uint32_t scope_depth;     // kNode: module calls open when it began
+  const char* range_name;  // kRange, kNode: valid while the range is open
+  const Layer* layer;      // kNode: the layer whose forward made the node
+  uint32_t scope_depth;    // kNode: module calls open when it began
   uint32_t inputs_begin;
-  uint16_t inputs_count;
-  uint8_t checked_count;
   FrameKind kind;
-  bool hides;               // ops called from here are parts of its own computation
+  bool hides;   // ops called from here are parts of its own computation
   bool hidden;
-  bool inputs_seen;
-  bool scalar_bad;
-  bool is_region;           // a compiled region
-  bool child_bad;           // an op called from here has reported a bad value
-  bool input_bad;
-  const Layer* layer;       // kNode: the layer whose forward made the node
+  uint8_t checked_count;
+  uint16_t inputs_count;
+  union {
+    uint64_t cleared_flags;
+    struct {
+      bool inputs_seen;
+      bool scalar_bad;
+      bool is_region;   // a compiled region
+      bool child_bad;   // an op called from here has reported a bad value
+      bool input_bad;
+    };
+  };
 };
 
 // What a sequence number stands for: the op that made (or was about to make) the autograd node.
@@ -94,15 +100,21 @@ struct ThreadState {
   // More autograd nodes than one forward pass of a large model makes; older entries are overwritten.
   static constexpr uint32_t kSequences = 1u << 15;
 
+  // Why this thread's ops may not be of the ordinary kind, tested together.
+  union {
+    uint64_t attention_word;
+    struct {
+      uint32_t expose_hidden;  // ops left for which hidden ones are looked at: wrapper tensors are about
+      bool busy;               // inside our own code: ops we might cause are not ours to judge
+    };
+  };
   uint32_t depth;            // open frames, may exceed kFramesMax
   uint32_t nodes_open;       // kNode frames among them
   uint32_t regions_open;
   uint32_t optimizer_depth;  // open optimizer ranges
   uint32_t optimizer_index;
   uint32_t inputs_used;
-  uint32_t expose_hidden;    // ops left for which hidden ops are looked at too: wrapper tensors are about
   uint32_t armed_ops;        // ops since the last sweep of the table
-  bool busy;                 // inside our own code: ops we might cause are not ours to judge
   bool proof;                // the self-proof runs on this thread
   bool proof_seen;
   int graph_task;            // id of the backward pass last seen on this thread, -1 none
@@ -119,9 +131,8 @@ struct ThreadState {
   InputSeen inputs[kInputsMax];
   SequenceEntry sequences[kSequences];
 
-  Frame* Top() noexcept {
-    return depth != 0 && depth <= kFramesMax ? &frames[depth - 1] : nullptr;
-  }
+  // True while this thread's ops are not of the ordinary kind: our own code runs, or wrapper tensors are about.
+  bool attention() const noexcept { return attention_word != 0; }
 };
 
 // The states of all threads. Memory comes from mmap, zeroed and touched only where used; states of ended
@@ -134,6 +145,8 @@ class ThreadStates {
     ThreadState* mine = current_;
     return __builtin_expect(mine != nullptr, 1) ? mine : Make();
   }
+  // The same without making one: nullptr on a thread's first op.
+  static ThreadState* Known() noexcept { return current_; }
   // The state of the thread that has this logical id, nullptr if it is unknown.
   static ThreadState* OfTorchThread(uint64_t torch_thread_id) noexcept;
   // The layer and op behind (thread, sequence number); nullptr when it has been overwritten.
@@ -144,7 +157,8 @@ class ThreadStates {
 
  private:
   static ThreadState* Make() noexcept;
-  static thread_local ThreadState* current_;
+  // Initial-exec: one load, where the dynamic model costs two calls an op. Takes 8 bytes of static TLS.
+  static constinit thread_local ThreadState* current_ __attribute__((tls_model("initial-exec")));
 };
 
 }  // namespace nanwatch

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "shim/observe/torch_versions.h"
+
 namespace nanwatch {
 namespace {
 
@@ -22,7 +24,7 @@ MakeElementTypes() {
   set(c10::ScalarType::Float8_e4m3fn, wire::ElementType::kFloat8E4M3Fn);
   set(c10::ScalarType::Float8_e5m2fnuz, wire::ElementType::kFloat8E5M2Fnuz);
   set(c10::ScalarType::Float8_e4m3fnuz, wire::ElementType::kFloat8E4M3Fnuz);
-#if defined(NANWATCH_TORCH_HAS_E8M0)
+#if NANWATCH_TORCH_HAS_E8M0
   set(c10::ScalarType::Float8_e8m0fnu, wire::ElementType::kFloat8E8M0Fnu);
 #endif
   return types;
@@ -69,6 +71,28 @@ wire::ElementType ElementTypeOf(c10::ScalarType type) noexcept {
 
 bool IsWrapper(const c10::TensorImpl& impl) noexcept {
   return impl.key_set().has_any(kWrapperKeys);
+}
+
+bool ReadDense(const at::TensorBase& tensor, DensePlain* plain) noexcept {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  // The storage itself and not has_storage(), which is virtual; the undefined tensor has none.
+  const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  if (C10_UNLIKELY(impl->key_set().has_any(kStrange) || storage == nullptr)) return false;
+  const wire::ElementType type = ElementTypeOf(c10::typeMetaToScalarType(impl->dtype()));
+  const int64_t numel = impl->numel();
+  if (C10_UNLIKELY(type == wire::ElementType::kNone || numel <= 0 || !impl->is_contiguous())) {
+    return false;
+  }
+  const auto* data = static_cast<const char*>(storage->data_ptr().get());
+  const size_t element_bytes = ElementBytes(type);
+  const uint64_t begin = static_cast<uint64_t>(impl->storage_offset()) * element_bytes;
+  const uint64_t bytes = static_cast<uint64_t>(numel) * element_bytes;
+  if (C10_UNLIKELY(data == nullptr || storage->device_type() != c10::DeviceType::CPU ||
+                   begin + bytes > storage->nbytes())) {
+    return false;
+  }
+  *plain = {data + begin, static_cast<size_t>(numel), bytes, type};
+  return true;
 }
 
 Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,

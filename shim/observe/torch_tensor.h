@@ -36,6 +36,16 @@ enum class Readable : uint8_t {
 Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
                     wire::Unchecked* reason) noexcept;
 
+// The commonest case, without a call: an ordinary contiguous tensor on the CPU. False for everything else, which is
+// then for ReadTensor to decide.
+struct DensePlain {
+  const void* data;
+  size_t count;
+  uint64_t bytes;
+  wire::ElementType type;
+};
+bool ReadDense(const at::TensorBase& tensor, DensePlain* plain) noexcept;
+
 // The schema's functionality keys that mark a tensor whose storage does not hold its values.
 bool IsWrapper(const c10::TensorImpl& impl) noexcept;
 
