@@ -2,9 +2,9 @@
 // from, and every moment at which one reached a loss, a gradient, an update, a parameter or a
 // buffer.
 //
-//   records by ticket:   value 7   value 9 <- 7   pass: root 9, leaf 12 <- 9   update: parameter <-
-//   12 nodes:               7 (origin: itself)   9 (origin: 7)   12 (origin: 7) events: loss at 9
-//   gradient at 12                  parameter at 15
+//   records by ticket:   value 7   value 9 <- 7   pass: root 9, leaf 12 <- 9   update <- 12
+//   nodes:               7 (origin: itself)   9 (origin: 7)   12 (origin: 7)
+//   events:              loss at 9   gradient at 12   parameter at 15
 //
 // Edges only point to smaller tickets, so one pass over the records is enough and a forged cycle
 // cannot be walked. A value without a record is known by its site at most; it becomes a node of its

@@ -2,8 +2,7 @@
 //
 // Several candidates may stand behind one value. The stronger wins, among equals the earlier:
 //   made          something went wrong here: finite inputs gave a bad output, masks gave a NaN, or
-//   bad values
-//                 came in from a batch, a parameter, a buffer, another rank
+//                 bad values came in from a batch, a parameter, a buffer, another rank
 //   asked_for     a mask: a constant, or -Inf that came in or was made by habit (log of a triangle)
 //   uninitialised memory that nobody is known to have written; legal until it matters
 //   unseen        the chain breaks off: an input was not looked at, or its record was lost

@@ -19,8 +19,9 @@
 namespace nanwatch::wire {
 
 // ---- enumerations
-// ----------------------------------------------------------------------------------- Enumerators
-// are part of the wire format: numbers are never reused, new ones go to the end.
+
+// Enumerators are part of the wire format: numbers are never reused, new ones go to the end.
+
 
 enum class ElementType : uint8_t {
   kNone = 0,  // not a type whose values can be non-finite, or one we do not read
@@ -90,7 +91,6 @@ enum class RecordKind : uint16_t {
 inline constexpr uint16_t kRecordKindMax = 8;
 
 // ---- parts
-// ------------------------------------------------------------------------------------------
 
 // Facts about where the job stood, taken when the record's op ended. The daemon makes `step`,
 // `iteration` and `micro_step` of them (CONTRACT: vocabulary).
@@ -143,8 +143,8 @@ struct Source {
 static_assert(sizeof(Source) == 24);
 
 // ---- records
-// ---------------------------------------------------------------------------------------- Each
-// begins with this header. `bytes` counts the whole record, header included.
+
+// Each begins with this header. `bytes` counts the whole record, header included.
 
 struct RecordHeader {
   uint16_t kind;  // RecordKind
@@ -277,8 +277,8 @@ inline constexpr size_t kRecordBytesMax =
     sizeof(ValueRecord) + (kOutputsMax + kInputsMax) * sizeof(TensorStats);
 
 // ---- slots
-// ------------------------------------------------------------------------------------------ A
-// record lies in the finding ring as one or more 64-byte slots: a head and its continuations,
+
+// A record lies in the finding ring as one or more 64-byte slots: a head and its continuations,
 // reserved together, committed by one store. The first word of a slot is the ring's, the rest
 // carries the record.
 

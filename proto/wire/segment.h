@@ -9,10 +9,10 @@
 //     kFindings     RingHeader + slots    records (record.h); newest dropped and counted when full
 //     kSteps        StepRingHeader + StepEntry[]   one per step; oldest overwritten
 //     kFirst        FirstFinding[64]      the first distinct findings; evicted by nothing
-//     kReach        FirstReach[8]         first time each kind of reach happened; evicted by
-//     nothing kSites        SiteTableHeader + SiteEntry[]  places; append-only, with counts kNames
-//     NameTableHeader + bytes        strings; append-only kStats, kTrail, kBlobs reserved for later
-//     work: empty today
+//     kReach        FirstReach[8]         first time of each kind of reach; evicted by nothing
+//     kSites        SiteTableHeader + SiteEntry[]  places; append-only, with counts
+//     kNames        NameTableHeader + entries + text   strings; append-only
+//     kStats, kTrail, kBlobs              reserved for later work: empty today
 //
 // States of the file (who may make the transition):
 //   "<name>.tmp"  --(job: header complete, rename)-->  "<name>.seg"  --(job dies or exits)-->  dead
