@@ -1,10 +1,10 @@
 #include "shim/observe/python_names.h"
 
-#include <torch/version.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
+
+#include "shim/observe/torch_versions.h"
 
 namespace nanwatch {
 namespace {
