@@ -29,12 +29,13 @@ bool BackwardPasses::ShouldWrite() noexcept {
 
 void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
                              const SequenceEntry* root) noexcept {
+  std::lock_guard<std::recursive_mutex> whole(mutex_);
   Close(observer, thread);
   observer.SettlePoison();
   if (observer.EnsureEmitter() == nullptr) return;
   ValueRef root_value;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::lock_guard<std::recursive_mutex> lock(mutex_);
     record_ = wire::PassRecord{};
     record_.pass = number_.fetch_add(1, std::memory_order_relaxed) + 1;
     reached_leaf_ = written_ = false;
@@ -62,6 +63,7 @@ void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
 
 void BackwardPasses::OnLeaf(Observer& observer, ThreadState* thread,
                             const at::RecordFunction& range) noexcept try {
+  std::lock_guard<std::recursive_mutex> whole(mutex_);
   if (!reached_leaf_) {
     reached_leaf_ = true;
     observer.steps.OnPassReachedLeaf();
@@ -110,6 +112,7 @@ void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flag
 }
 
 void BackwardPasses::Close(Observer& observer, ThreadState* thread) noexcept {
+  std::lock_guard<std::recursive_mutex> whole(mutex_);
   if (!open_.exchange(false, std::memory_order_relaxed)) return;
   if (observer.Poisoned()) return;
   if ((record_.flags & wire::PassRecord::kRootBad) == 0 && record_.leaves_bad == 0) return;
@@ -118,7 +121,7 @@ void BackwardPasses::Close(Observer& observer, ThreadState* thread) noexcept {
 }
 
 bool BackwardPasses::WasRoot(uint32_t op, uint32_t layer) noexcept {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
   for (int i = 0; i < roots_count_; ++i) {
     if (roots_[i].op == op && roots_[i].layer == layer) return true;
   }
@@ -127,7 +130,7 @@ bool BackwardPasses::WasRoot(uint32_t op, uint32_t layer) noexcept {
 
 void BackwardPasses::NoteRoot(uint32_t op, uint32_t layer) noexcept {
   if (WasRoot(op, layer)) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
   if (roots_count_ < kRootsMax) roots_[roots_count_++] = {op, layer};
 }
 

@@ -43,7 +43,8 @@ class BackwardPasses {
   void Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept;
   bool ShouldWrite() noexcept;
 
-  std::mutex mutex_;
+  // Covers everything below; taken again by what is called with it held.
+  std::recursive_mutex mutex_;
   std::atomic<uint64_t> number_{0};
   std::atomic<bool> open_{false};
   wire::PassRecord record_{};   // of the open pass

@@ -113,7 +113,9 @@ struct OutputScan {
 
 inline void NoteChecked(Frame* parent, const c10::TensorImpl* impl) {
   if (parent == nullptr || !parent->op->transparent) return;
-  parent->checked[parent->checked_count++ & 3] = impl;
+  parent->checked[parent->checked_count & 3] = impl;
+  // Saturates at a count that is as good as any for "all four are used".
+  if (++parent->checked_count == 252) parent->checked_count = 4;
 }
 
 inline bool WasCheckedByChild(const Frame& frame, const c10::TensorImpl* impl) {
@@ -226,12 +228,15 @@ void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
 }
 
 __attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState* thread,
-                                                OutputScan& scan) {
+                                                OutputScan& scan,
+                                                const std::vector<c10::IValue>& outputs) {
+  // An op that throws ends without outputs: nothing is known of what it wrote.
+  const bool threw = outputs.empty() && scan.frame->op->returns != 0;
   BusyScope busy(thread);
   if (scan.bad_count != 0) {
     OnBadOutputs(observer, thread, *scan.frame, scan.bad, scan.bad_count);
     if (scan.parent != nullptr) scan.parent->child_bad = true;
-  } else {
+  } else if (scan.frame->inputs_seen && !threw) {
     OnCleanOutputs(observer, thread, *scan.frame);
   }
   DropInputs(thread, *scan.frame);
@@ -285,8 +290,8 @@ __attribute__((noinline)) void EndChecked(Observer& observer, ThreadState* threa
   if (__builtin_expect((op.families & kNeedsEnd) != 0, 0)) {
     EndSpecial(observer, thread, frame, range);
   }
-  if (__builtin_expect(scan.bad_count != 0 || frame.inputs_seen, 0)) {
-    EndWatched(observer, thread, scan);
+  if (__builtin_expect(scan.bad_count != 0 || frame.inputs_seen || frame.inputs_count != 0, 0)) {
+    EndWatched(observer, thread, scan, range.outputs());
   }
   if (__builtin_expect(op.in_place &&
                            observer.plain_update_due.load(std::memory_order_relaxed) &&
@@ -317,7 +322,7 @@ __attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, Threa
     }
   }
   if ((frame.op->families & kNeedsEnd) != 0) EndSpecial(observer, thread, frame, range);
-  if (scan.bad_count != 0 || frame.inputs_seen) EndWatched(observer, thread, scan);
+  if (scan.bad_count != 0 || frame.inputs_seen || frame.inputs_count != 0) EndWatched(observer, thread, scan, range.outputs());
 }
 
 void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {

@@ -223,6 +223,12 @@ struct Written {
   const NamedTensor* named = nullptr;
 };
 
+// After a backward pass a leaf that requires a gradient is written in place without grad mode: that is an update.
+bool IsUpdateByHand(Observer& observer, const Place& place) {
+  return place.phase == Phase::kOther &&
+         observer.plain_update_due.load(std::memory_order_relaxed);
+}
+
 Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& place, Emitter& emitter,
                        const BadOutput& output) {
   Written written;
@@ -238,8 +244,8 @@ Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& plac
     const bool parameter = written.named->kind == NamedTensorKind::kParameter;
     written.target = parameter ? Target::kParameter : Target::kBuffer;
     written.flags |= parameter ? ValueRecord::kWroteParameter : ValueRecord::kWroteBuffer;
-  } else if (output.requires_grad && place.phase == Phase::kOptimizer && frame.op->in_place &&
-             !frame.op->writes_unseen) {
+  } else if (output.requires_grad && frame.op->in_place && !frame.op->writes_unseen &&
+             (place.phase == Phase::kOptimizer || IsUpdateByHand(observer, place))) {
     written.target = Target::kParameter;  // a leaf that no module holds
     written.flags |= ValueRecord::kWroteParameter;
   }
@@ -259,6 +265,11 @@ OpEvidence EvidenceOf(const Frame& frame, const BadOutput* outputs, int count,
   evidence.moves = (families & kMoves) != 0;
   evidence.nan_proof = (families & kNanProof) != 0;
   const wire::ElementType type = outputs[0].tensor.view.type;
+  // Complex arithmetic makes NaN of Inf - Inf between its parts.
+  if (type == wire::ElementType::kComplex128 || type == wire::ElementType::kComplex64 ||
+      type == wire::ElementType::kComplex32) {
+    evidence.nan_proof = false;
+  }
   evidence.narrows = type == wire::ElementType::kFloat16 || type == wire::ElementType::kBFloat16 ||
                      ElementBytes(type) == 1;
   return evidence;

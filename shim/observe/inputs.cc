@@ -85,6 +85,7 @@ void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
 }
 
 void DropInputs(ThreadState* thread, Frame& frame) noexcept {
+  if (frame.inputs_count == 0) return;  // inputs_begin says nothing then
   const WeakStorageOps ops = TorchWeakStorageOps();
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     ops.drop(thread->inputs[frame.inputs_begin + i].storage.handle);
@@ -94,7 +95,12 @@ void DropInputs(ThreadState* thread, Frame& frame) noexcept {
 }
 
 bool IsAlive(const InputSeen& input) noexcept {
-  return !TorchWeakStorageOps().expired(input.storage.handle);
+  if (TorchWeakStorageOps().expired(input.storage.handle)) return false;
+  // The storage may have been resized under the op.
+  const auto* storage = static_cast<const c10::StorageImpl*>(input.storage.storage);
+  const auto* base = static_cast<const char*>(storage->data_ptr().get());
+  return base != nullptr && base + input.byte_begin == input.data &&
+         input.byte_end <= storage->nbytes();
 }
 
 }  // namespace nanwatch

@@ -53,7 +53,8 @@ constexpr Rule kRules[] = {
     {"aten::scatter_", kMasks | kMoves},
     {"aten::clamp", kMasks | kNanProof},
     {"aten::clamp_*", kMasks | kNanProof},
-    {"aten::threshold*", kMasks | kNanProof},
+    {"aten::threshold", kMasks | kNanProof},
+    {"aten::threshold_", kMasks | kNanProof},
     // Entry.
     {"aten::lift_fresh", kEnters | kMoves},
     {"aten::lift", kEnters | kMoves},
@@ -103,15 +104,13 @@ constexpr Rule kRules[] = {
     {"aten::slice_backward", kMoves},
     {"aten::embedding_dense_backward", kNanProof},
     {"aten::threshold_backward", kNanProof},
-    // No NaN from finite inputs: sums, differences and products of finite numbers round to finite numbers or
-    // to infinities of one sign per element; bounded or monotone functions stay bounded or overflow to Inf.
+    // No NaN from finite real inputs: sums and differences of finite numbers round to finite numbers or to an
+    // infinity; bounded or monotone functions stay bounded or overflow to Inf. (Not mul: its scalar may be Inf.)
     {"aten::add", kNanProof},
     {"aten::add_", kNanProof},
     {"aten::sub", kNanProof},
     {"aten::sub_", kNanProof},
     {"aten::rsub", kNanProof},
-    {"aten::mul", kNanProof},
-    {"aten::mul_", kNanProof},
     {"aten::neg*", kNanProof},
     {"aten::abs*", kNanProof},
     {"aten::relu*", kNanProof},

@@ -130,6 +130,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
                                  const char* range_name) noexcept {
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
   const uint32_t index =
       IndexOf(observer.python->OptimizerOnThisThread(), range_name, emitter);
   thread->optimizer_index = index;
@@ -139,9 +140,9 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
     std::lock_guard<std::mutex> lock(mutex_);
     // The first range tells whether the optimizer writes what only shows with inputs.
     hold = instances_[index].ranges_begun++ == 0 || fused_seen_.load(std::memory_order_relaxed);
-    range_holds_inputs_ = hold && !observer.Poisoned();
-    hold = range_holds_inputs_;
+    hold = hold && !observer.Poisoned();
   }
+  thread->optimizer_holds_inputs = hold;
   if (hold) observer.arming.Hold();
 }
 
@@ -149,12 +150,11 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   const uint32_t index = thread->optimizer_index;
   // The pass that ended with this update is closed only now: a closure runs it inside the range.
   observer.passes.Close(observer, thread);
-  bool hold = false;
+  const bool hold = thread->optimizer_holds_inputs;
+  thread->optimizer_holds_inputs = false;
   uint32_t class_name = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    hold = range_holds_inputs_;
-    range_holds_inputs_ = false;
     class_name = instances_[index].class_name;
     ranges_since_unscale_ = true;
   }
@@ -165,7 +165,7 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   {
     std::lock_guard<std::mutex> lock(mutex_);
     // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.
-    if (!found_inf_) {
+    if (!(found_inf_ && fused_seen_.load(std::memory_order_relaxed))) {
       if (index < 4) ++clocks_.optimizer_steps[index];
       ++clocks_.optimizer_ranges;
     }

@@ -55,7 +55,6 @@ class StepScope {
   uint32_t instances_count_ = 0;
   std::atomic<uint32_t> range_{0};
   std::atomic<bool> fused_seen_{false};
-  bool range_holds_inputs_ = false;
   bool found_inf_ = false;
   bool ranges_since_unscale_ = false;
   uint32_t skips_in_a_row_ = 0;

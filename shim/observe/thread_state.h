@@ -113,6 +113,7 @@ struct ThreadState {
   uint32_t regions_open;
   uint32_t optimizer_depth;  // open optimizer ranges
   uint32_t optimizer_index;
+  bool optimizer_holds_inputs;  // the open range asked for inputs and has to let go of that
   uint32_t inputs_used;
   uint32_t armed_ops;        // ops since the last sweep of the table
   bool proof;                // the self-proof runs on this thread

@@ -79,6 +79,8 @@ bool ReadDense(const at::TensorBase& tensor, DensePlain* plain) noexcept {
   const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   if (C10_UNLIKELY(impl->key_set().has_any(kStrange) || storage == nullptr)) return false;
   const wire::ElementType type = ElementTypeOf(c10::typeMetaToScalarType(impl->dtype()));
+  // A tensor of symbolic size (torch.compile traces with them) throws when it is asked for its size.
+  if (C10_UNLIKELY(impl->has_symbolic_sizes_strides())) return false;
   const int64_t numel = impl->numel();
   if (C10_UNLIKELY(type == wire::ElementType::kNone || numel <= 0 || !impl->is_contiguous())) {
     return false;
@@ -112,6 +114,10 @@ Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
   if (type == wire::ElementType::kNone) return Readable::kNothing;
   if (C10_UNLIKELY(!impl->has_storage())) {
     *reason = wire::Unchecked::kOpaque;
+    return Readable::kNo;
+  }
+  if (C10_UNLIKELY(impl->has_symbolic_sizes_strides())) {
+    *reason = wire::Unchecked::kMeta;
     return Readable::kNo;
   }
   const int64_t numel = impl->numel();

@@ -25,8 +25,6 @@ class CppProgram(PromiseTest):
         self.assertEqual((int(origin["step"]), origin["step_source"]), (1, "backward"))
         self.assertLessEqual({"loss", "gradient"}, set(verdict["incidents"][0]["reach"]))
 
-    # Known failure: an update by hand, weight.sub_(gradient) with grad mode off, is not yet told as reaching the parameter.
-    @unittest.expectedFailure
     def test_an_update_by_hand_that_took_the_nan_in_is_told_as_reaching_the_parameter(self):
         self.assertIn("parameter", self.watched.verdict()["incidents"][0]["reach"])
 
