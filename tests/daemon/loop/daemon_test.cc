@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -312,20 +313,27 @@ TEST(DaemonLoopTest, AFindingIsInTheDatabaseSoonAfterItWasWritten) {
   std::thread loop([&] { EXPECT_EQ(daemon->Run(stop.get()).value(), Daemon::Left::kStopAsked); });
 
   SegmentBuilder job(options.segment_dir, {.nonce = 1});
-  job.WriteValue("aten::log", "a");
-  const uint64_t written_ns = clock.monotonic_ns();
   const Result<Store> reader = Store::OpenForReading(DatabasePath(options.state_dir));
-  uint64_t found_ns = 0;
-  while (found_ns == 0 && clock.monotonic_ns() - written_ns < 5'000'000'000) {
-    const Result<RunFacts> facts = reader->Facts(RunId(1));
-    if (facts.ok() && facts->records_size() == 1) found_ns = clock.monotonic_ns();
-    std::this_thread::yield();
+  std::vector<uint64_t> waits_us;
+  for (int written = 1; written <= 9; ++written) {
+    job.WriteValue("aten::log", "a");
+    const uint64_t written_ns = clock.monotonic_ns();
+    const auto is_there = [&] {
+      const Result<RunFacts> facts = reader->Facts(RunId(1));
+      return facts.ok() && facts->records_size() == written;
+    };
+    while (!is_there() && clock.monotonic_ns() - written_ns < 5'000'000'000) {
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+    ASSERT_TRUE(is_there());
+    waits_us.push_back((clock.monotonic_ns() - written_ns) / 1'000);
   }
   ASSERT_EQ(eventfd_write(stop.get(), 1), 0);
   loop.join();
-  ASSERT_NE(found_ns, 0u);
-  RecordProperty("found_after_us", static_cast<int>((found_ns - written_ns) / 1'000));
-  EXPECT_LT(found_ns - written_ns, 1'000'000'000u) << "far more than promised: this machine may be busy";
+  std::sort(waits_us.begin(), waits_us.end());
+  RecordProperty("found_after_us_median", static_cast<int>(waits_us[waits_us.size() / 2]));
+  RecordProperty("found_after_us_max", static_cast<int>(waits_us.back()));
+  EXPECT_LT(waits_us[waits_us.size() / 2], 500'000u) << "far more than promised: this machine may be busy";
 }
 
 TEST(DaemonLoopTest, LeavesWhenNoJobLivesForTheTimeGiven) {
