@@ -82,7 +82,7 @@ def main():
             failures.append(f"{case}: our own share is over its limit")
         if own <= 0:
             failures.append(f"{case}: watching cost nothing; nothing was watched")
-    sys.exit("\n".join(failures))
+    sys.exit("\n".join(failures) or 0)
 
 
 main()
