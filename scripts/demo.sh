@@ -21,10 +21,11 @@ python=${NANWATCH_PYTHON:-$PWD/.venv/bin/python}
 
 # The first build takes minutes and shows its progress; one that has nothing to do is silent.
 mkdir -p build
-if ! grep -qsxF "NANWATCH_PYTHON:FILEPATH=$python" build/release/CMakeCache.txt; then
+if ! [[ -e build/release/build.ninja ]] ||
+  ! grep -qsxF "NANWATCH_PYTHON:FILEPATH=$python" build/release/CMakeCache.txt; then
   # The demo needs no tests. A tree that was configured with them keeps them.
   tests=()
-  [[ -e build/release/CMakeCache.txt ]] || tests=(-DNANWATCH_TESTS=OFF)
+  [[ -e build/release/build.ninja ]] || tests=(-DNANWATCH_TESTS=OFF)
   cmake --preset release -DNANWATCH_PYTHON:FILEPATH="$python" "${tests[@]}"
 fi
 if [[ $(ninja -C build/release -n 2>/dev/null) != *"no work to do"* ]]; then

@@ -21,7 +21,8 @@ fail() { echo "setup: $*" >&2; exit 1; }
 # Prints those of its arguments that dpkg does not have installed.
 missing_packages() {
   local installed
-  installed=" $(dpkg-query -W -f '${Status} ${Package} ' "$@" 2>/dev/null) "
+  # It fails when it does not know one of them, which is what we want to find out.
+  installed=" $(dpkg-query -W -f '${Status} ${Package} ' "$@" 2>/dev/null || true) "
   for package in "$@"; do
     [[ $installed == *" install ok installed $package "* ]] || echo "$package"
   done

@@ -1,0 +1,77 @@
+"""setup_test.py SOURCE_TREE PYTHON: scripts/setup.sh on machines that lack packages, with programs that stand in for apt and dpkg.
+
+The stand-in of dpkg-query knows the packages of a list and, as the real one, fails when asked for another.
+"""
+
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import tempfile
+
+DPKG_QUERY = """#!/bin/sh
+# dpkg-query -W -f FORMAT PACKAGE...
+shift 3
+status=0
+for package in "$@"; do
+  if grep -qx "$package" "$KNOWN"; then printf 'install ok installed %s ' "$package"
+  else echo "dpkg-query: no packages found matching $package" >&2; status=1; fi
+done
+exit $status
+"""
+APT_GET = """#!/bin/sh
+echo "$@" >>"$CALLS"
+exit "${APT_STATUS:-0}"
+"""
+SUDO = """#!/bin/sh
+[ "$1" = -n ] && shift
+exec "$@"
+"""
+
+
+def stand_in(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def run_setup(tree, python, known, apt_status=0):
+    """The finished process, and the packages that apt-get was asked to install."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for program, text in (("dpkg-query", DPKG_QUERY), ("apt-get", APT_GET), ("sudo", SUDO)):
+            stand_in(folder, program, text)
+        (folder / "known").write_text("".join(f"{package}\n" for package in known))
+        (folder / "calls").touch()
+        ran = subprocess.run(
+            [f"{tree}/scripts/setup.sh"], capture_output=True, text=True, check=False,
+            env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "KNOWN": str(folder / "known"),
+                 "CALLS": str(folder / "calls"), "APT_STATUS": str(apt_status), "NANWATCH_PYTHON": python})
+        installs = [line.split() for line in (folder / "calls").read_text().splitlines() if " install " in line]
+    return ran, [word for words in installs for word in words[words.index("--no-install-recommends") + 1:]]
+
+
+def expect(condition, what, ran):
+    if not condition:
+        sys.exit(f"{what}\nstatus {ran.returncode}\n{ran.stdout}{ran.stderr}")
+
+
+def main():
+    tree, python = sys.argv[1:]
+    ran, everything = run_setup(tree, python, [])
+    expect(ran.returncode == 0 and "libprotobuf-dev" in everything and "cmake" in everything,
+           "on a machine with no package, all are asked for", ran)
+
+    lacking = ["ccache", "libprotobuf-dev"]
+    ran, installed = run_setup(tree, python, [package for package in everything if package not in lacking])
+    expect(ran.returncode == 0 and sorted(installed) == lacking, f"asked for {installed}, not for {lacking}", ran)
+
+    ran, installed = run_setup(tree, python, everything)
+    expect(ran.returncode == 0 and not installed and not ran.stdout, "with all there, nothing is done or said", ran)
+
+    ran, _ = run_setup(tree, python, [], apt_status=100)
+    expect(ran.returncode == 1 and "apt-get could not install" in ran.stderr, "a failing apt-get is told", ran)
+
+
+main()
