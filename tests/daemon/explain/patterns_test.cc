@@ -62,14 +62,14 @@ TEST(Patterns, SoftmaxOverAFullyMaskedRow) {
         .Output(WithNan(Tensor({8, 4, 32, 32}), 1024, 12288));
   });
   EXPECT_EQ(pattern.id(), "softmax-fully-masked-row");
-  EXPECT_EQ(pattern.evidence(), "batch item 3; 11264 of 32768 scores are -Inf");
+  EXPECT_EQ(pattern.evidence(), "first such row at [3, 0, 0, 0]; 11264 of 32768 scores are -Inf");
 }
 TEST(Patterns, SoftmaxOverAFullyMaskedRowWhoseInputNobodySaw) {
   const Pattern pattern = PatternOfLoss([](ValueBuilder& value) {
     value.InfToNan("aten::_softmax").Output(WithNan(Tensor({8, 32}), 32, 96));
   });
   EXPECT_EQ(pattern.id(), "softmax-fully-masked-row");
-  EXPECT_EQ(pattern.evidence(), "batch item 3; 32 of 256 weights are NaN");
+  EXPECT_EQ(pattern.evidence(), "first such row at [3, 0]; 32 of 256 weights are NaN");
 }
 TEST(Patterns, SoftmaxOfAnInfiniteScoreIsNoMaskedRow) {
   const Pattern pattern = PatternOfLoss([](ValueBuilder& value) {

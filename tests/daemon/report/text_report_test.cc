@@ -80,8 +80,8 @@ input     float32 [8, 4, 32, 32]   -Inf 11,264 of 32,768   finite -3.125 .. 2.9
 output    float32 [8, 4, 32, 32]   NaN 1,024 of 32,768   finite 0 .. 1   first at [3, 0, 0, 0]
 then      aten::bmm, encoder.layers.1.self_attn > ... > aten::nll_loss_forward: loss NaN > gradients
           of 36 parameters > 36 parameters
-why       a row with every key masked: softmax over nothing but -Inf is 0/0 (batch item 3; 11264 of
-          32768 scores are -Inf)
+why       a row with every key masked: softmax over nothing but -Inf is 0/0 (first such row at [3,
+          0, 0, 0]; 11264 of 32768 scores are -Inf)
 do        keep one key unmasked, drop empty sequences where batches are made, or mask the output
           instead
 watched   118 steps, 61,204 tensors, 0 records lost, 4 kinds of tensor unchecked
