@@ -66,7 +66,7 @@ void SetParallelFor(ParallelFor parallel_for) noexcept { g_parallel_for = parall
 
 const Kernels& ChosenKernels() noexcept { return *g_kernels; }
 
-bool HasNonFinite(wire::ElementType type, const void* data, size_t count) noexcept {
+[[gnu::hot]] bool HasNonFinite(wire::ElementType type, const void* data, size_t count) noexcept {
   const auto row = static_cast<size_t>(type);
   if (row >= wire::kElementTypeCount) [[unlikely]]
     return false;

@@ -37,7 +37,7 @@ struct VectorScan {
   static constexpr size_t kStep = sizeof(Vector);
   static constexpr size_t kBlockBytes = 4096;
 
-  static bool Run(const void* data, size_t count) {
+  [[gnu::hot]] static bool Run(const void* data, size_t count) {
     const char* at = static_cast<const char*>(data);
     const size_t bytes = count * kParts * sizeof(typename Format::Word);
     if (bytes < kStep) [[unlikely]]

@@ -1,20 +1,14 @@
 #include "shim/emit/emitter.h"
 
-#include <time.h>
-
 #include <cstring>
+
+#include "shim/host/monotonic_clock.h"
 
 namespace nanwatch {
 namespace {
 
 constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr int kGateTries = 10'000;
-
-uint64_t MonotonicNs() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * kSecondNs + static_cast<uint64_t>(now.tv_nsec);
-}
 
 bool IsSameFinding(const SiteKey& a, const SiteKey& b) noexcept {
   return a.op == b.op && a.layer == b.layer && a.finding_class == b.finding_class &&

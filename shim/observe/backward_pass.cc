@@ -29,26 +29,22 @@ bool BackwardPasses::ShouldWrite() noexcept {
 
 void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
                              const SequenceEntry* root) noexcept {
-  std::lock_guard<std::recursive_mutex> whole(mutex_);
-  Close(observer, thread);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  CloseHeld(observer, thread);
   observer.SettlePoison();
-  if (observer.EnsureEmitter() == nullptr) return;
-  ValueRef root_value;
-  {
-    std::lock_guard<std::recursive_mutex> lock(mutex_);
-    record_ = wire::PassRecord{};
-    record_.pass = number_.fetch_add(1, std::memory_order_relaxed) + 1;
-    reached_leaf_ = written_ = false;
-    open_.store(true, std::memory_order_relaxed);
-    if (root == nullptr) {
-      record_.flags = wire::PassRecord::kRootUnknown;
-      return;
-    }
-    root_value = root->value;
-    record_.root_value = root_value.ticket;
-    record_.root_site = root_value.ticket != 0 ? root->site : 0;
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  record_ = wire::PassRecord{};
+  record_.pass = number_.fetch_add(1, std::memory_order_relaxed) + 1;
+  reached_leaf_ = written_ = false;
+  open_ = true;
+  if (root == nullptr) {
+    record_.flags = wire::PassRecord::kRootUnknown;
+    return;
   }
-  Emitter* emitter = observer.emitter();
+  const ValueRef root_value = root->value;
+  record_.root_value = root_value.ticket;
+  record_.root_site = root_value.ticket != 0 ? root->site : 0;
   record_.root_op = observer.NameOf(*root->op);
   record_.root_layer =
       root->layer != nullptr && *root->layer->path != '\0' ? emitter->Intern(root->layer->path) : 0;
@@ -63,7 +59,7 @@ void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
 
 void BackwardPasses::OnLeaf(Observer& observer, ThreadState* thread,
                             const at::RecordFunction& range) noexcept try {
-  std::lock_guard<std::recursive_mutex> whole(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (!reached_leaf_) {
     reached_leaf_ = true;
     observer.steps.OnPassReachedLeaf();
@@ -112,8 +108,13 @@ void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flag
 }
 
 void BackwardPasses::Close(Observer& observer, ThreadState* thread) noexcept {
-  std::lock_guard<std::recursive_mutex> whole(mutex_);
-  if (!open_.exchange(false, std::memory_order_relaxed)) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  CloseHeld(observer, thread);
+}
+
+void BackwardPasses::CloseHeld(Observer& observer, ThreadState* thread) noexcept {
+  if (!open_) return;
+  open_ = false;
   if (observer.Poisoned()) return;
   if ((record_.flags & wire::PassRecord::kRootBad) == 0 && record_.leaves_bad == 0) return;
   Emit(observer, thread,
@@ -121,7 +122,11 @@ void BackwardPasses::Close(Observer& observer, ThreadState* thread) noexcept {
 }
 
 bool BackwardPasses::WasRoot(uint32_t op, uint32_t layer) noexcept {
-  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return WasRootHeld(op, layer);
+}
+
+bool BackwardPasses::WasRootHeld(uint32_t op, uint32_t layer) const noexcept {
   for (int i = 0; i < roots_count_; ++i) {
     if (roots_[i].op == op && roots_[i].layer == layer) return true;
   }
@@ -129,8 +134,7 @@ bool BackwardPasses::WasRoot(uint32_t op, uint32_t layer) noexcept {
 }
 
 void BackwardPasses::NoteRoot(uint32_t op, uint32_t layer) noexcept {
-  if (WasRoot(op, layer)) return;
-  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (WasRootHeld(op, layer)) return;
   if (roots_count_ < kRootsMax) roots_[roots_count_++] = {op, layer};
 }
 

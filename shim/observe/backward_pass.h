@@ -39,14 +39,16 @@ class BackwardPasses {
   };
   static constexpr int kRootsMax = 32;
 
+  // With mutex_ held, all of these.
+  void CloseHeld(Observer& observer, ThreadState* thread) noexcept;
+  bool WasRootHeld(uint32_t op, uint32_t layer) const noexcept;
   void NoteRoot(uint32_t op, uint32_t layer) noexcept;
   void Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept;
   bool ShouldWrite() noexcept;
 
-  // Covers everything below; taken again by what is called with it held.
-  std::recursive_mutex mutex_;
+  std::mutex mutex_;  // covers everything below
   std::atomic<uint64_t> number_{0};
-  std::atomic<bool> open_{false};
+  bool open_ = false;
   wire::PassRecord record_{};   // of the open pass
   bool reached_leaf_ = false;
   bool written_ = false;

@@ -2,8 +2,8 @@
 
 #include <sys/mman.h>
 
-#include "shim/check/scan.h"
 #include "shim/observe/findings.h"
+#include "shim/observe/named_reading.h"
 
 namespace nanwatch {
 namespace {
@@ -44,23 +44,12 @@ const LayerBuffers* BuffersOf(const PythonNames& names, const Layer* layer) {
 
 void CheckBuffer(Observer& observer, ThreadState* thread, Frame& frame, const NamedTensor& named,
                  uint8_t index) {
-  const auto read = observer.python->names().Read(named);
-  if (!read || !read->dense || read->data == nullptr || read->numel == 0 ||
-      read->device.type() != c10::DeviceType::CPU) {
-    return;
-  }
-  const wire::ElementType type = ElementTypeOf(read->dtype);
-  if (type == wire::ElementType::kNone) return;
+  const NamedReading reading(observer.python->names(), named);
+  if (!reading) return;
   ++thread->counters.tensors_checked;
-  thread->counters.bytes_checked += static_cast<uint64_t>(read->numel) * ElementBytes(type);
-  if (!HasNonFinite(type, read->data, static_cast<size_t>(read->numel))) return;
-  const int64_t stride = 1;
-  PlainTensor plain{};
-  plain.storage = read->storage.get();
-  plain.view = TensorView{read->data, type, 1, &read->numel, &stride, read->numel};
-  const auto* base = static_cast<const char*>(read->storage->data_ptr().get());
-  plain.byte_begin = static_cast<uint64_t>(static_cast<const char*>(read->data) - base);
-  plain.byte_end = plain.byte_begin + static_cast<uint64_t>(read->numel) * ElementBytes(type);
+  thread->counters.bytes_checked += reading.bytes();
+  if (!reading.IsBad()) return;
+  const PlainTensor& plain = reading.tensor();
   BadEntry known;
   // Reported when it went bad; it stays so at every step from then on.
   if (observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) return;

@@ -3,12 +3,12 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <x86intrin.h>
 
 #include <cmath>
 #include <cstring>
 
 #include "shim/check/scan.h"
+#include "shim/host/ticks.h"
 #include "shim/observe/batch_norm.h"
 #include "shim/observe/collectives.h"
 #include "shim/observe/findings.h"
@@ -198,10 +198,7 @@ void CheckWrittenArguments(OutputScan& scan) {
     ++thread->counters.tensors_checked;
     thread->counters.bytes_checked += static_cast<uint64_t>(input.numel) * ElementBytes(input.type);
     if (!HasNonFinite(input.View()) || scan.bad_count >= kBadOutputsMax) continue;
-    PlainTensor plain{input.impl,
-                      static_cast<const c10::StorageImpl*>(input.storage.storage), input.View(),
-                      input.byte_begin, input.byte_end};
-    scan.bad[scan.bad_count++] = BadOutput{plain, static_cast<uint8_t>(input.argument), true};
+    scan.bad[scan.bad_count++] = BadOutput{input.Plain(), static_cast<uint8_t>(input.argument), true};
   }
 }
 
@@ -322,7 +319,9 @@ __attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, Threa
     }
   }
   if ((frame.op->families & kNeedsEnd) != 0) EndSpecial(observer, thread, frame, range);
-  if (scan.bad_count != 0 || frame.inputs_seen || frame.inputs_count != 0) EndWatched(observer, thread, scan, range.outputs());
+  if (scan.bad_count != 0 || frame.inputs_seen || frame.inputs_count != 0) {
+    EndWatched(observer, thread, scan, range.outputs());
+  }
 }
 
 void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
@@ -398,29 +397,22 @@ void EndNode(ThreadState* thread) {
   }
 }
 
-// The observer, if it is on, and this thread's state, if it is not inside our own code.
-struct Here {
-  Observer* observer;
-  ThreadState* thread;
-};
-inline bool Find(Here* here) {
-  here->observer = Observer::Get();
-  if (__builtin_expect(!here->observer->Active(), 0)) return false;
-  here->thread = ThreadStates::Mine();
-  return __builtin_expect(here->thread != nullptr && !here->thread->busy, 1);
-}
-
 // The commonest op has one output, dense in memory that the CPU can read. True if that is so and it is clean;
 // false leaves everything to be done, with nothing counted.
 NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, uint32_t at,
                                    const std::vector<c10::IValue>& outputs) {
-  if (__builtin_expect(outputs.size() != 1 || traits.transparent ||
-                           (traits.families & kFills) != 0 || !outputs.front().isTensor(),
+  if (__builtin_expect(outputs.size() != 1 || (traits.families & kFills) != 0 ||
+                           !outputs.front().isTensor(),
                        0)) {
     return false;
   }
-  DensePlain plain;
   const at::TensorBase& tensor = outputs.front().toTensor();
+  if (traits.transparent) {
+    if (!WasCheckedByChild(thread->frames[at], tensor.unsafeGetTensorImpl())) return false;
+    if (at != 0) NoteChecked(&thread->frames[at - 1], tensor.unsafeGetTensorImpl());
+    return true;
+  }
+  DensePlain plain;
   if (__builtin_expect(!ReadDense(tensor, &plain) ||
                            HasNonFinite(plain.type, plain.data, plain.count),
                        0)) {
@@ -437,21 +429,27 @@ NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, 
 // In one step of several, the ticks that our callbacks take are counted.
 __attribute__((noinline, cold)) void BeginMeasured(Observer& observer, ThreadState* thread,
                                                    const at::RecordFunction& op) {
-  const uint64_t began = __rdtsc();
+  const uint64_t began = Ticks();
   BeginOp(observer, thread, op);
-  thread->counters.own_ticks += __rdtsc() - began;
+  thread->counters.own_ticks += Ticks() - began;
 }
 __attribute__((noinline, cold)) void EndMeasured(Observer& observer, ThreadState* thread,
                                                  const at::RecordFunction& op) {
-  const uint64_t began = __rdtsc();
+  const uint64_t began = Ticks();
   EndOp(observer, thread, op);
-  thread->counters.own_ticks += __rdtsc() - began;
+  thread->counters.own_ticks += Ticks() - began;
+}
+
+// Under autocast the op casts its arguments, and calls itself on the results: the computation is that one's.
+__attribute__((noinline)) std::unique_ptr<at::ObserverContext> ExposeUnderAutocast(Frame& frame) {
+  if (AutocastsNow()) frame.hides = false;
+  return nullptr;
 }
 
 __attribute__((noinline, cold)) std::unique_ptr<at::ObserverContext> BeginSlowly(
     const at::RecordFunction& op) {
   Here here;
-  if (!Find(&here)) return nullptr;
+  if (!FindHere(&here)) return nullptr;
   if (here.observer->arming.measuring()) {
     BeginMeasured(*here.observer, here.thread, op);
   } else {
@@ -462,7 +460,7 @@ __attribute__((noinline, cold)) std::unique_ptr<at::ObserverContext> BeginSlowly
 
 __attribute__((noinline)) void EndSlowly(const at::RecordFunction& op) {
   Here here;
-  if (!Find(&here)) return;
+  if (!FindHere(&here)) return;
   if (here.observer->arming.measuring()) {
     EndMeasured(*here.observer, here.thread, op);
   } else {
@@ -471,11 +469,12 @@ __attribute__((noinline)) void EndSlowly(const at::RecordFunction& op) {
 }
 
 // Not inlined: OpEnd would have to save registers for it, also where there is nothing to look at.
-__attribute__((noinline)) void EndWithOutputs(Observer& observer, ThreadState* thread,
+__attribute__((noinline, hot)) void EndWithOutputs(Observer& observer, ThreadState* thread,
                                               const OpTraits& traits, uint32_t at,
                                               const at::RecordFunction& op) {
-  const bool may_be_step =
-      traits.in_place && observer.plain_update_due.load(std::memory_order_relaxed);
+  const bool may_be_step = traits.in_place &&
+                           observer.plain_update_due.load(std::memory_order_relaxed) &&
+                           thread->optimizer_depth == 0 && thread->nodes_open == 0;
   if (traits.skip || (traits.families & kNeedsEnd) != 0 || may_be_step ||
       !IsOneCleanOutput(thread, traits, at, op.outputs())) {
     return EndSlowly(op);
@@ -488,8 +487,9 @@ bool IsOptimizerStep(const char* name) { return std::strncmp(name, "Optimizer.st
 }  // namespace
 
 // The way of a clean op while nothing bad is alive is written out here without a call, so that no register
-// needs saving; everything else is left to BeginOp and EndOp, which handle all cases.
-std::unique_ptr<at::ObserverContext> OpStart(const at::RecordFunction& op) {
+// needs saving; everything else is left to BeginOp and EndOp, which handle all cases. What lies on it is marked
+// hot, which puts it side by side: between two ops the job's own code has taken over the instruction cache.
+__attribute__((hot)) std::unique_ptr<at::ObserverContext> OpStart(const at::RecordFunction& op) {
   Observer& observer = *Observer::Get();
   ThreadState* thread = ThreadStates::Known();
   const c10::FunctionSchema* schema = SchemaOf(op);
@@ -514,10 +514,11 @@ std::unique_ptr<at::ObserverContext> OpStart(const at::RecordFunction& op) {
   frame.inputs_count = 0;
   frame.cleared_flags = 0;
   if (!hidden && frame.sequence >= 0) RememberSequence(thread, frame);
+  if (__builtin_expect(traits->autocasts && !hidden, 0)) return ExposeUnderAutocast(frame);
   return nullptr;
 }
 
-void OpEnd(const at::RecordFunction& op, at::ObserverContext*) {
+__attribute__((hot)) void OpEnd(const at::RecordFunction& op, at::ObserverContext*) {
   Observer& observer = *Observer::Get();
   ThreadState* thread = ThreadStates::Known();
   if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return EndSlowly(op);
@@ -547,13 +548,13 @@ void OpEnd(const at::RecordFunction& op, at::ObserverContext*) {
 std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node) {
   Here here;
   if (!Observer::Get()->Active()) Observer::WakeInChild();
-  if (Find(&here)) BeginNode(*here.observer, here.thread, node);
+  if (FindHere(&here)) BeginNode(*here.observer, here.thread, node);
   return nullptr;
 }
 
 void NodeEnd(const at::RecordFunction&, at::ObserverContext*) {
   Here here;
-  if (Find(&here)) EndNode(here.thread);
+  if (FindHere(&here)) EndNode(here.thread);
 }
 
 std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range) {
@@ -561,14 +562,14 @@ std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range)
   const char* name = range.name();
   if (IsOptimizerStep(name)) {
     if (!Observer::Get()->Active()) Observer::WakeInChild();
-    if (!Find(&here)) return nullptr;
+    if (!FindHere(&here)) return nullptr;
     BusyScope busy(here.thread);
     if (here.thread->optimizer_depth++ == 0) {
       here.observer->steps.OnOptimizerBegin(*here.observer, here.thread, name);
     }
     return nullptr;
   }
-  if (!IsCollective(name) || !Find(&here)) return nullptr;
+  if (!IsCollective(name) || !FindHere(&here)) return nullptr;
   BusyScope busy(here.thread);
   return BeginCollective(*here.observer, here.thread, range);
 }
@@ -576,12 +577,12 @@ std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range)
 void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context) {
   Here here;
   if (context != nullptr) {
-    if (!Find(&here)) return;
+    if (!FindHere(&here)) return;
     BusyScope busy(here.thread);
     EndCollective(*here.observer, here.thread, context);
     return;
   }
-  if (!IsOptimizerStep(range.name()) || !Find(&here) || here.thread->optimizer_depth == 0) return;
+  if (!IsOptimizerStep(range.name()) || !FindHere(&here) || here.thread->optimizer_depth == 0) return;
   BusyScope busy(here.thread);
   if (--here.thread->optimizer_depth == 0) {
     here.observer->steps.OnOptimizerEnd(*here.observer, here.thread);

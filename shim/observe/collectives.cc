@@ -38,18 +38,7 @@ void Note(Observer& observer, const at::TensorBase& tensor, Collective* collecti
   }
   InputSeen& seen = collective->tensors[collective->count++];
   seen = InputSeen{};
-  seen.storage = HoldWeakly(plain.storage);
-  seen.impl = plain.impl;
-  seen.data = plain.view.data;
-  seen.numel = plain.view.numel;
-  seen.type = plain.view.type;
-  seen.ndim = static_cast<uint8_t>(plain.view.ndim);
-  for (int i = 0; i < plain.view.ndim; ++i) {
-    seen.sizes[i] = plain.view.sizes[i];
-    seen.strides[i] = plain.view.strides[i];
-  }
-  seen.byte_begin = plain.byte_begin;
-  seen.byte_end = plain.byte_end;
+  seen.Copy(plain);
   // Something bad given in is known to the table, unless nobody saw it being written.
   wire::Source source{};
   ValueRef value;
@@ -59,11 +48,6 @@ void Note(Observer& observer, const at::TensorBase& tensor, Collective* collecti
   source.kinds = seen.kinds;
   collective->input = source;
   collective->input_bad = true;
-}
-
-PlainTensor Plain(const InputSeen& seen) {
-  return {seen.impl, static_cast<const c10::StorageImpl*>(seen.storage.storage), seen.View(),
-          seen.byte_begin, seen.byte_end};
 }
 
 // The first tensor that came back bad although it was given in clean.
@@ -81,7 +65,7 @@ ValueRef FindReceived(Observer& observer, ThreadState* thread, const Collective&
     writer.source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
     writer.source.value = collective.sequence;
     writer.source.name = group;
-    const ValueRef value = OnUnseenWrite(observer, thread, Plain(seen), writer);
+    const ValueRef value = OnUnseenWrite(observer, thread, seen.Plain(), writer);
     if (first.ticket == 0) first = value;
   }
   return first;

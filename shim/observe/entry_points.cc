@@ -4,25 +4,17 @@
 
 #include "shim/check/scan.h"
 #include "shim/observe/findings.h"
+#include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch::entry_points {
 namespace {
 
-struct Here {
-  Observer* observer;
-  ThreadState* thread;
-};
-
+// Modules are called before the observer is there, and at a level at which no tensor is looked at.
 bool Find(Here* here) {
-  here->observer = Observer::Get();
-  if (here->observer == nullptr || !here->observer->Active() ||
-      here->observer->level() == wire::Level::kIdle) {
-    return false;
-  }
-  here->thread = ThreadStates::Mine();
-  return here->thread != nullptr && !here->thread->busy;
+  const Observer* observer = Observer::Get();
+  return observer != nullptr && observer->level() != wire::Level::kIdle && FindHere(here);
 }
 
 // True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or buffer, the
@@ -36,23 +28,9 @@ bool WasLetIn(Observer& observer, const PlainTensor& plain, ValueRef value) {
 }
 
 void NoteNamed(Observer& observer, const NamedTensor& named) {
-  const auto read = observer.python->names().Read(named);
-  if (!read || !read->dense || read->data == nullptr || read->numel == 0 ||
-      read->device.type() != c10::DeviceType::CPU) {
-    return;
-  }
-  const wire::ElementType type = ElementTypeOf(read->dtype);
-  if (type == wire::ElementType::kNone ||
-      !HasNonFinite(type, read->data, static_cast<size_t>(read->numel))) {
-    return;
-  }
-  PlainTensor plain{};
-  const int64_t stride = 1;
-  plain.storage = read->storage.get();
-  plain.view = TensorView{read->data, type, 1, &read->numel, &stride, read->numel};
-  const auto* base = static_cast<const char*>(read->storage->data_ptr().get());
-  plain.byte_begin = static_cast<uint64_t>(static_cast<const char*>(read->data) - base);
-  plain.byte_end = plain.byte_begin + static_cast<uint64_t>(read->numel) * ElementBytes(type);
+  const NamedReading reading(observer.python->names(), named);
+  if (!reading.IsBad()) return;
+  const PlainTensor& plain = reading.tensor();
   wire::Source known{};
   ValueRef value;
   // An op that made the values says more than the tensor's name; one that only let them in says less.

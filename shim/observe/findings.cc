@@ -1,7 +1,6 @@
 #include "shim/observe/findings.h"
 
 #include <c10/core/GradMode.h>
-#include <time.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -9,7 +8,9 @@
 
 #include "shim/check/scan.h"
 #include "shim/classify/finding_class.h"
+#include "shim/host/monotonic_clock.h"
 #include "shim/observe/inputs.h"
+#include "shim/observe/named_reading.h"
 
 namespace nanwatch {
 namespace {
@@ -89,12 +90,6 @@ Place PlaceOf(const ThreadState* thread) {
   return place;
 }
 
-uint64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
-}
-
 uint32_t InternText(Emitter& emitter, const char* text) {
   return text == nullptr || *text == '\0' ? 0 : emitter.Intern(text);
 }
@@ -111,8 +106,7 @@ SourceLine UserLine(void* python) {
 // An input that is bad although no observed op is known to have written it: named if it is a parameter or
 // buffer, and known from now on.
 void AddUnknownInput(Observer& observer, const InputSeen& input, uint8_t kinds, Sources* sources) {
-  const PlainTensor plain{input.impl, static_cast<const c10::StorageImpl*>(input.storage.storage),
-                          input.View(), input.byte_begin, input.byte_end};
+  const PlainTensor plain = input.Plain();
   const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
   Target target = Target::kInputData;
   if (named != nullptr) {
@@ -156,22 +150,13 @@ void AssumeSources(Observer& observer, const Place& place, Sources* sources) {
   } search{&observer, place.layer, sources};
   if (place.layer == nullptr) return;
   observer.python->names().ForEachOwnedBy(place.layer, [&search](const NamedTensor& named) {
-    const auto read = search.observer->python->names().Read(named);
-    if (!read || !read->dense || read->data == nullptr ||
-        read->device.type() != c10::DeviceType::CPU) {
-      return;
-    }
-    const TensorView view{read->data, ElementTypeOf(read->dtype), 1, &read->numel,
-                          nullptr,    read->numel};
-    if (!HasNonFinite(view.type, view.data, static_cast<size_t>(view.numel))) return;
-    const int64_t stride = 1;
-    TensorView line = view;
-    line.strides = &stride;
+    const NamedReading reading(search.observer->python->names(), named);
+    if (!reading.IsBad()) return;
     Source source{};
     source.kind = static_cast<uint8_t>(SourceKind::kExternal);
     source.target = static_cast<uint8_t>(
         named.kind == NamedTensorKind::kParameter ? Target::kParameter : Target::kBuffer);
-    source.kinds = NonFiniteKinds(line);
+    source.kinds = NonFiniteKinds(reading.tensor().view);
     source.input = 255;
     Emitter* emitter = search.observer->EnsureEmitter();
     source.name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
@@ -410,7 +395,7 @@ wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& 
   header.bytes = static_cast<uint16_t>(bytes);
   header.thread = thread->small_id;
   header.ticket = emitter.DrawTicket();
-  header.time_ns = NowNs();
+  header.time_ns = MonotonicNs();
   header.clocks = observer.steps.Now();
   return header;
 }
@@ -533,7 +518,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   NoteReachOf(observer, *emitter, value, ref);
   Remember(observer, outputs, count, ref, site, written, thread->optimizer_depth != 0,
            frame.op->in_place || finding_class == FindingClass::kExternal);
-  if (written.target == Target::kParameter) observer.MarkParameterBad(written.named);
+  if (written.target == Target::kParameter) observer.poison.Mark(written.named, outputs[0].tensor);
   if (frame.sequence >= 0) {
     SequenceEntry& sequence = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
     sequence.value = ref;

@@ -29,17 +29,7 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   const uint64_t bit = argument < 64 ? uint64_t{1} << argument : 0;
   input.updated = (op.updates & bit) != 0;
   input.overwritten = (op.overwrites & bit) != 0;
-  input.impl = plain.impl;
-  input.data = plain.view.data;
-  input.numel = plain.view.numel;
-  input.type = plain.view.type;
-  input.ndim = static_cast<uint8_t>(plain.view.ndim);
-  for (int i = 0; i < plain.view.ndim; ++i) {
-    input.sizes[i] = plain.view.sizes[i];
-    input.strides[i] = plain.view.strides[i];
-  }
-  input.byte_begin = plain.byte_begin;
-  input.byte_end = plain.byte_end;
+  input.Copy(plain);
   input.argument = argument;
   input.kinds = 0;
   input.known = false;
@@ -52,7 +42,6 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
     if (input.kinds == 0) input.known = false;
     noting.frame.input_bad |= input.kinds != 0;
   }
-  input.storage = HoldWeakly(plain.storage);
   ++thread->inputs_used;
   ++noting.frame.inputs_count;
 }
@@ -82,6 +71,21 @@ void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
   }
 } catch (...) {
   frame.inputs_seen = false;
+}
+
+void InputSeen::Copy(const PlainTensor& plain) noexcept {
+  storage = HoldWeakly(plain.storage);
+  impl = plain.impl;
+  data = plain.view.data;
+  numel = plain.view.numel;
+  type = plain.view.type;
+  ndim = static_cast<uint8_t>(plain.view.ndim);
+  for (int i = 0; i < plain.view.ndim; ++i) {
+    sizes[i] = plain.view.sizes[i];
+    strides[i] = plain.view.strides[i];
+  }
+  byte_begin = plain.byte_begin;
+  byte_end = plain.byte_end;
 }
 
 void DropInputs(ThreadState* thread, Frame& frame) noexcept {

@@ -1,9 +1,8 @@
 #include "shim/observe/module_tree.h"
 
-#include <time.h>
-
 #include <cstring>
 
+#include "shim/host/monotonic_clock.h"
 #include "shim/observe/python_names.h"
 
 namespace nanwatch {
@@ -33,12 +32,6 @@ constexpr Wrapper kWrappers[] = {
     {"torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "ActivationWrapper",
      "_checkpoint_wrapped_module", false},
 };
-
-uint64_t NowNs() noexcept {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000U + static_cast<uint64_t>(now.tv_nsec);
-}
 
 PyObj* Referent(const PyObj* weak) noexcept {
   PyObj* object;
@@ -248,18 +241,18 @@ void ModuleTree::NoteTensors(PyObj* module, const Layer* layer, bool parameters)
 }
 
 void ModuleTree::WalkRoot(Root& root, PyObj* module) {
-  const uint64_t begin = NowNs();
+  const uint64_t begin = MonotonicNs();
   Walk walk;
   Collect(walk, module, "", nullptr, 0);
   Publish(walk, root);
-  root.rescan_end_ns = NowNs();
+  root.rescan_end_ns = MonotonicNs();
   root.rescan_cost_ns = root.rescan_end_ns - begin;
   ++root.rescans;
 }
 
 bool ModuleTree::MayWalkAgain(const Root& root) const noexcept {
   return root.rescans < kFreeWalks ||
-         NowNs() - root.rescan_end_ns > kPatienceFactor * root.rescan_cost_ns;
+         MonotonicNs() - root.rescan_end_ns > kPatienceFactor * root.rescan_cost_ns;
 }
 
 // DataParallel copies its module for every forward; such a copy is nobody's layer.

@@ -6,7 +6,6 @@
 
 #include <new>
 
-#include "shim/check/scan.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch {
@@ -26,16 +25,6 @@ const char* PythonVersion() {
     version[i] = full[i];
   }
   return version;
-}
-
-bool IsClean(const PythonNames& names, const NamedTensor& tensor) {
-  const auto read = names.Read(tensor);
-  // A parameter whose memory is gone or out of reach cannot hold the job back.
-  if (!read || !read->dense || read->data == nullptr ||
-      read->device.type() != c10::DeviceType::CPU) {
-    return true;
-  }
-  return !HasNonFinite(ElementTypeOf(read->dtype), read->data, static_cast<size_t>(read->numel));
 }
 
 }  // namespace
@@ -65,7 +54,7 @@ void Observer::WakeInChild() noexcept {
   mine->arming.Inherit(parents->arming);
   ThreadStates::AfterFork();
   Set(mine);
-  mine->Activate();
+  mine->SetActive(true);
 }
 
 Emitter* Observer::EnsureEmitter() noexcept {
@@ -108,31 +97,8 @@ void Observer::PublishLive(wire::LiveState state) noexcept {
   ready->PublishLive(facts);
 }
 
-void Observer::MarkParameterBad(const NamedTensor* parameter) noexcept {
-  std::lock_guard<std::mutex> lock(poison_mutex_);
-  poison_due_ = true;
-  if (parameter == nullptr) return;
-  for (uint32_t i = 0; i < poisoned_count_; ++i) {
-    if (poisoned_by_[i] == parameter) return;
-  }
-  if (poisoned_count_ < 8) poisoned_by_[poisoned_count_++] = parameter;
-}
-
 void Observer::SettlePoison() noexcept {
-  std::lock_guard<std::mutex> lock(poison_mutex_);
-  if (Poisoned()) {
-    for (uint32_t i = 0; i < poisoned_count_; ++i) {
-      if (!IsClean(python->names(), *poisoned_by_[i])) return;
-    }
-    // Nameless parameters cannot be looked at: they stay as they are.
-    if (poisoned_count_ == 0) return;
-    poisoned_count_ = 0;
-    poisoned_.store(false, std::memory_order_relaxed);
-    return;
-  }
-  if (!poison_due_) return;
-  poison_due_ = false;
-  poisoned_.store(true, std::memory_order_relaxed);
+  if (poison.Settle(python->names()) != Poison::Change::kEntered) return;
   bad_values.Reset();
   arming.Disarm();
 }

@@ -25,6 +25,7 @@
 #include "shim/observe/arming.h"
 #include "shim/observe/backward_pass.h"
 #include "shim/observe/op_table.h"
+#include "shim/observe/poison.h"
 #include "shim/observe/python_door.h"
 #include "shim/observe/step_scope.h"
 #include "shim/observe/thread_state.h"
@@ -42,7 +43,7 @@ class Observer {
 
   // False in a forked child that has not begun to train, and after stepping down.
   bool Active() const noexcept { return *active_ != 0; }
-  void Activate() noexcept { *active_ = 1; }
+  void SetActive(bool on) noexcept { *active_ = on ? 1 : 0; }
 
   // For callbacks that find the observer inactive at the start of an optimizer range or a backward root: in
   // a forked child, makes it speak up again with a state and a segment of its own.
@@ -55,10 +56,9 @@ class Observer {
   // Publishes counters and clocks. Cheap; called at steps and every few thousand ops.
   void PublishLive(wire::LiveState state) noexcept;
 
-  // Parameters are bad: from here on bad values are only counted, until they are clean again.
-  bool Poisoned() const noexcept { return poisoned_.load(std::memory_order_relaxed); }
-  void MarkParameterBad(const NamedTensor* parameter) noexcept;
-  // At a point where the program begins something new: enters or leaves the poisoned state.
+  // Parameters are bad: bad values are only counted (poison.h).
+  bool Poisoned() const noexcept { return poison.Poisoned(); }
+  // At a point where the program begins something new: enters or leaves that state.
   void SettlePoison() noexcept;
 
   uint32_t NameOf(const OpTraits& op) noexcept;
@@ -69,6 +69,7 @@ class Observer {
   Arming arming;
   StepScope steps;
   BackwardPasses passes;
+  Poison poison;
   PythonDoor* const python;
 
   std::atomic<bool> plain_update_due{false}; // a pass reached a leaf; no optimizer range has closed it
@@ -87,11 +88,6 @@ class Observer {
   std::atomic<Emitter*> emitter_{nullptr};
   std::mutex segment_mutex_;
   bool segment_failed_ = false;
-  std::atomic<bool> poisoned_{false};
-  std::mutex poison_mutex_;
-  const NamedTensor* poisoned_by_[8] = {};
-  uint32_t poisoned_count_ = 0;
-  bool poison_due_ = false;
 };
 
 // Marks the calling thread as being inside our own code, for a scope.
@@ -105,6 +101,18 @@ class BusyScope {
  private:
   ThreadState* thread_;
 };
+
+// The observer, if it is on, and this thread's state, if it is not inside our own code.
+struct Here {
+  Observer* observer;
+  ThreadState* thread;
+};
+inline bool FindHere(Here* here) noexcept {
+  here->observer = Observer::Get();
+  if (__builtin_expect(!here->observer->Active(), 0)) return false;
+  here->thread = ThreadStates::Mine();
+  return __builtin_expect(here->thread != nullptr && !here->thread->busy, 1);
+}
 
 // Weak handles of storages, for BadValues and InputSeen.
 WeakStorage HoldWeakly(const c10::StorageImpl* storage) noexcept;

@@ -73,7 +73,7 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   traits->writes_unseen = traits->in_place && !returns_tensor;
   traits->transparent = IsComposition(schema, schema.name()) || traits->writes_unseen;
   traits->autocasts = HasAutocastKernel(schema);
-  traits->quick_schema = traits->autocasts ? kNotQuick : &schema;
+  traits->quick_schema = &schema;
   const bool entry = (traits->families & kEnters) != 0;
   traits->skip = (!returns_tensor && (traits->families & kEscapes) == 0) ||
                  (traits->is_view && !entry) ||

@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "shim/host/monotonic_clock.h"
 #include "shim/observe/call_tensors.h"
 
 namespace nanwatch {
@@ -11,13 +12,7 @@ namespace {
 
 constexpr int64_t kPollNs = 5'000'000;
 constexpr int64_t kSlowPollNs = 50'000'000;  // once nothing came of it for a while
-constexpr int64_t kPatienceNs = 120'000'000'000;
-
-int64_t NowNs() noexcept {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
+constexpr uint64_t kPatienceNs = 120'000'000'000;
 
 void Sleep(int64_t ns) noexcept {
   const timespec span{.tv_sec = 0, .tv_nsec = ns};
@@ -35,10 +30,10 @@ void PythonDoor::Say(const char* line) const noexcept {
 
 void PythonDoor::RunInstallLoop(const volatile uint32_t* active) noexcept {
   active_ = active;
-  const int64_t begin = NowNs();
+  const uint64_t begin = MonotonicNs();
   PythonPresence presence = api_.Resolve();
   for (; presence == PythonPresence::kAbsent && *active != 0; presence = api_.Resolve()) {
-    if (NowNs() - begin > kPatienceNs) return;
+    if (MonotonicNs() - begin > kPatienceNs) return;
     Sleep(kPollNs);
   }
   if (presence == PythonPresence::kUnsupported) {
@@ -52,7 +47,7 @@ void PythonDoor::RunInstallLoop(const volatile uint32_t* active) noexcept {
     was_up = is_up;
     if (is_up && !queued_.exchange(true) && api_.Py_AddPendingCall(Pending, this) != 0)
       queued_ = false;
-    Sleep(NowNs() - begin < kPatienceNs ? kPollNs : kSlowPollNs);
+    Sleep(MonotonicNs() - begin < kPatienceNs ? kPollNs : kSlowPollNs);
   }
   if (scope_.failed())
     Say("no layers: torch.nn.Module.__call__ is not as this version is known to have it");

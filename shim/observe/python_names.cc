@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "shim/observe/storage_hold.h"
 #include "shim/observe/torch_versions.h"
 
 namespace nanwatch {
@@ -26,19 +27,8 @@ const char* Keep(std::string_view text) {
   return copy;
 }
 
-// The Python object of a tensor or storage. The slot is {interpreter, object} or {object}, and
-// older versions mark ownership in the low bit.
-const void* ObjectIn(const c10::impl::PyObjectSlot* slot) noexcept {
-  constexpr size_t kSlotSize = sizeof(c10::impl::PyObjectSlot);
-  static_assert(kSlotSize == 8 || kSlotSize == 16);
-  uintptr_t word;
-  memcpy(&word, reinterpret_cast<const unsigned char*>(slot) + kSlotSize - sizeof word,
-         sizeof word);
-  return reinterpret_cast<const void*>(word & ~uintptr_t{1});
-}
-
 bool PointsBack(const c10::TensorImpl* impl, const void* object) noexcept {
-  return ObjectIn(impl->pyobj_slot()) == object;
+  return PythonObjectIn(impl->pyobj_slot()) == object;
 }
 
 const c10::TensorImpl* ImplAt(const PyObj* object, ptrdiff_t offset) noexcept {
@@ -206,12 +196,7 @@ std::optional<NamedTensorView> PythonNames::Read(const NamedTensor& tensor) cons
   const Record& record = static_cast<const Record&>(tensor);
   if (!record.readable || record.forgotten) return std::nullopt;
   NamedTensorView view;
-  // Where nothing but its Python object holds a storage, torch would take the GIL to share it.
-  if (record.storage.use_count() == 1 &&
-      ObjectIn(record.storage_address->pyobj_slot()) != nullptr) {
-    return std::nullopt;
-  }
-  view.storage = record.storage.lock();
+  view.storage = TakeStorage(record.storage_address);
   if (!view.storage) return std::nullopt;
   const auto* base = static_cast<const unsigned char*>(view.storage->data());
   const auto bytes = static_cast<int64_t>(view.storage->nbytes());

@@ -72,7 +72,7 @@ void OnExit() {
 // Registers, proves, and only then believes itself. False: everything is off again.
 bool TurnOn(Observer* observer) {
   observer->arming.Register(true);
-  observer->Activate();
+  observer->SetActive(true);
   if (!ProveOnPlantedNan(*observer)) {
     *observer->entry()->active = 0;
     observer->arming.SetBenchMode(0);
@@ -137,5 +137,8 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
 // For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2 everything.
 extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int mode) {
   nanwatch::Observer* observer = nanwatch::Observer::Get();
-  if (observer != nullptr) observer->arming.SetBenchMode(mode);
+  if (observer == nullptr) return;
+  // Calls of modules pass through then as well.
+  observer->SetActive(mode == 2);
+  observer->arming.SetBenchMode(mode);
 }

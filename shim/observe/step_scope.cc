@@ -1,11 +1,11 @@
 #include "shim/observe/step_scope.h"
 
-#include <time.h>
-#include <x86intrin.h>
 
 #include <cstring>
 #include <string_view>
 
+#include "shim/host/monotonic_clock.h"
+#include "shim/host/ticks.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
 
@@ -15,7 +15,7 @@ namespace {
 // A bad value that has been there for this many steps is part of the scenery (a mask in a buffer).
 constexpr uint32_t kStepsUntilResident = 3;
 // One step in this many has the ticks of our callbacks counted.
-constexpr uint64_t kStepsPerMeasurement = 8;
+constexpr uint64_t kStepsPerMeasurement = 16;
 
 uint64_t HashOf(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
@@ -30,12 +30,6 @@ std::string_view ClassOf(const char* range_name) {
   if (hash != std::string_view::npos) name.remove_prefix(hash + 1);
   const size_t dot = name.rfind(".step");
   return dot != std::string_view::npos ? name.substr(0, dot) : name;
-}
-
-uint64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
 // What is bad when an optimizer range ends.
@@ -239,7 +233,7 @@ void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) no
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
   const ThreadCounters sum = ThreadStates::Sum();
-  const uint64_t ticks = __rdtsc();
+  const uint64_t ticks = Ticks();
   wire::StepEntry entry{};
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -255,7 +249,7 @@ void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) no
     ++steps_published_;
     observer.arming.Measure(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3);
   }
-  entry.time_ns = NowNs();
+  entry.time_ns = MonotonicNs();
   entry.ops_seen = sum.ops_seen;
   entry.tensors_checked = sum.tensors_checked;
   entry.bytes_checked = sum.bytes_checked;

@@ -3,7 +3,9 @@
 #include <ATen/record_function.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <mutex>
 
 namespace nanwatch {
@@ -11,32 +13,46 @@ namespace {
 
 // Logical thread ids count up from 1 and are never reused; the table holds the latest thread per slot.
 constexpr uint64_t kById = 4096;
-// Ended threads whose states are kept before any is used again.
+// States of ended threads that are kept as they are before the oldest is used again.
 constexpr uint32_t kEndedKept = 64;
 
 std::atomic<ThreadState*> by_id[kById];
 std::atomic<ThreadState*> all{nullptr};
 std::atomic<uint32_t> made{0};
 std::mutex ended_mutex;
-ThreadState* ended[kEndedKept];
+ThreadState* oldest_ended = nullptr;  // the queue, through next_ended
+ThreadState* newest_ended = nullptr;
 uint32_t ended_count = 0;
 pthread_key_t end_key;
 std::once_flag key_made;
 
-// Runs when a thread ends: its state joins the queue of those that may be used again.
-void OnThreadEnd(void* state) {
-  static_cast<ThreadState*>(state)->free.store(true, std::memory_order_relaxed);
+void QueueEnded(ThreadState* state) {
   std::lock_guard<std::mutex> lock(ended_mutex);
-  if (ended_count < kEndedKept) ended[ended_count++] = static_cast<ThreadState*>(state);
+  state->next_ended = nullptr;
+  (ended_count++ == 0 ? oldest_ended : newest_ended->next_ended) = state;
+  newest_ended = state;
 }
 
 ThreadState* TakeEnded() {
   std::lock_guard<std::mutex> lock(ended_mutex);
   if (ended_count < kEndedKept) return nullptr;
-  ThreadState* oldest = ended[0];
-  for (uint32_t i = 1; i < ended_count; ++i) ended[i - 1] = ended[i];
+  ThreadState* oldest = oldest_ended;
+  oldest_ended = oldest->next_ended;
   --ended_count;
   return oldest;
+}
+
+// The nodes of the thread that had this state before are forgotten: sequence numbers begin anew in each thread.
+void ForgetSequences(ThreadState* state) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(state->sequences);
+  const uintptr_t first_page = (begin + page - 1) & ~(page - 1);
+  const uintptr_t end = begin + sizeof state->sequences;
+  std::memset(reinterpret_cast<char*>(begin), 0, first_page - begin);
+  const uintptr_t last_page = end & ~(page - 1);
+  // Gives the pages back; they read as zero.
+  madvise(reinterpret_cast<void*>(first_page), last_page - first_page, MADV_DONTNEED);
+  std::memset(reinterpret_cast<char*>(last_page), 0, end - last_page);
 }
 
 ThreadState* MapState() {
@@ -58,6 +74,8 @@ ThreadState* ThreadStates::Make() noexcept {
     state->depth = state->nodes_open = state->regions_open = state->optimizer_depth = 0;
     state->inputs_used = state->expose_hidden = 0;
     state->busy = state->proof = false;
+    state->node_layer = nullptr;
+    ForgetSequences(state);
   } else {
     state = MapState();
     if (state == nullptr) return nullptr;
@@ -66,7 +84,6 @@ ThreadState* ThreadStates::Make() noexcept {
     while (!all.compare_exchange_weak(state->next, state, std::memory_order_release)) {
     }
   }
-  state->free.store(false, std::memory_order_relaxed);
   state->graph_task = -1;
   state->torch_thread_id = at::RecordFunction::currentThreadId();
   by_id[state->torch_thread_id % kById].store(state, std::memory_order_release);
@@ -87,6 +104,13 @@ SequenceEntry* ThreadStates::FindSequence(uint64_t torch_thread_id, int64_t sequ
   SequenceEntry& entry = state->sequences[sequence & (ThreadState::kSequences - 1)];
   // Entries are stored with their number plus one, so that zeroed memory matches nothing.
   return entry.sequence.load(std::memory_order_relaxed) == sequence + 1 ? &entry : nullptr;
+}
+
+// Runs when a thread ends: its state joins the queue of those that may be used again. An op that a later
+// destructor of the thread calls makes a new one.
+void ThreadStates::OnThreadEnd(void* state) {
+  current_ = nullptr;
+  QueueEnded(static_cast<ThreadState*>(state));
 }
 
 ThreadCounters ThreadStates::Sum() noexcept {
@@ -110,6 +134,7 @@ void ThreadStates::AfterFork() noexcept {
   // The parent's other threads do not exist here. Their states are leaked: the lock around them may be held
   // by one of them for ever.
   new (&ended_mutex) std::mutex;
+  oldest_ended = newest_ended = nullptr;
   ended_count = 0;
   all.store(nullptr, std::memory_order_relaxed);
   for (auto& slot : by_id) slot.store(nullptr, std::memory_order_relaxed);

@@ -37,7 +37,14 @@ struct InputSeen {
   bool updated;        // the op writes it in place, having read it
   bool overwritten;    // the op writes it without reading
 
+  // Everything but what is found out about its values: holds the storage weakly. `plain` has at most
+  // kShapeDimsMax dimensions.
+  void Copy(const PlainTensor& plain) noexcept;
   TensorView View() const noexcept { return {data, type, ndim, sizes, strides, numel}; }
+  PlainTensor Plain() const noexcept {
+    return {impl, static_cast<const c10::StorageImpl*>(storage.storage), View(), byte_begin,
+            byte_end};
+  }
 };
 
 // One tensor that an op left bad, and where it stood among what the op wrote.
@@ -126,7 +133,7 @@ struct ThreadState {
   uint64_t torch_thread_id;  // at::RecordFunction::currentThreadId()
   ThreadCounters counters;
   ThreadState* next;         // all states ever made
-  std::atomic<bool> free;    // its thread has ended
+  ThreadState* next_ended;   // in the queue of states whose thread has ended
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending
   Frame frames[kFramesMax];
   InputSeen inputs[kInputsMax];
@@ -158,6 +165,7 @@ class ThreadStates {
 
  private:
   static ThreadState* Make() noexcept;
+  static void OnThreadEnd(void* state);
   // Initial-exec: one load, where the dynamic model costs two calls an op. Takes 8 bytes of static TLS.
   static constinit thread_local ThreadState* current_ __attribute__((tls_model("initial-exec")));
 };

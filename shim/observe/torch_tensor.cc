@@ -73,7 +73,7 @@ bool IsWrapper(const c10::TensorImpl& impl) noexcept {
   return impl.key_set().has_any(kWrapperKeys);
 }
 
-bool ReadDense(const at::TensorBase& tensor, DensePlain* plain) noexcept {
+__attribute__((hot)) bool ReadDense(const at::TensorBase& tensor, DensePlain* plain) noexcept {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   // The storage itself and not has_storage(), which is virtual; the undefined tensor has none.
   const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();

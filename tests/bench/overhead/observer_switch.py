@@ -4,16 +4,19 @@ import pathlib
 import re
 import sys
 import time
+import types
+
+import torch
 
 BARE, EMPTY_CALLBACK, FULL = 0, 1, 2
 
 
 def _observer_path(deadline_s=20):
-    """The observer's file, once it is mapped: it is loaded by a thread of its own while torch is imported."""
+    """The observer's file, once it is mapped and sees modules: a thread of its own does that while torch is imported."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
         found = re.search(r"/\S*libnanwatch_observer-\S+\.so", pathlib.Path("/proc/self/maps").read_text())
-        if found:
+        if found and not isinstance(torch.nn.Module.__dict__["__call__"], types.FunctionType):
             return found.group(0)
         time.sleep(0.01)
     sys.exit("no observer in this process: run it by scripts/bench.sh, which sets LD_PRELOAD")

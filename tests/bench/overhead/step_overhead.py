@@ -13,7 +13,6 @@ import statistics
 import sys
 import time
 
-VISIT_S = 0.1  # A visit repeats the step at least this long, so that the clock and the switching do not show.
 
 
 def parse_arguments():
@@ -21,6 +20,9 @@ def parse_arguments():
     parser.add_argument("--steps", default="mlp,bert,resnet,gpt")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--quick", action="store_true", help="5 rounds: shows that it works, not what it costs")
+    parser.add_argument("--ways", help="some of the ways only, separated by commas; bare is always run")
+    parser.add_argument("--visit-ms", type=float, default=100,
+                        help="a visit repeats the step this long: the shorter, the less a machine's moods come between a way and bare")
     parser.add_argument("--json", metavar="FILE", help="also write every median and minimum here")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall",
                         help="cpu: this process's own time, for a machine on which something else runs")
@@ -40,11 +42,11 @@ def time_visit(step, repeats, clock):
     return elapsed / repeats
 
 
-def measure(step, ways, rounds, clock):
+def measure(step, ways, rounds, visit_s, clock):
     """Name of the way to its seconds per step, one value a round."""
     with ways["bare"]():
         time_visit(step, 2, clock)
-        repeats = max(1, round(VISIT_S / time_visit(step, 3, clock)))
+        repeats = max(1, round(visit_s / time_visit(step, 3, clock)))
     seconds = {name: [] for name in ways}
     for _ in range(rounds):
         gc.collect()
@@ -55,28 +57,36 @@ def measure(step, ways, rounds, clock):
 
 
 def summarize(seconds):
-    """For each way: median and least milliseconds, and the ratio to bare: of the medians, and the quartiles of the rounds' own."""
-    bare = statistics.median(seconds["bare"])
+    """For each way: median and least milliseconds, and the ratio to the same round's bare step: median and quartiles.
+
+    What a machine does to all steps of a round for a while, a round's own ratio does not show.
+    """
     summary = {}
     for name, values in seconds.items():
-        ratios = [value / base for value, base in zip(values, seconds["bare"])]
-        low, _, high = statistics.quantiles(ratios, n=4)
+        low, middle, high = statistics.quantiles(_ratios(values, seconds["bare"]), n=4)
         summary[name] = {"median_ms": 1e3 * statistics.median(values), "least_ms": 1e3 * min(values),
-                         "ratio": statistics.median(values) / bare, "ratio_of_least": min(values) / min(seconds["bare"]),
-                         "ratio_quartiles": [low, high]}
+                         "ratio": middle, "ratio_quartiles": [low, high]}
+    if "nanwatch full" in seconds and "empty outputs callback" in seconds:
+        summary["nanwatch full"]["over_empty"] = statistics.median(
+            _ratios(seconds["nanwatch full"], seconds["empty outputs callback"]))
     return summary
+
+
+def _ratios(values, bases):
+    return [value / base for value, base in zip(values, bases)]
 
 
 def print_table(results):
     names = list(results)
-    print("\n| ratio to the bare step: of medians (of least values) | " + " | ".join(results[n]["description"] for n in names) + " |")
+    print("\n| ratio to the bare step: median of the rounds' own (quartiles) | " + " | ".join(results[n]["description"] for n in names) + " |")
     print("|---|" + "---|" * len(names))
     print("| bare step, median | " + " | ".join(f"{results[n]['ways']['bare']['median_ms']:.3g} ms" for n in names) + " |")
     for way in list(results[names[0]]["ways"])[1:]:
         cells = (results[n]["ways"][way] for n in names)
-        print(f"| {way} | " + " | ".join(f"{c['ratio']:.3f} ({c['ratio_of_least']:.3f})" for c in cells) + " |")
-    over = (results[n]["ways"]["nanwatch full"]["ratio"] / results[n]["ways"]["empty outputs callback"]["ratio"] for n in names)
-    print("| nanwatch full over the empty callback | " + " | ".join(f"{ratio:.3f}" for ratio in over) + " |")
+        print(f"| {way} | " + " | ".join(f"{c['ratio']:.3f} ({c['ratio_quartiles'][0]:.3f} .. {c['ratio_quartiles'][1]:.3f})" for c in cells) + " |")
+    if all("over_empty" in results[n]["ways"].get("nanwatch full", {}) for n in names):
+        over = (results[n]["ways"]["nanwatch full"]["over_empty"] for n in names)
+        print("| nanwatch full over the empty callback | " + " | ".join(f"{ratio:.3f}" for ratio in over) + " |")
 
 
 def main():
@@ -92,6 +102,7 @@ def main():
     switch = ObserverSwitch()
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time
     rounds = 5 if arguments.quick else arguments.rounds
+    visit_s = arguments.visit_ms / 1e3
     results = {}
     for name in arguments.steps.split(","):
         torch.manual_seed(0)
@@ -100,8 +111,10 @@ def main():
             print(f"SKIPPED {name}: {sys.executable} lacks a package that it needs", flush=True)
             continue
         print(f"{step.description}, {rounds} rounds", file=sys.stderr, flush=True)
-        results[name] = {"description": step.description,
-                         "ways": summarize(measure(step, methods(switch, step.model), rounds, clock))}
+        ways = methods(switch, step.model)
+        if arguments.ways:
+            ways = {way: ways[way] for way in ["bare", *arguments.ways.split(",")]}
+        results[name] = {"description": step.description, "ways": summarize(measure(step, ways, rounds, visit_s, clock))}
     print_table(results)
     if arguments.json:
         with open(arguments.json, "w") as file:

@@ -66,7 +66,9 @@ TEST(HumanLogTest, GoesOnInANewFileWhenSomebodyElseRenamedIt) {
 }
 
 TEST(HumanLogTest, APlaceThatCannotBeWrittenIsNoReasonToStop) {
-  HumanLog log("/nonexistent/nanwatch.log", /*to_stderr=*/false);
+  TemporaryDirectory directory;
+  std::ofstream(directory / "file") << "no directory";  // not even root makes a file under a file
+  HumanLog log(directory / "file/nanwatch.log", /*to_stderr=*/false);
   log.Trouble("nobody hears this");
 }
 

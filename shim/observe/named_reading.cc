@@ -1,0 +1,29 @@
+#include "shim/observe/named_reading.h"
+
+#include "shim/check/scan.h"
+
+namespace nanwatch {
+
+NamedReading::NamedReading(const PythonNames& names, const NamedTensor& named) noexcept
+    : held_(names.Read(named)) {
+  if (!held_ || !held_->dense || held_->data == nullptr || held_->numel == 0 ||
+      held_->device.type() != c10::DeviceType::CPU) {
+    return;
+  }
+  const wire::ElementType type = ElementTypeOf(held_->dtype);
+  if (type == wire::ElementType::kNone) return;
+  const auto* base = static_cast<const char*>(held_->storage->data_ptr().get());
+  tensor_.storage = held_->storage.get();
+  tensor_.view = TensorView{held_->data, type, 1, &held_->numel, &stride_, held_->numel};
+  tensor_.byte_begin = static_cast<uint64_t>(static_cast<const char*>(held_->data) - base);
+  tensor_.byte_end =
+      tensor_.byte_begin + static_cast<uint64_t>(held_->numel) * ElementBytes(type);
+  readable_ = true;
+}
+
+bool NamedReading::IsBad() const noexcept {
+  return readable_ && HasNonFinite(tensor_.view.type, tensor_.view.data,
+                                   static_cast<size_t>(tensor_.view.numel));
+}
+
+}  // namespace nanwatch

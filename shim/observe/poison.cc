@@ -1,0 +1,85 @@
+#include "shim/observe/poison.h"
+
+#include "shim/check/scan.h"
+#include "shim/observe/named_reading.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/storage_hold.h"
+
+namespace nanwatch {
+namespace {
+
+// Memory whose storage is gone, or was resized since, can hold nobody back.
+bool IsBadMemory(const WeakStorage& weak, wire::ElementType type, uint64_t byte_begin,
+                 uint64_t byte_end) {
+  const auto storage = TakeStorage(static_cast<const c10::StorageImpl*>(weak.storage));
+  if (!storage) return false;
+  const auto* base = static_cast<const char*>(storage->data_ptr().get());
+  if (base == nullptr || byte_end > storage->nbytes()) return false;
+  return HasNonFinite(type, base + byte_begin, (byte_end - byte_begin) / ElementBytes(type));
+}
+
+}  // namespace
+
+void Poison::Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  due_ = true;
+  if (IsKnown(named, tensor)) return;
+  if (count_ == kParametersMax) {
+    more_ = true;
+    return;
+  }
+  Parameter& parameter = parameters_[count_++];
+  parameter = Parameter{named, {}, tensor.view.type, tensor.byte_begin, tensor.byte_end};
+  if (named == nullptr) parameter.storage = HoldWeakly(tensor.storage);
+}
+
+bool Poison::IsKnown(const NamedTensor* named, const PlainTensor& tensor) const noexcept {
+  for (uint32_t i = 0; i < count_; ++i) {
+    const Parameter& known = parameters_[i];
+    if (known.named != named) continue;
+    if (named != nullptr || (known.storage.storage == tensor.storage &&
+                             known.byte_begin == tensor.byte_begin)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Poison::IsBad(const PythonNames& names, const Parameter& parameter) const noexcept {
+  if (parameter.named != nullptr) return NamedReading(names, *parameter.named).IsBad();
+  return IsBadMemory(parameter.storage, parameter.type, parameter.byte_begin, parameter.byte_end);
+}
+
+bool Poison::AnyIsBad(const PythonNames& names) const noexcept {
+  for (uint32_t i = 0; i < count_; ++i) {
+    if (IsBad(names, parameters_[i])) return true;
+  }
+  bool any = false;
+  // Reads every parameter of the process, once: the listed ones are clean again, so most likely all are.
+  if (more_) {
+    names.ForEach([&](const NamedTensor& named) {
+      any = any || (named.kind == NamedTensorKind::kParameter && NamedReading(names, named).IsBad());
+    });
+  }
+  return any;
+}
+
+Poison::Change Poison::Settle(const PythonNames& names) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Poisoned()) {
+    if (AnyIsBad(names)) return Change::kNone;
+    for (uint32_t i = 0; i < count_; ++i) {
+      if (parameters_[i].named == nullptr) TorchWeakStorageOps().drop(parameters_[i].storage.handle);
+    }
+    count_ = 0;
+    due_ = more_ = false;
+    poisoned_.store(false, std::memory_order_relaxed);
+    return Change::kLeft;
+  }
+  if (!due_) return Change::kNone;
+  due_ = false;
+  poisoned_.store(true, std::memory_order_relaxed);
+  return Change::kEntered;
+}
+
+}  // namespace nanwatch
