@@ -10,93 +10,92 @@ namespace {
 using at::RecordFunctionCallback;
 using at::RecordScope;
 
-// One callback per scope: no test of the scope on the way of an op. A context is never returned for ops: it
-// would cost an allocation each.
-at::CallbackHandle Add(RecordFunctionCallback callback, RecordScope scope) {
-  return at::addGlobalCallback(callback.scopes({scope}));
+// One callback for all scopes: autograd sets up its threads' callbacks anew for every node, which takes it the
+// longer the more callbacks there are. A context is never returned for ops: it would cost an allocation each.
+at::CallbackHandle AddOpCallback() {
+  return at::addGlobalCallback(
+      RecordFunctionCallback(callbacks::Start, callbacks::End)
+          .needsOutputs(true)
+          .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
+}
+
+at::CallbackHandle AddRangeCallback() {
+  return at::addGlobalCallback(RecordFunctionCallback(callbacks::RangeStart, callbacks::RangeEnd)
+                                   .scopes({RecordScope::USER_SCOPE}));
+}
+
+at::CallbackHandle AddInputCallback() {
+  return at::addGlobalCallback(
+      RecordFunctionCallback(callbacks::InputStart)
+          .needsInputs(true)
+          .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION}));
+}
+
+at::CallbackHandle AddEmptyCallback() {
+  return at::addGlobalCallback(
+      RecordFunctionCallback(callbacks::EmptyStart, callbacks::EmptyEnd)
+          .needsOutputs(true)
+          .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
 }
 
 }  // namespace
 
 void Arming::Register(bool check_ops) noexcept try {
-  std::lock_guard<std::mutex> lock(mutex_);
-  range_callback_ = Add(RecordFunctionCallback(callbacks::RangeStart, callbacks::RangeEnd),
-                        RecordScope::USER_SCOPE);
-  if (!check_ops) return;
-  op_callback_ = Add(RecordFunctionCallback(callbacks::OpStart, callbacks::OpEnd).needsOutputs(true),
-                     RecordScope::FUNCTION);
-  node_callback_ = Add(RecordFunctionCallback(callbacks::NodeStart, callbacks::NodeEnd),
-                       RecordScope::BACKWARD_FUNCTION);
-  input_callback_ = at::addGlobalCallback(
-      RecordFunctionCallback(callbacks::InputStart)
-          .needsInputs(true)
-          .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION}));
-  at::disableCallback(input_callback_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  checks_ops_ = check_ops;
+  callback_ = check_ops ? AddOpCallback() : AddRangeCallback();
 } catch (...) {
 }
 
 void Arming::SetBenchMode(int mode) noexcept try {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (uint64_t* callback :
-         {&op_callback_, &node_callback_, &range_callback_, &input_callback_, &empty_callback_}) {
-      if (*callback != 0) at::removeCallback(*callback);
-      *callback = 0;
-    }
-    enabled_ = false;
-    Set(kArmed, false);
-    if (mode == 1) {
-      empty_callback_ = at::addGlobalCallback(
-          RecordFunctionCallback(callbacks::EmptyStart, callbacks::EmptyEnd)
-              .needsOutputs(true)
-              .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION,
-                       RecordScope::USER_SCOPE}));
-    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Switch(false);
+    if (callback_ != 0) at::removeCallback(callback_);
+    callback_ = mode == 1 ? AddEmptyCallback() : 0;
   }
   if (mode == 2) Register(true);
 } catch (...) {
 }
 
 void Arming::Inherit(const Arming& parents) noexcept {
-  op_callback_ = parents.op_callback_;
-  node_callback_ = parents.node_callback_;
-  range_callback_ = parents.range_callback_;
+  checks_ops_ = parents.checks_ops_;
+  callback_ = parents.callback_;
   input_callback_ = parents.input_callback_;
-  enabled_ = parents.enabled_;
-  Set(kArmed, enabled_);
+  Set(kArmed, input_callback_ != 0);
 }
 
 void Arming::Switch(bool on) noexcept try {
-  if (enabled_ == on || input_callback_ == 0) return;
+  if (on == (input_callback_ != 0) || !checks_ops_) return;
   if (on) {
-    at::reenableCallback(input_callback_);
+    input_callback_ = AddInputCallback();
   } else {
-    at::disableCallback(input_callback_);
+    at::removeCallback(input_callback_);
+    input_callback_ = 0;
   }
-  enabled_ = on;
   Set(kArmed, on);
 } catch (...) {
 }
 
 void Arming::Arm() noexcept {
   if (armed()) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   Switch(true);
 }
 
 void Arming::Disarm() noexcept {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (holds_ == 0) Switch(false);
 }
 
 void Arming::Hold() noexcept {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   ++holds_;
   Switch(true);
 }
 
 void Arming::Release() noexcept {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (holds_ != 0) --holds_;
 }
 

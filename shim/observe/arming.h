@@ -1,9 +1,9 @@
-// The two callbacks of RECORDS: A (outputs) is on while the level checks ops; B (inputs) is registered but
-// disabled, and enabled only while something bad and transient is alive, because asking for inputs costs 1 to
-// 3 % and, from torch 2.10 on, makes libtorch take the GIL inside ops.
+// The two callbacks of RECORDS: A (outputs) is there while the level checks ops; B (inputs) only while something
+// bad and transient is alive, because asking for inputs costs 1 to 3 % and, from torch 2.10 on, makes libtorch
+// take the GIL inside ops.
 //
-// B has no code: while it is enabled, libtorch boxes every op's arguments, and A finds them. Enabling takes
-// effect with the next op, also from inside a callback.
+// B has no code: while it is there, libtorch boxes every op's arguments, and A finds them. Adding it takes effect
+// with the next op, also from inside a callback.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace nanwatch {
 
 class Arming {
  public:
-  // Registers the callbacks. `check_ops`: A as well; without it only ranges are seen.
+  // Registers A; without `check_ops` one that only sees ranges.
   void Register(bool check_ops) noexcept;
   // Removes or registers anew, for benches: 0 nothing at all, 1 an empty outputs callback, 2 everything.
   void SetBenchMode(int mode) noexcept;
@@ -52,13 +52,11 @@ class Arming {
 
   std::atomic<uint32_t> attention_{0};
   std::mutex mutex_;
-  bool enabled_ = false;
+  bool checks_ops_ = false;
   int holds_ = 0;
-  uint64_t op_callback_ = 0;
-  uint64_t node_callback_ = 0;
-  uint64_t range_callback_ = 0;
+  // Handles of libtorch's; 0: not registered.
+  uint64_t callback_ = 0;
   uint64_t input_callback_ = 0;
-  uint64_t empty_callback_ = 0;
 };
 
 }  // namespace nanwatch

@@ -484,12 +484,36 @@ __attribute__((noinline, hot)) void EndWithOutputs(Observer& observer, ThreadSta
 
 bool IsOptimizerStep(const char* name) { return std::strncmp(name, "Optimizer.step#", 15) == 0; }
 
+std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node) {
+  Here here;
+  if (!Observer::Get()->Active()) Observer::WakeInChild();
+  if (FindHere(&here)) BeginNode(*here.observer, here.thread, node);
+  return nullptr;
+}
+
+void NodeEnd() {
+  Here here;
+  if (FindHere(&here)) EndNode(here.thread);
+}
+
+__attribute__((noinline)) std::unique_ptr<at::ObserverContext> StartOther(
+    const at::RecordFunction& function) {
+  return function.scope() == at::RecordScope::BACKWARD_FUNCTION ? NodeStart(function)
+                                                                : RangeStart(function);
+}
+__attribute__((noinline)) void EndOther(const at::RecordFunction& function,
+                                        at::ObserverContext* context) {
+  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) return NodeEnd();
+  RangeEnd(function, context);
+}
+
 }  // namespace
 
 // The way of a clean op while nothing bad is alive is written out here without a call, so that no register
 // needs saving; everything else is left to BeginOp and EndOp, which handle all cases. What lies on it is marked
 // hot, which puts it side by side: between two ops the job's own code has taken over the instruction cache.
-__attribute__((hot)) std::unique_ptr<at::ObserverContext> OpStart(const at::RecordFunction& op) {
+__attribute__((hot)) std::unique_ptr<at::ObserverContext> Start(const at::RecordFunction& op) {
+  if (__builtin_expect(op.scope() != at::RecordScope::FUNCTION, 0)) return StartOther(op);
   Observer& observer = *Observer::Get();
   ThreadState* thread = ThreadStates::Known();
   const c10::FunctionSchema* schema = SchemaOf(op);
@@ -518,7 +542,8 @@ __attribute__((hot)) std::unique_ptr<at::ObserverContext> OpStart(const at::Reco
   return nullptr;
 }
 
-__attribute__((hot)) void OpEnd(const at::RecordFunction& op, at::ObserverContext*) {
+__attribute__((hot)) void End(const at::RecordFunction& op, at::ObserverContext* context) {
+  if (__builtin_expect(op.scope() != at::RecordScope::FUNCTION, 0)) return EndOther(op, context);
   Observer& observer = *Observer::Get();
   ThreadState* thread = ThreadStates::Known();
   if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return EndSlowly(op);
@@ -543,18 +568,6 @@ __attribute__((hot)) void OpEnd(const at::RecordFunction& op, at::ObserverContex
       outputs.back().isTensor()) {
     NoteChecked(&thread->frames[at - 1], outputs.back().toTensor().unsafeGetTensorImpl());
   }
-}
-
-std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node) {
-  Here here;
-  if (!Observer::Get()->Active()) Observer::WakeInChild();
-  if (FindHere(&here)) BeginNode(*here.observer, here.thread, node);
-  return nullptr;
-}
-
-void NodeEnd(const at::RecordFunction&, at::ObserverContext*) {
-  Here here;
-  if (FindHere(&here)) EndNode(here.thread);
 }
 
 std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range) {

@@ -8,10 +8,10 @@
 
 namespace nanwatch::callbacks {
 
-std::unique_ptr<at::ObserverContext> OpStart(const at::RecordFunction& op);
-void OpEnd(const at::RecordFunction& op, at::ObserverContext* context);
-std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node);
-void NodeEnd(const at::RecordFunction& node, at::ObserverContext* context);
+// A: ops, autograd nodes and ranges.
+std::unique_ptr<at::ObserverContext> Start(const at::RecordFunction& function);
+void End(const at::RecordFunction& function, at::ObserverContext* context);
+// Ranges alone, for a level that looks at no op.
 std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range);
 void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context);
 // B: exists so that libtorch boxes arguments.
