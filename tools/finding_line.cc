@@ -130,6 +130,7 @@ std::string IncidentAsText(const Verdict& verdict, const Incident& incident) {
   const std::string reach = ReachAsText(incident);
   if (!reach.empty()) text += "  reached " + reach;
   AddWord(text, origin.source());
+  if (!incident.expected_by().empty()) AddWord(text, "by the rule '" + incident.expected_by() + "'");
   return text;
 }
 
@@ -147,6 +148,7 @@ std::string IncidentAsJson(const Verdict& verdict, const Incident& incident) {
                  {"op", origin.op()},
                  {"param", origin.param()},
                  {"class", origin.class_()},
+                 {"expected_by", incident.expected_by()},
                  {"reach", Json::array()},
                  {"pattern", incident.has_pattern() ? Json(incident.pattern().id()) : Json()},
                  {"count", incident.count()},

@@ -14,8 +14,9 @@ void SetEnd(RunInfo& run, const JobExit& exit) {
 
 }  // namespace
 
-Verdict VerdictOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit) {
-  Verdict verdict = Diagnose(facts);
+Verdict VerdictOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit,
+                     std::string_view further_rules) {
+  Verdict verdict = DiagnoseWithRules(facts, further_rules);
   if (verdict.schema().empty()) verdict.set_schema("nanwatch.verdict/1");
   if (!exit.has_value()) return verdict;
   for (RunInfo& run : *verdict.mutable_runs()) {

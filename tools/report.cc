@@ -2,11 +2,14 @@
 #include <unistd.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_report.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
+#include "tools/ignore_option.h"
 #include "tools/job_verdict.h"
 #include "tools/observations.h"
 #include "tools/terminal.h"
@@ -22,6 +25,7 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  nanwatch report\n"
     "  nanwatch report 7f3a --coverage\n"
+    "  nanwatch report --ignore 'op=aten::log layer=encoder.mask*'     ('nanwatch run --help' has the rules)\n"
     "  nanwatch report --check --json > verdict.json || echo 'look at it'\n"
     "\n"
     "Exit status: 0; with --check 0 clean or expected, 2 anomaly, 3 cannot tell (nothing was observed, or\n"
@@ -31,6 +35,7 @@ constexpr char kFooter[] =
 struct ReportOptions {
   std::string run;
   std::string html;
+  std::vector<std::string> ignore;
   bool check = false;
   bool coverage = false;
   bool json = false;
@@ -56,8 +61,10 @@ int Report(const ReportOptions& options) {
     Say(job.status().message());
     return options.check && options.run.empty() ? kExitCannotTell : kExitFailed;
   }
+  const IgnoreText rules = ReadIgnoreOptions(options.ignore);
+  for (const std::string& problem : rules.problems) Say(problem);
   const Verdict verdict =
-      VerdictOfJob(observations.FactsOfJob(*job), observations.ExitOfJob(*job));
+      VerdictOfJob(observations.FactsOfJob(*job), observations.ExitOfJob(*job), rules.text);
   WriteAll(STDOUT_FILENO, Render(options, verdict));
   return options.check ? CheckExitCode(verdict) : kExitOk;
 }
@@ -72,6 +79,10 @@ void AddReportVerb(CLI::App& app, VerbCall& call) {
   verb->add_option("RUN", options->run, "A run or job, or the beginning of its id")->type_name("");
   verb->add_flag("--check", options->check, "Exit 0, 2 or 3 by the verdict, for scripts and CI");
   verb->add_flag("--coverage", options->coverage, "Say what was watched and what was not, and why");
+  verb->add_option("--ignore", options->ignore,
+                   "What is expected, beside the rules that the job was started with")
+      ->type_name("RULE|@FILE")
+      ->allow_extra_args(false);
   verb->add_option("--html", options->html, "Not in this version")->type_name("FILE");
   verb->add_flag("--json", options->json, "Print the verdict document (nanwatch.verdict/1)");
   verb->callback([options, &call] { call.chosen = [options] { return Report(*options); }; });

@@ -7,14 +7,17 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/directories.h"
+#include "daemon/explain/ignore_rules.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_report.h"
+#include "proto/wire/ignore_section.h"
 #include "proto/wire/naming.h"
 #include "tools/child.h"
 #include "tools/command.h"
 #include "tools/daemon_start.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
+#include "tools/ignore_option.h"
 #include "tools/installation.h"
 #include "tools/job_end.h"
 #include "tools/job_exit.h"
@@ -37,15 +40,21 @@ constexpr char kFooter[] =
     "  nanwatch run -- python train.py --epochs 3\n"
     "  nanwatch run --verdict verdict.json -- torchrun --nproc-per-node 2 train.py\n"
     "  nanwatch run --level canary --budget 1 -- python train.py\n"
+    "  nanwatch run --ignore 'op=aten::log layer=encoder.mask*' -- python train.py\n"
     "\n"
     "Levels: idle (loaded, checks nothing), canary (gradients, parameters, optimizer state and loss,\n"
     "  once a step), layer (and what crosses module boundaries), full (every op), auto (the most that\n"
     "  stays within --budget).\n"
     "\n"
+    "Rules: FIELD=GLOB words that must all fit an incident's origin to make it expected; fields are op, layer,\n"
+    "  phase, class and pattern. ';' or a new line begins the next rule, # a comment. --ignore @FILE reads\n"
+    "  them from a file. Those of NANWATCH_IGNORE hold as well.\n"
+    "\n"
     "Exit status: the command's own, or its signal; 126 when it cannot be executed, 127 when there is no\n"
     "  such command, 2 for wrong use. In the last three cases nothing was started.\n"
     "\n"
     "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_ON_ANOMALY (as the flags, which win);\n"
+    "  NANWATCH_IGNORE (rules, or @FILE);\n"
     "  NANWATCH_JOB (one id for processes that belong together; made when unset); NANWATCH_DIR\n"
     "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.";
 
@@ -87,6 +96,24 @@ void PrepareDaemon(Preparation& prepared, const EnvironmentBlock& outside,
                                   "when it has ended");
 }
 
+// The job carries its rules, so that every verdict about it, whoever asks later, goes by them.
+void PrepareRules(const RunOptions& options, const EnvironmentBlock& outside,
+                  Preparation& prepared) {
+  std::vector<std::string> given = {outside.Text(wire::kEnvIgnore)};
+  given.insert(given.end(), options.ignore.begin(), options.ignore.end());
+  const IgnoreText rules = ReadIgnoreOptions(given);
+  std::vector<std::string> problems = rules.problems;
+  const IgnoreRules parsed = ParseIgnoreRules(rules.text);
+  problems.insert(problems.end(), parsed.problems.begin(), parsed.problems.end());
+  if (rules.text.size() > wire::kIgnoreBytesMax) {
+    problems.push_back("the rules take more than " + std::to_string(wire::kIgnoreBytesMax) +
+                       " bytes: those at the end are not applied");
+  }
+  if (!rules.text.empty()) prepared.launch.environment.Set(wire::kEnvIgnore, rules.text);
+  std::vector<std::string>& notes = prepared.launch.notes;
+  notes.insert(notes.end(), problems.begin(), problems.end());
+}
+
 Preparation Prepare(const RunOptions& options) {
   const EnvironmentBlock outside = EnvironmentBlock::OfThisProcess();
   const std::string wrong = FindWrongUse(options, outside);
@@ -102,6 +129,7 @@ Preparation Prepare(const RunOptions& options) {
   prepared.launch = PlanLaunch(options, outside, installation, RandomJobId());
   if (!prepared.launch.observed) return prepared;
   prepared.places = FindPlaces(ProcessEnvironment());
+  PrepareRules(options, outside, prepared);
   PrepareSegmentDirectory(prepared, outside);
   PrepareDaemon(prepared, outside, installation);
   return prepared;
@@ -209,6 +237,10 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
   verb->add_option("--on-anomaly", options->on_anomaly,
                    "continue (default), or stop: end the command once an anomaly is certain")
       ->type_name("continue|stop");
+  verb->add_option("--ignore", options->ignore,
+                   "What is expected in this job (see Rules); may be given several times")
+      ->type_name("RULE|@FILE")
+      ->allow_extra_args(false);
   verb->add_flag("--json", options->json, "Print the diagnosis as the JSON document");
   verb->callback([options, &call] {
     options->command = call.command;

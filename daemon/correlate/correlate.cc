@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "daemon/correlate/incident.h"
 #include "daemon/correlate/lineage.h"
@@ -11,10 +12,10 @@
 namespace nanwatch {
 namespace {
 
-std::vector<Lineage> TraceRuns(const std::vector<const RunFacts*>& runs) {
+std::vector<Lineage> TraceRuns(const std::vector<const RunFacts*>& runs, const Excused& excused) {
   std::vector<Lineage> lineages;
   lineages.reserve(runs.size());
-  for (const RunFacts* facts : runs) lineages.emplace_back(*facts);
+  for (const RunFacts* facts : runs) lineages.emplace_back(*facts, excused);
   return lineages;
 }
 
@@ -30,13 +31,18 @@ std::vector<const RunFacts*> InRankOrder(const std::vector<RunFacts>& runs) {
   return ordered;
 }
 
-void AddIncidents(const std::vector<Lineage>& runs, Verdict& verdict) {
+void AddIncidents(const std::vector<Lineage>& runs, Correlation& correlation) {
   Drafts drafts = GatherIncidents(runs);
   FoldReceived(runs, drafts);
-  std::vector<Incident> incidents;
-  for (const auto& [key, draft] : drafts) incidents.push_back(Finish(draft));
-  std::stable_sort(incidents.begin(), incidents.end(), IsMoreImportant);
-  for (Incident& incident : incidents) *verdict.add_incidents() = std::move(incident);
+  std::vector<std::pair<Incident, const IncidentDraft*>> incidents;
+  for (const auto& [key, draft] : drafts) incidents.emplace_back(Finish(draft), &draft);
+  std::stable_sort(incidents.begin(), incidents.end(), [](const auto& a, const auto& b) {
+    return IsMoreImportant(a.first, b.first);
+  });
+  for (auto& [incident, draft] : incidents) {
+    *correlation.verdict.add_incidents() = std::move(incident);
+    correlation.excuse_keys.push_back(ExcuseKeyOf(*draft->origin));
+  }
 }
 
 // A run can have seen bad values of which no record is left.
@@ -67,19 +73,24 @@ void ChooseRun(Verdict& verdict) {
 }  // namespace
 
 Verdict Correlate(const std::vector<RunFacts>& runs) {
-  Verdict verdict;
+  return std::move(Correlate(runs, Excused()).verdict);
+}
+
+Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused) {
+  Correlation correlation;
+  Verdict& verdict = correlation.verdict;
   verdict.set_schema("nanwatch.verdict/1");
   if (runs.empty()) {
     verdict.set_verdict("clean");
-    return verdict;
+    return correlation;
   }
   const std::vector<const RunFacts*> ordered = InRankOrder(runs);
   for (const RunFacts* facts : ordered) *verdict.add_runs() = DescribeRun(*facts);
   *verdict.mutable_coverage() = SumCoverage(runs);
-  AddIncidents(TraceRuns(ordered), verdict);
+  AddIncidents(TraceRuns(ordered, excused), correlation);
   verdict.set_verdict(Conclude(verdict, SawSomething(ordered)));
   ChooseRun(verdict);
-  return verdict;
+  return correlation;
 }
 
 }  // namespace nanwatch

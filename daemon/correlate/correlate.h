@@ -6,8 +6,10 @@
 // number of records.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "daemon/correlate/incident_key.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -16,5 +18,15 @@ namespace nanwatch {
 // empty and no coverage: the caller tells "nothing was observed" apart by that. Patterns are not
 // looked up here: see daemon/explain/explain.h, whose Diagnose() does both.
 [[nodiscard]] Verdict Correlate(const std::vector<RunFacts>& runs);
+
+struct Correlation {
+  Verdict verdict;
+  // What `excused` must hold to excuse the verdict's incidents, in their order.
+  std::vector<std::string> excuse_keys;
+};
+
+// The same, with origins that a rule of the user's excuses: their incidents are `expected`, whatever they reached,
+// and say by which rule.
+[[nodiscard]] Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused);
 
 }  // namespace nanwatch

@@ -92,7 +92,7 @@ void SortEvents(IncidentDraft& draft) {
 }
 
 std::string Severity(const IncidentDraft& draft) {
-  if (!draft.anomalous) return "info";
+  if (!draft.anomalous || draft.origin->expected_by != nullptr) return "info";
   const bool lasting = draft.reach.contains(Reach::kParameter) ||
                        draft.reach.contains(Reach::kBuffer) ||
                        draft.reach.contains(Reach::kOptimizerState);
@@ -135,35 +135,6 @@ uint64_t FirstCount(const IncidentDraft& draft, Reach reach) {
 
 }  // namespace
 
-// Places are told apart by their texts, not by site numbers, which differ from process to process.
-IncidentKey KeyOf(const Origin& origin) {
-  IncidentKey key(OriginKind(origin));
-  const auto add = [&key](std::string_view part) { key.append("\n").append(part); };
-  if (origin.IsReceived()) {
-    add("received");
-    if (origin.site != nullptr) add(origin.site->op());
-    return key;
-  }
-  const std::string parameter = OriginParameter(origin);
-  if (origin.IsExternal() && !parameter.empty()) {
-    add(parameter);
-    return key;
-  }
-  if (origin.site == nullptr) {
-    add(parameter);
-    return key;
-  }
-  const Site& site = *origin.site;
-  const bool recompute = (site.flags() & wire::ValueRecord::kRecompute) != 0;
-  add(site.op());
-  add(site.layer());
-  add(site.root());
-  add(recompute ? "" : site.node());
-  add(std::to_string(site.phase()));
-  add(parameter.empty() ? site.source() : parameter);
-  return key;
-}
-
 void IncidentDraft::SeeStep(int64_t step) {
   if (step < 0) return;
   first_step = first_step < 0 ? step : std::min(first_step, step);
@@ -195,6 +166,9 @@ Incident Finish(const IncidentDraft& draft) {
   incident.set_severity(Severity(draft));
   *incident.mutable_origin() = DescribeOrigin(*draft.lineage, *draft.origin);
   for (const Reach reach : draft.reach) incident.add_reach(ReachName(static_cast<uint32_t>(reach)));
+  if (draft.anomalous && draft.origin->expected_by != nullptr) {
+    incident.set_expected_by(*draft.origin->expected_by);
+  }
   incident.set_count(draft.count);
   incident.set_first_step(draft.first_step);
   incident.set_last_step(draft.last_step);

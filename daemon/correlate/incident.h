@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/correlate/incident_key.h"
 #include "daemon/correlate/lineage.h"
 #include "verdict.pb.h"
 
@@ -32,10 +33,7 @@ struct IncidentDraft {
   void Merge(const IncidentDraft& other);  // keeps the own origin
 };
 
-using IncidentKey = std::string;
 using Drafts = std::map<IncidentKey, IncidentDraft>;
-
-[[nodiscard]] IncidentKey KeyOf(const Origin& origin);
 
 // Whether the verdict is anomaly because of it.
 [[nodiscard]] bool IsAnomalous(const ReachEvent& event);

@@ -61,7 +61,8 @@ void Lineage::Poison::Add(const std::string& name, int origin) {
   if (!name.empty()) by_name.try_emplace(name, origin);
 }
 
-Lineage::Lineage(const RunFacts& facts) : facts_(facts), clock_(facts) {
+Lineage::Lineage(const RunFacts& facts, const Excused& excused)
+    : facts_(facts), excused_(excused), clock_(facts) {
   const std::vector<const Record*> records = InTicketOrder(facts);
   Index(records);
   Walk(records);
@@ -412,8 +413,12 @@ int Lineage::AddSuppressed(const RecordSource& source, const Site& site, const R
 // ---- origins
 // ----------------------------------------------------------------------------------------
 
-int Lineage::AddOrigin(const Origin& origin) {
-  origins_.push_back(origin);
+int Lineage::AddOrigin(Origin origin) {
+  if (!excused_.empty()) {
+    const auto rule = excused_.find(ExcuseKeyOf(origin));
+    origin.expected_by = rule == excused_.end() ? nullptr : &rule->second;
+  }
+  origins_.push_back(std::move(origin));
   return static_cast<int>(origins_.size()) - 1;
 }
 

@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/correlate/incident_key.h"
 #include "daemon/correlate/origin.h"
 #include "daemon/correlate/step_clock.h"
 #include "proto/wire/segment.h"
@@ -64,8 +65,8 @@ struct Sending {
 
 class Lineage {
  public:
-  // `facts` must outlive the object: it keeps pointers into it.
-  explicit Lineage(const RunFacts& facts);
+  // `facts` and `excused` must outlive the object: it keeps pointers into them.
+  Lineage(const RunFacts& facts, const Excused& excused);
 
   [[nodiscard]] const RunFacts& facts() const { return facts_; }
   [[nodiscard]] const StepClock& clock() const { return clock_; }
@@ -104,7 +105,7 @@ class Lineage {
   int Inherited(const Record& record, uint32_t target, const std::string& name) const;
   int ResolveValue(const RecordSource& source, const Record& consumer);
   int AddSuppressed(const RecordSource& source, const Site& site, const Record& consumer);
-  int AddOrigin(const Origin& origin);
+  int AddOrigin(Origin origin);
   int OwnOrigin(int node, Origin::Strength strength, bool exact);
   int UnseenOrigin(const Record& record, int node, const RecordSource* source);
   Best AfterBadRoot(const Record& record, int node, Best own) const;
@@ -122,6 +123,7 @@ class Lineage {
                    int fallback);
 
   const RunFacts& facts_;
+  const Excused& excused_;
   StepClock clock_;
   std::unordered_map<uint32_t, const Site*> sites_;
   std::unordered_map<uint64_t, const CollectiveFact*>

@@ -1,6 +1,7 @@
 // Where a value came from, as far as the records tell: the candidate for an incident's origin.
 //
-// Several candidates may stand behind one value. The stronger wins, among equals the earlier:
+// Several candidates may stand behind one value. The stronger wins, among equals one that no rule of
+// the user's excuses, then the earlier:
 //   made          something went wrong here: finite inputs gave a bad output, masks gave a NaN, or
 //                 bad values came in from a batch, a parameter, a buffer, another rank
 //   asked_for     a mask: a constant, or -Inf that came in or was made by habit (log of a triangle)
@@ -9,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "proto/wire/record.h"
 #include "verdict.pb.h"
@@ -29,6 +31,7 @@ struct Origin {
   uint32_t target = 0;                   // wire::Target of what came in
   uint32_t kinds = 0;                    // wire::kHasNan...
   bool exact = true;
+  const std::string* expected_by = nullptr;  // the user's rule that excuses it
 
   [[nodiscard]] bool IsMask() const { return strength == Strength::kAskedFor; }
   [[nodiscard]] bool IsReceived() const { return finding_class == wire::FindingClass::kReceived; }
@@ -38,6 +41,9 @@ struct Origin {
 // Whether `a` is the better explanation of a value that both lead to.
 [[nodiscard]] inline bool Explains(const Origin& a, const Origin& b) {
   if (a.strength != b.strength) return a.strength < b.strength;
+  const bool a_excused = a.expected_by != nullptr;
+  const bool b_excused = b.expected_by != nullptr;
+  if (a_excused != b_excused) return b_excused;
   return a.ticket < b.ticket;
 }
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "daemon/explain/finding_facts.h"
+#include "daemon/explain/glob.h"
 #include "daemon/explain/patterns_text.h"
 
 namespace nanwatch {
@@ -101,18 +102,6 @@ std::optional<KnownCause> ReadCause(const json& entry) {
 
 // ---- matching
 // ---------------------------------------------------------------------------------------
-
-// `*` matches any text; everything else itself.
-bool MatchesGlob(std::string_view glob, std::string_view text) {
-  const size_t star = glob.find('*');
-  if (star == std::string_view::npos) return glob == text;
-  if (!text.starts_with(glob.substr(0, star))) return false;
-  const std::string_view rest = glob.substr(star + 1);
-  for (size_t at = star; at <= text.size(); ++at) {
-    if (MatchesGlob(rest, text.substr(at))) return true;
-  }
-  return false;
-}
 
 bool AnyMatches(const std::vector<std::string>& globs, std::string_view text) {
   return std::any_of(globs.begin(), globs.end(),

@@ -277,4 +277,26 @@ Run DecodeRun(const wire::SegmentHeader& header) {
   return out;
 }
 
+void DecodeIgnore(const wire::IgnoreSection& section, Run& run) {
+  std::string_view text(section.text, std::min<size_t>(section.bytes, sizeof section.text));
+  if ((section.flags & wire::IgnoreSection::kUnreadable) != 0) {
+    run.set_ignore_problem("the rules in '" + wire::CleanText(text, 1024) +
+                           "' are not applied: " + std::strerror(section.error));
+    return;
+  }
+  if ((section.flags & wire::IgnoreSection::kCut) != 0) {
+    run.set_ignore_problem("the rules take more than " + std::to_string(sizeof section.text) +
+                           " bytes: those at the end are not applied");
+  }
+  // Line by line, because a line's end is the only control character that means something.
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    std::string words(line);
+    std::replace_if(
+        words.begin(), words.end(), [](char c) { return c == '\t' || c == '\r'; }, ' ');
+    *run.mutable_ignore() += wire::CleanText(words, sizeof section.text) + '\n';
+  }
+}
+
 }  // namespace nanwatch

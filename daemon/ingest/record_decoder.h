@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "daemon/ingest/name_cache.h"
+#include "proto/wire/ignore_section.h"
 #include "proto/wire/record.h"
 #include "proto/wire/segment.h"
 #include "proto/wire/site_table.h"
@@ -23,5 +24,8 @@ namespace nanwatch {
 [[nodiscard]] Site DecodeSite(uint32_t id, const wire::Site& site, const NameCache& names);
 
 [[nodiscard]] Run DecodeRun(const wire::SegmentHeader& header);
+
+// The user's rules, or why they cannot be known. `section` is a private copy.
+void DecodeIgnore(const wire::IgnoreSection& section, Run& run);
 
 }  // namespace nanwatch

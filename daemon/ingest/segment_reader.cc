@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cstring>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -61,6 +63,7 @@ struct SegmentReader::Impl {
         liveness(HostIdentity::Current()) {
     run = DecodeRun(file.header());
     run_id = RunId(run);
+    ReadIgnore();
     if (const auto ring = OpenRing({})) done.cursor.ring = ring->Released();
   }
 
@@ -79,6 +82,7 @@ struct SegmentReader::Impl {
   void ReadSites(RunBatch& batch);
   void ReadSteps(RunBatch& batch);
   void ReadLive(RunState& state) const;
+  void ReadIgnore();
   void ReleaseUpTo(uint64_t cursor) const;
   void AddRecord(RunBatch& batch, const unsigned char* bytes, size_t size);
 
@@ -261,6 +265,15 @@ void SegmentReader::Impl::ReadLive(RunState& state) const {
   state.set_tickets(copy.tickets);
   *state.mutable_clocks() = DecodeClocks(copy.facts.clocks);
   if (copy.facts.loss_known) state.set_loss(copy.facts.loss);
+}
+
+// Read once: the job wrote it before the file got its name.
+void SegmentReader::Impl::ReadIgnore() {
+  const SegmentFile::Section& section = file.section(SectionType::kBlobs);
+  if (section.bytes < sizeof(wire::IgnoreSection)) return;
+  const auto copy = std::make_unique<wire::IgnoreSection>();
+  std::memcpy(copy.get(), section.data, sizeof *copy);
+  DecodeIgnore(*copy, run);
 }
 
 void SegmentReader::Impl::ReleaseUpTo(uint64_t cursor) const {

@@ -10,9 +10,12 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/ingest/run_batch.h"
+#include "proto/wire/text.h"
 
 namespace nanwatch {
 namespace {
+
+constexpr size_t kRuleBytesMax = 256;
 
 using Json = nlohmann::ordered_json;
 
@@ -133,6 +136,9 @@ void EventLog::IncidentSeen(const Verdict& verdict, const Incident& incident, bo
   json["severity"] = incident.severity();
   json["reach"] = Json(std::vector<std::string>(incident.reach().begin(), incident.reach().end()));
   json["origin"] = AsDocument(incident.origin());
+  if (!incident.expected_by().empty()) {
+    json["expected_by"] = std::string(wire::CutText(incident.expected_by(), kRuleBytesMax));
+  }
   if (incident.has_pattern()) json["pattern"] = incident.pattern().id();
   // Names may be long: what does not fit is left out, largest first.
   std::string line = Line(json);

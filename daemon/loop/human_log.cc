@@ -58,6 +58,7 @@ std::string IncidentSentence(const Verdict& verdict, const Incident& incident) {
   }
   if (!origin.class_().empty()) text += ", " + ClassInWords(origin.class_());
   if (!origin.source().empty()) text += ", " + origin.source();
+  if (!incident.expected_by().empty()) text += ", by the rule '" + incident.expected_by() + "'";
   text += incident.reach().empty() ? "; reached nothing" : "; reached " + Joined(incident.reach());
   return text;
 }

@@ -18,7 +18,8 @@ std::string Identity(const Incident& incident) {
   const Finding& origin = incident.origin();
   std::string identity;
   for (const std::string& part : {origin.run(), origin.kind(), origin.op(), origin.layer(), origin.root(),
-                                  origin.phase(), origin.autograd_node(), origin.param(), origin.source()}) {
+                                  origin.phase(), origin.autograd_node(), origin.param(), origin.source(),
+                                  incident.expected_by()}) {
     identity += part;
     identity += '\n';
   }

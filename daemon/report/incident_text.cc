@@ -8,6 +8,7 @@ namespace nanwatch {
 namespace {
 
 constexpr size_t kLayerColumnsMax = 56;
+constexpr size_t kRuleColumnsMax = 120;
 constexpr int kTensorsShownMax = 2;
 
 bool Reaches(const Incident& incident, std::string_view reach) {
@@ -287,6 +288,17 @@ std::string IncidentSummary(const Incident& incident) {
     }
   }
   return text;
+}
+
+std::string RuleText(const Incident& incident) {
+  if (incident.expected_by().empty()) return "";
+  // In order of the enumeration, so the last that is named got furthest; one that got nowhere needs no rule.
+  std::string furthest;
+  for (const std::string& reach : incident.reach()) {
+    furthest = reach == "optimizer_state" ? "optimizer's state" : reach;
+  }
+  return "it reached the " + furthest + ", which is expected by the rule '" +
+         Shorten(Printable(incident.expected_by()), kRuleColumnsMax) + "'";
 }
 
 }  // namespace nanwatch

@@ -16,4 +16,7 @@ namespace nanwatch {
 // One line for an incident that is not told in full: place, what happened, how often.
 [[nodiscard]] std::string IncidentSummary(const Incident& incident);
 
+// By which rule of the user's it is expected, and how far it got all the same; "" when by none.
+[[nodiscard]] std::string RuleText(const Incident& incident);
+
 }  // namespace nanwatch

@@ -10,6 +10,8 @@ namespace nanwatch {
 namespace {
 
 constexpr int kSummariesMax = 6;
+constexpr int kRuleProblemsMax = 3;
+constexpr size_t kRuleColumnsMax = 240;
 
 enum class Colour { kRed, kYellow, kGreen };
 
@@ -56,6 +58,10 @@ std::string EndRow(const Verdict& verdict, int width) {
 std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
   std::string rows = EndRow(verdict, options.width_columns) +
                      Row("watched", WatchedText(verdict), options.width_columns);
+  for (int i = 0; i < std::min(verdict.rule_problems_size(), kRuleProblemsMax); ++i) {
+    rows += Row(i == 0 ? "rules" : "", Shorten(Printable(verdict.rule_problems(i)), kRuleColumnsMax),
+                options.width_columns);
+  }
   if (verdict.coverage().lost_events() > 0) {
     rows += Row("", "records were lost: there may have been more than is told here",
                 options.width_columns);
@@ -86,11 +92,27 @@ std::string MoreRows(const Verdict& verdict, int width) {
   return rows;
 }
 
+// What a rule of the user's excuses is told beside what it does not.
+std::string ExcusedRows(const Verdict& verdict, int width) {
+  uint64_t excused = 0;
+  const Incident* first = nullptr;
+  for (const Incident& incident : verdict.incidents()) {
+    if (incident.expected_by().empty()) continue;
+    if (first == nullptr) first = &incident;
+    ++excused;
+  }
+  if (first == nullptr) return "";
+  const std::string more =
+      excused == 1 ? "" : "; and " + Counted(excused - 1, "more incident") + " by rules";
+  return Row("expected", Shorten(IncidentSummary(*first), 84) + "; " + RuleText(*first) + more,
+             width);
+}
+
 std::string AnomalyText(const Verdict& verdict, const TextOptions& options) {
   const Incident& first = verdict.incidents(0);
   return Title("ANOMALY", RunText(verdict) + ": " + Headline(first), Colour::kRed, options) +
          IncidentRows(first, options.width_columns) + MoreRows(verdict, options.width_columns) +
-         WatchedRows(verdict, options);
+         ExcusedRows(verdict, options.width_columns) + WatchedRows(verdict, options);
 }
 
 std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
@@ -106,20 +128,30 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
                width) +
            WatchedRows(verdict, options);
   }
-  std::string text =
-      Title("EXPECTED", RunText(verdict) + ": non-finite values, but none did any harm",
-            Colour::kGreen, options);
+  int by_rule = 0;
+  for (const Incident& incident : verdict.incidents()) by_rule += incident.expected_by().empty() ? 0 : 1;
+  const std::string harm = by_rule == 0 ? ", but none did any harm" : ", expected by your rules";
+  std::string text = Title("EXPECTED", RunText(verdict) + ": non-finite values" + harm,
+                           Colour::kGreen, options);
   int told = 0;
   for (const Incident& incident : verdict.incidents()) {
     if (told == kSummariesMax) break;
-    text += Row(told++ == 0 ? "seen" : "", Shorten(IncidentSummary(incident), 160), width);
+    const std::string rule = RuleText(incident);
+    text += Row(told++ == 0 ? "seen" : "",
+                Shorten(IncidentSummary(incident), 160) + (rule.empty() ? "" : "; " + rule), width);
   }
   const int more = verdict.incidents_size() - told;
   if (more > 0)
     text +=
         Row("", "and " + Counted(static_cast<uint64_t>(more), "more place") + " (--json)", width);
+  if (by_rule == verdict.incidents_size()) {
+    text += Row("why", "NANWATCH_IGNORE or --ignore says so of all of them", width);
+    return text + Row("do", "nothing, as long as the rules are right", width) +
+           WatchedRows(verdict, options);
+  }
+  const std::string who = by_rule == 0 ? "none of them" : "of those without a rule none";
   text += Row("why",
-              "none of them reached the loss, an applied gradient, a parameter or a buffer: masks, "
+              who + " reached the loss, an applied gradient, a parameter or a buffer: masks, "
               "discarded branches, updates that a GradScaler skipped",
               width);
   return text + Row("do", "nothing", width) + WatchedRows(verdict, options);

@@ -16,6 +16,7 @@
 #include <new>
 
 #include "shim/host/file_status.h"
+#include "shim/host/ignore_text.h"
 #include "shim/host/mapped_file.h"
 #include "shim/host/process_identity.h"
 #include "shim/host/segment_directory.h"
@@ -119,6 +120,12 @@ void ExplainFailure(const char* path, int directory, int error, uint64_t bytes, 
   }
 }
 
+SegmentMap WholeMap(const SegmentLayout& layout) noexcept {
+  SegmentMap map = MapSegment(layout);
+  AppendIgnoreSection(map);
+  return map;
+}
+
 void FillHeader(wire::SegmentHeader& header, const SegmentMap& map, const SegmentOptions& options,
                 uint64_t nonce) noexcept {
   FillIdentity(header);
@@ -146,6 +153,9 @@ void FillSections(unsigned char* base, const SegmentMap& map) noexcept {
   auto* names = reinterpret_cast<wire::NameTableHeader*>(base + map.names);
   names->capacity = layout.names;
   names->bytes_capacity = layout.name_bytes;
+  // The last one, where WholeMap() put it.
+  const uint64_t ignore = map.sections[map.section_count - 1].offset;
+  FillIgnore(*reinterpret_cast<wire::IgnoreSection*>(base + ignore));
 }
 
 }  // namespace
@@ -170,9 +180,9 @@ Segment* Segment::Create(const SegmentOptions& options, SegmentReport& report) n
 bool Segment::Make(int directory, const SegmentOptions& options, SegmentReport& report) noexcept {
   const uint64_t nonce = Nonce();
   const FileNames names = NamesFor(getpid(), nonce);
-  map_ = MapSegment(options.layout);
+  map_ = WholeMap(options.layout);
   const uint64_t wanted = map_.file_bytes;
-  const SegmentMap least = MapSegment(Quarter(options.layout));
+  const SegmentMap least = WholeMap(Quarter(options.layout));
   fd_ = MakeFile(directory, names, map_.file_bytes);
   if (fd_ < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
     map_ = least;

@@ -15,6 +15,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/ingest/writer_liveness.h"
 #include "proto/wire/naming.h"
+#include "shim/host/ignore_text.h"
 
 namespace nanwatch {
 namespace {
@@ -33,6 +34,7 @@ void Put(char (&field)[N], const std::string& text) {
 
 SegmentBuilder::SegmentBuilder(const std::string& directory, const SegmentBuilderOptions& options)
     : map_(MapSegment(options.layout)) {
+  const uint64_t ignore_offset = AppendIgnoreSection(map_);
   char file[64];
   std::snprintf(file, sizeof file, "%s%d-%016llx", wire::kSegmentPrefix,
                 options.pid == 0 ? getpid() : options.pid, static_cast<unsigned long long>(options.nonce));
@@ -45,6 +47,9 @@ SegmentBuilder::SegmentBuilder(const std::string& directory, const SegmentBuilde
   close(fd);
   bytes_ = static_cast<unsigned char*>(memory);
   WriteHeader(options);
+  auto* ignore = At<wire::IgnoreSection>(ignore_offset);
+  ignore->bytes = static_cast<uint32_t>(options.ignore.size());
+  options.ignore.copy(ignore->text, sizeof ignore->text);
   auto* ring_header = At<wire::RingHeader>(map_.ring);
   ring_ = std::make_unique<wire::RingWriter>(ring_header, reinterpret_cast<wire::Slot*>(ring_header + 1),
                                              options.layout.ring_slots);

@@ -30,6 +30,7 @@ struct SegmentBuilderOptions {
   uint64_t nonce = 0x1111222233334444;
   std::string job = {};
   std::string program = "train.py";
+  std::string ignore = {};  // the user's rules
   int32_t pid = 0;  // 0: this process
   int32_t rank = 0;
   bool dead = false;  // as if the process had gone and its number been given to another

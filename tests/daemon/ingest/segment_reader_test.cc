@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "shim/host/ignore_text.h"
 #include "tests/fakes/fake_clock.h"
 #include "tests/fakes/segment_builder.h"
 #include "tests/fakes/temporary_directory.h"
@@ -69,6 +70,29 @@ TEST_F(SegmentReaderTest, BringsWhatAJobWroteWithItsNames) {
   EXPECT_EQ(batch.state.values_bad(), 1u);
   EXPECT_EQ(batch.state.clocks().optimizer_ranges(), 1u);
   EXPECT_TRUE(batch.has_findings());
+}
+
+TEST_F(SegmentReaderTest, BringsTheUsersRulesLineByLine) {
+  SegmentBuilder job(directory_.path(), {.ignore = "# masks\nop=aten::log\tlayer=\x1b[2Jm"});
+  const Run run = Open(job).run();
+  EXPECT_EQ(run.ignore(), "# masks\nop=aten::log layer=\xef\xbf\xbd[2Jm\n");
+  EXPECT_EQ(run.ignore_problem(), "");
+}
+
+TEST_F(SegmentReaderTest, BelievesNothingAboutTheUsersRules) {
+  SegmentBuilder job(directory_.path(), {.ignore = "op=aten::log"});
+  SegmentMap map = MapSegment(kSmallLayout);
+  auto* section =
+      reinterpret_cast<wire::IgnoreSection*>(job.bytes() + AppendIgnoreSection(map));
+  section->bytes = 0xffffffff;
+  EXPECT_LE(Open(job).run().ignore().size(), 3 * wire::kIgnoreBytesMax);
+  section->bytes = 12;
+  section->flags = wire::IgnoreSection::kCut;
+  EXPECT_THAT(Open(job).run().ignore_problem(), HasSubstr("those at the end are not applied"));
+  section->flags = wire::IgnoreSection::kUnreadable;
+  section->error = -7;
+  EXPECT_THAT(Open(job).run().ignore_problem(), HasSubstr("'op=aten::log' are not applied"));
+  EXPECT_EQ(Open(job).run().ignore(), "");
 }
 
 TEST_F(SegmentReaderTest, BringsABatchAgainUntilItIsAcknowledgedAndThenNeverMore) {

@@ -90,6 +90,46 @@ watched   118 steps, 61,204 tensors, 0 records lost, 4 kinds of tensor unchecked
   ExpectFitsTheScreen(report);
 }
 
+RunFacts LogInTheLoss() {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").At("prior", "Prior").NegInf();
+  run.Pass(2).Root(1);
+  return run.Build();
+}
+
+TEST(TextReport, WhatARuleExcusesIsToldWithTheRuleAndItsReach) {
+  RunFacts facts = LogInTheLoss();
+  facts.mutable_run()->set_ignore("op=aten::log layer=prior");
+  const std::string report = Report(facts);
+  EXPECT_THAT(report, StartsWith("EXPECTED"));
+  EXPECT_THAT(report, HasSubstr("non-finite values, expected by your rules"));
+  EXPECT_THAT(report, HasSubstr("step 0; it reached the loss,\n"));
+  EXPECT_THAT(report, HasSubstr("which is expected by the rule 'op=aten::log layer=prior'"));
+  EXPECT_THAT(report, Not(HasSubstr("none of them reached the loss")));
+  ExpectFitsTheScreen(report);
+}
+
+TEST(TextReport, WhatARuleExcusesIsToldBesideWhatItDoesNot) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").At("prior", "Prior").NegInf();
+  run.Pass(2).Root(1);
+  run.Value(11).Produce("aten::sqrt").At("fc").Nan();
+  run.Pass(12).Root(11);
+  RunFacts facts = run.Build();
+  facts.mutable_run()->set_ignore("op=aten::log");
+  const std::string report = Report(facts);
+  EXPECT_THAT(report, StartsWith("ANOMALY"));
+  EXPECT_THAT(report, HasSubstr("aten::sqrt, made NaN"));
+  EXPECT_THAT(report, HasSubstr("expected  aten::log"));
+  ExpectFitsTheScreen(report);
+}
+
+TEST(TextReport, RulesThatAreNotAppliedAreNamed) {
+  RunFacts facts = LogInTheLoss();
+  facts.mutable_run()->set_ignore("opp=aten::log");
+  EXPECT_THAT(Report(facts), HasSubstr("rules     the rule 'opp=aten::log' is not applied: there is no"));
+}
+
 TEST(TextReport, ColourIsUsedOnlyWhenAskedFor) {
   const Verdict verdict = Diagnose({MaskedRow()});
   EXPECT_THAT(TextReport(verdict, TextOptions()), Not(HasSubstr("\033")));

@@ -85,10 +85,10 @@ class Workplace:
     def run_bare(self, command, **environment):
         return self._start(command, self.bare | environment, None)
 
-    def run_watched(self, command, **environment):
+    def run_watched(self, command, options=(), **environment):
         """Under `nanwatch run`."""
         verdict = self.folder / f"verdict-{len(self._jobs)}.json"
-        return self._start([NANWATCH, "run", "--verdict", verdict, "--", *command], self.watched | environment, verdict)
+        return self._start([NANWATCH, "run", "--verdict", verdict, *options, "--", *command], self.watched | environment, verdict)
 
     def run_preloaded(self, command, **environment):
         """With the library preloaded and nothing else: no tool, no daemon."""

@@ -1,0 +1,54 @@
+#include "daemon/correlate/incident_key.h"
+
+#include <string_view>
+
+#include "daemon/correlate/finding.h"
+#include "daemon/correlate/wire_names.h"
+
+namespace nanwatch {
+namespace {
+
+IncidentKey PlaceOf(const Origin& origin) {
+  IncidentKey key(OriginKind(origin));
+  const auto add = [&key](std::string_view part) { key.append("\n").append(part); };
+  if (origin.IsReceived()) {
+    add("received");
+    if (origin.site != nullptr) add(origin.site->op());
+    return key;
+  }
+  const std::string parameter = OriginParameter(origin);
+  if (origin.IsExternal() && !parameter.empty()) {
+    add(parameter);
+    return key;
+  }
+  if (origin.site == nullptr) {
+    add(parameter);
+    return key;
+  }
+  const Site& site = *origin.site;
+  const bool recompute = (site.flags() & wire::ValueRecord::kRecompute) != 0;
+  add(site.op());
+  add(site.layer());
+  add(site.root());
+  add(recompute ? "" : site.node());
+  add(std::to_string(site.phase()));
+  add(parameter.empty() ? site.source() : parameter);
+  return key;
+}
+
+}  // namespace
+
+IncidentKey KeyOf(const Origin& origin) {
+  IncidentKey key = PlaceOf(origin);
+  if (origin.expected_by != nullptr) key += "\nexpected by " + *origin.expected_by;
+  return key;
+}
+
+std::string ExcuseKeyOf(const Origin& origin) {
+  const bool known = origin.finding_class != wire::FindingClass::kUnknown || origin.site == nullptr;
+  const uint32_t finding_class =
+      known ? static_cast<uint32_t>(origin.finding_class) : origin.site->finding_class();
+  return PlaceOf(origin) + "\n" + FindingClassName(finding_class);
+}
+
+}  // namespace nanwatch
