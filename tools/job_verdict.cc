@@ -1,6 +1,5 @@
 #include "tools/job_verdict.h"
 
-#include "daemon/explain/explain.h"
 #include "tools/exit_codes.h"
 
 namespace nanwatch {
@@ -14,11 +13,16 @@ void SetEnd(RunInfo& run, const JobExit& exit) {
 
 }  // namespace
 
-Verdict VerdictOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit,
-                     std::string_view further_rules) {
-  Verdict verdict = DiagnoseWithRules(facts, further_rules);
+Verdict VerdictOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit) {
+  return DiagnosisOfJob(facts, exit, {}).verdict;
+}
+
+Diagnosed DiagnosisOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit,
+                         const DiagnosisRequest& request) {
+  Diagnosed diagnosed = DiagnoseAsked(facts, request);
+  Verdict& verdict = diagnosed.verdict;
   if (verdict.schema().empty()) verdict.set_schema("nanwatch.verdict/1");
-  if (!exit.has_value()) return verdict;
+  if (!exit.has_value()) return diagnosed;
   for (RunInfo& run : *verdict.mutable_runs()) {
     if (run.pid() == exit->pid || (verdict.runs_size() == 1 && run.has_ended_at())) {
       SetEnd(run, *exit);
@@ -27,7 +31,7 @@ Verdict VerdictOfJob(const std::vector<RunFacts>& facts, const std::optional<Job
   if (verdict.has_run() && (verdict.run().has_ended_at() || verdict.run().pid() == exit->pid)) {
     SetEnd(*verdict.mutable_run(), *exit);
   }
-  return verdict;
+  return diagnosed;
 }
 
 int CheckExitCode(const Verdict& verdict) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/report/explanation_text.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_report.h"
 #include "tools/exit_codes.h"
@@ -25,6 +26,7 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  nanwatch report\n"
     "  nanwatch report 7f3a --coverage\n"
+    "  nanwatch report 7f3a --explain 1\n"
     "  nanwatch report --ignore 'op=aten::log layer=encoder.mask*'     ('nanwatch run --help' has the rules)\n"
     "  nanwatch report --check --json > verdict.json || echo 'look at it'\n"
     "\n"
@@ -36,12 +38,20 @@ struct ReportOptions {
   std::string run;
   std::string html;
   std::vector<std::string> ignore;
+  uint32_t explain = 0;
   bool check = false;
   bool coverage = false;
   bool json = false;
 };
 
-std::string Render(const ReportOptions& options, const Verdict& verdict) {
+constexpr int kWidthColumns = 100;
+
+std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
+  const Verdict& verdict = diagnosed.verdict;
+  if (options.explain > 0) {
+    return options.json ? JsonExplanation(diagnosed.explanation)
+                        : ExplanationText(diagnosed.explanation, kWidthColumns);
+  }
   if (options.json) return JsonReport(verdict);
   if (options.coverage) return CoverageReport(verdict);
   return TextReport(verdict, {.color = WantsColor(STDOUT_FILENO)});
@@ -63,9 +73,17 @@ int Report(const ReportOptions& options) {
   }
   const IgnoreText rules = ReadIgnoreOptions(options.ignore);
   for (const std::string& problem : rules.problems) Say(problem);
-  const Verdict verdict =
-      VerdictOfJob(observations.FactsOfJob(*job), observations.ExitOfJob(*job), rules.text);
-  WriteAll(STDOUT_FILENO, Render(options, verdict));
+  const Diagnosed diagnosed =
+      DiagnosisOfJob(observations.FactsOfJob(*job), observations.ExitOfJob(*job),
+                     {.further_rules = rules.text, .explained = options.explain});
+  const Verdict& verdict = diagnosed.verdict;
+  if (options.explain > 0 && diagnosed.explanation.steps().empty()) {
+    Say("there is no incident " + std::to_string(options.explain) + ": the verdict is " +
+        verdict.verdict() + ", with " + std::to_string(verdict.incidents_size()) +
+        (verdict.incidents_size() == 1 ? " incident" : " incidents"));
+    return kExitFailed;
+  }
+  WriteAll(STDOUT_FILENO, Render(options, diagnosed));
   return options.check ? CheckExitCode(verdict) : kExitOk;
 }
 
@@ -79,6 +97,10 @@ void AddReportVerb(CLI::App& app, VerbCall& call) {
   verb->add_option("RUN", options->run, "A run or job, or the beginning of its id")->type_name("");
   verb->add_flag("--check", options->check, "Exit 0, 2 or 3 by the verdict, for scripts and CI");
   verb->add_flag("--coverage", options->coverage, "Say what was watched and what was not, and why");
+  verb->add_option("--explain", options->explain,
+                   "Say step by step how the verdict of incident N followed from the records")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   verb->add_option("--ignore", options->ignore,
                    "What is expected, beside the rules that the job was started with")
       ->type_name("RULE|@FILE")

@@ -31,16 +31,6 @@ std::vector<const ValueNode*> PathTo(const Lineage& lineage, int node) {
   return path;
 }
 
-const ReachEvent* FirstOf(const IncidentDraft& draft, Reach reach) {
-  const ReachEvent* first = nullptr;
-  for (const ReachEvent* event : draft.events) {
-    if (event->reach != reach) continue;
-    if (IsAnomalous(*event) == draft.anomalous) return event;
-    if (first == nullptr) first = event;
-  }
-  return first;
-}
-
 // Links by ticket; a link at which something was reached stands for the step between at the same
 // value.
 std::map<uint64_t, Link> CollectLinks(const IncidentDraft& draft) {
@@ -105,6 +95,16 @@ Finding DescribeLink(const Lineage& lineage, const Link& link) {
 }
 
 }  // namespace
+
+const ReachEvent* FirstOf(const IncidentDraft& draft, Reach reach) {
+  const ReachEvent* first = nullptr;
+  for (const ReachEvent* event : draft.events) {
+    if (event->reach != reach) continue;
+    if (IsAnomalous(*event) == draft.anomalous) return event;
+    if (first == nullptr) first = event;
+  }
+  return first;
+}
 
 void AddChain(const IncidentDraft& draft, Incident& incident) {
   const std::map<uint64_t, Link> links = CollectLinks(draft);

@@ -7,6 +7,10 @@ namespace nanwatch {
 
 inline constexpr size_t kChainLinksMax = 16;
 
+// The first time that `reach` was reached, of those that decided the incident's severity; null when none is known of
+// the origin's own run.
+[[nodiscard]] const ReachEvent* FirstOf(const IncidentDraft& draft, wire::Reach reach);
+
 // Fills `incident.chain`: the origin first, then along the recorded descent the op in which Inf
 // became NaN, the loss, the first bad gradient, the first bad parameter, optimizer state and
 // buffer, and as many of the steps between as fit, earliest first. Needs `incident.origin`; fills

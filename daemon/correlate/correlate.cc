@@ -7,6 +7,7 @@
 #include "daemon/correlate/incident.h"
 #include "daemon/correlate/lineage.h"
 #include "daemon/correlate/rank_folding.h"
+#include "daemon/correlate/reasons.h"
 #include "daemon/correlate/run_summary.h"
 
 namespace nanwatch {
@@ -31,7 +32,7 @@ std::vector<const RunFacts*> InRankOrder(const std::vector<RunFacts>& runs) {
   return ordered;
 }
 
-void AddIncidents(const std::vector<Lineage>& runs, Correlation& correlation) {
+void AddIncidents(const std::vector<Lineage>& runs, uint32_t explained, Correlation& correlation) {
   Drafts drafts = GatherIncidents(runs);
   FoldReceived(runs, drafts);
   std::vector<std::pair<Incident, const IncidentDraft*>> incidents;
@@ -39,6 +40,11 @@ void AddIncidents(const std::vector<Lineage>& runs, Correlation& correlation) {
   std::stable_sort(incidents.begin(), incidents.end(), [](const auto& a, const auto& b) {
     return IsMoreImportant(a.first, b.first);
   });
+  if (explained > 0 && explained <= incidents.size()) {
+    const auto& [incident, draft] = incidents[explained - 1];
+    correlation.explanation.set_severity(incident.severity());
+    AddReasons(*draft, incident, drafts, correlation.explanation);
+  }
   for (auto& [incident, draft] : incidents) {
     *correlation.verdict.add_incidents() = std::move(incident);
     correlation.excuse_keys.push_back(ExcuseKeyOf(*draft->origin));
@@ -76,7 +82,8 @@ Verdict Correlate(const std::vector<RunFacts>& runs) {
   return std::move(Correlate(runs, Excused()).verdict);
 }
 
-Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused) {
+Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused,
+                      uint32_t explained) {
   Correlation correlation;
   Verdict& verdict = correlation.verdict;
   verdict.set_schema("nanwatch.verdict/1");
@@ -87,9 +94,12 @@ Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused)
   const std::vector<const RunFacts*> ordered = InRankOrder(runs);
   for (const RunFacts* facts : ordered) *verdict.add_runs() = DescribeRun(*facts);
   *verdict.mutable_coverage() = SumCoverage(runs);
-  AddIncidents(TraceRuns(ordered, excused), correlation);
+  AddIncidents(TraceRuns(ordered, excused), explained, correlation);
   verdict.set_verdict(Conclude(verdict, SawSomething(ordered)));
   ChooseRun(verdict);
+  correlation.explanation.set_schema("nanwatch.explanation/1");
+  correlation.explanation.set_verdict(verdict.verdict());
+  correlation.explanation.set_incident(explained);
   return correlation;
 }
 

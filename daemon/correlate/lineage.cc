@@ -130,6 +130,7 @@ void Lineage::OnValue(const Record& record) {
   const Best found = AfterBadRoot(record, index, OriginOfClass(record, index));
   nodes_[static_cast<size_t>(index)].origin = found.origin;  // looking back may have added nodes
   nodes_[static_cast<size_t>(index)].via = found.via;
+  nodes_[static_cast<size_t>(index)].because = found.because;
   node_by_value_.try_emplace(record.ticket(), index);
   last_node_of_site_[fact.site()] = index;
 
@@ -143,6 +144,7 @@ void Lineage::OnValue(const Record& record) {
               .node = index,
               .origin = found.origin,
               .name = fact.param(),
+              .how = ReachEvent::How::kWrite,
               .deliberate = deliberate});
     if (deliberate) return;
     if (reach == Reach::kParameter) PoisonParameters(record, fact.param(), found.origin);
@@ -172,7 +174,8 @@ Lineage::Best Lineage::AfterBadRoot(const Record& record, int node, Best own) co
                         (Is(origin.target, Target::kNone) || Is(origin.target, Target::kInputData));
   const bool own_buffer = nameless && Is(lost.target, Target::kBuffer) && lost.site != nullptr &&
                           lost.site->layer() == self.site->layer();
-  return origin.node == node || own_buffer ? root->second : own;
+  if (origin.node != node && !own_buffer) return own;
+  return {root->second.origin, root->second.via, Because::kUnderBadRoot};
 }
 
 Lineage::Best Lineage::OriginOfClass(const Record& record, int node) {
@@ -180,13 +183,14 @@ Lineage::Best Lineage::OriginOfClass(const Record& record, int node) {
   switch (ClassOf(nodes_[static_cast<size_t>(node)])) {
     case FindingClass::kProduce: {
       // "Inputs were clean" was only assumed, and with bad parameters about it is a bad assumption.
-      if (!seen && AssumedPoison(record) >= 0) return {AssumedPoison(record), -1};
+      if (!seen && AssumedPoison(record) >= 0) return Assumed(record);
       const bool habit = IsHabit(nodes_[static_cast<size_t>(node)]);
+      const Because clean = seen ? Because::kMadeOfFinite : Because::kMadeAssumedFinite;
       return {OwnOrigin(node, habit ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true),
-              -1};
+              -1, habit ? Because::kHabit : clean};
     }
     case FindingClass::kScalar:
-      return {OwnOrigin(node, Origin::Strength::kAskedFor, true), -1};
+      return {OwnOrigin(node, Origin::Strength::kAskedFor, true), -1, Because::kConstant};
     case FindingClass::kExternal:
       return OriginOfExternal(record, node);
     case FindingClass::kReceived: {
@@ -201,7 +205,7 @@ Lineage::Best Lineage::OriginOfClass(const Record& record, int node) {
         const Best sent = FromSource(record, collective->second->input(), node);
         if (sent.origin >= 0) return sent;
       }
-      return {OwnOrigin(node, Origin::Strength::kMade, true), -1};
+      return {OwnOrigin(node, Origin::Strength::kMade, true), -1, Because::kCameIn};
     }
     default:
       return OriginOfSpread(record, node);
@@ -215,17 +219,19 @@ Lineage::Best Lineage::OriginOfSpread(const Record& record, int node) {
   const ValueNode& self = nodes_[static_cast<size_t>(node)];
   const bool inf_to_nan = ClassOf(self) == FindingClass::kInfToNan;
   if (found.origin < 0) {
-    if (inf_to_nan) return {OwnOrigin(node, Origin::Strength::kMade, true), -1};
-    if (AssumedPoison(record) >= 0) return {AssumedPoison(record), -1};
-    return {UnseenOrigin(record, node, nullptr), -1};
+    if (inf_to_nan) {
+      return {OwnOrigin(node, Origin::Strength::kMade, true), -1, Because::kInfToNanHere};
+    }
+    if (AssumedPoison(record) >= 0) return Assumed(record);
+    return {UnseenOrigin(record, node, nullptr), -1, Because::kUnseen};
   }
   const Origin& origin = origins_[static_cast<size_t>(found.origin)];
   const bool nan_is_new = (self.kinds & wire::kHasNan) != 0 && (origin.kinds & wire::kHasNan) == 0;
   if (origin.IsMask() && (inf_to_nan || nan_is_new)) {
-    return {OwnOrigin(node, Origin::Strength::kMade, true), found.via};
+    return {OwnOrigin(node, Origin::Strength::kMade, true), found.via, Because::kNanOfMask};
   }
   if (origin.strength == Origin::Strength::kUnseen && inf_to_nan) {
-    return {OwnOrigin(node, Origin::Strength::kMade, false), found.via};
+    return {OwnOrigin(node, Origin::Strength::kMade, false), found.via, Because::kInfToNanHere};
   }
   return found;
 }
@@ -233,10 +239,11 @@ Lineage::Best Lineage::OriginOfSpread(const Record& record, int node) {
 Lineage::Best Lineage::OriginOfExternal(const Record& record, int node) {
   const Best found = BestSource(record, record.value().sources(), node);
   if (found.origin >= 0) return found;
-  if (AssumedPoison(record) >= 0) return {AssumedPoison(record), -1};
+  if (AssumedPoison(record) >= 0) return Assumed(record);
   const uint32_t kinds = nodes_[static_cast<size_t>(node)].kinds;
   const bool mask = kinds == wire::kHasNegInf;
-  return {OwnOrigin(node, mask ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true), -1};
+  return {OwnOrigin(node, mask ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true), -1,
+          Because::kCameIn};
 }
 
 // -Inf alone that the same place already made in an earlier step is how some masks are written (log
@@ -272,7 +279,9 @@ Lineage::Best Lineage::BestSource(const Record& record,
 Lineage::Best Lineage::FromSource(const Record& record, const RecordSource& source, int consumer) {
   if (Is(source, SourceKind::kValue)) {
     const int node = ResolveValue(source, record);
-    if (node >= 0 && node != consumer) return {nodes_[static_cast<size_t>(node)].origin, node};
+    if (node >= 0 && node != consumer) {
+      return {nodes_[static_cast<size_t>(node)].origin, node, Because::kFromSource};
+    }
   } else if (Is(source, SourceKind::kExternal)) {
     return FromExternal(record, source, consumer);
   } else if (Is(source, SourceKind::kCollective)) {
@@ -280,14 +289,14 @@ Lineage::Best Lineage::FromSource(const Record& record, const RecordSource& sour
   } else if (Is(source, SourceKind::kNone)) {
     return {};
   }
-  if (AssumedPoison(record) >= 0) return {AssumedPoison(record), -1};
-  return {UnseenOrigin(record, consumer, &source), -1};
+  if (AssumedPoison(record) >= 0) return Assumed(record);
+  return {UnseenOrigin(record, consumer, &source), -1, Because::kUnseen};
 }
 
 Lineage::Best Lineage::FromExternal(const Record& record, const RecordSource& source,
                                     int consumer) {
   const int inherited = Inherited(record, source.target(), source.name());
-  if (inherited >= 0) return {inherited, -1};
+  if (inherited >= 0) return {inherited, -1, Because::kFromSource};
   Origin origin;
   origin.strength = Origin::Strength::kMade;
   if (source.kinds() == wire::kHasNegInf) origin.strength = Origin::Strength::kAskedFor;
@@ -302,7 +311,7 @@ Lineage::Best Lineage::FromExternal(const Record& record, const RecordSource& so
   origin.source = &source;
   origin.target = source.target();
   origin.kinds = source.kinds();
-  return {AddOrigin(origin), -1};
+  return {AddOrigin(origin), -1, Because::kCameIn};
 }
 
 Lineage::Best Lineage::FromCollective(const Record& record, const RecordSource& source,
@@ -323,7 +332,7 @@ Lineage::Best Lineage::FromCollective(const Record& record, const RecordSource& 
   origin.clocks = &record.clocks();
   origin.source = &source;
   origin.kinds = source.kinds();
-  return {AddOrigin(origin), -1};
+  return {AddOrigin(origin), -1, Because::kCameIn};
 }
 
 // The origin of what made this long-lived tensor bad, if an earlier record told; else -1.
@@ -347,6 +356,10 @@ int Lineage::Inherited(const Record& record, uint32_t target, const std::string&
 int Lineage::AssumedPoison(const Record& record) const {
   if (parameters_.any < 0 || clock_.Read(record.clocks()).iteration > poisoned_in_) return -1;
   return parameters_.any;
+}
+
+Lineage::Best Lineage::Assumed(const Record& record) const {
+  return {AssumedPoison(record), -1, Because::kPoisoned};
 }
 
 void Lineage::PoisonParameters(const Record& record, const std::string& name, int origin) {
@@ -377,15 +390,19 @@ int Lineage::AddSuppressed(const RecordSource& source, const Site& site, const R
   const auto last = last_node_of_site_.find(site.id());
   const auto own = [&](Origin::Strength strength) { return OwnOrigin(index, strength, true); };
   int origin = -1;
+  Because because = Because::kUnseen;
   switch (ClassOf(node)) {
     case FindingClass::kProduce:
+      because = IsHabit(node) ? Because::kHabit : Because::kMadeAssumedFinite;
       origin = own(IsHabit(node) ? Origin::Strength::kAskedFor : Origin::Strength::kMade);
       break;
     case FindingClass::kScalar:
+      because = Because::kConstant;
       origin = own(Origin::Strength::kAskedFor);
       break;
     case FindingClass::kExternal:
     case FindingClass::kReceived:
+      because = Because::kCameIn;
       if (last == last_node_of_site_.end()) origin = own(Origin::Strength::kMade);
       break;
     default:
@@ -399,12 +416,23 @@ int Lineage::AddSuppressed(const RecordSource& source, const Site& site, const R
     restated.clocks = node.clocks;
     if (IsEarlierStep(*twin.clocks, *node.clocks))
       restated.record = nullptr;  // its numbers are of another step
+    because = Because::kTwin;
     nodes_[static_cast<size_t>(index)].via = twin.via;
     origin = AddOrigin(restated);
   }
-  if (origin < 0 && ClassOf(node) == FindingClass::kInfToNan) origin = own(Origin::Strength::kMade);
-  if (origin < 0) origin = AssumedPoison(consumer);
-  if (origin < 0) origin = UnseenOrigin(consumer, index, nullptr);
+  if (origin < 0 && ClassOf(node) == FindingClass::kInfToNan) {
+    because = Because::kInfToNanHere;
+    origin = own(Origin::Strength::kMade);
+  }
+  if (origin < 0) {
+    because = Because::kPoisoned;
+    origin = AssumedPoison(consumer);
+  }
+  if (origin < 0) {
+    because = Because::kUnseen;
+    origin = UnseenOrigin(consumer, index, nullptr);
+  }
+  nodes_[static_cast<size_t>(index)].because = because;
   nodes_[static_cast<size_t>(index)].origin = origin;
   if (source.value() != 0) node_by_value_.try_emplace(source.value(), index);
   return index;
@@ -469,6 +497,7 @@ void Lineage::AddEventsOf(const Record& record, Reach reach,
                           const google::protobuf::RepeatedPtrField<RecordSource>& bad,
                           uint32_t count, int fallback) {
   bool any = false;
+  const ReachEvent::How how = reach == Reach::kGradient ? ReachEvent::How::kLeaf : ReachEvent::How::kUpdate;
   for (const RecordSource& source : bad) {
     const bool is_state = Is(source.target(), Target::kOptimizerState);
     if (reach == Reach::kParameter && is_state) continue;
@@ -484,6 +513,7 @@ void Lineage::AddEventsOf(const Record& record, Reach reach,
               .node = found.via,
               .origin = found.origin,
               .name = source.name(),
+              .how = how,
               .count = count});
   }
   if (any) return;
@@ -492,6 +522,7 @@ void Lineage::AddEventsOf(const Record& record, Reach reach,
             .ticket = record.ticket(),
             .clocks = &record.clocks(),
             .origin = origin,
+            .how = how,
             .count = count});
 }
 
@@ -573,7 +604,8 @@ void Lineage::OnEscape(const Record& record) {
             .ticket = record.ticket(),
             .clocks = &record.clocks(),
             .node = node,
-            .origin = nodes_[static_cast<size_t>(node)].origin});
+            .origin = nodes_[static_cast<size_t>(node)].origin,
+            .how = ReachEvent::How::kEscape});
 }
 
 void Lineage::OnCollective(const Record& record) {
@@ -601,6 +633,7 @@ void Lineage::AddFirstReaches() {
               .node = node->second,
               .origin = origin,
               .name = fact.name(),
+              .how = ReachEvent::How::kFirstReach,
               .deliberate = origins_[static_cast<size_t>(origin)].IsMask()});
   }
 }

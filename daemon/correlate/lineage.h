@@ -29,6 +29,22 @@
 
 namespace nanwatch {
 
+// Why a value has the origin that it has; told by reasons.h.
+enum class Because : uint8_t {
+  kUnseen,             // the chain breaks off here
+  kMadeOfFinite,       // its inputs were looked at and finite
+  kMadeAssumedFinite,  // its inputs were not looked at, and nothing bad was alive
+  kHabit,              // -Inf alone, as the same place made in an earlier step
+  kConstant,           // asked for
+  kCameIn,             // from outside the ops, or by a collective
+  kFromSource,         // a bad input has that origin
+  kNanOfMask,          // only masks came in, and a NaN went out
+  kInfToNanHere,       // Inf became NaN, and what came in is not recorded
+  kPoisoned,           // inputs not looked at, and a parameter was bad by then
+  kUnderBadRoot,       // its backward pass began at a bad loss
+  kTwin,               // not recorded itself: as the last value of its place
+};
+
 struct ValueNode {
   uint64_t ticket = 0;
   const Site* site = nullptr;      // null: not even the place is known
@@ -38,15 +54,20 @@ struct ValueNode {
   int via =
       -1;  // the source that leads to the origin; -1: this node is it, or the chain breaks off
   uint32_t kinds = 0;
+  Because because = Because::kUnseen;
 };
 
 struct ReachEvent {
+  // By what we know it.
+  enum class How : uint8_t { kRoot, kLeaf, kUpdate, kWrite, kEscape, kFirstReach };
+
   wire::Reach reach = wire::Reach::kActivation;
   uint64_t ticket = 0;
   const Clocks* clocks = nullptr;
   int node = -1;  // -1: what got there is not known
   int origin = -1;
   std::string name = {};  // parameter, buffer or leaf; "" unknown
+  How how = How::kRoot;
   uint32_t count = 0;     // leaves or parameters that were bad at that moment
   uint64_t pass = 0;
   bool deliberate = false;  // a constant was written into a parameter or buffer on purpose
@@ -86,6 +107,7 @@ class Lineage {
   struct Best {
     int origin = -1;
     int via = -1;
+    Because because = Because::kUnseen;
   };
 
   void Index(const std::vector<const Record*>& records);
@@ -104,6 +126,7 @@ class Lineage {
   Best FromCollective(const Record& record, const RecordSource& source, int consumer);
   int Inherited(const Record& record, uint32_t target, const std::string& name) const;
   int ResolveValue(const RecordSource& source, const Record& consumer);
+  Best Assumed(const Record& record) const;
   int AddSuppressed(const RecordSource& source, const Site& site, const Record& consumer);
   int AddOrigin(Origin origin);
   int OwnOrigin(int node, Origin::Strength strength, bool exact);

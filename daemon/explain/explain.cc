@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/correlate/correlate.h"
+#include "daemon/correlate/reasons.h"
 #include "daemon/explain/ignore_rules.h"
 #include "daemon/explain/pattern_book.h"
 
@@ -19,14 +20,14 @@ namespace {
 constexpr int kRoundsMax = 16;
 
 // Processes of a job carry the same rules; each text is read once.
-IgnoreRules RulesOf(const std::vector<RunFacts>& runs, std::string_view further_rules) {
+IgnoreRules RulesOf(const std::vector<RunFacts>& runs, const std::string& further_rules) {
   std::set<std::string> texts;
   std::set<std::string> problems;
   for (const RunFacts& facts : runs) {
     texts.insert(facts.run().ignore());
     if (!facts.run().ignore_problem().empty()) problems.insert(facts.run().ignore_problem());
   }
-  texts.insert(std::string(further_rules));
+  texts.insert(further_rules);
   IgnoreRules all;
   for (const std::string& text : texts) {
     IgnoreRules read = ParseIgnoreRules(text);
@@ -51,6 +52,39 @@ bool Excuse(const Correlation& correlation, const std::vector<IgnoreRule>& rules
   return any;
 }
 
+void AddStep(const char* about, std::string text, const Finding& origin, Explanation& explanation) {
+  ExplanationStep& step = *explanation.add_steps();
+  step.set_about(about);
+  step.set_text(std::move(text));
+  step.set_ticket(origin.ticket());
+  step.set_op(origin.op());
+  step.set_layer(origin.layer());
+  step.set_step(origin.step());
+  step.set_run(origin.run());
+}
+
+// What was decided here, not by Correlate().
+void AddCauseAndRule(const Verdict& verdict, Explanation& explanation) {
+  if (explanation.steps().empty()) return;
+  const Incident& incident = verdict.incidents(static_cast<int>(explanation.incident()) - 1);
+  const Finding& origin = incident.origin();
+  if (incident.has_pattern()) {
+    std::string text = NameOf(origin) + " fits the pattern " + incident.pattern().id() + ":";
+    for (const std::string& reason : PatternBook::BuiltIn().WhyItFits(incident)) {
+      text += (text.ends_with(':') ? " " : ", ") + reason;
+    }
+    AddStep("pattern", text, origin, explanation);
+  } else if (incident.severity() != "info") {
+    AddStep("pattern", NameOf(origin) + " fits no pattern that is known", origin, explanation);
+  }
+  if (!incident.expected_by().empty()) {
+    AddStep("rule",
+            NameOf(origin) + " fits the rule '" + incident.expected_by() +
+                "', which makes expected what would have been an anomaly",
+            origin, explanation);
+  }
+}
+
 }  // namespace
 
 void Explain(Verdict& verdict) {
@@ -64,20 +98,23 @@ void Explain(Verdict& verdict) {
   }
 }
 
-Verdict Diagnose(const std::vector<RunFacts>& runs) { return DiagnoseWithRules(runs, ""); }
+Verdict Diagnose(const std::vector<RunFacts>& runs) {
+  return std::move(DiagnoseAsked(runs, {}).verdict);
+}
 
 // Judged again with every excuse, because an excused origin may have stood before another that no rule excuses.
-Verdict DiagnoseWithRules(const std::vector<RunFacts>& runs, std::string_view further_rules) {
-  const IgnoreRules rules = RulesOf(runs, further_rules);
+Diagnosed DiagnoseAsked(const std::vector<RunFacts>& runs, const DiagnosisRequest& request) {
+  const IgnoreRules rules = RulesOf(runs, request.further_rules);
   Excused excused;
-  Correlation correlation = Correlate(runs, excused);
+  Correlation correlation = Correlate(runs, excused, request.explained);
   Explain(correlation.verdict);
   for (int round = 0; round < kRoundsMax && Excuse(correlation, rules.rules, excused); ++round) {
-    correlation = Correlate(runs, excused);
+    correlation = Correlate(runs, excused, request.explained);
     Explain(correlation.verdict);
   }
   for (const std::string& problem : rules.problems) correlation.verdict.add_rule_problems(problem);
-  return std::move(correlation.verdict);
+  AddCauseAndRule(correlation.verdict, correlation.explanation);
+  return {std::move(correlation.verdict), std::move(correlation.explanation)};
 }
 
 }  // namespace nanwatch

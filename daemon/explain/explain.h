@@ -6,7 +6,8 @@
 // without one.
 #pragma once
 
-#include <string_view>
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "verdict.pb.h"
@@ -20,8 +21,17 @@ void Explain(Verdict& verdict);
 // documents get it. Rules that cannot be applied are named in `rule_problems`.
 [[nodiscard]] Verdict Diagnose(const std::vector<RunFacts>& runs);
 
-// The same, with further rules.
-[[nodiscard]] Verdict DiagnoseWithRules(const std::vector<RunFacts>& runs,
-                                        std::string_view further_rules);
+struct DiagnosisRequest {
+  std::string further_rules = {};  // beside those of the job
+  uint32_t explained = 0;          // number of the incident, from 1, whose reasons are wanted; 0: of none
+};
+struct Diagnosed {
+  Verdict verdict;
+  Explanation explanation;  // without steps when there is no incident of that number
+};
+
+// The same, as somebody asks for it.
+[[nodiscard]] Diagnosed DiagnoseAsked(const std::vector<RunFacts>& runs,
+                                      const DiagnosisRequest& request);
 
 }  // namespace nanwatch

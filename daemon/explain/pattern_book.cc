@@ -1,6 +1,8 @@
 #include "daemon/explain/pattern_book.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -153,6 +155,49 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
                      [&](const Condition& condition) { return Holds(condition, origin); });
 }
 
+// "op is aten::_softmax (asked: aten::_softmax*)".
+void TellFit(std::string_view field, const std::vector<std::string>& globs, std::string_view text,
+             std::vector<std::string>& reasons) {
+  if (globs.empty()) return;
+  const auto glob = std::find_if(globs.begin(), globs.end(),
+                                 [text](const std::string& g) { return MatchesGlob(g, text); });
+  if (glob == globs.end()) return;
+  std::string reason = std::string(field) + " is " + std::string(text);
+  if (*glob != text) reason += " (asked: " + *glob + ")";
+  reasons.push_back(std::move(reason));
+}
+
+std::string TellCondition(const Condition& condition, const Finding& finding) {
+  constexpr std::array<std::string_view, 5> kComparisons = {"<", "<=", "==", ">=", ">"};
+  const std::string known =
+      TextOf(finding, condition.number).value_or("not recorded, which the pattern allows");
+  std::array<char, 32> bound{};
+  std::snprintf(bound.data(), bound.size(), "%g", condition.bound);
+  return condition.number + " is " + known + " (asked: " +
+         std::string(kComparisons[static_cast<size_t>(condition.comparison)]) + " " + bound.data() +
+         ")";
+}
+
+std::vector<std::string> TellFits(const KnownCause& cause, const Incident& incident) {
+  const Finding& origin = incident.origin();
+  std::vector<std::string> reasons;
+  TellFit("kind", cause.kinds, origin.kind(), reasons);
+  TellFit("class", cause.classes, origin.class_(), reasons);
+  TellFit("phase", cause.phases, origin.phase(), reasons);
+  TellFit("op", cause.ops, origin.op(), reasons);
+  TellFit("node", cause.nodes, origin.autograd_node(), reasons);
+  TellFit("layer", cause.layers, origin.layer(), reasons);
+  TellFit("param", cause.params, origin.param(), reasons);
+  TellFit("dtype", cause.dtypes, TextOf(origin, "output.dtype").value_or(""), reasons);
+  for (const std::string& reach : incident.reach()) TellFit("reach", cause.reach, reach, reasons);
+  for (const std::string& reach : cause.not_reach) reasons.push_back("it did not reach " + reach);
+  for (const Finding& link : incident.chain()) {
+    if (link.ticket() > origin.ticket()) TellFit("a later op", cause.later, link.op(), reasons);
+  }
+  for (const Condition& condition : cause.where) reasons.push_back(TellCondition(condition, origin));
+  return reasons;
+}
+
 // A cause is told even when a name in it is not known.
 std::string Tell(std::string sentence, const Finding& finding) {
   for (size_t open = sentence.find('{'); open != std::string::npos;
@@ -212,6 +257,13 @@ std::optional<Pattern> PatternBook::Find(const Incident& incident) const {
     if (Fits(cause, incident)) return Describe(cause, incident.origin());
   }
   return std::nullopt;
+}
+
+std::vector<std::string> PatternBook::WhyItFits(const Incident& incident) const {
+  const auto cause = std::find_if(causes_.begin(), causes_.end(), [&](const KnownCause& known) {
+    return known.id == incident.pattern().id();
+  });
+  return cause == causes_.end() ? std::vector<std::string>() : TellFits(*cause, incident);
 }
 
 }  // namespace nanwatch

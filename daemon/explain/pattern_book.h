@@ -49,6 +49,8 @@ class PatternBook {
   static PatternBook BuiltIn();
 
   [[nodiscard]] std::optional<Pattern> Find(const Incident& incident) const;
+  // What the incident's pattern asks and how the incident answers, a phrase each.
+  [[nodiscard]] std::vector<std::string> WhyItFits(const Incident& incident) const;
   [[nodiscard]] const std::vector<KnownCause>& causes() const { return causes_; }
 
  private:

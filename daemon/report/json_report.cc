@@ -118,4 +118,8 @@ std::string JsonReport(const Verdict& verdict) {
   return ObjectOf(verdict).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
+std::string JsonExplanation(const Explanation& explanation) {
+  return ObjectOf(explanation).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace nanwatch

@@ -13,4 +13,7 @@ namespace nanwatch {
 // numbers. Text that is not UTF-8 is repaired with U+FFFD. Never fails.
 [[nodiscard]] std::string JsonReport(const Verdict& verdict);
 
+// The explanation of one incident (nanwatch.explanation/1), likewise.
+[[nodiscard]] std::string JsonExplanation(const Explanation& explanation);
+
 }  // namespace nanwatch

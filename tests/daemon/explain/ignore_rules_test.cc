@@ -112,6 +112,10 @@ TEST(IgnoreRules, TheEmptyLayerIsWrittenInQuotes) {
 
 // ---- verdicts -----------------------------------------------------------------------------------
 
+Verdict DiagnoseWithRules(const std::vector<RunFacts>& runs, const std::string& rules) {
+  return DiagnoseAsked(runs, {.further_rules = rules}).verdict;
+}
+
 RunBuilder LogReachesTheLoss() {
   RunBuilder run;
   run.Value(1).Produce("aten::log").At("mask").NegInf();

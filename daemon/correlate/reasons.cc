@@ -1,0 +1,395 @@
+#include "daemon/correlate/reasons.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "daemon/correlate/chain.h"
+#include "daemon/correlate/finding.h"
+#include "daemon/correlate/wire_names.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::Reach;
+
+// Of the incidents and inputs that are not the answer, as many as a person reads.
+constexpr size_t kOthersTold = 3;
+
+std::string KindsText(uint32_t kinds) {
+  std::string text;
+  const auto add = [&](uint32_t kind, std::string_view word) {
+    if ((kinds & kind) != 0) text += (text.empty() ? "" : " and ") + std::string(word);
+  };
+  add(wire::kHasNan, "NaN");
+  add(wire::kHasPosInf, "Inf");
+  add(wire::kHasNegInf, "-Inf");
+  return text.empty() ? "a non-finite value" : text;
+}
+
+std::string_view TargetText(uint32_t target) {
+  switch (static_cast<wire::Target>(target)) {
+    case wire::Target::kParameter:
+      return "a parameter";
+    case wire::Target::kBuffer:
+      return "a buffer";
+    case wire::Target::kGradient:
+      return "a gradient";
+    case wire::Target::kOptimizerState:
+      return "the optimizer's state";
+    case wire::Target::kInputData:
+      return "the batch";
+    case wire::Target::kUninitialised:
+      return "uninitialised memory";
+    default:
+      return "memory that no observed op wrote";
+  }
+}
+
+class Teller {
+ public:
+  Teller(const IncidentDraft& draft, const Incident& incident, Explanation& explanation)
+      : draft_(draft), lineage_(*draft.lineage), incident_(incident), explanation_(explanation) {}
+
+  void TellOrigin() {
+    const Finding& origin = incident_.origin();
+    Add("origin", origin, NameOf(origin) + " is the origin: " + OriginText());
+  }
+
+  // Why none of what went before is to blame.
+  void TellEarlier(const Drafts& all) {
+    const std::set<uint64_t> inputs = TellInputsOfOrigin();
+    size_t told = 0;
+    for (const auto& [key, other] : all) {
+      const bool earlier = &other != &draft_ && other.lineage == draft_.lineage &&
+                           other.origin->ticket < draft_.origin->ticket &&
+                           !inputs.contains(other.origin->ticket);
+      if (!earlier || told++ >= kOthersTold) continue;
+      const Finding finding = DescribeOrigin(lineage_, *other.origin);
+      Add("earlier", finding,
+          NameOf(finding) + " is earlier, but begins another incident: " + ApartText(*other.origin));
+    }
+    if (told > kOthersTold) {
+      Add("earlier", Finding(),
+          "and " + std::to_string(told - kOthersTold) + " more that began earlier, likewise");
+    }
+  }
+
+  void TellClass() {
+    const Finding& origin = incident_.origin();
+    Add("class", origin, NameOf(origin) + " is of class " + origin.class_() + ": " + ClassText());
+  }
+
+  void TellChain() {
+    for (int i = 1; i < incident_.chain_size(); ++i) {
+      const Finding& link = incident_.chain(i);
+      Add("link", link, NameOf(link) + " is bad because " + LinkText(link.ticket()));
+    }
+  }
+
+  void TellReach() {
+    for (const Reach reach : draft_.reach) {
+      const std::string name = ReachName(static_cast<uint32_t>(reach));
+      if (reach == Reach::kActivation) {
+        Add("reach", incident_.origin(),
+            "it reached an activation: " + std::to_string(draft_.count) +
+                (draft_.count == 1 ? " op call" : " op calls") +
+                " wrote a bad value that comes from it, the first " + NameOf(incident_.origin()));
+        continue;
+      }
+      const ReachEvent* event = FirstOf(draft_, reach);
+      if (event != nullptr) {
+        const Finding at = WhatReached(*event);
+        Add("reach", at, "it reached " + Titled(name) + ": " + EventText(*event, at));
+      } else {
+        Add("reach", Finding(), "it reached " + Titled(name) + " in another process of the job");
+      }
+    }
+  }
+
+  void TellSeverity() {
+    Add("severity", incident_.origin(),
+        NameOf(incident_.origin()) + " gives an incident of severity " + incident_.severity() + ": " +
+            SeverityText());
+  }
+
+ private:
+  void Add(const char* about, const Finding& finding, std::string text) {
+    ExplanationStep& step = *explanation_.add_steps();
+    step.set_about(about);
+    step.set_text(std::move(text));
+    step.set_ticket(finding.ticket());
+    step.set_op(finding.op());
+    step.set_layer(finding.layer());
+    step.set_step(finding.ticket() == 0 ? -1 : finding.step());
+    step.set_run(finding.run());
+  }
+
+  [[nodiscard]] const ValueNode* NodeAt(int index) const {
+    return index < 0 ? nullptr : &lineage_.nodes()[static_cast<size_t>(index)];
+  }
+
+  [[nodiscard]] const ValueNode* NodeOf(uint64_t ticket) const {
+    const auto& nodes = lineage_.nodes();
+    const auto found = std::find_if(nodes.begin(), nodes.end(), [ticket](const ValueNode& node) {
+      return node.ticket == ticket && node.record != nullptr;
+    });
+    if (found != nodes.end()) return &*found;
+    const auto any = std::find_if(nodes.begin(), nodes.end(),
+                                  [ticket](const ValueNode& node) { return node.ticket == ticket; });
+    return any == nodes.end() ? nullptr : &*any;
+  }
+
+  [[nodiscard]] std::string NameOfNode(const ValueNode& node) const {
+    return NameOf(DescribeNode(lineage_, node));
+  }
+
+  [[nodiscard]] std::string OriginText() const {
+    const Origin& origin = *draft_.origin;
+    if (origin.IsReceived()) {
+      return "it came in by a collective, and of the rank that sent it nothing is recorded";
+    }
+    if (origin.IsExternal()) {
+      return "its bad input was there before any observed op wrote it, in " +
+             std::string(TargetText(origin.target)) + NamedParameter() +
+             ", and no earlier record says who made that bad";
+    }
+    const ValueNode* node = NodeAt(origin.node);
+    if (node == nullptr) return "nothing else is known of how the value came to be";
+    switch (node->because) {
+      case Because::kMadeOfFinite:
+        return "all its tensor inputs were looked at and were finite, so nothing before it can have "
+               "made the value";
+      case Because::kMadeAssumedFinite:
+        return "nothing bad was alive when it ran, so its inputs, which were not looked at, are taken "
+               "to have been finite";
+      case Because::kHabit:
+        return "it made -Inf alone, as the same place did in an earlier step: how a mask is written";
+      case Because::kConstant:
+        return "a non-finite constant was asked for";
+      case Because::kNanOfMask:
+        return "what came in was a mask, which is no fault; the NaN begins here";
+      case Because::kInfToNanHere:
+        return "Inf came in and NaN went out, and where the Inf came from was not recorded";
+      case Because::kTwin:
+        return "its own record was not kept; its place, whose earlier values were, tells its cause";
+      default:
+        return "the chain breaks off here: an input was not looked at, or its record was lost, so the "
+               "true origin may lie before it";
+    }
+  }
+
+  [[nodiscard]] std::string NamedParameter() const {
+    const std::string& name = incident_.origin().param();
+    return name.empty() ? "" : " (" + name + ")";
+  }
+
+  // Gives the tickets of those that were told.
+  std::set<uint64_t> TellInputsOfOrigin() {
+    std::set<uint64_t> told;
+    const ValueNode* node = NodeAt(draft_.origin->node);
+    if (node == nullptr || node->record == nullptr || !node->record->has_value()) return told;
+    for (const RecordSource& source : node->record->value().sources()) {
+      if (source.kind() != static_cast<uint32_t>(wire::SourceKind::kValue)) continue;
+      const ValueNode* input = NodeOf(source.value());
+      if (input == nullptr || input->origin < 0 || told.size() >= kOthersTold) continue;
+      told.insert(input->ticket);
+      const Finding finding = DescribeNode(lineage_, *input);
+      Add("earlier", finding,
+          NameOf(finding) + " went into it with " + KindsText(input->kinds) + " and is not the origin: " +
+              WeaknessText(*input));
+    }
+    return told;
+  }
+
+  // Lineage lets an origin begin where no stronger one leads in, so what is apart either leads nowhere near or is weaker.
+  [[nodiscard]] static std::string ApartText(const Origin& other) {
+    if (other.expected_by != nullptr) {
+      return "a rule calls it expected, and what a rule excuses explains a value only where nothing "
+             "else can";
+    }
+    if (other.IsMask()) return "it is a mask, which is no fault until an op makes NaN of it";
+    if (other.strength == Origin::Strength::kMade) {
+      return "nothing that was recorded leads from it to this origin";
+    }
+    return "who made it is not known, and what is known to have been made explains more";
+  }
+
+  [[nodiscard]] std::string WeaknessText(const ValueNode& input) const {
+    const Origin& behind = lineage_.origins()[static_cast<size_t>(input.origin)];
+    switch (behind.strength) {
+      case Origin::Strength::kAskedFor:
+        return "it is a mask, asked for on purpose; a mask is no fault until an op makes NaN of it";
+      case Origin::Strength::kUninitialised:
+        return "it is memory that nothing is known to have written, which is legal";
+      case Origin::Strength::kUnseen:
+        return "where it came from was not seen, so it cannot be blamed";
+      case Origin::Strength::kMade:
+        break;
+    }
+    return behind.expected_by != nullptr ? "a rule calls its origin expected"
+                                         : "its own origin is told as another incident";
+  }
+
+  [[nodiscard]] std::string ClassText() const {
+    const Finding& origin = incident_.origin();
+    const Origin& source = *draft_.origin;
+    if (source.IsReceived()) return "the record names the collective that brought it";
+    if (source.IsExternal()) {
+      return "its input held " + KindsText(source.kinds) + " and no record tells who wrote it";
+    }
+    const bool restated = source.site != nullptr &&
+                          static_cast<uint32_t>(source.finding_class) != source.site->finding_class();
+    if (restated) return "it was recorded as passing on a mask, but NaN is new in its output";
+    std::string text = "so the job recorded it";
+    text += origin.inputs_seen() ? ", with its inputs looked at" : ", without looking at its inputs";
+    if (source.kinds != 0) text += "; it wrote " + KindsText(source.kinds);
+    return text;
+  }
+
+  [[nodiscard]] std::string LinkText(uint64_t ticket) const {
+    const ValueNode* node = NodeOf(ticket);
+    if (node == nullptr) return "the job says so; by what way the value came there is not recorded";
+    const ValueNode* via = NodeAt(node->via);
+    const std::string from = via == nullptr ? "" : NameOfNode(*via);
+    switch (node->because) {
+      case Because::kFromSource:
+        if (via != nullptr) return "it took a bad input from " + from;
+        return "its bad input, which came in from " + SourceText(*node) +
+               ", had been made bad by the same origin";
+      case Because::kPoisoned:
+        return "its inputs were not looked at, and a parameter was already bad by then";
+      case Because::kUnderBadRoot:
+        return "its backward pass began at a loss that was already bad" +
+               (via == nullptr ? "" : ", " + from) +
+               ", and no gradient of such a pass means anything";
+      case Because::kTwin:
+        return "it comes from the same place as an earlier value of this chain; its own record was "
+               "not kept";
+      case Because::kNanOfMask:
+        return "it made NaN of a mask" + (via == nullptr ? "" : " that came from " + from);
+      default:
+        return "it belongs to the same incident" + (via == nullptr ? "" : ", by way of " + from);
+    }
+  }
+
+  [[nodiscard]] static std::string SourceText(const ValueNode& node) {
+    if (node.record == nullptr || !node.record->has_value()) return "a place that was not recorded";
+    for (const RecordSource& source : node.record->value().sources()) {
+      if (source.kind() == static_cast<uint32_t>(wire::SourceKind::kExternal)) {
+        return std::string(TargetText(source.target())) +
+               (source.name().empty() ? "" : " (" + source.name() + ")");
+      }
+      if (source.kind() == static_cast<uint32_t>(wire::SourceKind::kCollective)) {
+        return "a collective";
+      }
+    }
+    return "a place that was not recorded";
+  }
+
+  // "the loss", "an optimizer state": what the rest of the sentence is about.
+  [[nodiscard]] static std::string Titled(const std::string& reach) {
+    if (reach == "optimizer_state") return "the optimizer's state";
+    if (reach == "loss") return "the loss";
+    return "a " + reach;
+  }
+
+  // The value that got there; without one the moment itself.
+  [[nodiscard]] Finding WhatReached(const ReachEvent& event) const {
+    const ValueNode* node = NodeAt(event.node);
+    if (node != nullptr) return DescribeNode(lineage_, *node);
+    ValueNode moment;
+    moment.ticket = event.ticket;
+    moment.clocks = event.clocks;
+    return DescribeNode(lineage_, moment);
+  }
+
+  [[nodiscard]] std::string EventText(const ReachEvent& event, const Finding& value) const {
+    const std::string record = "record " + std::to_string(event.ticket);
+    const std::string by = event.node < 0 ? "by what way is not recorded" : "by " + NameOf(value);
+    const std::string name = event.name.empty() ? "" : " (" + event.name + ")";
+    const std::string step = ", step " + std::to_string(value.step());
+    switch (event.how) {
+      case ReachEvent::How::kRoot:
+        return record + step + " says that a backward pass began at a bad value, " + by +
+               JudgementText(event);
+      case ReachEvent::How::kLeaf:
+        return record + step + " says that backward wrote a bad gradient" + name + ", " + by +
+               Plural(event.count, "leaf", "leaves") + JudgementText(event);
+      case ReachEvent::How::kUpdate:
+        return record + step + " says that an update left it bad" + name + ", " + by +
+               Plural(event.count, "parameter", "parameters") + JudgementText(event);
+      case ReachEvent::How::kWrite:
+        return NameOf(value) + " wrote it itself" + name + JudgementText(event);
+      case ReachEvent::How::kEscape:
+        return record + step + " says that the program read a bad number at a place where losses are made, " +
+               by + JudgementText(event);
+      case ReachEvent::How::kFirstReach:
+        return "the section that nothing evicts says so at " + record + name + ", " + by +
+               JudgementText(event);
+    }
+    return record;
+  }
+
+  [[nodiscard]] static std::string Plural(uint32_t count, std::string_view one, std::string_view many) {
+    if (count < 2) return "";
+    return ", and " + std::to_string(count) + " " + std::string(count == 1 ? one : many) +
+           " in all were bad then";
+  }
+
+  [[nodiscard]] static std::string JudgementText(const ReachEvent& event) {
+    if (event.deliberate) return "; a constant written on purpose, which harms nothing";
+    if (event.excused) return "; a GradScaler found it and skipped the update, which harms nothing";
+    return "";
+  }
+
+  [[nodiscard]] std::string SeverityText() const {
+    if (!incident_.expected_by().empty()) {
+      return "a rule of the user's calls it expected, whatever it reached";
+    }
+    if (!draft_.anomalous) {
+      const bool no_further = draft_.reach.size() <= 1;
+      return no_further ? "no record leads from it to a loss, a gradient, an update, a parameter or a "
+                          "buffer, and a bad value that meets none of them harms nothing"
+                        : "all that it reached was written on purpose or skipped by a GradScaler";
+    }
+    if (incident_.severity() == "critical") {
+      return "it stays, in parameters, a buffer or the optimizer's state, and spoils what comes after";
+    }
+    return "it reached the loss or gradients, but nothing that lasts beyond its step";
+  }
+
+  const IncidentDraft& draft_;
+  const Lineage& lineage_;
+  const Incident& incident_;
+  Explanation& explanation_;
+};
+
+}  // namespace
+
+std::string NameOf(const Finding& finding) {
+  std::string what;
+  const auto add = [&what](const std::string& part) {
+    if (!part.empty()) what += (what.empty() ? "" : ", ") + part;
+  };
+  add(finding.op());
+  add(finding.param());
+  add(finding.layer().empty() ? "outside any module" : finding.layer());
+  add(finding.phase());
+  add(finding.step() < 0 ? "step unknown" : "step " + std::to_string(finding.step()));
+  return "record " + std::to_string(finding.ticket()) + " (" + what + ")";
+}
+
+void AddReasons(const IncidentDraft& draft, const Incident& incident, const Drafts& all,
+                Explanation& explanation) {
+  Teller teller(draft, incident, explanation);
+  teller.TellOrigin();
+  teller.TellEarlier(all);
+  teller.TellClass();
+  teller.TellChain();
+  teller.TellReach();
+  teller.TellSeverity();
+}
+
+}  // namespace nanwatch
