@@ -31,8 +31,8 @@ RIGHT_FIELDS = ("verdict", "op", "phase", "layer", "step")
 OPTIONAL_PACKAGES = ("lightning", "transformers", "torchvision")
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_arguments(description):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanwatch", type=pathlib.Path, default=ROOT / "build/release/bin/nanwatch")
     parser.add_argument("--python", default=sys.executable, help="runs the programs")
     parser.add_argument("--programs", type=pathlib.Path, default=HERE / "programs", help="a folder with expect.json")
@@ -128,28 +128,31 @@ def print_table(expectations, out, troubles):
     return right
 
 
-def main():
-    arguments = parse_arguments()
+def chosen_programs(arguments):
+    """The expectations of the programs to run: those asked for whose packages are there. The others are named."""
     arguments.nanwatch = arguments.nanwatch.resolve()
     if not arguments.nanwatch.exists():
         sys.exit(f"{arguments.nanwatch} does not exist: build it first, or say where it is with --nanwatch")
     expectations = json.loads((arguments.programs / "expect.json").read_text())
     if arguments.only:
         expectations = [e for e in expectations if e["id"] in arguments.only.split(",")]
-
     missing = missing_packages(arguments.python)
-    skipped = {e["id"]: needed for e in expectations
-               if (needed := imported_packages(arguments.programs / f"{e['id']}.py") & missing)}
-    for name, packages in skipped.items():
-        print(f"SKIPPED {name}: {arguments.python} has no {', '.join(sorted(packages))}", flush=True)
-    expectations = [e for e in expectations if e["id"] not in skipped]
+    runnable = []
+    for expected in expectations:
+        lacking = imported_packages(arguments.programs / f"{expected['id']}.py") & missing
+        if lacking:
+            print(f"SKIPPED {expected['id']}: {arguments.python} has no {', '.join(sorted(lacking))}", flush=True)
+        else:
+            runnable.append(expected)
+    return runnable
 
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="nanwatch-corpus-"))
-    out = (arguments.out or scratch / "out").resolve()
-    out.mkdir(parents=True, exist_ok=True)
+
+def run_programs(expectations, arguments, out):
+    """Runs them under nanwatch; verdicts and logs lie in `out` afterwards. Returns what went wrong, by program."""
+    scratch = tempfile.mkdtemp(prefix="nanwatch-corpus-")
     segments = tempfile.mkdtemp(prefix="nanwatch-corpus-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH")}
-    environment |= {"NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": str(scratch / "state")}
+    environment |= {"NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": f"{scratch}/state"}
     troubles = {}
     try:
         with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
@@ -158,20 +161,30 @@ def main():
             for done, run in enumerate(concurrent.futures.as_completed(runs), 1):
                 seconds, troubles[runs[run]] = run.result()
                 print(f"[{done}/{len(runs)}] {runs[run]} {seconds:.1f} s {troubles[runs[run]]}", flush=True)
-        chosen = scratch / "expect.json"
-        chosen.write_text(json.dumps(expectations))
-        subprocess.run([sys.executable, HERE / "score.py", out, chosen] + (["-v"] if arguments.verbose else []), check=True)
-        right = print_table(expectations, out, troubles)
     finally:
         stop_daemon(segments)
         shutil.rmtree(segments, ignore_errors=True)
         shutil.rmtree(scratch, ignore_errors=True)
+    return troubles
+
+
+def main():
+    arguments = parse_arguments(__doc__)
+    expectations = chosen_programs(arguments)
+    with tempfile.TemporaryDirectory(prefix="nanwatch-corpus-") as scratch:
+        out = (arguments.out or pathlib.Path(scratch) / "out").resolve()
+        out.mkdir(parents=True, exist_ok=True)
+        troubles = run_programs(expectations, arguments, out)
+        chosen = pathlib.Path(scratch) / "expect.json"
+        chosen.write_text(json.dumps(expectations))
+        subprocess.run([sys.executable, HERE / "score.py", out, chosen] + (["-v"] if arguments.verbose else []), check=True)
+        right = print_table(expectations, out, troubles)
 
     percent = 100 * right / len(expectations) if expectations else 0
-    print(f"\nright in verdict, origin op, phase, layer and step together: {right} of {len(expectations)} ({percent:.0f} %)"
-          + (f", {len(skipped)} skipped" if skipped else ""))
+    print(f"\nright in verdict, origin op, phase, layer and step together: {right} of {len(expectations)} ({percent:.0f} %)")
     if percent < arguments.min_right:
         sys.exit(f"fewer than the {arguments.min_right:g} % that are asked for")
 
 
-main()
+if __name__ == "__main__":
+    main()
