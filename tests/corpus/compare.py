@@ -112,7 +112,7 @@ def main():
         run.run_programs(expectations, arguments, out)
         programs = [arguments.programs.resolve() / f"{e['id']}.py" for e in expectations]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH") and k not in ("RANK", "WORLD_SIZE")}
-        subprocess.run([arguments.python, run.HERE / "naive_methods.py", out, *programs], env=environment, check=True)
+        subprocess.run([arguments.python, run.HERE / "naive_methods.py", out, str(arguments.jobs), *programs], env=environment, check=True)
         compare(expectations, out, arguments.verbose)
 
 

@@ -1,6 +1,6 @@
 """Runs programs under the ways in which people look for a NaN by hand, and writes down the first thing that each says.
 
-  naive_methods.py OUT PROGRAM.py...      makes OUT/PROGRAM.METHOD.RANK.json, and OUT/PROGRAM.METHOD.log
+  naive_methods.py OUT JOBS PROGRAM.py...      makes OUT/PROGRAM.METHOD.RANK.json, and OUT/PROGRAM.METHOD.log; JOBS at a time
 
 first_op       the first op with a non-finite output, by a TorchDispatchMode; allocations are passed over
 forward_hooks  the first module whose output has a non-finite value, by hooks on all modules
@@ -31,7 +31,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 TIMEOUT_S = 180
-RUNNING_MAX = 2
 ALLOCATIONS = ("aten::empty", "aten::new_empty", "aten::resize_", "aten::set_")
 
 
@@ -190,7 +189,8 @@ def run_forked(program, method, place, out, folder):
 
 def main():
     out = pathlib.Path(sys.argv[1]).resolve()
-    programs = [pathlib.Path(name).resolve() for name in sys.argv[2:]]
+    running_max = int(sys.argv[2])
+    programs = [pathlib.Path(name).resolve() for name in sys.argv[3:]]
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # imports what the first optimizer imports
     running = {}
@@ -198,7 +198,7 @@ def main():
         for program in programs:
             for method in METHODS:
                 places = places_of(program)
-                while running and len(running) + len(places) > RUNNING_MAX:
+                while running and len(running) + len(places) > running_max:
                     running.pop(os.wait()[0], None)
                 for place in places:
                     own = tempfile.mkdtemp(dir=folder)

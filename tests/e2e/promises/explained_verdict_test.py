@@ -42,10 +42,10 @@ class ExplainedVerdict(PromiseTest):
     @classmethod
     def start(cls, workplace):
         cls.job = workplace.run_watched(workplace.program("masked_row", PROGRAM))
-        cls.run = cls.job.verdict()["run"]["id"]
+        cls.run_id = cls.job.verdict()["run"]["id"]
 
     def steps(self, about):
-        explanation = json.loads(self.workplace.tool("report", self.run, "--explain", "1", "--json"))
+        explanation = json.loads(self.workplace.tool("report", self.run_id, "--explain", "1", "--json"))
         self.assertEqual((explanation["schema"], explanation["incident"]), ("nanwatch.explanation/1", 1))
         return [step for step in explanation["steps"] if step["about"] == about]
 
@@ -70,11 +70,11 @@ class ExplainedVerdict(PromiseTest):
         self.assertIn("softmax-fully-masked-row: class is inf_to_nan", self.steps("pattern")[0]["text"])
 
     def test_people_read_the_same_as_text(self):
-        text = " ".join(self.workplace.tool("report", self.run, "--explain", "1").split())
+        text = " ".join(self.workplace.tool("report", self.run_id, "--explain", "1").split())
         self.assertIn(self.steps("origin")[0]["text"], text)
 
     def test_an_incident_that_is_not_there_is_said(self):
-        asked = subprocess.run([NANWATCH, "report", self.run, "--explain", "99"], env=self.workplace.watched,
+        asked = subprocess.run([NANWATCH, "report", self.run_id, "--explain", "99"], env=self.workplace.watched,
                                capture_output=True, text=True, timeout=TIMEOUT_S)
         self.assertEqual((asked.returncode, asked.stdout), (1, ""))
         self.assertIn("there is no incident 99", asked.stderr)
