@@ -74,7 +74,7 @@ TEST_F(SegmentReaderTest, BringsWhatAJobWroteWithItsNames) {
 
 TEST_F(SegmentReaderTest, BringsTheUsersRulesLineByLine) {
   SegmentBuilder job(directory_.path(), {.ignore = "# masks\nop=aten::log\tlayer=\x1b[2Jm"});
-  const Run run = Open(job).run();
+  const nanwatch::Run run = Open(job).run();
   EXPECT_EQ(run.ignore(), "# masks\nop=aten::log layer=\xef\xbf\xbd[2Jm\n");
   EXPECT_EQ(run.ignore_problem(), "");
 }

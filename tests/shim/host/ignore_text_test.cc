@@ -61,10 +61,11 @@ TEST(IgnoreText, DoesNotWaitForAPipe) {
 TEST(IgnoreText, NeverEndsInTheMiddleOfARule) {
   const SegmentPlace place;
   std::string rules;
-  while (rules.size() < wire::kIgnoreBytesMax) rules += "op=aten::log layer=mask\n";
+  while (rules.size() <= wire::kIgnoreBytesMax) rules += "op=aten::log layer=masks\n";
+  ASSERT_NE(rules[wire::kIgnoreBytesMax - 1], '\n') << "the cut must fall inside a rule";
   for (const auto& section : {Filled(rules), Filled("@" + FileOf(place, rules))}) {
     EXPECT_EQ(section->flags, wire::IgnoreSection::kCut);
-    EXPECT_TRUE(TextOf(*section).ends_with("layer=mask\n"));
+    EXPECT_TRUE(TextOf(*section).ends_with("layer=masks\n"));
     EXPECT_GT(section->bytes, wire::kIgnoreBytesMax - 32);
   }
   const auto one = Filled("op=aten::log layer=" + std::string(wire::kIgnoreBytesMax, 'x'));
