@@ -13,7 +13,8 @@ bool Equals(const char* a, const char* b) noexcept { return __builtin_strcmp(a, 
 const Kernels* ChooseKernels(const char* force) noexcept {
   // We may run in a constructor, before that support's own.
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2");
+  // Its scan multiplies and adds, too.
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
   if (force != nullptr && Equals(force, "scalar")) return &kScalarKernels;
   if (force != nullptr && Equals(force, "avx2") && avx2) return &kAvx2Kernels;

@@ -1,5 +1,8 @@
 #include <immintrin.h>
 
+#include <type_traits>
+
+#include "shim/check/arithmetic_scan.h"
 #include "shim/check/kernel_loops.h"
 #include "shim/check/vector_scan.h"
 
@@ -63,8 +66,26 @@ struct Avx2 {
   }
 };
 
+// Long runs of float32 and float64 are taken by arithmetic, and their ends, like everything else, by bits.
 template <class Format, int kParts>
-using Avx2Scan = VectorScan<Avx2, Format, kParts>;
+struct Avx2Scan {
+  using ByBits = VectorScan<Avx2, Format, kParts>;
+  [[gnu::hot]] static bool Run(const void* data, size_t count) {
+    using Word = typename Format::Word;
+    if constexpr (sizeof(Word) < 4) {
+      return ByBits::Run(data, count);
+    } else {
+      using ByArithmetic =
+          ArithmeticScan<std::conditional_t<sizeof(Word) == 4, Float32Lanes, Float64Lanes>>;
+      const char* at = static_cast<const char*>(data);
+      const size_t bytes = count * kParts * sizeof(Word);
+      if (bytes < ByArithmetic::kWorthwhileBytes) return ByBits::Run(data, count);
+      if (ByArithmetic::Run(&at, at + bytes)) return true;
+      const auto left = static_cast<size_t>(static_cast<const char*>(data) + bytes - at);
+      return ByBits::Run(at, left / (kParts * sizeof(Word)));
+    }
+  }
+};
 
 }  // namespace
 
