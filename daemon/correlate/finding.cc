@@ -78,7 +78,8 @@ Finding Describe(const Lineage& lineage, const Site* site, const Record* record,
 }
 
 // Stacking, copying and slicing a batch is not yet using it: the op a person looks for is the first
-// that computes with it. The step stays that of the value, which is where the batch came in.
+// that computes with it, and the step is that op's. A data set in memory holds its NaN from the
+// beginning, and a loader may fetch a batch long before its turn.
 const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
   const std::vector<ValueNode>& nodes = lineage.nodes();
   if (origin.node < 0) return nullptr;
@@ -177,7 +178,9 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
     kind = "parameter";
     parameter = consumer->record->value().param();
   }
-  Finding finding = Describe(lineage, site, origin.record, origin.clocks);
+  const bool used_later = consumer != nullptr && kind == "input_data";
+  Finding finding =
+      Describe(lineage, site, origin.record, used_later ? consumer->clocks : origin.clocks);
   finding.set_kind(std::string(kind));
   finding.set_ticket(origin.ticket);
   finding.set_exact(origin.exact);

@@ -234,6 +234,17 @@ TEST(KnownPrograms, BatchWithNanIsInputDataAtTheFirstOpThatComputesWithIt) {
   EXPECT_EQ(origin.step(), 4);
 }
 
+TEST(KnownPrograms, BatchWithNanIsOfTheStepThatComputesWithItHoweverEarlyItWasInMemory) {
+  RunBuilder run;
+  run.Value(1).External("aten::copy_").Phase(wire::Phase::kOther).Step(0).Nan();
+  run.Value(2).Propagate("aten::stack").Phase(wire::Phase::kOther).Step(5).From(1).Nan();
+  run.Value(3).Propagate("aten::addmm").At("inp", "Linear").Step(6).From(2).Nan();
+  run.Pass(4).Root(3).Leaf("inp.weight", 3);
+  const Finding origin = Correlate({run.Build()}).incidents(0).origin();
+  EXPECT_EQ(origin.op(), "aten::addmm");
+  EXPECT_EQ(origin.step(), 6);
+}
+
 TEST(KnownPrograms, ParameterThatWasNeverInitialisedIsAParameterOriginAtStepZero) {
   RunBuilder run;
   run.Value(1)
