@@ -350,6 +350,21 @@ TEST(Patterns, ValueFromARankThatNobodyWatched) {
             "received-from-another-rank");
 }
 
+TEST(Patterns, ValueMadeInsideACompiledRegion) {
+  const Pattern pattern = PatternOfLoss([](ValueBuilder& value) {
+    value.Produce("Torch-Compiled Region: 0/0").Output(WithNan(Tensor({4, 3}), 3, 6));
+  });
+  EXPECT_EQ(pattern.id(), "inside-compiled-region");
+  EXPECT_NE(pattern.fix().find("TORCHDYNAMO_DISABLE=1"), std::string::npos);
+  EXPECT_EQ(pattern.evidence(),
+            "3 of 12 values that came out of the region, first at [2, 0]");
+  // What only passed through a region is not explained by it.
+  EXPECT_NE(PatternOfLoss([](ValueBuilder& value) {
+              value.Propagate("Torch-Compiled Region: 0/0").FromUnknown().Nan();
+            }).id(),
+            "inside-compiled-region");
+}
+
 TEST(Patterns, WhatIsExpectedGetsNoRemedy) {
   RunBuilder run;
   run.Value(1).External("aten::index").FromOutside(wire::Target::kInputData, "y").Nan();
