@@ -30,6 +30,7 @@ bool BackwardPasses::ShouldWrite() noexcept {
 void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
                              const SequenceEntry* root) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
+  ReleaseInputsHeld(observer);
   CloseHeld(observer, thread);
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
@@ -119,6 +120,25 @@ void BackwardPasses::CloseHeld(Observer& observer, ThreadState* thread) noexcept
   if ((record_.flags & wire::PassRecord::kRootBad) == 0 && record_.leaves_bad == 0) return;
   Emit(observer, thread,
        wire::PassRecord::kEnded | (record_.leaves_bad != 0 ? wire::PassRecord::kLeafBad : 0u));
+}
+
+void BackwardPasses::HoldInputs(Observer& observer) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (holds_inputs_ || observer.Poisoned()) return;
+  holds_inputs_ = true;
+  observer.arming.Hold();
+}
+
+void BackwardPasses::ReleaseInputs(Observer& observer) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ReleaseInputsHeld(observer);
+}
+
+void BackwardPasses::ReleaseInputsHeld(Observer& observer) noexcept {
+  if (!holds_inputs_) return;
+  holds_inputs_ = false;
+  observer.arming.Release();
+  if (observer.bad_values.transient() == 0) observer.arming.Disarm();
 }
 
 bool BackwardPasses::WasRoot(uint32_t op, uint32_t layer) noexcept {

@@ -28,6 +28,10 @@ class BackwardPasses {
   // Something began that cannot be part of the pass that is open.
   void Close(Observer& observer, ThreadState* thread) noexcept;
 
+  // Asks for inputs from here to the end of the pass, because gradients come that no observed op writes.
+  void HoldInputs(Observer& observer) noexcept;
+  void ReleaseInputs(Observer& observer) noexcept;
+
   // True if a pass began at a value of this op in this layer before (name ids).
   bool WasRoot(uint32_t op, uint32_t layer) noexcept;
   uint64_t number() const noexcept { return number_.load(std::memory_order_relaxed); }
@@ -41,6 +45,7 @@ class BackwardPasses {
 
   // With mutex_ held, all of these.
   void CloseHeld(Observer& observer, ThreadState* thread) noexcept;
+  void ReleaseInputsHeld(Observer& observer) noexcept;
   bool WasRootHeld(uint32_t op, uint32_t layer) const noexcept;
   void NoteRoot(uint32_t op, uint32_t layer) noexcept;
   void Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept;
@@ -52,6 +57,7 @@ class BackwardPasses {
   wire::PassRecord record_{};   // of the open pass
   bool reached_leaf_ = false;
   bool written_ = false;
+  bool holds_inputs_ = false;
   uint64_t bad_passes_ = 0;
   Place roots_[kRootsMax] = {};
   int roots_count_ = 0;

@@ -11,6 +11,7 @@
 #include "shim/host/ticks.h"
 #include "shim/observe/batch_norm.h"
 #include "shim/observe/collectives.h"
+#include "shim/observe/compiled_regions.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
@@ -41,10 +42,9 @@ bool AutocastsNow() {
 void BeginRange(ThreadState* thread, Frame& frame, const at::RecordFunction& range) {
   frame.kind = FrameKind::kRange;
   frame.range_name = range.name();
-  if (frame.range_name[0] == 'T' &&
-      std::strncmp(frame.range_name, "Torch-Compiled Region", 21) == 0) {
+  if (frame.range_name[0] == 'T' && compiled_regions::IsRegion(frame.range_name)) {
     frame.is_region = true;
-    ++thread->regions_open;
+    if (thread->regions_open++ == 0) compiled_regions::Begin(thread, frame.range_name);
     MarkCompiledRegion();
   }
 }
@@ -361,6 +361,7 @@ void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction
   const int task = torch::autograd::get_current_graph_task_id();
   if (outermost && task != thread->graph_task) {
     thread->graph_task = task;
+    thread->region.is_backward = false;
     BusyScope busy(thread);
     observer.passes.OnBegin(observer, thread, made_by);
     thread->pass = observer.passes.number();
@@ -377,6 +378,15 @@ void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction
   frame.inputs_count = 0;
   frame.hides = frame.hidden = false;
   frame.cleared_flags = 0;
+  if (__builtin_expect(thread->region.is_backward, 0)) {
+    BusyScope busy(thread);
+    compiled_regions::LookAtGradients(observer, thread, node);
+  }
+  if (__builtin_expect(compiled_regions::IsBackwardNode(thread->node_name), 0)) {
+    frame.is_region = true;
+    BusyScope busy(thread);
+    if (thread->regions_open++ == 0) compiled_regions::BeginBackward(observer, thread, node);
+  }
   // Leaves have no place in the order of the forward pass.
   if (node.seqNr() == -1 && std::strcmp(thread->node_name, "torch::autograd::AccumulateGrad") == 0) {
     BusyScope busy(thread);
@@ -388,6 +398,9 @@ void EndNode(ThreadState* thread) {
   if (thread->depth == 0) return;
   --thread->depth;
   if (thread->nodes_open != 0) --thread->nodes_open;
+  if (thread->depth < ThreadState::kFramesMax && thread->frames[thread->depth].is_region) {
+    --thread->regions_open;
+  }
   // An outer node goes on (checkpointing): what follows is its own again.
   for (uint32_t i = thread->depth; thread->nodes_open != 0 && i != 0; --i) {
     if (i > ThreadState::kFramesMax || thread->frames[i - 1].kind != FrameKind::kNode) continue;

@@ -62,9 +62,11 @@ ValueRef FindReceived(Observer& observer, ThreadState* thread, const Collective&
     writer.layer = collective.layer;
     writer.phase = wire::Phase::kOther;
     writer.finding_class = wire::FindingClass::kReceived;
-    writer.source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
-    writer.source.value = collective.sequence;
-    writer.source.name = group;
+    wire::Source source{};
+    source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
+    source.value = collective.sequence;
+    source.name = group;
+    writer.Add(source, {});
     const ValueRef value = OnUnseenWrite(observer, thread, seen.Plain(), writer);
     if (first.ticket == 0) first = value;
   }

@@ -64,32 +64,6 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
   }
 }
 
-void OnRegionOutputs(const at::TensorBase* const* tensors, const char* const*,
-                     size_t count) noexcept {
-  Here here;
-  if (!Find(&here)) return;
-  BusyScope busy(here.thread);
-  if (here.observer->Poisoned()) return;
-  for (size_t i = 0; i < count; ++i) {
-    PlainTensor plain;
-    wire::Unchecked reason;
-    if (ReadTensor(*tensors[i], &plain, &reason) != Readable::kYes ||
-        !HasNonFinite(plain.view)) {
-      continue;
-    }
-    wire::Source known{};
-    ValueRef value;
-    if (SourceOf(*here.observer, plain, &known, &value)) continue;
-    UnseenWriter writer{};
-    writer.op = "Torch-Compiled Region";
-    writer.layer = CurrentLayer();
-    writer.phase = wire::Phase::kForward;
-    writer.finding_class = wire::FindingClass::kProduce;
-    writer.flags = wire::ValueRecord::kIsCompiledRegion;
-    OnUnseenWrite(*here.observer, here.thread, plain, writer);
-  }
-}
-
 void OnNewRoot(const Layer* root) noexcept try {
   Here here;
   if (!Find(&here)) return;

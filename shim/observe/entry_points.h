@@ -1,6 +1,5 @@
 // Where values enter the program without an op: arguments of an outermost module call, parameters and buffers
-// of a model that is called for the first time, results of compiled regions. Called by the Python door, with
-// the GIL held.
+// of a model that is called for the first time. Called by the Python door, with the GIL held.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -12,8 +11,6 @@
 namespace nanwatch::entry_points {
 
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
-                     size_t count) noexcept;
-void OnRegionOutputs(const at::TensorBase* const* tensors, const char* const* names,
                      size_t count) noexcept;
 void OnNewRoot(const Layer* root) noexcept;
 

@@ -33,6 +33,8 @@ struct Sources {
   uint64_t index[wire::kSourcesMax];
   int count = 0;
   uint8_t kinds = 0;
+  // An input that only a kernel of the open compiled region can have written.
+  bool made_in_region = false;
 
   void Add(const Source& source, uint64_t recent_index) {
     kinds |= source.kinds;
@@ -136,32 +138,26 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
     // Not in the table: looked at now, after the op, unless the op has changed it.
     uint8_t kinds = input.kinds;
     if (kinds == 0 && !input.updated && IsAlive(input)) kinds = NonFiniteKinds(input.View());
-    if (kinds != 0) AddUnknownInput(observer, input, kinds, sources);
+    if (kinds == 0) continue;
+    if (thread->regions_open != 0 &&
+        observer.python->names().FindByStorage(
+            static_cast<const c10::StorageImpl*>(input.storage.storage)) == nullptr) {
+      sources->made_in_region = true;
+      continue;
+    }
+    AddUnknownInput(observer, input, kinds, sources);
   }
 }
 
 // Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the layer's own
 // parameters and buffers, and residents.
 void AssumeSources(Observer& observer, const Place& place, Sources* sources) {
-  struct Search {
-    Observer* observer;
-    const Layer* layer;
-    Sources* sources;
-  } search{&observer, place.layer, sources};
   if (place.layer == nullptr) return;
-  observer.python->names().ForEachOwnedBy(place.layer, [&search](const NamedTensor& named) {
-    const NamedReading reading(search.observer->python->names(), named);
-    if (!reading.IsBad()) return;
-    Source source{};
-    source.kind = static_cast<uint8_t>(SourceKind::kExternal);
-    source.target = static_cast<uint8_t>(
-        named.kind == NamedTensorKind::kParameter ? Target::kParameter : Target::kBuffer);
-    source.kinds = NonFiniteKinds(reading.tensor().view);
-    source.input = 255;
-    Emitter* emitter = search.observer->EnsureEmitter();
-    source.name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
-    search.sources->Add(source, 0);
-  });
+  observer.python->names().ForEachOwnedBy(
+      place.layer, [&observer, sources](const NamedTensor& named) {
+        Source source{};
+        if (BadNamedSource(observer, named, &source)) sources->Add(source, 0);
+      });
 }
 
 // ---- tensors of a record
@@ -359,14 +355,6 @@ ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources&
   return observer.recent_values.Add(kept);
 }
 
-const char* RegionName(const ThreadState* thread) {
-  for (uint32_t i = std::min(thread->depth, ThreadState::kFramesMax); i != 0; --i) {
-    const Frame& frame = thread->frames[i - 1];
-    if (frame.kind == FrameKind::kRange && frame.is_region) return frame.range_name;
-  }
-  return nullptr;
-}
-
 SiteKey MakeKey(Emitter& emitter, const Place& place, uint32_t op, FindingClass finding_class,
                 uint8_t kinds, uint8_t outputs, uint32_t flags, uint32_t param) {
   SiteKey key;
@@ -387,6 +375,20 @@ SiteKey MakeKey(Emitter& emitter, const Place& place, uint32_t op, FindingClass 
 }
 
 }  // namespace
+
+bool BadNamedSource(Observer& observer, const NamedTensor& named, Source* source) noexcept {
+  const NamedReading reading(observer.python->names(), named);
+  if (!reading.IsBad()) return false;
+  *source = Source{};
+  source->kind = static_cast<uint8_t>(SourceKind::kExternal);
+  source->target = static_cast<uint8_t>(
+      named.kind == NamedTensorKind::kParameter ? Target::kParameter : Target::kBuffer);
+  source->kinds = NonFiniteKinds(reading.tensor().view);
+  source->input = 255;
+  Emitter* emitter = observer.EnsureEmitter();
+  source->name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
+  return true;
+}
 
 wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
                               wire::RecordKind kind, size_t bytes) noexcept {
@@ -466,6 +468,9 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const Place place = PlaceOf(thread);
   Sources sources;
   if (frame.inputs_seen) CollectSeenSources(observer, thread, frame, &sources);
+  // Kernels that nobody announces run between the ops that a compiled region calls. What they made, and what
+  // these ops make of it, is judged where the region returns, by what went in.
+  if (sources.made_in_region && sources.count == 0) return;
   const OpEvidence evidence = EvidenceOf(frame, outputs, count, sources);
   FindingClass finding_class = Classify(evidence);
   if (!frame.inputs_seen) {
@@ -478,10 +483,8 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   for (int i = 0; i < count; ++i) output_bits |= static_cast<uint8_t>(1u << (outputs[i].index & 7));
   uint32_t flags = place.flags | written.flags;
   uint32_t op_name = observer.NameOf(*frame.op);
-  const char* region = thread->regions_open != 0 ? RegionName(thread) : nullptr;
-  if (region != nullptr && !frame.inputs_seen) {
-    // Between the ops that a compiled region calls run kernels that nobody announces.
-    op_name = InternText(*emitter, region);
+  if (thread->regions_open != 0 && !frame.inputs_seen) {
+    op_name = InternText(*emitter, thread->region.name);
     flags |= ValueRecord::kIsCompiledRegion;
   }
   const SiteKey key = MakeKey(*emitter, place, op_name, finding_class, evidence.output_kinds,
@@ -516,6 +519,14 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   }
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
   NoteReachOf(observer, *emitter, value, ref);
+  if (thread->regions_open != 0 && thread->region.source.kinds == 0) {
+    thread->region.source.kind = static_cast<uint8_t>(SourceKind::kValue);
+    thread->region.source.site = site;
+    thread->region.source.value = ref.ticket;
+    thread->region.source.kinds = evidence.output_kinds;
+    thread->region.source.input = 255;
+    thread->region.value = ref;
+  }
   Remember(observer, outputs, count, ref, site, written, thread->optimizer_depth != 0,
            frame.op->in_place || finding_class == FindingClass::kExternal);
   if (written.target == Target::kParameter) observer.poison.Mark(written.named, outputs[0].tensor);
@@ -606,6 +617,7 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   Place place = PlaceOf(thread);
   place.layer = writer.layer;
   place.phase = writer.phase;
+  if (writer.node != nullptr) place.node = writer.node;
   const uint8_t kinds = NonFiniteKinds(tensor.view);
   const uint32_t flags = writer.flags | place.flags;
   bool is_new = false;
@@ -620,7 +632,9 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   value.flags = flags;
   value.pass = place.pass;
   Sources sources;
-  if (writer.source.kind != 0) sources.Add(writer.source, 0);
+  for (int i = 0; i < writer.source_count; ++i) {
+    sources.Add(writer.sources[i], writer.values[i].index);
+  }
   value.n_sources = static_cast<uint8_t>(sources.count);
   std::copy(sources.list, sources.list + sources.count, value.sources);
   const bool write = seen <= kFullRecordsPerSite;

@@ -28,17 +28,30 @@ void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target ta
 // A bad value whose writer ran out of sight: a compiled region, a collective. `op` names it.
 struct UnseenWriter {
   const char* op;
+  const char* node;  // the autograd node it ran in; null for the one that is open
   const Layer* layer;
   wire::Phase phase;
   wire::FindingClass finding_class;
   uint32_t flags;  // ValueRecord::Flag
-  wire::Source source;
+  // What bad went in.
+  wire::Source sources[wire::kSourcesMax];
+  ValueRef values[wire::kSourcesMax];
+  int source_count;
+
+  void Add(const wire::Source& source, ValueRef value) noexcept {
+    if (source_count == wire::kSourcesMax) return;
+    sources[source_count] = source;
+    values[source_count++] = value;
+  }
 };
 ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
                        const UnseenWriter& writer) noexcept;
 
 // Writes out the records of `value` and of what it came from, as far as they were held back.
 void WriteAncestors(Observer& observer, ValueRef value) noexcept;
+
+// A parameter or buffer that is bad, as a source with its kinds; false if it is clean or out of reach.
+bool BadNamedSource(Observer& observer, const NamedTensor& named, wire::Source* source) noexcept;
 
 // A source that names what is known of a bad tensor; false if the table knows nothing.
 bool SourceOf(Observer& observer, const PlainTensor& tensor, wire::Source* source,

@@ -64,7 +64,7 @@ PyObj* ModuleCall::Run(PyObj* self, PyObj* const* args, size_t nargsf, PyObj* na
   PyObj* result = descriptor->original_call(descriptor->original, args, nargsf, names);
   stack = &scope_stack;  // the call may have come back on another thread (greenlets)
   if ((stack->compiled_region || optimized) && result != nullptr) [[unlikely]] {
-    descriptor->door->HandOutResult(result);
+    descriptor->door->HandOutResult(result, args + 1, count - 1, names);
   }
   *stack = saved;  // whatever happened inside, an exception included
   return result;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/python_frames.h"
 #include "shim/observe/python_names.h"
 
 namespace nanwatch {
@@ -32,6 +33,22 @@ constexpr Wrapper kWrappers[] = {
     {"torch.distributed.algorithms._checkpoint.checkpoint_wrapper", "ActivationWrapper",
      "_checkpoint_wrapped_module", false},
 };
+
+// What a library mixes in when it gives a module a class of its own making: fully_shard turns a
+// Linear into an FSDPLinear(FSDPModule, Linear), and its user still has a Linear.
+struct Mixin {
+  const char* module;
+  const char* class_name;
+};
+constexpr Mixin kMixins[] = {
+    {"torch.distributed.fsdp", "FSDPModule"},
+    {"torch.distributed._composable.replicate_with_fsdp", "ReplicateModule"},
+    {"torch.distributed._composable.replicate", "DDP"},
+};
+
+bool MayGoAgain(uint32_t times, uint64_t end_ns, uint64_t cost_ns) noexcept {
+  return times < kFreeWalks || MonotonicNs() - end_ns > kPatienceFactor * cost_ns;
+}
 
 PyObj* Referent(const PyObj* weak) noexcept {
   PyObj* object;
@@ -84,16 +101,59 @@ const ModuleEntry* ModuleTree::EnterRoot(PyObj* module, bool* is_new) {
   if (api_.PyType_IsSubtype(module->type, module_class_) == 0 || IsReplica(module)) return nullptr;
   Walk walk;
   if (const ModuleEntry* wrapper = EnterWrapper(walk, module)) return wrapper;
+  return EnterNewRoot(walk, module, is_new);
+}
+
+const ModuleEntry* ModuleTree::EnterNewRoot(Walk& walk, PyObj* module, bool* is_new) {
   ForgetDeadRoots();
   PyObj* inner = Unwrap(walk, module);
-  Root* root = layers_.NewRoot(Facts(walk, inner->type).name);
-  root->module = inner;
-  root->weak = api_.PyWeakref_NewRef(inner, nullptr);
-  if (root->weak == nullptr)
-    api_.PyErr_Clear();  // a class with __slots__: its death goes unnoticed
-  WalkRoot(*root, module);
-  *is_new = true;
-  return Known(module);
+  PyObj* outer = Enclosing(inner);
+  const ModuleEntry* enclosing = Known(outer);
+  if (enclosing != nullptr) {
+    WalkRoot(*enclosing->root, enclosing->root->module);  // which has grown since
+  } else {
+    Root* root = layers_.NewRoot(Facts(walk, outer->type).name);
+    root->module = outer;
+    root->weak = api_.PyWeakref_NewRef(outer, nullptr);
+    if (root->weak == nullptr)
+      api_.PyErr_Clear();  // a class with __slots__: its death goes unnoticed
+    WalkRoot(*root, outer == inner ? module : outer);
+    *is_new = true;
+  }
+  const ModuleEntry* known = Known(module);
+  return known != nullptr ? known : EnterWrapper(walk, module);
+}
+
+// The outermost module that contains `module` and in one of whose methods this thread is; `module`
+// itself when there is none, or when looking has cost too much of late (modules that are made for
+// one call and are registered nowhere).
+PyObj* ModuleTree::Enclosing(PyObj* module) {
+  if (!MayGoAgain(searches_, search_end_ns_, search_cost_ns_)) return module;
+  const uint64_t begin = MonotonicNs();
+  struct Search {
+    const ModuleTree* tree;
+    PyObj* module;
+    PyObj* found;
+    std::unordered_set<PyObj*> tried;
+  } search{this, module, module, {}};
+  frames_.ForEachFirstArgument(
+      [](void* context, PyObj* object) {
+        Search& self = *static_cast<Search*>(context);
+        if (object == self.module ||
+            self.tree->api_.PyType_IsSubtype(object->type, self.tree->module_class_) == 0 ||
+            !self.tried.insert(object).second) {
+          return;
+        }
+        Walk walk;
+        PyObj* outer = self.tree->Unwrap(walk, object);
+        self.tree->Collect(walk, outer, "", nullptr, 0);
+        if (walk.seen.contains(self.module)) self.found = outer;
+      },
+      &search);
+  search_end_ns_ = MonotonicNs();
+  search_cost_ns_ = search_end_ns_ - begin;
+  ++searches_;
+  return search.found;
 }
 
 const ModuleEntry* ModuleTree::EnterUnknown(PyObj* module, Root* outermost) {
@@ -121,15 +181,37 @@ const ModuleEntry* ModuleTree::EnterWrapper(Walk& walk, PyObj* module) {
   return layers_.Find(module);
 }
 
+bool ModuleTree::IsMixin(PyObj* type) const {
+  const PyOwned module(api_, api_.AttributeOrNull(type, "__module__"));
+  const PyOwned class_name(api_, api_.AttributeOrNull(type, "__qualname__"));
+  const char* module_text = module ? api_.Text(module.get()) : nullptr;
+  const char* class_text = class_name ? api_.Text(class_name.get()) : nullptr;
+  if (module_text == nullptr || class_text == nullptr) return false;
+  for (const Mixin& mixin : kMixins) {
+    if (strcmp(mixin.module, module_text) == 0 && strcmp(mixin.class_name, class_text) == 0)
+      return true;
+  }
+  return false;
+}
+
+// `bases` is the class's __mro__ of `count` entries: the class itself, mixed-in ones, the user's.
+std::string ModuleTree::ClassName(PyObj* type, PyObj* bases, ptrdiff_t count) const {
+  ptrdiff_t mixed_in = 0;
+  while (mixed_in + 1 < count && IsMixin(api_.PyTuple_GetItem(bases, mixed_in + 1))) ++mixed_in;
+  if (mixed_in > 0 && mixed_in + 1 < count) type = api_.PyTuple_GetItem(bases, mixed_in + 1);
+  const PyOwned name(api_, api_.AttributeOrNull(type, "__name__"));
+  const char* text = name ? api_.Text(name.get()) : nullptr;
+  return text == nullptr ? "" : text;
+}
+
 const ModuleTree::TypeFacts& ModuleTree::Facts(Walk& walk, PyObj* type) const {
   const auto known = walk.types.find(type);
   if (known != walk.types.end()) return known->second;
   TypeFacts facts;
-  const PyOwned name(api_, api_.AttributeOrNull(type, "__name__"));
-  if (const char* text = name ? api_.Text(name.get()) : nullptr) facts.name = text;
   const PyOwned bases(api_, api_.AttributeOrNull(type, "__mro__"));
   const ptrdiff_t count =
       bases && api_.HasFlag(bases.get(), kPyFlagTuple) ? api_.PyTuple_Size(bases.get()) : 0;
+  facts.name = ClassName(type, bases.get(), count);
   for (ptrdiff_t i = 0; i < count && facts.wrapped == nullptr; ++i) {
     PyObj* base = api_.PyTuple_GetItem(bases.get(), i);
     const PyOwned module(api_, api_.AttributeOrNull(base, "__module__"));
@@ -251,8 +333,7 @@ void ModuleTree::WalkRoot(Root& root, PyObj* module) {
 }
 
 bool ModuleTree::MayWalkAgain(const Root& root) const noexcept {
-  return root.rescans < kFreeWalks ||
-         MonotonicNs() - root.rescan_end_ns > kPatienceFactor * root.rescan_cost_ns;
+  return MayGoAgain(root.rescans, root.rescan_end_ns, root.rescan_cost_ns);
 }
 
 // DataParallel copies its module for every forward; such a copy is nobody's layer.

@@ -16,6 +16,8 @@ constexpr Rule kRules[] = {
     {"aten::_efficientzerotensor", kAllocates | kReadsMetadata},
     {"aten::resize_*", kAllocates | kReadsMetadata},
     {"aten::_resize_output_", kAllocates | kReadsMetadata},
+    // Returns the buffer that the gather is about to fill.
+    {"fsdp::all_gather_copy_in", kAllocates},
     // Random and counted.
     {"aten::zeros*", kCreates | kReadsMetadata},
     {"aten::new_zeros", kCreates | kReadsMetadata},

@@ -22,7 +22,7 @@ void Sleep(int64_t ns) noexcept {
 }  // namespace
 
 PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
-    : callbacks_(callbacks), frames_(api_), tree_(api_, layers_, names_), scope_(*this) {}
+    : callbacks_(callbacks), frames_(api_), tree_(api_, layers_, names_, frames_), scope_(*this) {}
 
 void PythonDoor::Say(const char* line) const noexcept {
   if (callbacks_.on_message != nullptr) callbacks_.on_message(line);
@@ -115,12 +115,16 @@ const ModuleEntry* PythonDoor::EnterUnknown(PyObj* module, Root* outermost) {
   }
 }
 
-void PythonDoor::HandOutResult(PyObj* result) {
+void PythonDoor::HandOutResult(PyObj* result, PyObj* const* args, size_t count,
+                               PyObj* keyword_names) {
   if (callbacks_.on_region_outputs == nullptr) return;
-  CallTensors tensors(api_, names_, tensor_type_);
-  tensors.AddResult(result);
-  if (tensors.count() > 0)
-    callbacks_.on_region_outputs(tensors.tensors(), tensors.names(), tensors.count());
+  CallTensors outputs(api_, names_, tensor_type_);
+  outputs.AddResult(result);
+  if (outputs.count() == 0) return;
+  CallTensors inputs(api_, names_, tensor_type_);
+  inputs.AddArguments(args, count, keyword_names);
+  callbacks_.on_region_outputs(outputs.tensors(), outputs.count(), inputs.tensors(), inputs.names(),
+                               inputs.count());
 }
 
 }  // namespace nanwatch

@@ -30,9 +30,10 @@ struct PythonDoorCallbacks {
   void (*on_root_arguments)(const at::TensorBase* const* tensors, const char* const* names,
                             size_t count) = nullptr;
   // Tensors returned by a module in whose call a compiled region ran (MarkCompiledRegion), or by an
-  // OptimizedModule. CurrentLayer() is that module's layer.
-  void (*on_region_outputs)(const at::TensorBase* const* tensors, const char* const* names,
-                            size_t count) = nullptr;
+  // OptimizedModule, and its arguments. CurrentLayer() is that module's layer.
+  void (*on_region_outputs)(const at::TensorBase* const* outputs, size_t output_count,
+                            const at::TensorBase* const* inputs, const char* const* input_names,
+                            size_t input_count) = nullptr;
   // A root was seen for the first time, before its first call runs; its tensors are in names().
   void (*on_new_root)(const Layer* root) = nullptr;
   // One line to say to the user, once; without a newline.
@@ -74,7 +75,7 @@ class PythonDoor {
       PyObj* module_class);  // proves what has to be proven; false: do not install
   bool EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyObj* keyword_names);
   [[nodiscard]] const ModuleEntry* EnterUnknown(PyObj* module, Root* outermost);
-  void HandOutResult(PyObj* result);
+  void HandOutResult(PyObj* result, PyObj* const* args, size_t count, PyObj* keyword_names);
   static int Pending(void* door);
   void Say(const char* line) const noexcept;
 

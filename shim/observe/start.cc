@@ -11,6 +11,7 @@
 #include "proto/wire/naming.h"
 #include "shim/check/scan.h"
 #include "shim/entry/observer_interface.h"
+#include "shim/observe/compiled_regions.h"
 #include "shim/observe/entry_points.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
@@ -110,7 +111,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     SetParallelFor(&RunInParallel);
     PythonDoorCallbacks callbacks;
     callbacks.on_root_arguments = &entry_points::OnRootArguments;
-    callbacks.on_region_outputs = &entry_points::OnRegionOutputs;
+    callbacks.on_region_outputs = &compiled_regions::OnOutputs;
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_message = &SayToUser;
     auto* python = new (std::nothrow) PythonDoor(callbacks);

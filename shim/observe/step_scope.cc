@@ -122,6 +122,7 @@ uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
 
 void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
                                  const char* range_name) noexcept {
+  observer.passes.ReleaseInputs(observer);
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;

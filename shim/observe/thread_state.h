@@ -101,6 +101,16 @@ struct ThreadCounters {
   uint64_t unchecked[wire::kUncheckedReasons] = {};
 };
 
+// What is known of a compiled region beside the ops that it calls.
+struct RegionSeen {
+  char name[48];        // "Torch-Compiled Region: 0/0"
+  const Layer* layer;   // of a backward one: the layer whose forward was compiled
+  bool is_backward;
+  // The first bad value that went in, or that an op called from the region made; no kinds: none.
+  wire::Source source;
+  ValueRef value;
+};
+
 struct ThreadState {
   static constexpr uint32_t kFramesMax = 192;
   static constexpr uint32_t kInputsMax = 1024;
@@ -118,6 +128,8 @@ struct ThreadState {
   uint32_t depth;            // open frames, may exceed kFramesMax
   uint32_t nodes_open;       // kNode frames among them
   uint32_t regions_open;
+  // Of the compiled region last begun on this thread, open or not (compiled_regions.h).
+  RegionSeen region;
   uint32_t optimizer_depth;  // open optimizer ranges
   uint32_t optimizer_index;
   bool optimizer_holds_inputs;  // the open range asked for inputs and has to let go of that

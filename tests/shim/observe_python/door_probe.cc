@@ -34,9 +34,14 @@ void OnTensors(const char* what, const at::TensorBase* const* tensors, const cha
 void OnArguments(const at::TensorBase* const* tensors, const char* const* names, size_t count) {
   OnTensors("arguments", tensors, names, count);
 }
-void OnOutputs(const at::TensorBase* const* tensors, const char* const* names, size_t count) {
+void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
+               const at::TensorBase* const* inputs, const char* const* input_names,
+               size_t input_count) {
   const nanwatch::Layer* layer = nanwatch::CurrentLayer();
-  OnTensors(layer == nullptr ? "outputs(?)" : "outputs", tensors, names, count);
+  *said += layer == nullptr ? "outputs(?)" : "outputs";
+  for (size_t i = 0; i < output_count; ++i) *said += ' ' + std::to_string(outputs[i]->numel());
+  *said += '\n';
+  OnTensors("of inputs", inputs, input_names, input_count);
 }
 void OnRoot(const nanwatch::Layer* root) { *said += std::string("root ") + root->root + '\n'; }
 void OnMessage(const char* line) { *said += std::string("message ") + line + '\n'; }

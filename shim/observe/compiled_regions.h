@@ -1,0 +1,47 @@
+// What torch.compile made kernels of: seen at its edges alone.
+//
+// A compiled forward announces itself by a range, "Torch-Compiled Region: 0/0"; a compiled backward is the node
+// CompiledFunctionBackward. The kernels inside announce nothing; ops that they call in between are seen as ever.
+//
+//   module call   -> region -> module returns: outputs looked at, and then arguments, parameters, buffers
+//   node's inputs -> CompiledFunctionBackward -> inputs of the nodes after it, AccumulateGrad among them
+//
+// A value that came out bad is the region's own if nothing bad went in. A compiled function that is no module's
+// has no return that we see: what it spoiled shows in its backward.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+#include <ATen/record_function.h>
+
+#include <cstddef>
+#include <cstring>
+
+namespace nanwatch {
+
+class Observer;
+struct ThreadState;
+
+namespace compiled_regions {
+
+inline bool IsRegion(const char* range) noexcept {
+  return std::strncmp(range, "Torch-Compiled Region", 21) == 0;
+}
+inline bool IsBackwardNode(const char* node) noexcept {
+  return node[0] == 'C' && std::strncmp(node, "CompiledFunctionBackward", 24) == 0;
+}
+
+// A region begins on this thread, in no other one.
+void Begin(ThreadState* thread, const char* name) noexcept;
+// The node of a compiled backward begins. From here on inputs are asked for until the pass ends.
+void BeginBackward(Observer& observer, ThreadState* thread,
+                   const at::RecordFunction& node) noexcept;
+// A node begins after a compiled backward, and takes what that has written.
+void LookAtGradients(Observer& observer, ThreadState* thread,
+                     const at::RecordFunction& node) noexcept;
+// For the Python door: the module returns in whose call a region ran.
+void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
+               const at::TensorBase* const* inputs, const char* const* input_names,
+               size_t input_count) noexcept;
+
+}  // namespace compiled_regions
+}  // namespace nanwatch
