@@ -24,9 +24,9 @@ TIMEOUT_S = 280
 class Job:
     """A program that was started; everything else waits for its end."""
 
-    def __init__(self, command, folder, environment, verdict_path):
+    def __init__(self, command, folder, environment, verdict_path, timeout_s):
         folder.mkdir()
-        self._folder, self._verdict_path = folder, verdict_path
+        self._folder, self._verdict_path, self._timeout_s = folder, verdict_path, timeout_s
         self._out, self._err = folder / "stdout", folder / "stderr"
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
             self._process = subprocess.Popen([str(part) for part in command], cwd=folder, env=environment,
@@ -34,7 +34,7 @@ class Job:
 
     def status(self):
         """As subprocess counts it: minus the signal's number when one ended it."""
-        return self._process.wait(TIMEOUT_S)
+        return self._process.wait(self._timeout_s)
 
     def stdout(self):
         self.status()
@@ -62,7 +62,8 @@ class Job:
 
 
 class Workplace:
-    def __init__(self):
+    def __init__(self, timeout_s=TIMEOUT_S):
+        self._timeout_s = timeout_s
         shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.segments = pathlib.Path(tempfile.mkdtemp(prefix="nanwatch-test-", dir=shared_memory))
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nanwatch-test-"))
@@ -109,7 +110,7 @@ class Workplace:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self, command, environment, verdict):
-        job = Job(command, self.folder / f"job-{len(self._jobs)}", environment, verdict)
+        job = Job(command, self.folder / f"job-{len(self._jobs)}", environment, verdict, self._timeout_s)
         self._jobs.append(job)
         return job
 

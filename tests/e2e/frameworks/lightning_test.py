@@ -1,0 +1,42 @@
+"""Lightning's Trainer: the module path under the LightningModule, and steps that run inside the optimizer's closure."""
+import importlib.util
+import unittest
+
+from framework_job import FrameworkTest, program, source_of
+
+NAME = "lightning_trainer"
+
+
+class LightningTest(FrameworkTest):
+    precision = None
+
+    @classmethod
+    def start(cls, workplace):
+        command = [*program(NAME), "--precision", cls.precision]
+        cls.bare, cls.watched = workplace.run_bare(command), workplace.run_watched(command)
+        cls.bare.status(), cls.watched.status()
+        cls.faulty = workplace.run_watched([*command, "--fault"])
+
+
+class Cases:
+    def test_healthy_training_is_as_without_us_and_called_clean(self):
+        self.assert_healthy(self.bare, self.watched)
+
+    def test_the_layer_is_named_as_the_lightning_module_names_it(self):
+        self.assert_origin(self.faulty, kind="op", op="aten::div", phase="forward", layer="model.layers.1", layer_type="Shares",
+                           root="Training#0", step=4, rank=0, source=source_of(NAME))
+
+
+@unittest.skipUnless(importlib.util.find_spec("lightning"), "lightning is not installed: its Trainer was NOT tried")
+class FullPrecision(Cases, LightningTest):
+    precision = "32-true"
+
+
+# On the CPU Lightning turns 16-mixed into bf16-mixed, because CPU autocast there is bfloat16 alone: one case stands for both.
+@unittest.skipUnless(importlib.util.find_spec("lightning"), "lightning is not installed: its mixed precision was NOT tried")
+class MixedPrecision(Cases, LightningTest):
+    precision = "bf16-mixed"
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,50 @@
+"""torchrun with two ranks over gloo: DDP and FSDP2. The rank that made the value is named, and not the one it was sent to."""
+import unittest
+
+import torch.distributed
+
+from framework_job import FrameworkTest, on_two_ranks, source_of
+
+# One thread a rank: torchrun says so itself for want of anything better, and says it on stderr.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
+
+
+class TorchrunTest(FrameworkTest):
+    name = None
+
+    @classmethod
+    def start(cls, workplace):
+        command = on_two_ranks(cls.name)
+        cls.bare = workplace.run_bare(command, **ENVIRONMENT)
+        cls.bare.status()
+        cls.watched = workplace.run_watched(command, **ENVIRONMENT)
+        cls.watched.status()
+        cls.faulty = workplace.run_watched([*command, "--fault"], **ENVIRONMENT)
+
+
+class Cases:
+    def test_healthy_ranks_train_as_without_us_and_are_called_clean(self):
+        verdict = self.assert_healthy(self.bare, self.watched, runs=2)
+        self.assertEqual({(run["rank"], run["world_size"]) for run in verdict["runs"]}, {(0, 2), (1, 2)})
+
+
+@unittest.skipUnless(torch.distributed.is_available(), "this torch has no torch.distributed: torchrun was NOT tried")
+class Ddp(Cases, TorchrunTest):
+    name = "ddp"
+
+    def test_the_rank_that_divided_by_zero_is_named_and_the_layer_without_its_wrapper(self):
+        self.assert_origin(self.faulty, kind="op", op="aten::div", phase="forward", layer="encoder.0", layer_type="Direction",
+                           root="Net#0", step=3, rank=1, source=source_of("ddp"))
+
+
+@unittest.skipUnless(torch.distributed.is_available(), "this torch has no torch.distributed: torchrun was NOT tried")
+class Fsdp2(Cases, TorchrunTest):
+    name = "fsdp2"
+
+    def test_the_rank_with_the_masked_row_is_named_and_the_layer_as_it_was_before_sharding(self):
+        self.assert_origin(self.faulty, kind="op", op="aten::_softmax", phase="forward", layer="blocks.0.attention",
+                           layer_type="Attention", root="Net#0", step=3, rank=1, source=source_of("fsdp2"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
