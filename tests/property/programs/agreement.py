@@ -1,0 +1,59 @@
+"""Compares what nanwatch said of a program with what the oracle says, field by field."""
+
+FIELDS = ("verdict", "kind", "op", "class", "phase", "layer", "step")
+
+
+def plain(op):
+    """Without its namespace. A list op is one kernel for all its tensors or a loop over them: one computation under two names."""
+    return (op or "").rpartition("::")[2].removeprefix("_foreach_")
+
+
+def compare(answer, verdict):
+    """{field: agrees}; fields that the right answer does not have are left out."""
+    if verdict is None:
+        return {"verdict": False}
+    result = {"verdict": verdict["verdict"] in answer["verdict"]}
+    if answer["verdict"] != ["anomaly"]:
+        return result
+    right = answer["origin"]
+    said = (verdict["incidents"] or [{"origin": {}}])[0]["origin"]
+    result["kind"] = said.get("kind") == right["kind"]
+    result["class"] = said.get("class") == right["class"]
+    result["step"] = said.get("step") == right["step"]
+    result["layer"] = (said.get("layer") or "") in right["layer"]
+    if right["kind"] in ("parameter", "buffer"):
+        # The name is the answer; the op that read it first is a detail.
+        result["op"] = said.get("param") == right["param"]
+        return result
+    result["op"] = plain(said.get("op")) in [plain(op) for op in right["op"]]
+    result["phase"] = said.get("phase") in right["phase"]
+    return result
+
+
+def agrees(result):
+    return all(result.values())
+
+
+def origin_agrees(result):
+    """What the goal is stated for: the class and the place of the origin."""
+    return all(result.get(field, True) for field in ("verdict", "kind", "op", "class", "phase", "layer"))
+
+
+def one_line(answer):
+    """The right answer, for people."""
+    if "origin" not in answer:
+        return "|".join(answer["verdict"])
+    right = answer["origin"]
+    return (f"{right['kind']} {right['class']} {'|'.join(right['op'])} {right['param']} {'|'.join(sorted(set(right['phase'])))} "
+            f"layer '{'|'.join(sorted(set(right['layer'])))}' step {right['step']} line {right['line']} reach {','.join(answer['reach'])}")
+
+
+def said_line(verdict):
+    if verdict is None:
+        return "no verdict"
+    if not verdict["incidents"]:
+        return verdict["verdict"]
+    incident = verdict["incidents"][0]
+    said = incident["origin"]
+    return (f"{verdict['verdict']}: {said.get('kind')} {said.get('class')} {said.get('op')} {said.get('param')} {said.get('phase')} "
+            f"layer '{said.get('layer')}' step {said.get('step')} at {said.get('source')} reach {','.join(incident['reach'])}")

@@ -1,0 +1,170 @@
+"""Runs random training programs under nanwatch and compares what it says with what an independent oracle says.
+
+  run.py --first 1 --count 1000          programs of the seeds 1 to 1000
+  run.py --first 17 --count 1 -v         one, with both answers; `generate.py 17` prints it
+  run.py --min-agreement 99              exit 1 when fewer than 99 percent agree in class and origin
+
+Two processes work side by side: one forks a child per program under nanwatch (watched.py), one runs the oracle (oracle_all.py).
+See tests/property/README.md.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import agreement
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+PROGRESS_EVERY_S = 10
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanwatch", type=pathlib.Path, default=ROOT / "build/release/bin/nanwatch")
+    parser.add_argument("--python", default=sys.executable, help="runs the programs")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--min-agreement", type=float, default=0, metavar="PERCENT")
+    parser.add_argument("--out", type=pathlib.Path, help="write every disagreement there, one JSON line each")
+    parser.add_argument("-v", "--verbose", action="store_true", help="both answers of every program")
+    return parser.parse_args()
+
+
+def lines_of(process, found, arrived):
+    """Collects the JSON lines of a process by seed."""
+    for line in process.stdout:
+        told = json.loads(line)
+        with arrived:
+            found[told["seed"]] = told
+            arrived.notify()
+
+
+class Pair:
+    """The two processes, and what they said so far."""
+
+    def __init__(self, arguments, segments):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH") and k != "LD_PRELOAD"}
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        library = arguments.nanwatch.parent.parent / "lib" / "libnanwatch.so"
+        watched = environment | {"LD_PRELOAD": str(library), "NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": segments + "/state"}
+        if "NANWATCH_PROGRAMS_VERBOSE" in os.environ:
+            watched["NANWATCH_PROGRAMS_VERBOSE"] = "1"
+        quiet = None if arguments.verbose else subprocess.DEVNULL
+        numbers = [str(arguments.first), str(arguments.count)]
+        self.processes = [
+            subprocess.Popen([arguments.python, HERE / "watched.py", arguments.nanwatch, *numbers], env=watched,
+                             stdout=subprocess.PIPE, stderr=quiet, text=True),
+            subprocess.Popen([arguments.python, HERE / "oracle_all.py", *numbers], env=environment, stdout=subprocess.PIPE,
+                             stderr=quiet, text=True)]
+        self.said, self.right = {}, {}
+        self.arrived = threading.Condition()
+        self.readers = [threading.Thread(target=lines_of, args=(process, found, self.arrived), daemon=True)
+                        for process, found in zip(self.processes, (self.said, self.right))]
+        for reader in self.readers:
+            reader.start()
+
+    def take(self, seed):
+        """What both say of a program; None when one of them ended before."""
+        with self.arrived:
+            while seed not in self.said or seed not in self.right:
+                silent = [found for found, reader in zip((self.said, self.right), self.readers)
+                          if seed not in found and not reader.is_alive()]
+                if silent:
+                    return None
+                self.arrived.wait(1)
+            return self.said.pop(seed), self.right.pop(seed)
+
+    def stop(self):
+        for process in self.processes:
+            process.terminate()
+            process.wait()
+
+
+class Tally:
+    def __init__(self):
+        self.programs = 0
+        self.origins = 0
+        self.right = 0
+        self.by_field = collections.Counter()
+        self.of_field = collections.Counter()
+        self.verdicts = collections.Counter()
+        self.disagreements = []
+
+    def add(self, seed, said, right):
+        result = agreement.compare(right["answer"], said["verdict"])
+        self.programs += 1
+        self.origins += agreement.origin_agrees(result)
+        self.right += agreement.agrees(result)
+        self.verdicts[right["answer"]["verdict"][0]] += 1
+        for field, agrees in result.items():
+            self.of_field[field] += 1
+            self.by_field[field] += agrees
+        if not agreement.agrees(result):
+            fields = ",".join(field for field, agrees in result.items() if not agrees)
+            self.disagreements.append((seed, fields, right, said))
+            print(f"seed {seed} differs in {fields}  [{right['plan']}: {', '.join(p for p in right['parts'] if 'healthy:' not in p)}]\n"
+                  f"    oracle    {agreement.one_line(right['answer'])}\n    nanwatch  {agreement.said_line(said['verdict'])}", flush=True)
+        return result
+
+    def table(self, seconds):
+        lines = ["", "field      agree     of", "-------  -------  -----"]
+        for field in agreement.FIELDS:
+            if self.of_field[field]:
+                lines.append(f"{field:7}  {100 * self.by_field[field] / self.of_field[field]:6.2f} %  {self.of_field[field]:5}")
+        told = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common())
+        lines += ["", f"{self.programs} programs ({told}) in {seconds:.0f} s, {self.programs / seconds:.1f} a second",
+                  f"class and origin agree: {self.origins} of {self.programs} ({self.percent():.2f} %); all fields: {self.right}"]
+        return "\n".join(lines)
+
+    def percent(self):
+        return 100 * self.origins / self.programs if self.programs else 0.0
+
+
+def main():
+    arguments = parse_arguments()
+    arguments.nanwatch = arguments.nanwatch.resolve()
+    if not arguments.nanwatch.exists():
+        sys.exit(f"{arguments.nanwatch} does not exist: build it first, or say where it is with --nanwatch")
+    segments = tempfile.mkdtemp(prefix="nanwatch-programs-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    tally = Tally()
+    began = told = time.monotonic()
+    missing = []
+    pair = Pair(arguments, segments)
+    try:
+        for seed in range(arguments.first, arguments.first + arguments.count):
+            both = pair.take(seed)
+            if both is None:
+                missing.append(seed)
+                break
+            tally.add(seed, *both)
+            if arguments.verbose:
+                print(f"seed {seed}\n    oracle    {agreement.one_line(both[1]['answer'])}\n"
+                      f"    nanwatch  {agreement.said_line(both[0]['verdict'])}\n    {both[1]['answer']['raised']}")
+            if time.monotonic() - told > PROGRESS_EVERY_S:
+                told = time.monotonic()
+                print(f"[{tally.programs}/{arguments.count}] {tally.percent():.2f} % agree, "
+                      f"{tally.programs / (told - began):.1f} programs a second", flush=True)
+    finally:
+        pair.stop()
+        shutil.rmtree(segments, ignore_errors=True)
+    print(tally.table(time.monotonic() - began))
+    if arguments.out:
+        with open(arguments.out, "w") as out:
+            for seed, fields, right, said in tally.disagreements:
+                out.write(json.dumps({"seed": seed, "fields": fields, "right": right, "said": said}) + "\n")
+    if missing:
+        sys.exit(f"one of the two processes ended before the program of seed {missing[0]}")
+    if tally.percent() < arguments.min_agreement:
+        sys.exit(f"fewer than the {arguments.min_agreement:g} % that are asked for")
+
+
+if __name__ == "__main__":
+    main()
