@@ -178,9 +178,8 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
     kind = "parameter";
     parameter = consumer->record->value().param();
   }
-  const bool used_later = consumer != nullptr && kind == "input_data";
-  Finding finding =
-      Describe(lineage, site, origin.record, used_later ? consumer->clocks : origin.clocks);
+  const Clocks* clocks = consumer != nullptr ? consumer->clocks : origin.clocks;
+  Finding finding = Describe(lineage, site, origin.record, clocks);
   finding.set_kind(std::string(kind));
   finding.set_ticket(origin.ticket);
   finding.set_exact(origin.exact);

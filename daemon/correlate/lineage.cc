@@ -225,8 +225,12 @@ Lineage::Best Lineage::OriginOfSpread(const Record& record, int node) {
     if (AssumedPoison(record) >= 0) return Assumed(record);
     return {UnseenOrigin(record, node, nullptr), -1, Because::kUnseen};
   }
-  const Origin& origin = origins_[static_cast<size_t>(found.origin)];
+  const Origin origin = origins_[static_cast<size_t>(found.origin)];  // looking on may move them
   const bool nan_is_new = (self.kinds & wire::kHasNan) != 0 && (origin.kinds & wire::kHasNan) == 0;
+  if (origin.IsMask() && nan_is_new && !inf_to_nan) {
+    const Best asked_for = NanAmong(record, node);
+    if (asked_for.origin >= 0) return asked_for;
+  }
   if (origin.IsMask() && (inf_to_nan || nan_is_new)) {
     return {OwnOrigin(node, Origin::Strength::kMade, true), found.via, Because::kNanOfMask};
   }
@@ -234,6 +238,18 @@ Lineage::Best Lineage::OriginOfSpread(const Record& record, int node) {
     return {OwnOrigin(node, Origin::Strength::kMade, false), found.via, Because::kInfToNanHere};
   }
   return found;
+}
+
+// Of several masks the one that holds NaN: padding with NaN beside scores of -Inf makes nothing new.
+Lineage::Best Lineage::NanAmong(const Record& record, int consumer) {
+  for (const RecordSource& source : record.value().sources()) {
+    const Best found = FromSource(record, source, consumer);
+    if (found.origin >= 0 &&
+        (origins_[static_cast<size_t>(found.origin)].kinds & wire::kHasNan) != 0) {
+      return found;
+    }
+  }
+  return {};
 }
 
 Lineage::Best Lineage::OriginOfExternal(const Record& record, int node) {
@@ -536,6 +552,7 @@ void Lineage::OnPass(const Record& record) {
     const int node = ResolveValue(root, record);
     int origin = node >= 0 ? nodes_[static_cast<size_t>(node)].origin : AssumedPoison(record);
     if (origin < 0) origin = UnseenOrigin(record, -1, nullptr);
+    origin = NoLongerMask(origin);
     AddEvent({.reach = Reach::kLoss,
               .ticket = record.ticket(),
               .clocks = &record.clocks(),
@@ -555,6 +572,14 @@ void Lineage::OnPass(const Record& record) {
     events_[i].pass = pass.pass();
     if (events_[i].reach == Reach::kGradient) gradients_.Add(events_[i].name, events_[i].origin);
   }
+}
+
+// A constant that has become the loss is a mistake, whatever it was meant for: of its gradients none is its own cause.
+int Lineage::NoLongerMask(int origin) {
+  Origin restated = origins_[static_cast<size_t>(origin)];
+  if (!restated.IsMask()) return origin;
+  restated.strength = Origin::Strength::kMade;
+  return AddOrigin(restated);
 }
 
 // The gradients an update was made of are those of the passes since the last one.

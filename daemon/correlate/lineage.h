@@ -129,11 +129,13 @@ class Lineage {
   Best Assumed(const Record& record) const;
   int AddSuppressed(const RecordSource& source, const Site& site, const Record& consumer);
   int AddOrigin(Origin origin);
+  int NoLongerMask(int origin);
   int OwnOrigin(int node, Origin::Strength strength, bool exact);
   int UnseenOrigin(const Record& record, int node, const RecordSource* source);
   Best AfterBadRoot(const Record& record, int node, Best own) const;
   Best OriginOfClass(const Record& record, int node);
   Best OriginOfSpread(const Record& record, int node);
+  Best NanAmong(const Record& record, int consumer);
   Best OriginOfExternal(const Record& record, int node);
   int AssumedPoison(const Record& record) const;
   void PoisonParameters(const Record& record, const std::string& name, int origin);

@@ -296,6 +296,37 @@ TEST(KnownPrograms, SlopeOfTheDivisionThatSpoiledTheLossIsTheSameIncident) {
   EXPECT_THAT(verdict.incidents(0).reach(), ElementsAre("activation", "loss", "gradient"));
 }
 
+TEST(KnownPrograms, GradientsOfALossThatIsAConstantAreOfThatConstant) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::masked_fill").At("head").Nan();
+  run.Value(2).Propagate("aten::mse_loss").From(1).Nan(1, 1);
+  run.Pass(3).Root(2);
+  run.Value(4)
+      .Propagate("aten::tanh_backward")
+      .At("up")
+      .Backward("TanhBackward0")
+      .InPass(1)
+      .FromOutside(wire::Target::kInputData, "")
+      .Nan();
+  run.Pass(5).Number(1).Leaf("up.weight", 4);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::masked_fill");
+  EXPECT_THAT(verdict.incidents(0).reach(), Contains("gradient"));
+}
+
+TEST(KnownPrograms, RowOfADataSetIsBadInTheStepThatUsesIt) {
+  RunBuilder run;
+  run.Value(1).External("aten::lift_fresh").Step(0).Nan();
+  run.Value(2).Propagate("aten::stack").Step(7).From(1).Nan();
+  run.Value(3).Propagate("aten::addmm").At("embed").Step(7).From(2).Nan();
+  run.Pass(4).Root(3);
+  const Verdict verdict = Correlate({run.Build()});
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.kind(), "input_data");
+  EXPECT_EQ(origin.op(), "aten::addmm");
+  EXPECT_EQ(origin.step(), 7);
+}
+
 TEST(KnownPrograms, SlopeUnderAFiniteLossIsItsOwnIncident) {
   RunBuilder run;
   run.Value(1).Produce("aten::div").At("criterion").PosInf(1, 1);

@@ -44,6 +44,21 @@ TEST(Masks, ConstantThatIsTheLossIsStillAnAnomaly) {
   EXPECT_EQ(verdict.incidents(0).origin().class_(), "scalar");
 }
 
+TEST(Masks, ConstantThatIsTheLossIsTheOriginOfWhatItsGradientsBecome) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::masked_fill").NegInf();
+  run.Value(2).Propagate("aten::mse_loss").From(1).PosInf(1, 1);
+  run.Pass(3).Root(2);
+  run.Value(4).InfToNan("aten::mm").At("fc").Backward("MmBackward0").InPass(1).From(2).Nan();
+  run.Pass(5).Number(1).Leaf("fc.weight", 4);
+  run.Value(6).InfToNan("aten::_foreach_norm").Phase(wire::Phase::kOther).From(2).Nan();
+  run.Value(7).Propagate("aten::add_").Optimizer("fc.weight").From(4).From(6).Nan();
+  run.Update(8).Parameter("fc.weight", 7);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::masked_fill");
+  EXPECT_EQ(verdict.incidents(0).severity(), "critical");
+}
+
 TEST(Masks, MaskWrittenAsALogarithmAtEveryStepIsNotTheOriginOfALaterNan) {
   RunBuilder run;
   run.Value(1).Produce("aten::log").At("attn").Step(0).NegInf();
@@ -74,6 +89,16 @@ TEST(Masks, ZeroTimesMaskedLogarithmIsTheOpThatMultiplied) {
   const Verdict verdict = Correlate({run.Build()});
   EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::mul");
   EXPECT_EQ(verdict.incidents(0).origin().class_(), "inf_to_nan");
+}
+
+TEST(Masks, PaddingWithNanBesideMaskedScoresMakesNothingNew) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::masked_fill").At("scores").NegInf();
+  run.Value(2).Scalar("aten::full").At("padding").Nan();
+  run.Value(3).Propagate("aten::cat").At("padding").From(1).From(2).Nan();
+  run.Value(4).InfToNan("aten::_softmax").At("attention").From(3).Nan();
+  run.Pass(5).Root(4);
+  EXPECT_EQ(Correlate({run.Build()}).incidents(0).origin().op(), "aten::_softmax");
 }
 
 TEST(Masks, OpThatIsSaidToPassOnAMaskAndMakesANanIsTheOrigin) {
