@@ -3,6 +3,18 @@
 #include <new>
 
 namespace nanwatch {
+namespace {
+
+using wire::FindingClass;
+using wire::SourceKind;
+
+constexpr int kAncestorsMax = 64;
+
+bool Is(const wire::Source& source, SourceKind kind) {
+  return source.kind == static_cast<uint8_t>(kind);
+}
+
+}  // namespace
 
 ValueRef RecentValues::Add(Kept kept) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -29,6 +41,26 @@ bool RecentValues::Look(ValueRef ref, Kept* found) noexcept {
     return false;
   }
   *found = kept_[ref.index % kCapacity];
+  return true;
+}
+
+bool RecentValues::WasGiven(ValueRef ref, bool external_counts) noexcept {
+  ValueRef open[kAncestorsMax];
+  int count = 0;
+  open[count++] = ref;
+  for (int i = 0; i < count; ++i) {
+    Kept kept;
+    if (!Look(open[i], &kept)) return false;
+    if (kept.finding_class == FindingClass::kScalar) continue;
+    if (kept.finding_class == FindingClass::kExternal && external_counts) continue;
+    if (kept.finding_class != FindingClass::kPropagate || kept.record.n_sources == 0) return false;
+    for (int s = 0; s < kept.record.n_sources; ++s) {
+      const wire::Source& source = kept.record.sources[s];
+      if (Is(source, SourceKind::kExternal) && external_counts) continue;
+      if (!Is(source, SourceKind::kValue) || count == kAncestorsMax) return false;
+      open[count++] = ValueRef{source.value, kept.source_index[s]};
+    }
+  }
   return true;
 }
 

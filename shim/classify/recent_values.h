@@ -40,6 +40,10 @@ class RecentValues {
   // Copies the value; false if it has been overwritten by newer values.
   bool Look(ValueRef ref, Kept* kept) noexcept;
 
+  // Whether no op made the value: behind it stand only constants that were asked for and, if those count, values
+  // that came in from outside; the ops between passed them on. False where a part of the way is not known any more.
+  bool WasGiven(ValueRef ref, bool external_counts) noexcept;
+
   static constexpr uint64_t kCapacity = 8192;
 
  private:

@@ -18,12 +18,13 @@ bool Find(Here* here) {
 }
 
 // True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or buffer, the
-// name is then the better answer. (A constant -Inf is a mask and stays one.)
+// name is then the better answer, also when ops carried the value there (`weight[0] = nan` copies a tensor of
+// one element). (A constant -Inf is a mask and stays one.)
 bool WasLetIn(Observer& observer, const PlainTensor& plain, ValueRef value) {
   RecentValues::Kept made;
   if (!observer.recent_values.Look(value, &made)) return true;
-  if (made.finding_class == wire::FindingClass::kExternal) return true;
-  return made.finding_class == wire::FindingClass::kScalar &&
+  if (!observer.recent_values.WasGiven(value, /*external_counts=*/true)) return false;
+  return made.finding_class == wire::FindingClass::kExternal ||
          NonFiniteKinds(plain.view) != wire::kHasNegInf;
 }
 

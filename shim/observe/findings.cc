@@ -1,6 +1,7 @@
 #include "shim/observe/findings.h"
 
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -66,6 +67,16 @@ const Frame* InnermostNode(const ThreadState* thread) {
   return nullptr;
 }
 
+// Outside any node's own range the engine runs hooks for the node that comes next, and sums gradients for the one it
+// ran last. It knows itself which of them it is at; before a pass's first node it is at none.
+const Layer* LayerOfEnginesNode(const ThreadState* thread) {
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) return thread->node_layer;
+  const SequenceEntry* made_by =
+      ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));
+  return made_by != nullptr ? made_by->layer : nullptr;
+}
+
 // CONTRACT, vocabulary `phase`: the innermost wins.
 Place PlaceOf(const ThreadState* thread) {
   Place place{Phase::kOther, CurrentLayer(), "", 0, 0};
@@ -80,9 +91,8 @@ Place PlaceOf(const ThreadState* thread) {
       place.phase = Phase::kForward;
       place.flags |= ValueRecord::kRecompute;
     } else {
-      // Outside any node's own range the engine sums and reshapes gradients for the node it ran last.
       place.phase = Phase::kBackward;
-      place.layer = node != nullptr ? node->layer : thread->node_layer;
+      place.layer = node != nullptr ? node->layer : LayerOfEnginesNode(thread);
     }
   } else if (ScopeDepth() != 0 || c10::GradMode::is_enabled()) {
     place.phase = Phase::kForward;
@@ -153,11 +163,17 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
 // parameters and buffers, and residents.
 void AssumeSources(Observer& observer, const Place& place, Sources* sources) {
   if (place.layer == nullptr) return;
-  observer.python->names().ForEachOwnedBy(
-      place.layer, [&observer, sources](const NamedTensor& named) {
-        Source source{};
-        if (BadNamedSource(observer, named, &source)) sources->Add(source, 0);
-      });
+  const auto add = [&observer, sources](const NamedTensor& named) {
+    Source source{};
+    if (!BadNamedSource(observer, named, &source)) return;
+    sources->Add(source, 0);
+    // Known from now on: an update that finds it bad and leaves it so has made nothing.
+    const NamedReading reading(observer.python->names(), named);
+    if (reading) {
+      NoteExternal(observer, reading.tensor(), static_cast<Target>(source.target), named.name);
+    }
+  };
+  observer.python->names().ForEachOwnedBy(place.layer, add);
 }
 
 // ---- tensors of a record
@@ -233,17 +249,31 @@ Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& plac
   return written;
 }
 
-OpEvidence EvidenceOf(const Frame& frame, const BadOutput* outputs, int count,
+// A cast to a wide type may overflow too (float64 to float32). Of a batch it rather passes on an Inf that was there
+// (tables are read as float64); but what has a gradient was computed, by an op that left it finite.
+bool IsCastOfComputed(const Frame& frame, const BadOutput& output) {
+  return output.requires_grad && std::strcmp(frame.op->name, "aten::_to_copy") == 0;
+}
+
+// A composite of torch computes nothing but by the ops it calls. With none of them bad, it returned what it was
+// given (dropout in evaluation).
+bool PassesOn(const Frame& frame) {
+  return frame.op->transparent && !frame.op->writes_unseen && !frame.child_bad &&
+         frame.op->schema != nullptr && std::strncmp(frame.op->name, "aten::", 6) == 0;
+}
+
+OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* outputs, int count,
                       const Sources& sources) {
   OpEvidence evidence;
   for (int i = 0; i < count; ++i) evidence.output_kinds |= NonFiniteKinds(outputs[i].tensor.view);
   const uint32_t families = frame.op->families;
   evidence.inputs_seen = frame.inputs_seen;
   evidence.input_kinds = frame.inputs_seen ? sources.kinds : 0;
-  evidence.scalar_bad = frame.scalar_bad;
+  // The numbers that a backward formula works with are its own results (2 / (n - 1) of a variance): nobody asked.
+  evidence.scalar_bad = frame.scalar_bad && place.phase != Phase::kBackward;
   evidence.writes_constants = (families & (kFills | kMasks)) != 0;
   evidence.enters = (families & kEnters) != 0;
-  evidence.moves = (families & kMoves) != 0;
+  evidence.moves = (families & kMoves) != 0 || PassesOn(frame);
   evidence.nan_proof = (families & kNanProof) != 0;
   const wire::ElementType type = outputs[0].tensor.view.type;
   // Complex arithmetic makes NaN of Inf - Inf between its parts.
@@ -252,7 +282,7 @@ OpEvidence EvidenceOf(const Frame& frame, const BadOutput* outputs, int count,
     evidence.nan_proof = false;
   }
   evidence.narrows = type == wire::ElementType::kFloat16 || type == wire::ElementType::kBFloat16 ||
-                     ElementBytes(type) == 1;
+                     ElementBytes(type) == 1 || IsCastOfComputed(frame, outputs[0]);
   return evidence;
 }
 
@@ -263,13 +293,14 @@ uint64_t BadElements(const TensorView& view) {
 }
 
 // An in-place op left exactly as much bad as it found (an optimizer stepping over a parameter that holds a
-// NaN row, a clipped gradient): nothing came to be, and what is known of the memory stays true.
+// NaN row, a clipped gradient): nothing came to be, and what is known of the memory stays true. What is known may be of
+// a part only (one entry of a bias was set to -Inf): it explains all that is bad if it counts as much.
 bool IsUnchanged(Observer& observer, const Frame& frame, const BadOutput& output) {
   if (!frame.op->in_place) return false;
   BadEntry entry;
   const PlainTensor& tensor = output.tensor;
   return observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &entry) &&
-         entry.byte_begin == tensor.byte_begin && entry.byte_end == tensor.byte_end &&
+         entry.byte_begin >= tensor.byte_begin && entry.byte_end <= tensor.byte_end &&
          entry.elements != 0 && entry.kinds == NonFiniteKinds(tensor.view) &&
          entry.elements == BadElements(tensor.view);
 }
@@ -297,10 +328,11 @@ void Remember(Observer& observer, const BadOutput* outputs, int count, ValueRef 
   observer.arming.Arm();
 }
 
-// A composite returns what an op called by it has computed and reported: the same value, once.
+// A composite returns what an op called by it has computed and reported, or what it was given: the same value,
+// once.
 bool IsInherited(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
                  int count) {
-  if (!frame.op->transparent || !frame.child_bad) return false;
+  if (!frame.op->transparent || !(frame.child_bad || PassesOn(frame))) return false;
   for (int i = 0; i < count; ++i) {
     BadEntry entry;
     if (!observer.bad_values.Find(outputs[i].tensor.storage, outputs[i].tensor.byte_begin,
@@ -471,7 +503,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   // Kernels that nobody announces run between the ops that a compiled region calls. What they made, and what
   // these ops make of it, is judged where the region returns, by what went in.
   if (sources.made_in_region && sources.count == 0) return;
-  const OpEvidence evidence = EvidenceOf(frame, outputs, count, sources);
+  const OpEvidence evidence = EvidenceOf(frame, place, outputs, count, sources);
   FindingClass finding_class = Classify(evidence);
   if (!frame.inputs_seen) {
     if (finding_class != FindingClass::kScalar) AssumeSources(observer, place, &sources);
@@ -529,7 +561,14 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   }
   Remember(observer, outputs, count, ref, site, written, thread->optimizer_depth != 0,
            frame.op->in_place || finding_class == FindingClass::kExternal);
-  if (written.target == Target::kParameter) observer.poison.Mark(written.named, outputs[0].tensor);
+  // A constant that was asked for (a class switched off by a bias of -Inf) ruins nothing by itself: what reads it is
+  // watched on. What an update makes of it is another matter.
+  const bool mask = evidence.output_kinds == wire::kHasNegInf;
+  const bool deliberate = thread->optimizer_depth == 0 &&
+                          observer.recent_values.WasGiven(ref, /*external_counts=*/mask);
+  if (written.target == Target::kParameter && !deliberate) {
+    observer.poison.Mark(written.named, outputs[0].tensor);
+  }
   if (frame.sequence >= 0) {
     SequenceEntry& sequence = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
     sequence.value = ref;

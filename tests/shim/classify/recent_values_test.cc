@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <memory>
 
 namespace nanwatch {
@@ -113,6 +114,72 @@ TEST_F(RecentValuesTest, RefusingAnOverwrittenValueMarksNotTheOneInItsPlace) {
   ASSERT_TRUE(values_.Look(newest, &found_));
   EXPECT_FALSE(found_.traced);
   EXPECT_FALSE(found_.written);
+}
+
+// What stands behind a value, in a few words: its class and the values that it came from.
+class GivenValuesTest : public RecentValuesTest {
+ protected:
+  ValueRef Add(wire::FindingClass finding_class, std::initializer_list<ValueRef> sources = {}) {
+    RecentValues::Kept kept = ValueOf(++ticket_);
+    kept.finding_class = finding_class;
+    for (const ValueRef& source : sources) {
+      kept.source_index[kept.record.n_sources] = source.index;
+      wire::Source& told = kept.record.sources[kept.record.n_sources++];
+      told.kind = static_cast<uint8_t>(wire::SourceKind::kValue);
+      told.value = source.ticket;
+    }
+    return values_.Add(kept);
+  }
+
+  ValueRef AddFromOutside() {
+    RecentValues::Kept kept = ValueOf(++ticket_);
+    kept.finding_class = wire::FindingClass::kPropagate;
+    kept.record.n_sources = 1;
+    kept.record.sources[0].kind = static_cast<uint8_t>(wire::SourceKind::kExternal);
+    return values_.Add(kept);
+  }
+
+  uint64_t ticket_ = 0;
+};
+
+TEST_F(GivenValuesTest, ConstantThatWasCopiedIsStillAConstant) {
+  const ValueRef constant = Add(wire::FindingClass::kScalar);
+  const ValueRef copy = Add(wire::FindingClass::kPropagate, {constant});
+  EXPECT_TRUE(values_.WasGiven(constant, false));
+  EXPECT_TRUE(values_.WasGiven(Add(wire::FindingClass::kPropagate, {copy, constant}), false));
+}
+
+TEST_F(GivenValuesTest, WhatCameInCountsOnlyWhereItIsAskedFor) {
+  for (const ValueRef& came_in : {Add(wire::FindingClass::kExternal), AddFromOutside()}) {
+    EXPECT_TRUE(values_.WasGiven(came_in, true));
+    EXPECT_FALSE(values_.WasGiven(came_in, false));
+    EXPECT_TRUE(values_.WasGiven(Add(wire::FindingClass::kPropagate, {came_in}), true));
+    EXPECT_FALSE(values_.WasGiven(Add(wire::FindingClass::kPropagate, {came_in}), false));
+  }
+}
+
+TEST_F(GivenValuesTest, ValueWithOneMadeByAnOpAmongItsSourcesWasMade) {
+  const ValueRef constant = Add(wire::FindingClass::kScalar);
+  for (const auto made : {wire::FindingClass::kProduce, wire::FindingClass::kInfToNan}) {
+    const ValueRef value = Add(made, {constant});
+    EXPECT_FALSE(values_.WasGiven(value, true));
+    EXPECT_FALSE(values_.WasGiven(Add(wire::FindingClass::kPropagate, {constant, value}), true));
+  }
+}
+
+TEST_F(GivenValuesTest, ValueWhoseWayIsNotKnownIsNotCalledGiven) {
+  EXPECT_FALSE(values_.WasGiven(ValueRef{}, true));
+  EXPECT_FALSE(values_.WasGiven(Add(wire::FindingClass::kPropagate), true)) << "no source was seen";
+  const ValueRef constant = Add(wire::FindingClass::kScalar);
+  const ValueRef copy = Add(wire::FindingClass::kPropagate, {constant});
+  for (uint64_t i = 1; i < RecentValues::kCapacity; ++i) Add(wire::FindingClass::kScalar);
+  EXPECT_FALSE(values_.WasGiven(copy, true)) << "the constant has been overwritten by newer values";
+}
+
+TEST_F(GivenValuesTest, MoreAncestorsThanAreFollowedAreNotCalledGiven) {
+  ValueRef value = Add(wire::FindingClass::kScalar);
+  for (int i = 0; i < 100; ++i) value = Add(wire::FindingClass::kPropagate, {value});
+  EXPECT_FALSE(values_.WasGiven(value, true));
 }
 
 }  // namespace
