@@ -8,15 +8,26 @@ def plain(op):
     return (op or "").rpartition("::")[2].removeprefix("_foreach_")
 
 
+def told_the_other_way(right, said):
+    """NaN or Inf that an op wrote into a parameter or buffer on purpose: an op's constant or a bad parameter, both are true."""
+    held = ("parameter", "buffer")
+    result = {"step": said.get("step") == right["step"]}
+    if right["kind"] in held:
+        return result | {"kind": said.get("kind") == "op", "class": said.get("class") in ("scalar", "inf_to_nan")}
+    return result | {"kind": said.get("kind") in held, "class": said.get("class") == "external"}
+
+
 def compare(answer, verdict):
     """{field: agrees}; fields that the right answer does not have are left out."""
     if verdict is None:
         return {"verdict": False}
     result = {"verdict": verdict["verdict"] in answer["verdict"]}
-    if answer["verdict"] != ["anomaly"]:
+    if "origin" not in answer:
         return result
     right = answer["origin"]
     said = (verdict["incidents"] or [{"origin": {}}])[0]["origin"]
+    if right["constant"] and said.get("kind") != right["kind"]:
+        return result | told_the_other_way(right, said)
     result["kind"] = said.get("kind") == right["kind"]
     result["class"] = said.get("class") == right["class"]
     result["step"] = said.get("step") == right["step"]

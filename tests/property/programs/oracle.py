@@ -47,10 +47,8 @@ def kinds_of(tensor):
     values = tensor.detach()
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj())
-    # NaN goes through amax and amin, so two numbers tell whether a closer look is needed.
-    low, high = torch.aminmax(values)
-    low, high = low.item(), high.item()
-    if math.isfinite(low) and math.isfinite(high):
+    # A finite sum has only finite terms; one that is not says that a closer look is needed.
+    if math.isfinite(values.sum().item()):
         return 0
     kinds = 0
     if torch.isnan(values).any():
@@ -92,6 +90,8 @@ class Value:
         self.phase, self.layer, self.node, self.line, self.step, self.root = where
         self.kind = kind
         self.param = param
+        self.became_loss = False
+        self.constant = False  # written by an op on purpose, before anybody knew that it is a parameter or buffer
         self.consumers = []  # of what came in: the first op that wrote something bad from it, and the first that computed
         self._origins = None
         for source in sources:
@@ -105,7 +105,15 @@ class Value:
             for source in self.sources:
                 source.note_consumer(value)
 
+    def first_use(self):
+        """What comes in begins to matter when something is computed from it."""
+        return self.consumers[0] if self.consumers else self
+
     def is_mask(self):
+        """Asked for, and harmless as long as it does not become the loss."""
+        return not self.became_loss and self.is_constant()
+
+    def is_constant(self):
         return self.cls == "scalar" or (self.cls == "external" and self.kinds == NEG)
 
     def origins(self):
@@ -133,16 +141,64 @@ class Value:
         return (self.kind, self.op, self.phase, self.layer, self.node, self.param or self.line)
 
 
+class Signature:
+    """What the schema of an op says of its arguments."""
+
+    known = {}
+
+    def __init__(self, func):
+        schema = func._schema
+        self.op = schema.name.partition("::")[2]
+        self.is_view = self.op != "lift_fresh" and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+        self.positions = {a.name: i for i, a in enumerate(schema.arguments)}
+        self.writes, self.reads = [], []
+        for i, argument in enumerate(schema.arguments):
+            declared = argument.alias_info is not None and argument.alias_info.is_write
+            overwrites = declared and (argument.is_out or (i == 0 and self.op in OVERWRITE))
+            self.writes.append(declared or i in WRITTEN_UNDECLARED.get(self.op, ()))
+            self.reads.append(not overwrites and self.op not in READS_NO_VALUES)
+
+    @classmethod
+    def of(cls, func):
+        found = cls.known.get(func)
+        if found is None:
+            found = cls.known[func] = cls(func)
+        return found
+
+    def sort(self, args, kwargs):
+        """(tensors read, tensors written, whether a scalar argument is not finite)"""
+        read, written, scalar_bad = [], [], False
+        given = list(enumerate(args))
+        if kwargs:
+            given += [(self.positions[name], value) for name, value in kwargs.items() if name in self.positions]
+        for i, value in given:
+            for leaf in (value,) if not isinstance(value, (list, tuple)) else value:
+                if isinstance(leaf, torch.Tensor):
+                    if self.writes[i]:
+                        written.append(leaf)
+                    if self.reads[i]:
+                        read.append(leaf)
+                elif type(leaf) is float and not math.isfinite(leaf):
+                    scalar_bad = True
+        return read, written, scalar_bad
+
+
+class Decided(BaseException):
+    """A parameter is bad: nothing that follows can come before what made it so."""
+
+
 class Oracle(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.values = []
         self.lying = {}    # storage -> [(begin, end, value)]
         self.storages = {}  # keeps their addresses from being used twice
+        self.unwritten = {}  # storages that were allocated and not written since: what lies there is nobody's
         self.events = []   # (reach, step, value, name)
         self.modules = []  # open module calls
         self.names = {}    # module -> path
         self.roots = []
+        self.held = {"parameter": [], "buffer": []}  # of all modules: (name, tensor)
         self.boundaries = ([], [])  # autograd's sequence numbers at which the innermost module changed, and what it then was
         self.step = 0
         self.in_optimizer = 0
@@ -164,11 +220,10 @@ class Oracle(TorchDispatchMode):
     def layer_of_node(self, node):
         number = node._sequence_nr()
         numbers, layers = self.boundaries
-        found = ""
         for i in range(len(numbers) - 1, -1, -1):
             if numbers[i] <= number:
                 return layers[i]
-        return found
+        return ""
 
     def where(self):
         """(phase, layer, autograd node, line, step, bad root of the pass)"""
@@ -197,6 +252,8 @@ class Oracle(TorchDispatchMode):
 
     def lay(self, tensor, value):
         """`tensor` was written: with `value`, or with good numbers if that is None."""
+        if value is None and tensor.untyped_storage()._cdata not in self.lying:
+            return
         storage, begin, end = extent(tensor)
         entries = self.lying.setdefault(storage._cdata, [])
         dense = tensor.numel() * tensor.element_size() == end - begin
@@ -211,11 +268,10 @@ class Oracle(TorchDispatchMode):
     def held_by_module(self, tensor):
         """(kind, name) if it is a module's parameter or buffer."""
         address = tensor.untyped_storage()._cdata
-        for root in self.roots:
-            for kind, tensors in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
-                for name, held in tensors:
-                    if held.untyped_storage()._cdata == address:
-                        return kind, name
+        for kind, tensors in self.held.items():
+            for name, held in tensors:
+                if held.untyped_storage()._cdata == address:
+                    return kind, name
         return None
 
     def new_value(self, *arguments, **named):
@@ -236,16 +292,23 @@ class Oracle(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        schema = func._schema
-        op = schema.name.partition("::")[2]
+        signature = Signature.of(func)
+        op = signature.op
         if op in ALLOCATE:
             out = func(*args, **kwargs)
             for tensor in tree_leaves(out):
                 if isinstance(tensor, torch.Tensor) and op != "set_":
                     self.lay(tensor, None)
+                    storage = tensor.untyped_storage()
+                    self.unwritten[storage._cdata] = storage
             return out
-        read, written, scalar_bad = self.arguments(op, schema, args, kwargs)
+        if signature.is_view:
+            return func(*args, **kwargs)  # the same memory
+        read, written, scalar_bad = signature.sort(args, kwargs)
         before = [kinds_of(tensor) for tensor in read]
+        if self.unwritten:
+            before = [0 if kinds and tensor.untyped_storage()._cdata in self.unwritten else kinds
+                      for tensor, kinds in zip(read, before)]
         where = None
         sources = []
         for tensor, kinds in zip(read, before):
@@ -255,17 +318,15 @@ class Oracle(TorchDispatchMode):
                     if value not in sources:
                         sources.append(value)
         out = func(*args, **kwargs)
-        returned = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
-        is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
-        if is_view and op != "lift_fresh":
-            return out
+        returned = [out] if isinstance(out, torch.Tensor) else [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         results, seen = [], set()
         for tensor in [*written, *returned]:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 results.append(tensor)
-        if op == "native_dropout":
-            results = results[:1]
+        for tensor in results:
+            if self.unwritten and tensor.layout is torch.strided:
+                self.unwritten.pop(tensor.untyped_storage()._cdata, None)
         kinds_in = 0
         for kinds in before:
             kinds_in |= kinds
@@ -300,7 +361,8 @@ class Oracle(TorchDispatchMode):
                     self.lay(tensor, None)
                 continue
             if not kinds_in:
-                cls = "scalar" if scalar_bad else "produce"
+                # A number that a backward formula works with is its own result: nobody asked for it.
+                cls = "scalar" if scalar_bad and where[0] != "backward" else "produce"
             elif kinds & NAN and not kinds_in & NAN:
                 cls = "inf_to_nan"
             else:
@@ -313,25 +375,6 @@ class Oracle(TorchDispatchMode):
             for tensor, each in group:
                 self.lay(tensor, value if each else None)
 
-    def arguments(self, op, schema, args, kwargs):
-        """(tensors read, tensors written, whether a scalar argument is not finite)"""
-        read, written, scalar_bad = [], [], False
-        given = [(i, schema.arguments[i], value) for i, value in enumerate(args)]
-        by_name = {a.name: (i, a) for i, a in enumerate(schema.arguments)}
-        given += [(*by_name[name], value) for name, value in kwargs.items() if name in by_name]
-        for i, declared, value in given:
-            leaves = tree_leaves(value)
-            tensors = [t for t in leaves if isinstance(t, torch.Tensor)]
-            scalar_bad |= any(isinstance(number, float) and not math.isfinite(number) for number in leaves)
-            writes = declared.alias_info is not None and declared.alias_info.is_write
-            if writes or i in WRITTEN_UNDECLARED.get(op, ()):
-                written += tensors
-                if writes and (declared.is_out or (i == 0 and op in OVERWRITE)):
-                    continue
-            if op not in READS_NO_VALUES:
-                read += tensors
-        return read, written, scalar_bad
-
     # ---- modules
 
     def before_module(self, module, _arguments):
@@ -339,7 +382,10 @@ class Oracle(TorchDispatchMode):
             self.roots.append(module)
             for path, child in module.named_modules():
                 self.names.setdefault(child, path)
-            self.look_at_held(module)
+            for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+                known = {id(tensor) for _, tensor in self.held[kind]}
+                self.held[kind] += [(name, tensor) for name, tensor in tensors if id(tensor) not in known]
+            self.look_at_held()
         self.modules.append(self.names.get(module, ""))
         self.note_boundary()
 
@@ -347,18 +393,20 @@ class Oracle(TorchDispatchMode):
         self.modules.pop()
         self.note_boundary()
         if not self.modules:
-            self.look_at(("buffer", module.named_buffers()))
+            self.look_at(("buffer", self.held["buffer"]))
 
-    def look_at_held(self, module):
+    def look_at_held(self):
         """What a model brings with it is a bad parameter or buffer, also where an op wrote the constant."""
         with _disable_current_modes():
-            for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+            for kind, tensors in self.held.items():
                 for name, tensor in tensors:
                     kinds = kinds_of(tensor)
                     known = self.found_at(tensor) if kinds else []
                     if kinds and kinds != NEG and all(v.cls in ("scalar", "external") for o in known for v in o.origins()):
                         where = ("forward", "", "", 0, self.step, None)
-                        self.lay(tensor, self.new_value("external", "", kinds, [], where, kind=kind, param=name))
+                        held = self.new_value("external", "", kinds, [], where, kind=kind, param=name)
+                        held.constant = bool(known)
+                        self.lay(tensor, held)
 
     # ---- what was reached
 
@@ -384,17 +432,21 @@ class Oracle(TorchDispatchMode):
                 if kinds:
                     values = self.sources_of(root, kinds, self.where())
                     self.events += [("loss", self.step, value, "") for value in values]
-                    wrong = [value for value in values if not all(o.is_mask() for o in value.origins())]
-                    bad_root = bad_root or (wrong[0] if wrong else None)
+                    for origin in values[0].origins():
+                        origin.became_loss = True
+                    bad_root = bad_root or values[0]
         self.passes.append((len(self.modules), bad_root))
         try:
             return run(roots, *arguments, **named)
         finally:
             self.passes.pop()
-            for root in self.roots:
-                self.look_at(("gradient", [(n, p.grad) for n, p in root.named_parameters()]))
-            for optimizer in self.optimizers:
-                self.look_at(("gradient", [("", p.grad) for g in optimizer.param_groups for p in g["params"]]))
+            self.look_at(("gradient", [(name, p.grad) for name, p in self.held["parameter"]]),
+                         ("gradient", [("", p.grad) for p in self.unheld_parameters()]))
+
+    def unheld_parameters(self):
+        """Those that only an optimizer knows."""
+        held = {id(tensor) for _, tensor in self.held["parameter"]}
+        return [p for optimizer in self.optimizers for g in optimizer.param_groups for p in g["params"] if id(p) not in held]
 
     def before_step(self, optimizer, _arguments, _named):
         self.in_optimizer += 1
@@ -405,46 +457,49 @@ class Oracle(TorchDispatchMode):
         self.in_optimizer -= 1
         self.look_at_all()
         self.step += 1
+        if any(reach == "parameter" and any(not o.is_mask() for o in value.origins()) for reach, _, value, _ in self.events):
+            raise Decided
 
     def look_at_all(self):
-        for root in self.roots:
-            self.look_at(("parameter", root.named_parameters()), ("buffer", root.named_buffers()))
+        self.look_at(*self.held.items(), ("parameter", [("", p) for p in self.unheld_parameters()]))
         for optimizer in self.optimizers:
-            self.look_at(("parameter", [("", p) for g in optimizer.param_groups for p in g["params"]]),
-                         ("optimizer_state", [(k, t) for state in optimizer.state.values() for k, t in state.items()]))
+            self.look_at(("optimizer_state", [(k, t) for state in optimizer.state.values() for k, t in state.items()]))
 
     # ---- the answer
 
     def answer(self):
         self.look_at_all()
-        drafts = {}
+        drafts, came_in_bad = {}, False
         for reach, step, value, name in self.events:
             origins = value.origins()
             wrong = [o for o in origins if not o.is_mask()]
             deliberate = not wrong and reach in ("parameter", "buffer")
             if deliberate:
                 continue
-            first = min(wrong or origins, key=lambda o: o.number)
-            if reach == "parameter" and first.kind == "parameter" and first.param == name and len(first.consumers) == 0:
-                continue  # nobody read it
-            if reach == "buffer" and first.kind == "buffer" and first.param == name:
-                continue  # it came in bad: that it is a buffer is where it began, not how far it got
+            first = min(wrong or origins, key=lambda o: o.first_use().number)
+            if reach == first.kind and first.param == name:
+                came_in_bad = True  # that is where it began, not how far it got
+                continue
             draft = drafts.setdefault(first.place(), {"reach": set(), "origin": first})
             draft["reach"].add(reach)
-            if first.number < draft["origin"].number:
+            if first.first_use().number < draft["origin"].first_use().number:
                 draft["origin"] = first
+        if not drafts and came_in_bad:
+            return {"verdict": ["anomaly", "expected", "clean"]}
         if not drafts:
             told = self.findings > 0
             accepted = ["expected"] if told else ["clean", "expected"] if self.kills else ["clean"]
             return {"verdict": accepted, "findings": self.findings, "kills": self.kills}
-        order = sorted(drafts.values(), key=lambda d: (min(RANK[r] for r in d["reach"]) if not d["reach"] & {"parameter",
-                       "optimizer_state", "buffer"} else min(RANK[r] for r in d["reach"]), d["origin"].step, d["origin"].number))
+        order = sorted(drafts.values(), key=lambda d: (min(RANK[r] for r in d["reach"]), d["origin"].first_use().step,
+                                                       d["origin"].first_use().number))
         return {"verdict": ["anomaly"], "origin": self.describe(order[0]["origin"]), "reach": sorted(order[0]["reach"]),
                 "others": [self.describe(d["origin"]) for d in order[1:4]]}
 
     def describe(self, value):
         told = {"kind": value.kind, "class": value.cls, "op": [value.op], "phase": [value.phase], "layer": [value.layer],
-                "step": value.step, "param": value.param, "line": value.line, "number": value.number}
+                "step": value.first_use().step, "param": value.param, "line": value.line, "number": value.number,
+                # A constant that is no mask, written into a parameter: the op that wrote it, or the parameter.
+                "constant": value.constant or (value.cls == "scalar" and value.kinds != NEG)}
         if value.kind == "input_data":
             told["op"] = [c.op for c in value.consumers]
             told["layer"] = [c.layer for c in value.consumers]
@@ -469,6 +524,8 @@ def run(text):
     try:
         with oracle:
             exec(compile(text, PROGRAM, "exec"), {"__name__": "__main__"})
+    except Decided:
+        pass
     except Exception:
         raised = traceback.format_exc(limit=-3)
     finally:

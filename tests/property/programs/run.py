@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -129,6 +130,7 @@ class Tally:
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     arguments = parse_arguments()
     arguments.nanwatch = arguments.nanwatch.resolve()
     if not arguments.nanwatch.exists():

@@ -122,7 +122,8 @@ HARMLESS = {
     "half_saturates": "h = (x.detach().abs() + 1e5).half().float()\nx = x + h.clamp(max=1.0) * 0.1",
 }
 
-# What makes a bad value that matters, unless what comes after takes it away again. `rows` is a mask over columns.
+# What makes a bad value that matters, unless what comes after takes it away again. `cols` is a mask over columns. Not among them:
+# prod and cumprod, whose backward is another formula under a dispatch mode than without, so that the oracle sees another program.
 FAULTS = {
     "log_zero": "x = torch.log(x * 0)",
     "log_relu": "x = torch.log(F.relu(x))",
@@ -156,8 +157,6 @@ FAULTS = {
     "sum_overflow": "x = x + (x.abs() + 3e38).sum()",
     "matmul_overflow": "x = (x.abs() + 1e20) @ (torch.eye(D) * 1e20)",
     "linear_overflow": "x = @<nn.Linear(D, D)>@(x * 1e38) * 10",
-    "prod_overflow": "x = x + ((x.abs() + 1e12).prod(-1, keepdim=True))",
-    "cumprod_overflow": "x = torch.cumprod(x.abs() + 1e15, 1)",
     "half_overflow": "x = (x.abs() + 1e5).half().float()",
     "half_mul": "x = ((x.abs() + 300).half() * (x.abs() + 300).half()).float()",
     "half_linear": "x = (F.linear((x.abs() + 300).half(), torch.full((D, D), 300.0).half())).float()",
