@@ -43,8 +43,8 @@ struct ArithmeticScan {
   using Vector = typename Lanes::Vector;
   static constexpr size_t kStep = sizeof(Vector);
   static constexpr size_t kTurnBytes = 16 * kStep;
-  static constexpr size_t kLookBytes = 32 * kTurnBytes;  // how often to stop and look at the sums
-  static constexpr size_t kWorthwhileBytes = 4096;       // below it, the modes cost more than is saved
+  static constexpr size_t kLookBytes = 128 * kTurnBytes;  // how often to stop and look at the sums
+  static constexpr size_t kWorthwhileBytes = 2048;       // below it, the modes cost more than is saved
 
   // Scans turns from *at on, as many as lie before `end`, and leaves *at behind them.
   static bool Run(const char** at, const char* end) {
@@ -67,10 +67,10 @@ struct ArithmeticScan {
   static void Fence(Vector& sum) { asm volatile("" : "+x"(sum)); }
 
   // Eight chains: a multiply-add has a latency of four, and two begin in a cycle.
-  static bool Look(const char* at, const char* end) {
+  [[gnu::noinline]] static bool Look(const char* at, const char* end) {
     Vector a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{};
     Fence(a), Fence(b), Fence(c), Fence(d), Fence(e), Fence(f), Fence(g), Fence(h);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (; at != end; at += kTurnBytes) {
       a = Lanes::MultiplyAdd(at, a);
       b = Lanes::MultiplyAdd(at + kStep, b);

@@ -48,6 +48,11 @@ struct VectorScan {
       if (Block(at)) return true;
       at += kBlockBytes;
     }
+    for (; static_cast<size_t>(last - at) >= 4 * kStep; at += 4 * kStep) {
+      const Vector two = Max(Look(Unit::Load(at)), Look(Unit::Load(at + kStep)));
+      const Vector more = Max(Look(Unit::Load(at + 2 * kStep)), Look(Unit::Load(at + 3 * kStep)));
+      seen = Max(seen, Max(two, more));
+    }
     for (; at < last; at += kStep) seen = Max(seen, Look(Unit::Load(at)));
     return IsBad(seen);
   }

@@ -5,13 +5,11 @@
 #include "shim/check/scan.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
+#include "shim/observe/observer.h"
 
 namespace nanwatch {
-namespace {
 
 constexpr int kTensorsMax = 8;
-
-std::atomic<uint64_t> collectives_begun{0};
 
 struct Collective : at::ObserverContext {
   char name[48];
@@ -21,12 +19,18 @@ struct Collective : at::ObserverContext {
   wire::Source input{};      // the first bad tensor given in
   bool input_bad = false;
   const Layer* layer;
+  bool looked_at = false;  // for what came back
+  ValueRef received;
 
   ~Collective() override {
     const WeakStorageOps ops = TorchWeakStorageOps();
     for (int i = 0; i < count; ++i) ops.drop(tensors[i].storage.handle);
   }
 };
+
+namespace {
+
+std::atomic<uint64_t> collectives_begun{0};
 
 void Note(Observer& observer, const at::TensorBase& tensor, Collective* collective) {
   PlainTensor plain;
@@ -50,13 +54,24 @@ void Note(Observer& observer, const at::TensorBase& tensor, Collective* collecti
   collective->input_bad = true;
 }
 
-// The first tensor that came back bad although it was given in clean.
-ValueRef FindReceived(Observer& observer, ThreadState* thread, const Collective& collective,
-                      uint32_t group) {
-  ValueRef first;
+// "gloo", the family of the process group.
+uint32_t GroupOf(Emitter& emitter, const Collective& collective) {
+  const char* colon = std::strchr(collective.name, ':');
+  return emitter.Intern({collective.name, static_cast<size_t>(colon - collective.name)});
+}
+
+bool CameBackBad(const InputSeen& seen) {
+  return seen.kinds == 0 && IsAlive(seen) && HasNonFinite(seen.View());
+}
+
+// Reports what came back bad although it was given in clean; the first such tensor is the answer, null for none.
+const InputSeen* ReportReceived(Observer& observer, ThreadState* thread, Collective& collective) {
+  const InputSeen* first = nullptr;
   for (int i = 0; i < collective.count; ++i) {
     const InputSeen& seen = collective.tensors[i];
-    if (seen.kinds != 0 || !IsAlive(seen) || !HasNonFinite(seen.View())) continue;
+    if (!CameBackBad(seen)) continue;
+    Emitter* emitter = observer.EnsureEmitter();
+    if (emitter == nullptr) return nullptr;
     UnseenWriter writer{};
     writer.op = collective.name;
     writer.layer = collective.layer;
@@ -65,15 +80,55 @@ ValueRef FindReceived(Observer& observer, ThreadState* thread, const Collective&
     wire::Source source{};
     source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
     source.value = collective.sequence;
-    source.name = group;
+    source.name = GroupOf(*emitter, collective);
     writer.Add(source, {});
     const ValueRef value = OnUnseenWrite(observer, thread, seen.Plain(), writer);
-    if (first.ticket == 0) first = value;
+    if (first != nullptr) continue;
+    first = &seen;
+    collective.received = value;
   }
   return first;
 }
 
 }  // namespace
+
+void OpenCollectives::Add(Collective* collective) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (count_ < kOpenMax) open_[count_++] = collective;
+}
+
+void OpenCollectives::Close(Observer& observer, ThreadState* thread,
+                            Collective* collective) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (int i = 0; i < count_; ++i) {
+    if (open_[i] != collective) continue;
+    open_[i] = open_[--count_];
+    break;
+  }
+  Look(observer, thread, collective);
+}
+
+// An open one whose data are not there yet shows nothing bad, and is looked at again.
+void OpenCollectives::Look(Observer& observer, ThreadState* thread,
+                           Collective* collective) noexcept {
+  if (collective->looked_at || observer.Poisoned()) return;
+  const InputSeen* bad = ReportReceived(observer, thread, *collective);
+  if (bad == nullptr) return;
+  collective->looked_at = true;
+  if (!SourceOf(observer, bad->Plain(), &last_, &last_value_)) return;
+  last_step_ = observer.steps.completed();
+  last_.kinds = NonFiniteKinds(bad->View());
+}
+
+bool OpenCollectives::FindReceived(Observer& observer, ThreadState* thread, wire::Source* source,
+                                   ValueRef* value) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (int i = 0; i < count_; ++i) Look(observer, thread, open_[i]);
+  if (last_value_.ticket == 0 || last_step_ != observer.steps.completed()) return false;
+  *source = last_;
+  *value = last_value_;
+  return true;
+}
 
 bool IsCollective(const char* name) noexcept {
   if (std::strncmp(name, "gloo:", 5) != 0 && std::strncmp(name, "nccl:", 5) != 0 &&
@@ -96,28 +151,23 @@ std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadS
   for (const c10::IValue& value : range.inputs()) {
     if (value.isTensor()) Note(observer, value.toTensor(), collective.get());
   }
+  if (collective->count != 0) observer.collectives.Add(collective.get());
   return collective;
 } catch (...) {
   return nullptr;
 }
 
 void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext* context) noexcept {
-  const auto& collective = *static_cast<const Collective*>(context);
-  if (observer.Poisoned() || collective.count == 0) return;
-  bool any_bad = collective.input_bad;
-  for (int i = 0; i < collective.count && !any_bad; ++i) {
-    any_bad = IsAlive(collective.tensors[i]) && HasNonFinite(collective.tensors[i].View());
-  }
-  if (!any_bad) return;
+  auto& collective = *static_cast<Collective*>(context);
+  if (collective.count == 0) return;
+  observer.collectives.Close(observer, thread, &collective);
+  if (observer.Poisoned() || (!collective.input_bad && collective.received.ticket == 0)) return;
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
-  const char* colon = std::strchr(collective.name, ':');
-  const uint32_t group =
-      emitter->Intern(std::string_view(collective.name, static_cast<size_t>(colon - collective.name)));
-  const ValueRef received = FindReceived(observer, thread, collective, group);
+  const ValueRef received = collective.received;
   wire::CollectiveRecord record{};
   record.op = emitter->Intern(collective.name);
-  record.group = group;
+  record.group = GroupOf(*emitter, collective);
   record.sequence = collective.sequence;
   record.flags = (collective.input_bad ? wire::CollectiveRecord::kInputBad : 0u) |
                  (received.ticket != 0 ? wire::CollectiveRecord::kOutputBad : 0u);

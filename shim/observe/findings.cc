@@ -507,6 +507,14 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   FindingClass finding_class = Classify(evidence);
   if (!frame.inputs_seen) {
     if (finding_class != FindingClass::kScalar) AssumeSources(observer, place, &sources);
+    Source received{};
+    ValueRef received_value;
+    // Nothing was known to be bad when the op began; what a collective has delivered since may be what it read.
+    if (finding_class != FindingClass::kScalar && sources.count == 0 &&
+        observer.collectives.FindReceived(observer, thread, &received, &received_value)) {
+      received.input = 255;
+      sources.Add(received, received_value.index);
+    }
     if (sources.count != 0) finding_class = FindingClass::kPropagate;
   }
 

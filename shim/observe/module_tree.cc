@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/python_frames.h"
 #include "shim/observe/python_names.h"
 
 namespace nanwatch {
@@ -45,10 +44,6 @@ constexpr Mixin kMixins[] = {
     {"torch.distributed._composable.replicate_with_fsdp", "ReplicateModule"},
     {"torch.distributed._composable.replicate", "DDP"},
 };
-
-bool MayGoAgain(uint32_t times, uint64_t end_ns, uint64_t cost_ns) noexcept {
-  return times < kFreeWalks || MonotonicNs() - end_ns > kPatienceFactor * cost_ns;
-}
 
 PyObj* Referent(const PyObj* weak) noexcept {
   PyObj* object;
@@ -107,53 +102,14 @@ const ModuleEntry* ModuleTree::EnterRoot(PyObj* module, bool* is_new) {
 const ModuleEntry* ModuleTree::EnterNewRoot(Walk& walk, PyObj* module, bool* is_new) {
   ForgetDeadRoots();
   PyObj* inner = Unwrap(walk, module);
-  PyObj* outer = Enclosing(inner);
-  const ModuleEntry* enclosing = Known(outer);
-  if (enclosing != nullptr) {
-    WalkRoot(*enclosing->root, enclosing->root->module);  // which has grown since
-  } else {
-    Root* root = layers_.NewRoot(Facts(walk, outer->type).name);
-    root->module = outer;
-    root->weak = api_.PyWeakref_NewRef(outer, nullptr);
-    if (root->weak == nullptr)
-      api_.PyErr_Clear();  // a class with __slots__: its death goes unnoticed
-    WalkRoot(*root, outer == inner ? module : outer);
-    *is_new = true;
-  }
-  const ModuleEntry* known = Known(module);
-  return known != nullptr ? known : EnterWrapper(walk, module);
-}
-
-// The outermost module that contains `module` and in one of whose methods this thread is; `module`
-// itself when there is none, or when looking has cost too much of late (modules that are made for
-// one call and are registered nowhere).
-PyObj* ModuleTree::Enclosing(PyObj* module) {
-  if (!MayGoAgain(searches_, search_end_ns_, search_cost_ns_)) return module;
-  const uint64_t begin = MonotonicNs();
-  struct Search {
-    const ModuleTree* tree;
-    PyObj* module;
-    PyObj* found;
-    std::unordered_set<PyObj*> tried;
-  } search{this, module, module, {}};
-  frames_.ForEachFirstArgument(
-      [](void* context, PyObj* object) {
-        Search& self = *static_cast<Search*>(context);
-        if (object == self.module ||
-            self.tree->api_.PyType_IsSubtype(object->type, self.tree->module_class_) == 0 ||
-            !self.tried.insert(object).second) {
-          return;
-        }
-        Walk walk;
-        PyObj* outer = self.tree->Unwrap(walk, object);
-        self.tree->Collect(walk, outer, "", nullptr, 0);
-        if (walk.seen.contains(self.module)) self.found = outer;
-      },
-      &search);
-  search_end_ns_ = MonotonicNs();
-  search_cost_ns_ = search_end_ns_ - begin;
-  ++searches_;
-  return search.found;
+  Root* root = layers_.NewRoot(Facts(walk, inner->type).name);
+  root->module = inner;
+  root->weak = api_.PyWeakref_NewRef(inner, nullptr);
+  if (root->weak == nullptr)
+    api_.PyErr_Clear();  // a class with __slots__: its death goes unnoticed
+  WalkRoot(*root, module);
+  *is_new = true;
+  return Known(module);
 }
 
 const ModuleEntry* ModuleTree::EnterUnknown(PyObj* module, Root* outermost) {
@@ -333,7 +289,8 @@ void ModuleTree::WalkRoot(Root& root, PyObj* module) {
 }
 
 bool ModuleTree::MayWalkAgain(const Root& root) const noexcept {
-  return MayGoAgain(root.rescans, root.rescan_end_ns, root.rescan_cost_ns);
+  return root.rescans < kFreeWalks ||
+         MonotonicNs() - root.rescan_end_ns > kPatienceFactor * root.rescan_cost_ns;
 }
 
 // DataParallel copies its module for every forward; such a copy is nobody's layer.

@@ -3,14 +3,11 @@
 // later. Everything needs the GIL.
 //
 // Which root owns a module: the first that was called; a root called later that contains an earlier
-// root takes over all of it (model, then a training wrapper around the model). A call counts for the
-// outermost module in one of whose methods it happens, if that module contains the called one: a
-// LightningModule is never called, its training_step() calls `self.model`. Walking again is
+// root takes over all of it (model, then a training wrapper around the model). Walking again is
 // bounded to 2 % of the time since the last walk, the first eight times aside, because a model may
 // make unregistered modules in every forward.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -22,14 +19,12 @@
 
 namespace nanwatch {
 
-class PythonFrames;
 class PythonNames;
 
 class ModuleTree {
  public:
-  ModuleTree(const PythonApi& api, LayerTable& layers, PythonNames& names,
-             const PythonFrames& frames) noexcept
-      : api_(api), layers_(layers), names_(names), frames_(frames) {}
+  ModuleTree(const PythonApi& api, LayerTable& layers, PythonNames& names) noexcept
+      : api_(api), layers_(layers), names_(names) {}
 
   // The entry for a module called outside of any other. `*is_new` when its root was first seen.
   // Null: it has no name.
@@ -72,7 +67,6 @@ class ModuleTree {
   [[nodiscard]] const ModuleEntry* Known(PyObj* module) const noexcept;
   [[nodiscard]] const ModuleEntry* EnterWrapper(Walk& walk, PyObj* module);
   [[nodiscard]] const ModuleEntry* EnterNewRoot(Walk& walk, PyObj* module, bool* is_new);
-  [[nodiscard]] PyObj* Enclosing(PyObj* module);
   [[nodiscard]] bool IsMixin(PyObj* type) const;
   [[nodiscard]] std::string ClassName(PyObj* type, PyObj* bases, ptrdiff_t count) const;
   [[nodiscard]] bool MayWalkAgain(const Root& root) const noexcept;
@@ -82,10 +76,6 @@ class ModuleTree {
   const PythonApi& api_;
   LayerTable& layers_;
   PythonNames& names_;
-  const PythonFrames& frames_;
-  uint64_t search_end_ns_ = 0;  // as a root's rescan_*, for Enclosing
-  uint64_t search_cost_ns_ = 0;
-  uint32_t searches_ = 0;
   PyObj* module_class_ = nullptr;
   PyObj* tensor_type_ = nullptr;
   PyObj* modules_name_ = nullptr;

@@ -24,6 +24,7 @@
 #include "shim/host/segment_file.h"
 #include "shim/observe/arming.h"
 #include "shim/observe/backward_pass.h"
+#include "shim/observe/collectives.h"
 #include "shim/observe/op_table.h"
 #include "shim/observe/poison.h"
 #include "shim/observe/python_door.h"
@@ -70,6 +71,7 @@ class Observer {
   StepScope steps;
   BackwardPasses passes;
   Poison poison;
+  OpenCollectives collectives;
   PythonDoor* const python;
 
   std::atomic<bool> plain_update_due{false}; // a pass reached a leaf; no optimizer range has closed it

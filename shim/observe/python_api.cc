@@ -41,7 +41,6 @@ PythonPresence PythonApi::Resolve() noexcept {
          Take(function_vectorcall, "_PyFunction_Vectorcall")) &&
         all;
   all = Take(code_type, "PyCode_Type") && all;
-  all = Take(cell_type, "PyCell_Type") && all;
   all = Take(function_type, "PyFunction_Type") && all;
   all = Take(none, "_Py_NoneStruct") && all;
   all = Take(attribute_error, "PyExc_AttributeError") && all;

@@ -109,7 +109,6 @@ enum class PythonPresence : uint8_t {
   X(PyType_GetFlags, unsigned long (*)(PyObj*))                     \
   X(PyType_IsSubtype, int (*)(PyObj*, PyObj*))                      \
   X(PyWeakref_NewRef, PyObj* (*)(PyObj*, PyObj*))                   \
-  X(PyCell_Get, PyObj* (*)(PyObj*))                                 \
   X(PyUnicode_AsUTF8AndSize, const char* (*)(PyObj*, ptrdiff_t*))   \
   X(PyUnicode_CompareWithASCIIString, int (*)(PyObj*, const char*)) \
   X(PyUnicode_FromString, PyObj* (*)(const char*))                  \
@@ -124,7 +123,6 @@ struct PythonApi {
   PyVectorcall function_vectorcall =
       nullptr;  // _PyFunction_Vectorcall, the same for every function; where that is absent
   PyObj* code_type = nullptr;         // PyCode_Type
-  PyObj* cell_type = nullptr;         // PyCell_Type
   PyObj* function_type = nullptr;     // PyFunction_Type
   PyObj* none = nullptr;              // _Py_NoneStruct
   PyObj** attribute_error = nullptr;  // PyExc_AttributeError, set once Python is initialised

@@ -22,7 +22,7 @@ void Sleep(int64_t ns) noexcept {
 }  // namespace
 
 PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
-    : callbacks_(callbacks), frames_(api_), tree_(api_, layers_, names_, frames_), scope_(*this) {}
+    : callbacks_(callbacks), frames_(api_), tree_(api_, layers_, names_), scope_(*this) {}
 
 void PythonDoor::Say(const char* line) const noexcept {
   if (callbacks_.on_message != nullptr) callbacks_.on_message(line);

@@ -276,19 +276,6 @@ size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
   return static_cast<size_t>(length) < size ? static_cast<size_t>(length) : size - 1;
 }
 
-void PythonFrames::ForEachFirstArgument(void (*visit)(void*, PyObj*), void* context) const {
-  Frame frame = Innermost();
-  for (int i = 0; frame.code != nullptr && i < kFramesMax; ++i, frame = Previous(frame)) {
-    if (ReadAt<int>(frame.code, layout_.code_arg_count) < 1) continue;
-    PyObj* object = ReferenceAt(frame.address, layout_.frame_locals);
-    if (object != nullptr && object->type == api_.cell_type) {
-      object = api_.PyCell_Get(object);
-      if (object != nullptr) api_.Py_DecRef(object);  // the cell keeps it
-    }
-    if (object != nullptr) visit(context, object);
-  }
-}
-
 // torch/optim/optimizer.py: profile_hook_step's `def wrapper(*args, **kwargs)` opens the range;
 // local 0 is the tuple `args`, whose item 0 is the optimizer.
 const void* PythonFrames::OptimizerOnThisThread() const noexcept {

@@ -51,12 +51,6 @@ class PythonFrames {
   // null when not found. Any thread, no GIL.
   [[nodiscard]] const void* OptimizerOnThisThread() const noexcept;
 
-  // GIL held: calls visit(context, object) for the first argument of each function that runs on
-  // this thread, innermost first; borrowed, and alive for as long as the function runs. Functions
-  // without a positional parameter are passed over, and so is (in 3.10) an argument that a closure
-  // shares.
-  void ForEachFirstArgument(void (*visit)(void*, PyObj*), void* context) const;
-
  private:
   struct Frame {
     const unsigned char* address = nullptr;

@@ -1,4 +1,4 @@
-"""Lightning's Trainer: the module path under the LightningModule, and steps that run inside the optimizer's closure."""
+"""Lightning's Trainer: the module path under the outermost module that is called (a LightningModule never is), and steps that run inside the optimizer's closure."""
 import importlib.util
 import unittest
 
@@ -22,9 +22,9 @@ class Cases:
     def test_healthy_training_is_as_without_us_and_called_clean(self):
         self.assert_healthy(self.bare, self.watched)
 
-    def test_the_layer_is_named_as_the_lightning_module_names_it(self):
-        self.assert_origin(self.faulty, kind="op", op="aten::div", phase="forward", layer="model.layers.1", layer_type="Shares",
-                           root="Training#0", step=4, rank=0, source=source_of(NAME))
+    def test_the_layer_is_named_from_the_module_that_training_step_calls(self):
+        self.assert_origin(self.faulty, kind="op", op="aten::div", phase="forward", layer="layers.1", layer_type="Shares",
+                           root="Classifier#0", step=4, rank=0, source=source_of(NAME))
 
 
 @unittest.skipUnless(importlib.util.find_spec("lightning"), "lightning is not installed: its Trainer was NOT tried")

@@ -198,63 +198,22 @@ class Layers(unittest.TestCase):
             (type(outer).__name__ + "#0", "0.blocks.0.linear", "Linear"),
         )
 
-    def test_a_call_from_a_method_counts_for_the_module_that_has_the_method(self):
-        class Training(nn.Module):  # As a LightningModule: never called itself.
-            def __init__(self):
-                super().__init__()
-                self.model, self.other = fresh(Tower), fresh(Block)
-
-            def step(self):
-                return self.compute(lambda: self.model)
-
-            def compute(self, choose):
-                return choose()(X)
-
-            def other_step(self):
-                return self.other(X), self.late(X)
-
-        training = fresh(Training)
-        root = type(training).__name__ + "#0"
-        with door.Ops() as ops:
-            training.step()
-        self.assertEqual(
-            ops.layer_of("aten::linear"),
-            [(root, f"model.blocks.{i}.linear", "Linear") for i in range(2)],
-        )
-        training.late = Block()
-        with door.Ops() as ops:
-            training.other_step()
-        self.assertEqual(
-            ops.layer_of("aten::linear"),
-            [(root, "other.linear", "Linear"), (root, "late.linear", "Linear")],
-        )
-
-    def test_a_call_from_a_method_of_a_module_that_does_not_contain_it_counts_for_itself(self):
-        class Teacher(nn.Module):
-            def step(self, model):
-                return model(X)
-
-        model = fresh(Tower)
-        with door.Ops() as ops:
-            fresh(Teacher).step(model)
-        self.assertEqual(
-            ops.layer_of("aten::linear")[0],
-            (type(model).__name__ + "#0", "blocks.0.linear", "Linear"),
-        )
-
-    def test_a_wrapper_called_from_a_method_is_named_as_what_it_wraps(self):
-        class Training(nn.Module):
+    def test_a_module_that_is_never_called_is_no_root(self):
+        class Training(nn.Module):  # As a LightningModule, whose training_step() calls self.model.
             def __init__(self):
                 super().__init__()
                 self.model = fresh(Tower)
 
-            def step(self, wrapped):
-                return wrapped(X)
+            def step(self):
+                return self.model(X)
 
         training = fresh(Training)
         with door.Ops() as ops:
-            training.step(checkpoint_wrapper(training.model))
-        self.assertEqual(paths(ops), ["model.blocks.0.linear", "model.blocks.1.linear"])
+            training.step()
+        self.assertEqual(
+            ops.layer_of("aten::linear"),
+            [(type(training.model).__name__ + "#0", f"blocks.{i}.linear", "Linear") for i in range(2)],
+        )
 
     def test_a_class_that_sharding_mixed_into_is_the_user_s_class_still(self):
         model = fresh(Tower)

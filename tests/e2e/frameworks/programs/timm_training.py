@@ -12,7 +12,7 @@ from timm.data import Mixup
 from timm.loss import SoftTargetCrossEntropy
 from timm.optim import create_optimizer_v2
 from timm.scheduler import CosineLRScheduler
-from timm.utils import ModelEmaV3
+from timm.utils import ModelEmaV3, random_seed
 from torch import nn
 
 BATCH, STEPS, BAD_STEP, SIZE = 4, 6, 4, 32
@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 def main():
-    torch.manual_seed(6)
+    random_seed(6)  # of torch, numpy and random: mixing draws from all
     model = Net()
     optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3, weight_decay=0.05)
     schedule = CosineLRScheduler(optimizer, t_initial=STEPS, warmup_t=2, warmup_lr_init=1e-5, t_in_epochs=False)
