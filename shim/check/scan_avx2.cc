@@ -70,20 +70,25 @@ struct Avx2 {
 template <class Format, int kParts>
 struct Avx2Scan {
   using ByBits = VectorScan<Avx2, Format, kParts>;
+  using ByArithmetic = ArithmeticScan<
+      std::conditional_t<sizeof(typename Format::Word) == 8, Float64Lanes, Float32Lanes>>;
+  static constexpr size_t kElementBytes = kParts * sizeof(typename Format::Word);
+  static constexpr bool kArithmetic = sizeof(typename Format::Word) >= 4;
+
   [[gnu::hot]] static bool Run(const void* data, size_t count) {
-    using Word = typename Format::Word;
-    if constexpr (sizeof(Word) < 4) {
-      return ByBits::Run(data, count);
-    } else {
-      using ByArithmetic =
-          ArithmeticScan<std::conditional_t<sizeof(Word) == 4, Float32Lanes, Float64Lanes>>;
-      const char* at = static_cast<const char*>(data);
-      const size_t bytes = count * kParts * sizeof(Word);
-      if (bytes < ByArithmetic::kWorthwhileBytes) return ByBits::Run(data, count);
-      if (ByArithmetic::Run(&at, at + bytes)) return true;
-      const auto left = static_cast<size_t>(static_cast<const char*>(data) + bytes - at);
-      return ByBits::Run(at, left / (kParts * sizeof(Word)));
+    if constexpr (kArithmetic) {
+      if (count >= ByArithmetic::kWorthwhileBytes / kElementBytes) return RunLong(data, count);
     }
+    return ByBits::Run(data, count);
+  }
+
+ private:
+  // Out of line, so that the short path saves no registers.
+  [[gnu::noinline]] static bool RunLong(const void* data, size_t count) {
+    const char* at = static_cast<const char*>(data);
+    const char* end = at + count * kElementBytes;
+    if (ByArithmetic::Run(&at, end)) return true;
+    return ByBits::Run(at, static_cast<size_t>(end - at) / kElementBytes);
   }
 };
 

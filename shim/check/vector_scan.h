@@ -43,11 +43,24 @@ struct VectorScan {
     if (bytes < kStep) [[unlikely]]
       return bytes != 0 && IsBad(Look(Unit::LoadPart(at, bytes)));
     const char* last = at + bytes - kStep;
-    Vector seen = Look(Unit::Load(last));
+    if (bytes > kBlockBytes) [[unlikely]]
+      return RunBlocks(at, last);
+    return RunRest(at, last);
+  }
+
+ private:
+  // Out of line, so that the short path does not begin by filling registers for it.
+  [[gnu::noinline]] static bool RunBlocks(const char* at, const char* last) {
     while (static_cast<size_t>(last - at) >= kBlockBytes) {
       if (Block(at)) return true;
       at += kBlockBytes;
     }
+    return RunRest(at, last);
+  }
+
+  // From `at` to the end of the vector at `last`.
+  [[gnu::always_inline]] static inline bool RunRest(const char* at, const char* last) {
+    Vector seen = Look(Unit::Load(last));
     for (; static_cast<size_t>(last - at) >= 4 * kStep; at += 4 * kStep) {
       const Vector two = Max(Look(Unit::Load(at)), Look(Unit::Load(at + kStep)));
       const Vector more = Max(Look(Unit::Load(at + 2 * kStep)), Look(Unit::Load(at + 3 * kStep)));
@@ -57,7 +70,6 @@ struct VectorScan {
     return IsBad(seen);
   }
 
- private:
   // Four chains, because a maximum has a latency, each taking two vectors a turn; a look at the result now and
   // then, to stop early. Zero, with which they begin, is finite.
   [[gnu::always_inline]] static inline bool Block(const char* at) {
