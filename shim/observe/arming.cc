@@ -12,9 +12,10 @@ using at::RecordScope;
 
 // One callback for all scopes: autograd sets up its threads' callbacks anew for every node, which takes it the
 // longer the more callbacks there are. A context is never returned for ops: it would cost an allocation each.
-at::CallbackHandle AddOpCallback() {
+at::CallbackHandle AddOutputsCallback(RecordFunctionCallback::StartCallback start,
+                                      RecordFunctionCallback::EndCallback end) {
   return at::addGlobalCallback(
-      RecordFunctionCallback(callbacks::Start, callbacks::End)
+      RecordFunctionCallback(start, end)
           .needsOutputs(true)
           .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
 }
@@ -31,19 +32,12 @@ at::CallbackHandle AddInputCallback() {
           .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION}));
 }
 
-at::CallbackHandle AddEmptyCallback() {
-  return at::addGlobalCallback(
-      RecordFunctionCallback(callbacks::EmptyStart, callbacks::EmptyEnd)
-          .needsOutputs(true)
-          .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
-}
-
 }  // namespace
 
 void Arming::Register(bool check_ops) noexcept try {
   const std::lock_guard<std::mutex> lock(mutex_);
   checks_ops_ = check_ops;
-  callback_ = check_ops ? AddOpCallback() : AddRangeCallback();
+  callback_ = check_ops ? AddOutputsCallback(callbacks::Start, callbacks::End) : AddRangeCallback();
 } catch (...) {
 }
 
@@ -52,7 +46,7 @@ void Arming::SetBenchMode(int mode) noexcept try {
     const std::lock_guard<std::mutex> lock(mutex_);
     Switch(false);
     if (callback_ != 0) at::removeCallback(callback_);
-    callback_ = mode == 1 ? AddEmptyCallback() : 0;
+    callback_ = mode == 1 ? AddOutputsCallback(callbacks::EmptyStart, callbacks::EmptyEnd) : 0;
   }
   if (mode == 2) Register(true);
 } catch (...) {

@@ -3,6 +3,7 @@
 #include "shim/check/scan.h"
 #include "shim/classify/finding_class.h"
 #include "shim/observe/findings.h"
+#include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch::compiled_regions {
@@ -40,10 +41,9 @@ void AddInputs(Observer& observer, const at::TensorBase* const* inputs, const ch
   if (layer == nullptr) return;
   observer.python->names().ForEachInRoot(
       layer->root_layer, [&observer, layer, writer](const NamedTensor& named) {
-        wire::Source source{};
-        if (IsWithin(named.layer, layer) && BadNamedSource(observer, named, &source)) {
-          writer->Add(source, {});
-        }
+        if (!IsWithin(named.layer, layer)) return;
+        const NamedReading reading(observer.python->names(), named);
+        if (reading.IsBad()) writer->Add(NamedSource(observer, named, reading), {});
       });
 }
 
@@ -110,10 +110,11 @@ void LookAtGradients(Observer& observer, ThreadState* thread,
 void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
                const at::TensorBase* const* inputs, const char* const* input_names,
                size_t input_count) noexcept try {
-  Observer* observer = Observer::Get();
-  if (observer == nullptr || !observer->Active() || observer->level() == wire::Level::kIdle) return;
-  ThreadState* thread = ThreadStates::Mine();
-  if (thread == nullptr || thread->busy || observer->Poisoned()) return;
+  Here here;
+  if (!FindHereInModule(&here)) return;
+  Observer* observer = here.observer;
+  ThreadState* thread = here.thread;
+  if (observer->Poisoned()) return;
   BusyScope busy(thread);
   // The module may have been called without running what was compiled of it.
   const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;

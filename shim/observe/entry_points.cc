@@ -11,12 +11,6 @@
 namespace nanwatch::entry_points {
 namespace {
 
-// Modules are called before the observer is there, and at a level at which no tensor is looked at.
-bool Find(Here* here) {
-  const Observer* observer = Observer::Get();
-  return observer != nullptr && observer->level() != wire::Level::kIdle && FindHere(here);
-}
-
 // True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or buffer, the
 // name is then the better answer, also when ops carried the value there (`weight[0] = nan` copies a tensor of
 // one element). (A constant -Inf is a mask and stays one.)
@@ -36,9 +30,7 @@ void NoteNamed(Observer& observer, const NamedTensor& named) {
   ValueRef value;
   // An op that made the values says more than the tensor's name; one that only let them in says less.
   if (SourceOf(observer, plain, &known, &value) && !WasLetIn(observer, plain, value)) return;
-  const bool parameter = named.kind == NamedTensorKind::kParameter;
-  NoteExternal(observer, plain, parameter ? wire::Target::kParameter : wire::Target::kBuffer,
-               named.name);
+  NoteExternal(observer, plain, TargetOf(named), named.name);
 }
 
 }  // namespace
@@ -46,7 +38,7 @@ void NoteNamed(Observer& observer, const NamedTensor& named) {
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
                      size_t count) noexcept {
   Here here;
-  if (!Find(&here)) return;
+  if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
   here.observer->SettlePoison();
   if (here.observer->Poisoned()) return;
@@ -67,7 +59,7 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
 
 void OnNewRoot(const Layer* root) noexcept try {
   Here here;
-  if (!Find(&here)) return;
+  if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
   here.observer->python->names().ForEachInRoot(root, [&here](const NamedTensor& named) {
     NoteNamed(*here.observer, named);

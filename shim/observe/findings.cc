@@ -120,10 +120,7 @@ SourceLine UserLine(void* python) {
 void AddUnknownInput(Observer& observer, const InputSeen& input, uint8_t kinds, Sources* sources) {
   const PlainTensor plain = input.Plain();
   const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
-  Target target = Target::kInputData;
-  if (named != nullptr) {
-    target = named->kind == NamedTensorKind::kParameter ? Target::kParameter : Target::kBuffer;
-  }
+  const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
   NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
   BadEntry entry;
   if (!observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &entry)) return;
@@ -164,14 +161,11 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
 void AssumeSources(Observer& observer, const Place& place, Sources* sources) {
   if (place.layer == nullptr) return;
   const auto add = [&observer, sources](const NamedTensor& named) {
-    Source source{};
-    if (!BadNamedSource(observer, named, &source)) return;
-    sources->Add(source, 0);
-    // Known from now on: an update that finds it bad and leaves it so has made nothing.
     const NamedReading reading(observer.python->names(), named);
-    if (reading) {
-      NoteExternal(observer, reading.tensor(), static_cast<Target>(source.target), named.name);
-    }
+    if (!reading.IsBad()) return;
+    sources->Add(NamedSource(observer, named, reading), 0);
+    // Known from now on: an update that finds it bad and leaves it so has made nothing.
+    NoteExternal(observer, reading.tensor(), TargetOf(named), named.name);
   };
   observer.python->names().ForEachOwnedBy(place.layer, add);
 }
@@ -201,11 +195,7 @@ int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emit
       }
       if (input.known) one->value = input.bad.value.ticket;
       const NamedTensor* named = observer.python->names().FindByImpl(input.impl);
-      if (named != nullptr) {
-        one->target = static_cast<uint8_t>(named->kind == NamedTensorKind::kParameter
-                                               ? Target::kParameter
-                                               : Target::kBuffer);
-      }
+      if (named != nullptr) one->target = static_cast<uint8_t>(TargetOf(*named));
     }
   }
   return count;
@@ -238,9 +228,8 @@ Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& plac
   }
   if (written.named != nullptr) {
     written.name = InternText(emitter, written.named->name);
-    const bool parameter = written.named->kind == NamedTensorKind::kParameter;
-    written.target = parameter ? Target::kParameter : Target::kBuffer;
-    written.flags |= parameter ? ValueRecord::kWroteParameter : ValueRecord::kWroteBuffer;
+    written.target = TargetOf(*written.named);
+    written.flags |= written.target == Target::kParameter ? ValueRecord::kWroteParameter : ValueRecord::kWroteBuffer;
   } else if (output.requires_grad && frame.op->in_place && !frame.op->writes_unseen &&
              (place.phase == Phase::kOptimizer || IsUpdateByHand(observer, place))) {
     written.target = Target::kParameter;  // a leaf that no module holds
@@ -408,18 +397,15 @@ SiteKey MakeKey(Emitter& emitter, const Place& place, uint32_t op, FindingClass 
 
 }  // namespace
 
-bool BadNamedSource(Observer& observer, const NamedTensor& named, Source* source) noexcept {
-  const NamedReading reading(observer.python->names(), named);
-  if (!reading.IsBad()) return false;
-  *source = Source{};
-  source->kind = static_cast<uint8_t>(SourceKind::kExternal);
-  source->target = static_cast<uint8_t>(
-      named.kind == NamedTensorKind::kParameter ? Target::kParameter : Target::kBuffer);
-  source->kinds = NonFiniteKinds(reading.tensor().view);
-  source->input = 255;
+Source NamedSource(Observer& observer, const NamedTensor& named, const NamedReading& bad) noexcept {
+  Source source{};
+  source.kind = static_cast<uint8_t>(SourceKind::kExternal);
+  source.target = static_cast<uint8_t>(TargetOf(named));
+  source.kinds = NonFiniteKinds(bad.tensor().view);
+  source.input = 255;
   Emitter* emitter = observer.EnsureEmitter();
-  source->name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
-  return true;
+  source.name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
+  return source;
 }
 
 wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,

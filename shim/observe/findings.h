@@ -10,6 +10,8 @@
 
 namespace nanwatch {
 
+class NamedReading;
+
 // An op's outputs or written arguments are bad. `frame` is the op's own, already popped.
 void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
                   int count) noexcept;
@@ -50,8 +52,9 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
 // Writes out the records of `value` and of what it came from, as far as they were held back.
 void WriteAncestors(Observer& observer, ValueRef value) noexcept;
 
-// A parameter or buffer that is bad, as a source with its kinds; false if it is clean or out of reach.
-bool BadNamedSource(Observer& observer, const NamedTensor& named, wire::Source* source) noexcept;
+// A parameter or buffer that was read and is bad, as a source with its kinds.
+wire::Source NamedSource(Observer& observer, const NamedTensor& named,
+                         const NamedReading& bad) noexcept;
 
 // A source that names what is known of a bad tensor; false if the table knows nothing.
 bool SourceOf(Observer& observer, const PlainTensor& tensor, wire::Source* source,

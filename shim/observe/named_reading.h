@@ -8,6 +8,11 @@
 
 namespace nanwatch {
 
+constexpr wire::Target TargetOf(const NamedTensor& named) noexcept {
+  return named.kind == NamedTensorKind::kParameter ? wire::Target::kParameter
+                                                   : wire::Target::kBuffer;
+}
+
 // Keeps the memory alive while it is looked at. The tensor is shown as one row of all its elements, because
 // its shape may be changing under us; `tensor` points into this object, which therefore stays where it is.
 class NamedReading {

@@ -116,6 +116,13 @@ inline bool FindHere(Here* here) noexcept {
   return __builtin_expect(here->thread != nullptr && !here->thread->busy, 1);
 }
 
+// The same for what modules' calls bring: they come before the observer is there, too, and at a level at which
+// no tensor is looked at.
+inline bool FindHereInModule(Here* here) noexcept {
+  const Observer* observer = Observer::Get();
+  return observer != nullptr && observer->level() != wire::Level::kIdle && FindHere(here);
+}
+
 // Weak handles of storages, for BadValues and InputSeen.
 WeakStorage HoldWeakly(const c10::StorageImpl* storage) noexcept;
 WeakStorageOps TorchWeakStorageOps() noexcept;

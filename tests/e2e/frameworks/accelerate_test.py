@@ -2,22 +2,18 @@
 import importlib.util
 import unittest
 
-from framework_job import FrameworkTest, program, source_of
+from framework_job import FrameworkTest, HealthyCase, program, source_of
 
 NAME = "accelerate_loop"
 
 
 @unittest.skipUnless(importlib.util.find_spec("accelerate"), "accelerate is not installed: it was NOT tried")
-class Accelerate(FrameworkTest):
+class Accelerate(HealthyCase, FrameworkTest):
     @classmethod
     def start(cls, workplace):
         command = program(NAME)
-        cls.bare, cls.watched = workplace.run_bare(command), workplace.run_watched(command)
-        cls.bare.status(), cls.watched.status()
+        cls.run_healthy(workplace, command)
         cls.log, cls.data = workplace.run_watched([*command, "--fault", "log"]), workplace.run_watched([*command, "--fault", "data"])
-
-    def test_healthy_training_is_as_without_us_and_called_clean(self):
-        self.assert_healthy(self.bare, self.watched)
 
     def test_a_logarithm_of_zero_is_named_with_its_layer_and_update(self):
         self.assert_origin(self.log, kind="op", op="aten::log", phase="forward", layer="body.2", layer_type="LogGate",

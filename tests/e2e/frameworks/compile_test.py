@@ -2,14 +2,14 @@
 import shutil
 import unittest
 
-from framework_job import FrameworkTest, program, source_of
+from framework_job import FrameworkTest, HealthyCase, program, source_of
 
 NAME = "compiled"
 REGION = "Torch-Compiled Region"
 
 
 @unittest.skipUnless(shutil.which("g++") or shutil.which("c++"), "no C++ compiler: torch.compile was NOT tried")
-class Compile(FrameworkTest):
+class Compile(HealthyCase, FrameworkTest):
     @classmethod
     def start(cls, workplace):
         # One cache for all, so that what was compiled once is not compiled again.
@@ -29,9 +29,6 @@ class Compile(FrameworkTest):
     def assert_hint(self, incident):
         self.assertEqual(incident["pattern"]["id"], "inside-compiled-region")
         self.assertIn("TORCHDYNAMO_DISABLE=1", incident["pattern"]["fix"])
-
-    def test_healthy_training_is_as_without_us_and_called_clean(self):
-        self.assert_healthy(self.bare, self.watched)
 
     def test_a_fault_inside_a_compiled_model_is_the_region_s(self):
         incident = self.assert_region(self.faulty("model", "inside"), kind="op", phase="forward", layer="", layer_type="Net")

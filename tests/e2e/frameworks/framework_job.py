@@ -37,6 +37,12 @@ def source_of(name, mark="# here"):
 class FrameworkTest(PromiseTest):
     maxDiff = None
 
+    @classmethod
+    def run_healthy(cls, workplace, command):
+        """Bare and watched, to their ends; what test_healthy... of HealthyCase compares."""
+        cls.bare, cls.watched = workplace.run_bare(command), workplace.run_watched(command)
+        cls.bare.status(), cls.watched.status()
+
     def assert_origin(self, job, status=0, **expected):
         """The most important origin of an anomaly has these fields; returns its incident."""
         self.assertEqual(job.status(), status, job.stderr())
@@ -58,3 +64,10 @@ class FrameworkTest(PromiseTest):
         self.assertGreater(int(verdict["coverage"]["tensors_checked"]), 0)
         self.assertEqual(int(verdict["coverage"]["lost_events"]), 0)
         return verdict
+
+
+class HealthyCase:
+    """A mixin: the program without its fault is left alone."""
+
+    def test_healthy_training_is_as_without_us_and_called_clean(self):
+        self.assert_healthy(self.bare, self.watched)

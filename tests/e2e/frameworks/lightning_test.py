@@ -2,7 +2,7 @@
 import importlib.util
 import unittest
 
-from framework_job import FrameworkTest, program, source_of
+from framework_job import FrameworkTest, HealthyCase, program, source_of
 
 NAME = "lightning_trainer"
 
@@ -13,15 +13,11 @@ class LightningTest(FrameworkTest):
     @classmethod
     def start(cls, workplace):
         command = [*program(NAME), "--precision", cls.precision]
-        cls.bare, cls.watched = workplace.run_bare(command), workplace.run_watched(command)
-        cls.bare.status(), cls.watched.status()
+        cls.run_healthy(workplace, command)
         cls.faulty = workplace.run_watched([*command, "--fault"])
 
 
-class Cases:
-    def test_healthy_training_is_as_without_us_and_called_clean(self):
-        self.assert_healthy(self.bare, self.watched)
-
+class Cases(HealthyCase):
     def test_the_layer_is_named_from_the_module_that_training_step_calls(self):
         self.assert_origin(self.faulty, kind="op", op="aten::div", phase="forward", layer="layers.1", layer_type="Shares",
                            root="Classifier#0", step=4, rank=0, source=source_of(NAME))

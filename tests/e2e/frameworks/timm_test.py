@@ -2,22 +2,18 @@
 import importlib.util
 import unittest
 
-from framework_job import FrameworkTest, program, source_of
+from framework_job import FrameworkTest, HealthyCase, program, source_of
 
 NAME = "timm_training"
 
 
 @unittest.skipUnless(importlib.util.find_spec("timm"), "timm is not installed: it was NOT tried")
-class Timm(FrameworkTest):
+class Timm(HealthyCase, FrameworkTest):
     @classmethod
     def start(cls, workplace):
         command = program(NAME)
-        cls.bare, cls.watched = workplace.run_bare(command), workplace.run_watched(command)
-        cls.bare.status(), cls.watched.status()
+        cls.run_healthy(workplace, command)
         cls.faulty = workplace.run_watched([*command, "--fault"])
-
-    def test_healthy_training_is_as_without_us_and_called_clean(self):
-        self.assert_healthy(self.bare, self.watched)
 
     def test_the_layer_before_the_backbone_is_named_and_not_the_averaged_copy_of_it(self):
         self.assert_origin(self.faulty, kind="op", op="aten::div", phase="forward", layer="contrast", layer_type="Contrast",
