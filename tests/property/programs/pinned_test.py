@@ -2,16 +2,13 @@
 
 Run by ctest; alone: NANWATCH_BUILD=build/release python pinned_test.py
 """
-import os
 import pathlib
-import shutil
 import sys
-import tempfile
 import textwrap
-import unittest
 
-BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or pathlib.Path(__file__).resolve().parents[3] / "build/release")
-LIBRARY = str(BUILD / "lib/libnanwatch.so")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "e2e/families"))
+
+from watched_program import WatchedProgramTest, main  # noqa: E402
 
 BEGIN = '''
 import torch
@@ -61,30 +58,13 @@ def program(middle="return x", before="pass", optimizer="torch.optim.SGD(model.p
             + textwrap.indent(textwrap.dedent(before), "    ") + "\n" + TRAIN)
 
 
-class PinnedPrograms(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        import watched
-        cls.watched = watched
-        cls.environment = watched.prepare()
-
-    def verdict_of(self, text):
-        _, verdict = self.watched.watch(str(BUILD / "bin/nanwatch"), text, self.environment)
-        self.assertIsNotNone(verdict, "no verdict: run with NANWATCH_PROGRAMS_VERBOSE=1 to see what the program raised")
-        return verdict
-
-    def assert_origin(self, text, **expected):
-        verdict = self.verdict_of(text)
-        self.assertEqual(verdict["verdict"], "anomaly")
-        origin = verdict["incidents"][0]["origin"]
-        self.assertEqual({name: origin[name] for name in expected}, expected)
-
+class PinnedPrograms(WatchedProgramTest):
     def test_nan_that_an_assignment_carried_into_a_parameter_is_the_parameter(self):
-        self.assert_origin(program(before="if step == 0:\n    with torch.no_grad():\n        model.tail.fc.weight[0, 0] = float('nan')"),
+        self.assert_anomaly(program(before="if step == 0:\n    with torch.no_grad():\n        model.tail.fc.weight[0, 0] = float('nan')"),
                            kind="parameter", param="tail.fc.weight", layer="tail.fc", step=0)
 
     def test_masked_bias_does_not_hide_the_nan_that_comes_later(self):
-        self.assert_origin(program(before="""
+        self.assert_anomaly(program(before="""
             if step == 0:
                 with torch.no_grad():
                     model.tail.fc.bias[3] = float('-inf')
@@ -100,41 +80,33 @@ class PinnedPrograms(unittest.TestCase):
     def test_nan_constant_copied_into_a_parameter_in_the_middle_of_training_is_an_anomaly(self):
         text = program(before="if step == 1:\n    with torch.no_grad():\n        model.first.weight.copy_(torch.full((4, 4), float('nan')))",
                        steps=3)
-        self.assert_origin(text, kind="op", op="aten::full", step=1)
+        self.assert_anomaly(text, kind="op", op="aten::full", step=1)
         self.assertIn("parameter", self.verdict_of(text)["incidents"][0]["reach"])
 
     def test_activation_that_overflows_in_a_cast_from_float64_is_made_by_the_cast(self):
-        self.assert_origin(program("return (x.double().abs() + 1e200).float()"),
+        self.assert_anomaly(program("return (x.double().abs() + 1e200).float()"),
                            kind="op", op="aten::_to_copy", layer="middle", **{"class": "produce"})
 
     def test_infinity_in_a_float64_batch_is_not_made_by_its_cast(self):
-        self.assert_origin(program(before="import numpy\nx.copy_(torch.from_numpy(numpy.full((2, 4), numpy.inf)).float())"),
+        self.assert_anomaly(program(before="import numpy\nx.copy_(torch.from_numpy(numpy.full((2, 4), numpy.inf)).float())"),
                            kind="input_data")
 
     def test_bad_target_that_a_composite_hands_on_is_first_used_by_the_op_that_computes(self):
-        self.assert_origin(program(before="x.zero_()\ny.copy_(torch.tensor([[float('nan')] * 4] * 2))"),
+        self.assert_anomaly(program(before="x.zero_()\ny.copy_(torch.tensor([[float('nan')] * 4] * 2))"),
                            kind="input_data", op="aten::mse_loss", phase="forward")
 
     def test_dropout_in_evaluation_makes_nothing(self):
-        self.assert_origin(program(before="import numpy\nz = F.dropout(torch.from_numpy(numpy.full((2, 4), numpy.nan)), 0.1, False)\n"
+        self.assert_anomaly(program(before="import numpy\nz = F.dropout(torch.from_numpy(numpy.full((2, 4), numpy.nan)), 0.1, False)\n"
                                           "x.copy_(z)"), kind="input_data")
 
     def test_hook_on_a_gradient_belongs_to_the_layer_whose_node_it_precedes(self):
-        self.assert_origin(program("x = x * 1.0\nx.register_hook(lambda g: g / (g * 0))\nreturn x"),
+        self.assert_anomaly(program("x = x * 1.0\nx.register_hook(lambda g: g / (g * 0))\nreturn x"),
                            op="aten::div", phase="backward", layer="middle")
 
     def test_number_of_a_backward_formula_is_not_a_constant_that_was_asked_for(self):
-        self.assert_origin(program("return x + torch.nan_to_num(x[:, :1].var(1, keepdim=True))", steps=1),
+        self.assert_anomaly(program("return x + torch.nan_to_num(x[:, :1].var(1, keepdim=True))", steps=1),
                            kind="op", phase="backward", **{"class": "produce"})
 
 
 if __name__ == "__main__":
-    if LIBRARY not in os.environ.get("LD_PRELOAD", ""):
-        os.environ["LD_PRELOAD"] = LIBRARY
-        os.environ["NANWATCH_DIR"] = tempfile.mkdtemp(prefix="nanwatch-pinned-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        os.environ["NANWATCH_STATE_DIR"] = os.environ["NANWATCH_DIR"] + "/state"
-        os.execv(sys.executable, [sys.executable, *sys.argv])
-    try:
-        unittest.main(verbosity=2)
-    finally:
-        shutil.rmtree(os.environ["NANWATCH_DIR"], ignore_errors=True)
+    main()

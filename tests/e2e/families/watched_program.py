@@ -1,0 +1,125 @@
+"""Runs programs given as text under nanwatch, each in a fork of this process, and reads what was said of them.
+
+Starting Python and torch costs two seconds, so one process does that once and forks a child for each program. A forked
+child is silent until it trains, so each begins with a healthy step; from there it has an observer and a segment of its own. No daemon: the verdict is read from the child's segment when it has ended, by the same code that `nanwatch report` always uses.
+
+A test file ends with `main()`, which starts it anew with the library preloaded.
+"""
+import gc
+import glob
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+import unittest
+
+import numpy  # noqa: F401  (so that children need not import it)
+import torch
+import torch.nn
+import torch.utils.checkpoint  # noqa: F401
+
+BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or pathlib.Path(__file__).resolve().parents[3] / "build/release")
+NANWATCH = BUILD / "bin/nanwatch"
+LIBRARY = str(BUILD / "lib/libnanwatch.so")
+SECONDS_PER_PROGRAM = 60
+
+
+def warm_up():
+    """A whole healthy step: the backward pass wakes the observer, the update ends what the pass began."""
+    parameter = torch.zeros(1, requires_grad=True)
+    parameter.sum().backward()
+    with torch.no_grad():
+        parameter.sub_(parameter.grad)
+
+
+def child(text):
+    """Never returns."""
+    signal.alarm(SECONDS_PER_PROGRAM)
+    status = 0
+    try:
+        warm_up()
+        exec(compile(text, "program.py", "exec"), {"__name__": "__main__"})
+    except BaseException:
+        status = 1
+        if "NANWATCH_PROGRAMS_VERBOSE" in os.environ:
+            traceback.print_exc()
+    os._exit(status)
+
+
+def report(nanwatch, segment, environment):
+    run = os.path.basename(segment).rpartition("-")[2].removesuffix(".seg")
+    told = subprocess.run([nanwatch, "report", "--json", run], env=environment, capture_output=True, text=True)
+    return json.loads(told.stdout) if told.returncode == 0 else None
+
+
+def watch(nanwatch, text, environment):
+    """How the program ended, and the verdict; None when there is none."""
+    pid = os.fork()
+    if pid == 0:
+        child(text)
+    _, status = os.waitpid(pid, 0)
+    segments = glob.glob(os.path.join(environment["NANWATCH_DIR"], f"nw-{pid}-*.seg"))
+    verdict = report(nanwatch, segments[0], environment) if len(segments) == 1 else None
+    for segment in segments:
+        os.unlink(segment)
+    return status, verdict
+
+
+def prepare():
+    """Once, before the first fork. Returns the environment of `nanwatch report`."""
+    torch.set_num_threads(1)
+    # What optimizers import on first use is imported once; pages that hold what is there already stay shared with the children.
+    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
+    gc.collect()
+    gc.freeze()
+    return {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+
+
+class WatchedProgramTest(unittest.TestCase):
+    """Each case gives the text of a program and says what is right."""
+
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.environment = prepare()
+
+    def verdict_of(self, text, status=0):
+        ended, verdict = watch(str(NANWATCH), text, self.environment)
+        self.assertEqual(ended, status, "the program failed: NANWATCH_PROGRAMS_VERBOSE=1 shows what it raised")
+        self.assertIsNotNone(verdict, "no verdict")
+        return verdict
+
+    def assert_anomaly(self, text, pattern=None, reach=None, **origin):
+        """The first incident has these fields of an origin, this pattern (an id, "" for none) and this reach; returns it."""
+        verdict = self.verdict_of(text)
+        self.assertEqual(verdict["verdict"], "anomaly")
+        incident = verdict["incidents"][0]
+        self.assertEqual({name: incident["origin"][name] for name in origin}, origin)
+        if pattern is not None:
+            self.assertEqual((incident.get("pattern") or {}).get("id", ""), pattern)
+        if reach is not None:
+            self.assertEqual(sorted(incident["reach"]), sorted(reach))
+        return incident
+
+    def assert_no_alarm(self, text, verdict="expected"):
+        """`expected` where something bad is there and harmless, `clean` where nothing is."""
+        said = self.verdict_of(text)
+        self.assertEqual(said["verdict"], verdict, [(i["origin"], i["reach"]) for i in said["incidents"]])
+
+
+def main():
+    if LIBRARY not in os.environ.get("LD_PRELOAD", ""):
+        os.environ["LD_PRELOAD"] = LIBRARY
+        os.environ["NANWATCH_DIR"] = tempfile.mkdtemp(prefix="nanwatch-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        os.environ["NANWATCH_STATE_DIR"] = os.environ["NANWATCH_DIR"] + "/state"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    try:
+        unittest.main(verbosity=2)
+    finally:
+        shutil.rmtree(os.environ["NANWATCH_DIR"], ignore_errors=True)
