@@ -26,17 +26,14 @@ uint8_t NoKinds(const void*, size_t) { return 0; }
 void NoTally(const void*, size_t, Tally*) {}
 double NoValue(int64_t) { return 0; }
 
-// Skips clean blocks at the speed of `kHas`, looks closely at the others, and stops once every kind
-// that the format knows was seen.
+// Skips clean blocks at the speed of `kHas`, looks closely at the others, and stops after one with a NaN.
 template <class Format, int kParts, bool (*kHas)(const void*, size_t)>
 uint8_t Kinds(const void* data, size_t count) {
   using Word = typename Format::Word;
   constexpr size_t kBlockWords = 4096 / sizeof(Word);
-  constexpr uint8_t kAll =
-      Format::kHasInf ? wire::kHasNan | wire::kHasPosInf | wire::kHasNegInf : wire::kHasNan;
   const char* at = static_cast<const char*>(data);
   uint8_t kinds = 0;
-  for (size_t left = count * kParts; left != 0 && kinds != kAll;) {
+  for (size_t left = count * kParts; left != 0 && (kinds & wire::kHasNan) == 0;) {
     const size_t words = left < kBlockWords ? left : kBlockWords;
     if (kHas(at, words / kParts)) {
       Word nan = 0, pos_inf = 0, neg_inf = 0;

@@ -275,10 +275,13 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
   return evidence;
 }
 
-uint64_t BadElements(const TensorView& view) {
+void CountBad(const TensorView& view, BadEntry* entry) {
   wire::TensorStats stats;
   FillStats(view, 0, &stats);
-  return stats.nan + stats.pos_inf + stats.neg_inf;
+  entry->elements = stats.nan + stats.pos_inf + stats.neg_inf;
+  entry->kinds = static_cast<uint8_t>((stats.nan != 0 ? wire::kHasNan : 0) |
+                                      (stats.pos_inf != 0 ? wire::kHasPosInf : 0) |
+                                      (stats.neg_inf != 0 ? wire::kHasNegInf : 0));
 }
 
 // An in-place op left exactly as much bad as it found (an optimizer stepping over a parameter that holds a
@@ -288,10 +291,14 @@ bool IsUnchanged(Observer& observer, const Frame& frame, const BadOutput& output
   if (!frame.op->in_place) return false;
   BadEntry entry;
   const PlainTensor& tensor = output.tensor;
-  return observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &entry) &&
-         entry.byte_begin >= tensor.byte_begin && entry.byte_end <= tensor.byte_end &&
-         entry.elements != 0 && entry.kinds == NonFiniteKinds(tensor.view) &&
-         entry.elements == BadElements(tensor.view);
+  if (!observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &entry) ||
+      entry.byte_begin < tensor.byte_begin || entry.byte_end > tensor.byte_end ||
+      entry.elements == 0) {
+    return false;
+  }
+  BadEntry now;
+  CountBad(tensor.view, &now);
+  return now.elements == entry.elements && now.kinds == entry.kinds;
 }
 
 // Remembers where the value lies, so that ops which read it are told from those that make their own.
@@ -308,10 +315,7 @@ void Remember(Observer& observer, const BadOutput* outputs, int count, ValueRef 
     entry.target = i == 0 ? written.target : Target::kNone;
     entry.born_step = observer.steps.completed();
     entry.born_range = in_optimizer ? observer.steps.range() : 0;
-    if (count_elements) {
-      entry.elements = BadElements(outputs[i].tensor.view);
-      entry.kinds = NonFiniteKinds(outputs[i].tensor.view);
-    }
+    if (count_elements) CountBad(outputs[i].tensor.view, &entry);
     observer.bad_values.Add(entry);
   }
   observer.arming.Arm();
@@ -458,8 +462,7 @@ void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
   entry.name = InternText(*emitter, name);
   entry.target = target;
   entry.born_step = observer.steps.completed();
-  entry.elements = BadElements(tensor.view);
-  entry.kinds = NonFiniteKinds(tensor.view);
+  CountBad(tensor.view, &entry);
   observer.bad_values.Add(entry);
   observer.arming.Arm();
 }

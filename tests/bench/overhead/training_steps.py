@@ -13,6 +13,8 @@ class TrainingStep:
     description: str
     model: nn.Module
     run: typing.Callable[[], None]
+    optimizer: torch.optim.Optimizer
+    loss_of: typing.Callable[[], torch.Tensor]
 
 
 def _training_step(description, model, optimizer, loss_of):
@@ -20,7 +22,7 @@ def _training_step(description, model, optimizer, loss_of):
         optimizer.zero_grad(set_to_none=True)
         loss_of().backward()
         optimizer.step()
-    return TrainingStep(description, model.train(), run)
+    return TrainingStep(description, model.train(), run, optimizer, loss_of)
 
 
 def mlp():
@@ -125,4 +127,45 @@ def gpt():
                           lambda: F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()))
 
 
-STEPS = {"mlp": mlp, "bert": bert, "resnet": resnet, "gpt": gpt}
+
+
+def _storm(step, spoiled):
+    """Every op from `spoiled` on computes NaN, forward and backward, in every step; a guard keeps the update away, as people
+    write it and as GradScaler does, so that the parameters stay good and every op has to be looked at."""
+    optimizer, loss_of = step.optimizer, step.loss_of
+    spoiled.register_forward_pre_hook(lambda module, arguments: (arguments[0] + torch.log(-torch.ones(1)), *arguments[1:]))
+
+    def run():
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of()
+        loss.backward()
+        if loss.isfinite():
+            optimizer.step()
+    return dataclasses.replace(step, description="NaN storm: " + step.description, run=run)
+
+
+def mlp_storm():
+    step = mlp()
+    return _storm(step, step.model)
+
+
+def bert_storm():
+    step = bert()
+    return _storm(step, step.model.norm)
+
+
+def gpt_storm():
+    step = gpt()
+    return _storm(step, step.model.layers)
+
+
+def gpt_poisoned():
+    """The update has taken the NaN into every parameter."""
+    step = gpt()
+    with torch.no_grad():
+        step.model.position.weight.copy_(torch.log(-torch.ones(1)))
+    return dataclasses.replace(step, description="NaN in all parameters: " + step.description)
+
+
+STEPS = {"mlp": mlp, "bert": bert, "resnet": resnet, "gpt": gpt, "mlp_storm": mlp_storm, "bert_storm": bert_storm,
+         "gpt_storm": gpt_storm, "gpt_poisoned": gpt_poisoned}
