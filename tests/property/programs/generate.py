@@ -133,6 +133,8 @@ class Generator:
         self.at = self.rng.randrange(self.steps)  # when the fault strikes
         self.layers = []
         self.parts = []
+        # How the loop is made: with a GradScaler, a gradient penalty, or two optimizers, together or in turn.
+        self.way = self.rng.choices(("plain", "scaler", "penalty", "together", "in turn"), (60, 14, 10, 8, 8))[0]
         self.plan = self.rng.choices(("forward", "loss", "batch", "parameter", "buffer", "optimizer", "harmless", "healthy"),
                                      (52, 6, 8, 6, 4, 7, 10, 7))[0]
 
@@ -229,16 +231,25 @@ class Generator:
 
     # ---- training
 
-    def optimizer(self):
+    def optimizer(self, parameters="model.parameters()"):
         if self.plan == "optimizer":
             text, has_fused = self.pick(statements.OPTIMIZER_FAULTS, "optimizer"), True
         elif self.some(0.8):
             text, has_fused = self.pick(statements.OPTIMIZERS, "optimizer"), True
         else:
             text, has_fused = self.pick(statements.OPTIMIZERS_PLAIN, "optimizer"), False
+        if self.way == "scaler" and "momentum" in text:
+            has_fused = False  # skipped in its first step, it leaves its momentum in memory that nobody wrote (torch 2.11)
         way = self.rng.choice(("", "", ", foreach=True", ", fused=True" if has_fused else ", foreach=True"))
         self.parts.append("way" + way)
-        return text.format(way)
+        return text.format(way).replace("model.parameters()", parameters)
+
+    def optimizers(self):
+        """Lines that make `optimizers`; the last of them closes a step."""
+        if self.way not in ("together", "in turn"):
+            return [f"optimizer = {self.optimizer()}", "optimizers = [optimizer]"]
+        return ["halves = list(model.parameters())[::2], list(model.parameters())[1::2]",
+                f"optimizers = [{self.optimizer('halves[0]')}, {self.optimizer('halves[1]')}]"]
 
     def spoil(self):
         """Lines that make a parameter or a buffer bad before a step, seen or unseen by an op."""
@@ -268,27 +279,61 @@ class Generator:
         good = self.pick(statements.LOSSES, "loss")
         return f"if step == {self.at}:\n{indent(bad)}else:\n{indent(good)}"
 
+    def clear(self):
+        if self.way == "together":
+            return "model.zero_grad()"
+        return self.rng.choice(("optimizer.zero_grad()", "optimizer.zero_grad()", "optimizer.zero_grad(set_to_none=False)",
+                                "model.zero_grad()"))
+
+    def penalty(self):
+        norm = self.rng.choice(("g.norm(2, 1)", "g.pow(2).sum(1).sqrt()", "torch.sqrt((g * g).sum(1) + 1e-6)"))
+        self.parts.append("penalty:" + norm)
+        return ("(g,) = torch.autograd.grad(out.sum(), x, create_graph=True, allow_unused=True)\n"
+                f"g = torch.zeros_like(x) if g is None else g\npenalty = 0.1 * ({norm} - 1).pow(2).mean()")
+
+    def forward_and_backward(self):
+        """Lines of one pass, and how often it is made before an update."""
+        passes = self.rng.choice((1, 1, 1, 1, 1, 2))
+        lines = []
+        if self.way == "penalty":
+            lines += ["x = x.requires_grad_()", "out = model(x)", self.penalty()]
+        else:
+            lines += ["out = model(x)"] if self.some(0.8) else ["out = model(x * 1.0)"]
+        lines += ["h, x = x, out\n" + self.loss() + "\nx = h"]
+        if self.way == "penalty":
+            lines.append("loss = loss + penalty")
+        loss = "loss" if passes == 1 else "(loss / 2)"
+        lines.append(f"scaler.scale({loss}).backward()" if self.way == "scaler" else f"{loss}.backward()")
+        block = "\n".join(lines)
+        return block if passes == 1 else f"for micro in range({passes}):\n" + indent(block)
+
+    def clip(self):
+        kind = self.rng.random()
+        if kind < 0.12:
+            return ["nn.utils.clip_grad_norm_(model.parameters(), 1.0)"]
+        if kind < 0.2:
+            return ["nn.utils.clip_grad_value_(model.parameters(), 1.0)"]
+        if kind < 0.25:
+            return ["norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()"]
+        return []
+
+    def update(self):
+        """Lines of one cycle: gradients are made and applied."""
+        lines = [self.clear(), self.forward_and_backward()]
+        clip = self.clip()
+        if self.way == "scaler":
+            if clip or self.some(0.2):
+                lines += ["scaler.unscale_(optimizer)", *clip]
+            return lines + ["scaler.step(optimizer)", "scaler.update()"]
+        lines += clip
+        return lines + (["for optimizer in optimizers:\n    optimizer.step()"] if self.way == "together" else ["optimizer.step()"])
+
     def loop(self, read):
         lines = [read]
         if self.plan in ("parameter", "buffer"):
             lines.append(f"if step == {self.at}:\n" + indent(self.spoil()))
-        passes = self.rng.choice((1, 1, 1, 1, 1, 2))
-        keep = self.rng.choice(("optimizer.zero_grad()", "optimizer.zero_grad()", "optimizer.zero_grad(set_to_none=False)",
-                                "model.zero_grad()"))
-        body = ["out = model(x)"] if self.some(0.8) else ["out = model(x * 1.0)"]
-        body += ["h, x = x, out\n" + self.loss() + "\nx = h"]
-        body += ["loss.backward()" if passes == 1 else "(loss / 2).backward()"]
-        lines.append(keep)
-        block = "\n".join(body)
-        lines.append(block if passes == 1 else f"for micro in range({passes}):\n" + indent(block))
-        clip = self.rng.random()
-        if clip < 0.12:
-            lines.append("nn.utils.clip_grad_norm_(model.parameters(), 1.0)")
-        elif clip < 0.2:
-            lines.append("nn.utils.clip_grad_value_(model.parameters(), 1.0)")
-        elif clip < 0.25:
-            lines.append("norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()")
-        lines.append("optimizer.step()")
+        cycle = self.update()
+        lines += ["for optimizer in optimizers:\n" + indent("\n".join(cycle))] if self.way == "in turn" else cycle
         if self.some(0.1):
             lines.append("with torch.no_grad():\n    for e, p in zip(average, model.parameters()):\n        e.lerp_(p, 0.1)")
         if self.some(0.1):
@@ -300,7 +345,7 @@ class Generator:
         data, read = self.batches()
         loop = self.loop(read)
         width = self.rng.choice((4, 4, 8))
-        text = f"# seed {self.seed}: {self.plan}; {', '.join(p for p in self.parts if not p.startswith('healthy:'))}\n" + PRELUDE
+        text = f"# seed {self.seed}: {self.plan}, {self.way}; {', '.join(p for p in self.parts if not p.startswith('healthy:'))}\n" + PRELUDE
         text += f"\nSEED, D, H, N, STEPS = {self.seed}, {width}, {width // 2}, {self.rng.choice((2, 3, 4))}, {self.steps}\n\n\n"
         # Children come before the classes that hold them.
         text += "\n\n".join(layer.source() for layer in [*reversed(self.layers), root])
@@ -308,7 +353,10 @@ class Generator:
                  "criterion = nn.MSELoss()", *data, "model = Model()"]
         if "average" in loop:
             lines.append("average = [p.detach().clone() for p in model.parameters()]")
-        lines += [f"optimizer = {self.optimizer()}", "for step in range(STEPS):"]
+        lines += self.optimizers()
+        if self.way == "scaler":
+            lines.append(f"scaler = torch.amp.GradScaler('cpu', init_scale=2.0 ** {self.rng.randint(2, 14)})")
+        lines.append("for step in range(STEPS):")
         return text + "\n".join(lines) + "\n" + indent(loop)
 
 
@@ -316,7 +364,7 @@ def generate(seed):
     """(source text, what kind of fault was planned, what it was made of)"""
     generator = Generator(seed)
     text = generator.program()
-    return text, generator.plan, generator.parts
+    return text, f"{generator.plan}, {generator.way}", generator.parts
 
 
 if __name__ == "__main__":

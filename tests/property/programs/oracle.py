@@ -42,7 +42,7 @@ def kinds_of(tensor):
     """Which of NaN, +Inf, -Inf the tensor holds."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0 or tensor.device.type != "cpu":
         return 0
-    if tensor.layout is not torch.strided:
+    if tensor.layout is not torch.strided or tensor._is_zerotensor():  # the latter have no memory
         return 0
     values = tensor.detach()
     if values.is_complex():
@@ -199,10 +199,14 @@ class Oracle(TorchDispatchMode):
         self.names = {}    # module -> path
         self.roots = []
         self.held = {"parameter": [], "buffer": []}  # of all modules: (name, tensor)
+        self.last_sequence = 0
         self.boundaries = ([], [])  # autograd's sequence numbers at which the innermost module changed, and what it then was
         self.step = 0
         self.in_optimizer = 0
         self.optimizers = []
+        self.namespace = {}  # of the program: its `optimizers`, of which the last closes a step
+        self.skips = False  # a GradScaler keeps the update from being made
+        self.decided = 0   # events that came before the last decision of a GradScaler
         self.passes = []   # open backward passes: (module calls open when it began, bad root)
         self.findings = 0
         self.kills = 0
@@ -216,6 +220,14 @@ class Oracle(TorchDispatchMode):
     def note_boundary(self):
         self.boundaries[0].append(torch.autograd._get_sequence_nr())
         self.boundaries[1].append(self.layer())
+
+    def note_nodes_of_backward(self, layer):
+        """In a pass with create_graph the nodes made since the op before belong to the layer of the node that runs."""
+        numbers, layers = self.boundaries
+        number = torch.autograd._get_sequence_nr()
+        if number > self.last_sequence:
+            numbers += [self.last_sequence, number]
+            layers += [layer, ""]
 
     def layer_of_node(self, node):
         number = node._sequence_nr()
@@ -294,6 +306,10 @@ class Oracle(TorchDispatchMode):
         kwargs = kwargs or {}
         signature = Signature.of(func)
         op = signature.op
+        if torch.is_grad_enabled() and torch._C._current_graph_task_id() != -1 and not self.modules:
+            node = torch._C._current_autograd_node()
+            self.note_nodes_of_backward(self.layer_of_node(node) if node is not None else "")
+        self.last_sequence = torch.autograd._get_sequence_nr()
         if op in ALLOCATE:
             out = func(*args, **kwargs)
             for tensor in tree_leaves(out):
@@ -453,12 +469,31 @@ class Oracle(TorchDispatchMode):
         if optimizer not in self.optimizers:
             self.optimizers.append(optimizer)
 
-    def after_step(self, _optimizer, _arguments, _named):
+    def after_step(self, optimizer, _arguments, _named):
         self.in_optimizer -= 1
+        if self.skips:
+            return  # fused optimizers are called all the same, and do nothing
         self.look_at_all()
-        self.step += 1
+        if optimizer is self.namespace["optimizers"][-1]:
+            self.step += 1
         if any(reach == "parameter" and any(not o.is_mask() for o in value.origins()) for reach, _, value, _ in self.events):
             raise Decided
+
+    def scaler_step(self, run, scaler, optimizer, arguments, named):
+        """A scaler skips an update when a gradient is bad. Where the loss was good and backward alone made the bad value, that is
+        what scalers are for, and no harm is done; what forward made would come again with any scale."""
+        with _disable_current_modes():
+            grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            self.skips = any(kinds_of(grad) for grad in grads)
+        try:
+            return run(scaler, optimizer, *arguments, **named)
+        finally:
+            if self.skips:
+                since = self.events[self.decided:]
+                self.events[self.decided:] = [e for e in since if e[0] != "gradient" or any(
+                    origin.phase != "backward" or origin.root is not None for origin in e[2].origins())]
+            self.decided = len(self.events)
+            self.skips = False
 
     def look_at_all(self):
         self.look_at(*self.held.items(), ("parameter", [("", p) for p in self.unheld_parameters()]))
@@ -518,18 +553,21 @@ def run(text):
              torch.nn.modules.module.register_module_forward_hook(oracle.after_module, always_call=True),
              register_optimizer_step_pre_hook(oracle.before_step),
              register_optimizer_step_post_hook(oracle.after_step)]
-    plain_backward = torch.autograd.backward
+    plain_backward, plain_scaler_step = torch.autograd.backward, torch.amp.GradScaler.step
+    torch.amp.GradScaler.step = lambda scaler, optimizer, *arguments, **named: oracle.scaler_step(plain_scaler_step, scaler, optimizer,
+                                                                                                  arguments, named)
     torch.autograd.backward = lambda roots, *arguments, **named: oracle.backward(plain_backward, roots, arguments, named)
     raised = ""
     try:
         with oracle:
-            exec(compile(text, PROGRAM, "exec"), {"__name__": "__main__"})
+            oracle.namespace["__name__"] = "__main__"
+            exec(compile(text, PROGRAM, "exec"), oracle.namespace)
     except Decided:
         pass
     except Exception:
         raised = traceback.format_exc(limit=-3)
     finally:
-        torch.autograd.backward = plain_backward
+        torch.autograd.backward, torch.amp.GradScaler.step = plain_backward, plain_scaler_step
         for hook in hooks:
             hook.remove()
     answer = oracle.answer()
