@@ -265,10 +265,15 @@ __attribute__((noinline, cold)) void MaybePlainUpdate(Observer& observer, Thread
   if (outputs.empty() || !outputs.back().isTensor()) return;
   const at::TensorBase& tensor = outputs.back().toTensor();
   if (!tensor.defined()) return;
-  const bool is_parameter =
-      tensor.requires_grad() || observer.python->names().FindByImpl(tensor.unsafeGetTensorImpl()) ||
-      (tensor.has_storage() && observer.python->names().FindByStorage(
-                                   tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
+  const PythonNames& names = observer.python->names();
+  const NamedTensor* named = names.FindByImpl(tensor.unsafeGetTensorImpl());
+  if (named == nullptr && tensor.has_storage()) {
+    named = names.FindByStorage(
+        tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  }
+  // A forward pass writes buffers and activations in place, too, between two passes that accumulate.
+  const bool is_parameter = named != nullptr ? named->kind == NamedTensorKind::kParameter
+                                             : tensor.requires_grad() && tensor.is_leaf();
   if (!is_parameter) return;
   BusyScope busy(thread);
   observer.steps.OnPlainUpdate(observer, thread);

@@ -144,7 +144,7 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
     }
     // Not in the table: looked at now, after the op, unless the op has changed it.
     uint8_t kinds = input.kinds;
-    if (kinds == 0 && !input.updated && IsAlive(input)) kinds = NonFiniteKinds(input.View());
+    if (kinds == 0 && !input.updated && !input.rewritten && IsAlive(input)) kinds = NonFiniteKinds(input.View());
     if (kinds == 0) continue;
     if (thread->regions_open != 0 &&
         observer.python->names().FindByStorage(
@@ -185,7 +185,8 @@ int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emit
   for (const bool want_bad : {true, false}) {
     for (uint32_t i = 0; i < frame.inputs_count && count < wire::kInputsMax; ++i) {
       const InputSeen& input = thread->inputs[frame.inputs_begin + i];
-      if ((input.kinds != 0) != want_bad || input.overwritten || input.updated || !IsAlive(input)) {
+      if ((input.kinds != 0) != want_bad || input.overwritten || input.updated ||
+          input.rewritten || !IsAlive(input)) {
         continue;
       }
       wire::TensorStats* one = &stats[count++];

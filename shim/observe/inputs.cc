@@ -7,6 +7,8 @@
 namespace nanwatch {
 namespace {
 
+constexpr uint32_t kRewritableInputsMax = 8;
+
 // Of a list argument (a foreach op's parameters), as many tensors are noted as there is room for.
 struct Noting {
   Observer& observer;
@@ -29,6 +31,7 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   const uint64_t bit = argument < 64 ? uint64_t{1} << argument : 0;
   input.updated = (op.updates & bit) != 0;
   input.overwritten = (op.overwrites & bit) != 0;
+  input.rewritten = (op.rewrites & bit) != 0;
   input.Copy(plain);
   input.argument = argument;
   input.kinds = 0;
@@ -36,14 +39,36 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   if (!input.overwritten) {
     input.known = noting.observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end,
                                                   &input.bad);
-    // What an op updates in place can no longer be looked at when it has ended, so that its own bad values
+    // What an op writes can no longer be looked at when it has ended, so that its own bad values
     // are told from those it found; lists are too long for that and are left to the table.
-    if (input.known || (input.updated && !in_list)) input.kinds = NonFiniteKinds(plain.view);
+    if (input.known || ((input.updated || input.rewritten) && !in_list)) {
+      input.kinds = NonFiniteKinds(plain.view);
+    }
     if (input.kinds == 0) input.known = false;
     noting.frame.input_bad |= input.kinds != 0;
   }
   ++thread->inputs_used;
   ++noting.frame.inputs_count;
+}
+
+bool Overlap(const InputSeen& a, const InputSeen& b) {
+  return a.storage.storage == b.storage.storage && a.byte_begin < b.byte_end &&
+         b.byte_begin < a.byte_end;
+}
+
+// maximum(a, b, out=a), x.mul_(x): what is read lies where the op will write, so it is looked at now.
+void FindRewritten(ThreadState* thread, Frame& frame) {
+  InputSeen* inputs = &thread->inputs[frame.inputs_begin];
+  for (uint32_t w = 0; w < frame.inputs_count; ++w) {
+    if (!inputs[w].updated && !inputs[w].overwritten) continue;
+    for (uint32_t r = 0; r < frame.inputs_count; ++r) {
+      InputSeen& read = inputs[r];
+      if (read.updated || read.overwritten || read.rewritten || !Overlap(inputs[w], read)) continue;
+      read.rewritten = true;
+      if (!read.known) read.kinds = NonFiniteKinds(read.View());
+      frame.input_bad |= read.kinds != 0;
+    }
+  }
 }
 
 }  // namespace
@@ -68,6 +93,10 @@ void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
         NoteTensor(noting, item.toTensor(), argument, true);
       }
     }
+  }
+  // Not for lists: their ops give each tensor once.
+  if (frame.op->in_place && frame.inputs_count <= kRewritableInputsMax) {
+    FindRewritten(thread, frame);
   }
 } catch (...) {
   frame.inputs_seen = false;

@@ -47,6 +47,14 @@ void ReadArguments(const c10::FunctionSchema& schema, OpTraits* traits) {
   }
 }
 
+void FindUndeclaredWrites(const c10::FunctionSchema& schema, OpTraits* traits) {
+  if ((traits->families & kBatchNorm) == 0) return;
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size() && i < 64; ++i) {
+    if (arguments[i].name().starts_with("running_")) traits->rewrites |= uint64_t{1} << i;
+  }
+}
+
 // An op whose kernel is a composition of others computes nothing itself. Ops outside ATen may be
 // implemented in Python by whoever wrote them: what they call is looked at as well.
 bool IsComposition(const c10::FunctionSchema& schema, std::string_view name) {
@@ -70,6 +78,7 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   bool returns_tensor = false;
   ReadReturns(schema, traits, &returns_tensor);
   ReadArguments(schema, traits);
+  FindUndeclaredWrites(schema, traits);
   traits->writes_unseen = traits->in_place && !returns_tensor;
   traits->transparent = IsComposition(schema, schema.name()) || traits->writes_unseen;
   traits->autocasts = HasAutocastKernel(schema);

@@ -20,6 +20,7 @@ struct OpTraits {
   // Bit i: argument i is written in place and read before (self of add_), or written only (out=).
   uint64_t updates;
   uint64_t overwrites;
+  uint64_t rewrites;  // written although the schema does not say so: batch norm's running statistics
   uint16_t arguments;
   uint16_t returns;
   bool skip;          // outputs need no look: views, allocations, random values, integers

@@ -36,6 +36,7 @@ struct InputSeen {
   bool known;          // `bad` says where it came from
   bool updated;        // the op writes it in place, having read it
   bool overwritten;    // the op writes it without reading
+  bool rewritten;      // the op reads it, and writes its memory by another argument or without saying so
 
   // Everything but what is found out about its values: holds the storage weakly. `plain` has at most
   // kShapeDimsMax dimensions.

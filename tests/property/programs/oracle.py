@@ -359,6 +359,7 @@ class Oracle(TorchDispatchMode):
             return out
         where = where or self.where()
         if op in ("lift_fresh", "lift_fresh_copy") and sources:
+            self.kills += 1  # seen, if nothing reads it
             return out  # the value that came in is told already
         self.findings += 1
         self.write(op, where, sources, kinds_in, scalar_bad, list(zip(results, after)), func)

@@ -107,6 +107,30 @@ class PinnedPrograms(WatchedProgramTest):
         self.assert_anomaly(program("return x + torch.nan_to_num(x[:, :1].var(1, keepdim=True))", steps=1),
                            kind="op", phase="backward", **{"class": "produce"})
 
+    def test_op_that_reads_what_it_writes_is_not_taken_for_its_own_source(self):
+        mask = "mask = torch.full((2, 4), float('-inf'))\n"  # something bad is alive, so that inputs are looked at
+        self.assert_anomaly(program(mask + "h = x.detach().abs() + 1e30\nh.mul_(h)\nreturn x + h + 0 * mask.exp()"),
+                            kind="op", op="aten::mul_", layer="middle", **{"class": "produce"})
+
+    def test_maximum_into_its_own_argument_is_not_taken_for_the_batch(self):
+        self.assert_anomaly(program("return x.masked_fill(x > -9, float('nan'))",
+                                    optimizer="torch.optim.AdamW(model.parameters(), amsgrad=True)", steps=1),
+                            op="aten::masked_fill", layer="middle", reach=["activation", "loss", "gradient", "parameter", "optimizer_state"])
+
+    def test_running_variance_that_overflows_under_a_mask_is_made_by_the_batch_norm(self):
+        middle = "mask = torch.full((2, 4), float('-inf'))\nreturn norm(torch.tensor([[-1.], [1.]]) * 3e19 + x) + 0 * mask.exp()"
+        text = program(middle, before="pass").replace("torch.manual_seed(0)", "torch.manual_seed(0)\nnorm = nn.BatchNorm1d(4)")
+        self.assert_anomaly(text.replace("self.middle = Middle()", "self.middle = Middle()\n        self.norm = norm"),
+                            kind="op", op="aten::native_batch_norm", layer="norm")
+
+    def test_writing_an_activation_between_two_passes_is_no_update(self):
+        text = program("x = x * 1.0\nx[:, 0] = 0.5\nreturn torch.log(-x.abs() - 1)").replace(
+            "    loss.backward()\n    optimizer.step()",
+            "    scaler.scale(loss).backward()\n    scaler.scale(F.mse_loss(model(x), y)).backward()\n"
+            "    scaler.step(optimizer)\n    scaler.update()").replace("STEPS = 2", "STEPS = 2\nscaler = torch.amp.GradScaler('cpu')")
+        incident = self.assert_anomaly(text, op="aten::log")
+        self.assertEqual((incident["origin"]["step"], incident["last_step"]), (1, 1))  # 1 is the fixture's own
+
 
 if __name__ == "__main__":
     main()
