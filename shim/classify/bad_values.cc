@@ -3,6 +3,14 @@
 #include <new>
 
 namespace nanwatch {
+namespace {
+
+bool Covers(uint64_t byte_begin, uint64_t byte_end, bool dense, const BadEntry& entry) noexcept {
+  return dense ? entry.byte_begin >= byte_begin && entry.byte_end <= byte_end
+               : entry.byte_begin == byte_begin && entry.byte_end == byte_end;
+}
+
+}  // namespace
 
 void BadValues::Prepare() noexcept {
   if (!entries_.empty()) return;
@@ -46,7 +54,7 @@ bool BadValues::Add(const BadEntry& added) noexcept {
   for (uint32_t* link = &buckets_[bucket]; *link != 0;) {
     BadEntry& entry = entries_[*link - 1];
     const bool covered = entry.storage.storage == added.storage.storage &&
-                         entry.byte_begin >= added.byte_begin && entry.byte_end <= added.byte_end;
+                         Covers(added.byte_begin, added.byte_end, added.dense, entry);
     if (covered || ops_.expired(entry.storage.handle)) {
       Unlink(link);
     } else {
@@ -75,6 +83,7 @@ bool BadValues::Find(const void* storage, uint64_t byte_begin, uint64_t byte_end
   std::lock_guard<std::mutex> lock(mutex_);
   if (entries_.empty()) return false;
   const uint32_t bucket = Bucket(storage);
+  bool any = false;
   for (uint32_t* link = &buckets_[bucket]; *link != 0;) {
     BadEntry& entry = entries_[*link - 1];
     if (ops_.expired(entry.storage.handle)) {
@@ -83,22 +92,28 @@ bool BadValues::Find(const void* storage, uint64_t byte_begin, uint64_t byte_end
     }
     if (entry.storage.storage == storage && entry.byte_begin < byte_end &&
         byte_begin < entry.byte_end) {
-      *found = entry;
-      return true;
+      const bool same = entry.byte_begin == byte_begin && entry.byte_end == byte_end;
+      if (same || (!any && entry.dense)) {
+        *found = entry;
+        return true;
+      }
+      if (!any) *found = entry;
+      any = true;
     }
     link = &entry.next;
   }
-  return false;
+  return any;
 }
 
-void BadValues::Clear(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept {
+void BadValues::Clear(const void* storage, uint64_t byte_begin, uint64_t byte_end,
+                      bool dense) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
   if (entries_.empty()) return;
   const uint32_t bucket = Bucket(storage);
   for (uint32_t* link = &buckets_[bucket]; *link != 0;) {
     BadEntry& entry = entries_[*link - 1];
-    const bool covered = entry.storage.storage == storage && entry.byte_begin >= byte_begin &&
-                         entry.byte_end <= byte_end;
+    const bool covered =
+        entry.storage.storage == storage && Covers(byte_begin, byte_end, dense, entry);
     if (covered || ops_.expired(entry.storage.handle)) {
       Unlink(link);
     } else {

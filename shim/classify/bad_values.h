@@ -39,6 +39,7 @@ struct BadEntry {
   WeakStorage storage;
   uint64_t byte_begin = 0;
   uint64_t byte_end = 0;
+  bool dense = true;  // every byte between belongs to it; columns of a matrix have those of others between
   ValueRef value;
   uint32_t site = 0;  // 0: external, no op is known to have written it
   uint32_t name = 0;  // name id of the parameter, buffer or argument
@@ -60,11 +61,13 @@ class BadValues {
   // table is full; the handle is dropped then.
   bool Add(const BadEntry& entry) noexcept;
 
-  // The newest entry that overlaps [byte_begin, byte_end) of the storage.
+  // The newest entry that overlaps [byte_begin, byte_end) of the storage; of columns that lie between each other
+  // the very one.
   bool Find(const void* storage, uint64_t byte_begin, uint64_t byte_end, BadEntry* found) noexcept;
 
-  // A clean write to [byte_begin, byte_end): entries that lie inside are gone.
-  void Clear(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
+  // A clean write to [byte_begin, byte_end): entries that lie inside are gone. Of a write that is not dense only the
+  // entry of the same extent: others may lie in its gaps.
+  void Clear(const void* storage, uint64_t byte_begin, uint64_t byte_end, bool dense) noexcept;
 
   // Drops entries whose storage has died, looking at `budget` entries at most; 0: all of them.
   void Sweep(uint32_t budget) noexcept;

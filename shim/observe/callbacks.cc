@@ -198,7 +198,7 @@ void CheckWrittenArguments(OutputScan& scan) {
     ++thread->counters.tensors_checked;
     thread->counters.bytes_checked += static_cast<uint64_t>(input.numel) * ElementBytes(input.type);
     if (!HasNonFinite(input.View()) || scan.bad_count >= kBadOutputsMax) continue;
-    scan.bad[scan.bad_count++] = BadOutput{input.Plain(), static_cast<uint8_t>(input.argument), true};
+    scan.bad[scan.bad_count++] = BadOutput{input.Plain(), static_cast<uint8_t>(input.argument), input.requires_grad};
   }
 }
 
@@ -211,7 +211,7 @@ void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
   wire::Unchecked reason;
   if (ReadTensor(outputs.back().toTensor(), &plain, &reason) != Readable::kYes) return;
   if ((frame.op->families & kCreates) != 0) {
-    observer.bad_values.Clear(plain.storage, plain.byte_begin, plain.byte_end);
+    observer.bad_values.Clear(plain.storage, plain.byte_begin, plain.byte_end, plain.IsDense());
     return;
   }
   BadEntry entry;
@@ -256,6 +256,7 @@ __attribute__((noinline, cold)) void EndSpecial(Observer& observer, ThreadState*
     }
   }
   if ((families & kBatchNorm) != 0) CheckRunningStatistics(observer, thread, frame);
+  if ((families & kHandsOut) != 0) observer.deliveries.OnHandedOut(thread, range.outputs());
   if ((families & (kUnscales | kUpdatesScale)) != 0) OnScalerOp(observer, thread, frame, range);
 }
 

@@ -11,52 +11,75 @@ namespace nanwatch {
 
 constexpr int kTensorsMax = 8;
 
-struct Collective : at::ObserverContext {
-  char name[48];
-  uint64_t sequence;
+// Tensors that a collective writes.
+struct Delivery {
+  CollectiveName collective;
+  const Layer* layer = nullptr;
   InputSeen tensors[kTensorsMax];
   int count = 0;
-  wire::Source input{};      // the first bad tensor given in
-  bool input_bad = false;
-  const Layer* layer;
-  bool looked_at = false;  // for what came back
+  bool looked_at = false;  // and found bad
   ValueRef received;
 
-  ~Collective() override {
+  Delivery() = default;
+  Delivery(const Delivery&) = delete;
+  Delivery& operator=(const Delivery&) = delete;
+  ~Delivery() {
     const WeakStorageOps ops = TorchWeakStorageOps();
     for (int i = 0; i < count; ++i) ops.drop(tensors[i].storage.handle);
+  }
+
+  // Null if there is no room, or nothing in it that can be looked at.
+  InputSeen* Add(const at::TensorBase& tensor) {
+    PlainTensor plain;
+    wire::Unchecked reason;
+    if (count == kTensorsMax || ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
+        plain.view.ndim > wire::kShapeDimsMax) {
+      return nullptr;
+    }
+    InputSeen* seen = &tensors[count++];
+    *seen = InputSeen{};
+    seen->Copy(plain);
+    return seen;
   }
 };
 
 namespace {
 
+struct Collective : at::ObserverContext {
+  Delivery back;  // what was given in, as it comes back
+  wire::Source input{};  // the first bad tensor given in
+  bool input_bad = false;
+
+  // Its end may go by unseen: on a thread that has no state of ours, or inside a callback.
+  ~Collective() override { Observer::Get()->deliveries.Forget(&back); }
+};
+
 std::atomic<uint64_t> collectives_begun{0};
 
+// One rank gives and the others take: bad values that nobody saw being written (loaded weights) must be told
+// from those that come. Elsewhere a second look at everything given in would cost more than it can tell.
+bool GivesOneRanksOwn(const char* name) { return std::strstr(name, ":broadcast") != nullptr; }
+
 void Note(Observer& observer, const at::TensorBase& tensor, Collective* collective) {
-  PlainTensor plain;
-  wire::Unchecked reason;
-  if (collective->count == kTensorsMax ||
-      ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
-      plain.view.ndim > wire::kShapeDimsMax) {
-    return;
-  }
-  InputSeen& seen = collective->tensors[collective->count++];
-  seen = InputSeen{};
-  seen.Copy(plain);
-  // Something bad given in is known to the table, unless nobody saw it being written.
+  InputSeen* seen = collective->back.Add(tensor);
+  if (seen == nullptr) return;
   wire::Source source{};
   ValueRef value;
-  if (!observer.arming.armed() || !SourceOf(observer, plain, &source, &value)) return;
-  seen.kinds = NonFiniteKinds(plain.view);
-  if (seen.kinds == 0 || collective->input_bad) return;
-  source.kinds = seen.kinds;
+  const bool known = observer.arming.armed() && SourceOf(observer, seen->Plain(), &source, &value);
+  if (!known && !GivesOneRanksOwn(collective->back.collective.name)) return;
+  seen->kinds = NonFiniteKinds(seen->View());
+  if (!known || seen->kinds == 0 || collective->input_bad) return;
+  source.kinds = seen->kinds;
   collective->input = source;
   collective->input_bad = true;
 }
 
-// "gloo", the family of the process group.
-uint32_t GroupOf(Emitter& emitter, const Collective& collective) {
+// "gloo", the family of the process group. What one rank sends to one other is not numbered alike on both.
+uint32_t GroupOf(Emitter& emitter, const CollectiveName& collective) {
   const char* colon = std::strchr(collective.name, ':');
+  if (colon == nullptr || std::strstr(colon, "recv") != nullptr) {
+    return emitter.Intern(collective.name);
+  }
   return emitter.Intern({collective.name, static_cast<size_t>(colon - collective.name)});
 }
 
@@ -65,65 +88,98 @@ bool CameBackBad(const InputSeen& seen) {
 }
 
 // Reports what came back bad although it was given in clean; the first such tensor is the answer, null for none.
-const InputSeen* ReportReceived(Observer& observer, ThreadState* thread, Collective& collective) {
+const InputSeen* ReportReceived(Observer& observer, ThreadState* thread, Delivery& delivery) {
   const InputSeen* first = nullptr;
-  for (int i = 0; i < collective.count; ++i) {
-    const InputSeen& seen = collective.tensors[i];
+  for (int i = 0; i < delivery.count; ++i) {
+    const InputSeen& seen = delivery.tensors[i];
     if (!CameBackBad(seen)) continue;
     Emitter* emitter = observer.EnsureEmitter();
     if (emitter == nullptr) return nullptr;
     UnseenWriter writer{};
-    writer.op = collective.name;
-    writer.layer = collective.layer;
+    writer.op = delivery.collective.name;
+    writer.layer = delivery.layer;
     writer.phase = wire::Phase::kOther;
     writer.finding_class = wire::FindingClass::kReceived;
     wire::Source source{};
     source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
-    source.value = collective.sequence;
-    source.name = GroupOf(*emitter, collective);
+    source.value = delivery.collective.sequence;
+    source.name = GroupOf(*emitter, delivery.collective);
     writer.Add(source, {});
     const ValueRef value = OnUnseenWrite(observer, thread, seen.Plain(), writer);
     if (first != nullptr) continue;
     first = &seen;
-    collective.received = value;
+    delivery.received = value;
   }
   return first;
 }
 
-}  // namespace
-
-void OpenCollectives::Add(Collective* collective) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (count_ < kOpenMax) open_[count_++] = collective;
+void AddTensors(const c10::IValue& value, Delivery* delivery) {
+  if (value.isTensor()) {
+    delivery->Add(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) AddTensors(item, delivery);
+  }
 }
 
-void OpenCollectives::Close(Observer& observer, ThreadState* thread,
-                            Collective* collective) noexcept {
+}  // namespace
+
+void Deliveries::Open(Delivery* delivery) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (count_ < kOpenMax) open_[count_++] = delivery;
+}
+
+void Deliveries::Forget(const Delivery* delivery) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = 0; i < count_; ++i) {
-    if (open_[i] != collective) continue;
+    if (open_[i] != delivery) continue;
     open_[i] = open_[--count_];
     break;
   }
-  Look(observer, thread, collective);
 }
 
-// An open one whose data are not there yet shows nothing bad, and is looked at again.
-void OpenCollectives::Look(Observer& observer, ThreadState* thread,
-                           Collective* collective) noexcept {
-  if (collective->looked_at || observer.Poisoned()) return;
-  const InputSeen* bad = ReportReceived(observer, thread, *collective);
+void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept {
+  Forget(delivery);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Look(observer, thread, delivery);
+}
+
+void Deliveries::OnHandedOut(ThreadState* thread,
+                             const std::vector<c10::IValue>& outputs) noexcept try {
+  auto delivery = std::make_unique<Delivery>();
+  delivery->collective = thread->last_collective;
+  delivery->layer = CurrentLayer();
+  for (const c10::IValue& output : outputs) AddTensors(output, delivery.get());
+  if (delivery->count == 0) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Delivery*& place = handed_out_[next_handed_out_++ % kHandedOutMax];
+  delete place;
+  place = delivery.release();
+} catch (...) {
+}
+
+// One whose data are not there yet shows nothing bad, and is looked at again.
+void Deliveries::Look(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept {
+  if (delivery->looked_at || observer.Poisoned()) return;
+  const InputSeen* bad = ReportReceived(observer, thread, *delivery);
   if (bad == nullptr) return;
-  collective->looked_at = true;
+  delivery->looked_at = true;
   if (!SourceOf(observer, bad->Plain(), &last_, &last_value_)) return;
   last_step_ = observer.steps.completed();
   last_.kinds = NonFiniteKinds(bad->View());
 }
 
-bool OpenCollectives::FindReceived(Observer& observer, ThreadState* thread, wire::Source* source,
-                                   ValueRef* value) noexcept {
+void Deliveries::LookAtAll(Observer& observer, ThreadState* thread) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = 0; i < count_; ++i) Look(observer, thread, open_[i]);
+  for (Delivery* delivery : handed_out_) {
+    if (delivery != nullptr) Look(observer, thread, delivery);
+  }
+}
+
+bool Deliveries::FindReceived(Observer& observer, ThreadState* thread, wire::Source* source,
+                              ValueRef* value) noexcept {
+  LookAtAll(observer, thread);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (last_value_.ticket == 0 || last_step_ != observer.steps.completed()) return false;
   *source = last_;
   *value = last_value_;
@@ -141,17 +197,17 @@ bool IsCollective(const char* name) noexcept {
 
 std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadState* thread,
                                                      const at::RecordFunction& range) noexcept try {
-  (void)thread;
   auto collective = std::make_unique<Collective>();
-  collective->sequence = collectives_begun.fetch_add(1, std::memory_order_relaxed) + 1;
+  Delivery& back = collective->back;
+  std::strncpy(back.collective.name, range.name(), sizeof back.collective.name - 1);
+  back.collective.sequence = collectives_begun.fetch_add(1, std::memory_order_relaxed) + 1;
+  back.layer = CurrentLayer();
+  thread->last_collective = back.collective;
   if (observer.Poisoned()) return nullptr;
-  std::strncpy(collective->name, range.name(), sizeof collective->name - 1);
-  collective->name[sizeof collective->name - 1] = '\0';
-  collective->layer = CurrentLayer();
   for (const c10::IValue& value : range.inputs()) {
     if (value.isTensor()) Note(observer, value.toTensor(), collective.get());
   }
-  if (collective->count != 0) observer.collectives.Add(collective.get());
+  if (back.count != 0) observer.deliveries.Open(&back);
   return collective;
 } catch (...) {
   return nullptr;
@@ -159,20 +215,21 @@ std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadS
 
 void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext* context) noexcept {
   auto& collective = *static_cast<Collective*>(context);
-  if (collective.count == 0) return;
-  observer.collectives.Close(observer, thread, &collective);
-  if (observer.Poisoned() || (!collective.input_bad && collective.received.ticket == 0)) return;
+  Delivery& back = collective.back;
+  if (back.count == 0) return;
+  observer.deliveries.Close(observer, thread, &back);
+  if (observer.Poisoned() || (!collective.input_bad && back.received.ticket == 0)) return;
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
-  const ValueRef received = collective.received;
   wire::CollectiveRecord record{};
-  record.op = emitter->Intern(collective.name);
-  record.group = GroupOf(*emitter, collective);
-  record.sequence = collective.sequence;
-  record.flags = (collective.input_bad ? wire::CollectiveRecord::kInputBad : 0u) |
-                 (received.ticket != 0 ? wire::CollectiveRecord::kOutputBad : 0u);
+  record.op = emitter->Intern(back.collective.name);
+  record.group = GroupOf(*emitter, back.collective);
+  record.sequence = back.collective.sequence;
+  record.flags =
+      (collective.input_bad ? wire::CollectiveRecord::kInputBad : 0u) |
+      (back.received.ticket != 0 ? wire::CollectiveRecord::kOutputBad : 0u);
   record.input = collective.input;
-  record.output_value = received.ticket;
+  record.output_value = back.received.ticket;
   record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kCollective,
                              sizeof record);
   emitter->Emit(record.header);

@@ -16,28 +16,39 @@ namespace nanwatch {
 
 class Observer;
 struct ThreadState;
-struct Collective;
+struct Delivery;
 
-// The collectives between begin and end. Any thread.
-class OpenCollectives {
+// What collectives have brought or may be bringing. Any thread.
+class Deliveries {
  public:
   // The tensor that came back bad by a collective in this step, if there is one; looks at those that are open.
   // For an op that came upon something bad which nobody is known to have written.
   bool FindReceived(Observer& observer, ThreadState* thread, wire::Source* source,
                     ValueRef* value) noexcept;
+  // Looks at what has come since, so that the table of bad values knows it.
+  void LookAtAll(Observer& observer, ThreadState* thread) noexcept;
 
-  void Add(Collective* collective) noexcept;
-  // Looks at what came back, if nobody has yet, and forgets it.
-  void Close(Observer& observer, ThreadState* thread, Collective* collective) noexcept;
+  // What lies where it was given in: between the begin and the end of its range.
+  void Open(Delivery* delivery) noexcept;
+  void Forget(const Delivery* delivery) noexcept;
+  // Forgets it, and looks at what came back, if nobody has yet.
+  void Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept;
+
+  // The tensors that the collective begun last on this thread writes elsewhere (all_gather): nobody tells when
+  // they are there, so the newest are kept and looked at when something bad wants explaining.
+  void OnHandedOut(ThreadState* thread, const std::vector<c10::IValue>& outputs) noexcept;
 
  private:
   static constexpr int kOpenMax = 64;  // more are looked at when they end
+  static constexpr int kHandedOutMax = 32;
 
-  void Look(Observer& observer, ThreadState* thread, Collective* collective) noexcept;
+  void Look(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept;
 
   std::mutex mutex_;
-  Collective* open_[kOpenMax] = {};
+  Delivery* open_[kOpenMax] = {};
   int count_ = 0;
+  Delivery* handed_out_[kHandedOutMax] = {};  // owned; never freed with the object, which is leaked
+  unsigned next_handed_out_ = 0;
   wire::Source last_{};  // the tensor that came back bad last, and when
   ValueRef last_value_;
   uint32_t last_step_ = 0;

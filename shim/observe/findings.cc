@@ -115,15 +115,31 @@ SourceLine UserLine(void* python) {
 
 // ---- sources
 
-// An input that is bad although no observed op is known to have written it: named if it is a parameter or
-// buffer, and known from now on.
-void AddUnknownInput(Observer& observer, const InputSeen& input, uint8_t kinds, Sources* sources) {
+// An input that is bad although no observed op is known to have written it: come by a collective since, or else
+// named if it is a parameter or buffer, and known from now on.
+void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& input, uint8_t kinds,
+                     Sources* sources) {
   const PlainTensor plain = input.Plain();
-  const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
-  const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
-  NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
+  const auto find = [&observer, &plain](BadEntry* entry) {
+    return observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, entry);
+  };
   BadEntry entry;
-  if (!observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &entry)) return;
+  observer.deliveries.LookAtAll(observer, thread);
+  Source received{};
+  ValueRef received_value;
+  if (!find(&entry)) {
+    // A process group's own thread unpacks what came from a buffer that nobody announces.
+    if (UserLine(observer.python).text[0] == '\0' &&
+        observer.deliveries.FindReceived(observer, thread, &received, &received_value)) {
+      received.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+      sources->Add(received, received_value.index);
+      return;
+    }
+    const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
+    const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
+    NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
+    if (!find(&entry)) return;
+  }
   Source source = SourceFrom(entry);
   source.kinds = kinds;
   source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
@@ -152,8 +168,31 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
       sources->made_in_region = true;
       continue;
     }
-    AddUnknownInput(observer, input, kinds, sources);
+    AddUnknownInput(observer, thread, input, kinds, sources);
   }
+}
+
+// A module may compute with parameters of another: attention with those of its out_proj, which is never called,
+// a head with the embedding's. Of these only such count as nobody knows to be bad: what is known and did no harm
+// until now is not used here either. Reading a model takes its time, so it is not done for every mask.
+void AssumeFromModel(Observer& observer, const Layer& layer, Sources* sources) {
+  constexpr uint32_t kLooksMax = 8;
+  constexpr uint64_t kBytesMax = uint64_t{256} << 20;
+  if (observer.model_looks.fetch_add(1, std::memory_order_relaxed) >= kLooksMax) return;
+  uint64_t bytes = 0;
+  observer.python->names().ForEachInRoot(layer.root_layer, [&](const NamedTensor& named) {
+    if (named.kind != NamedTensorKind::kParameter || bytes > kBytesMax) return;
+    const NamedReading reading(observer.python->names(), named);
+    if (!reading) return;
+    bytes += reading.bytes();
+    Source source{};
+    ValueRef value;
+    if (!reading.IsBad() || SourceOf(observer, reading.tensor(), &source, &value)) return;
+    source = NamedSource(observer, named, reading);
+    if (source.kinds == wire::kHasNegInf) return;
+    sources->Add(source, 0);
+    NoteExternal(observer, reading.tensor(), Target::kParameter, named.name);
+  });
 }
 
 // Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the layer's own
@@ -168,6 +207,9 @@ void AssumeSources(Observer& observer, const Place& place, Sources* sources) {
     NoteExternal(observer, reading.tensor(), TargetOf(named), named.name);
   };
   observer.python->names().ForEachOwnedBy(place.layer, add);
+  if (sources->count == 0 && place.phase == Phase::kForward) {
+    AssumeFromModel(observer, *place.layer, sources);
+  }
 }
 
 // ---- tensors of a record
@@ -231,7 +273,7 @@ Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& plac
     written.name = InternText(emitter, written.named->name);
     written.target = TargetOf(*written.named);
     written.flags |= written.target == Target::kParameter ? ValueRecord::kWroteParameter : ValueRecord::kWroteBuffer;
-  } else if (output.requires_grad && frame.op->in_place && !frame.op->writes_unseen &&
+  } else if (output.requires_grad && frame.op->in_place &&
              (place.phase == Phase::kOptimizer || IsUpdateByHand(observer, place))) {
     written.target = Target::kParameter;  // a leaf that no module holds
     written.flags |= ValueRecord::kWroteParameter;
@@ -310,6 +352,7 @@ void Remember(Observer& observer, const BadOutput* outputs, int count, ValueRef 
     entry.storage = HoldWeakly(outputs[i].tensor.storage);
     entry.byte_begin = outputs[i].tensor.byte_begin;
     entry.byte_end = outputs[i].tensor.byte_end;
+    entry.dense = outputs[i].tensor.IsDense();
     entry.value = value;
     entry.site = site;
     entry.name = i == 0 ? written.name : 0;
@@ -460,6 +503,7 @@ void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
   entry.storage = HoldWeakly(tensor.storage);
   entry.byte_begin = tensor.byte_begin;
   entry.byte_end = tensor.byte_end;
+  entry.dense = tensor.IsDense();
   entry.name = InternText(*emitter, name);
   entry.target = target;
   entry.born_step = observer.steps.completed();
@@ -501,7 +545,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     ValueRef received_value;
     // Nothing was known to be bad when the op began; what a collective has delivered since may be what it read.
     if (finding_class != FindingClass::kScalar && sources.count == 0 &&
-        observer.collectives.FindReceived(observer, thread, &received, &received_value)) {
+        observer.deliveries.FindReceived(observer, thread, &received, &received_value)) {
       received.input = 255;
       sources.Add(received, received_value.index);
     }
@@ -580,7 +624,8 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (!(input.updated || input.overwritten)) continue;
-    observer.bad_values.Clear(input.storage.storage, input.byte_begin, input.byte_end);
+    observer.bad_values.Clear(input.storage.storage, input.byte_begin, input.byte_end,
+                              input.Plain().IsDense());
   }
   if (!frame.input_bad || frame.op->schema == nullptr || frame.op->skip || frame.child_bad ||
       (frame.op->families & kReadsMetadata) != 0) {

@@ -26,12 +26,18 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   wire::Unchecked reason;
   if (ReadTensor(tensor, &plain, &reason) != Readable::kYes) return;
   if (plain.view.ndim > wire::kShapeDimsMax) return;
-  InputSeen& input = thread->inputs[thread->inputs_used];
   const OpTraits& op = *noting.frame.op;
   const uint64_t bit = argument < 64 ? uint64_t{1} << argument : 0;
+  // full_like(x, 0) asks x for its shape.
+  if (argument == 0 && (op.families & kReadsMetadata) != 0 &&
+      ((op.updates | op.overwrites) & bit) == 0) {
+    return;
+  }
+  InputSeen& input = thread->inputs[thread->inputs_used];
   input.updated = (op.updates & bit) != 0;
   input.overwritten = (op.overwrites & bit) != 0;
   input.rewritten = (op.rewrites & bit) != 0;
+  input.requires_grad = tensor.requires_grad();
   input.Copy(plain);
   input.argument = argument;
   input.kinds = 0;

@@ -71,7 +71,8 @@ class Observer {
   StepScope steps;
   BackwardPasses passes;
   Poison poison;
-  OpenCollectives collectives;
+  Deliveries deliveries;
+  std::atomic<uint32_t> model_looks{0};  // for bad parameters of other layers (findings.cc)
   PythonDoor* const python;
 
   std::atomic<bool> plain_update_due{false}; // a pass reached a leaf; no optimizer range has closed it

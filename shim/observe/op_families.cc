@@ -1,5 +1,8 @@
 #include "shim/observe/op_families.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace nanwatch {
 namespace {
 
@@ -167,9 +170,19 @@ bool Matches(std::string_view pattern, std::string_view name) {
   return pattern == name;
 }
 
+// Of those that return their results at all; the others (gather, alltoall_base) are not followed.
+bool HandsOut(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "c10d::allgather_",   "c10d::_allgather_base_",      "c10d::reduce_scatter_",
+      "c10d::scatter_",     "c10d::_reduce_scatter_base_", "c10d::alltoall_",
+  };
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 }  // namespace
 
 uint32_t OpFamiliesOf(std::string_view name) noexcept {
+  if (HandsOut(name)) return kCommunicates | kHandsOut;
   if (name.starts_with("c10d::") || name.starts_with("_c10d_functional::")) return kCommunicates;
   for (const Rule& rule : kExceptions) {
     if (rule.name == name) return rule.families;

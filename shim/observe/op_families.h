@@ -38,10 +38,12 @@ enum OpFamily : uint32_t {
   // Only the first output holds values of the model; the others are bookkeeping that may be -Inf for empty or
   // masked rows by definition (log-sum-exp, CTC's alpha).
   kFirstOutputOnly = 1u << 14,
+  // A collective whose results lie elsewhere than what was given in: the range that announces it names only the latter.
+  kHandsOut = 1u << 15,
 };
 
 // Something is done at the end of these beside the look at their outputs.
-inline constexpr uint32_t kNeedsEnd = kEscapes | kBatchNorm | kUnscales | kUpdatesScale;
+inline constexpr uint32_t kNeedsEnd = kEscapes | kBatchNorm | kUnscales | kUpdatesScale | kHandsOut;
 
 // Families of the op with this name ("aten::div", overload left out). Cold: called once per op.
 uint32_t OpFamiliesOf(std::string_view name) noexcept;

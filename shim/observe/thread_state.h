@@ -36,6 +36,7 @@ struct InputSeen {
   bool known;          // `bad` says where it came from
   bool updated;        // the op writes it in place, having read it
   bool overwritten;    // the op writes it without reading
+  bool requires_grad;
   bool rewritten;      // the op reads it, and writes its memory by another argument or without saying so
 
   // Everything but what is found out about its values: holds the storage weakly. `plain` has at most
@@ -46,6 +47,11 @@ struct InputSeen {
     return {impl, static_cast<const c10::StorageImpl*>(storage.storage), View(), byte_begin,
             byte_end};
   }
+};
+
+struct CollectiveName {
+  char name[48] = {};     // "gloo:all_reduce"
+  uint64_t sequence = 0;  // among those this process began
 };
 
 // One tensor that an op left bad, and where it stood among what the op wrote.
@@ -147,6 +153,7 @@ struct ThreadState {
   ThreadCounters counters;
   ThreadState* next;         // all states ever made
   ThreadState* next_ended;   // in the queue of states whose thread has ended
+  CollectiveName last_collective;  // that this thread began
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending
   Frame frames[kFramesMax];
   InputSeen inputs[kInputsMax];

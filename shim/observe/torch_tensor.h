@@ -24,6 +24,11 @@ struct PlainTensor {
   TensorView view;       // borrows sizes and strides from `impl`
   uint64_t byte_begin;   // extent within the storage that the view touches
   uint64_t byte_end;
+
+  // Every byte of the extent belongs to an element.
+  bool IsDense() const noexcept {
+    return byte_end - byte_begin == static_cast<uint64_t>(view.numel) * ElementBytes(view.type);
+  }
 };
 
 enum class Readable : uint8_t {

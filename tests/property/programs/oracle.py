@@ -125,8 +125,11 @@ class Value:
     def _find_origins(self):
         if self.cls in ("produce", "scalar", "external") and self.root is None:
             return {self}
+        # NaN comes of the NaN that went in, whatever Inf went in beside it.
+        sources = [*self.sources, *([self.root] if self.root is not None else [])]
+        sources = [source for source in sources if source.kinds & self.kinds & NAN] or sources
         behind = set()
-        for source in [*self.sources, *([self.root] if self.root is not None else [])]:
+        for source in sources:
             behind |= source.origins()
         wrong = {value for value in behind if not value.is_mask()}
         if wrong:
@@ -449,7 +452,8 @@ class Oracle(TorchDispatchMode):
                 if kinds:
                     values = self.sources_of(root, kinds, self.where())
                     self.events += [("loss", self.step, value, "") for value in values]
-                    for origin in values[0].origins():
+                    origins = values[0].origins()
+                    for origin in [o for o in origins if o.kinds != NEG] or origins:
                         origin.became_loss = True
                     bad_root = bad_root or values[0]
         self.passes.append((len(self.modules), bad_root))

@@ -34,7 +34,7 @@ class BadValuesTest : public testing::Test {
 
 TEST_F(BadValuesTest, KnowsNothingAtFirst) {
   EXPECT_EQ(Found(a_, 0, 100), 0u);
-  table_.Clear(&a_, 0, 100);
+  table_.Clear(&a_, 0, 100, true);
   table_.Sweep(0);
   table_.Settle(10, 1);
   table_.Reset();
@@ -123,7 +123,7 @@ TEST_F(BadValuesTest, ACleanWriteTakesAwayWhatLiesInside) {
   table_.Add(a_.Entry(0, 8, 1));
   table_.Add(a_.Entry(8, 16, 2));
   table_.Add(b_.Entry(0, 8, 3));
-  table_.Clear(&a_, 0, 8);
+  table_.Clear(&a_, 0, 8, true);
   EXPECT_EQ(Found(a_, 0, 8), 0u);
   EXPECT_EQ(Found(a_, 8, 16), 2u);
   EXPECT_EQ(Found(b_, 0, 8), 3u);
@@ -131,11 +131,29 @@ TEST_F(BadValuesTest, ACleanWriteTakesAwayWhatLiesInside) {
   EXPECT_EQ(table_.transient(), 2u);
 }
 
+// The gates of a recurrent cell are columns of one matrix: (4, 6) floats, two columns each.
+TEST_F(BadValuesTest, AWriteWithGapsLeavesWhatLiesInThem) {
+  const auto columns = [this](uint64_t begin, uint64_t value) {
+    BadEntry entry = a_.Entry(begin, begin + 80, value);
+    entry.dense = false;
+    return entry;
+  };
+  table_.Add(columns(0, 1));
+  table_.Add(columns(8, 2));
+  table_.Add(a_.Entry(16, 24, 3));
+  table_.Clear(&a_, 8, 88, false);
+  EXPECT_EQ(Found(a_, 16, 24), 3u);
+  table_.Add(columns(16, 4));
+  EXPECT_EQ(Found(a_, 0, 80), 1u);
+  EXPECT_EQ(Found(a_, 16, 96), 4u);
+  EXPECT_EQ(table_.size(), 3u);
+}
+
 TEST_F(BadValuesTest, ACleanWriteToAPartTakesNothingAway) {
   table_.Add(a_.Entry(0, 16, 1));
-  table_.Clear(&a_, 0, 15);
-  table_.Clear(&a_, 1, 16);
-  table_.Clear(&a_, 4, 8);
+  table_.Clear(&a_, 0, 15, true);
+  table_.Clear(&a_, 1, 16, true);
+  table_.Clear(&a_, 4, 8, true);
   EXPECT_EQ(Found(a_, 0, 16), 1u);
   EXPECT_EQ(a_.dropped, 0);
 }
@@ -201,7 +219,7 @@ TEST_F(BadValuesTest, AResidentThatGoesLeavesTheTransientCountAlone) {
   table_.Add(resident);
   table_.Add(b_.Entry(0, 8, 2));
   EXPECT_EQ(table_.transient(), 1u);
-  table_.Clear(&a_, 0, 8);
+  table_.Clear(&a_, 0, 8, true);
   EXPECT_EQ(table_.transient(), 1u);
   EXPECT_EQ(table_.size(), 1u);
 }
@@ -243,7 +261,7 @@ TEST_F(FullBadValuesTest, HasRoomAgainAfterASweep) {
   storages_[4000].dead = true;
   EXPECT_FALSE(table_.Add(a_.Entry(0, 8)) && table_.Add(b_.Entry(0, 8)));
   table_.Sweep(0);
-  table_.Clear(&storages_[1], 0, 8);
+  table_.Clear(&storages_[1], 0, 8, true);
   EXPECT_TRUE(table_.Add(b_.Entry(0, 8)));
   EXPECT_EQ(storages_[4000].open(), 0);
 }
@@ -274,7 +292,7 @@ TEST_F(BadValuesTest, HandlesAndCountsAgreeAfterManyChanges) {
     const uint64_t end = begin + 1 + next(16);
     switch (next(8)) {
       case 0:
-        table_.Clear(&storage, begin, end + 32);
+        table_.Clear(&storage, begin, end + 32, true);
         break;
       case 1:
         table_.Sweep(next(4) + 1);
