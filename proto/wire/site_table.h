@@ -36,6 +36,7 @@ struct SiteKey {
   uint32_t node = 0;
   uint32_t flags = 0;  // ValueRecord::Flag bits that belong to the place
   uint32_t param = 0;
+  uint32_t call = 0;  // identity of the user's call, the job's own: not in the table, which has its line
   Phase phase = Phase::kOther;
   FindingClass finding_class = FindingClass::kUnknown;
   uint8_t kinds = 0;    // kHasNan...
@@ -48,7 +49,7 @@ struct SiteKey {
   }
   friend bool operator==(const SiteKey&, const SiteKey&) = default;
 };
-static_assert(sizeof(SiteKey) == 32, "no padding: it is hashed as bytes");
+static_assert(sizeof(SiteKey) == 36, "no padding: it is hashed as bytes");
 
 // The job's half. Any thread: a place seen before costs a hash and a comparison, a new one a
 // private mutex. Does not own the section, which must be zero.

@@ -115,6 +115,24 @@ SourceLine UserLine(void* python) {
 
 // ---- sources
 
+// Autograd saves a copy of what an op is about to write in place, inside that op, where nobody looks: what a node
+// finds bad is then what its own forward op is known to have had.
+bool AddSavedByForward(uint8_t kinds, const InputSeen& input, Sources* sources) {
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) return false;
+  const SequenceEntry* made =
+      ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));
+  if (made == nullptr || made->value.ticket == 0) return false;
+  Source source{};
+  source.kind = static_cast<uint8_t>(SourceKind::kValue);
+  source.site = made->site;
+  source.value = made->value.ticket;
+  source.kinds = kinds;
+  source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+  sources->Add(source, made->value.index);
+  return true;
+}
+
 // An input that is bad although no observed op is known to have written it: come by a collective since, or else
 // named if it is a parameter or buffer, and known from now on.
 void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& input, uint8_t kinds,
@@ -135,6 +153,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& i
       sources->Add(received, received_value.index);
       return;
     }
+    if (AddSavedByForward(kinds, input, sources)) return;
     const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
     NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
@@ -424,7 +443,7 @@ ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources&
   return observer.recent_values.Add(kept);
 }
 
-SiteKey MakeKey(Emitter& emitter, const Place& place, uint32_t op, FindingClass finding_class,
+SiteKey MakeKey(Observer& observer, Emitter& emitter, const Place& place, uint32_t op, FindingClass finding_class,
                 uint8_t kinds, uint8_t outputs, uint32_t flags, uint32_t param) {
   SiteKey key;
   key.op = op;
@@ -436,6 +455,7 @@ SiteKey MakeKey(Emitter& emitter, const Place& place, uint32_t op, FindingClass 
   key.node = InternText(emitter, place.node);
   key.flags = flags;
   key.param = param;
+  key.call = observer.python->UserCall();
   key.phase = place.phase;
   key.finding_class = finding_class;
   key.kinds = kinds;
@@ -561,7 +581,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     op_name = InternText(*emitter, thread->region.name);
     flags |= ValueRecord::kIsCompiledRegion;
   }
-  const SiteKey key = MakeKey(*emitter, place, op_name, finding_class, evidence.output_kinds,
+  const SiteKey key = MakeKey(observer, *emitter, place, op_name, finding_class, evidence.output_kinds,
                               output_bits, flags, written.name);
   bool is_new = false;
   const uint32_t site = emitter->InternSite(key, &UserLine, observer.python, &is_new);
@@ -645,7 +665,7 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   const Place place = PlaceOf(thread);
   bool is_new = false;
   const uint32_t site = emitter->InternSite(
-      MakeKey(*emitter, place, observer.NameOf(*frame.op), FindingClass::kKilled, sources.kinds, 0,
+      MakeKey(observer, *emitter, place, observer.NameOf(*frame.op), FindingClass::kKilled, sources.kinds, 0,
               place.flags, 0),
       &UserLine, observer.python, &is_new);
   wire::KillRecord record{};
@@ -675,7 +695,7 @@ void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double numb
   const Place place = PlaceOf(thread);
   bool is_new = false;
   record.site = emitter->InternSite(
-      MakeKey(*emitter, place, observer.NameOf(*frame.op), FindingClass::kPropagate,
+      MakeKey(observer, *emitter, place, observer.NameOf(*frame.op), FindingClass::kPropagate,
               record.source.kinds, 0, place.flags, 0),
       &UserLine, observer.python, &is_new);
   record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kEscape, sizeof record);
@@ -703,7 +723,7 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   const uint8_t kinds = NonFiniteKinds(tensor.view);
   const uint32_t flags = writer.flags | place.flags;
   bool is_new = false;
-  const SiteKey key = MakeKey(*emitter, place, InternText(*emitter, writer.op),
+  const SiteKey key = MakeKey(observer, *emitter, place, InternText(*emitter, writer.op),
                               writer.finding_class, kinds, 1, flags, 0);
   const uint32_t site = emitter->InternSite(key, &UserLine, observer.python, &is_new);
   Draft draft;

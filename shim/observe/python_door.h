@@ -62,6 +62,7 @@ class PythonDoor {
   size_t UserSourceLine(char* out, size_t size) const noexcept {
     return frames_.UserSourceLine(out, size);
   }
+  [[nodiscard]] uint32_t UserCall() const noexcept { return frames_.UserCall(); }
   [[nodiscard]] const void* OptimizerOnThisThread() const noexcept {
     return frames_.OptimizerOnThisThread();
   }

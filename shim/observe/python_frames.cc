@@ -250,6 +250,37 @@ bool PythonFrames::IsUserFile(const char* path) const noexcept {
   return true;
 }
 
+bool PythonFrames::IsUserCode(const PyObj* code) const noexcept {
+  PyObj* file = ReferenceAt(code, layout_.code_filename);
+  const uintptr_t identity =
+      (reinterpret_cast<uintptr_t>(code) ^ (reinterpret_cast<uintptr_t>(file) << 1)) &
+      ~uintptr_t{1};
+  std::atomic<uintptr_t>& known = known_codes_[(identity >> 4) % kKnownCodes];
+  const uintptr_t seen = known.load(std::memory_order_relaxed);
+  if ((seen & ~uintptr_t{1}) == identity) return (seen & 1) != 0;
+  char path[kPathMax];
+  const bool user = text_.Copy(file, path, sizeof path) != 0 && IsUserFile(path);
+  known.store(identity | (user ? 1 : 0), std::memory_order_relaxed);
+  return user;
+}
+
+uint32_t PythonFrames::UserCall() const noexcept {
+  Frame chosen = Innermost();
+  Frame frame = chosen;
+  for (int i = 0; frame.code != nullptr && i < kFramesMax; ++i, frame = Previous(frame)) {
+    if (!IsUserCode(frame.code)) continue;
+    chosen = frame;
+    break;
+  }
+  if (chosen.code == nullptr) return 0;
+  const auto code = reinterpret_cast<uintptr_t>(chosen.code);
+  const auto instruction =
+      layout_.code_instructions < 0
+          ? static_cast<uintptr_t>(ReadAt<int>(chosen.address, layout_.frame_instruction))
+          : ReadAt<uintptr_t>(chosen.address, layout_.frame_instruction);
+  return static_cast<uint32_t>(((code ^ (instruction << 20)) * 0x9E3779B97F4A7C15U) >> 32) | 1u;
+}
+
 size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
   if (size == 0) return 0;
   out[0] = 0;
