@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "daemon/explain/finding_facts.h"
 #include "daemon/explain/glob.h"
+#include "daemon/explain/incident_facts.h"
 #include "daemon/explain/patterns_text.h"
 
 namespace nanwatch {
@@ -16,7 +16,6 @@ namespace {
 using nlohmann::json;
 
 // ---- reading
-// ----------------------------------------------------------------------------------------
 
 std::optional<std::vector<std::string>> Texts(const json& entry, const char* key) {
   std::vector<std::string> texts;
@@ -60,7 +59,7 @@ bool ReadMatch(const json& match, KnownCause& cause) {
       {"kind", &cause.kinds},   {"class", &cause.classes},       {"phase", &cause.phases},
       {"op", &cause.ops},       {"node", &cause.nodes},          {"layer", &cause.layers},
       {"param", &cause.params}, {"dtype", &cause.dtypes},        {"reach", &cause.reach},
-      {"later", &cause.later},  {"not_reach", &cause.not_reach},
+      {"later", &cause.later},  {"not_reach", &cause.not_reach}, {"role", &cause.roles},
   };
   for (const auto& [key, list] : lists) {
     std::optional<std::vector<std::string>> texts = Texts(match, key);
@@ -103,19 +102,29 @@ std::optional<KnownCause> ReadCause(const json& entry) {
 }
 
 // ---- matching
-// ---------------------------------------------------------------------------------------
 
 bool AnyMatches(const std::vector<std::string>& globs, std::string_view text) {
   return std::any_of(globs.begin(), globs.end(),
                      [text](const std::string& glob) { return MatchesGlob(glob, text); });
 }
 
+// "!CompiledFunction*" forbids; where nothing else is given, anything else is allowed.
 bool Allows(const std::vector<std::string>& globs, std::string_view text) {
-  return globs.empty() || AnyMatches(globs, text);
+  bool allowed = true;
+  bool asked = false;
+  for (const std::string& glob : globs) {
+    if (glob.starts_with('!')) {
+      if (MatchesGlob(std::string_view(glob).substr(1), text)) return false;
+    } else if (!asked || !allowed) {
+      asked = true;
+      allowed = MatchesGlob(glob, text);
+    }
+  }
+  return allowed;
 }
 
-bool Holds(const Condition& condition, const Finding& finding) {
-  const std::optional<double> number = NumberOf(finding, condition.number);
+bool Holds(const Condition& condition, const Incident& incident) {
+  const std::optional<double> number = NumberOf(incident, condition.number);
   if (!number) return condition.holds_when_unknown;
   switch (condition.comparison) {
     case Condition::Comparison::kLess:
@@ -147,12 +156,12 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
          Allows(cause.phases, origin.phase()) && Allows(cause.ops, origin.op()) &&
          Allows(cause.nodes, origin.autograd_node()) && Allows(cause.layers, origin.layer()) &&
          Allows(cause.params, origin.param()) &&
-         (cause.dtypes.empty() ||
-          AnyMatches(cause.dtypes, TextOf(origin, "output.dtype").value_or(""))) &&
+         Allows(cause.dtypes, TextOf(incident, "output.dtype").value_or("")) &&
+         Allows(cause.roles, TextOf(incident, "used.role").value_or("")) &&
          (cause.reach.empty() || reached(cause.reach)) && !reached(cause.not_reach) &&
          (cause.later.empty() || happens_later()) &&
          std::all_of(cause.where.begin(), cause.where.end(),
-                     [&](const Condition& condition) { return Holds(condition, origin); });
+                     [&](const Condition& condition) { return Holds(condition, incident); });
 }
 
 // "op is aten::_softmax (asked: aten::_softmax*)".
@@ -167,15 +176,15 @@ void TellFit(std::string_view field, const std::vector<std::string>& globs, std:
   reasons.push_back(std::move(reason));
 }
 
-std::string TellCondition(const Condition& condition, const Finding& finding) {
+std::string TellCondition(const Condition& condition, const Incident& incident) {
   constexpr std::array<std::string_view, 5> kComparisons = {"<", "<=", "==", ">=", ">"};
   const std::string known =
-      TextOf(finding, condition.number).value_or("not recorded, which the pattern allows");
+      TextOf(incident, condition.number).value_or("not recorded, which the pattern allows");
   std::array<char, 32> bound{};
   std::snprintf(bound.data(), bound.size(), "%g", condition.bound);
-  return condition.number + " is " + known + " (asked: " +
-         std::string(kComparisons[static_cast<size_t>(condition.comparison)]) + " " + bound.data() +
-         ")";
+  return condition.number + " is " + known +
+         " (asked: " + std::string(kComparisons[static_cast<size_t>(condition.comparison)]) + " " +
+         bound.data() + ")";
 }
 
 std::vector<std::string> TellFits(const KnownCause& cause, const Incident& incident) {
@@ -188,24 +197,26 @@ std::vector<std::string> TellFits(const KnownCause& cause, const Incident& incid
   TellFit("node", cause.nodes, origin.autograd_node(), reasons);
   TellFit("layer", cause.layers, origin.layer(), reasons);
   TellFit("param", cause.params, origin.param(), reasons);
-  TellFit("dtype", cause.dtypes, TextOf(origin, "output.dtype").value_or(""), reasons);
+  TellFit("dtype", cause.dtypes, TextOf(incident, "output.dtype").value_or(""), reasons);
+  TellFit("role", cause.roles, TextOf(incident, "used.role").value_or(""), reasons);
   for (const std::string& reach : incident.reach()) TellFit("reach", cause.reach, reach, reasons);
   for (const std::string& reach : cause.not_reach) reasons.push_back("it did not reach " + reach);
   for (const Finding& link : incident.chain()) {
     if (link.ticket() > origin.ticket()) TellFit("a later op", cause.later, link.op(), reasons);
   }
-  for (const Condition& condition : cause.where) reasons.push_back(TellCondition(condition, origin));
+  for (const Condition& condition : cause.where)
+    reasons.push_back(TellCondition(condition, incident));
   return reasons;
 }
 
 // A cause is told even when a name in it is not known.
-std::string Tell(std::string sentence, const Finding& finding) {
+std::string Tell(std::string sentence, const Incident& incident) {
   for (size_t open = sentence.find('{'); open != std::string::npos;
        open = sentence.find('{', open)) {
     const size_t close = sentence.find('}', open);
     if (close == std::string::npos) break;
     const std::string text =
-        TextOf(finding, std::string_view(sentence).substr(open + 1, close - open - 1))
+        TextOf(incident, std::string_view(sentence).substr(open + 1, close - open - 1))
             .value_or("it");
     sentence.replace(open, close + 1 - open, text);
     open += text.size();
@@ -213,13 +224,13 @@ std::string Tell(std::string sentence, const Finding& finding) {
   return sentence;
 }
 
-Pattern Describe(const KnownCause& cause, const Finding& origin) {
+Pattern Describe(const KnownCause& cause, const Incident& incident) {
   Pattern pattern;
   pattern.set_id(cause.id);
-  pattern.set_cause(Tell(cause.cause, origin));
-  pattern.set_fix(Tell(cause.fix, origin));
+  pattern.set_cause(Tell(cause.cause, incident));
+  pattern.set_fix(Tell(cause.fix, incident));
   for (const std::string& sentence : cause.evidence) {
-    if (std::optional<std::string> filled = FillIn(sentence, origin)) {
+    if (std::optional<std::string> filled = FillIn(sentence, incident)) {
       pattern.set_evidence(*filled);
       break;
     }
@@ -254,7 +265,7 @@ PatternBook PatternBook::BuiltIn() {
 
 std::optional<Pattern> PatternBook::Find(const Incident& incident) const {
   for (const KnownCause& cause : causes_) {
-    if (Fits(cause, incident)) return Describe(cause, incident.origin());
+    if (Fits(cause, incident)) return Describe(cause, incident);
   }
   return std::nullopt;
 }

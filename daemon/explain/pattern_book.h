@@ -2,14 +2,14 @@
 //
 //   id        stable name, part of the document
 //   match     all of what is given must hold; lists hold when one element does, `*` matches any
-//   text
-//     kind, class, phase, op, node, layer, param, dtype (of the output), reach, not_reach
+//             text; an element that begins with `!` must not match
+//     kind, class, phase, op, node, layer, param, dtype (of the output), role (of the argument
+//     through which bad input data was used), reach, not_reach
 //     later   an op further down the chain
-//     where   "output.nan > 0": a number of finding_facts.h, a comparison, a number. With " ?" at
-//     the end it
-//             also holds when the number was not recorded.
-//   cause, fix        sentences; {names} of finding_facts.h are filled in, "it" where one is
-//   unknown evidence  sentences, the first whose names are all known is taken
+//     where   "output.nan > 0": a number of incident_facts.h, a comparison, a number. With " ?" at
+//             the end it also holds when the number was not recorded.
+//   cause, fix  sentences; {names} of incident_facts.h are filled in, "it" where one is unknown
+//   evidence    sentences, the first whose names are all known is taken
 //
 // The first entry that matches wins, so the special stand before the general.
 #pragma once
@@ -33,7 +33,7 @@ struct Condition {
 
 struct KnownCause {
   std::string id;
-  std::vector<std::string> kinds, classes, phases, ops, nodes, layers, params, dtypes, reach,
+  std::vector<std::string> kinds, classes, phases, ops, nodes, layers, params, dtypes, roles, reach,
       not_reach, later;
   std::vector<Condition> where;
   std::string cause;

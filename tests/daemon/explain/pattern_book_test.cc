@@ -5,7 +5,6 @@
 
 #include <set>
 
-#include "daemon/explain/finding_facts.h"
 #include "daemon/explain/patterns_text.h"
 
 namespace nanwatch {
@@ -54,6 +53,22 @@ TEST(PatternBook, TextThatIsNoListIsAProblemAndNoCrash) {
   EXPECT_THAT(problems, SizeIs(1));
 }
 
+TEST(PatternBook, ElementThatBeginsWithAnExclamationMarkForbids) {
+  std::vector<std::string> problems;
+  const PatternBook book = PatternBook::Parse(
+      R"([{"id": "a", "match": {"node": ["*Backward", "!Compiled*"]}, "cause": "c", "fix": "f", "evidence": []},
+          {"id": "b", "match": {"node": ["!*Backward0"]}, "cause": "c", "fix": "f", "evidence": []}])",
+      &problems);
+  const auto pattern_in = [&book](const char* node) {
+    Incident incident;
+    incident.mutable_origin()->set_autograd_node(node);
+    return book.Find(incident).value_or(Pattern()).id();
+  };
+  EXPECT_EQ(pattern_in("NormBackward"), "a");
+  EXPECT_EQ(pattern_in("CompiledBackward"), "b");
+  EXPECT_EQ(pattern_in("DivBackward0"), "");
+}
+
 TEST(PatternBook, LaterOpsAreLookedForBehindTheOrigin) {
   std::vector<std::string> problems;
   const PatternBook book = PatternBook::Parse(
@@ -66,26 +81,6 @@ TEST(PatternBook, LaterOpsAreLookedForBehindTheOrigin) {
   link.set_ticket(2);
   link.set_op("aten::where");
   EXPECT_TRUE(book.Find(incident));
-}
-
-TEST(FindingFacts, UnknownNamesAreNotFilledIn) {
-  Finding finding;
-  finding.set_op("aten::sqrt_");
-  EXPECT_EQ(FillIn("{op} is {op_name}", finding), "aten::sqrt_ is sqrt");
-  EXPECT_EQ(FillIn("{input.numel} of {op}", finding), std::nullopt);
-  EXPECT_EQ(FillIn("{nonsense}", finding), std::nullopt);
-  EXPECT_EQ(FillIn("open { brace", finding), "open { brace");
-}
-
-TEST(FindingFacts, RangeOfATensorWithoutFiniteValuesIsUnknown) {
-  Finding finding;
-  TensorStats& output = *finding.add_outputs();
-  output.set_numel(4);
-  output.set_nan(4);
-  EXPECT_EQ(NumberOf(finding, "output.finite_max"), std::nullopt);
-  output.set_nan(3);
-  output.set_finite_max(2.5);
-  EXPECT_EQ(NumberOf(finding, "output.finite_max"), 2.5);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
-#include "daemon/explain/finding_facts.h"
+#include "daemon/explain/incident_facts.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+
+#include "daemon/explain/element_types.h"
 
 namespace nanwatch {
 namespace {
@@ -35,18 +37,39 @@ const TensorStats* ByIndex(const Tensors& tensors, std::string_view digits) {
   return nullptr;
 }
 
+// What came in from outside, as the op saw it that computed with it first: that op is named by the
+// origin, and stands in the chain once more where it did so, unless the origin is that record
+// already.
+const TensorStats* Used(const Incident& incident) {
+  const Finding& origin = incident.origin();
+  if (origin.kind() != "input_data") return nullptr;
+  const auto bad_input = [&origin](const Finding& link) -> const TensorStats* {
+    const bool same_place = link.op() == origin.op() && link.layer() == origin.layer();
+    if (!same_place || link.inputs().empty()) return nullptr;
+    const TensorStats* input = FirstBad(link.inputs());
+    return Bad(*input) > 0 ? input : nullptr;
+  };
+  for (const Finding& link : incident.chain()) {
+    const TensorStats* input = link.ticket() > origin.ticket() ? bad_input(link) : nullptr;
+    if (input != nullptr) return input;
+  }
+  return bad_input(origin);
+}
+
 // Splits "input1.numel" into the tensor and "numel"; null when it is about no tensor, or not
 // recorded.
-const TensorStats* TensorOf(const Finding& finding, std::string_view name,
+const TensorStats* TensorOf(const Incident& incident, std::string_view name,
                             std::string_view& field) {
   const size_t dot = name.find('.');
   if (dot == std::string_view::npos) return nullptr;
   field = name.substr(dot + 1);
   std::string_view which = name.substr(0, dot);
+  if (which == "used") return Used(incident);
   const bool is_input = which.starts_with("input");
   if (!is_input && !which.starts_with("output")) return nullptr;
   which.remove_prefix(is_input ? 5 : 6);
-  const Tensors& tensors = is_input ? finding.inputs() : finding.outputs();
+  const Finding& origin = incident.origin();
+  const Tensors& tensors = is_input ? origin.inputs() : origin.outputs();
   return which.empty() ? FirstBad(tensors) : ByIndex(tensors, which);
 }
 
@@ -55,12 +78,16 @@ double AbsMax(const TensorStats& tensor) {
 }
 
 std::optional<double> TensorNumber(const TensorStats& tensor, std::string_view field) {
+  if (field == "index") return tensor.index();
   if (field == "numel") return static_cast<double>(tensor.numel());
   if (field == "nan") return static_cast<double>(tensor.nan());
   if (field == "pos_inf") return static_cast<double>(tensor.pos_inf());
   if (field == "neg_inf") return static_cast<double>(tensor.neg_inf());
   if (field == "inf") return static_cast<double>(tensor.pos_inf() + tensor.neg_inf());
   if (field == "bad") return static_cast<double>(Bad(tensor));
+  if (field == "good")
+    return static_cast<double>(tensor.numel()) - static_cast<double>(Bad(tensor));
+  if (field == "limit") return LargestOf(tensor.dtype());
   if (field == "first_bad_item" && !tensor.first_bad_index().empty()) {
     return static_cast<double>(tensor.first_bad_index(0));
   }
@@ -68,6 +95,10 @@ std::optional<double> TensorNumber(const TensorStats& tensor, std::string_view f
   if (field == "finite_min") return tensor.finite_min();
   if (field == "finite_max") return tensor.finite_max();
   if (field == "absmax") return AbsMax(tensor);
+  if (field == "share_of_limit") {
+    const std::optional<double> largest = LargestOf(tensor.dtype());
+    return largest ? std::optional(AbsMax(tensor) / *largest) : std::nullopt;
+  }
   if (field == "may_be_zero") return tensor.finite_min() <= 0 && tensor.finite_max() >= 0 ? 1 : 0;
   return std::nullopt;
 }
@@ -89,9 +120,11 @@ std::string ListText(const google::protobuf::RepeatedField<int64_t>& numbers) {
   return text + "]";
 }
 
+// 72000, 110865, 2.5, 3.403e+38: what is large enough to be read without its fraction loses it.
 std::string NumberText(double number) {
   std::array<char, 32> text{};
-  const bool whole = number == std::floor(number) && std::abs(number) < 1e15;
+  const double size = std::abs(number);
+  const bool whole = (number == std::floor(number) && size < 1e15) || (size >= 1e3 && size < 1e6);
   std::snprintf(text.data(), text.size(), whole ? "%.0f" : "%.4g", number);
   return text.data();
 }
@@ -111,45 +144,54 @@ std::optional<std::string> Known(std::string text) {
 
 }  // namespace
 
-std::optional<double> NumberOf(const Finding& finding, std::string_view name) {
+std::optional<double> NumberOf(const Incident& incident, std::string_view name) {
+  const Finding& origin = incident.origin();
   if (name == "step") {
-    return finding.step() < 0 ? std::nullopt
-                              : std::optional<double>(static_cast<double>(finding.step()));
+    return origin.step() < 0 ? std::nullopt
+                             : std::optional<double>(static_cast<double>(origin.step()));
   }
-  if (name == "rank") return finding.rank();
-  if (name == "absmax") return AbsMaxOfAll(finding);
+  // Updates that a GradScaler left out before: `iteration` counts them, `step` does not.
+  if (name == "skipped") {
+    if (origin.step() < 0 || origin.iteration() < origin.step()) return std::nullopt;
+    return static_cast<double>(origin.iteration() - origin.step());
+  }
+  if (name == "rank") return origin.rank();
+  if (name == "absmax") return AbsMaxOfAll(origin);
   std::string_view field;
-  const TensorStats* tensor = TensorOf(finding, name, field);
+  const TensorStats* tensor = TensorOf(incident, name, field);
   return tensor == nullptr ? std::nullopt : TensorNumber(*tensor, field);
 }
 
-std::optional<std::string> TextOf(const Finding& finding, std::string_view name) {
-  if (name == "op") return Known(finding.op());
-  if (name == "op_name") return Known(OpName(finding.op()));
-  if (name == "layer") return Known(finding.layer());
-  if (name == "param") return Known(finding.param());
-  if (name == "autograd_node") return Known(finding.autograd_node());
+std::optional<std::string> TextOf(const Incident& incident, std::string_view name) {
+  const Finding& origin = incident.origin();
+  if (name == "op") return Known(origin.op());
+  if (name == "op_name") return Known(OpName(origin.op()));
+  if (name == "layer") return Known(origin.layer());
+  if (name == "param") return Known(origin.param());
+  if (name == "autograd_node") return Known(origin.autograd_node());
+  if (name == "source") return Known(origin.source());
   std::string_view field;
-  if (const TensorStats* tensor = TensorOf(finding, name, field)) {
+  if (const TensorStats* tensor = TensorOf(incident, name, field)) {
     if (field == "dtype") return Known(tensor->dtype());
+    if (field == "role") return Known(tensor->role());
     if (field == "shape") return ListText(tensor->shape());
     if (field == "first_bad_index") {
       if (tensor->first_bad_index().empty()) return std::nullopt;
       return ListText(tensor->first_bad_index());
     }
   }
-  const std::optional<double> number = NumberOf(finding, name);
+  const std::optional<double> number = NumberOf(incident, name);
   return number ? std::optional(NumberText(*number)) : std::nullopt;
 }
 
-std::optional<std::string> FillIn(std::string_view sentence, const Finding& finding) {
+std::optional<std::string> FillIn(std::string_view sentence, const Incident& incident) {
   std::string filled;
   while (!sentence.empty()) {
     const size_t open = sentence.find('{');
     const size_t close = sentence.find('}', open);
     if (open == std::string_view::npos || close == std::string_view::npos) break;
     const std::optional<std::string> text =
-        TextOf(finding, sentence.substr(open + 1, close - open - 1));
+        TextOf(incident, sentence.substr(open + 1, close - open - 1));
     if (!text) return std::nullopt;
     filled.append(sentence.substr(0, open)).append(*text);
     sentence.remove_prefix(close + 1);

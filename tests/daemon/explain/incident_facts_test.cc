@@ -1,0 +1,97 @@
+#include "daemon/explain/incident_facts.h"
+
+#include <gtest/gtest.h>
+
+namespace nanwatch {
+namespace {
+
+TensorStats& WithNan(TensorStats& tensor, uint64_t bad, int64_t numel) {
+  tensor.set_nan(bad);
+  tensor.set_numel(numel);
+  return tensor;
+}
+
+TEST(IncidentFacts, UnknownNamesAreNotFilledIn) {
+  Incident incident;
+  incident.mutable_origin()->set_op("aten::sqrt_");
+  EXPECT_EQ(FillIn("{op} is {op_name}", incident), "aten::sqrt_ is sqrt");
+  EXPECT_EQ(FillIn("{input.numel} of {op}", incident), std::nullopt);
+  EXPECT_EQ(FillIn("{nonsense}", incident), std::nullopt);
+  EXPECT_EQ(FillIn("open { brace", incident), "open { brace");
+}
+
+TEST(IncidentFacts, RangeOfATensorWithoutFiniteValuesIsUnknown) {
+  Incident incident;
+  TensorStats& output = WithNan(*incident.mutable_origin()->add_outputs(), 4, 4);
+  EXPECT_EQ(NumberOf(incident, "output.finite_max"), std::nullopt);
+  EXPECT_EQ(NumberOf(incident, "output.good"), 0);
+  output.set_nan(3);
+  output.set_finite_max(2.5);
+  EXPECT_EQ(NumberOf(incident, "output.finite_max"), 2.5);
+  EXPECT_EQ(NumberOf(incident, "output.good"), 1);
+}
+
+TEST(IncidentFacts, LimitIsThatOfTheElementType) {
+  Incident incident;
+  TensorStats& output = WithNan(*incident.mutable_origin()->add_outputs(), 0, 4);
+  for (const auto& [dtype, limit] : {std::pair{"float16", "65504"},
+                                     {"bfloat16", "3.39e+38"},
+                                     {"float32", "3.403e+38"},
+                                     {"float8_e4m3fn", "448"}}) {
+    output.set_dtype(dtype);
+    EXPECT_EQ(TextOf(incident, "output.limit"), limit) << dtype;
+  }
+  output.set_finite_min(-112);
+  EXPECT_EQ(NumberOf(incident, "output.share_of_limit"), 0.25);
+  output.set_dtype("int64");
+  EXPECT_EQ(NumberOf(incident, "output.limit"), std::nullopt);
+  EXPECT_EQ(NumberOf(incident, "output.share_of_limit"), std::nullopt);
+}
+
+TEST(IncidentFacts, LargeNumbersLoseTheirFraction) {
+  Incident incident;
+  TensorStats& output = WithNan(*incident.mutable_origin()->add_outputs(), 0, 4);
+  for (const auto& [number, text] : {std::pair{72000.0, "72000"},
+                                     {110865.25, "110865"},
+                                     {120.5, "120.5"},
+                                     {0.0001234, "0.0001234"},
+                                     {3e37, "3e+37"}}) {
+    output.set_finite_max(number);
+    EXPECT_EQ(TextOf(incident, "output.finite_max"), text);
+  }
+}
+
+// The batch entered by an op that only moved it, in another shape; what computed with it first
+// stands later in the chain.
+TEST(IncidentFacts, UsedIsTheBadArgumentOfTheFirstOpThatComputedWithIt) {
+  Incident incident;
+  Finding& origin = *incident.mutable_origin();
+  origin.set_kind("input_data");
+  origin.set_op("aten::mse_loss");
+  origin.set_ticket(1);
+  WithNan(*origin.add_outputs(), 1, 4);
+  *incident.add_chain() = origin;
+  EXPECT_EQ(NumberOf(incident, "used.numel"), std::nullopt);
+  Finding& link = *incident.add_chain();
+  link.set_op("aten::mse_loss");
+  link.set_ticket(3);
+  WithNan(*link.add_inputs(), 0, 18).set_role("self");
+  WithNan(*link.add_inputs(), 2, 18).set_role("target");
+  EXPECT_EQ(FillIn("{used.bad} of {used.numel} of the {used.role}", incident),
+            "2 of 18 of the target");
+  // Of what an op made itself, nothing came in.
+  incident.mutable_origin()->set_kind("op");
+  EXPECT_EQ(NumberOf(incident, "used.numel"), std::nullopt);
+}
+
+TEST(IncidentFacts, SkippedUpdatesAreThoseThatTheStepDoesNotCount) {
+  Incident incident;
+  incident.mutable_origin()->set_step(3);
+  incident.mutable_origin()->set_iteration(13);
+  EXPECT_EQ(NumberOf(incident, "skipped"), 10);
+  incident.mutable_origin()->set_step(-1);
+  EXPECT_EQ(NumberOf(incident, "skipped"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,42 @@
+"""Each entry of patterns.json has a program that triggers it and one that resembles it; a test names no entry that is not there."""
+import importlib
+import json
+import pathlib
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+PATTERNS = HERE.parents[2] / "daemon/explain/patterns.json"
+# Not to be had on one CPU in one process: these are triggered in tests/e2e/frameworks, torchrun_test.py and compile_test.py.
+ELSEWHERE = {"received-from-another-rank", "inside-compiled-region"}
+
+
+def declared(what):
+    """The patterns that the test methods beside this file declare to trigger, or to resemble."""
+    found = set()
+    for file in sorted(HERE.glob("*_test.py")):
+        if file.name == pathlib.Path(__file__).name:
+            continue
+        module = importlib.import_module(file.stem)
+        for case in vars(module).values():
+            if isinstance(case, type) and issubclass(case, unittest.TestCase):
+                found |= {getattr(method, what) for method in vars(case).values() if hasattr(method, what)}
+    return found
+
+
+class EveryPattern(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.ids = [pattern["id"] for pattern in json.loads(PATTERNS.read_text())]
+
+    def test_every_pattern_is_triggered(self):
+        self.assertEqual(set(self.ids) - ELSEWHERE, declared("triggers"))
+
+    def test_every_pattern_is_resembled(self):
+        self.assertEqual(set(self.ids) - ELSEWHERE, declared("resembles"))
+
+    def test_what_is_tested_elsewhere_exists(self):
+        self.assertLessEqual(ELSEWHERE, set(self.ids))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

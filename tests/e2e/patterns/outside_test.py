@@ -1,0 +1,140 @@
+"""Values that came in from outside the ops: batch, targets, parameters, buffers."""
+from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembles, triggers
+
+BATCH_NORM = """
+    self.weight, self.bias = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+    self.register_buffer("running_mean", torch.zeros(8))
+    self.register_buffer("running_var", torch.ones(8))"""
+NORMALISE = """
+    h = x.view(6, 8, 1, 1)
+    if step == 2: h = {at_step_2}
+    h = torch.batch_norm(h, self.weight, self.bias, self.running_mean, self.running_var, True, 0.1, 1e-5, False)
+    return h.flatten(1).expand(6, 8)"""
+BANK = """
+    bank = numpy.zeros((4, 8), "float32")
+    bank[3] = {unused}
+    self.register_buffer("bank", torch.from_numpy(bank))"""
+WORDS = """
+    vectors = numpy.random.RandomState(0).randn(40, 8).astype("float32")
+    vectors[31] = numpy.nan
+    self.words = nn.Embedding.from_pretrained(torch.from_numpy(vectors), freeze=False)"""
+
+
+def numpy_batch(name, value):
+    return f"a = {name}.numpy().copy()\nif step == 2: a[3, 1] = {value}\n{name} = torch.from_numpy(a)"
+
+
+class Batch(PatternTest):
+    @triggers("bad-target", "1 of 18 values of the target, first at [3, 1]", op="aten::mse_loss", step=2)
+    def test_missing_label(self):
+        return program(before=numpy_batch("y", "numpy.nan"))
+
+    @triggers("bad-target", "1 of 18 values of the target, first at [3, 0]", op="aten::binary_cross_entropy_with_logits")
+    def test_missing_label_that_was_assigned(self):
+        return program(loss="""
+            t = (y > 0).float()
+            if step == 2: t[3, 0] = float("nan")
+            loss = F.binary_cross_entropy_with_logits(model(x), t)""")
+
+    @resembles("bad-target", instead="nan-in-batch", op="aten::addmm")
+    def test_missing_feature(self):
+        return program(before=numpy_batch("x", "numpy.nan"))
+
+    @resembles("bad-target", instead=EXPECTED)
+    def test_missing_label_that_was_left_out(self):
+        return program(before=numpy_batch("y", "numpy.nan"), loss="""
+            keep = y.isfinite()
+            loss = F.mse_loss(model(x)[keep], y[keep])""")
+
+    @triggers("inf-in-batch", "1 of 24 values, first at [3, 1]; first computed with by aten::addmm", layer="first")
+    def test_infinite_feature(self):
+        return program(before=numpy_batch("x", "-numpy.log(0.0)"))
+
+    @resembles("inf-in-batch", instead="exp-overflow", op="aten::exp")
+    def test_infinity_that_an_op_made_of_the_batch(self):
+        return program(before="if step == 2: x = torch.exp(x * 200)")
+
+    @triggers("nan-in-batch", "1 of 24 values, first at [3, 2]; first computed with by aten::addmm", step=2, layer="first")
+    def test_sample_of_a_data_set(self):
+        return program(top="""
+            data = numpy.random.RandomState(0).randn(24, 4).astype("float32")
+            data[15, 2] = numpy.nan
+            batches = iter(torch.utils.data.DataLoader(list(data), batch_size=6))""", before="x = next(batches)")
+
+    @triggers("nan-in-batch", "1 of 24 values, first at [3, 1]")
+    def test_batch_that_numpy_wrote_into_behind_torch(self):
+        return program(before="a = x.numpy().copy()\nx = torch.from_numpy(a)\nz = x + 1\nif step == 2: a[3, 1] = numpy.nan")
+
+    @resembles("nan-in-batch", instead="log-of-negative")
+    def test_feature_that_torch_computed(self):
+        return program(before="if step == 2: x = torch.log(x)")
+
+
+class Parameters(PatternTest):
+    @triggers("embedding-row-loaded-bad", "row 31; 8 of 320 values of the table", param="layer.words.weight", step=2)
+    def test_word_without_a_vector(self):
+        return program("return x + self.words(torch.tensor([1, 2, 3, 31 if step == 2 else 4, 5, 6]))", init=WORDS)
+
+    @resembles("embedding-row-loaded-bad", instead=EXPECTED)
+    def test_word_without_a_vector_that_nobody_used(self):
+        return program("return x + self.words(torch.tensor([1, 2, 3, 4, 5, 6]))", init=WORDS)
+
+    @triggers("parameter-never-initialised", "8 of 8 values, first read by aten::add", param="layer.bias", layer="layer", step=0)
+    def test_parameter_of_empty_memory(self):
+        return program("return x + self.bias", init="self.bias = nn.Parameter(torch.empty(8))",
+                       top="torch.use_deterministic_algorithms(True)  # fills it with NaN")
+
+    @resembles("parameter-never-initialised", instead=CLEAN)
+    def test_parameter_of_empty_memory_that_is_filled(self):
+        return program("return x + self.bias", init="self.bias = nn.Parameter(torch.empty(8))\nnn.init.zeros_(self.bias)",
+                       top="torch.use_deterministic_algorithms(True)")
+
+    @triggers("parameter-loaded-bad", "first read by aten::addmm", param="first.weight", step=2)
+    def test_checkpoint_loaded_in_the_middle_of_training(self):
+        return program(before="if step == 2: model.first.weight.data.numpy()[3:5] = numpy.inf")
+
+    @resembles("parameter-loaded-bad", instead="adam-zero-over-zero", param="first.weight")
+    def test_parameter_that_an_update_broke(self):
+        return program("return torch.relu(x)", before="model.first.bias.data[3] = -100.",
+                       optimizer="torch.optim.Adam(model.parameters(), eps=0)")
+
+
+class Buffers(PatternTest):
+    @triggers("buffer-with-nan", "8 of 32 values, first read by aten::mm", param="layer.bank")
+    def test_unused_slot_of_a_memory_bank(self):
+        return program("return x + F.one_hot(torch.arange(6) % 3, 4).float() @ self.bank", init=BANK.format(unused="numpy.nan"))
+
+    @resembles("buffer-with-nan", instead=EXPECTED)
+    def test_unused_slot_that_is_not_selected(self):
+        return program("return x + self.bank[torch.arange(6) % 3]", init=BANK.format(unused="numpy.nan"))
+
+    @triggers("batch-norm-variance-of-one-value", "layer.running_var: 8 of 8 channels", param="layer.running_var", step=2)
+    def test_batch_norm_of_one_value_per_channel(self):
+        return program(NORMALISE.format(at_step_2="h[:1]"), init=BATCH_NORM)
+
+    @resembles("batch-norm-variance-of-one-value", instead="buffer-with-nan", param="layer.bn.running_var", step=0)
+    def test_running_variance_that_was_loaded_bad(self):
+        return program("return self.bn(x)", init="""
+            self.bn = nn.BatchNorm1d(8).eval()
+            self.bn.running_var.numpy()[3] = numpy.nan""")
+
+    @triggers("batch-norm-of-infinity", "6 of 48 values of the input are Inf", param="layer.bn.running_var")
+    def test_mask_before_batch_norm(self):
+        return program("return self.bn(x.masked_fill(torch.arange(8) > 6, -math.inf if step == 2 else 0))",
+                       init="self.bn = nn.BatchNorm1d(8)")
+
+    @resembles("batch-norm-of-infinity", instead="inf-in-batch", op="aten::addmm")
+    def test_infinite_feature_that_comes_to_batch_norm(self):
+        return program("return self.bn(x)", init="self.bn = nn.BatchNorm1d(8)", before=numpy_batch("x", "numpy.inf"))
+
+    @triggers("batch-norm-overflow", "layer.running_var: 8 of 8 channels", param="layer.running_var")
+    def test_variance_beyond_float32(self):
+        return program(NORMALISE.format(at_step_2="h * 1e25"), init=BATCH_NORM)
+
+    @resembles("batch-norm-overflow", instead=CLEAN)
+    def test_variance_that_is_only_large(self):
+        return program(NORMALISE.format(at_step_2="h * 1e15"), init=BATCH_NORM)
+
+
+if __name__ == "__main__":
+    main()

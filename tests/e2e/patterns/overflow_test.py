@@ -1,0 +1,112 @@
+"""Values beyond what their type can hold."""
+from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembles, triggers
+
+HALF = dict(cast=".half()", before="x, y = x.half(), y.half()")
+# Something bad is alive all the time, so that the job looks at inputs.
+SEEN = "mask = torch.zeros(8).masked_fill(torch.arange(8) > 6, -math.inf)\n"
+TO_HALF = "return x + h.to(torch.float16).float()"
+
+
+class Casts(PatternTest):
+    @triggers("cast-overflow", "72000 against float16's 65504; 48 of 48 values", op="aten::_to_copy", layer="layer", step=2)
+    def test_activation_cast_to_float16(self):
+        return program(SEEN + "h = x * 0 + (72000 if step == 2 else 1)\n" + TO_HALF)
+
+    @triggers("cast-overflow", "7 of 48 values beyond float16's 65504, first at [1, 4]", op="aten::_to_copy")
+    def test_activation_cast_to_float16_of_a_job_whose_inputs_are_not_seen(self):
+        return program("h = x * (72000 if step == 2 else 1)\n" + TO_HALF)
+
+    @triggers("cast-overflow", "values beyond bfloat16's 3.39e+38", op="aten::_to_copy")
+    def test_double_cast_to_bfloat16(self):
+        return program("h = x.double() * (1e39 if step == 2 else 1)\nreturn x + h.to(torch.bfloat16).float()")
+
+    @triggers("cast-overflow", "values beyond float8_e5m2's 57344", op="aten::_to_copy")
+    def test_activation_cast_to_float8(self):
+        return program("h = x * (3e5 if step == 2 else 1)\nreturn x + h.to(torch.float8_e5m2).float()")
+
+    @resembles("cast-overflow", instead="half-precision-overflow", op="aten::mul")
+    def test_product_in_float16(self):
+        return program("h = x.half() * 0.001\nif step == 2: h = h * 60000 * 60000\nreturn x + h.float()")
+
+    @resembles("cast-overflow", instead="inf-in-batch", op="aten::addmm")
+    def test_cast_of_what_is_infinite_already(self):
+        return program(before="a = x.numpy().astype('float64')\nif step == 2: a[3, 1] = numpy.inf\nx = torch.from_numpy(a).float()")
+
+    @resembles("cast-overflow", instead="softmax-fully-masked-row", op="aten::_softmax")
+    def test_cast_of_a_mask(self):
+        return program("m = torch.full((6, 6), -math.inf if step == 2 else 0).half().float()\nreturn torch.softmax(x @ x.T + m, -1) @ x")
+
+
+class HalfPrecision(PatternTest):
+    @triggers("half-precision-overflow", "6 of 48 values; finite ones from", op="aten::addmm", layer="first", step=2)
+    def test_linear_layer_in_float16(self):
+        return program(cast=".half()", before="x, y = x.half(), y.half()\nif step == 2: x[3:] *= 60000 / x.abs().max()\n"
+                                              "with torch.no_grad(): model.first.weight[:2] = 4.")
+
+    @resembles("half-precision-overflow", instead="exp-overflow", op="aten::exp")
+    def test_exponential_in_float16(self):
+        return program("return x + torch.exp((x * (15 if step == 2 else 1)).half()).float()")
+
+    @triggers("gradient-overflow-in-half-precision", "6 of 6 values", op="aten::pow", phase="backward", layer="layer")
+    def test_backward_of_rsqrt_in_float16(self):
+        return program("h = (x * 0 if step == 2 else x).half()\nreturn x + (h * torch.rsqrt(h.var(1, keepdim=True) + 1e-5)).float()")
+
+    @triggers("gradient-overflow-in-half-precision", "values, the finite ones up to", op="aten::mm", phase="backward", layer="first")
+    def test_loss_scale_of_ones_own(self):
+        return program(cast=".half()", before="x, y = x.half() * 1000, y.half()\nif step == 0: model.first.weight.data.mul_(1e-3)",
+                       optimizer="torch.optim.SGD(model.parameters(), lr=1e-6)", loss="loss = F.l1_loss(model(x), y)",
+                       update="(loss * (30000 if step == 2 else 1)).backward()\noptimizer.step()")
+
+    @resembles("gradient-overflow-in-half-precision", instead="half-precision-overflow", phase="forward")
+    def test_loss_that_is_scaled_too_far(self):
+        return program(loss="loss = F.mse_loss(model(x), y) * (60000 if step == 2 else 1)", steps=3, **HALF)
+
+    @resembles("gradient-overflow-in-half-precision", instead=EXPECTED)
+    def test_gradient_that_a_scaler_skips(self):
+        return program("h = x.half()\nreturn x + (h * (1 / 256)).float()", top="scaler = torch.amp.GradScaler('cpu', init_scale=2.**24)",
+                       update="scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()", steps=20)
+
+
+class Normalisation(PatternTest):
+    @triggers("layer-norm-overflow", "48 of 48 values", op="aten::native_layer_norm", layer="layer", step=2)
+    def test_raw_data_in_layer_norm(self):
+        return program("return F.layer_norm(x * (1e25 if step == 2 else 1), (8,))")
+
+    @triggers("layer-norm-overflow", "inputs from -1e+25 to -1e+25", op="aten::native_layer_norm")
+    def test_raw_data_of_a_job_whose_inputs_are_seen(self):
+        return program(SEEN + "h = x * 0 - 1e25 + x.detach() if step == 2 else x\nreturn F.layer_norm(h, (8,))")
+
+    @resembles("layer-norm-overflow", instead="normalisation-of-a-constant", op="aten::native_layer_norm")
+    def test_equal_values_without_eps(self):
+        return program("return F.layer_norm(x * (0 if step == 2 else 1), (8,), eps=0)")
+
+    @triggers("normalisation-of-a-constant", "12 of 12 rows have variance 0, first at [0, 0]", op="aten::native_group_norm")
+    def test_equal_values_in_group_norm_without_eps(self):
+        return program("return F.group_norm(x * (0 if step == 2 else 1), 2, eps=0)")
+
+    @resembles("normalisation-of-a-constant", instead=CLEAN)
+    def test_equal_values_with_eps(self):
+        return program("return F.layer_norm(x * (0 if step == 2 else 1), (8,))")
+
+
+class Growth(PatternTest):
+    @triggers("blow-up", "1 of 1 values of aten::mse_loss at step 3", op="aten::mse_loss")
+    def test_learning_rate_that_is_too_large(self):
+        return program(optimizer="torch.optim.SGD(model.parameters(), lr=60.)", steps=40)
+
+    @triggers("blow-up", "6 of 18 values of aten::addmm; values up to 1.9e+33", op="aten::addmm")
+    def test_learning_rate_that_is_too_large_for_a_classifier(self):
+        return program("return F.relu(x) ** 2", loss="loss = F.cross_entropy(model(x), kinds)",
+                       optimizer="torch.optim.SGD(model.parameters(), lr=500.)", steps=40)
+
+    @resembles("blow-up", instead=CLEAN)
+    def test_learning_rate_that_is_large(self):
+        return program(optimizer="torch.optim.Adam(model.parameters(), lr=1e6)", steps=40)
+
+    @resembles("blow-up", instead="pole-of-a-function", op="aten::lgamma")
+    def test_infinity_of_a_function(self):
+        return program("return torch.lgamma(x * 0 if step == 2 else x.abs() + 1)")
+
+
+if __name__ == "__main__":
+    main()

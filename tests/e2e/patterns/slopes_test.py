@@ -1,0 +1,112 @@
+"""Slopes that are infinite where the value is fine."""
+from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembles, triggers
+
+AT_ZERO = "h = x * 0 if step == 2 else x.abs()\n"
+DEAD_UNITS = "if step == 2: x[0] = 0\nmodel.first.bias.data.fill_(-0.1)"
+PENALTY = """
+    x.requires_grad_()
+    score = model(x).sum(1)
+    slope, = torch.autograd.grad(score.sum(), x, create_graph=True)
+    loss = score.mean() + (({norm} - 1) ** 2).mean()"""
+LENGTH = """
+    class Length(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            length = x.pow(2).sum(-1, keepdim=True).sqrt()
+            ctx.save_for_backward(x, length)
+            return length
+
+        @staticmethod
+        def backward(ctx, slope):
+            x, length = ctx.saved_tensors
+            return slope * (x / {divisor})"""
+
+
+class Roots(PatternTest):
+    @triggers("sqrt-slope-at-zero", "48 of 48 values, first at [0, 0], in SqrtBackward0", phase="backward", layer="layer", step=2)
+    def test_root_of_zero(self):
+        return program(AT_ZERO + "return torch.sqrt(h)")
+
+    @triggers("sqrt-slope-at-zero", "1 of 6 values, first at [0], in SqrtBackward0", phase="backward")
+    def test_gradient_penalty_of_a_gradient_of_zero(self):
+        return program("return torch.relu(x)", before=DEAD_UNITS, loss=PENALTY.format(norm="slope.pow(2).sum(1).sqrt()"))
+
+    @resembles("sqrt-slope-at-zero", instead=EXPECTED)
+    def test_gradient_penalty_with_a_norm_that_knows_zero(self):
+        return program("return torch.relu(x)", before=DEAD_UNITS, loss=PENALTY.format(norm="slope.norm(dim=1)"))
+
+    @resembles("sqrt-slope-at-zero", instead="division-by-zero-in-backward", op="aten::div")
+    def test_quotient_in_backward(self):
+        return program("d = torch.arange(8.) if step == 2 else torch.ones(8)\nr = x / d\nreturn torch.where(d > 0, r, x)")
+
+    @triggers("power-slope-at-zero", "48 of 48 values, first at [0, 0], in PowBackward0", phase="backward", op="aten::pow")
+    def test_power_below_one_of_zero(self):
+        return program(AT_ZERO + "return h ** 0.3")
+
+    @resembles("power-slope-at-zero", instead=CLEAN)
+    def test_power_above_one_of_zero(self):
+        return program(AT_ZERO + "return h ** 1.3")
+
+    @resembles("power-slope-at-zero", instead="power-of-negative", phase="forward")
+    def test_power_of_a_negative_number(self):
+        return program("return (x + (5 if step != 2 else 0)) ** 0.3")
+
+
+class Arcs(PatternTest):
+    @triggers("arc-slope-at-one", "48 of 48 values, first at [0, 0], in AcosBackward0", phase="backward", layer="layer")
+    def test_angle_between_equal_directions(self):
+        return program("return torch.acos(x * 0 + 1 if step == 2 else torch.tanh(x))")
+
+    @resembles("arc-slope-at-one", instead="arc-outside-its-domain", phase="forward", op="aten::acos")
+    def test_cosine_above_one(self):
+        return program("return torch.acos(x * 0 + 1.0000002 if step == 2 else torch.tanh(x))")
+
+
+class HandWritten(PatternTest):
+    @triggers("custom-function-backward", "48 of 48 values, first at [0, 0], in LengthBackward", op="aten::div", layer="layer")
+    def test_length_of_zero_in_an_autograd_function(self):
+        return program("return Length.apply(x * 0 if step == 2 else x) + x", top=LENGTH.format(divisor="length"))
+
+    @resembles("custom-function-backward", instead=CLEAN)
+    def test_guarded_length_in_an_autograd_function(self):
+        return program("return Length.apply(x * 0 if step == 2 else x) + x", top=LENGTH.format(divisor="(length + 1e-12)"))
+
+    @resembles("custom-function-backward", instead="division-by-zero", phase="forward", layer="layer")
+    def test_forward_of_an_autograd_function(self):
+        return program("h = Length.apply(x * 0 if step == 2 else x)\nreturn x / h", top=LENGTH.format(divisor="(length + 1e-12)"))
+
+
+class Branches(PatternTest):
+    @triggers("dead-branch-in-backward", "values, first at [0, 0]", op="aten::sqrt", layer="layer", phase="forward")
+    def test_root_that_where_does_not_select(self):
+        return program("h = x + (0 if step == 2 else 9)\nreturn torch.where(h > 0, torch.sqrt(h), 0 * x)")
+
+    @triggers("dead-branch-in-backward", "values, first at [0, 6]", op="aten::exp", layer="layer")
+    def test_exponential_that_where_does_not_select(self):
+        return program("h = x * (200 if step == 2 else 1)\nreturn torch.where(h < 50, torch.exp(h), 1 + x)")
+
+    @resembles("dead-branch-in-backward", instead=EXPECTED)
+    def test_argument_that_is_made_safe_first(self):
+        return program("mask = torch.zeros(8).masked_fill(torch.arange(8) > 6, -math.inf)\n"
+                       "h = x + (0 if step == 2 else 9)\nreturn torch.where(h > 0, torch.sqrt(torch.where(h > 0, h, 1)), 0 * x)")
+
+    @resembles("dead-branch-in-backward", instead="division-by-zero", op="aten::div_")
+    def test_division_of_gradients_by_hand(self):
+        return program(update="""
+            loss.backward()
+            gradients = [p.grad for p in model.parameters()]
+            norm = sum(g.pow(2).sum() for g in gradients).sqrt() * (0 if step == 2 else 1)
+            for g in gradients: g.div_(norm)
+            optimizer.step()""")
+
+    @triggers("division-by-zero-in-backward", "6 of 48 values, first at [0, 0], in DivBackward0", layer="layer", phase="backward")
+    def test_quotient_that_where_does_not_select(self):
+        return program("d = torch.arange(8.) if step == 2 else torch.ones(8)\nr = x / d\nreturn torch.where(d > 0, r, x)")
+
+    @resembles("division-by-zero-in-backward", instead="division-by-zero", phase="forward", layer="layer")
+    def test_quotient_that_is_used(self):
+        return program("return x / (torch.arange(8.) if step == 2 else torch.ones(8))")
+
+
+if __name__ == "__main__":
+    main()
