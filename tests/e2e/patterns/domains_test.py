@@ -91,7 +91,8 @@ class Powers(PatternTest):
 
     @triggers("rsqrt-of-zero", "6 of 6 values, first at [0, 0]", op="aten::rsqrt", layer="layer")
     def test_variance_of_equal_values(self):
-        return program("h = x * 0 + 1 if step == 2 else x\nreturn (h - h.mean(1, keepdim=True)) * torch.rsqrt(h.var(1, keepdim=True))")
+        return program("h = x * 0 + 1 if step == 2 else x\n"
+                       "return (h - h.mean(1, keepdim=True)) * torch.rsqrt(h.var(1, keepdim=True))")
 
     @resembles("rsqrt-of-zero", instead="root-of-negative", op="aten::rsqrt")
     def test_variance_that_is_negative(self):
@@ -99,11 +100,13 @@ class Powers(PatternTest):
 
     @triggers("eps-lost-in-half-precision", "6 of 6 values, first at [0, 0]", op="aten::rsqrt", layer="layer")
     def test_eps_that_is_zero_in_float16(self):
-        return program(HALF + "v = h.var(1, keepdim=True)\nreturn x + ((h - h.mean(1, keepdim=True)) * torch.rsqrt(v + 1e-8)).float()")
+        return program(HALF + "v = h.var(1, keepdim=True)\n"
+                       "return x + ((h - h.mean(1, keepdim=True)) * torch.rsqrt(v + 1e-8)).float()")
 
     @resembles("eps-lost-in-half-precision", instead="gradient-overflow-in-half-precision", op="aten::pow")
     def test_eps_that_is_too_small_for_backward_in_float16(self):
-        return program(HALF + "v = h.var(1, keepdim=True)\nreturn x + ((h - h.mean(1, keepdim=True)) * torch.rsqrt(v + 1e-5)).float()")
+        return program(HALF + "v = h.var(1, keepdim=True)\n"
+                       "return x + ((h - h.mean(1, keepdim=True)) * torch.rsqrt(v + 1e-5)).float()")
 
     @resembles("eps-lost-in-half-precision", instead=CLEAN)
     def test_statistics_in_float32(self):

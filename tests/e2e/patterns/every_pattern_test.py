@@ -1,4 +1,4 @@
-"""Each entry of patterns.json has a program that triggers it and one that resembles it; a test names no entry that is not there."""
+"""Each entry of patterns.json has a program that triggers it and one that resembles it, and no test names an entry that is gone."""
 import importlib
 import json
 import pathlib
@@ -6,7 +6,8 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 PATTERNS = HERE.parents[2] / "daemon/explain/patterns.json"
-# Not to be had on one CPU in one process: these are triggered in tests/e2e/frameworks, torchrun_test.py and compile_test.py.
+# Not to be had in one process without a compiler. What a rank that nobody watched sent is triggered in
+# tests/daemon/explain/patterns_test.cc, a compiled region in tests/e2e/frameworks/compile_test.py.
 ELSEWHERE = {"received-from-another-rank", "inside-compiled-region"}
 
 

@@ -18,7 +18,8 @@ class Targets(PatternTest):
 
     @triggers("no-target-kept", "aten::nll_loss_forward made NaN", op="aten::nll_loss_forward")
     def test_every_target_is_of_a_class_without_weight(self):
-        return program(loss="if step == 2: kinds[:] = 0\nloss = F.cross_entropy(model(x), kinds, weight=torch.tensor([0., 1, 1]))")
+        return program(loss="if step == 2: kinds[:] = 0\n"
+                       "loss = F.cross_entropy(model(x), kinds, weight=torch.tensor([0., 1, 1]))")
 
     @triggers("no-target-kept", "aten::nll_loss_forward made NaN", op="aten::nll_loss_forward")
     def test_empty_batch(self):

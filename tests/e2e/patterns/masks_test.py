@@ -36,7 +36,8 @@ class Softmax(PatternTest):
 
     @triggers("softmax-of-plus-infinity", "6 of 36 scores are +Inf, first NaN at [0, 0]", op="aten::_softmax")
     def test_mask_of_the_wrong_sign(self):
-        return program("scores = x @ x.T\nmask = torch.zeros(6, 6)\nif step == 2: mask = mask.masked_fill(torch.arange(6) == 4, math.inf)\n" + ATTEND)
+        return program("scores = x @ x.T\nmask = torch.zeros(6, 6)\n"
+                       "if step == 2: mask = mask.masked_fill(torch.arange(6) == 4, math.inf)\n" + ATTEND)
 
     @resembles("softmax-of-plus-infinity", instead="blow-up", op="aten::mul")
     def test_score_that_overflowed(self):
@@ -51,7 +52,7 @@ class Softmax(PatternTest):
 
     @resembles("log-softmax-fully-masked-row", instead="zero-times-infinity", op="aten::mul")
     def test_forbidden_class_times_a_smoothed_label_of_zero(self):
-        return program("log_p = (" + MASKED[4:-1] + ").log_softmax(-1)\nreturn x + (F.one_hot(torch.arange(6), 8) * log_p).sum(-1, keepdim=True)")
+        return program(MASKED + "return x + (F.one_hot(torch.arange(6), 8) * z.log_softmax(-1)).sum(-1, keepdim=True)")
 
     @triggers("masks-added", "6 of 36 values are -Inf in bfloat16, first at [0, 0]", op="aten::add", step=2)
     def test_two_masks_of_the_lowest_number(self):
@@ -75,7 +76,8 @@ class Arithmetic(PatternTest):
 
     @triggers("zero-times-infinity", "6 of 48 products are NaN, first at [0, 7]", op="aten::mul")
     def test_divergence_with_a_forbidden_action(self):
-        return program(MASKED + f"q = x.softmax(-1).detach() * ~({LAST})\nreturn x + F.kl_div(z.log_softmax(-1), q, reduction='batchmean')")
+        return program(MASKED + f"q = x.softmax(-1).detach() * ~({LAST})\n"
+                       f"return x + F.kl_div(z.log_softmax(-1), q, reduction='batchmean')")
 
     @resembles("zero-times-infinity", instead="log-of-zero", op="aten::log")
     def test_entropy_of_a_saturated_softmax(self):
@@ -90,7 +92,8 @@ class Arithmetic(PatternTest):
         return program("return x + torch.zeros(6, 4) @ self.bank", init="""
             self.register_buffer("bank", torch.from_numpy(numpy.full((4, 8), numpy.nan, "float32")))""")
 
-    @triggers("infinity-in-normalisation", "6 of 48 values of the input are Inf, 48 of 48 results NaN", op="aten::native_layer_norm")
+    @triggers("infinity-in-normalisation", "6 of 48 values of the input are Inf, 48 of 48 results NaN",
+              op="aten::native_layer_norm")
     def test_mask_before_layer_norm(self):
         return program(MASKED + "return F.layer_norm(z, (8,))")
 
@@ -106,7 +109,8 @@ class Arithmetic(PatternTest):
     def test_masked_scores_minus_a_finite_maximum(self):
         return program(MASKED + "return (z - z.max(1, keepdim=True)[0]).exp()")
 
-    @triggers("logsumexp-of-nothing", "8 of 48 slopes are NaN, first at [3, 0], in LogsumexpBackward0", phase="backward", layer="layer")
+    @triggers("logsumexp-of-nothing", "8 of 48 slopes are NaN, first at [3, 0], in LogsumexpBackward0", phase="backward",
+              layer="layer")
     def test_state_that_no_path_reaches(self):
         return program(ROW + "z = torch.logsumexp(x + m, 1, keepdim=True)\nreturn x + torch.where(z.isinf(), 0., z)")
 
@@ -138,7 +142,8 @@ class Constants(PatternTest):
 
     @triggers("infinity-asked-for", "values, first at [0, 1]", op="aten::masked_fill", **{"class": "scalar"})
     def test_infinite_cost_that_nothing_replaced(self):
-        return program(loss="cost = (model(x) - y).abs()\nif step == 2: cost = cost.masked_fill(cost > 1, math.inf)\nloss = cost.mean()")
+        return program(loss="cost = (model(x) - y).abs()\nif step == 2: cost = cost.masked_fill(cost > 1, math.inf)\n"
+                       "loss = cost.mean()")
 
     @resembles("infinity-asked-for", instead=EXPECTED)
     def test_infinite_cost_that_a_minimum_replaces(self):
@@ -146,7 +151,8 @@ class Constants(PatternTest):
 
     @triggers("number-is-nan", "48 of 48 values, first at [0, 0], by aten::mul", op="aten::mul", layer="layer", step=2)
     def test_weight_of_a_term_that_is_nan(self):
-        return program("return x * self.weight", init="self.weight = 1.", before="if step == 2: model.layer.weight = math.inf - math.inf")
+        return program("return x * self.weight", init="self.weight = 1.",
+                       before="if step == 2: model.layer.weight = math.inf - math.inf")
 
     @resembles("number-is-nan", instead="zero-times-infinity", op="aten::mul")
     def test_product_of_a_mask(self):

@@ -30,11 +30,13 @@ class Casts(PatternTest):
 
     @resembles("cast-overflow", instead="inf-in-batch", op="aten::addmm")
     def test_cast_of_what_is_infinite_already(self):
-        return program(before="a = x.numpy().astype('float64')\nif step == 2: a[3, 1] = numpy.inf\nx = torch.from_numpy(a).float()")
+        return program(before="a = x.numpy().astype('float64')\nif step == 2: a[3, 1] = numpy.inf\n"
+                       "x = torch.from_numpy(a).float()")
 
     @resembles("cast-overflow", instead="softmax-fully-masked-row", op="aten::_softmax")
     def test_cast_of_a_mask(self):
-        return program("m = torch.full((6, 6), -math.inf if step == 2 else 0).half().float()\nreturn torch.softmax(x @ x.T + m, -1) @ x")
+        return program("m = torch.full((6, 6), -math.inf if step == 2 else 0).half().float()\n"
+                       "return torch.softmax(x @ x.T + m, -1) @ x")
 
 
 class HalfPrecision(PatternTest):
@@ -49,11 +51,14 @@ class HalfPrecision(PatternTest):
 
     @triggers("gradient-overflow-in-half-precision", "6 of 6 values", op="aten::pow", phase="backward", layer="layer")
     def test_backward_of_rsqrt_in_float16(self):
-        return program("h = (x * 0 if step == 2 else x).half()\nreturn x + (h * torch.rsqrt(h.var(1, keepdim=True) + 1e-5)).float()")
+        return program("h = (x * 0 if step == 2 else x).half()\n"
+                       "return x + (h * torch.rsqrt(h.var(1, keepdim=True) + 1e-5)).float()")
 
-    @triggers("gradient-overflow-in-half-precision", "values, the finite ones up to", op="aten::mm", phase="backward", layer="first")
+    @triggers("gradient-overflow-in-half-precision", "values, the finite ones up to", op="aten::mm", phase="backward",
+              layer="first")
     def test_loss_scale_of_ones_own(self):
-        return program(cast=".half()", before="x, y = x.half() * 1000, y.half()\nif step == 0: model.first.weight.data.mul_(1e-3)",
+        return program(cast=".half()", before="x, y = x.half() * 1000, y.half()\n"
+                       "if step == 0: model.first.weight.data.mul_(1e-3)",
                        optimizer="torch.optim.SGD(model.parameters(), lr=1e-6)", loss="loss = F.l1_loss(model(x), y)",
                        update="(loss * (30000 if step == 2 else 1)).backward()\noptimizer.step()")
 
@@ -63,7 +68,8 @@ class HalfPrecision(PatternTest):
 
     @resembles("gradient-overflow-in-half-precision", instead=EXPECTED)
     def test_gradient_that_a_scaler_skips(self):
-        return program("h = x.half()\nreturn x + (h * (1 / 256)).float()", top="scaler = torch.amp.GradScaler('cpu', init_scale=2.**24)",
+        return program("h = x.half()\nreturn x + (h * (1 / 256)).float()",
+                       top="scaler = torch.amp.GradScaler('cpu', init_scale=2.**24)",
                        update="scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()", steps=20)
 
 
@@ -98,6 +104,18 @@ class Growth(PatternTest):
     def test_learning_rate_that_is_too_large_for_a_classifier(self):
         return program("return F.relu(x) ** 2", loss="loss = F.cross_entropy(model(x), kinds)",
                        optimizer="torch.optim.SGD(model.parameters(), lr=500.)", steps=40)
+
+    @triggers("overflow-from-the-start", "values of aten::addmm; values up to", op="aten::addmm", layer="last", step=0)
+    def test_weights_out_of_scale(self):
+        return program("return x * 1e20", init="pass", before="if step == 0: model.last.weight.data.mul_(1e19)")
+
+    @resembles("overflow-from-the-start", instead=EXPECTED)
+    def test_overflow_before_training_that_is_thrown_away(self):
+        return program(before="if step == 0: (torch.full((2,), 3e38) * x[:2, 0]).abs().mul(1e9)")
+
+    @resembles("blow-up", instead="overflow-from-the-start", op="aten::mul", step=0)
+    def test_data_out_of_scale_in_the_first_step(self):
+        return program("return x * 1e38 * 10")
 
     @resembles("blow-up", instead=CLEAN)
     def test_learning_rate_that_is_large(self):

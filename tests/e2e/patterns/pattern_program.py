@@ -16,7 +16,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "families")
 
 from watched_program import WatchedProgramTest, main  # noqa: E402, F401
 
-NO_PATTERN = ""           # an anomaly whose cause is not claimed to be known
 EXPECTED, CLEAN = "the verdict expected", "the verdict clean"
 
 PROGRAM = '''
@@ -82,7 +81,7 @@ def triggers(pattern, evidence, **origin):
 
 
 def resembles(pattern, instead, **origin):
-    """It gets `instead`: another pattern's id, NO_PATTERN, or no alarm at all."""
+    """It gets `instead`: another pattern's id, or no alarm at all."""
     assert pattern != instead
 
     def decorate(program_of):

@@ -37,6 +37,12 @@ class Adam(PatternTest):
     def test_eps_that_rounds_to_zero_in_float16(self):
         return adam(**HALF)
 
+    @triggers("adam-zero-over-zero", "float16 parameter first.weight, 32 of 32 values", step=2)
+    def test_gradient_of_zero_in_float16(self):
+        return adam(layer="return x", cast=".half()", before="x, y = x.half(), y.half()\nif step == 2: x.zero_()\n"
+                                                             "for p in model.parameters(): p.requires_grad_(step == 2)",
+                    loss="loss = F.mse_loss(model(x) * 0 if step == 2 else model(x.requires_grad_()), y)")
+
     @triggers("adam-zero-over-zero", "float32 parameter first.weight, 4 of 32 values")
     def test_rms_prop_without_eps(self):
         return program("return torch.relu(x)", before="model.first.bias.data[3] = -100.",
@@ -78,7 +84,8 @@ class Scaler(PatternTest):
     @triggers("scaler-keeps-skipping", "10 updates skipped before this one", phase="backward", layer="layer")
     def test_gradient_that_is_bad_at_any_scale(self):
         return program("return x * (1e-30 if step > 2 else 1) * (1e30 if step > 2 else 1)", top=SCALER.format(scale="2.**16"),
-                       update="scaler.scale(loss * (1e30 if step > 2 else 1)).backward()\nscaler.step(optimizer)\nscaler.update()", steps=30)
+                       update="scaler.scale(loss * (1e30 if step > 2 else 1)).backward()\nscaler.step(optimizer)\n"
+                       "scaler.update()", steps=30)
 
     @resembles("scaler-keeps-skipping", instead=EXPECTED)
     def test_scaler_that_finds_its_scale(self):
@@ -86,7 +93,8 @@ class Scaler(PatternTest):
 
     @resembles("scaler-keeps-skipping", instead="sqrt-slope-at-zero", layer="layer")
     def test_fault_that_a_scaler_hides(self):
-        return program("return torch.sqrt(x * 0 if step > 2 else x * 0 + 9)", top=SCALER.format(scale="2.**16"), update=SCALED, steps=30)
+        return program("return torch.sqrt(x * 0 if step > 2 else x * 0 + 9)", top=SCALER.format(scale="2.**16"), update=SCALED,
+                       steps=30)
 
     @triggers("unscale-below-one", "multiplied by 8", op="aten::_amp_foreach_non_finite_check_and_unscale_")
     def test_scale_that_sank(self):
