@@ -193,14 +193,19 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
 
 // A module may compute with parameters of another: attention with those of its out_proj, which is never called,
 // a head with the embedding's. Of these only such count as nobody knows to be bad: what is known and did no harm
-// until now is not used here either. Reading a model takes its time, so it is not done for every mask.
+// until now is not used here either. Reading a model takes its time: it is done once a step, not for every mask, and the
+// layer's own children come first.
 void AssumeFromModel(Observer& observer, const Layer& layer, Sources* sources) {
-  constexpr uint32_t kLooksMax = 8;
-  constexpr uint64_t kBytesMax = uint64_t{256} << 20;
+  constexpr uint32_t kLooksMax = 64;
+  constexpr uint64_t kBytesMax = uint64_t{64} << 20;
+  const uint32_t step = observer.steps.completed() + 1;
+  if (observer.model_look_step.exchange(step, std::memory_order_relaxed) == step) return;
   if (observer.model_looks.fetch_add(1, std::memory_order_relaxed) >= kLooksMax) return;
   uint64_t bytes = 0;
-  observer.python->names().ForEachInRoot(layer.root_layer, [&](const NamedTensor& named) {
+  bool of_child = true;
+  const auto look = [&](const NamedTensor& named) {
     if (named.kind != NamedTensorKind::kParameter || bytes > kBytesMax) return;
+    if ((named.layer != nullptr && named.layer->parent == &layer) != of_child) return;
     const NamedReading reading(observer.python->names(), named);
     if (!reading) return;
     bytes += reading.bytes();
@@ -211,7 +216,10 @@ void AssumeFromModel(Observer& observer, const Layer& layer, Sources* sources) {
     if (source.kinds == wire::kHasNegInf) return;
     sources->Add(source, 0);
     NoteExternal(observer, reading.tensor(), Target::kParameter, named.name);
-  });
+  };
+  observer.python->names().ForEachInRoot(layer.root_layer, look);
+  of_child = false;
+  if (sources->count == 0) observer.python->names().ForEachInRoot(layer.root_layer, look);
 }
 
 // Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the layer's own

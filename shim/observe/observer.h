@@ -72,7 +72,8 @@ class Observer {
   BackwardPasses passes;
   Poison poison;
   Deliveries deliveries;
-  std::atomic<uint32_t> model_looks{0};  // for bad parameters of other layers (findings.cc)
+  std::atomic<uint32_t> model_looks{0};  // for bad parameters of other layers (findings.cc),
+  std::atomic<uint32_t> model_look_step{0};  // and the step of the last one, plus one
   PythonDoor* const python;
 
   std::atomic<bool> plain_update_due{false}; // a pass reached a leaf; no optimizer range has closed it

@@ -18,11 +18,12 @@ HERE = next(number for number, line in enumerate(PROGRAM.read_text().splitlines(
 class Ranks(PromiseTest):
     maxDiff = None
 
-    def incidents(self, case, count):
-        job = self.workplace.run_watched([sys.executable, PROGRAM, case, count], options=["--on-anomaly", "continue"])
+    def incidents(self, case, count, *unwatched):
+        job = self.workplace.run_watched([sys.executable, PROGRAM, case, count, *unwatched])
         self.assertEqual(job.status(), 0, job.stderr())
         verdict = job.verdict()
-        self.assertEqual((verdict["verdict"], sorted(run["rank"] for run in verdict["runs"])), ("anomaly", list(range(count))))
+        watched = [rank for rank in range(count) if rank not in unwatched]
+        self.assertEqual((verdict["verdict"], sorted(run["rank"] for run in verdict["runs"])), ("anomaly", watched))
         return verdict["incidents"]
 
     def assert_one(self, incidents, **expected):
@@ -44,6 +45,11 @@ class Ranks(PromiseTest):
 
     def test_weights_that_one_rank_broadcasts(self):
         self.assert_one(self.incidents("broadcast", 2), rank=0, step=0, kind="parameter", param="0.weight")
+
+    def test_value_of_a_rank_that_nobody_watches(self):
+        (incident,) = self.incidents("average", 3, 2)
+        self.assertEqual((incident["origin"]["class"], incident["origin"]["step"], incident["pattern"]["id"]),
+                         ("received", 2, "received-from-another-rank"))
 
     def test_rank_that_was_first_by_step_though_last_by_the_clock(self):
         first, second = self.incidents("late", 2)

@@ -125,9 +125,10 @@ class Value:
     def _find_origins(self):
         if self.cls in ("produce", "scalar", "external") and self.root is None:
             return {self}
-        # NaN comes of the NaN that went in, whatever Inf went in beside it.
+        # NaN that went in is what came out, whatever mask of -Inf went in beside it.
         sources = [*self.sources, *([self.root] if self.root is not None else [])]
-        sources = [source for source in sources if source.kinds & self.kinds & NAN] or sources
+        if any(source.kinds & self.kinds & NAN for source in sources):
+            sources = [source for source in sources if source.kinds != NEG]
         behind = set()
         for source in sources:
             behind |= source.origins()
@@ -558,7 +559,9 @@ def run(text):
              torch.nn.modules.module.register_module_forward_hook(oracle.after_module, always_call=True),
              register_optimizer_step_pre_hook(oracle.before_step),
              register_optimizer_step_post_hook(oracle.after_step)]
-    plain_backward, plain_scaler_step = torch.autograd.backward, torch.amp.GradScaler.step
+    plain_backward, plain_grad = torch.autograd.backward, torch.autograd.grad
+    plain_scaler_step = torch.amp.GradScaler.step
+    torch.autograd.grad = lambda roots, *arguments, **named: oracle.backward(plain_grad, roots, arguments, named)
     torch.amp.GradScaler.step = lambda scaler, optimizer, *arguments, **named: oracle.scaler_step(plain_scaler_step, scaler, optimizer,
                                                                                                   arguments, named)
     torch.autograd.backward = lambda roots, *arguments, **named: oracle.backward(plain_backward, roots, arguments, named)
@@ -572,7 +575,7 @@ def run(text):
     except Exception:
         raised = traceback.format_exc(limit=-3)
     finally:
-        torch.autograd.backward, torch.amp.GradScaler.step = plain_backward, plain_scaler_step
+        torch.autograd.backward, torch.autograd.grad, torch.amp.GradScaler.step = plain_backward, plain_grad, plain_scaler_step
         for hook in hooks:
             hook.remove()
     answer = oracle.answer()

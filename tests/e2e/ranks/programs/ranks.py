@@ -1,4 +1,4 @@
-"""Ranks that train over gloo and pass each other values by hand: `ranks.py CASE COUNT` starts itself COUNT times.
+"""Ranks that train over gloo and pass each other values by hand: `ranks.py CASE COUNT [UNWATCHED]` starts itself COUNT times.
 
 The starter does not import torch. In each case one rank makes a NaN of its own (the line ends with `# here`), and the others get it
 by a collective. A rank's place comes from the environment, as from any launcher.
@@ -11,10 +11,12 @@ import tempfile
 STEPS = 4
 
 
-def start_ranks(count):
+def start_ranks(count, unwatched=None):
     with tempfile.TemporaryDirectory() as folder:
         places = [dict(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1", MEETING=folder + "/meeting")
                   for rank in range(count)]
+        if unwatched is not None:
+            places[unwatched]["NANWATCH"] = "0"
         ranks = [subprocess.Popen([sys.executable, *sys.argv], env=os.environ | place) for place in places]
         sys.exit(max(rank.wait() for rank in ranks))
 
@@ -109,4 +111,4 @@ if "MEETING" in os.environ:
     store = dist.FileStore(os.environ["MEETING"], int(os.environ["WORLD_SIZE"]))
     be_rank()
 else:
-    start_ranks(int(sys.argv[2]))
+    start_ranks(*map(int, sys.argv[2:]))
