@@ -77,6 +77,11 @@ Finding Describe(const Lineage& lineage, const Site* site, const Record* record,
   return finding;
 }
 
+bool WroteParameter(const ValueNode& node) {
+  return node.record != nullptr && node.record->has_value() &&
+         (node.record->value().flags() & wire::ValueRecord::kWroteParameter) != 0;
+}
+
 // Stacking, copying and slicing a batch is not yet using it: the op a person looks for is the first
 // that computes with it, and the step is that op's. A data set in memory holds its NaN from the
 // beginning, and a loader may fetch a batch long before its turn.
@@ -84,7 +89,8 @@ const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
   const std::vector<ValueNode>& nodes = lineage.nodes();
   if (origin.node < 0) return nullptr;
   size_t at = static_cast<size_t>(origin.node);
-  while (nodes[at].site != nullptr && MovesValues(nodes[at].site->op())) {
+  while (nodes[at].site != nullptr && MovesValues(nodes[at].site->op()) &&
+         !WroteParameter(nodes[at])) {
     size_t next = at + 1;
     while (next < nodes.size() &&
            (nodes[next].via != static_cast<int>(at) || nodes[next].site == nullptr)) {
@@ -97,11 +103,12 @@ const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
 }
 
 // What an update first reads of a batch's memory and writes back is no batch: it is the parameter
-// itself, which was bad before anybody knew its name.
-bool IsParameterBeingUpdated(const ValueNode& consumer) {
-  return consumer.site != nullptr && consumer.record != nullptr &&
-         consumer.site->phase() == static_cast<uint32_t>(Phase::kOptimizer) &&
-         (consumer.record->value().flags() & wire::ValueRecord::kWroteParameter) != 0;
+// itself, which was bad before anybody knew its name. Nor is what is copied into a parameter as it
+// came in: a checkpoint or a pre-trained weight.
+bool IsOfParameter(const ValueNode& consumer) {
+  if (consumer.site == nullptr || !WroteParameter(consumer)) return false;
+  return consumer.site->phase() == static_cast<uint32_t>(Phase::kOptimizer) ||
+         (MovesValues(consumer.site->op()) && !consumer.record->value().param().empty());
 }
 
 }  // namespace
@@ -174,7 +181,7 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   const ValueNode* consumer = kind == "input_data" ? FirstConsumer(lineage, origin) : nullptr;
   const Site* site = consumer != nullptr ? consumer->site : origin.site;
   std::string parameter = OriginParameter(origin);
-  if (consumer != nullptr && IsParameterBeingUpdated(*consumer)) {
+  if (consumer != nullptr && IsOfParameter(*consumer)) {
     kind = "parameter";
     parameter = consumer->record->value().param();
   }

@@ -616,13 +616,17 @@ void Lineage::OnUpdate(const Record& record) {
   }
 }
 
-// A number read by Python is the loss if backward roots are made at the same place.
+// A number that Python read, or the program compared with another, is the loss if backward roots are
+// made at the same place. A metric may be made by the same op there (the mean over one class), but
+// needs no gradient: no pass could begin at it. Without its record nobody knows.
 void Lineage::OnEscape(const Record& record) {
   const EscapeFact& escape = record.escape();
   if (!Is(escape.source(), SourceKind::kValue)) return;
   const int node = ResolveValue(escape.source(), record);
   if (node < 0) return;
   const Site* site = nodes_[static_cast<size_t>(node)].site;
+  const Record* made = nodes_[static_cast<size_t>(node)].record;
+  if (made != nullptr && !Has(made->value().flags(), wire::ValueRecord::kNeedsGradient)) return;
   const bool is_root = site != nullptr && roots_.contains({site->op(), site->layer()});
   if (!is_root && !Has(escape.flags(), 1)) return;
   AddEvent({.reach = Reach::kLoss,

@@ -323,7 +323,7 @@ class Teller {
       case ReachEvent::How::kWrite:
         return NameOf(value) + " wrote it itself" + name + JudgementText(event);
       case ReachEvent::How::kEscape:
-        return record + step + " says that the program read a bad number at a place where losses are made, " +
+        return record + step + " says that the program read or tested a bad number at a place where losses are made, " +
                by + JudgementText(event);
       case ReachEvent::How::kFirstReach:
         return "the section that nothing evicts says so at " + record + name + ", " + by +

@@ -172,6 +172,7 @@ struct ValueRecord {
     kIsCompiledRegion = 64,
     kLate = 128,  // written after the fact, because something that descends from it mattered
     kInOptimizerRange = 256,
+    kNeedsGradient = 512,  // its first bad output is part of autograd's graph: a pass may begin at it
   };
   RecordHeader header;
   uint32_t site;
@@ -241,11 +242,11 @@ struct ScalerRecord {
 };
 static_assert(sizeof(ScalerRecord) == 64 + 24);
 
-// A non-finite scalar went to Python.
+// A non-finite scalar went to Python, or was compared where a loss is made.
 struct EscapeRecord {
   RecordHeader header;
-  uint32_t site;   // where it was read: a site of op aten::_local_scalar_dense
-  uint32_t flags;  // bit 0: the value was made by the same op and layer as an earlier backward root
+  uint32_t site;   // where it was read: a site of op aten::_local_scalar_dense, or of a comparison
+  uint32_t flags;  // bit 0: the value was made by the same op and layer as an earlier backward root, and needs a gradient
   double value;
   Source source;
 };

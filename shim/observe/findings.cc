@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "shim/check/scan.h"
@@ -471,6 +472,50 @@ SiteKey MakeKey(Observer& observer, Emitter& emitter, const Place& place, uint32
   return key;
 }
 
+// A pass may begin at the value: it is made where the roots of passes are made. A metric may be made by the same op
+// there (mean, div), but needs no gradient.
+bool MayBeLoss(Observer& observer, ValueRef value) {
+  RecentValues::Kept made;
+  return observer.recent_values.Look(value, &made) &&
+         (made.record.flags & ValueRecord::kNeedsGradient) != 0 &&
+         observer.passes.WasRoot(made.op, made.layer);
+}
+
+void EmitEscape(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
+                const Source& source, ValueRef value, double number) {
+  wire::EscapeRecord record{};
+  record.value = number;
+  record.source = source;
+  const Place place = PlaceOf(thread);
+  bool is_new = false;
+  record.site = emitter.InternSite(MakeKey(observer, emitter, place, observer.NameOf(*frame.op),
+                                           FindingClass::kPropagate, source.kinds, 0, place.flags, 0),
+                                   &UserLine, observer.python, &is_new);
+  record.header = MakeHeader(observer, thread, emitter, wire::RecordKind::kEscape, sizeof record);
+  const uint32_t seen = emitter.CountSite(record.site, record.header.ticket, record.header.clocks);
+  if (seen > kFullRecordsPerSite) return;
+  if (MayBeLoss(observer, value)) {
+    record.flags |= 1;
+    emitter.NoteReach(wire::Reach::kLoss, value.ticket, record.header.ticket, 0,
+                      record.header.clocks);
+  }
+  emitter.Emit(record.header);
+  if (value.ticket != 0) WriteAncestors(observer, value);
+}
+
+// A program that tests its loss and leaves a bad one out neither begins a pass at it nor need it read the number:
+// what can be seen is that one number was compared.
+void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter) {
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (!input.known || input.numel != 1 || !MayBeLoss(observer, input.bad.value)) continue;
+    Source source = SourceFrom(input.bad);
+    source.kinds = input.kinds;
+    const double number = (input.kinds & wire::kHasNan) != 0 ? std::nan("") : HUGE_VAL;
+    return EmitEscape(observer, thread, frame, emitter, source, input.bad.value, number);
+  }
+}
+
 }  // namespace
 
 Source NamedSource(Observer& observer, const NamedTensor& named, const NamedReading& bad) noexcept {
@@ -599,7 +644,8 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);
   const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
   value.site = site;
-  value.flags = flags | (frame.inputs_seen ? ValueRecord::kInputsSeen : 0u);
+  value.flags = flags | (frame.inputs_seen ? ValueRecord::kInputsSeen : 0u) |
+                (outputs[0].requires_grad ? ValueRecord::kNeedsGradient : 0u);
   value.param = written.name;
   value.target = static_cast<uint8_t>(written.target);
   value.pass = place.pass;
@@ -661,6 +707,7 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   }
   Emitter* emitter = observer.emitter();
   if (emitter == nullptr) return;
+  if ((frame.op->families & kCompares) != 0) NoteComparedLoss(observer, thread, frame, *emitter);
   Sources sources;
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
@@ -690,33 +737,16 @@ void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double numb
   if (observer.Poisoned()) return;
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
-  wire::EscapeRecord record{};
-  record.value = number;
+  Source source{};
   ValueRef value;
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (!input.known) continue;
-    record.source = SourceFrom(input.bad);
-    record.source.kinds = input.kinds;
+    source = SourceFrom(input.bad);
+    source.kinds = input.kinds;
     value = input.bad.value;
   }
-  const Place place = PlaceOf(thread);
-  bool is_new = false;
-  record.site = emitter->InternSite(
-      MakeKey(observer, *emitter, place, observer.NameOf(*frame.op), FindingClass::kPropagate,
-              record.source.kinds, 0, place.flags, 0),
-      &UserLine, observer.python, &is_new);
-  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kEscape, sizeof record);
-  const uint32_t seen = emitter->CountSite(record.site, record.header.ticket, record.header.clocks);
-  if (seen > kFullRecordsPerSite) return;
-  RecentValues::Kept made;
-  if (observer.recent_values.Look(value, &made) && observer.passes.WasRoot(made.op, made.layer)) {
-    record.flags |= 1;
-    emitter->NoteReach(wire::Reach::kLoss, value.ticket, record.header.ticket, 0,
-                       record.header.clocks);
-  }
-  emitter->Emit(record.header);
-  if (value.ticket != 0) WriteAncestors(observer, value);
+  EmitEscape(observer, thread, frame, *emitter, source, value, number);
 }
 
 ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,

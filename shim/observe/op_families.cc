@@ -133,6 +133,15 @@ constexpr Rule kRules[] = {
     {"aten::hardtanh*", kNanProof},
     // Scalars to Python.
     {"aten::_local_scalar_dense", kEscapes},
+    // Tests of a loss. (isnan, isfinite and the like are made of these.)
+    {"aten::eq", kCompares},
+    {"aten::ne", kCompares},
+    {"aten::lt", kCompares},
+    {"aten::le", kCompares},
+    {"aten::gt", kCompares},
+    {"aten::ge", kCompares},
+    {"aten::isnan", kCompares},
+    {"aten::isinf", kCompares},
     // GradScaler.
     {"aten::_amp_foreach_non_finite_check_and_unscale_", kUnscales},
     {"aten::_amp_update_scale_", kUpdatesScale | kReadsMetadata},

@@ -40,6 +40,8 @@ enum OpFamily : uint32_t {
   kFirstOutputOnly = 1u << 14,
   // A collective whose results lie elsewhere than what was given in: the range that announces it names only the latter.
   kHandsOut = 1u << 15,
+  // Compares numbers: torch.isnan(x) is x != x, torch.isfinite(x) begins with x == x.
+  kCompares = 1u << 16,
 };
 
 // Something is done at the end of these beside the look at their outputs.

@@ -201,13 +201,21 @@ TEST(KnownPrograms, LossThatOnlyPythonSawIsReachedByItsPlace) {
   run.Pass(1).RootMadeBy("aten::mean", "");
   run.Step(9);
   run.Value(2).Produce("aten::rsqrt").At("gain").Nan();
-  run.Value(3).Propagate("aten::mean").From(2).Nan();
+  run.Value(3).Propagate("aten::mean").From(2).Nan().NeedsGradient();
   run.Escape(4, 3, false);
   const Verdict verdict = Correlate({run.Build()});
   EXPECT_EQ(verdict.verdict(), "anomaly");
   EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::rsqrt");
   EXPECT_EQ(verdict.incidents(0).origin().step(), 9);
   EXPECT_THAT(verdict.incidents(0).reach(), ElementsAre("activation", "loss"));
+}
+
+TEST(KnownPrograms, MetricThatNoPassCanBeginAtIsNoLossThoughTheSameOpMakesBoth) {
+  RunBuilder run;
+  run.Pass(1).RootMadeBy("aten::mean", "");
+  run.Value(2).Produce("aten::mean").Nan();
+  run.Escape(3, 2, false);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
 }
 
 TEST(KnownPrograms, NumberReadFromAnotherPlaceIsNoLoss) {
@@ -217,6 +225,20 @@ TEST(KnownPrograms, NumberReadFromAnotherPlaceIsNoLoss) {
   run.Value(3).Propagate("aten::max").At("gain").From(2).Nan();
   run.Escape(4, 3, false);
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(KnownPrograms, WhatIsCopiedIntoAParameterAsItCameInIsTheParameter) {
+  RunBuilder run;
+  run.Step(3);
+  run.Value(1).External("aten::lift_fresh").Phase(wire::Phase::kOther).Nan();
+  run.Value(2).Propagate("aten::copy_").Phase(wire::Phase::kOther).From(1).WroteParameter("1.weight").Nan();
+  const Verdict verdict = Correlate({run.Build()});
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(origin.kind(), "parameter");
+  EXPECT_EQ(origin.param(), "1.weight");
+  EXPECT_EQ(origin.layer(), "1");
+  EXPECT_EQ(origin.step(), 3);
 }
 
 TEST(KnownPrograms, BatchWithNanIsInputDataAtTheFirstOpThatComputesWithIt) {

@@ -171,6 +171,8 @@ ValueBuilder& ValueBuilder::InputsUnseen() {
   record_.mutable_value()->set_flags(record_.value().flags() & ~wire::ValueRecord::kInputsSeen);
   return *this;
 }
+ValueBuilder& ValueBuilder::NeedsGradient() { return Flag(wire::ValueRecord::kNeedsGradient); }
+
 ValueBuilder& ValueBuilder::Recompute() {
   site_.set_flags(wire::ValueRecord::kRecompute);
   return Flag(wire::ValueRecord::kRecompute);

@@ -56,6 +56,7 @@ class ValueBuilder {
   ValueBuilder& WroteState();
   ValueBuilder& InPass(uint64_t pass);
   ValueBuilder& InputsUnseen();
+  ValueBuilder& NeedsGradient();
   ValueBuilder& Recompute();
   ValueBuilder& Suppressed();           // no record of it was kept; its site was
   ValueBuilder& Times(uint64_t count);  // its site counted this many
