@@ -15,7 +15,7 @@ struct Reason {
   std::string_view meaning;
 };
 constexpr std::array<Reason, 14> kReasons = {{
-    {"sparse", "sparse tensors: their values are not read yet"},
+    {"sparse", "compressed sparse tensors (CSR and the like): their values are not read yet"},
     {"quantized", "quantised tensors: they hold integers"},
     {"nested", "nested (jagged) tensors"},
     {"meta", "meta tensors: they have no memory"},

@@ -1,5 +1,7 @@
 #include "shim/observe/torch_tensor.h"
 
+#include <ATen/SparseTensorImpl.h>
+
 #include <array>
 
 #include "shim/observe/torch_versions.h"
@@ -48,6 +50,18 @@ wire::Unchecked ReasonOf(c10::DispatchKeySet keys) {
   if (keys.has(c10::DispatchKey::NestedTensor)) return wire::Unchecked::kNested;
   if (keys.has(c10::DispatchKey::Quantized)) return wire::Unchecked::kQuantized;
   return wire::Unchecked::kSparse;
+}
+
+// A sparse tensor in coordinates is a dense tensor of values beside their places. A gradient of such a kind (of an
+// embedding) that nobody reads makes the optimizer look like the one who made the NaN that it applies. Compressed
+// formats hold no gradients, and are not read.
+bool ReadValuesOfSparse(const c10::TensorImpl* impl, PlainTensor* plain, Readable* readable,
+                        wire::Unchecked* reason) {
+  const c10::DispatchKeySet keys = impl->key_set();
+  if (!keys.has(c10::DispatchKey::Sparse) || keys.has_any(kWrapperKeys)) return false;
+  // The sparse tensor keeps its values: what `plain` borrows outlives this reference.
+  *readable = ReadTensor(static_cast<const at::SparseTensorImpl*>(impl)->values(), plain, reason);
+  return true;
 }
 
 // Bytes from the first to past the last element that the strides reach, relative to the tensor's first
@@ -108,6 +122,8 @@ Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
     if (type == wire::ElementType::kNone && !keys.has(c10::DispatchKey::Quantized)) {
       return Readable::kNothing;
     }
+    Readable readable = Readable::kNo;
+    if (ReadValuesOfSparse(impl, plain, &readable, reason)) return readable;
     *reason = ReasonOf(keys);
     return Readable::kNo;
   }

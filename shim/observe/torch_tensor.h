@@ -1,5 +1,5 @@
 // The door to LibTorch's tensors: reads what the observer needs from a borrowed tensor, without touching a
-// reference count, calling an op, or throwing. Everything here may be called with or without the GIL, on
+// reference count (but of a sparse tensor's values), calling an op, or throwing. Everything here may be called with or without the GIL, on
 // any thread, while the caller keeps the tensor alive.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace nanwatch {
 // Element type of a LibTorch scalar type; kNone for integers, bool and quantised types.
 wire::ElementType ElementTypeOf(c10::ScalarType type) noexcept;
 
-// A tensor whose memory can be read: dense layout in ordinary memory of the CPU.
+// A tensor whose memory can be read: dense layout in ordinary memory of the CPU, or the values of a sparse one.
 struct PlainTensor {
   const c10::TensorImpl* impl;
   const c10::StorageImpl* storage;
