@@ -1,7 +1,8 @@
 """Runs programs given as text under nanwatch, each in a fork of this process, and reads what was said of them.
 
 Starting Python and torch costs two seconds, so one process does that once and forks a child for each program. A forked
-child is silent until it trains, so each begins with a healthy step; from there it has an observer and a segment of its own. No daemon: the verdict is read from the child's segment when it has ended, by the same code that `nanwatch report` always uses.
+child is silent until it trains, so each begins with a healthy step; from there it has an observer and a segment of its own.
+No daemon: the verdict is read from the child's segment when it has ended, by the same code that `nanwatch report` always uses.
 
 A test file ends with `main()`, which starts it anew with the library preloaded.
 """
@@ -70,6 +71,12 @@ def watch(nanwatch, text, environment):
     return status, verdict
 
 
+def brief(incident):
+    """What a failed test shows of an incident."""
+    told = ("kind", "class", "op", "phase", "autograd_node", "layer", "param", "step", "micro_step", "source")
+    return {**{name: incident["origin"][name] for name in told}, "reach": incident["reach"], "count": incident["count"]}
+
+
 def prepare():
     """Once, before the first fork. Returns the environment of `nanwatch report`."""
     torch.set_num_threads(1)
@@ -98,9 +105,10 @@ class WatchedProgramTest(unittest.TestCase):
     def assert_anomaly(self, text, pattern=None, reach=None, **origin):
         """The first incident has these fields of an origin, this pattern (an id, "" for none) and this reach; returns it."""
         verdict = self.verdict_of(text)
-        self.assertEqual(verdict["verdict"], "anomaly")
+        self.assertEqual(verdict["verdict"], "anomaly", [brief(each) for each in verdict["incidents"]])
         incident = verdict["incidents"][0]
-        self.assertEqual({name: incident["origin"][name] for name in origin}, origin)
+        self.assertEqual({name: incident["origin"][name] for name in origin}, origin,
+                                   [brief(each) for each in verdict["incidents"]])
         if pattern is not None:
             self.assertEqual((incident.get("pattern") or {}).get("id", ""), pattern)
         if reach is not None:
@@ -110,13 +118,14 @@ class WatchedProgramTest(unittest.TestCase):
     def assert_no_alarm(self, text, verdict="expected"):
         """`expected` where something bad is there and harmless, `clean` where nothing is."""
         said = self.verdict_of(text)
-        self.assertEqual(said["verdict"], verdict, [(i["origin"], i["reach"]) for i in said["incidents"]])
+        self.assertEqual(said["verdict"], verdict, [brief(each) for each in said["incidents"]])
 
 
 def main():
     if LIBRARY not in os.environ.get("LD_PRELOAD", ""):
         os.environ["LD_PRELOAD"] = LIBRARY
-        os.environ["NANWATCH_DIR"] = tempfile.mkdtemp(prefix="nanwatch-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        os.environ["NANWATCH_DIR"] = tempfile.mkdtemp(prefix="nanwatch-test-",
+        dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         os.environ["NANWATCH_STATE_DIR"] = os.environ["NANWATCH_DIR"] + "/state"
         os.execv(sys.executable, [sys.executable, *sys.argv])
     try:
