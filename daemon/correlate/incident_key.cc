@@ -26,6 +26,13 @@ IncidentKey PlaceOf(const Origin& origin) {
     return key;
   }
   const Site& site = *origin.site;
+  // What makes one parameter of an update bad (a rate that is NaN) makes them all so, and is one thing.
+  if (key == "optimizer" && origin.clocks != nullptr) {
+    add(site.op());
+    add(site.source());
+    add(std::to_string(origin.clocks->optimizer_ranges()));
+    return key;
+  }
   const bool recompute = (site.flags() & wire::ValueRecord::kRecompute) != 0;
   add(site.op());
   add(site.layer());

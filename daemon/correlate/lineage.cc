@@ -43,6 +43,14 @@ RecordSource SourceOfValue(uint64_t value, uint32_t site) {
   return source;
 }
 
+// By counts: false where they were not written down.
+bool IsNanAlone(const ValueFact& value) {
+  return value.outputs_size() > 0 &&
+         std::all_of(value.outputs().begin(), value.outputs().end(), [](const RecordTensor& tensor) {
+           return tensor.nan() > 0 && tensor.pos_inf() == 0 && tensor.neg_inf() == 0;
+         });
+}
+
 }  // namespace
 
 std::vector<const Record*> InTicketOrder(const RunFacts& facts) {
@@ -281,7 +289,14 @@ Lineage::Best Lineage::BestSource(const Record& record,
                                   const google::protobuf::RepeatedPtrField<RecordSource>& sources,
                                   int consumer) {
   Best best;
+  // Where NaN alone came out, the NaN that went in tells why, whatever mask of -Inf went in beside it. With Inf left in
+  // the result, each may live on in a part of it.
+  const bool only_nan = record.has_value() && IsNanAlone(record.value()) &&
+                        std::any_of(sources.begin(), sources.end(), [](const RecordSource& source) {
+                          return Has(source.kinds(), wire::kHasNan);
+                        });
   for (const RecordSource& source : sources) {
+    if (only_nan && source.kinds() == wire::kHasNegInf) continue;
     const Best found = FromSource(record, source, consumer);
     if (found.origin < 0) continue;
     if (best.origin < 0 || Explains(origins_[static_cast<size_t>(found.origin)],

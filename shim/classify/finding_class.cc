@@ -19,9 +19,11 @@ FindingClass FromSeenInputs(const OpEvidence& evidence) {
 FindingClass FromCleanState(const OpEvidence& evidence) {
   if (evidence.writes_constants) return FindingClass::kScalar;
   if (evidence.enters) return FindingClass::kExternal;
-  const bool has_nan = (evidence.output_kinds & wire::kHasNan) != 0;
+  const bool has_nan = (evidence.output_kinds & wire::kHasNan) != 0 && !evidence.lacks_inf;
   if (evidence.moves && (has_nan || !evidence.narrows)) return FindingClass::kExternal;
-  if (evidence.nan_proof && has_nan) return FindingClass::kExternal;
+  if (evidence.nan_proof && has_nan) {
+    return evidence.bad_number ? FindingClass::kScalar : FindingClass::kExternal;
+  }
   return FindingClass::kProduce;
 }
 

@@ -18,7 +18,9 @@ struct OpEvidence {
   bool enters = false;            // brings values in from outside
   bool moves = false;             // computes nothing
   bool narrows = false;           // may overflow by a cast
+  bool lacks_inf = false;         // the result's type has no Inf: what overflows becomes NaN
   bool nan_proof = false;         // makes no NaN of finite inputs
+  bool bad_number = false;        // an update left no element good: a rate or decay that is not finite
 };
 
 // Without seen inputs the class rests on the state before: nothing bad was alive, so every value that an op

@@ -225,11 +225,16 @@ void AssumeFromModel(Observer& observer, const Layer& layer, Sources* sources) {
 
 // Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the layer's own
 // parameters and buffers, and residents.
-void AssumeSources(Observer& observer, const Place& place, Sources* sources) {
+void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,
+                   Sources* sources) {
   if (place.layer == nullptr) return;
-  const auto add = [&observer, sources](const NamedTensor& named) {
+  const auto add = [&](const NamedTensor& named) {
     const NamedReading reading(observer.python->names(), named);
     if (!reading.IsBad()) return;
+    // Batch norm's running statistics are what it has just written.
+    for (int i = 0; i < count; ++i) {
+      if (outputs[i].tensor.storage == reading.tensor().storage) return;
+    }
     sources->Add(NamedSource(observer, named, reading), 0);
     // Known from now on: an update that finds it bad and leaves it so has made nothing.
     NoteExternal(observer, reading.tensor(), TargetOf(named), named.name);
@@ -322,6 +327,15 @@ bool PassesOn(const Frame& frame) {
          frame.op->schema != nullptr && std::strncmp(frame.op->name, "aten::", 6) == 0;
 }
 
+void CountBad(const TensorView& view, BadEntry* entry) {
+  wire::TensorStats stats;
+  FillStats(view, 0, &stats);
+  entry->elements = stats.nan + stats.pos_inf + stats.neg_inf;
+  entry->kinds = static_cast<uint8_t>((stats.nan != 0 ? wire::kHasNan : 0) |
+                                      (stats.pos_inf != 0 ? wire::kHasPosInf : 0) |
+                                      (stats.neg_inf != 0 ? wire::kHasNegInf : 0));
+}
+
 OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* outputs, int count,
                       const Sources& sources) {
   OpEvidence evidence;
@@ -341,18 +355,17 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
       type == wire::ElementType::kComplex32) {
     evidence.nan_proof = false;
   }
+  if (evidence.nan_proof && !frame.inputs_seen && place.phase == Phase::kOptimizer) {
+    BadEntry bad;
+    CountBad(outputs[0].tensor.view, &bad);
+    evidence.bad_number = bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
+  }
+  // What came into a module was looked at there, so that a cast inside one is of something finite.
+  evidence.lacks_inf = ElementBytes(type) == 1 && type != wire::ElementType::kFloat8E5M2 &&
+                       (place.layer != nullptr || outputs[0].requires_grad);
   evidence.narrows = type == wire::ElementType::kFloat16 || type == wire::ElementType::kBFloat16 ||
                      ElementBytes(type) == 1 || IsCastOfComputed(frame, outputs[0]);
   return evidence;
-}
-
-void CountBad(const TensorView& view, BadEntry* entry) {
-  wire::TensorStats stats;
-  FillStats(view, 0, &stats);
-  entry->elements = stats.nan + stats.pos_inf + stats.neg_inf;
-  entry->kinds = static_cast<uint8_t>((stats.nan != 0 ? wire::kHasNan : 0) |
-                                      (stats.pos_inf != 0 ? wire::kHasPosInf : 0) |
-                                      (stats.neg_inf != 0 ? wire::kHasNegInf : 0));
 }
 
 // An in-place op left exactly as much bad as it found (an optimizer stepping over a parameter that holds a
@@ -613,7 +626,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const OpEvidence evidence = EvidenceOf(frame, place, outputs, count, sources);
   FindingClass finding_class = Classify(evidence);
   if (!frame.inputs_seen) {
-    if (finding_class != FindingClass::kScalar) AssumeSources(observer, place, &sources);
+    if (finding_class != FindingClass::kScalar) AssumeSources(observer, place, outputs, count, &sources);
     Source received{};
     ValueRef received_value;
     // Nothing was known to be bad when the op began; what a collective has delivered since may be what it read.

@@ -30,8 +30,8 @@ class Head(nn.Module):
 class Normalisation(WatchedProgramTest):
     def test_one_value_per_channel_spoils_the_running_variance_alone(self):
         self.assert_anomaly(training(OWN_BATCH_NORM, model="Head()", before="n = 1 if step == 3 else 4",
-                           loss="F.cross_entropy(model(torch.randn(n, 3, 4, 4)), y[:n])"), kind="buffer",
-                           op="aten::native_batch_norm",
+                           loss="F.cross_entropy(model(torch.randn(n, 3, 4, 4)), y[:n])"), kind="op",
+                           op="aten::native_batch_norm", **{"class": "produce"},
                            layer="body.1", param="body.1.running_var", step=3, phase="forward", reach=["activation", "buffer"])
 
     def test_running_variance_is_told_though_only_the_evaluation_shows_it(self):
@@ -40,7 +40,7 @@ class Normalisation(WatchedProgramTest):
             model.eval()
             with torch.no_grad():
                 model(torch.randn(2, 3, 4, 4)).sum().item()
-            model.train()"""), kind="buffer", param="body.1.running_var", layer="body.1", step=1,
+            model.train()"""), kind="op", param="body.1.running_var", layer="body.1", step=1,
             reach=["activation", "buffer"])
 
     def test_running_variance_that_overflows(self):

@@ -24,6 +24,14 @@ class Casts(PatternTest):
     def test_activation_cast_to_float8(self):
         return program("h = x * (3e5 if step == 2 else 1)\nreturn x + h.to(torch.float8_e5m2).float()")
 
+    @triggers("cast-overflow-without-inf", "48 values beyond float8_e4m3fn's 448", op="aten::_to_copy")
+    def test_activation_cast_to_a_float8_without_inf(self):
+        return program("h = x * (3e3 if step == 2 else 1)\nreturn x + h.to(torch.float8_e4m3fn).float()")
+
+    @resembles("cast-overflow-without-inf", instead="nan-in-batch")
+    def test_nan_of_the_batch_cast_to_a_float8(self):
+        return program("return x + x.to(torch.float8_e4m3fn).float()", before="if step == 2: x.numpy()[3] = numpy.nan")
+
     @resembles("cast-overflow", instead="half-precision-overflow", op="aten::mul")
     def test_product_in_float16(self):
         return program("h = x.half() * 0.001\nif step == 2: h = h * 60000 * 60000\nreturn x + h.float()")

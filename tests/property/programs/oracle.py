@@ -125,9 +125,9 @@ class Value:
     def _find_origins(self):
         if self.cls in ("produce", "scalar", "external") and self.root is None:
             return {self}
-        # NaN that went in is what came out, whatever mask of -Inf went in beside it.
+        # Where NaN alone came out, the NaN that went in tells why, whatever mask of -Inf went in beside it.
         sources = [*self.sources, *([self.root] if self.root is not None else [])]
-        if any(source.kinds & self.kinds & NAN for source in sources):
+        if self.kinds == NAN and any(source.kinds & NAN for source in sources):
             sources = [source for source in sources if source.kinds != NEG]
         behind = set()
         for source in sources:
