@@ -108,6 +108,7 @@ struct OutputScan {
   Frame* parent;
   BadOutput* bad;
   int bad_count = 0;
+  bool more_bad = false;  // than there is room for
   uint8_t index = 0;
 };
 
@@ -161,7 +162,9 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
       dense ? HasNonFinite(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))
             : HasNonFinite(plain.view);
   NoteChecked(scan.parent, plain.impl);
-  if (__builtin_expect(bad, 0) && scan.bad_count < kBadOutputsMax) {
+  if (__builtin_expect(bad, 0) && scan.bad_count == kBadOutputsMax) {
+    scan.more_bad = true;
+  } else if (__builtin_expect(bad, 0)) {
     if ((op.families & kFills) != 0) {
       plain.view.numel = tensor.numel();
       plain.view.ndim = static_cast<int32_t>(tensor.dim());
@@ -224,6 +227,36 @@ void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
   }
 }
 
+// A list op (the norms of all gradients) may return hundreds: those that no record names are known by the first.
+void RememberTheRest(Observer& observer, const BadOutput& first,
+                     const std::vector<c10::IValue>& outputs) {
+  BadEntry of_first;
+  const PlainTensor& named = first.tensor;
+  if (!observer.bad_values.Find(named.storage, named.byte_begin, named.byte_end, &of_first)) return;
+  const auto remember = [&](const at::TensorBase& tensor) {
+    PlainTensor plain;
+    wire::Unchecked reason;
+    BadEntry known;
+    if (ReadTensor(tensor, &plain, &reason) != Readable::kYes || !HasNonFinite(plain.view) ||
+        observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) {
+      return;
+    }
+    BadEntry entry = of_first;
+    entry.storage = HoldWeakly(plain.storage);
+    entry.byte_begin = plain.byte_begin;
+    entry.byte_end = plain.byte_end;
+    entry.dense = plain.IsDense();
+    entry.elements = 0;
+    observer.bad_values.Add(entry);
+  };
+  for (const c10::IValue& value : outputs) {
+    if (!value.isList()) continue;
+    for (const c10::IValue& item : value.toListRef()) {
+      if (item.isTensor()) remember(item.toTensor());
+    }
+  }
+}
+
 __attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState* thread,
                                                 OutputScan& scan,
                                                 const std::vector<c10::IValue>& outputs) {
@@ -232,6 +265,7 @@ __attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState*
   BusyScope busy(thread);
   if (scan.bad_count != 0) {
     OnBadOutputs(observer, thread, *scan.frame, scan.bad, scan.bad_count);
+    if (scan.more_bad) RememberTheRest(observer, scan.bad[0], outputs);
     if (scan.parent != nullptr) scan.parent->child_bad = true;
   } else if (scan.frame->inputs_seen && !threw) {
     OnCleanOutputs(observer, thread, *scan.frame);

@@ -226,7 +226,7 @@ void AssumeFromModel(Observer& observer, const Layer& layer, Sources* sources) {
 // Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the layer's own
 // parameters and buffers, and residents.
 void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,
-                   Sources* sources) {
+                   uint8_t output_kinds, Sources* sources) {
   if (place.layer == nullptr) return;
   const auto add = [&](const NamedTensor& named) {
     const NamedReading reading(observer.python->names(), named);
@@ -235,7 +235,10 @@ void AssumeSources(Observer& observer, const Place& place, const BadOutput* outp
     for (int i = 0; i < count; ++i) {
       if (outputs[i].tensor.storage == reading.tensor().storage) return;
     }
-    sources->Add(NamedSource(observer, named, reading), 0);
+    const Source source = NamedSource(observer, named, reading);
+    // A mask of -Inf makes no +Inf.
+    if (source.kinds == wire::kHasNegInf && output_kinds == wire::kHasPosInf) return;
+    sources->Add(source, 0);
     // Known from now on: an update that finds it bad and leaves it so has made nothing.
     NoteExternal(observer, reading.tensor(), TargetOf(named), named.name);
   };
@@ -626,7 +629,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const OpEvidence evidence = EvidenceOf(frame, place, outputs, count, sources);
   FindingClass finding_class = Classify(evidence);
   if (!frame.inputs_seen) {
-    if (finding_class != FindingClass::kScalar) AssumeSources(observer, place, outputs, count, &sources);
+    if (finding_class != FindingClass::kScalar) AssumeSources(observer, place, outputs, count, evidence.output_kinds, &sources);
     Source received{};
     ValueRef received_value;
     // Nothing was known to be bad when the op began; what a collective has delivered since may be what it read.
