@@ -46,7 +46,8 @@ uint8_t NonFiniteKinds(const TensorView& view) noexcept {
     kinds |= ChosenKernels().kinds[row](data, count);
     return (kinds & wire::kHasNan) != 0;
   });
-  return kinds;
+  // What else was met until then depends on where the NaN lies.
+  return (kinds & wire::kHasNan) != 0 ? wire::kHasNan : kinds;
 }
 
 void CountNonFinite(const TensorView& view, wire::TensorStats* stats) noexcept {

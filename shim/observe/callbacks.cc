@@ -148,6 +148,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
     NoteChecked(scan.parent, plain.impl);
     return;
   }
+  const TensorView whole = plain.view;
   if (__builtin_expect((op.families & kFills) != 0, 0)) {
     plain.view.numel = 1;
     plain.view.ndim = 0;
@@ -156,8 +157,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   ++counters.tensors_checked;
   counters.bytes_checked +=
       static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
-  const bool dense = plain.byte_end - plain.byte_begin ==
-                     static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
+  const bool dense = plain.IsDense();
   const bool bad =
       dense ? HasNonFinite(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))
             : HasNonFinite(plain.view);
@@ -165,10 +165,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   if (__builtin_expect(bad, 0) && scan.bad_count == kBadOutputsMax) {
     scan.more_bad = true;
   } else if (__builtin_expect(bad, 0)) {
-    if ((op.families & kFills) != 0) {
-      plain.view.numel = tensor.numel();
-      plain.view.ndim = static_cast<int32_t>(tensor.dim());
-    }
+    plain.view = whole;
     scan.bad[scan.bad_count++] = BadOutput{plain, scan.index, tensor.requires_grad()};
   }
 }
@@ -247,6 +244,8 @@ void RememberTheRest(Observer& observer, const BadOutput& first,
     entry.byte_end = plain.byte_end;
     entry.dense = plain.IsDense();
     entry.elements = 0;
+    entry.name = 0;
+    entry.target = wire::Target::kNone;
     observer.bad_values.Add(entry);
   };
   for (const c10::IValue& value : outputs) {
@@ -290,7 +289,7 @@ __attribute__((noinline, cold)) void EndSpecial(Observer& observer, ThreadState*
     }
   }
   if ((families & kBatchNorm) != 0) CheckRunningStatistics(observer, thread, frame);
-  if ((families & kHandsOut) != 0) observer.deliveries.OnHandedOut(thread, range.outputs());
+  if ((families & kHandsOut) != 0) observer.deliveries.OnHandedOut(observer, thread, frame.op->name, range.outputs());
   if ((families & (kUnscales | kUpdatesScale)) != 0) OnScalerOp(observer, thread, frame, range);
 }
 
@@ -301,14 +300,16 @@ __attribute__((noinline, cold)) void MaybePlainUpdate(Observer& observer, Thread
   const at::TensorBase& tensor = outputs.back().toTensor();
   if (!tensor.defined()) return;
   const PythonNames& names = observer.python->names();
-  const NamedTensor* named = names.FindByImpl(tensor.unsafeGetTensorImpl());
-  if (named == nullptr && tensor.has_storage()) {
-    named = names.FindByStorage(
-        tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-  }
   // A forward pass writes buffers and activations in place, too, between two passes that accumulate.
-  const bool is_parameter = named != nullptr ? named->kind == NamedTensorKind::kParameter
-                                             : tensor.requires_grad() && tensor.is_leaf();
+  bool is_parameter = tensor.requires_grad() && tensor.is_leaf();
+  if (!tensor.requires_grad()) {
+    const NamedTensor* named = names.FindByImpl(tensor.unsafeGetTensorImpl());
+    if (named == nullptr && tensor.has_storage()) {
+      named = names.FindByStorage(
+          tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    }
+    is_parameter = named != nullptr && named->kind == NamedTensorKind::kParameter;
+  }
   if (!is_parameter) return;
   BusyScope busy(thread);
   observer.steps.OnPlainUpdate(observer, thread);

@@ -1,46 +1,69 @@
 #include "shim/observe/collectives.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "shim/check/scan.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/storage_hold.h"
 
 namespace nanwatch {
-
-constexpr int kTensorsMax = 8;
 
 // Tensors that a collective writes.
 struct Delivery {
   CollectiveName collective;
   const Layer* layer = nullptr;
-  InputSeen tensors[kTensorsMax];
-  int count = 0;
+  uint32_t step = 0;  // in which it was begun
+  uint64_t number = 0;  // tells it from another at the same address
+  std::vector<InputSeen> tensors;
   bool looked_at = false;  // and found bad
   ValueRef received;
 
   Delivery() = default;
   Delivery(const Delivery&) = delete;
   Delivery& operator=(const Delivery&) = delete;
-  ~Delivery() {
-    const WeakStorageOps ops = TorchWeakStorageOps();
-    for (int i = 0; i < count; ++i) ops.drop(tensors[i].storage.handle);
-  }
+  ~Delivery() { Clear(); }
 
-  // Null if there is no room, or nothing in it that can be looked at.
+  void Begin(const CollectiveName& name, uint32_t at_step) {
+    static std::atomic<uint64_t> begun{0};
+    Clear();
+    collective = name;
+    layer = CurrentLayer();
+    step = at_step;
+    number = begun.fetch_add(1, std::memory_order_relaxed) + 1;
+    looked_at = false;
+    received = {};
+  }
+  void Clear() {
+    for (const InputSeen& seen : tensors) TorchWeakStorageOps().drop(seen.storage.handle);
+    tensors.clear();
+  }
+  // Null for what cannot be looked at.
   InputSeen* Add(const at::TensorBase& tensor) {
     PlainTensor plain;
     wire::Unchecked reason;
-    if (count == kTensorsMax || ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
+    if (ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
         plain.view.ndim > wire::kShapeDimsMax) {
       return nullptr;
     }
-    InputSeen* seen = &tensors[count++];
-    *seen = InputSeen{};
+    InputSeen* seen = &tensors.emplace_back(InputSeen{});
     seen->Copy(plain);
     return seen;
   }
+};
+
+// One tensor of a delivery, held while it is looked at without the lock.
+struct LookedAt {
+  c10::intrusive_ptr<c10::StorageImpl> held;
+  InputSeen tensor;  // its weak handle is the delivery's
+  Delivery* delivery;  // to be touched under the lock, if its number is still the same
+  uint64_t number;
+  CollectiveName collective;
+  const Layer* layer;
+  uint32_t step;
 };
 
 namespace {
@@ -50,8 +73,12 @@ struct Collective : at::ObserverContext {
   wire::Source input{};  // the first bad tensor given in
   bool input_bad = false;
 
-  // Its end may go by unseen: on a thread that has no state of ours, or inside a callback.
-  ~Collective() override { Observer::Get()->deliveries.Forget(&back); }
+  // Its end may go by unseen: on a thread that has no state of ours, or inside a callback. In a forked child the
+  // lock may be held for ever by a thread that is not there.
+  ~Collective() override {
+    Observer* observer = Observer::Get();
+    if (observer != nullptr && observer->Active()) observer->deliveries.Forget(&back);
+  }
 };
 
 std::atomic<uint64_t> collectives_begun{0};
@@ -83,34 +110,29 @@ uint32_t GroupOf(Emitter& emitter, const CollectiveName& collective) {
   return emitter.Intern({collective.name, static_cast<size_t>(colon - collective.name)});
 }
 
-bool CameBackBad(const InputSeen& seen) {
-  return seen.kinds == 0 && IsAlive(seen) && HasNonFinite(seen.View());
+// What the table knows was written by an op since.
+bool CameBackBad(Observer& observer, const LookedAt& looked_at) {
+  const InputSeen& seen = looked_at.tensor;
+  wire::Source source{};
+  ValueRef value;
+  return seen.kinds == 0 && IsAlive(seen) && HasNonFinite(seen.View()) &&
+         !SourceOf(observer, seen.Plain(), &source, &value);
 }
 
-// Reports what came back bad although it was given in clean; the first such tensor is the answer, null for none.
-const InputSeen* ReportReceived(Observer& observer, ThreadState* thread, Delivery& delivery) {
-  const InputSeen* first = nullptr;
-  for (int i = 0; i < delivery.count; ++i) {
-    const InputSeen& seen = delivery.tensors[i];
-    if (!CameBackBad(seen)) continue;
-    Emitter* emitter = observer.EnsureEmitter();
-    if (emitter == nullptr) return nullptr;
-    UnseenWriter writer{};
-    writer.op = delivery.collective.name;
-    writer.layer = delivery.layer;
-    writer.phase = wire::Phase::kOther;
-    writer.finding_class = wire::FindingClass::kReceived;
-    wire::Source source{};
-    source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
-    source.value = delivery.collective.sequence;
-    source.name = GroupOf(*emitter, delivery.collective);
-    writer.Add(source, {});
-    const ValueRef value = OnUnseenWrite(observer, thread, seen.Plain(), writer);
-    if (first != nullptr) continue;
-    first = &seen;
-    delivery.received = value;
-  }
-  return first;
+ValueRef ReportReceived(Observer& observer, ThreadState* thread, const LookedAt& looked_at) {
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return {};
+  UnseenWriter writer{};
+  writer.op = looked_at.collective.name;
+  writer.layer = looked_at.layer;
+  writer.phase = wire::Phase::kOther;
+  writer.finding_class = wire::FindingClass::kReceived;
+  wire::Source source{};
+  source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
+  source.value = looked_at.collective.sequence;
+  source.name = GroupOf(*emitter, looked_at.collective);
+  writer.Add(source, {});
+  return OnUnseenWrite(observer, thread, looked_at.tensor.Plain(), writer);
 }
 
 void AddTensors(const c10::IValue& value, Delivery* delivery) {
@@ -119,6 +141,23 @@ void AddTensors(const c10::IValue& value, Delivery* delivery) {
   } else if (value.isList()) {
     for (const c10::IValue& item : value.toListRef()) AddTensors(item, delivery);
   }
+}
+
+// Under the lock.
+void TakeHold(Delivery* delivery, std::vector<LookedAt>* all) {
+  if (delivery->looked_at) return;
+  for (const InputSeen& seen : delivery->tensors) {
+    auto held = TakeStorage(static_cast<const c10::StorageImpl*>(seen.storage.storage));
+    if (held == nullptr) continue;
+    all->push_back({std::move(held), seen, delivery, delivery->number, delivery->collective,
+                    delivery->layer, delivery->step});
+  }
+}
+
+bool IsWrittenBy(const BadOutput* written, int count, const InputSeen& tensor) {
+  return std::any_of(written, written + count, [&tensor](const BadOutput& output) {
+    return output.tensor.storage == tensor.storage.storage;
+  });
 }
 
 }  // namespace
@@ -137,48 +176,88 @@ void Deliveries::Forget(const Delivery* delivery) noexcept {
   }
 }
 
-void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept {
+void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept try {
+  std::vector<LookedAt> all;  // lets go of the storages when the lock has been given back
+  if (!observer.Poisoned()) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    TakeHold(delivery, &all);
+  }
+  Look(observer, thread, all, nullptr, 0);
   Forget(delivery);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Look(observer, thread, delivery);
+} catch (...) {
+  Forget(delivery);
 }
 
-void Deliveries::OnHandedOut(ThreadState* thread,
+void Deliveries::OnHandedOut(Observer& observer, ThreadState* thread, const char* op,
                              const std::vector<c10::IValue>& outputs) noexcept try {
-  auto delivery = std::make_unique<Delivery>();
-  delivery->collective = thread->last_collective;
-  delivery->layer = CurrentLayer();
-  for (const c10::IValue& output : outputs) AddTensors(output, delivery.get());
-  if (delivery->count == 0) return;
+  if (observer.Poisoned()) return;
+  BusyScope busy(thread);
+  CollectiveName name = std::exchange(thread->last_collective, {});
+  // A process group that we do not know announces no range.
+  if (name.sequence == 0) std::strncpy(name.name, op, sizeof name.name - 1);
   const std::lock_guard<std::mutex> lock(mutex_);
-  Delivery*& place = handed_out_[next_handed_out_++ % kHandedOutMax];
-  delete place;
-  place = delivery.release();
+  if (handed_out_ == nullptr) handed_out_ = new Delivery[kHandedOutMax];
+  Delivery& delivery = handed_out_[next_handed_out_++ % kHandedOutMax];
+  delivery.Begin(name, observer.steps.completed());
+  for (const c10::IValue& output : outputs) AddTensors(output, &delivery);
 } catch (...) {
 }
 
 // One whose data are not there yet shows nothing bad, and is looked at again.
-void Deliveries::Look(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept {
-  if (delivery->looked_at || observer.Poisoned()) return;
-  const InputSeen* bad = ReportReceived(observer, thread, *delivery);
-  if (bad == nullptr) return;
-  delivery->looked_at = true;
-  if (!SourceOf(observer, bad->Plain(), &last_, &last_value_)) return;
-  last_step_ = observer.steps.completed();
-  last_.kinds = NonFiniteKinds(bad->View());
-}
-
-void Deliveries::LookAtAll(Observer& observer, ThreadState* thread) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (int i = 0; i < count_; ++i) Look(observer, thread, open_[i]);
-  for (Delivery* delivery : handed_out_) {
-    if (delivery != nullptr) Look(observer, thread, delivery);
+void Deliveries::Look(Observer& observer, ThreadState* thread, const std::vector<LookedAt>& all,
+                      const BadOutput* written, int count) noexcept {
+  uint64_t last_number = 0;
+  for (const LookedAt& looked_at : all) {
+    if (IsWrittenBy(written, count, looked_at.tensor) || !CameBackBad(observer, looked_at)) continue;
+    const ValueRef value = ReportReceived(observer, thread, looked_at);
+    wire::Source source{};
+    ValueRef known;
+    if (looked_at.number == last_number ||  // its first bad tensor is the answer
+        !SourceOf(observer, looked_at.tensor.Plain(), &source, &known)) {
+      continue;
+    }
+    last_number = looked_at.number;
+    source.kinds = NonFiniteKinds(looked_at.tensor.View());
+    NoteReceived(looked_at, source, value);
   }
 }
 
-bool Deliveries::FindReceived(Observer& observer, ThreadState* thread, wire::Source* source,
-                              ValueRef* value) noexcept {
-  LookAtAll(observer, thread);
+void Deliveries::NoteReceived(const LookedAt& looked_at, const wire::Source& source,
+                              ValueRef value) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  last_ = source;
+  last_value_ = value;
+  last_step_ = looked_at.step;
+  const bool open = std::find(open_, open_ + count_, looked_at.delivery) != open_ + count_;
+  const bool handed_out = handed_out_ != nullptr && looked_at.delivery >= handed_out_ &&
+                          looked_at.delivery < handed_out_ + kHandedOutMax;
+  if ((!open && !handed_out) || looked_at.delivery->number != looked_at.number) return;
+  looked_at.delivery->looked_at = true;
+  looked_at.delivery->received = value;
+}
+
+void Deliveries::LookAtAll(Observer& observer, ThreadState* thread, const BadOutput* written,
+                           int count) noexcept try {
+  if (observer.Poisoned()) return;
+  std::vector<LookedAt> all;
+  const uint32_t step = observer.steps.completed();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (count_ == 0 && handed_out_ == nullptr) return;
+    if (std::exchange(looks_step_, step) != step) looks_ = 0;
+    if (++looks_ > kLooksPerStepMax) return;
+    for (int i = 0; i < count_; ++i) TakeHold(open_[i], &all);
+    for (uint32_t i = 0; handed_out_ != nullptr && i < kHandedOutMax; ++i) {
+      if (handed_out_[i].step == step) TakeHold(&handed_out_[i], &all);
+    }
+  }
+  Look(observer, thread, all, written, count);
+} catch (...) {
+}
+
+bool Deliveries::FindReceived(Observer& observer, ThreadState* thread, const BadOutput* written,
+                              int count, wire::Source* source, ValueRef* value) noexcept {
+  LookAtAll(observer, thread, written, count);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (last_value_.ticket == 0 || last_step_ != observer.steps.completed()) return false;
   *source = last_;
@@ -197,17 +276,18 @@ bool IsCollective(const char* name) noexcept {
 
 std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadState* thread,
                                                      const at::RecordFunction& range) noexcept try {
+  CollectiveName name;
+  std::strncpy(name.name, range.name(), sizeof name.name - 1);
+  name.sequence = collectives_begun.fetch_add(1, std::memory_order_relaxed) + 1;
+  thread->last_collective = name;
+  if (observer.Poisoned()) return nullptr;
   auto collective = std::make_unique<Collective>();
   Delivery& back = collective->back;
-  std::strncpy(back.collective.name, range.name(), sizeof back.collective.name - 1);
-  back.collective.sequence = collectives_begun.fetch_add(1, std::memory_order_relaxed) + 1;
-  back.layer = CurrentLayer();
-  thread->last_collective = back.collective;
-  if (observer.Poisoned()) return nullptr;
+  back.Begin(name, observer.steps.completed());
   for (const c10::IValue& value : range.inputs()) {
     if (value.isTensor()) Note(observer, value.toTensor(), collective.get());
   }
-  if (back.count != 0) observer.deliveries.Open(&back);
+  if (!back.tensors.empty()) observer.deliveries.Open(&back);
   return collective;
 } catch (...) {
   return nullptr;
@@ -216,7 +296,7 @@ std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadS
 void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext* context) noexcept {
   auto& collective = *static_cast<Collective*>(context);
   Delivery& back = collective.back;
-  if (back.count == 0) return;
+  if (back.tensors.empty()) return;
   observer.deliveries.Close(observer, thread, &back);
   if (observer.Poisoned() || (!collective.input_bad && back.received.ticket == 0)) return;
   Emitter* emitter = observer.EnsureEmitter();

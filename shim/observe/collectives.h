@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "proto/wire/record.h"
 #include "shim/classify/bad_values.h"
@@ -15,41 +16,52 @@
 namespace nanwatch {
 
 class Observer;
+struct BadOutput;
 struct ThreadState;
 struct Delivery;
+struct LookedAt;
 
-// What collectives have brought or may be bringing. Any thread.
+// What collectives have brought or may be bringing. Any thread. Nothing is read under the lock, which the begin and
+// the end of every collective take.
 class Deliveries {
  public:
-  // The tensor that came back bad by a collective in this step, if there is one; looks at those that are open.
+  // The tensor that came back bad by a collective of this step, if there is one; looks at what is there by now.
   // For an op that came upon something bad which nobody is known to have written.
-  bool FindReceived(Observer& observer, ThreadState* thread, wire::Source* source,
-                    ValueRef* value) noexcept;
-  // Looks at what has come since, so that the table of bad values knows it.
-  void LookAtAll(Observer& observer, ThreadState* thread) noexcept;
+  bool FindReceived(Observer& observer, ThreadState* thread, const BadOutput* written, int count,
+                    wire::Source* source, ValueRef* value) noexcept;
+  // Looks at what has come in this step, so that the table of bad values knows it. What the op that is ending has
+  // itself written (`written`) did not come by a collective.
+  void LookAtAll(Observer& observer, ThreadState* thread, const BadOutput* written,
+                 int count) noexcept;
 
   // What lies where it was given in: between the begin and the end of its range.
   void Open(Delivery* delivery) noexcept;
   void Forget(const Delivery* delivery) noexcept;
-  // Forgets it, and looks at what came back, if nobody has yet.
+  // Looks at what came back, if nobody has yet, and forgets it.
   void Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept;
 
   // The tensors that the collective begun last on this thread writes elsewhere (all_gather): nobody tells when
-  // they are there, so the newest are kept and looked at when something bad wants explaining.
-  void OnHandedOut(ThreadState* thread, const std::vector<c10::IValue>& outputs) noexcept;
+  // they are there, so those of the newest collectives are kept and looked at when something bad wants explaining.
+  void OnHandedOut(Observer& observer, ThreadState* thread, const char* op,
+                   const std::vector<c10::IValue>& outputs) noexcept;
 
  private:
   static constexpr int kOpenMax = 64;  // more are looked at when they end
-  static constexpr int kHandedOutMax = 32;
+  static constexpr uint32_t kHandedOutMax = 32;
+  static constexpr uint32_t kLooksPerStepMax = 64;
 
-  void Look(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept;
+  void Look(Observer& observer, ThreadState* thread, const std::vector<LookedAt>& all,
+            const BadOutput* written, int count) noexcept;
+  void NoteReceived(const LookedAt& looked_at, const wire::Source& source, ValueRef value) noexcept;
 
   std::mutex mutex_;
   Delivery* open_[kOpenMax] = {};
   int count_ = 0;
-  Delivery* handed_out_[kHandedOutMax] = {};  // owned; never freed with the object, which is leaked
-  unsigned next_handed_out_ = 0;
-  wire::Source last_{};  // the tensor that came back bad last, and when
+  Delivery* handed_out_ = nullptr;  // kHandedOutMax of them, made when first needed; never freed
+  uint32_t next_handed_out_ = 0;
+  uint32_t looks_step_ = 0;  // the step of the last look, and how many there were in it
+  uint32_t looks_ = 0;
+  wire::Source last_{};  // the tensor that came back bad last, and the step in which it was given in
   ValueRef last_value_;
   uint32_t last_step_ = 0;
 };

@@ -116,6 +116,13 @@ SourceLine UserLine(void* python) {
 
 // ---- sources
 
+// What the op that is ending has written itself; nothing on a thread without Python, where a process group
+// unpacks what it received.
+struct OwnWrites {
+  const BadOutput* outputs;
+  int count;
+};
+
 // Autograd saves a copy of what an op is about to write in place, inside that op, where nobody looks: what a node
 // finds bad is then what its own forward op is known to have had.
 bool AddSavedByForward(uint8_t kinds, const InputSeen& input, Sources* sources) {
@@ -137,19 +144,19 @@ bool AddSavedByForward(uint8_t kinds, const InputSeen& input, Sources* sources) 
 // An input that is bad although no observed op is known to have written it: come by a collective since, or else
 // named if it is a parameter or buffer, and known from now on.
 void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& input, uint8_t kinds,
-                     Sources* sources) {
+                     const OwnWrites& own, Sources* sources) {
   const PlainTensor plain = input.Plain();
   const auto find = [&observer, &plain](BadEntry* entry) {
     return observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, entry);
   };
   BadEntry entry;
-  observer.deliveries.LookAtAll(observer, thread);
+  observer.deliveries.LookAtAll(observer, thread, own.outputs, own.count);
   Source received{};
   ValueRef received_value;
   if (!find(&entry)) {
     // A process group's own thread unpacks what came from a buffer that nobody announces.
-    if (UserLine(observer.python).text[0] == '\0' &&
-        observer.deliveries.FindReceived(observer, thread, &received, &received_value)) {
+    if (own.outputs == nullptr &&
+        observer.deliveries.FindReceived(observer, thread, nullptr, 0, &received, &received_value)) {
       received.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
       sources->Add(received, received_value.index);
       return;
@@ -167,7 +174,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& i
 }
 
 void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& frame,
-                        Sources* sources) {
+                        const OwnWrites& own, Sources* sources) {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (input.overwritten) continue;
@@ -188,7 +195,7 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
       sources->made_in_region = true;
       continue;
     }
-    AddUnknownInput(observer, thread, input, kinds, sources);
+    AddUnknownInput(observer, thread, input, kinds, own, sources);
   }
 }
 
@@ -361,7 +368,8 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
   if (evidence.nan_proof && !frame.inputs_seen && place.phase == Phase::kOptimizer) {
     BadEntry bad;
     CountBad(outputs[0].tensor.view, &bad);
-    evidence.bad_number = bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
+    evidence.bad_number = bad.elements > 1 &&
+                          bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
   }
   // What came into a module was looked at there, so that a cast inside one is of something finite.
   evidence.lacks_inf = ElementBytes(type) == 1 && type != wire::ElementType::kFloat8E5M2 &&
@@ -527,7 +535,8 @@ void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& fram
     if (!input.known || input.numel != 1 || !MayBeLoss(observer, input.bad.value)) continue;
     Source source = SourceFrom(input.bad);
     source.kinds = input.kinds;
-    const double number = (input.kinds & wire::kHasNan) != 0 ? std::nan("") : HUGE_VAL;
+    const double infinity = input.kinds == wire::kHasNegInf ? -HUGE_VAL : HUGE_VAL;
+    const double number = (input.kinds & wire::kHasNan) != 0 ? std::nan("") : infinity;
     return EmitEscape(observer, thread, frame, emitter, source, input.bad.value, number);
   }
 }
@@ -622,7 +631,9 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
 
   const Place place = PlaceOf(thread);
   Sources sources;
-  if (frame.inputs_seen) CollectSeenSources(observer, thread, frame, &sources);
+  const bool in_python = observer.python->UserCall() != 0;
+  const OwnWrites own{in_python ? outputs : nullptr, in_python ? count : 0};
+  if (frame.inputs_seen) CollectSeenSources(observer, thread, frame, own, &sources);
   // Kernels that nobody announces run between the ops that a compiled region calls. What they made, and what
   // these ops make of it, is judged where the region returns, by what went in.
   if (sources.made_in_region && sources.count == 0) return;
@@ -634,7 +645,8 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     ValueRef received_value;
     // Nothing was known to be bad when the op began; what a collective has delivered since may be what it read.
     if (finding_class != FindingClass::kScalar && sources.count == 0 &&
-        observer.deliveries.FindReceived(observer, thread, &received, &received_value)) {
+        observer.deliveries.FindReceived(observer, thread, own.outputs, own.count, &received,
+                                         &received_value)) {
       received.input = 255;
       sources.Add(received, received_value.index);
     }

@@ -220,22 +220,9 @@ PythonFrames::Frame PythonFrames::Previous(const Frame& frame) const noexcept {
 }
 
 int PythonFrames::Line(const Frame& frame) const noexcept {
-  int byte_offset = 0;
-  if (layout_.code_instructions < 0) {
-    // 3.10 counts code units of two bytes, and a frame being traced keeps its line in f_lineno,
-    // which this ignores.
-    byte_offset = 2 * ReadAt<int>(frame.address, layout_.frame_instruction);
-  } else {
-    const auto* instruction =
-        ReadAt<const unsigned char*>(frame.address, layout_.frame_instruction);
-    const unsigned char* first =
-        reinterpret_cast<const unsigned char*>(frame.code) + layout_.code_instructions;
-    const ptrdiff_t distance = instruction - first;
-    if (distance < 0 || distance > INT32_MAX)
-      return ReadAt<int>(frame.code, layout_.code_first_line);
-    byte_offset = static_cast<int>(distance);
-  }
-  return api_.PyCode_Addr2Line(frame.code, byte_offset);
+  const int offset = CodeOffset(frame);
+  return offset < 0 ? ReadAt<int>(frame.code, layout_.code_first_line)
+                    : api_.PyCode_Addr2Line(frame.code, offset);
 }
 
 bool PythonFrames::IsUserFile(const char* path) const noexcept {
@@ -264,45 +251,59 @@ bool PythonFrames::IsUserCode(const PyObj* code) const noexcept {
   return user;
 }
 
-uint32_t PythonFrames::UserCall() const noexcept {
-  Frame chosen = Innermost();
-  Frame frame = chosen;
+// The innermost that is the user's, else the innermost of any kind.
+PythonFrames::Frame PythonFrames::UserFrame() const noexcept {
+  const Frame innermost = Innermost();
+  Frame frame = innermost;
   for (int i = 0; frame.code != nullptr && i < kFramesMax; ++i, frame = Previous(frame)) {
-    if (!IsUserCode(frame.code)) continue;
-    chosen = frame;
-    break;
+    if (IsUserCode(frame.code)) return frame;
   }
-  if (chosen.code == nullptr) return 0;
-  const auto code = reinterpret_cast<uintptr_t>(chosen.code);
-  const auto instruction =
-      layout_.code_instructions < 0
-          ? static_cast<uintptr_t>(ReadAt<int>(chosen.address, layout_.frame_instruction))
-          : ReadAt<uintptr_t>(chosen.address, layout_.frame_instruction);
-  return static_cast<uint32_t>(((code ^ (instruction << 20)) * 0x9E3779B97F4A7C15U) >> 32) | 1u;
+  return innermost;
+}
+
+int PythonFrames::CodeOffset(const Frame& frame) const noexcept {
+  // 3.10 counts code units of two bytes, and a frame being traced keeps its line in f_lineno, which
+  // this ignores.
+  if (layout_.code_instructions < 0) {
+    return 2 * ReadAt<int>(frame.address, layout_.frame_instruction);
+  }
+  const auto* instruction = ReadAt<const unsigned char*>(frame.address, layout_.frame_instruction);
+  const unsigned char* first =
+      reinterpret_cast<const unsigned char*>(frame.code) + layout_.code_instructions;
+  const ptrdiff_t distance = instruction - first;
+  return distance < 0 || distance > INT32_MAX ? -1 : static_cast<int>(distance);
+}
+
+// By texts, not by addresses: code that is compiled anew for every call (exec, notebooks) is the same
+// code all the time.
+uint32_t PythonFrames::UserCall() const noexcept {
+  const Frame frame = UserFrame();
+  if (frame.code == nullptr) return 0;
+  uint64_t hash = 0xCBF29CE484222325U;
+  const auto mix = [&hash](uint64_t word) { hash = (hash ^ word) * 0x100000001B3U; };
+  char text[kPathMax];
+  for (const int offset : {layout_.code_filename, layout_.code_name}) {
+    const size_t length = text_.Copy(ReferenceAt(frame.code, offset), text, sizeof text);
+    for (size_t i = 0; i < length; ++i) mix(static_cast<unsigned char>(text[i]));
+    mix(0);
+  }
+  mix(static_cast<uint32_t>(ReadAt<int>(frame.code, layout_.code_first_line)));
+  mix(static_cast<uint32_t>(CodeOffset(frame)));
+  return static_cast<uint32_t>(hash >> 32) | 1u;
 }
 
 size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
   if (size == 0) return 0;
   out[0] = 0;
+  const Frame frame = UserFrame();
+  if (frame.code == nullptr) return 0;
   char path[kPathMax];
-  Frame chosen;
-  Frame frame = Innermost();
-  for (int i = 0; frame.code != nullptr && i < kFramesMax; ++i, frame = Previous(frame)) {
-    if (chosen.code == nullptr) chosen = frame;  // of any kind, should no user frame follow
-    if (text_.Copy(ReferenceAt(frame.code, layout_.code_filename), path, sizeof path) == 0)
-      continue;
-    if (IsUserFile(path)) {
-      chosen = frame;
-      break;
-    }
-  }
-  if (chosen.code == nullptr) return 0;
   char function[128];
-  text_.Copy(ReferenceAt(chosen.code, layout_.code_filename), path, sizeof path);
-  text_.Copy(ReferenceAt(chosen.code, layout_.code_name), function, sizeof function);
+  text_.Copy(ReferenceAt(frame.code, layout_.code_filename), path, sizeof path);
+  text_.Copy(ReferenceAt(frame.code, layout_.code_name), function, sizeof function);
   const char* slash = strrchr(path, '/');
   const int length = snprintf(out, size, "%s:%d in %s", slash == nullptr ? path : slash + 1,
-                              Line(chosen), function);
+                              Line(frame), function);
   if (length < 0) return 0;
   return static_cast<size_t>(length) < size ? static_cast<size_t>(length) : size - 1;
 }

@@ -49,7 +49,7 @@ class PythonFrames {
   size_t UserSourceLine(char* out, size_t size) const noexcept;
 
   // The same frame's place in its code as a number: alike for the same call of the user's, 0 when
-  // there is none. Any thread, no GIL; some tens of ns.
+  // there is none. Any thread, no GIL; some hundred ns.
   [[nodiscard]] uint32_t UserCall() const noexcept;
 
   // Inside an "Optimizer.step#..." range's callback: the optimizer that opened it, as an identity;
@@ -64,6 +64,8 @@ class PythonFrames {
   [[nodiscard]] Frame Innermost() const noexcept;
   [[nodiscard]] Frame Previous(const Frame& frame) const noexcept;
   [[nodiscard]] Frame SkipToCode(const unsigned char* frame) const noexcept;
+  [[nodiscard]] Frame UserFrame() const noexcept;
+  [[nodiscard]] int CodeOffset(const Frame& frame) const noexcept;  // bytes; -1 unknown
   [[nodiscard]] int Line(const Frame& frame) const noexcept;
   [[nodiscard]] bool IsUserFile(const char* path) const noexcept;
   [[nodiscard]] bool IsUserCode(const PyObj* code) const noexcept;
