@@ -1,4 +1,5 @@
-// nanwatchd: parses its command line, detaches if asked to, and lets the loop run. What it does is in loop/.
+// nanwatchd: parses its command line, detaches if asked to, and lets the loop run. What it does is
+// in loop/.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -48,8 +49,10 @@ int Refuse(const Status& why) {
 // Flags win over the environment.
 Result<Places> FindPlaces(const CommandLine& asked) {
   const Environment environment = [&](const char* name) {
-    if (std::string_view(name) == "NANWATCH_DIR" && !asked.segment_dir.empty()) return asked.segment_dir;
-    if (std::string_view(name) == "NANWATCH_STATE_DIR" && !asked.state_dir.empty()) return asked.state_dir;
+    if (std::string_view(name) == "NANWATCH_DIR" && !asked.segment_dir.empty())
+      return asked.segment_dir;
+    if (std::string_view(name) == "NANWATCH_STATE_DIR" && !asked.state_dir.empty())
+      return asked.state_dir;
     return ProcessEnvironment()(name);
   };
   Result<std::string> segments = SegmentDirectoryPath(environment);
@@ -59,7 +62,8 @@ Result<Places> FindPlaces(const CommandLine& asked) {
   return Places{*std::move(segments), *std::move(state)};
 }
 
-// The preload library does nothing in this process; whatever we might start one day shall not have it.
+// The preload library does nothing in this process; whatever we might start one day shall not have
+// it.
 void StripPreload() {
   const std::string preload = ProcessEnvironment()("LD_PRELOAD");
   std::string kept;
@@ -67,7 +71,8 @@ void StripPreload() {
     const size_t end = std::min(preload.find_first_of(": ", at), preload.size());
     const std::string_view entry(preload.data() + at, end - at);
     const std::string_view file = entry.substr(entry.find_last_of('/') + 1);
-    if (!entry.empty() && file != "libnanwatch.so") kept += (kept.empty() ? "" : ":") + std::string(entry);
+    if (!entry.empty() && file != "libnanwatch.so")
+      kept += (kept.empty() ? "" : ":") + std::string(entry);
     at = end + 1;
   }
   if (kept.empty()) {
@@ -110,20 +115,23 @@ bool StopAsked(int signals, HumanLog& human_log, EventLog& event_log) {
   return stop;
 }
 
-// ---- detaching ------------------------------------------------------------------------------------------
+// ---- detaching
+// ------------------------------------------------------------------------------------------
 
 // The parent's half: passes on what the background process says until it is ready or has failed.
 int AwaitBackground(int words) {
   std::string text;
   char piece[512];
-  for (ssize_t got = read(words, piece, sizeof piece); got > 0; got = read(words, piece, sizeof piece)) {
+  for (ssize_t got = read(words, piece, sizeof piece); got > 0;
+       got = read(words, piece, sizeof piece)) {
     text.append(piece, static_cast<size_t>(got));
     if (text.find('\0') != std::string::npos) break;
   }
   const bool ready = !text.empty() && text.back() == '\0';
   if (ready) text.pop_back();
   std::fputs(text.c_str(), stderr);
-  if (!ready && text.empty()) std::fputs("nanwatchd: the background process ended without saying why\n", stderr);
+  if (!ready && text.empty())
+    std::fputs("nanwatchd: the background process ended without saying why\n", stderr);
   return ready ? 0 : 1;
 }
 
@@ -144,7 +152,8 @@ void LetGo() {
   dup2(nothing.get(), STDERR_FILENO);
 }
 
-// ---- serving --------------------------------------------------------------------------------------------
+// ---- serving
+// --------------------------------------------------------------------------------------------
 
 int Serve(const CommandLine& asked) {
   const Result<Places> places = FindPlaces(asked);
@@ -173,9 +182,11 @@ int Serve(const CommandLine& asked) {
       observers.Trouble(left.status().message() + "; leaving");
       return 1;
     }
-    if (*left == Daemon::Left::kStopAsked && !StopAsked(signals.get(), human_log, event_log)) continue;
+    if (*left == Daemon::Left::kStopAsked && !StopAsked(signals.get(), human_log, event_log))
+      continue;
     daemon->Finish();
-    observers.Remark(*left == Daemon::Left::kIdle ? "no job lives any more: leaving" : "asked to leave");
+    observers.Remark(*left == Daemon::Left::kIdle ? "no job lives any more: leaving"
+                                                  : "asked to leave");
     return 0;
   }
 }
@@ -197,12 +208,15 @@ int ServeInBackground(const CommandLine& asked) {
 
 int Main(int argc, char** argv) {
   CommandLine asked;
-  CLI::App app{"nanwatchd: collects what observed training jobs of this user find, and keeps it.\n"
-               "One per user and host; `nanwatch run` starts it when none runs."};
+  CLI::App app{
+      "nanwatchd: collects what observed training jobs of this user find, and keeps it.\n"
+      "One per user and host; `nanwatch run` starts it when none runs."};
   app.set_version_flag("--version", "nanwatchd " NANWATCH_VERSION);
   app.add_option("--dir", asked.segment_dir, "where jobs keep their segments (NANWATCH_DIR)");
-  app.add_option("--state-dir", asked.state_dir, "where database and logs are kept (NANWATCH_STATE_DIR)");
-  app.add_option("--idle-exit", asked.idle_exit_seconds, "leave after so many seconds without a job")
+  app.add_option("--state-dir", asked.state_dir,
+                 "where database and logs are kept (NANWATCH_STATE_DIR)");
+  app.add_option("--idle-exit", asked.idle_exit_seconds,
+                 "leave after so many seconds without a job")
       ->type_name("SECONDS");
   app.add_flag("--detach", asked.detach, "go to the background once ready");
   CLI11_PARSE(app, argc, argv);

@@ -22,8 +22,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   return pointers;
 }
 
-// A stop by job control stops us as well, so that the shell sees it. SIGSTOP does not: whoever sends it
-// to the command alone will continue the command alone.
+// A stop by job control stops us as well, so that the shell sees it. SIGSTOP does not: whoever
+// sends it to the command alone will continue the command alone.
 bool IsJobControlStop(int signal) {
   return signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
 }

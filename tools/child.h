@@ -2,11 +2,11 @@
 // control and Ctrl-C work as if it had been typed alone.
 //
 // Signals. From before the start until the end of the tool, the signals that end or steer a job are
-// blocked here and taken one by one (SignalGate), so none is lost between two moments and no handler runs.
-// What the kernel sent because of the terminal (Ctrl-C, hang-up) went to the whole group already and is
-// not passed on; what a process sent to us alone is. A signal sent to the group by kill(2) may thus arrive
-// twice, which is better than not at all. Dispositions stay as they were: a `nohup` outside still
-// holds for the command.
+// blocked here and taken one by one (SignalGate), so none is lost between two moments and no
+// handler runs. What the kernel sent because of the terminal (Ctrl-C, hang-up) went to the whole
+// group already and is not passed on; what a process sent to us alone is. A signal sent to the
+// group by kill(2) may thus arrive twice, which is better than not at all. Dispositions stay as
+// they were: a `nohup` outside still holds for the command.
 #pragma once
 
 #include <signal.h>
@@ -18,8 +18,8 @@
 
 namespace nanwatch {
 
-// Blocks the signals on construction. One per process, before any thread is started; never undone except
-// by DieBySignal, as the tool has nothing left to do then.
+// Blocks the signals on construction. One per process, before any thread is started; never undone
+// except by DieBySignal, as the tool has nothing left to do then.
 class SignalGate {
  public:
   SignalGate();
@@ -59,16 +59,17 @@ struct CommandStart {
   int error = 0;  // errno of fork or exec, 0 when it runs
 };
 
-// Starts `argv` with `environment` ("NAME=value"), looked up in PATH, and comes back once the exec has
-// succeeded or failed.
-[[nodiscard]] CommandStart StartCommand(const SignalGate& gate, const std::vector<std::string>& argv,
+// Starts `argv` with `environment` ("NAME=value"), looked up in PATH, and comes back once the exec
+// has succeeded or failed.
+[[nodiscard]] CommandStart StartCommand(const SignalGate& gate,
+                                        const std::vector<std::string>& argv,
                                         const std::vector<std::string>& environment);
 
 // Waits until the command has ended, passing signals on.
 [[nodiscard]] CommandEnd WaitForCommand(SignalGate& gate, pid_t pid);
 
-// Ends this process the way the command ended. A signal is raised with core dumps off: the command's own
-// core is the one that matters.
+// Ends this process the way the command ended. A signal is raised with core dumps off: the
+// command's own core is the one that matters.
 [[noreturn]] void EndLike(const CommandEnd& end);
 
 }  // namespace nanwatch

@@ -28,8 +28,9 @@ CommandLookup Refuse(int exit_code, std::string message) {
 
 std::string WhatToDoAboutMode(const std::string& name) {
   const bool script = name.ends_with(".py");
-  return script ? ": run it by its interpreter, 'nanwatch run -- python " + name + "'"
-                : ": make it executable with 'chmod +x " + name + "', or name its interpreter first";
+  return script
+             ? ": run it by its interpreter, 'nanwatch run -- python " + name + "'"
+             : ": make it executable with 'chmod +x " + name + "', or name its interpreter first";
 }
 
 CommandLookup FindByPath(const std::string& name) {
@@ -69,19 +70,22 @@ CommandLookup FindCommand(const std::string& name, std::string_view search_path)
                                           WhatToDoAboutMode(not_executable));
   }
   if (Look(name) != Candidate::kMissing) {
-    return Refuse(kExitNotFound, "command '" + name + "' is not on PATH, but a file of that name is "
-                                 "here: write './" + name + "', or name its interpreter first");
+    return Refuse(kExitNotFound, "command '" + name +
+                                     "' is not on PATH, but a file of that name is "
+                                     "here: write './" +
+                                     name + "', or name its interpreter first");
   }
-  return Refuse(kExitNotFound,
-                "command '" + name + "' not found: check its spelling, PATH, or the virtual "
-                "environment that should be active");
+  return Refuse(kExitNotFound, "command '" + name +
+                                   "' not found: check its spelling, PATH, or the virtual "
+                                   "environment that should be active");
 }
 
 CommandLookup ExplainExecFailure(const std::string& name, int error) {
   if (error == ENOENT) {
     // The file was there a moment ago: what is missing is the interpreter that it names.
-    return Refuse(kExitNotExecutable, "'" + name + "' could not be started: the interpreter on its "
-                                      "first line, or its loader, does not exist");
+    return Refuse(kExitNotExecutable, "'" + name +
+                                          "' could not be started: the interpreter on its "
+                                          "first line, or its loader, does not exist");
   }
   return Refuse(kExitNotExecutable, "'" + name + "' could not be started: " + strerror(error));
 }

@@ -32,8 +32,8 @@ EnvironmentBlock ForDaemon(EnvironmentBlock environment) {
   return environment;
 }
 
-[[noreturn]] void BecomeDaemon(const Installation& installation, const EnvironmentBlock& environment,
-                               int words_fd) {
+[[noreturn]] void BecomeDaemon(const Installation& installation,
+                               const EnvironmentBlock& environment, int words_fd) {
   // What the tool blocks to pass on to the job, the daemon needs for itself.
   sigset_t none;
   sigemptyset(&none);
@@ -42,7 +42,8 @@ EnvironmentBlock ForDaemon(EnvironmentBlock environment) {
   dup2(nothing, STDIN_FILENO);
   dup2(nothing, STDOUT_FILENO);
   dup2(words_fd, STDERR_FILENO);
-  syscall(SYS_close_range, 3U, ~0U, 0U);  // fails before Linux 5.9: then only ours, which are CLOEXEC
+  syscall(SYS_close_range, 3U, ~0U,
+          0U);  // fails before Linux 5.9: then only ours, which are CLOEXEC
   const char* argv[] = {installation.daemon.c_str(), "--detach", "--idle-exit", kIdleExitSeconds,
                         nullptr};
   std::vector<char*> variables;
@@ -56,8 +57,8 @@ EnvironmentBlock ForDaemon(EnvironmentBlock environment) {
   _exit(127);
 }
 
-// Waits for the process that was started to hand over to the one in the background; collects its words.
-// Does not wait for the end of the pipe, which the daemon may keep open.
+// Waits for the process that was started to hand over to the one in the background; collects its
+// words. Does not wait for the end of the pipe, which the daemon may keep open.
 bool AwaitHandover(pid_t pid, int words_fd, std::string& words, int& status) {
   const SteadyClock::time_point deadline = SteadyClock::now() + kStartTimeout;
   char text[4096];
@@ -67,7 +68,8 @@ bool AwaitHandover(pid_t pid, int words_fd, std::string& words, int& status) {
     while (poll(&readable, 1, ended ? 0 : 20) > 0) {
       const ssize_t got = read(words_fd, text, sizeof text);
       if (got <= 0) {
-        if (!ended) poll(nullptr, 0, 20);  // its end is closed: nothing more will come but the status
+        if (!ended)
+          poll(nullptr, 0, 20);  // its end is closed: nothing more will come but the status
         break;
       }
       words.append(text, static_cast<size_t>(got));

@@ -17,7 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFooter[] =
-    "Every line is ok, warn (it works, but know this) or FAIL (a job would not be observed), and says what\n"
+    "Every line is ok, warn (it works, but know this) or FAIL (a job would not be observed), and "
+    "says what\n"
     "  to do. Give --python the Python of the job, in the job's container and as the job's user.\n"
     "\n"
     "Examples:\n"
@@ -34,9 +35,12 @@ struct DoctorOptions {
 
 const char* WordFor(Health health) {
   switch (health) {
-    case Health::kOk: return "ok";
-    case Health::kWarn: return "warn";
-    case Health::kFail: return "FAIL";
+    case Health::kOk:
+      return "ok";
+    case Health::kWarn:
+      return "warn";
+    case Health::kFail:
+      return "FAIL";
   }
   return "";
 }
@@ -70,8 +74,9 @@ std::string AsJson(const Checks& checks, bool usable) {
 
 int Doctor(const DoctorOptions& options) {
   const Checks checks = Examine(options.python);
-  const bool usable = std::none_of(checks.begin(), checks.end(),
-                                   [](const Check& check) { return check.health == Health::kFail; });
+  const bool usable = std::none_of(checks.begin(), checks.end(), [](const Check& check) {
+    return check.health == Health::kFail;
+  });
   WriteAll(STDOUT_FILENO, options.json ? AsJson(checks, usable)
                                        : AsText(checks, usable, WantsColor(STDOUT_FILENO)));
   return usable ? kExitOk : kExitFailed;
@@ -80,7 +85,8 @@ int Doctor(const DoctorOptions& options) {
 }  // namespace
 
 void AddDoctorVerb(CLI::App& app, VerbCall& call) {
-  CLI::App* verb = app.add_subcommand("doctor", "Say whether a job started here would be observed, and why not.");
+  CLI::App* verb = app.add_subcommand(
+      "doctor", "Say whether a job started here would be observed, and why not.");
   SetHelp(*verb, "nanwatch doctor [OPTIONS]", kFooter);
   auto options = std::make_shared<DoctorOptions>();
   verb->add_option("--python", options->python, "The job's Python (default: python on PATH)")

@@ -34,8 +34,10 @@ Check CheckLibrary(const Installation& installation) {
             "there is no " + library + ": install nanwatch again, or keep bin and lib together"};
   }
   if (!CanBePreloaded(library)) {
-    return {"library", Health::kFail, "'" + library + "' has a space or a colon in its path, which "
-            "LD_PRELOAD cannot carry: install nanwatch somewhere else"};
+    return {"library", Health::kFail,
+            "'" + library +
+                "' has a space or a colon in its path, which "
+                "LD_PRELOAD cannot carry: install nanwatch somewhere else"};
   }
   return {"library", Health::kOk, library};
 }
@@ -54,36 +56,44 @@ Check CheckObservers(const Installation& installation) {
     list += (list.empty() ? "" : ", ") + minor;
   }
   if (!list.empty()) return {"observers", Health::kOk, "for torch " + list};
-  return {"observers", Health::kFail, "none in " + installation.observer_dir +
-          ": build one with scripts/build-observer.sh --python PYTHON"};
+  return {"observers", Health::kFail,
+          "none in " + installation.observer_dir +
+              ": build one with scripts/build-observer.sh --python PYTHON"};
 }
 
 // The loader decides whether LD_PRELOAD is honoured at all.
 Check CheckLoader(const PythonProbe& probe) {
   if (probe.interpreter.empty()) {
-    return {"loader", Health::kFail, probe.executable + " is linked statically, so LD_PRELOAD has no "
-            "effect: use a Python that is linked dynamically"};
+    return {"loader", Health::kFail,
+            probe.executable +
+                " is linked statically, so LD_PRELOAD has no "
+                "effect: use a Python that is linked dynamically"};
   }
   if (probe.interpreter.find("musl") != std::string::npos) {
-    return {"loader", Health::kFail, probe.executable + " uses musl (" + probe.interpreter +
-            "), for which there is no observer: use a glibc image"};
+    return {"loader", Health::kFail,
+            probe.executable + " uses musl (" + probe.interpreter +
+                "), for which there is no observer: use a glibc image"};
   }
   return {"loader", Health::kOk, probe.executable + ", loaded by " + probe.interpreter};
 }
 
 Check CheckTorch(const PythonProbe& probe, const Installation& installation) {
   if (probe.torch_version.empty()) {
-    return {"torch", Health::kFail, "Python " + probe.python_version + " at " + probe.executable +
+    return {
+        "torch", Health::kFail,
+        "Python " + probe.python_version + " at " + probe.executable +
             " has no torch: name the job's Python with --python, or install torch into this one"};
   }
   const std::string minor = MinorOf(probe.torch_version);
   const std::vector<std::string> minors = ObserverMinors(installation);
   if (std::find(minors.begin(), minors.end(), minor) != minors.end()) {
-    return {"torch", Health::kOk, probe.torch_version + " in " + probe.torch_dir +
-            ", which the observer for " + minor + " fits"};
+    return {"torch", Health::kOk,
+            probe.torch_version + " in " + probe.torch_dir + ", which the observer for " + minor +
+                " fits"};
   }
-  return {"torch", Health::kFail, "there is no observer for torch " + probe.torch_version +
-          ": build one with scripts/build-observer.sh --python " + probe.executable};
+  return {"torch", Health::kFail,
+          "there is no observer for torch " + probe.torch_version +
+              ": build one with scripts/build-observer.sh --python " + probe.executable};
 }
 
 void CheckPython(const std::string& named_python, const EnvironmentBlock& outside,
@@ -106,23 +116,30 @@ Check CheckSwitch(const EnvironmentBlock& outside) {
   return {"switch", Health::kFail, "NANWATCH=0 is set, which switches observation off: unset it"};
 }
 
-void CheckPreload(const EnvironmentBlock& outside, const Installation& installation, Checks& checks) {
+void CheckPreload(const EnvironmentBlock& outside, const Installation& installation,
+                  Checks& checks) {
   const std::string preload = outside.Text("LD_PRELOAD");
   for (const std::string& entry : PreloadEntries(preload)) {
-    const bool is_path = entry.find('/') != std::string::npos && entry.find('$') == std::string::npos;
+    const bool is_path =
+        entry.find('/') != std::string::npos && entry.find('$') == std::string::npos;
     if (is_path && ResolveLinks(entry).empty()) {
-      checks.push_back({"LD_PRELOAD", Health::kWarn, "names " + entry + ", which does not exist: every "
-                        "program started here complains about it; take it out"});
+      checks.push_back({"LD_PRELOAD", Health::kWarn,
+                        "names " + entry +
+                            ", which does not exist: every "
+                            "program started here complains about it; take it out"});
     }
   }
   const PreloadPlan plan = ComposePreload(preload, installation.library, ResolveLinks);
   if (!plan.other_copy.empty()) {
-    checks.push_back({"LD_PRELOAD", Health::kWarn, "names another nanwatch, " + plan.other_copy +
-                      ", which will watch instead of this one"});
+    checks.push_back(
+        {"LD_PRELOAD", Health::kWarn,
+         "names another nanwatch, " + plan.other_copy + ", which will watch instead of this one"});
   } else if (plan.already_there) {
-    checks.push_back({"LD_PRELOAD", Health::kOk, "names this library: every program started here has it"});
+    checks.push_back(
+        {"LD_PRELOAD", Health::kOk, "names this library: every program started here has it"});
   } else if (!preload.empty()) {
-    checks.push_back({"LD_PRELOAD", Health::kOk, "is '" + preload + "'; ours will be put behind it"});
+    checks.push_back(
+        {"LD_PRELOAD", Health::kOk, "is '" + preload + "'; ours will be put behind it"});
   }
 }
 
@@ -138,15 +155,17 @@ void CheckSegmentRoom(const std::string& path, Checks& checks) {
   struct statfs kind = {};
   if (statvfs(existing.c_str(), &room) != 0 || statfs(existing.c_str(), &kind) != 0) return;
   const uint64_t free_bytes = uint64_t{room.f_bavail} * room.f_frsize;
-  const std::string free_text = Mebibytes(free_bytes) + " free; a process needs up to " +
-                                Mebibytes(kSegmentBytes);
-  checks.push_back({"segment room", free_bytes < kSegmentBytes ? Health::kFail : Health::kOk,
-                    free_bytes < kSegmentBytes
-                        ? free_text + ": give /dev/shm more room, or set NANWATCH_DIR to another tmpfs"
-                        : free_text});
+  const std::string free_text =
+      Mebibytes(free_bytes) + " free; a process needs up to " + Mebibytes(kSegmentBytes);
+  checks.push_back(
+      {"segment room", free_bytes < kSegmentBytes ? Health::kFail : Health::kOk,
+       free_bytes < kSegmentBytes
+           ? free_text + ": give /dev/shm more room, or set NANWATCH_DIR to another tmpfs"
+           : free_text});
   if (kind.f_type != kTmpfsMagic) {
-    checks.push_back({"segment room", Health::kWarn, existing + " is not a tmpfs: a job may have to wait "
-                      "for the disk; set NANWATCH_DIR to a directory under /dev/shm"});
+    checks.push_back({"segment room", Health::kWarn,
+                      existing + " is not a tmpfs: a job may have to wait "
+                                 "for the disk; set NANWATCH_DIR to a directory under /dev/shm"});
   }
 }
 
@@ -160,10 +179,14 @@ void CheckSegmentDirectory(const Places& places, Checks& checks) {
   if (status.ok()) {
     checks.push_back({"segments", Health::kOk, places.segment_dir});
   } else if (status.kind() == ErrorKind::kNotFound && access(parent.c_str(), W_OK) == 0) {
-    checks.push_back({"segments", Health::kOk, places.segment_dir + " will be made by the first job"});
+    checks.push_back(
+        {"segments", Health::kOk, places.segment_dir + " will be made by the first job"});
   } else if (status.kind() == ErrorKind::kNotFound) {
-    checks.push_back({"segments", Health::kFail, places.segment_dir + " does not exist and cannot be made "
-                      "in " + parent + ": make it with mode 0700, or change NANWATCH_DIR"});
+    checks.push_back({"segments", Health::kFail,
+                      places.segment_dir +
+                          " does not exist and cannot be made "
+                          "in " +
+                          parent + ": make it with mode 0700, or change NANWATCH_DIR"});
   } else {
     checks.push_back({"segments", Health::kFail, status.message()});
   }
@@ -174,8 +197,10 @@ Check CheckStateDirectory(const Places& places) {
   if (!places.state_status.ok()) return {"state", Health::kFail, places.state_status.message()};
   const Status writable = EnsureStateDirectory(places.state_dir);
   if (!writable.ok()) {
-    return {"state", Health::kWarn, writable.message() + "; without it jobs are watched, but nothing is "
-            "kept after them"};
+    return {"state", Health::kWarn,
+            writable.message() +
+                "; without it jobs are watched, but nothing is "
+                "kept after them"};
   }
   if (!places.note.empty()) return {"state", Health::kWarn, places.note};
   return {"state", Health::kOk, places.state_dir};
@@ -191,13 +216,15 @@ Check CheckDaemon(const Places& places, const Installation& installation) {
   const std::optional<pid_t> pid = RunningDaemon(places.segment_dir);
   if (pid.has_value()) return {"daemon", Health::kOk, "runs, pid " + std::to_string(*pid)};
   if (access(installation.daemon.c_str(), X_OK) != 0) {
-    return {"daemon", Health::kWarn, "there is no " + installation.daemon +
-            ": 'nanwatch run' works, but nothing is kept after it"};
+    return {"daemon", Health::kWarn,
+            "there is no " + installation.daemon +
+                ": 'nanwatch run' works, but nothing is kept after it"};
   }
   return {"daemon", Health::kOk, "none runs; 'nanwatch run' starts one"};
 }
 
-// systemd-logind removes what a user has in /dev/shm when his last session ends, unless told not to.
+// systemd-logind removes what a user has in /dev/shm when his last session ends, unless told not
+// to.
 void CheckLogout(const Places& places, const EnvironmentBlock& outside, Checks& checks) {
   if (access("/run/systemd/seats", F_OK) != 0 || geteuid() < kFirstLoginUid) return;
   if (!places.segment_dir.starts_with("/dev/shm/")) return;
@@ -207,9 +234,11 @@ void CheckLogout(const Places& places, const EnvironmentBlock& outside, Checks& 
   for (std::string line; std::getline(config, line);) {
     if (line == "RemoveIPC=no") return;
   }
-  checks.push_back({"logout", Health::kWarn, "when your last session ends, systemd removes what you have "
-                    "in /dev/shm; a job that goes on makes its segment anew, but what no daemon has read "
-                    "is lost: 'loginctl enable-linger' keeps it"});
+  checks.push_back(
+      {"logout", Health::kWarn,
+       "when your last session ends, systemd removes what you have "
+       "in /dev/shm; a job that goes on makes its segment anew, but what no daemon has read "
+       "is lost: 'loginctl enable-linger' keeps it"});
 }
 
 Check CheckLibc() {
@@ -217,7 +246,8 @@ Check CheckLibc() {
   int major = 0;
   int minor = 0;
   if (sscanf(version.c_str(), "%d.%d", &major, &minor) == 2 && major == 2 && minor < 28) {
-    return {"glibc", Health::kFail, version + " here, observers need 2.28: use a newer host or image"};
+    return {"glibc", Health::kFail,
+            version + " here, observers need 2.28: use a newer host or image"};
   }
   return {"glibc", Health::kOk, version};
 }

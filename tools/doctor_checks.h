@@ -15,8 +15,9 @@ struct Check {
 };
 using Checks = std::vector<Check>;
 
-// Everything that decides whether a job of `named_python` ("": the one on PATH) started with our environment would be
-// observed. Runs that Python once; makes the state directory, as the daemon would; changes nothing else.
+// Everything that decides whether a job of `named_python` ("": the one on PATH) started with our
+// environment would be observed. Runs that Python once; makes the state directory, as the daemon
+// would; changes nothing else.
 [[nodiscard]] Checks Examine(const std::string& named_python);
 
 }  // namespace nanwatch

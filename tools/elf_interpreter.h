@@ -6,7 +6,8 @@
 
 namespace nanwatch {
 
-// The loader's path, "" for a static program; nothing when `program` is no ELF file or cannot be read.
+// The loader's path, "" for a static program; nothing when `program` is no ELF file or cannot be
+// read.
 [[nodiscard]] std::optional<std::string> ElfInterpreter(const std::string& program);
 
 }  // namespace nanwatch

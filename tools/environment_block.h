@@ -11,7 +11,8 @@ namespace nanwatch {
 class EnvironmentBlock {
  public:
   EnvironmentBlock() = default;
-  explicit EnvironmentBlock(std::vector<std::string> assignments) : assignments_(std::move(assignments)) {}
+  explicit EnvironmentBlock(std::vector<std::string> assignments)
+      : assignments_(std::move(assignments)) {}
   [[nodiscard]] static EnvironmentBlock OfThisProcess();
 
   // The value of `name`; nothing when it is not set.

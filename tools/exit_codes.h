@@ -5,9 +5,10 @@ namespace nanwatch {
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailed = 1,   // it could not do what was asked: a database that cannot be opened, an unknown run
-  kExitUsage = 2,    // wrong use of the command line; nothing was started
-  kExitAnomaly = 2,  // `report --check`: the verdict is anomaly
+  kExitFailed =
+      1,  // it could not do what was asked: a database that cannot be opened, an unknown run
+  kExitUsage = 2,       // wrong use of the command line; nothing was started
+  kExitAnomaly = 2,     // `report --check`: the verdict is anomaly
   kExitCannotTell = 3,  // `report --check`: nothing was observed, or findings were lost
   // `report` says this for wrong use, where 2 would read as an anomaly. (EX_USAGE of sysexits.h.)
   kExitUsageOfReport = 64,

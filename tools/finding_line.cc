@@ -97,22 +97,13 @@ std::string LineAsText(const FindingLine& line) {
 }
 
 std::string LineAsJson(const FindingLine& line) {
-  const Json object = {{"event", "finding"},
-                       {"at", FormatUtc(line.real_ns)},
-                       {"run", line.run},
-                       {"rank", line.rank},
-                       {"ticket", line.ticket},
-                       {"step", line.step},
-                       {"phase", line.phase},
-                       {"layer", line.layer},
-                       {"op", line.op},
-                       {"param", line.param},
-                       {"class", line.finding_class},
-                       {"nan", line.nan},
-                       {"pos_inf", line.pos_inf},
-                       {"neg_inf", line.neg_inf},
-                       {"numel", line.numel},
-                       {"source", line.source}};
+  const Json object = {
+      {"event", "finding"},      {"at", FormatUtc(line.real_ns)}, {"run", line.run},
+      {"rank", line.rank},       {"ticket", line.ticket},         {"step", line.step},
+      {"phase", line.phase},     {"layer", line.layer},           {"op", line.op},
+      {"param", line.param},     {"class", line.finding_class},   {"nan", line.nan},
+      {"pos_inf", line.pos_inf}, {"neg_inf", line.neg_inf},       {"numel", line.numel},
+      {"source", line.source}};
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -130,7 +121,8 @@ std::string IncidentAsText(const Verdict& verdict, const Incident& incident) {
   const std::string reach = ReachAsText(incident);
   if (!reach.empty()) text += "  reached " + reach;
   AddWord(text, origin.source());
-  if (!incident.expected_by().empty()) AddWord(text, "by the rule '" + incident.expected_by() + "'");
+  if (!incident.expected_by().empty())
+    AddWord(text, "by the rule '" + incident.expected_by() + "'");
   return text;
 }
 

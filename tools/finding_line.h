@@ -30,11 +30,12 @@ struct FindingLine {
   bool operator==(const FindingLine&) const = default;
 };
 
-// The findings of a run with a ticket above `after`, oldest first. Records whose site is not known are shown with
-// what they say themselves.
+// The findings of a run with a ticket above `after`, oldest first. Records whose site is not known
+// are shown with what they say themselves.
 [[nodiscard]] std::vector<FindingLine> FindingsAfter(const RunFacts& facts, uint64_t after);
 
-// "12:03:11.250  7f3a9c21 rank 0  step 117  forward   encoder.0  aten::_softmax  inf_to_nan  NaN 1024 of 32768 ...".
+// "12:03:11.250  7f3a9c21 rank 0  step 117  forward   encoder.0  aten::_softmax  inf_to_nan  NaN
+// 1024 of 32768 ...".
 [[nodiscard]] std::string LineAsText(const FindingLine& line);
 [[nodiscard]] std::string LineAsJson(const FindingLine& line);  // one line, no newline
 

@@ -1,5 +1,5 @@
-// Rules that are given on a command line or in NANWATCH_IGNORE: the rules themselves, or '@' and the name of a file that
-// holds them (daemon/explain/ignore_rules.h).
+// Rules that are given on a command line or in NANWATCH_IGNORE: the rules themselves, or '@' and
+// the name of a file that holds them (daemon/explain/ignore_rules.h).
 #pragma once
 
 #include <string>
@@ -9,12 +9,13 @@ namespace nanwatch {
 
 struct IgnoreText {
   std::string text;
-  // What is not applied, and why, a sentence each. Never a reason to stop: without a rule there is an alarm too
-  // many, not one too few.
+  // What is not applied, and why, a sentence each. Never a reason to stop: without a rule there is
+  // an alarm too many, not one too few.
   std::vector<std::string> problems;
 };
 
-// The texts of all that was `given`, one below the other; files are read now. "" stands for nothing.
+// The texts of all that was `given`, one below the other; files are read now. "" stands for
+// nothing.
 [[nodiscard]] IgnoreText ReadIgnoreOptions(const std::vector<std::string>& given);
 
 }  // namespace nanwatch

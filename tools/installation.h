@@ -1,5 +1,5 @@
-// Where the parts of this installation lie. Everything is found from the tool's own place, so that a
-// prefix may be moved or copied as a whole, and the build tree works like an installation.
+// Where the parts of this installation lie. Everything is found from the tool's own place, so that
+// a prefix may be moved or copied as a whole, and the build tree works like an installation.
 #pragma once
 
 #include <string>
@@ -16,7 +16,8 @@ struct Installation {
   std::string observer_dir;  // PREFIX/lib/nanwatch
 };
 
-// The installation that the running executable belongs to. Says nothing about whether the parts exist.
+// The installation that the running executable belongs to. Says nothing about whether the parts
+// exist.
 [[nodiscard]] Installation LocateInstallation();
 
 // `path` with links resolved, "" when there is no such file.

@@ -16,8 +16,8 @@ enum class JobEndWait {
   kGaveUp,        // the daemon took too long, or the user asked not to wait
 };
 
-// Bounded: 10 s, or 3 s when the job was asked to stop, because whoever asked may not wait long. Says so on
-// stderr after 2 s. A SIGINT or SIGTERM now cuts it short.
+// Bounded: 10 s, or 3 s when the job was asked to stop, because whoever asked may not wait long.
+// Says so on stderr after 2 s. A SIGINT or SIGTERM now cuts it short.
 [[nodiscard]] JobEndWait AwaitJobEnd(SignalGate& gate, Observations& observations,
                                      const std::string& job, bool asked_to_stop);
 

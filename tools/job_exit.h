@@ -1,9 +1,11 @@
-// Tells the daemon how a command ended, which no segment can: the file <job>.exit beside the segments.
+// Tells the daemon how a command ended, which no segment can: the file <job>.exit beside the
+// segments.
 //
-//   {"job": "3f9c...", "pid": 4711, "exit_code": 1, "signal": null, "ended_real_ns": 1795257546123000000}
+//   {"job": "3f9c...", "pid": 4711, "exit_code": 1, "signal": null, "ended_real_ns":
+//   1795257546123000000}
 //
-// Written under another name and renamed, so that a reader finds all of it or nothing. The daemon removes it
-// once it stands in the database.
+// Written under another name and renamed, so that a reader finds all of it or nothing. The daemon
+// removes it once it stands in the database.
 #pragma once
 
 #include <sys/types.h>

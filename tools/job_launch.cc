@@ -46,7 +46,8 @@ std::string FindWrongJob(const std::string& job) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
            c == '_' || c == '-';
   };
-  if (job.size() <= kJobLengthMax && std::all_of(job.begin(), job.end(), is_fine) && job[0] != '.') {
+  if (job.size() <= kJobLengthMax && std::all_of(job.begin(), job.end(), is_fine) &&
+      job[0] != '.') {
     return "";
   }
   return "NANWATCH_JOB is '" + job +
@@ -71,9 +72,10 @@ void PlanPreload(JobLaunch& launch, const Installation& installation) {
     return;
   }
   if (!CanBePreloaded(installation.library)) {
-    launch.notes.push_back("'" + installation.library +
-                           "' has a space or a colon in its path, which LD_PRELOAD cannot carry, so "
-                           "the command runs unobserved; install nanwatch somewhere else");
+    launch.notes.push_back(
+        "'" + installation.library +
+        "' has a space or a colon in its path, which LD_PRELOAD cannot carry, so "
+        "the command runs unobserved; install nanwatch somewhere else");
     return;
   }
   const PreloadPlan plan =
@@ -125,13 +127,13 @@ std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outs
   const std::string budget = outside.Text(wire::kEnvBudget);
   const std::string on_anomaly = outside.Text(wire::kEnvOnAnomaly);
   const std::string job = outside.Text(wire::kEnvJob);
-  for (std::string wrong : {FindWrongWord("--level", options.level, kLevels),
-                            FindWrongWord("--on-anomaly", options.on_anomaly, kOnAnomaly),
-                            FindWrongBudget("--budget", options.budget),
-                            FindWrongWord(wire::kEnvLevel, level, kLevels),
-                            FindWrongWord(wire::kEnvOnAnomaly, on_anomaly, kOnAnomaly),
-                            FindWrongBudget(wire::kEnvBudget, budget),
-                            job.empty() ? std::string() : FindWrongJob(job)}) {
+  for (std::string wrong :
+       {FindWrongWord("--level", options.level, kLevels),
+        FindWrongWord("--on-anomaly", options.on_anomaly, kOnAnomaly),
+        FindWrongBudget("--budget", options.budget), FindWrongWord(wire::kEnvLevel, level, kLevels),
+        FindWrongWord(wire::kEnvOnAnomaly, on_anomaly, kOnAnomaly),
+        FindWrongBudget(wire::kEnvBudget, budget),
+        job.empty() ? std::string() : FindWrongJob(job)}) {
     if (!wrong.empty()) return wrong;
   }
   return "";

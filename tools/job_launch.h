@@ -12,30 +12,30 @@
 namespace nanwatch {
 
 struct RunOptions {
-  std::string level;         // "": NANWATCH_LEVEL, else what the library chooses
-  std::string budget;        // percent of step time, as typed; "": NANWATCH_BUDGET, else none
-  std::string on_anomaly;    // "": NANWATCH_ON_ANOMALY, else continue
+  std::string level;       // "": NANWATCH_LEVEL, else what the library chooses
+  std::string budget;      // percent of step time, as typed; "": NANWATCH_BUDGET, else none
+  std::string on_anomaly;  // "": NANWATCH_ON_ANOMALY, else continue
   std::vector<std::string> ignore;  // --ignore, as typed: rules, or '@' and a file
-  std::string verdict_path;  // "": none; "-": stdout
+  std::string verdict_path;         // "": none; "-": stdout
   bool json = false;
   std::vector<std::string> command;
 
   bool operator==(const RunOptions&) const = default;
 };
 
-// The first thing that is wrong with how `run` was called or with the variables it goes by, as a sentence
-// that says what to do; "" when nothing is.
+// The first thing that is wrong with how `run` was called or with the variables it goes by, as a
+// sentence that says what to do; "" when nothing is.
 [[nodiscard]] std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outside);
 
 struct JobLaunch {
-  EnvironmentBlock environment;         // for the command
+  EnvironmentBlock environment;  // for the command
   std::string job;
   std::vector<std::string> notes;  // what the user should know, one sentence each
   bool observed = false;           // false: the command runs without us, and a note says why
 };
 
-// `outside` with the preload library, the job's id (`fresh_job` unless NANWATCH_JOB says otherwise) and the
-// options added. Whatever is wrong here costs observation, never the job.
+// `outside` with the preload library, the job's id (`fresh_job` unless NANWATCH_JOB says otherwise)
+// and the options added. Whatever is wrong here costs observation, never the job.
 [[nodiscard]] JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
                                    const Installation& installation, const std::string& fresh_job);
 
@@ -43,6 +43,7 @@ struct JobLaunch {
 [[nodiscard]] std::string RandomJobId();
 
 // The known word of `words` that `typed` most likely stands for, "" when none is near.
-[[nodiscard]] std::string NearestWord(std::string_view typed, const std::vector<std::string>& words);
+[[nodiscard]] std::string NearestWord(std::string_view typed,
+                                      const std::vector<std::string>& words);
 
 }  // namespace nanwatch

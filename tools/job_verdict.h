@@ -10,8 +10,8 @@
 
 namespace nanwatch {
 
-// The diagnosis, and the command's end where it belongs: the process with its pid, a job of one process, and the
-// headline run, unless that process still runs.
+// The diagnosis, and the command's end where it belongs: the process with its pid, a job of one
+// process, and the headline run, unless that process still runs.
 [[nodiscard]] Verdict VerdictOfJob(const std::vector<RunFacts>& facts,
                                    const std::optional<JobExit>& exit);
 [[nodiscard]] Diagnosed DiagnosisOfJob(const std::vector<RunFacts>& facts,

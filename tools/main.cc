@@ -31,9 +31,11 @@ std::string Footer() {
              "\n") +
          nanwatch::kExitCodesHelp +
          "\n"
-         "Environment, all optional: NANWATCH=0 switches off; NANWATCH_DIR is where segments are (default\n"
+         "Environment, all optional: NANWATCH=0 switches off; NANWATCH_DIR is where segments are "
+         "(default\n"
          "  /dev/shm/nanwatch-UID), NANWATCH_STATE_DIR database and logs (default\n"
-         "  ~/.local/state/nanwatch/HOST); NANWATCH_JOB, NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_IGNORE,\n"
+         "  ~/.local/state/nanwatch/HOST); NANWATCH_JOB, NANWATCH_LEVEL, NANWATCH_BUDGET, "
+         "NANWATCH_IGNORE,\n"
          "  NANWATCH_LOG; NO_COLOR.";
 }
 
@@ -42,16 +44,18 @@ std::string Advice(const std::vector<std::string>& words, bool has_command) {
   if (words.empty()) return "say what to do: 'nanwatch --help' lists the verbs";
   const std::string& verb = words[0];
   if (verb == "attach" || verb == "detach") {
-    return "'" + verb + "' is not in this version: start the job with 'nanwatch run --level LEVEL -- "
+    return "'" + verb +
+           "' is not in this version: start the job with 'nanwatch run --level LEVEL -- "
            "COMMAND'";
   }
   if (verb == "run" && !has_command) {
     return "put the command after '--': nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]";
   }
-  if (verb.starts_with('-') || std::find(kVerbs.begin(), kVerbs.end(), verb) != kVerbs.end()) return "";
+  if (verb.starts_with('-') || std::find(kVerbs.begin(), kVerbs.end(), verb) != kVerbs.end())
+    return "";
   const std::string near = nanwatch::NearestWord(verb, kVerbs);
-  return "there is no verb '" + verb + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
-         " 'nanwatch --help' lists them";
+  return "there is no verb '" + verb + "'" +
+         (near.empty() ? "" : "; did you mean '" + near + "'?") + " 'nanwatch --help' lists them";
 }
 
 int ExplainWrongUse(const std::vector<std::string>& words, bool has_command,
@@ -66,7 +70,8 @@ int ExplainWrongUse(const std::vector<std::string>& words, bool has_command,
   return is_report ? nanwatch::kExitUsageOfReport : nanwatch::kExitUsage;
 }
 
-// What stands before "--" is ours to understand, what stands after it is the command, word for word.
+// What stands before "--" is ours to understand, what stands after it is the command, word for
+// word.
 std::vector<std::string> SplitOffCommand(int argc, char** argv, std::vector<std::string>& command) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto split = std::find(words.begin(), words.end(), "--");
@@ -81,7 +86,8 @@ std::vector<std::string> SplitOffCommand(int argc, char** argv, std::vector<std:
 int main(int argc, char** argv) {
   nanwatch::VerbCall call;
   const std::vector<std::string> words = SplitOffCommand(argc, argv, call.command);
-  CLI::App app("Find the op, layer and step where a PyTorch job's first NaN or Inf was made.", "nanwatch");
+  CLI::App app("Find the op, layer and step where a PyTorch job's first NaN or Inf was made.",
+               "nanwatch");
   nanwatch::SetHelp(app, "nanwatch VERB [OPTIONS]", Footer());
   bool version = false;
   bool json = false;
@@ -93,7 +99,8 @@ int main(int argc, char** argv) {
   nanwatch::AddReportVerb(app, call);
   nanwatch::AddDoctorVerb(app, call);
   try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them last first
+    app.parse(
+        std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them last first
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {

@@ -1,8 +1,9 @@
-// Everything that can be known about this user's jobs now: the daemon's database joined with the segments
-// that are still there. Reads both and changes neither, so it may be used beside a daemon or without one.
+// Everything that can be known about this user's jobs now: the daemon's database joined with the
+// segments that are still there. Reads both and changes neither, so it may be used beside a daemon
+// or without one.
 //
-// Segments are always read before the database: a segment that vanishes in between was committed first,
-// so no finding falls between the two.
+// Segments are always read before the database: a segment that vanishes in between was committed
+// first, so no finding falls between the two.
 #pragma once
 
 #include <memory>
@@ -45,8 +46,8 @@ class Observations {
   // How its command ended, read by a daemon or not yet.
   [[nodiscard]] std::optional<JobExit> ExitOfJob(const std::string& job);
 
-  // The job that `name` stands for: a run's id, a job's id, or the beginning of one; "" stands for the
-  // newest run. kNotFound, or kAmbiguous with the candidates named.
+  // The job that `name` stands for: a run's id, a job's id, or the beginning of one; "" stands for
+  // the newest run. kNotFound, or kAmbiguous with the candidates named.
   [[nodiscard]] Result<std::string> ResolveJob(const std::string& name);
 
   // Why the database cannot be read; ok when it can, or when there is none yet.

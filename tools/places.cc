@@ -34,15 +34,14 @@ Places FindPlaces(const Environment& environment) {
   } else {
     places.state_status = state.status();
   }
-  const int daemon =
-      places.segment_status.ok() ? RunningDaemon(places.segment_dir).value_or(0) : 0;
+  const int daemon = places.segment_status.ok() ? RunningDaemon(places.segment_dir).value_or(0) : 0;
   const std::string in_use = daemon > 0 ? DatabaseOfProcess(daemon) : "";
   if (!in_use.empty() && in_use != places.database) {
     places.database = in_use;
     places.state_dir = std::filesystem::path(in_use).parent_path();
     places.state_status = {};
-    places.note = "the daemon that runs (pid " + std::to_string(daemon) + ") keeps its database in " +
-                  places.state_dir + ", so that one is used";
+    places.note = "the daemon that runs (pid " + std::to_string(daemon) +
+                  ") keeps its database in " + places.state_dir + ", so that one is used";
   }
   return places;
 }

@@ -45,7 +45,8 @@ PreloadPlan ComposePreload(std::string_view current, const std::string& library,
   for (const std::string& entry : entries) {
     if (!NamesNanwatch(entry)) continue;
     const std::string there = resolve(entry);
-    if (there.empty()) continue;  // a stale path, which the loader ignores with a message of its own
+    if (there.empty())
+      continue;  // a stale path, which the loader ignores with a message of its own
     return {.value = std::string(current),
             .other_copy = there == own ? "" : there,
             .already_there = true};

@@ -12,7 +12,8 @@ namespace nanwatch {
 // The names in an LD_PRELOAD, empty ones left out.
 [[nodiscard]] std::vector<std::string> PreloadEntries(std::string_view preload);
 
-// False for a path that LD_PRELOAD cannot carry, because a colon or space in it would cut it in two.
+// False for a path that LD_PRELOAD cannot carry, because a colon or space in it would cut it in
+// two.
 [[nodiscard]] bool CanBePreloaded(std::string_view library);
 
 // Says what a file name stands for once links are resolved, "" when there is no such file.
@@ -26,9 +27,10 @@ struct PreloadPlan {
 
 // `current` with `library` added, unless it is there already or another copy of it is.
 //
-// Ours goes last: sanitizer runtimes and allocators insist on being first, and ours needs no place of
-// its own: it overrides nothing that others rely on, and passes on what it sees by a tail jump. A copy
-// from another installation is left to do the work, because a second copy in a process stays quiet.
+// Ours goes last: sanitizer runtimes and allocators insist on being first, and ours needs no place
+// of its own: it overrides nothing that others rely on, and passes on what it sees by a tail jump.
+// A copy from another installation is left to do the work, because a second copy in a process stays
+// quiet.
 [[nodiscard]] PreloadPlan ComposePreload(std::string_view current, const std::string& library,
                                          const ResolvePath& resolve);
 

@@ -17,7 +17,8 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 constexpr size_t kTextMax = 64 * 1024;
 
-[[noreturn]] void Become(const std::vector<char*>& argv, const std::vector<char*>& variables, int out) {
+[[noreturn]] void Become(const std::vector<char*>& argv, const std::vector<char*>& variables,
+                         int out) {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   dup2(nothing, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);

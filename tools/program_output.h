@@ -14,9 +14,10 @@ struct ProgramOutput {
   std::string text;         // its stdout, at most 64 KiB
 };
 
-// `argv[0]` is a path. stdin is empty and stderr dropped; killed after `timeout`. The preload library is taken
-// out of its environment.
+// `argv[0]` is a path. stdin is empty and stderr dropped; killed after `timeout`. The preload
+// library is taken out of its environment.
 [[nodiscard]] ProgramOutput RunAndRead(const std::vector<std::string>& argv,
-                                       const EnvironmentBlock& outside, std::chrono::seconds timeout);
+                                       const EnvironmentBlock& outside,
+                                       std::chrono::seconds timeout);
 
 }  // namespace nanwatch

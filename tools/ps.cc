@@ -26,9 +26,11 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kEndedShown = 10;
 
 constexpr char kFooter[] =
-    "States: starting, watching, stepped down (it failed at something and only counts now), exiting,\n"
+    "States: starting, watching, stepped down (it failed at something and only counts now), "
+    "exiting,\n"
     "  ended; with how, where a 'nanwatch run' saw it.\n"
-    "STEP is the optimizer steps done, FINDINGS the op calls that wrote a NaN or Inf, harmless ones\n"
+    "STEP is the optimizer steps done, FINDINGS the op calls that wrote a NaN or Inf, harmless "
+    "ones\n"
     "  included, LOST the records that found no room or could not be read.\n"
     "\n"
     "Examples:\n"
@@ -51,10 +53,14 @@ uint64_t LostOf(const RunState& state) {
 std::string StateOf(const SeenRun& run) {
   if (run.live) {
     switch (static_cast<wire::LiveState>(run.state.live_state())) {
-      case wire::LiveState::kStarting: return "starting";
-      case wire::LiveState::kWatching: return "watching";
-      case wire::LiveState::kSteppedDown: return "stepped down";
-      case wire::LiveState::kExited: return "exiting";
+      case wire::LiveState::kStarting:
+        return "starting";
+      case wire::LiveState::kWatching:
+        return "watching";
+      case wire::LiveState::kSteppedDown:
+        return "stepped down";
+      case wire::LiveState::kExited:
+        return "exiting";
     }
     return "live";
   }
@@ -113,10 +119,18 @@ std::vector<std::string> RunAsRow(const SeenRun& run, uint64_t now_ns) {
   const std::string rank = run.run.world_size() > 1 ? std::to_string(run.run.rank()) + "/" +
                                                           std::to_string(run.run.world_size())
                                                     : std::to_string(run.run.rank());
-  return {run.id.substr(0, 8), run.job.substr(0, 12), rank, std::to_string(run.run.pid()),
-          run.run.program(), run.run.torch_version(), std::string(LevelName(run.state.level())),
-          StateOf(run), step < 0 ? "-" : std::to_string(step), LossOf(run.state),
-          FormatCount(run.state.values_bad()), FormatCount(LostOf(run.state)),
+  return {run.id.substr(0, 8),
+          run.job.substr(0, 12),
+          rank,
+          std::to_string(run.run.pid()),
+          run.run.program(),
+          run.run.torch_version(),
+          std::string(LevelName(run.state.level())),
+          StateOf(run),
+          step < 0 ? "-" : std::to_string(step),
+          LossOf(run.state),
+          FormatCount(run.state.values_bad()),
+          FormatCount(LostOf(run.state)),
           FormatAge(now_ns > started ? now_ns - started : 0)};
 }
 
@@ -136,20 +150,32 @@ std::string AsText(const std::vector<SeenRun>& shown, size_t known,
     std::vector<std::vector<std::string>> rows;
     const uint64_t now_ns = SystemClock().real_ns();
     for (const SeenRun& run : shown) rows.push_back(RunAsRow(run, now_ns));
-    text = FormatTable({{"RUN"}, {"JOB"}, {"RANK"}, {"PID", true}, {"PROGRAM"}, {"TORCH"},
-                        {"LEVEL"}, {"STATE"}, {"STEP", true}, {"LOSS", true}, {"FINDINGS", true},
-                        {"LOST", true}, {"AGE", true}},
+    text = FormatTable({{"RUN"},
+                        {"JOB"},
+                        {"RANK"},
+                        {"PID", true},
+                        {"PROGRAM"},
+                        {"TORCH"},
+                        {"LEVEL"},
+                        {"STATE"},
+                        {"STEP", true},
+                        {"LOSS", true},
+                        {"FINDINGS", true},
+                        {"LOST", true},
+                        {"AGE", true}},
                        rows);
   }
   if (shown.size() < known) {
     text += std::to_string(known - shown.size()) + " older ones: nanwatch ps --all\n";
   }
-  for (const UnreadableFile& file : foreign) text += "not read: " + file.name + ", " + file.reason + "\n";
+  for (const UnreadableFile& file : foreign)
+    text += "not read: " + file.name + ", " + file.reason + "\n";
   return text;
 }
 
 std::string AsJson(const std::vector<SeenRun>& shown, const std::vector<UnreadableFile>& foreign) {
-  Json document = {{"schema", "nanwatch.ps/1"}, {"runs", Json::array()}, {"foreign", Json::array()}};
+  Json document = {
+      {"schema", "nanwatch.ps/1"}, {"runs", Json::array()}, {"foreign", Json::array()}};
   for (const SeenRun& run : shown) document["runs"].push_back(RunAsJson(run));
   for (const UnreadableFile& file : foreign) {
     document["foreign"].push_back({{"file", file.name}, {"reason", file.reason}});
@@ -175,10 +201,12 @@ int Ps(const PsOptions& options) {
 }  // namespace
 
 void AddPsVerb(CLI::App& app, VerbCall& call) {
-  CLI::App* verb = app.add_subcommand("ps", "List the runs that are live, and the last ones that ended.");
+  CLI::App* verb =
+      app.add_subcommand("ps", "List the runs that are live, and the last ones that ended.");
   SetHelp(*verb, "nanwatch ps [OPTIONS]", kFooter);
   auto options = std::make_shared<PsOptions>();
-  verb->add_flag("--all", options->all, "Every run that is known, not only the last ten that ended");
+  verb->add_flag("--all", options->all,
+                 "Every run that is known, not only the last ten that ended");
   verb->add_flag("--json", options->json, "Print a JSON document (nanwatch.ps/1)");
   verb->callback([options, &call] { call.chosen = [options] { return Ps(*options); }; });
 }

@@ -1,6 +1,5 @@
 #include "tools/python_probe.h"
 
-
 #include <cctype>
 #include <chrono>
 
@@ -43,7 +42,8 @@ PythonProbe ProbePython(const std::string& python, const EnvironmentBlock& outsi
   }
   ProgramOutput output = RunAndRead({lookup.path, "-c", kScript}, outside, kProbeTimeout);
   if (!output.ended_well) {
-    probe.problem = "'" + lookup.path + "' could not be asked for its torch: it failed, or took longer "
+    probe.problem = "'" + lookup.path +
+                    "' could not be asked for its torch: it failed, or took longer "
                     "than 20 s";
     return probe;
   }

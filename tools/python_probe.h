@@ -9,12 +9,12 @@
 namespace nanwatch {
 
 struct PythonProbe {
-  std::string problem;        // a sentence when this Python could not be asked, else ""
-  std::string executable;     // as it names itself
-  std::string python_version; // 3.11.2
-  std::string torch_version;  // 2.11.0+cpu; "" when it has no torch
+  std::string problem;         // a sentence when this Python could not be asked, else ""
+  std::string executable;      // as it names itself
+  std::string python_version;  // 3.11.2
+  std::string torch_version;   // 2.11.0+cpu; "" when it has no torch
   std::string torch_dir;
-  std::string interpreter;    // the dynamic loader; "" for a static Python
+  std::string interpreter;  // the dynamic loader; "" for a static Python
 };
 
 [[nodiscard]] PythonProbe ProbePython(const std::string& python, const EnvironmentBlock& outside);
@@ -22,7 +22,8 @@ struct PythonProbe {
 // "2.11" of "2.11.0+cpu"; "" when it is no version.
 [[nodiscard]] std::string MinorOf(const std::string& torch_version);
 
-// The minor version that an observer's file name says, "2.11" of "libnanwatch_observer-2.11.so"; "" for other files.
+// The minor version that an observer's file name says, "2.11" of "libnanwatch_observer-2.11.so"; ""
+// for other files.
 [[nodiscard]] std::string ObserverMinor(const std::string& file_name);
 
 }  // namespace nanwatch

@@ -20,17 +20,20 @@ namespace nanwatch {
 namespace {
 
 constexpr char kFooter[] =
-    "RUN is the id of a run or job, or the beginning of one ('nanwatch ps'); without it, the newest run's\n"
+    "RUN is the id of a run or job, or the beginning of one ('nanwatch ps'); without it, the "
+    "newest run's\n"
     "  job is meant. A job still running is reported as far as it has come.\n"
     "\n"
     "Examples:\n"
     "  nanwatch report\n"
     "  nanwatch report 7f3a --coverage\n"
     "  nanwatch report 7f3a --explain 1\n"
-    "  nanwatch report --ignore 'op=aten::log layer=encoder.mask*'     ('nanwatch run --help' has the rules)\n"
+    "  nanwatch report --ignore 'op=aten::log layer=encoder.mask*'     ('nanwatch run --help' has "
+    "the rules)\n"
     "  nanwatch report --check --json > verdict.json || echo 'look at it'\n"
     "\n"
-    "Exit status: 0; with --check 0 clean or expected, 2 anomaly, 3 cannot tell (nothing was observed, or\n"
+    "Exit status: 0; with --check 0 clean or expected, 2 anomaly, 3 cannot tell (nothing was "
+    "observed, or\n"
     "  findings were lost; 2 wins over 3); 1 no such run; 64 wrong use.\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR, NO_COLOR.";
 

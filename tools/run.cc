@@ -33,7 +33,8 @@ namespace {
 constexpr char kHelp[] = "Start a command under observation, and say at its end what was seen.";
 
 constexpr char kFooter[] =
-    "The command is not changed: its output, its signals and its exit status stay its own. One line before\n"
+    "The command is not changed: its output, its signals and its exit status stay its own. One "
+    "line before\n"
     "  it and the diagnosis after it go to stderr.\n"
     "\n"
     "Examples:\n"
@@ -42,15 +43,20 @@ constexpr char kFooter[] =
     "  nanwatch run --level canary --budget 1 -- python train.py\n"
     "  nanwatch run --ignore 'op=aten::log layer=encoder.mask*' -- python train.py\n"
     "\n"
-    "Levels: idle (loaded, checks nothing), canary (gradients, parameters, optimizer state and loss,\n"
-    "  once a step), layer (and what crosses module boundaries), full (every op), auto (the most that\n"
+    "Levels: idle (loaded, checks nothing), canary (gradients, parameters, optimizer state and "
+    "loss,\n"
+    "  once a step), layer (and what crosses module boundaries), full (every op), auto (the most "
+    "that\n"
     "  stays within --budget).\n"
     "\n"
-    "Rules: FIELD=GLOB words that must all fit an incident's origin to make it expected; fields are op, layer,\n"
-    "  phase, class and pattern. ';' or a new line begins the next rule, # a comment. --ignore @FILE reads\n"
+    "Rules: FIELD=GLOB words that must all fit an incident's origin to make it expected; fields "
+    "are op, layer,\n"
+    "  phase, class and pattern. ';' or a new line begins the next rule, # a comment. --ignore "
+    "@FILE reads\n"
     "  them from a file. Those of NANWATCH_IGNORE hold as well.\n"
     "\n"
-    "Exit status: the command's own, or its signal; 126 when it cannot be executed, 127 when there is no\n"
+    "Exit status: the command's own, or its signal; 126 when it cannot be executed, 127 when there "
+    "is no\n"
     "  such command, 2 for wrong use. In the last three cases nothing was started.\n"
     "\n"
     "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_ON_ANOMALY (as the flags, which win);\n"
@@ -91,9 +97,10 @@ void PrepareDaemon(Preparation& prepared, const EnvironmentBlock& outside,
   if (!prepared.launch.observed || RunningDaemon(prepared.places.segment_dir).has_value()) return;
   const std::string failure = StartDaemon(installation, outside, prepared.places.segment_dir);
   if (failure.empty()) return;
-  prepared.launch.notes.push_back("the daemon could not be started: " + failure +
-                                  "; the command is watched all the same, and what was seen is read "
-                                  "when it has ended");
+  prepared.launch.notes.push_back(
+      "the daemon could not be started: " + failure +
+      "; the command is watched all the same, and what was seen is read "
+      "when it has ended");
 }
 
 // The job carries its rules, so that every verdict about it, whoever asks later, goes by them.
@@ -159,7 +166,10 @@ Verdict NothingSeen(const RunOptions& options, const std::string& job, const Job
 }
 
 JobExit DescribeExit(const std::string& job, pid_t pid, const CommandEnd& end) {
-  JobExit exit = {.job = job, .pid = pid, .exit_code = {}, .signal = {},
+  JobExit exit = {.job = job,
+                  .pid = pid,
+                  .exit_code = {},
+                  .signal = {},
                   .ended_real_ns = SystemClock().real_ns()};
   if (end.by_signal) {
     exit.signal = end.signal;
@@ -179,8 +189,8 @@ Verdict Conclude(const RunOptions& options, SignalGate& gate, const Preparation&
         "('nanwatch doctor --python PYTHON' says whether one can)");
     return NothingSeen(options, exit.job, exit);
   }
-  const Status told = WriteJobExit(prepared.places.segment_dir, exit.job, exit.pid, end,
-                                   exit.ended_real_ns);
+  const Status told =
+      WriteJobExit(prepared.places.segment_dir, exit.job, exit.pid, end, exit.ended_real_ns);
   if (!told.ok()) Say(told.message());
   if (AwaitJobEnd(gate, observations, exit.job, end.asked_to_stop) == JobEndWait::kGaveUp) {
     Say("the daemon has not read everything yet; what it has not is read from the segments");

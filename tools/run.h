@@ -5,7 +5,8 @@
 
 namespace nanwatch {
 
-// Does not come back when the command was started: the process ends as the command did. Else an exit code.
+// Does not come back when the command was started: the process ends as the command did. Else an
+// exit code.
 int RunCommand(const RunOptions& options);
 
 }  // namespace nanwatch

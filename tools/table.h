@@ -12,7 +12,8 @@ struct Column {
   bool right = false;  // numbers stand at the right
 };
 
-// Every row has as many cells as there are columns. Two blanks between columns, none at a line's end.
+// Every row has as many cells as there are columns. Two blanks between columns, none at a line's
+// end.
 [[nodiscard]] std::string FormatTable(const std::vector<Column>& columns,
                                       const std::vector<std::vector<std::string>>& rows);
 

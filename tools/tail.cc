@@ -23,8 +23,10 @@ constexpr int kFollowEveryMs = 200;
 constexpr int kLinesDefault = 20;
 
 constexpr char kFooter[] =
-    "One line a finding: time (UTC), run, rank, step, phase, layer, op, class, counts, source line. When a\n"
-    "  run has ended its incidents follow. A finding alone is no alarm: a mask is one too; the verdict is\n"
+    "One line a finding: time (UTC), run, rank, step, phase, layer, op, class, counts, source "
+    "line. When a\n"
+    "  run has ended its incidents follow. A finding alone is no alarm: a mask is one too; the "
+    "verdict is\n"
     "  'nanwatch report's to give.\n"
     "\n"
     "Examples:\n"
@@ -49,14 +51,16 @@ class Tail {
   Tail(const TailOptions& options, Observations& observations)
       : options_(options), observations_(observations) {}
 
-  // Prints what is new of `jobs`, of the first look only the last lines. False when nobody reads any more.
+  // Prints what is new of `jobs`, of the first look only the last lines. False when nobody reads
+  // any more.
   bool Print(const std::set<std::string>& jobs) {
     std::vector<FindingLine> lines;
     for (const std::string& job : jobs) Collect(job, lines);
     std::stable_sort(lines.begin(), lines.end(), [](const FindingLine& a, const FindingLine& b) {
       return a.real_ns < b.real_ns;
     });
-    const size_t shown_max = first_look_ ? static_cast<size_t>(std::max(options_.lines, 0)) : lines.size();
+    const size_t shown_max =
+        first_look_ ? static_cast<size_t>(std::max(options_.lines, 0)) : lines.size();
     first_look_ = false;
     std::string text;
     for (size_t i = lines.size() - std::min(lines.size(), shown_max); i < lines.size(); ++i) {
@@ -72,8 +76,9 @@ class Tail {
         VerdictOfJob(observations_.FactsOfJob(job), observations_.ExitOfJob(job));
     std::string text;
     for (const Incident& incident : verdict.incidents()) {
-      text += (options_.json ? IncidentAsJson(verdict, incident) : IncidentAsText(verdict, incident)) +
-              "\n";
+      text +=
+          (options_.json ? IncidentAsJson(verdict, incident) : IncidentAsText(verdict, incident)) +
+          "\n";
     }
     return WriteAll(STDOUT_FILENO, text);
   }
@@ -111,8 +116,9 @@ JobsNow LookAtJobs(Observations& observations, const std::string& only_job) {
   return jobs;
 }
 
-// Prints until the runs have ended. A look costs a few milliseconds and no memory that stays: cheap enough to
-// repeat, and it sees segments that no daemon has read yet, which a watch on the database would not.
+// Prints until the runs have ended. A look costs a few milliseconds and no memory that stays: cheap
+// enough to repeat, and it sees segments that no daemon has read yet, which a watch on the database
+// would not.
 int Follow(const TailOptions& options, Observations& observations, const std::string& only_job) {
   Tail tail(options, observations);
   while (true) {
@@ -152,7 +158,8 @@ void AddTailVerb(CLI::App& app, VerbCall& call) {
   auto options = std::make_shared<TailOptions>();
   verb->add_option("RUN", options->run, "A run or job, or the beginning of its id (default: all)")
       ->type_name("");
-  verb->add_option("-n,--lines", options->lines, "How many of the past (default: 20)")->type_name("COUNT");
+  verb->add_option("-n,--lines", options->lines, "How many of the past (default: 20)")
+      ->type_name("COUNT");
   verb->add_flag("-f,--follow", options->follow, "Go on until the runs have ended");
   verb->add_flag("--forever", options->forever, "With -f: go on after that, for runs to come");
   verb->add_flag("--json", options->json, "One JSON object a line");

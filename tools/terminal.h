@@ -6,8 +6,8 @@
 
 namespace nanwatch {
 
-// True when file descriptor `fd` is a terminal that shows colours and nobody asked for none (NO_COLOR, a
-// non-empty value; TERM=dumb).
+// True when file descriptor `fd` is a terminal that shows colours and nobody asked for none
+// (NO_COLOR, a non-empty value; TERM=dumb).
 [[nodiscard]] bool WantsColor(int fd);
 
 // Writes all of `text` to `fd`; false when it could not be (a closed pipe, a full disk).

@@ -6,8 +6,9 @@
 
 namespace nanwatch {
 
-// Opened before the job starts, so that a path that cannot be written is found out while nothing is lost;
-// empty until Write, so that an older verdict is never taken for this job's. Owns the descriptor.
+// Opened before the job starts, so that a path that cannot be written is found out while nothing is
+// lost; empty until Write, so that an older verdict is never taken for this job's. Owns the
+// descriptor.
 class VerdictFile {
  public:
   VerdictFile() = default;

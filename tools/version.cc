@@ -21,7 +21,8 @@ int PrintVersion(bool json) {
     minors.push_back(minor);
     list += (list.empty() ? "" : ", ") + minor;
   }
-  const std::string wire = std::to_string(wire::kWireMajor) + "." + std::to_string(wire::kWireMinor);
+  const std::string wire =
+      std::to_string(wire::kWireMajor) + "." + std::to_string(wire::kWireMinor);
   if (json) {
     const nlohmann::ordered_json document = {{"schema", "nanwatch.version/1"},
                                              {"version", NANWATCH_VERSION},
@@ -29,8 +30,8 @@ int PrintVersion(bool json) {
                                              {"observers", minors}};
     WriteAll(STDOUT_FILENO, document.dump(2) + "\n");
   } else {
-    WriteAll(STDOUT_FILENO, "nanwatch " NANWATCH_VERSION ", segments " + wire + ", observers for torch " +
-                                (list.empty() ? "none" : list) + "\n");
+    WriteAll(STDOUT_FILENO, "nanwatch " NANWATCH_VERSION ", segments " + wire +
+                                ", observers for torch " + (list.empty() ? "none" : list) + "\n");
   }
   return kExitOk;
 }

@@ -37,14 +37,16 @@ Status MakeOne(const std::string& path) {
 }
 
 Status MakeWithParents(const std::string& path) {
-  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
     if (access(path.substr(0, slash).c_str(), F_OK) == 0) continue;
     if (Status made = MakeOne(path.substr(0, slash)); !made.ok()) return made;
   }
   return MakeOne(path);
 }
 
-// A write is the only proof: access() is right about modes but not about read-only or full file systems.
+// A write is the only proof: access() is right about modes but not about read-only or full file
+// systems.
 Status ProveWritable(const std::string& path) {
   const std::string probe = path + "/.write-test-" + std::to_string(getpid());
   UniqueFd fd(open(probe.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
@@ -59,8 +61,8 @@ Status ProveWritable(const std::string& path) {
   unlink(probe.c_str());
   if (wrote) return Status();
   return Status::FromErrno(error, "the disk that holds the state directory " + Quoted(path) +
-                                      " takes no more; free some space, or set " + wire::kEnvStateDir +
-                                      " to a directory elsewhere");
+                                      " takes no more; free some space, or set " +
+                                      wire::kEnvStateDir + " to a directory elsewhere");
 }
 
 }  // namespace
@@ -82,9 +84,10 @@ Result<std::string> SegmentDirectoryPath(const Environment& environment) {
   }
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (path.size() > static_cast<size_t>(wire::kDirPathMax)) {
-    return Status(ErrorKind::kInvalid, std::string(wire::kEnvDir) + " is " + std::to_string(path.size()) +
-                                           " bytes long; the longest that works is " +
-                                           std::to_string(wire::kDirPathMax) + ": choose a shorter path");
+    return Status(ErrorKind::kInvalid,
+                  std::string(wire::kEnvDir) + " is " + std::to_string(path.size()) +
+                      " bytes long; the longest that works is " +
+                      std::to_string(wire::kDirPathMax) + ": choose a shorter path");
   }
   return path;
 }
@@ -93,21 +96,23 @@ Status CheckPrivateDirectory(const std::string& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return Status::FromErrno(errno, Quoted(path));
   if (S_ISLNK(info.st_mode)) {
-    return Status(ErrorKind::kPermission, Quoted(path) +
-                                              " is a symbolic link; name the directory itself in " +
-                                              wire::kEnvDir);
+    return Status(
+        ErrorKind::kPermission,
+        Quoted(path) + " is a symbolic link; name the directory itself in " + wire::kEnvDir);
   }
   if (!S_ISDIR(info.st_mode)) {
     return Status(ErrorKind::kInvalid, Quoted(path) + " is not a directory; move it away, or set " +
                                            wire::kEnvDir + " to another path");
   }
   if (info.st_uid != geteuid()) {
-    return Status(ErrorKind::kPermission, Quoted(path) + " belongs to user " + std::to_string(info.st_uid) +
-                                              ", not to you (" + UserId() + "); set " + wire::kEnvDir +
+    return Status(ErrorKind::kPermission, Quoted(path) + " belongs to user " +
+                                              std::to_string(info.st_uid) + ", not to you (" +
+                                              UserId() + "); set " + wire::kEnvDir +
                                               " to a directory of your own");
   }
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return Status(ErrorKind::kPermission, Quoted(path) + " can be written by others; run: chmod 700 " + path);
+    return Status(ErrorKind::kPermission,
+                  Quoted(path) + " can be written by others; run: chmod 700 " + path);
   }
   return Status();
 }
@@ -134,23 +139,27 @@ Result<StateDirectory> StateDirectoryPath(const Environment& environment) {
   }
   std::string path = base + "/nanwatch/" + HostName();
   if (IsOnNetworkFileSystem(path)) {
-    return StateDirectory{fallback, path + " is on a network file system, where the database would not be safe: "
-                                           "database and logs are in " + fallback};
+    return StateDirectory{fallback,
+                          path +
+                              " is on a network file system, where the database would not be safe: "
+                              "database and logs are in " +
+                              fallback};
   }
   return StateDirectory{std::move(path), ""};
 }
 
 Status EnsureStateDirectory(const std::string& path) {
   if (Status made = MakeWithParents(path); !made.ok()) {
-    return made.WithContext(std::string("the state directory is out of reach (") + wire::kEnvStateDir +
-                            " chooses another)");
+    return made.WithContext(std::string("the state directory is out of reach (") +
+                            wire::kEnvStateDir + " chooses another)");
   }
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return Status::FromErrno(errno, Quoted(path));
   // A symbolic link of another user in /var/tmp counts as his, wherever it leads.
   if (info.st_uid != geteuid()) {
-    return Status(ErrorKind::kPermission, "the state directory " + Quoted(path) + " belongs to user " +
-                                              std::to_string(info.st_uid) + "; set " + wire::kEnvStateDir +
+    return Status(ErrorKind::kPermission, "the state directory " + Quoted(path) +
+                                              " belongs to user " + std::to_string(info.st_uid) +
+                                              "; set " + wire::kEnvStateDir +
                                               " to a directory of your own");
   }
   return ProveWritable(path);

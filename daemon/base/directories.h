@@ -1,5 +1,5 @@
-// Where segments and the daemon's own files lie (CONTRACT, "Launching"), and whether these places may be
-// trusted. Every refusal is a sentence that says what to do.
+// Where segments and the daemon's own files lie (CONTRACT, "Launching"), and whether these places
+// may be trusted. Every refusal is a sentence that says what to do.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,16 @@
 
 namespace nanwatch {
 
-// The value of an environment variable, empty when unset; a parameter so that tests need not set any.
+// The value of an environment variable, empty when unset; a parameter so that tests need not set
+// any.
 using Environment = std::function<std::string(const char* name)>;
 [[nodiscard]] Environment ProcessEnvironment();
 
 // NANWATCH_DIR, or /dev/shm/nanwatch-UID. Nothing is looked at on disk.
 [[nodiscard]] Result<std::string> SegmentDirectoryPath(const Environment& environment);
 
-// A directory that holds what the user's jobs wrote must be his own, closed to others, and no symbolic
-// link. kNotFound when it is absent: no job has run yet.
+// A directory that holds what the user's jobs wrote must be his own, closed to others, and no
+// symbolic link. kNotFound when it is absent: no job has run yet.
 [[nodiscard]] Status CheckPrivateDirectory(const std::string& path);
 
 // Makes the directory with mode 0700 when it is absent (its parents are not made), then checks it.
@@ -26,26 +27,28 @@ using Environment = std::function<std::string(const char* name)>;
 
 struct StateDirectory {
   std::string path;
-  std::string note;  // a sentence for the user when it is not where he would look for it, else empty
+  std::string
+      note;  // a sentence for the user when it is not where he would look for it, else empty
 };
 
-// NANWATCH_STATE_DIR, else $XDG_STATE_HOME/nanwatch/HOST, else ~/.local/state/nanwatch/HOST; when that is on
-// a network file system, /var/tmp/nanwatch-UID with a note. Makes nothing.
+// NANWATCH_STATE_DIR, else $XDG_STATE_HOME/nanwatch/HOST, else ~/.local/state/nanwatch/HOST; when
+// that is on a network file system, /var/tmp/nanwatch-UID with a note. Makes nothing.
 [[nodiscard]] Result<StateDirectory> StateDirectoryPath(const Environment& environment);
 
 // Makes it and its parents (0700) when absent and proves that a file can be written there.
 [[nodiscard]] Status EnsureStateDirectory(const std::string& path);
 
-// True for NFS, SMB, Lustre, GPFS, BeeGFS, Ceph, AFS and FUSE: places where SQLite's shared-memory index does not
-// work between hosts. A path that does not exist yet is judged by its nearest existing parent.
+// True for NFS, SMB, Lustre, GPFS, BeeGFS, Ceph, AFS and FUSE: places where SQLite's shared-memory
+// index does not work between hosts. A path that does not exist yet is judged by its nearest
+// existing parent.
 [[nodiscard]] bool IsOnNetworkFileSystem(const std::string& path);
 
 // Name of this host as the kernel has it.
 [[nodiscard]] std::string HostName();
 
 // Files in the state directory.
-[[nodiscard]] std::string DatabasePath(const std::string& state_dir);   // nanwatch.db
-[[nodiscard]] std::string HumanLogPath(const std::string& state_dir);   // nanwatch.log
-[[nodiscard]] std::string EventLogPath(const std::string& state_dir);   // events.jsonl
+[[nodiscard]] std::string DatabasePath(const std::string& state_dir);  // nanwatch.db
+[[nodiscard]] std::string HumanLogPath(const std::string& state_dir);  // nanwatch.log
+[[nodiscard]] std::string EventLogPath(const std::string& state_dir);  // events.jsonl
 
 }  // namespace nanwatch

@@ -4,8 +4,8 @@
 //   Result<Store> store = Store::OpenForReading(path);
 //   if (!store.ok()) return store.status().WithContext("cannot show the report");
 //
-// Value types, no locking. Nothing here throws; asking a failed Result for its value is a programmer's
-// error and stops the process by assert.
+// Value types, no locking. Nothing here throws; asking a failed Result for its value is a
+// programmer's error and stops the process by assert.
 #pragma once
 
 #include <cassert>
@@ -35,8 +35,8 @@ class [[nodiscard]] Status {
   Status() = default;  // success
   Status(ErrorKind kind, std::string message) : kind_(kind), message_(std::move(message)) {}
 
-  // The error of a system call: `what` failed with errno value `error`. ENOSPC and EDQUOT become kFull,
-  // ENOENT kNotFound, EACCES and EPERM kPermission.
+  // The error of a system call: `what` failed with errno value `error`. ENOSPC and EDQUOT become
+  // kFull, ENOENT kNotFound, EACCES and EPERM kPermission.
   static Status FromErrno(int error, std::string_view what);
 
   [[nodiscard]] bool ok() const { return kind_ == ErrorKind::kNone; }
@@ -55,15 +55,24 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                               // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose
   Result(Status status) : status_(std::move(status)) { assert(!status_.ok()); }  // NOLINT
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }
   [[nodiscard]] const Status& status() const { return status_; }
 
-  [[nodiscard]] T& value() & { assert(ok()); return *value_; }
-  [[nodiscard]] const T& value() const& { assert(ok()); return *value_; }
-  [[nodiscard]] T&& value() && { assert(ok()); return *std::move(value_); }
+  [[nodiscard]] T& value() & {
+    assert(ok());
+    return *value_;
+  }
+  [[nodiscard]] const T& value() const& {
+    assert(ok());
+    return *value_;
+  }
+  [[nodiscard]] T&& value() && {
+    assert(ok());
+    return *std::move(value_);
+  }
   [[nodiscard]] T& operator*() & { return value(); }
   [[nodiscard]] const T& operator*() const& { return value(); }
   [[nodiscard]] T&& operator*() && { return std::move(*this).value(); }

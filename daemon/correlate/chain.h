@@ -7,8 +7,8 @@ namespace nanwatch {
 
 inline constexpr size_t kChainLinksMax = 16;
 
-// The first time that `reach` was reached, of those that decided the incident's severity; null when none is known of
-// the origin's own run.
+// The first time that `reach` was reached, of those that decided the incident's severity; null when
+// none is known of the origin's own run.
 [[nodiscard]] const ReachEvent* FirstOf(const IncidentDraft& draft, wire::Reach reach);
 
 // Fills `incident.chain`: the origin first, then along the recorded descent the op in which Inf

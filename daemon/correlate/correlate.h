@@ -23,13 +23,14 @@ struct Correlation {
   Verdict verdict;
   // What `excused` must hold to excuse the verdict's incidents, in their order.
   std::vector<std::string> excuse_keys;
-  // How the incident that was asked about followed from the records; no steps when there is none of that number.
+  // How the incident that was asked about followed from the records; no steps when there is none of
+  // that number.
   Explanation explanation;
 };
 
-// The same, with origins that a rule of the user's excuses: their incidents are `expected`, whatever they reached,
-// and say by which rule.
-// `explained` is the number of an incident, from 1, whose reasons are wanted too; 0: of none.
+// The same, with origins that a rule of the user's excuses: their incidents are `expected`,
+// whatever they reached, and say by which rule. `explained` is the number of an incident, from 1,
+// whose reasons are wanted too; 0: of none.
 [[nodiscard]] Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused,
                                     uint32_t explained = 0);
 

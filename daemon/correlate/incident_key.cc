@@ -26,7 +26,8 @@ IncidentKey PlaceOf(const Origin& origin) {
     return key;
   }
   const Site& site = *origin.site;
-  // What makes one parameter of an update bad (a rate that is NaN) makes them all so, and is one thing.
+  // What makes one parameter of an update bad (a rate that is NaN) makes them all so, and is one
+  // thing.
   if (key == "optimizer" && origin.clocks != nullptr) {
     add(site.op());
     add(site.source());

@@ -46,9 +46,10 @@ RecordSource SourceOfValue(uint64_t value, uint32_t site) {
 // By counts: false where they were not written down.
 bool IsNanAlone(const ValueFact& value) {
   return value.outputs_size() > 0 &&
-         std::all_of(value.outputs().begin(), value.outputs().end(), [](const RecordTensor& tensor) {
-           return tensor.nan() > 0 && tensor.pos_inf() == 0 && tensor.neg_inf() == 0;
-         });
+         std::all_of(value.outputs().begin(), value.outputs().end(),
+                     [](const RecordTensor& tensor) {
+                       return tensor.nan() > 0 && tensor.pos_inf() == 0 && tensor.neg_inf() == 0;
+                     });
 }
 
 }  // namespace
@@ -248,7 +249,8 @@ Lineage::Best Lineage::OriginOfSpread(const Record& record, int node) {
   return found;
 }
 
-// Of several masks the one that holds NaN: padding with NaN beside scores of -Inf makes nothing new.
+// Of several masks the one that holds NaN: padding with NaN beside scores of -Inf makes nothing
+// new.
 Lineage::Best Lineage::NanAmong(const Record& record, int consumer) {
   for (const RecordSource& source : record.value().sources()) {
     const Best found = FromSource(record, source, consumer);
@@ -289,8 +291,8 @@ Lineage::Best Lineage::BestSource(const Record& record,
                                   const google::protobuf::RepeatedPtrField<RecordSource>& sources,
                                   int consumer) {
   Best best;
-  // Where NaN alone came out, the NaN that went in tells why, whatever mask of -Inf went in beside it. With Inf left in
-  // the result, each may live on in a part of it.
+  // Where NaN alone came out, the NaN that went in tells why, whatever mask of -Inf went in beside
+  // it. With Inf left in the result, each may live on in a part of it.
   const bool only_nan = record.has_value() && IsNanAlone(record.value()) &&
                         std::any_of(sources.begin(), sources.end(), [](const RecordSource& source) {
                           return Has(source.kinds(), wire::kHasNan);
@@ -528,7 +530,8 @@ void Lineage::AddEventsOf(const Record& record, Reach reach,
                           const google::protobuf::RepeatedPtrField<RecordSource>& bad,
                           uint32_t count, int fallback) {
   bool any = false;
-  const ReachEvent::How how = reach == Reach::kGradient ? ReachEvent::How::kLeaf : ReachEvent::How::kUpdate;
+  const ReachEvent::How how =
+      reach == Reach::kGradient ? ReachEvent::How::kLeaf : ReachEvent::How::kUpdate;
   for (const RecordSource& source : bad) {
     const bool is_state = Is(source.target(), Target::kOptimizerState);
     if (reach == Reach::kParameter && is_state) continue;
@@ -589,7 +592,8 @@ void Lineage::OnPass(const Record& record) {
   }
 }
 
-// A constant that has become the loss is a mistake, whatever it was meant for: of its gradients none is its own cause.
+// A constant that has become the loss is a mistake, whatever it was meant for: of its gradients
+// none is its own cause.
 int Lineage::NoLongerMask(int origin) {
   Origin restated = origins_[static_cast<size_t>(origin)];
   if (!restated.IsMask()) return origin;
@@ -631,9 +635,9 @@ void Lineage::OnUpdate(const Record& record) {
   }
 }
 
-// A number that Python read, or the program compared with another, is the loss if backward roots are
-// made at the same place. A metric may be made by the same op there (the mean over one class), but
-// needs no gradient: no pass could begin at it. Without its record nobody knows.
+// A number that Python read, or the program compared with another, is the loss if backward roots
+// are made at the same place. A metric may be made by the same op there (the mean over one class),
+// but needs no gradient: no pass could begin at it. Without its record nobody knows.
 void Lineage::OnEscape(const Record& record) {
   const EscapeFact& escape = record.escape();
   if (!Is(escape.source(), SourceKind::kValue)) return;

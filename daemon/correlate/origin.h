@@ -1,7 +1,7 @@
 // Where a value came from, as far as the records tell: the candidate for an incident's origin.
 //
-// Several candidates may stand behind one value. The stronger wins, among equals one that no rule of
-// the user's excuses, then the earlier:
+// Several candidates may stand behind one value. The stronger wins, among equals one that no rule
+// of the user's excuses, then the earlier:
 //   made          something went wrong here: finite inputs gave a bad output, masks gave a NaN, or
 //                 bad values came in from a batch, a parameter, a buffer, another rank
 //   asked_for     a mask: a constant, or -Inf that came in or was made by habit (log of a triangle)

@@ -68,7 +68,8 @@ class Teller {
       if (!earlier || told++ >= kOthersTold) continue;
       const Finding finding = DescribeOrigin(lineage_, *other.origin);
       Add("earlier", finding,
-          NameOf(finding) + " is earlier, but begins another incident: " + ApartText(*other.origin));
+          NameOf(finding) +
+              " is earlier, but begins another incident: " + ApartText(*other.origin));
     }
     if (told > kOthersTold) {
       Add("earlier", Finding(),
@@ -110,8 +111,8 @@ class Teller {
 
   void TellSeverity() {
     Add("severity", incident_.origin(),
-        NameOf(incident_.origin()) + " gives an incident of severity " + incident_.severity() + ": " +
-            SeverityText());
+        NameOf(incident_.origin()) + " gives an incident of severity " + incident_.severity() +
+            ": " + SeverityText());
   }
 
  private:
@@ -136,8 +137,9 @@ class Teller {
       return node.ticket == ticket && node.record != nullptr;
     });
     if (found != nodes.end()) return &*found;
-    const auto any = std::find_if(nodes.begin(), nodes.end(),
-                                  [ticket](const ValueNode& node) { return node.ticket == ticket; });
+    const auto any = std::find_if(nodes.begin(), nodes.end(), [ticket](const ValueNode& node) {
+      return node.ticket == ticket;
+    });
     return any == nodes.end() ? nullptr : &*any;
   }
 
@@ -159,13 +161,16 @@ class Teller {
     if (node == nullptr) return "nothing else is known of how the value came to be";
     switch (node->because) {
       case Because::kMadeOfFinite:
-        return "all its tensor inputs were looked at and were finite, so nothing before it can have "
+        return "all its tensor inputs were looked at and were finite, so nothing before it can "
+               "have "
                "made the value";
       case Because::kMadeAssumedFinite:
-        return "nothing bad was alive when it ran, so its inputs, which were not looked at, are taken "
+        return "nothing bad was alive when it ran, so its inputs, which were not looked at, are "
+               "taken "
                "to have been finite";
       case Because::kHabit:
-        return "it made -Inf alone, as the same place did in an earlier step: how a mask is written";
+        return "it made -Inf alone, as the same place did in an earlier step: how a mask is "
+               "written";
       case Because::kConstant:
         return "a non-finite constant was asked for";
       case Because::kNanOfMask:
@@ -175,7 +180,8 @@ class Teller {
       case Because::kTwin:
         return "its own record was not kept; its place, whose earlier values were, tells its cause";
       default:
-        return "the chain breaks off here: an input was not looked at, or its record was lost, so the "
+        return "the chain breaks off here: an input was not looked at, or its record was lost, so "
+               "the "
                "true origin may lie before it";
     }
   }
@@ -197,16 +203,18 @@ class Teller {
       told.insert(input->ticket);
       const Finding finding = DescribeNode(lineage_, *input);
       Add("earlier", finding,
-          NameOf(finding) + " went into it with " + KindsText(input->kinds) + " and is not the origin: " +
-              WeaknessText(*input));
+          NameOf(finding) + " went into it with " + KindsText(input->kinds) +
+              " and is not the origin: " + WeaknessText(*input));
     }
     return told;
   }
 
-  // Lineage lets an origin begin where no stronger one leads in, so what is apart either leads nowhere near or is weaker.
+  // Lineage lets an origin begin where no stronger one leads in, so what is apart either leads
+  // nowhere near or is weaker.
   [[nodiscard]] static std::string ApartText(const Origin& other) {
     if (other.expected_by != nullptr) {
-      return "a rule calls it expected, and what a rule excuses explains a value only where nothing "
+      return "a rule calls it expected, and what a rule excuses explains a value only where "
+             "nothing "
              "else can";
     }
     if (other.IsMask()) return "it is a mask, which is no fault until an op makes NaN of it";
@@ -239,11 +247,12 @@ class Teller {
     if (source.IsExternal()) {
       return "its input held " + KindsText(source.kinds) + " and no record tells who wrote it";
     }
-    const bool restated = source.site != nullptr &&
-                          static_cast<uint32_t>(source.finding_class) != source.site->finding_class();
+    const bool restated = source.site != nullptr && static_cast<uint32_t>(source.finding_class) !=
+                                                        source.site->finding_class();
     if (restated) return "it was recorded as passing on a mask, but NaN is new in its output";
     std::string text = "so the job recorded it";
-    text += origin.inputs_seen() ? ", with its inputs looked at" : ", without looking at its inputs";
+    text +=
+        origin.inputs_seen() ? ", with its inputs looked at" : ", without looking at its inputs";
     if (source.kinds != 0) text += "; it wrote " + KindsText(source.kinds);
     return text;
   }
@@ -323,7 +332,9 @@ class Teller {
       case ReachEvent::How::kWrite:
         return NameOf(value) + " wrote it itself" + name + JudgementText(event);
       case ReachEvent::How::kEscape:
-        return record + step + " says that the program read or tested a bad number at a place where losses are made, " +
+        return record + step +
+               " says that the program read or tested a bad number at a place where losses are "
+               "made, " +
                by + JudgementText(event);
       case ReachEvent::How::kFirstReach:
         return "the section that nothing evicts says so at " + record + name + ", " + by +
@@ -332,7 +343,8 @@ class Teller {
     return record;
   }
 
-  [[nodiscard]] static std::string Plural(uint32_t count, std::string_view one, std::string_view many) {
+  [[nodiscard]] static std::string Plural(uint32_t count, std::string_view one,
+                                          std::string_view many) {
     if (count < 2) return "";
     return ", and " + std::to_string(count) + " " + std::string(count == 1 ? one : many) +
            " in all were bad then";
@@ -350,12 +362,14 @@ class Teller {
     }
     if (!draft_.anomalous) {
       const bool no_further = draft_.reach.size() <= 1;
-      return no_further ? "no record leads from it to a loss, a gradient, an update, a parameter or a "
-                          "buffer, and a bad value that meets none of them harms nothing"
-                        : "all that it reached was written on purpose or skipped by a GradScaler";
+      return no_further
+                 ? "no record leads from it to a loss, a gradient, an update, a parameter or a "
+                   "buffer, and a bad value that meets none of them harms nothing"
+                 : "all that it reached was written on purpose or skipped by a GradScaler";
     }
     if (incident_.severity() == "critical") {
-      return "it stays, in parameters, a buffer or the optimizer's state, and spoils what comes after";
+      return "it stays, in parameters, a buffer or the optimizer's state, and spoils what comes "
+             "after";
     }
     return "it reached the loss or gradients, but nothing that lasts beyond its step";
   }

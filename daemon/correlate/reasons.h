@@ -1,8 +1,8 @@
-// Why a verdict is what it is, in sentences: the decisions that Lineage and the rules took on the way, told one by one
-// for a person who doubts the answer or wants to check it against the records.
+// Why a verdict is what it is, in sentences: the decisions that Lineage and the rules took on the
+// way, told one by one for a person who doubts the answer or wants to check it against the records.
 //
-// Nothing is decided here: every sentence puts into words a reason that stands beside the fact it decided
-// (ValueNode::because, ReachEvent::how), so the story cannot differ from the verdict.
+// Nothing is decided here: every sentence puts into words a reason that stands beside the fact it
+// decided (ValueNode::because, ReachEvent::how), so the story cannot differ from the verdict.
 #pragma once
 
 #include "daemon/correlate/incident.h"
@@ -10,8 +10,8 @@
 
 namespace nanwatch {
 
-// Appends the steps from the origin to the severity. `incident` is what Finish() made of `draft`; `all` are the drafts
-// of the job.
+// Appends the steps from the origin to the severity. `incident` is what Finish() made of `draft`;
+// `all` are the drafts of the job.
 void AddReasons(const IncidentDraft& draft, const Incident& incident, const Drafts& all,
                 Explanation& explanation);
 

@@ -22,7 +22,8 @@ std::optional<int32_t> Number(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_integer()) return {};
   const auto value = found->get<int64_t>();
-  if (value < std::numeric_limits<int32_t>::min() || value > std::numeric_limits<int32_t>::max()) return {};
+  if (value < std::numeric_limits<int32_t>::min() || value > std::numeric_limits<int32_t>::max())
+    return {};
   return static_cast<int32_t>(value);
 }
 
@@ -41,7 +42,8 @@ Result<JobExit> ParseJobExit(std::string_view text) {
   exit.exit_code = Number(object, "exit_code");
   exit.signal = Number(object, "signal");
   const auto ended = object.find("ended_real_ns");
-  if (ended != object.end() && ended->is_number_integer()) exit.ended_real_ns = ended->get<uint64_t>();
+  if (ended != object.end() && ended->is_number_integer())
+    exit.ended_real_ns = ended->get<uint64_t>();
   return exit;
 }
 

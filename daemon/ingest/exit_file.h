@@ -1,5 +1,5 @@
-// <job>.exit: how a command that `nanwatch run` started ended, one JSON object written by the tool. Read as
-// suspiciously as a segment.
+// <job>.exit: how a command that `nanwatch run` started ended, one JSON object written by the tool.
+// Read as suspiciously as a segment.
 #pragma once
 
 #include <cstdint>

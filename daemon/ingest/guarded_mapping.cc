@@ -30,7 +30,8 @@ uintptr_t page_bytes;
 bool IsGuarded(uintptr_t address) {
   for (const Guard& guard : guards) {
     const uintptr_t begin = guard.begin.load(std::memory_order_acquire);
-    if (begin != 0 && address >= begin && address < guard.end.load(std::memory_order_relaxed)) return true;
+    if (begin != 0 && address >= begin && address < guard.end.load(std::memory_order_relaxed))
+      return true;
   }
   return false;
 }
@@ -40,9 +41,9 @@ void PutZerosUnderFault(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   const int saved_errno = errno;
   void* page = reinterpret_cast<void*>(address & ~(page_bytes - 1));
-  const bool mended = IsGuarded(address) &&
-                      mmap(page, page_bytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+  const bool mended =
+      IsGuarded(address) && mmap(page, page_bytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
   if (!mended) sigaction(SIGBUS, &found_disposition, nullptr);  // the repeated touch is theirs
   errno = saved_errno;
 }
@@ -72,7 +73,8 @@ size_t TakeGuard(const void* address, size_t bytes) {
   return kMappingsMax;
 }
 
-// What mapped_region asks of a file: it would open a name itself, but the name may mean another file by now.
+// What mapped_region asks of a file: it would open a name itself, but the name may mean another
+// file by now.
 struct OpenFile {
   int fd;
   ipc::mode_t mode;

@@ -1,10 +1,10 @@
-// A shared mapping of a file that somebody else may cut short at any moment. A plain mapping would end this
-// process by SIGBUS at the next touch; here the missing page becomes a private page of zeros, which the
-// readers of proto/wire take for "nothing there".
+// A shared mapping of a file that somebody else may cut short at any moment. A plain mapping would
+// end this process by SIGBUS at the next touch; here the missing page becomes a private page of
+// zeros, which the readers of proto/wire take for "nothing there".
 //
-// Rejected: pread() of every piece (safe too, but the halves of proto/wire, which argue the memory order,
-// work on memory), checking fstat() before a touch (a race remains), jumping out of the handler (leaks
-// whatever was under construction).
+// Rejected: pread() of every piece (safe too, but the halves of proto/wire, which argue the memory
+// order, work on memory), checking fstat() before a touch (a race remains), jumping out of the
+// handler (leaks whatever was under construction).
 //
 // The handler for SIGBUS is installed with the first mapping and serves the whole process; faults
 // elsewhere go on to the disposition that was found. Mappings may be made and read by any thread.

@@ -1,5 +1,5 @@
-// The names of one segment by number. A name never changes once it is there, so it is fetched and cleaned
-// once. Not thread-safe.
+// The names of one segment by number. A name never changes once it is there, so it is fetched and
+// cleaned once. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace nanwatch {
 
 class NameCache {
  public:
-  // `section` is the name section as mapped; it must outlive the cache. A table that cannot be true has no
-  // names.
+  // `section` is the name section as mapped; it must outlive the cache. A table that cannot be true
+  // has no names.
   NameCache(const void* section, size_t bytes) : reader_(wire::NameReader::Open(section, bytes)) {}
 
   // The clean text of a name id; empty for 0 and for ids that are not there.

@@ -56,7 +56,8 @@ void Fill(RecordTensor& out, const wire::TensorStats& stats, const NameCache& na
   out.set_finite_max(stats.finite_max);
   out.set_finite_mean(stats.finite_mean);
   out.set_first_bad(stats.first_bad);
-  for (int i = 0; i < std::min<int>(stats.ndim, wire::kShapeDimsMax); ++i) out.add_shape(stats.shape[i]);
+  for (int i = 0; i < std::min<int>(stats.ndim, wire::kShapeDimsMax); ++i)
+    out.add_shape(stats.shape[i]);
   out.set_value(stats.value);
 }
 
@@ -69,7 +70,8 @@ bool FillSources(Repeated& out, const wire::Source (&sources)[wire::kSourcesMax]
   return true;
 }
 
-// Where bad leaves or parameters are named beside their sources, the name of the leaf is the one that counts.
+// Where bad leaves or parameters are named beside their sources, the name of the leaf is the one
+// that counts.
 template <typename Repeated>
 void FillNames(Repeated& out, const uint32_t (&ids)[wire::kSourcesMax], const NameCache& names) {
   for (int i = 0; i < out.size(); ++i) {
@@ -77,9 +79,11 @@ void FillNames(Repeated& out, const uint32_t (&ids)[wire::kSourcesMax], const Na
   }
 }
 
-bool DecodeValue(ValueFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+bool DecodeValue(ValueFact& out, const unsigned char* record, size_t bytes,
+                 const NameCache& names) {
   const auto from = Take<wire::ValueRecord>(record, bytes);
-  if (!from || from->n_outputs > wire::kOutputsMax || from->n_inputs > wire::kInputsMax) return false;
+  if (!from || from->n_outputs > wire::kOutputsMax || from->n_inputs > wire::kInputsMax)
+    return false;
   const size_t tensors = size_t{from->n_outputs} + from->n_inputs;
   if (bytes < sizeof(wire::ValueRecord) + tensors * sizeof(wire::TensorStats)) return false;
   out.set_site(from->site);
@@ -119,7 +123,8 @@ bool DecodePass(PassFact& out, const unsigned char* record, size_t bytes, const 
   return true;
 }
 
-bool DecodeUpdate(UpdateFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+bool DecodeUpdate(UpdateFact& out, const unsigned char* record, size_t bytes,
+                  const NameCache& names) {
   const auto from = Take<wire::UpdateRecord>(record, bytes);
   if (!from) return false;
   out.set_optimizer(from->optimizer);
@@ -142,7 +147,8 @@ bool DecodeScaler(ScalerFact& out, const unsigned char* record, size_t bytes) {
   return true;
 }
 
-bool DecodeEscape(EscapeFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+bool DecodeEscape(EscapeFact& out, const unsigned char* record, size_t bytes,
+                  const NameCache& names) {
   const auto from = Take<wire::EscapeRecord>(record, bytes);
   if (!from) return false;
   out.set_site(from->site);
@@ -152,7 +158,8 @@ bool DecodeEscape(EscapeFact& out, const unsigned char* record, size_t bytes, co
   return true;
 }
 
-bool DecodeCollective(CollectiveFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {
+bool DecodeCollective(CollectiveFact& out, const unsigned char* record, size_t bytes,
+                      const NameCache& names) {
   const auto from = Take<wire::CollectiveRecord>(record, bytes);
   if (!from) return false;
   out.set_op(names.Text(from->op));
@@ -171,7 +178,8 @@ bool DecodeEnd(EndFact& out, const unsigned char* record, size_t bytes) {
   return true;
 }
 
-bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t bytes, const NameCache& names) {
+bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t bytes,
+                const NameCache& names) {
   switch (static_cast<wire::RecordKind>(kind)) {
     case wire::RecordKind::kValue:
       return DecodeValue(*out.mutable_value(), record, bytes, names);
@@ -209,7 +217,8 @@ Clocks DecodeClocks(const wire::Clocks& clocks) {
   return out;
 }
 
-std::optional<Record> DecodeRecord(const unsigned char* record, size_t bytes, const NameCache& names) {
+std::optional<Record> DecodeRecord(const unsigned char* record, size_t bytes,
+                                   const NameCache& names) {
   const auto header = Take<wire::RecordHeader>(record, bytes);
   if (!header || header->bytes > bytes || header->bytes < sizeof(wire::RecordHeader)) return {};
   Record out;
@@ -263,7 +272,8 @@ Run DecodeRun(const wire::SegmentHeader& header) {
   out.set_torch_version(Text(header.torch_version));
   out.set_python_version(Text(header.python_version));
   out.set_program(Text(header.program));
-  std::string_view rest(header.command, std::min<size_t>(header.command_bytes, sizeof header.command));
+  std::string_view rest(header.command,
+                        std::min<size_t>(header.command_bytes, sizeof header.command));
   while (!rest.empty()) {
     const size_t end = std::min(rest.find('\0'), rest.size());
     out.add_command(wire::CleanText(rest.substr(0, end), sizeof header.command));

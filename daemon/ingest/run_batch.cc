@@ -39,8 +39,9 @@ void MergeRecords(RunFacts& facts, const Records& records) {
 template <typename Reaches>
 void MergeReach(RunFacts& facts, const Reaches& reaches) {
   for (const FirstReachFact& reach : reaches) {
-    const bool known = std::any_of(facts.reach().begin(), facts.reach().end(),
-                                   [&](const FirstReachFact& r) { return r.reach() == reach.reach(); });
+    const bool known =
+        std::any_of(facts.reach().begin(), facts.reach().end(),
+                    [&](const FirstReachFact& r) { return r.reach() == reach.reach(); });
     if (!known) *facts.add_reach() = reach;
   }
 }

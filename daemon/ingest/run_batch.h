@@ -1,5 +1,5 @@
-// What one look at a segment brought, decoded: names resolved, texts made printable, nothing left that could
-// hurt its reader. A value; it is what the store commits in one transaction.
+// What one look at a segment brought, decoded: names resolved, texts made printable, nothing left
+// that could hurt its reader. A value; it is what the store commits in one transaction.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace nanwatch {
 
 // How far a segment has been read. Absolute numbers, they never wrap.
 struct SegmentCursor {
-  uint64_t ring = 0;   // slot of the finding ring to be read next
-  uint64_t steps = 0;  // entry of the step ring to be read next
-  uint64_t holes = 0;        // ring slots passed over so far because their record was never completed
-  uint64_t malformed = 0;    // records so far that were complete and made no sense
-  uint64_t steps_lost = 0;   // step entries so far that were overwritten before they were read
+  uint64_t ring = 0;       // slot of the finding ring to be read next
+  uint64_t steps = 0;      // entry of the step ring to be read next
+  uint64_t holes = 0;      // ring slots passed over so far because their record was never completed
+  uint64_t malformed = 0;  // records so far that were complete and made no sense
+  uint64_t steps_lost = 0;  // step entries so far that were overwritten before they were read
 
   bool operator==(const SegmentCursor&) const = default;
 };
@@ -30,10 +30,12 @@ struct RunBatch {
   std::vector<Record> records;        // from the ring and the first findings; tickets distinct
   std::vector<FirstReachFact> reach;  // those that are new
   std::vector<StepSummary> steps;
-  SegmentCursor cursor;               // where to go on once this is committed
+  SegmentCursor cursor;  // where to go on once this is committed
 
   // Whether it holds anything that a person waits for, as opposed to counters that moved.
-  [[nodiscard]] bool has_findings() const { return !records.empty() || !reach.empty() || sites_new > 0; }
+  [[nodiscard]] bool has_findings() const {
+    return !records.empty() || !reach.empty() || sites_new > 0;
+  }
 };
 
 // The run's id: its nonce as 16 hexadecimal digits.
@@ -41,10 +43,12 @@ struct RunBatch {
 [[nodiscard]] inline std::string RunId(const Run& run) { return RunId(run.nonce()); }
 
 // The job a run belongs to: its job's name, or, for a process that was given none, the run's id.
-[[nodiscard]] inline std::string JobOf(const Run& run) { return run.job().empty() ? RunId(run) : run.job(); }
+[[nodiscard]] inline std::string JobOf(const Run& run) {
+  return run.job().empty() ? RunId(run) : run.job();
+}
 
-// Adds what `batch` brought to `facts` (same run): sites and state replaced, records and reach added once,
-// records kept in the order of their tickets.
+// Adds what `batch` brought to `facts` (same run): sites and state replaced, records and reach
+// added once, records kept in the order of their tickets.
 void MergeInto(RunFacts& facts, const RunBatch& batch);
 
 // The same for facts from the database and facts read from the segment by a tool: `newer` wins.

@@ -16,10 +16,10 @@
 namespace nanwatch {
 namespace {
 
-// IN_DELETE, because IN_DELETE_SELF of a directory waits until the last of its files is closed, and the daemon
-// itself has some of them open.
-constexpr uint32_t kEvents = IN_MOVED_TO | IN_CREATE | IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF |
-                             IN_MOVE_SELF | IN_ONLYDIR;
+// IN_DELETE, because IN_DELETE_SELF of a directory waits until the last of its files is closed, and
+// the daemon itself has some of them open.
+constexpr uint32_t kEvents = IN_MOVED_TO | IN_CREATE | IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM |
+                             IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
 
 }  // namespace
 
@@ -72,7 +72,8 @@ SegmentDirectoryWatch::Change SegmentDirectoryWatch::TakeChange() {
     if (got <= 0) return change;
     for (ssize_t at = 0; at < got;) {
       const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
-      const bool gone = (event->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) != 0;
+      const bool gone =
+          (event->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) != 0;
       change = std::max(change, gone ? Change::kDirectoryGone : Change::kContents);
       at += static_cast<ssize_t>(sizeof(inotify_event)) + event->len;
     }

@@ -11,9 +11,10 @@ namespace nanwatch {
 
 // Names, without the directory, sorted.
 struct SegmentListing {
-  std::vector<std::string> segments;    // *.seg
-  std::vector<std::string> unfinished;  // nw-*.tmp: segments under construction, or what is left of them
-  std::vector<std::string> exits;       // *.exit
+  std::vector<std::string> segments;  // *.seg
+  std::vector<std::string>
+      unfinished;                  // nw-*.tmp: segments under construction, or what is left of them
+  std::vector<std::string> exits;  // *.exit
 };
 
 [[nodiscard]] Result<SegmentListing> ListSegments(const std::string& directory);
@@ -28,8 +29,8 @@ struct UnreadableFile {
 // For `ps` and `doctor`; looks at every header, changes nothing.
 [[nodiscard]] std::vector<UnreadableFile> ListUnreadable(const std::string& directory);
 
-// inotify on the directory. Events only say "look again": listing is what counts, so that a lost event costs
-// time and nothing else.
+// inotify on the directory. Events only say "look again": listing is what counts, so that a lost
+// event costs time and nothing else.
 class SegmentDirectoryWatch {
  public:
   static Result<SegmentDirectoryWatch> Open(const std::string& directory);

@@ -35,7 +35,8 @@ Status CheckVersion(const wire::SegmentHeader& header) {
   return Status(ErrorKind::kUnsupported,
                 "written in wire format " + std::to_string(header.wire_major) + "." +
                     std::to_string(header.wire_minor) + ", this program reads format " +
-                    std::to_string(wire::kWireMajor) + ": use the nanwatch that the job was started with");
+                    std::to_string(wire::kWireMajor) +
+                    ": use the nanwatch that the job was started with");
 }
 
 Result<wire::SegmentHeader> ReadHeader(int fd, uint64_t file_bytes) {
@@ -54,7 +55,8 @@ Result<wire::SegmentHeader> ReadHeader(int fd, uint64_t file_bytes) {
                        std::to_string(header.file_bytes) + " bytes");
   }
   if (header.file_bytes > kSegmentBytesMax || header.file_bytes < sizeof header) {
-    return NotASegment("claims a size that no segment has (" + std::to_string(header.file_bytes) + " bytes)");
+    return NotASegment("claims a size that no segment has (" + std::to_string(header.file_bytes) +
+                       " bytes)");
   }
   return header;
 }
@@ -76,7 +78,8 @@ Result<SegmentFile> SegmentFile::Open(const std::string& path, bool writable) {
   if (info.st_uid != geteuid()) {
     return Status(ErrorKind::kPermission, "belongs to user " + std::to_string(info.st_uid));
   }
-  const Result<wire::SegmentHeader> header = ReadHeader(fd.get(), static_cast<uint64_t>(info.st_size));
+  const Result<wire::SegmentHeader> header =
+      ReadHeader(fd.get(), static_cast<uint64_t>(info.st_size));
   if (!header.ok()) return header.status();
   Result<GuardedMapping> mapping = GuardedMapping::Map(fd.get(), header->file_bytes, writable);
   if (!mapping.ok()) return mapping.status();
@@ -88,14 +91,16 @@ Result<SegmentFile> SegmentFile::Open(const std::string& path, bool writable) {
 
 Status SegmentFile::ReadDirectory() {
   if (header_.section_count > wire::kSectionsMax) {
-    return NotASegment("its directory claims " + std::to_string(header_.section_count) + " sections");
+    return NotASegment("its directory claims " + std::to_string(header_.section_count) +
+                       " sections");
   }
   for (uint32_t i = 0; i < header_.section_count; ++i) {
     const wire::SectionEntry& entry = header_.sections[i];
     if (entry.type == 0 || entry.type >= kTypes) continue;  // of a newer writer
     const bool inside = entry.offset % 64 == 0 && entry.offset <= header_.file_bytes &&
                         entry.size <= header_.file_bytes - entry.offset;
-    if (!inside) return NotASegment("section " + std::to_string(entry.type) + " lies outside the file");
+    if (!inside)
+      return NotASegment("section " + std::to_string(entry.type) + " lies outside the file");
     Section& section = sections_[entry.type];
     if (section.bytes == 0) section = {mapping_.data() + entry.offset, entry.size, entry.stride};
   }

@@ -1,5 +1,5 @@
-// The file of a segment as bytes: opened, its header and directory of sections checked against its size, its
-// sections mapped. What they mean is segment_reader's.
+// The file of a segment as bytes: opened, its header and directory of sections checked against its
+// size, its sections mapped. What they mean is segment_reader's.
 //
 // Resource type, one owner, not thread-safe.
 #pragma once
@@ -43,7 +43,8 @@ class SegmentFile {
  private:
   static constexpr size_t kTypes = static_cast<size_t>(wire::SectionType::kBlobs) + 1;
 
-  SegmentFile(std::string path, UniqueFd fd, const wire::SegmentHeader& header, GuardedMapping mapping);
+  SegmentFile(std::string path, UniqueFd fd, const wire::SegmentHeader& header,
+              GuardedMapping mapping);
   Status ReadDirectory();
 
   std::string path_;

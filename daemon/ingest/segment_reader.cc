@@ -102,22 +102,25 @@ struct SegmentReader::Impl {
   bool read_once = false;
   std::unordered_set<uint64_t> tickets;  // of the batch under construction
 
-  uint64_t hole_slot = 0;         // where reading waits for a record to be completed,
-  uint64_t hole_since_ns = 0;     // and since when; 0: nowhere
+  uint64_t hole_slot = 0;      // where reading waits for a record to be completed,
+  uint64_t hole_since_ns = 0;  // and since when; 0: nowhere
 };
 
 Published SegmentReader::Impl::Look() const {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   Published look;
-  if (const auto ring = file.section(SectionType::kFindings); ring.bytes >= sizeof(wire::RingHeader)) {
+  if (const auto ring = file.section(SectionType::kFindings);
+      ring.bytes >= sizeof(wire::RingHeader)) {
     const auto* header = reinterpret_cast<const wire::RingHeader*>(ring.data);
     look.reserved = header->reserved_slots.load(kRelaxed);
     look.dropped = header->records_dropped.load(kRelaxed);
   }
-  if (const auto steps = file.section(SectionType::kSteps); steps.bytes >= sizeof(wire::StepRingHeader)) {
+  if (const auto steps = file.section(SectionType::kSteps);
+      steps.bytes >= sizeof(wire::StepRingHeader)) {
     look.steps = reinterpret_cast<const wire::StepRingHeader*>(steps.data)->written.load(kRelaxed);
   }
-  if (const auto sites = file.section(SectionType::kSites); sites.bytes >= sizeof(wire::SiteTableHeader)) {
+  if (const auto sites = file.section(SectionType::kSites);
+      sites.bytes >= sizeof(wire::SiteTableHeader)) {
     look.sites = reinterpret_cast<const wire::SiteTableHeader*>(sites.data)->used.load(kRelaxed);
   }
   look.heartbeat = live().heartbeat_ns.load(kRelaxed);
@@ -141,7 +144,8 @@ void SegmentReader::Impl::AddRecord(RunBatch& batch, const unsigned char* bytes,
 void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns) {
   std::optional<wire::RingReader> ring = OpenRing(done.cursor.ring);
   if (!ring) return;
-  // A thread that was stopped in the middle of a record, while others went on, is waited for, not for ever.
+  // A thread that was stopped in the middle of a record, while others went on, is waited for, not
+  // for ever.
   const bool waited = hole_since_ns != 0 && now_ns - hole_since_ns >= kHoleWaitNs;
   wire::Holes holes = to_end ? wire::Holes::kSkip : wire::Holes::kWait;
   wire::RecordCopy copy;
@@ -167,11 +171,12 @@ void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns
   if (ring->cursor() != hole_slot) hole_since_ns = 0;
 }
 
-// Records among the first findings that the ring may have had no room for. Places are taken in order: the first
-// that is free ends the search; one being written is looked at next time.
+// Records among the first findings that the ring may have had no room for. Places are taken in
+// order: the first that is free ends the search; one being written is looked at next time.
 void SegmentReader::Impl::ReadFirstFindings(RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kFirst);
-  const size_t count = std::min<size_t>(wire::kFirstFindingsMax, section.bytes / sizeof(wire::FirstFinding));
+  const size_t count =
+      std::min<size_t>(wire::kFirstFindingsMax, section.bytes / sizeof(wire::FirstFinding));
   const auto* places = reinterpret_cast<const wire::FirstFinding*>(section.data);
   for (size_t i = 0; i < count; ++i) {
     if (done.firsts[i]) continue;
@@ -190,7 +195,8 @@ void SegmentReader::Impl::ReadFirstFindings(RunBatch& batch) {
 
 void SegmentReader::Impl::ReadReach(RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kReach);
-  const size_t count = std::min<size_t>(wire::kReachKinds, section.bytes / sizeof(wire::FirstReach));
+  const size_t count =
+      std::min<size_t>(wire::kReachKinds, section.bytes / sizeof(wire::FirstReach));
   const auto* places = reinterpret_cast<const wire::FirstReach*>(section.data);
   for (size_t i = 0; i < count; ++i) {
     if (done.reaches[i]) continue;
@@ -208,7 +214,8 @@ void SegmentReader::Impl::ReadReach(RunBatch& batch) {
 
 void SegmentReader::Impl::ReadSites(RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kSites);
-  const std::optional<wire::SiteReader> reader = wire::SiteReader::Open(section.data, section.bytes);
+  const std::optional<wire::SiteReader> reader =
+      wire::SiteReader::Open(section.data, section.bytes);
   if (!reader) return;
   const uint32_t count = std::min(reader->Count(), kSitesMax);
   for (uint32_t id = 1; id <= count; ++id) {
@@ -282,7 +289,8 @@ void SegmentReader::Impl::ReleaseUpTo(uint64_t cursor) const {
   wire::ReleaseSlots(*reinterpret_cast<wire::RingHeader*>(ring.data), cursor);
 }
 
-// ---- SegmentReader ------------------------------------------------------------------------------------
+// ---- SegmentReader
+// ------------------------------------------------------------------------------------
 
 SegmentReader::SegmentReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 SegmentReader::SegmentReader(SegmentReader&&) noexcept = default;
@@ -314,7 +322,8 @@ void SegmentReader::Resume(const SegmentCursor& cursor) {
 
 Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
   Impl& impl = *impl_;
-  if (impl.file.IsCutShort()) return Status(ErrorKind::kCorrupt, "was cut short while it was in use");
+  if (impl.file.IsCutShort())
+    return Status(ErrorKind::kCorrupt, "was cut short while it was in use");
   RunBatch batch;
   batch.run_id = impl.run_id;
   batch.run = impl.run;
@@ -353,7 +362,8 @@ bool SegmentReader::HasUrgentNews() const {
   if (!impl_->read_once || impl_->hole_since_ns != 0) return true;
   const Published now = impl_->Look();
   const Published& then = impl_->published_done;
-  const uint64_t steps_max = impl_->file.section(SectionType::kSteps).bytes / sizeof(wire::StepEntry);
+  const uint64_t steps_max =
+      impl_->file.section(SectionType::kSteps).bytes / sizeof(wire::StepEntry);
   return now.reserved != then.reserved || now.dropped != then.dropped || now.sites != then.sites ||
          now.values_bad != then.values_bad || now.values_dropped != then.values_dropped ||
          now.steps - then.steps > steps_max / 4;
@@ -361,7 +371,8 @@ bool SegmentReader::HasUrgentNews() const {
 
 bool SegmentReader::WriterLives(const Clock& clock) {
   const uint64_t heartbeat = impl_->live().heartbeat_ns.load(std::memory_order_relaxed);
-  return impl_->liveness.Lives(impl_->file.fd(), impl_->file.header(), heartbeat, clock.monotonic_ns());
+  return impl_->liveness.Lives(impl_->file.fd(), impl_->file.header(), heartbeat,
+                               clock.monotonic_ns());
 }
 
 Result<RunFacts> ReadWhole(const std::string& path, const Clock& clock) {

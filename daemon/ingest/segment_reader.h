@@ -1,8 +1,8 @@
 // Reads one segment file (proto/wire/segment.h) whose writer may be alive, dead, older, or hostile.
 //
-// The reading halves of proto/wire work on the mapped file: they copy before they look, and say why what they
-// copied is whole. The mapping survives being cut short (guarded_mapping.h). Nothing is written to it but
-// the ring's released_slots.
+// The reading halves of proto/wire work on the mapped file: they copy before they look, and say why
+// what they copied is whole. The mapping survives being cut short (guarded_mapping.h). Nothing is
+// written to it but the ring's released_slots.
 //
 // Resource type, one owner, not thread-safe. Memory is bounded: by the caps below, not by the file.
 #pragma once
@@ -44,22 +44,22 @@ class SegmentReader {
   // The header as it was copied at Open: validated sizes, texts not ended by NUL possible in none.
   [[nodiscard]] const wire::SegmentHeader& header() const;
 
-  // Goes on from where an earlier daemon stopped, and releases what that one committed and could not release any
-  // more (kConsume). A cursor that lies beyond what the segment has is of another
+  // Goes on from where an earlier daemon stopped, and releases what that one committed and could
+  // not release any more (kConsume). A cursor that lies beyond what the segment has is of another
   // one and ignored; a segment that its job made anew after it was removed keeps its numbers.
   void Resume(const SegmentCursor& cursor);
 
-  // Everything that is new since the last Acknowledge. `to_end`: the writer is dead, holes are passed over at
-  // once. Changes nothing: until the batch is acknowledged the next Read brings it again. kCorrupt when the file
-  // was cut short.
+  // Everything that is new since the last Acknowledge. `to_end`: the writer is dead, holes are
+  // passed over at once. Changes nothing: until the batch is acknowledged the next Read brings it
+  // again. kCorrupt when the file was cut short.
   [[nodiscard]] Result<RunBatch> Read(bool to_end, const Clock& clock);
 
-  // The batch of the latest Read is safe in the database: release its ring slots (kConsume) and do not bring
-  // it again.
+  // The batch of the latest Read is safe in the database: release its ring slots (kConsume) and do
+  // not bring it again.
   Status Acknowledge(const RunBatch& batch);
 
-  // Whether anything was published since the last acknowledged batch, and whether it may hold a finding or many
-  // steps, as opposed to counters: a few loads, for every tick.
+  // Whether anything was published since the last acknowledged batch, and whether it may hold a
+  // finding or many steps, as opposed to counters: a few loads, for every tick.
   [[nodiscard]] bool HasNews() const;
   [[nodiscard]] bool HasUrgentNews() const;
 
@@ -76,8 +76,8 @@ class SegmentReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The facts that a segment holds now, consuming nothing: what a tool reads when no daemon lives. `ended` in the
-// state is set when the writer is dead.
+// The facts that a segment holds now, consuming nothing: what a tool reads when no daemon lives.
+// `ended` in the state is set when the writer is dead.
 [[nodiscard]] Result<RunFacts> ReadWhole(const std::string& path, const Clock& clock);
 
 }  // namespace nanwatch

@@ -49,7 +49,8 @@ uint64_t ProcessStartTicks(int32_t pid) {
   if (pid <= 0) return 0;
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  // The second field is the command's name in parentheses and may hold anything, parentheses included.
+  // The second field is the command's name in parentheses and may hold anything, parentheses
+  // included.
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return 0;
   std::istringstream rest(text.substr(name_end + 1));

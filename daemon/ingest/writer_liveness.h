@@ -26,7 +26,8 @@ class WriterLiveness {
   explicit WriterLiveness(HostIdentity self) : self_(std::move(self)) {}
 
   // `fd` is open on the segment; `heartbeat_ns` and `now_ns` are monotonic.
-  [[nodiscard]] bool Lives(int fd, const wire::SegmentHeader& header, uint64_t heartbeat_ns, uint64_t now_ns);
+  [[nodiscard]] bool Lives(int fd, const wire::SegmentHeader& header, uint64_t heartbeat_ns,
+                           uint64_t now_ns);
 
  private:
   [[nodiscard]] bool HeartbeatMoves(uint64_t heartbeat_ns, uint64_t now_ns);
@@ -36,7 +37,8 @@ class WriterLiveness {
   uint64_t heartbeat_seen_at_ns_ = 0;
 };
 
-// Start time of a process in clock ticks (field 22 of /proc/PID/stat); 0 when it is gone or a zombie.
+// Start time of a process in clock ticks (field 22 of /proc/PID/stat); 0 when it is gone or a
+// zombie.
 [[nodiscard]] uint64_t ProcessStartTicks(int32_t pid);
 
 }  // namespace nanwatch

@@ -24,8 +24,8 @@ constexpr uint64_t kRetireEveryNs = 600'000 * kMsNs;
 }  // namespace
 
 struct Daemon::Impl {
-  Impl(DaemonOptions given, Diagnosis diagnosis, const Clock& the_clock, Observer& the_observer, InstanceLock held,
-       SegmentDirectoryWatch watching, Store opened)
+  Impl(DaemonOptions given, Diagnosis diagnosis, const Clock& the_clock, Observer& the_observer,
+       InstanceLock held, SegmentDirectoryWatch watching, Store opened)
       : options(std::move(given)),
         clock(the_clock),
         observer(the_observer),
@@ -42,7 +42,9 @@ struct Daemon::Impl {
   void Drain();
   void Judge();
   [[nodiscard]] int TimeoutMs() const;
-  [[nodiscard]] bool IsIdle() const { return intake.open_segments() == 0 && !verdicts.has_pending(); }
+  [[nodiscard]] bool IsIdle() const {
+    return intake.open_segments() == 0 && !verdicts.has_pending();
+  }
 
   DaemonOptions options;
   const Clock& clock;
@@ -58,7 +60,8 @@ struct Daemon::Impl {
   bool first_round = true;
 };
 
-// A logout or a tidy administrator removed the directory or the lock in it. Jobs make their segments anew.
+// A logout or a tidy administrator removed the directory or the lock in it. Jobs make their
+// segments anew.
 Status Daemon::Impl::MakeDirectoryAnew() {
   if (Status made = EnsureSegmentDirectory(options.segment_dir); !made.ok()) return made;
   Result<InstanceLock> taken = InstanceLock::Take(options.segment_dir, clock);
@@ -71,8 +74,8 @@ Status Daemon::Impl::MakeDirectoryAnew() {
   return Status();
 }
 
-// Segments are opened again too: what they still hold of their first findings and totals goes into the new
-// database.
+// Segments are opened again too: what they still hold of their first findings and totals goes into
+// the new database.
 void Daemon::Impl::OpenStoreAnew(const std::string& why) {
   const std::string path = DatabasePath(options.state_dir);
   if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) {
@@ -118,7 +121,8 @@ Status Daemon::Impl::LookAround() {
 void Daemon::Impl::Drain() {
   const Status drained = intake.Drain(store);
   const uint64_t now_ns = clock.monotonic_ns();
-  if (drained.kind() == ErrorKind::kCorrupt) OpenStoreAnew("the database is damaged (" + drained.message() + ")");
+  if (drained.kind() == ErrorKind::kCorrupt)
+    OpenStoreAnew("the database is damaged (" + drained.message() + ")");
   if (drained.kind() == ErrorKind::kFull || now_ns >= retire_due_ns) {
     retire_due_ns = now_ns + kRetireEveryNs;
     (void)store.Retire();  // a database that cannot be written is told of by the intake
@@ -135,11 +139,13 @@ int Daemon::Impl::TimeoutMs() const {
   uint64_t wake_ns = rescan_due_ns;
   if (intake.open_segments() > 0) wake_ns = std::min(wake_ns, now_ns + kDrainEveryNs);
   wake_ns = std::min(wake_ns, verdicts.next_due_ns());
-  if (options.idle_exit_ns > 0 && IsIdle()) wake_ns = std::min(wake_ns, active_at_ns + options.idle_exit_ns);
+  if (options.idle_exit_ns > 0 && IsIdle())
+    wake_ns = std::min(wake_ns, active_at_ns + options.idle_exit_ns);
   return wake_ns <= now_ns ? 0 : static_cast<int>((wake_ns - now_ns + kMsNs - 1) / kMsNs);
 }
 
-// ---- Daemon ---------------------------------------------------------------------------------------------
+// ---- Daemon
+// ---------------------------------------------------------------------------------------------
 
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Daemon::Daemon(Daemon&&) noexcept = default;
@@ -148,7 +154,8 @@ Daemon::~Daemon() = default;
 Store& Daemon::store() { return impl_->store; }
 SegmentIntake& Daemon::intake() { return impl_->intake; }
 
-Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock, Observer& observer) {
+Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock,
+                             Observer& observer) {
   if (Status made = EnsureSegmentDirectory(options.segment_dir); !made.ok()) return made;
   if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) return made;
   Result<InstanceLock> lock = InstanceLock::Take(options.segment_dir, clock);
@@ -158,8 +165,8 @@ Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const C
   Result<Store> store = Store::OpenForWriting(DatabasePath(options.state_dir));
   if (!store.ok()) return store.status();
   if (!store->opening_note().empty()) observer.Trouble(store->opening_note());
-  return Daemon(std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, observer, *std::move(lock),
-                                       *std::move(watch), *std::move(store)));
+  return Daemon(std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, observer,
+                                       *std::move(lock), *std::move(watch), *std::move(store)));
 }
 
 Status Daemon::Tick() {
@@ -175,7 +182,8 @@ Result<Daemon::Left> Daemon::Run(int stop_fd) {
     if (Status ticked = Tick(); !ticked.ok()) return ticked;
     const Impl& impl = *impl_;
     const uint64_t idle_ns = impl.clock.monotonic_ns() - impl.active_at_ns;
-    if (impl.options.idle_exit_ns > 0 && impl.IsIdle() && idle_ns >= impl.options.idle_exit_ns) return Left::kIdle;
+    if (impl.options.idle_exit_ns > 0 && impl.IsIdle() && idle_ns >= impl.options.idle_exit_ns)
+      return Left::kIdle;
     pollfd wait_for[] = {{impl.watch.fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}};
     poll(wait_for, 2, impl.TimeoutMs());
     if ((wait_for[1].revents & POLLIN) != 0) return Left::kStopAsked;

@@ -1,5 +1,5 @@
-// The daemon without its process: owns the segment directory's lock, the store and the stages between, and
-// drives them in one thread.
+// The daemon without its process: owns the segment directory's lock, the store and the stages
+// between, and drives them in one thread.
 //
 //   wait (inotify, 25 ms while a job lives, else idle) -> rescan -> drain -> judge -> wait
 #pragma once
@@ -29,17 +29,20 @@ struct DaemonOptions {
 
 class Daemon {
  public:
-  // Takes the lock, opens the store. kBusy when another daemon runs for the directory. What is passed by
-  // reference outlives the daemon.
-  static Result<Daemon> Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock, Observer& observer);
+  // Takes the lock, opens the store. kBusy when another daemon runs for the directory. What is
+  // passed by reference outlives the daemon.
+  static Result<Daemon> Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock,
+                              Observer& observer);
 
   Daemon(Daemon&&) noexcept;
   ~Daemon();
 
-  // One round without waiting. An error means that the daemon cannot go on: another one has taken its place.
+  // One round without waiting. An error means that the daemon cannot go on: another one has taken
+  // its place.
   Status Tick();
 
-  // Rounds until there is nothing to do for idle_exit_ns, or until `stop_fd` (-1: none) is readable.
+  // Rounds until there is nothing to do for idle_exit_ns, or until `stop_fd` (-1: none) is
+  // readable.
   enum class Left { kIdle, kStopAsked };
   Result<Left> Run(int stop_fd);
 

@@ -41,7 +41,8 @@ Json AsDocument(const google::protobuf::Message& message) {
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;
   std::string text;
-  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) return Json::object();
+  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok())
+    return Json::object();
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return json.is_discarded() ? Json::object() : json;
 }
@@ -87,7 +88,8 @@ void EventLog::Write(const std::string& line) {
     Json lost = Event(clock_, "lines_lost");
     lost["count"] = lost_lines_;
     const std::string text = Line(lost);
-    if (write(fd_.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) lost_lines_ = 0;
+    if (write(fd_.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()))
+      lost_lines_ = 0;
   }
   const ssize_t wrote = write(fd_.get(), line.data(), line.size());
   if (wrote == static_cast<ssize_t>(line.size())) {
@@ -96,7 +98,8 @@ void EventLog::Write(const std::string& line) {
   }
   ++lost_lines_;
   // Half a line would spoil the next one.
-  if (wrote > 0 && ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) (void)!write(fd_.get(), "\n", 1);
+  if (wrote > 0 && ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
+    (void)!write(fd_.get(), "\n", 1);
 }
 
 void EventLog::RunStarted(const Run& run) {

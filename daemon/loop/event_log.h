@@ -1,10 +1,11 @@
-// events.jsonl: what happened, one JSON object per line, for log shippers. Each line has "time" (RFC 3339, UTC) and
-// "event": run_started, run_ended, command_ended, incident, reach_grew, file_unreadable, trouble, remark. A line
-// is at most kEventBytesMax long; the first line of a file names the format and is unique, so that shippers
-// that know files by their beginning can tell them apart.
+// events.jsonl: what happened, one JSON object per line, for log shippers. Each line has "time"
+// (RFC 3339, UTC) and "event": run_started, run_ended, command_ended, incident, reach_grew,
+// file_unreadable, trouble, remark. A line is at most kEventBytesMax long; the first line of a file
+// names the format and is unique, so that shippers that know files by their beginning can tell them
+// apart.
 //
-// Rotated by rename: events.jsonl.1 is the newest of the old ones. A failed write (full disk) is counted, never
-// fatal, and told in the next line that succeeds.
+// Rotated by rename: events.jsonl.1 is the newest of the old ones. A failed write (full disk) is
+// counted, never fatal, and told in the next line that succeeds.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ constexpr size_t kIdShown = 8;
 std::string Short(const std::string& run_id) { return run_id.substr(0, kIdShown); }
 
 std::string Who(const Run& run) {
-  std::string text = run.program() + ", run " + Short(RunId(run)) + ", pid " + std::to_string(run.pid());
+  std::string text =
+      run.program() + ", run " + Short(RunId(run)) + ", pid " + std::to_string(run.pid());
   if (run.world_size() > 1) {
     text += ", rank " + std::to_string(run.rank()) + " of " + std::to_string(run.world_size());
   }
@@ -51,7 +52,8 @@ std::string IncidentSentence(const Verdict& verdict, const Incident& incident) {
     if (run.id() == origin.run()) program = run.program();
   }
   std::string text = incident.severity() == "info" ? "expected" : "ANOMALY";
-  text += " " + program + ", run " + Short(origin.run()) + ", rank " + std::to_string(origin.rank()) + ": ";
+  text += " " + program + ", run " + Short(origin.run()) + ", rank " +
+          std::to_string(origin.rank()) + ": ";
   text += origin.step() < 0 ? "step unknown" : "step " + std::to_string(origin.step());
   for (const std::string& part : {origin.phase(), origin.layer(), origin.param(), origin.op()}) {
     if (!part.empty()) text += ", " + part;
@@ -82,7 +84,8 @@ void HumanLog::Reopen() {
   if (impl_->to_stderr) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
   impl_->logger.reset();  // closes the file that it had
   try {
-    sinks.push_back(std::make_shared<spdlog::sinks::rotating_file_sink_st>(impl_->path, kFileBytesMax, kFilesKept));
+    sinks.push_back(std::make_shared<spdlog::sinks::rotating_file_sink_st>(
+        impl_->path, kFileBytesMax, kFilesKept));
   } catch (const spdlog::spdlog_ex&) {
     // The directory is not writable; what can be said is said on stderr and in the database.
   }
@@ -98,15 +101,17 @@ void HumanLog::RunStarted(const Run& run) {
 }
 
 void HumanLog::RunEnded(const Run& run, const RunState& state) {
-  impl_->logger->info("ended {}: {} ops, {} with bad values, {} records lost", Who(run), state.ops_seen(),
-                      state.values_bad(), state.records_dropped() + state.holes() + state.records_malformed());
+  impl_->logger->info("ended {}: {} ops, {} with bad values, {} records lost", Who(run),
+                      state.ops_seen(), state.values_bad(),
+                      state.records_dropped() + state.holes() + state.records_malformed());
 }
 
 void HumanLog::CommandEnded(const JobExit& exit) {
   if (exit.signal) {
     impl_->logger->info("the command of job {} was ended by signal {}", exit.job, *exit.signal);
   } else {
-    impl_->logger->info("the command of job {} ended with status {}", exit.job, exit.exit_code.value_or(-1));
+    impl_->logger->info("the command of job {} ended with status {}", exit.job,
+                        exit.exit_code.value_or(-1));
   }
 }
 

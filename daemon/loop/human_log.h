@@ -1,5 +1,5 @@
-// nanwatch.log: what happened, in words, for the person who tails it; and on stderr while the daemon is in the
-// foreground. The door to spdlog.
+// nanwatch.log: what happened, in words, for the person who tails it; and on stderr while the
+// daemon is in the foreground. The door to spdlog.
 #pragma once
 
 #include <memory>
@@ -31,8 +31,8 @@ class HumanLog final : public Observer {
   std::unique_ptr<Impl> impl_;
 };
 
-// "ANOMALY train.py, run 7f3a21c0, rank 0: step 117, forward, encoder.layers.1.self_attn, aten::_softmax, Inf became
-// NaN; reached loss, gradient, parameter".
+// "ANOMALY train.py, run 7f3a21c0, rank 0: step 117, forward, encoder.layers.1.self_attn,
+// aten::_softmax, Inf became NaN; reached loss, gradient, parameter".
 [[nodiscard]] std::string IncidentSentence(const Verdict& verdict, const Incident& incident);
 
 }  // namespace nanwatch

@@ -28,14 +28,17 @@ std::string SinceWhen(int fd) {
   const std::string_view content(text, static_cast<size_t>(got));
   const size_t line = content.find('\n');
   if (line == std::string_view::npos) return "";
-  return " " + wire::CleanText(content.substr(line + 1, content.find('\n', line + 1) - line - 1), 64);
+  return " " +
+         wire::CleanText(content.substr(line + 1, content.find('\n', line + 1) - line - 1), 64);
 }
 
 Status SomebodyRuns(int fd, const std::string& directory) {
   struct flock holder = WholeFile();
-  const bool known = fcntl(fd, F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK && holder.l_pid > 0;
+  const bool known =
+      fcntl(fd, F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK && holder.l_pid > 0;
   return Status(ErrorKind::kBusy, "another nanwatchd runs for " + directory +
-                                      (known ? ": process " + std::to_string(holder.l_pid) : "") + SinceWhen(fd));
+                                      (known ? ": process " + std::to_string(holder.l_pid) : "") +
+                                      SinceWhen(fd));
 }
 
 }  // namespace
@@ -54,15 +57,16 @@ Result<InstanceLock> InstanceLock::Take(const std::string& directory, const Cloc
   // What it says is a courtesy; on a full tmpfs the lock alone does.
   if (ftruncate(fd.get(), 0) == 0) (void)!pwrite(fd.get(), content.data(), content.size(), 0);
   InstanceLock taken(path, std::move(fd));
-  if (!taken.StillInPlace()) return Status(ErrorKind::kBusy, path + " was removed while it was being locked");
+  if (!taken.StillInPlace())
+    return Status(ErrorKind::kBusy, path + " was removed while it was being locked");
   return taken;
 }
 
 bool InstanceLock::StillInPlace() const {
   struct stat held {};
   struct stat named {};
-  return fstat(fd_.get(), &held) == 0 && lstat(path_.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
-         held.st_dev == named.st_dev;
+  return fstat(fd_.get(), &held) == 0 && lstat(path_.c_str(), &named) == 0 &&
+         held.st_ino == named.st_ino && held.st_dev == named.st_dev;
 }
 
 }  // namespace nanwatch

@@ -17,9 +17,9 @@ constexpr size_t kJobsRemembered = 256;
 std::string Identity(const Incident& incident) {
   const Finding& origin = incident.origin();
   std::string identity;
-  for (const std::string& part : {origin.run(), origin.kind(), origin.op(), origin.layer(), origin.root(),
-                                  origin.phase(), origin.autograd_node(), origin.param(), origin.source(),
-                                  incident.expected_by()}) {
+  for (const std::string& part :
+       {origin.run(), origin.kind(), origin.op(), origin.layer(), origin.root(), origin.phase(),
+        origin.autograd_node(), origin.param(), origin.source(), incident.expected_by()}) {
     identity += part;
     identity += '\n';
   }
@@ -79,7 +79,8 @@ Status JobVerdicts::LoadTold(const std::string& name, Job& job, const Store& sto
   const Result<std::vector<Incident>> incidents = store.Incidents(name);
   if (!incidents.ok()) return incidents.status();
   for (const Incident& incident : *incidents) {
-    job.told[Identity(incident)] = {static_cast<size_t>(incident.reach_size()), incident.severity()};
+    job.told[Identity(incident)] = {static_cast<size_t>(incident.reach_size()),
+                                    incident.severity()};
   }
   job.loaded = true;
   return Status();
@@ -89,7 +90,8 @@ void JobVerdicts::Tell(Job& job, const Verdict& verdict) {
   for (const Incident& incident : verdict.incidents()) {
     const auto [told, is_new] = job.told.try_emplace(Identity(incident));
     const auto reach_count = static_cast<size_t>(incident.reach_size());
-    const bool grew = reach_count > told->second.reach_count || incident.severity() != told->second.severity;
+    const bool grew =
+        reach_count > told->second.reach_count || incident.severity() != told->second.severity;
     if (is_new || grew) observer_.IncidentSeen(verdict, incident, !is_new);
     told->second = {std::max(reach_count, told->second.reach_count), incident.severity()};
   }

@@ -1,5 +1,5 @@
-// Keeps each job's incidents in the store up to date with its facts, and tells what is new about them.
-// One owner, one thread: the loop's.
+// Keeps each job's incidents in the store up to date with its facts, and tells what is new about
+// them. One owner, one thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class JobVerdicts {
   // Something new was committed about the job: its verdict is due soon.
   void Touch(const std::string& job);
 
-  // Renews the verdicts that are due (`all`: every touched job's). A failed write is repeated later.
+  // Renews the verdicts that are due (`all`: every touched job's). A failed write is repeated
+  // later.
   void Renew(Store& store, bool all);
 
   [[nodiscard]] bool has_pending() const { return !due_.empty(); }
@@ -42,7 +43,7 @@ class JobVerdicts {
   };
   struct Job {
     bool loaded = false;
-    uint64_t cost_ns = 0;          // of the latest renewal
+    uint64_t cost_ns = 0;  // of the latest renewal
     uint64_t renewed_at_ns = 0;
     std::map<std::string, Told> told;  // by what makes incidents the same
   };

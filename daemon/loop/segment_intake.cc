@@ -44,14 +44,17 @@ bool IsLocked(const std::string& path) {
   return fd.valid() && fcntl(fd.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-std::string Key(const std::string& name, uint64_t inode) { return name + ":" + std::to_string(inode); }
+std::string Key(const std::string& name, uint64_t inode) {
+  return name + ":" + std::to_string(inode);
+}
 
 }  // namespace
 
 SegmentIntake::SegmentIntake(std::string directory, const Clock& clock, Observer& observer)
     : directory_(std::move(directory)), clock_(clock), observer_(observer) {}
 
-// ---- the directory --------------------------------------------------------------------------------------
+// ---- the directory
+// --------------------------------------------------------------------------------------
 
 void SegmentIntake::Rescan(Store& store) {
   const Result<SegmentListing> listing = ListSegments(directory_);
@@ -60,8 +63,10 @@ void SegmentIntake::Rescan(Store& store) {
   for (const std::string& name : listing->unfinished) RemoveLeftover(name);
   for (const std::string& name : listing->exits) TakeExit(name, store);
   std::erase_if(rejected_, [&](const auto& entry) {
-    const bool is_segment = std::binary_search(listing->segments.begin(), listing->segments.end(), entry.first);
-    return !is_segment && !std::binary_search(listing->exits.begin(), listing->exits.end(), entry.first);
+    const bool is_segment =
+        std::binary_search(listing->segments.begin(), listing->segments.end(), entry.first);
+    return !is_segment &&
+           !std::binary_search(listing->exits.begin(), listing->exits.end(), entry.first);
   });
 }
 
@@ -71,8 +76,10 @@ void SegmentIntake::OpenNew(const std::string& name, Store& store) {
   if (lstat(path.c_str(), &info) != 0) return;
   const std::string key = Key(name, info.st_ino);
   if (segments_.contains(key)) return;
-  const Rejected looks{info.st_ino, info.st_size, info.st_mtim.tv_sec * int64_t{kSecondNs} + info.st_mtim.tv_nsec};
-  if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks) return;
+  const Rejected looks{info.st_ino, info.st_size,
+                       info.st_mtim.tv_sec * int64_t{kSecondNs} + info.st_mtim.tv_nsec};
+  if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks)
+    return;
 
   Result<SegmentReader> reader = SegmentReader::Open(path, SegmentReader::Access::kConsume);
   if (!reader.ok()) {
@@ -86,15 +93,17 @@ void SegmentIntake::OpenNew(const std::string& name, Store& store) {
   const Result<RunRow> row = store.FindRun(reader->run_id());
   const bool known = row.ok();
   const uint64_t inode = reader->inode();
-  segments_[Key(name, inode)] = std::make_unique<Segment>(Segment{.reader = *std::move(reader),
-                                                                  .name = name,
-                                                                  .told_start = known,
-                                                                  .was_ended = known && row->state.ended()});
+  segments_[Key(name, inode)] =
+      std::make_unique<Segment>(Segment{.reader = *std::move(reader),
+                                        .name = name,
+                                        .told_start = known,
+                                        .was_ended = known && row->state.ended()});
 }
 
-// A run has one segment. When its job made it anew after somebody removed it, everything of the removed one
-// stands in the new one; two that both have names are one and a copy.
-bool SegmentIntake::MakeRoomFor(const std::string& name, const Rejected& file, const SegmentReader& reader) {
+// A run has one segment. When its job made it anew after somebody removed it, everything of the
+// removed one stands in the new one; two that both have names are one and a copy.
+bool SegmentIntake::MakeRoomFor(const std::string& name, const Rejected& file,
+                                const SegmentReader& reader) {
   const auto same = std::find_if(segments_.begin(), segments_.end(), [&](const auto& entry) {
     return entry.second->reader.run_id() == reader.run_id();
   });
@@ -109,18 +118,21 @@ bool SegmentIntake::MakeRoomFor(const std::string& name, const Rejected& file, c
 
 void SegmentIntake::Reject(const std::string& name, const Rejected& file, const Status& why) {
   // Too many at once, or gone meanwhile: nothing is wrong with the file.
-  if (why.kind() == ErrorKind::kBusy || why.kind() == ErrorKind::kNotFound || why.kind() == ErrorKind::kIo) return;
+  if (why.kind() == ErrorKind::kBusy || why.kind() == ErrorKind::kNotFound ||
+      why.kind() == ErrorKind::kIo)
+    return;
   rejected_[name] = file;
   observer_.FileUnreadable(wire::CleanText(name), why.message());
 }
 
-// A segment that was never finished, by a process that is dead. It may be one that we cannot see, in another
-// pid namespace: hence the age.
+// A segment that was never finished, by a process that is dead. It may be one that we cannot see,
+// in another pid namespace: hence the age.
 void SegmentIntake::RemoveLeftover(const std::string& name) const {
   const std::string path = directory_ + "/" + name;
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid()) return;
-  const int64_t age_seconds = static_cast<int64_t>(clock_.real_ns() / kSecondNs) - info.st_mtim.tv_sec;
+  const int64_t age_seconds =
+      static_cast<int64_t>(clock_.real_ns() / kSecondNs) - info.st_mtim.tv_sec;
   if (age_seconds < kLeftoverAgeSeconds || IsLocked(path)) return;
   if (const int32_t pid = PidInName(name); pid > 0 && ProcessStartTicks(pid) != 0) return;
   unlink(path.c_str());
@@ -130,8 +142,10 @@ void SegmentIntake::TakeExit(const std::string& name, Store& store) {
   const std::string path = directory_ + "/" + name;
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return;
-  const Rejected looks{info.st_ino, info.st_size, info.st_mtim.tv_sec * int64_t{kSecondNs} + info.st_mtim.tv_nsec};
-  if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks) return;
+  const Rejected looks{info.st_ino, info.st_size,
+                       info.st_mtim.tv_sec * int64_t{kSecondNs} + info.st_mtim.tv_nsec};
+  if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks)
+    return;
   const Result<JobExit> exit = ReadJobExit(path);
   if (!exit.ok()) {
     Reject(name, looks, exit.status());
@@ -161,7 +175,8 @@ void SegmentIntake::EndVanishedRuns(Store& store) {
   }
 }
 
-// ---- reading and committing -----------------------------------------------------------------------------
+// ---- reading and committing
+// -----------------------------------------------------------------------------
 
 Status SegmentIntake::Drain(Store& store) {
   if (clock_.monotonic_ns() < retry_at_ns_) return Status();
@@ -170,7 +185,8 @@ Status SegmentIntake::Drain(Store& store) {
 
 Status SegmentIntake::DrainAll(Store& store) { return Commit(store, /*all=*/true); }
 
-void SegmentIntake::Collect(Store& store, bool all, std::vector<Ready>& ready, std::vector<RunBatch>& batches) {
+void SegmentIntake::Collect(Store& store, bool all, std::vector<Ready>& ready,
+                            std::vector<RunBatch>& batches) {
   const uint64_t now_ns = clock_.monotonic_ns();
   size_t records = 0;
   for (auto next = segments_.begin(); next != segments_.end() && records < kRecordsPerCommit;) {
@@ -199,10 +215,12 @@ void SegmentIntake::Collect(Store& store, bool all, std::vector<Ready>& ready, s
 
 // What was read of it before stays in the database.
 void SegmentIntake::GiveUp(Segment& segment, bool dead, const Status& why, Store& store) {
-  if (!std::exchange(segment.told_broken, true)) observer_.FileUnreadable(segment.name, why.message());
+  if (!std::exchange(segment.told_broken, true))
+    observer_.FileUnreadable(segment.name, why.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
   if (!dead) return;
-  if (Status ended = store.EndRun(segment.reader.run_id(), clock_.real_ns()); !ended.ok()) (void)Failed(ended);
+  if (Status ended = store.EndRun(segment.reader.run_id(), clock_.real_ns()); !ended.ok())
+    (void)Failed(ended);
   Remove(segment);
 }
 
@@ -211,7 +229,8 @@ Status SegmentIntake::Commit(Store& store, bool all) {
   std::vector<RunBatch> batches;
   Collect(store, all, ready, batches);
   if (batches.empty()) return Status();
-  if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok()) return Failed(committed);
+  if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok())
+    return Failed(committed);
   if (after_commit_) after_commit_();
   if (told_trouble_at_ns_ != 0) {
     observer_.Remark("the database takes data again; nothing that the segments held was lost");
@@ -228,10 +247,12 @@ Status SegmentIntake::Commit(Store& store, bool all) {
 // Committed: tell it, give the slots back, and remove the segment of the dead.
 void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
   Segment& segment = *ready.segment;
-  if (Status done = segment.reader.Acknowledge(batch); !done.ok()) observer_.Trouble(done.message());
+  if (Status done = segment.reader.Acknowledge(batch); !done.ok())
+    observer_.Trouble(done.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
   if (!std::exchange(segment.told_start, true)) observer_.RunStarted(batch.run);
-  if (batch.has_findings() || !batch.sites.empty() || ready.dead) touched_jobs_.insert(JobOf(batch.run));
+  if (batch.has_findings() || !batch.sites.empty() || ready.dead)
+    touched_jobs_.insert(JobOf(batch.run));
   if (!ready.dead) return;
   if (!segment.was_ended) observer_.RunEnded(batch.run, batch.state);
   Remove(segment);
@@ -241,7 +262,8 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
 void SegmentIntake::Remove(Segment& segment) const {
   const std::string path = directory_ + "/" + segment.name;
   struct stat info {};
-  if (lstat(path.c_str(), &info) == 0 && info.st_ino == segment.reader.inode()) unlink(path.c_str());
+  if (lstat(path.c_str(), &info) == 0 && info.st_ino == segment.reader.inode())
+    unlink(path.c_str());
 }
 
 Status SegmentIntake::Failed(const Status& why) {
@@ -250,10 +272,11 @@ Status SegmentIntake::Failed(const Status& why) {
   if (told_trouble_at_ns_ == 0 || now_ns - told_trouble_at_ns_ >= kTroubleEveryNs) {
     told_trouble_at_ns_ = now_ns;
     const bool full = why.kind() == ErrorKind::kFull;
-    observer_.Trouble((full ? "the disk with the database is full: findings stay in the segments until there is "
-                              "space again ("
-                            : "the database cannot be written: findings stay in the segments meanwhile (") +
-                      why.message() + ")");
+    observer_.Trouble(
+        (full ? "the disk with the database is full: findings stay in the segments until there is "
+                "space again ("
+              : "the database cannot be written: findings stay in the segments meanwhile (") +
+        why.message() + ")");
   }
   return why;
 }

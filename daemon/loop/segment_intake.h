@@ -1,9 +1,10 @@
-// From the segments in NANWATCH_DIR into the store: opens what appears, reads what is new, commits it, and
-// only then releases it in the segment; reads the segments of the dead to their end and removes them.
+// From the segments in NANWATCH_DIR into the store: opens what appears, reads what is new, commits
+// it, and only then releases it in the segment; reads the segments of the dead to their end and
+// removes them.
 //
-// At any moment it may be killed: what was committed and not released is skipped by the cursor that was
-// committed with it, what was not committed is still in the segment. While the database takes nothing,
-// nothing is released.
+// At any moment it may be killed: what was committed and not released is skipped by the cursor that
+// was committed with it, what was not committed is still in the segment. While the database takes
+// nothing, nothing is released.
 //
 // One owner, one thread: the loop's.
 #pragma once
@@ -29,12 +30,12 @@ class SegmentIntake {
  public:
   SegmentIntake(std::string directory, const Clock& clock, Observer& observer);
 
-  // Looks at the directory: new segments are opened, exits of commands taken in, leftovers of segments that
-  // were never finished removed.
+  // Looks at the directory: new segments are opened, exits of commands taken in, leftovers of
+  // segments that were never finished removed.
   void Rescan(Store& store);
 
-  // Reads every segment that has news. Counters alone are written once a second, the rest at once. A failed
-  // commit is told once a minute, tried again after a second, and returned.
+  // Reads every segment that has news. Counters alone are written once a second, the rest at once.
+  // A failed commit is told once a minute, tried again after a second, and returned.
   Status Drain(Store& store);
   // The same, with everything that is there now: before leaving.
   Status DrainAll(Store& store);
@@ -91,7 +92,7 @@ class SegmentIntake {
   Observer& observer_;
   std::function<void()> after_commit_;
   Segments segments_;
-  std::map<std::string, Rejected> rejected_;                  // by file name
+  std::map<std::string, Rejected> rejected_;  // by file name
   std::set<std::string> touched_jobs_;
   uint64_t retry_at_ns_ = 0;
   uint64_t told_trouble_at_ns_ = 0;

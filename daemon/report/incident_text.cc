@@ -292,7 +292,8 @@ std::string IncidentSummary(const Incident& incident) {
 
 std::string RuleText(const Incident& incident) {
   if (incident.expected_by().empty()) return "";
-  // In order of the enumeration, so the last that is named got furthest; one that got nowhere needs no rule.
+  // In order of the enumeration, so the last that is named got furthest; one that got nowhere needs
+  // no rule.
   std::string furthest;
   for (const std::string& reach : incident.reach()) {
     furthest = reach == "optimizer_state" ? "optimizer's state" : reach;

@@ -59,8 +59,9 @@ std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
   std::string rows = EndRow(verdict, options.width_columns) +
                      Row("watched", WatchedText(verdict), options.width_columns);
   for (int i = 0; i < std::min(verdict.rule_problems_size(), kRuleProblemsMax); ++i) {
-    rows += Row(i == 0 ? "rules" : "", Shorten(Printable(verdict.rule_problems(i)), kRuleColumnsMax),
-                options.width_columns);
+    rows +=
+        Row(i == 0 ? "rules" : "", Shorten(Printable(verdict.rule_problems(i)), kRuleColumnsMax),
+            options.width_columns);
   }
   if (verdict.coverage().lost_events() > 0) {
     rows += Row("", "records were lost: there may have been more than is told here",
@@ -129,10 +130,11 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
            WatchedRows(verdict, options);
   }
   int by_rule = 0;
-  for (const Incident& incident : verdict.incidents()) by_rule += incident.expected_by().empty() ? 0 : 1;
+  for (const Incident& incident : verdict.incidents())
+    by_rule += incident.expected_by().empty() ? 0 : 1;
   const std::string harm = by_rule == 0 ? ", but none did any harm" : ", expected by your rules";
-  std::string text = Title("EXPECTED", RunText(verdict) + ": non-finite values" + harm,
-                           Colour::kGreen, options);
+  std::string text =
+      Title("EXPECTED", RunText(verdict) + ": non-finite values" + harm, Colour::kGreen, options);
   int told = 0;
   for (const Incident& incident : verdict.incidents()) {
     if (told == kSummariesMax) break;
@@ -151,8 +153,9 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
   }
   const std::string who = by_rule == 0 ? "none of them" : "of those without a rule none";
   text += Row("why",
-              who + " reached the loss, an applied gradient, a parameter or a buffer: masks, "
-              "discarded branches, updates that a GradScaler skipped",
+              who +
+                  " reached the loss, an applied gradient, a parameter or a buffer: masks, "
+                  "discarded branches, updates that a GradScaler skipped",
               width);
   return text + Row("do", "nothing", width) + WatchedRows(verdict, options);
 }

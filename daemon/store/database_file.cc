@@ -25,10 +25,11 @@ off_t FileBytes(const std::string& path) {
 std::string VersionPragma() { return "PRAGMA user_version = " + std::to_string(kSchemaVersion); }
 
 Status TooNew(const std::string& path, int64_t version) {
-  return Status(ErrorKind::kUnsupported, "the database " + path + " has schema " + std::to_string(version) +
-                                             " and was written by a newer nanwatch; this one knows schema " +
-                                             std::to_string(kSchemaVersion) +
-                                             ": use the newer one, or set NANWATCH_STATE_DIR to another directory");
+  return Status(ErrorKind::kUnsupported,
+                "the database " + path + " has schema " + std::to_string(version) +
+                    " and was written by a newer nanwatch; this one knows schema " +
+                    std::to_string(kSchemaVersion) +
+                    ": use the newer one, or set NANWATCH_STATE_DIR to another directory");
 }
 
 Status Create(const Database& database) {
@@ -58,7 +59,8 @@ Status CheckPages(const Database& database, const std::string& path) {
   if (!check.ok()) return check.status();
   const Result<bool> row = check->Next();
   if (!row.ok()) return row.status();
-  if (*row && check->Bytes(0) != "ok") return Status(ErrorKind::kCorrupt, "database: " + check->Text(0));
+  if (*row && check->Bytes(0) != "ok")
+    return Status(ErrorKind::kCorrupt, "database: " + check->Text(0));
   return Status();
 }
 
@@ -85,8 +87,9 @@ Result<OpenedDatabase> OpenOnce(const std::string& path) {
   Result<Database> database = Database::Open(path, Database::Access::kWrite);
   if (!database.ok()) return database.status();
   // NORMAL: a killed process loses nothing, a power cut at most the latest commits.
-  if (Status set = database->Execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-                                     "PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216");
+  if (Status set =
+          database->Execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                            "PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216");
       !set.ok()) {
     return set;
   }
@@ -113,7 +116,8 @@ Result<OpenedDatabase> OpenDatabaseForWriting(const std::string& path) {
 
 Result<OpenedDatabase> OpenDatabaseForReading(const std::string& path) {
   if (access(path.c_str(), F_OK) != 0) {
-    return Status(ErrorKind::kNotFound, "there is no database at " + path + " yet: nothing was recorded there");
+    return Status(ErrorKind::kNotFound,
+                  "there is no database at " + path + " yet: nothing was recorded there");
   }
   Result<Database> database = Database::Open(path, Database::Access::kRead);
   if (!database.ok()) return database.status();
@@ -130,7 +134,8 @@ Result<OpenedDatabase> OpenDatabaseForReading(const std::string& path) {
 Result<std::string> MoveAside(const std::string& path) {
   std::string stamp = FormatUtc(SystemClock().real_ns());
   const std::string aside = path + ".corrupt-" + stamp;
-  for (const char* companion : {"-wal", "-shm", ""}) {  // the database last: as long as it is there, all is
+  for (const char* companion :
+       {"-wal", "-shm", ""}) {  // the database last: as long as it is there, all is
     if (rename((path + companion).c_str(), (aside + companion).c_str()) != 0 && errno != ENOENT) {
       return Status::FromErrno(errno, "cannot move the damaged database " + path + " aside");
     }

@@ -1,4 +1,5 @@
-// The database as a file: brought to the current schema when it is opened, moved aside when it is damaged.
+// The database as a file: brought to the current schema when it is opened, moved aside when it is
+// damaged.
 #pragma once
 
 #include <string>

@@ -45,7 +45,8 @@ Status Failure(int code, sqlite3* database) {
 
 }  // namespace
 
-// ---- Statement ------------------------------------------------------------------------------------------
+// ---- Statement
+// ------------------------------------------------------------------------------------------
 
 void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 
@@ -54,7 +55,8 @@ Statement& Statement::Bind(int parameter, int64_t value) {
   return *this;
 }
 Statement& Statement::BindText(int parameter, std::string_view text) {
-  sqlite3_bind_text(statement_.get(), parameter, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+  sqlite3_bind_text(statement_.get(), parameter, text.data(), static_cast<int>(text.size()),
+                    SQLITE_TRANSIENT);
   return *this;
 }
 Statement& Statement::BindBlob(int parameter, std::string_view bytes) {
@@ -78,29 +80,35 @@ Result<bool> Statement::Next() {
 Status Statement::Run() {
   const int code = sqlite3_step(statement_.get());
   Status status;
-  if (code != SQLITE_DONE && code != SQLITE_ROW) status = Failure(code, sqlite3_db_handle(statement_.get()));
+  if (code != SQLITE_DONE && code != SQLITE_ROW)
+    status = Failure(code, sqlite3_db_handle(statement_.get()));
   sqlite3_reset(statement_.get());
   return status;
 }
 
-int64_t Statement::Integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
+int64_t Statement::Integer(int column) const {
+  return sqlite3_column_int64(statement_.get(), column);
+}
 bool Statement::IsNull(int column) const {
   return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL;
 }
 std::string_view Statement::Bytes(int column) const {
   const void* data = sqlite3_column_blob(statement_.get(), column);
   const int bytes = sqlite3_column_bytes(statement_.get(), column);
-  return data == nullptr ? std::string_view() : std::string_view(static_cast<const char*>(data), static_cast<size_t>(bytes));
+  return data == nullptr
+             ? std::string_view()
+             : std::string_view(static_cast<const char*>(data), static_cast<size_t>(bytes));
 }
 
-// ---- Database -------------------------------------------------------------------------------------------
+// ---- Database
+// -------------------------------------------------------------------------------------------
 
 void Database::Close::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
 
 Result<Database> Database::Open(const std::string& path, Access access) {
   const bool write = access == Access::kWrite;
-  // SQLite would make it readable to the group and others. O_EXCL: closing a descriptor of a database that
-  // is in use would drop the locks that this process holds on it.
+  // SQLite would make it readable to the group and others. O_EXCL: closing a descriptor of a
+  // database that is in use would drop the locks that this process holds on it.
   if (write) UniqueFd made(open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
   sqlite3* raw = nullptr;
   const int flags = (write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY) |
@@ -134,7 +142,8 @@ Result<int64_t> Database::Ask(const char* sql) const {
 
 int64_t Database::Changes() const { return sqlite3_changes64(database_.get()); }
 
-// ---- Transaction ----------------------------------------------------------------------------------------
+// ---- Transaction
+// ----------------------------------------------------------------------------------------
 
 Result<Transaction> Transaction::BeginWrite(const Database& database) {
   if (Status begun = database.Execute("BEGIN IMMEDIATE"); !begun.ok()) return begun;
@@ -144,7 +153,8 @@ Result<Transaction> Transaction::BeginRead(const Database& database) {
   if (Status begun = database.Execute("BEGIN"); !begun.ok()) return begun;
   return Transaction(database);
 }
-Transaction::Transaction(Transaction&& other) noexcept : database_(std::exchange(other.database_, nullptr)) {}
+Transaction::Transaction(Transaction&& other) noexcept
+    : database_(std::exchange(other.database_, nullptr)) {}
 Transaction::~Transaction() {
   // Failing is no news: SQLite rolls back by itself after a full disk.
   if (database_ != nullptr) (void)database_->Execute("ROLLBACK");

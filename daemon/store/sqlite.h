@@ -1,5 +1,5 @@
-// The door to SQLite: a database and its statements as owners of what the C interface hands out, errors as
-// Status. Knows nothing of what is stored. Not thread-safe: one thread per Database.
+// The door to SQLite: a database and its statements as owners of what the C interface hands out,
+// errors as Status. Knows nothing of what is stored. Not thread-safe: one thread per Database.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,9 @@ class Statement {
 
   // Columns of the row, counted from 0. Views hold until Next.
   [[nodiscard]] int64_t Integer(int column) const;
-  [[nodiscard]] uint64_t Unsigned(int column) const { return static_cast<uint64_t>(Integer(column)); }
+  [[nodiscard]] uint64_t Unsigned(int column) const {
+    return static_cast<uint64_t>(Integer(column));
+  }
   [[nodiscard]] bool IsNull(int column) const;
   [[nodiscard]] std::string_view Bytes(int column) const;  // text or blob
   [[nodiscard]] std::string Text(int column) const { return std::string(Bytes(column)); }
@@ -50,7 +52,8 @@ class Database {
  public:
   enum class Access : uint8_t { kRead, kWrite };
 
-  // kWrite creates the file (0600) when there is none. Waits at most two seconds for another's lock.
+  // kWrite creates the file (0600) when there is none. Waits at most two seconds for another's
+  // lock.
   static Result<Database> Open(const std::string& path, Access access);
 
   // Any number of statements, none of which gives rows.
@@ -72,7 +75,8 @@ class Database {
 // BEGIN ... COMMIT; what is not committed is rolled back when the object goes.
 class Transaction {
  public:
-  // A writing transaction takes the write lock now, a reading one sees one state of the database throughout.
+  // A writing transaction takes the write lock now, a reading one sees one state of the database
+  // throughout.
   static Result<Transaction> BeginWrite(const Database& database);
   static Result<Transaction> BeginRead(const Database& database);
 

@@ -16,7 +16,8 @@ constexpr uint64_t kThinnedAtOnce = 1'000;
 template <typename Message>
 Status Parse(std::string_view bytes, Message& out) {
   if (out.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return Status();
-  return Status(ErrorKind::kCorrupt, "database: a row's body is not a " + Message::descriptor()->name());
+  return Status(ErrorKind::kCorrupt,
+                "database: a row's body is not a " + Message::descriptor()->name());
 }
 
 // Every row of a query of one parameter, parsed.
@@ -42,7 +43,8 @@ void SetExit(RunState& state, const JobExit& exit) {
 }  // namespace
 
 struct Store::Impl {
-  explicit Impl(OpenedDatabase opened) : database(std::move(opened.database)), note(std::move(opened.note)) {}
+  explicit Impl(OpenedDatabase opened)
+      : database(std::move(opened.database)), note(std::move(opened.note)) {}
 
   // ---- writing, inside a transaction
   Result<int64_t> WriteRun(const RunBatch& batch, uint64_t now_real_ns);
@@ -55,8 +57,8 @@ struct Store::Impl {
   Status WriteBatches(const std::vector<RunBatch>& batches, uint64_t now_real_ns);
   Status ThinRecords(int64_t run, int64_t added);
   Status ThinSteps(int64_t run, int64_t added);
-  Result<int64_t*> CountAfter(std::unordered_map<int64_t, int64_t>& counts, const char* sql, int64_t run,
-                              int64_t added);
+  Result<int64_t*> CountAfter(std::unordered_map<int64_t, int64_t>& counts, const char* sql,
+                              int64_t run, int64_t added);
   Status WriteExitToRuns(const JobExit& exit);
 
   // ---- reading
@@ -68,12 +70,14 @@ struct Store::Impl {
 
   Database database;
   std::string note;
-  // Rows per run, so that they need not be counted at every commit; by key. Forgotten when one fails.
+  // Rows per run, so that they need not be counted at every commit; by key. Forgotten when one
+  // fails.
   std::unordered_map<int64_t, int64_t> record_counts;
   std::unordered_map<int64_t, int64_t> step_counts;
 };
 
-// ---- writing --------------------------------------------------------------------------------------------
+// ---- writing
+// --------------------------------------------------------------------------------------------
 
 Result<int64_t> Store::Impl::WriteRun(const RunBatch& batch, uint64_t now_real_ns) {
   const std::string job = JobOf(batch.run);
@@ -84,11 +88,16 @@ Result<int64_t> Store::Impl::WriteRun(const RunBatch& batch, uint64_t now_real_n
 
   Result<Statement> write = database.Prepare(
       "INSERT INTO run (id, job, rank, attempt, host, pid, pid_outer, program, started_real_ns,"
-      " updated_real_ns, ended, identity, state) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)"
-      " ON CONFLICT (id) DO UPDATE SET updated_real_ns = ?10, ended = ?11, identity = ?12, state = ?13"
+      " updated_real_ns, ended, identity, state) VALUES "
+      "(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)"
+      " ON CONFLICT (id) DO UPDATE SET updated_real_ns = ?10, ended = ?11, identity = ?12, state = "
+      "?13"
       " RETURNING key");
   if (!write.ok()) return write.status();
-  write->BindText(1, batch.run_id).BindText(2, job).Bind(3, batch.run.rank()).Bind(4, batch.run.attempt());
+  write->BindText(1, batch.run_id)
+      .BindText(2, job)
+      .Bind(3, batch.run.rank())
+      .Bind(4, batch.run.attempt());
   write->BindText(5, batch.run.host()).Bind(6, batch.run.pid()).Bind(7, batch.run.pid_outer());
   write->BindText(8, batch.run.program()).BindUnsigned(9, batch.run.started_real_ns());
   write->BindUnsigned(10, now_real_ns).Bind(11, state.ended() ? 1 : 0);
@@ -102,7 +111,8 @@ Result<int64_t> Store::Impl::WriteRun(const RunBatch& batch, uint64_t now_real_n
 
 Status Store::Impl::WriteSites(int64_t run, const RunBatch& batch) {
   if (batch.sites.empty()) return Status();
-  Result<Statement> write = database.Prepare("INSERT OR REPLACE INTO site (run, id, body) VALUES (?1,?2,?3)");
+  Result<Statement> write =
+      database.Prepare("INSERT OR REPLACE INTO site (run, id, body) VALUES (?1,?2,?3)");
   if (!write.ok()) return write.status();
   for (const Site& site : batch.sites) {
     write->Bind(1, run).Bind(2, site.id()).BindBlob(3, site.SerializeAsString());
@@ -113,8 +123,8 @@ Status Store::Impl::WriteSites(int64_t run, const RunBatch& batch) {
 
 Status Store::Impl::WriteRecords(int64_t run, const RunBatch& batch) {
   if (batch.records.empty()) return Status();
-  Result<Statement> write =
-      database.Prepare("INSERT OR IGNORE INTO record (run, ticket, kind, body) VALUES (?1,?2,?3,?4)");
+  Result<Statement> write = database.Prepare(
+      "INSERT OR IGNORE INTO record (run, ticket, kind, body) VALUES (?1,?2,?3,?4)");
   if (!write.ok()) return write.status();
   int64_t added = 0;
   for (const Record& record : batch.records) {
@@ -127,7 +137,8 @@ Status Store::Impl::WriteRecords(int64_t run, const RunBatch& batch) {
 }
 
 Status Store::Impl::ThinRecords(int64_t run, int64_t added) {
-  Result<int64_t*> count = CountAfter(record_counts, "SELECT COUNT(*) FROM record WHERE run = ?1", run, added);
+  Result<int64_t*> count =
+      CountAfter(record_counts, "SELECT COUNT(*) FROM record WHERE run = ?1", run, added);
   if (!count.ok()) return count.status();
   const auto records = static_cast<uint64_t>(**count);
   if (records <= kRecordsPerRunMax) return Status();
@@ -174,7 +185,8 @@ Status Store::Impl::WriteSteps(int64_t run, const RunBatch& batch) {
 
 // Every other one of the older three quarters: what is long ago is kept ever more coarsely.
 Status Store::Impl::ThinSteps(int64_t run, int64_t added) {
-  Result<int64_t*> count = CountAfter(step_counts, "SELECT COUNT(*) FROM step WHERE run = ?1", run, added);
+  Result<int64_t*> count =
+      CountAfter(step_counts, "SELECT COUNT(*) FROM step WHERE run = ?1", run, added);
   if (!count.ok()) return count.status();
   while (static_cast<uint64_t>(**count) > kStepsPerRunMax) {
     Result<Statement> thin = database.Prepare(
@@ -182,15 +194,16 @@ Status Store::Impl::ThinSteps(int64_t run, int64_t added) {
         " (SELECT number, ROW_NUMBER() OVER (ORDER BY number) AS place FROM step WHERE run = ?1)"
         " WHERE place % 2 = 0 AND place < ?2)");
     if (!thin.ok()) return thin.status();
-    if (Status thinned = thin->Bind(1, run).Bind(2, **count * 3 / 4).Run(); !thinned.ok()) return thinned;
+    if (Status thinned = thin->Bind(1, run).Bind(2, **count * 3 / 4).Run(); !thinned.ok())
+      return thinned;
     **count -= database.Changes();
   }
   return Status();
 }
 
 // The number of a run's rows after `added` more, counted once and remembered.
-Result<int64_t*> Store::Impl::CountAfter(std::unordered_map<int64_t, int64_t>& counts, const char* sql, int64_t run,
-                                         int64_t added) {
+Result<int64_t*> Store::Impl::CountAfter(std::unordered_map<int64_t, int64_t>& counts,
+                                         const char* sql, int64_t run, int64_t added) {
   const auto known = counts.find(run);
   if (known != counts.end()) {
     known->second += added;
@@ -207,7 +220,9 @@ Status Store::Impl::WriteCursor(int64_t run, const SegmentCursor& cursor) {
       " VALUES (?1,?2,?3,?4,?5,?6)");
   if (!write.ok()) return write.status();
   write->Bind(1, run).BindUnsigned(2, cursor.ring).BindUnsigned(3, cursor.steps);
-  write->BindUnsigned(4, cursor.holes).BindUnsigned(5, cursor.malformed).BindUnsigned(6, cursor.steps_lost);
+  write->BindUnsigned(4, cursor.holes)
+      .BindUnsigned(5, cursor.malformed)
+      .BindUnsigned(6, cursor.steps_lost);
   return write->Run();
 }
 
@@ -246,14 +261,16 @@ Status Store::Impl::WriteExitToRuns(const JobExit& exit) {
   if (!write.ok()) return write.status();
   for (auto& [key, state] : found) {
     SetExit(state, exit);
-    if (Status written = write->Bind(1, key).BindBlob(2, state.SerializeAsString()).Run(); !written.ok()) {
+    if (Status written = write->Bind(1, key).BindBlob(2, state.SerializeAsString()).Run();
+        !written.ok()) {
       return written;
     }
   }
   return Status();
 }
 
-// ---- reading --------------------------------------------------------------------------------------------
+// ---- reading
+// --------------------------------------------------------------------------------------------
 
 Result<int64_t> Store::Impl::CountRows(const char* sql, int64_t run) const {
   Result<Statement> count = database.Prepare(sql);
@@ -291,9 +308,11 @@ Result<std::vector<RunRow>> Store::Impl::QueryRuns(Statement query) const {
 
 Result<std::optional<JobExit>> Store::Impl::ExitOf(const std::string& job, const Run& run) const {
   Result<Statement> find = database.Prepare(
-      "SELECT pid, exit_code, signal, ended_real_ns FROM job_exit WHERE job = ?1 AND pid IN (?2, ?3)");
+      "SELECT pid, exit_code, signal, ended_real_ns FROM job_exit WHERE job = ?1 AND pid IN (?2, "
+      "?3)");
   if (!find.ok()) return find.status();
-  const Result<bool> row = find->BindText(1, job).Bind(2, run.pid()).Bind(3, run.pid_outer()).Next();
+  const Result<bool> row =
+      find->BindText(1, job).Bind(2, run.pid()).Bind(3, run.pid_outer()).Next();
   if (!row.ok()) return row.status();
   if (!*row) return std::optional<JobExit>();
   JobExit exit;
@@ -323,8 +342,8 @@ Result<RunFacts> Store::Impl::FactsOf(const std::string& run_id) const {
   read = ParseRows<Record>(database, "SELECT body FROM record WHERE run = ?1 ORDER BY ticket", *key,
                            [&]() -> Record& { return *facts.add_records(); });
   if (!read.ok()) return read;
-  read = ParseRows<FirstReachFact>(database, "SELECT body FROM reach WHERE run = ?1 ORDER BY reach", *key,
-                                   [&]() -> FirstReachFact& { return *facts.add_reach(); });
+  read = ParseRows<FirstReachFact>(database, "SELECT body FROM reach WHERE run = ?1 ORDER BY reach",
+                                   *key, [&]() -> FirstReachFact& { return *facts.add_reach(); });
   if (!read.ok()) return read;
   const Result<int64_t> steps = CountRows("SELECT COUNT(*) FROM step WHERE run = ?1", *key);
   if (!steps.ok()) return steps.status();
@@ -332,7 +351,8 @@ Result<RunFacts> Store::Impl::FactsOf(const std::string& run_id) const {
   return facts;
 }
 
-// ---- Store ----------------------------------------------------------------------------------------------
+// ---- Store
+// ----------------------------------------------------------------------------------------------
 
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Store::Store(Store&&) noexcept = default;
@@ -377,8 +397,13 @@ Status Store::ReplaceIncidents(const std::string& job, const std::vector<Inciden
   if (!write.ok()) return write.status();
   for (size_t i = 0; i < incidents.size(); ++i) {
     const Finding& origin = incidents[i].origin();
-    write->BindText(1, job).Bind(2, static_cast<int64_t>(i)).BindText(3, origin.run()).Bind(4, origin.rank());
-    write->BindText(5, incidents[i].severity()).BindText(6, origin.op()).BindText(7, origin.layer());
+    write->BindText(1, job)
+        .Bind(2, static_cast<int64_t>(i))
+        .BindText(3, origin.run())
+        .Bind(4, origin.rank());
+    write->BindText(5, incidents[i].severity())
+        .BindText(6, origin.op())
+        .BindText(7, origin.layer());
     write->Bind(8, origin.step()).BindBlob(9, incidents[i].SerializeAsString());
     if (Status written = write->Run(); !written.ok()) return written;
   }
@@ -389,9 +414,14 @@ Status Store::RecordExit(const JobExit& exit) {
   Result<Transaction> transaction = Transaction::BeginWrite(impl_->database);
   if (!transaction.ok()) return transaction.status();
   Result<Statement> write = impl_->database.Prepare(
-      "INSERT OR REPLACE INTO job_exit (job, pid, exit_code, signal, ended_real_ns) VALUES (?1,?2,?3,?4,?5)");
+      "INSERT OR REPLACE INTO job_exit (job, pid, exit_code, signal, ended_real_ns) VALUES "
+      "(?1,?2,?3,?4,?5)");
   if (!write.ok()) return write.status();
-  write->BindText(1, exit.job).Bind(2, exit.pid).BindNull(3).BindNull(4).BindUnsigned(5, exit.ended_real_ns);
+  write->BindText(1, exit.job)
+      .Bind(2, exit.pid)
+      .BindNull(3)
+      .BindNull(4)
+      .BindUnsigned(5, exit.ended_real_ns);
   if (exit.exit_code) write->Bind(3, *exit.exit_code);
   if (exit.signal) write->Bind(4, *exit.signal);
   if (Status written = write->Run(); !written.ok()) return written;
@@ -406,11 +436,13 @@ Status Store::Retire() {
   Result<int64_t> limit = database.Ask("PRAGMA max_page_count");
   Result<int64_t> pages = database.Ask("PRAGMA page_count");
   Result<int64_t> free_pages = database.Ask("PRAGMA freelist_count");
-  if (!limit.ok() || !pages.ok() || !free_pages.ok()) return limit.ok() ? pages.status() : limit.status();
+  if (!limit.ok() || !pages.ok() || !free_pages.ok())
+    return limit.ok() ? pages.status() : limit.status();
   // Nearly full by its own limit: half of what has ended makes room.
   const bool tight = *pages - *free_pages > *limit / 10 * 9;
   Result<Statement> forget = database.Prepare(
-      "DELETE FROM run WHERE ended = 1 AND key IN (SELECT key FROM run ORDER BY started_real_ns DESC, key DESC"
+      "DELETE FROM run WHERE ended = 1 AND key IN (SELECT key FROM run ORDER BY started_real_ns "
+      "DESC, key DESC"
       " LIMIT -1 OFFSET ?1)");
   if (!forget.ok()) return forget.status();
   Result<int64_t> runs = database.Ask("SELECT COUNT(*) FROM run");
@@ -420,8 +452,7 @@ Status Store::Retire() {
   if (database.Changes() > 0) {
     impl_->record_counts.clear();  // their keys may be given to others
     impl_->step_counts.clear();
-    Status swept = database.Execute(
-        "DELETE FROM incident WHERE job NOT IN (SELECT job FROM run)");
+    Status swept = database.Execute("DELETE FROM incident WHERE job NOT IN (SELECT job FROM run)");
     if (!swept.ok()) return swept;
   }
   // Exits of jobs without a run are of commands that did not use torch.
@@ -448,7 +479,8 @@ Status Store::EndRun(const std::string& run_id, uint64_t ended_real_ns) {
   if (!row.ok()) return row.status();
   row->state.set_ended(true);
   row->state.set_ended_real_ns(ended_real_ns);
-  Result<Statement> write = impl_->database.Prepare("UPDATE run SET ended = 1, state = ?2 WHERE id = ?1");
+  Result<Statement> write =
+      impl_->database.Prepare("UPDATE run SET ended = 1, state = ?2 WHERE id = ?1");
   if (!write.ok()) return write.status();
   write->BindText(1, run_id).BindBlob(2, row->state.SerializeAsString());
   if (Status written = write->Run(); !written.ok()) return written;
@@ -478,12 +510,14 @@ Result<RunRow> Store::FindRun(const std::string& run_id) const {
 }
 
 Result<std::string> Store::ResolveRun(const std::string& prefix) const {
-  const bool is_hex = !prefix.empty() && prefix.find_first_not_of("0123456789abcdef") == std::string::npos;
+  const bool is_hex =
+      !prefix.empty() && prefix.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!is_hex) {
-    return Status(ErrorKind::kInvalid, "'" + prefix + "' is no run id: run ids are made of 0-9 and a-f");
+    return Status(ErrorKind::kInvalid,
+                  "'" + prefix + "' is no run id: run ids are made of 0-9 and a-f");
   }
-  Result<Statement> query =
-      impl_->database.Prepare("SELECT id FROM run WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id LIMIT 6");
+  Result<Statement> query = impl_->database.Prepare(
+      "SELECT id FROM run WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id LIMIT 6");
   if (!query.ok()) return query.status();
   query->BindText(1, prefix);
   std::vector<std::string> found;
@@ -494,7 +528,8 @@ Result<std::string> Store::ResolveRun(const std::string& prefix) const {
   }
   if (found.size() == 1) return found.front();
   if (found.empty()) {
-    return Status(ErrorKind::kNotFound, "no run whose id begins with '" + prefix + "' is known; nanwatch ps lists them");
+    return Status(ErrorKind::kNotFound,
+                  "no run whose id begins with '" + prefix + "' is known; nanwatch ps lists them");
   }
   std::string message = "'" + prefix + "' fits several runs:";
   for (size_t i = 0; i < std::min<size_t>(found.size(), 5); ++i) message += " " + found[i];
@@ -539,8 +574,9 @@ Result<std::vector<StepSummary>> Store::Steps(const std::string& run_id) const {
   const Result<int64_t> key = impl_->KeyOf(run_id);
   if (!key.ok()) return key.status();
   std::vector<StepSummary> steps;
-  Status read = ParseRows<StepSummary>(impl_->database, "SELECT body FROM step WHERE run = ?1 ORDER BY number",
-                                       *key, [&]() -> StepSummary& { return steps.emplace_back(); });
+  Status read = ParseRows<StepSummary>(impl_->database,
+                                       "SELECT body FROM step WHERE run = ?1 ORDER BY number", *key,
+                                       [&]() -> StepSummary& { return steps.emplace_back(); });
   if (!read.ok()) return read;
   return steps;
 }
@@ -554,7 +590,8 @@ Result<std::vector<Incident>> Store::Incidents(const std::string& job) const {
   for (Result<bool> row = query->Next();; row = query->Next()) {
     if (!row.ok()) return row.status();
     if (!*row) return incidents;
-    if (Status parsed = Parse(query->Bytes(0), incidents.emplace_back()); !parsed.ok()) return parsed;
+    if (Status parsed = Parse(query->Bytes(0), incidents.emplace_back()); !parsed.ok())
+      return parsed;
   }
 }
 

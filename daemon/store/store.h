@@ -1,12 +1,13 @@
-// Everything that is kept: runs, what was read from their segments, what was concluded, how commands ended.
-// One SQLite database in WAL mode with one writer, the daemon; tools read it at any time. All of SQLite stays
-// behind this header.
+// Everything that is kept: runs, what was read from their segments, what was concluded, how
+// commands ended. One SQLite database in WAL mode with one writer, the daemon; tools read it at any
+// time. All of SQLite stays behind this header.
 //
-// Blobs are the messages of proto/verdict.proto; indexed columns stand beside them. A run is named by its id
-// (16 hex digits), a job by JobOf (daemon/ingest/run_batch.h).
+// Blobs are the messages of proto/verdict.proto; indexed columns stand beside them. A run is named
+// by its id (16 hex digits), a job by JobOf (daemon/ingest/run_batch.h).
 //
-// Resource type, one owner, not thread-safe. After kFull or kIo from a writing call nothing of it was kept and
-// the same call may be repeated later; after kCorrupt the database should be moved aside (MoveAside).
+// Resource type, one owner, not thread-safe. After kFull or kIo from a writing call nothing of it
+// was kept and the same call may be repeated later; after kCorrupt the database should be moved
+// aside (MoveAside).
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,11 @@
 
 namespace nanwatch {
 
-inline constexpr int kRunsKept = 500;                // newest first; older ended runs are forgotten
+inline constexpr int kRunsKept = 500;  // newest first; older ended runs are forgotten
 inline constexpr uint64_t kRecordsPerRunMax = 20'000;   // beyond, the middle is thinned out:
 inline constexpr uint64_t kFirstRecordsPerRun = 4'000;  // the first and the newest stay
-inline constexpr uint64_t kStepsPerRunMax = 4'096;      // beyond, every other one of the older is dropped
+inline constexpr uint64_t kStepsPerRunMax =
+    4'096;  // beyond, every other one of the older is dropped
 inline constexpr uint64_t kDatabaseBytesMax = uint64_t{2} << 30;
 
 struct RunRow {
@@ -44,8 +46,8 @@ struct RunFilter {
 
 class Store {
  public:
-  // Opens, creates or migrates. A database of a newer version gives kUnsupported, one that is damaged is moved
-  // aside and a new one begun; opening_note() then says so.
+  // Opens, creates or migrates. A database of a newer version gives kUnsupported, one that is
+  // damaged is moved aside and a new one begun; opening_note() then says so.
   static Result<Store> OpenForWriting(const std::string& path);
   // kNotFound when there is none yet; kUnsupported when its version is not this program's.
   static Result<Store> OpenForReading(const std::string& path);
@@ -61,7 +63,8 @@ class Store {
   // One transaction for all: rows that are there already are not written twice.
   Status Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns);
   Status ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents);
-  // Keeps it for the job and adds it to the state of the job's run with that pid, now or when it appears.
+  // Keeps it for the job and adds it to the state of the job's run with that pid, now or when it
+  // appears.
   Status RecordExit(const JobExit& exit);
   // Forgets the oldest ended runs beyond kRunsKept and beyond the size limit.
   Status Retire();
@@ -71,19 +74,25 @@ class Store {
   Status EndRun(const std::string& run_id, uint64_t ended_real_ns);
 
   // ---- reading
-  [[nodiscard]] Result<std::vector<RunRow>> Runs(const RunFilter& filter) const;  // newest start first
+  [[nodiscard]] Result<std::vector<RunRow>> Runs(
+      const RunFilter& filter) const;  // newest start first
   [[nodiscard]] Result<RunRow> FindRun(const std::string& run_id) const;
   // The one run whose id begins with `prefix`; kNotFound, or kAmbiguous with the candidates named.
   [[nodiscard]] Result<std::string> ResolveRun(const std::string& prefix) const;
-  [[nodiscard]] Result<std::vector<std::string>> RunsOfJob(const std::string& job) const;  // oldest first
+  [[nodiscard]] Result<std::vector<std::string>> RunsOfJob(
+      const std::string& job) const;  // oldest first
   [[nodiscard]] Result<RunFacts> Facts(const std::string& run_id) const;
-  [[nodiscard]] Result<std::vector<RunFacts>> FactsOfJob(const std::string& job) const;  // as RunsOfJob
-  [[nodiscard]] Result<std::vector<StepSummary>> Steps(const std::string& run_id) const;  // by index
-  [[nodiscard]] Result<std::vector<Incident>> Incidents(const std::string& job) const;    // as they were given
+  [[nodiscard]] Result<std::vector<RunFacts>> FactsOfJob(
+      const std::string& job) const;  // as RunsOfJob
+  [[nodiscard]] Result<std::vector<StepSummary>> Steps(
+      const std::string& run_id) const;  // by index
+  [[nodiscard]] Result<std::vector<Incident>> Incidents(
+      const std::string& job) const;  // as they were given
   // nullopt when no exit of the job is known; the last one when there are several.
   [[nodiscard]] Result<std::optional<JobExit>> ExitOfJob(const std::string& job) const;
   [[nodiscard]] Result<std::optional<SegmentCursor>> CursorOf(const std::string& run_id) const;
-  // Grows whenever another connection committed: a cheap question for `tail -f` and `report --watch`.
+  // Grows whenever another connection committed: a cheap question for `tail -f` and `report
+  // --watch`.
   [[nodiscard]] Result<int64_t> ChangeCounter() const;
 
  private:

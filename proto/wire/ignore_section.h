@@ -1,9 +1,9 @@
-// What the user said is expected (NANWATCH_IGNORE), as the process was started with it. The job carries the text and
-// does not read it: which finding a rule excuses is for the reader to say.
+// What the user said is expected (NANWATCH_IGNORE), as the process was started with it. The job
+// carries the text and does not read it: which finding a rule excuses is for the reader to say.
 //
-// It lies in the section kBlobs, which segment.h reserved for what comes in one piece: readers of before take no notice.
-// Written once, before the file gets its final name; no atomics. The reader copies it whole and believes neither
-// `bytes` nor the text.
+// It lies in the section kBlobs, which segment.h reserved for what comes in one piece: readers of
+// before take no notice. Written once, before the file gets its final name; no atomics. The reader
+// copies it whole and believes neither `bytes` nor the text.
 #pragma once
 
 #include <cstddef>

@@ -22,7 +22,6 @@ namespace nanwatch::wire {
 
 // Enumerators are part of the wire format: numbers are never reused, new ones go to the end.
 
-
 enum class ElementType : uint8_t {
   kNone = 0,  // not a type whose values can be non-finite, or one we do not read
   kFloat64 = 1,
@@ -172,7 +171,8 @@ struct ValueRecord {
     kIsCompiledRegion = 64,
     kLate = 128,  // written after the fact, because something that descends from it mattered
     kInOptimizerRange = 256,
-    kNeedsGradient = 512,  // its first bad output is part of autograd's graph: a pass may begin at it
+    kNeedsGradient =
+        512,  // its first bad output is part of autograd's graph: a pass may begin at it
   };
   RecordHeader header;
   uint32_t site;
@@ -246,7 +246,8 @@ static_assert(sizeof(ScalerRecord) == 64 + 24);
 struct EscapeRecord {
   RecordHeader header;
   uint32_t site;   // where it was read: a site of op aten::_local_scalar_dense, or of a comparison
-  uint32_t flags;  // bit 0: the value was made by the same op and layer as an earlier backward root, and needs a gradient
+  uint32_t flags;  // bit 0: the value was made by the same op and layer as an earlier backward
+                   // root, and needs a gradient
   double value;
   Source source;
 };

@@ -36,7 +36,8 @@ struct SiteKey {
   uint32_t node = 0;
   uint32_t flags = 0;  // ValueRecord::Flag bits that belong to the place
   uint32_t param = 0;
-  uint32_t call = 0;  // identity of the user's call, the job's own: not in the table, which has its line
+  uint32_t call =
+      0;  // identity of the user's call, the job's own: not in the table, which has its line
   Phase phase = Phase::kOther;
   FindingClass finding_class = FindingClass::kUnknown;
   uint8_t kinds = 0;    // kHasNan...

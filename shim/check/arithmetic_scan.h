@@ -1,10 +1,10 @@
-// The scan of float32 and float64 by arithmetic: one instruction for a vector where bit tests take two. Only for
-// scan_avx2.cc; see kernels.h for why nothing here has linkage.
+// The scan of float32 and float64 by arithmetic: one instruction for a vector where bit tests take
+// two. Only for scan_avx2.cc; see kernels.h for why nothing here has linkage.
 //
-// A running multiply-add with zero: a finite value adds a zero, and NaN, and Inf times zero, make the sum NaN,
-// which it then stays. That is arithmetic in the job's thread, so its floating-point modes and flags are set aside
-// meanwhile: a trap would end the job, a sticky flag would be seen. Subnormals count as zero, because some
-// processors are slow to multiply them.
+// A running multiply-add with zero: a finite value adds a zero, and NaN, and Inf times zero, make
+// the sum NaN, which it then stays. That is arithmetic in the job's thread, so its floating-point
+// modes and flags are set aside meanwhile: a trap would end the job, a sticky flag would be seen.
+// Subnormals count as zero, because some processors are slow to multiply them.
 #pragma once
 
 #include <immintrin.h>
@@ -17,8 +17,8 @@ namespace {
 struct Float32Lanes {
   using Vector = __m256;
   static Vector MultiplyAdd(const char* at, Vector sum) {
-    return _mm256_fmadd_ps(_mm256_loadu_ps(reinterpret_cast<const float*>(at)),
-                           _mm256_setzero_ps(), sum);
+    return _mm256_fmadd_ps(_mm256_loadu_ps(reinterpret_cast<const float*>(at)), _mm256_setzero_ps(),
+                           sum);
   }
   static Vector Add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
   static bool AnyNan(Vector sum) {
@@ -44,7 +44,7 @@ struct ArithmeticScan {
   static constexpr size_t kStep = sizeof(Vector);
   static constexpr size_t kTurnBytes = 16 * kStep;
   static constexpr size_t kLookBytes = 128 * kTurnBytes;  // how often to stop and look at the sums
-  static constexpr size_t kWorthwhileBytes = 2048;       // below it, the modes cost more than is saved
+  static constexpr size_t kWorthwhileBytes = 2048;  // below it, the modes cost more than is saved
 
   // Scans turns from *at on, as many as lie before `end`, and leaves *at behind them.
   static bool Run(const char** at, const char* end) {
@@ -63,7 +63,8 @@ struct ArithmeticScan {
   }
 
  private:
-  // The empty instructions keep the compiler, to which modes mean nothing, from moving arithmetic across.
+  // The empty instructions keep the compiler, to which modes mean nothing, from moving arithmetic
+  // across.
   static void Fence(Vector& sum) { asm volatile("" : "+x"(sum)); }
 
   // Eight chains: a multiply-add has a latency of four, and two begin in a cycle.

@@ -26,7 +26,8 @@ uint8_t NoKinds(const void*, size_t) { return 0; }
 void NoTally(const void*, size_t, Tally*) {}
 double NoValue(int64_t) { return 0; }
 
-// Skips clean blocks at the speed of `kHas`, looks closely at the others, and stops after one with a NaN.
+// Skips clean blocks at the speed of `kHas`, looks closely at the others, and stops after one with
+// a NaN.
 template <class Format, int kParts, bool (*kHas)(const void*, size_t)>
 uint8_t Kinds(const void* data, size_t count) {
   using Word = typename Format::Word;

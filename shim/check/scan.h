@@ -32,9 +32,9 @@ const char* InitScan(const char* force) noexcept;
 // transposed, expanded, overlapping windows) is read once, in a line.
 [[nodiscard]] bool HasNonFinite(const TensorView& view) noexcept;
 
-// kHasNan alone if there is a NaN, with which the search ends; else the bits kHasPosInf and kHasNegInf
-// of what is present. An Inf beside a NaN changes no class, and where everything is NaN every op
-// asks this of every tensor.
+// kHasNan alone if there is a NaN, with which the search ends; else the bits kHasPosInf and
+// kHasNegInf of what is present. An Inf beside a NaN changes no class, and where everything is NaN
+// every op asks this of every tensor.
 [[nodiscard]] uint8_t NonFiniteKinds(const TensorView& view) noexcept;
 
 // Fills element_type, ndim, shape, numel, nan, pos_inf, neg_inf, finite_min, finite_max,

@@ -66,7 +66,8 @@ struct Avx2 {
   }
 };
 
-// Long runs of float32 and float64 are taken by arithmetic, and their ends, like everything else, by bits.
+// Long runs of float32 and float64 are taken by arithmetic, and their ends, like everything else,
+// by bits.
 template <class Format, int kParts>
 struct Avx2Scan {
   using ByBits = VectorScan<Avx2, Format, kParts>;

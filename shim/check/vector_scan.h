@@ -70,12 +70,13 @@ struct VectorScan {
     return IsBad(seen);
   }
 
-  // Four chains, because a maximum has a latency, each taking two vectors a turn; a look at the result now and
-  // then, to stop early. Zero, with which they begin, is finite.
+  // Four chains, because a maximum has a latency, each taking two vectors a turn; a look at the
+  // result now and then, to stop early. Zero, with which they begin, is finite.
   [[gnu::always_inline]] static inline bool Block(const char* at) {
     static_assert(kBlockBytes % (8 * kStep) == 0);
     Vector a{}, b{}, c{}, d{};
-#pragma GCC unroll 1  // it would unroll the whole block, for each type: too much for the instruction cache
+#pragma GCC unroll 1  // it would unroll the whole block, for each type: too much for the
+                      // instruction cache
     for (const char* end = at + kBlockBytes; at != end; at += 8 * kStep) {
       a = Max(Look(Unit::Load(at)), a);
       b = Max(Look(Unit::Load(at + kStep)), b);

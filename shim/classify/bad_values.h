@@ -1,13 +1,16 @@
-// Where bad values lie in memory right now: one entry per (storage, extent), with the value it holds.
+// Where bad values lie in memory right now: one entry per (storage, extent), with the value it
+// holds.
 //
-// A pointer alone is no identity: storages are reused within microseconds. Each entry keeps a weak handle
-// of its storage, so that the storage's address cannot come back while the entry stands, and an entry whose
-// storage has died is dropped when it is met.
+// A pointer alone is no identity: storages are reused within microseconds. Each entry keeps a weak
+// handle of its storage, so that the storage's address cannot come back while the entry stands, and
+// an entry whose storage has died is dropped when it is met.
 //
-// An entry is *transient* (an activation, a gradient) or *resident*: known to be bad for longer than a
-// step, such as a mask kept in a buffer. Only transient entries are a reason to ask ops for their inputs.
+// An entry is *transient* (an activation, a gradient) or *resident*: known to be bad for longer
+// than a step, such as a mask kept in a buffer. Only transient entries are a reason to ask ops for
+// their inputs.
 //
-// Threads: every function locks the table's own mutex. It is only touched while something bad is alive.
+// Threads: every function locks the table's own mutex. It is only touched while something bad is
+// alive.
 #pragma once
 
 #include <atomic>
@@ -39,7 +42,8 @@ struct BadEntry {
   WeakStorage storage;
   uint64_t byte_begin = 0;
   uint64_t byte_end = 0;
-  bool dense = true;  // every byte between belongs to it; columns of a matrix have those of others between
+  bool dense =
+      true;  // every byte between belongs to it; columns of a matrix have those of others between
   ValueRef value;
   uint32_t site = 0;  // 0: external, no op is known to have written it
   uint32_t name = 0;  // name id of the parameter, buffer or argument
@@ -57,16 +61,16 @@ class BadValues {
  public:
   explicit BadValues(WeakStorageOps ops) noexcept : ops_(ops) {}
 
-  // Takes over `entry.storage.handle`. Entries of the same storage that it covers are replaced. False when the
-  // table is full; the handle is dropped then.
+  // Takes over `entry.storage.handle`. Entries of the same storage that it covers are replaced.
+  // False when the table is full; the handle is dropped then.
   bool Add(const BadEntry& entry) noexcept;
 
-  // The newest entry that overlaps [byte_begin, byte_end) of the storage; of columns that lie between each other
-  // the very one.
+  // The newest entry that overlaps [byte_begin, byte_end) of the storage; of columns that lie
+  // between each other the very one.
   bool Find(const void* storage, uint64_t byte_begin, uint64_t byte_end, BadEntry* found) noexcept;
 
-  // A clean write to [byte_begin, byte_end): entries that lie inside are gone. Of a write that is not dense only the
-  // entry of the same extent: others may lie in its gaps.
+  // A clean write to [byte_begin, byte_end): entries that lie inside are gone. Of a write that is
+  // not dense only the entry of the same extent: others may lie in its gaps.
   void Clear(const void* storage, uint64_t byte_begin, uint64_t byte_end, bool dense) noexcept;
 
   // Drops entries whose storage has died, looking at `budget` entries at most; 0: all of them.
@@ -96,10 +100,10 @@ class BadValues {
 
   WeakStorageOps ops_;
   std::mutex mutex_;
-  std::vector<BadEntry> entries_;   // sized once, on first use
-  std::vector<uint32_t> buckets_;   // index + 1 of the newest entry, 0 none
-  uint32_t free_ = 0;               // index + 1 of the first free entry
-  std::vector<uint32_t> used_;      // index + 1 of every used entry, in no order
+  std::vector<BadEntry> entries_;  // sized once, on first use
+  std::vector<uint32_t> buckets_;  // index + 1 of the newest entry, 0 none
+  uint32_t free_ = 0;              // index + 1 of the first free entry
+  std::vector<uint32_t> used_;     // index + 1 of every used entry, in no order
   uint32_t sweep_at_ = 0;
   std::atomic<uint32_t> transient_{0};
   std::atomic<uint32_t> size_{0};

@@ -11,8 +11,8 @@ namespace nanwatch {
 struct OpEvidence {
   uint8_t output_kinds = 0;  // kHasNan... over all outputs and written arguments
   bool inputs_seen = false;
-  uint8_t input_kinds = 0;   // over all inputs that the op read; only with inputs_seen
-  bool scalar_bad = false;   // a non-finite number was among the arguments; only with inputs_seen
+  uint8_t input_kinds = 0;  // over all inputs that the op read; only with inputs_seen
+  bool scalar_bad = false;  // a non-finite number was among the arguments; only with inputs_seen
   // What is known of the op itself (shim/observe/op_families.h).
   bool writes_constants = false;  // fills, masks
   bool enters = false;            // brings values in from outside
@@ -20,12 +20,12 @@ struct OpEvidence {
   bool narrows = false;           // may overflow by a cast
   bool lacks_inf = false;         // the result's type has no Inf: what overflows becomes NaN
   bool nan_proof = false;         // makes no NaN of finite inputs
-  bool bad_number = false;        // an update left no element good: a rate or decay that is not finite
+  bool bad_number = false;  // an update left no element good: a rate or decay that is not finite
 };
 
-// Without seen inputs the class rests on the state before: nothing bad was alive, so every value that an op
-// had written was finite. What then comes out bad was made here (produce), asked for (scalar), or came from
-// something no op wrote (external).
+// Without seen inputs the class rests on the state before: nothing bad was alive, so every value
+// that an op had written was finite. What then comes out bad was made here (produce), asked for
+// (scalar), or came from something no op wrote (external).
 wire::FindingClass Classify(const OpEvidence& evidence) noexcept;
 
 }  // namespace nanwatch

@@ -1,8 +1,9 @@
-// The latest bad values of this process, in short form: enough to write a value's record after the fact.
+// The latest bad values of this process, in short form: enough to write a value's record after the
+// fact.
 //
-// A site that fires at every step (a mask) is written out only for the first times. When a later value of it
-// turns out to matter, because something that descends from it reached the loss, a gradient or a parameter,
-// its record is made from here.
+// A site that fires at every step (a mask) is written out only for the first times. When a later
+// value of it turns out to matter, because something that descends from it reached the loss, a
+// gradient or a parameter, its record is made from here.
 //
 // Threads: every function locks; only called while something bad is alive.
 #pragma once
@@ -23,25 +24,27 @@ class RecentValues {
     wire::ValueRecord record;
     uint64_t source_index[wire::kSourcesMax];
     uint64_t index;
-    uint32_t op;     // name ids of the op and the layer that made it
+    uint32_t op;  // name ids of the op and the layer that made it
     uint32_t layer;
     wire::FindingClass finding_class;
     bool written;  // its record has been emitted
     bool traced;   // so have those of what it came from
   };
 
-  // Keeps the newest kCapacity values; fills in `kept.index`. Returns the reference by which it is found again.
+  // Keeps the newest kCapacity values; fills in `kept.index`. Returns the reference by which it is
+  // found again.
   ValueRef Add(Kept kept) noexcept;
 
-  // Copies the value as it was and marks it as written and traced; false if it has been overwritten by newer
-  // values.
+  // Copies the value as it was and marks it as written and traced; false if it has been overwritten
+  // by newer values.
   bool Trace(ValueRef ref, Kept* before) noexcept;
 
   // Copies the value; false if it has been overwritten by newer values.
   bool Look(ValueRef ref, Kept* kept) noexcept;
 
-  // Whether no op made the value: behind it stand only constants that were asked for and, if those count, values
-  // that came in from outside; the ops between passed them on. False where a part of the way is not known any more.
+  // Whether no op made the value: behind it stand only constants that were asked for and, if those
+  // count, values that came in from outside; the ops between passed them on. False where a part of
+  // the way is not known any more.
   bool WasGiven(ValueRef ref, bool external_counts) noexcept;
 
   static constexpr uint64_t kCapacity = 8192;

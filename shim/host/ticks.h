@@ -1,5 +1,5 @@
-// The processor's constant-rate counter, for shares of time: a few dozen cycles, no system call. Ticks have no
-// unit; only ratios of them mean anything.
+// The processor's constant-rate counter, for shares of time: a few dozen cycles, no system call.
+// Ticks have no unit; only ratios of them mean anything.
 #pragma once
 
 #include <cstdint>

@@ -10,14 +10,15 @@ namespace {
 using at::RecordFunctionCallback;
 using at::RecordScope;
 
-// One callback for all scopes: autograd sets up its threads' callbacks anew for every node, which takes it the
-// longer the more callbacks there are. A context is never returned for ops: it would cost an allocation each.
+// One callback for all scopes: autograd sets up its threads' callbacks anew for every node, which
+// takes it the longer the more callbacks there are. A context is never returned for ops: it would
+// cost an allocation each.
 at::CallbackHandle AddOutputsCallback(RecordFunctionCallback::StartCallback start,
                                       RecordFunctionCallback::EndCallback end) {
-  return at::addGlobalCallback(
-      RecordFunctionCallback(start, end)
-          .needsOutputs(true)
-          .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
+  return at::addGlobalCallback(RecordFunctionCallback(start, end)
+                                   .needsOutputs(true)
+                                   .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION,
+                                            RecordScope::USER_SCOPE}));
 }
 
 at::CallbackHandle AddRangeCallback() {

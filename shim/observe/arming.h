@@ -1,9 +1,9 @@
-// The two callbacks of RECORDS: A (outputs) is there while the level checks ops; B (inputs) only while something
-// bad and transient is alive, because asking for inputs costs 1 to 3 % and, from torch 2.10 on, makes libtorch
-// take the GIL inside ops.
+// The two callbacks of RECORDS: A (outputs) is there while the level checks ops; B (inputs) only
+// while something bad and transient is alive, because asking for inputs costs 1 to 3 % and, from
+// torch 2.10 on, makes libtorch take the GIL inside ops.
 //
-// B has no code: while it is there, libtorch boxes every op's arguments, and A finds them. Adding it takes effect
-// with the next op, also from inside a callback.
+// B has no code: while it is there, libtorch boxes every op's arguments, and A finds them. Adding
+// it takes effect with the next op, also from inside a callback.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,12 @@ class Arming {
  public:
   // Registers A; without `check_ops` one that only sees ranges.
   void Register(bool check_ops) noexcept;
-  // Removes or registers anew, for benches: 0 nothing at all, 1 an empty outputs callback, 2 everything.
+  // Removes or registers anew, for benches: 0 nothing at all, 1 an empty outputs callback, 2
+  // everything.
   void SetBenchMode(int mode) noexcept;
 
-  // In a forked child: takes over the registrations, which the child shares with its parent's memory.
+  // In a forked child: takes over the registrations, which the child shares with its parent's
+  // memory.
   void Inherit(const Arming& parents) noexcept;
 
   bool armed() const noexcept { return (attention_.load(std::memory_order_relaxed) & kArmed) != 0; }
@@ -33,7 +35,8 @@ class Arming {
   // Asks for inputs until Disarm.
   void Arm() noexcept;
   void Disarm() noexcept;
-  // While held, Disarm does nothing: an optimizer range whose writes can only be seen with inputs is open.
+  // While held, Disarm does nothing: an optimizer range whose writes can only be seen with inputs
+  // is open.
   void Hold() noexcept;
   void Release() noexcept;
 

@@ -1,8 +1,9 @@
 // Backward passes: their roots, and the leaves that bad gradients reached.
 //
-// A pass is one graph task of the autograd engine, entered from outside any node; passes inside a node
-// (activation checkpointing) belong to it. The engine announces neither begin nor end: a pass begins with its
-// first node, and has ended when the next one begins, or an optimizer range, or a forward of a root.
+// A pass is one graph task of the autograd engine, entered from outside any node; passes inside a
+// node (activation checkpointing) belong to it. The engine announces neither begin nor end: a pass
+// begins with its first node, and has ended when the next one begins, or an optimizer range, or a
+// forward of a root.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ class BackwardPasses {
   // Something began that cannot be part of the pass that is open.
   void Close(Observer& observer, ThreadState* thread) noexcept;
 
-  // Asks for inputs from here to the end of the pass, because gradients come that no observed op writes.
+  // Asks for inputs from here to the end of the pass, because gradients come that no observed op
+  // writes.
   void HoldInputs(Observer& observer) noexcept;
   void ReleaseInputs(Observer& observer) noexcept;
 
@@ -54,7 +56,7 @@ class BackwardPasses {
   std::mutex mutex_;  // covers everything below
   std::atomic<uint64_t> number_{0};
   bool open_ = false;
-  wire::PassRecord record_{};   // of the open pass
+  wire::PassRecord record_{};  // of the open pass
   bool reached_leaf_ = false;
   bool written_ = false;
   bool holds_inputs_ = false;

@@ -24,8 +24,9 @@ namespace {
 // Inlined into the callback itself: the way of a clean op is one function.
 #define NANWATCH_HOT inline __attribute__((always_inline))
 
-// Once wrapper tensors are about (fake, functorch, distributed), the real values are those of ops called from
-// the wrapped ones: for this many ops nothing is taken for a part of another op's computation.
+// Once wrapper tensors are about (fake, functorch, distributed), the real values are those of ops
+// called from the wrapped ones: for this many ops nothing is taken for a part of another op's
+// computation.
 constexpr uint32_t kExposedOps = 256;
 // Programs without optimizers publish their counters now and then all the same.
 constexpr uint64_t kChecksPerPublication = 1024;
@@ -155,8 +156,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   }
   ThreadCounters& counters = scan.thread->counters;
   ++counters.tensors_checked;
-  counters.bytes_checked +=
-      static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
+  counters.bytes_checked += static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
   const bool dense = plain.IsDense();
   const bool bad =
       dense ? HasNonFinite(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))
@@ -174,8 +174,8 @@ inline void CheckOutputs(OutputScan& scan, const std::vector<c10::IValue>& outpu
   const OpTraits& op = *scan.frame->op;
   // The results of a boxed call are the last entries of what may be a deeper stack.
   size_t i = outputs.size() > op.returns ? outputs.size() - op.returns : 0;
-  const size_t end = (op.families & kFirstOutputOnly) != 0 && outputs.size() > i ? i + 1
-                                                                                 : outputs.size();
+  const size_t end =
+      (op.families & kFirstOutputOnly) != 0 && outputs.size() > i ? i + 1 : outputs.size();
   for (; i < end; ++i, ++scan.index) {
     const c10::IValue& value = outputs[i];
     if (value.isTensor()) {
@@ -198,12 +198,13 @@ void CheckWrittenArguments(OutputScan& scan) {
     ++thread->counters.tensors_checked;
     thread->counters.bytes_checked += static_cast<uint64_t>(input.numel) * ElementBytes(input.type);
     if (!HasNonFinite(input.View()) || scan.bad_count >= kBadOutputsMax) continue;
-    scan.bad[scan.bad_count++] = BadOutput{input.Plain(), static_cast<uint8_t>(input.argument), input.requires_grad};
+    scan.bad[scan.bad_count++] =
+        BadOutput{input.Plain(), static_cast<uint8_t>(input.argument), input.requires_grad};
   }
 }
 
-// While armed: a view of a bad value stands for it where autograd nodes are concerned, and what is written
-// over with good values is good again.
+// While armed: a view of a bad value stands for it where autograd nodes are concerned, and what is
+// written over with good values is good again.
 void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
                      const std::vector<c10::IValue>& outputs) {
   if (!observer.arming.armed() || outputs.empty() || !outputs.back().isTensor()) return;
@@ -217,14 +218,14 @@ void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
   BadEntry entry;
   if (frame.sequence >= 0 && frame.op->is_view &&
       observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &entry)) {
-    SequenceEntry& sequence =
-        thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
+    SequenceEntry& sequence = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
     sequence.value = entry.value;
     sequence.site = entry.site;
   }
 }
 
-// A list op (the norms of all gradients) may return hundreds: those that no record names are known by the first.
+// A list op (the norms of all gradients) may return hundreds: those that no record names are known
+// by the first.
 void RememberTheRest(Observer& observer, const BadOutput& first,
                      const std::vector<c10::IValue>& outputs) {
   BadEntry of_first;
@@ -289,7 +290,8 @@ __attribute__((noinline, cold)) void EndSpecial(Observer& observer, ThreadState*
     }
   }
   if ((families & kBatchNorm) != 0) CheckRunningStatistics(observer, thread, frame);
-  if ((families & kHandsOut) != 0) observer.deliveries.OnHandedOut(observer, thread, frame.op->name, range.outputs());
+  if ((families & kHandsOut) != 0)
+    observer.deliveries.OnHandedOut(observer, thread, frame.op->name, range.outputs());
   if ((families & (kUnscales | kUpdatesScale)) != 0) OnScalerOp(observer, thread, frame, range);
 }
 
@@ -300,7 +302,8 @@ __attribute__((noinline, cold)) void MaybePlainUpdate(Observer& observer, Thread
   const at::TensorBase& tensor = outputs.back().toTensor();
   if (!tensor.defined()) return;
   const PythonNames& names = observer.python->names();
-  // A forward pass writes buffers and activations in place, too, between two passes that accumulate.
+  // A forward pass writes buffers and activations in place, too, between two passes that
+  // accumulate.
   bool is_parameter = tensor.requires_grad() && tensor.is_leaf();
   if (!tensor.requires_grad()) {
     const NamedTensor* named = names.FindByImpl(tensor.unsafeGetTensorImpl());
@@ -331,16 +334,15 @@ __attribute__((noinline)) void EndChecked(Observer& observer, ThreadState* threa
   if (__builtin_expect(scan.bad_count != 0 || frame.inputs_seen || frame.inputs_count != 0, 0)) {
     EndWatched(observer, thread, scan, range.outputs());
   }
-  if (__builtin_expect(op.in_place &&
-                           observer.plain_update_due.load(std::memory_order_relaxed) &&
+  if (__builtin_expect(op.in_place && observer.plain_update_due.load(std::memory_order_relaxed) &&
                            thread->optimizer_depth == 0 && thread->nodes_open == 0,
                        0)) {
     MaybePlainUpdate(observer, thread, range);
   }
 }
 
-// An op whose outputs need no look, in the rare case that there is something else to do: it writes arguments
-// that it does not return, is one of GradScaler's, or inputs are being noted.
+// An op whose outputs need no look, in the rare case that there is something else to do: it writes
+// arguments that it does not return, is one of GradScaler's, or inputs are being noted.
 __attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, ThreadState* thread,
                                                        Frame& frame, Frame* parent,
                                                        const at::RecordFunction& range) {
@@ -377,7 +379,8 @@ void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& ra
     EndChecked(observer, thread, frame, parent, range);
     return;
   }
-  // A view or an allocation passes for looked at, so that a composite that returns it is not looked at again.
+  // A view or an allocation passes for looked at, so that a composite that returns it is not looked
+  // at again.
   if (parent != nullptr && parent->op->transparent && frame.kind == FrameKind::kOp) {
     const auto& outputs = range.outputs();
     if (!outputs.empty() && outputs.back().isTensor()) {
@@ -429,7 +432,8 @@ void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction
     if (thread->regions_open++ == 0) compiled_regions::BeginBackward(observer, thread, node);
   }
   // Leaves have no place in the order of the forward pass.
-  if (node.seqNr() == -1 && std::strcmp(thread->node_name, "torch::autograd::AccumulateGrad") == 0) {
+  if (node.seqNr() == -1 &&
+      std::strcmp(thread->node_name, "torch::autograd::AccumulateGrad") == 0) {
     BusyScope busy(thread);
     observer.passes.OnLeaf(observer, thread, node);
   }
@@ -451,13 +455,13 @@ void EndNode(ThreadState* thread) {
   }
 }
 
-// The commonest op has one output, dense in memory that the CPU can read. True if that is so and it is clean;
-// false leaves everything to be done, with nothing counted.
+// The commonest op has one output, dense in memory that the CPU can read. True if that is so and it
+// is clean; false leaves everything to be done, with nothing counted.
 NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, uint32_t at,
                                    const std::vector<c10::IValue>& outputs) {
-  if (__builtin_expect(outputs.size() != 1 || (traits.families & kFills) != 0 ||
-                           !outputs.front().isTensor(),
-                       0)) {
+  if (__builtin_expect(
+          outputs.size() != 1 || (traits.families & kFills) != 0 || !outputs.front().isTensor(),
+          0)) {
     return false;
   }
   const at::TensorBase& tensor = outputs.front().toTensor();
@@ -467,12 +471,12 @@ NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, 
     return true;
   }
   DensePlain plain;
-  if (__builtin_expect(!ReadDense(tensor, &plain) ||
-                           HasNonFinite(plain.type, plain.data, plain.count),
-                       0)) {
+  if (__builtin_expect(
+          !ReadDense(tensor, &plain) || HasNonFinite(plain.type, plain.data, plain.count), 0)) {
     return false;
   }
-  if (__builtin_expect((++thread->counters.tensors_checked & (kChecksPerPublication - 1)) == 0, 0)) {
+  if (__builtin_expect((++thread->counters.tensors_checked & (kChecksPerPublication - 1)) == 0,
+                       0)) {
     Observer::Get()->PublishLive(wire::LiveState::kWatching);
   }
   thread->counters.bytes_checked += plain.bytes;
@@ -494,7 +498,8 @@ __attribute__((noinline, cold)) void EndMeasured(Observer& observer, ThreadState
   thread->counters.own_ticks += Ticks() - began;
 }
 
-// Under autocast the op casts its arguments, and calls itself on the results: the computation is that one's.
+// Under autocast the op casts its arguments, and calls itself on the results: the computation is
+// that one's.
 __attribute__((noinline)) std::unique_ptr<at::ObserverContext> ExposeUnderAutocast(Frame& frame) {
   if (AutocastsNow()) frame.hides = false;
   return nullptr;
@@ -524,8 +529,8 @@ __attribute__((noinline)) void EndSlowly(const at::RecordFunction& op) {
 
 // Not inlined: OpEnd would have to save registers for it, also where there is nothing to look at.
 __attribute__((noinline, hot)) void EndWithOutputs(Observer& observer, ThreadState* thread,
-                                              const OpTraits& traits, uint32_t at,
-                                              const at::RecordFunction& op) {
+                                                   const OpTraits& traits, uint32_t at,
+                                                   const at::RecordFunction& op) {
   const bool may_be_step = traits.in_place &&
                            observer.plain_update_due.load(std::memory_order_relaxed) &&
                            thread->optimizer_depth == 0 && thread->nodes_open == 0;
@@ -563,9 +568,10 @@ __attribute__((noinline)) void EndOther(const at::RecordFunction& function,
 
 }  // namespace
 
-// The way of a clean op while nothing bad is alive is written out here without a call, so that no register
-// needs saving; everything else is left to BeginOp and EndOp, which handle all cases. What lies on it is marked
-// hot, which puts it side by side: between two ops the job's own code has taken over the instruction cache.
+// The way of a clean op while nothing bad is alive is written out here without a call, so that no
+// register needs saving; everything else is left to BeginOp and EndOp, which handle all cases. What
+// lies on it is marked hot, which puts it side by side: between two ops the job's own code has
+// taken over the instruction cache.
 __attribute__((hot)) std::unique_ptr<at::ObserverContext> Start(const at::RecordFunction& op) {
   if (__builtin_expect(op.scope() != at::RecordScope::FUNCTION, 0)) return StartOther(op);
   Observer& observer = *Observer::Get();
@@ -574,8 +580,8 @@ __attribute__((hot)) std::unique_ptr<at::ObserverContext> Start(const at::Record
   if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return BeginSlowly(op);
   const uint32_t at = thread->depth;
   const OpTraits* traits = observer.ops.Peek(schema);
-  if (__builtin_expect(traits == nullptr || at >= ThreadState::kFramesMax ||
-                           thread->attention() || observer.arming.attention(),
+  if (__builtin_expect(traits == nullptr || at >= ThreadState::kFramesMax || thread->attention() ||
+                           observer.arming.attention(),
                        0)) {
     return BeginSlowly(op);
   }
@@ -602,9 +608,8 @@ __attribute__((hot)) void End(const at::RecordFunction& op, at::ObserverContext*
   ThreadState* thread = ThreadStates::Known();
   if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return EndSlowly(op);
   const uint32_t at = thread->depth - 1;  // wraps round to a large number where nothing is open
-  if (__builtin_expect(at >= ThreadState::kFramesMax || thread->attention() ||
-                           observer.arming.attention(),
-                       0)) {
+  if (__builtin_expect(
+          at >= ThreadState::kFramesMax || thread->attention() || observer.arming.attention(), 0)) {
     return EndSlowly(op);
   }
   Frame& frame = thread->frames[at];
@@ -649,7 +654,8 @@ void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context) {
     EndCollective(*here.observer, here.thread, context);
     return;
   }
-  if (!IsOptimizerStep(range.name()) || !FindHere(&here) || here.thread->optimizer_depth == 0) return;
+  if (!IsOptimizerStep(range.name()) || !FindHere(&here) || here.thread->optimizer_depth == 0)
+    return;
   BusyScope busy(here.thread);
   if (--here.thread->optimizer_depth == 0) {
     here.observer->steps.OnOptimizerEnd(*here.observer, here.thread);

@@ -1,5 +1,6 @@
-// The callbacks that libtorch calls for every op, autograd node and range. They are plain functions without
-// state of their own; what they know stands in the thread's state and the observer. None lets anything out.
+// The callbacks that libtorch calls for every op, autograd node and range. They are plain functions
+// without state of their own; what they know stands in the thread's state and the observer. None
+// lets anything out.
 #pragma once
 
 #include <ATen/record_function.h>

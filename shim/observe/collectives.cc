@@ -16,7 +16,7 @@ namespace nanwatch {
 struct Delivery {
   CollectiveName collective;
   const Layer* layer = nullptr;
-  uint32_t step = 0;  // in which it was begun
+  uint32_t step = 0;    // in which it was begun
   uint64_t number = 0;  // tells it from another at the same address
   std::vector<InputSeen> tensors;
   bool looked_at = false;  // and found bad
@@ -58,7 +58,7 @@ struct Delivery {
 // One tensor of a delivery, held while it is looked at without the lock.
 struct LookedAt {
   c10::intrusive_ptr<c10::StorageImpl> held;
-  InputSeen tensor;  // its weak handle is the delivery's
+  InputSeen tensor;    // its weak handle is the delivery's
   Delivery* delivery;  // to be touched under the lock, if its number is still the same
   uint64_t number;
   CollectiveName collective;
@@ -69,12 +69,12 @@ struct LookedAt {
 namespace {
 
 struct Collective : at::ObserverContext {
-  Delivery back;  // what was given in, as it comes back
+  Delivery back;         // what was given in, as it comes back
   wire::Source input{};  // the first bad tensor given in
   bool input_bad = false;
 
-  // Its end may go by unseen: on a thread that has no state of ours, or inside a callback. In a forked child the
-  // lock may be held for ever by a thread that is not there.
+  // Its end may go by unseen: on a thread that has no state of ours, or inside a callback. In a
+  // forked child the lock may be held for ever by a thread that is not there.
   ~Collective() override {
     Observer* observer = Observer::Get();
     if (observer != nullptr && observer->Active()) observer->deliveries.Forget(&back);
@@ -83,8 +83,9 @@ struct Collective : at::ObserverContext {
 
 std::atomic<uint64_t> collectives_begun{0};
 
-// One rank gives and the others take: bad values that nobody saw being written (loaded weights) must be told
-// from those that come. Elsewhere a second look at everything given in would cost more than it can tell.
+// One rank gives and the others take: bad values that nobody saw being written (loaded weights)
+// must be told from those that come. Elsewhere a second look at everything given in would cost more
+// than it can tell.
 bool GivesOneRanksOwn(const char* name) { return std::strstr(name, ":broadcast") != nullptr; }
 
 void Note(Observer& observer, const at::TensorBase& tensor, Collective* collective) {
@@ -101,7 +102,8 @@ void Note(Observer& observer, const at::TensorBase& tensor, Collective* collecti
   collective->input_bad = true;
 }
 
-// "gloo", the family of the process group. What one rank sends to one other is not numbered alike on both.
+// "gloo", the family of the process group. What one rank sends to one other is not numbered alike
+// on both.
 uint32_t GroupOf(Emitter& emitter, const CollectiveName& collective) {
   const char* colon = std::strchr(collective.name, ':');
   if (colon == nullptr || std::strstr(colon, "recv") != nullptr) {
@@ -208,7 +210,8 @@ void Deliveries::Look(Observer& observer, ThreadState* thread, const std::vector
                       const BadOutput* written, int count) noexcept {
   uint64_t last_number = 0;
   for (const LookedAt& looked_at : all) {
-    if (IsWrittenBy(written, count, looked_at.tensor) || !CameBackBad(observer, looked_at)) continue;
+    if (IsWrittenBy(written, count, looked_at.tensor) || !CameBackBad(observer, looked_at))
+      continue;
     const ValueRef value = ReportReceived(observer, thread, looked_at);
     wire::Source source{};
     ValueRef known;
@@ -305,13 +308,12 @@ void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext*
   record.op = emitter->Intern(back.collective.name);
   record.group = GroupOf(*emitter, back.collective);
   record.sequence = back.collective.sequence;
-  record.flags =
-      (collective.input_bad ? wire::CollectiveRecord::kInputBad : 0u) |
-      (back.received.ticket != 0 ? wire::CollectiveRecord::kOutputBad : 0u);
+  record.flags = (collective.input_bad ? wire::CollectiveRecord::kInputBad : 0u) |
+                 (back.received.ticket != 0 ? wire::CollectiveRecord::kOutputBad : 0u);
   record.input = collective.input;
   record.output_value = back.received.ticket;
-  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kCollective,
-                             sizeof record);
+  record.header =
+      MakeHeader(observer, thread, *emitter, wire::RecordKind::kCollective, sizeof record);
   emitter->Emit(record.header);
 }
 

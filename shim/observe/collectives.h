@@ -1,7 +1,7 @@
-// Collectives: what this rank gave in and what came back. The process group announces each as a range that
-// begins on the caller's thread, carries the tensors, and ends on another thread when the data are there, but
-// possibly after those who waited for them have gone on: what an op finds may have come by a collective that is
-// still open in these books.
+// Collectives: what this rank gave in and what came back. The process group announces each as a
+// range that begins on the caller's thread, carries the tensors, and ends on another thread when
+// the data are there, but possibly after those who waited for them have gone on: what an op finds
+// may have come by a collective that is still open in these books.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -21,16 +21,16 @@ struct ThreadState;
 struct Delivery;
 struct LookedAt;
 
-// What collectives have brought or may be bringing. Any thread. Nothing is read under the lock, which the begin and
-// the end of every collective take.
+// What collectives have brought or may be bringing. Any thread. Nothing is read under the lock,
+// which the begin and the end of every collective take.
 class Deliveries {
  public:
-  // The tensor that came back bad by a collective of this step, if there is one; looks at what is there by now.
-  // For an op that came upon something bad which nobody is known to have written.
+  // The tensor that came back bad by a collective of this step, if there is one; looks at what is
+  // there by now. For an op that came upon something bad which nobody is known to have written.
   bool FindReceived(Observer& observer, ThreadState* thread, const BadOutput* written, int count,
                     wire::Source* source, ValueRef* value) noexcept;
-  // Looks at what has come in this step, so that the table of bad values knows it. What the op that is ending has
-  // itself written (`written`) did not come by a collective.
+  // Looks at what has come in this step, so that the table of bad values knows it. What the op that
+  // is ending has itself written (`written`) did not come by a collective.
   void LookAtAll(Observer& observer, ThreadState* thread, const BadOutput* written,
                  int count) noexcept;
 
@@ -40,8 +40,9 @@ class Deliveries {
   // Looks at what came back, if nobody has yet, and forgets it.
   void Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept;
 
-  // The tensors that the collective begun last on this thread writes elsewhere (all_gather): nobody tells when
-  // they are there, so those of the newest collectives are kept and looked at when something bad wants explaining.
+  // The tensors that the collective begun last on this thread writes elsewhere (all_gather): nobody
+  // tells when they are there, so those of the newest collectives are kept and looked at when
+  // something bad wants explaining.
   void OnHandedOut(Observer& observer, ThreadState* thread, const char* op,
                    const std::vector<c10::IValue>& outputs) noexcept;
 
@@ -61,7 +62,8 @@ class Deliveries {
   uint32_t next_handed_out_ = 0;
   uint32_t looks_step_ = 0;  // the step of the last look, and how many there were in it
   uint32_t looks_ = 0;
-  wire::Source last_{};  // the tensor that came back bad last, and the step in which it was given in
+  wire::Source
+      last_{};  // the tensor that came back bad last, and the step in which it was given in
   ValueRef last_value_;
   uint32_t last_step_ = 0;
 };

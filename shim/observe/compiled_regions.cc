@@ -22,7 +22,8 @@ bool IsWithin(const Layer* layer, const Layer* outer) {
   return layer == outer;
 }
 
-// What bad went into the region: arguments, and the parameters and buffers of the module and of those in it.
+// What bad went into the region: arguments, and the parameters and buffers of the module and of
+// those in it.
 void AddInputs(Observer& observer, const at::TensorBase* const* inputs, const char* const* names,
                size_t count, UnseenWriter* writer) {
   for (size_t i = 0; i < count; ++i) {
@@ -65,8 +66,8 @@ void SetName(ThreadState* thread, const char* name) {
 
 void Begin(ThreadState* thread, const char* name) noexcept { SetName(thread, name); }
 
-void BeginBackward(Observer& observer, ThreadState* thread,
-                   const at::RecordFunction& node) noexcept try {
+void BeginBackward(Observer& observer, ThreadState* thread, const at::RecordFunction& node) noexcept
+    try {
   SetName(thread, kRegion);
   RegionSeen& region = thread->region;
   region.is_backward = true;

@@ -1,13 +1,15 @@
 // What torch.compile made kernels of: seen at its edges alone.
 //
-// A compiled forward announces itself by a range, "Torch-Compiled Region: 0/0"; a compiled backward is the node
-// CompiledFunctionBackward. The kernels inside announce nothing; ops that they call in between are seen as ever.
+// A compiled forward announces itself by a range, "Torch-Compiled Region: 0/0"; a compiled backward
+// is the node CompiledFunctionBackward. The kernels inside announce nothing; ops that they call in
+// between are seen as ever.
 //
-//   module call   -> region -> module returns: outputs looked at, and then arguments, parameters, buffers
-//   node's inputs -> CompiledFunctionBackward -> inputs of the nodes after it, AccumulateGrad among them
+//   module call   -> region -> module returns: outputs looked at, and then arguments, parameters,
+//   buffers node's inputs -> CompiledFunctionBackward -> inputs of the nodes after it,
+//   AccumulateGrad among them
 //
-// A value that came out bad is the region's own if nothing bad went in. A compiled function that is no module's
-// has no return that we see: what it spoiled shows in its backward.
+// A value that came out bad is the region's own if nothing bad went in. A compiled function that is
+// no module's has no return that we see: what it spoiled shows in its backward.
 #pragma once
 
 #include <ATen/core/TensorBase.h>

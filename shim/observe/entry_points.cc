@@ -11,9 +11,9 @@
 namespace nanwatch::entry_points {
 namespace {
 
-// True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or buffer, the
-// name is then the better answer, also when ops carried the value there (`weight[0] = nan` copies a tensor of
-// one element). (A constant -Inf is a mask and stays one.)
+// True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or
+// buffer, the name is then the better answer, also when ops carried the value there (`weight[0] =
+// nan` copies a tensor of one element). (A constant -Inf is a mask and stays one.)
 bool WasLetIn(Observer& observer, const PlainTensor& plain, ValueRef value) {
   RecentValues::Kept made;
   if (!observer.recent_values.Look(value, &made)) return true;
@@ -28,7 +28,8 @@ void NoteNamed(Observer& observer, const NamedTensor& named) {
   const PlainTensor& plain = reading.tensor();
   wire::Source known{};
   ValueRef value;
-  // An op that made the values says more than the tensor's name; one that only let them in says less.
+  // An op that made the values says more than the tensor's name; one that only let them in says
+  // less.
   if (SourceOf(observer, plain, &known, &value) && !WasLetIn(observer, plain, value)) return;
   NoteExternal(observer, plain, TargetOf(named), named.name);
 }
@@ -61,9 +62,8 @@ void OnNewRoot(const Layer* root) noexcept try {
   Here here;
   if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
-  here.observer->python->names().ForEachInRoot(root, [&here](const NamedTensor& named) {
-    NoteNamed(*here.observer, named);
-  });
+  here.observer->python->names().ForEachInRoot(
+      root, [&here](const NamedTensor& named) { NoteNamed(*here.observer, named); });
 } catch (...) {
 }
 

@@ -1,5 +1,6 @@
-// Where values enter the program without an op: arguments of an outermost module call, parameters and buffers
-// of a model that is called for the first time. Called by the Python door, with the GIL held.
+// Where values enter the program without an op: arguments of an outermost module call, parameters
+// and buffers of a model that is called for the first time. Called by the Python door, with the GIL
+// held.
 #pragma once
 
 #include <ATen/core/TensorBase.h>

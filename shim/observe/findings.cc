@@ -24,7 +24,8 @@ using wire::SourceKind;
 using wire::Target;
 using wire::ValueRecord;
 
-// A site's first values are written out with everything known; later ones only when they turn out to matter.
+// A site's first values are written out with everything known; later ones only when they turn out
+// to matter.
 constexpr uint32_t kFullRecordsPerSite = 2;
 // Writes to parameters and the like matter by themselves.
 constexpr uint32_t kFullWritesPerSite = 8;
@@ -68,8 +69,9 @@ const Frame* InnermostNode(const ThreadState* thread) {
   return nullptr;
 }
 
-// Outside any node's own range the engine runs hooks for the node that comes next, and sums gradients for the one it
-// ran last. It knows itself which of them it is at; before a pass's first node it is at none.
+// Outside any node's own range the engine runs hooks for the node that comes next, and sums
+// gradients for the one it ran last. It knows itself which of them it is at; before a pass's first
+// node it is at none.
 const Layer* LayerOfEnginesNode(const ThreadState* thread) {
   const auto node = torch::autograd::get_current_node();
   if (node == nullptr) return thread->node_layer;
@@ -116,15 +118,15 @@ SourceLine UserLine(void* python) {
 
 // ---- sources
 
-// What the op that is ending has written itself; nothing on a thread without Python, where a process group
-// unpacks what it received.
+// What the op that is ending has written itself; nothing on a thread without Python, where a
+// process group unpacks what it received.
 struct OwnWrites {
   const BadOutput* outputs;
   int count;
 };
 
-// Autograd saves a copy of what an op is about to write in place, inside that op, where nobody looks: what a node
-// finds bad is then what its own forward op is known to have had.
+// Autograd saves a copy of what an op is about to write in place, inside that op, where nobody
+// looks: what a node finds bad is then what its own forward op is known to have had.
 bool AddSavedByForward(uint8_t kinds, const InputSeen& input, Sources* sources) {
   const auto node = torch::autograd::get_current_node();
   if (node == nullptr) return false;
@@ -141,8 +143,8 @@ bool AddSavedByForward(uint8_t kinds, const InputSeen& input, Sources* sources) 
   return true;
 }
 
-// An input that is bad although no observed op is known to have written it: come by a collective since, or else
-// named if it is a parameter or buffer, and known from now on.
+// An input that is bad although no observed op is known to have written it: come by a collective
+// since, or else named if it is a parameter or buffer, and known from now on.
 void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& input, uint8_t kinds,
                      const OwnWrites& own, Sources* sources) {
   const PlainTensor plain = input.Plain();
@@ -155,8 +157,8 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& i
   ValueRef received_value;
   if (!find(&entry)) {
     // A process group's own thread unpacks what came from a buffer that nobody announces.
-    if (own.outputs == nullptr &&
-        observer.deliveries.FindReceived(observer, thread, nullptr, 0, &received, &received_value)) {
+    if (own.outputs == nullptr && observer.deliveries.FindReceived(observer, thread, nullptr, 0,
+                                                                   &received, &received_value)) {
       received.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
       sources->Add(received, received_value.index);
       return;
@@ -187,7 +189,8 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
     }
     // Not in the table: looked at now, after the op, unless the op has changed it.
     uint8_t kinds = input.kinds;
-    if (kinds == 0 && !input.updated && !input.rewritten && IsAlive(input)) kinds = NonFiniteKinds(input.View());
+    if (kinds == 0 && !input.updated && !input.rewritten && IsAlive(input))
+      kinds = NonFiniteKinds(input.View());
     if (kinds == 0) continue;
     if (thread->regions_open != 0 &&
         observer.python->names().FindByStorage(
@@ -199,10 +202,10 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
   }
 }
 
-// A module may compute with parameters of another: attention with those of its out_proj, which is never called,
-// a head with the embedding's. Of these only such count as nobody knows to be bad: what is known and did no harm
-// until now is not used here either. Reading a model takes its time: it is done once a step, not for every mask, and the
-// layer's own children come first.
+// A module may compute with parameters of another: attention with those of its out_proj, which is
+// never called, a head with the embedding's. Of these only such count as nobody knows to be bad:
+// what is known and did no harm until now is not used here either. Reading a model takes its time:
+// it is done once a step, not for every mask, and the layer's own children come first.
 void AssumeFromModel(Observer& observer, const Layer& layer, Sources* sources) {
   constexpr uint32_t kLooksMax = 64;
   constexpr uint64_t kBytesMax = uint64_t{64} << 20;
@@ -230,8 +233,8 @@ void AssumeFromModel(Observer& observer, const Layer& layer, Sources* sources) {
   if (sources->count == 0) observer.python->names().ForEachInRoot(layer.root_layer, look);
 }
 
-// Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the layer's own
-// parameters and buffers, and residents.
+// Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the
+// layer's own parameters and buffers, and residents.
 void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,
                    uint8_t output_kinds, Sources* sources) {
   if (place.layer == nullptr) return;
@@ -270,8 +273,8 @@ int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emit
   for (const bool want_bad : {true, false}) {
     for (uint32_t i = 0; i < frame.inputs_count && count < wire::kInputsMax; ++i) {
       const InputSeen& input = thread->inputs[frame.inputs_begin + i];
-      if ((input.kinds != 0) != want_bad || input.overwritten || input.updated ||
-          input.rewritten || !IsAlive(input)) {
+      if ((input.kinds != 0) != want_bad || input.overwritten || input.updated || input.rewritten ||
+          !IsAlive(input)) {
         continue;
       }
       wire::TensorStats* one = &stats[count++];
@@ -296,10 +299,10 @@ struct Written {
   const NamedTensor* named = nullptr;
 };
 
-// After a backward pass a leaf that requires a gradient is written in place without grad mode: that is an update.
+// After a backward pass a leaf that requires a gradient is written in place without grad mode: that
+// is an update.
 bool IsUpdateByHand(Observer& observer, const Place& place) {
-  return place.phase == Phase::kOther &&
-         observer.plain_update_due.load(std::memory_order_relaxed);
+  return place.phase == Phase::kOther && observer.plain_update_due.load(std::memory_order_relaxed);
 }
 
 Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& place, Emitter& emitter,
@@ -315,7 +318,8 @@ Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& plac
   if (written.named != nullptr) {
     written.name = InternText(emitter, written.named->name);
     written.target = TargetOf(*written.named);
-    written.flags |= written.target == Target::kParameter ? ValueRecord::kWroteParameter : ValueRecord::kWroteBuffer;
+    written.flags |= written.target == Target::kParameter ? ValueRecord::kWroteParameter
+                                                          : ValueRecord::kWroteBuffer;
   } else if (output.requires_grad && frame.op->in_place &&
              (place.phase == Phase::kOptimizer || IsUpdateByHand(observer, place))) {
     written.target = Target::kParameter;  // a leaf that no module holds
@@ -324,14 +328,15 @@ Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& plac
   return written;
 }
 
-// A cast to a wide type may overflow too (float64 to float32). Of a batch it rather passes on an Inf that was there
-// (tables are read as float64); but what has a gradient was computed, by an op that left it finite.
+// A cast to a wide type may overflow too (float64 to float32). Of a batch it rather passes on an
+// Inf that was there (tables are read as float64); but what has a gradient was computed, by an op
+// that left it finite.
 bool IsCastOfComputed(const Frame& frame, const BadOutput& output) {
   return output.requires_grad && std::strcmp(frame.op->name, "aten::_to_copy") == 0;
 }
 
-// A composite of torch computes nothing but by the ops it calls. With none of them bad, it returned what it was
-// given (dropout in evaluation).
+// A composite of torch computes nothing but by the ops it calls. With none of them bad, it returned
+// what it was given (dropout in evaluation).
 bool PassesOn(const Frame& frame) {
   return frame.op->transparent && !frame.op->writes_unseen && !frame.child_bad &&
          frame.op->schema != nullptr && std::strncmp(frame.op->name, "aten::", 6) == 0;
@@ -353,7 +358,8 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
   const uint32_t families = frame.op->families;
   evidence.inputs_seen = frame.inputs_seen;
   evidence.input_kinds = frame.inputs_seen ? sources.kinds : 0;
-  // The numbers that a backward formula works with are its own results (2 / (n - 1) of a variance): nobody asked.
+  // The numbers that a backward formula works with are its own results (2 / (n - 1) of a variance):
+  // nobody asked.
   evidence.scalar_bad = frame.scalar_bad && place.phase != Phase::kBackward;
   evidence.writes_constants = (families & (kFills | kMasks)) != 0;
   evidence.enters = (families & kEnters) != 0;
@@ -368,8 +374,8 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
   if (evidence.nan_proof && !frame.inputs_seen && place.phase == Phase::kOptimizer) {
     BadEntry bad;
     CountBad(outputs[0].tensor.view, &bad);
-    evidence.bad_number = bad.elements > 1 &&
-                          bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
+    evidence.bad_number =
+        bad.elements > 1 && bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
   }
   // What came into a module was looked at there, so that a cast inside one is of something finite.
   evidence.lacks_inf = ElementBytes(type) == 1 && type != wire::ElementType::kFloat8E5M2 &&
@@ -379,9 +385,10 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
   return evidence;
 }
 
-// An in-place op left exactly as much bad as it found (an optimizer stepping over a parameter that holds a
-// NaN row, a clipped gradient): nothing came to be, and what is known of the memory stays true. What is known may be of
-// a part only (one entry of a bias was set to -Inf): it explains all that is bad if it counts as much.
+// An in-place op left exactly as much bad as it found (an optimizer stepping over a parameter that
+// holds a NaN row, a clipped gradient): nothing came to be, and what is known of the memory stays
+// true. What is known may be of a part only (one entry of a bias was set to -Inf): it explains all
+// that is bad if it counts as much.
 bool IsUnchanged(Observer& observer, const Frame& frame, const BadOutput& output) {
   if (!frame.op->in_place) return false;
   BadEntry entry;
@@ -396,7 +403,8 @@ bool IsUnchanged(Observer& observer, const Frame& frame, const BadOutput& output
   return now.elements == entry.elements && now.kinds == entry.kinds;
 }
 
-// Remembers where the value lies, so that ops which read it are told from those that make their own.
+// Remembers where the value lies, so that ops which read it are told from those that make their
+// own.
 void Remember(Observer& observer, const BadOutput* outputs, int count, ValueRef value,
               uint32_t site, const Written& written, bool in_optimizer, bool count_elements) {
   for (int i = 0; i < count; ++i) {
@@ -417,8 +425,8 @@ void Remember(Observer& observer, const BadOutput* outputs, int count, ValueRef 
   observer.arming.Arm();
 }
 
-// A composite returns what an op called by it has computed and reported, or what it was given: the same value,
-// once.
+// A composite returns what an op called by it has computed and reported, or what it was given: the
+// same value, once.
 bool IsInherited(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
                  int count) {
   if (!frame.op->transparent || !(frame.child_bad || PassesOn(frame))) return false;
@@ -476,8 +484,9 @@ ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources&
   return observer.recent_values.Add(kept);
 }
 
-SiteKey MakeKey(Observer& observer, Emitter& emitter, const Place& place, uint32_t op, FindingClass finding_class,
-                uint8_t kinds, uint8_t outputs, uint32_t flags, uint32_t param) {
+SiteKey MakeKey(Observer& observer, Emitter& emitter, const Place& place, uint32_t op,
+                FindingClass finding_class, uint8_t kinds, uint8_t outputs, uint32_t flags,
+                uint32_t param) {
   SiteKey key;
   key.op = op;
   if (place.layer != nullptr) {
@@ -496,8 +505,8 @@ SiteKey MakeKey(Observer& observer, Emitter& emitter, const Place& place, uint32
   return key;
 }
 
-// A pass may begin at the value: it is made where the roots of passes are made. A metric may be made by the same op
-// there (mean, div), but needs no gradient.
+// A pass may begin at the value: it is made where the roots of passes are made. A metric may be
+// made by the same op there (mean, div), but needs no gradient.
 bool MayBeLoss(Observer& observer, ValueRef value) {
   RecentValues::Kept made;
   return observer.recent_values.Look(value, &made) &&
@@ -512,9 +521,10 @@ void EmitEscape(Observer& observer, ThreadState* thread, const Frame& frame, Emi
   record.source = source;
   const Place place = PlaceOf(thread);
   bool is_new = false;
-  record.site = emitter.InternSite(MakeKey(observer, emitter, place, observer.NameOf(*frame.op),
-                                           FindingClass::kPropagate, source.kinds, 0, place.flags, 0),
-                                   &UserLine, observer.python, &is_new);
+  record.site =
+      emitter.InternSite(MakeKey(observer, emitter, place, observer.NameOf(*frame.op),
+                                 FindingClass::kPropagate, source.kinds, 0, place.flags, 0),
+                         &UserLine, observer.python, &is_new);
   record.header = MakeHeader(observer, thread, emitter, wire::RecordKind::kEscape, sizeof record);
   const uint32_t seen = emitter.CountSite(record.site, record.header.ticket, record.header.clocks);
   if (seen > kFullRecordsPerSite) return;
@@ -527,9 +537,10 @@ void EmitEscape(Observer& observer, ThreadState* thread, const Frame& frame, Emi
   if (value.ticket != 0) WriteAncestors(observer, value);
 }
 
-// A program that tests its loss and leaves a bad one out neither begins a pass at it nor need it read the number:
-// what can be seen is that one number was compared.
-void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter) {
+// A program that tests its loss and leaves a bad one out neither begins a pass at it nor need it
+// read the number: what can be seen is that one number was compared.
+void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& frame,
+                      Emitter& emitter) {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (!input.known || input.numel != 1 || !MayBeLoss(observer, input.bad.value)) continue;
@@ -634,16 +645,18 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const bool in_python = observer.python->UserCall() != 0;
   const OwnWrites own{in_python ? outputs : nullptr, in_python ? count : 0};
   if (frame.inputs_seen) CollectSeenSources(observer, thread, frame, own, &sources);
-  // Kernels that nobody announces run between the ops that a compiled region calls. What they made, and what
-  // these ops make of it, is judged where the region returns, by what went in.
+  // Kernels that nobody announces run between the ops that a compiled region calls. What they made,
+  // and what these ops make of it, is judged where the region returns, by what went in.
   if (sources.made_in_region && sources.count == 0) return;
   const OpEvidence evidence = EvidenceOf(frame, place, outputs, count, sources);
   FindingClass finding_class = Classify(evidence);
   if (!frame.inputs_seen) {
-    if (finding_class != FindingClass::kScalar) AssumeSources(observer, place, outputs, count, evidence.output_kinds, &sources);
+    if (finding_class != FindingClass::kScalar)
+      AssumeSources(observer, place, outputs, count, evidence.output_kinds, &sources);
     Source received{};
     ValueRef received_value;
-    // Nothing was known to be bad when the op began; what a collective has delivered since may be what it read.
+    // Nothing was known to be bad when the op began; what a collective has delivered since may be
+    // what it read.
     if (finding_class != FindingClass::kScalar && sources.count == 0 &&
         observer.deliveries.FindReceived(observer, thread, own.outputs, own.count, &received,
                                          &received_value)) {
@@ -662,8 +675,8 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     op_name = InternText(*emitter, thread->region.name);
     flags |= ValueRecord::kIsCompiledRegion;
   }
-  const SiteKey key = MakeKey(observer, *emitter, place, op_name, finding_class, evidence.output_kinds,
-                              output_bits, flags, written.name);
+  const SiteKey key = MakeKey(observer, *emitter, place, op_name, finding_class,
+                              evidence.output_kinds, output_bits, flags, written.name);
   bool is_new = false;
   const uint32_t site = emitter->InternSite(key, &UserLine, observer.python, &is_new);
 
@@ -679,8 +692,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   value.pass = place.pass;
   value.n_sources = static_cast<uint8_t>(sources.count);
   std::copy(sources.list, sources.list + sources.count, value.sources);
-  const bool matters =
-      (flags & (ValueRecord::kWroteParameter | ValueRecord::kWroteBuffer)) != 0;
+  const bool matters = (flags & (ValueRecord::kWroteParameter | ValueRecord::kWroteBuffer)) != 0;
   const bool write = seen <= (matters ? kFullWritesPerSite : kFullRecordsPerSite);
   if (write) {
     value.n_outputs = static_cast<uint8_t>(std::min(count, wire::kOutputsMax));
@@ -705,8 +717,8 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   }
   Remember(observer, outputs, count, ref, site, written, thread->optimizer_depth != 0,
            frame.op->in_place || finding_class == FindingClass::kExternal);
-  // A constant that was asked for (a class switched off by a bias of -Inf) ruins nothing by itself: what reads it is
-  // watched on. What an update makes of it is another matter.
+  // A constant that was asked for (a class switched off by a bias of -Inf) ruins nothing by itself:
+  // what reads it is watched on. What an update makes of it is another matter.
   const bool mask = evidence.output_kinds == wire::kHasNegInf;
   const bool deliberate = thread->optimizer_depth == 0 &&
                           observer.recent_values.WasGiven(ref, /*external_counts=*/mask);
@@ -747,10 +759,10 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   }
   const Place place = PlaceOf(thread);
   bool is_new = false;
-  const uint32_t site = emitter->InternSite(
-      MakeKey(observer, *emitter, place, observer.NameOf(*frame.op), FindingClass::kKilled, sources.kinds, 0,
-              place.flags, 0),
-      &UserLine, observer.python, &is_new);
+  const uint32_t site =
+      emitter->InternSite(MakeKey(observer, *emitter, place, observer.NameOf(*frame.op),
+                                  FindingClass::kKilled, sources.kinds, 0, place.flags, 0),
+                          &UserLine, observer.python, &is_new);
   wire::KillRecord record{};
   record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kKill, sizeof record);
   const uint32_t seen = emitter->CountSite(site, record.header.ticket, record.header.clocks);

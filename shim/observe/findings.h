@@ -22,8 +22,8 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
 // A non-finite scalar went to Python.
 void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double value) noexcept;
 
-// A tensor that no observed op is known to have written is bad: remembered as an external source, and asked
-// for from now on. `name`: of the parameter, buffer or argument.
+// A tensor that no observed op is known to have written is bad: remembered as an external source,
+// and asked for from now on. `name`: of the parameter, buffer or argument.
 void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
                   const char* name) noexcept;
 

@@ -62,7 +62,8 @@ bool Overlap(const InputSeen& a, const InputSeen& b) {
          b.byte_begin < a.byte_end;
 }
 
-// maximum(a, b, out=a), x.mul_(x): what is read lies where the op will write, so it is looked at now.
+// maximum(a, b, out=a), x.mul_(x): what is read lies where the op will write, so it is looked at
+// now.
 void FindRewritten(ThreadState* thread, Frame& frame) {
   InputSeen* inputs = &thread->inputs[frame.inputs_begin];
   for (uint32_t w = 0; w < frame.inputs_count; ++w) {

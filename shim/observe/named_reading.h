@@ -13,8 +13,9 @@ constexpr wire::Target TargetOf(const NamedTensor& named) noexcept {
                                                    : wire::Target::kBuffer;
 }
 
-// Keeps the memory alive while it is looked at. The tensor is shown as one row of all its elements, because
-// its shape may be changing under us; `tensor` points into this object, which therefore stays where it is.
+// Keeps the memory alive while it is looked at. The tensor is shown as one row of all its elements,
+// because its shape may be changing under us; `tensor` points into this object, which therefore
+// stays where it is.
 class NamedReading {
  public:
   NamedReading(const PythonNames& names, const NamedTensor& named) noexcept;

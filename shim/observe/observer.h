@@ -6,10 +6,11 @@
 //   3 callbacks.cc      FnEnd: look at the outputs; clean and nothing bad alive: done
 //   4 findings.cc       a bad value: class, sources, site, record
 //   5 arming.h          ask for inputs from now on, until nothing transient and bad is alive
-// Steps, backward passes and collectives arrive by ranges: step_scope.cc, backward_pass.cc, collectives.cc.
+// Steps, backward passes and collectives arrive by ranges: step_scope.cc, backward_pass.cc,
+// collectives.cc.
 //
-// Threads: callbacks run on every thread of the job. What they share is atomic, or behind a mutex of this
-// process that is taken only while something bad is alive, at steps and at backward roots.
+// Threads: callbacks run on every thread of the job. What they share is atomic, or behind a mutex
+// of this process that is taken only while something bad is alive, at steps and at backward roots.
 #pragma once
 
 #include <atomic>
@@ -46,11 +47,12 @@ class Observer {
   bool Active() const noexcept { return *active_ != 0; }
   void SetActive(bool on) noexcept { *active_ = on ? 1 : 0; }
 
-  // For callbacks that find the observer inactive at the start of an optimizer range or a backward root: in
-  // a forked child, makes it speak up again with a state and a segment of its own.
+  // For callbacks that find the observer inactive at the start of an optimizer range or a backward
+  // root: in a forked child, makes it speak up again with a state and a segment of its own.
   static void WakeInChild() noexcept;
 
-  // The emitter, after making the segment if there is none yet; nullptr when there can be none (said once).
+  // The emitter, after making the segment if there is none yet; nullptr when there can be none
+  // (said once).
   Emitter* EnsureEmitter() noexcept;
   Emitter* emitter() noexcept { return emitter_.load(std::memory_order_acquire); }
 
@@ -72,11 +74,12 @@ class Observer {
   BackwardPasses passes;
   Poison poison;
   Deliveries deliveries;
-  std::atomic<uint32_t> model_looks{0};  // for bad parameters of other layers (findings.cc),
+  std::atomic<uint32_t> model_looks{0};      // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};  // and the step of the last one, plus one
   PythonDoor* const python;
 
-  std::atomic<bool> plain_update_due{false}; // a pass reached a leaf; no optimizer range has closed it
+  std::atomic<bool> plain_update_due{
+      false};  // a pass reached a leaf; no optimizer range has closed it
   std::atomic<bool> self_proven{false};
 
   wire::Level level() const noexcept { return level_; }
@@ -118,8 +121,8 @@ inline bool FindHere(Here* here) noexcept {
   return __builtin_expect(here->thread != nullptr && !here->thread->busy, 1);
 }
 
-// The same for what modules' calls bring: they come before the observer is there, too, and at a level at which
-// no tensor is looked at.
+// The same for what modules' calls bring: they come before the observer is there, too, and at a
+// level at which no tensor is looked at.
 inline bool FindHereInModule(Here* here) noexcept {
   const Observer* observer = Observer::Get();
   return observer != nullptr && observer->level() != wire::Level::kIdle && FindHere(here);

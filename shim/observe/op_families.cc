@@ -109,8 +109,10 @@ constexpr Rule kRules[] = {
     {"aten::slice_backward", kMoves},
     {"aten::embedding_dense_backward", kNanProof},
     {"aten::threshold_backward", kNanProof},
-    // No NaN from finite real inputs: sums and differences of finite numbers round to finite numbers or to an
-    // infinity; bounded or monotone functions stay bounded or overflow to Inf. (Not mul: its scalar may be Inf.)
+    // No NaN from finite real inputs: sums and differences of finite numbers round to finite
+    // numbers or to an
+    // infinity; bounded or monotone functions stay bounded or overflow to Inf. (Not mul: its scalar
+    // may be Inf.)
     {"aten::add", kNanProof},
     {"aten::add_", kNanProof},
     {"aten::sub", kNanProof},
@@ -182,8 +184,8 @@ bool Matches(std::string_view pattern, std::string_view name) {
 // Of those that return their results at all; the others (gather, alltoall_base) are not followed.
 bool HandsOut(std::string_view name) {
   constexpr std::string_view kNames[] = {
-      "c10d::allgather_",   "c10d::_allgather_base_",      "c10d::reduce_scatter_",
-      "c10d::scatter_",     "c10d::_reduce_scatter_base_", "c10d::alltoall_",
+      "c10d::allgather_", "c10d::_allgather_base_",      "c10d::reduce_scatter_",
+      "c10d::scatter_",   "c10d::_reduce_scatter_base_", "c10d::alltoall_",
   };
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }

@@ -1,5 +1,5 @@
-// What is known of ATen ops by name, where the schema does not say it: a table of families. A rule about
-// values needs a reason that holds for every input; each family states it.
+// What is known of ATen ops by name, where the schema does not say it: a table of families. A rule
+// about values needs a reason that holds for every input; each family states it.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,18 @@ namespace nanwatch {
 enum OpFamily : uint32_t {
   // Returns memory nobody has written yet: never looked at.
   kAllocates = 1u << 0,
-  // Writes values drawn at random or counted up, all finite by definition of the distribution: not looked at.
+  // Writes values drawn at random or counted up, all finite by definition of the distribution: not
+  // looked at.
   kCreates = 1u << 1,
   // Writes one constant everywhere: the first element tells all.
   kFills = 1u << 2,
-  // Puts a constant that was asked for among other values: a bad output with clean inputs is `scalar`.
+  // Puts a constant that was asked for among other values: a bad output with clean inputs is
+  // `scalar`.
   kMasks = 1u << 3,
   // Brings values in from outside the ops (a DataLoader's shared memory, a literal, a file).
   kEnters = 1u << 4,
-  // Only moves, selects or casts values: what comes out non-finite went in so, a narrowing cast aside.
+  // Only moves, selects or casts values: what comes out non-finite went in so, a narrowing cast
+  // aside.
   kMoves = 1u << 5,
   // Cannot make a NaN of finite inputs (an infinity by overflow, yes).
   kNanProof = 1u << 6,
@@ -35,10 +38,12 @@ enum OpFamily : uint32_t {
   // GradScaler's two ops.
   kUnscales = 1u << 12,
   kUpdatesScale = 1u << 13,
-  // Only the first output holds values of the model; the others are bookkeeping that may be -Inf for empty or
+  // Only the first output holds values of the model; the others are bookkeeping that may be -Inf
+  // for empty or
   // masked rows by definition (log-sum-exp, CTC's alpha).
   kFirstOutputOnly = 1u << 14,
-  // A collective whose results lie elsewhere than what was given in: the range that announces it names only the latter.
+  // A collective whose results lie elsewhere than what was given in: the range that announces it
+  // names only the latter.
   kHandsOut = 1u << 15,
   // Compares numbers: torch.isnan(x) is x != x, torch.isfinite(x) begins with x == x.
   kCompares = 1u << 16,

@@ -41,7 +41,8 @@ void ReadArguments(const c10::FunctionSchema& schema, OpTraits* traits) {
     const c10::AliasInfo* alias = arguments[i].alias_info();
     if (alias == nullptr || !alias->isWrite()) continue;
     const uint64_t bit = uint64_t{1} << i;
-    const bool write_only = arguments[i].kwarg_only() || (i == 0 && (traits->families & kOverwrites));
+    const bool write_only =
+        arguments[i].kwarg_only() || (i == 0 && (traits->families & kOverwrites));
     (write_only ? traits->overwrites : traits->updates) |= bit;
     traits->in_place = true;
   }
@@ -60,8 +61,7 @@ void FindUndeclaredWrites(const c10::FunctionSchema& schema, OpTraits* traits) {
 bool IsComposition(const c10::FunctionSchema& schema, std::string_view name) {
   if (!name.starts_with("aten::")) return true;
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
-  return op.has_value() &&
-         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  return op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
 }
 
 bool HasAutocastKernel(const c10::FunctionSchema& schema) {
@@ -87,8 +87,8 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   traits->skip = (!returns_tensor && (traits->families & kEscapes) == 0) ||
                  (traits->is_view && !entry) ||
                  (traits->families & (kAllocates | kCreates | kCommunicates)) != 0;
-  traits->ends_quietly = traits->skip && !traits->writes_unseen &&
-                         (traits->families & kNeedsEnd) == 0;
+  traits->ends_quietly =
+      traits->skip && !traits->writes_unseen && (traits->families & kNeedsEnd) == 0;
 }
 
 }  // namespace

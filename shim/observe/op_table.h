@@ -1,6 +1,6 @@
-// What the observer knows of each op, looked up by the address of its schema: one hash probe per op, one
-// cold pass over the schema the first time an op is seen. Addresses are stable: a schema lives as long as
-// its registration, and entries are compared by address only.
+// What the observer knows of each op, looked up by the address of its schema: one hash probe per
+// op, one cold pass over the schema the first time an op is seen. Addresses are stable: a schema
+// lives as long as its registration, and entries are compared by address only.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -13,23 +13,25 @@
 namespace nanwatch {
 
 struct OpTraits {
-  const c10::FunctionSchema* schema;  // nullptr: a range that is named by a string
+  const c10::FunctionSchema* schema;        // nullptr: a range that is named by a string
   const c10::FunctionSchema* quick_schema;  // the same, unless the begin of the op needs thought
-  const char* name;                   // "aten::div", lives as long as the schema
-  uint32_t families;                  // OpFamily bits
+  const char* name;                         // "aten::div", lives as long as the schema
+  uint32_t families;                        // OpFamily bits
   // Bit i: argument i is written in place and read before (self of add_), or written only (out=).
   uint64_t updates;
   uint64_t overwrites;
-  uint64_t rewrites;  // written although the schema does not say so: batch norm's running statistics
+  uint64_t
+      rewrites;  // written although the schema does not say so: batch norm's running statistics
   uint16_t arguments;
   uint16_t returns;
   bool skip;          // outputs need no look: views, allocations, random values, integers
   bool ends_quietly;  // skip, and nothing else is to be done at its end either
   bool is_view;       // returns memory of an argument
-  bool transparent;   // its value is computed by the ops it calls: a composite, or a list op without returns
-  bool autocasts;     // transparent while autocast is on
-  bool in_place;      // writes an argument
-  bool writes_unseen; // writes arguments and returns no tensor: they are seen only with inputs
+  bool transparent;  // its value is computed by the ops it calls: a composite, or a list op without
+                     // returns
+  bool autocasts;    // transparent while autocast is on
+  bool in_place;     // writes an argument
+  bool writes_unseen;  // writes arguments and returns no tensor: they are seen only with inputs
   std::atomic<uint32_t> name_id;  // in the segment's name table, 0 not yet interned
 };
 
@@ -45,17 +47,19 @@ class OpTable {
       if (found == nullptr) return Add(schema, at);
     }
   }
-  // The traits if they are where the schema's address points to first and the op begins like any other;
-  // nullptr otherwise: ask Find.
+  // The traits if they are where the schema's address points to first and the op begins like any
+  // other; nullptr otherwise: ask Find.
   const OpTraits* Peek(const c10::FunctionSchema* schema) const noexcept {
     const OpTraits* found = entries_[Hash(schema)].load(std::memory_order_acquire);
     return found != nullptr && found->quick_schema == schema ? found : nullptr;
   }
-  // The traits of ranges that are named by a string: autograd nodes, custom functions, compiled regions.
+  // The traits of ranges that are named by a string: autograd nodes, custom functions, compiled
+  // regions.
   const OpTraits* Range() const noexcept { return &range_; }
 
  private:
-  // Torch registers about 4,500 schemas; one in four of them is ever called in a process that calls many.
+  // Torch registers about 4,500 schemas; one in four of them is ever called in a process that calls
+  // many.
   static constexpr uint32_t kCapacity = 1u << 14;
   static uint32_t Hash(const c10::FunctionSchema* schema) noexcept {
     return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(schema) >> 4) * 0x9E3779B1u) >> 18;

@@ -37,8 +37,8 @@ bool Poison::IsKnown(const NamedTensor* named, const PlainTensor& tensor) const 
   for (uint32_t i = 0; i < count_; ++i) {
     const Parameter& known = parameters_[i];
     if (known.named != named) continue;
-    if (named != nullptr || (known.storage.storage == tensor.storage &&
-                             known.byte_begin == tensor.byte_begin)) {
+    if (named != nullptr ||
+        (known.storage.storage == tensor.storage && known.byte_begin == tensor.byte_begin)) {
       return true;
     }
   }
@@ -55,10 +55,12 @@ bool Poison::AnyIsBad(const PythonNames& names) const noexcept {
     if (IsBad(names, parameters_[i])) return true;
   }
   bool any = false;
-  // Reads every parameter of the process, once: the listed ones are clean again, so most likely all are.
+  // Reads every parameter of the process, once: the listed ones are clean again, so most likely all
+  // are.
   if (more_) {
     names.ForEach([&](const NamedTensor& named) {
-      any = any || (named.kind == NamedTensorKind::kParameter && NamedReading(names, named).IsBad());
+      any =
+          any || (named.kind == NamedTensorKind::kParameter && NamedReading(names, named).IsBad());
     });
   }
   return any;
@@ -69,7 +71,8 @@ Poison::Change Poison::Settle(const PythonNames& names) noexcept {
   if (Poisoned()) {
     if (AnyIsBad(names)) return Change::kNone;
     for (uint32_t i = 0; i < count_; ++i) {
-      if (parameters_[i].named == nullptr) TorchWeakStorageOps().drop(parameters_[i].storage.handle);
+      if (parameters_[i].named == nullptr)
+        TorchWeakStorageOps().drop(parameters_[i].storage.handle);
     }
     count_ = 0;
     due_ = more_ = false;

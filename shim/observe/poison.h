@@ -1,6 +1,6 @@
-// The poisoned state: parameters are bad, so every value computed from them is, and there is nothing to learn
-// from any of them. Bad values are then only counted, until the parameters are clean again (a checkpoint was
-// loaded, the model was made anew).
+// The poisoned state: parameters are bad, so every value computed from them is, and there is
+// nothing to learn from any of them. Bad values are then only counted, until the parameters are
+// clean again (a checkpoint was loaded, the model was made anew).
 //
 // Threads: Poisoned() is a load; everything else locks, and is called at steps and on cold paths.
 #pragma once
@@ -20,13 +20,13 @@ class Poison {
  public:
   bool Poisoned() const noexcept { return poisoned_.load(std::memory_order_relaxed); }
 
-  // A parameter was left bad. `named` is null for one that no module holds (a bare leaf, a C++ program): it is
-  // then told by its memory, which is held weakly.
+  // A parameter was left bad. `named` is null for one that no module holds (a bare leaf, a C++
+  // program): it is then told by its memory, which is held weakly.
   void Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept;
 
   enum class Change : uint8_t { kNone, kEntered, kLeft };
-  // At a point where the program begins something new: enters the state when a parameter was marked since,
-  // and leaves it when none is bad any more.
+  // At a point where the program begins something new: enters the state when a parameter was marked
+  // since, and leaves it when none is bad any more.
   Change Settle(const PythonNames& names) noexcept;
 
  private:

@@ -274,8 +274,8 @@ int PythonFrames::CodeOffset(const Frame& frame) const noexcept {
   return distance < 0 || distance > INT32_MAX ? -1 : static_cast<int>(distance);
 }
 
-// By texts, not by addresses: code that is compiled anew for every call (exec, notebooks) is the same
-// code all the time.
+// By texts, not by addresses: code that is compiled anew for every call (exec, notebooks) is the
+// same code all the time.
 uint32_t PythonFrames::UserCall() const noexcept {
   const Frame frame = UserFrame();
   if (frame.code == nullptr) return 0;

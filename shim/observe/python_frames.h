@@ -77,7 +77,8 @@ class PythonFrames {
   FrameLayout layout_;
   PythonText text_;
   bool proven_ = false;
-  // What IsUserCode found out: code ^ file name, the lowest bit the answer. Objects are 8-byte aligned.
+  // What IsUserCode found out: code ^ file name, the lowest bit the answer. Objects are 8-byte
+  // aligned.
   static constexpr size_t kKnownCodes = 512;
   mutable std::atomic<uintptr_t> known_codes_[kKnownCodes] = {};
   std::string torch_dir_;  // with a trailing slash

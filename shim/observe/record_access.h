@@ -1,6 +1,7 @@
-// The schema behind a RecordFunction. Its name is public, its schema is a private member; a lookup by name
-// would cost two thousand instructions an op. An explicit instantiation may name private members, and the
-// compiler checks type and offset against the headers of the torch version this is built for.
+// The schema behind a RecordFunction. Its name is public, its schema is a private member; a lookup
+// by name would cost two thousand instructions an op. An explicit instantiation may name private
+// members, and the compiler checks type and offset against the headers of the torch version this is
+// built for.
 #pragma once
 
 #include <ATen/record_function.h>

@@ -19,8 +19,8 @@ bool ReadFloat(const TensorView& view, double* value) {
   return false;
 }
 
-// Argument 1 of the check is found_inf, written by the op. Without seen inputs nothing bad was alive, so the
-// gradients were finite.
+// Argument 1 of the check is found_inf, written by the op. Without seen inputs nothing bad was
+// alive, so the gradients were finite.
 bool FoundInf(const ThreadState* thread, const Frame& frame) {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];

@@ -1,5 +1,5 @@
-// GradScaler, seen by its two ops: the check that divides the gradients and says whether any was infinite,
-// and the update of the scale.
+// GradScaler, seen by its two ops: the check that divides the gradients and says whether any was
+// infinite, and the update of the scale.
 #pragma once
 
 #include <ATen/record_function.h>

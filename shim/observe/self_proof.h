@@ -1,15 +1,17 @@
-// The observer proves itself before it is believed: built for another minor version of torch it would load,
-// register, and silently see nothing.
+// The observer proves itself before it is believed: built for another minor version of torch it
+// would load, register, and silently see nothing.
 #pragma once
 
 #include "shim/observe/observer.h"
 
 namespace nanwatch {
 
-// True if `torch_version` ("2.11.0+cu130") is of the minor version whose headers this was compiled with.
+// True if `torch_version` ("2.11.0+cu130") is of the minor version whose headers this was compiled
+// with.
 bool IsBuiltFor(const char* torch_version) noexcept;
 
-// Lets an op make a NaN on this thread and tells whether it was seen. The callbacks must be registered.
+// Lets an op make a NaN on this thread and tells whether it was seen. The callbacks must be
+// registered.
 bool ProveOnPlantedNan(Observer& observer) noexcept;
 
 }  // namespace nanwatch

@@ -26,11 +26,10 @@ void SayToUser(const char* line) {
 }
 
 // at::parallel_for, which an op of this size has just used itself.
-void RunInParallel(int64_t begin, int64_t end, int64_t grain,
-                   void (*body)(void*, int64_t, int64_t), void* context) {
+void RunInParallel(int64_t begin, int64_t end, int64_t grain, void (*body)(void*, int64_t, int64_t),
+                   void* context) {
   try {
-    at::parallel_for(begin, end, grain,
-                     [&](int64_t from, int64_t to) { body(context, from, to); });
+    at::parallel_for(begin, end, grain, [&](int64_t from, int64_t to) { body(context, from, to); });
   } catch (...) {
     body(context, begin, end);
   }
@@ -40,8 +39,10 @@ struct LevelName {
   const char* name;
   wire::Level level;
 };
-constexpr LevelName kLevels[] = {{"idle", wire::Level::kIdle},     {"canary", wire::Level::kCanary},
-                                 {"layer", wire::Level::kLayer},   {"full", wire::Level::kFull},
+constexpr LevelName kLevels[] = {{"idle", wire::Level::kIdle},
+                                 {"canary", wire::Level::kCanary},
+                                 {"layer", wire::Level::kLayer},
+                                 {"full", wire::Level::kFull},
                                  {"auto", wire::Level::kAuto}};
 
 wire::Level ChosenLevel(const NanwatchEntry* entry) {
@@ -51,14 +52,16 @@ wire::Level ChosenLevel(const NanwatchEntry* entry) {
     if (std::strcmp(known.name, asked) != 0) continue;
     if (known.level == wire::Level::kIdle || known.level == wire::Level::kFull) return known.level;
     char line[128];
-    std::snprintf(line, sizeof line, "level %s is not in this version: watching at level full", asked);
+    std::snprintf(line, sizeof line, "level %s is not in this version: watching at level full",
+                  asked);
     entry->say(line);
     return wire::Level::kFull;
   }
   char line[160];
-  std::snprintf(line, sizeof line,
-                "NANWATCH_LEVEL=%.40s is no level (idle, canary, layer, full, auto): watching at level full",
-                asked);
+  std::snprintf(
+      line, sizeof line,
+      "NANWATCH_LEVEL=%.40s is no level (idle, canary, layer, full, auto): watching at level full",
+      asked);
   entry->say(line);
   return wire::Level::kFull;
 }
@@ -100,10 +103,11 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
       return 1;
     }
     if (!IsBuiltFor(entry->torch_version)) {
-      std::snprintf(line, sizeof line,
-                    "this observer is built for torch %d.%d, the job has %.40s: not watching (build one "
-                    "with scripts/build-observer.sh --python PY)",
-                    TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, entry->torch_version);
+      std::snprintf(
+          line, sizeof line,
+          "this observer is built for torch %d.%d, the job has %.40s: not watching (build one "
+          "with scripts/build-observer.sh --python PY)",
+          TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, entry->torch_version);
       entry->say(line);
       return 1;
     }
@@ -115,8 +119,9 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_message = &SayToUser;
     auto* python = new (std::nothrow) PythonDoor(callbacks);
-    auto* observer =
-        python != nullptr ? new (std::nothrow) Observer(entry, ChosenLevel(entry), python) : nullptr;
+    auto* observer = python != nullptr ? new (std::nothrow)
+                                             Observer(entry, ChosenLevel(entry), python)
+                                       : nullptr;
     if (observer == nullptr) return 1;
     Observer::Set(observer);
     if (!TurnOn(observer)) {
@@ -135,7 +140,8 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
   }
 }
 
-// For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2 everything.
+// For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2
+// everything.
 extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int mode) {
   nanwatch::Observer* observer = nanwatch::Observer::Get();
   if (observer == nullptr) return;

@@ -1,6 +1,5 @@
 #include "shim/observe/step_scope.h"
 
-
 #include <cstring>
 #include <string_view>
 
@@ -78,8 +77,8 @@ void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, u
   after.record.optimizer = optimizer;
   after.record.optimizer_class = class_name;
   after.record.flags = flags;
-  after.record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kUpdate,
-                                   sizeof after.record);
+  after.record.header =
+      MakeHeader(observer, thread, *emitter, wire::RecordKind::kUpdate, sizeof after.record);
   emitter->Emit(after.record.header);
   for (int i = 0; i < after.record.n_bad; ++i) WriteAncestors(observer, after.values[i]);
   const wire::RecordHeader& header = after.record.header;
@@ -126,8 +125,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
-  const uint32_t index =
-      IndexOf(observer.python->OptimizerOnThisThread(), range_name, emitter);
+  const uint32_t index = IndexOf(observer.python->OptimizerOnThisThread(), range_name, emitter);
   thread->optimizer_index = index;
   range_.fetch_add(1, std::memory_order_relaxed);
   bool hold = false;
@@ -215,7 +213,8 @@ void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread, double sc
   observer.passes.Close(observer, thread);
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter != nullptr) {
-    record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kScaler, sizeof record);
+    record.header =
+        MakeHeader(observer, thread, *emitter, wire::RecordKind::kScaler, sizeof record);
     emitter->Emit(record.header);
   }
   {

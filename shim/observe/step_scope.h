@@ -1,8 +1,8 @@
 // Steps: the facts from which the daemon makes `step`, `iteration` and `micro_step`.
 //
-// Torch's optimizers announce each step as a range "Optimizer.step#<Class>.step"; the instance is found in the
-// Python frame that opened it, else the class stands for it. GradScaler shows itself by two ops. Programs
-// that update their parameters by hand are seen at the in-place write itself.
+// Torch's optimizers announce each step as a range "Optimizer.step#<Class>.step"; the instance is
+// found in the Python frame that opened it, else the class stands for it. GradScaler shows itself
+// by two ops. Programs that update their parameters by hand are seen at the in-place write itself.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ class StepScope {
 
   // GradScaler: what its check found, and the update of the scale that follows.
   void OnUnscale(bool found_inf) noexcept;
-  void OnScaleUpdate(Observer& observer, ThreadState* thread, double scale_after, bool scale_known) noexcept;
+  void OnScaleUpdate(Observer& observer, ThreadState* thread, double scale_after,
+                     bool scale_known) noexcept;
 
   // Number of the open (or last) optimizer range, from 1; and of completed steps of any kind.
   uint32_t range() const noexcept { return range_.load(std::memory_order_relaxed); }
@@ -62,7 +63,7 @@ class StepScope {
   bool scale_known_ = false;
   uint64_t step_began_ticks_ = 0;
   uint64_t own_ticks_before_ = 0;
-  uint64_t own_ticks_ = 0;    // of measured steps
+  uint64_t own_ticks_ = 0;  // of measured steps
   uint64_t step_ticks_ = 0;
   uint64_t steps_published_ = 0;
 

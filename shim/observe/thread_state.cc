@@ -11,7 +11,8 @@
 namespace nanwatch {
 namespace {
 
-// Logical thread ids count up from 1 and are never reused; the table holds the latest thread per slot.
+// Logical thread ids count up from 1 and are never reused; the table holds the latest thread per
+// slot.
 constexpr uint64_t kById = 4096;
 // States of ended threads that are kept as they are before the oldest is used again.
 constexpr uint32_t kEndedKept = 64;
@@ -42,7 +43,8 @@ ThreadState* TakeEnded() {
   return oldest;
 }
 
-// The nodes of the thread that had this state before are forgotten: sequence numbers begin anew in each thread.
+// The nodes of the thread that had this state before are forgotten: sequence numbers begin anew in
+// each thread.
 void ForgetSequences(ThreadState* state) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(state->sequences);
@@ -106,8 +108,8 @@ SequenceEntry* ThreadStates::FindSequence(uint64_t torch_thread_id, int64_t sequ
   return entry.sequence.load(std::memory_order_relaxed) == sequence + 1 ? &entry : nullptr;
 }
 
-// Runs when a thread ends: its state joins the queue of those that may be used again. An op that a later
-// destructor of the thread calls makes a new one.
+// Runs when a thread ends: its state joins the queue of those that may be used again. An op that a
+// later destructor of the thread calls makes a new one.
 void ThreadStates::OnThreadEnd(void* state) {
   current_ = nullptr;
   QueueEnded(static_cast<ThreadState*>(state));
@@ -131,8 +133,8 @@ ThreadCounters ThreadStates::Sum() noexcept {
 }
 
 void ThreadStates::AfterFork() noexcept {
-  // The parent's other threads do not exist here. Their states are leaked: the lock around them may be held
-  // by one of them for ever.
+  // The parent's other threads do not exist here. Their states are leaked: the lock around them may
+  // be held by one of them for ever.
   new (&ended_mutex) std::mutex;
   oldest_ended = newest_ended = nullptr;
   ended_count = 0;

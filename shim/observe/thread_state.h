@@ -1,6 +1,6 @@
-// What each thread of the job keeps for the observer: the stack of open ops, the map from sequence numbers
-// to the layers that made autograd nodes, and counters. No lock and no atomic on the way of a clean op: only
-// the owning thread writes, others read counters and the map with relaxed loads.
+// What each thread of the job keeps for the observer: the stack of open ops, the map from sequence
+// numbers to the layers that made autograd nodes, and counters. No lock and no atomic on the way of
+// a clean op: only the owning thread writes, others read counters and the map with relaxed loads.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -17,8 +17,8 @@
 
 namespace nanwatch {
 
-// An input of an op as it was seen when the op began, while inputs are asked for. The tensor may be gone when
-// the op ends, so the parts that matter are copied and the storage is held weakly.
+// An input of an op as it was seen when the op began, while inputs are asked for. The tensor may be
+// gone when the op ends, so the parts that matter are copied and the storage is held weakly.
 struct InputSeen {
   WeakStorage storage;
   const c10::TensorImpl* impl;
@@ -28,19 +28,20 @@ struct InputSeen {
   int64_t strides[wire::kShapeDimsMax];
   uint64_t byte_begin;
   uint64_t byte_end;
-  BadEntry bad;        // valid with kinds != 0 and known
+  BadEntry bad;  // valid with kinds != 0 and known
   uint16_t argument;
   wire::ElementType type;
   uint8_t ndim;
-  uint8_t kinds;       // kHasNan... found when the op began; 0 clean
-  bool known;          // `bad` says where it came from
-  bool updated;        // the op writes it in place, having read it
-  bool overwritten;    // the op writes it without reading
+  uint8_t kinds;     // kHasNan... found when the op began; 0 clean
+  bool known;        // `bad` says where it came from
+  bool updated;      // the op writes it in place, having read it
+  bool overwritten;  // the op writes it without reading
   bool requires_grad;
-  bool rewritten;      // the op reads it, and writes its memory by another argument or without saying so
+  bool
+      rewritten;  // the op reads it, and writes its memory by another argument or without saying so
 
-  // Everything but what is found out about its values: holds the storage weakly. `plain` has at most
-  // kShapeDimsMax dimensions.
+  // Everything but what is found out about its values: holds the storage weakly. `plain` has at
+  // most kShapeDimsMax dimensions.
   void Copy(const PlainTensor& plain) noexcept;
   TensorView View() const noexcept { return {data, type, ndim, sizes, strides, numel}; }
   PlainTensor Plain() const noexcept {
@@ -67,14 +68,14 @@ enum class FrameKind : uint8_t { kOp, kNode, kRange };
 // Frames are filled for every op: what must be cleared each time stands together, in one word each.
 struct alignas(128) Frame {
   const OpTraits* op;
-  int64_t sequence;  // of the autograd node this op may make; -1 none
+  int64_t sequence;                   // of the autograd node this op may make; -1 none
   const c10::TensorImpl* checked[4];  // results of ops called from here that have been looked at
-  const char* range_name;  // kRange, kNode: valid while the range is open
-  const Layer* layer;      // kNode: the layer whose forward made the node
-  uint32_t scope_depth;    // kNode: module calls open when it began
+  const char* range_name;             // kRange, kNode: valid while the range is open
+  const Layer* layer;                 // kNode: the layer whose forward made the node
+  uint32_t scope_depth;               // kNode: module calls open when it began
   uint32_t inputs_begin;
   FrameKind kind;
-  bool hides;   // ops called from here are parts of its own computation
+  bool hides;  // ops called from here are parts of its own computation
   bool hidden;
   uint8_t checked_count;
   uint16_t inputs_count;
@@ -83,8 +84,8 @@ struct alignas(128) Frame {
     struct {
       bool inputs_seen;
       bool scalar_bad;
-      bool is_region;   // a compiled region
-      bool child_bad;   // an op called from here has reported a bad value
+      bool is_region;  // a compiled region
+      bool child_bad;  // an op called from here has reported a bad value
       bool input_bad;
     };
   };
@@ -110,8 +111,8 @@ struct ThreadCounters {
 
 // What is known of a compiled region beside the ops that it calls.
 struct RegionSeen {
-  char name[48];        // "Torch-Compiled Region: 0/0"
-  const Layer* layer;   // of a backward one: the layer whose forward was compiled
+  char name[48];       // "Torch-Compiled Region: 0/0"
+  const Layer* layer;  // of a backward one: the layer whose forward was compiled
   bool is_backward;
   // The first bad value that went in, or that an op called from the region made; no kinds: none.
   wire::Source source;
@@ -121,19 +122,21 @@ struct RegionSeen {
 struct ThreadState {
   static constexpr uint32_t kFramesMax = 192;
   static constexpr uint32_t kInputsMax = 1024;
-  // More autograd nodes than one forward pass of a large model makes; older entries are overwritten.
+  // More autograd nodes than one forward pass of a large model makes; older entries are
+  // overwritten.
   static constexpr uint32_t kSequences = 1u << 15;
 
   // Why this thread's ops may not be of the ordinary kind, tested together.
   union {
     uint64_t attention_word;
     struct {
-      uint32_t expose_hidden;  // ops left for which hidden ones are looked at: wrapper tensors are about
-      bool busy;               // inside our own code: ops we might cause are not ours to judge
+      uint32_t
+          expose_hidden;  // ops left for which hidden ones are looked at: wrapper tensors are about
+      bool busy;          // inside our own code: ops we might cause are not ours to judge
     };
   };
-  uint32_t depth;            // open frames, may exceed kFramesMax
-  uint32_t nodes_open;       // kNode frames among them
+  uint32_t depth;       // open frames, may exceed kFramesMax
+  uint32_t nodes_open;  // kNode frames among them
   uint32_t regions_open;
   // Of the compiled region last begun on this thread, open or not (compiled_regions.h).
   RegionSeen region;
@@ -141,34 +144,36 @@ struct ThreadState {
   uint32_t optimizer_index;
   bool optimizer_holds_inputs;  // the open range asked for inputs and has to let go of that
   uint32_t inputs_used;
-  uint32_t armed_ops;        // ops since the last sweep of the table
-  bool proof;                // the self-proof runs on this thread
+  uint32_t armed_ops;  // ops since the last sweep of the table
+  bool proof;          // the self-proof runs on this thread
   bool proof_seen;
-  int graph_task;            // id of the backward pass last seen on this thread, -1 none
-  uint64_t pass;             // its number
-  const Layer* node_layer;   // layer of the node last begun on this thread
+  int graph_task;           // id of the backward pass last seen on this thread, -1 none
+  uint64_t pass;            // its number
+  const Layer* node_layer;  // layer of the node last begun on this thread
   const char* node_name;
   uint32_t small_id;         // 1, 2, 3 ...
   uint64_t torch_thread_id;  // at::RecordFunction::currentThreadId()
   ThreadCounters counters;
-  ThreadState* next;         // all states ever made
-  ThreadState* next_ended;   // in the queue of states whose thread has ended
-  CollectiveName last_collective;  // that this thread began
+  ThreadState* next;                      // all states ever made
+  ThreadState* next_ended;                // in the queue of states whose thread has ended
+  CollectiveName last_collective;         // that this thread began
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending
   Frame frames[kFramesMax];
   InputSeen inputs[kInputsMax];
   SequenceEntry sequences[kSequences];
 
-  // True while this thread's ops are not of the ordinary kind: our own code runs, or wrapper tensors are about.
+  // True while this thread's ops are not of the ordinary kind: our own code runs, or wrapper
+  // tensors are about.
   bool attention() const noexcept { return attention_word != 0; }
 };
 
-// The states of all threads. Memory comes from mmap, zeroed and touched only where used; states of ended
-// threads are kept for a while, because backward passes ask for the sequences of threads that ran a forward
-// and ended, and are reused after.
+// The states of all threads. Memory comes from mmap, zeroed and touched only where used; states of
+// ended threads are kept for a while, because backward passes ask for the sequences of threads that
+// ran a forward and ended, and are reused after.
 class ThreadStates {
  public:
-  // The calling thread's state; nullptr when memory cannot be had (the thread is then not observed).
+  // The calling thread's state; nullptr when memory cannot be had (the thread is then not
+  // observed).
   static ThreadState* Mine() noexcept {
     ThreadState* mine = current_;
     return __builtin_expect(mine != nullptr, 1) ? mine : Make();
@@ -186,7 +191,8 @@ class ThreadStates {
  private:
   static ThreadState* Make() noexcept;
   static void OnThreadEnd(void* state);
-  // Initial-exec: one load, where the dynamic model costs two calls an op. Takes 8 bytes of static TLS.
+  // Initial-exec: one load, where the dynamic model costs two calls an op. Takes 8 bytes of static
+  // TLS.
   static constinit thread_local ThreadState* current_ __attribute__((tls_model("initial-exec")));
 };
 

@@ -33,15 +33,14 @@ MakeElementTypes() {
 }
 constexpr auto kElementTypes = MakeElementTypes();
 
-// Functionality keys only: a backend key such as SparseCsrCPU carries the CPU backend's bit, and a set made
-// of it would match every CPU tensor.
-constexpr c10::DispatchKeySet kWrapperKeys({
-    c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
-    c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
-    c10::DispatchKey::BatchedNestedTensor});
-constexpr c10::DispatchKeySet kLayoutKeys({
-    c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::NestedTensor,
-    c10::DispatchKey::Quantized});
+// Functionality keys only: a backend key such as SparseCsrCPU carries the CPU backend's bit, and a
+// set made of it would match every CPU tensor.
+constexpr c10::DispatchKeySet kWrapperKeys(
+    {c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
+     c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor});
+constexpr c10::DispatchKeySet kLayoutKeys({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
+                                           c10::DispatchKey::NestedTensor,
+                                           c10::DispatchKey::Quantized});
 constexpr c10::DispatchKeySet kStrange = kWrapperKeys | kLayoutKeys;
 
 wire::Unchecked ReasonOf(c10::DispatchKeySet keys) {
@@ -52,9 +51,9 @@ wire::Unchecked ReasonOf(c10::DispatchKeySet keys) {
   return wire::Unchecked::kSparse;
 }
 
-// A sparse tensor in coordinates is a dense tensor of values beside their places. A gradient of such a kind (of an
-// embedding) that nobody reads makes the optimizer look like the one who made the NaN that it applies. Compressed
-// formats hold no gradients, and are not read.
+// A sparse tensor in coordinates is a dense tensor of values beside their places. A gradient of
+// such a kind (of an embedding) that nobody reads makes the optimizer look like the one who made
+// the NaN that it applies. Compressed formats hold no gradients, and are not read.
 bool ReadValuesOfSparse(const c10::TensorImpl* impl, PlainTensor* plain, Readable* readable,
                         wire::Unchecked* reason) {
   const c10::DispatchKeySet keys = impl->key_set();
@@ -64,8 +63,8 @@ bool ReadValuesOfSparse(const c10::TensorImpl* impl, PlainTensor* plain, Readabl
   return true;
 }
 
-// Bytes from the first to past the last element that the strides reach, relative to the tensor's first
-// element. Strides are never negative in LibTorch.
+// Bytes from the first to past the last element that the strides reach, relative to the tensor's
+// first element. Strides are never negative in LibTorch.
 uint64_t ExtentElements(const c10::TensorImpl& impl) {
   uint64_t last = 0;
   const c10::IntArrayRef sizes = impl.sizes();
@@ -93,7 +92,8 @@ __attribute__((hot)) bool ReadDense(const at::TensorBase& tensor, DensePlain* pl
   const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   if (C10_UNLIKELY(impl->key_set().has_any(kStrange) || storage == nullptr)) return false;
   const wire::ElementType type = ElementTypeOf(c10::typeMetaToScalarType(impl->dtype()));
-  // A tensor of symbolic size (torch.compile traces with them) throws when it is asked for its size.
+  // A tensor of symbolic size (torch.compile traces with them) throws when it is asked for its
+  // size.
   if (C10_UNLIKELY(impl->has_symbolic_sizes_strides())) return false;
   const int64_t numel = impl->numel();
   if (C10_UNLIKELY(type == wire::ElementType::kNone || numel <= 0 || !impl->is_contiguous())) {
@@ -146,8 +146,8 @@ Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
   }
   const size_t element_bytes = ElementBytes(type);
   const auto offset = static_cast<uint64_t>(impl->storage_offset());
-  const uint64_t extent = C10_LIKELY(impl->is_contiguous()) ? static_cast<uint64_t>(numel)
-                                                            : ExtentElements(*impl);
+  const uint64_t extent =
+      C10_LIKELY(impl->is_contiguous()) ? static_cast<uint64_t>(numel) : ExtentElements(*impl);
   plain->byte_begin = offset * element_bytes;
   plain->byte_end = (offset + extent) * element_bytes;
   // A storage that was resized under a tensor (FSDP does it) no longer covers it.
@@ -157,9 +157,12 @@ Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
   }
   plain->impl = impl;
   plain->storage = storage;
-  plain->view = TensorView{static_cast<const char*>(data) + plain->byte_begin, type,
-                           static_cast<int32_t>(impl->dim()), impl->sizes().data(),
-                           impl->strides().data(), numel};
+  plain->view = TensorView{static_cast<const char*>(data) + plain->byte_begin,
+                           type,
+                           static_cast<int32_t>(impl->dim()),
+                           impl->sizes().data(),
+                           impl->strides().data(),
+                           numel};
   return Readable::kYes;
 }
 

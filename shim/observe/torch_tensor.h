@@ -1,6 +1,7 @@
-// The door to LibTorch's tensors: reads what the observer needs from a borrowed tensor, without touching a
-// reference count (but of a sparse tensor's values), calling an op, or throwing. Everything here may be called with or without the GIL, on
-// any thread, while the caller keeps the tensor alive.
+// The door to LibTorch's tensors: reads what the observer needs from a borrowed tensor, without
+// touching a reference count (but of a sparse tensor's values), calling an op, or throwing.
+// Everything here may be called with or without the GIL, on any thread, while the caller keeps the
+// tensor alive.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -17,12 +18,13 @@ namespace nanwatch {
 // Element type of a LibTorch scalar type; kNone for integers, bool and quantised types.
 wire::ElementType ElementTypeOf(c10::ScalarType type) noexcept;
 
-// A tensor whose memory can be read: dense layout in ordinary memory of the CPU, or the values of a sparse one.
+// A tensor whose memory can be read: dense layout in ordinary memory of the CPU, or the values of a
+// sparse one.
 struct PlainTensor {
   const c10::TensorImpl* impl;
   const c10::StorageImpl* storage;
-  TensorView view;       // borrows sizes and strides from `impl`
-  uint64_t byte_begin;   // extent within the storage that the view touches
+  TensorView view;      // borrows sizes and strides from `impl`
+  uint64_t byte_begin;  // extent within the storage that the view touches
   uint64_t byte_end;
 
   // Every byte of the extent belongs to an element.
@@ -41,8 +43,8 @@ enum class Readable : uint8_t {
 Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
                     wire::Unchecked* reason) noexcept;
 
-// The commonest case, without a call: an ordinary contiguous tensor on the CPU. False for everything else, which is
-// then for ReadTensor to decide.
+// The commonest case, without a call: an ordinary contiguous tensor on the CPU. False for
+// everything else, which is then for ReadTensor to decide.
 struct DensePlain {
   const void* data;
   size_t count;

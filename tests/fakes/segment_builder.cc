@@ -37,7 +37,8 @@ SegmentBuilder::SegmentBuilder(const std::string& directory, const SegmentBuilde
   const uint64_t ignore_offset = AppendIgnoreSection(map_);
   char file[64];
   std::snprintf(file, sizeof file, "%s%d-%016llx", wire::kSegmentPrefix,
-                options.pid == 0 ? getpid() : options.pid, static_cast<unsigned long long>(options.nonce));
+                options.pid == 0 ? getpid() : options.pid,
+                static_cast<unsigned long long>(options.nonce));
   path_ = directory + "/" + file + wire::kSegmentSuffix;
   const std::string unfinished = directory + "/" + file + wire::kSegmentTmpSuffix;
   const int fd = open(unfinished.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -51,13 +52,16 @@ SegmentBuilder::SegmentBuilder(const std::string& directory, const SegmentBuilde
   ignore->bytes = static_cast<uint32_t>(options.ignore.size());
   options.ignore.copy(ignore->text, sizeof ignore->text);
   auto* ring_header = At<wire::RingHeader>(map_.ring);
-  ring_ = std::make_unique<wire::RingWriter>(ring_header, reinterpret_cast<wire::Slot*>(ring_header + 1),
-                                             options.layout.ring_slots);
-  names_ = std::make_unique<wire::NameWriter>(At<wire::NameTableHeader>(map_.names), options.layout.names,
-                                              options.layout.name_bytes);
-  sites_ = std::make_unique<wire::SiteWriter>(At<wire::SiteTableHeader>(map_.sites), options.layout.sites);
-  steps_ = std::make_unique<wire::StepWriter>(At<wire::StepRingHeader>(map_.steps), options.layout.steps);
-  first_ = std::make_unique<wire::FirstWriter>(At<wire::FirstFinding>(map_.first), At<wire::FirstReach>(map_.reach));
+  ring_ = std::make_unique<wire::RingWriter>(
+      ring_header, reinterpret_cast<wire::Slot*>(ring_header + 1), options.layout.ring_slots);
+  names_ = std::make_unique<wire::NameWriter>(At<wire::NameTableHeader>(map_.names),
+                                              options.layout.names, options.layout.name_bytes);
+  sites_ = std::make_unique<wire::SiteWriter>(At<wire::SiteTableHeader>(map_.sites),
+                                              options.layout.sites);
+  steps_ = std::make_unique<wire::StepWriter>(At<wire::StepRingHeader>(map_.steps),
+                                              options.layout.steps);
+  first_ = std::make_unique<wire::FirstWriter>(At<wire::FirstFinding>(map_.first),
+                                               At<wire::FirstReach>(map_.reach));
   live_ = std::make_unique<wire::LiveWriter>(At<wire::LiveBlock>(map_.live));
   facts_.state = wire::LiveState::kWatching;
   facts_.level = wire::Level::kFull;
@@ -114,14 +118,15 @@ uint64_t SegmentBuilder::WriteValue(const std::string& op, const std::string& la
   value.header.time_ns = header().started_monotonic_ns + ticket;
   value.header.clocks = facts_.clocks;
   bool is_new = false;
-  value.site = sites_->Intern({.op = Intern(op),
-                               .layer = Intern(layer),
-                               .root = Intern("Model#0"),
-                               .phase = wire::Phase::kForward,
-                               .finding_class = wire::FindingClass::kProduce,
-                               .kinds = wire::kHasNan,
-                               .outputs = 1},
-                              [&] { return Intern("train.py:7 in forward"); }, &is_new);
+  value.site = sites_->Intern(
+      {.op = Intern(op),
+       .layer = Intern(layer),
+       .root = Intern("Model#0"),
+       .phase = wire::Phase::kForward,
+       .finding_class = wire::FindingClass::kProduce,
+       .kinds = wire::kHasNan,
+       .outputs = 1},
+      [&] { return Intern("train.py:7 in forward"); }, &is_new);
   sites_->Count(value.site, ticket, facts_.clocks);
   value.flags = wire::ValueRecord::kInputsSeen;
   value.n_outputs = 1;

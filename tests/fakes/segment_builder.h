@@ -1,5 +1,5 @@
-// The language in which the daemon's tests tell what a job wrote: a real segment file, made with the job's
-// halves of proto/wire.
+// The language in which the daemon's tests tell what a job wrote: a real segment file, made with
+// the job's halves of proto/wire.
 //
 //   SegmentBuilder job(directory, {.job = "j", .pid = process.pid()});
 //   job.WriteValue("aten::log", "encoder.0");
@@ -31,7 +31,7 @@ struct SegmentBuilderOptions {
   std::string job = {};
   std::string program = "train.py";
   std::string ignore = {};  // the user's rules
-  int32_t pid = 0;  // 0: this process
+  int32_t pid = 0;          // 0: this process
   int32_t rank = 0;
   bool dead = false;  // as if the process had gone and its number been given to another
   uint16_t wire_major = wire::kWireMajor;
@@ -48,8 +48,8 @@ class SegmentBuilder {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string name() const;  // of the file
 
-  // A finding of class produce: its place counted, its record emitted, and kept among the first if the place is new.
-  // Gives its ticket.
+  // A finding of class produce: its place counted, its record emitted, and kept among the first if
+  // the place is new. Gives its ticket.
   uint64_t WriteValue(const std::string& op, const std::string& layer);
   void WriteStep(double loss);
   void WriteReach(wire::Reach reach, uint64_t value, const std::string& name);

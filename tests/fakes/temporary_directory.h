@@ -1,5 +1,5 @@
-// A directory of the test's own, removed with everything in it. In memory where that can be had: tests that open a
-// database a thousand times would otherwise measure how busy the disk is.
+// A directory of the test's own, removed with everything in it. In memory where that can be had:
+// tests that open a database a thousand times would otherwise measure how busy the disk is.
 #pragma once
 
 #include <unistd.h>
@@ -13,8 +13,9 @@ namespace nanwatch {
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
-    const std::filesystem::path base =
-        access("/dev/shm", W_OK) == 0 ? std::filesystem::path("/dev/shm") : std::filesystem::temp_directory_path();
+    const std::filesystem::path base = access("/dev/shm", W_OK) == 0
+                                           ? std::filesystem::path("/dev/shm")
+                                           : std::filesystem::temp_directory_path();
     std::string name = (base / "nanwatch-test-XXXXXX").string();
     path_ = mkdtemp(name.data());
   }

@@ -1,8 +1,9 @@
 // Whatever stands in a segment, the daemon neither crashes nor hangs nor fills up.
 //
-// Built by itself it makes its own inputs: a valid segment, spoilt at random places, `segment_fuzz --rounds N --seed S`;
-// a number that fails can be repeated alone with `--only I`. With -fsanitize=fuzzer and NANWATCH_LIBFUZZER it is a
-// libFuzzer target; files given as arguments are read once each.
+// Built by itself it makes its own inputs: a valid segment, spoilt at random places, `segment_fuzz
+// --rounds N --seed S`; a number that fails can be repeated alone with `--only I`. With
+// -fsanitize=fuzzer and NANWATCH_LIBFUZZER it is a libFuzzer target; files given as arguments are
+// read once each.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -88,7 +89,8 @@ namespace {
 std::vector<uint8_t> ValidSegment() {
   const TemporaryDirectory directory;
   SegmentBuilder job(directory.path(), {.job = "fuzz"});
-  for (int i = 0; i < 20; ++i) job.WriteValue("aten::op" + std::to_string(i % 7), "layer." + std::to_string(i));
+  for (int i = 0; i < 20; ++i)
+    job.WriteValue("aten::op" + std::to_string(i % 7), "layer." + std::to_string(i));
   for (int i = 0; i < 80; ++i) job.WriteStep(i);
   job.LeaveHole(2);
   job.WriteReach(wire::Reach::kParameter, 3, "layer.3.weight");
@@ -97,7 +99,8 @@ std::vector<uint8_t> ValidSegment() {
   return {job.bytes(), job.bytes() + job.size()};
 }
 
-// Places where a lie has consequences: the header with its directory, and the beginning of every section.
+// Places where a lie has consequences: the header with its directory, and the beginning of every
+// section.
 size_t PickPlace(const std::vector<uint8_t>& bytes, std::mt19937_64& random) {
   if (random() % 4 == 0) return random() % bytes.size();
   wire::SegmentHeader header;
@@ -108,8 +111,8 @@ size_t PickPlace(const std::vector<uint8_t>& bytes, std::mt19937_64& random) {
 }
 
 void Spoil(std::vector<uint8_t>& bytes, std::mt19937_64& random) {
-  constexpr std::array<uint64_t, 8> kNasty = {0, 1, 0x7f, 0xffff, 0x7fffffff, 0xffffffff, uint64_t{1} << 63,
-                                              ~uint64_t{0}};
+  constexpr std::array<uint64_t, 8> kNasty = {
+      0, 1, 0x7f, 0xffff, 0x7fffffff, 0xffffffff, uint64_t{1} << 63, ~uint64_t{0}};
   for (uint64_t n = 1 + random() % 8; n > 0; --n) {
     const size_t at = PickPlace(bytes, random) / 4 * 4;
     const uint64_t value = random() % 2 == 0 ? kNasty[random() % kNasty.size()] : random();
@@ -134,7 +137,8 @@ int Main(int argc, char** argv) {
       only = number();
     } else {
       std::ifstream file(word, std::ios::binary);
-      const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+      const std::vector<char> bytes((std::istreambuf_iterator<char>(file)),
+                                    std::istreambuf_iterator<char>());
       TryOne(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
       return 0;
     }
@@ -148,8 +152,8 @@ int Main(int argc, char** argv) {
     Spoil(bytes, random);
     TryOne(bytes.data(), bytes.size());
   }
-  std::printf("%llu spoilt segments, seed %llu: none did harm\n", static_cast<unsigned long long>(rounds),
-              static_cast<unsigned long long>(seed));
+  std::printf("%llu spoilt segments, seed %llu: none did harm\n",
+              static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(seed));
   return 0;
 }
 

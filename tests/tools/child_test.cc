@@ -1,5 +1,5 @@
-// The command as a child: real processes and real signals. The gate blocks signals for the whole process, so
-// every case runs in a child of the test.
+// The command as a child: real processes and real signals. The gate blocks signals for the whole
+// process, so every case runs in a child of the test.
 #include "tools/child.h"
 
 #include <gtest/gtest.h>

@@ -16,7 +16,12 @@ using ::testing::SizeIs;
 
 RunFacts TwoFindings() {
   RunBuilder run;
-  run.Value(1).Produce("aten::sqrt").At("valves.main").Step(5).Nan(4, 8).Line("model.py:7 in forward");
+  run.Value(1)
+      .Produce("aten::sqrt")
+      .At("valves.main")
+      .Step(5)
+      .Nan(4, 8)
+      .Line("model.py:7 in forward");
   run.Value(2).Propagate("aten::mean").From(1);
   return run.Build();
 }

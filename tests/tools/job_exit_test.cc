@@ -13,15 +13,21 @@ namespace nanwatch {
 namespace {
 
 TEST(JobExitFile, IsReadByTheDaemonAsItWasMeant) {
-  const CommandEnd failed = {.by_signal = false, .exit_code = 7, .signal = 0, .asked_to_stop = false};
-  const Result<JobExit> read = ParseJobExit(JobExitText("0123456789ab", 4711, failed, 1'795'257'546'123'000'000));
+  const CommandEnd failed = {
+      .by_signal = false, .exit_code = 7, .signal = 0, .asked_to_stop = false};
+  const Result<JobExit> read =
+      ParseJobExit(JobExitText("0123456789ab", 4711, failed, 1'795'257'546'123'000'000));
   ASSERT_TRUE(read.ok());
-  EXPECT_EQ(*read, (JobExit{.job = "0123456789ab", .pid = 4711, .exit_code = 7, .signal = {},
+  EXPECT_EQ(*read, (JobExit{.job = "0123456789ab",
+                            .pid = 4711,
+                            .exit_code = 7,
+                            .signal = {},
                             .ended_real_ns = 1'795'257'546'123'000'000}));
 }
 
 TEST(JobExitFile, TellsASignalFromAStatus) {
-  const CommandEnd killed = {.by_signal = true, .exit_code = 0, .signal = SIGKILL, .asked_to_stop = false};
+  const CommandEnd killed = {
+      .by_signal = true, .exit_code = 0, .signal = SIGKILL, .asked_to_stop = false};
   const Result<JobExit> read = ParseJobExit(JobExitText("j", 1, killed, 5));
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->exit_code, std::nullopt);

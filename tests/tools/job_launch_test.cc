@@ -31,7 +31,8 @@ TEST(WrongUse, NothingIsWrongWithAPlainCommand) {
 }
 
 TEST(WrongUse, NoCommandSaysWhereItGoes) {
-  EXPECT_THAT(WrongUseOf([](RunOptions& o) { o.command.clear(); }), HasSubstr("nanwatch run -- python"));
+  EXPECT_THAT(WrongUseOf([](RunOptions& o) { o.command.clear(); }),
+              HasSubstr("nanwatch run -- python"));
 }
 
 TEST(WrongUse, AnUnknownLevelNamesTheKnownOnesAndTheNearest) {
@@ -58,7 +59,8 @@ TEST(WrongUse, ABudgetIsAPercentageWithOrWithoutItsSign) {
 }
 
 TEST(WrongUse, AnUnknownReactionIsRefused) {
-  EXPECT_THAT(WrongUseOf([](RunOptions& o) { o.on_anomaly = "abort"; }), HasSubstr("continue, stop"));
+  EXPECT_THAT(WrongUseOf([](RunOptions& o) { o.on_anomaly = "abort"; }),
+              HasSubstr("continue, stop"));
 }
 
 TEST(WrongUse, VariablesAreCheckedLikeFlags) {
@@ -73,26 +75,26 @@ TEST(WrongUse, VariablesAreCheckedLikeFlags) {
 
 // An installation whose library exists.
 struct Installed {
-  Installed() {
-    where.library = directory.Write("libnanwatch.so", "");
-  }
+  Installed() { where.library = directory.Write("libnanwatch.so", ""); }
   TemporaryDirectory directory;
   Installation where;
 };
 
 TEST(Launch, SetsPreloadAndJob) {
   const Installed installed;
-  const JobLaunch launch = PlanLaunch(Command(), EnvironmentBlock({"HOME=/h"}), installed.where, "0123456789ab");
+  const JobLaunch launch =
+      PlanLaunch(Command(), EnvironmentBlock({"HOME=/h"}), installed.where, "0123456789ab");
   EXPECT_TRUE(launch.observed);
   EXPECT_THAT(launch.notes, IsEmpty());
-  EXPECT_THAT(launch.environment.Assignments(),
-              ElementsAre("HOME=/h", "NANWATCH_JOB=0123456789ab", "LD_PRELOAD=" + installed.where.library));
+  EXPECT_THAT(
+      launch.environment.Assignments(),
+      ElementsAre("HOME=/h", "NANWATCH_JOB=0123456789ab", "LD_PRELOAD=" + installed.where.library));
 }
 
 TEST(Launch, KeepsTheJobThatTheEnvironmentNames) {
   const Installed installed;
-  const JobLaunch launch =
-      PlanLaunch(Command(), EnvironmentBlock({"NANWATCH_JOB=mine"}), installed.where, "0123456789ab");
+  const JobLaunch launch = PlanLaunch(Command(), EnvironmentBlock({"NANWATCH_JOB=mine"}),
+                                      installed.where, "0123456789ab");
   EXPECT_EQ(launch.job, "mine");
   EXPECT_EQ(launch.environment.Text("NANWATCH_JOB"), "mine");
 }
@@ -103,15 +105,16 @@ TEST(Launch, FlagsWinOverVariables) {
   options.level = "full";
   options.budget = "2%";
   options.on_anomaly = "stop";
-  const JobLaunch launch =
-      PlanLaunch(options, EnvironmentBlock({"NANWATCH_LEVEL=idle"}), installed.where, "0123456789ab");
+  const JobLaunch launch = PlanLaunch(options, EnvironmentBlock({"NANWATCH_LEVEL=idle"}),
+                                      installed.where, "0123456789ab");
   EXPECT_EQ(launch.environment.Text("NANWATCH_LEVEL"), "full");
   EXPECT_EQ(launch.environment.Text("NANWATCH_BUDGET"), "2");
   EXPECT_EQ(launch.environment.Text("NANWATCH_ON_ANOMALY"), "stop");
 }
 
 TEST(Launch, AMissingLibraryCostsObservationOnly) {
-  const JobLaunch launch = PlanLaunch(Command(), EnvironmentBlock(), Installation(), "0123456789ab");
+  const JobLaunch launch =
+      PlanLaunch(Command(), EnvironmentBlock(), Installation(), "0123456789ab");
   EXPECT_FALSE(launch.observed);
   EXPECT_EQ(launch.environment.Get("LD_PRELOAD"), std::nullopt);
   EXPECT_THAT(launch.notes, ElementsAre(HasSubstr("unobserved")));

@@ -18,7 +18,9 @@ std::string Resolve(const std::string& path) {
   return path;
 }
 
-std::string Compose(const std::string& current) { return ComposePreload(current, kOurs, Resolve).value; }
+std::string Compose(const std::string& current) {
+  return ComposePreload(current, kOurs, Resolve).value;
+}
 
 TEST(Preload, AnEmptyOneBecomesOursAloneWithoutAColon) { EXPECT_EQ(Compose(""), kOurs); }
 

@@ -30,13 +30,15 @@ TEST(PythonProbe, AProgramThatIsNotThereIsExplained) {
 }
 
 TEST(PythonProbe, AProgramThatFailsIsNoPython) {
-  EXPECT_THAT(ProbePython("/bin/false", EnvironmentBlock()).problem, HasSubstr("could not be asked"));
+  EXPECT_THAT(ProbePython("/bin/false", EnvironmentBlock()).problem,
+              HasSubstr("could not be asked"));
 }
 
 TEST(PythonProbe, ReadsTheFourAnswers) {
   TemporaryDirectory directory;
   const std::string python = directory.Write(
-      "python", "#!/bin/sh\necho /v/bin/python\necho 3.11.2\necho 2.11.0+cpu\necho /v/torch\n", 0700);
+      "python", "#!/bin/sh\necho /v/bin/python\necho 3.11.2\necho 2.11.0+cpu\necho /v/torch\n",
+      0700);
   const PythonProbe probe = ProbePython(python, EnvironmentBlock({"PATH=/bin:/usr/bin"}));
   EXPECT_EQ(probe.problem, "");
   EXPECT_EQ(probe.python_version, "3.11.2");

@@ -6,14 +6,16 @@ namespace nanwatch {
 namespace {
 
 TEST(Table, ColumnsAreAsWideAsTheirWidestCell) {
-  EXPECT_EQ(FormatTable({{"RUN"}, {"STEP", true}, {"STATE"}}, {{"7f3a", "5", "ended"}, {"1", "117", ""}}),
-            "RUN   STEP  STATE\n"
-            "7f3a     5  ended\n"
-            "1      117\n");
+  EXPECT_EQ(
+      FormatTable({{"RUN"}, {"STEP", true}, {"STATE"}}, {{"7f3a", "5", "ended"}, {"1", "117", ""}}),
+      "RUN   STEP  STATE\n"
+      "7f3a     5  ended\n"
+      "1      117\n");
 }
 
 TEST(Table, CharactersCountNotBytes) {
-  EXPECT_EQ(FormatTable({{"P"}, {"Q"}}, {{"\u00e9t\u00e9", "1"}, {"abc", "2"}}), "P    Q\n\u00e9t\u00e9  1\nabc  2\n");
+  EXPECT_EQ(FormatTable({{"P"}, {"Q"}}, {{"\u00e9t\u00e9", "1"}, {"abc", "2"}}),
+            "P    Q\n\u00e9t\u00e9  1\nabc  2\n");
 }
 
 TEST(Table, CountsAreGroupedByThousands) {

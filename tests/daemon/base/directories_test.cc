@@ -24,12 +24,14 @@ Environment With(std::map<std::string, std::string> variables) {
 }
 
 TEST(SegmentDirectoryTest, IsThePerUserOneInSharedMemoryUnlessChosen) {
-  EXPECT_EQ(SegmentDirectoryPath(With({})).value(), "/dev/shm/nanwatch-" + std::to_string(geteuid()));
+  EXPECT_EQ(SegmentDirectoryPath(With({})).value(),
+            "/dev/shm/nanwatch-" + std::to_string(geteuid()));
   EXPECT_EQ(SegmentDirectoryPath(With({{"NANWATCH_DIR", "/a/b/"}})).value(), "/a/b");
 }
 
 TEST(SegmentDirectoryTest, RefusesRelativeAndOverlongPaths) {
-  EXPECT_THAT(SegmentDirectoryPath(With({{"NANWATCH_DIR", "a"}})).status().message(), HasSubstr("not an absolute"));
+  EXPECT_THAT(SegmentDirectoryPath(With({{"NANWATCH_DIR", "a"}})).status().message(),
+              HasSubstr("not an absolute"));
   const std::string longest = "/" + std::string(179, 'a');
   EXPECT_TRUE(SegmentDirectoryPath(With({{"NANWATCH_DIR", longest}})).ok());
   EXPECT_THAT(SegmentDirectoryPath(With({{"NANWATCH_DIR", longest + "a"}})).status().message(),
@@ -54,9 +56,11 @@ TEST(SegmentDirectoryTest, RefusesWhatCannotBeTrustedAndSaysWhatToDo) {
   ASSERT_EQ(chmod(path.c_str(), 0700), 0);
   EXPECT_TRUE(CheckPrivateDirectory(path).ok());
   ASSERT_EQ(symlink(path.c_str(), (directory / "link").c_str()), 0);
-  EXPECT_THAT(EnsureSegmentDirectory(directory / "link").message(), HasSubstr("is a symbolic link"));
+  EXPECT_THAT(EnsureSegmentDirectory(directory / "link").message(),
+              HasSubstr("is a symbolic link"));
   std::ofstream(directory / "file") << "x";
-  EXPECT_THAT(EnsureSegmentDirectory(directory / "file").message(), HasSubstr("is not a directory"));
+  EXPECT_THAT(EnsureSegmentDirectory(directory / "file").message(),
+              HasSubstr("is not a directory"));
 }
 
 TEST(SegmentDirectoryTest, RefusesOneOfAnotherUser) {
@@ -72,8 +76,10 @@ TEST(SegmentDirectoryTest, RefusesOneOfAnotherUser) {
 TEST(StateDirectoryTest, FollowsTheVariablesInTheirOrder) {
   const std::string host = HostName();
   EXPECT_EQ(StateDirectoryPath(With({{"NANWATCH_STATE_DIR", "/s"}, {"HOME", "/h"}}))->path, "/s");
-  EXPECT_EQ(StateDirectoryPath(With({{"XDG_STATE_HOME", "/tmp/x"}, {"HOME", "/tmp"}}))->path, "/tmp/x/nanwatch/" + host);
-  EXPECT_EQ(StateDirectoryPath(With({{"HOME", "/tmp/h"}}))->path, "/tmp/h/.local/state/nanwatch/" + host);
+  EXPECT_EQ(StateDirectoryPath(With({{"XDG_STATE_HOME", "/tmp/x"}, {"HOME", "/tmp"}}))->path,
+            "/tmp/x/nanwatch/" + host);
+  EXPECT_EQ(StateDirectoryPath(With({{"HOME", "/tmp/h"}}))->path,
+            "/tmp/h/.local/state/nanwatch/" + host);
   const StateDirectory without_home = StateDirectoryPath(With({})).value();
   EXPECT_EQ(without_home.path, "/var/tmp/nanwatch-" + std::to_string(geteuid()));
   EXPECT_THAT(without_home.note, HasSubstr("HOME is not set"));

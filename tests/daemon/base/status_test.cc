@@ -9,12 +9,15 @@ namespace nanwatch {
 namespace {
 
 TEST(StatusTest, EachBoundaryAddsWhatItWasDoing) {
-  const Status failure = Status(ErrorKind::kIo, "disk gone").WithContext("reading a").WithContext("showing b");
+  const Status failure =
+      Status(ErrorKind::kIo, "disk gone").WithContext("reading a").WithContext("showing b");
   EXPECT_EQ(failure.message(), "showing b: reading a: disk gone");
   EXPECT_EQ(failure.kind(), ErrorKind::kIo);
 }
 
-TEST(StatusTest, SuccessStaysSuccessWhateverTheContext) { EXPECT_TRUE(Status().WithContext("reading").ok()); }
+TEST(StatusTest, SuccessStaysSuccessWhateverTheContext) {
+  EXPECT_TRUE(Status().WithContext("reading").ok());
+}
 
 TEST(StatusTest, AFullDiskIsToldFromOtherErrors) {
   EXPECT_EQ(Status::FromErrno(ENOSPC, "write").kind(), ErrorKind::kFull);

@@ -231,7 +231,12 @@ TEST(KnownPrograms, WhatIsCopiedIntoAParameterAsItCameInIsTheParameter) {
   RunBuilder run;
   run.Step(3);
   run.Value(1).External("aten::lift_fresh").Phase(wire::Phase::kOther).Nan();
-  run.Value(2).Propagate("aten::copy_").Phase(wire::Phase::kOther).From(1).WroteParameter("1.weight").Nan();
+  run.Value(2)
+      .Propagate("aten::copy_")
+      .Phase(wire::Phase::kOther)
+      .From(1)
+      .WroteParameter("1.weight")
+      .Nan();
   const Verdict verdict = Correlate({run.Build()});
   const Finding& origin = verdict.incidents(0).origin();
   EXPECT_EQ(verdict.verdict(), "anomaly");

@@ -46,26 +46,30 @@ TEST(Reasons, TellTheWholeWayFromTheMaskToTheParameters) {
   EXPECT_EQ(explanation.schema(), "nanwatch.explanation/1");
   EXPECT_EQ(explanation.verdict(), "anomaly");
   EXPECT_EQ(explanation.severity(), "critical");
-  EXPECT_THAT(Texts(explanation, "origin"),
-              ElementsAre("record 2 (aten::_softmax, attn, forward, step 46) is the origin: what came "
-                          "in was a mask, which is no fault; the NaN begins here"));
-  EXPECT_THAT(Texts(explanation, "earlier"),
-              ElementsAre(AllOf(HasSubstr("record 1 (aten::masked_fill, attn, forward, step 46) went "
-                                          "into it with -Inf and is not the origin"),
-                                HasSubstr("asked for on purpose"))));
+  EXPECT_THAT(
+      Texts(explanation, "origin"),
+      ElementsAre("record 2 (aten::_softmax, attn, forward, step 46) is the origin: what came "
+                  "in was a mask, which is no fault; the NaN begins here"));
+  EXPECT_THAT(
+      Texts(explanation, "earlier"),
+      ElementsAre(AllOf(HasSubstr("record 1 (aten::masked_fill, attn, forward, step 46) went "
+                                  "into it with -Inf and is not the origin"),
+                        HasSubstr("asked for on purpose"))));
   EXPECT_THAT(Texts(explanation, "class"),
               ElementsAre(AllOf(HasSubstr("class inf_to_nan"), HasSubstr("it wrote NaN"))));
-  EXPECT_THAT(Texts(explanation, "link"),
-              ElementsAre("record 3 (aten::nll_loss_forward, outside any module, forward, step 46) is "
-                          "bad because it took a bad input from record 2 (aten::_softmax, attn, "
-                          "forward, step 46)"));
   EXPECT_THAT(
-      Texts(explanation, "reach"),
-      ElementsAre(HasSubstr("an activation: 2 op calls"),
-                  AllOf(HasSubstr("the loss: record 9, step 46"), HasSubstr("by record 3 (aten::nll")),
-                  AllOf(HasSubstr("a gradient: record 9"), HasSubstr("(emb.weight)")),
-                  AllOf(HasSubstr("a parameter: record 10"), HasSubstr("(emb.weight)"))));
-  EXPECT_THAT(Texts(explanation, "severity"), ElementsAre(HasSubstr("severity critical: it stays")));
+      Texts(explanation, "link"),
+      ElementsAre("record 3 (aten::nll_loss_forward, outside any module, forward, step 46) is "
+                  "bad because it took a bad input from record 2 (aten::_softmax, attn, "
+                  "forward, step 46)"));
+  EXPECT_THAT(Texts(explanation, "reach"),
+              ElementsAre(HasSubstr("an activation: 2 op calls"),
+                          AllOf(HasSubstr("the loss: record 9, step 46"),
+                                HasSubstr("by record 3 (aten::nll")),
+                          AllOf(HasSubstr("a gradient: record 9"), HasSubstr("(emb.weight)")),
+                          AllOf(HasSubstr("a parameter: record 10"), HasSubstr("(emb.weight)"))));
+  EXPECT_THAT(Texts(explanation, "severity"),
+              ElementsAre(HasSubstr("severity critical: it stays")));
 }
 
 TEST(Reasons, EveryStepNamesItsRecordForPrograms) {
@@ -109,9 +113,10 @@ TEST(Reasons, SayWhyAnEarlierIncidentIsAnother) {
   run.Value(3).Produce("aten::sqrt").At("b").Nan();
   run.Pass(4).Root(3);
   const Explanation explanation = Explained(run);
-  EXPECT_THAT(Texts(explanation, "earlier"),
-              ElementsAre(HasSubstr("record 1 (aten::log, a, forward, step 0) is earlier, but begins "
-                                    "another incident")));
+  EXPECT_THAT(
+      Texts(explanation, "earlier"),
+      ElementsAre(HasSubstr("record 1 (aten::log, a, forward, step 0) is earlier, but begins "
+                            "another incident")));
 }
 
 TEST(Reasons, SayWhyNothingIsWrong) {
@@ -135,8 +140,9 @@ TEST(Reasons, BlameTheLossForWhatItsBackwardMakes) {
   run.Pass(2).Root(1).Number(1);
   run.Value(3).Produce("aten::reciprocal").Backward("DivBackward0").At("ratio").InPass(1).Nan();
   run.Pass(4).Number(1).Leaf("w", 3);
-  EXPECT_THAT(Texts(Explained(run), "link"),
-              Contains(AllOf(HasSubstr("record 3"), HasSubstr("began at a loss that was already bad"))));
+  EXPECT_THAT(
+      Texts(Explained(run), "link"),
+      Contains(AllOf(HasSubstr("record 3"), HasSubstr("began at a loss that was already bad"))));
 }
 
 TEST(Reasons, OfAnIncidentThatIsNotThereAreNone) {

@@ -11,28 +11,34 @@ namespace nanwatch {
 namespace {
 
 TEST(ExitFileTest, TellsTheStatusOfACommandThatExited) {
-  const Result<JobExit> exit =
-      ParseJobExit(R"({"job": "j1", "pid": 42, "exit_code": 3, "signal": null, "ended_real_ns": 1790000000000000001})");
+  const Result<JobExit> exit = ParseJobExit(
+      R"({"job": "j1", "pid": 42, "exit_code": 3, "signal": null, "ended_real_ns": 1790000000000000001})");
   ASSERT_TRUE(exit.ok());
-  EXPECT_EQ(*exit, (JobExit{.job = "j1", .pid = 42, .exit_code = 3, .signal = {}, .ended_real_ns = 1790000000000000001}));
+  EXPECT_EQ(*exit, (JobExit{.job = "j1",
+                            .pid = 42,
+                            .exit_code = 3,
+                            .signal = {},
+                            .ended_real_ns = 1790000000000000001}));
 }
 
 TEST(ExitFileTest, TellsTheSignalOfACommandThatWasKilled) {
-  const Result<JobExit> exit = ParseJobExit(R"({"job": "j1", "pid": 42, "exit_code": null, "signal": 9})");
+  const Result<JobExit> exit =
+      ParseJobExit(R"({"job": "j1", "pid": 42, "exit_code": null, "signal": 9})");
   ASSERT_TRUE(exit.ok());
   EXPECT_FALSE(exit->exit_code.has_value());
   EXPECT_EQ(exit->signal, 9);
 }
 
 TEST(ExitFileTest, RefusesWhatIsNoSuchObject) {
-  for (const char* text : {"", "{", "[]", "3", "{}", R"({"job": 3})", R"({"job": ""})", "\xff\xfe"}) {
+  for (const char* text :
+       {"", "{", "[]", "3", "{}", R"({"job": 3})", R"({"job": ""})", "\xff\xfe"}) {
     EXPECT_FALSE(ParseJobExit(text).ok()) << text;
   }
 }
 
 TEST(ExitFileTest, NumbersThatCannotBeAreUnknown) {
-  const Result<JobExit> exit =
-      ParseJobExit(R"({"job": "j", "pid": 1e99, "exit_code": 99999999999, "signal": "KILL", "ended_real_ns": -1.5})");
+  const Result<JobExit> exit = ParseJobExit(
+      R"({"job": "j", "pid": 1e99, "exit_code": 99999999999, "signal": "KILL", "ended_real_ns": -1.5})");
   ASSERT_TRUE(exit.ok());
   EXPECT_EQ(exit->pid, 0);
   EXPECT_FALSE(exit->exit_code.has_value());

@@ -15,7 +15,8 @@ constexpr size_t kBytes = 64 * 1024;
 
 class GuardedMappingTest : public testing::Test {
  protected:
-  GuardedMappingTest() : fd_(open((directory_ / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+  GuardedMappingTest()
+      : fd_(open((directory_ / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
     EXPECT_EQ(ftruncate(fd_.get(), kBytes), 0);
     EXPECT_EQ(pwrite(fd_.get(), "x", 1, kBytes - 1), 1);
   }
@@ -51,7 +52,8 @@ TEST_F(GuardedMappingTest, AWriteWhereTheFileWasCutOffDoesNoHarm) {
 TEST_F(GuardedMappingTest, FaultsElsewhereStillEndTheProcess) {
   const Result<GuardedMapping> mapping = GuardedMapping::Map(fd_.get(), kBytes, /*writable=*/false);
   ASSERT_TRUE(mapping.ok());
-  auto* other = static_cast<volatile unsigned char*>(mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, fd_.get(), 0));
+  auto* other = static_cast<volatile unsigned char*>(
+      mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, fd_.get(), 0));
   ASSERT_EQ(ftruncate(fd_.get(), 0), 0);
   EXPECT_DEATH((void)other[0], "");
 }

@@ -18,7 +18,8 @@ using testing::HasSubstr;
 
 TEST(SegmentDirectoryWatchTest, TellsSegmentsExitsAndLeftoversFromTheRest) {
   TemporaryDirectory directory;
-  for (const char* name : {"nw-1-a.seg", "nw-2-b.tmp", "j.exit", "j.exit.7.tmp", "daemon.lock", "notes.txt"}) {
+  for (const char* name :
+       {"nw-1-a.seg", "nw-2-b.tmp", "j.exit", "j.exit.7.tmp", "daemon.lock", "notes.txt"}) {
     std::ofstream(directory / name) << "x";
   }
   const Result<SegmentListing> listing = ListSegments(directory.path());

@@ -33,29 +33,39 @@ TEST_F(SegmentFileTest, OpensWhatAJobMade) {
 }
 
 TEST_F(SegmentFileTest, SkipsSectionsOfTypesThatItDoesNotKnow) {
-  EXPECT_EQ(RefusalAfter([](wire::SegmentHeader& h) { h.sections[h.section_count++] = {77, 0, 64, 64}; }), "accepted");
+  EXPECT_EQ(RefusalAfter([](wire::SegmentHeader& h) {
+              h.sections[h.section_count++] = {77, 0, 64, 64};
+            }),
+            "accepted");
 }
 
 TEST_F(SegmentFileTest, RefusesASectionThatLeavesTheFile) {
-  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.sections[2].size = h.file_bytes; }), HasSubstr("outside"));
-  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.sections[2].offset = ~uint64_t{63}; }), HasSubstr("outside"));
-  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.sections[2].size = ~uint64_t{0}; }), HasSubstr("outside"));
+  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.sections[2].size = h.file_bytes; }),
+              HasSubstr("outside"));
+  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.sections[2].offset = ~uint64_t{63}; }),
+              HasSubstr("outside"));
+  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.sections[2].size = ~uint64_t{0}; }),
+              HasSubstr("outside"));
 }
 
 TEST_F(SegmentFileTest, RefusesASectionThatIsNotAligned) {
-  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.sections[2].offset += 8; }), HasSubstr("outside"));
+  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.sections[2].offset += 8; }),
+              HasSubstr("outside"));
 }
 
 TEST_F(SegmentFileTest, RefusesMoreSectionsThanADirectoryHas) {
-  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.section_count = 25; }), HasSubstr("claims 25 sections"));
+  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.section_count = 25; }),
+              HasSubstr("claims 25 sections"));
 }
 
 TEST_F(SegmentFileTest, RefusesAFileThatIsShorterThanItSays) {
-  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.file_bytes += 1; }), HasSubstr("cut short"));
+  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.file_bytes += 1; }),
+              HasSubstr("cut short"));
 }
 
 TEST_F(SegmentFileTest, RefusesAFileWithoutALiveBlock) {
-  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.section_count = 0; }), HasSubstr("no live block"));
+  EXPECT_THAT(RefusalAfter([](wire::SegmentHeader& h) { h.section_count = 0; }),
+              HasSubstr("no live block"));
 }
 
 TEST_F(SegmentFileTest, NamesTheVersionThatItCannotRead) {

@@ -19,7 +19,8 @@ using testing::HasSubstr;
 
 class SegmentReaderTest : public testing::Test {
  protected:
-  static SegmentReader Open(const SegmentBuilder& job, SegmentReader::Access access = SegmentReader::Access::kConsume) {
+  static SegmentReader Open(const SegmentBuilder& job,
+                            SegmentReader::Access access = SegmentReader::Access::kConsume) {
     Result<SegmentReader> reader = SegmentReader::Open(job.path(), access);
     EXPECT_TRUE(reader.ok()) << reader.status().message();
     return *std::move(reader);
@@ -82,8 +83,7 @@ TEST_F(SegmentReaderTest, BringsTheUsersRulesLineByLine) {
 TEST_F(SegmentReaderTest, BelievesNothingAboutTheUsersRules) {
   SegmentBuilder job(directory_.path(), {.ignore = "op=aten::log"});
   SegmentMap map = MapSegment(kSmallLayout);
-  auto* section =
-      reinterpret_cast<wire::IgnoreSection*>(job.bytes() + AppendIgnoreSection(map));
+  auto* section = reinterpret_cast<wire::IgnoreSection*>(job.bytes() + AppendIgnoreSection(map));
   section->bytes = 0xffffffff;
   EXPECT_LE(Open(job).run().ignore().size(), 3 * wire::kIgnoreBytesMax);
   section->bytes = 12;
@@ -134,7 +134,8 @@ TEST_F(SegmentReaderTest, FirstFindingsAndTotalsAreThereThoughTheRingOverflowed)
   SegmentBuilder job(directory_.path(), {});
   for (int i = 0; i < 1000; ++i) job.WriteValue("aten::exp", "early");
   std::vector<uint64_t> firsts;
-  for (int i = 0; i < 60; ++i) firsts.push_back(job.WriteValue("aten::log", "late." + std::to_string(i)));
+  for (int i = 0; i < 60; ++i)
+    firsts.push_back(job.WriteValue("aten::log", "late." + std::to_string(i)));
   job.Publish();
   ASSERT_GT(job.dropped(), 0u);
   SegmentReader reader = Open(job);
@@ -258,7 +259,9 @@ TEST_F(SegmentReaderTest, NamesThatSteerATerminalComeOutHarmless) {
   SegmentReader reader = Open(job);
   const RunBatch batch = Read(reader);
   EXPECT_EQ(batch.run.program(), "a\xEF\xBF\xBD[2Jb\xEF\xBF\xBD.py");
-  EXPECT_EQ(batch.sites[0].layer(), "layer\xEF\xBF\xBD" "0");
+  EXPECT_EQ(batch.sites[0].layer(),
+            "layer\xEF\xBF\xBD"
+            "0");
   EXPECT_EQ(batch.sites[0].op().find('\x1b'), std::string::npos);
 }
 

@@ -1,8 +1,8 @@
 #include "daemon/loop/daemon.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,7 +43,8 @@ Verdict OneIncidentPerSite(const std::vector<RunFacts>& runs) {
       incident.set_severity("error");
       incident.mutable_origin()->set_op(site.op());
       incident.mutable_origin()->set_run(RunId(facts.run()));
-      for (const FirstReachFact& reach : facts.reach()) incident.add_reach(std::to_string(reach.reach()));
+      for (const FirstReachFact& reach : facts.reach())
+        incident.add_reach(std::to_string(reach.reach()));
     }
   }
   return verdict;
@@ -185,7 +186,8 @@ TEST_F(DaemonTest, TakesInHowACommandEnded) {
   SegmentBuilder job(options_.segment_dir, {.nonce = 1, .job = "j"});
   Tick();
   const std::string path = options_.segment_dir + "/j" + wire::kExitSuffix;
-  std::ofstream(path) << R"({"job": "j", "pid": )" << getpid() << R"(, "exit_code": 3, "signal": null})";
+  std::ofstream(path) << R"({"job": "j", "pid": )" << getpid()
+                      << R"(, "exit_code": 3, "signal": null})";
   Tick();
   EXPECT_EQ(FactsOf(1).state().exit_code(), 3);
   EXPECT_EQ(daemon_->store().ExitOfJob("j").value()->exit_code, 3);
@@ -200,7 +202,8 @@ TEST_F(DaemonTest, WhileTheDiskIsFullNothingIsReleasedAndAfterwardsNothingIsLost
   ASSERT_TRUE(daemon_->store().LimitSize(1).ok());
   // Enough that the database has to grow.
   std::vector<uint64_t> tickets;
-  for (int i = 0; i < 30; ++i) tickets.push_back(job.WriteValue("aten::log", std::string(200, 'x') + std::to_string(i)));
+  for (int i = 0; i < 30; ++i)
+    tickets.push_back(job.WriteValue("aten::log", std::string(200, 'x') + std::to_string(i)));
   for (int i = 0; i < 100; ++i) Tick();
   EXPECT_EQ(job.ring().released_slots.load(), 0u);
   ASSERT_EQ(observer_.troubles.size(), 1u) << "once a minute, not once a try";
@@ -333,15 +336,17 @@ TEST(DaemonLoopTest, AFindingIsInTheDatabaseSoonAfterItWasWritten) {
   std::sort(waits_us.begin(), waits_us.end());
   RecordProperty("found_after_us_median", static_cast<int>(waits_us[waits_us.size() / 2]));
   RecordProperty("found_after_us_max", static_cast<int>(waits_us.back()));
-  EXPECT_LT(waits_us[waits_us.size() / 2], 500'000u) << "far more than promised: this machine may be busy";
+  EXPECT_LT(waits_us[waits_us.size() / 2], 500'000u)
+      << "far more than promised: this machine may be busy";
 }
 
 TEST(DaemonLoopTest, LeavesWhenNoJobLivesForTheTimeGiven) {
   TemporaryDirectory directory;
   const SystemClock clock;
   RecordingObserver observer;
-  DaemonOptions options{
-      .segment_dir = directory / "segments", .state_dir = directory / "state", .idle_exit_ns = 50'000'000};
+  DaemonOptions options{.segment_dir = directory / "segments",
+                        .state_dir = directory / "state",
+                        .idle_exit_ns = 50'000'000};
   Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, observer);
   ASSERT_TRUE(daemon.ok());
   EXPECT_EQ(daemon->Run(-1).value(), Daemon::Left::kIdle);

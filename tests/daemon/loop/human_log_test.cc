@@ -39,7 +39,8 @@ TEST(HumanLogTest, TellsAnIncidentInOneSentence) {
   Verdict verdict;
   verdict.mutable_run()->set_program("train.py");
   EXPECT_EQ(IncidentSentence(verdict, Example()),
-            "ANOMALY train.py, run 7f3a21c0, rank 0: step 117, forward, encoder.0.self_attn, aten::_softmax, "
+            "ANOMALY train.py, run 7f3a21c0, rank 0: step 117, forward, encoder.0.self_attn, "
+            "aten::_softmax, "
             "Inf became NaN; reached loss, parameter");
 }
 

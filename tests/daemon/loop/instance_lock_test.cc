@@ -33,7 +33,8 @@ TEST(InstanceLockTest, ASecondDaemonLearnsWhoRunsAndSinceWhen) {
   ASSERT_EQ(ok, 'y');
   const Result<InstanceLock> refused = InstanceLock::Take(directory.path(), clock);
   EXPECT_EQ(refused.status().kind(), ErrorKind::kBusy);
-  EXPECT_THAT(refused.status().message(), HasSubstr("process " + std::to_string(other) + " since 2026-"));
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("process " + std::to_string(other) + " since 2026-"));
   kill(other, SIGKILL);
   waitpid(other, nullptr, 0);
   EXPECT_TRUE(InstanceLock::Take(directory.path(), clock).ok()) << "the lock goes with its process";

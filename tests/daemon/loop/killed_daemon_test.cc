@@ -24,7 +24,8 @@ Verdict NoVerdict(const std::vector<RunFacts>&) { return {}; }
 
 class KilledDaemonTest : public testing::Test {
  protected:
-  // One life of a daemon in a process of its own, which ends without a word between the commit and the release.
+  // One life of a daemon in a process of its own, which ends without a word between the commit and
+  // the release.
   void LiveUntilCommit() {
     const pid_t daemon = fork();
     if (daemon == 0) {
@@ -78,7 +79,8 @@ TEST_F(KilledDaemonTest, BetweenCommitAndReleaseAThousandTimesNothingIsTwiceAndN
   SegmentBuilder job(options_.segment_dir, {.nonce = 1});
   uint64_t written = 0;
   for (int i = 0; i < kKills && !HasFatalFailure(); ++i) {
-    for (uint32_t n = random() % 4; n > 0; --n) written = job.WriteValue("aten::log", "layer." + std::to_string(i % 100));
+    for (uint32_t n = random() % 4; n > 0; --n)
+      written = job.WriteValue("aten::log", "layer." + std::to_string(i % 100));
     job.Publish();
     LiveUntilCommit();
   }
@@ -91,7 +93,8 @@ TEST_F(KilledDaemonTest, AtAnyMomentNothingIsTwiceAndNothingLost) {
   SegmentBuilder job(options_.segment_dir, {.layout = kSegmentLayout, .nonce = 1});
   uint64_t written = 0;
   for (int i = 0; i < 100; ++i) {
-    for (int n = 0; n < 20; ++n) written = job.WriteValue("aten::log", "layer." + std::to_string(i % 100));
+    for (int n = 0; n < 20; ++n)
+      written = job.WriteValue("aten::log", "layer." + std::to_string(i % 100));
     LiveFor(static_cast<int>(random() % 20'000));
   }
   ExpectAll(job, written);

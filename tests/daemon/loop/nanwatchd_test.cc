@@ -126,7 +126,8 @@ TEST_F(NanwatchdTest, ReopensItsLogsOnHangUp) {
   fs::rename(EventLogPath(state_), EventLogPath(state_) + ".theirs");
   fs::rename(HumanLogPath(state_), HumanLogPath(state_) + ".theirs");
   kill(daemon, SIGHUP);
-  EXPECT_TRUE(Eventually([&] { return fs::exists(EventLogPath(state_)) && fs::exists(HumanLogPath(state_)); }));
+  EXPECT_TRUE(Eventually(
+      [&] { return fs::exists(EventLogPath(state_)) && fs::exists(HumanLogPath(state_)); }));
   kill(daemon, SIGTERM);
   EXPECT_EQ(StatusOf(daemon), 0);
 }

@@ -39,8 +39,9 @@ std::string OneLine(const std::string& text) {
 
 TEST(ExplanationText, IsASentenceARow) {
   const std::string text = ExplanationText(Explained(NanInTheBatch()), 100);
-  EXPECT_THAT(text, StartsWith("incident  1, severity error; the verdict of the job is anomaly\n"
-                               "origin    record 4 (aten::mm, fc, forward, step 0) is the origin:"));
+  EXPECT_THAT(text,
+              StartsWith("incident  1, severity error; the verdict of the job is anomaly\n"
+                         "origin    record 4 (aten::mm, fc, forward, step 0) is the origin:"));
   EXPECT_THAT(text, HasSubstr("\nlink      record 5 (aten::mean, "));
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
@@ -53,9 +54,10 @@ TEST(ExplanationText, NamesThePatternAndWhatOfItMatched) {
   RunBuilder run;
   run.Value(1).Produce("aten::sqrt").Nan(2, 8);
   run.Pass(2).Root(1);
-  EXPECT_THAT(OneLine(ExplanationText(Explained(run), 100)),
-              HasSubstr("fits the pattern root-of-negative: class is produce, op is aten::sqrt (asked: "
-                        "aten::sqrt*), output.nan is 2 (asked: > 0)"));
+  EXPECT_THAT(
+      OneLine(ExplanationText(Explained(run), 100)),
+      HasSubstr("fits the pattern root-of-negative: class is produce, op is aten::sqrt (asked: "
+                "aten::sqrt*), output.nan is 2 (asked: > 0)"));
 }
 
 TEST(ExplanationText, NamesTheRuleThatMadeItExpected) {

@@ -127,7 +127,8 @@ TEST(TextReport, WhatARuleExcusesIsToldBesideWhatItDoesNot) {
 TEST(TextReport, RulesThatAreNotAppliedAreNamed) {
   RunFacts facts = LogInTheLoss();
   facts.mutable_run()->set_ignore("opp=aten::log");
-  EXPECT_THAT(Report(facts), HasSubstr("rules     the rule 'opp=aten::log' is not applied: there is no"));
+  EXPECT_THAT(Report(facts),
+              HasSubstr("rules     the rule 'opp=aten::log' is not applied: there is no"));
 }
 
 TEST(TextReport, ColourIsUsedOnlyWhenAskedFor) {

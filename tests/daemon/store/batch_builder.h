@@ -26,7 +26,9 @@ inline void AddRecord(RunBatch& batch, uint64_t ticket) {
   record.mutable_value()->set_site(1);
 }
 
-inline void AddStep(RunBatch& batch, uint64_t index) { batch.steps.emplace_back().set_index(index); }
+inline void AddStep(RunBatch& batch, uint64_t index) {
+  batch.steps.emplace_back().set_index(index);
+}
 
 inline void AddSite(RunBatch& batch, uint32_t id, uint64_t count) {
   Site& site = batch.sites.emplace_back();

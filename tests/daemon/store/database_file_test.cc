@@ -60,8 +60,10 @@ class DatabaseFileTest : public testing::Test {
     std::vector<std::string> shape;
     const Result<Database> database = Database::Open(path_, Database::Access::kRead);
     Result<Statement> query = database->Prepare(
-        "SELECT m.name || '.' || c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
-        " UNION SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY 1");
+        "SELECT m.name || '.' || c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE "
+        "m.type = 'table'"
+        " UNION SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY "
+        "1");
     while (query->Next().value()) shape.push_back(query->Text(0));
     return shape;
   }
@@ -96,7 +98,8 @@ TEST_F(DatabaseFileTest, AToolAsksForTheDaemonWhenTheDatabaseIsOlder) {
 
 TEST_F(DatabaseFileTest, ANewerDatabaseIsRefusedAndLeftAsItIs) {
   Make("CREATE TABLE future (x); PRAGMA user_version = 99");
-  for (const Status& refused : {Store::OpenForWriting(path_).status(), Store::OpenForReading(path_).status()}) {
+  for (const Status& refused :
+       {Store::OpenForWriting(path_).status(), Store::OpenForReading(path_).status()}) {
     EXPECT_EQ(refused.kind(), ErrorKind::kUnsupported);
     EXPECT_THAT(refused.message(), HasSubstr("written by a newer nanwatch"));
   }

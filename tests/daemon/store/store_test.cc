@@ -102,7 +102,8 @@ TEST_F(StoreTest, ListsRunsNewestFirstAndOnlyTheLivingIfAsked) {
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0].id, RunId(3));
   EXPECT_EQ(store_.Runs({.job = {}, .live_only = true}).value().size(), 2u);
-  EXPECT_EQ(store_.Runs({.job = RunId(2)}).value().size(), 1u) << "a run without a job is its own job";
+  EXPECT_EQ(store_.Runs({.job = RunId(2)}).value().size(), 1u)
+      << "a run without a job is its own job";
 }
 
 TEST_F(StoreTest, FindsARunByTheBeginningOfItsId) {

@@ -1,4 +1,5 @@
-// Wrong command lines: a sentence that says what to do, an exit code as documented, and nothing started.
+// Wrong command lines: a sentence that says what to do, an exit code as documented, and nothing
+// started.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,7 +84,8 @@ TEST(WrongCommandLine, AVerdictPathThatCannotBeWrittenIsFoundBeforeTheJobStarts)
 
 TEST(WrongCommandLine, AMisspelledFlagOfRunIsNotTakenForTheCommand) {
   Tool tool;
-  const ToolResult result = tool.Run({"run", "--levle", "full", "--", "touch", tool.home().Path("started")});
+  const ToolResult result =
+      tool.Run({"run", "--levle", "full", "--", "touch", tool.home().Path("started")});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("--levle"));
   EXPECT_FALSE(std::filesystem::exists(tool.home().Path("started")));

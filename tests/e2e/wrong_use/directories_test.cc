@@ -22,7 +22,8 @@ class WrongDirectoryTest : public ::testing::Test {
     const ToolResult result = tool_.RunScript("printf '%s' \"<$LD_PRELOAD>\"; exit 7");
     EXPECT_EQ(result.exit_code, 7);
     EXPECT_EQ(result.out, "<>");
-    EXPECT_THAT(result.err, AnyOf(HasSubstr(sentence), HasSubstr("there is no " + PreloadLibrary())));
+    EXPECT_THAT(result.err,
+                AnyOf(HasSubstr(sentence), HasSubstr("there is no " + PreloadLibrary())));
   }
   Tool tool_;
 };
@@ -73,7 +74,8 @@ TEST_F(WrongDirectoryTest, AStateDirectoryThatCannotBeWritten) {
   const ToolResult result = tool_.RunScript("echo mine; exit 7");
   EXPECT_EQ(result.exit_code, 7);
   EXPECT_EQ(result.out, "mine\n");
-  EXPECT_THAT(result.err, AnyOf(HasSubstr("the daemon could not be started"), HasSubstr("unobserved")));
+  EXPECT_THAT(result.err,
+              AnyOf(HasSubstr("the daemon could not be started"), HasSubstr("unobserved")));
 }
 
 TEST_F(WrongDirectoryTest, DoctorFindsThemToo) {

@@ -29,7 +29,8 @@ TEST(PassingThrough, TheSignalIsTheCommands) {
 
 TEST(PassingThrough, StdoutIsUntouchedByteForByte) {
   Tool tool;
-  const ToolResult result = tool.RunScript("printf 'a\\000b\\r\\377\\033[1m no newline at the end'");
+  const ToolResult result =
+      tool.RunScript("printf 'a\\000b\\r\\377\\033[1m no newline at the end'");
   EXPECT_EQ(result.out, std::string("a\0b\r\377\033[1m no newline at the end", 31));
 }
 
@@ -62,7 +63,8 @@ TEST(PassingThrough, ACommandWithoutTorchGetsACleanVerdictWithoutRuns) {
 
 TEST(PassingThrough, AVerdictOfAKilledCommandNamesTheSignal) {
   Tool tool;
-  (void)tool.Run({"run", "--verdict", tool.home().Path("v.json"), "--", "/bin/sh", "-c", "kill -KILL $$"});
+  (void)tool.Run(
+      {"run", "--verdict", tool.home().Path("v.json"), "--", "/bin/sh", "-c", "kill -KILL $$"});
   const auto verdict = nlohmann::json::parse(tool.home().Read("v.json"));
   EXPECT_EQ(verdict["run"]["signal"], SIGKILL);
   EXPECT_TRUE(verdict["run"]["exit_code"].is_null());

@@ -16,7 +16,8 @@ constexpr char kPrint[] = "printf %s \"$LD_PRELOAD\"";
 class PreloadedCommandTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(PreloadLibrary())) GTEST_SKIP() << PreloadLibrary() << " is not built";
+    if (!std::filesystem::exists(PreloadLibrary()))
+      GTEST_SKIP() << PreloadLibrary() << " is not built";
   }
   // A library of the host that may be preloaded by anything.
   [[nodiscard]] static std::string Bystander() {
@@ -29,7 +30,9 @@ class PreloadedCommandTest : public ::testing::Test {
   Tool tool_;
 };
 
-TEST_F(PreloadedCommandTest, NamesOursAlone) { EXPECT_EQ(tool_.RunScript(kPrint).out, PreloadLibrary()); }
+TEST_F(PreloadedCommandTest, NamesOursAlone) {
+  EXPECT_EQ(tool_.RunScript(kPrint).out, PreloadLibrary());
+}
 
 TEST_F(PreloadedCommandTest, NamesOursBehindWhatWasThere) {
   if (Bystander().empty()) GTEST_SKIP() << "no libm where it was looked for";
@@ -43,7 +46,8 @@ TEST_F(PreloadedCommandTest, IsLeftAloneWhereOursIsNamedAlready) {
 
 TEST_F(PreloadedCommandTest, HasAJobOfTwelveDigitsUnlessOneWasGiven) {
   EXPECT_EQ(tool_.RunScript("printf %s \"$NANWATCH_JOB\"").out.size(), 12u);
-  EXPECT_EQ(tool_.With("NANWATCH_JOB", "mine").RunScript("printf %s \"$NANWATCH_JOB\"").out, "mine");
+  EXPECT_EQ(tool_.With("NANWATCH_JOB", "mine").RunScript("printf %s \"$NANWATCH_JOB\"").out,
+            "mine");
 }
 
 // A prefix is copied somewhere else and used from there.

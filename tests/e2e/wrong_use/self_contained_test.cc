@@ -18,14 +18,16 @@ TEST(SelfContained, ToolAndDaemonNeedNothingButGlibc) {
     Tool asked;
     // The loader lists what it would load, and runs nothing.
     const ToolResult result = asked.As(program).With("LD_TRACE_LOADED_OBJECTS", "1").Run({});
-    if (result.out.find("libasan") != std::string::npos || result.out.find("libtsan") != std::string::npos) {
+    if (result.out.find("libasan") != std::string::npos ||
+        result.out.find("libtsan") != std::string::npos) {
       GTEST_SKIP() << "sanitizer runtimes are shared";
     }
     ASSERT_THAT(result.out, HasSubstr("libc.so.6")) << program;
     std::istringstream lines(result.out);
     for (std::string line; std::getline(lines, line);) {
-      EXPECT_THAT(line, AnyOf(HasSubstr("linux-vdso"), HasSubstr("ld-linux"), HasSubstr("libc.so.6"),
-                              HasSubstr("libm.so.6"), HasSubstr("libpthread.so.0"), HasSubstr("libdl.so.2")))
+      EXPECT_THAT(line, AnyOf(HasSubstr("linux-vdso"), HasSubstr("ld-linux"),
+                              HasSubstr("libc.so.6"), HasSubstr("libm.so.6"),
+                              HasSubstr("libpthread.so.0"), HasSubstr("libdl.so.2")))
           << program;
     }
   }

@@ -4,7 +4,8 @@
 //   const ToolResult result = tool.With("NANWATCH_LEVEL", "ful").Run({"run", "--", "true"});
 //   EXPECT_EQ(result.exit_code, 2);
 //
-// Segments, state and home are directories of the test's own; a daemon that was started is ended with it.
+// Segments, state and home are directories of the test's own; a daemon that was started is ended
+// with it.
 #pragma once
 
 #include <map>

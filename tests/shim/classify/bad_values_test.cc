@@ -89,7 +89,8 @@ TEST_F(BadValuesTest, AnswersWithTheNewestOfSeveralThatOverlap) {
   table_.Add(a_.Entry(10, 30, 2));
   EXPECT_EQ(Found(a_, 12, 14), 2u);
   EXPECT_EQ(Found(a_, 0, 30), 2u);
-  EXPECT_EQ(Found(a_, 0, 10), 1u) << "the older one still stands where the newer one does not reach";
+  EXPECT_EQ(Found(a_, 0, 10), 1u)
+      << "the older one still stands where the newer one does not reach";
 }
 
 TEST_F(BadValuesTest, ReplacesAnEntryThatTheNewOneCovers) {
@@ -277,8 +278,9 @@ TEST_F(FullBadValuesTest, AResetDropsEveryHandleExactlyOnceAndStartsAnew) {
   EXPECT_EQ(Found(storages_[5], 0, 8), 2u);
 }
 
-// Many entries of few storages, added, cleared and killed by a fixed rule: afterwards each handle that was
-// taken has been dropped once or stands for one entry, and the counts agree with what can be found.
+// Many entries of few storages, added, cleared and killed by a fixed rule: afterwards each handle
+// that was taken has been dropped once or stands for one entry, and the counts agree with what can
+// be found.
 TEST_F(BadValuesTest, HandlesAndCountsAgreeAfterManyChanges) {
   std::deque<FakeStorage> storages(32);
   uint32_t random = 1;

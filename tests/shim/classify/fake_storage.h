@@ -1,5 +1,5 @@
-// A storage of libtorch as BadValues sees it: an address, whether it has died, and how often its handle was
-// dropped. One test's thread.
+// A storage of libtorch as BadValues sees it: an address, whether it has died, and how often its
+// handle was dropped. One test's thread.
 #pragma once
 
 #include <cstdint>

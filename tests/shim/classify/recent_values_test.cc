@@ -8,7 +8,8 @@
 namespace nanwatch {
 namespace {
 
-// The table is half a dozen MiB once it is used: not on the stack of a test, and not in the object itself.
+// The table is half a dozen MiB once it is used: not on the stack of a test, and not in the object
+// itself.
 class RecentValuesTest : public testing::Test {
  protected:
   static RecentValues::Kept ValueOf(uint64_t ticket) {

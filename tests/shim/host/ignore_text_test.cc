@@ -40,7 +40,8 @@ TEST(IgnoreText, IsTheVariableItself) {
 
 TEST(IgnoreText, IsTheFileThatTheVariableNames) {
   const SegmentPlace place;
-  EXPECT_EQ(TextOf(*Filled("@" + FileOf(place, "# masks\nop=aten::log\n"))), "# masks\nop=aten::log\n");
+  EXPECT_EQ(TextOf(*Filled("@" + FileOf(place, "# masks\nop=aten::log\n"))),
+            "# masks\nop=aten::log\n");
 }
 
 TEST(IgnoreText, KeepsTheNameOfAFileThatCannotBeRead) {

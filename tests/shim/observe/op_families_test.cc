@@ -1,4 +1,5 @@
-// The table is private to its file, so that nobody else comes to depend on it: the test includes the file.
+// The table is private to its file, so that nobody else comes to depend on it: the test includes
+// the file.
 #include "shim/observe/op_families.cc"
 
 #include <gtest/gtest.h>
@@ -53,14 +54,15 @@ TEST_P(MakesNanOfFiniteNumbers, SoItExcusesNothing) {
   EXPECT_EQ(OpFamiliesOf(GetParam()) & (kNanProof | kMoves | kMasks | kFills | kEnters), 0u);
 }
 
-// Division and remainders by zero, functions outside their domain, Inf - Inf inside one op's own sums.
+// Division and remainders by zero, functions outside their domain, Inf - Inf inside one op's own
+// sums.
 INSTANTIATE_TEST_SUITE_P(
     OpFamilies, MakesNanOfFiniteNumbers,
     Values("aten::div", "aten::div_", "aten::true_divide", "aten::fmod", "aten::remainder",
-           "aten::reciprocal", "aten::log", "aten::log_", "aten::log1p", "aten::log2", "aten::log10",
-           "aten::sqrt", "aten::rsqrt", "aten::pow", "aten::pow_", "aten::acos", "aten::asin",
-           "aten::atanh", "aten::acosh", "aten::logit", "aten::lgamma", "aten::digamma",
-           "aten::mean", "aten::sum", "aten::std", "aten::var", "aten::norm",
+           "aten::reciprocal", "aten::log", "aten::log_", "aten::log1p", "aten::log2",
+           "aten::log10", "aten::sqrt", "aten::rsqrt", "aten::pow", "aten::pow_", "aten::acos",
+           "aten::asin", "aten::atanh", "aten::acosh", "aten::logit", "aten::lgamma",
+           "aten::digamma", "aten::mean", "aten::sum", "aten::std", "aten::var", "aten::norm",
            "aten::linalg_vector_norm", "aten::cumsum", "aten::logsumexp", "aten::_softmax",
            "aten::_log_softmax", "aten::softmax", "aten::native_layer_norm",
            "aten::native_group_norm", "aten::mm", "aten::addmm", "aten::bmm", "aten::convolution",
@@ -73,16 +75,17 @@ TEST_P(ValuesOfTheModel, AreLookedAtInEveryOutput) {
   EXPECT_EQ(OpFamiliesOf(GetParam()) & (kFirstOutputOnly | kAllocates | kCreates), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    OpFamilies, ValuesOfTheModel,
-    Values("aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-           "aten::_scaled_dot_product_flash_attention_backward",
-           "aten::_scaled_dot_product_efficient_attention_backward",
-           "aten::_scaled_dot_product_cudnn_attention_backward", "aten::_flash_attention_backward",
-           "aten::_efficient_attention_backward", "aten::max_pool2d_with_indices_backward",
-           "aten::native_layer_norm", "aten::native_layer_norm_backward",
-           "aten::native_batch_norm", "aten::native_batch_norm_backward",
-           "aten::native_dropout_backward", "aten::convolution_backward", "aten::lstm"));
+INSTANTIATE_TEST_SUITE_P(OpFamilies, ValuesOfTheModel,
+                         Values("aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+                                "aten::_scaled_dot_product_flash_attention_backward",
+                                "aten::_scaled_dot_product_efficient_attention_backward",
+                                "aten::_scaled_dot_product_cudnn_attention_backward",
+                                "aten::_flash_attention_backward",
+                                "aten::_efficient_attention_backward",
+                                "aten::max_pool2d_with_indices_backward", "aten::native_layer_norm",
+                                "aten::native_layer_norm_backward", "aten::native_batch_norm",
+                                "aten::native_batch_norm_backward", "aten::native_dropout_backward",
+                                "aten::convolution_backward", "aten::lstm"));
 
 TEST(OpFamilies, OfAnAttentionForwardOnlyTheFirstOutputHoldsValues) {
   for (const char* name : {"aten::_scaled_dot_product_flash_attention_for_cpu",
