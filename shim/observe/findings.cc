@@ -1,9 +1,5 @@
 #include "shim/observe/findings.h"
 
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/graph_task.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,6 +9,8 @@
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/named_reading.h"
+#include "shim/observe/place.h"
+#include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -31,84 +29,6 @@ constexpr uint32_t kFullRecordsPerSite = 2;
 constexpr uint32_t kFullWritesPerSite = 8;
 constexpr int kAncestorsMax = 512;
 
-struct Sources {
-  Source list[wire::kSourcesMax];
-  uint64_t index[wire::kSourcesMax];
-  int count = 0;
-  uint8_t kinds = 0;
-  // An input that only a kernel of the open compiled region can have written.
-  bool made_in_region = false;
-
-  void Add(const Source& source, uint64_t recent_index) {
-    kinds |= source.kinds;
-    for (int i = 0; i < count; ++i) {
-      if (list[i].kind == source.kind && list[i].value == source.value &&
-          list[i].name == source.name) {
-        return;
-      }
-    }
-    if (count == wire::kSourcesMax) return;
-    list[count] = source;
-    index[count++] = recent_index;
-  }
-};
-
-// Where an op ran: everything that a site's key and a record's head need beside the op itself.
-struct Place {
-  Phase phase;
-  const Layer* layer;
-  const char* node;
-  uint32_t flags;  // kRecompute, kInOptimizerRange
-  uint64_t pass;
-};
-
-const Frame* InnermostNode(const ThreadState* thread) {
-  for (uint32_t i = std::min(thread->depth, ThreadState::kFramesMax); i != 0; --i) {
-    if (thread->frames[i - 1].kind == FrameKind::kNode) return &thread->frames[i - 1];
-  }
-  return nullptr;
-}
-
-// Outside any node's own range the engine runs hooks for the node that comes next, and sums
-// gradients for the one it ran last. It knows itself which of them it is at; before a pass's first
-// node it is at none.
-const Layer* LayerOfEnginesNode(const ThreadState* thread) {
-  const auto node = torch::autograd::get_current_node();
-  if (node == nullptr) return thread->node_layer;
-  const SequenceEntry* made_by =
-      ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));
-  return made_by != nullptr ? made_by->layer : nullptr;
-}
-
-// CONTRACT, vocabulary `phase`: the innermost wins.
-Place PlaceOf(const ThreadState* thread) {
-  Place place{Phase::kOther, CurrentLayer(), "", 0, 0};
-  const Frame* node = thread->nodes_open != 0 ? InnermostNode(thread) : nullptr;
-  const bool in_pass = node != nullptr || torch::autograd::get_current_graph_task_id() != -1;
-  if (thread->optimizer_depth != 0) place.flags |= ValueRecord::kInOptimizerRange;
-  if (in_pass) {
-    place.pass = thread->pass;
-    const uint32_t scope_depth = node != nullptr ? node->scope_depth : 0;
-    if (node != nullptr) place.node = node->range_name;
-    if (ScopeDepth() > scope_depth) {
-      place.phase = Phase::kForward;
-      place.flags |= ValueRecord::kRecompute;
-    } else {
-      place.phase = Phase::kBackward;
-      place.layer = node != nullptr ? node->layer : LayerOfEnginesNode(thread);
-    }
-  } else if (ScopeDepth() != 0 || c10::GradMode::is_enabled()) {
-    place.phase = Phase::kForward;
-  } else if (thread->optimizer_depth != 0) {
-    place.phase = Phase::kOptimizer;
-  }
-  return place;
-}
-
-uint32_t InternText(Emitter& emitter, const char* text) {
-  return text == nullptr || *text == '\0' ? 0 : emitter.Intern(text);
-}
-
 SourceLine UserLine(void* python) {
   SourceLine line;
   line.text[0] = '\0';
@@ -116,155 +36,7 @@ SourceLine UserLine(void* python) {
   return line;
 }
 
-// ---- sources
-
-// What the op that is ending has written itself; nothing on a thread without Python, where a
-// process group unpacks what it received.
-struct OwnWrites {
-  const BadOutput* outputs;
-  int count;
-};
-
-// Autograd saves a copy of what an op is about to write in place, inside that op, where nobody
-// looks: what a node finds bad is then what its own forward op is known to have had.
-bool AddSavedByForward(uint8_t kinds, const InputSeen& input, Sources* sources) {
-  const auto node = torch::autograd::get_current_node();
-  if (node == nullptr) return false;
-  const SequenceEntry* made =
-      ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));
-  if (made == nullptr || made->value.ticket == 0) return false;
-  Source source{};
-  source.kind = static_cast<uint8_t>(SourceKind::kValue);
-  source.site = made->site;
-  source.value = made->value.ticket;
-  source.kinds = kinds;
-  source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
-  sources->Add(source, made->value.index);
-  return true;
-}
-
-// An input that is bad although no observed op is known to have written it: come by a collective
-// since, or else named if it is a parameter or buffer, and known from now on.
-void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& input, uint8_t kinds,
-                     const OwnWrites& own, Sources* sources) {
-  const PlainTensor plain = input.Plain();
-  const auto find = [&observer, &plain](BadEntry* entry) {
-    return observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, entry);
-  };
-  BadEntry entry;
-  observer.deliveries.LookAtAll(observer, thread, own.outputs, own.count);
-  Source received{};
-  ValueRef received_value;
-  if (!find(&entry)) {
-    // A process group's own thread unpacks what came from a buffer that nobody announces.
-    if (own.outputs == nullptr && observer.deliveries.FindReceived(observer, thread, nullptr, 0,
-                                                                   &received, &received_value)) {
-      received.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
-      sources->Add(received, received_value.index);
-      return;
-    }
-    if (AddSavedByForward(kinds, input, sources)) return;
-    const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
-    const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
-    NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
-    if (!find(&entry)) return;
-  }
-  Source source = SourceFrom(entry);
-  source.kinds = kinds;
-  source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
-  sources->Add(source, 0);
-}
-
-void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& frame,
-                        const OwnWrites& own, Sources* sources) {
-  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
-    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
-    if (input.overwritten) continue;
-    if (input.known) {
-      Source source = SourceFrom(input.bad);
-      source.kinds = input.kinds;
-      source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
-      sources->Add(source, input.bad.value.index);
-      continue;
-    }
-    // Not in the table: looked at now, after the op, unless the op has changed it.
-    uint8_t kinds = input.kinds;
-    if (kinds == 0 && !input.updated && !input.rewritten && IsAlive(input))
-      kinds = NonFiniteKinds(input.View());
-    if (kinds == 0) continue;
-    if (thread->regions_open != 0 &&
-        observer.python->names().FindByStorage(
-            static_cast<const c10::StorageImpl*>(input.storage.storage)) == nullptr) {
-      sources->made_in_region = true;
-      continue;
-    }
-    AddUnknownInput(observer, thread, input, kinds, own, sources);
-  }
-}
-
-// A module may compute with parameters of another: attention with those of its out_proj, which is
-// never called, a head with the embedding's. Of these only such count as nobody knows to be bad:
-// what is known and did no harm until now is not used here either. Reading a model takes its time:
-// it is done once a step, not for every mask, and the layer's own children come first.
-void AssumeFromModel(Observer& observer, const Layer& layer, Sources* sources) {
-  constexpr uint32_t kLooksMax = 64;
-  constexpr uint64_t kBytesMax = uint64_t{64} << 20;
-  const uint32_t step = observer.steps.completed() + 1;
-  if (observer.model_look_step.exchange(step, std::memory_order_relaxed) == step) return;
-  if (observer.model_looks.fetch_add(1, std::memory_order_relaxed) >= kLooksMax) return;
-  uint64_t bytes = 0;
-  bool of_child = true;
-  const auto look = [&](const NamedTensor& named) {
-    if (named.kind != NamedTensorKind::kParameter || bytes > kBytesMax) return;
-    if ((named.layer != nullptr && named.layer->parent == &layer) != of_child) return;
-    const NamedReading reading(observer.python->names(), named);
-    if (!reading) return;
-    bytes += reading.bytes();
-    Source source{};
-    ValueRef value;
-    if (!reading.IsBad() || SourceOf(observer, reading.tensor(), &source, &value)) return;
-    source = NamedSource(observer, named, reading);
-    if (source.kinds == wire::kHasNegInf) return;
-    sources->Add(source, 0);
-    NoteExternal(observer, reading.tensor(), Target::kParameter, named.name);
-  };
-  observer.python->names().ForEachInRoot(layer.root_layer, look);
-  of_child = false;
-  if (sources->count == 0) observer.python->names().ForEachInRoot(layer.root_layer, look);
-}
-
-// Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the
-// layer's own parameters and buffers, and residents.
-void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,
-                   uint8_t output_kinds, Sources* sources) {
-  if (place.layer == nullptr) return;
-  const auto add = [&](const NamedTensor& named) {
-    const NamedReading reading(observer.python->names(), named);
-    if (!reading.IsBad()) return;
-    // Batch norm's running statistics are what it has just written.
-    for (int i = 0; i < count; ++i) {
-      if (outputs[i].tensor.storage == reading.tensor().storage) return;
-    }
-    const Source source = NamedSource(observer, named, reading);
-    // A mask of -Inf makes no +Inf.
-    if (source.kinds == wire::kHasNegInf && output_kinds == wire::kHasPosInf) return;
-    sources->Add(source, 0);
-    // Known from now on: an update that finds it bad and leaves it so has made nothing.
-    NoteExternal(observer, reading.tensor(), TargetOf(named), named.name);
-  };
-  observer.python->names().ForEachOwnedBy(place.layer, add);
-  if (sources->count == 0 && place.phase == Phase::kForward) {
-    AssumeFromModel(observer, *place.layer, sources);
-  }
-}
-
 // ---- tensors of a record
-
-void FillStats(const TensorView& view, uint8_t index, wire::TensorStats* stats) {
-  std::memset(stats, 0, sizeof *stats);
-  CountNonFinite(view, stats);
-  stats->index = index;
-}
 
 int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
                wire::TensorStats* stats) {
@@ -340,15 +112,6 @@ bool IsCastOfComputed(const Frame& frame, const BadOutput& output) {
 bool PassesOn(const Frame& frame) {
   return frame.op->transparent && !frame.op->writes_unseen && !frame.child_bad &&
          frame.op->schema != nullptr && std::strncmp(frame.op->name, "aten::", 6) == 0;
-}
-
-void CountBad(const TensorView& view, BadEntry* entry) {
-  wire::TensorStats stats;
-  FillStats(view, 0, &stats);
-  entry->elements = stats.nan + stats.pos_inf + stats.neg_inf;
-  entry->kinds = static_cast<uint8_t>((stats.nan != 0 ? wire::kHasNan : 0) |
-                                      (stats.pos_inf != 0 ? wire::kHasPosInf : 0) |
-                                      (stats.neg_inf != 0 ? wire::kHasNegInf : 0));
 }
 
 OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* outputs, int count,
@@ -554,17 +317,6 @@ void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& fram
 
 }  // namespace
 
-Source NamedSource(Observer& observer, const NamedTensor& named, const NamedReading& bad) noexcept {
-  Source source{};
-  source.kind = static_cast<uint8_t>(SourceKind::kExternal);
-  source.target = static_cast<uint8_t>(TargetOf(named));
-  source.kinds = NonFiniteKinds(bad.tensor().view);
-  source.input = 255;
-  Emitter* emitter = observer.EnsureEmitter();
-  source.name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
-  return source;
-}
-
 wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
                               wire::RecordKind kind, size_t bytes) noexcept {
   wire::RecordHeader header{};
@@ -575,50 +327,6 @@ wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& 
   header.time_ns = MonotonicNs();
   header.clocks = observer.steps.Now();
   return header;
-}
-
-Source SourceFrom(const BadEntry& entry) noexcept {
-  Source source{};
-  source.kinds = 0;
-  source.input = 255;
-  source.name = entry.name;
-  source.target = static_cast<uint8_t>(entry.target);
-  if (entry.site != 0 || entry.value.ticket != 0) {
-    source.kind = static_cast<uint8_t>(SourceKind::kValue);
-    source.site = entry.site;
-    source.value = entry.value.ticket;
-  } else {
-    source.kind = static_cast<uint8_t>(SourceKind::kExternal);
-  }
-  return source;
-}
-
-bool SourceOf(Observer& observer, const PlainTensor& tensor, Source* source,
-              ValueRef* value) noexcept {
-  BadEntry entry;
-  if (!observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &entry)) {
-    return false;
-  }
-  *source = SourceFrom(entry);
-  *value = entry.value;
-  return true;
-}
-
-void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
-                  const char* name) noexcept {
-  Emitter* emitter = observer.EnsureEmitter();
-  if (emitter == nullptr) return;
-  BadEntry entry;
-  entry.storage = HoldWeakly(tensor.storage);
-  entry.byte_begin = tensor.byte_begin;
-  entry.byte_end = tensor.byte_end;
-  entry.dense = tensor.IsDense();
-  entry.name = InternText(*emitter, name);
-  entry.target = target;
-  entry.born_step = observer.steps.completed();
-  CountBad(tensor.view, &entry);
-  observer.bad_values.Add(entry);
-  observer.arming.Arm();
 }
 
 void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,

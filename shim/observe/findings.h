@@ -6,11 +6,10 @@
 #include <cstdint>
 
 #include "shim/observe/observer.h"
+#include "shim/observe/sources.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch {
-
-class NamedReading;
 
 // An op's outputs or written arguments are bad. `frame` is the op's own, already popped.
 void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
@@ -21,11 +20,6 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
 
 // A non-finite scalar went to Python.
 void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double value) noexcept;
-
-// A tensor that no observed op is known to have written is bad: remembered as an external source,
-// and asked for from now on. `name`: of the parameter, buffer or argument.
-void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
-                  const char* name) noexcept;
 
 // A bad value whose writer ran out of sight: a compiled region, a collective. `op` names it.
 struct UnseenWriter {
@@ -51,15 +45,6 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
 
 // Writes out the records of `value` and of what it came from, as far as they were held back.
 void WriteAncestors(Observer& observer, ValueRef value) noexcept;
-
-// A parameter or buffer that was read and is bad, as a source with its kinds.
-wire::Source NamedSource(Observer& observer, const NamedTensor& named,
-                         const NamedReading& bad) noexcept;
-
-// A source that names what is known of a bad tensor; false if the table knows nothing.
-bool SourceOf(Observer& observer, const PlainTensor& tensor, wire::Source* source,
-              ValueRef* value) noexcept;
-wire::Source SourceFrom(const BadEntry& entry) noexcept;
 
 // Fills kind, bytes, ticket, thread, time and clocks.
 wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,

@@ -1,0 +1,67 @@
+// Where the bad value that an op met came from: what is known of its inputs, and what can be found
+// out when nothing is.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/observe/observer.h"
+#include "shim/observe/place.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch {
+
+class NamedReading;
+
+struct Sources {
+  wire::Source list[wire::kSourcesMax];
+  uint64_t index[wire::kSourcesMax];
+  int count = 0;
+  uint8_t kinds = 0;
+  // An input that only a kernel of the open compiled region can have written.
+  bool made_in_region = false;
+
+  void Add(const wire::Source& source, uint64_t recent_index) {
+    kinds |= source.kinds;
+    for (int i = 0; i < count; ++i) {
+      if (list[i].kind == source.kind && list[i].value == source.value &&
+          list[i].name == source.name) {
+        return;
+      }
+    }
+    if (count == wire::kSourcesMax) return;
+    list[count] = source;
+    index[count++] = recent_index;
+  }
+};
+
+// What the op that is ending has written itself; nothing on a thread without Python, where a
+// process group unpacks what it received.
+struct OwnWrites {
+  const BadOutput* outputs;
+  int count;
+};
+
+// Of an op whose inputs were noted.
+void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& frame,
+                        const OwnWrites& own, Sources* sources) noexcept;
+
+// Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the
+// layer's own parameters and buffers, and residents.
+void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,
+                   uint8_t output_kinds, Sources* sources) noexcept;
+
+// A tensor that no observed op is known to have written is bad: remembered as an external source,
+// and asked for from now on. `name`: of the parameter, buffer or argument.
+void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
+                  const char* name) noexcept;
+
+// A parameter or buffer that was read and is bad, as a source with its kinds.
+wire::Source NamedSource(Observer& observer, const NamedTensor& named,
+                         const NamedReading& bad) noexcept;
+
+// A source that names what is known of a bad tensor; false if the table knows nothing.
+bool SourceOf(Observer& observer, const PlainTensor& tensor, wire::Source* source,
+              ValueRef* value) noexcept;
+wire::Source SourceFrom(const BadEntry& entry) noexcept;
+
+}  // namespace nanwatch
