@@ -13,7 +13,7 @@ table, target = rng.randn(24, 6).astype("float32"), rng.randn(24, 2).astype("flo
 
 
 def loaded(spoil, dataset="TensorDataset(torch.from_numpy(table), torch.from_numpy(target))",
-        model="nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))",
+           model="nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))",
            loss="F.mse_loss(model(x), y)", loader="batch_size=4"):
     """Row 14 of the data lies in the fourth batch."""
     return training(LOADER + spoil + "\n", model=model, prepare=f"batches = iter(DataLoader({dataset}, {loader}))",
@@ -32,7 +32,7 @@ class BadBatches(WatchedProgramTest):
 
     def test_target_met_by_a_subtraction(self):
         self.assert_anomaly(loaded("target[14, 0] = np.nan", loss="(model(x) - y).abs().mean()"), op="aten::sub", layer="",
-                                   step=3, **BATCH)
+                            step=3, **BATCH)
 
     def test_sample_of_an_own_data_set_with_a_worker(self):
         self.assert_anomaly(loaded("""
@@ -43,21 +43,21 @@ class Rows(Dataset):
     def __getitem__(self, i):
         return {"x": torch.from_numpy(table[i]), "y": target[i]}
 """, "Rows()", loader="batch_size=4, num_workers=1").replace("x, y = next(batches)",
-"batch = next(batches)\n    x, y = batch['x'], batch['y']"),
-            op="aten::addmm", layer="0", step=3, **BATCH)
+                                                             "batch = next(batches)\n    x, y = batch['x'], batch['y']"),
+                            op="aten::addmm", layer="0", step=3, **BATCH)
 
     def test_float64_table_that_is_cast(self):
         self.assert_anomaly(loaded("table[14, 0] = np.nan\ntable = table.astype('float64')",
                                    loss="F.mse_loss(model(x.float()), y)"), op="aten::addmm", layer="0",
-                           step=3, **BATCH)
+                            step=3, **BATCH)
 
     def test_batch_that_is_normalised_before_the_model(self):
         self.assert_anomaly(loaded("table[14, 0] = np.nan", loss="F.mse_loss(model((x - 0.5) / 2.0), y)"), op="aten::sub",
-                                   layer="", step=3, **BATCH)
+                            layer="", step=3, **BATCH)
 
     def test_image_into_a_convolution(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2))",
-                                   forward="""
+                                     forward="""
             images = np.random.rand(4, 1, 5, 5).astype('float32')
             if step == 2:
                 images[1, 0, 3, 3] = np.nan
@@ -80,16 +80,17 @@ class Tagger(nn.Module):
 
     def test_value_assigned_to_the_batch_in_the_loop(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", before="if step == 3:\n    x[2, 1] = float('nan')"), layer="",
-                                   step=3)
+                            step=3)
 
     def test_batch_from_a_python_list(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(2, 2))",
-                                   loss="model(torch.tensor([[1.0, 2.0], [3.0, math.nan if step == 2 else 4.0]])).pow(2).mean()"),
-                           op="aten::addmm", layer="0", step=2, **BATCH)
+                                     loss="model(torch.tensor([[1.0, 2.0], [3.0, math.nan if step == 2 else 4.0]]))"
+                                          ".pow(2).mean()"),
+                            op="aten::addmm", layer="0", step=2, **BATCH)
 
     def test_rows_with_nan_that_are_dropped(self):
         self.assert_no_alarm(loaded("table[14, 2] = np.nan",
-                                   loss="F.mse_loss(model(x[~x.isnan().any(-1)]), y[~x.isnan().any(-1)])"))
+                                    loss="F.mse_loss(model(x[~x.isnan().any(-1)]), y[~x.isnan().any(-1)])"))
 
     def test_nan_repaired_on_the_way_in(self):
         self.assert_no_alarm(loaded("table[14, 2] = np.nan", loss="F.mse_loss(model(torch.nan_to_num(x)), y)"))
@@ -106,16 +107,17 @@ class BadState(WatchedProgramTest):
         self.assert_anomaly(training("rows = np.ones((12, 4), dtype='f4')\nrows[9] = np.nan\n", forward="""
             ids = torch.tensor([1, 2, 3, 9 if step == 3 else 4])
             loss = F.cross_entropy(model(ids), y)""",
-                           model="nn.Sequential(nn.Embedding.from_pretrained(torch.from_numpy(rows), freeze=False), "
-                                 "nn.Linear(4, 2))"),
-                           kind="parameter", param="0.weight", layer="0")
+                                     model="nn.Sequential(nn.Embedding.from_pretrained(torch.from_numpy(rows), freeze=False), "
+                                           "nn.Linear(4, 2))"),
+                            kind="parameter", param="0.weight", layer="0")
 
     def test_frozen_embedding_in_a_bag(self):
         self.assert_anomaly(training("rows = np.ones((9, 4), dtype='f4')\nrows[5] = np.nan\n",
-                           model="nn.Sequential(nn.EmbeddingBag.from_pretrained(torch.from_numpy(rows), mode='mean'), "
-                                 "nn.Linear(4, 2))",
-                           loss="F.cross_entropy(model(torch.tensor([[1, 2], [3, 5 if step == 2 else 4], [0, 1], [6, 7]])), y)"),
-                           kind="parameter", param="0.weight", layer="0")
+                                     model="nn.Sequential(nn.EmbeddingBag.from_pretrained(torch.from_numpy(rows), mode='mean'), "
+                                           "nn.Linear(4, 2))",
+                                     loss="F.cross_entropy(model(torch.tensor([[1, 2], "
+                                          "[3, 5 if step == 2 else 4], [0, 1], [6, 7]])), y)"),
+                            kind="parameter", param="0.weight", layer="0")
 
     def test_checkpoint_with_a_bad_weight(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))", prepare="""
@@ -126,8 +128,8 @@ class BadState(WatchedProgramTest):
 
     def test_layer_norm_weight_of_infinity(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 2))",
-                           prepare="model[1].weight.data[2] = float('inf')"), kind="parameter", param="1.weight", layer="1",
-                           step=0)
+                                     prepare="model[1].weight.data[2] = float('inf')"),
+                            kind="parameter", param="1.weight", layer="1", step=0)
 
     def test_checkpoint_with_a_bad_weight_loaded_in_the_middle_of_training(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2))", before="""
@@ -141,18 +143,18 @@ class BadState(WatchedProgramTest):
             if step == 3:
                 with torch.no_grad():
                     model[1].weight.copy_(torch.from_numpy(np.full((2, 8), np.nan, dtype='f4')))"""), kind="parameter",
-                    param="1.weight", layer="1", step=3)
+                            param="1.weight", layer="1", step=3)
 
     def test_parameter_left_as_allocated_under_deterministic_fill(self):
         self.assert_anomaly(DETERMINISTIC + training(
             layer("return F.linear(h, self.weight, self.bias)",
-            "self.weight = nn.Parameter(torch.randn(8, 8))\nself.bias = nn.Parameter(torch.empty(8))"),
+                  "self.weight = nn.Parameter(torch.randn(8, 8))\nself.bias = nn.Parameter(torch.empty(8))"),
             loss="model(x).pow(2).mean()"), kind="parameter", param="odd.bias", layer="odd", step=0)
 
     def test_buffer_left_as_allocated_under_deterministic_fill(self):
         self.assert_anomaly(DETERMINISTIC + training(
             layer("return h * self.gain", "self.register_buffer('gain', torch.empty(8))")), kind="buffer", param="odd.gain",
-            layer="odd", step=0)
+                            layer="odd", step=0)
 
     def test_scratch_memory_written_before_it_is_read(self):
         text = with_layer("out = torch.empty(4, 8)\nout.copy_(h)\nreturn out")
@@ -160,22 +162,24 @@ class BadState(WatchedProgramTest):
 
     def test_memory_bank_whose_unused_slots_hold_nan(self):
         self.assert_anomaly(with_layer("w = torch.tensor([[1.0, 0.0, 0.0]])\nreturn h + w @ self.bank if given[0] else h",
-                                   given="step >= 2",
-                           init="self.register_buffer('bank', torch.from_numpy(np.where(np.arange(3)[:, None] < 1, 1.0, "
-                                "np.nan).astype('f4').repeat(8, 1)))"),
-                           kind="buffer", param="odd.bank", layer="odd")
+                                       given="step >= 2",
+                                       init="self.register_buffer('bank', torch.from_numpy(np.where("
+                                            "np.arange(3)[:, None] < 1, 1.0, "
+                                            "np.nan).astype('f4').repeat(8, 1)))"),
+                            kind="buffer", param="odd.bank", layer="odd")
 
     def test_class_weights_of_a_loss(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)",
-                                   prepare="criterion = nn.CrossEntropyLoss(weight=torch.from_numpy(np.array([1.0, np.nan], "
-                                           "dtype='f4')))",
-                           before="y[:] = step >= 2", loss="criterion(model(x), y)"), kind="buffer", param="weight",
-                           root="CrossEntropyLoss#0")
+                                     prepare="criterion = nn.CrossEntropyLoss(weight=torch.from_numpy(np.array([1.0, np.nan], "
+                                             "dtype='f4')))",
+                                     before="y[:] = step >= 2", loss="criterion(model(x), y)"), kind="buffer", param="weight",
+                            root="CrossEntropyLoss#0")
 
     def test_mean_of_a_normalisation_layer_in_evaluation_mode(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4).eval(), nn.Linear(4, 2))",
-                           prepare="model[1].running_mean.copy_(torch.from_numpy(np.array([0, np.nan, 0, 0], dtype='f4')))"),
-                           kind="buffer", param="1.running_mean", layer="1", step=0)
+                                     prepare="model[1].running_mean.copy_(torch.from_numpy("
+                                             "np.array([0, np.nan, 0, 0], dtype='f4')))"),
+                            kind="buffer", param="1.running_mean", layer="1", step=0)
 
     def test_state_of_an_optimizer_from_a_checkpoint(self):
         incident = self.assert_anomaly(training(model="nn.Linear(6, 2)", before="""

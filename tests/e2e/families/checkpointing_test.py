@@ -56,13 +56,11 @@ class Checkpointing(WatchedProgramTest):
 
     def test_backward_fault_of_a_layer_that_is_not_reentrant(self):
         self.told_once(encoder("return x + torch.sqrt(x.square().sum(-1, keepdim=True))"), kind="op", op="aten::div",
-                phase="backward",
-                       autograd_node="SqrtBackward0", layer="layers.2.norm", step=3)
+                       phase="backward", autograd_node="SqrtBackward0", layer="layers.2.norm", step=3)
 
     def test_backward_fault_of_a_reentrant_layer(self):
         self.told_once(encoder("return x + torch.sqrt(x.square().sum(-1, keepdim=True))", EACH.format(True)), kind="op",
-                op="aten::div",
-                       phase="backward", autograd_node="SqrtBackward0", layer="layers.2.norm", step=3)
+                       op="aten::div", phase="backward", autograd_node="SqrtBackward0", layer="layers.2.norm", step=3)
 
     def test_sequential_in_segments(self):
         self.told_once(encoder(call="h = checkpoint_sequential(nn.Sequential(*self.layers), 2, h, use_reentrant=False)"),
@@ -72,7 +70,7 @@ class Checkpointing(WatchedProgramTest):
         self.told_once(encoder(call="def body(h):\n            for layer in self.layers:\n                h = layer(h)\n      "
                                     "      return h\n"
                                     "        h = checkpoint(body, h, use_reentrant=False)"), op="aten::div",
-                                    layer="layers.0.norm", step=3, **FORWARD)
+                       layer="layers.0.norm", step=3, **FORWARD)
 
     def test_selective_checkpointing(self):
         self.told_once(encoder(call="""
@@ -80,7 +78,7 @@ class Checkpointing(WatchedProgramTest):
         policy = lambda ctx, op, *args, **kwargs: CheckpointPolicy.PREFER_RECOMPUTE
         for layer in self.layers:
             h = checkpoint(layer, h, use_reentrant=False, context_fn=lambda: create_selective_checkpoint_contexts(policy))"""),
-            op="aten::div", layer="layers.0.norm", step=3, **FORWARD)
+                       op="aten::div", layer="layers.0.norm", step=3, **FORWARD)
 
     def test_wrapper_of_torch(self):
         self.told_once(encoder(call="for layer in self.layers:\n            h = layer(h)", prepare="""

@@ -36,12 +36,11 @@ def critic(norm, penalty="penalty(model, x)", **more):
 class SecondDerivatives(WatchedProgramTest):
     def test_gradient_penalty_through_a_root(self):
         self.assert_anomaly(critic("g.pow(2).sum(1).sqrt()"), op="aten::div", autograd_node="SqrtBackward0", root="Penalty#0",
-                                   layer="", step=3, **BACKWARD)
+                            layer="", step=3, **BACKWARD)
 
     def test_gradient_penalty_through_a_power(self):
         self.assert_anomaly(critic("(g * g).sum(-1) ** 0.5", optimizer="torch.optim.RMSprop(model.parameters(), lr=1e-4)"),
-                                   op="aten::pow",
-                           autograd_node="PowBackward0", layer="", step=3, **BACKWARD)
+                            op="aten::pow", autograd_node="PowBackward0", layer="", step=3, **BACKWARD)
 
     def test_gradient_penalty_through_a_norm_is_repaired_by_torch(self):
         self.assert_no_alarm(critic("g.norm(2, dim=1)"))
@@ -57,13 +56,14 @@ class SecondDerivatives(WatchedProgramTest):
             mixed = x.clone().requires_grad_(True)
             g = torch.autograd.grad(model(mixed).sum(), mixed, create_graph=True)[0]
             loss = model(fake.detach()).mean() - model(x).mean() + ((torch.sqrt((g ** 2).sum(1)) - 1) ** 2).mean()""",
-            after="opt_g.zero_grad()\n(-model(generator(torch.randn(4, 3))).mean()).backward()\nopt_g.step()"),
-            op="aten::div", autograd_node="SqrtBackward0", layer="", step=3, **BACKWARD)
+                                     after="opt_g.zero_grad()\n"
+                                           "(-model(generator(torch.randn(4, 3))).mean()).backward()\nopt_g.step()"),
+                            op="aten::div", autograd_node="SqrtBackward0", layer="", step=3, **BACKWARD)
 
     def test_slope_of_the_inner_gradient(self):
         """The inner gradient of a root at zero is infinite already."""
         self.assert_anomaly(training(layer("return torch.sqrt(x.abs() * self.w).sum()", "self.w = nn.Parameter(torch.ones(6))",
-                                   "Energy", "x"), model="Energy()", forward="""
+                                           "Energy", "x"), model="Energy()", forward="""
             x = torch.rand(4, 6).masked_fill(torch.eye(4, 6).bool(), 0.0 if step == 2 else 0.5).requires_grad_(True)
             force, = torch.autograd.grad(model(x), x, create_graph=True)
             loss = force.pow(2).mean()"""), op="aten::div", autograd_node="SqrtBackward0", layer="", step=2, **BACKWARD)
@@ -110,30 +110,31 @@ def with_function(does, **more):
 class CustomFunctions(WatchedProgramTest):
     def test_own_backward_divides_by_zero(self):
         self.assert_anomaly(with_function("return h * Length.apply(h * given[0])",
-                                   given="torch.zeros(4, 1) if step == 2 else 1.0"), op="aten::div",
-                           autograd_node="LengthBackward", layer="odd", step=2, **BACKWARD)
+                                          given="torch.zeros(4, 1) if step == 2 else 1.0"), op="aten::div",
+                            autograd_node="LengthBackward", layer="odd", step=2, **BACKWARD)
 
     def test_own_forward_divides_by_zero(self):
         self.assert_anomaly(with_function("return Quotient.apply(h, given[0])", given="torch.full((4, 8), float(step != 2))"),
-                                   kind="op", op="aten::div",
-                           phase="forward", layer="odd", step=2, **{"class": "produce"})
+                            kind="op", op="aten::div",
+                            phase="forward", layer="odd", step=2, **{"class": "produce"})
 
     def test_hook_on_a_gradient(self):
         self.assert_anomaly(with_layer("h = h * 1.0\nh.register_hook(lambda g: g / (given[0] - 1))\nreturn h",
-                                   given="1.0 if step == 2 else 3.0"),
-                           op="aten::div", phase="backward", layer="odd", step=2)
+                                       given="1.0 if step == 2 else 3.0"),
+                            op="aten::div", phase="backward", layer="odd", step=2)
 
     def test_hook_on_a_parameter(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))",
-                                   prepare="divisor = [1.0]\nmodel[0].weight.register_hook(lambda g: g / divisor[0])",
-                           before="divisor[0] = 0.0 if step == 3 else 1.0"), op="aten::div", phase="backward", step=3)
+                                     prepare="divisor = [1.0]\nmodel[0].weight.register_hook(lambda g: g / divisor[0])",
+                                     before="divisor[0] = 0.0 if step == 3 else 1.0"), op="aten::div", phase="backward", step=3)
 
     def test_full_backward_hook_of_a_module(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2))",
-                                   prepare="divisor = [1.0]\n"
-                           "model[1].register_full_backward_hook(lambda m, gi, go: (torch.log(gi[0] * 0 + divisor[0]),))",
-                           before="divisor[0] = 0.0 if step == 3 else 1.0"),
-                           op="aten::log", phase="backward", step=3)
+                                     prepare="divisor = [1.0]\n"
+                                             "model[1].register_full_backward_hook(lambda m, gi, go: "
+                                             "(torch.log(gi[0] * 0 + divisor[0]),))",
+                                     before="divisor[0] = 0.0 if step == 3 else 1.0"),
+                            op="aten::log", phase="backward", step=3)
 
 
 if __name__ == "__main__":

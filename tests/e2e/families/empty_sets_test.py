@@ -9,21 +9,21 @@ LOSS = ["activation", "loss"]
 class EmptySets(WatchedProgramTest):
     def test_cross_entropy_with_every_target_ignored(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", before="y[:] = -100 if step == 3 else 1",
-                                   loss="F.cross_entropy(model(x), y)"),
-                           op="aten::nll_loss_forward", layer="", step=3, reach=LOSS, **FORWARD)
+                                     loss="F.cross_entropy(model(x), y)"),
+                            op="aten::nll_loss_forward", layer="", step=3, reach=LOSS, **FORWARD)
 
     def test_loss_module_with_a_padding_index(self):
         self.assert_anomaly(training(layer("return self.ce(self.fc(x), y)",
-                                   "self.fc = nn.Linear(6, 2)\nself.ce = nn.CrossEntropyLoss(ignore_index=0)",
+                                           "self.fc = nn.Linear(6, 2)\nself.ce = nn.CrossEntropyLoss(ignore_index=0)",
                                            name="Task", given="x, y"),
-                           model="Task()", before="y[:] = 0 if step == 2 else 1", loss="model(x, y)"),
-                           op="aten::nll_loss_forward", layer="ce", step=2, reach=LOSS, **FORWARD)
+                                     model="Task()", before="y[:] = 0 if step == 2 else 1", loss="model(x, y)"),
+                            op="aten::nll_loss_forward", layer="ce", step=2, reach=LOSS, **FORWARD)
 
     def test_segmentation_with_every_pixel_ignored(self):
         self.assert_anomaly(training(model="nn.Conv2d(1, 3, 3, padding=1)", forward="""
             labels = torch.full((2, 5, 5), 255 if step == 2 else 1)
             loss = F.cross_entropy(model(torch.randn(2, 1, 5, 5)), labels, ignore_index=255)"""),
-                           op="aten::nll_loss2d_forward", layer="", step=2, **FORWARD)
+                            op="aten::nll_loss2d_forward", layer="", step=2, **FORWARD)
 
     def test_language_model_with_an_unlabelled_batch(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 9))", forward="""
@@ -32,7 +32,7 @@ class EmptySets(WatchedProgramTest):
             labels[:, :4 if step != 3 else 5] = -100
             logits = model(ids).float()
             loss = F.cross_entropy(logits.view(-1, 9), labels.view(-1))"""), op="aten::nll_loss_forward", layer="", step=3,
-            reach=LOSS, **FORWARD)
+                            reach=LOSS, **FORWARD)
 
     def test_cross_entropy_of_no_row(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", forward="""
@@ -41,32 +41,32 @@ class EmptySets(WatchedProgramTest):
 
     def test_weighted_cross_entropy_whose_weights_are_zero(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", before="y[:] = 0 if step == 3 else 1",
-                           loss="F.cross_entropy(model(x), y, weight=torch.tensor([0.0, 1.0]))"),
-                           op="aten::nll_loss_forward", layer="", step=3, **FORWARD)
+                                     loss="F.cross_entropy(model(x), y, weight=torch.tensor([0.0, 1.0]))"),
+                            op="aten::nll_loss_forward", layer="", step=3, **FORWARD)
 
     def test_mean_over_no_positive(self):
         self.assert_anomaly(with_layer("return h",
-                                   forward="out = model(x, 1)\npositive = y > (5 if step == 3 else -1)\nloss = "
-                                           "out[positive].mean()"),
-                           op="aten::mean", layer="", step=3, reach=LOSS, **FORWARD)
+                                       forward="out = model(x, 1)\npositive = y > (5 if step == 3 else -1)\nloss = "
+                                               "out[positive].mean()"),
+                            op="aten::mean", layer="", step=3, reach=LOSS, **FORWARD)
 
     def test_mean_over_no_positive_spoils_the_sum_of_losses(self):
         self.assert_anomaly(training(layer("box = F.smooth_l1_loss(p[keep], t[keep])\nreturn F.mse_loss(p, t) + box",
-                                   name="Loss", given="p, t, keep"),
-                           model="nn.Linear(6, 2)", prepare="criterion = Loss()",
-                           loss="criterion(model(x), torch.zeros(4, 2), y > (5 if step == 2 else -1))"),
-                           op="aten::smooth_l1_loss", layer="", root="Loss#0", step=2, reach=LOSS, **FORWARD)
+                                           name="Loss", given="p, t, keep"),
+                                     model="nn.Linear(6, 2)", prepare="criterion = Loss()",
+                                     loss="criterion(model(x), torch.zeros(4, 2), y > (5 if step == 2 else -1))"),
+                            op="aten::smooth_l1_loss", layer="", root="Loss#0", step=2, reach=LOSS, **FORWARD)
 
     def test_mean_squared_error_of_nothing(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)",
-                                   forward="keep = y > (5 if step == 2 else -1)\nloss = nn.MSELoss()(model(x)[keep], x[keep, "
-                                           ":2])"),
-                           op="aten::mse_loss", layer="", step=2, **FORWARD)
+                                     forward="keep = y > (5 if step == 2 else -1)\nloss = nn.MSELoss()(model(x)[keep], x[keep, "
+                                             ":2])"),
+                            op="aten::mse_loss", layer="", step=2, **FORWARD)
 
     def test_sum_over_a_mask_divided_by_its_count(self):
         self.assert_anomaly(with_layer("m = given[0]\nreturn h + ((h * m).sum(1) / m.sum(1))[:, None]",
-                           given="torch.ones(4, 8) * torch.tensor([[1.0], [1.0], [float(step != 3)], [1.0]])"),
-                           op="aten::div", layer="odd", step=3, **FORWARD)
+                                       given="torch.ones(4, 8) * torch.tensor([[1.0], [1.0], [float(step != 3)], [1.0]])"),
+                            op="aten::div", layer="odd", step=3, **FORWARD)
 
     def test_masked_mean_pooling_of_a_sentence_encoder(self):
         self.assert_anomaly(training("""
@@ -90,8 +90,9 @@ class Encoder(nn.Module):
 
     def test_loss_divided_by_a_number_of_boxes_that_is_zero(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)",
-                                   loss="F.l1_loss(model(x), x[:, :2], reduction='sum') / (y > (5 if step == 2 else -1)).sum()"),
-                           op="aten::div", layer="", step=2, **FORWARD)
+                                     loss="F.l1_loss(model(x), x[:, :2], reduction='sum') / "
+                                          "(y > (5 if step == 2 else -1)).sum()"),
+                            op="aten::div", layer="", step=2, **FORWARD)
 
     def test_dice_without_a_smoothing_term(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", forward="""
@@ -103,28 +104,29 @@ class Encoder(nn.Module):
             error = (model(x) - 1).pow(2)
             target = torch.from_numpy(np.full((4, 2), np.nan if step == 2 else 1.0, dtype='float32'))
             loss = torch.where(target.isnan(), error * 0, error).sum() / (~target.isnan()).sum()"""), op="aten::div", layer="",
-            step=2, **FORWARD)
+                            step=2, **FORWARD)
 
     def test_unbiased_deviation_of_one_row(self):
         self.assert_anomaly(with_layer("return h - h[:given[0]].std(0)", given="1 if step == 3 else 4"), op="aten::std",
-                                   layer="odd", step=3, **FORWARD)
+                            layer="odd", step=3, **FORWARD)
 
     def test_unbiased_variance_of_a_last_batch_of_one(self):
         self.assert_anomaly(training(layer("return x / (x.var(dim=0, keepdim=True) + 1e-5).sqrt()", name="Whiten", given="x"),
-                           model="nn.Sequential(nn.Linear(6, 8), Whiten(), nn.Linear(8, 1))",
-                           loss="model(x[:1 if step == 4 else 4]).pow(2).mean()"), op="aten::var", layer="1", step=4, **FORWARD)
+                                     model="nn.Sequential(nn.Linear(6, 8), Whiten(), nn.Linear(8, 1))",
+                                     loss="model(x[:1 if step == 4 else 4]).pow(2).mean()"),
+                            op="aten::var", layer="1", step=4, **FORWARD)
 
     def test_unbiased_variance_and_mean_of_one_row(self):
         self.assert_anomaly(with_layer("v, m = torch.var_mean(h[:given[0]], dim=0)\nreturn (h - m) * torch.rsqrt(v + 1e-5)",
-                                   given="1 if step == 3 else 4"),
-                           op="aten::var_mean", layer="odd", step=3, **FORWARD)
+                                       given="1 if step == 3 else 4"),
+                            op="aten::var_mean", layer="odd", step=3, **FORWARD)
 
     def test_advantages_of_one_sample(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", forward="""
             returns = torch.randn(1 if step == 2 else 4)
             advantage = (returns - returns.mean()) / (returns.std() + 1e-8)
             loss = -(model(x[:len(returns)]).log_softmax(-1)[:, 0] * advantage).mean()"""), op="aten::std", layer="", step=2,
-            **FORWARD)
+                            **FORWARD)
 
     def test_metric_over_an_empty_class_matters_to_nobody(self):
         self.assert_no_alarm(training(model="nn.Linear(6, 2)", loss="F.cross_entropy(model(x), y)", after="""

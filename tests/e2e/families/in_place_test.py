@@ -16,35 +16,37 @@ class InPlace(WatchedProgramTest):
 
     def test_division_of_the_input_of_a_layer(self):
         self.assert_anomaly(training(layer("return x.div_(self.count())",
-                                   "self.left = 3\nself.count = lambda: setattr(self, 'left', self.left - 1) or self.left",
-                                   "Scale", "x"),
-                           model="nn.Sequential(nn.Linear(6, 8), Scale(), nn.ReLU(inplace=True), nn.Linear(8, 2))"), kind="op",
-                           op="aten::div_", layer="1", step=2, phase="forward")
+                                           "self.left = 3\n"
+                                           "self.count = lambda: setattr(self, 'left', self.left - 1) or self.left",
+                                           "Scale", "x"),
+                                     model="nn.Sequential(nn.Linear(6, 8), Scale(), nn.ReLU(inplace=True), nn.Linear(8, 2))"),
+                            kind="op", op="aten::div_", layer="1", step=2, phase="forward")
 
     def test_logarithm_through_a_slice(self):
         self.assert_anomaly(with_layer("out = given[0].clone()\nout[:, 2:5].log_()\nreturn h + out",
-                           given="torch.ones(4, 8).masked_fill(torch.tensor(step == 2), -0.5)"), op="aten::log_", **FORWARD)
+                                       given="torch.ones(4, 8).masked_fill(torch.tensor(step == 2), -0.5)"),
+                            op="aten::log_", **FORWARD)
 
     def test_root_through_a_view_of_another_shape(self):
         self.assert_anomaly(with_layer("out = given[0].clone()\nout.view(-1)[::2].sqrt_()\nreturn h + out", **NEGATIVE),
-                                   op="aten::sqrt_", **FORWARD)
+                            op="aten::sqrt_", **FORWARD)
 
     def test_root_through_a_transposed_view(self):
         self.assert_anomaly(with_layer("out = given[0].clone()\nout.t().sqrt_()\nreturn h + out", **NEGATIVE), op="aten::sqrt_",
-                                   **FORWARD)
+                            **FORWARD)
 
     def test_reciprocal_through_a_chunk(self):
         self.assert_anomaly(with_layer("out = h * 1\na, b = (given[0] * torch.ones(4, 8)).chunk(2, "
                                        "-1)\na.reciprocal_()\nreturn out + torch.cat([a, b], -1)", **COUNTER),
-                           op="aten::reciprocal_", **FORWARD)
+                            op="aten::reciprocal_", **FORWARD)
 
     def test_quotient_assigned_to_rows(self):
         self.assert_anomaly(with_layer("out = torch.zeros_like(h)\nout[1:3] = h[1:3] / given[0]\nout[0] = h[0]\nreturn out",
-                                   **COUNTER), op="aten::div", **FORWARD)
+                                       **COUNTER), op="aten::div", **FORWARD)
 
     def test_root_assigned_through_a_mask(self):
         self.assert_anomaly(with_layer("out = h.clone()\nout[given[0] < 9] = given[0][given[0] < 9].sqrt()\nreturn out",
-                                   **NEGATIVE), op="aten::sqrt", **FORWARD)
+                                       **NEGATIVE), op="aten::sqrt", **FORWARD)
 
     def test_quotient_scattered_into_a_table(self):
         self.assert_anomaly(with_layer("return torch.zeros(4, 8).scatter_add_(1, torch.zeros(4, 8, dtype=torch.long), h / "
@@ -53,21 +55,22 @@ class InPlace(WatchedProgramTest):
     def test_accumulation_that_overflows(self):
         self.assert_anomaly(with_layer("total = torch.full((4, 8), 3e38)\ntotal.add_(h.abs() * 0 + given[0])\nreturn h + "
                                        "total * 1e-38", given="3e38 if step == 2 else 0.0"),
-                           op="aten::add_", **FORWARD)
+                            op="aten::add_", **FORWARD)
 
     def test_fused_multiply_and_divide(self):
         self.assert_anomaly(with_layer("h = h * 1\nreturn h.addcdiv_(torch.ones(4, 8), torch.full((4, 8), given[0]))",
-                                   **COUNTER), op="aten::addcdiv_", **FORWARD)
+                                       **COUNTER), op="aten::addcdiv_", **FORWARD)
 
     def test_result_written_into_a_given_tensor(self):
         self.assert_anomaly(with_layer("out = torch.empty(4, 8)\ntorch.div(torch.ones(4, 8), given[0], out=out)\n"
-                           "return h + out", given="torch.full((4, 8), float(2 - step))"),
-                           op="aten::div", **FORWARD)
+                                       "return h + out", given="torch.full((4, 8), float(2 - step))"),
+                            op="aten::div", **FORWARD)
 
     def test_running_average_kept_in_a_buffer(self):
         incident = self.assert_anomaly(with_layer("with torch.no_grad():\n    self.mean.mul_(0.9).add_(h.mean(0) / given[0], "
                                                   "alpha=0.1)\nreturn h - self.mean",
-                           init="self.register_buffer('mean', torch.zeros(8))", **COUNTER), op="aten::div", **FORWARD)
+                                                  init="self.register_buffer('mean', torch.zeros(8))", **COUNTER),
+                                       op="aten::div", **FORWARD)
         self.assertIn("buffer", incident["reach"])
 
     def test_codebook_divided_by_its_counts(self):
@@ -78,7 +81,7 @@ class InPlace(WatchedProgramTest):
                 onehot = F.one_hot(codes, 4).float()
                 self.book.copy_((onehot.t() @ h) / onehot.sum(0)[:, None])
             return h + self.book[codes]""", init="self.register_buffer('book', torch.randn(4, 8))", given="step"),
-                    op="aten::div", **FORWARD)
+                                       op="aten::div", **FORWARD)
         self.assertIn("buffer", incident["reach"])
 
     def test_bad_memory_that_is_written_over_is_forgotten(self):
@@ -92,7 +95,7 @@ class InPlace(WatchedProgramTest):
 
     def test_scratch_filled_with_nan_of_which_a_part_stays(self):
         self.assert_anomaly(with_layer("out = torch.full((4, 8), math.nan)\nout[:, :7] = h[:, :7]\nreturn out"),
-                                   op="aten::full", layer="odd", step=0)
+                            op="aten::full", layer="odd", step=0)
 
 
 if __name__ == "__main__":

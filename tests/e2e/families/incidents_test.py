@@ -10,45 +10,46 @@ class Incidents(WatchedProgramTest):
     def test_thousand_bad_steps_after_the_first_are_one_incident(self):
         told = self.anomalies(with_layer("return h / given[0]", given="float(step != 3)", steps=300))
         self.assertEqual([(i["origin"]["op"], i["origin"]["layer"], i["origin"]["step"]) for i in told],
-                                   [("aten::div", "odd", 3)])
+                         [("aten::div", "odd", 3)])
         self.assertGreaterEqual(int(told[0]["count"]), 1)
 
     def test_loss_that_is_bad_again_and_again_is_one_incident(self):
         told = self.anomalies(training(model="nn.Linear(6, 2)", before="y[:] = -100 if step % 3 == 1 else 0",
-                loss="F.cross_entropy(model(x), y)", steps=30))
+                                       loss="F.cross_entropy(model(x), y)", steps=30))
         self.assertEqual([(i["origin"]["op"], i["first_step"], i["last_step"]) for i in told],
-                                   [("aten::nll_loss_forward", "1", "28")]
+                         [("aten::nll_loss_forward", "1", "28")]
                          if isinstance(told[0]["first_step"], str) else [("aten::nll_loss_forward", 1, 28)])
 
     def test_two_causes_are_two_incidents(self):
         told = self.anomalies(training(model="nn.Linear(6, 2)", before="y[:] = -100 if step == 1 else 0", steps=8,
-                              loss="F.cross_entropy(model(x), y) if step < 4 else model(x)[y > (9 if step == 5 else -1)].mean()"))
+                                       loss="F.cross_entropy(model(x), y) if step < 4 else "
+                                            "model(x)[y > (9 if step == 5 else -1)].mean()"))
         self.assertEqual(sorted((i["origin"]["op"], i["origin"]["step"]) for i in told),
-                                   [("aten::mean", 5), ("aten::nll_loss_forward", 1)])
+                         [("aten::mean", 5), ("aten::nll_loss_forward", 1)])
 
     def test_what_ruined_the_parameters_comes_before_what_only_spoiled_a_loss(self):
         told = self.anomalies(with_layer("return h / given[0]", given="float(step != 6)",
-                before="y[:] = -100 if step == 1 else 0", steps=10,
-                              loss="F.cross_entropy(model(x, float(step != 6)), y)"))
+                                         before="y[:] = -100 if step == 1 else 0", steps=10,
+                                         loss="F.cross_entropy(model(x, float(step != 6)), y)"))
         self.assertEqual([i["origin"]["op"] for i in told][:1], ["aten::div"])
         self.assertEqual(told[0]["origin"]["step"], 6)
         self.assertEqual(told[1]["origin"]["op"], "aten::nll_loss_forward")
 
     def test_harmless_masks_do_not_come_before_the_cause(self):
         said = self.verdict_of(with_layer("return h.masked_fill(torch.eye(4, 8).bool(), -math.inf).softmax(-1) / given[0]",
-                given="float(step != 4)", steps=8))
+                                          given="float(step != 4)", steps=8))
         self.assertEqual(said["incidents"][0]["origin"]["op"], "aten::div")
         self.assertEqual({i["severity"] for i in said["incidents"][1:]}, {"info"})
 
     def test_two_layers_that_fail_in_the_same_step(self):
         text = with_layer("return torch.log(h * 0 + given[0])", given="float(step != 2)",
-                loss="model(x, float(step != 2)).pow(2).mean() + (x / (step != 2)).sum()")
+                          loss="model(x, float(step != 2)).pow(2).mean() + (x / (step != 2)).sum()")
         self.assertEqual(self.verdict_of(text)["incidents"][0]["origin"]["op"], "aten::log")
 
     def test_same_fault_in_each_of_three_layers_is_told_at_the_first(self):
         self.assert_anomaly(training("class Odd(nn.Module):\n    def forward(self, h):\n        return torch.sqrt(h - 100)\n",
-                           model="nn.Sequential(nn.Linear(6, 8), Odd(), nn.Linear(8, 8), Odd(), nn.Linear(8, 2))"),
-                           op="aten::sqrt", layer="1", step=0)
+                                     model="nn.Sequential(nn.Linear(6, 8), Odd(), nn.Linear(8, 8), Odd(), nn.Linear(8, 2))"),
+                            op="aten::sqrt", layer="1", step=0)
 
 
 class Healthy(WatchedProgramTest):
@@ -59,21 +60,23 @@ class Healthy(WatchedProgramTest):
     def test_transformer(self):
         self.assert_no_alarm(training(model="nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, "
                                             "norm_first=True), 2, enable_nested_tensor=False)",
-                             loss="model(torch.randn(2, 5, 8)).pow(2).mean()",
-                             optimizer="torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)", steps=20), "clean")
+                                      loss="model(torch.randn(2, 5, 8)).pow(2).mean()",
+                                      optimizer="torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)", steps=20),
+                             "clean")
 
     def test_convolution_and_recurrence_in_bfloat16(self):
         self.assert_no_alarm(training(model="nn.Sequential(nn.Conv1d(3, 4, 3), nn.GroupNorm(2, 4), nn.GELU(), "
                                             "nn.MaxPool1d(2), nn.Flatten(), nn.LazyLinear(2))",
-                             loss="model(torch.randn(2, 3, 8)).pow(2).mean()", steps=20,
-                             optimizer="torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])",
-                             prepare="model(torch.randn(2, 3, 8))\nopt = torch.optim.Adadelta(model.parameters())"), "clean")
+                                      loss="model(torch.randn(2, 3, 8)).pow(2).mean()", steps=20,
+                                      optimizer="torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])",
+                                      prepare="model(torch.randn(2, 3, 8))\nopt = torch.optim.Adadelta(model.parameters())"),
+                             "clean")
 
     def test_every_optimizer(self):
         self.assert_no_alarm(training(model="nn.Linear(6, 2)",
-                                   prepare="others = [getattr(torch.optim, n)(model.parameters()) for n in "
-                             "'ASGD Adadelta Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD'.split()]",
-                             backward="loss.backward()\nfor o in others:\n    o.step()"), "clean")
+                                      prepare="others = [getattr(torch.optim, n)(model.parameters()) for n in "
+                                              "'ASGD Adadelta Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD'.split()]",
+                                      backward="loss.backward()\nfor o in others:\n    o.step()"), "clean")
 
 
 if __name__ == "__main__":

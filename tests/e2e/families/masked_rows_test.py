@@ -55,19 +55,19 @@ def attention(masked, dtype="float32"):
 class MaskedRows(WatchedProgramTest):
     def test_row_filled_out_of_place(self):
         self.assert_anomaly(attention("scores = scores.masked_fill(pad[:, None], float('-inf'))"),
-                           op="aten::_softmax", layer="blocks.0.attn", step=3, **INF_TO_NAN)
+                            op="aten::_softmax", layer="blocks.0.attn", step=3, **INF_TO_NAN)
 
     def test_row_filled_in_place_in_bfloat16(self):
         self.assert_anomaly(attention("scores.masked_fill_(pad[:, None], -math.inf)", "bfloat16"),
-                           op="aten::_softmax", layer="blocks.0.attn", step=3, **INF_TO_NAN)
+                            op="aten::_softmax", layer="blocks.0.attn", step=3, **INF_TO_NAN)
 
     def test_row_of_an_additive_mask(self):
         self.assert_anomaly(attention("scores = scores + torch.zeros(4, 1, 5).masked_fill(pad[:, None], -math.inf)", "float64"),
-                           op="aten::_softmax", layer="blocks.0.attn", step=3, **INF_TO_NAN)
+                            op="aten::_softmax", layer="blocks.0.attn", step=3, **INF_TO_NAN)
 
     def test_row_of_a_logarithm_that_masks_in_every_step(self):
         self.assert_anomaly(attention("scores = scores + torch.log((~pad).float())[:, None]"),
-                           op="aten::_softmax", layer="blocks.0.attn", step=3, **INF_TO_NAN)
+                            op="aten::_softmax", layer="blocks.0.attn", step=3, **INF_TO_NAN)
 
     def test_two_lowest_numbers_added_in_half_precision(self):
         """Both planes are finite: the addition is what first makes something bad."""
@@ -78,18 +78,18 @@ class MaskedRows(WatchedProgramTest):
             padding = padding + low
         scores = scores + (causal if not pad.all(-1).any() else low + padding)""", "bfloat16")
         self.assert_anomaly(text, op="aten::add", layer="blocks.0.attn", step=3, kind="op", phase="forward",
-                                   **{"class": "produce"})
+                            **{"class": "produce"})
 
     def test_multihead_attention_with_weights(self):
         self.assert_anomaly(training(
             layer("return h + self.attn(h, h, h, key_padding_mask=given[0])[0]",
-            "self.attn = nn.MultiheadAttention(8, 2, batch_first=True)"),
+                  "self.attn = nn.MultiheadAttention(8, 2, batch_first=True)"),
             model="nn.ModuleDict(dict(embed=nn.Embedding(9, 8), body=Odd()))", forward="""
             ids, pad = torch.randint(0, 9, (3, 4)), torch.zeros(3, 4, dtype=torch.bool)
             pad[2, 1:] = True
             pad[1] = step == 2
             loss = model.body(model.embed(ids), pad).pow(2).mean()"""),
-            op="aten::_softmax", layer="attn", root="Odd#0", step=2, **INF_TO_NAN)
+                            op="aten::_softmax", layer="attn", root="Odd#0", step=2, **INF_TO_NAN)
 
     def test_transformer_encoder_layer_with_a_float_mask(self):
         """Its attention goes by scaled_dot_product_attention, which answers 0 for such a row."""
@@ -102,11 +102,10 @@ class MaskedRows(WatchedProgramTest):
 
     def test_softmax_module_in_a_sequential(self):
         self.assert_anomaly(training(layer("return x.masked_fill(x < 9, -math.inf) if self.calls() == 3 else x",
-                                   "self.count = 0\n"
+                                           "self.count = 0\n"
                                            "self.calls = lambda: setattr(self, 'count', self.count + 1) or self.count",
-                                           name="Keep",
-                                           given="x"),
-                            model="nn.Sequential(nn.Linear(6, 8), Keep(), nn.Softmax(dim=-1), nn.Linear(8, 1))"),
+                                           name="Keep", given="x"),
+                                     model="nn.Sequential(nn.Linear(6, 8), Keep(), nn.Softmax(dim=-1), nn.Linear(8, 1))"),
                             op="aten::_softmax", layer="2", layer_type="Softmax", step=2, **INF_TO_NAN)
 
     def ignored(self, masked):
@@ -119,7 +118,7 @@ class MaskedRows(WatchedProgramTest):
 
     def test_log_softmax_of_a_row_whose_target_is_ignored(self):
         self.assert_anomaly(self.ignored("z + torch.zeros(4, 5).masked_fill(~stock, -math.inf)"),
-                           op="aten::_log_softmax", layer="ce", root="Choice#0", step=3, **INF_TO_NAN)
+                            op="aten::_log_softmax", layer="ce", root="Choice#0", step=3, **INF_TO_NAN)
 
     def test_ignored_row_whose_mask_keeps_its_gradient_out(self):
         self.assert_no_alarm(self.ignored("z.masked_fill(~stock, -math.inf)"))
@@ -133,14 +132,14 @@ class MaskedRows(WatchedProgramTest):
             logits = model(x).masked_fill(~allowed, -math.inf)
             logp = logits - logits.logsumexp(-1, keepdim=True)
             loss = -logp.gather(-1, torch.ones(4, 1, dtype=torch.long)).mean()"""),
-            op="aten::sub", layer="", step=4, **INF_TO_NAN)
+                            op="aten::sub", layer="", step=4, **INF_TO_NAN)
 
     def test_pooling_weights_of_an_empty_bag(self):
         self.assert_anomaly(with_layer("""
             score = self.score(h)[:, 0] + torch.where(given[0], 0.0, -math.inf)
             return h * torch.softmax(score, 0)[:, None]""", "self.score = nn.Linear(8, 1)",
-                    given="torch.rand(4) < (step != 2) * 2"),
-            op="aten::_softmax", layer="odd", step=2, **INF_TO_NAN)
+                                       given="torch.rand(4) < (step != 2) * 2"),
+                            op="aten::_softmax", layer="odd", step=2, **INF_TO_NAN)
 
     def test_recurrent_attention_over_an_empty_memory(self):
         self.assert_anomaly(training("""
@@ -157,7 +156,7 @@ class Decoder(nn.Module):
             memory, keep = torch.randn(4, 3, 8), torch.ones(4, 3, dtype=torch.bool)
             keep[0] = step < 2
             loss = F.cross_entropy(model(x, memory, keep), y)"""),
-            op="aten::_softmax", layer="", step=2, **INF_TO_NAN)
+                            op="aten::_softmax", layer="", step=2, **INF_TO_NAN)
 
     def test_logaddexp_of_two_masked_scores(self):
         self.assert_anomaly(with_layer("""
@@ -166,8 +165,8 @@ class Decoder(nn.Module):
             a = h + mask
             b = torch.logaddexp(a, a.roll(1, -1))
             return h + torch.where(torch.isinf(b), 0.0, b)""", given="step == 1"),
-            kind="op", op="aten::sub", phase="backward", autograd_node="LogaddexpBackward0", layer="odd", step=1,
-            **{"class": "inf_to_nan"})
+                            kind="op", op="aten::sub", phase="backward", autograd_node="LogaddexpBackward0", layer="odd", step=1,
+                            **{"class": "inf_to_nan"})
 
     def test_logsumexp_of_a_masked_row_that_is_dropped_later(self):
         self.assert_anomaly(with_layer("""
@@ -175,8 +174,8 @@ class Decoder(nn.Module):
             mask[1] = -math.inf if given[0] else 0.0
             lse = torch.logsumexp(h + mask, -1, keepdim=True)
             return h + torch.where(torch.isinf(lse), 0.0, lse)""", given="step == 3"),
-            kind="op", op="aten::sub", phase="backward", autograd_node="LogsumexpBackward0", layer="odd", step=3,
-            **{"class": "inf_to_nan"})
+                            kind="op", op="aten::sub", phase="backward", autograd_node="LogsumexpBackward0", layer="odd", step=3,
+                            **{"class": "inf_to_nan"})
 
 
 if __name__ == "__main__":

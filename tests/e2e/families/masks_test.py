@@ -158,7 +158,7 @@ class Masks(WatchedProgramTest):
             sim = F.normalize(h, dim=-1) @ F.normalize(h, dim=-1).t() / 0.1
             sim.fill_diagonal_(-math.inf)
             return F.cross_entropy(sim, torch.tensor([1, 0, 3, 2]))""", name="InfoNCE", given="h"),
-            model="nn.Sequential(nn.Linear(6, 8), InfoNCE())", loss="model(x)"))
+                                      model="nn.Sequential(nn.Linear(6, 8), InfoNCE())", loss="model(x)"))
 
     def test_hand_written_masked_softmax_that_divides_by_what_is_left(self):
         self.assert_no_alarm(with_layer("""

@@ -30,80 +30,80 @@ class Head(nn.Module):
 class Normalisation(WatchedProgramTest):
     def test_one_value_per_channel_spoils_the_running_variance_alone(self):
         self.assert_anomaly(training(OWN_BATCH_NORM, model="Head()", before="n = 1 if step == 3 else 4",
-                           loss="F.cross_entropy(model(torch.randn(n, 3, 4, 4)), y[:n])"), kind="op",
-                           op="aten::native_batch_norm", **{"class": "produce"},
-                           layer="body.1", param="body.1.running_var", step=3, phase="forward", reach=["activation", "buffer"])
+                                     loss="F.cross_entropy(model(torch.randn(n, 3, 4, 4)), y[:n])"), kind="op",
+                            op="aten::native_batch_norm", **{"class": "produce"},
+                            layer="body.1", param="body.1.running_var", step=3, phase="forward", reach=["activation", "buffer"])
 
     def test_running_variance_is_told_though_only_the_evaluation_shows_it(self):
         self.assert_anomaly(training(OWN_BATCH_NORM, model="Head()", before="n = 1 if step == 1 else 4",
-                           loss="F.cross_entropy(model(torch.randn(n, 3, 4, 4)), y[:n])", after="""
+                                     loss="F.cross_entropy(model(torch.randn(n, 3, 4, 4)), y[:n])", after="""
             model.eval()
             with torch.no_grad():
                 model(torch.randn(2, 3, 4, 4)).sum().item()
             model.train()"""), kind="op", param="body.1.running_var", layer="body.1", step=1,
-            reach=["activation", "buffer"])
+                            reach=["activation", "buffer"])
 
     def test_running_variance_that_overflows(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))",
-                                   before="if step == 2:\n    x[1] *= 1e25"),
-                           layer="1", step=2, phase="forward")
+                                     before="if step == 2:\n    x[1] *= 1e25"),
+                            layer="1", step=2, phase="forward")
 
     def test_layer_norm_of_large_activations(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 2))",
-                                   before="if step == 3:\n    x[2] *= 1e25"),
-                           op="aten::native_layer_norm", layer="1", layer_type="LayerNorm", step=3, **FORWARD)
+                                     before="if step == 3:\n    x[2] *= 1e25"),
+                            op="aten::native_layer_norm", layer="1", layer_type="LayerNorm", step=3, **FORWARD)
 
     def test_layer_norm_of_a_constant_row_without_epsilon(self):
         self.assert_anomaly(with_layer("return F.layer_norm(h * given[0], (8,), eps=0.0)",
-                                   given="torch.zeros(4, 1) if step == 2 else 1.0"),
-                           op="aten::native_layer_norm", layer="odd", step=2, **FORWARD)
+                                       given="torch.zeros(4, 1) if step == 2 else 1.0"),
+                            op="aten::native_layer_norm", layer="odd", step=2, **FORWARD)
 
     def test_square_that_overflows_and_is_divided_away(self):
         self.assert_no_alarm(training(layer("return self.g * h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)",
-                                   "self.g = nn.Parameter(torch.ones(8))",
-                                           "RMSNorm", "h"), model="nn.Sequential(nn.Linear(6, 8), RMSNorm(), nn.Linear(8, "
-                                                                  "2)).half()",
-                           optimizer="torch.optim.SGD(model.parameters(), lr=1e-3)",
-                           loss="(model((x * (1e3 if step == 2 else 1)).half()).float()).pow(2).mean()"))
+                                            "self.g = nn.Parameter(torch.ones(8))",
+                                            "RMSNorm", "h"), model="nn.Sequential(nn.Linear(6, 8), RMSNorm(), nn.Linear(8, "
+                                                                   "2)).half()",
+                                      optimizer="torch.optim.SGD(model.parameters(), lr=1e-3)",
+                                      loss="(model((x * (1e3 if step == 2 else 1)).half()).float()).pow(2).mean()"))
 
     def test_root_mean_square_norm_of_torch(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8, bias=False), nn.RMSNorm(8, eps=0.0), nn.Linear(8, 2))",
-                           before="if step == 2:\n    x[1] = 0"), layer="1", step=2, phase="forward",
-                           **{"class": "produce"})
+                                     before="if step == 2:\n    x[1] = 0"), layer="1", step=2, phase="forward",
+                            **{"class": "produce"})
 
     def test_instance_norm_keeps_its_constant_channels(self):
         self.assert_no_alarm(training(model="nn.Sequential(nn.Conv1d(2, 4, 1), nn.InstanceNorm1d(4, affine=True))",
-                                   loss="model(torch.ones(2, 2, 5)).pow(2).mean()"), "clean")
+                                      loss="model(torch.ones(2, 2, 5)).pow(2).mean()"), "clean")
 
     def test_weight_norm_of_a_direction_that_was_pruned(self):
         self.assert_anomaly(training("from torch.nn.utils.parametrizations import weight_norm",
-                           model="nn.Sequential(nn.Linear(6, 8), nn.Tanh(), weight_norm(nn.Linear(8, 2)))", before="""
+                                     model="nn.Sequential(nn.Linear(6, 8), nn.Tanh(), weight_norm(nn.Linear(8, 2)))", before="""
             if step == 2:
                 with torch.no_grad():
                     model[2].parametrizations.weight.original1[1] = 0"""),
-                           op="aten::_weight_norm_interface", layer="2.parametrizations.weight.0", step=2, **FORWARD)
+                            op="aten::_weight_norm_interface", layer="2.parametrizations.weight.0", step=2, **FORWARD)
 
     def test_weight_norm_of_old_on_a_convolution(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.utils.weight_norm(nn.Conv1d(2, 4, 3)), nn.ReLU())", forward="""
             if step == 3:
                 model[0].weight_v.data[0].zero_()
             loss = model(torch.randn(2, 2, 6)).pow(2).mean()"""),
-                           op="aten::_weight_norm_interface", layer="0", step=3, **FORWARD)
+                            op="aten::_weight_norm_interface", layer="0", step=3, **FORWARD)
 
     def test_spectral_norm_of_a_weight_of_zeros(self):
         self.assert_anomaly(training("from torch.nn.utils.parametrizations import spectral_norm",
-                           model="nn.Sequential(nn.Linear(6, 8), spectral_norm(nn.Linear(8, 2)))", before="""
+                                     model="nn.Sequential(nn.Linear(6, 8), spectral_norm(nn.Linear(8, 2)))", before="""
             if step == 2:
                 model[1].parametrizations.weight.original.data.zero_()"""),
-                           op="aten::div", layer="1.parametrizations.weight.0", step=2, **FORWARD)
+                            op="aten::div", layer="1.parametrizations.weight.0", step=2, **FORWARD)
 
     def test_weight_standardisation_of_a_constant_filter(self):
         self.assert_anomaly(training(layer("""
             w = self.weight
             w = (w - w.mean((1, 2), keepdim=True)) / w.std((1, 2), keepdim=True)
             return F.conv1d(x, w, self.bias)""", name="WSConv", given="x").replace("WSConv(nn.Module)", "WSConv(nn.Conv1d)")
-                           .replace("super().__init__()", "super().__init__(2, 4, 3)"),
-                           model="nn.Sequential(nn.Identity(), WSConv())", forward="""
+                                     .replace("super().__init__()", "super().__init__(2, 4, 3)"),
+                                     model="nn.Sequential(nn.Identity(), WSConv())", forward="""
             if step == 2:
                 model[1].weight.data[1] = 0.25
             loss = model(torch.randn(2, 2, 6)).pow(2).mean()"""), op="aten::div", layer="1", step=2, **FORWARD)
@@ -118,15 +118,17 @@ class Normalisation(WatchedProgramTest):
     def test_statistics_of_a_data_set_with_a_constant_feature(self):
         """The buffer that the model divides by is finite: the division is to blame."""
         self.assert_anomaly(training(layer("return (x - self.mean) / self.std",
-                                   "table = torch.randn(20, 6)\ntable[:, 3] = 7.0\n"
+                                           "table = torch.randn(20, 6)\ntable[:, 3] = 7.0\n"
                                            "self.register_buffer('mean', table.mean(0))\nself.register_buffer('std', "
                                            "table.std(0))", "Standardise", "x"),
-                           model="nn.Sequential(Standardise(), nn.Linear(6, 2))"), op="aten::div", layer="0", step=0, **FORWARD)
+                                     model="nn.Sequential(Standardise(), nn.Linear(6, 2))"),
+                            op="aten::div", layer="0", step=0, **FORWARD)
 
     def test_scaling_to_the_range_of_a_constant_row(self):
         self.assert_anomaly(with_layer("h = h * given[0]\nlow, high = h.amin(-1, keepdim=True), h.amax(-1, "
                                        "keepdim=True)\nreturn (h - low) / (high - low)",
-                           given="torch.zeros(4, 1) if step == 1 else 1.0"), op="aten::div", layer="odd", step=1, **FORWARD)
+                                       given="torch.zeros(4, 1) if step == 1 else 1.0"),
+                            op="aten::div", layer="odd", step=1, **FORWARD)
 
 
 if __name__ == "__main__":

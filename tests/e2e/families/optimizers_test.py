@@ -25,61 +25,61 @@ def gated(optimizer, dtype="float32"):
 class Optimizers(WatchedProgramTest):
     def test_adam_in_half_precision_whose_epsilon_underflows(self):
         self.assert_anomaly(gated("torch.optim.Adam(model.parameters(), lr=1e-3)", "float16"), op="aten::addcdiv_",
-                                   param="gate.weight", step=2, **UPDATE)
+                            param="gate.weight", step=2, **UPDATE)
 
     def test_adam_w_in_half_precision_for_each_list(self):
         self.assert_anomaly(gated("torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)", "float16"),
-                                   op="aten::addcdiv_",
-                           param="gate.weight", step=2, **UPDATE)
+                            op="aten::addcdiv_", param="gate.weight", step=2, **UPDATE)
 
     def test_adam_without_epsilon(self):
         self.assert_anomaly(gated("torch.optim.Adam(model.parameters(), eps=0.0)"), op="aten::addcdiv_", param="gate.weight",
-                                   step=2, **UPDATE)
+                            step=2, **UPDATE)
 
     def test_adam_without_epsilon_in_one_kernel(self):
         self.assert_anomaly(gated("torch.optim.Adam(model.parameters(), eps=0.0, fused=True)"), op="aten::_fused_adam_",
-                                   param="gate.weight", step=2, **UPDATE)
+                            param="gate.weight", step=2, **UPDATE)
 
     def test_adam_w_without_epsilon_for_each_list(self):
         self.assert_anomaly(gated("torch.optim.AdamW(model.parameters(), eps=0.0, foreach=True)"), op="aten::addcdiv_",
-                                   param="gate.weight", step=2, **UPDATE)
+                            param="gate.weight", step=2, **UPDATE)
 
     def test_rms_prop_without_epsilon(self):
         self.assert_anomaly(gated("torch.optim.RMSprop(model.parameters(), eps=0.0)"), op="aten::addcdiv_", param="gate.weight",
-                                   step=2, **UPDATE)
+                            step=2, **UPDATE)
 
     def test_adagrad_without_epsilon(self):
         self.assert_anomaly(gated("torch.optim.Adagrad(model.parameters(), eps=0.0)"), op="aten::addcdiv_", param="gate.weight",
-                                   step=2, **UPDATE)
+                            step=2, **UPDATE)
 
     def test_adagrad_without_epsilon_in_one_kernel(self):
         self.assert_anomaly(gated("torch.optim.Adagrad(model.parameters(), eps=0.0, fused=True)"), op="aten::_fused_adagrad_",
-                                   param="gate.weight", step=2, **UPDATE)
+                            param="gate.weight", step=2, **UPDATE)
 
     def test_adamax_without_epsilon(self):
         self.assert_anomaly(gated("torch.optim.Adamax(model.parameters(), eps=0.0)"), op="aten::addcdiv_", param="gate.weight",
-                                   step=2, **UPDATE)
+                            step=2, **UPDATE)
 
     def test_nadam_without_epsilon(self):
         self.assert_anomaly(gated("torch.optim.NAdam(model.parameters(), eps=0.0)"), op="aten::addcdiv_", param="gate.weight",
-                                   step=2, **UPDATE)
+                            step=2, **UPDATE)
 
     def test_stochastic_gradient_descent_with_an_infinite_rate(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", optimizer="torch.optim.SGD(model.parameters(), lr=0.1)",
-                           before="if step == 2:\n    opt.param_groups[0]['lr'] = math.inf"), kind="optimizer", op="aten::add_",
-                           phase="optimizer", step=2)
+                                     before="if step == 2:\n    opt.param_groups[0]['lr'] = math.inf"),
+                            kind="optimizer", op="aten::add_", phase="optimizer", step=2)
 
     def test_schedule_that_hands_out_nan(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2))",
-                           prepare="schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda n: math.nan if n == 3 else 1.0)",
-                           after="schedule.step()"),
-                           kind="optimizer", op="aten::addcdiv_", phase="optimizer", step=3)
+                                     prepare="schedule = torch.optim.lr_scheduler.LambdaLR("
+                                             "opt, lambda n: math.nan if n == 3 else 1.0)",
+                                     after="schedule.step()"),
+                            kind="optimizer", op="aten::addcdiv_", phase="optimizer", step=3)
 
     def test_momentum_in_half_precision_that_overflows(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2).half()",
-                                   optimizer="torch.optim.SGD(model.parameters(), lr=1e-3, momentum=2.0)", steps=20,
-                           loss="(model(x.half()) - 300).float().mean() * 2e4"), kind="optimizer", op="aten::add_",
-                           phase="optimizer")
+                                     optimizer="torch.optim.SGD(model.parameters(), lr=1e-3, momentum=2.0)", steps=20,
+                                     loss="(model(x.half()) - 300).float().mean() * 2e4"), kind="optimizer", op="aten::add_",
+                            phase="optimizer")
 
     def test_own_optimizer_that_divides_by_the_norm(self):
         self.assert_anomaly(training(GATED + """
@@ -96,7 +96,7 @@ class Lars(torch.optim.Optimizer):
                     trust = p.norm() / p.grad.norm()
                     p.sub_(group["lr"] * trust * p.grad)
 """, model="Net()", optimizer="Lars(model.parameters())", before="model.open = step >= 2"), op="aten::div", phase="optimizer",
-step=2, **{"class": "produce"})
+                            step=2, **{"class": "produce"})
 
     def test_gradients_normalised_by_hand(self):
         self.assert_anomaly(training(GATED, before="model.open = step >= 2", backward="""
@@ -110,16 +110,16 @@ step=2, **{"class": "produce"})
     def test_update_by_hand(self):
         """Without an optimizer a step is a pass and what it writes to parameters; the fixture's own healthy step is the first."""
         self.assert_anomaly(training(model="nn.Linear(6, 2, bias=False)", optimizer="None",
-                                   loss="(model(x) * (step != 2)).pow(2).mean()", backward="""
+                                     loss="(model(x) * (step != 2)).pow(2).mean()", backward="""
             loss.backward()
             with torch.no_grad():
                 model.weight -= 0.1 * model.weight.grad / model.weight.grad.abs().max()
                 model.weight.grad = None""").replace("    opt.zero_grad()\n", ""), op="aten::div", step=3,
-                **{"class": "produce"})
+                            **{"class": "produce"})
 
     def test_line_search_whose_closure_divides_by_zero(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.Tanh())",
-                                   optimizer="torch.optim.LBFGS(model.parameters(), max_iter=3)", backward="""
+                                     optimizer="torch.optim.LBFGS(model.parameters(), max_iter=3)", backward="""
             def closure():
                 opt.zero_grad()
                 loss = (model(x).sum(-1) / (0.0 if step == 2 else 1.0)).pow(2).mean()
@@ -129,26 +129,25 @@ step=2, **{"class": "produce"})
 
     def test_clipping_of_gradients_that_are_zero(self):
         self.assert_no_alarm(training(model="nn.Linear(6, 2)",
-                                   backward="(loss * 0).backward()\nnn.utils.clip_grad_norm_(model.parameters(), "
-                                            "1.0)\nopt.step()"), "clean")
+                                      backward="(loss * 0).backward()\nnn.utils.clip_grad_norm_(model.parameters(), "
+                                               "1.0)\nopt.step()"), "clean")
 
     def test_clipping_of_gradients_whose_norm_overflows(self):
         """The norm is infinite, every gradient finite: clipped to zero, none is spoiled."""
         self.assert_no_alarm(training(model="nn.Linear(6, 2)", optimizer="torch.optim.SGD(model.parameters(), lr=0.1)",
-                           backward="(loss * (1e30 if step == 2 else "
-                                    "1)).backward()\nnn.utils.clip_grad_norm_(model.parameters(), 1.0)\nopt.step()"))
+                                      backward="(loss * (1e30 if step == 2 else "
+                                               "1)).backward()\nnn.utils.clip_grad_norm_(model.parameters(), 1.0)\nopt.step()"))
 
     def test_clipping_of_an_infinite_gradient_spreads_it_and_is_not_to_blame(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))",
-                                   loss="torch.sqrt((model(x) * (step != 2)).abs()).mean()",
-                           backward="loss.backward()\nnn.utils.clip_grad_norm_(model.parameters(), 1.0)\nopt.step()"),
-                           op="aten::div",
-                           autograd_node="SqrtBackward0", phase="backward", step=2, kind="op")
+                                     loss="torch.sqrt((model(x) * (step != 2)).abs()).mean()",
+                                     backward="loss.backward()\nnn.utils.clip_grad_norm_(model.parameters(), 1.0)\nopt.step()"),
+                            op="aten::div", autograd_node="SqrtBackward0", phase="backward", step=2, kind="op")
 
     def test_average_of_weights_follows_and_is_not_to_blame(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", prepare="average = torch.optim.swa_utils.AveragedModel(model)",
-                           loss="(model(x) / (step != 2)).mean()", after="average.update_parameters(model)"), op="aten::div",
-                           phase="forward", step=2)
+                                     loss="(model(x) / (step != 2)).mean()", after="average.update_parameters(model)"),
+                            op="aten::div", phase="forward", step=2)
 
 
 if __name__ == "__main__":

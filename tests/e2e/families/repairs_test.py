@@ -27,7 +27,7 @@ class Repairs(WatchedProgramTest):
     def test_error_chosen_after_the_difference_comes_back_in_the_gradient(self):
         """The slope of the square is 2 * NaN, and 0 * NaN is NaN."""
         self.assert_anomaly(labelled("e = (model(x) - y).pow(2)\nloss = torch.where(y.isnan(), 0.0, e).sum()"),
-                                   kind="input_data", step=0)
+                            kind="input_data", step=0)
 
     def test_mean_that_ignores_nan_comes_back_in_the_gradient(self):
         self.assert_anomaly(labelled("loss = (model(x) - y).square().nanmean()"), kind="input_data", step=0)
@@ -38,11 +38,11 @@ class Repairs(WatchedProgramTest):
 
     def test_elementwise_loss_that_is_filtered_too_late(self):
         self.assert_anomaly(labelled("e = F.mse_loss(model(x), y, reduction='none')\nloss = e[~y.isnan()].mean()"),
-                                   kind="input_data", step=0)
+                            kind="input_data", step=0)
 
     def test_labels_multiplied_by_the_mask(self):
         self.assert_anomaly(labelled("loss = ((model(x) - y) * (~y.isnan())).pow(2).mean()"), kind="input_data", op="aten::sub",
-                                   step=0)
+                            step=0)
 
     def test_activation_repaired_without_a_gradient(self):
         self.assert_no_alarm(with_layer("with torch.no_grad():\n    z = torch.nan_to_num(h / (h * 0), 0.0, 0.0, 0.0)\nreturn "
@@ -58,11 +58,11 @@ class Repairs(WatchedProgramTest):
     def test_gradient_repaired_by_a_hook(self):
         self.assert_no_alarm(with_layer("z = h * 1.0\nz.register_hook(torch.nan_to_num)\nreturn h + torch.sqrt((z * given[0]) "
                                         "** 2)",
-                             given="float(step != 2)"))
+                                        given="float(step != 2)"))
 
     def left_out(self, test):
         self.assert_anomaly(with_layer("return h / given[0]", given="float(step != 2)",
-                                   backward=f"if not ({test}):\n    loss.backward()\n    opt.step()", steps=3),
+                                       backward=f"if not ({test}):\n    loss.backward()\n    opt.step()", steps=3),
                             op="aten::div", layer="odd", step=2, reach=["activation", "loss"])
 
     def test_loss_that_is_left_out_when_it_is_not_finite(self):
@@ -79,7 +79,7 @@ class Repairs(WatchedProgramTest):
 
     def test_loss_that_is_replaced_when_it_is_bad(self):
         self.assert_anomaly(with_layer("return h / given[0]", given="float(step != 2)",
-                                   backward="loss = torch.nan_to_num(loss, 0.0, 0.0, 0.0)\nloss.backward()\nopt.step()"),
+                                       backward="loss = torch.nan_to_num(loss, 0.0, 0.0, 0.0)\nloss.backward()\nopt.step()"),
                             op="aten::div", layer="odd", step=2)
 
     def test_missing_features_imputed_by_their_mean(self):
@@ -98,14 +98,14 @@ class Repairs(WatchedProgramTest):
 
     def test_best_so_far_that_begins_at_infinity(self):
         self.assert_no_alarm(training(model="nn.Linear(6, 2)", prepare="best = torch.tensor(math.inf)",
-                             after="best = torch.minimum(best, loss.detach())\nif best < loss:\n    best = "
-                                   "loss.detach().clone()"))
+                                      after="best = torch.minimum(best, loss.detach())\nif best < loss:\n    best = "
+                                            "loss.detach().clone()"))
 
     def test_scheduler_and_stopping_that_begin_at_infinity(self):
         self.assert_no_alarm(training(model="nn.Linear(6, 2)",
-                                   prepare="plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=1)\nbest = "
-                                           "float('inf')",
-                             after="plateau.step(loss.item())\nbest = min(best, loss.item())"), "clean")
+                                      prepare="plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=1)\nbest = "
+                                              "float('inf')",
+                                      after="plateau.step(loss.item())\nbest = min(best, loss.item())"), "clean")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ with torch.autocast("cpu", dtype=torch.float16):
 
 
 def scaled(model="nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))", scale="2.0 ** 16", target="5", backward=STEP,
-        prepare="", steps=20, definitions="", **more):
+           prepare="", steps=20, definitions="", **more):
     more.setdefault("optimizer", "torch.optim.SGD(model.parameters(), lr=1e-3)")
     return training(definitions, model=model, prepare=f"scaler = {CPU.format(scale)}\n" + prepare, backward=backward,
-            steps=steps,
+                    steps=steps,
                     forward=more.pop("forward", AUTOCAST.replace("TARGET", target)), **more)
 
 
@@ -27,7 +27,7 @@ class Scaler(WatchedProgramTest):
 
     def test_skips_with_gradients_unscaled_and_clipped(self):
         self.assert_no_alarm(scaled(scale="2.0 ** 20", target="50", optimizer="torch.optim.AdamW(model.parameters(), lr=1e-3)",
-                                   backward="""
+                                    backward="""
             scaler.scale(loss).backward()
             scaler.unscale_(opt)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -36,28 +36,28 @@ class Scaler(WatchedProgramTest):
 
     def test_skips_of_a_fused_optimizer(self):
         self.assert_no_alarm(scaled(scale="2.0 ** 20", target="50",
-                                   optimizer="torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"))
+                                    optimizer="torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"))
 
     def test_skips_under_accumulation(self):
         self.assert_no_alarm(scaled(scale="2.0 ** 20", target="50",
-                                   backward="scaler.scale(loss / 2).backward()\nif step % 2:\n    scaler.step(opt)\n    "
-                                            "scaler.update()")
+                                    backward="scaler.scale(loss / 2).backward()\nif step % 2:\n    scaler.step(opt)\n    "
+                                             "scaler.update()")
                              .replace("    opt.zero_grad()\n", "    if step % 2 == 0:\n        opt.zero_grad()\n"))
 
     def test_scale_that_overflows_the_loss_itself(self):
         """loss * scale is infinite though the loss is not."""
         self.assert_no_alarm(scaled(scale="1e38", target="50", steps=5, prepare="scaler.set_growth_interval(100)",
-                             after="if step == 1:\n    scaler = "
-                                                                               "torch.amp.GradScaler('cpu', init_scale=64.0)"))
+                                    after="if step == 1:\n    scaler = "
+                                          "torch.amp.GradScaler('cpu', init_scale=64.0)"))
 
     def test_skips_by_growth_in_the_middle_of_training(self):
         self.assert_no_alarm(scaled(scale="2.0 ** 12", target="50", prepare="scaler.set_growth_interval(2)", steps=40))
 
     def test_two_optimizers_share_a_scaler(self):
         self.assert_no_alarm(scaled(scale="2.0 ** 20", target="50", optimizer="torch.optim.SGD(model[0].parameters(), lr=1e-3)",
-                             prepare="other = torch.optim.Adam(model[2].parameters())",
-                             backward="other.zero_grad()\nscaler.scale(loss).backward()\n"
-                             "scaler.step(opt)\nscaler.step(other)\nscaler.update()"))
+                                    prepare="other = torch.optim.Adam(model[2].parameters())",
+                                    backward="other.zero_grad()\nscaler.scale(loss).backward()\n"
+                                             "scaler.step(opt)\nscaler.step(other)\nscaler.update()"))
 
     def test_single_slope_at_zero_that_the_scaler_skips(self):
         self.assert_no_alarm(scaled(scale="64.0", forward="loss = torch.sqrt((model(x) * (step != 5)).abs()).mean()"))
@@ -69,12 +69,12 @@ class Scaler(WatchedProgramTest):
 
     def test_loss_that_is_nan_before_it_is_scaled(self):
         self.assert_anomaly(scaled(scale="64.0", forward="loss = (model(x) / (step != 5)).pow(2).mean()"), op="aten::div",
-                                   phase="forward", layer="", step=5)
+                            phase="forward", layer="", step=5)
 
     def test_forward_overflow_that_skips_for_ever(self):
         self.assert_anomaly(scaled("nn.Sequential(nn.Linear(6, 8), Square(), nn.Linear(8, 2))", "64.0", "1",
                                    definitions=layer("return h ** 2", name="Square", given="h"),
-                            before="x = x * (400.0 if step >= 4 else 1.0)", steps=30), op="aten::pow", phase="forward",
+                                   before="x = x * (400.0 if step >= 4 else 1.0)", steps=30), op="aten::pow", phase="forward",
                             layer="1", step=4)
 
     def test_slope_that_is_infinite_in_every_step(self):

@@ -61,12 +61,12 @@ class Steps(WatchedProgramTest):
         text = with_layer("return h / given[0]", given="float(step != 7)", steps=10,
                           backward="loss.backward()\nif step % 3 == 2:\n    opt.step()\n    opt.zero_grad()")
         self.assert_anomaly(text.replace("    opt.zero_grad()\n    loss =", "    loss ="), layer="odd", step=2, micro_step=1,
-                                   **DIV)
+                            **DIV)
 
     def test_two_losses_with_a_pass_each(self):
         self.assert_anomaly(with_layer("return h / given[0]", given="1.0",
-                                   backward="loss.backward()\nmodel(x, float(step != 3)).mean().backward()\nopt.step()"),
-                           layer="odd", step=3, micro_step=1, **DIV)
+                                       backward="loss.backward()\nmodel(x, float(step != 3)).mean().backward()\nopt.step()"),
+                            layer="odd", step=3, micro_step=1, **DIV)
 
     def test_first_step(self):
         self.assert_anomaly(with_layer("return h / given[0]", given="0.0"), layer="odd", step=0, **DIV)
@@ -84,14 +84,15 @@ class Steps(WatchedProgramTest):
 
     def test_optimizers_for_two_halves_of_one_model(self):
         self.assert_anomaly(with_layer("return h / given[0]", given="float(step != 3)",
-                                   optimizer="torch.optim.SGD(model.enc.parameters(), lr=1e-2)",
-                           prepare="other = torch.optim.Adam(model.out.parameters())", after="other.step()\nother.zero_grad()"),
-                           layer="odd", step=3, **DIV)
+                                       optimizer="torch.optim.SGD(model.enc.parameters(), lr=1e-2)",
+                                       prepare="other = torch.optim.Adam(model.out.parameters())",
+                                       after="other.step()\nother.zero_grad()"),
+                            layer="odd", step=3, **DIV)
 
     def test_one_optimizer_made_anew_for_each_epoch(self):
         self.assert_anomaly(with_layer("return h / given[0]", given="float(step != 3)",
-                                   before="if step == 2:\n    opt = torch.optim.Adam(model.parameters())"),
-                           layer="odd", **DIV)
+                                       before="if step == 2:\n    opt = torch.optim.Adam(model.parameters())"),
+                            layer="odd", **DIV)
 
     def test_discriminator_of_a_pair(self):
         self.assert_anomaly(adversaries(bad_d=3), layer="ratio", root="Discriminator#0", step=3, **DIV)
@@ -107,8 +108,8 @@ class Steps(WatchedProgramTest):
 
     def test_teacher_and_student(self):
         self.assert_anomaly(with_layer("return h / given[0]",
-                                   prepare="import copy\nteacher = copy.deepcopy(model).requires_grad_(False).eval()",
-                           loss="F.mse_loss(model(x, 1.0), teacher(x, float(step != 2)).detach())", after="""
+                                       prepare="import copy\nteacher = copy.deepcopy(model).requires_grad_(False).eval()",
+                                       loss="F.mse_loss(model(x, 1.0), teacher(x, float(step != 2)).detach())", after="""
             for p, q in zip(teacher.parameters(), model.parameters()):
                 p.data.lerp_(q.data, 0.1)"""), layer="odd", root="Net#1", step=2, **DIV)
 
@@ -154,7 +155,7 @@ class Net(nn.Module):
 class BlowUps(WatchedProgramTest):
     def blow_up(self, **more):
         incident = self.assert_anomaly(training(**{"model": "nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))",
-                                   "steps": 25, **more}), kind="op")
+                                                   "steps": 25, **more}), kind="op")
         self.assertIn(incident["origin"]["class"], ("produce", "inf_to_nan"))
         self.assertIn(incident["origin"]["phase"], ("forward", "backward"))
         self.assertGreater(incident["origin"]["step"], 0)
@@ -168,12 +169,11 @@ class BlowUps(WatchedProgramTest):
 
     def test_recurrent_weights_that_grow(self):
         self.blow_up(model="nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1))",
-                optimizer="torch.optim.SGD(model.parameters(), lr=20.0)")
+                     optimizer="torch.optim.SGD(model.parameters(), lr=20.0)")
 
     def test_half_precision(self):
         self.blow_up(model="nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).half()",
-                loss="model(x.half()).float().pow(2).mean()",
-                     optimizer="torch.optim.SGD(model.parameters(), lr=30.0)")
+                     loss="model(x.half()).float().pow(2).mean()", optimizer="torch.optim.SGD(model.parameters(), lr=30.0)")
 
 
 if __name__ == "__main__":

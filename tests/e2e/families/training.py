@@ -46,7 +46,7 @@ def layer(forward, init="", name="Odd", given="h, *given"):
 
 
 def loop(loss="model(x).pow(2).mean()", before="pass", forward=None, backward="loss.backward()\nopt.step()", after="pass",
-        steps=5):
+         steps=5):
     """`before` changes the batch (x, y) of a `step`; `forward` stands for more lines than `loss`,
     `after` comes after the update."""
     return LOOP.format(steps=steps, before=indented(before, 1), forward=indented(forward or f"loss = {loss}", 1),

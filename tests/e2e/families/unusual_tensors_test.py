@@ -23,7 +23,7 @@ class UnusualTensors(WatchedProgramTest):
 
     def test_spectrum_that_is_divided_by_its_own_zero(self):
         self.assert_anomaly(with_layer("s = torch.fft.rfft(h * given[0])\nreturn torch.fft.irfft(s / s.abs(), n=8)",
-                                   given="float(step != 2)"),
+                                       given="float(step != 2)"),
                             op="aten::div", layer="odd", step=2, **FORWARD)
 
     def test_logarithm_of_a_complex_zero(self):
@@ -33,17 +33,17 @@ class UnusualTensors(WatchedProgramTest):
 
     def test_angle_of_a_complex_zero(self):
         self.assert_no_alarm(with_layer("z = torch.complex(h * given[0], h * given[0])\nreturn h + z.angle()",
-                                   given="float(step != 2)"))
+                                        given="float(step != 2)"))
 
     def test_cast_to_a_float8_that_has_infinity(self):
         self.assert_anomaly(with_layer("return h + (given[0] * torch.ones(8)).to(torch.float8_e5m2).float()",
-                                   given="1e6 if step == 2 else 1.0"), layer="odd", step=2,
+                                       given="1e6 if step == 2 else 1.0"), layer="odd", step=2,
                             op="aten::_to_copy", **FORWARD)
 
     def test_embedding_with_sparse_gradients(self):
         self.assert_no_alarm(training(model="nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 2))",
-                                   loss="F.cross_entropy(model(y), y)",
-                             optimizer="torch.optim.SGD(model.parameters(), lr=0.1)"), "clean")
+                                      loss="F.cross_entropy(model(y), y)",
+                                      optimizer="torch.optim.SGD(model.parameters(), lr=0.1)"), "clean")
 
     def test_sparse_gradients_of_a_bad_loss(self):
         self.assert_anomaly(training(layer("return h / given[0]") + """
@@ -55,34 +55,34 @@ class Net(nn.Module):
     def forward(self, ids, d):
         return self.odd(self.embed(ids), d)
 """, optimizer="torch.optim.SparseAdam(model.parameters())", loss="model(y, float(step != 2)).pow(2).mean()"), op="aten::div",
-layer="odd", step=2, **FORWARD)
+                            layer="odd", step=2, **FORWARD)
 
     def test_sparse_gradients_that_are_made_bad_in_backward(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Embedding(9, 4, sparse=True))",
-                                   optimizer="torch.optim.SGD(model.parameters(), lr=0.1)",
-                            loss="torch.sqrt((model(y) * (step != 2)).square()).mean()"), op="aten::div",
+                                     optimizer="torch.optim.SGD(model.parameters(), lr=0.1)",
+                                     loss="torch.sqrt((model(y) * (step != 2)).square()).mean()"), op="aten::div",
                             autograd_node="SqrtBackward0", phase="backward",
                             layer="", step=2, reach=["activation", "gradient", "parameter"])
 
     def test_sparse_matrix_with_a_bad_value(self):
         self.assert_anomaly(with_layer("return torch.sparse.mm(given[0], h)",
-                                   given="torch.sqrt(torch.eye(4) * (1.0 if step != 2 else -1.0)).to_sparse()"),
+                                       given="torch.sqrt(torch.eye(4) * (1.0 if step != 2 else -1.0)).to_sparse()"),
                             op="aten::sqrt", layer="", step=2, **FORWARD)
 
     def test_double_precision_model(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.Softplus(), nn.Linear(8, 2)).double()",
-                            loss="torch.log(model(x.double()).abs() * (step != 2)).mean()"), op="aten::log", layer="", step=2,
-                            **FORWARD)
+                                     loss="torch.log(model(x.double()).abs() * (step != 2)).mean()"),
+                            op="aten::log", layer="", step=2, **FORWARD)
 
     def test_number_without_dimension(self):
         self.assert_anomaly(with_layer("return h * self.t.exp()", init="self.t = nn.Parameter(torch.tensor(0.0))",
-                            before="model.odd.t.data.fill_(100.0 if step == 2 else 0.0)"), op="aten::exp", layer="odd", step=2,
-                            **FORWARD)
+                                       before="model.odd.t.data.fill_(100.0 if step == 2 else 0.0)"),
+                            op="aten::exp", layer="odd", step=2, **FORWARD)
 
     def test_temperature_that_reaches_zero(self):
         self.assert_anomaly(with_layer("return (h / self.t).softmax(-1)", init="self.t = nn.Parameter(torch.ones(()))",
-                            before="model.odd.t.data.fill_(0.0 if step == 2 else 1.0)"), op="aten::div", layer="odd", step=2,
-                            **FORWARD)
+                                       before="model.odd.t.data.fill_(0.0 if step == 2 else 1.0)"),
+                            op="aten::div", layer="odd", step=2, **FORWARD)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ class WatchedProgramTest(unittest.TestCase):
         self.assertEqual(verdict["verdict"], "anomaly", [brief(each) for each in verdict["incidents"]])
         incident = verdict["incidents"][0]
         self.assertEqual({name: incident["origin"][name] for name in origin}, origin,
-                                   [brief(each) for each in verdict["incidents"]])
+                         [brief(each) for each in verdict["incidents"]])
         if pattern is not None:
             self.assertEqual((incident.get("pattern") or {}).get("id", ""), pattern)
         if reach is not None:
@@ -125,7 +125,7 @@ def main():
     if LIBRARY not in os.environ.get("LD_PRELOAD", ""):
         os.environ["LD_PRELOAD"] = LIBRARY
         os.environ["NANWATCH_DIR"] = tempfile.mkdtemp(prefix="nanwatch-test-",
-        dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+                                                      dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         os.environ["NANWATCH_STATE_DIR"] = os.environ["NANWATCH_DIR"] + "/state"
         os.execv(sys.executable, [sys.executable, *sys.argv])
     try:
