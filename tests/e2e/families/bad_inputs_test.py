@@ -1,4 +1,4 @@
-"""NaN that comes in: by the batch, a parameter, a buffer, an embedding row: rows B24, B26 and B28."""
+"""NaN that comes in: by the batch, a parameter, a buffer, an embedding row, a checkpoint, memory that was never written."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

@@ -1,4 +1,4 @@
-"""Activation checkpointing, reentrant and not: row N14. The layer is the right one, and what is computed twice is told once."""
+"""Activation checkpointing, reentrant and not. The layer is the right one, and what is computed twice is told once."""
 from training import training
 from watched_program import WatchedProgramTest, main
 

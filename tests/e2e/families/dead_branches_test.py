@@ -1,4 +1,4 @@
-"""Branches that torch.where, an index or a repair throws away, whose NaN comes back in the gradient: rows B3, B4, B5 and N6."""
+"""Branches that torch.where, an index or a repair throws away, whose NaN comes back in the gradient."""
 from training import with_layer
 from watched_program import WatchedProgramTest, main
 

@@ -1,4 +1,4 @@
-"""Derivatives of derivatives (row B27), custom functions and hooks."""
+"""Derivatives of derivatives (gradient penalties), custom functions and hooks."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

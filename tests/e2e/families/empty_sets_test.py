@@ -1,4 +1,4 @@
-"""Averages over nothing and spreads of one element: rows B7, B8, B21 and B22."""
+"""Averages over nothing, sums divided by a count of zero, and spreads of one element."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

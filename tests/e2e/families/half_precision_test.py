@@ -1,4 +1,4 @@
-"""Numbers too large or too small for their type: rows B18, B19 and B32."""
+"""Numbers too large or too small for their type: casts, sums and powers that overflow, epsilons that underflow."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

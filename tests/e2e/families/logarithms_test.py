@@ -1,4 +1,4 @@
-"""Logarithms of zero and what meets them: rows B11, B13 and B15."""
+"""Logarithms of zero and what meets them: probabilities of zero, entropies, divergences, CTC; and exponentials that overflow."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

@@ -1,4 +1,6 @@
-"""Rows in which everything is masked: rows B6, B14, B25 and B32. The op that makes NaN of the -Inf is to blame, not the mask."""
+"""Rows in which everything is masked, of attention, of a policy, of pooling, of scores that are added.
+
+The op that makes NaN of the -Inf is to blame, not the mask."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

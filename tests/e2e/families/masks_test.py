@@ -1,4 +1,4 @@
-"""Masks and -Inf by design: rows N1, N2, N3 and N7, and what users write instead."""
+"""Masks and -Inf by design, in attention, filters of samples, searches and poolings, and what users write instead."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

@@ -1,4 +1,4 @@
-"""Normalisation layers: rows B9 and B12, and the statistics that overflow or divide by zero."""
+"""Normalisation by a spread of zero or of one value, and statistics that overflow or divide by zero."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

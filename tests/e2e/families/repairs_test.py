@@ -1,4 +1,6 @@
-"""NaN that the program takes care of, and repairs that come too late: rows N4, N5 and what is like them."""
+"""NaN that the program takes care of, and repairs that come too late.
+
+Missing labels that a mask leaves out, losses that are skipped when they are bad, infinities that a search begins with."""
 from training import training, with_layer
 from watched_program import WatchedProgramTest, main
 

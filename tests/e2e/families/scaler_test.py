@@ -1,4 +1,4 @@
-"""Mixed precision with a gradient scaler: row N10.
+"""Mixed precision with a gradient scaler, which makes Inf on purpose to find its scale.
 
 Skips at the beginning are by design; for ever, or below a scale of 1, they are not."""
 from training import layer, training

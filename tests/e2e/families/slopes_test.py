@@ -1,4 +1,5 @@
-"""Functions whose value is finite and whose slope is not: rows B1, B2, B16, B17, B20, N8 and N9."""
+"""Functions whose value is finite and whose slope is not: roots, norms, powers, inverse sines at the edge of
+their domain; and what looks like them and is safe."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

@@ -1,6 +1,7 @@
 """When it happened.
 
-Gradient accumulation, several optimizers and models, schedules, passes that are no step; and blow-ups (row B23)."""
+Gradient accumulation, several optimizers and models, schedules, passes that are no step; and training that diverges until
+a number is too large."""
 from training import BEGIN, layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 

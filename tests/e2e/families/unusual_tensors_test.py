@@ -1,4 +1,4 @@
-"""Tensors that are not plain rows of floats: row N13.
+"""Tensors that are not plain rows of floats: sparse, complex, quantized, nested, float8, float64, without a dimension.
 
 Healthy ones raise no alarm; a fault in one is found where it can be seen."""
 from training import layer, training, with_layer
