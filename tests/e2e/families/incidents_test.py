@@ -3,22 +3,28 @@ from training import training, with_layer
 from watched_program import WatchedProgramTest, main
 
 
+def place(text):
+    """The line that ends with `# here`, as an origin's source begins."""
+    (number,) = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# here")]
+    return f"program.py:{number}"
+
+
 class Incidents(WatchedProgramTest):
     def anomalies(self, text):
         return [i for i in self.verdict_of(text)["incidents"] if i["severity"] != "info"]
 
     def test_thousand_bad_steps_after_the_first_are_one_incident(self):
-        told = self.anomalies(with_layer("return h / given[0]", given="float(step != 3)", steps=300))
+        told = self.anomalies(with_layer("return h / given[0]", given="float(step != 3)", steps=1004,
+                                         after="assert loss.isfinite() == (step < 3)"))
         self.assertEqual([(i["origin"]["op"], i["origin"]["layer"], i["origin"]["step"]) for i in told],
                          [("aten::div", "odd", 3)])
-        self.assertGreaterEqual(int(told[0]["count"]), 1)
+        self.assertGreater(told[0]["count"], 8)  # at least each of the four parameters and its gradient followed
 
     def test_loss_that_is_bad_again_and_again_is_one_incident(self):
         told = self.anomalies(training(model="nn.Linear(6, 2)", before="y[:] = -100 if step % 3 == 1 else 0",
                                        loss="F.cross_entropy(model(x), y)", steps=30))
-        self.assertEqual([(i["origin"]["op"], i["first_step"], i["last_step"]) for i in told],
-                         [("aten::nll_loss_forward", "1", "28")]
-                         if isinstance(told[0]["first_step"], str) else [("aten::nll_loss_forward", 1, 28)])
+        self.assertEqual([(i["origin"]["op"], i["first_step"], i["last_step"], i["count"]) for i in told],
+                         [("aten::nll_loss_forward", 1, 28, 10)])
 
     def test_two_causes_are_two_incidents(self):
         told = self.anomalies(training(model="nn.Linear(6, 2)", before="y[:] = -100 if step == 1 else 0", steps=8,
@@ -34,6 +40,19 @@ class Incidents(WatchedProgramTest):
         self.assertEqual([i["origin"]["op"] for i in told][:1], ["aten::div"])
         self.assertEqual(told[0]["origin"]["step"], 6)
         self.assertEqual(told[1]["origin"]["op"], "aten::nll_loss_forward")
+
+    def test_line_of_the_loss_and_not_of_a_metric_that_calls_the_same_op(self):
+        text = training(model="nn.Linear(6, 2)", forward="""
+            out = model(x)
+            worst = torch.log(out.detach() * 0).max()
+            loss = torch.log(out.abs() * float(step != 2)).mean()  # here""")
+        self.assert_anomaly(text, op="aten::log", layer="", step=2, source=place(text) + " in <module>")
+
+    def test_line_of_a_layer_that_calls_the_op_of_its_metric_again(self):
+        text = with_layer("""
+            self.worst = torch.log(h.detach() * 0).max()
+            return torch.log(h.abs() * 0 + given[0])  # here""", given="float(step != 2)")
+        self.assert_anomaly(text, op="aten::log", layer="odd", step=2, source=place(text) + " in forward")
 
     def test_harmless_masks_do_not_come_before_the_cause(self):
         said = self.verdict_of(with_layer("return h.masked_fill(torch.eye(4, 8).bool(), -math.inf).softmax(-1) / given[0]",
@@ -65,10 +84,20 @@ class Healthy(WatchedProgramTest):
                              "clean")
 
     def test_convolution_and_recurrence_in_bfloat16(self):
+        self.assert_no_alarm(training("""
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.rnn, self.out = nn.Conv1d(3, 4, 3), nn.GRU(4, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.out(self.rnn(F.gelu(self.conv(x)).transpose(1, 2))[0][:, -1])
+""", model="Tagger().bfloat16()", loss="model(torch.randn(2, 3, 8).bfloat16()).float().pow(2).mean()", steps=20), "clean")
+
+    def test_convolution_into_a_layer_that_is_made_on_its_first_use(self):
         self.assert_no_alarm(training(model="nn.Sequential(nn.Conv1d(3, 4, 3), nn.GroupNorm(2, 4), nn.GELU(), "
                                             "nn.MaxPool1d(2), nn.Flatten(), nn.LazyLinear(2))",
-                                      loss="model(torch.randn(2, 3, 8)).pow(2).mean()", steps=20,
-                                      optimizer="torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])",
+                                      optimizer="None", loss="model(torch.randn(2, 3, 8)).pow(2).mean()", steps=20,
                                       prepare="model(torch.randn(2, 3, 8))\nopt = torch.optim.Adadelta(model.parameters())"),
                              "clean")
 
