@@ -145,6 +145,19 @@ class BadState(WatchedProgramTest):
                     model[1].weight.copy_(torch.from_numpy(np.full((2, 8), np.nan, dtype='f4')))"""), kind="parameter",
                             param="1.weight", layer="1", step=3)
 
+    def test_bias_of_a_recurrent_cell_written_through_numpy(self):
+        """Infinity in one column: the new state is finite, the slope of its gate is not."""
+        self.assert_anomaly(training("""
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(6, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.out(self.cell(x))
+""", model="Cell()", before="if step == 2:\n    model.cell.bias_hh.detach().numpy()[20] = np.inf"),
+                            kind="parameter", param="cell.bias_hh", layer="cell", step=2)
+
     def test_parameter_left_as_allocated_under_deterministic_fill(self):
         self.assert_anomaly(DETERMINISTIC + training(
             layer("return F.linear(h, self.weight, self.bias)",

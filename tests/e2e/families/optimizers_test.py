@@ -68,6 +68,14 @@ class Optimizers(WatchedProgramTest):
                                      before="if step == 2:\n    opt.param_groups[0]['lr'] = math.inf"),
                             kind="optimizer", op="aten::add_", phase="optimizer", step=2)
 
+    def test_stochastic_gradient_descent_with_a_rate_of_nan_is_one_incident(self):
+        text = training(model="nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))",
+                        optimizer="torch.optim.SGD(model.parameters(), lr=0.1)",
+                        before="if step == 2:\n    opt.param_groups[0]['lr'] = math.nan")
+        told = [(i["origin"]["kind"], i["origin"]["class"], i["origin"]["phase"], i["origin"]["step"])
+                for i in self.verdict_of(text)["incidents"]]
+        self.assertEqual(told, [("optimizer", "scalar", "optimizer", 2)])
+
     def test_schedule_that_hands_out_nan(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2))",
                                      prepare="schedule = torch.optim.lr_scheduler.LambdaLR("
@@ -143,6 +151,16 @@ class Lars(torch.optim.Optimizer):
                                      loss="torch.sqrt((model(x) * (step != 2)).abs()).mean()",
                                      backward="loss.backward()\nnn.utils.clip_grad_norm_(model.parameters(), 1.0)\nopt.step()"),
                             op="aten::div", autograd_node="SqrtBackward0", phase="backward", step=2, kind="op")
+
+    def test_clipping_of_more_gradients_than_eight_that_were_filled_with_nan(self):
+        """The norms of all are one op's results, and each is known to come from the fill."""
+        self.assert_anomaly(training(model="nn.Sequential(*[nn.Linear(6, 6) for _ in range(6)])", backward="""
+            loss.backward()
+            if step == 2:
+                for p in model.parameters():
+                    p.grad = p.grad.masked_fill(torch.ones_like(p, dtype=torch.bool), math.nan)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            opt.step()"""), kind="op", op="aten::masked_fill", step=2, **{"class": "scalar"})
 
     def test_average_of_weights_follows_and_is_not_to_blame(self):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", prepare="average = torch.optim.swa_utils.AveragedModel(model)",
