@@ -39,7 +39,8 @@ class Storm(PromiseTest):
         self.assertEqual(verdict["verdict"], "anomaly")
         incident, *others = verdict["incidents"]
         self.assertEqual(others, [])
-        self.assertEqual((incident["origin"]["op"], incident["origin"]["class"], incident["origin"]["step"]), ("aten::log", "produce", 0))
+        self.assertEqual((incident["origin"]["op"], incident["origin"]["class"], incident["origin"]["step"]),
+                         ("aten::log", "produce", 0))
 
     def test_all_of_them_are_counted_and_none_is_lost(self):
         verdict = self.job.verdict()

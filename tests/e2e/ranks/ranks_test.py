@@ -1,4 +1,6 @@
-"""Of several ranks the one is named that was first, by step and collective and not by the clock; what the others received is its incident."""
+"""Of several ranks the one is named that was first, by step and collective and not by the clock.
+
+What the others received is its incident."""
 import pathlib
 import re
 import sys
@@ -34,8 +36,8 @@ class Ranks(PromiseTest):
         self.assertIn("parameter", first["reach"])
 
     def test_gradients_that_four_ranks_average(self):
-        self.assert_one(self.incidents("average", 4), rank=2, step=2, op="aten::log", phase="forward", source=f"ranks.py:{HERE} in spoil",
-                        **{"class": "produce"})
+        self.assert_one(self.incidents("average", 4), rank=2, step=2, op="aten::log", phase="forward",
+                        source=f"ranks.py:{HERE} in spoil", **{"class": "produce"})
 
     def test_activations_that_four_ranks_hand_on(self):
         self.assert_one(self.incidents("pipeline", 4), rank=1, step=1, op="aten::log", source=f"ranks.py:{HERE} in spoil")

@@ -1,7 +1,7 @@
 """Compares what nanwatch said of a program with what the oracle says, field by field."""
 
-# A child that is watched has made a step of its own before the program (watched_program.warm_up). It counts where no optimizer ever
-# made one, because all were skipped.
+# A child that is watched has made a step of its own before the program (watched_program.warm_up). It counts where no optimizer
+# ever made one, because all were skipped.
 STEPS_BEFORE = {"scaler": 1, "backward": 1}
 FIELDS = ("verdict", "kind", "op", "class", "phase", "layer", "step")
 

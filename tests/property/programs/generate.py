@@ -326,7 +326,9 @@ class Generator:
                 lines += ["scaler.unscale_(optimizer)", *clip]
             return lines + ["scaler.step(optimizer)", "scaler.update()"]
         lines += clip
-        return lines + (["for optimizer in optimizers:\n    optimizer.step()"] if self.way == "together" else ["optimizer.step()"])
+        if self.way == "together":
+            return lines + ["for optimizer in optimizers:\n    optimizer.step()"]
+        return lines + ["optimizer.step()"]
 
     def loop(self, read):
         lines = [read]
@@ -345,7 +347,8 @@ class Generator:
         data, read = self.batches()
         loop = self.loop(read)
         width = self.rng.choice((4, 4, 8))
-        text = f"# seed {self.seed}: {self.plan}, {self.way}; {', '.join(p for p in self.parts if not p.startswith('healthy:'))}\n" + PRELUDE
+        parts = ", ".join(p for p in self.parts if not p.startswith("healthy:"))
+        text = f"# seed {self.seed}: {self.plan}, {self.way}; {parts}\n" + PRELUDE
         text += f"\nSEED, D, H, N, STEPS = {self.seed}, {width}, {width // 2}, {self.rng.choice((2, 3, 4))}, {self.steps}\n\n\n"
         # Children come before the classes that hold them.
         text += "\n\n".join(layer.source() for layer in [*reversed(self.layers), root])

@@ -562,8 +562,8 @@ def run(text):
     plain_backward, plain_grad = torch.autograd.backward, torch.autograd.grad
     plain_scaler_step = torch.amp.GradScaler.step
     torch.autograd.grad = lambda roots, *arguments, **named: oracle.backward(plain_grad, roots, arguments, named)
-    torch.amp.GradScaler.step = lambda scaler, optimizer, *arguments, **named: oracle.scaler_step(plain_scaler_step, scaler, optimizer,
-                                                                                                  arguments, named)
+    torch.amp.GradScaler.step = lambda scaler, optimizer, *arguments, **named: oracle.scaler_step(
+        plain_scaler_step, scaler, optimizer, arguments, named)
     torch.autograd.backward = lambda roots, *arguments, **named: oracle.backward(plain_backward, roots, arguments, named)
     raised = ""
     try:

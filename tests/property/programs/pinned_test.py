@@ -60,8 +60,11 @@ def program(middle="return x", before="pass", optimizer="torch.optim.SGD(model.p
 
 class PinnedPrograms(WatchedProgramTest):
     def test_nan_that_an_assignment_carried_into_a_parameter_is_the_parameter(self):
-        self.assert_anomaly(program(before="if step == 0:\n    with torch.no_grad():\n        model.tail.fc.weight[0, 0] = float('nan')"),
-                           kind="parameter", param="tail.fc.weight", layer="tail.fc", step=0)
+        self.assert_anomaly(program(before="""
+            if step == 0:
+                with torch.no_grad():
+                    model.tail.fc.weight[0, 0] = float('nan')"""),
+                            kind="parameter", param="tail.fc.weight", layer="tail.fc", step=0)
 
     def test_masked_bias_does_not_hide_the_nan_that_comes_later(self):
         self.assert_anomaly(program(before="""
@@ -71,41 +74,44 @@ class PinnedPrograms(WatchedProgramTest):
             if step == 2:
                 with torch.no_grad():
                     model.first.weight.copy_(torch.log(-torch.ones(4, 4)))""", steps=4),
-                           kind="op", op="aten::log", step=2)
+                            kind="op", op="aten::log", step=2)
 
     def test_masked_bias_alone_is_expected(self):
         text = program(before="with torch.no_grad():\n    model.tail.fc.bias[3] = float('-inf')", steps=3)
         self.assertEqual(self.verdict_of(text)["verdict"], "expected")
 
     def test_nan_constant_copied_into_a_parameter_in_the_middle_of_training_is_an_anomaly(self):
-        text = program(before="if step == 1:\n    with torch.no_grad():\n        model.first.weight.copy_(torch.full((4, 4), float('nan')))",
-                       steps=3)
+        text = program(before="""
+            if step == 1:
+                with torch.no_grad():
+                    model.first.weight.copy_(torch.full((4, 4), float('nan')))""", steps=3)
         self.assert_anomaly(text, kind="op", op="aten::full", step=1)
         self.assertIn("parameter", self.verdict_of(text)["incidents"][0]["reach"])
 
     def test_activation_that_overflows_in_a_cast_from_float64_is_made_by_the_cast(self):
         self.assert_anomaly(program("return (x.double().abs() + 1e200).float()"),
-                           kind="op", op="aten::_to_copy", layer="middle", **{"class": "produce"})
+                            kind="op", op="aten::_to_copy", layer="middle", **{"class": "produce"})
 
     def test_infinity_in_a_float64_batch_is_not_made_by_its_cast(self):
         self.assert_anomaly(program(before="import numpy\nx.copy_(torch.from_numpy(numpy.full((2, 4), numpy.inf)).float())"),
-                           kind="input_data")
+                            kind="input_data")
 
     def test_bad_target_that_a_composite_hands_on_is_first_used_by_the_op_that_computes(self):
         self.assert_anomaly(program(before="x.zero_()\ny.copy_(torch.tensor([[float('nan')] * 4] * 2))"),
-                           kind="input_data", op="aten::mse_loss", phase="forward")
+                            kind="input_data", op="aten::mse_loss", phase="forward")
 
     def test_dropout_in_evaluation_makes_nothing(self):
-        self.assert_anomaly(program(before="import numpy\nz = F.dropout(torch.from_numpy(numpy.full((2, 4), numpy.nan)), 0.1, False)\n"
-                                          "x.copy_(z)"), kind="input_data")
+        self.assert_anomaly(program(before="import numpy\n"
+                                           "z = F.dropout(torch.from_numpy(numpy.full((2, 4), numpy.nan)), 0.1, False)\n"
+                                           "x.copy_(z)"), kind="input_data")
 
     def test_hook_on_a_gradient_belongs_to_the_layer_whose_node_it_precedes(self):
         self.assert_anomaly(program("x = x * 1.0\nx.register_hook(lambda g: g / (g * 0))\nreturn x"),
-                           op="aten::div", phase="backward", layer="middle")
+                            op="aten::div", phase="backward", layer="middle")
 
     def test_number_of_a_backward_formula_is_not_a_constant_that_was_asked_for(self):
         self.assert_anomaly(program("return x + torch.nan_to_num(x[:, :1].var(1, keepdim=True))", steps=1),
-                           kind="op", phase="backward", **{"class": "produce"})
+                            kind="op", phase="backward", **{"class": "produce"})
 
     def test_op_that_reads_what_it_writes_is_not_taken_for_its_own_source(self):
         mask = "mask = torch.full((2, 4), float('-inf'))\n"  # something bad is alive, so that inputs are looked at
@@ -115,7 +121,8 @@ class PinnedPrograms(WatchedProgramTest):
     def test_maximum_into_its_own_argument_is_not_taken_for_the_batch(self):
         self.assert_anomaly(program("return x.masked_fill(x > -9, float('nan'))",
                                     optimizer="torch.optim.AdamW(model.parameters(), amsgrad=True)", steps=1),
-                            op="aten::masked_fill", layer="middle", reach=["activation", "loss", "gradient", "parameter", "optimizer_state"])
+                            op="aten::masked_fill", layer="middle",
+                            reach=["activation", "loss", "gradient", "parameter", "optimizer_state"])
 
     def test_running_variance_that_overflows_under_a_mask_is_made_by_the_batch_norm(self):
         middle = "mask = torch.full((2, 4), float('-inf'))\nreturn norm(torch.tensor([[-1.], [1.]]) * 3e19 + x) + 0 * mask.exp()"
@@ -127,7 +134,8 @@ class PinnedPrograms(WatchedProgramTest):
         text = program("x = x * 1.0\nx[:, 0] = 0.5\nreturn torch.log(-x.abs() - 1)").replace(
             "    loss.backward()\n    optimizer.step()",
             "    scaler.scale(loss).backward()\n    scaler.scale(F.mse_loss(model(x), y)).backward()\n"
-            "    scaler.step(optimizer)\n    scaler.update()").replace("STEPS = 2", "STEPS = 2\nscaler = torch.amp.GradScaler('cpu')")
+            "    scaler.step(optimizer)\n    scaler.update()")
+        text = text.replace("STEPS = 2", "STEPS = 2\nscaler = torch.amp.GradScaler('cpu')")
         incident = self.assert_anomaly(text, op="aten::log")
         self.assertEqual((incident["origin"]["step"], incident["last_step"]), (1, 1))  # 1 is the fixture's own
 

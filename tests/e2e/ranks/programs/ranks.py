@@ -1,7 +1,7 @@
 """Ranks that train over gloo and pass each other values by hand: `ranks.py CASE COUNT [UNWATCHED]` starts itself COUNT times.
 
-The starter does not import torch. In each case one rank makes a NaN of its own (the line ends with `# here`), and the others get it
-by a collective. A rank's place comes from the environment, as from any launcher.
+The starter does not import torch. In each case one rank makes a NaN of its own (the line ends with `# here`), and the others
+get it by a collective. A rank's place comes from the environment, as from any launcher.
 """
 import os
 import subprocess
@@ -13,7 +13,8 @@ STEPS = 4
 
 def start_ranks(count, unwatched=None):
     with tempfile.TemporaryDirectory() as folder:
-        places = [dict(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1", MEETING=folder + "/meeting")
+        places = [dict(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1",
+                       MEETING=folder + "/meeting")
                   for rank in range(count)]
         if unwatched is not None:
             places[unwatched]["NANWATCH"] = "0"
@@ -40,7 +41,9 @@ def average(rank, count, model, optimizer):
 
 
 def pipeline(rank, count, model, optimizer):
-    """Each rank works on what the one before it has sent, and trains on a loss of its own; rank 1 spoils what it sends in step 1."""
+    """Each rank works on what the one before it has sent, and trains on a loss of its own.
+
+    Rank 1 spoils what it sends in step 1."""
     for step in range(STEPS):
         x = torch.randn(4, 6)
         if rank > 0:
@@ -77,7 +80,9 @@ def broadcast(rank, count, model, optimizer):
 
 
 def late(rank, count, model, optimizer):
-    """Rank 1 makes its NaN in step 1, but only after rank 0 has made one of its own in step 2: the later step came first by the clock."""
+    """Rank 1 makes its NaN in step 1, but only after rank 0 has made one of its own in step 2.
+
+    The later step came first by the clock."""
     for step in range(STEPS):
         optimizer.zero_grad()
         out = model(torch.randn(4, 6))
