@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <system_error>
 
 #include "daemon/explain/element_types.h"
 
@@ -28,9 +29,15 @@ const TensorStats* FirstBad(const Tensors& tensors) {
   return tensors.empty() ? nullptr : &tensors[0];
 }
 
-const TensorStats* ByIndex(const Tensors& tensors, std::string_view digits) {
+std::optional<uint32_t> IndexOf(std::string_view digits) {
   uint32_t index = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  const char* end = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), end, index);
+  return read.ec == std::errc() && read.ptr == end ? std::optional(index) : std::nullopt;
+}
+
+const TensorStats* ByIndex(const Tensors& tensors, std::string_view digits) {
+  const std::optional<uint32_t> index = IndexOf(digits);
   for (const TensorStats& tensor : tensors) {
     if (tensor.index() == index) return &tensor;
   }
@@ -143,6 +150,25 @@ std::optional<std::string> Known(std::string text) {
 }
 
 }  // namespace
+
+bool IsNumberName(std::string_view name) {
+  static constexpr std::array<std::string_view, 4> kOfIncident = {"step", "skipped", "rank",
+                                                                  "absmax"};
+  static constexpr std::array<std::string_view, 15> kOfTensor = {
+      "index",      "numel",      "nan",    "pos_inf",        "neg_inf",
+      "inf",        "bad",        "good",   "limit",          "first_bad_item",
+      "finite_min", "finite_max", "absmax", "share_of_limit", "may_be_zero"};
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos)
+    return std::find(kOfIncident.begin(), kOfIncident.end(), name) != kOfIncident.end();
+  const std::string_view field = name.substr(dot + 1);
+  if (std::find(kOfTensor.begin(), kOfTensor.end(), field) == kOfTensor.end()) return false;
+  std::string_view which = name.substr(0, dot);
+  if (which == "used") return true;
+  if (!which.starts_with("input") && !which.starts_with("output")) return false;
+  which.remove_prefix(which.starts_with("input") ? 5 : 6);
+  return which.empty() || IndexOf(which).has_value();
+}
 
 std::optional<double> NumberOf(const Incident& incident, std::string_view name) {
   const Finding& origin = incident.origin();

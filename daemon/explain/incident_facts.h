@@ -20,6 +20,9 @@
 
 namespace nanwatch {
 
+// Whether a number has this name, in whatever incident.
+[[nodiscard]] bool IsNumberName(std::string_view name);
+
 [[nodiscard]] std::optional<double> NumberOf(const Incident& incident, std::string_view name);
 
 // Numbers too, as people write them. Nothing when unknown or empty.

@@ -15,89 +15,119 @@ namespace {
 
 using nlohmann::json;
 
+// In the order of Condition::Comparison.
+constexpr std::array<std::string_view, 5> kComparisons = {"<", "<=", "==", ">=", ">"};
+
 // ---- reading
 
-std::optional<std::vector<std::string>> Texts(const json& entry, const char* key) {
+// Readers leave in `why` what they could not read, the first thing of it; empty: all was read.
+
+std::vector<std::string> Texts(const json& entry, const char* key, std::string& why) {
   std::vector<std::string> texts;
   const auto found = entry.find(key);
   if (found == entry.end()) return texts;
-  if (!found->is_array()) return std::nullopt;
-  for (const json& text : *found) {
-    if (!text.is_string()) return std::nullopt;
-    texts.push_back(text.get<std::string>());
-  }
+  const bool is_list =
+      found->is_array() &&
+      std::all_of(found->begin(), found->end(), [](const json& text) { return text.is_string(); });
+  if (is_list)
+    texts = found->get<std::vector<std::string>>();
+  else if (why.empty())
+    why = std::string(key) + " is no list of texts";
   return texts;
 }
 
-std::optional<Condition> ReadCondition(const std::string& text) {
+std::string Text(const json& entry, const char* key, std::string& why) {
+  const auto found = entry.find(key);
+  if (found != entry.end() && found->is_string() && !found->get<std::string>().empty())
+    return found->get<std::string>();
+  if (why.empty()) why = std::string(key) + " is not given";
+  return {};
+}
+
+std::optional<Condition::Comparison> ComparisonOf(std::string_view sign) {
+  for (size_t i = 0; i < kComparisons.size(); ++i) {
+    if (kComparisons[i] == sign) return static_cast<Condition::Comparison>(i);
+  }
+  return std::nullopt;
+}
+
+Condition ReadCondition(const std::string& text, std::string& why) {
   Condition condition;
   std::string comparison;
   std::string unknown;
+  std::string further;
   std::istringstream words(text);
-  if (!(words >> condition.number >> comparison >> condition.bound)) return std::nullopt;
-  words >> unknown;
-  if (!unknown.empty() && unknown != "?") return std::nullopt;
+  const bool complete =
+      static_cast<bool>(words >> condition.number >> comparison >> condition.bound);
+  words >> unknown >> further;
   condition.holds_when_unknown = unknown == "?";
-  using enum Condition::Comparison;
-  if (comparison == "<")
-    condition.comparison = kLess;
-  else if (comparison == "<=")
-    condition.comparison = kAtMost;
-  else if (comparison == "==")
-    condition.comparison = kEqual;
-  else if (comparison == ">=")
-    condition.comparison = kAtLeast;
-  else if (comparison == ">")
-    condition.comparison = kMore;
-  else
-    return std::nullopt;
+  const std::optional<Condition::Comparison> known = ComparisonOf(comparison);
+  condition.comparison = known.value_or(Condition::Comparison::kEqual);
+  if (!why.empty()) return condition;
+  if (!complete || !known || !further.empty() || (!unknown.empty() && unknown != "?"))
+    why = "\"" + text + "\" is no comparison with a number";
+  else if (!IsNumberName(condition.number))
+    why = "there is no number " + condition.number;
   return condition;
 }
 
-bool ReadMatch(const json& match, KnownCause& cause) {
+// One entry's list of ops serves another.
+void ReadOpsOf(const json& match, const std::vector<KnownCause>& before, KnownCause& cause,
+               std::string& why) {
+  if (!match.contains("ops_of")) return;
+  const std::string id = Text(match, "ops_of", why);
+  const auto other = std::find_if(before.begin(), before.end(),
+                                  [&id](const KnownCause& known) { return known.id == id; });
+  if (why.empty() && !cause.ops.empty()) why = "op and ops_of are both given";
+  if (other != before.end())
+    cause.ops = other->ops;
+  else if (why.empty())
+    why = "ops_of names no entry before this one: " + id;
+}
+
+void ReadMatch(const json& match, const std::vector<KnownCause>& before, KnownCause& cause,
+               std::string& why) {
   const std::pair<const char*, std::vector<std::string>*> lists[] = {
       {"kind", &cause.kinds},   {"class", &cause.classes},       {"phase", &cause.phases},
       {"op", &cause.ops},       {"node", &cause.nodes},          {"layer", &cause.layers},
-      {"param", &cause.params}, {"dtype", &cause.dtypes},        {"reach", &cause.reach},
-      {"later", &cause.later},  {"not_reach", &cause.not_reach}, {"role", &cause.roles},
+      {"param", &cause.params}, {"dtype", &cause.dtypes},        {"role", &cause.roles},
+      {"reach", &cause.reach},  {"not_reach", &cause.not_reach},
   };
   for (const auto& [key, list] : lists) {
-    std::optional<std::vector<std::string>> texts = Texts(match, key);
-    if (!texts) return false;
-    *list = std::move(*texts);
+    *list = Texts(match, key, why);
+    const bool positive = list == &cause.reach || list == &cause.not_reach;
+    if (positive && why.empty() &&
+        std::any_of(list->begin(), list->end(),
+                    [](const std::string& text) { return text.starts_with('!'); }))
+      why = std::string("! has no meaning in ") + key + ", use " +
+            (list == &cause.reach ? "not_reach" : "reach");
   }
-  const std::optional<std::vector<std::string>> where = Texts(match, "where");
-  if (!where) return false;
-  for (const std::string& text : *where) {
-    std::optional<Condition> condition = ReadCondition(text);
-    if (!condition) return false;
-    cause.where.push_back(std::move(*condition));
-  }
+  ReadOpsOf(match, before, cause, why);
+  for (const std::string& text : Texts(match, "where", why))
+    cause.where.push_back(ReadCondition(text, why));
   for (const auto& [key, value] : match.items()) {
-    const bool known =
-        key == "where" || std::any_of(std::begin(lists), std::end(lists),
-                                      [&](const auto& list) { return key == list.first; });
-    if (!known) return false;
+    const bool known = key == "where" || key == "ops_of" ||
+                       std::any_of(std::begin(lists), std::end(lists),
+                                   [&key = key](const auto& list) { return key == list.first; });
+    if (!known && why.empty()) why = "match has no " + key;
   }
-  return true;
 }
 
-std::optional<KnownCause> ReadCause(const json& entry) {
-  if (!entry.is_object()) return std::nullopt;
+KnownCause ReadCause(const json& entry, const std::vector<KnownCause>& before, std::string& why) {
   KnownCause cause;
-  const auto text = [&entry](const char* key) {
-    const auto found = entry.find(key);
-    return found != entry.end() && found->is_string() ? found->get<std::string>() : std::string();
-  };
-  cause.id = text("id");
-  cause.cause = text("cause");
-  cause.fix = text("fix");
-  const std::optional<std::vector<std::string>> evidence = Texts(entry, "evidence");
+  if (!entry.is_object()) {
+    why = "it is no JSON object";
+    return cause;
+  }
+  cause.id = Text(entry, "id", why);
+  cause.cause = Text(entry, "cause", why);
+  cause.fix = Text(entry, "fix", why);
+  cause.evidence = Texts(entry, "evidence", why);
   const auto match = entry.find("match");
-  if (cause.id.empty() || cause.cause.empty() || cause.fix.empty() || !evidence)
-    return std::nullopt;
-  if (match == entry.end() || !match->is_object() || !ReadMatch(*match, cause)) return std::nullopt;
-  cause.evidence = *evidence;
+  if (match != entry.end() && match->is_object())
+    ReadMatch(*match, before, cause, why);
+  else if (why.empty())
+    why = "match is not given";
   return cause;
 }
 
@@ -147,11 +177,6 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
     return std::any_of(incident.reach().begin(), incident.reach().end(),
                        [&](const std::string& reach) { return AnyMatches(wanted, reach); });
   };
-  const auto happens_later = [&] {
-    return std::any_of(incident.chain().begin(), incident.chain().end(), [&](const Finding& link) {
-      return link.ticket() > origin.ticket() && AnyMatches(cause.later, link.op());
-    });
-  };
   return Allows(cause.kinds, origin.kind()) && Allows(cause.classes, origin.class_()) &&
          Allows(cause.phases, origin.phase()) && Allows(cause.ops, origin.op()) &&
          Allows(cause.nodes, origin.autograd_node()) && Allows(cause.layers, origin.layer()) &&
@@ -159,25 +184,29 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
          Allows(cause.dtypes, TextOf(incident, "output.dtype").value_or("")) &&
          Allows(cause.roles, TextOf(incident, "used.role").value_or("")) &&
          (cause.reach.empty() || reached(cause.reach)) && !reached(cause.not_reach) &&
-         (cause.later.empty() || happens_later()) &&
          std::all_of(cause.where.begin(), cause.where.end(),
                      [&](const Condition& condition) { return Holds(condition, incident); });
 }
 
-// "op is aten::_softmax (asked: aten::_softmax*)".
+// "op is aten::_softmax (asked: aten::_softmax*, not aten::*backward*)", for a list that allows it.
 void TellFit(std::string_view field, const std::vector<std::string>& globs, std::string_view text,
              std::vector<std::string>& reasons) {
   if (globs.empty()) return;
-  const auto glob = std::find_if(globs.begin(), globs.end(),
-                                 [text](const std::string& g) { return MatchesGlob(g, text); });
-  if (glob == globs.end()) return;
-  std::string reason = std::string(field) + " is " + std::string(text);
-  if (*glob != text) reason += " (asked: " + *glob + ")";
+  std::string asked;
+  bool exact = false;
+  for (const std::string& glob : globs) {
+    const bool forbids = glob.starts_with('!');
+    if (!forbids && (exact || !MatchesGlob(glob, text))) continue;
+    exact |= glob == text;
+    asked += (asked.empty() ? "" : ", ") + (forbids ? "not " + glob.substr(1) : glob);
+  }
+  std::string reason(field);
+  reason += text.empty() ? " is not known" : " is " + std::string(text);
+  if (asked != text) reason += " (asked: " + asked + ")";
   reasons.push_back(std::move(reason));
 }
 
 std::string TellCondition(const Condition& condition, const Incident& incident) {
-  constexpr std::array<std::string_view, 5> kComparisons = {"<", "<=", "==", ">=", ">"};
   const std::string known =
       TextOf(incident, condition.number).value_or("not recorded, which the pattern allows");
   std::array<char, 32> bound{};
@@ -199,11 +228,10 @@ std::vector<std::string> TellFits(const KnownCause& cause, const Incident& incid
   TellFit("param", cause.params, origin.param(), reasons);
   TellFit("dtype", cause.dtypes, TextOf(incident, "output.dtype").value_or(""), reasons);
   TellFit("role", cause.roles, TextOf(incident, "used.role").value_or(""), reasons);
-  for (const std::string& reach : incident.reach()) TellFit("reach", cause.reach, reach, reasons);
-  for (const std::string& reach : cause.not_reach) reasons.push_back("it did not reach " + reach);
-  for (const Finding& link : incident.chain()) {
-    if (link.ticket() > origin.ticket()) TellFit("a later op", cause.later, link.op(), reasons);
+  for (const std::string& reach : incident.reach()) {
+    if (AnyMatches(cause.reach, reach)) TellFit("reach", cause.reach, reach, reasons);
   }
+  for (const std::string& reach : cause.not_reach) reasons.push_back("it did not reach " + reach);
   for (const Condition& condition : cause.where)
     reasons.push_back(TellCondition(condition, incident));
   return reasons;
@@ -248,11 +276,13 @@ PatternBook PatternBook::Parse(std::string_view text, std::vector<std::string>* 
     return book;
   }
   for (const json& entry : entries) {
-    if (std::optional<KnownCause> cause = ReadCause(entry)) {
-      book.causes_.push_back(std::move(*cause));
+    std::string why;
+    KnownCause cause = ReadCause(entry, book.causes_, why);
+    if (why.empty()) {
+      book.causes_.push_back(std::move(cause));
     } else {
       problems->push_back("cannot read pattern " +
-                          entry.dump(-1, ' ', false, json::error_handler_t::replace));
+                          entry.dump(-1, ' ', false, json::error_handler_t::replace) + ": " + why);
     }
   }
   return book;

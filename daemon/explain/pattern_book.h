@@ -2,10 +2,11 @@
 //
 //   id        stable name, part of the document
 //   match     all of what is given must hold; lists hold when one element does, `*` matches any
-//             text; an element that begins with `!` must not match
+//             text
 //     kind, class, phase, op, node, layer, param, dtype (of the output), role (of the argument
-//     through which bad input data was used), reach, not_reach
-//     later   an op further down the chain
+//     through which bad input data was used): an element that begins with `!` must not match
+//     ops_of  id of an entry before this one: its `op` is meant
+//     reach, not_reach   one of what the incident reached, none of it; here `!` is no use
 //     where   "output.nan > 0": a number of incident_facts.h, a comparison, a number. With " ?" at
 //             the end it also holds when the number was not recorded.
 //   cause, fix  sentences; {names} of incident_facts.h are filled in, "it" where one is unknown
@@ -34,7 +35,7 @@ struct Condition {
 struct KnownCause {
   std::string id;
   std::vector<std::string> kinds, classes, phases, ops, nodes, layers, params, dtypes, roles, reach,
-      not_reach, later;
+      not_reach;
   std::vector<Condition> where;
   std::string cause;
   std::string fix;
@@ -43,7 +44,8 @@ struct KnownCause {
 
 class PatternBook {
  public:
-  // From JSON text. Entries that cannot be read are left out and named in `problems`.
+  // From JSON text. Entries that cannot be read are left out and named in `problems`, with the
+  // reason.
   static PatternBook Parse(std::string_view json, std::vector<std::string>* problems);
   // The book that was compiled in.
   static PatternBook BuiltIn();

@@ -20,6 +20,19 @@ TEST(IncidentFacts, UnknownNamesAreNotFilledIn) {
   EXPECT_EQ(FillIn("open { brace", incident), "open { brace");
 }
 
+TEST(IncidentFacts, NamesOfNumbers) {
+  for (const char* name : {"step", "skipped", "absmax", "input.nan", "input12.may_be_zero",
+                           "output4.share_of_limit", "used.numel"})
+    EXPECT_TRUE(IsNumberName(name)) << name;
+  for (const char* name : {"", "stepp", "nan", "inputfoo.nan", "input1x.nan", "input.", "input.nam",
+                           "tensor.nan", "output.dtype", "used1.nan"})
+    EXPECT_FALSE(IsNumberName(name)) << name;
+  Incident incident;
+  WithNan(*incident.mutable_origin()->add_inputs(), 1, 4);
+  EXPECT_EQ(NumberOf(incident, "input0.nan"), 1);
+  EXPECT_EQ(NumberOf(incident, "inputfoo.nan"), std::nullopt);
+}
+
 TEST(IncidentFacts, RangeOfATensorWithoutFiniteValuesIsUnknown) {
   Incident incident;
   TensorStats& output = WithNan(*incident.mutable_origin()->add_outputs(), 4, 4);

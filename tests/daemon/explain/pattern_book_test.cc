@@ -10,6 +10,9 @@
 namespace nanwatch {
 namespace {
 
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -69,18 +72,52 @@ TEST(PatternBook, ElementThatBeginsWithAnExclamationMarkForbids) {
   EXPECT_EQ(pattern_in("DivBackward0"), "");
 }
 
-TEST(PatternBook, LaterOpsAreLookedForBehindTheOrigin) {
+TEST(PatternBook, WhatCannotBeReadIsToldWithTheReason) {
+  for (const auto& [match, reason] :
+       {std::pair{R"({"reach": ["!loss"]})", "! has no meaning in reach, use not_reach"},
+        {R"({"not_reach": ["!loss"]})", "! has no meaning in not_reach, use reach"},
+        {R"({"later": ["aten::where"]})", "match has no later"},
+        {R"({"op": "aten::mm"})", "op is no list of texts"},
+        {R"({"where": ["inputfoo.nan > 0"]})", "there is no number inputfoo.nan"},
+        {R"({"where": ["input.nan => 0"]})", "\"input.nan => 0\" is no comparison with a number"},
+        {R"({"where": ["input.nan > 0 !"]})", "\"input.nan > 0 !\" is no comparison with a number"},
+        {R"({"ops_of": "b"})", "ops_of names no entry before this one: b"}}) {
+    const std::string text = std::string(R"([{"id": "a", "match": )") + match +
+                             R"(, "cause": "c", "fix": "f", "evidence": []}])";
+    std::vector<std::string> problems;
+    EXPECT_THAT(PatternBook::Parse(text, &problems).causes(), IsEmpty()) << text;
+    ASSERT_THAT(problems, SizeIs(1)) << text;
+    EXPECT_THAT(problems[0], EndsWith(std::string(": ") + reason));
+  }
+}
+
+TEST(PatternBook, OpsOfAnotherEntry) {
   std::vector<std::string> problems;
   const PatternBook book = PatternBook::Parse(
-      R"([{"id": "a", "match": {"later": ["aten::w*"]}, "cause": "c", "fix": "f", "evidence": []}])",
+      R"([{"id": "a", "match": {"op": ["aten::m*"]}, "cause": "c", "fix": "f"},
+          {"id": "b", "match": {"ops_of": "a"}, "cause": "c", "fix": "f"}])",
+      &problems);
+  ASSERT_THAT(problems, IsEmpty());
+  EXPECT_EQ(book.causes()[1].ops, std::vector<std::string>{"aten::m*"});
+}
+
+TEST(PatternBook, WhatAPatternForbidsIsTold) {
+  std::vector<std::string> problems;
+  const PatternBook book = PatternBook::Parse(
+      R"([{"id": "a", "match": {"dtype": ["!float16"], "node": ["*Backward", "!Compiled*"],
+           "op": ["aten::mm"]}, "cause": "c", "fix": "f"}])",
       &problems);
   Incident incident;
-  incident.mutable_origin()->set_ticket(1);
-  EXPECT_FALSE(book.Find(incident));
-  Finding& link = *incident.add_chain();
-  link.set_ticket(2);
-  link.set_op("aten::where");
-  EXPECT_TRUE(book.Find(incident));
+  incident.mutable_pattern()->set_id("a");
+  Finding& origin = *incident.mutable_origin();
+  origin.set_op("aten::mm");
+  origin.set_autograd_node("NormBackward");
+  EXPECT_THAT(
+      book.WhyItFits(incident),
+      ElementsAre("op is aten::mm", "node is NormBackward (asked: *Backward, not Compiled*)",
+                  "dtype is not known (asked: not float16)"));
+  origin.add_outputs()->set_dtype("float32");
+  EXPECT_THAT(book.WhyItFits(incident), Contains("dtype is float32 (asked: not float16)"));
 }
 
 }  // namespace
