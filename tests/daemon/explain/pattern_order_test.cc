@@ -2,69 +2,35 @@
 // both fit.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <string>
 
-#include "daemon/explain/explain.h"
-#include "tests/daemon/correlate/run_builder.h"
+#include "tests/daemon/explain/pattern_program.h"
 
 namespace nanwatch {
 namespace {
 
-RecordTensor Of(wire::ElementType type, RecordTensor tensor) {
-  tensor.set_element_type(static_cast<uint32_t>(type));
-  return tensor;
-}
-RecordTensor PosInf(RecordTensor tensor) {
-  tensor.set_pos_inf(1);
-  tensor.set_first_bad(0);
-  return tensor;
-}
-RecordTensor NegInf(RecordTensor tensor) {
-  tensor.set_neg_inf(1);
-  tensor.set_first_bad(0);
-  return tensor;
-}
-RecordTensor Range(RecordTensor tensor, double min, double max) {
-  tensor.set_finite_min(min);
-  tensor.set_finite_max(max);
-  return tensor;
-}
-RecordTensor Half(RecordTensor tensor) {
-  return Of(wire::ElementType::kFloat16, std::move(tensor));
-}
-
-// Of a run in which value 1 becomes the loss at step 4.
-Pattern PatternOf(const std::function<void(ValueBuilder&)>& tell) {
-  RunBuilder run;
-  run.Step(4);
-  tell(run.Value(1));
-  run.Pass(2).Root(1);
-  return Diagnose({run.Build()}).incidents(0).pattern();
-}
-
 TEST(PatternOrder, CastIsToldWithTheValueBeforeIt) {
-  const Pattern pattern = PatternOf([](ValueBuilder& value) {
+  const Pattern pattern = PatternOfLoss([](ValueBuilder& value) {
     value.Produce("aten::_to_copy")
         .Input(Range(Tensor({4, 8}), -3, 72000))
-        .Output(PosInf(Half(Tensor({4, 8}))));
+        .Output(WithPosInf(Half(Tensor({4, 8}))));
   });
   EXPECT_EQ(pattern.id(), "cast-overflow");
   EXPECT_EQ(pattern.evidence(), "72000 against float16's 65504; 1 of 32 values");
 }
 
 TEST(PatternOrder, CastWhoseInputNobodySaw) {
-  const Pattern pattern = PatternOf([](ValueBuilder& value) {
+  const Pattern pattern = PatternOfLoss([](ValueBuilder& value) {
     value.Produce("aten::_to_copy")
-        .Output(PosInf(Of(wire::ElementType::kBFloat16, Tensor({4, 8}))));
+        .Output(WithPosInf(Of(wire::ElementType::kBFloat16, Tensor({4, 8}))));
   });
   EXPECT_EQ(pattern.evidence(), "1 of 32 values beyond bfloat16's 3.39e+38, first at [0, 0]");
 }
 
 TEST(PatternOrder, TwoMasksOfTheLowestNumberAreNoBlowUp) {
   const auto of_finite = [](double min) {
-    return PatternOf([min](ValueBuilder& value) {
-             value.Produce("aten::add").Output(Range(NegInf(Tensor({4, 8})), min, 0));
+    return PatternOfLoss([min](ValueBuilder& value) {
+             value.Produce("aten::add").Output(Range(WithNegInf(Tensor({4, 8})), min, 0));
            })
         .id();
   };
@@ -72,27 +38,44 @@ TEST(PatternOrder, TwoMasksOfTheLowestNumberAreNoBlowUp) {
   EXPECT_EQ(of_finite(-1e37), "blow-up");
 }
 
+// Of one number nothing finite is left that could be a mask.
+TEST(PatternOrder, OneNumberThatDivergesIsNoMask) {
+  EXPECT_EQ(
+      PatternOfLoss([](ValueBuilder& value) { value.Produce("aten::add").NegInf(1, 1); }).id(),
+      "blow-up");
+}
+
+TEST(PatternOrder, ExponentialBehindAQuotientIsNoDeadBranch) {
+  const auto of = [](const char* op) {
+    return PatternOfGradient([op](ValueBuilder& value) { value.Produce(op).PosInf(); }).id();
+  };
+  EXPECT_EQ(of("aten::exp"), "exp-overflow-in-backward");
+  EXPECT_EQ(of("aten::reciprocal"), "dead-branch-in-backward");
+}
+
 TEST(PatternOrder, DivisionInHalfPrecisionAndInSingle) {
   const auto of = [](const RecordTensor& output) {
-    return PatternOf([&](ValueBuilder& value) { value.Produce("aten::div").Output(output); }).id();
+    return PatternOfLoss([&](ValueBuilder& value) { value.Produce("aten::div").Output(output); })
+        .id();
   };
-  EXPECT_EQ(of(PosInf(Half(Tensor({4, 8})))), "division-by-zero-in-half-precision");
-  EXPECT_EQ(of(PosInf(Tensor({4, 8}))), "division-by-zero");
+  EXPECT_EQ(of(WithPosInf(Half(Tensor({4, 8})))), "division-by-zero-in-half-precision");
+  EXPECT_EQ(of(WithPosInf(Tensor({4, 8}))), "division-by-zero");
 }
 
 TEST(PatternOrder, DivisorOfHalfPrecisionThatIsFarFromZeroMadeAnOverflow) {
-  EXPECT_EQ(PatternOf([](ValueBuilder& value) {
+  EXPECT_EQ(PatternOfLoss([](ValueBuilder& value) {
               value.Produce("aten::div")
                   .Input(Half(Tensor({4, 8})))
                   .Input(Range(Half(Tensor({4, 8})), 1e-6, 1))
-                  .Output(PosInf(Half(Tensor({4, 8}))));
+                  .Output(WithPosInf(Half(Tensor({4, 8}))));
             }).id(),
             "half-precision-overflow");
 }
 
 TEST(PatternOrder, ZeroOverZeroInASingleNumberIsACount) {
   const auto of_numel = [](int64_t numel) {
-    return PatternOf([=](ValueBuilder& value) { value.Produce("aten::div").Nan(1, numel); }).id();
+    return PatternOfLoss([=](ValueBuilder& value) { value.Produce("aten::div").Nan(1, numel); })
+        .id();
   };
   EXPECT_EQ(of_numel(1), "zero-over-zero-count");
   EXPECT_EQ(of_numel(8), "division-by-zero");
@@ -100,37 +83,103 @@ TEST(PatternOrder, ZeroOverZeroInASingleNumberIsACount) {
 
 TEST(PatternOrder, GradientInHalfPrecision) {
   EXPECT_EQ(
-      PatternOf([](ValueBuilder& value) {
-        value.Produce("aten::mm").Backward("AddmmBackward0").Output(PosInf(Half(Tensor({4}))));
+      PatternOfLoss([](ValueBuilder& value) {
+        value.Produce("aten::mm").Backward("AddmmBackward0").Output(WithPosInf(Half(Tensor({4}))));
       }).id(),
       "gradient-overflow-in-half-precision");
 }
 
 TEST(PatternOrder, FunctionWrittenInPythonIsToldFromThoseOfTorch) {
   const auto in_node = [](const char* node) {
-    return PatternOf(
+    return PatternOfLoss(
                [node](ValueBuilder& value) { value.Produce("aten::div").Backward(node).Nan(); })
         .id();
   };
   EXPECT_EQ(in_node("LengthBackward"), "custom-function-backward");
   EXPECT_EQ(in_node("DivBackward0"), "division-by-zero-in-backward");
   EXPECT_EQ(in_node("CompiledFunctionBackward"), "division-by-zero-in-backward");
+  EXPECT_EQ(in_node("SyncBatchNormBackward"), "division-by-zero-in-backward");
+  EXPECT_EQ(in_node("CheckpointFunctionBackward"), "division-by-zero-in-backward");
+}
+
+TEST(PatternOrder, QuotientInBackwardOfHalfPrecisionOrOfAFarDivisor) {
+  const auto of = [](const char* node, const RecordTensor& divisor, const RecordTensor& output) {
+    return PatternOfGradient([&](ValueBuilder& value) {
+             value.Produce("aten::div").Backward(node).Input(divisor).Input(divisor).Output(output);
+           })
+        .id();
+  };
+  const RecordTensor zero = Range(Tensor({4}), 0, 1);
+  const RecordTensor far = Range(Tensor({4}), 1e-3, 1);
+  const RecordTensor bad = WithPosInf(Tensor({4}));
+  EXPECT_EQ(of("DivBackward0", zero, bad), "division-by-zero-in-backward");
+  EXPECT_EQ(of("DivBackward0", far, bad), "");
+  EXPECT_EQ(of("DivBackward0", zero, WithPosInf(Half(Tensor({4})))),
+            "gradient-overflow-in-half-precision");
+  EXPECT_EQ(of("LengthBackward", zero, WithPosInf(Half(Tensor({4})))),
+            "gradient-overflow-in-half-precision");
+}
+
+// Whoever has a GradScaler that skips needs no advice to use one.
+TEST(PatternOrder, GradientOfAScalerThatSkipsOften) {
+  const auto after_skips = [](uint32_t skips) {
+    RunBuilder run;
+    Clocks clocks = OptimizerClocks({4});
+    clocks.set_scaler_skips(skips);
+    run.Clock(clocks);
+    run.Value(1).Produce("aten::mm").Backward("MmBackward0").Output(WithPosInf(Half(Tensor({4}))));
+    run.Pass(2).Leaf("fc.weight", 1);
+    run.ScalerSkip(3, 0.5, 2);
+    return Diagnose({run.Build()}).incidents(0).pattern().id();
+  };
+  EXPECT_EQ(after_skips(12), "scaler-keeps-skipping");
+  EXPECT_EQ(after_skips(2), "gradient-overflow-in-half-precision");
 }
 
 TEST(PatternOrder, ScoreOfPlusInfinityIsNoMaskedRow) {
-  EXPECT_EQ(PatternOf([](ValueBuilder& value) {
-              value.InfToNan("aten::_softmax").Input(PosInf(NegInf(Tensor({4, 8})))).Nan();
+  EXPECT_EQ(PatternOfLoss([](ValueBuilder& value) {
+              value.InfToNan("aten::_softmax").Input(WithPosInf(WithNegInf(Tensor({4, 8})))).Nan();
             }).id(),
             "softmax-of-plus-infinity");
+  EXPECT_EQ(PatternOfGradient([](ValueBuilder& value) {
+              value.InfToNan("aten::_softmax_backward_data").Input(WithPosInf(Tensor({4}))).Nan();
+            }).id(),
+            "infinity-into-another-op");
+}
+
+TEST(PatternOrder, NormThatIsNoNormalisation) {
+  const auto of = [](const char* op) {
+    return PatternOfLoss([op](ValueBuilder& value) { value.InfToNan(op).Nan(); }).id();
+  };
+  EXPECT_EQ(of("aten::native_layer_norm"), "infinity-in-normalisation");
+  EXPECT_EQ(of("aten::_fused_rms_norm"), "infinity-in-normalisation");
+  EXPECT_EQ(of("aten::native_layer_norm_backward"), "infinity-into-another-op");
+  EXPECT_EQ(of("aten::_weight_norm_interface"), "infinity-into-another-op");
+  EXPECT_EQ(of("aten::linalg_vector_norm"), "infinity-into-another-op");
+}
+
+TEST(PatternOrder, PowerOfOneNumberIsNotOutOfScale) {
+  const auto of = [](const char* op) {
+    return PatternOfLoss([op](ValueBuilder& value) { value.Produce(op).PosInf(1, 1); }).id();
+  };
+  EXPECT_EQ(of("aten::pow"), "power-of-zero");
+  EXPECT_EQ(of("aten::mul"), "blow-up");
+  EXPECT_EQ(of("aten::_foreach_div"), "");
 }
 
 TEST(PatternOrder, NumberThatOnlyAMisspeltConstantExplains) {
   const auto of = [](const char* op) {
-    return PatternOf([op](ValueBuilder& value) { value.Produce(op).Nan(8, 8); }).id();
+    return PatternOfLoss([op](ValueBuilder& value) { value.Produce(op).Nan(8, 8); }).id();
   };
   EXPECT_EQ(of("aten::mul"), "number-is-nan");
   // The sum inside a matrix product can overflow both ways.
   EXPECT_EQ(of("aten::addmm"), "blow-up");
+  // So can the two products inside one of complex numbers.
+  EXPECT_EQ(PatternOfLoss([](ValueBuilder& value) {
+              value.Produce("aten::mul")
+                  .Output(WithNan(Of(wire::ElementType::kComplex64, Tensor({8})), 8));
+            }).id(),
+            "blow-up");
 }
 
 TEST(PatternOrder, SecondMomentThatOverflowsIsNoDivisionByZero) {
@@ -143,7 +192,7 @@ TEST(PatternOrder, SecondMomentThatOverflowsIsNoDivisionByZero) {
     return Diagnose({run.Build()}).incidents(0).pattern().id();
   };
   EXPECT_EQ(of("aten::_fused_adamw_", false), "second-moment-overflow");
-  EXPECT_EQ(of("aten::_fused_adamw_", true), "adam-zero-over-zero");
+  EXPECT_EQ(of("aten::_fused_adamw_", true), "update-overflow");
   EXPECT_EQ(of("aten::add_", true), "update-overflow");
 }
 

@@ -2,57 +2,12 @@
 // not.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <string>
 
-#include "daemon/explain/explain.h"
-#include "tests/daemon/correlate/run_builder.h"
+#include "tests/daemon/explain/pattern_program.h"
 
 namespace nanwatch {
 namespace {
-
-RecordTensor WithNan(RecordTensor tensor, uint64_t bad, int64_t first) {
-  tensor.set_nan(bad);
-  tensor.set_first_bad(first);
-  return tensor;
-}
-RecordTensor WithPosInf(RecordTensor tensor, uint64_t bad, int64_t first = 0) {
-  tensor.set_pos_inf(bad);
-  tensor.set_first_bad(first);
-  return tensor;
-}
-RecordTensor WithNegInf(RecordTensor tensor, uint64_t bad, int64_t first = 0) {
-  tensor.set_neg_inf(bad);
-  tensor.set_first_bad(first);
-  return tensor;
-}
-RecordTensor Range(RecordTensor tensor, double min, double max) {
-  tensor.set_finite_min(min);
-  tensor.set_finite_max(max);
-  return tensor;
-}
-RecordTensor Half(RecordTensor tensor) {
-  tensor.set_element_type(static_cast<uint32_t>(wire::ElementType::kFloat16));
-  return tensor;
-}
-
-// The pattern of a run in which value 1 is told by `tell` and becomes the loss.
-Pattern PatternOfLoss(const std::function<void(ValueBuilder&)>& tell) {
-  RunBuilder run;
-  run.Step(4);
-  tell(run.Value(1));
-  run.Pass(2).Root(1);
-  return Diagnose({run.Build()}).incidents(0).pattern();
-}
-
-// The same for a value that reaches a gradient under a finite loss.
-Pattern PatternOfGradient(const std::function<void(ValueBuilder&)>& tell) {
-  RunBuilder run;
-  run.Step(4);
-  tell(run.Value(1));
-  run.Pass(2).Leaf("fc.weight", 1);
-  return Diagnose({run.Build()}).incidents(0).pattern();
-}
 
 TEST(Patterns, SoftmaxOverAFullyMaskedRow) {
   const Pattern pattern = PatternOfLoss([](ValueBuilder& value) {
@@ -160,6 +115,14 @@ TEST(Patterns, SlopeOfAnArcAtOne) {
               value.Produce("aten::rsqrt").Backward("RsqrtBackward0").PosInf();
             }).id(),
             "arc-slope-at-one");
+  EXPECT_EQ(PatternOfGradient([](ValueBuilder& value) {
+              value.Produce("aten::rsqrt").Backward("AcoshBackward0").PosInf();
+            }).id(),
+            "acosh-slope-at-one");
+  EXPECT_EQ(PatternOfGradient([](ValueBuilder& value) {
+              value.Produce("aten::rsqrt").Backward("AsinhBackward0").PosInf();
+            }).id(),
+            "");
 }
 
 TEST(Patterns, DeadBranchThatBackwardRevives) {
@@ -210,6 +173,9 @@ TEST(Patterns, MeanOfNothing) {
               value.Produce("aten::mean").Input(Tensor({4, 3})).Nan(1, 1);
             }).id(),
             "mean-of-nothing");
+  // Of nothing all means are NaN.
+  EXPECT_NE(PatternOfLoss([](ValueBuilder& value) { value.Produce("aten::mean").Nan(1, 8); }).id(),
+            "mean-of-nothing");
 }
 
 TEST(Patterns, NoTargetIsKept) {
@@ -248,16 +214,25 @@ TEST(Patterns, ResultBeyondHalfPrecision) {
 
 TEST(Patterns, AdamDividesZeroByZero) {
   const auto pattern_of = [](const char* op) {
-    RunBuilder run;
-    run.Value(1).Produce(op).Optimizer("gate.weight").Nan();
-    run.Update(2).Parameter("gate.weight", 1);
-    return Diagnose({run.Build()}).incidents(0).pattern();
+    return PatternOfUpdate(
+        [op](ValueBuilder& value) { value.Produce(op).Optimizer("gate.weight").Nan(); });
   };
   EXPECT_EQ(pattern_of("aten::addcdiv_").id(), "adam-zero-over-zero");
   EXPECT_EQ(pattern_of("aten::_fused_adamw_").id(), "adam-zero-over-zero");
   EXPECT_NE(pattern_of("aten::add_").id(), "adam-zero-over-zero");
   EXPECT_EQ(pattern_of("aten::addcdiv_").evidence(),
             "float32 parameter gate.weight, 1 of 8 values");
+  const auto of_inf = [](const RecordTensor& output) {
+    return PatternOfUpdate([&output](ValueBuilder& value) {
+             value.Produce("aten::addcdiv_").Optimizer("gate.weight").Output(output);
+           })
+        .id();
+  };
+  EXPECT_EQ(of_inf(WithPosInf(Tensor({8}))), "update-overflow");
+  EXPECT_EQ(of_inf(WithPosInf(Half(Tensor({8})))), "adam-eps-lost-in-half-precision");
+  // Of a parameter of one number all of it is bad at once.
+  EXPECT_EQ(of_inf(WithNan(Tensor({1}))), "adam-zero-over-zero");
+  EXPECT_EQ(of_inf(WithNan(Tensor({8}), 8)), "update-bad-everywhere");
 }
 
 TEST(Patterns, NanInTheBatch) {

@@ -62,6 +62,19 @@ class Arcs(PatternTest):
         return program("return torch.acos(x * 0 + 1.0000002 if step == 2 else torch.tanh(x))")
 
 
+    @triggers("acosh-slope-at-one", "48 of 48 values, first at [0, 0], in AcoshBackward0", phase="backward", layer="layer")
+    def test_hyperbolic_distance_of_zero(self):
+        return program("return torch.acosh(x * 0 + 1 if step == 2 else x.abs() + 2)")
+
+    @resembles("acosh-slope-at-one", instead="arc-outside-its-domain", phase="forward", op="aten::acosh")
+    def test_hyperbolic_distance_of_less_than_zero(self):
+        return program("return torch.acosh(x * 0 + 0.9999 if step == 2 else x.abs() + 2)")
+
+    @resembles("acosh-slope-at-one", instead=CLEAN)
+    def test_slope_of_asinh(self):
+        return program("return torch.asinh(x * 0 + 1 if step == 2 else x)")
+
+
 class HandWritten(PatternTest):
     @triggers("custom-function-backward", "48 of 48 values, first at [0, 0], in LengthBackward", op="aten::div", layer="layer")
     def test_length_of_zero_in_an_autograd_function(self):
@@ -81,9 +94,21 @@ class Branches(PatternTest):
     def test_root_that_where_does_not_select(self):
         return program("h = x + (0 if step == 2 else 9)\nreturn torch.where(h > 0, torch.sqrt(h), 0 * x)")
 
-    @triggers("dead-branch-in-backward", "values, first at [0, 6]", op="aten::exp", layer="layer")
+    @triggers("exp-overflow-in-backward", "values, first at [0, 6]", op="aten::exp", layer="layer")
     def test_exponential_that_where_does_not_select(self):
         return program("h = x * (200 if step == 2 else 1)\nreturn torch.where(h < 50, torch.exp(h), 1 + x)")
+
+    @triggers("exp-overflow-in-backward", "values, first at [", op="aten::exp", layer="layer", phase="forward")
+    def test_sigmoid_by_hand(self):
+        return program("return 1 / (1 + torch.exp(-x * (200 if step == 2 else 1)))")
+
+    @resembles("exp-overflow-in-backward", instead=CLEAN)
+    def test_sigmoid(self):
+        return program("return torch.sigmoid(x * (200 if step == 2 else 1))")
+
+    @resembles("dead-branch-in-backward", instead="exp-overflow-in-backward", op="aten::exp")
+    def test_softplus_by_hand_behind_a_quotient(self):
+        return program("return x + 1 / (1 + torch.exp(x * 0 + (200 if step == 2 else 1)))")
 
     @resembles("dead-branch-in-backward", instead=EXPECTED)
     def test_argument_that_is_made_safe_first(self):

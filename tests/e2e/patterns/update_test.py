@@ -33,7 +33,7 @@ class Adam(PatternTest):
     def test_dead_unit_without_eps(self):
         return adam(", eps=0", layer="return torch.relu(x)", before="model.first.bias.data[3] = -100.")
 
-    @triggers("adam-zero-over-zero", "float16 parameter first.weight, 2 of 32 values")
+    @triggers("adam-eps-lost-in-half-precision", "float16 parameter first.weight, 2 of 32 values")
     def test_eps_that_rounds_to_zero_in_float16(self):
         return adam(**HALF)
 
@@ -47,6 +47,10 @@ class Adam(PatternTest):
     def test_rms_prop_without_eps(self):
         return program("return torch.relu(x)", before="model.first.bias.data[3] = -100.",
                        optimizer="torch.optim.RMSprop(model.parameters(), lr=1e-3, eps=0)")
+
+    @resembles("adam-eps-lost-in-half-precision", instead=CLEAN)
+    def test_eps_that_float16_can_hold(self):
+        return adam(", eps=1e-4", **HALF)
 
     @resembles("adam-zero-over-zero", instead=CLEAN)
     def test_dead_unit_with_eps(self):
@@ -86,6 +90,12 @@ class Scaler(PatternTest):
         return program("return x * (1e-30 if step > 2 else 1) * (1e30 if step > 2 else 1)", top=SCALER.format(scale="2.**16"),
                        update="scaler.scale(loss * (1e30 if step > 2 else 1)).backward()\nscaler.step(optimizer)\n"
                        "scaler.update()", steps=30)
+
+    @triggers("scaler-keeps-skipping", "10 updates skipped before this one", phase="backward", layer="layer")
+    def test_gradient_in_float16_that_is_bad_at_any_scale(self):
+        return program("h = (x * 0 if step > 2 else x).half()\n"
+                       "return x + (h * torch.rsqrt(h.var(1, keepdim=True) + 1e-5)).float()", top=SCALER.format(scale="2.**16"),
+                       update=SCALED, steps=30)
 
     @resembles("scaler-keeps-skipping", instead=EXPECTED)
     def test_scaler_that_finds_its_scale(self):
