@@ -125,15 +125,19 @@ class Growth(PatternTest):
     def test_data_out_of_scale_in_the_first_step(self):
         return program("return x * 1e38 * 10")
 
-    @triggers("power-of-zero", "1 of 1 values", op="aten::pow", step=2)
+    @triggers("infinite-power", "1 of 1 values", op="aten::pow", step=2)
     def test_one_number_of_zero_to_a_negative_power(self):
         return program(loss="loss = F.mse_loss(model(x), y) + torch.zeros(()) ** (-1 if step == 2 else 1)")
 
-    @resembles("power-of-zero", instead="power-slope-at-zero", op="aten::pow", phase="backward")
+    @triggers("infinite-power", "arguments from 10000000000 to 10000000000", op="aten::pow", layer="layer")
+    def test_high_power_of_a_job_whose_inputs_are_seen(self):
+        return program(SEEN + "return (x * 0 + (1e10 if step == 2 else 1)) ** 5")
+
+    @resembles("infinite-power", instead="power-slope-at-zero", op="aten::pow", phase="backward")
     def test_zero_to_a_power_below_one(self):
         return program("return (x * 0 if step == 2 else x.abs()) ** 0.3")
 
-    @resembles("power-of-zero", instead="blow-up", op="aten::pow")
+    @resembles("infinite-power", instead="blow-up", op="aten::pow")
     def test_square_that_overflows(self):
         return program("return (x * (3e19 if step == 2 else 1)) ** 2")
 
