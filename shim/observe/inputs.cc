@@ -26,6 +26,11 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   wire::Unchecked reason;
   if (ReadTensor(tensor, &plain, &reason) != Readable::kYes) return;
   if (plain.view.ndim > wire::kShapeDimsMax) return;
+  // A number of Python's, which the op takes as a tensor.
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    noting.frame.scalar_bad |= NonFiniteKinds(plain.view) != 0;
+    return;
+  }
   const OpTraits& op = *noting.frame.op;
   const uint64_t bit = argument < 64 ? uint64_t{1} << argument : 0;
   // full_like(x, 0) asks x for its shape.
