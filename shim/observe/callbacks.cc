@@ -40,12 +40,13 @@ bool AutocastsNow() {
 
 // ---- begin of an op
 
-void BeginRange(ThreadState* thread, Frame& frame, const at::RecordFunction& range) {
+void BeginRange(Observer& observer, ThreadState* thread, Frame& frame,
+                const at::RecordFunction& range) {
   frame.kind = FrameKind::kRange;
   frame.range_name = range.name();
   if (frame.range_name[0] == 'T' && compiled_regions::IsRegion(frame.range_name)) {
     frame.is_region = true;
-    if (thread->regions_open++ == 0) compiled_regions::Begin(thread, frame.range_name);
+    if (thread->regions_open++ == 0) compiled_regions::Begin(observer, thread, frame.range_name);
     MarkCompiledRegion();
   }
 }
@@ -77,7 +78,7 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
   if (__builtin_expect(schema == nullptr, 0)) {
     frame.op = observer.ops.Range();
     frame.hides = frame.hidden = false;
-    BeginRange(thread, frame, range);
+    BeginRange(observer, thread, frame, range);
     if (frame.sequence >= 0) RememberSequence(thread, frame);
     return;
   }
@@ -351,7 +352,7 @@ __attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, Threa
   scan.frame = &frame;
   scan.parent = parent;
   scan.bad = thread->bad_outputs;
-  if (frame.is_region) --thread->regions_open;
+  if (frame.is_region && --thread->regions_open == 0) compiled_regions::End(observer, thread);
   if (frame.kind == FrameKind::kOp) EndSkippedArmed(observer, thread, frame, range.outputs());
   if (frame.op->writes_unseen) {
     if (frame.inputs_seen) {

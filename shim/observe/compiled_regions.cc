@@ -64,7 +64,18 @@ void SetName(ThreadState* thread, const char* name) {
 
 }  // namespace
 
-void Begin(ThreadState* thread, const char* name) noexcept { SetName(thread, name); }
+void Begin(Observer& observer, ThreadState* thread, const char* name) noexcept {
+  SetName(thread, name);
+  thread->region_holds_inputs = !observer.Poisoned();
+  if (thread->region_holds_inputs) observer.arming.Hold();
+}
+
+void End(Observer& observer, ThreadState* thread) noexcept {
+  if (!thread->region_holds_inputs) return;
+  thread->region_holds_inputs = false;
+  observer.arming.Release();
+  if (observer.bad_values.transient() == 0) observer.arming.Disarm();
+}
 
 void BeginBackward(Observer& observer, ThreadState* thread, const at::RecordFunction& node) noexcept
     try {

@@ -2,7 +2,8 @@
 //
 // A compiled forward announces itself by a range, "Torch-Compiled Region: 0/0"; a compiled backward
 // is the node CompiledFunctionBackward. The kernels inside announce nothing; ops that they call in
-// between are seen as ever.
+// between (a matrix product left to a library, or all of them with the backends "eager" and
+// "aot_eager") are seen as ever, and named if what went into them was finite.
 //
 //   module call   -> region -> module returns: outputs looked at, and then arguments, parameters,
 //   buffers node's inputs -> CompiledFunctionBackward -> inputs of the nodes after it,
@@ -32,8 +33,11 @@ inline bool IsBackwardNode(const char* node) noexcept {
   return node[0] == 'C' && std::strncmp(node, "CompiledFunctionBackward", 24) == 0;
 }
 
-// A region begins on this thread, in no other one.
-void Begin(ThreadState* thread, const char* name) noexcept;
+// A region begins on this thread, in no other one. Inputs are asked for until it ends: what went
+// into an op that it calls may be the work of kernels that nobody sees, so that nothing can be
+// assumed of it.
+void Begin(Observer& observer, ThreadState* thread, const char* name) noexcept;
+void End(Observer& observer, ThreadState* thread) noexcept;
 // The node of a compiled backward begins. From here on inputs are asked for until the pass ends.
 void BeginBackward(Observer& observer, ThreadState* thread,
                    const at::RecordFunction& node) noexcept;

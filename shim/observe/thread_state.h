@@ -138,6 +138,7 @@ struct ThreadState {
   uint32_t depth;       // open frames, may exceed kFramesMax
   uint32_t nodes_open;  // kNode frames among them
   uint32_t regions_open;
+  bool region_holds_inputs;  // the outermost of them asked for inputs
   // Of the compiled region last begun on this thread, open or not (compiled_regions.h).
   RegionSeen region;
   uint32_t optimizer_depth;  // open optimizer ranges

@@ -46,6 +46,14 @@ class Compile(HealthyCase, FrameworkTest):
                                               layer_type="Gate")
                 self.assert_hint(incident)
 
+    def test_an_op_that_a_region_calls_is_named_where_finite_values_went_into_it(self):
+        for fault, op in (("inside", "aten::log"), ("before", "aten::div")):
+            with self.subTest(fault):
+                incident = self.assert_origin(self.faulty("eager", fault), kind="op", op=op, phase="forward", layer="",
+                                              layer_type="Net", root="Net#0", step=4)
+                self.assertEqual(incident["origin"]["class"], "produce")
+                self.assertTrue(incident["origin"]["inputs_seen"], incident["origin"])
+
     def test_what_came_bad_into_a_region_is_not_the_region_s(self):
         self.assert_origin(self.faulty("layer", "before"), kind="op", op="aten::div", phase="forward", layer="shares",
                            layer_type="Shares", root="Net#0", step=4, source=source_of(NAME, "# before"))
