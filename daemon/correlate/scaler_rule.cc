@@ -58,10 +58,17 @@ class ScalerRule {
     if (bad_roots_.contains(event.pass)) return false;
     if (event.reach == wire::Reach::kLoss) return true;  // only scaling made it bad
     const Origin& origin = origins_[static_cast<size_t>(event.origin)];
-    if (origin.site == nullptr) return false;
+    if (origin.site == nullptr || CameWithModel(origin)) return false;
     if (Scales(origin.site->op()) && IsRootOfPass(event.pass, origin.node)) return true;
     return origin.site->phase() == static_cast<uint32_t>(wire::Phase::kBackward) &&
            (origin.site->flags() & wire::ValueRecord::kRecompute) == 0;
+  }
+
+  // A parameter or buffer that is bad itself is so with any scale, wherever it was met first.
+  static bool CameWithModel(const Origin& origin) {
+    return origin.IsExternal() &&
+           (origin.target == static_cast<uint32_t>(wire::Target::kParameter) ||
+            origin.target == static_cast<uint32_t>(wire::Target::kBuffer));
   }
 
   bool IsRootOfPass(uint64_t pass, int node) const {

@@ -42,6 +42,19 @@ TEST(Scaler, ValueMadeInForwardIsNotExcusedBySkipping) {
   EXPECT_THAT(verdict.incidents(0).reach(), Contains("gradient"));
 }
 
+TEST(Scaler, ParameterThatIsBadItselfIsNotExcusedWhereverItWasMet) {
+  RunBuilder run;
+  run.Value(1)
+      .External("aten::mm")
+      .FromOutside(wire::Target::kParameter, "fc.weight", wire::kHasPosInf)
+      .Backward("MmBackward0")
+      .At("fc")
+      .PosInf();
+  run.Pass(2).Leaf("fc.bias", 1);
+  run.ScalerSkip(3, 64, 1);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
 TEST(Scaler, BadRootIsNotExcused) {
   RunBuilder run;
   run.Value(1).Produce("aten::pow").At("mlps.1").PosInf();
