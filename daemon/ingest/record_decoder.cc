@@ -178,6 +178,20 @@ bool DecodeEnd(EndFact& out, const unsigned char* record, size_t bytes) {
   return true;
 }
 
+bool DecodeLevel(LevelFact& out, const unsigned char* record, size_t bytes) {
+  const auto from = Take<wire::LevelRecord>(record, bytes);
+  if (!from) return false;
+  constexpr auto kLevelMax = static_cast<uint32_t>(wire::Level::kAuto);
+  out.set_from(InRange(from->from, kLevelMax));
+  out.set_to(InRange(from->to, kLevelMax));
+  out.set_why(InRange(from->why, static_cast<uint32_t>(wire::LevelRecord::Why::kQuiet)));
+  out.set_full_every(from->full_every);
+  if (from->overhead_percent >= 0) out.set_overhead_percent(from->overhead_percent);
+  if (from->budget_percent >= 0) out.set_budget_percent(from->budget_percent);
+  out.set_control(from->control);
+  return true;
+}
+
 bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t bytes,
                 const NameCache& names) {
   switch (static_cast<wire::RecordKind>(kind)) {
@@ -197,6 +211,8 @@ bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t 
       return DecodeCollective(*out.mutable_collective(), record, bytes, names);
     case wire::RecordKind::kEnd:
       return DecodeEnd(*out.mutable_end(), record, bytes);
+    case wire::RecordKind::kLevel:
+      return DecodeLevel(*out.mutable_level(), record, bytes);
     case wire::RecordKind::kPadding:
       break;
   }

@@ -41,7 +41,7 @@ class SegmentFile {
   [[nodiscard]] bool IsCutShort() const;
 
  private:
-  static constexpr size_t kTypes = static_cast<size_t>(wire::SectionType::kBlobs) + 1;
+  static constexpr size_t kTypes = static_cast<size_t>(wire::SectionType::kTelemetry) + 1;
 
   SegmentFile(std::string path, UniqueFd fd, const wire::SegmentHeader& header,
               GuardedMapping mapping);

@@ -80,6 +80,7 @@ struct SegmentReader::Impl {
   void ReadFirstFindings(RunBatch& batch);
   void ReadReach(RunBatch& batch);
   void ReadSites(RunBatch& batch);
+  void ReadTelemetry(StepSummary& step) const;
   void ReadSteps(RunBatch& batch);
   void ReadLive(RunState& state) const;
   void ReadIgnore();
@@ -230,6 +231,28 @@ void SegmentReader::Impl::ReadSites(RunBatch& batch) {
   }
 }
 
+// What belongs to the step with this index, if it still stands.
+void SegmentReader::Impl::ReadTelemetry(StepSummary& step) const {
+  using wire::TelemetryEntry;
+  const SegmentFile::Section& section = file.section(SectionType::kTelemetry);
+  std::optional<wire::TelemetryReader> reader =
+      wire::TelemetryReader::Open(section.data, section.bytes, step.index());
+  TelemetryEntry entry;
+  if (!reader || !reader->Read(entry) || reader->cursor() != step.index() + 1) return;
+  const auto known = [&entry](TelemetryEntry::Known bit) { return (entry.known & bit) != 0; };
+  if (known(TelemetryEntry::kLoss)) step.set_loss(entry.loss);
+  if (known(TelemetryEntry::kStepTime)) step.set_seconds(static_cast<double>(entry.step_ns) * 1e-9);
+  if (known(TelemetryEntry::kGradientNorm)) step.set_gradient_norm(entry.gradient_norm);
+  if (known(TelemetryEntry::kScale)) step.set_scale(entry.scale);
+  if (known(TelemetryEntry::kGradients)) {
+    step.set_gradients(entry.gradients);
+    step.set_gradients_missing(entry.gradients_missing);
+    step.set_gradients_zero(entry.gradients_zero);
+    step.set_gradients_bad(entry.gradients_bad);
+  }
+  step.set_level(entry.level <= static_cast<uint32_t>(wire::Level::kAuto) ? entry.level : 0);
+}
+
 void SegmentReader::Impl::ReadSteps(RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kSteps);
   std::optional<wire::StepReader> reader =
@@ -240,6 +263,7 @@ void SegmentReader::Impl::ReadSteps(RunBatch& batch) {
   for (uint64_t i = 0; i < entries_max && reader->Read(entry); ++i) {
     StepSummary& step = batch.steps.emplace_back();
     step.set_index(reader->cursor() - 1);
+    ReadTelemetry(step);
     step.set_time_ns(entry.time_ns);
     *step.mutable_clocks() = DecodeClocks(entry.clocks);
     if ((entry.flags & 1) != 0) step.set_loss(entry.loss);

@@ -86,8 +86,9 @@ enum class RecordKind : uint16_t {
   kEscape = 6,
   kCollective = 7,
   kEnd = 8,
+  kLevel = 9,
 };
-inline constexpr uint16_t kRecordKindMax = 8;
+inline constexpr uint16_t kRecordKindMax = 9;
 
 // ---- parts
 
@@ -266,6 +267,28 @@ struct CollectiveRecord {
   uint64_t output_value;  // id of the value record of class kReceived, 0 none
 };
 static_assert(sizeof(CollectiveRecord) == 64 + 24 + 24 + 8);
+
+// What is checked has changed.
+struct LevelRecord {
+  enum class Why : uint8_t {
+    kUnknown = 0,
+    kAsked = 1,      // by a tool
+    kDeadline = 2,   // what a tool asked for has run out
+    kBudget = 3,     // `auto` chose by what it measured
+    kSuspicion = 4,  // `auto` saw something that may come before a non-finite value
+    kQuiet = 5,      // nothing came of it
+  };
+  RecordHeader header;
+  uint8_t from;  // Level
+  uint8_t to;
+  uint8_t why;
+  uint8_t reserved0;
+  uint32_t full_every;      // `auto`: one step in so many is watched in full; 0: none
+  double overhead_percent;  // `auto`: measured of the steps before; negative: not known
+  double budget_percent;    // negative: none
+  uint64_t control;         // the request in force, 0 none
+};
+static_assert(sizeof(LevelRecord) == 64 + 32);
 
 struct EndRecord {
   enum class How : uint32_t { kUnknown = 0, kExit = 1, kFork = 2 };

@@ -12,7 +12,9 @@
 //     kReach        FirstReach[8]         first time of each kind of reach; evicted by nothing
 //     kSites        SiteTableHeader + SiteEntry[]  places; append-only, with counts
 //     kNames        NameTableHeader + entries + text   strings; append-only
-//     kStats, kTrail, kBlobs              reserved for later work: empty today
+//     kTelemetry    StepRingHeader + TelemetryEntry[]  one per step, beside kSteps
+//     kBlobs        IgnoreSection         the user's rules (ignore_section.h)
+//     kStats, kTrail                      reserved for later work: absent today
 //
 // States of the file (who may make the transition):
 //   "<name>.tmp"  --(job: header complete, rename)-->  "<name>.seg"  --(job dies or exits)-->  dead
@@ -43,7 +45,7 @@ namespace nanwatch::wire {
 
 inline constexpr uint64_t kSegmentMagic = 0x48435441574e414eull;  // the bytes "NANWATCH"
 inline constexpr uint16_t kWireMajor = 1;  // a change that an old reader would misread
-inline constexpr uint16_t kWireMinor = 0;  // additions that an old reader may ignore
+inline constexpr uint16_t kWireMinor = 1;  // additions that an old reader may ignore
 
 enum class SectionType : uint32_t {
   kLive = 1,
@@ -57,6 +59,7 @@ enum class SectionType : uint32_t {
   kStats = 9,
   kTrail = 10,
   kBlobs = 11,
+  kTelemetry = 12,
 };
 
 struct SectionEntry {
@@ -176,6 +179,31 @@ struct StepEntry {
   uint32_t optimizer;
 };
 static_assert(sizeof(StepEntry) == 104);
+
+// What was read of the training in a step, as far as it was seen (`known`).
+struct TelemetryEntry {
+  enum Known : uint32_t {
+    kLoss = 1,
+    kGradientNorm = 2,
+    kScale = 4,
+    kStepTime = 8,
+    kGradients = 16,
+  };
+  std::atomic<uint64_t> sequence;  // as StepEntry's
+  uint64_t time_ns;                // StepEntry's
+  uint64_t step_ns;                // since the entry before, CLOCK_MONOTONIC
+  double loss;                     // the last one seen since the entry before
+  double gradient_norm;            // 2-norm over all gradients that the optimizer was given
+  double scale;                    // GradScaler's, after the step
+  uint32_t gradients;              // parameters of the optimizer that had a gradient
+  uint32_t gradients_missing;      // that had none
+  uint32_t gradients_zero;         // whose gradient was zero throughout
+  uint32_t gradients_bad;          // whose gradient held a non-finite value
+  uint32_t known;                  // Known bits
+  uint32_t level;                  // Level in force when the step ended
+  uint64_t reserved[4];
+};
+static_assert(sizeof(TelemetryEntry) == 104);
 struct StepRingHeader {
   std::atomic<uint64_t> written;  // entries written so far; entry i lies at i % capacity
   uint64_t capacity;

@@ -1,7 +1,9 @@
-// The step ring: one entry per step, the oldest overwritten, so that a job may run for days before
-// anybody reads. The reader notices what it missed.
+// The step rings: one entry per step, the oldest overwritten, so that a job may run for days before
+// anybody reads. The reader notices what it missed. There are two, written side by side: what the
+// observer counted (StepEntry), and what it read of the training itself (TelemetryEntry). Entries of
+// one step have the same number.
 //
-//   StepRingHeader | StepEntry[capacity]; entry i lies at i % capacity
+//   StepRingHeader | Entry[capacity]; entry i lies at i % capacity
 //
 // Each entry is a seqlock: `sequence` goes to 2 * (i + 1) - 1, the fields, `sequence` to 2 * (i +
 // 1), then `written` to i + 1. A field's store is a release and cannot move before the odd
@@ -20,56 +22,60 @@
 
 namespace nanwatch::wire {
 
+template <typename Entry>
 constexpr size_t StepRingBytes(uint64_t steps) {
-  return sizeof(StepRingHeader) + steps * sizeof(StepEntry);
+  return sizeof(StepRingHeader) + steps * sizeof(Entry);
 }
-inline constexpr size_t kStepFieldsBytes = sizeof(StepEntry) - offsetof(StepEntry, time_ns);
+template <typename Entry>
+inline constexpr size_t kStepFieldsBytes = sizeof(Entry) - offsetof(Entry, time_ns);
 
 // The job's half. Any thread; publications take turns by a private mutex. Does not own the section,
 // which must be zero.
-class StepWriter {
+template <typename Entry>
+class StepRingWriter {
  public:
-  StepWriter(StepRingHeader* header, uint64_t capacity) noexcept
-      : header_(header), entries_(reinterpret_cast<StepEntry*>(header + 1)), capacity_(capacity) {
+  StepRingWriter(StepRingHeader* header, uint64_t capacity) noexcept
+      : header_(header), entries_(reinterpret_cast<Entry*>(header + 1)), capacity_(capacity) {
     header_->capacity = capacity;
   }
 
   // `plain.sequence` is ignored.
-  void Publish(const StepEntry& plain) noexcept {
+  void Publish(const Entry& plain) noexcept {
     const std::lock_guard lock(mutex_);
-    StepEntry& entry = entries_[written_ % capacity_];
+    Entry& entry = entries_[written_ % capacity_];
     entry.sequence.store(2 * written_ + 1, std::memory_order_relaxed);
-    StoreWords(&entry.time_ns, &plain.time_ns, kStepFieldsBytes);
+    StoreWords(&entry.time_ns, &plain.time_ns, kStepFieldsBytes<Entry>);
     entry.sequence.store(2 * written_ + 2, std::memory_order_release);
     header_->written.store(++written_, std::memory_order_release);
   }
 
  private:
   StepRingHeader* header_;
-  StepEntry* entries_;
+  Entry* entries_;
   uint64_t capacity_;
   std::mutex mutex_;
   uint64_t written_ = 0;
 };
 
 // The daemon's half. Reads only, behind a cursor of its own; one thread.
-class StepReader {
+template <typename Entry>
+class StepRingReader {
  public:
   // Nothing if the header does not fit into the section's `size` bytes, which the caller has
   // checked against the file. `cursor` is the index of the first entry wanted.
-  [[nodiscard]] static std::optional<StepReader> Open(const void* section, size_t size,
+  [[nodiscard]] static std::optional<StepRingReader> Open(const void* section, size_t size,
                                                       uint64_t cursor = 0) noexcept {
     if (size < sizeof(StepRingHeader)) return {};
     const auto* header = static_cast<const StepRingHeader*>(section);
     uint64_t capacity = 0;
     LoadWords(&capacity, &header->capacity, sizeof capacity);
-    if (capacity == 0 || capacity > (size - sizeof(StepRingHeader)) / sizeof(StepEntry)) return {};
-    return StepReader(header, capacity, cursor);
+    if (capacity == 0 || capacity > (size - sizeof(StepRingHeader)) / sizeof(Entry)) return {};
+    return StepRingReader(header, capacity, cursor);
   }
 
   // Copies the next entry that still stands, its `sequence` included, and goes on; false when there
   // is none yet. Looks at one lap of entries at most.
-  [[nodiscard]] bool Read(StepEntry& out) noexcept {
+  [[nodiscard]] bool Read(Entry& out) noexcept {
     const uint64_t written = header_->written.load(std::memory_order_acquire);
     if (written <= cursor_) return false;  // also when it went backwards
     if (written - cursor_ > capacity_) {
@@ -77,10 +83,10 @@ class StepReader {
       cursor_ = written - capacity_;
     }
     for (; cursor_ < written; ++cursor_, ++lost_) {
-      const StepEntry& entry = entries_[cursor_ % capacity_];
+      const Entry& entry = entries_[cursor_ % capacity_];
       const uint64_t expected = 2 * cursor_ + 2;
       if (entry.sequence.load(std::memory_order_acquire) != expected) continue;
-      LoadWords(&out.time_ns, &entry.time_ns, kStepFieldsBytes);
+      LoadWords(&out.time_ns, &entry.time_ns, kStepFieldsBytes<Entry>);
       if (entry.sequence.load(std::memory_order_relaxed) != expected) continue;
       out.sequence.store(expected, std::memory_order_relaxed);
       ++cursor_;
@@ -94,17 +100,22 @@ class StepReader {
   [[nodiscard]] uint64_t lost() const noexcept { return lost_; }
 
  private:
-  StepReader(const StepRingHeader* header, uint64_t capacity, uint64_t cursor) noexcept
+  StepRingReader(const StepRingHeader* header, uint64_t capacity, uint64_t cursor) noexcept
       : header_(header),
-        entries_(reinterpret_cast<const StepEntry*>(header + 1)),
+        entries_(reinterpret_cast<const Entry*>(header + 1)),
         capacity_(capacity),
         cursor_(cursor) {}
 
   const StepRingHeader* header_;
-  const StepEntry* entries_;
+  const Entry* entries_;
   uint64_t capacity_;
   uint64_t cursor_;
   uint64_t lost_ = 0;
 };
+
+using StepWriter = StepRingWriter<StepEntry>;
+using StepReader = StepRingReader<StepEntry>;
+using TelemetryWriter = StepRingWriter<TelemetryEntry>;
+using TelemetryReader = StepRingReader<TelemetryEntry>;
 
 }  // namespace nanwatch::wire

@@ -24,6 +24,7 @@ Emitter::Emitter(Segment& segment) noexcept
       names_(segment.names(), segment.layout().names, segment.layout().name_bytes),
       sites_(segment.sites(), segment.layout().sites),
       steps_(segment.steps(), segment.layout().steps),
+      telemetry_(segment.telemetry(), segment.layout().steps),
       first_(segment.first(), segment.reach()),
       live_writer_(&segment.live()) {}
 
@@ -92,8 +93,11 @@ void Emitter::NoteReach(wire::Reach reach, uint64_t value, uint64_t ticket, uint
   first_.Reached(reach, value, ticket, name, clocks);
 }
 
-void Emitter::PublishStep(const wire::StepEntry& plain) noexcept {
+void Emitter::PublishStep(const wire::StepEntry& plain,
+                          const wire::TelemetryEntry& telemetry) noexcept {
   const WriteGate::Pass pass(gate_);
+  // Its own first: whoever reads a step finds the rest of it there.
+  telemetry_.Publish(telemetry);
   steps_.Publish(plain);
 }
 

@@ -73,8 +73,11 @@ class Emitter {
   void NoteReach(wire::Reach reach, uint64_t value, uint64_t ticket, uint32_t name,
                  const wire::Clocks& clocks) noexcept;
 
-  // One entry of the step ring; `plain.sequence` is ignored.
-  void PublishStep(const wire::StepEntry& plain) noexcept;
+  // One entry of each of the two step rings; `sequence` is ignored. Calls come one after another.
+  void PublishStep(const wire::StepEntry& plain, const wire::TelemetryEntry& telemetry) noexcept;
+
+  // What the tools ask for.
+  [[nodiscard]] const wire::ControlBlock& control() const noexcept { return segment_.control(); }
 
   // Overwrites the live block and its heartbeat.
   void PublishLive(const LiveFacts& facts) noexcept;
@@ -98,6 +101,7 @@ class Emitter {
   wire::NameWriter names_;
   wire::SiteWriter sites_;
   wire::StepWriter steps_;
+  wire::TelemetryWriter telemetry_;
   wire::FirstWriter first_;
   wire::LiveWriter live_writer_;
 

@@ -66,6 +66,9 @@ class Segment {
   [[nodiscard]] wire::StepRingHeader* steps() const noexcept {
     return At<wire::StepRingHeader>(map_.steps);
   }
+  [[nodiscard]] wire::StepRingHeader* telemetry() const noexcept {
+    return At<wire::StepRingHeader>(map_.telemetry);
+  }
   [[nodiscard]] wire::FirstFinding* first() const noexcept {
     return At<wire::FirstFinding>(map_.first);
   }

@@ -39,6 +39,7 @@ struct SegmentMap {
   uint64_t control;
   uint64_t ring;
   uint64_t steps;
+  uint64_t telemetry;
   uint64_t first;
   uint64_t reach;
   uint64_t sites;
@@ -64,7 +65,8 @@ constexpr SegmentMap MapSegment(const SegmentLayout& layout) {
   map.ring = place(SectionType::kFindings, sizeof(wire::Slot),
                    sizeof(wire::RingHeader) + uint64_t{layout.ring_slots} * sizeof(wire::Slot));
   map.steps =
-      place(SectionType::kSteps, sizeof(wire::StepEntry), wire::StepRingBytes(layout.steps));
+      place(SectionType::kSteps, sizeof(wire::StepEntry),
+            wire::StepRingBytes<wire::StepEntry>(layout.steps));
   map.first = place(SectionType::kFirst, sizeof(wire::FirstFinding),
                     wire::kFirstFindingsMax * sizeof(wire::FirstFinding));
   map.reach = place(SectionType::kReach, sizeof(wire::FirstReach),
@@ -73,6 +75,8 @@ constexpr SegmentMap MapSegment(const SegmentLayout& layout) {
       place(SectionType::kSites, sizeof(wire::SiteEntry), wire::SiteTableBytes(layout.sites));
   map.names = place(SectionType::kNames, sizeof(wire::NameEntry),
                     wire::NameTableBytes(layout.names, layout.name_bytes));
+  map.telemetry = place(SectionType::kTelemetry, sizeof(wire::TelemetryEntry),
+                        wire::StepRingBytes<wire::TelemetryEntry>(layout.steps));
   return map;
 }
 

@@ -42,6 +42,20 @@ void Arming::Register(bool check_ops) noexcept try {
 } catch (...) {
 }
 
+// Removed first: a range would otherwise begin twice. One that begins on another thread in between
+// goes unseen.
+void Arming::WatchOps(bool on) noexcept try {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (checks_ops_ == on || callback_ == 0) return;
+  if (!on) Switch(false);
+  checks_ops_ = on;
+  at::removeCallback(callback_);
+  callback_ = 0;
+  callback_ = on ? AddOutputsCallback(callbacks::Start, callbacks::End) : AddRangeCallback();
+  if (on && holds_ != 0) Switch(true);
+} catch (...) {
+}
+
 void Arming::SetBenchMode(int mode) noexcept try {
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -16,6 +16,9 @@ class Arming {
  public:
   // Registers A; without `check_ops` one that only sees ranges.
   void Register(bool check_ops) noexcept;
+  // Whether A sees ops, or ranges alone: from the next op on. Does nothing before Register and after
+  // SetBenchMode(0).
+  void WatchOps(bool on) noexcept;
   // Removes or registers anew, for benches: 0 nothing at all, 1 an empty outputs callback, 2
   // everything.
   void SetBenchMode(int mode) noexcept;

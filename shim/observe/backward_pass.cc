@@ -4,9 +4,12 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <cmath>
+
 #include "shim/check/scan.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/python_names.h"
 
 namespace nanwatch {
 namespace {
@@ -50,7 +53,17 @@ void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
   record_.root_layer =
       root->layer != nullptr && *root->layer->path != '\0' ? emitter->Intern(root->layer->path) : 0;
   NoteRoot(record_.root_op, record_.root_layer);
-  if (root_value.ticket == 0) return;
+  if (root_value.ticket == 0) {
+    const ScalarSeen& scalar = thread->last_scalar;
+    if (root->sequence.load(std::memory_order_relaxed) == scalar.sequence + 1) {
+      const int64_t one = 1;
+      wire::TensorStats stats{};
+      CountNonFinite(TensorView{&scalar.bits, scalar.type, 1, &one, &one, 1}, &stats);
+      observer.steps.NoteLoss(stats.finite_mean);
+    }
+    return;
+  }
+  observer.steps.NoteLoss(std::nan(""));
   record_.flags |= wire::PassRecord::kRootBad;
   Emit(observer, thread, 0);
   emitter->NoteReach(wire::Reach::kLoss, root_value.ticket, record_.header.ticket, 0,
@@ -103,9 +116,62 @@ void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flag
     written_ = true;
   }
   record_.flags |= flags;
-  record_.header =
-      MakeHeader(observer, thread, *emitter, wire::RecordKind::kPass, sizeof record_);
+  record_.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kPass, sizeof record_);
   if (ShouldWrite()) emitter->Emit(record_.header);
+}
+
+void BackwardPasses::BadLeaves::Add(ValueRef value, uint8_t kinds,
+                                    const NamedTensor* named) noexcept {
+  if (count == wire::kSourcesMax) return;
+  wire::Source& source = sources[count];
+  source.kind = static_cast<uint8_t>(value.ticket != 0 ? wire::SourceKind::kValue
+                                                       : wire::SourceKind::kUnknown);
+  source.value = value.ticket;
+  source.kinds = kinds;
+  source.input = 255;
+  values[count] = value;
+  names[count++] = named;
+}
+
+void BackwardPasses::OnBadGradients(Observer& observer, ThreadState* thread, uint32_t leaves,
+                                    uint32_t leaves_bad, const BadLeaves& bad) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  record_ = wire::PassRecord{};
+  record_.pass = number_.fetch_add(1, std::memory_order_relaxed) + 1;
+  record_.flags = wire::PassRecord::kRootUnknown;
+  record_.leaves = leaves;
+  record_.leaves_bad = leaves_bad;
+  written_ = false;
+  for (uint32_t i = 0; i < bad.count; ++i) {
+    record_.bad[i] = bad.sources[i];
+    record_.bad_names[i] = bad.names[i] != nullptr ? emitter->Intern(bad.names[i]->name) : 0;
+    WriteAncestors(observer, bad.values[i]);
+  }
+  record_.n_bad = static_cast<uint8_t>(bad.count);
+  Emit(observer, thread, wire::PassRecord::kLeafBad | wire::PassRecord::kEnded);
+  emitter->NoteReach(wire::Reach::kGradient, bad.values[0].ticket, record_.header.ticket,
+                     record_.bad_names[0], record_.header.clocks);
+}
+
+void BackwardPasses::OnBadLoss(Observer& observer, ThreadState* thread, ValueRef loss) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Emitter* emitter = observer.EnsureEmitter();
+  RecentValues::Kept made;
+  if (emitter == nullptr || !observer.recent_values.Look(loss, &made)) return;
+  record_ = wire::PassRecord{};
+  record_.pass = number_.fetch_add(1, std::memory_order_relaxed) + 1;
+  record_.flags = wire::PassRecord::kRootBad;
+  record_.root_value = loss.ticket;
+  record_.root_site = made.record.site;
+  record_.root_op = made.op;
+  record_.root_layer = made.layer;
+  written_ = false;
+  Emit(observer, thread, wire::PassRecord::kEnded);
+  emitter->NoteReach(wire::Reach::kLoss, loss.ticket, record_.header.ticket, 0,
+                     record_.header.clocks);
+  WriteAncestors(observer, loss);
 }
 
 void BackwardPasses::Close(Observer& observer, ThreadState* thread) noexcept {

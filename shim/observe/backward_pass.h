@@ -19,6 +19,7 @@ struct RecordFunction;
 namespace nanwatch {
 
 class Observer;
+struct NamedTensor;
 
 class BackwardPasses {
  public:
@@ -26,6 +27,19 @@ class BackwardPasses {
   void OnBegin(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
   // AccumulateGrad begins. `range` carries its input while inputs are asked for.
   void OnLeaf(Observer& observer, ThreadState* thread, const at::RecordFunction& range) noexcept;
+  // The first bad gradients that were found where an optimizer's step begins.
+  struct BadLeaves {
+    uint32_t count = 0;
+    wire::Source sources[wire::kSourcesMax] = {};
+    ValueRef values[wire::kSourcesMax] = {};
+    const NamedTensor* names[wire::kSourcesMax] = {};  // null: not known
+
+    void Add(ValueRef value, uint8_t kinds, const NamedTensor* named) noexcept;
+  };
+  // Where ops are not watched: `leaves_bad` of `leaves` gradients are bad, and then the loss is.
+  void OnBadGradients(Observer& observer, ThreadState* thread, uint32_t leaves, uint32_t leaves_bad,
+                      const BadLeaves& bad) noexcept;
+  void OnBadLoss(Observer& observer, ThreadState* thread, ValueRef loss) noexcept;
   // Something began that cannot be part of the pass that is open.
   void Close(Observer& observer, ThreadState* thread) noexcept;
 

@@ -4,6 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -481,6 +482,11 @@ NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, 
     Observer::Get()->PublishLive(wire::LiveState::kWatching);
   }
   thread->counters.bytes_checked += plain.bytes;
+  if (__builtin_expect(plain.count == 1, 0)) {
+    thread->last_scalar.sequence = thread->frames[at].sequence;
+    thread->last_scalar.type = plain.type;
+    std::memcpy(&thread->last_scalar.bits, plain.data, std::min<size_t>(plain.bytes, 8));
+  }
   if (at != 0) NoteChecked(&thread->frames[at - 1], tensor.unsafeGetTensorImpl());
   return true;
 }
@@ -638,6 +644,7 @@ std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range)
     if (!FindHere(&here)) return nullptr;
     BusyScope busy(here.thread);
     if (here.thread->optimizer_depth++ == 0) {
+      here.observer->level.Look(*here.observer, here.thread);
       here.observer->steps.OnOptimizerBegin(*here.observer, here.thread, name);
     }
     return nullptr;
@@ -660,6 +667,7 @@ void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context) {
   BusyScope busy(here.thread);
   if (--here.thread->optimizer_depth == 0) {
     here.observer->steps.OnOptimizerEnd(*here.observer, here.thread);
+    here.observer->level.Look(*here.observer, here.thread);
   }
 }
 

@@ -36,6 +36,16 @@ void NoteNamed(Observer& observer, const NamedTensor& named) {
 
 }  // namespace
 
+PythonDoorCallbacks::Wanted OnRootCall() noexcept {
+  Here here;
+  if (Observer::Get() == nullptr || !FindHere(&here)) return {false, false};
+  LevelControl& level = here.observer->level;
+  // A process that only waits is found by its segment.
+  if (level.watched() != wire::Level::kFull) here.observer->EnsureEmitter();
+  level.Look(*here.observer, here.thread);
+  return {level.watched() == wire::Level::kFull, level.watched() != wire::Level::kIdle};
+}
+
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
                      size_t count) noexcept {
   Here here;

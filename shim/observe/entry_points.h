@@ -8,9 +8,12 @@
 #include <cstddef>
 
 #include "shim/observe/layer_table.h"
+#include "shim/observe/python_door.h"
 
 namespace nanwatch::entry_points {
 
+// Between two ops: what tools ask for is applied here.
+PythonDoorCallbacks::Wanted OnRootCall() noexcept;
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
                      size_t count) noexcept;
 void OnNewRoot(const Layer* root) noexcept;

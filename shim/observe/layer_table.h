@@ -37,6 +37,7 @@ struct ScopeStack {
   const Layer* top = nullptr;    // null outside module calls, and in modules that have no name
   uint32_t depth = 0;            // module calls open on this thread
   bool compiled_region = false;  // a compiled region ran since the innermost call began
+  bool result_wanted = false;    // of the outermost call
   Root* outermost = nullptr;     // the root of the depth-0 call; the door's own use
 };
 

@@ -31,13 +31,13 @@ const char* PythonVersion() {
 
 std::atomic<Observer*> Observer::current_{nullptr};
 
-Observer::Observer(const NanwatchEntry* entry_interface, wire::Level level,
+Observer::Observer(const NanwatchEntry* entry_interface, wire::Level started,
                    PythonDoor* python_door) noexcept
     : bad_values(TorchWeakStorageOps()),
+      level(started),
       python(python_door),
       entry_(entry_interface),
-      active_(entry_interface->active),
-      level_(level) {
+      active_(entry_interface->active) {
   owner_pid.store(getpid(), std::memory_order_relaxed);
 }
 
@@ -47,7 +47,7 @@ void Observer::WakeInChild() noexcept {
   const int32_t parent = owner_pid.load(std::memory_order_relaxed);
   if (parent == getpid() || !parents->self_proven.load(std::memory_order_relaxed)) return;
   // The parent's object is leaked: its locks may be held by threads that do not exist here.
-  auto* mine = new (std::nothrow) Observer(parents->entry_, parents->level_, parents->python);
+  auto* mine = new (std::nothrow) Observer(parents->entry_, parents->level.asked(), parents->python);
   if (mine == nullptr) return;
   mine->forked_from_ = parent;
   mine->self_proven.store(true, std::memory_order_relaxed);
@@ -63,7 +63,7 @@ Emitter* Observer::EnsureEmitter() noexcept {
   std::lock_guard<std::mutex> lock(segment_mutex_);
   if (emitter() != nullptr || segment_failed_) return emitter();
   SegmentOptions options;
-  options.level = level_;
+  options.level = level.asked();
   options.torch_version = entry_->torch_version;
   options.python_version = PythonVersion();
   options.forked_from = forked_from_;
@@ -76,6 +76,7 @@ Emitter* Observer::EnsureEmitter() noexcept {
     *active_ = 0;
     return nullptr;
   }
+  level.Listen(segment->control());
   emitter_.store(made, std::memory_order_release);
   return made;
 }
@@ -92,7 +93,8 @@ void Observer::PublishLive(wire::LiveState state) noexcept {
   for (int i = 0; i < wire::kUncheckedReasons; ++i) facts.unchecked[i] = sum.unchecked[i];
   steps.Measured(&facts.own_cycles, &facts.step_cycles);
   facts.state = state;
-  facts.level = level_;
+  facts.level = level.asked();
+  facts.control_applied = level.applied();
   facts.clocks = steps.Now();
   ready->PublishLive(facts);
 }

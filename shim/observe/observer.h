@@ -26,6 +26,7 @@
 #include "shim/observe/arming.h"
 #include "shim/observe/backward_pass.h"
 #include "shim/observe/collectives.h"
+#include "shim/observe/level_control.h"
 #include "shim/observe/op_table.h"
 #include "shim/observe/poison.h"
 #include "shim/observe/python_door.h"
@@ -37,7 +38,7 @@ namespace nanwatch {
 // The state of one process image. A forked child that trains gets a new one.
 class Observer {
  public:
-  Observer(const NanwatchEntry* entry_interface, wire::Level level, PythonDoor* python) noexcept;
+  Observer(const NanwatchEntry* entry_interface, wire::Level started, PythonDoor* python) noexcept;
 
   // The observer of this process; nullptr before it is made.
   static Observer* Get() noexcept { return current_.load(std::memory_order_relaxed); }
@@ -74,6 +75,7 @@ class Observer {
   BackwardPasses passes;
   Poison poison;
   Deliveries deliveries;
+  LevelControl level;
   std::atomic<uint32_t> model_looks{0};      // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};  // and the step of the last one, plus one
   PythonDoor* const python;
@@ -82,7 +84,6 @@ class Observer {
       false};  // a pass reached a leaf; no optimizer range has closed it
   std::atomic<bool> self_proven{false};
 
-  wire::Level level() const noexcept { return level_; }
   const NanwatchEntry* entry() const noexcept { return entry_; }
 
  private:
@@ -90,7 +91,6 @@ class Observer {
 
   const NanwatchEntry* entry_;
   volatile uint32_t* active_;
-  wire::Level level_;
   int32_t forked_from_ = 0;
   std::atomic<Emitter*> emitter_{nullptr};
   std::mutex segment_mutex_;
@@ -125,7 +125,7 @@ inline bool FindHere(Here* here) noexcept {
 // level at which no tensor is looked at.
 inline bool FindHereInModule(Here* here) noexcept {
   const Observer* observer = Observer::Get();
-  return observer != nullptr && observer->level() != wire::Level::kIdle && FindHere(here);
+  return observer != nullptr && observer->level.watched() == wire::Level::kFull && FindHere(here);
 }
 
 // Weak handles of storages, for BadValues and InputSeen.

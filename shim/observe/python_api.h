@@ -88,6 +88,8 @@ enum class PythonPresence : uint8_t {
   X(PyFrame_GetLineNumber, int (*)(PyObj*))                         \
   X(PyCode_Addr2Line, int (*)(PyObj*, int))                         \
   X(PyGILState_GetThisThreadState, void* (*)())                     \
+  X(PyGILState_Ensure, int (*)())                                   \
+  X(PyGILState_Release, void (*)(int))                              \
   X(PyDict_GetItemString, PyObj* (*)(PyObj*, const char*))          \
   X(PyDict_Next, int (*)(PyObj*, ptrdiff_t*, PyObj**, PyObj**))     \
   X(PyTuple_Size, ptrdiff_t (*)(PyObj*))                            \

@@ -88,9 +88,12 @@ bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyOb
     stack.top = entry == nullptr ? nullptr : entry->layer;
     stack.outermost = entry == nullptr ? nullptr : entry->root;
     optimized = entry != nullptr && entry->optimized;
+    PythonDoorCallbacks::Wanted wanted;
+    if (callbacks_.on_root_call != nullptr) wanted = callbacks_.on_root_call();
+    stack.result_wanted = wanted.result && callbacks_.on_root_result != nullptr;
     if (is_new && entry != nullptr && callbacks_.on_new_root != nullptr)
       callbacks_.on_new_root(entry->root->layer);
-    if (callbacks_.on_root_arguments != nullptr) {
+    if (wanted.arguments && callbacks_.on_root_arguments != nullptr) {
       CallTensors tensors(api_, names_, tensor_type_);
       tensors.AddArguments(args, count, keyword_names);
       if (tensors.count() > 0)
@@ -113,6 +116,19 @@ const ModuleEntry* PythonDoor::EnterUnknown(PyObj* module, Root* outermost) {
   } catch (const std::exception&) {
     return nullptr;
   }
+}
+
+bool PythonDoor::ReadOptimizer(const void* optimizer,
+                               std::vector<OptimizedTensor>* tensors) noexcept {
+  if (!installed() || names_.unusable()) return false;
+  return ReadOptimizedTensors(api_, names_, tensor_type_,
+                              static_cast<PyObj*>(const_cast<void*>(optimizer)), tensors);
+}
+
+void PythonDoor::HandOutRootResult(PyObj* result) {
+  CallTensors outputs(api_, names_, tensor_type_);
+  outputs.AddResult(result);
+  if (outputs.count() != 0) callbacks_.on_root_result(outputs.tensors(), outputs.count());
 }
 
 void PythonDoor::HandOutResult(PyObj* result, PyObj* const* args, size_t count,

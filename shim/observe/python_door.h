@@ -12,10 +12,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "shim/observe/layer_table.h"
 #include "shim/observe/module_scope.h"
 #include "shim/observe/module_tree.h"
+#include "shim/observe/optimizer_tensors.h"
 #include "shim/observe/python_api.h"
 #include "shim/observe/python_frames.h"
 #include "shim/observe/python_names.h"
@@ -26,9 +28,17 @@ namespace nanwatch {
 // must not throw, must not call Python and should be short. The arrays and names live until the
 // function returns.
 struct PythonDoorCallbacks {
+  // A depth-0 module call begins: says whether the two below are wanted for it.
+  struct Wanted {
+    bool arguments = true;
+    bool result = true;
+  };
+  Wanted (*on_root_call)() = nullptr;
   // Tensors among the arguments of a depth-0 module call, before it runs.
   void (*on_root_arguments)(const at::TensorBase* const* tensors, const char* const* names,
                             size_t count) = nullptr;
+  // Tensors that a depth-0 call returned.
+  void (*on_root_result)(const at::TensorBase* const* tensors, size_t count) = nullptr;
   // Tensors returned by a module in whose call a compiled region ran (MarkCompiledRegion), or by an
   // OptimizedModule, and its arguments. CurrentLayer() is that module's layer.
   void (*on_region_outputs)(const at::TensorBase* const* outputs, size_t output_count,
@@ -66,6 +76,8 @@ class PythonDoor {
   [[nodiscard]] const void* OptimizerOnThisThread() const noexcept {
     return frames_.OptimizerOnThisThread();
   }
+  // Takes the GIL for a moment: see optimizer_tensors.h.
+  bool ReadOptimizer(const void* optimizer, std::vector<OptimizedTensor>* tensors) noexcept;
 
  private:
   friend class ModuleScope;
@@ -77,6 +89,7 @@ class PythonDoor {
   bool EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyObj* keyword_names);
   [[nodiscard]] const ModuleEntry* EnterUnknown(PyObj* module, Root* outermost);
   void HandOutResult(PyObj* result, PyObj* const* args, size_t count, PyObj* keyword_names);
+  void HandOutRootResult(PyObj* result);
   static int Pending(void* door);
   void Say(const char* line) const noexcept;
 

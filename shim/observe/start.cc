@@ -11,6 +11,7 @@
 #include "proto/wire/naming.h"
 #include "shim/check/scan.h"
 #include "shim/entry/observer_interface.h"
+#include "shim/observe/canary.h"
 #include "shim/observe/compiled_regions.h"
 #include "shim/observe/entry_points.h"
 #include "shim/observe/findings.h"
@@ -50,7 +51,9 @@ wire::Level ChosenLevel(const NanwatchEntry* entry) {
   if (asked == nullptr || *asked == '\0') return wire::Level::kFull;
   for (const LevelName& known : kLevels) {
     if (std::strcmp(known.name, asked) != 0) continue;
-    if (known.level == wire::Level::kIdle || known.level == wire::Level::kFull) return known.level;
+    if (known.level <= wire::Level::kCanary || known.level == wire::Level::kFull) {
+      return known.level;
+    }
     char line[128];
     std::snprintf(line, sizeof line, "level %s is not in this version: watching at level full",
                   asked);
@@ -83,10 +86,7 @@ bool TurnOn(Observer* observer) {
     return false;
   }
   observer->self_proven = true;
-  if (observer->level() == wire::Level::kIdle) {
-    observer->arming.SetBenchMode(0);
-    observer->arming.Register(false);
-  }
+  if (observer->level.watched() != wire::Level::kFull) observer->arming.WatchOps(false);
   return true;
 }
 
@@ -114,6 +114,8 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     InitScan(nullptr);
     SetParallelFor(&RunInParallel);
     PythonDoorCallbacks callbacks;
+    callbacks.on_root_call = &entry_points::OnRootCall;
+    callbacks.on_root_result = &canary::OnRootResult;
     callbacks.on_root_arguments = &entry_points::OnRootArguments;
     callbacks.on_region_outputs = &compiled_regions::OnOutputs;
     callbacks.on_new_root = &entry_points::OnNewRoot;

@@ -5,6 +5,7 @@
 
 #include "shim/host/monotonic_clock.h"
 #include "shim/host/ticks.h"
+#include "shim/observe/canary.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
 
@@ -125,16 +126,25 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
-  const uint32_t index = IndexOf(observer.python->OptimizerOnThisThread(), range_name, emitter);
+  const void* optimizer = observer.python->OptimizerOnThisThread();
+  const uint32_t index = IndexOf(optimizer, range_name, emitter);
   thread->optimizer_index = index;
+  const bool canary = observer.level.watched() == wire::Level::kCanary;
+  if (observer.level.watched() != wire::Level::kIdle) {
+    const canary::Gradients gradients = canary::ReadGradients(observer, thread, optimizer);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    gradients_ = gradients;
+  }
   range_.fetch_add(1, std::memory_order_relaxed);
   bool hold = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     // The first range tells whether the optimizer writes what only shows with inputs.
     hold = instances_[index].ranges_begun++ == 0 || fused_seen_.load(std::memory_order_relaxed);
-    hold = hold && !observer.Poisoned();
+    hold = (hold || canary) && !observer.Poisoned();
   }
+  thread->optimizer_watches_ops = canary;
+  if (canary) observer.arming.WatchOps(true);
   thread->optimizer_holds_inputs = hold;
   if (hold) observer.arming.Hold();
 }
@@ -154,6 +164,12 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   if (hold) observer.arming.Release();
   if (!observer.Poisoned() && observer.bad_values.size() != 0) {
     RecordUpdate(observer, thread, index, class_name, 0);
+  }
+  if (thread->optimizer_watches_ops) {
+    thread->optimizer_watches_ops = false;
+    // Between two updates nothing is followed.
+    observer.bad_values.Reset();
+    if (observer.level.watched() != wire::Level::kFull) observer.arming.WatchOps(false);
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -225,6 +241,44 @@ void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread, double sc
   Publish(observer, 0, true);
 }
 
+void StepScope::NoteBadLoss(ValueRef loss) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (bad_loss_.ticket == 0) bad_loss_ = loss;
+}
+
+ValueRef StepScope::TakeBadLoss() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const ValueRef loss = bad_loss_;
+  bad_loss_ = {};
+  return loss;
+}
+
+void StepScope::TakeTelemetry(Observer& observer, uint64_t now_ns,
+                              wire::TelemetryEntry* into) noexcept {
+  using wire::TelemetryEntry;
+  TelemetryEntry& entry = *into;
+  entry.time_ns = now_ns;
+  entry.level = static_cast<uint32_t>(observer.level.watched());
+  entry.loss = loss_.load(std::memory_order_relaxed);
+  if (loss_known_.exchange(false, std::memory_order_relaxed)) entry.known |= TelemetryEntry::kLoss;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (step_began_ns_ != 0) {
+    entry.step_ns = now_ns - step_began_ns_;
+    entry.known |= TelemetryEntry::kStepTime;
+  }
+  step_began_ns_ = now_ns;
+  entry.scale = scale_;
+  if (scale_known_) entry.known |= TelemetryEntry::kScale;
+  entry.gradient_norm = gradients_.norm;
+  entry.gradients = gradients_.count;
+  entry.gradients_missing = gradients_.missing;
+  entry.gradients_zero = gradients_.zero;
+  entry.gradients_bad = gradients_.bad;
+  if (gradients_.known) entry.known |= TelemetryEntry::kGradients;
+  if (gradients_.norm_known) entry.known |= TelemetryEntry::kGradientNorm;
+  gradients_ = {};
+}
+
 void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) noexcept {
   observer.bad_values.Sweep(0);
   observer.bad_values.Settle(completed(), kStepsUntilResident);
@@ -250,13 +304,19 @@ void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) no
     observer.arming.Measure(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3);
   }
   entry.time_ns = MonotonicNs();
+  wire::TelemetryEntry telemetry{};
+  TakeTelemetry(observer, entry.time_ns, &telemetry);
+  if ((telemetry.known & wire::TelemetryEntry::kLoss) != 0) {
+    entry.loss = telemetry.loss;
+    entry.flags |= 1;
+  }
   entry.ops_seen = sum.ops_seen;
   entry.tensors_checked = sum.tensors_checked;
   entry.bytes_checked = sum.bytes_checked;
   entry.values_bad = sum.values_bad;
   entry.optimizer = optimizer;
-  entry.flags = (skipped ? 2u : 0u) | (observer.Poisoned() ? 4u : 0u);
-  emitter->PublishStep(entry);
+  entry.flags |= (skipped ? 2u : 0u) | (observer.Poisoned() ? 4u : 0u);
+  emitter->PublishStep(entry, telemetry);
   observer.PublishLive(wire::LiveState::kWatching);
   SegmentReport report;
   if (!emitter->KeepSegment(report) && report.message[0] != '\0') {

@@ -5,10 +5,13 @@
 // by two ops. Programs that update their parameters by hand are seen at the in-place write itself.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 
 #include "proto/wire/record.h"
+#include "proto/wire/segment.h"
+#include "shim/observe/canary.h"
 #include "shim/observe/thread_state.h"
 
 namespace nanwatch {
@@ -24,6 +27,14 @@ class StepScope {
   void OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept;
   // An op wrote a parameter in place outside any optimizer range, after a backward pass.
   void OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept;
+  // The loss of a pass that begins, or a scalar that a module returned.
+  void NoteLoss(double loss) noexcept {
+    loss_.store(loss, std::memory_order_relaxed);
+    loss_known_.store(true, std::memory_order_relaxed);
+  }
+  // At level canary: the loss was bad; and what it was, for the gradients that come of it.
+  void NoteBadLoss(ValueRef loss) noexcept;
+  ValueRef TakeBadLoss() noexcept;
   // A backward pass reached its first leaf.
   void OnPassReachedLeaf() noexcept;
 
@@ -49,6 +60,7 @@ class StepScope {
 
   uint32_t IndexOf(const void* identity, const char* class_name, Emitter* emitter) noexcept;
   void Publish(Observer& observer, uint32_t optimizer, bool skipped) noexcept;
+  void TakeTelemetry(Observer& observer, uint64_t now_ns, wire::TelemetryEntry* into) noexcept;
 
   std::mutex mutex_;
   wire::Clocks clocks_{};
@@ -59,6 +71,11 @@ class StepScope {
   bool found_inf_ = false;
   bool ranges_since_unscale_ = false;
   uint32_t skips_in_a_row_ = 0;
+  std::atomic<double> loss_{0};
+  std::atomic<bool> loss_known_{false};  // seen since the step before
+  canary::Gradients gradients_;          // of the range that is open
+  ValueRef bad_loss_;                    // of this step
+  uint64_t step_began_ns_ = 0;
   double scale_ = 0;
   bool scale_known_ = false;
   uint64_t step_began_ticks_ = 0;

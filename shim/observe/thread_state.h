@@ -100,6 +100,13 @@ struct SequenceEntry {
   uint32_t site;
 };
 
+// The last clean output of one element, which may turn out to be a loss.
+struct ScalarSeen {
+  int64_t sequence = -1;  // of the op that made it
+  uint64_t bits = 0;      // the element, from the lowest byte on
+  wire::ElementType type = wire::ElementType::kNone;
+};
+
 struct ThreadCounters {
   uint64_t ops_seen = 0;
   uint64_t tensors_checked = 0;
@@ -144,6 +151,7 @@ struct ThreadState {
   uint32_t optimizer_depth;  // open optimizer ranges
   uint32_t optimizer_index;
   bool optimizer_holds_inputs;  // the open range asked for inputs and has to let go of that
+  bool optimizer_watches_ops;   // the open range had ops watched, which are not outside it
   uint32_t inputs_used;
   uint32_t armed_ops;  // ops since the last sweep of the table
   bool proof;          // the self-proof runs on this thread
@@ -157,6 +165,7 @@ struct ThreadState {
   ThreadCounters counters;
   ThreadState* next;                      // all states ever made
   ThreadState* next_ended;                // in the queue of states whose thread has ended
+  ScalarSeen last_scalar;
   CollectiveName last_collective;         // that this thread began
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending
   Frame frames[kFramesMax];

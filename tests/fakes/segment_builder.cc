@@ -60,6 +60,8 @@ SegmentBuilder::SegmentBuilder(const std::string& directory, const SegmentBuilde
                                               options.layout.sites);
   steps_ = std::make_unique<wire::StepWriter>(At<wire::StepRingHeader>(map_.steps),
                                               options.layout.steps);
+  telemetry_ = std::make_unique<wire::TelemetryWriter>(
+      At<wire::StepRingHeader>(map_.telemetry), options.layout.steps);
   first_ = std::make_unique<wire::FirstWriter>(At<wire::FirstFinding>(map_.first),
                                                At<wire::FirstReach>(map_.reach));
   live_ = std::make_unique<wire::LiveWriter>(At<wire::LiveBlock>(map_.live));
@@ -154,6 +156,16 @@ void SegmentBuilder::WriteStep(double loss) {
   entry.clocks = facts_.clocks;
   entry.loss = loss;
   entry.flags = 1;
+  wire::TelemetryEntry telemetry{};
+  telemetry.loss = loss;
+  telemetry.known = wire::TelemetryEntry::kLoss;
+  telemetry.level = static_cast<uint32_t>(facts_.level);
+  WriteStep(entry, telemetry);
+}
+
+void SegmentBuilder::WriteStep(const wire::StepEntry& entry,
+                               const wire::TelemetryEntry& telemetry) {
+  telemetry_->Publish(telemetry);
   steps_->Publish(entry);
 }
 

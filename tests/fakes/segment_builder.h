@@ -52,6 +52,7 @@ class SegmentBuilder {
   // the place is new. Gives its ticket.
   uint64_t WriteValue(const std::string& op, const std::string& layer);
   void WriteStep(double loss);
+  void WriteStep(const wire::StepEntry& entry, const wire::TelemetryEntry& telemetry);
   void WriteReach(wire::Reach reach, uint64_t value, const std::string& name);
   void WriteEnd();
   // Reserves slots and never completes them, as a killed thread does.
@@ -81,6 +82,7 @@ class SegmentBuilder {
   std::unique_ptr<wire::NameWriter> names_;
   std::unique_ptr<wire::SiteWriter> sites_;
   std::unique_ptr<wire::StepWriter> steps_;
+  std::unique_ptr<wire::TelemetryWriter> telemetry_;
   std::unique_ptr<wire::FirstWriter> first_;
   std::unique_ptr<wire::LiveWriter> live_;
   wire::LiveFacts facts_;

@@ -35,7 +35,7 @@ class StepRing : public testing::Test {
            entry.values_bad == number && entry.optimizer == static_cast<uint32_t>(number);
   }
 
-  SharedMemory memory_{StepRingBytes(kSteps)};
+  SharedMemory memory_{StepRingBytes<StepEntry>(kSteps)};
   StepWriter writer_{header(), kSteps};
 };
 

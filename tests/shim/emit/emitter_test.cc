@@ -158,7 +158,7 @@ TEST_F(EmitterTest, NotesAReachTheFirstTime) {
 TEST_F(EmitterTest, PublishesStepsAndTheLiveBlockWithAHeartbeat) {
   wire::StepEntry step{};
   step.loss = 0.25;
-  emitter_.PublishStep(step);
+  emitter_.PublishStep(step, {});
   wire::StepReader steps = Steps(segment_);
   wire::StepEntry read{};
   ASSERT_TRUE(steps.Read(read));

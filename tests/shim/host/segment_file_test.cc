@@ -51,12 +51,14 @@ TEST(SegmentFile, DirectoryOfSectionsIsAlignedInOrderAndInsideTheFile) {
   EXPECT_EQ(std::memcmp(&header.magic, "NANWATCH", 8), 0);
   EXPECT_EQ(header.wire_major, wire::kWireMajor);
   EXPECT_EQ(header.header_bytes, sizeof header);
-  ASSERT_EQ(header.section_count, 9u);
+  ASSERT_EQ(header.section_count, 10u);
   uint64_t end = sizeof header;
   for (uint32_t i = 0; i < header.section_count; ++i) {
     const wire::SectionEntry& section = header.sections[i];
-    const auto last = static_cast<uint32_t>(wire::SectionType::kBlobs);
-    EXPECT_EQ(section.type, i == 8 ? last : i + 1);
+    const auto expected = i == 8   ? wire::SectionType::kTelemetry
+                          : i == 9 ? wire::SectionType::kBlobs
+                                   : static_cast<wire::SectionType>(i + 1);
+    EXPECT_EQ(section.type, static_cast<uint32_t>(expected));
     EXPECT_EQ(section.offset % 64, 0u);
     EXPECT_GE(section.offset, end);
     end = section.offset + section.size;

@@ -1,0 +1,144 @@
+#include "shim/observe/canary.h"
+
+#include <cmath>
+#include <vector>
+
+#include "shim/check/scan.h"
+#include "shim/check/squares.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/sources.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch::canary {
+namespace {
+
+// An op is named for what nobody saw, so that the reader knows where it was met.
+constexpr char kAccumulate[] = "torch::autograd::AccumulateGrad";
+constexpr char kModuleCall[] = "torch.nn.Module.__call__";
+// Beyond these a pass is told by the first ones.
+constexpr uint32_t kBadGradientsToldMax = wire::kSourcesMax;
+
+// `from`: what is known to be bad already in this step, and explains the rest of it.
+UnseenWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase, uint8_t kinds,
+                      ValueRef from) {
+  UnseenWriter writer{};
+  writer.op = op;
+  writer.node = "";
+  writer.layer = layer;
+  writer.phase = phase;
+  writer.finding_class = wire::FindingClass::kPropagate;
+  wire::Source unknown{};
+  unknown.kind = static_cast<uint8_t>(from.ticket != 0 ? wire::SourceKind::kValue
+                                                       : wire::SourceKind::kUnknown);
+  unknown.value = from.ticket;
+  unknown.kinds = kinds;
+  unknown.input = 255;
+  writer.Add(unknown, from);
+  return writer;
+}
+
+// A gradient that is bad, and that no watched op is known to have made so.
+ValueRef NoteBadGradient(Observer& observer, ThreadState* thread, const PlainTensor& plain,
+                         const NamedTensor* named, ValueRef from) {
+  wire::Source known{};
+  ValueRef value;
+  if (SourceOf(observer, plain, &known, &value)) return value;
+  const UnseenWriter writer = UnseenAt(kAccumulate, named != nullptr ? named->layer : nullptr,
+                                       wire::Phase::kBackward, NonFiniteKinds(plain.view), from);
+  return OnUnseenWrite(observer, thread, plain, writer);
+}
+
+bool ReadNumber(const PlainTensor& plain, double* number) {
+  if (plain.view.numel != 1) return false;
+  wire::TensorStats stats{};
+  CountNonFinite(plain.view, &stats);
+  *number = stats.nan != 0       ? std::nan("")
+            : stats.pos_inf != 0 ? HUGE_VAL
+            : stats.neg_inf != 0 ? -HUGE_VAL
+                                 : stats.finite_mean;
+  return true;
+}
+
+}  // namespace
+
+Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* optimizer) noexcept
+    try {
+  Gradients told;
+  std::vector<OptimizedTensor> tensors;
+  if (optimizer == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return told;
+  told.known = told.norm_known = true;
+  const bool tell = observer.level.watched() != wire::Level::kFull && !observer.Poisoned();
+  BackwardPasses::BadLeaves bad;
+  double squares_sum = 0;
+  // A loss that was bad, else the first bad gradient: one cause a step is all that can be told.
+  ValueRef first_bad = observer.steps.TakeBadLoss();
+  for (const OptimizedTensor& tensor : tensors) {
+    if (!tensor.gradient.defined()) {
+      told.missing += tensor.requires_grad;
+      continue;
+    }
+    ++told.count;
+    PlainTensor plain;
+    wire::Unchecked reason;
+    Squares squares;
+    if (ReadTensor(tensor.gradient, &plain, &reason) != Readable::kYes || !plain.IsDense() ||
+        !SumOfSquares(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel),
+                      &squares)) {
+      told.norm_known = false;
+      continue;
+    }
+    squares_sum += squares.sum;
+    told.zero += squares.all_zero;
+    if (tell) {
+      ++thread->counters.tensors_checked;
+      thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
+    }
+    // float16 counts an infinity as a number there.
+    const bool may_be_bad =
+        plain.view.type == wire::ElementType::kFloat16 || !std::isfinite(squares.sum);
+    if (!may_be_bad || !HasNonFinite(plain.view)) continue;
+    ++told.bad;
+    if (!tell || bad.count == kBadGradientsToldMax) continue;
+    const NamedTensor* named = observer.python->names().FindByImpl(tensor.parameter);
+    const ValueRef value = NoteBadGradient(observer, thread, plain, named, first_bad);
+    if (first_bad.ticket == 0) first_bad = value;
+    bad.Add(value, NonFiniteKinds(plain.view), named);
+  }
+  told.norm = told.bad != 0 ? std::nan("") : std::sqrt(squares_sum);
+  if (tell && told.bad != 0) {
+    observer.passes.OnBadGradients(observer, thread, told.count, told.bad, bad);
+  }
+  return told;
+} catch (...) {
+  return {};
+}
+
+void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
+  Here here;
+  if (!FindHere(&here)) return;
+  for (size_t i = 0; i < count; ++i) {
+    if (!tensors[i]->requires_grad()) continue;
+    PlainTensor plain;
+    wire::Unchecked reason;
+    double number = 0;
+    if (ReadTensor(*tensors[i], &plain, &reason) != Readable::kYes || !ReadNumber(plain, &number)) {
+      continue;
+    }
+    here.observer->steps.NoteLoss(number);
+    if (std::isfinite(number) || here.observer->level.watched() != wire::Level::kCanary) return;
+    BusyScope busy(here.thread);
+    wire::Source known{};
+    ValueRef value;
+    if (SourceOf(*here.observer, plain, &known, &value)) return;
+    const UnseenWriter writer = UnseenAt(kModuleCall, CurrentLayer(), wire::Phase::kForward,
+                                         NonFiniteKinds(plain.view), {});
+    value = OnUnseenWrite(*here.observer, here.thread, plain, writer);
+    if (value.ticket == 0) return;
+    here.observer->passes.OnBadLoss(*here.observer, here.thread, value);
+    here.observer->steps.NoteBadLoss(value);
+    return;
+  }
+}
+
+}  // namespace nanwatch::canary

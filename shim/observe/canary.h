@@ -1,0 +1,40 @@
+// What is read of the training once a step, whether ops are watched or not: every gradient that an
+// optimizer is given, and the loss where a module returns it.
+//
+// At level canary this is all that is looked at beside the optimizer's own ops, and a gradient that
+// is not finite becomes a finding: of the gradient, because what made it went by unseen. At level
+// full its ops have told more already.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nanwatch {
+
+class Observer;
+struct ThreadState;
+
+namespace canary {
+
+// What is told of a step (wire::TelemetryEntry).
+struct Gradients {
+  bool known = false;
+  bool norm_known = false;
+  double norm = 0;
+  uint32_t count = 0;
+  uint32_t missing = 0;
+  uint32_t zero = 0;
+  uint32_t bad = 0;
+};
+
+// Where the step of `optimizer` begins, on its thread. Null: nothing is known of it.
+[[nodiscard]] Gradients ReadGradients(Observer& observer, ThreadState* thread,
+                                      const void* optimizer) noexcept;
+
+// For the Python door: tensors that a root module's call returned.
+void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept;
+
+}  // namespace canary
+}  // namespace nanwatch

@@ -1,0 +1,88 @@
+#include "shim/observe/level_control.h"
+
+#include "shim/host/monotonic_clock.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/observer.h"
+
+namespace nanwatch {
+namespace {
+
+void EmitChange(Observer& observer, ThreadState* thread, wire::LevelRecord record) {
+  Emitter* emitter = observer.emitter();
+  if (emitter == nullptr || thread == nullptr) return;
+  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kLevel, sizeof record);
+  emitter->Emit(record.header);
+}
+
+wire::LevelRecord Because(wire::LevelRecord::Why why, wire::Level from, wire::Level to) {
+  wire::LevelRecord record{};
+  record.from = static_cast<uint8_t>(from);
+  record.to = static_cast<uint8_t>(to);
+  record.why = static_cast<uint8_t>(why);
+  record.overhead_percent = record.budget_percent = -1;
+  return record;
+}
+
+}  // namespace
+
+wire::Level LevelControl::WatchedAt(wire::Level asked) noexcept {
+  return asked == wire::Level::kIdle || asked == wire::Level::kCanary ? asked : wire::Level::kFull;
+}
+
+void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
+                             const wire::ControlBlock& control) noexcept {
+  using Why = wire::LevelRecord::Why;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t request = control.request.load(std::memory_order_acquire);
+  if (request != applied()) {
+    const auto asked = wire::ControlRequest::From(request);
+    deadline_ns_.store(control.deadline_ns.load(std::memory_order_acquire),
+                       std::memory_order_relaxed);
+    applied_.store(request, std::memory_order_relaxed);
+    // Generation 0: the segment was made anew, and its requests begin again.
+    if (asked.generation != 0 && wire::IsLevel(asked.level)) {
+      Apply(observer, thread, asked.level, Why::kAsked);
+    }
+    observer.PublishLive(wire::LiveState::kWatching);
+  }
+  const uint64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
+  if (deadline == 0 || MonotonicNs() < deadline) return;
+  deadline_ns_.store(0, std::memory_order_relaxed);
+  Apply(observer, thread, started_, Why::kDeadline);
+  observer.PublishLive(wire::LiveState::kWatching);
+}
+
+void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level asked,
+                         wire::LevelRecord::Why why) noexcept {
+  const wire::Level before = asked_.exchange(asked, std::memory_order_relaxed);
+  Switch(observer, thread, WatchedAt(asked));
+  if (before == asked) return;
+  wire::LevelRecord record = Because(why, before, asked);
+  record.control = applied();
+  EmitChange(observer, thread, record);
+}
+
+void LevelControl::Watch(Observer& observer, ThreadState* thread, wire::Level watched,
+                         wire::LevelRecord record) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const wire::Level before = this->watched();
+  if (before == watched) return;
+  Switch(observer, thread, watched);
+  record.from = static_cast<uint8_t>(before);
+  record.to = static_cast<uint8_t>(watched);
+  EmitChange(observer, thread, record);
+}
+
+void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept {
+  const wire::Level before = watched_.exchange(watched, std::memory_order_relaxed);
+  if (before == watched) return;
+  const bool all_ops = watched == wire::Level::kFull;
+  if (!all_ops && thread != nullptr) {
+    // What is bad now is not followed any further.
+    observer.passes.Close(observer, thread);
+    observer.bad_values.Reset();
+  }
+  observer.arming.WatchOps(all_ops);
+}
+
+}  // namespace nanwatch

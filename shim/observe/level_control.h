@@ -1,0 +1,78 @@
+// What is checked now, and who changes it.
+//
+// A level is asked for by the environment when the process starts, and by the control word
+// (proto/wire/control.h) while it runs. It is carried out by three ways of watching:
+//   idle    ranges of optimizers alone: steps are counted, no tensor is read
+//   canary  as idle, and gradients, losses, and what happens inside an optimizer's range (canary.h)
+//   full    every op
+// A change takes effect between two ops: ops that are open then end as they began, because libtorch
+// keeps an op's callbacks from its begin to its end.
+//
+// Threads: any; what is asked for is read by one load where nothing has changed, and applied under
+// a mutex.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "proto/wire/control.h"
+#include "proto/wire/record.h"
+
+namespace nanwatch {
+
+class Observer;
+struct ThreadState;
+
+class LevelControl {
+ public:
+  explicit LevelControl(wire::Level started) noexcept
+      : started_(started), asked_(started), watched_(WatchedAt(started)) {}
+
+  // As the vocabulary has it, what people asked for.
+  wire::Level asked() const noexcept { return asked_.load(std::memory_order_relaxed); }
+  // kIdle, kCanary or kFull: how ops are watched outside optimizers' ranges.
+  wire::Level watched() const noexcept { return watched_.load(std::memory_order_relaxed); }
+  // The request in force, 0 none.
+  uint64_t applied() const noexcept { return applied_.load(std::memory_order_relaxed); }
+
+  // The segment is there: requests come by it from now on.
+  void Listen(const wire::ControlBlock& control) noexcept {
+    control_.store(&control, std::memory_order_release);
+  }
+
+  // Between two ops. Applies what a tool has asked for, and goes back where that has run out.
+  void Look(Observer& observer, ThreadState* thread) noexcept {
+    const wire::ControlBlock* control = control_.load(std::memory_order_acquire);
+    if (control == nullptr) return;
+    const uint64_t request = control->request.load(std::memory_order_acquire);
+    if (__builtin_expect(request == applied() && deadline_ns_.load(std::memory_order_relaxed) == 0,
+                         1)) {
+      return;
+    }
+    LookAgain(observer, thread, *control);
+  }
+
+  // Watches in another way, within the level that was asked for. `record` says why; its header,
+  // from and to are filled in.
+  void Watch(Observer& observer, ThreadState* thread, wire::Level watched,
+             wire::LevelRecord record) noexcept;
+
+ private:
+  static wire::Level WatchedAt(wire::Level asked) noexcept;
+  void LookAgain(Observer& observer, ThreadState* thread,
+                 const wire::ControlBlock& control) noexcept;
+  void Apply(Observer& observer, ThreadState* thread, wire::Level asked,
+             wire::LevelRecord::Why why) noexcept;  // with mutex_ held
+  void Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept;
+
+  const wire::Level started_;
+  std::atomic<wire::Level> asked_;
+  std::atomic<wire::Level> watched_;
+  std::atomic<const wire::ControlBlock*> control_{nullptr};
+  std::atomic<uint64_t> applied_{0};
+  std::atomic<uint64_t> deadline_ns_{0};  // of the request in force, 0 none
+  std::mutex mutex_;
+};
+
+}  // namespace nanwatch

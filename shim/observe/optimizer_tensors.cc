@@ -1,0 +1,69 @@
+#include "shim/observe/optimizer_tensors.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <exception>
+
+#include "shim/observe/python_names.h"
+
+namespace nanwatch {
+namespace {
+
+// Holds the GIL, and keeps the error that may be pending.
+class Gil {
+ public:
+  explicit Gil(const PythonApi& api) : api_(api), state_(api.PyGILState_Ensure()) {
+    api_.PyErr_Fetch(&type_, &value_, &traceback_);
+  }
+  ~Gil() {
+    api_.PyErr_Restore(type_, value_, traceback_);
+    api_.PyGILState_Release(state_);
+  }
+  Gil(const Gil&) = delete;
+  Gil& operator=(const Gil&) = delete;
+
+ private:
+  const PythonApi& api_;
+  int state_;
+  PyObj* type_ = nullptr;
+  PyObj* value_ = nullptr;
+  PyObj* traceback_ = nullptr;
+};
+
+void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* group,
+              std::vector<OptimizedTensor>* tensors) {
+  if (!api.HasFlag(group, kPyFlagDict)) return;
+  PyObj* parameters = api.PyDict_GetItemString(group, "params");
+  if (parameters == nullptr || !api.HasFlag(parameters, kPyFlagList)) return;
+  const ptrdiff_t count = api.PyList_Size(parameters);
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    PyObj* object = api.PyList_GetItem(parameters, i);
+    if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) continue;
+    const at::TensorBase* parameter = names.TensorOf(object);
+    if (parameter == nullptr || !parameter->defined()) continue;
+    const c10::TensorImpl* impl = parameter->unsafeGetTensorImpl();
+    tensors->push_back({impl->grad(), impl, parameter->requires_grad()});
+  }
+}
+
+}  // namespace
+
+bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
+                          PyObj* optimizer, std::vector<OptimizedTensor>* tensors) noexcept try {
+  // A thread without a state of Python's own has no frame that runs an optimizer.
+  if (!api.Running() || api.PyGILState_GetThisThreadState() == nullptr) return false;
+  const Gil gil(api);
+  const PyOwned groups(api, api.AttributeOrNull(optimizer, "param_groups"));
+  if (!groups || !api.HasFlag(groups.get(), kPyFlagList)) return false;
+  const ptrdiff_t count = api.PyList_Size(groups.get());
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    PyObj* group = api.PyList_GetItem(groups.get(), i);
+    if (group != nullptr) AddGroup(api, names, tensor_type, group, tensors);
+  }
+  return true;
+} catch (const std::exception&) {
+  tensors->clear();
+  return false;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,30 @@
+// The parameters of a torch optimizer, and their gradients, read where its step begins.
+//
+// This is the one place where the observer takes the GIL: once a step, on the thread that runs
+// step() and needs the GIL for its next line anyway, and only for the walk through param_groups;
+// values are read after it was given back. A thread that Python is ending would be ended here as it
+// would be a moment later.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+
+#include <vector>
+
+#include "shim/observe/python_api.h"
+
+namespace nanwatch {
+
+class PythonNames;
+
+struct OptimizedTensor {
+  at::TensorBase gradient;                     // undefined: it has none
+  const c10::TensorImpl* parameter = nullptr;  // an identity, valid while the step runs
+  bool requires_grad = false;
+};
+
+// `optimizer`: the torch.optim.Optimizer whose step() runs on this thread, further down. Fills
+// `tensors` in the order of param_groups; false, with nothing filled in, when it cannot be read.
+bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
+                          PyObj* optimizer, std::vector<OptimizedTensor>* tensors) noexcept;
+
+}  // namespace nanwatch
