@@ -1,0 +1,95 @@
+// What one check of tensors in a GPU's memory is told and what it answers: the contract between the
+// host (device_checker.h) and the kernel (check_kernel.h).
+//
+// One launch looks at all that one op wrote. It answers only if something there is non-finite: then
+// the same launch, behind the op and ahead of whatever comes next on the stream, looks at the op's
+// inputs too, which nothing can have overwritten yet. For clean tensors nothing is written outside
+// the device.
+//
+//   host: slot, ticket, CheckLaunch as kernel parameters  --stream-->  kernel
+//   kernel: outputs clean   -> nothing, but every kProgressEvery-th launch writes its ticket to
+//                              *progress
+//           outputs bad     -> *result filled, then result->ticket (release, system scope)
+//
+// Plain structs of fixed-width integers: compiled by the host's compiler, by the one that makes the
+// PTX, and by the tests that run the kernel's arithmetic on the CPU.
+#pragma once
+
+#include <cstdint>
+
+namespace nanwatch::device {
+
+inline constexpr int kDimsMax = 8;
+inline constexpr int kOutputsMax = 8;  // of one launch; an op with more is looked at by several
+inline constexpr int kInputsMax = 8;
+// Launches with at most this many tensors use the kernel with the short parameter list.
+inline constexpr int kFewTensors = 4;
+inline constexpr int kManyTensors = kOutputsMax + kInputsMax;
+static_assert(kManyTensors == 16);
+
+struct DeviceTensor {
+  uint64_t data;  // device address of the element at index 0 in every dimension; aligned to the element
+  int64_t numel;
+  uint8_t type;  // wire::ElementType
+  uint8_t ndim;  // 0: the elements lie side by side in any order, `numel` of them from `data` on
+  uint8_t unused[6];
+  int64_t sizes[kDimsMax];    // `ndim` entries
+  int64_t strides[kDimsMax];  // in elements; 0 (expanded) and negative allowed
+};
+static_assert(sizeof(DeviceTensor) == 152);
+
+// What is known of one tensor. Indices are row-major over its sizes (dense: places in memory).
+struct TensorCounts {
+  uint64_t nan, pos_inf, neg_inf;  // elements; a complex one counts once for each kind it holds
+  uint64_t first_bad;              // smallest index of a non-finite element, or ~0
+  double finite_min, finite_max;   // of the finite parts; +Inf and -Inf where there are none
+  double finite_sum;               // in an order of its own: for a mean that people read
+};
+static_assert(sizeof(TensorCounts) == 56);
+
+// Lies in memory that both sides see. Only the kernel writes it; the host clears `ticket` before it
+// gives the slot to another launch.
+struct CheckResult {
+  uint64_t ticket;        // of the launch, written last; 0: no answer
+  uint64_t hits;          // executions that found something: more than 1 where a graph is replayed
+  uint64_t step;          // *step_word of the first of them
+  uint8_t output_kinds[kOutputsMax];  // wire::kHasNan | ...
+  uint8_t input_kinds[kInputsMax];
+  uint64_t unused[3];
+  TensorCounts outputs[kOutputsMax];
+  TensorCounts inputs[kInputsMax];
+};
+static_assert(sizeof(CheckResult) == 960);
+
+// In the device's own memory, zero between launches: the kernel leaves it as it found it.
+struct LaunchScratch {
+  uint32_t blocks_done;
+  uint32_t bad_outputs;  // bit i: outputs[i] holds something non-finite
+};
+static_assert(sizeof(LaunchScratch) == 8);
+
+struct LaunchHead {
+  uint64_t ticket;    // never 0
+  uint64_t result;    // device address of the CheckResult
+  uint64_t scratch;   // device address of the LaunchScratch
+  uint64_t progress;  // device address of a word that takes the ticket when the check is done, or 0
+  uint64_t step_word; // device address of the count of steps in stream order, or 0
+  uint32_t output_count;
+  uint32_t input_count;  // inputs follow the outputs in `tensors`
+};
+static_assert(sizeof(LaunchHead) == 48);
+
+template <int kTensors>
+struct CheckLaunch {
+  LaunchHead head;
+  DeviceTensor tensors[kTensors];
+};
+using FewLaunch = CheckLaunch<kFewTensors>;    // kernel nanwatch_check_few
+using ManyLaunch = CheckLaunch<kManyTensors>;  // kernel nanwatch_check_many
+// Drivers before CUDA 12.1 take 4,096 bytes of parameters (CUDA C++ Programming Guide, "Function
+// parameters").
+static_assert(sizeof(ManyLaunch) <= 4096);
+
+inline constexpr int kThreadsPerBlock = 512;
+
+}  // namespace nanwatch::device
