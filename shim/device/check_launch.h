@@ -43,7 +43,7 @@ struct TensorCounts {
   uint64_t nan, pos_inf, neg_inf;  // elements; a complex one counts once for each kind it holds
   uint64_t first_bad;              // smallest index of a non-finite element, or ~0
   double finite_min, finite_max;   // of the finite parts; +Inf and -Inf where there are none
-  double finite_sum;               // in an order of its own: for a mean that people read
+  double finite_mean;              // of the finite parts; 0 where there are none
 };
 static_assert(sizeof(TensorCounts) == 56);
 
