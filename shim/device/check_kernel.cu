@@ -1,0 +1,108 @@
+// The check kernels' entry points. Compiled to PTX by scripts/build-kernels.sh with Debian's clang,
+// without CUDA's headers: everything of the language that is used here is declared here.
+#define __CUDACC__ 1
+#define __host__ __attribute__((host))
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+#define __shared__ __attribute__((shared))
+#define __forceinline__ __attribute__((always_inline)) inline
+
+#include "shim/device/check_kernel.h"
+
+namespace nanwatch::device {
+namespace {
+
+using GlobalVector = uint32_t __attribute__((ext_vector_type(4)));
+
+// The memory of a GPU. Addresses are of its global window, which holds the host's memory too.
+struct GpuMemory {
+  template <class Type>
+  using Global = __attribute__((address_space(1))) Type;
+
+  __device__ __forceinline__ static Vector LoadVector(uint64_t address) {
+    const GlobalVector vector = *reinterpret_cast<const Global<GlobalVector>*>(address);
+    return {{vector.x, vector.y, vector.z, vector.w}};
+  }
+  template <class Word>
+  __device__ __forceinline__ static Word LoadPart(uint64_t address) {
+    return *reinterpret_cast<const Global<Word>*>(address);
+  }
+  __device__ __forceinline__ static void ForgetBlock() { asm volatile("" ::: "memory"); }
+  __device__ __forceinline__ static void OrInBlock(uint32_t* word, uint32_t bits) {
+    __nvvm_atom_cta_or_gen_i(reinterpret_cast<int*>(word), static_cast<int>(bits));
+  }
+  __device__ __forceinline__ static void OrInDevice(uint64_t address, uint32_t bits) {
+    asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::"l"(address), "r"(bits) : "memory");
+  }
+  __device__ __forceinline__ static uint32_t AddInDevice(uint64_t address, uint32_t value) {
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(address), "r"(value)
+                 : "memory");
+    return before;
+  }
+  __device__ __forceinline__ static uint32_t TakeInDevice(uint64_t address) {
+    uint32_t before;
+    asm volatile("atom.relaxed.gpu.global.exch.b32 %0, [%1], 0;"
+                 : "=r"(before)
+                 : "l"(address)
+                 : "memory");
+    return before;
+  }
+  __device__ __forceinline__ static void StoreInDevice(uint64_t address, uint32_t value) {
+    *reinterpret_cast<Global<uint32_t>*>(address) = value;
+  }
+  __device__ __forceinline__ static void PublishToHost(uint64_t address, uint64_t value) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+  }
+};
+
+struct GpuTeam {
+  uint32_t thread;
+  Tally tally;
+
+  template <class Phase>
+  __device__ __forceinline__ void Each(Phase phase) {
+    phase(thread, tally);
+    __syncthreads();
+  }
+};
+
+// One body for both kernels: half as much for the driver to compile.
+__device__ __forceinline__ void CheckShared(BlockState& block) {
+  GpuTeam team = {static_cast<uint32_t>(__nvvm_read_ptx_sreg_tid_x()), {}};
+  const Place place = {static_cast<uint32_t>(__nvvm_read_ptx_sreg_ctaid_x()),
+                       static_cast<uint32_t>(__nvvm_read_ptx_sreg_nctaid_x())};
+  CheckBlock<GpuMemory>(block, place, team);
+}
+
+template <class Launch>
+__device__ __forceinline__ void Check(const Launch& launch) {
+  __shared__ BlockState block;
+  CopyLaunch(launch, block, static_cast<uint32_t>(__nvvm_read_ptx_sreg_tid_x()));
+  __syncthreads();
+  CheckShared(block);
+}
+
+}  // namespace
+}  // namespace nanwatch::device
+
+// At most 64 registers a thread, so that two blocks are resident everywhere (GridFor).
+extern "C" __global__
+    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
+                                 nanwatch::device::kBlocksPerMultiprocessor))) void
+    nanwatch_check_few(const nanwatch::device::FewLaunch launch) {
+  nanwatch::device::Check(launch);
+}
+
+extern "C" __global__
+    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
+                                 nanwatch::device::kBlocksPerMultiprocessor))) void
+    nanwatch_check_many(const nanwatch::device::ManyLaunch launch) {
+  nanwatch::device::Check(launch);
+}
+
+// Launched behind each step with one thread: the step in the order of the stream, which the host,
+// running ahead, does not know.
+extern "C" __global__ void nanwatch_add_step(uint64_t* step) { *step += 1; }

@@ -1,0 +1,254 @@
+// The kernel that looks at what an op wrote, as functions that run on a GPU (check_kernel.cu) and
+// on a CPU (tests/property/device), from one source.
+//
+// One launch for one op. A launch costs the host 2 to 4 us and the GPU about 2 us, more than
+// reading a megabyte; so all outputs go into one, and so do the inputs, which only the same launch
+// still finds as the op saw them: it stands behind the op and ahead of whatever overwrites them
+// next.
+//
+//   every block          plan    how each output is read (one thread an output)
+//                        scan    its share of the units of all outputs
+//                        judge   OR into scratch->bad_outputs, add 1 to scratch->blocks_done
+//   the last one to add  clean:  nothing
+//                        bad:    count each bad output and each input, fill *result, publish
+//                        always: scratch back to zero; *progress where the launch has one
+//
+// Nothing reaches the host on clean. A clean launch writes its scratch, 8 bytes in the device's own
+// memory, and nothing else; one of a single block not even that. Scratch is a stream's own: two
+// launches that may run at once must not share one.
+//
+// Shares. The units of all outputs form one list, which is cut into as many equal parts as there
+// are blocks (in steps of 512 units, one for each thread): a large output beside seven small ones
+// is spread over the whole GPU. GridFor makes as many blocks as can be resident, and fewer for
+// little memory, where each block would only wait for one load.
+//
+// What a hit costs. One block counts, in the op's stream: an element is worth some 40 instructions,
+// so one multiprocessor does a few 10^9 elements a second at best (an estimate, never measured): in
+// the order of 30 ms for 10^8 elements, output and inputs together. It is paid once for each
+// launch. A graph that is replayed over the same NaN finds its own ticket in *result, adds 1 to
+// `hits` and leaves the first figures. Counts on all blocks would need them to meet, which a launch
+// without cooperation from the host cannot.
+//
+// Memory order. A block's OR comes before its addition to blocks_done, which is a release and an
+// acquire at device scope: the block that counts to the end has acquired what all others released,
+// by the chain of additions. Fields of *result come before the ticket, *progress after it: both
+// stores are releases at system scope, and what they release is what one thread wrote. Threads of a
+// block meet at barriers between the phases. The scratch is zero again before the launch ends, and
+// the next one of its stream begins after that.
+//
+// If another stream writes to the memory meanwhile, a launch may find something and count none.
+//
+// Memory, a template parameter, is the machine (an address is a uint64_t on both):
+//   LoadVector(address)             16 bytes at a multiple of 16
+//   LoadPart<Word>(address)         one part, aligned to itself
+//   OrInBlock(&word, bits)          atomic among the threads of a block
+//   OrInDevice(address, bits)       atomic among blocks
+//   AddInDevice(address, 1)         the value before; release and acquire among blocks
+//   TakeInDevice(address)           the value, which becomes 0
+//   StoreInDevice(address, value)   plain
+//   PublishToHost(address, value)   release at system scope
+// Team runs a phase: team.Each(f) calls f(thread, tally) for every thread of the block, in any
+// order, and returns when all have (a barrier); the tally is the thread's own and outlives the
+// phase.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/device/check_count.h"
+#include "shim/device/check_launch.h"
+#include "shim/device/check_scan.h"
+#include "shim/device/check_walk.h"
+
+namespace nanwatch::device {
+
+// Two blocks of 512 threads fit every multiprocessor from sm_70 on (sm_75 takes 1,024 threads), so
+// that no block waits for another; 128 KiB in flight are several times what a multiprocessor of an
+// H200 needs for its part of the bandwidth (4.8 TB/s * 0.8 us / 132 = 29 KiB).
+inline constexpr uint32_t kBlocksPerMultiprocessor = 2;
+// A block's share is at least this many units (32 KiB of vectors): four loads of each thread.
+inline constexpr uint64_t kShareUnitsMin = uint64_t{kThreadsPerBlock} * 4;
+// Up to this many units one block is as fast as several, which must tell each other that they are
+// done: two round trips to memory, as long as a turn of the loop.
+inline constexpr uint64_t kUnitsAlone = uint64_t{kThreadsPerBlock} * kScanLoads;
+
+inline constexpr uint32_t kMergeSlots = 16;
+static_assert(kThreadsPerBlock % kMergeSlots == 0);
+static_assert(kOutputsMax * kEdgeSlots <= kThreadsPerBlock);
+
+struct Place {
+  uint32_t block;
+  uint32_t blocks;
+};
+
+// What the threads of a block share.
+struct BlockState {
+  LaunchHead head;
+  DeviceTensor tensors[kManyTensors];
+  Walk outputs[kOutputsMax];
+  Walk counted;
+  Tally tallies[kMergeSlots];
+  uint32_t bad_outputs;
+  uint32_t counts;  // 1: this block goes on to count
+};
+
+// Blocks to launch `launch` with, on a GPU of that many multiprocessors. Host code.
+template <class Launch>
+uint32_t GridFor(const Launch& launch, uint32_t multiprocessors) noexcept {
+  uint64_t units = 0;
+  for (uint32_t i = 0; i < launch.head.output_count; ++i) {
+    Walk walk;
+    PlanScan(launch.tensors[i], walk);
+    units += walk.units;
+  }
+  if (units <= kUnitsAlone) return 1;
+  const uint64_t wanted = (units + kShareUnitsMin - 1) / kShareUnitsMin;
+  const uint64_t resident = uint64_t{multiprocessors} * kBlocksPerMultiprocessor;
+  const uint64_t blocks = wanted < resident ? wanted : resident;
+  return blocks == 0 ? 1 : static_cast<uint32_t>(blocks);
+}
+
+// Units of a block's share, a multiple of the threads of a block. 32 bits of turns are 2^41 units,
+// more than there is memory.
+NANWATCH_BITS uint64_t ShareUnits(uint64_t units, uint32_t blocks) noexcept {
+  const auto turns = static_cast<uint32_t>((units + kThreadsPerBlock - 1) / kThreadsPerBlock);
+  const uint32_t share = turns / blocks + (turns % blocks != 0 ? 1 : 0);
+  return uint64_t{share} * kThreadsPerBlock;
+}
+
+// Heads and tails of all outputs, one part for each thread of the first block.
+template <class Memory>
+NANWATCH_BITS void ScanEdges(BlockState& block, uint32_t output_count, uint32_t thread) noexcept {
+  const uint32_t output = thread / kEdgeSlots, slot = thread % kEdgeSlots;
+  if (output >= output_count) return;
+  if (BadInEdges<Memory>(block.outputs[output], slot) != 0) {
+    Memory::OrInBlock(&block.bad_outputs, 1u << output);
+  }
+}
+
+template <class Memory>
+NANWATCH_BITS void Scan(BlockState& block, Place place, uint32_t thread) noexcept {
+  const uint32_t output_count = block.head.output_count;
+  if (place.block == 0) ScanEdges<Memory>(block, output_count, thread);
+  uint64_t units = 0;
+  NANWATCH_NO_UNROLL
+  for (uint32_t i = 0; i < output_count; ++i) units += block.outputs[i].units;
+  const uint64_t share = ShareUnits(units, place.blocks);
+  const uint64_t begin = place.block * share, end = begin + share;
+  uint64_t first = 0;  // place in the list of the output's first unit
+  NANWATCH_NO_UNROLL
+  for (uint32_t i = 0; i < output_count; ++i) {
+    const Walk& walk = block.outputs[i];
+    Memory::ForgetBlock();
+    const uint64_t last = first + walk.units;
+    const uint64_t from = begin > first ? begin : first, to = end < last ? end : last;
+    if (from < to && BadInShare<Memory>(walk, from - first, to - first, thread) != 0) {
+      Memory::OrInBlock(&block.bad_outputs, 1u << i);
+    }
+    first = last;
+  }
+}
+
+// Thread 0 of a block: says what the block found, and finds out whether it is the last one.
+template <class Memory>
+NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
+  const LaunchHead& head = block.head;
+  block.counts = 0;
+  if (place.blocks > 1) {
+    const uint64_t bad_outputs = head.scratch + __builtin_offsetof(LaunchScratch, bad_outputs);
+    const uint64_t blocks_done = head.scratch + __builtin_offsetof(LaunchScratch, blocks_done);
+    if (block.bad_outputs != 0) Memory::OrInDevice(bad_outputs, block.bad_outputs);
+    if (Memory::AddInDevice(blocks_done, 1) != place.blocks - 1) return;
+    block.bad_outputs = Memory::TakeInDevice(bad_outputs);
+    Memory::StoreInDevice(blocks_done, 0u);
+  }
+  if (block.bad_outputs != 0) {
+    auto* const result = reinterpret_cast<CheckResult*>(head.result);
+    if (result->ticket != head.ticket) {
+      block.counts = 1;  // the result, then progress, come at the end
+      return;
+    }
+    Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->hits), result->hits + 1);
+  }
+  if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
+}
+
+// Exact figures of one tensor, by all threads of a block. Tallies are merged in a fixed order: the
+// mean does not depend on which thread was first.
+template <class Memory, class Team>
+NANWATCH_BITS void CountTensor(const DeviceTensor& tensor, bool is_clean, BlockState& block,
+                               Team& team, uint8_t* kinds, TensorCounts* counts) noexcept {
+  team.Each([&](uint32_t thread, Tally&) {
+    if (thread < kMergeSlots) block.tallies[thread] = EmptyTally();
+    if (thread != 0) return;
+    PlanCount(tensor, block.counted);
+    if (is_clean) block.counted.units = 0;
+  });
+  team.Each(
+      [&](uint32_t thread, Tally& tally) { tally = CountElements<Memory>(block.counted, thread); });
+  NANWATCH_NO_UNROLL
+  for (uint32_t turn = 0; turn < kThreadsPerBlock / kMergeSlots; ++turn) {
+    team.Each([&](uint32_t thread, Tally& tally) {
+      if (thread / kMergeSlots == turn) Merge(tally, block.tallies[thread % kMergeSlots]);
+    });
+  }
+  team.Each([&](uint32_t thread, Tally&) {
+    if (thread != 0) return;
+    NANWATCH_NO_UNROLL
+    for (uint32_t slot = 1; slot < kMergeSlots; ++slot) {
+      Merge(block.tallies[slot], block.tallies[0]);
+    }
+    const TensorCounts found = CountsOf(block.tallies[0], block.counted.repeats);
+    *kinds = KindsOf(found);
+    *counts = found;
+  });
+}
+
+// What the last block does with a hit. Of outputs that are clean nothing is counted.
+template <class Memory, class Team>
+NANWATCH_BITS void CountAll(BlockState& block, Team& team) noexcept {
+  const LaunchHead& head = block.head;
+  auto* const result = reinterpret_cast<CheckResult*>(head.result);
+  NANWATCH_NO_UNROLL
+  for (uint32_t i = 0; i < head.output_count + head.input_count; ++i) {
+    const bool is_output = i < head.output_count;
+    Memory::ForgetBlock();
+    const uint32_t index = is_output ? i : i - head.output_count;
+    CountTensor<Memory>(block.tensors[i], is_output && (block.bad_outputs >> i & 1) == 0, block,
+                        team, (is_output ? result->output_kinds : result->input_kinds) + index,
+                        (is_output ? result->outputs : result->inputs) + index);
+  }
+  team.Each([&](uint32_t thread, Tally&) {
+    if (thread != 0) return;
+    result->hits = 1;
+    result->step = head.step_word == 0 ? 0 : Memory::template LoadPart<uint64_t>(head.step_word);
+    Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->ticket), head.ticket);
+    if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
+  });
+}
+
+// A launch lies in the parameters of the kernel, which all threads copy to where they can share it.
+template <class Launch>
+NANWATCH_BITS void CopyLaunch(const Launch& launch, BlockState& block, uint32_t thread) noexcept {
+  static_assert(sizeof(LaunchHead) % 8 == 0 && sizeof(DeviceTensor) % 8 == 0);
+  static_assert(__builtin_offsetof(BlockState, tensors) == __builtin_offsetof(Launch, tensors));
+  static_assert(sizeof(Launch) <= 8 * kThreadsPerBlock);
+  if (thread >= sizeof(Launch) / 8) return;
+  const auto* const from = reinterpret_cast<const char*>(&launch) + 8 * thread;
+  __builtin_memcpy(reinterpret_cast<char*>(&block) + 8 * thread, from, 8);
+}
+
+// All that one block does once the launch is copied.
+template <class Memory, class Team>
+NANWATCH_BITS void CheckBlock(BlockState& block, Place place, Team& team) noexcept {
+  team.Each([&](uint32_t thread, Tally&) {
+    if (thread == 0) block.bad_outputs = 0;
+    if (thread < block.head.output_count) PlanScan(block.tensors[thread], block.outputs[thread]);
+  });
+  team.Each([&](uint32_t thread, Tally&) { Scan<Memory>(block, place, thread); });
+  team.Each([&](uint32_t thread, Tally&) {
+    if (thread == 0) Judge<Memory>(block, place);
+  });
+  if (block.counts != 0) CountAll<Memory>(block, team);
+}
+
+}  // namespace nanwatch::device

@@ -1,0 +1,162 @@
+// One launch with all that it needs, and what its result is to be by the slow reference.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/property/check/guarded_memory.h"
+#include "tests/property/check/reference.h"
+#include "tests/property/device/cpu_machine.h"
+
+namespace nanwatch::device {
+
+// A tensor of the job: what the kernel is told of it, and what the reference is.
+struct JobTensor {
+  wire::ElementType type = wire::ElementType::kNone;
+  const void* data = nullptr;
+  std::vector<int64_t> sizes, strides;  // in elements
+  bool is_dense = false;                // told as `numel` elements side by side
+};
+
+inline JobTensor DenseTensor(wire::ElementType type, const void* data, size_t count) {
+  return {type, data, {static_cast<int64_t>(count)}, {1}, true};
+}
+
+inline TensorView ViewOf(const JobTensor& tensor) {
+  int64_t numel = 1;
+  for (const int64_t size : tensor.sizes) numel *= size;
+  return {tensor.data,         tensor.type,           static_cast<int32_t>(tensor.sizes.size()),
+          tensor.sizes.data(), tensor.strides.data(), numel};
+}
+
+inline DeviceTensor Describe(const JobTensor& tensor) {
+  const TensorView view = ViewOf(tensor);
+  DeviceTensor described;
+  std::memset(&described, 0xa5, sizeof(described));  // entries from `ndim` on may hold anything
+  described.data = reinterpret_cast<uint64_t>(view.data);
+  described.numel = view.numel;
+  described.type = static_cast<uint8_t>(view.type);
+  described.ndim = static_cast<uint8_t>(tensor.is_dense ? 0 : view.ndim);
+  for (int d = 0; d < described.ndim; ++d) {
+    described.sizes[d] = view.sizes[d];
+    described.strides[d] = view.strides[d];
+  }
+  return described;
+}
+
+class CheckedLaunch {
+ public:
+  static constexpr uint64_t kTicket = 0x1234'5678'9abc;
+  static constexpr uint8_t kUntouched = 0x5a;
+
+  CheckedLaunch(std::vector<JobTensor> outputs, std::vector<JobTensor> inputs)
+      : outputs_(std::move(outputs)), inputs_(std::move(inputs)) {
+    ClearResult();
+  }
+
+  // As the host does before it gives the slot to a launch: all of it may be left from another one
+  // but the ticket.
+  void ClearResult() {
+    std::memset(&result, kUntouched, sizeof(result));
+    result.ticket = 0;
+    progress = 0;
+  }
+
+  // Fits the short parameter list?
+  [[nodiscard]] bool IsFew() const { return outputs_.size() + inputs_.size() <= kFewTensors; }
+
+  template <class Launch>
+  [[nodiscard]] Launch Make() {
+    Launch launch;
+    std::memset(&launch, 0xa5, sizeof(launch));
+    launch.head = {.ticket = kTicket,
+                   .result = reinterpret_cast<uint64_t>(&result),
+                   .scratch = reinterpret_cast<uint64_t>(&scratch),
+                   .progress = reinterpret_cast<uint64_t>(&progress),
+                   .step_word = reinterpret_cast<uint64_t>(&step),
+                   .output_count = static_cast<uint32_t>(outputs_.size()),
+                   .input_count = static_cast<uint32_t>(inputs_.size())};
+    DeviceTensor* next = launch.tensors;
+    for (const JobTensor& tensor : outputs_) *next++ = Describe(tensor);
+    for (const JobTensor& tensor : inputs_) *next++ = Describe(tensor);
+    return launch;
+  }
+
+  void Run(uint32_t blocks, std::mt19937_64& random) {
+    CpuMemory::misaligned = 0;
+    if (IsFew()) {
+      RunLaunch(Make<FewLaunch>(), blocks, random);
+    } else {
+      RunLaunch(Make<ManyLaunch>(), blocks, random);
+    }
+    EXPECT_EQ(CpuMemory::misaligned, 0);
+    EXPECT_EQ(scratch.blocks_done, 0u);
+    EXPECT_EQ(scratch.bad_outputs, 0u);
+    EXPECT_EQ(progress, kTicket);
+  }
+
+  // Nothing written, wherever one looks.
+  void ExpectNoAnswer() const {
+    CheckResult untouched;
+    std::memset(&untouched, kUntouched, sizeof(untouched));
+    untouched.ticket = 0;
+    EXPECT_EQ(std::memcmp(&result, &untouched, sizeof(result)), 0) << "something was written";
+  }
+
+  // The answer that the reference gives: none if every output is clean.
+  void ExpectAsReference() const {
+    bool any_bad = false;
+    for (const JobTensor& tensor : outputs_) any_bad |= reference::Look(ViewOf(tensor)).kinds != 0;
+    if (!any_bad) return ExpectNoAnswer();
+    EXPECT_EQ(result.ticket, kTicket);
+    EXPECT_EQ(result.hits, 1u);
+    EXPECT_EQ(result.step, step);
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      SCOPED_TRACE("output " + std::to_string(i));
+      const reference::Expected expected = reference::Look(ViewOf(outputs_[i]));
+      if (expected.kinds == 0) {
+        ExpectCounts(reference::Expected{}, result.output_kinds[i], result.outputs[i]);
+      } else {
+        ExpectCounts(expected, result.output_kinds[i], result.outputs[i]);
+      }
+    }
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      SCOPED_TRACE("input " + std::to_string(i));
+      ExpectCounts(reference::Look(ViewOf(inputs_[i])), result.input_kinds[i], result.inputs[i]);
+    }
+  }
+
+  CheckResult result;
+  LaunchScratch scratch = {0, 0};
+  uint64_t progress = 0;
+  uint64_t step = 41;
+
+ private:
+  static void ExpectCounts(const reference::Expected& expected, uint8_t kinds,
+                           const TensorCounts& got) {
+    const wire::TensorStats& want = expected.stats;
+    EXPECT_EQ(kinds, expected.kinds);
+    EXPECT_EQ(got.nan, want.nan);
+    EXPECT_EQ(got.pos_inf, want.pos_inf);
+    EXPECT_EQ(got.neg_inf, want.neg_inf);
+    EXPECT_EQ(got.first_bad,
+              expected.kinds == 0 ? ~uint64_t{0} : static_cast<uint64_t>(want.first_bad));
+    // The reference says 0 where nothing is finite, and so may a tensor of finite parts: then both
+    // bounds are 0, and no longer +Inf and -Inf.
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const bool none = got.finite_min == kInfinity && got.finite_max == -kInfinity;
+    EXPECT_EQ(none ? 0 : got.finite_min, want.finite_min);
+    EXPECT_EQ(none ? 0 : got.finite_max, want.finite_max);
+    const double largest = std::max(std::abs(want.finite_min), std::abs(want.finite_max));
+    EXPECT_NEAR(got.finite_mean, want.finite_mean, largest * 1e-12);
+  }
+
+  std::vector<JobTensor> outputs_, inputs_;
+};
+
+}  // namespace nanwatch::device
