@@ -1,0 +1,16 @@
+// The kernels' text, for the driver to compile: nanwatch_check_few, nanwatch_check_many
+// (check_launch.h) and nanwatch_add_step(uint64_t* step). PTX ISA 6.0 for sm_70.
+#pragma once
+
+#include <cstddef>
+
+namespace nanwatch::device {
+
+struct KernelText {
+  const char* text;   // ends with a zero, as cuModuleLoadData wants it
+  size_t text_bytes;  // without the zero
+};
+
+[[nodiscard]] KernelText CheckPtx() noexcept;
+
+}  // namespace nanwatch::device

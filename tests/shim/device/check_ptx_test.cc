@@ -1,0 +1,33 @@
+// The text of the kernels as a program finds it: whole, and ended by a zero.
+#include "shim/device/check_ptx.h"
+
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+namespace nanwatch::device {
+namespace {
+
+using namespace std::string_view_literals;
+
+TEST(CheckPtx, IsTheWholeTextEndedByAZero) {
+  const KernelText ptx = CheckPtx();
+  const std::string_view text(ptx.text, ptx.text_bytes);
+  EXPECT_EQ(ptx.text[ptx.text_bytes], '\0');
+  EXPECT_EQ(text.find('\0'), std::string_view::npos);
+  EXPECT_TRUE(text.ends_with("\n}\n"sv)) << text.substr(text.size() - 20);
+  for (const auto kernel :
+       {"nanwatch_check_few("sv, "nanwatch_check_many("sv, "nanwatch_add_step("sv}) {
+    EXPECT_NE(text.find(".visible .entry " + std::string(kernel)), std::string_view::npos)
+        << kernel;
+  }
+}
+
+TEST(CheckPtx, AsksForNoNewerDriverOrGpuThanPromised) {
+  const KernelText ptx = CheckPtx();
+  const std::string_view text(ptx.text, ptx.text_bytes);
+  EXPECT_NE(text.find("\n.version 6.0\n.target sm_70\n"), std::string_view::npos);
+}
+
+}  // namespace
+}  // namespace nanwatch::device
