@@ -22,12 +22,13 @@
 // is spread over the whole GPU. GridFor makes as many blocks as can be resident, and fewer for
 // little memory, where each block would only wait for one load.
 //
-// What a hit costs. One block counts, in the op's stream: an element is worth some 40 instructions,
-// so one multiprocessor does a few 10^9 elements a second at best (an estimate, never measured): in
-// the order of 30 ms for 10^8 elements, output and inputs together. It is paid once for each
-// launch. A graph that is replayed over the same NaN finds its own ticket in *result, adds 1 to
-// `hits` and leaves the first figures. Counts on all blocks would need them to meet, which a launch
-// without cooperation from the host cannot.
+// What a hit costs. One block counts, in the op's stream, with 1,024 elements in flight: about 10^9
+// elements a second (1,024 / 0.8 us of latency; an estimate, never measured), so 0.1 s where outputs
+// and inputs have 10^8. It is paid by each launch that finds something; a job that goes on when all
+// is NaN would pay it for every op, and it is for the host to look less often then. A graph that is
+// replayed over the same NaN pays once: it finds its own ticket in *result, adds 1 to `hits` and
+// leaves the first figures. Counts on all blocks would need them to wait for each other, which may
+// never end where a collective's kernel holds the rest of the GPU.
 //
 // Memory order. A block's OR comes before its addition to blocks_done, which is a release and an
 // acquire at device scope: the block that counts to the end has acquired what all others released,
