@@ -185,12 +185,12 @@ NANWATCH_BITS constexpr void PlanCount(const DeviceTensor& tensor, Walk& walk) n
 
 // unit / dim.size, for unit numbers below 2^51. A GPU has no division of 64-bit integers but a
 // subroutine, and the registers that its caller would have to clear for it. The product with the
-// rounded inverse is wrong by less than 1, so that its integer part is wrong by 1 at most.
+// rounded inverse is wrong by 2^-52 of itself at most: too little to reach the next whole number,
+// which is 1 / size away or more, but it may fall short of its own.
 NANWATCH_BITS constexpr uint64_t Quotient(uint64_t unit, const WalkDim& dim,
                                           bool is_narrow) noexcept {
   if (is_narrow) return static_cast<uint32_t>(unit) / static_cast<uint32_t>(dim.size);
   auto quotient = static_cast<uint64_t>(static_cast<double>(unit) * dim.inverse);
-  if (quotient * dim.size > unit) --quotient;
   if (unit - quotient * dim.size >= dim.size) ++quotient;
   return quotient;
 }
