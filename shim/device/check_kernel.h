@@ -23,12 +23,12 @@
 // little memory, where each block would only wait for one load.
 //
 // What a hit costs. One block counts, in the op's stream, with 1,024 elements in flight: about 10^9
-// elements a second (1,024 / 0.8 us of latency; an estimate, never measured), so 0.1 s where outputs
-// and inputs have 10^8. It is paid by each launch that finds something; a job that goes on when all
-// is NaN would pay it for every op, and it is for the host to look less often then. A graph that is
-// replayed over the same NaN pays once: it finds its own ticket in *result, adds 1 to `hits` and
-// leaves the first figures. Counts on all blocks would need them to wait for each other, which may
-// never end where a collective's kernel holds the rest of the GPU.
+// elements a second (1,024 / 0.8 us of latency; an estimate, never measured), so 0.1 s where
+// outputs and inputs have 10^8. It is paid by each launch that finds something; a job that goes on
+// when all is NaN would pay it for every op, and it is for the host to look less often then. A
+// graph that is replayed over the same NaN pays once: it finds its own ticket in *result, adds 1 to
+// `hits` and leaves the first figures. Counts on all blocks would need them to wait for each other,
+// which may never end where a collective's kernel holds the rest of the GPU.
 //
 // Memory order. A block's OR comes before its addition to blocks_done, which is a release and an
 // acquire at device scope: the block that counts to the end has acquired what all others released,
@@ -227,13 +227,16 @@ NANWATCH_BITS void CountAll(BlockState& block, Team& team) noexcept {
   });
 }
 
-// A launch lies in the parameters of the kernel, which all threads copy to where they can share it.
+// A launch lies in the parameters of the kernel, which all threads copy to where they can share it:
+// the head and the tensors that there are, for threads that read different parameters wait for each
+// other.
 template <class Launch>
 NANWATCH_BITS void CopyLaunch(const Launch& launch, BlockState& block, uint32_t thread) noexcept {
   static_assert(sizeof(LaunchHead) % 8 == 0 && sizeof(DeviceTensor) % 8 == 0);
   static_assert(__builtin_offsetof(BlockState, tensors) == __builtin_offsetof(Launch, tensors));
   static_assert(sizeof(Launch) <= 8 * kThreadsPerBlock);
-  if (thread >= sizeof(Launch) / 8) return;
+  const uint32_t tensors = launch.head.output_count + launch.head.input_count;
+  if (8 * thread >= sizeof(LaunchHead) + tensors * sizeof(DeviceTensor)) return;
   const auto* const from = reinterpret_cast<const char*>(&launch) + 8 * thread;
   __builtin_memcpy(reinterpret_cast<char*>(&block) + 8 * thread, from, 8);
 }

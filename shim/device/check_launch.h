@@ -28,7 +28,8 @@ inline constexpr int kManyTensors = kOutputsMax + kInputsMax;
 static_assert(kManyTensors == 16);
 
 struct DeviceTensor {
-  uint64_t data;  // device address of the element at index 0 in every dimension; aligned to the element
+  uint64_t
+      data;  // device address of the element at index 0 in every dimension; aligned to the element
   int64_t numel;
   uint8_t type;  // wire::ElementType
   uint8_t ndim;  // 0: the elements lie side by side in any order, `numel` of them from `data` on
@@ -50,9 +51,9 @@ static_assert(sizeof(TensorCounts) == 56);
 // Lies in memory that both sides see. Only the kernel writes it; the host clears `ticket` before it
 // gives the slot to another launch.
 struct CheckResult {
-  uint64_t ticket;        // of the launch, written last; 0: no answer
-  uint64_t hits;          // executions that found something: more than 1 where a graph is replayed
-  uint64_t step;          // *step_word of the first of them
+  uint64_t ticket;  // of the launch, written last; 0: no answer
+  uint64_t hits;    // executions that found something: more than 1 where a graph is replayed
+  uint64_t step;    // *step_word of the first of them
   uint8_t output_kinds[kOutputsMax];  // wire::kHasNan | ...
   uint8_t input_kinds[kInputsMax];
   uint64_t unused[3];
@@ -73,7 +74,7 @@ struct LaunchHead {
   uint64_t result;    // device address of the CheckResult
   uint64_t scratch;   // device address of the LaunchScratch
   uint64_t progress;  // device address of a word that takes the ticket when the check is done, or 0
-  uint64_t step_word; // device address of the count of steps in stream order, or 0
+  uint64_t step_word;  // device address of the count of steps in stream order, or 0
   uint32_t output_count;
   uint32_t input_count;  // inputs follow the outputs in `tensors`
 };

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kEveryPositionCountMax = 36;
 
-class DenseMemory : public EveryType {
+class KernelOnDenseMemory : public EveryType {
  protected:
   // Elements: every small count, and those whose whole vectors come close to 512, to a share and to
   // what one block takes alone.
@@ -54,7 +54,7 @@ class DenseMemory : public EveryType {
   GuardedMemory memory_{5003 * 16 + 4096};
 };
 
-TEST_P(DenseMemory, ABadValueIsFoundAtEveryPositionAndNothingElseIs) {
+TEST_P(KernelOnDenseMemory, ABadValueIsFoundAtEveryPositionAndNothingElseIs) {
   for (const size_t count : Counts()) {
     const size_t bytes = count * values_.element_bytes();
     for (char* const data : Places(bytes)) {
@@ -81,7 +81,7 @@ TEST_P(DenseMemory, ABadValueIsFoundAtEveryPositionAndNothingElseIs) {
   }
 }
 
-TEST_P(DenseMemory, CountsAgreeWithTheReferenceWhereMuchIsBad) {
+TEST_P(KernelOnDenseMemory, CountsAgreeWithTheReferenceWhereMuchIsBad) {
   for (const size_t count : {1, 2, 511, 513, 1023, 1025, 5003}) {
     const size_t bytes = count * values_.element_bytes();
     for (const int one_in : {1, 2, 50}) {
@@ -99,7 +99,7 @@ TEST_P(DenseMemory, CountsAgreeWithTheReferenceWhereMuchIsBad) {
   }
 }
 
-NANWATCH_EVERY_TYPE(DenseMemory);
+NANWATCH_EVERY_TYPE(KernelOnDenseMemory);
 
 }  // namespace
 }  // namespace nanwatch::device

@@ -52,7 +52,7 @@ uint32_t ScanOneBlock(const DeviceTensor& tensor, Place place) {
   return block.bad_outputs;
 }
 
-TEST(LargeTensor, OfNineThousandMillionElementsIsReadToItsEnd) {
+TEST(KernelOnLargeTensors, OfNineThousandMillionElementsIsReadToItsEnd) {
   const int64_t numel = 9'000'000'001;
   constexpr uint32_t kBlocks = 100'000;
   const uint64_t units = static_cast<uint64_t>(numel) * 4 / kVectorBytes;
@@ -67,7 +67,7 @@ TEST(LargeTensor, OfNineThousandMillionElementsIsReadToItsEnd) {
   EXPECT_EQ(ScanOneBlock(Floats(numel), {0, kBlocks}), 1u);
 }
 
-TEST(LargeTensor, IsCutIntoSharesThatMissNothingAndOverlapNowhere) {
+TEST(KernelOnLargeTensors, IsCutIntoSharesThatMissNothingAndOverlapNowhere) {
   std::mt19937_64 random(20240610);
   for (int round = 0; round < 100'000; ++round) {
     const uint64_t units = random() >> (24 + random() % 40);
@@ -79,7 +79,7 @@ TEST(LargeTensor, IsCutIntoSharesThatMissNothingAndOverlapNowhere) {
   }
 }
 
-TEST(LargeTensor, HasEveryUnitWhereDivisionPutsIt) {
+TEST(KernelOnLargeTensors, HasEveryUnitWhereDivisionPutsIt) {
   std::mt19937_64 random(20240611);
   for (int round = 0; round < 1'000'000; ++round) {
     WalkDim dim = {};
@@ -92,7 +92,7 @@ TEST(LargeTensor, HasEveryUnitWhereDivisionPutsIt) {
   }
 }
 
-TEST(LargeTensor, WithGapsHasItsLastElementWhereTheStridesPutIt) {
+TEST(KernelOnLargeTensors, WithGapsHasItsLastElementWhereTheStridesPutIt) {
   DeviceTensor tensor = Floats(0);
   tensor.ndim = 3;
   const int64_t sizes[] = {70'000, 3, 50'000}, strides[] = {400'000, 130'000, 2};
@@ -115,7 +115,7 @@ TEST(LargeTensor, WithGapsHasItsLastElementWhereTheStridesPutIt) {
   EXPECT_EQ(RowOf(walk, walk.units - 1), 70'000ull * 3 * 50'000 - 1);
 }
 
-TEST(LargeTensor, ExpandedToThousandsOfMillionsIsReadAndCountedOnce) {
+TEST(KernelOnLargeTensors, ExpandedToThousandsOfMillionsIsReadAndCountedOnce) {
   float element = NAN;
   const JobTensor tensor = {wire::ElementType::kFloat32, &element, {100'000, 90'000}, {0, 0}};
   CheckedLaunch launch({tensor}, {});
@@ -132,7 +132,7 @@ FewLaunch LaunchOf(std::vector<DeviceTensor> outputs) {
   return launch;
 }
 
-TEST(Grid, IsOneBlockForLittleAndAllThatCanBeResidentForMuch) {
+TEST(KernelGrid, IsOneBlockForLittleAndAllThatCanBeResidentForMuch) {
   EXPECT_EQ(GridFor(LaunchOf({}), 132), 1u);
   EXPECT_EQ(GridFor(LaunchOf({Floats(0)}), 132), 1u);
   EXPECT_EQ(GridFor(LaunchOf({Floats(1)}), 132), 1u);

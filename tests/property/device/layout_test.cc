@@ -26,7 +26,7 @@ const std::vector<Layout>& LayoutsOfRows() {
   return kLayouts;
 }
 
-class EveryLayout : public EveryType {
+class KernelOnLayouts : public EveryType {
  protected:
   struct Placed {
     JobTensor tensor;
@@ -91,10 +91,10 @@ class EveryLayout : public EveryType {
   GuardedMemory memory_{size_t{24320} * 16};
 };
 
-TEST_P(EveryLayout, HoldsWhatTheReferenceFindsInIt) { TryAll(Layouts()); }
-TEST_P(EveryLayout, IsReadByRowsWhereTheyStandOnSixteenBytes) { TryAll(LayoutsOfRows()); }
+TEST_P(KernelOnLayouts, HoldsWhatTheReferenceFindsInIt) { TryAll(Layouts()); }
+TEST_P(KernelOnLayouts, IsReadByRowsWhereTheyStandOnSixteenBytes) { TryAll(LayoutsOfRows()); }
 
-NANWATCH_EVERY_TYPE(EveryLayout);
+NANWATCH_EVERY_TYPE(KernelOnLayouts);
 
 }  // namespace
 }  // namespace nanwatch::device

@@ -36,7 +36,7 @@ class Arena {
   GuardedMemory memory_{40'960};
 };
 
-class WholeLaunch : public testing::Test {
+class KernelLaunch : public testing::Test {
  protected:
   std::vector<JobTensor> DrawTensors(size_t first, size_t count, uint32_t one_bad_in) {
     std::vector<JobTensor> tensors;
@@ -56,7 +56,7 @@ class WholeLaunch : public testing::Test {
   Arena arenas_[kManyTensors];
 };
 
-TEST_F(WholeLaunch, SaysOfEveryTensorWhatTheReferenceSays) {
+TEST_F(KernelLaunch, SaysOfEveryTensorWhatTheReferenceSays) {
   int hits = 0;
   for (int round = 0; round < 400; ++round) {
     const auto outputs = DrawTensors(0, 1 + random_() % kOutputsMax, 12);
@@ -71,7 +71,7 @@ TEST_F(WholeLaunch, SaysOfEveryTensorWhatTheReferenceSays) {
   EXPECT_LT(hits, 350);
 }
 
-TEST_F(WholeLaunch, ByBothParameterListsSaysTheSame) {
+TEST_F(KernelLaunch, ByBothParameterListsSaysTheSame) {
   for (int round = 0; round < 20; ++round) {
     CheckedLaunch launch(DrawTensors(0, 2, 1), DrawTensors(2, 2, 1));
     launch.Run(4, random_);
@@ -82,13 +82,29 @@ TEST_F(WholeLaunch, ByBothParameterListsSaysTheSame) {
   }
 }
 
-TEST_F(WholeLaunch, WithoutAnOutputIsClean) {
+TEST_F(KernelLaunch, ReadsTheEighthDimensionOfItsLastTensor) {
+  // Parameters from the first byte to the last are used: two elements, 70 apart.
+  std::vector<float> floats(71, 1.0f);
+  floats[0] = floats[70] = NAN;
+  const JobTensor tensor = {wire::ElementType::kFloat32,
+                            floats.data(),
+                            {1, 1, 1, 1, 1, 1, 1, 2},
+                            {1, 1, 1, 1, 1, 1, 1, 70}};
+  for (const int inputs : {kFewTensors - 1, kInputsMax}) {
+    const std::vector<JobTensor> outputs(inputs == kInputsMax ? kOutputsMax : 1, tensor);
+    CheckedLaunch launch(outputs, std::vector<JobTensor>(static_cast<size_t>(inputs), tensor));
+    launch.Run(1, random_);
+    launch.ExpectAsReference();
+  }
+}
+
+TEST_F(KernelLaunch, WithoutAnOutputIsClean) {
   CheckedLaunch launch({}, DrawTensors(0, 2, 1));
   launch.Run(1, random_);
   launch.ExpectNoAnswer();
 }
 
-TEST_F(WholeLaunch, OfNoReadableTypeIsClean) {
+TEST_F(KernelLaunch, OfNoReadableTypeIsClean) {
   std::vector<float> floats;
   JobTensor tensor = Ones(floats, 100);
   floats[3] = NAN;
@@ -100,7 +116,7 @@ TEST_F(WholeLaunch, OfNoReadableTypeIsClean) {
   }
 }
 
-TEST_F(WholeLaunch, RunAgainOverTheSameNanCountsAndKeepsItsFirstFigures) {
+TEST_F(KernelLaunch, RunAgainOverTheSameNanCountsAndKeepsItsFirstFigures) {
   std::vector<float> floats;
   const JobTensor tensor = Ones(floats, 20'000);
   floats[12'345] = NAN;
@@ -123,7 +139,7 @@ TEST_F(WholeLaunch, RunAgainOverTheSameNanCountsAndKeepsItsFirstFigures) {
   EXPECT_EQ(launch.result.hits, 4u) << "a clean execution is none";
 }
 
-TEST_F(WholeLaunch, WithoutProgressAndStepWritesNeither) {
+TEST_F(KernelLaunch, WithoutProgressAndStepWritesNeither) {
   std::vector<float> floats;
   const JobTensor tensor = Ones(floats, 100);
   for (const float value : {1.0f, INFINITY}) {
@@ -142,7 +158,7 @@ TEST_F(WholeLaunch, WithoutProgressAndStepWritesNeither) {
   }
 }
 
-TEST_F(WholeLaunch, OfOneBlockNeedsNoScratch) {
+TEST_F(KernelLaunch, OfOneBlockNeedsNoScratch) {
   std::vector<float> floats;
   const JobTensor tensor = Ones(floats, 1000);
   floats[999] = NAN;
@@ -167,7 +183,7 @@ struct WatchingMemory : CpuMemory {
   }
 };
 
-TEST_F(WholeLaunch, PublishesItsTicketAfterTheFiguresAndProgressAfterTheTicket) {
+TEST_F(KernelLaunch, PublishesItsTicketAfterTheFiguresAndProgressAfterTheTicket) {
   std::vector<float> floats;
   const JobTensor tensor = Ones(floats, 1000);
   floats[500] = NAN;
@@ -183,7 +199,7 @@ TEST_F(WholeLaunch, PublishesItsTicketAfterTheFiguresAndProgressAfterTheTicket) 
   EXPECT_EQ(WatchingMemory::published, (std::vector<std::string>{"ticket", "progress"}));
 }
 
-TEST_F(WholeLaunch, WithBlocksThatRunAtOnceIsAnsweredOnceByTheLast) {
+TEST_F(KernelLaunch, WithBlocksThatRunAtOnceIsAnsweredOnceByTheLast) {
   std::vector<float> floats;
   const JobTensor tensor = Ones(floats, 60'000);
   constexpr uint32_t kBlocks = 6;

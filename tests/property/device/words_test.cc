@@ -8,7 +8,7 @@
 namespace nanwatch::device {
 namespace {
 
-class Words : public EveryType {
+class KernelWords : public EveryType {
  protected:
   // Every part of a narrow format; else a sample, the delicate ones among it.
   std::vector<uint64_t> Parts() {
@@ -44,7 +44,7 @@ class Words : public EveryType {
   }
 };
 
-TEST_P(Words, AVectorIsBadIfAndOnlyIfAPartIs) {
+TEST_P(KernelWords, AVectorIsBadIfAndOnlyIfAPartIs) {
   const WordTest test = Test();
   const size_t part_bytes = values_.part_bytes();
   for (const uint64_t part : Parts()) {
@@ -65,7 +65,7 @@ TEST_P(Words, AVectorIsBadIfAndOnlyIfAPartIs) {
   }
 }
 
-TEST_P(Words, APartDecodesToItsValue) {
+TEST_P(KernelWords, APartDecodesToItsValue) {
   for (const uint64_t part : Parts()) {
     const reference::Value value = reference::Decode(GetParam(), part);
     const DecodedPart decoded = DecodePart(GetParam(), part);
@@ -76,7 +76,7 @@ TEST_P(Words, APartDecodesToItsValue) {
   }
 }
 
-NANWATCH_EVERY_TYPE(Words);
+NANWATCH_EVERY_TYPE(KernelWords);
 
 }  // namespace
 }  // namespace nanwatch::device

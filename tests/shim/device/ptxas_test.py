@@ -45,7 +45,7 @@ def longest_run_of_vector_loads(text):
         if load:
             pending.append(set(load.group(1).replace(" ", "").split(",")))
             longest = max(longest, len(pending))
-        elif line.strip().startswith("$") or set(re.findall(r"%r\d+", line)) & set().union(*pending):
+        elif line.strip().endswith(":") or set(re.findall(r"%r\d+", line)) & set().union(*pending):
             pending = []
     return longest
 
