@@ -120,12 +120,12 @@ template <class Memory>
 NANWATCH_BITS Tally CountElements(const Walk& walk, uint32_t thread) noexcept {
   ThreadTally tally = {0, 0, 0, 0, ~uint64_t{0}, INT64_MAX, INT64_MIN, 0, 0};
   NANWATCH_NO_UNROLL
-  for (uint64_t unit = thread; unit < walk.units; unit += kThreadsPerBlock * kCountLoads) {
+  for (uint64_t unit = thread; unit < walk.units; unit = UnitAfter(unit, kCountLoads)) {
     Memory::ForgetBlock();
     uint64_t units[kCountLoads], addresses[kCountLoads];
     uint64_t first[kCountLoads], second[kCountLoads] = {};
     for (uint32_t i = 0; i < kCountLoads; ++i) {
-      const uint64_t at = unit + i * kThreadsPerBlock;
+      const uint64_t at = UnitAfter(unit, i);
       units[i] = at < walk.units ? at : unit;
     }
     FindUnits<Memory>(walk, units, addresses);
@@ -141,7 +141,7 @@ NANWATCH_BITS Tally CountElements(const Walk& walk, uint32_t thread) noexcept {
     NANWATCH_NO_UNROLL
     for (uint32_t i = 0; i < kCountLoads; ++i) {
       Memory::ForgetBlock();
-      const uint64_t at = unit + i * kThreadsPerBlock;
+      const uint64_t at = UnitAfter(unit, i);
       if (at < walk.units) AddElement(walk, at, first[0], second[0], tally);
       for (uint32_t next = 1; next < kCountLoads; ++next) {
         first[next - 1] = first[next];

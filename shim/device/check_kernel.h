@@ -234,11 +234,12 @@ template <class Launch>
 NANWATCH_BITS void CopyLaunch(const Launch& launch, BlockState& block, uint32_t thread) noexcept {
   static_assert(sizeof(LaunchHead) % 8 == 0 && sizeof(DeviceTensor) % 8 == 0);
   static_assert(__builtin_offsetof(BlockState, tensors) == __builtin_offsetof(Launch, tensors));
-  static_assert(sizeof(Launch) <= 8 * kThreadsPerBlock);
+  static_assert(sizeof(Launch) <= uint64_t{8} * kThreadsPerBlock);
   const uint32_t tensors = launch.head.output_count + launch.head.input_count;
-  if (8 * thread >= sizeof(LaunchHead) + tensors * sizeof(DeviceTensor)) return;
-  const auto* const from = reinterpret_cast<const char*>(&launch) + 8 * thread;
-  __builtin_memcpy(reinterpret_cast<char*>(&block) + 8 * thread, from, 8);
+  const uint64_t at = uint64_t{8} * thread;
+  if (at >= sizeof(LaunchHead) + tensors * sizeof(DeviceTensor)) return;
+  __builtin_memcpy(reinterpret_cast<char*>(&block) + at,
+                   reinterpret_cast<const char*>(&launch) + at, 8);
 }
 
 // All that one block does once the launch is copied.

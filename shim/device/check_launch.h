@@ -49,7 +49,9 @@ struct TensorCounts {
 static_assert(sizeof(TensorCounts) == 56);
 
 // Lies in memory that both sides see. Only the kernel writes it; the host clears `ticket` before it
-// gives the slot to another launch.
+// gives the slot to another launch, and nothing else: an execution that finds another ticket than its
+// own fills all fields, one that finds its own adds 1 to `hits` and leaves the rest. Of outputs that
+// are clean nothing is counted: no kinds, no elements, first_bad ~0.
 struct CheckResult {
   uint64_t ticket;  // of the launch, written last; 0: no answer
   uint64_t hits;    // executions that found something: more than 1 where a graph is replayed
@@ -62,7 +64,9 @@ struct CheckResult {
 };
 static_assert(sizeof(CheckResult) == 960);
 
-// In the device's own memory, zero between launches: the kernel leaves it as it found it.
+// In the device's own memory, zero between launches: the kernel leaves it as it found it. One for each
+// stream (and one for each captured graph), since launches that run at once must not share it. A
+// launch of one block does not use it.
 struct LaunchScratch {
   uint32_t blocks_done;
   uint32_t bad_outputs;  // bit i: outputs[i] holds something non-finite
@@ -91,6 +95,7 @@ using ManyLaunch = CheckLaunch<kManyTensors>;  // kernel nanwatch_check_many
 // parameters").
 static_assert(sizeof(ManyLaunch) <= 4096);
 
+// In one dimension, always as many: the kernel counts on it. How many blocks: GridFor, check_kernel.h.
 inline constexpr int kThreadsPerBlock = 512;
 
 }  // namespace nanwatch::device

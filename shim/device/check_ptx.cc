@@ -4,28 +4,28 @@
 // file.
 __asm__(
     "  .pushsection .rodata\n"
-    "  .globl nanwatch_check_ptx_begin\n"
-    "  .hidden nanwatch_check_ptx_begin\n"
-    "  .type nanwatch_check_ptx_begin, %object\n"
-    "nanwatch_check_ptx_begin:\n"
+    "  .globl kNanwatchCheckPtxBegin\n"
+    "  .hidden kNanwatchCheckPtxBegin\n"
+    "  .type kNanwatchCheckPtxBegin, %object\n"
+    "kNanwatchCheckPtxBegin:\n"
     "  .incbin \"" NANWATCH_CHECK_PTX
     "\"\n"
-    "  .globl nanwatch_check_ptx_end\n"
-    "  .hidden nanwatch_check_ptx_end\n"
-    "  .type nanwatch_check_ptx_end, %object\n"
-    "nanwatch_check_ptx_end:\n"
+    "  .globl kNanwatchCheckPtxEnd\n"
+    "  .hidden kNanwatchCheckPtxEnd\n"
+    "  .type kNanwatchCheckPtxEnd, %object\n"
+    "kNanwatchCheckPtxEnd:\n"
     "  .byte 0\n"
     "  .popsection\n");
 extern "C" {
-extern const char nanwatch_check_ptx_begin[];
-extern const char nanwatch_check_ptx_end[];
+extern const char kNanwatchCheckPtxBegin[];
+extern const char kNanwatchCheckPtxEnd[];
 }
 
 namespace nanwatch::device {
 
 KernelText CheckPtx() noexcept {
-  return {nanwatch_check_ptx_begin,
-          static_cast<size_t>(nanwatch_check_ptx_end - nanwatch_check_ptx_begin)};
+  return {kNanwatchCheckPtxBegin,
+          static_cast<size_t>(kNanwatchCheckPtxEnd - kNanwatchCheckPtxBegin)};
 }
 
 }  // namespace nanwatch::device

@@ -43,10 +43,10 @@ NANWATCH_BITS uint32_t BadInRun(const Walk& walk, uint64_t begin, uint64_t end,
   const uint64_t base = walk.base;
   uint32_t bad = 0;
   NANWATCH_NO_UNROLL
-  for (uint64_t unit = begin + thread; unit < end; unit += kThreadsPerBlock * kScanLoads) {
+  for (uint64_t unit = begin + thread; unit < end; unit = UnitAfter(unit, kScanLoads)) {
     Vector vectors[kScanLoads];
     for (uint32_t i = 0; i < kScanLoads; ++i) {
-      const uint64_t at = unit + i * kThreadsPerBlock;
+      const uint64_t at = UnitAfter(unit, i);
       vectors[i] = Memory::LoadVector(base + (at < end ? at : end - 1) * kVectorBytes);
     }
     for (uint32_t i = 0; i < kScanLoads; ++i) bad |= BadVector<kForm>(test, vectors[i]);
@@ -103,11 +103,11 @@ NANWATCH_BITS uint32_t BadScattered(const Walk& walk, uint64_t begin, uint64_t e
                                     uint32_t thread) noexcept {
   uint32_t bad = 0;
   NANWATCH_NO_UNROLL
-  for (uint64_t unit = begin + thread; unit < end; unit += kThreadsPerBlock * kScatterLoads) {
+  for (uint64_t unit = begin + thread; unit < end; unit = UnitAfter(unit, kScatterLoads)) {
     Memory::ForgetBlock();
     uint64_t units[kScatterLoads], addresses[kScatterLoads];
     for (uint32_t i = 0; i < kScatterLoads; ++i) {
-      const uint64_t at = unit + i * kThreadsPerBlock;
+      const uint64_t at = UnitAfter(unit, i);
       units[i] = at < end ? at : end - 1;
     }
     FindUnits<Memory>(walk, units, addresses);

@@ -183,6 +183,12 @@ NANWATCH_BITS constexpr void PlanCount(const DeviceTensor& tensor, Walk& walk) n
   CountUnits(walk);
 }
 
+// The unit that a thread reads `turns` after `unit`: in each turn a block's threads read as many as
+// they are, side by side.
+NANWATCH_BITS constexpr uint64_t UnitAfter(uint64_t unit, uint32_t turns) noexcept {
+  return unit + uint64_t{turns} * kThreadsPerBlock;
+}
+
 // unit / dim.size, for unit numbers below 2^51. A GPU has no division of 64-bit integers but a
 // subroutine, and the registers that its caller would have to clear for it. The product with the
 // rounded inverse is wrong by 2^-52 of itself at most: too little to reach the next whole number,
