@@ -79,6 +79,8 @@ struct LaunchHead {
   uint64_t scratch;   // device address of the LaunchScratch
   uint64_t progress;  // device address of a word that takes the ticket when the check is done, or 0
   uint64_t step_word;  // device address of the count of steps in stream order, or 0
+  // 0: nothing is looked at, `result` and `scratch` are 0 and there is one block; only *progress is
+  // written. So the host asks a stream that has gone quiet how far it is, and warms the kernels up.
   uint32_t output_count;
   uint32_t input_count;  // inputs follow the outputs in `tensors`
 };

@@ -17,6 +17,7 @@
   __asm__(".symver " #function ", " #function "@" NANWATCH_OLDEST_GLIBC)
 
 NANWATCH_OLDEST(dladdr);
+NANWATCH_OLDEST(dlopen);
 NANWATCH_OLDEST(dlsym);
 NANWATCH_OLDEST(pthread_create);
 NANWATCH_OLDEST(pthread_detach);

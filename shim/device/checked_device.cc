@@ -1,0 +1,383 @@
+// Launching and polling: the hot half of CheckedDevice. Setting up is in set_up_device.cc.
+#include "shim/device/checked_device.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "shim/device/current_context.h"
+
+namespace nanwatch::device {
+namespace {
+
+// Captured slots that one Poll looks at: a line of memory each that the GPU may have written, so
+// that thousands would cost tens of microseconds every time.
+constexpr uint32_t kCapturedPolledMax = 512;
+
+// A word in memory that the GPU writes.
+uint64_t LoadAcquire(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+void RaiseTo(std::atomic<uint64_t>& word, uint64_t value) {
+  uint64_t seen = word.load(std::memory_order_relaxed);
+  while (seen < value && !word.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+bool HoldElements(std::span<const DeviceTensor> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const DeviceTensor& tensor) { return tensor.numel > 0; });
+}
+
+Failure KindOf(CuResult result) {
+  if (MeansContextLost(result)) return Failure::kContextLost;
+  if (MeansCapture(result)) return Failure::kCapture;
+  if (result == kCuOutOfMemory) return Failure::kOutOfMemory;
+  if ((result >= kCuInvalidImage && result <= kCuJitCompilationDisabled &&
+       result != kCuInvalidContext) ||
+      result == kCuNotFound) {
+    return Failure::kImage;
+  }
+  return Failure::kOther;
+}
+
+}  // namespace
+
+// ---- states
+
+bool CheckedDevice::Ready() noexcept {
+  State state = state_.load(std::memory_order_acquire);
+  if (state == State::kWarming && LoadAcquire(Word(0)) != 0) {
+    state_.compare_exchange_strong(state, State::kReady, std::memory_order_acq_rel);
+    state = state_.load(std::memory_order_acquire);
+  }
+  return state == State::kReady;
+}
+
+const char* CheckedDevice::Reason() const noexcept {
+  return state_.load(std::memory_order_acquire) == State::kDown ? reason_ : nullptr;
+}
+
+bool CheckedDevice::UsesGivenMemory() const noexcept {
+  return state_.load(std::memory_order_acquire) == State::kReady && given_memory_used_;
+}
+
+Skip CheckedDevice::Enter(CuStream stream) noexcept {
+  if (Ready()) return Skip::kNone;
+  switch (state_.load(std::memory_order_acquire)) {
+    case State::kUnseen:
+      return SetUp(stream);
+    case State::kDown:
+      return Skip::kSteppedDown;
+    default:
+      return Skip::kStarting;
+  }
+}
+
+void CheckedDevice::CountFailure(const Call& call) noexcept {
+  shared_.failures[static_cast<size_t>(KindOf(call.result))].fetch_add(1,
+                                                                       std::memory_order_relaxed);
+}
+
+Skip CheckedDevice::Judge(const Call& call) noexcept {
+  CountFailure(call);
+  if (MeansContextLost(call.result)) {
+    StepDown(call, "the device's context is lost");
+  } else if (!MeansCapture(call.result) &&
+             failures_in_a_row_.fetch_add(1, std::memory_order_relaxed) + 1 >= kFailuresInARow) {
+    StepDown(call, "too many calls failed one after another");
+  }
+  return Skip::kDriverError;
+}
+
+void CheckedDevice::StepDown(const Call& call, const char* why) noexcept {
+  if (MeansContextLost(call.result)) context_lost_.store(true, std::memory_order_release);
+  if (reason_taken_.exchange(true, std::memory_order_acq_rel)) return;
+  std::snprintf(reason_, sizeof reason_, "%s answered CUDA error %d: %s", call.function,
+                static_cast<int>(call.result), why);
+  state_.store(State::kDown, std::memory_order_release);
+}
+
+Skip CheckedDevice::CaptureState(CuStream stream, bool* capturing) noexcept {
+  int32_t status = kCuCaptureStatusInvalidated;
+  const Call call = {"cuStreamIsCapturing", shared_.driver.stream_is_capturing(stream, &status)};
+  if (call.Failed()) {
+    (void)Judge(call);
+    return Skip::kCaptureUnknown;
+  }
+  *capturing = status == kCuCaptureStatusActive;
+  return *capturing || status == kCuCaptureStatusNone ? Skip::kNone : Skip::kCaptureUnknown;
+}
+
+// ---- launching
+
+uint32_t CheckedDevice::StreamFor(CuStream stream) noexcept {
+  unsigned long long id = 0;
+  if (shared_.driver.stream_get_id != nullptr &&
+      shared_.driver.stream_get_id(stream, &id) == kCuSuccess) {
+    return table_->StreamFor(id + 1);  // ids count from somewhere small; a key is not 0
+  }
+  // Handles of other streams are addresses of objects, and even.
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  if (handle == kCuStreamPerThread) return table_->StreamFor(uintptr_t{pthread_self()} | 1);
+  return table_->StreamFor(handle <= kCuStreamLegacy ? kCuStreamLegacy : handle);
+}
+
+uint64_t CheckedDevice::ProgressOf(uint32_t stream) const noexcept {
+  return LoadAcquire(Word(layout_.Progress(stream)));
+}
+
+CuResult CheckedDevice::Launch(CuFunction function, uint32_t blocks, uint32_t threads,
+                               void* parameter, CuStream stream) const noexcept {
+  void* parameters[] = {parameter};
+  return shared_.driver.launch_kernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters,
+                                      nullptr);
+}
+
+LaunchHead CheckedDevice::HeadFor(const Part& part, uint32_t slot) const noexcept {
+  LaunchHead head = {};
+  head.ticket = part.ticket;
+  head.result = host_address_ + layout_.Result(slot);
+  head.scratch = scratch_ + slot * sizeof(LaunchScratch);
+  head.step_word = step_word_;
+  head.output_count = static_cast<uint32_t>(part.outputs.size());
+  head.input_count = static_cast<uint32_t>(part.inputs.size());
+  return head;
+}
+
+CuResult CheckedDevice::LaunchCheck(const LaunchHead& head, const Part& part) noexcept {
+  const auto launch = [&](CuFunction function, auto parameter) {
+    parameter.head = head;
+    std::copy(part.outputs.begin(), part.outputs.end(), parameter.tensors);
+    std::copy(part.inputs.begin(), part.inputs.end(), parameter.tensors + part.outputs.size());
+    const uint32_t blocks =
+        shared_.options.grid_for(parameter.head, parameter.tensors, multiprocessors_);
+    return Launch(function, blocks, kThreadsPerBlock, &parameter, part.stream);
+  };
+  const CuResult result = part.outputs.size() + part.inputs.size() <= size_t{kFewTensors}
+                              ? launch(check_few_, FewLaunch{})
+                              : launch(check_many_, ManyLaunch{});
+  if (result == kCuSuccess) {
+    shared_.launches.fetch_add(1, std::memory_order_relaxed);
+    if (failures_in_a_row_.load(std::memory_order_relaxed) != 0) {
+      failures_in_a_row_.store(0, std::memory_order_relaxed);
+    }
+  }
+  return result;
+}
+
+Skip CheckedDevice::Enqueue(const CheckRequest& request, Enqueued* enqueued) noexcept {
+  if (!HoldElements(request.outputs)) return Skip::kNothingToCheck;
+  if (const Skip skip = Enter(request.stream); skip != Skip::kNone) return skip;
+  const CurrentContext current(shared_.driver, context_);
+  if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
+  bool capturing = false;
+  if (const Skip skip = CaptureState(request.stream, &capturing); skip != Skip::kNone) return skip;
+  const uint32_t stream = capturing ? 0 : StreamFor(request.stream);
+  if (stream == kStreamsMax) return Skip::kNoStreamEntry;
+
+  const size_t inputs = std::min(request.inputs.size(), size_t{kInputsMax});
+  if (inputs < request.inputs.size()) {
+    shared_.inputs_left_out.fetch_add(request.inputs.size() - inputs, std::memory_order_relaxed);
+  }
+  const Parts parts = {request.outputs, request.inputs.first(inputs), request.stream};
+  return capturing ? CaptureAll(parts, enqueued) : LaunchAll(parts, stream, enqueued);
+}
+
+Skip CheckedDevice::CaptureAll(const Parts& parts, Enqueued* enqueued) noexcept {
+  enqueued->first_ticket = shared_.next_ticket.fetch_add(parts.Count());
+  for (; enqueued->launches < parts.Count(); ++enqueued->launches) {
+    const Skip skip = LaunchCaptured(parts.At(enqueued->launches, enqueued->first_ticket));
+    if (skip != Skip::kNone) return skip;
+  }
+  return Skip::kNone;
+}
+
+Skip CheckedDevice::LaunchAll(const Parts& parts, uint32_t index, Enqueued* enqueued) noexcept {
+  LaunchStream& stream = table_->Stream(index);
+  const uint64_t progress = host_address_ + layout_.Progress(index);
+  const uint32_t every = std::min(shared_.options.progress_every, layout_.slots / 8);
+  Skip skip = Skip::kNone;
+  {
+    const uint32_t unreported = stream.unreported.load(std::memory_order_relaxed);
+    const ReportRight right(stream, unreported + parts.Count() >= every);
+    enqueued->first_ticket = shared_.next_ticket.fetch_add(parts.Count());
+    for (; enqueued->launches < parts.Count() && skip == Skip::kNone; ++enqueued->launches) {
+      const bool reports = right.Held() && enqueued->launches + 1 == parts.Count();
+      skip = LaunchOnStream(parts.At(enqueued->launches, enqueued->first_ticket), stream,
+                            reports ? progress : 0, right.Held());
+    }
+    if (skip != Skip::kNone) --enqueued->launches;
+  }
+  // Whoever finds no room has to have asked for it.
+  const bool no_room = skip == Skip::kNoSlot || skip == Skip::kStreamNoSlot;
+  if (no_room || stream.ask_again.load()) (void)AskForProgress(parts.stream, stream, progress);
+  return skip;
+}
+
+Skip CheckedDevice::LaunchOnStream(const Part& part, LaunchStream& stream, uint64_t progress,
+                                   bool has_right) noexcept {
+  if (stream.queued.load(std::memory_order_relaxed) >= layout_.slots / 4 * 3) {
+    return Skip::kStreamNoSlot;
+  }
+  const uint32_t slot = table_->Take();
+  if (slot == kNoSlot) return Skip::kNoSlot;
+  LaunchHead head = HeadFor(part, slot);
+  head.progress = progress;
+  const Call call = {"cuLaunchKernel", LaunchCheck(head, part)};
+  if (call.Failed()) {
+    table_->Give(slot);
+    return Judge(call);
+  }
+  PendingLaunch& launch = table_->Launch(slot);
+  launch.ticket = part.ticket;
+  // Not a plain load: a processor may do that before the launch itself is visible to others. A
+  // change of the word, even by nothing, stands in one order with the drawing of tickets.
+  launch.finished_at = has_right ? part.ticket : shared_.next_ticket.fetch_add(0);
+  if (progress != 0) {
+    stream.unreported.store(0, std::memory_order_relaxed);
+    stream.progress_asked.store(part.ticket);
+  } else {
+    stream.unreported.fetch_add(1, std::memory_order_relaxed);
+    RaiseTo(stream.progress_wanted, launch.finished_at);
+  }
+  table_->Push(stream, slot);
+  return Skip::kNone;
+}
+
+Skip CheckedDevice::LaunchCaptured(const Part& part) noexcept {
+  if (captured_used_.load(std::memory_order_relaxed) >= layout_.captured_slots) {
+    return Skip::kNoCapturedSlot;
+  }
+  const uint32_t index = captured_used_.fetch_add(1, std::memory_order_acq_rel);
+  if (index >= layout_.captured_slots) return Skip::kNoCapturedSlot;
+  // No progress word: the graph will be replayed on streams and at times of its own.
+  const Call call = {"cuLaunchKernel", LaunchCheck(HeadFor(part, layout_.slots + index), part)};
+  if (call.Failed()) return Judge(call);
+  captured_[index].ticket.store(part.ticket, std::memory_order_release);
+  return Skip::kNone;
+}
+
+Skip CheckedDevice::AskForProgress(CuStream handle, LaunchStream& stream,
+                                   uint64_t progress) noexcept {
+  do {
+    const bool told_by_others = stream.progress_wanted.load() <= stream.progress_asked.load();
+    if (told_by_others || stream.queued.load(std::memory_order_relaxed) == 0) {
+      stream.ask_again.store(false);
+      return Skip::kNone;
+    }
+    // Whoever holds the right looks at this once it is given up.
+    stream.ask_again.store(true);
+    const ReportRight right(stream, true);
+    if (!right.Held()) return Skip::kNone;
+    stream.ask_again.store(false);
+    FewLaunch launch = {};
+    launch.head.ticket = shared_.next_ticket.fetch_add(1);
+    launch.head.progress = progress;
+    const Call call = {"cuLaunchKernel", Launch(check_few_, 1, kThreadsPerBlock, &launch, handle)};
+    if (call.Failed()) return Judge(call);
+    stream.unreported.store(0, std::memory_order_relaxed);
+    stream.progress_asked.store(launch.head.ticket);
+  } while (stream.ask_again.load());
+  return Skip::kNone;
+}
+
+Skip CheckedDevice::Flush(CuStream stream) noexcept {
+  if (!Ready()) return Reason() != nullptr ? Skip::kSteppedDown : Skip::kStarting;
+  const CurrentContext current(shared_.driver, context_);
+  if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
+  bool capturing = false;
+  if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;
+  if (capturing) return Skip::kNone;  // what is in a graph has no progress to tell
+  const uint32_t index = StreamFor(stream);
+  if (index == kStreamsMax) return Skip::kNoStreamEntry;
+  return AskForProgress(stream, table_->Stream(index), host_address_ + layout_.Progress(index));
+}
+
+Skip CheckedDevice::AddStep(CuStream stream) noexcept {
+  if (!Ready()) return Reason() != nullptr ? Skip::kSteppedDown : Skip::kStarting;
+  const CurrentContext current(shared_.driver, context_);
+  if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
+  bool capturing = false;  // in a graph, every replay counts a step
+  if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;
+  uint64_t step_word = step_word_;
+  const Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &step_word, stream)};
+  return call.Failed() ? Judge(call) : Skip::kNone;
+}
+
+// ---- polling
+
+size_t CheckedDevice::Poll(FinishedCallback callback, void* context) noexcept {
+  const State state = state_.load(std::memory_order_acquire);
+  if (state == State::kUnseen || state == State::kSettingUp || table_ == nullptr) return 0;
+  const bool lost = context_lost_.load(std::memory_order_acquire);
+  size_t told = 0;
+  for (uint32_t index = 0; index < kStreamsMax; ++index) {
+    if (table_->Stream(index).key.load(std::memory_order_relaxed) != 0) {
+      told += PollStream(index, lost, callback, context);
+    }
+  }
+  return captured_ == nullptr ? told : told + PollCaptured(callback, context);
+}
+
+size_t CheckedDevice::PollStream(uint32_t index, bool lost, FinishedCallback callback,
+                                 void* context) noexcept {
+  LaunchStream& stream = table_->Stream(index);
+  table_->TakeQueued(stream);
+  const uint64_t progress = ProgressOf(index);
+  size_t told = 0;
+  while (stream.oldest != kNoSlot) {
+    const uint32_t slot = stream.oldest;
+    const PendingLaunch& launch = table_->Launch(slot);
+    const bool done = progress >= launch.finished_at;
+    if (!done && !lost) break;
+
+    CheckResult* result = Result(slot);
+    Finished finished;
+    finished.device = ordinal_;
+    finished.ticket = launch.ticket;
+    if (LoadAcquire(&result->ticket) == launch.ticket) {
+      finished.outcome = Finished::Outcome::kBad;
+      finished.result = result;
+      finished.hits = LoadAcquire(&result->hits);
+    } else if (!done) {
+      finished.outcome = Finished::Outcome::kLost;
+    }
+    callback(context, finished);
+    ++told;
+    if (finished.result != nullptr) __atomic_store_n(&result->ticket, 0, __ATOMIC_RELAXED);
+    stream.oldest = launch.next_queued;
+    stream.queued.fetch_sub(1, std::memory_order_relaxed);
+    table_->Give(slot);
+  }
+  return told;
+}
+
+size_t CheckedDevice::PollCaptured(FinishedCallback callback, void* context) noexcept {
+  const uint32_t used =
+      std::min(captured_used_.load(std::memory_order_acquire), layout_.captured_slots);
+  size_t told = 0;
+  for (uint32_t i = 0; i < std::min(used, kCapturedPolledMax); ++i) {
+    if (captured_next_ >= used) captured_next_ = 0;
+    const uint32_t index = captured_next_++;
+    CapturedLaunch& launch = captured_[index];
+    const uint64_t ticket = launch.ticket.load(std::memory_order_acquire);
+    const CheckResult* result = Result(layout_.slots + index);
+    if (ticket == 0 || LoadAcquire(&result->ticket) != ticket) continue;
+    const uint64_t hits = LoadAcquire(&result->hits);
+    if (hits == launch.hits_told) continue;
+    launch.hits_told = hits;
+    Finished finished;
+    finished.device = ordinal_;
+    finished.outcome = Finished::Outcome::kBad;
+    finished.captured = true;
+    finished.ticket = ticket;
+    finished.hits = hits;
+    finished.result = result;
+    callback(context, finished);
+    ++told;
+  }
+  return told;
+}
+
+}  // namespace nanwatch::device

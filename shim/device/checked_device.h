@@ -1,0 +1,162 @@
+// One device as the checker knows it: what was set up there, and the launches under way.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "shim/device/check_launch.h"
+#include "shim/device/device_checker.h"
+#include "shim/device/driver.h"
+#include "shim/device/launch_table.h"
+
+namespace nanwatch::device {
+
+// Where things lie in the memory that host and device both see. Words first, each written by the
+// kernel and read by the host: that of the warm-up, then one per stream.
+struct HostLayout {
+  uint32_t slots = 0;
+  uint32_t captured_slots = 0;
+
+  static constexpr size_t kWordsBytes = size_t{(kStreamsMax + 1 + 7) / 8} * 64;
+  [[nodiscard]] constexpr size_t Progress(uint32_t stream) const {
+    return (size_t{1} + stream) * 8;
+  }
+  [[nodiscard]] constexpr size_t Result(uint32_t slot) const {
+    return kWordsBytes + size_t{slot} * sizeof(CheckResult);
+  }
+  // Captured slots follow the others, in this memory and in that of the scratch.
+  [[nodiscard]] constexpr uint32_t All() const { return slots + captured_slots; }
+  [[nodiscard]] constexpr size_t Bytes() const { return Result(All()); }
+};
+
+class CheckedDevice {
+ public:
+  CheckedDevice(CheckerShared& shared, int ordinal) noexcept : shared_(shared), ordinal_(ordinal) {}
+
+  Skip Enqueue(const CheckRequest& request, Enqueued* enqueued) noexcept;
+  Skip AddStep(CuStream stream) noexcept;
+  Skip Flush(CuStream stream) noexcept;
+  size_t Poll(FinishedCallback callback, void* context) noexcept;
+
+  [[nodiscard]] bool Ready() noexcept;
+  [[nodiscard]] const char* Reason() const noexcept;
+  [[nodiscard]] bool UsesGivenMemory() const noexcept;
+
+ private:
+  enum class State : uint8_t { kUnseen, kSettingUp, kWarming, kReady, kDown };
+
+  // A call of ours, and what it answered.
+  struct Call {
+    const char* function = nullptr;
+    CuResult result = kCuSuccess;
+    [[nodiscard]] bool Failed() const { return result != kCuSuccess; }
+  };
+
+  // kNone if checks are made on this device now. A device not seen before is set up, if it may be.
+  Skip Enter(CuStream stream) noexcept;
+  Skip SetUp(CuStream stream) noexcept;
+  Skip SetUpInContext(CuStream stream) noexcept;
+  // Asks for the state of the stream's own capture; kNone if something may be launched on it.
+  Skip CaptureState(CuStream stream, bool* capturing) noexcept;
+  // The parts of setting up. What an earlier attempt got is kept.
+  Skip RetainContext() noexcept;
+  Call LoadKernels() noexcept;
+  Call AllocateOnDevice() noexcept;
+  Call AllocateForBoth() noexcept;
+  Call UseGivenMemory() noexcept;
+  Call WarmUp() noexcept;
+
+  // The tensors of one launch.
+  struct Part {
+    std::span<const DeviceTensor> outputs;
+    std::span<const DeviceTensor> inputs;
+    uint64_t ticket = 0;
+    CuStream stream = nullptr;
+  };
+  // All of an op, cut into launches.
+  struct Parts {
+    std::span<const DeviceTensor> outputs;
+    std::span<const DeviceTensor> inputs;
+    CuStream stream = nullptr;
+
+    [[nodiscard]] uint32_t Count() const noexcept {
+      return static_cast<uint32_t>((outputs.size() + kOutputsMax - 1) / kOutputsMax);
+    }
+    [[nodiscard]] Part At(uint32_t i, uint64_t first_ticket) const noexcept {
+      const auto rest = outputs.subspan(size_t{i} * kOutputsMax);
+      return {rest.first(rest.size() < kOutputsMax ? rest.size() : kOutputsMax), inputs,
+              first_ticket + i, stream};
+    }
+  };
+  Skip CaptureAll(const Parts& parts, Enqueued* enqueued) noexcept;
+  // Here and below: `progress` is the device's address of the stream's word.
+  Skip LaunchAll(const Parts& parts, uint32_t index, Enqueued* enqueued) noexcept;
+  // With progress 0 the launch does not tell how far the stream is; else the caller has the right.
+  Skip LaunchOnStream(const Part& part, LaunchStream& stream, uint64_t progress,
+                      bool has_right) noexcept;
+  Skip LaunchCaptured(const Part& part) noexcept;
+  Skip AskForProgress(CuStream handle, LaunchStream& stream, uint64_t progress) noexcept;
+  [[nodiscard]] LaunchHead HeadFor(const Part& part, uint32_t slot) const noexcept;
+  CuResult LaunchCheck(const LaunchHead& head, const Part& part) noexcept;
+  CuResult Launch(CuFunction function, uint32_t blocks, uint32_t threads, void* parameter,
+                  CuStream stream) const noexcept;
+  // Index in the table; kStreamsMax: no room.
+  [[nodiscard]] uint32_t StreamFor(CuStream stream) noexcept;
+  [[nodiscard]] uint64_t ProgressOf(uint32_t stream) const noexcept;
+
+  size_t PollStream(uint32_t index, bool lost, FinishedCallback callback, void* context) noexcept;
+  size_t PollCaptured(FinishedCallback callback, void* context) noexcept;
+
+  // Counts a failed call and draws the consequence for the device.
+  Skip Judge(const Call& call) noexcept;
+  void CountFailure(const Call& call) noexcept;
+  void StepDown(const Call& call, const char* why) noexcept;
+
+  [[nodiscard]] uint64_t* Word(size_t offset) const noexcept {
+    return reinterpret_cast<uint64_t*>(host_ + offset);
+  }
+  [[nodiscard]] CheckResult* Result(uint32_t slot) const noexcept {
+    return reinterpret_cast<CheckResult*>(host_ + layout_.Result(slot));
+  }
+
+  CheckerShared& shared_;
+  const int ordinal_;
+  std::atomic<State> state_{State::kUnseen};
+  std::atomic<bool> context_lost_{false};
+  std::atomic<bool> reason_taken_{false};
+  std::atomic<uint32_t> failures_in_a_row_{0};
+  char reason_[256] = {};
+
+  // Written while setting up, constant after.
+  CuDevice device_ = 0;
+  CuContext context_ = nullptr;
+  CuModule module_ = nullptr;
+  CuFunction check_few_ = nullptr;
+  CuFunction check_many_ = nullptr;
+  CuFunction add_step_ = nullptr;
+  char image_log_[160] = {};  // the driver's words on a module it did not take
+  CuStream warm_stream_ = nullptr;
+  int multiprocessors_ = 1;
+  HostLayout layout_;
+  bool given_memory_used_ = false;
+  bool memory_asked_for_ = false;
+  std::byte* host_ = nullptr;         // HostLayout
+  CuDeviceAddress host_address_ = 0;  // the same, as the device sees it
+  CuDeviceAddress step_word_ = 0;
+  CuDeviceAddress scratch_ = 0;  // layout_.All() of LaunchScratch
+  uint32_t scratch_slots_ = 0;
+  std::unique_ptr<LaunchTable> table_;
+
+  struct CapturedLaunch {
+    std::atomic<uint64_t> ticket{0};  // 0: not in a graph (yet)
+    uint64_t hits_told = 0;           // only for the thread that polls
+  };
+  std::unique_ptr<CapturedLaunch[]> captured_;
+  std::atomic<uint32_t> captured_used_{0};  // may go beyond the number there is
+  uint32_t captured_next_ = 0;              // where the next Poll goes on
+};
+
+}  // namespace nanwatch::device

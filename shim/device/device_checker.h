@@ -1,0 +1,200 @@
+// Has the outputs of an op on a GPU checked there, behind the op, on the op's own stream, and tells
+// later what was found. The kernel and its half of the protocol: check_launch.h.
+//
+// The job's threads call Enqueue, AddStep and Flush from where the op was called. Some thread calls
+// Poll now and then; Poll only reads memory, so it may be any thread, and at any time.
+//
+// Life of a device: it is set up at the first request for it that comes outside a capture (module,
+// memory, one launch of each kernel on a stream of our own, so that the driver loads nothing lazily
+// later). Checks begin when that launch is known to be done; until then requests are answered
+// kStarting. A device whose context is lost, that fails kFailuresInARow times in a row, or that
+// cannot be set up steps down: for good, with a reason in words, without touching the others.
+//
+//   unseen -> setting up -> warming -> ready -> down
+//      ^----------'  ('context not there', 'a capture is in the way': tried again later)
+//
+// What is promised to the job: no call waits for a stream, an event, a context or another thread;
+// none allocates or takes a lock once the device is ready; where there is no room the check is not
+// made, and counted. The current context, the capture mode and the errors of the calling thread are
+// as before. In a capture only the kernel launch itself is made, which becomes a node of the graph.
+//
+// Known limits. A graph that is instantiated twice, both running at once, shares the slots of its
+// checks. A stream that is destroyed keeps the slots of its last launches, progress_every at most,
+// unless Flush was called on it. A per-thread default stream needs cuStreamGetId (CUDA 12.0) to be
+// told from that of a thread before it with the same pthread_t.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "shim/device/check_launch.h"
+#include "shim/device/driver.h"
+
+namespace nanwatch::device {
+
+inline constexpr int kDevicesMax = 32;
+// So many failures of our own calls, none succeeding between them, and the device steps down.
+inline constexpr uint32_t kFailuresInARow = 8;
+
+// Number of blocks for a launch: GridFor of check_kernel.h.
+using GridFunction = uint32_t (*)(const LaunchHead& head, const DeviceTensor* tensors,
+                                  int multiprocessors);
+
+struct CheckerOptions {
+  const char* image = nullptr;  // PTX, with its final zero
+  size_t image_bytes = 0;       // without it; 0: this build has no kernels
+  GridFunction grid_for = nullptr;
+
+  // Memory for a device's results that others can read too, such as a section of the segment:
+  // page-aligned, never unmapped. Called once per device, by the thread that sets it up. Null,
+  // nothing returned, or a driver that refuses to register it: the driver's own memory is used.
+  std::span<std::byte> (*memory_for)(void* context, int device) = nullptr;
+  void* memory_context = nullptr;
+
+  // Launches that can be under way on a device. The job's thread runs ahead of the GPU by about a
+  // thousand launches at most (the depth of the driver's queue), all else is the time between two
+  // calls of Poll. One stream may hold three quarters.
+  uint32_t slots = 2048;
+  // Checks in graphs. Their slots are never given back: a graph may be replayed at any time.
+  uint32_t captured_slots = 4096;
+  // Every how many launches of a stream the kernel says how far the stream is: one write across the
+  // bus each time.
+  uint32_t progress_every = 64;
+};
+
+// Bytes that memory_for should return to hold as many slots as the options ask for. With less there
+// are fewer.
+[[nodiscard]] size_t HostBytesFor(const CheckerOptions& options) noexcept;
+
+struct CheckRequest {
+  CuStream stream = nullptr;  // current where the op ran
+  int device = 0;
+  std::span<const DeviceTensor> outputs;
+  std::span<const DeviceTensor> inputs;  // the first kInputsMax are looked at after a hit
+};
+
+// Why a check was not made.
+enum class Skip : uint8_t {
+  kNone = 0,
+  kNothingToCheck,       // no output holds an element
+  kNoSuchDevice,         // index out of range
+  kSteppedDown,          // see Reason
+  kStarting,             // the device is being set up or warmed
+  kContextInactive,      // the device's primary context is not there
+  kCapturedBeforeReady,  // the first sight of the device was in a capture
+  kCaptureUnknown,       // the state of the stream's capture could not be told, or is invalidated
+  kNoSlot,               // all slots are in use
+  kStreamNoSlot,         // all slots that one stream may use are
+  kNoCapturedSlot,
+  kNoStreamEntry,  // kStreamsMax streams were seen
+  kDriverError,    // one of our calls failed
+};
+inline constexpr int kSkipCount = 13;
+
+// Failures of our own calls, by what they say.
+enum class Failure : uint8_t {
+  kOutOfMemory = 0,
+  kContextLost,
+  kCapture,
+  kImage,  // the module or a function in it is not accepted
+  kOther,
+};
+inline constexpr int kFailureCount = 5;
+
+struct Enqueued {
+  Skip skip = Skip::kNone;  // kNone: all launches were made
+  // Launch i has ticket first_ticket + i and looks at outputs kOutputsMax * i onwards.
+  uint32_t launches = 0;
+  uint64_t first_ticket = 0;
+};
+
+// What became of a launch.
+struct Finished {
+  enum class Outcome : uint8_t {
+    kClean,
+    kBad,   // `result` says what was found; valid during the callback
+    kLost,  // the context went away before the launch was done
+  };
+  int device = 0;
+  Outcome outcome = Outcome::kClean;
+  // In a graph: told whenever replays found something again, with the hits so far. Clean replays
+  // are not told.
+  bool captured = false;
+  uint64_t ticket = 0;
+  uint64_t hits = 0;
+  const CheckResult* result = nullptr;
+};
+using FinishedCallback = void (*)(void* context, const Finished& finished);
+
+struct CheckerCounters {
+  uint64_t launches = 0;
+  uint64_t inputs_left_out = 0;  // beyond kInputsMax
+  uint64_t skips[kSkipCount] = {};
+  uint64_t failures[kFailureCount] = {};
+};
+
+class CheckedDevice;
+
+// What all devices of one checker share.
+struct CheckerShared {
+  Driver driver;
+  CheckerOptions options;
+  std::atomic<uint64_t> next_ticket{1};
+  std::atomic<uint64_t> launches{0};
+  std::atomic<uint64_t> inputs_left_out{0};
+  std::atomic<uint64_t> skips[kSkipCount] = {};
+  std::atomic<uint64_t> failures[kFailureCount] = {};
+};
+
+// Everything from any thread, at once. In the shim it is never destroyed: the GPU may still write
+// to its memory.
+class DeviceChecker final {
+ public:
+  // Null if the driver lacks a function that is needed, the options name no kernels or are out of
+  // range, or there is no memory. Makes no CUDA call.
+  [[nodiscard]] static std::unique_ptr<DeviceChecker> Create(
+      const Driver& driver, const CheckerOptions& options) noexcept;
+  ~DeviceChecker();
+
+  // Launches the check of the outputs on the op's stream; several launches if there are more than
+  // kOutputsMax. To be called right after the op, by its thread, while its outputs are alive.
+  Enqueued Enqueue(const CheckRequest& request) noexcept;
+
+  // Counts a step in the order of the stream: later checks on the device carry it. To be called by
+  // the thread that ended the step, with its stream.
+  Skip AddStep(int device, CuStream stream) noexcept;
+
+  // Has the stream say how far it is, if launches are not known to be finished and nothing under
+  // way would tell. For a stream that has gone quiet; to be called by a thread that uses it, since
+  // the handle of a destroyed stream must not be touched.
+  Skip Flush(int device, CuStream stream) noexcept;
+
+  // Tells `callback` of each launch that has finished since the last call: those of one stream in
+  // the order in which they were launched (threads that launch on one stream at the same time have
+  // no order). Answers how many it told. Does nothing while another thread is in it.
+  size_t Poll(FinishedCallback callback, void* context) noexcept;
+
+  // Whether checks are made.
+  [[nodiscard]] bool Ready(int device) noexcept;
+  // Why the device stepped down, a sentence; null while it has not.
+  [[nodiscard]] const char* Reason(int device) const noexcept;
+  // Whether results lie in the memory that memory_for returned. False before the device is ready.
+  [[nodiscard]] bool UsesGivenMemory(int device) const noexcept;
+  [[nodiscard]] CheckerCounters Counters() const noexcept;
+
+ private:
+  DeviceChecker() = default;
+  // Made at the first request for the device; null: out of range, or no memory.
+  CheckedDevice* DeviceFor(int device) noexcept;
+  [[nodiscard]] CheckedDevice* Seen(int device) const noexcept;
+  Skip Count(Skip skip) noexcept;
+
+  CheckerShared shared_;
+  std::atomic<CheckedDevice*> devices_[kDevicesMax] = {};
+  std::atomic<bool> polling_{false};
+};
+
+}  // namespace nanwatch::device

@@ -1,0 +1,649 @@
+// A FAKE of NVIDIA's driver library: runs on the CPU, for tests only. See fake_cuda.h.
+#include "tests/fakes/cuda/fake_cuda.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#define FAKE_CUDA extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+// cuda.h, CUresult; written here anew, so that a wrong number in the code under test shows.
+enum : int {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kInvalidImage = 200,
+  kInvalidContext = 201,
+  kInvalidDevice = 101,
+  kInvalidHandle = 400,
+  kNotFound = 500,
+  kCaptureUnsupported = 900,
+  kCaptureInvalidated = 901,
+  kCaptureImplicit = 906,
+};
+enum : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
+enum : int { kNone = 0, kActive = 1, kInvalidated = 2 };
+
+struct Kernel {
+  std::string name;
+  FakeCudaKernel function = nullptr;
+  size_t parameter_bytes = 0;
+};
+
+struct Node {
+  const Kernel* kernel = nullptr;
+  uint32_t blocks = 0;
+  uint32_t threads = 0;
+  std::vector<char> parameter;
+  void (*function)(void*) = nullptr;
+  void* context = nullptr;
+  char* fill = nullptr;
+  size_t fill_bytes = 0;
+  unsigned char fill_value = 0;
+
+  void Run() const {
+    if (kernel != nullptr) kernel->function(parameter.data(), blocks, threads);
+    if (function != nullptr) function(context);
+    if (fill != nullptr) std::memset(fill, fill_value, fill_bytes);
+  }
+};
+
+struct Device;
+
+struct Stream {
+  Device* device = nullptr;
+  unsigned long long id = 0;
+  bool blocking = true;
+  std::mutex queue_lock;
+  std::mutex run_lock;  // one runner at a time, so that the order holds
+  std::deque<Node> queue;
+  std::atomic<int> capture{kNone};
+  int capture_mode = kGlobal;
+  const void* capture_thread = nullptr;
+  std::vector<Node> captured;
+};
+
+struct Device {
+  int ordinal = 0;
+  std::atomic<bool> active{true};
+  std::atomic<int> lost{kSuccess};
+  Stream legacy;
+};
+
+struct Failing {
+  int first = 0;
+  int last = 0;
+  int result = 0;
+};
+
+// What a test sets up and looks at; the one object of the library.
+struct Fake {
+  std::mutex lock;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::map<std::pair<const void*, Device*>, Stream*> per_thread;
+  std::map<std::string, std::unique_ptr<Kernel>> kernels;
+  std::vector<std::vector<Node>> graphs;
+  std::map<std::string, Failing> failing;
+  std::map<std::string, int> calls;
+  std::deque<std::string> log;
+  std::string misdeed;
+  std::string jit_log;
+  std::vector<std::pair<void*, size_t>> mappings;
+  std::vector<char*> allocations;
+  std::map<char*, char*> device_views;       // of memory of cuMemHostAlloc
+  std::map<uint64_t, size_t> device_ranges;  // what kernels may use
+  std::atomic<void (*)(void*)> before_launch{nullptr};
+  void* before_launch_context = nullptr;
+  unsigned long long next_id = 1;
+  int generation = 0;
+};
+
+Fake& fake() {
+  static auto* object = new Fake;
+  return *object;
+}
+std::atomic<bool> logging{true};
+std::atomic<int> open_captures{0};
+std::atomic<int> generation{0};
+
+struct ThreadState {
+  int generation = -1;
+  std::vector<Device*> contexts;
+  int capture_mode = kGlobal;
+};
+ThreadState& thread() {
+  static thread_local ThreadState state;
+  if (state.generation != generation.load()) state = {generation.load(), {}, kGlobal};
+  return state;
+}
+const void* ThisThread() { return &thread(); }
+
+void NoteMisdeed(const std::string& what) {
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  if (fake().misdeed.empty()) fake().misdeed = what;
+}
+
+// Logs the call; the result that a test has planted for it, or 0.
+int Called(const char* function) {
+  if (!logging.load(std::memory_order_relaxed)) return kSuccess;
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  const int number = ++fake().calls[function];
+  const auto failing = fake().failing.find(function);
+  int result = kSuccess;
+  if (failing != fake().failing.end() && number >= failing->second.first &&
+      number <= failing->second.last) {
+    result = failing->second.result;
+  }
+  fake().log.push_back(result == kSuccess ? function
+                                          : std::string(function) + "!" + std::to_string(result));
+  return result;
+}
+
+Device* Current() { return thread().contexts.empty() ? nullptr : thread().contexts.back(); }
+
+// The result of a call that needs a context: none, or a lost one.
+int ContextState(const Device* device) {
+  if (device == nullptr) return kInvalidContext;
+  return device->lost.load(std::memory_order_relaxed);
+}
+
+Stream* Resolve(void* handle) {
+  const auto value = reinterpret_cast<uintptr_t>(handle);
+  if (value > 2) return static_cast<Stream*>(handle);
+  Device* device = Current();
+  if (device == nullptr) return nullptr;
+  if (value < 2) return &device->legacy;
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  Stream*& stream = fake().per_thread[{ThisThread(), device}];
+  if (stream == nullptr) {
+    fake().streams.push_back(std::make_unique<Stream>());
+    stream = fake().streams.back().get();
+    stream->device = device;
+    stream->id = fake().next_id++;
+  }
+  return stream;
+}
+
+template <class Function>
+void ForEachStream(Function function) {
+  std::vector<Stream*> all;
+  {
+    const std::lock_guard<std::mutex> guard(fake().lock);
+    for (const auto& device : fake().devices) all.push_back(&device->legacy);
+    for (const auto& stream : fake().streams) all.push_back(stream.get());
+  }
+  for (Stream* stream : all) function(*stream);
+}
+
+// A call of the kind that a capture forbids: ruins the captures that forbid it. cuda.h says which
+// at cuThreadExchangeStreamCaptureMode.
+int Unsafe(const char* function) {
+  if (open_captures.load() == 0 || thread().capture_mode == kRelaxed) return kSuccess;
+  bool forbidden = false;
+  ForEachStream([&](Stream& stream) {
+    if (stream.capture.load() == kNone || stream.capture_mode == kRelaxed) return;
+    const bool own = stream.capture_thread == ThisThread();
+    const bool others = stream.capture_mode == kGlobal && thread().capture_mode == kGlobal;
+    if (!own && !others) return;
+    forbidden = true;
+    stream.capture.store(kInvalidated);
+  });
+  if (!forbidden) return kSuccess;
+  NoteMisdeed(std::string(function) + " during a capture");
+  return kCaptureUnsupported;
+}
+
+// Legacy streams wait for blocking ones, which a capture cannot express.
+bool ConflictsWithCapture(const Stream& stream) {
+  if (&stream != &stream.device->legacy || open_captures.load() == 0) return false;
+  bool conflict = false;
+  ForEachStream([&](Stream& other) {
+    conflict = conflict ||
+               (other.device == stream.device && other.blocking && other.capture.load() != kNone);
+  });
+  return conflict;
+}
+
+int Enqueue(Stream* stream, Node node) {
+  if (stream == nullptr) return kInvalidHandle;
+  if (stream->device != Current()) {
+    NoteMisdeed("a launch on a stream of another context");
+    return kInvalidHandle;
+  }
+  if (const int state = ContextState(stream->device); state != kSuccess) return state;
+  if (ConflictsWithCapture(*stream)) {
+    NoteMisdeed("a launch on the legacy stream during a capture");
+    return kCaptureImplicit;
+  }
+  switch (stream->capture.load()) {
+    case kActive:
+      stream->captured.push_back(std::move(node));
+      return kSuccess;
+    case kInvalidated:
+      return kCaptureInvalidated;
+    default: {
+      const std::lock_guard<std::mutex> guard(stream->queue_lock);
+      stream->queue.push_back(std::move(node));
+      return kSuccess;
+    }
+  }
+}
+
+int NeverCall(const char* function) {
+  (void)Called(function);
+  NoteMisdeed(function);
+  return kSuccess;
+}
+
+}  // namespace
+
+// ---- the driver's functions
+
+// Starts a function of the driver: logs it, and answers what a test planted.
+#define ENTER(function)                                                     \
+  do {                                                                      \
+    if (const int planted = Called(function); planted != 0) return planted; \
+  } while (false)
+#define ENTER_UNSAFE(function)                                                    \
+  do {                                                                            \
+    ENTER(function);                                                              \
+    if (const int state = ContextState(Current()); state != 0) return state;      \
+    if (const int forbidden = Unsafe(function); forbidden != 0) return forbidden; \
+  } while (false)
+
+FAKE_CUDA int cuDriverGetVersion(int* version) {
+  ENTER("cuDriverGetVersion");
+  *version = 12000;
+  return kSuccess;
+}
+
+FAKE_CUDA int cuDeviceGet(int* device, int ordinal) {
+  ENTER("cuDeviceGet");
+  if (ordinal < 0 || static_cast<size_t>(ordinal) >= fake().devices.size()) return kInvalidDevice;
+  *device = ordinal;
+  return kSuccess;
+}
+
+FAKE_CUDA int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  ENTER("cuDeviceGetAttribute");
+  if (attribute != 16) return kInvalidValue;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+  *value = 100 + device;
+  return kSuccess;
+}
+
+FAKE_CUDA int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  ENTER("cuDevicePrimaryCtxGetState");
+  *flags = 0;
+  *active = fake().devices[device]->active.load() ? 1 : 0;
+  return kSuccess;
+}
+
+FAKE_CUDA int cuDevicePrimaryCtxRetain(void** context, int device) {
+  ENTER("cuDevicePrimaryCtxRetain");
+  if (!fake().devices[device]->active.load()) {
+    NoteMisdeed("a context was made that the job had not made");
+  }
+  *context = fake().devices[device].get();
+  return kSuccess;
+}
+
+FAKE_CUDA int cuCtxGetCurrent(void** context) {
+  ENTER("cuCtxGetCurrent");
+  *context = Current();
+  return kSuccess;
+}
+
+FAKE_CUDA int cuCtxPushCurrent_v2(void* context) {
+  ENTER("cuCtxPushCurrent_v2");
+  if (context == nullptr) return kInvalidContext;
+  thread().contexts.push_back(static_cast<Device*>(context));
+  return kSuccess;
+}
+
+FAKE_CUDA int cuCtxPopCurrent_v2(void** context) {
+  ENTER("cuCtxPopCurrent_v2");
+  if (thread().contexts.empty()) return kInvalidContext;
+  *context = thread().contexts.back();
+  thread().contexts.pop_back();
+  return kSuccess;
+}
+
+FAKE_CUDA int cuThreadExchangeStreamCaptureMode(int* mode) {
+  ENTER("cuThreadExchangeStreamCaptureMode");
+  std::swap(*mode, thread().capture_mode);
+  return kSuccess;
+}
+
+FAKE_CUDA int cuModuleLoadDataEx(void** module, const void* image, unsigned option_count,
+                                 const int* options, void** values) {
+  if (const int planted = Called("cuModuleLoadDataEx"); planted != 0) {
+    const char* words = fake().jit_log.c_str();
+    char* buffer = nullptr;
+    size_t bytes = 0;
+    for (unsigned i = 0; i < option_count; ++i) {
+      if (options[i] == 5) buffer = static_cast<char*>(values[i]);  // CU_JIT_ERROR_LOG_BUFFER
+      if (options[i] == 6) bytes = reinterpret_cast<uintptr_t>(values[i]);  // ..._SIZE_BYTES
+    }
+    if (buffer != nullptr && bytes > 0) std::snprintf(buffer, bytes, "%s", words);
+    return planted;
+  }
+  if (const int state = ContextState(Current()); state != 0) return state;
+  if (const int forbidden = Unsafe("cuModuleLoadDataEx"); forbidden != 0) return forbidden;
+  if (image == nullptr || *static_cast<const char*>(image) == 0) return kInvalidImage;
+  *module = Current();
+  return kSuccess;
+}
+
+FAKE_CUDA int cuModuleGetFunction(void** function, void*, const char* name) {
+  ENTER_UNSAFE("cuModuleGetFunction");
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  const auto kernel = fake().kernels.find(name);
+  if (kernel == fake().kernels.end()) return kNotFound;
+  *function = kernel->second.get();
+  return kSuccess;
+}
+
+FAKE_CUDA int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+  ENTER_UNSAFE("cuMemAlloc_v2");
+  auto* memory = new char[bytes];
+  std::memset(memory, 0xa5, bytes);  // nobody promises zeros
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  fake().allocations.push_back(memory);
+  *address = reinterpret_cast<uint64_t>(memory);
+  fake().device_ranges[*address] = bytes;
+  return kSuccess;
+}
+
+FAKE_CUDA int cuMemsetD8Async(uint64_t address, unsigned char value, size_t bytes, void* stream) {
+  ENTER("cuMemsetD8Async");
+  Node node;
+  node.fill = reinterpret_cast<char*>(address);
+  node.fill_bytes = bytes;
+  node.fill_value = value;
+  return Enqueue(Resolve(stream), std::move(node));
+}
+
+FAKE_CUDA int cuMemHostRegister_v2(void* memory, size_t bytes, unsigned flags) {
+  ENTER_UNSAFE("cuMemHostRegister_v2");
+  if (memory == nullptr || bytes == 0 || flags != 3) return kInvalidValue;
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  fake().device_ranges[reinterpret_cast<uint64_t>(memory)] = bytes;
+  return kSuccess;
+}
+
+// The device sees this memory at another address than the host, so that mixing them up shows.
+FAKE_CUDA int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
+  ENTER_UNSAFE("cuMemHostAlloc");
+  if (flags != 3) return kInvalidValue;
+  const int file = memfd_create("fake_cuda", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return kInvalidValue;
+  char* views[2];
+  for (char*& view : views) {
+    view = static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  }
+  close(file);
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  for (char* view : views) fake().mappings.emplace_back(view, bytes);
+  fake().device_views[views[0]] = views[1];
+  fake().device_ranges[reinterpret_cast<uint64_t>(views[1])] = bytes;
+  *memory = views[0];
+  return kSuccess;
+}
+
+FAKE_CUDA int cuMemHostGetDevicePointer_v2(uint64_t* address, void* memory, unsigned flags) {
+  ENTER("cuMemHostGetDevicePointer_v2");
+  if (flags != 0) return kInvalidValue;
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  const auto view = fake().device_views.find(static_cast<char*>(memory));
+  *address = reinterpret_cast<uint64_t>(view == fake().device_views.end() ? memory : view->second);
+  return kSuccess;
+}
+
+FAKE_CUDA int cuStreamCreate(void** stream, unsigned flags) {
+  ENTER("cuStreamCreate");
+  if (const int state = ContextState(Current()); state != 0) return state;
+  *stream = fake_cuda_new_stream(Current()->ordinal);
+  static_cast<Stream*>(*stream)->blocking = flags == 0;
+  return kSuccess;
+}
+
+FAKE_CUDA int cuStreamIsCapturing(void* handle, int* status) {
+  ENTER("cuStreamIsCapturing");
+  Stream* stream = Resolve(handle);
+  if (stream == nullptr) return kInvalidContext;
+  if (const int state = ContextState(stream->device); state != 0) return state;
+  *status = kActive;  // unspecified after an error
+  if (ConflictsWithCapture(*stream)) return kCaptureImplicit;
+  *status = stream->capture.load();
+  return kSuccess;
+}
+
+FAKE_CUDA int cuStreamGetId(void* handle, unsigned long long* id) {
+  ENTER("cuStreamGetId");
+  Stream* stream = Resolve(handle);
+  if (stream == nullptr) return kInvalidContext;
+  *id = stream->id;
+  return kSuccess;
+}
+
+FAKE_CUDA int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                             unsigned block_x, unsigned block_y, unsigned block_z, unsigned,
+                             void* stream, void** parameters, void**) {
+  ENTER("cuLaunchKernel");
+  const auto* kernel = static_cast<const Kernel*>(function);
+  if (kernel == nullptr || grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x == 0 ||
+      block_y != 1 || block_z != 1) {
+    return kInvalidValue;
+  }
+  if (const auto before = fake().before_launch.load(std::memory_order_relaxed); before != nullptr) {
+    fake().before_launch.store(nullptr);
+    before(fake().before_launch_context);
+  }
+  const auto* parameter = static_cast<const char*>(parameters[0]);
+  Node node;
+  node.kernel = kernel;
+  node.blocks = grid_x;
+  node.threads = block_x;
+  node.parameter.assign(parameter, parameter + kernel->parameter_bytes);
+  return Enqueue(Resolve(stream), std::move(node));
+}
+
+// ---- functions that nobody may call; here to be caught
+
+FAKE_CUDA int cuCtxSynchronize() { return NeverCall("cuCtxSynchronize"); }
+FAKE_CUDA int cuStreamSynchronize(void*) { return NeverCall("cuStreamSynchronize"); }
+FAKE_CUDA int cuStreamQuery(void*) { return NeverCall("cuStreamQuery"); }
+FAKE_CUDA int cuEventSynchronize(void*) { return NeverCall("cuEventSynchronize"); }
+FAKE_CUDA int cuMemcpy(uint64_t, uint64_t, size_t) { return NeverCall("cuMemcpy"); }
+FAKE_CUDA int cuMemcpyDtoH_v2(void*, uint64_t, size_t) { return NeverCall("cuMemcpyDtoH_v2"); }
+FAKE_CUDA int cuMemcpyHtoD_v2(uint64_t, const void*, size_t) {
+  return NeverCall("cuMemcpyHtoD_v2");
+}
+FAKE_CUDA int cuMemFree_v2(uint64_t) { return NeverCall("cuMemFree_v2"); }
+FAKE_CUDA int cuMemFreeHost(void*) { return NeverCall("cuMemFreeHost"); }
+FAKE_CUDA int cuCtxSetCurrent(void*) { return NeverCall("cuCtxSetCurrent"); }
+
+// ---- control
+
+FAKE_CUDA void fake_cuda_reset(int devices) {
+  Fake& all = fake();
+  for (const auto& [memory, bytes] : all.mappings) munmap(memory, bytes);
+  for (const char* memory : all.allocations) delete[] memory;
+  const std::lock_guard<std::mutex> guard(all.lock);
+  all.per_thread.clear();
+  all.streams.clear();
+  all.devices.clear();
+  all.kernels.clear();
+  all.graphs.clear();
+  all.failing.clear();
+  all.calls.clear();
+  all.log.clear();
+  all.misdeed.clear();
+  all.jit_log.clear();
+  all.mappings.clear();
+  all.allocations.clear();
+  all.device_views.clear();
+  all.device_ranges.clear();
+  all.before_launch = nullptr;
+  for (int i = 0; i < devices; ++i) {
+    all.devices.push_back(std::make_unique<Device>());
+    all.devices.back()->ordinal = i;
+    all.devices.back()->legacy.device = all.devices.back().get();
+    all.devices.back()->legacy.id = all.next_id++;
+  }
+  open_captures.store(0);
+  logging.store(true);
+  generation.fetch_add(1);
+}
+
+FAKE_CUDA void fake_cuda_set_context_active(int device, int active) {
+  fake().devices[device]->active.store(active != 0);
+}
+
+FAKE_CUDA void fake_cuda_set_device(int device) {
+  thread().contexts.clear();
+  if (device >= 0) thread().contexts.push_back(fake().devices[device].get());
+}
+
+FAKE_CUDA int fake_cuda_current_device() { return Current() == nullptr ? -1 : Current()->ordinal; }
+FAKE_CUDA int fake_cuda_context_depth() { return static_cast<int>(thread().contexts.size()); }
+
+FAKE_CUDA void fake_cuda_register_kernel(const char* name, FakeCudaKernel kernel,
+                                         size_t parameter_bytes) {
+  fake().kernels[name] = std::make_unique<Kernel>(Kernel{name, kernel, parameter_bytes});
+}
+
+FAKE_CUDA void* fake_cuda_new_stream(int device) {
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  fake().streams.push_back(std::make_unique<Stream>());
+  Stream* stream = fake().streams.back().get();
+  stream->device = fake().devices[device].get();
+  stream->id = fake().next_id++;
+  return stream;
+}
+
+FAKE_CUDA size_t fake_cuda_run(void* handle, size_t count) {
+  Stream* stream = Resolve(handle);
+  if (stream == nullptr || stream->device->lost.load() != kSuccess) return 0;
+  const std::lock_guard<std::mutex> running(stream->run_lock);
+  size_t ran = 0;
+  for (; ran < count; ++ran) {
+    Node node;
+    {
+      const std::lock_guard<std::mutex> guard(stream->queue_lock);
+      if (stream->queue.empty()) break;
+      node = std::move(stream->queue.front());
+      stream->queue.pop_front();
+    }
+    node.Run();
+  }
+  return ran;
+}
+
+FAKE_CUDA size_t fake_cuda_run_all() {
+  size_t ran = 0;
+  ForEachStream([&](Stream& stream) {
+    // A legacy stream has no handle of its own outside its context.
+    ran += fake_cuda_run(&stream, SIZE_MAX);
+  });
+  return ran;
+}
+
+FAKE_CUDA size_t fake_cuda_queued(void* handle) {
+  Stream* stream = Resolve(handle);
+  const std::lock_guard<std::mutex> guard(stream->queue_lock);
+  return stream->queue.size();
+}
+
+FAKE_CUDA int fake_cuda_launch_host(void* stream, void (*function)(void* context), void* context) {
+  Node node;
+  node.function = function;
+  node.context = context;
+  return Enqueue(Resolve(stream), std::move(node));
+}
+
+FAKE_CUDA void fake_cuda_before_next_launch(void (*function)(void* context), void* context) {
+  fake().before_launch = function;
+  fake().before_launch_context = context;
+}
+
+FAKE_CUDA int fake_cuda_is_device_address(uint64_t address) {
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  const auto after = fake().device_ranges.upper_bound(address);
+  if (after == fake().device_ranges.begin()) return 0;
+  const auto& [begin, bytes] = *std::prev(after);
+  return address - begin < bytes ? 1 : 0;
+}
+
+FAKE_CUDA int fake_cuda_begin_capture(void* handle, int mode) {
+  Stream* stream = Resolve(handle);
+  stream->captured.clear();
+  stream->capture_mode = mode;
+  stream->capture_thread = ThisThread();
+  stream->capture.store(kActive);
+  open_captures.fetch_add(1);
+  return kSuccess;
+}
+
+FAKE_CUDA int fake_cuda_end_capture(void* handle) {
+  Stream* stream = Resolve(handle);
+  open_captures.fetch_sub(1);
+  if (stream->capture.exchange(kNone) != kActive) return -1;
+  fake().graphs.push_back(std::move(stream->captured));
+  return static_cast<int>(fake().graphs.size()) - 1;
+}
+
+FAKE_CUDA size_t fake_cuda_graph_nodes(int graph) { return fake().graphs[graph].size(); }
+
+FAKE_CUDA void fake_cuda_replay(int graph, void* handle) {
+  Stream* stream = Resolve(handle);
+  const std::lock_guard<std::mutex> guard(stream->queue_lock);
+  for (const Node& node : fake().graphs[graph]) stream->queue.push_back(node);
+}
+
+FAKE_CUDA void fake_cuda_fail(const char* function, int first, int count, int result) {
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  const int before = fake().calls[function];
+  fake().failing[function] = {before + first, before + first + count - 1, result};
+}
+
+FAKE_CUDA void fake_cuda_lose_context(int device, int result) {
+  fake().devices[device]->lost.store(result);
+}
+
+FAKE_CUDA void fake_cuda_set_jit_log(const char* words) { fake().jit_log = words; }
+
+FAKE_CUDA size_t fake_cuda_calls(const char* function) {
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  const auto found = fake().calls.find(function);
+  return found == fake().calls.end() ? 0 : static_cast<size_t>(found->second);
+}
+
+FAKE_CUDA size_t fake_cuda_log_size() {
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  return fake().log.size();
+}
+
+FAKE_CUDA const char* fake_cuda_log_entry(size_t index) {
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  return fake().log[index].c_str();
+}
+
+FAKE_CUDA const char* fake_cuda_misdeed() {
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  return fake().misdeed.empty() ? nullptr : fake().misdeed.c_str();
+}
+
+FAKE_CUDA void fake_cuda_set_logging(int on) { logging.store(on != 0); }

@@ -1,0 +1,80 @@
+// A fake CUDA driver in host memory: what a test says to it beside the driver's own functions.
+//
+// The library has the name of the real one, libcuda.so.1, and its functions under their names. A
+// stream is a queue that runs when the test says so: results come late, streams overtake each other
+// or never advance. A launch runs the host function that the test registered under the kernel's
+// name. Device addresses are host addresses. Captures, graphs, failures of the N-th call and the
+// loss of a context can be had at will, and every call is in a log.
+//
+// It is stricter than the real one where that serves: a call that a capture forbids is noted as a
+// misdeed besides ruining the capture, and so is every call that waits.
+//
+// Threads: the driver's functions from any. The control functions, unless they say otherwise, while
+// no other thread is in the library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+using FakeCudaKernel = void (*)(const void* parameter, uint32_t blocks, uint32_t threads);
+
+// Forgets everything; `devices` devices, their primary contexts active, none current.
+void fake_cuda_reset(int devices);
+void fake_cuda_set_context_active(int device, int active);
+// Makes the device's primary context the calling thread's, as cudaSetDevice does; -1: none.
+void fake_cuda_set_device(int device);
+// The ordinal of the current context, -1 for none; and how many are on the thread's stack.
+int fake_cuda_current_device();
+int fake_cuda_context_depth();
+
+// `parameter_bytes` are copied at the launch.
+void fake_cuda_register_kernel(const char* name, FakeCudaKernel kernel, size_t parameter_bytes);
+
+// A stream of the job's, as a handle; any thread.
+void* fake_cuda_new_stream(int device);
+// Runs what is queued on a stream, or the first `count` of it; returns how many ran. Any thread.
+size_t fake_cuda_run(void* handle, size_t count);
+// Runs all streams of all devices until they are empty; returns how many launches ran. Any thread.
+size_t fake_cuda_run_all();
+size_t fake_cuda_queued(void* handle);
+// A launch of the job's own: the function runs in the stream's order, at replay too. Its result is
+// that of cuLaunchKernel in the same place.
+int fake_cuda_launch_host(void* stream, void (*function)(void* context), void* context);
+
+// Calls the function once, inside the next cuLaunchKernel, before that is queued: what another
+// thread may do at just that moment. It may launch itself.
+void fake_cuda_before_next_launch(void (*function)(void* context), void* context);
+
+// mode: CU_STREAM_CAPTURE_MODE_*. The calling thread begins and ends.
+int fake_cuda_begin_capture(void* handle, int mode);
+// The graph, or -1 if the capture was ruined.
+int fake_cuda_end_capture(void* handle);
+size_t fake_cuda_graph_nodes(int graph);
+// Queues the nodes of the graph on a stream.
+void fake_cuda_replay(int graph, void* handle);
+
+// Whether a kernel may use this address: allocated on a device, registered, or the device's view of
+// memory of cuMemHostAlloc, which is not the host's.
+int fake_cuda_is_device_address(uint64_t address);
+
+// The calls number first to first + count - 1 of this function from now on, counted from 1, answer
+// `result` and do nothing else.
+void fake_cuda_fail(const char* function, int first, int count, int result);
+// All calls that have to do with this device's context answer `result` from now on; queues stop.
+void fake_cuda_lose_context(int device, int result);
+// Words that a failing cuModuleLoadDataEx writes to the log buffer.
+void fake_cuda_set_jit_log(const char* words);
+
+// How often a function was called, and the whole log: "function" or "function!result". Any thread.
+size_t fake_cuda_calls(const char* function);
+size_t fake_cuda_log_size();
+const char* fake_cuda_log_entry(size_t index);
+// What should never have been called: waiting, copying and freeing calls, calls that ruined a
+// capture, launches on another device's stream. Null, or a description of the first.
+const char* fake_cuda_misdeed();
+// Calls are not logged while off, so that threads share no lock here but that of their stream.
+void fake_cuda_set_logging(int on);
+
+}  // extern "C"

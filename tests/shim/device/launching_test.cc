@@ -1,0 +1,152 @@
+#include <gmock/gmock.h>
+
+#include "proto/wire/record.h"
+#include "tests/shim/device/checker_fixture.h"
+
+namespace nanwatch::device {
+namespace {
+
+using ::testing::ElementsAre;
+using Outcome = Finished::Outcome;
+
+class Launching : public CheckerTest {};
+
+TEST_F(Launching, TakesTheShortKernelForFewTensorsAndTheLongOneForMany) {
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  EXPECT_EQ(Check(stream, {Clean(), Clean()}, {Clean(), Clean()}).skip, Skip::kNone);
+  EXPECT_EQ(Check(stream, {Clean(), Clean(), Clean()}, {Clean(), Clean()}).skip, Skip::kNone);
+  fake_cuda_run_all();
+  EXPECT_EQ(FewLaunches(), 1u);
+  EXPECT_EQ(ManyLaunches(), 1u);
+}
+
+TEST_F(Launching, MakesThreeLaunchesOfTwentyOutputs) {
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  std::vector<DeviceTensor> outputs(20, Clean());
+  outputs[9] = Bad();
+  outputs[19] = Tensor({-kInf});
+  const Enqueued enqueued = Check(stream, outputs, {Clean()});
+  EXPECT_EQ(enqueued.launches, 3u);
+  const std::vector<Told> told = RunAndPoll({stream});
+  const uint64_t first = enqueued.first_ticket;
+  ASSERT_THAT(TicketsOf(told), ElementsAre(first, first + 1, first + 2));
+  EXPECT_EQ(told[0].outcome, Outcome::kClean);
+  EXPECT_EQ(told[1].result.output_kinds[1], wire::kHasNan);
+  EXPECT_EQ(told[2].result.output_kinds[3], wire::kHasNegInf);
+}
+
+TEST_F(Launching, CountsTheInputsThatItHasNoRoomFor) {
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  std::vector<DeviceTensor> inputs(11, Clean());
+  inputs[7] = Bad();
+  EXPECT_EQ(Check(stream, {Bad()}, inputs).skip, Skip::kNone);
+  EXPECT_EQ(checker_->Counters().inputs_left_out, 3u);
+  const std::vector<Told> told = RunAndPoll({stream});
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].result.input_kinds[6], 0);
+  EXPECT_EQ(told[0].result.input_kinds[7], wire::kHasNan);
+}
+
+TEST_F(Launching, LeavesAnOpAloneThatWroteNoElement) {
+  MakeReady();
+  const size_t before = fake_cuda_log_size();
+  EXPECT_EQ(Check(nullptr, {}).skip, Skip::kNothingToCheck);
+  EXPECT_EQ(Check(nullptr, {Tensor({})}, {Bad()}).skip, Skip::kNothingToCheck);
+  EXPECT_EQ(fake_cuda_log_size(), before);
+}
+
+TEST_F(Launching, PassesAnyCountAndAnyElementAddress) {
+  options_.slots = 256;
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  for (int64_t count = 1; count <= 67; ++count) {
+    std::vector<float> values(static_cast<size_t>(count) + 2, kNan);  // bad on both sides, too
+    for (int64_t i = 1; i <= count; ++i) values[static_cast<size_t>(i)] = i == count ? kInf : 1;
+    DeviceTensor tensor = Tensor(values);
+    tensor.data += sizeof(float);
+    tensor.numel = count;
+    CheckOne(stream, tensor);
+  }
+  const std::vector<Told> told = RunAndPoll({stream});
+  ASSERT_EQ(told.size(), 67u);
+  for (size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].result.outputs[0].first_bad, i);
+    EXPECT_EQ(told[i].result.outputs[0].pos_inf, 1u);
+    EXPECT_EQ(told[i].result.outputs[0].nan, 0u);
+  }
+}
+
+TEST_F(Launching, AsksTheKernelsOwnRuleForTheNumberOfBlocks) {
+  MakeReady(1);
+  fake_cuda_set_device(1);
+  EXPECT_EQ(Check(fake_cuda_new_stream(1), {Clean(), Clean()}, {}, 1).skip, Skip::kNone);
+  fake_cuda_run_all();
+  EXPECT_EQ(LastGrid(), 2101);  // the fake's device 1 has 101 multiprocessors
+}
+
+// No allocation, no copy, no wait: what a clean op of the job pays.
+TEST_F(Launching, CostsACleanOpFourCallsOfTheDriver) {
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  const size_t before = fake_cuda_log_size();
+  CheckOne(stream, Clean());
+  EXPECT_THAT(LogSince(before), ElementsAre("cuCtxGetCurrent", "cuStreamIsCapturing",
+                                            "cuStreamGetId", "cuLaunchKernel"));
+}
+
+TEST_F(Launching, LeavesTheCurrentContextAsItWasFound) {
+  MakeReady(0);
+  MakeReady(1);
+  void* streams[] = {fake_cuda_new_stream(0), fake_cuda_new_stream(1)};
+  for (const int current : {0, 1, -1}) {
+    fake_cuda_set_device(current);
+    for (const int device : {0, 1}) {
+      CheckOne(streams[device], Clean(), device);
+      EXPECT_EQ(checker_->AddStep(device, static_cast<CuStream>(streams[device])), Skip::kNone);
+      EXPECT_EQ(checker_->Flush(device, static_cast<CuStream>(streams[device])), Skip::kNone);
+      EXPECT_EQ(fake_cuda_current_device(), current);
+      EXPECT_EQ(fake_cuda_context_depth(), current < 0 ? 0 : 1);
+    }
+  }
+}
+
+TEST_F(Launching, TakesTheDefaultStreamOfTheTensorsDeviceNotOfTheCurrentOne) {
+  MakeReady(0);
+  MakeReady(1);
+  CheckOne(nullptr, Bad(), 1);
+  EXPECT_EQ(fake_cuda_queued(nullptr), 0u);
+  fake_cuda_set_device(1);
+  EXPECT_EQ(fake_cuda_queued(nullptr), 1u);
+  const std::vector<Told> told = RunAndPoll({nullptr}, 1);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].device, 1);
+  EXPECT_EQ(told[0].outcome, Outcome::kBad);
+}
+
+TEST_F(Launching, NumbersTheStepsInTheOrderOfTheStream) {
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  CheckOne(stream, Bad());
+  EXPECT_EQ(checker_->AddStep(0, static_cast<CuStream>(stream)), Skip::kNone);
+  EXPECT_EQ(checker_->AddStep(0, static_cast<CuStream>(stream)), Skip::kNone);
+  CheckOne(stream, Bad());
+  const std::vector<Told> told = RunAndPoll({stream});
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].result.step, 0u);
+  EXPECT_EQ(told[1].result.step, 2u);
+}
+
+TEST_F(Launching, SaysWhichDeviceNumbersItDoesNotKnow) {
+  Make();
+  EXPECT_EQ(Check(nullptr, {Clean()}, {}, -1).skip, Skip::kNoSuchDevice);
+  EXPECT_EQ(Check(nullptr, {Clean()}, {}, kDevicesMax).skip, Skip::kNoSuchDevice);
+  EXPECT_EQ(checker_->AddStep(kDevicesMax, nullptr), Skip::kNoSuchDevice);
+  EXPECT_EQ(checker_->Flush(-1, nullptr), Skip::kNoSuchDevice);
+  EXPECT_EQ(Skips(Skip::kNoSuchDevice), 4u);
+}
+
+}  // namespace
+}  // namespace nanwatch::device

@@ -1,0 +1,130 @@
+#include "tests/shim/device/reference_kernels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "proto/wire/record.h"
+#include "shim/device/check_launch.h"
+#include "tests/fakes/cuda/fake_cuda.h"
+
+namespace nanwatch::device {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::atomic<const char*> broken{nullptr};
+std::atomic<int64_t> last_grid{-1};
+std::atomic<uint64_t> few_launches{0};
+std::atomic<uint64_t> many_launches{0};
+
+void Require(bool condition, const char* what) {
+  const char* none = nullptr;
+  if (!condition) broken.compare_exchange_strong(none, what);
+}
+
+uint8_t Count(const DeviceTensor& tensor, TensorCounts* counts) {
+  Require(tensor.type == static_cast<uint8_t>(wire::ElementType::kFloat32), "not a float32");
+  const auto* values = reinterpret_cast<const float*>(tensor.data);
+  *counts = {0, 0, 0, ~uint64_t{0}, kInfinity, -kInfinity, 0.0};
+  for (int64_t i = 0; i < tensor.numel; ++i) {
+    const double value = values[i];
+    if (std::isfinite(value)) {
+      counts->finite_min = std::min(counts->finite_min, value);
+      counts->finite_max = std::max(counts->finite_max, value);
+      continue;
+    }
+    counts->first_bad = std::min(counts->first_bad, static_cast<uint64_t>(i));
+    ++(std::isnan(value) ? counts->nan : value > 0 ? counts->pos_inf : counts->neg_inf);
+  }
+  return static_cast<uint8_t>((counts->nan != 0 ? wire::kHasNan : 0) |
+                              (counts->pos_inf != 0 ? wire::kHasPosInf : 0) |
+                              (counts->neg_inf != 0 ? wire::kHasNegInf : 0));
+}
+
+// A word of the contract that is 0 or a device address.
+void RequireDeviceAddress(uint64_t address) {
+  Require(address == 0 || fake_cuda_is_device_address(address) != 0, "not a device address");
+}
+
+void Answer(const LaunchHead& head, const DeviceTensor* tensors) {
+  auto* result = reinterpret_cast<CheckResult*>(head.result);
+  auto* scratch = reinterpret_cast<LaunchScratch*>(head.scratch);
+  Require(scratch->blocks_done == 0 && scratch->bad_outputs == 0, "scratch is not zero");
+  scratch->blocks_done = 1;  // a launch that shares the scratch would see it
+  CheckResult found = {};
+  uint8_t any = 0;
+  for (uint32_t i = 0; i < head.output_count; ++i) {
+    any |= found.output_kinds[i] = Count(tensors[i], &found.outputs[i]);
+  }
+  if (any != 0) {
+    if (result->ticket != head.ticket) {
+      Require(result->ticket == 0, "the slot was not cleared");
+      result->hits = 0;
+      for (uint32_t i = 0; i < head.input_count; ++i) {
+        found.input_kinds[i] = Count(tensors[head.output_count + i], &found.inputs[i]);
+      }
+      found.step = *reinterpret_cast<uint64_t*>(head.step_word);
+      std::copy(found.output_kinds, found.output_kinds + kOutputsMax, result->output_kinds);
+      std::copy(found.input_kinds, found.input_kinds + kInputsMax, result->input_kinds);
+      std::copy(found.outputs, found.outputs + kOutputsMax, result->outputs);
+      std::copy(found.inputs, found.inputs + kInputsMax, result->inputs);
+      result->step = found.step;
+    }
+    __atomic_fetch_add(&result->hits, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&result->ticket, head.ticket, __ATOMIC_RELEASE);
+  }
+  scratch->blocks_done = 0;
+}
+
+template <int kTensors>
+void Check(const void* parameter, uint32_t blocks, uint32_t threads) {
+  const auto& launch = *static_cast<const CheckLaunch<kTensors>*>(parameter);
+  const LaunchHead& head = launch.head;
+  Require(head.ticket != 0, "a launch without a ticket");
+  Require(threads == kThreadsPerBlock, "a block of another size");
+  Require(head.output_count <= kOutputsMax && head.input_count <= kInputsMax &&
+              head.output_count + head.input_count <= kTensors,
+          "too many tensors");
+  for (const uint64_t address : {head.result, head.scratch, head.progress, head.step_word}) {
+    RequireDeviceAddress(address);
+  }
+  if (head.output_count == 0) {
+    Require(blocks == 1 && head.result == 0 && head.scratch == 0,
+            "a launch for nothing has a slot");
+  } else {
+    last_grid.store(blocks);
+    ++(kTensors == kFewTensors ? few_launches : many_launches);
+    Answer(head, launch.tensors);
+  }
+  if (head.progress != 0) {
+    __atomic_store_n(reinterpret_cast<uint64_t*>(head.progress), head.ticket, __ATOMIC_RELEASE);
+  }
+}
+
+void AddStep(const void* parameter, uint32_t blocks, uint32_t threads) {
+  Require(blocks == 1 && threads == 1, "a step counted more than once");
+  auto* word = *static_cast<uint64_t* const*>(parameter);
+  RequireDeviceAddress(reinterpret_cast<uint64_t>(word));
+  __atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+void RegisterReferenceKernels() {
+  broken.store(nullptr);
+  last_grid.store(-1);
+  few_launches.store(0);
+  many_launches.store(0);
+  fake_cuda_register_kernel("nanwatch_check_few", &Check<kFewTensors>, sizeof(FewLaunch));
+  fake_cuda_register_kernel("nanwatch_check_many", &Check<kManyTensors>, sizeof(ManyLaunch));
+  fake_cuda_register_kernel("nanwatch_add_step", &AddStep, sizeof(uint64_t));
+}
+
+const char* BrokenContract() { return broken.load(); }
+int64_t LastGrid() { return last_grid.load(); }
+uint64_t FewLaunches() { return few_launches.load(); }
+uint64_t ManyLaunches() { return many_launches.load(); }
+
+}  // namespace nanwatch::device

@@ -1,0 +1,22 @@
+// The check kernels in their simplest form, for the fake driver: dense float32 only, one thread,
+// and the result protocol of check_launch.h to the letter.
+#pragma once
+
+#include <cstdint>
+
+namespace nanwatch::device {
+
+// Registers nanwatch_check_few, nanwatch_check_many and nanwatch_add_step with the fake driver.
+void RegisterReferenceKernels();
+
+// Launches that broke the contract: scratch that was not zero, a slot that was not cleared, ...
+// Null, or the first of them in words.
+const char* BrokenContract();
+
+// Blocks of the last launch that looked at something; -1: none since RegisterReferenceKernels.
+int64_t LastGrid();
+// Launches of nanwatch_check_few and nanwatch_check_many that looked at something.
+uint64_t FewLaunches();
+uint64_t ManyLaunches();
+
+}  // namespace nanwatch::device
