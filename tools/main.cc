@@ -19,13 +19,15 @@ namespace {
 
 using nanwatch::Say;
 
-const std::vector<std::string> kVerbs = {"run", "ps", "tail", "report", "doctor"};
+const std::vector<std::string> kVerbs = {"run",    "ps",     "tail",  "report",
+                                         "attach", "detach", "doctor"};
 
 std::string Footer() {
   return std::string(
              "Examples:\n"
              "  nanwatch run -- python train.py     watch a job, and read why at its end\n"
              "  nanwatch report --check             for CI\n"
+             "  nanwatch attach 12345 --for 10m     look closer at a job that runs\n"
              "  nanwatch doctor                     when nothing was observed\n"
              "  nanwatch run --help                 each verb has its own help\n"
              "\n") +
@@ -43,11 +45,6 @@ std::string Footer() {
 std::string Advice(const std::vector<std::string>& words, bool has_command) {
   if (words.empty()) return "say what to do: 'nanwatch --help' lists the verbs";
   const std::string& verb = words[0];
-  if (verb == "attach" || verb == "detach") {
-    return "'" + verb +
-           "' is not in this version: start the job with 'nanwatch run --level LEVEL -- "
-           "COMMAND'";
-  }
   if (verb == "run" && !has_command) {
     return "put the command after '--': nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]";
   }
@@ -97,6 +94,7 @@ int main(int argc, char** argv) {
   nanwatch::AddPsVerb(app, call);
   nanwatch::AddTailVerb(app, call);
   nanwatch::AddReportVerb(app, call);
+  nanwatch::AddAttachVerbs(app, call);
   nanwatch::AddDoctorVerb(app, call);
   try {
     app.parse(

@@ -15,6 +15,7 @@
 #include "daemon/base/status.h"
 #include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/store/store.h"
+#include "proto/wire/naming.h"
 #include "tools/places.h"
 #include "verdict.pb.h"
 
@@ -40,6 +41,12 @@ class Observations {
   [[nodiscard]] std::vector<SeenRun> RunsOfJob(const std::string& job);
   // Files that the last call of Runs or RunsOfJob could not read.
   [[nodiscard]] const std::vector<UnreadableFile>& foreign() const { return foreign_; }
+
+  // The segment of a run that has one.
+  [[nodiscard]] std::string SegmentPathOf(const SeenRun& run) const {
+    return SegmentPath(wire::kSegmentPrefix + std::to_string(run.run.pid()) + "-" + run.id +
+                       wire::kSegmentSuffix);
+  }
 
   // The facts of every process of the job, oldest first.
   [[nodiscard]] std::vector<RunFacts> FactsOfJob(const std::string& job);

@@ -22,6 +22,7 @@ void AddRunVerb(CLI::App& app, VerbCall& call);
 void AddPsVerb(CLI::App& app, VerbCall& call);
 void AddTailVerb(CLI::App& app, VerbCall& call);
 void AddReportVerb(CLI::App& app, VerbCall& call);
+void AddAttachVerbs(CLI::App& app, VerbCall& call);  // attach and detach
 void AddDoctorVerb(CLI::App& app, VerbCall& call);
 
 }  // namespace nanwatch

@@ -96,6 +96,7 @@ void Observer::PublishLive(wire::LiveState state) noexcept {
   facts.level = level.asked();
   facts.control_applied = level.applied();
   facts.clocks = steps.Now();
+  facts.loss_known = steps.LastLoss(&facts.loss);
   ready->PublishLive(facts);
 }
 

@@ -31,6 +31,12 @@ class StepScope {
   void NoteLoss(double loss) noexcept {
     loss_.store(loss, std::memory_order_relaxed);
     loss_known_.store(true, std::memory_order_relaxed);
+    loss_ever_.store(true, std::memory_order_relaxed);
+  }
+  // The last one; false when none was ever seen.
+  bool LastLoss(double* loss) const noexcept {
+    *loss = loss_.load(std::memory_order_relaxed);
+    return loss_ever_.load(std::memory_order_relaxed);
   }
   // At level canary: the loss was bad; and what it was, for the gradients that come of it.
   void NoteBadLoss(ValueRef loss) noexcept;
@@ -72,6 +78,7 @@ class StepScope {
   bool ranges_since_unscale_ = false;
   uint32_t skips_in_a_row_ = 0;
   std::atomic<double> loss_{0};
+  std::atomic<bool> loss_ever_{false};
   std::atomic<bool> loss_known_{false};  // seen since the step before
   canary::Gradients gradients_;          // of the range that is open
   ValueRef bad_loss_;                    // of this step
