@@ -26,6 +26,8 @@ wire::LevelRecord Because(wire::LevelRecord::Why why, wire::Level from, wire::Le
 }  // namespace
 
 wire::Level LevelControl::WatchedAt(wire::Level asked) noexcept {
+  // `auto` begins with the canary, and chooses after each step.
+  if (asked == wire::Level::kAuto) return wire::Level::kCanary;
   return asked == wire::Level::kIdle || asked == wire::Level::kCanary ? asked : wire::Level::kFull;
 }
 
@@ -62,14 +64,20 @@ void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level as
   EmitChange(observer, thread, record);
 }
 
-void LevelControl::Watch(Observer& observer, ThreadState* thread, wire::Level watched,
-                         wire::LevelRecord record) noexcept {
+void LevelControl::OnStep(Observer& observer, ThreadState* thread,
+                          const AutoLevel::Step& step) noexcept {
+  if (asked() != wire::Level::kAuto) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  const wire::Level before = this->watched();
-  if (before == watched) return;
-  Switch(observer, thread, watched);
-  record.from = static_cast<uint8_t>(before);
-  record.to = static_cast<uint8_t>(watched);
+  if (asked() != wire::Level::kAuto) return;
+  const wire::Level before = watched();
+  const AutoLevel::Next next = automatic_.OnStep(step);
+  Switch(observer, thread, next.watched);
+  if (!next.tell) return;
+  wire::LevelRecord record = Because(next.why, before, next.watched);
+  record.full_every = next.full_every;
+  record.overhead_percent = next.overhead_percent;
+  record.budget_percent = automatic_.budget_percent();
+  record.control = applied();
   EmitChange(observer, thread, record);
 }
 

@@ -18,6 +18,7 @@
 
 #include "proto/wire/control.h"
 #include "proto/wire/record.h"
+#include "shim/observe/auto_level.h"
 
 namespace nanwatch {
 
@@ -26,8 +27,12 @@ struct ThreadState;
 
 class LevelControl {
  public:
-  explicit LevelControl(wire::Level started) noexcept
-      : started_(started), asked_(started), watched_(WatchedAt(started)) {}
+  LevelControl(wire::Level started, double budget_percent) noexcept
+      : started_(started),
+        budget_percent_(budget_percent),
+        asked_(started),
+        watched_(WatchedAt(started)),
+        automatic_(budget_percent) {}
 
   // As the vocabulary has it, what people asked for.
   wire::Level asked() const noexcept { return asked_.load(std::memory_order_relaxed); }
@@ -53,10 +58,10 @@ class LevelControl {
     LookAgain(observer, thread, *control);
   }
 
-  // Watches in another way, within the level that was asked for. `record` says why; its header,
-  // from and to are filled in.
-  void Watch(Observer& observer, ThreadState* thread, wire::Level watched,
-             wire::LevelRecord record) noexcept;
+  // A step has ended. At level auto: chooses how the next one is watched.
+  void OnStep(Observer& observer, ThreadState* thread, const AutoLevel::Step& step) noexcept;
+
+  double budget_percent() const noexcept { return budget_percent_; }
 
  private:
   static wire::Level WatchedAt(wire::Level asked) noexcept;
@@ -67,12 +72,14 @@ class LevelControl {
   void Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept;
 
   const wire::Level started_;
+  const double budget_percent_;
   std::atomic<wire::Level> asked_;
   std::atomic<wire::Level> watched_;
   std::atomic<const wire::ControlBlock*> control_{nullptr};
   std::atomic<uint64_t> applied_{0};
   std::atomic<uint64_t> deadline_ns_{0};  // of the request in force, 0 none
   std::mutex mutex_;
+  AutoLevel automatic_;  // with mutex_ held
 };
 
 }  // namespace nanwatch

@@ -38,7 +38,8 @@ namespace nanwatch {
 // The state of one process image. A forked child that trains gets a new one.
 class Observer {
  public:
-  Observer(const NanwatchEntry* entry_interface, wire::Level started, PythonDoor* python) noexcept;
+  Observer(const NanwatchEntry* entry_interface, wire::Level started, double budget_percent,
+           PythonDoor* python) noexcept;
 
   // The observer of this process; nullptr before it is made.
   static Observer* Get() noexcept { return current_.load(std::memory_order_relaxed); }

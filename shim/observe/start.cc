@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -46,21 +47,33 @@ constexpr LevelName kLevels[] = {{"idle", wire::Level::kIdle},
                                  {"full", wire::Level::kFull},
                                  {"auto", wire::Level::kAuto}};
 
-wire::Level ChosenLevel(const NanwatchEntry* entry) {
+// What people accept where they name no budget: as much as a step's time varies by itself.
+constexpr double kBudgetPercent = 2;
+
+// NANWATCH_BUDGET; 0: not given, or no number.
+double GivenBudget(const NanwatchEntry* entry) {
+  const char* given = getenv(wire::kEnvBudget);
+  if (given == nullptr || *given == '\0') return 0;
+  char* end = nullptr;
+  const double percent = std::strtod(given, &end);
+  if (end != given && *end == '\0' && percent > 0 && percent <= 1000) return percent;
+  char line[128];
+  std::snprintf(line, sizeof line, "NANWATCH_BUDGET=%.40s is no percentage: going without", given);
+  entry->say(line);
+  return 0;
+}
+
+wire::Level ChosenLevel(const NanwatchEntry* entry, double budget) {
   const char* asked = getenv(wire::kEnvLevel);
-  if (asked == nullptr || *asked == '\0') return wire::Level::kFull;
+  if (asked == nullptr || *asked == '\0')
+    return budget > 0 ? wire::Level::kAuto : wire::Level::kFull;
+  char line[160];
   for (const LevelName& known : kLevels) {
     if (std::strcmp(known.name, asked) != 0) continue;
-    if (known.level <= wire::Level::kCanary || known.level == wire::Level::kFull) {
-      return known.level;
-    }
-    char line[128];
-    std::snprintf(line, sizeof line, "level %s is not in this version: watching at level full",
-                  asked);
-    entry->say(line);
+    if (known.level != wire::Level::kLayer) return known.level;
+    entry->say("level layer is not in this version: watching at level full");
     return wire::Level::kFull;
   }
-  char line[160];
   std::snprintf(
       line, sizeof line,
       "NANWATCH_LEVEL=%.40s is no level (idle, canary, layer, full, auto): watching at level full",
@@ -121,8 +134,10 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_message = &SayToUser;
     auto* python = new (std::nothrow) PythonDoor(callbacks);
+    const double budget = GivenBudget(entry);
     auto* observer = python != nullptr ? new (std::nothrow)
-                                             Observer(entry, ChosenLevel(entry), python)
+                                             Observer(entry, ChosenLevel(entry, budget),
+                                                      budget > 0 ? budget : kBudgetPercent, python)
                                        : nullptr;
     if (observer == nullptr) return 1;
     Observer::Set(observer);

@@ -181,11 +181,10 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
     clocks_.micro_passes = 0;
   }
   observer.plain_update_due.store(false, std::memory_order_relaxed);
-  Publish(observer, index, false);
+  Publish(observer, thread, index, false);
 }
 
 void StepScope::OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
-  (void)thread;
   observer.plain_update_due.store(false, std::memory_order_relaxed);
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -193,7 +192,7 @@ void StepScope::OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept 
     ++clocks_.plain_updates;
     clocks_.micro_passes = 0;
   }
-  Publish(observer, 0, false);
+  Publish(observer, thread, 0, false);
 }
 
 void StepScope::OnPassReachedLeaf() noexcept {
@@ -238,7 +237,7 @@ void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread, double sc
     ++clocks_.scaler_skips;
     clocks_.micro_passes = 0;
   }
-  Publish(observer, 0, true);
+  Publish(observer, thread, 0, true);
 }
 
 void StepScope::NoteBadLoss(ValueRef loss) noexcept {
@@ -279,7 +278,8 @@ void StepScope::TakeTelemetry(Observer& observer, uint64_t now_ns,
   gradients_ = {};
 }
 
-void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) noexcept {
+void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimizer,
+                        bool skipped) noexcept {
   observer.bad_values.Sweep(0);
   observer.bad_values.Settle(completed(), kStepsUntilResident);
   if (observer.bad_values.transient() == 0) observer.arming.Disarm();
@@ -288,6 +288,7 @@ void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) no
   if (emitter == nullptr) return;
   const ThreadCounters sum = ThreadStates::Sum();
   const uint64_t ticks = Ticks();
+  double own_share = -1;
   wire::StepEntry entry{};
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -296,6 +297,8 @@ void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) no
     if (measured && step_began_ticks_ != 0) {
       own_ticks_ += sum.own_ticks - own_ticks_before_;
       step_ticks_ += ticks - step_began_ticks_;
+      own_share = static_cast<double>(sum.own_ticks - own_ticks_before_) /
+                  static_cast<double>(ticks - step_began_ticks_);
     }
     step_began_ticks_ = ticks;
     own_ticks_before_ = sum.own_ticks;
@@ -317,6 +320,18 @@ void StepScope::Publish(Observer& observer, uint32_t optimizer, bool skipped) no
   entry.optimizer = optimizer;
   entry.flags |= (skipped ? 2u : 0u) | (observer.Poisoned() ? 4u : 0u);
   emitter->PublishStep(entry, telemetry);
+  using wire::TelemetryEntry;
+  observer.level.OnStep(
+      observer, thread,
+      // A step whose ticks are counted takes longer for that.
+      {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 && own_share < 0 ? telemetry.step_ns
+                                                                                 : 0,
+       .watched = static_cast<wire::Level>(telemetry.level),
+       .own_share = own_share,
+       .loss = telemetry.loss,
+       .gradient_norm = telemetry.gradient_norm,
+       .loss_known = (telemetry.known & TelemetryEntry::kLoss) != 0,
+       .norm_known = (telemetry.known & TelemetryEntry::kGradientNorm) != 0});
   observer.PublishLive(wire::LiveState::kWatching);
   SegmentReport report;
   if (!emitter->KeepSegment(report) && report.message[0] != '\0') {

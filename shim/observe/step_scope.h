@@ -65,7 +65,7 @@ class StepScope {
   static constexpr uint32_t kInstancesMax = 32;
 
   uint32_t IndexOf(const void* identity, const char* class_name, Emitter* emitter) noexcept;
-  void Publish(Observer& observer, uint32_t optimizer, bool skipped) noexcept;
+  void Publish(Observer& observer, ThreadState* thread, uint32_t optimizer, bool skipped) noexcept;
   void TakeTelemetry(Observer& observer, uint64_t now_ns, wire::TelemetryEntry* into) noexcept;
 
   std::mutex mutex_;

@@ -1,0 +1,171 @@
+#include "shim/observe/auto_level.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace nanwatch {
+namespace {
+
+using wire::Level;
+using Why = wire::LevelRecord::Why;
+
+// The first steps load code and warm caches.
+constexpr uint64_t kWarmUp = 5;
+// Then each way has its turn until it was seen so often.
+constexpr uint32_t kSamplesMin = 12;
+// One step in so many is used to look again at a way that the plan leaves out.
+constexpr uint64_t kProbeEvery = 64;
+// A suspicion holds for so many steps.
+constexpr uint32_t kAlertSteps = 16;
+// So many times its own median, and so many times the largest of late, is far off: single large
+// batches and the jitter of a loss near zero stay below, an explosion does not.
+constexpr double kFarOffMedian = 32;
+constexpr double kFarOffLargest = 4;
+// After one such suspicion so many steps pass before the next: what is far off may be the new
+// usual. (Not finite is never usual.)
+constexpr uint64_t kAlertPause = 512;
+constexpr uint32_t kHistoryMin = 16;
+// A plan is told again when its share of full steps has changed by a quarter, at most so often.
+constexpr uint64_t kTellEvery = 64;
+// Medians of a few steps on a busy machine differ by so much without a reason.
+constexpr double kCostMin = 1e-4;
+
+}  // namespace
+
+void AutoLevel::Recent::Add(double value) noexcept {
+  values_[next_] = value;
+  next_ = (next_ + 1) % kKept;
+  count_ = std::min(count_ + 1, kKept);
+}
+
+double AutoLevel::Recent::Median() const noexcept {
+  if (count_ == 0) return 0;
+  std::array<double, kKept> sorted = values_;
+  auto* const middle = sorted.begin() + count_ / 2;
+  std::nth_element(sorted.begin(), middle, sorted.begin() + count_);
+  return *middle;
+}
+
+double AutoLevel::Recent::Largest() const noexcept {
+  return count_ == 0 ? 0 : *std::max_element(values_.begin(), values_.begin() + count_);
+}
+
+double AutoLevel::CostOf(Level watched) const noexcept {
+  const Recent& times = watched == Level::kFull ? full_ : canary_;
+  const Recent& own = watched == Level::kFull ? own_full_ : own_canary_;
+  const double bare = bare_.Median();
+  double cost = kCostMin;
+  if (bare > 0 && times.count() >= kSamplesMin && bare_.count() >= kSamplesMin) {
+    cost = std::max(cost, times.Median() / bare - 1);
+  }
+  if (own.count() != 0) cost = std::max(cost, own.Median());
+  return cost;
+}
+
+bool AutoLevel::IsSuspicious(const Step& step) noexcept {
+  bool bad = false;
+  bool far_off = false;
+  const auto look = [&](bool known, double value, Recent* history) {
+    if (!known) return;
+    value = std::fabs(value);
+    bad = bad || !std::isfinite(value);
+    far_off =
+        far_off || (history->count() >= kHistoryMin && value > kFarOffMedian * history->Median() &&
+                    value > kFarOffLargest * history->Largest());
+    if (std::isfinite(value)) history->Add(value);
+  };
+  look(step.loss_known, step.loss, &losses_);
+  look(step.norm_known, step.gradient_norm, &norms_);
+  if (far_off && !bad) {
+    if (far_off_at_ != 0 && steps_ - far_off_at_ < kAlertPause) return false;
+    far_off_at_ = steps_;
+  }
+  return bad || far_off;
+}
+
+void AutoLevel::Plan(Next* next) noexcept {
+  const double full = CostOf(Level::kFull);
+  const double canary = CostOf(Level::kCanary);
+  full_share_ = canary_share_ = 0;
+  if (full <= budget_) {
+    full_share_ = 1;
+  } else if (canary <= budget_) {
+    full_share_ = full > canary ? (budget_ - canary) / (full - canary) : 0;
+    canary_share_ = 1 - full_share_;
+  } else {
+    canary_share_ = budget_ / canary;
+  }
+  next->full_every =
+      full_share_ > 0 ? static_cast<uint32_t>(std::lround(std::min(1e9, 1 / full_share_))) : 0;
+  next->overhead_percent = 100 * (full_share_ * full + canary_share_ * canary);
+  if (std::min({bare_.count(), canary_.count(), full_.count()}) < kSamplesMin) return;
+  const bool changed = told_full_share_ < 0 ||
+                       std::fabs(full_share_ - told_full_share_) > 0.25 * told_full_share_ + 0.001;
+  if (!changed || (told_at_ != 0 && steps_ - told_at_ < kTellEvery)) return;
+  told_full_share_ = full_share_;
+  told_at_ = steps_;
+  next->tell = true;
+  next->why = Why::kBudget;
+}
+
+Level AutoLevel::Choose() noexcept {
+  if (alert_left_ != 0) return Level::kFull;
+  if (steps_ < kWarmUp) return Level::kCanary;
+  // The way that was seen least, until all are known.
+  const std::array<std::pair<uint32_t, Level>, 3> ways = {{{bare_.count(), Level::kIdle},
+                                                           {canary_.count(), Level::kCanary},
+                                                           {full_.count(), Level::kFull}}};
+  const auto least = std::min_element(ways.begin(), ways.end());
+  if (least->first < kSamplesMin) return least->second;
+  if (steps_ % kProbeEvery == 0) {
+    switch (steps_ / kProbeEvery % 3) {
+      case 0:
+        return Level::kIdle;
+      case 1:
+        return Level::kCanary;
+      default:
+        // A way far beyond the budget is looked at less often still.
+        return full_share_ > 0 || steps_ / kProbeEvery % 24 == 2 ? Level::kFull : Level::kCanary;
+    }
+  }
+  full_due_ += full_share_;
+  canary_due_ += canary_share_;
+  if (full_due_ >= 1) {
+    full_due_ -= 1;
+    return Level::kFull;
+  }
+  if (canary_due_ >= 1) {
+    canary_due_ -= 1;
+    return Level::kCanary;
+  }
+  return full_share_ + canary_share_ > 0.999 ? Level::kCanary : Level::kIdle;
+}
+
+AutoLevel::Next AutoLevel::OnStep(const Step& step) noexcept {
+  Next next;
+  ++steps_;
+  if (step.ns != 0 && steps_ > kWarmUp && alert_left_ == 0) {
+    Recent& times = step.watched == Level::kFull     ? full_
+                    : step.watched == Level::kCanary ? canary_
+                                                     : bare_;
+    times.Add(static_cast<double>(step.ns));
+  }
+  if (step.own_share >= 0) {
+    (step.watched == Level::kFull ? own_full_ : own_canary_).Add(step.own_share);
+  }
+  Plan(&next);
+  const bool was_alert = alert_left_ != 0;
+  if (IsSuspicious(step)) {
+    alert_left_ = kAlertSteps;
+  } else if (was_alert) {
+    --alert_left_;
+  }
+  if (was_alert != (alert_left_ != 0)) {
+    next.tell = true;
+    next.why = alert_left_ != 0 ? Why::kSuspicion : Why::kQuiet;
+  }
+  next.watched = Choose();
+  return next;
+}
+
+}  // namespace nanwatch
