@@ -77,6 +77,11 @@ Coverage SumCoverage(const std::vector<RunFacts>& runs) {
       (*sum.mutable_unchecked())[UncheckedName(static_cast<uint32_t>(reason))] +=
           state.unchecked(reason);
     }
+    for (int level = 0; level < state.steps_watched_size(); ++level) {
+      if (state.steps_watched(level) == 0) continue;
+      (*sum.mutable_steps_watched())[LevelName(static_cast<uint32_t>(level))] +=
+          state.steps_watched(level);
+    }
     own_cycles += state.own_cycles();
     step_cycles += state.step_cycles();
   }

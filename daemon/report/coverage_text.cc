@@ -53,11 +53,23 @@ std::string Line(std::string_view name, const std::string& value, std::string_vi
   return line + "\n";
 }
 
+// " (12 full, 100 canary, 18 idle)"; "" where all steps were watched in one way.
+std::string ByLevel(const Coverage& coverage) {
+  if (coverage.steps_watched().size() < 2) return "";
+  std::string text;
+  for (const char* level : {"full", "layer", "canary", "idle"}) {
+    const auto found = coverage.steps_watched().find(level);
+    if (found == coverage.steps_watched().end()) continue;
+    text += (text.empty() ? " (" : ", ") + Glued(Grouped(found->second) + " " + level);
+  }
+  return text + ")";
+}
+
 }  // namespace
 
 std::string WatchedText(const Verdict& verdict) {
   const Coverage& coverage = verdict.coverage();
-  std::string text = Counted(coverage.steps(), "step") + ", " +
+  std::string text = Counted(coverage.steps(), "step") + ByLevel(coverage) + ", " +
                      Counted(coverage.tensors_checked(), "tensor") + ", " +
                      Counted(coverage.lost_events(), "record") + " lost";
   if (!coverage.unchecked().empty()) {
@@ -74,6 +86,11 @@ std::string ShortId(const std::string& id) { return Printable(id.substr(0, 8)); 
 std::string CoverageReport(const Verdict& verdict) {
   const Coverage& coverage = verdict.coverage();
   std::string text = Line("steps", Grouped(coverage.steps()));
+  for (const char* level : {"full", "layer", "canary", "idle"}) {
+    const auto found = coverage.steps_watched().find(level);
+    if (found == coverage.steps_watched().end()) continue;
+    text += Line("  at level " + std::string(level), Grouped(found->second));
+  }
   text += Line("ops seen", Grouped(coverage.ops_seen()));
   text += Line("tensors checked", Grouped(coverage.tensors_checked()));
   text += Line("bytes checked", Grouped(coverage.bytes_checked()));

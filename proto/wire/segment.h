@@ -155,7 +155,9 @@ struct LiveBlock {
   uint64_t loss_known;
   std::atomic<uint64_t> last_clean_collective;
   std::atomic<uint64_t> tickets;  // tickets drawn so far
-  uint64_t reserved1[8];
+  // Steps published while ops went unwatched (kIdle), by the canary, at `layer`, in full.
+  std::atomic<uint64_t> steps_watched[4];
+  uint64_t reserved1[4];
 };
 enum class LiveState : uint32_t { kStarting = 0, kWatching = 1, kSteppedDown = 2, kExited = 3 };
 
