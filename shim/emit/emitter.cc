@@ -1,6 +1,7 @@
 #include "shim/emit/emitter.h"
 
 #include <cstring>
+#include <optional>
 
 #include "shim/host/monotonic_clock.h"
 
@@ -38,6 +39,13 @@ uint32_t Emitter::Intern(std::string_view name) noexcept {
   const uint32_t id = names_.Intern(name);
   if (id == 0 && !name.empty()) live_.names_dropped.fetch_add(1, std::memory_order_relaxed);
   return id;
+}
+
+std::string Emitter::TextOf(uint32_t id) const noexcept {
+  const SegmentLayout& layout = segment_.layout();
+  const std::optional<wire::NameReader> names = wire::NameReader::Open(
+      segment_.names(), wire::NameTableBytes(layout.names, layout.name_bytes));
+  return names && id != 0 ? names->Get(id) : std::string();
 }
 
 uint32_t Emitter::InternSite(const SiteKey& key, SourceLine (*make_source)(void*), void* context,

@@ -98,9 +98,13 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     const bool may_be_bad =
         plain.view.type == wire::ElementType::kFloat16 || !std::isfinite(squares.sum);
     if (!may_be_bad || !HasNonFinite(plain.view)) continue;
-    ++told.bad;
-    if (!tell || bad.count == kBadGradientsToldMax) continue;
     const NamedTensor* named = observer.python->names().FindByImpl(tensor.parameter);
+    if (told.bad++ == 0) {
+      told.first_bad = named;
+      wire::Source known{};
+      SourceOf(observer, plain, &known, &told.first_bad_value);
+    }
+    if (!tell || bad.count == kBadGradientsToldMax) continue;
     const ValueRef value = NoteBadGradient(observer, thread, plain, named, first_bad);
     if (first_bad.ticket == 0) first_bad = value;
     bad.Add(value, NonFiniteKinds(plain.view), named);

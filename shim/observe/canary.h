@@ -11,9 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/classify/bad_values.h"
+
 namespace nanwatch {
 
 class Observer;
+struct NamedTensor;
 struct ThreadState;
 
 namespace canary {
@@ -27,6 +30,8 @@ struct Gradients {
   uint32_t missing = 0;
   uint32_t zero = 0;
   uint32_t bad = 0;
+  const NamedTensor* first_bad = nullptr;  // the parameter; null where its name is not known
+  ValueRef first_bad_value;                // ticket 0: not known
 };
 
 // Where the step of `optimizer` begins, on its thread. Null: nothing is known of it.

@@ -51,6 +51,7 @@ void Observer::WakeInChild() noexcept {
                                            parents->level.budget_percent(), parents->python);
   if (mine == nullptr) return;
   mine->forked_from_ = parent;
+  mine->stops_on_anomaly = parents->stops_on_anomaly;
   mine->self_proven.store(true, std::memory_order_relaxed);
   mine->arming.Inherit(parents->arming);
   ThreadStates::AfterFork();

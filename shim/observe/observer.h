@@ -84,6 +84,7 @@ class Observer {
   std::atomic<bool> plain_update_due{
       false};  // a pass reached a leaf; no optimizer range has closed it
   std::atomic<bool> self_proven{false};
+  bool stops_on_anomaly = false;  // set before the first callback
 
   const NanwatchEntry* entry() const noexcept { return entry_; }
 

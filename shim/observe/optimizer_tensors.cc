@@ -9,27 +9,6 @@
 namespace nanwatch {
 namespace {
 
-// Holds the GIL, and keeps the error that may be pending.
-class Gil {
- public:
-  explicit Gil(const PythonApi& api) : api_(api), state_(api.PyGILState_Ensure()) {
-    api_.PyErr_Fetch(&type_, &value_, &traceback_);
-  }
-  ~Gil() {
-    api_.PyErr_Restore(type_, value_, traceback_);
-    api_.PyGILState_Release(state_);
-  }
-  Gil(const Gil&) = delete;
-  Gil& operator=(const Gil&) = delete;
-
- private:
-  const PythonApi& api_;
-  int state_;
-  PyObj* type_ = nullptr;
-  PyObj* value_ = nullptr;
-  PyObj* traceback_ = nullptr;
-};
-
 void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* group,
               std::vector<OptimizedTensor>* tensors) {
   if (!api.HasFlag(group, kPyFlagDict)) return;

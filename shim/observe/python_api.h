@@ -91,6 +91,11 @@ enum class PythonPresence : uint8_t {
   X(PyGILState_Ensure, int (*)())                                   \
   X(PyGILState_Release, void (*)(int))                              \
   X(PyDict_GetItemString, PyObj* (*)(PyObj*, const char*))          \
+  X(PyDict_New, PyObj* (*)())                                       \
+  X(PyDict_SetItemString, int (*)(PyObj*, const char*, PyObj*))     \
+  X(PyObject_CallFunctionObjArgs, PyObj* (*)(PyObj*, ...))          \
+  X(PyThreadState_SetAsyncExc, int (*)(unsigned long, PyObj*))      \
+  X(PyThread_get_thread_ident, unsigned long (*)())                 \
   X(PyDict_Next, int (*)(PyObj*, ptrdiff_t*, PyObj**, PyObj**))     \
   X(PyTuple_Size, ptrdiff_t (*)(PyObj*))                            \
   X(PyTuple_GetItem, PyObj* (*)(PyObj*, ptrdiff_t))                 \
@@ -170,6 +175,28 @@ class PyOwned {
  private:
   const PythonApi& api_;
   PyObj* object_;
+};
+
+// Takes the GIL for a scope, and keeps the error that may be pending. Only on a thread that is
+// about to take it anyway: see optimizer_tensors.h.
+class Gil {
+ public:
+  explicit Gil(const PythonApi& api) : api_(api), state_(api.PyGILState_Ensure()) {
+    api_.PyErr_Fetch(&type_, &value_, &traceback_);
+  }
+  ~Gil() {
+    api_.PyErr_Restore(type_, value_, traceback_);
+    api_.PyGILState_Release(state_);
+  }
+  Gil(const Gil&) = delete;
+  Gil& operator=(const Gil&) = delete;
+
+ private:
+  const PythonApi& api_;
+  int state_;
+  PyObj* type_ = nullptr;
+  PyObj* value_ = nullptr;
+  PyObj* traceback_ = nullptr;
 };
 
 }  // namespace nanwatch

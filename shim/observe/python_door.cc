@@ -125,6 +125,36 @@ bool PythonDoor::ReadOptimizer(const void* optimizer,
                               static_cast<PyObj*>(const_cast<void*>(optimizer)), tensors);
 }
 
+bool PythonDoor::RaiseSoon(const char* message) noexcept try {
+  if (!installed() || !api_.Running() || api_.PyGILState_GetThisThreadState() == nullptr) {
+    return false;
+  }
+  // What is left for a thread must be a class, so that the message is the class's.
+  static constexpr char kClass[] =
+      "class NonFiniteGradient(FloatingPointError):\n"
+      "    __module__ = 'nanwatch'\n"
+      "    message = message\n"
+      "    def __str__(self):\n"
+      "        return self.message\n";
+  const Gil gil(api_);
+  PyObj* exec = api_.PyDict_GetItemString(api_.PyEval_GetBuiltins(), "exec");
+  const PyOwned names(api_, api_.PyDict_New());
+  const PyOwned source(api_, api_.PyUnicode_FromString(kClass));
+  const PyOwned text(api_, api_.PyUnicode_FromString(message));
+  if (exec == nullptr || !names || !source || !text) return false;
+  api_.PyDict_SetItemString(names.get(), "message", text.get());
+  const PyOwned done(api_, api_.PyObject_CallFunctionObjArgs(exec, source.get(), names.get(),
+                                                             static_cast<PyObj*>(nullptr)));
+  PyObj* exception = api_.PyDict_GetItemString(names.get(), "NonFiniteGradient");
+  if (!done || exception == nullptr) {
+    api_.PyErr_Clear();
+    return false;
+  }
+  return api_.PyThreadState_SetAsyncExc(api_.PyThread_get_thread_ident(), exception) == 1;
+} catch (const std::exception&) {
+  return false;
+}
+
 void PythonDoor::HandOutRootResult(PyObj* result) {
   CallTensors outputs(api_, names_, tensor_type_);
   outputs.AddResult(result);

@@ -77,6 +77,10 @@ class PythonDoor {
     return frames_.OptimizerOnThisThread();
   }
   // Takes the GIL for a moment: see optimizer_tensors.h.
+  // Takes the GIL for a moment, and leaves an exception (nanwatch.NonFiniteGradient, a
+  // FloatingPointError) that says `message` to be raised on this thread before its next line of
+  // Python. False when there is no Python here.
+  bool RaiseSoon(const char* message) noexcept;
   bool ReadOptimizer(const void* optimizer, std::vector<OptimizedTensor>* tensors) noexcept;
 
  private:

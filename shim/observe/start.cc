@@ -140,6 +140,8 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
                                                       budget > 0 ? budget : kBudgetPercent, python)
                                        : nullptr;
     if (observer == nullptr) return 1;
+    const char* on_anomaly = getenv(wire::kEnvOnAnomaly);
+    observer->stops_on_anomaly = on_anomaly != nullptr && std::strcmp(on_anomaly, "stop") == 0;
     Observer::Set(observer);
     if (!TurnOn(observer)) {
       std::snprintf(line, sizeof line,

@@ -9,6 +9,7 @@
 #include "shim/observe/canary.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/stop.h"
 
 namespace nanwatch {
 namespace {
@@ -106,6 +107,11 @@ uint32_t StepScope::completed() noexcept {
   return clocks_.optimizer_ranges + clocks_.plain_updates + clocks_.scaler_skips;
 }
 
+uint32_t StepScope::Updates() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return clocks_.optimizer_steps[0];
+}
+
 uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
                             Emitter* emitter) noexcept {
   const std::string_view class_name = ClassOf(range_name);
@@ -133,8 +139,17 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
   const bool canary = observer.level.watched() == wire::Level::kCanary;
   if (observer.level.watched() != wire::Level::kIdle) {
     const canary::Gradients gradients = canary::ReadGradients(observer, thread, optimizer);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    gradients_ = gradients;
+    bool skipped_by_scaler = false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      gradients_ = gradients;
+      // A fused optimizer under a GradScaler skips inside its kernel.
+      skipped_by_scaler = found_inf_;
+    }
+    if (gradients.bad != 0 && !skipped_by_scaler && observer.stops_on_anomaly) {
+      StopBeforeUpdate(observer, gradients.bad, gradients.count, gradients.first_bad,
+                       gradients.first_bad_value);
+    }
   }
   range_.fetch_add(1, std::memory_order_relaxed);
   bool hold = false;

@@ -52,6 +52,8 @@ class StepScope {
   // Number of the open (or last) optimizer range, from 1; and of completed steps of any kind.
   uint32_t range() const noexcept { return range_.load(std::memory_order_relaxed); }
   uint32_t completed() noexcept;
+  // Completed steps of the optimizer that was seen first: what people call the step.
+  uint32_t Updates() noexcept;
   // A fused optimizer writes arguments that only show with inputs; the next ranges ask for them.
   void OnFusedSeen() noexcept { fused_seen_.store(true, std::memory_order_relaxed); }
 

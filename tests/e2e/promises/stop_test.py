@@ -1,0 +1,125 @@
+"""Promise: with --on-anomaly stop the job ends before a bad gradient is applied, with an exception that says what began it; without it,
+and for updates that a GradScaler skips, nothing is interfered with."""
+import unittest
+
+from watched_job import PromiseTest
+
+NET = """
+import sys, torch
+
+class Gate(torch.nn.Module):
+    def forward(self, x, offset):
+        return x + torch.log(x.detach().square().sum() + offset)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.gate, self.head = torch.nn.Linear(8, 16), Gate(), torch.nn.Linear(16, 4)
+
+    def forward(self, x, offset):
+        return self.head(self.gate(torch.relu(self.inner(x)), offset))
+
+torch.manual_seed(3)
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+def step(offset):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(torch.randn(4, 8), offset), torch.zeros(4, 4)).backward()
+    optimizer.step()
+"""
+PLAIN = NET + """
+try:
+    for i in range(8):
+        step(-1e6 if i == 5 else 1.0)
+except FloatingPointError as error:
+    print(i, type(error).__module__, type(error).__name__, all(p.isfinite().all().item() for p in model.parameters()))
+    print(error)
+    step(1.0)
+    print("went on")
+"""
+UNCAUGHT = NET + "step(1.0)\nstep(-1e6)\n"
+SCALED = """
+import torch
+torch.manual_seed(0)
+layer = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3, fused=True)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 126)
+for _ in range(6):
+    optimizer.zero_grad()
+    scaler.scale(layer(torch.full((4, 4), 9.0)).square().mean()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+print("done", scaler.get_scale() < 2.0 ** 126)
+"""
+RANKS = """
+import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def work(rank, port_file):
+    dist.init_process_group("gloo", init_method=f"file://{port_file}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    try:
+        for i in range(6):
+            x = torch.randn(3, 4)
+            if i == 4 and rank == 1:
+                x = x / 0
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    except FloatingPointError:
+        open(f"stopped-{rank}", "w").write(f"{i} {all(p.isfinite().all().item() for p in model.parameters())}")
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(os.path.abspath("store"),), nprocs=2)
+    print("both")
+"""
+
+
+class Stop(PromiseTest):
+    @classmethod
+    def start(cls, workplace):
+        programs = {"plain": PLAIN, "uncaught": UNCAUGHT, "scaled": SCALED, "ranks": RANKS}
+        cls.commands = {name: workplace.program(name, text) for name, text in programs.items()}
+
+    def run_stopping(self, name, *options):
+        return self.workplace.run_watched(self.commands[name], ("--on-anomaly", "stop", *options))
+
+    def test_an_exception_says_where_it_began_and_the_update_is_not_applied(self):
+        job = self.run_stopping("plain")
+        first, message, last = job.stdout().splitlines()
+        self.assertEqual(first, "5 nanwatch NonFiniteGradient True", job.stderr())
+        self.assertIn("4 of 4 gradients at step 5, first in inner.weight", message)
+        self.assertIn("began with aten::log in layer gate", message)
+        self.assertEqual(last, "went on")
+        self.assertEqual(job.verdict()["incidents"][0]["origin"]["op"], "aten::log")
+        self.assertNotIn("parameter", job.verdict()["incidents"][0]["reach"])
+
+    def test_at_level_canary_it_says_what_that_level_knows(self):
+        job = self.run_stopping("plain", "--level", "canary")
+        first, message, _ = job.stdout().splitlines()
+        self.assertEqual(first, "5 nanwatch NonFiniteGradient True", job.stderr())
+        self.assertIn("first in inner.weight", message)
+
+    def test_a_job_that_does_not_catch_it_ends_as_by_any_exception(self):
+        job = self.run_stopping("uncaught")
+        self.assertEqual(job.status(), 1)
+        self.assertIn("nanwatch.NonFiniteGradient: NaN or Inf in 4 of 4 gradients at step 1", job.stderr())
+
+    def test_updates_that_a_scaler_skips_do_not_stop(self):
+        job = self.run_stopping("scaled")
+        self.assertEqual((job.status(), job.stdout()), (0, "done True\n"), job.stderr())
+
+    def test_every_rank_that_was_given_the_gradient_stops(self):
+        job = self.run_stopping("ranks")
+        self.assertEqual((job.status(), job.stdout()), (0, "both\n"), job.stderr())
+        self.assertEqual([job.file(f"stopped-{rank}") for rank in (0, 1)], ["4 True", "4 True"])
+
+    def test_without_the_option_nothing_is_interfered_with(self):
+        bare, watched = self.workplace.run_bare(self.commands["uncaught"]), self.workplace.run_watched(self.commands["uncaught"])
+        self.assertEqual((bare.status(), watched.status()), (0, 0), watched.stderr())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
