@@ -63,7 +63,7 @@ void Arming::SetBenchMode(int mode) noexcept try {
     if (callback_ != 0) at::removeCallback(callback_);
     callback_ = mode == 1 ? AddOutputsCallback(callbacks::EmptyStart, callbacks::EmptyEnd) : 0;
   }
-  if (mode == 2) Register(true);
+  if (mode >= 2) Register(mode == 2);
 } catch (...) {
 }
 

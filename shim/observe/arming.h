@@ -20,7 +20,7 @@ class Arming {
   // SetBenchMode(0).
   void WatchOps(bool on) noexcept;
   // Removes or registers anew, for benches: 0 nothing at all, 1 an empty outputs callback, 2
-  // everything.
+  // everything, 3 and 4 ranges alone.
   void SetBenchMode(int mode) noexcept;
 
   // In a forked child: takes over the registrations, which the child shares with its parent's

@@ -20,6 +20,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 CLEAN_OP_MAX = 400
 SKIPPED_OP_MAX = 120
 BERT_STEP_PERCENT_MAX = 1.0
+LEVEL_PERCENT_MAX = 0.3  # of the BERT step, for the callbacks of idle and of canary
+READING = re.compile(r"nanwatch::.*(SumOfSquares|Sum<|SumDoubles|AllZero|HasNonFinite|scan_|Kinds|Tally)")
 CALLBACK_MIN = 100  # An empty callback costs several hundred instructions an op; less means that there was none.
 
 
@@ -28,7 +30,8 @@ def parse_arguments():
     parser.add_argument("--preload", required=True)
     parser.add_argument("--switch", required=True)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--cases", default="add,view,bert", help="bert takes by far the longest")
+    parser.add_argument("--cases", default="add,view,bert,levels",
+                        help="bert, and levels, which is the same step at level idle and canary, take by far the longest")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="leave callgrind's files here, for callgrind_annotate")
     return parser.parse_args()
 
@@ -55,21 +58,62 @@ def read_counts(workplace):
     return {key: statistics.median(values) for key, values in turns.items()}
 
 
+def instructions_reading_values(workplace, case, mode):
+    """What the loops over elements took themselves, in one stretch."""
+    reading = 0
+    for path in workplace.glob("count.*"):
+        text = path.read_text(errors="replace")
+        if not re.search(rf"^desc: Trigger: Client Request: {case} {mode} \d+$", text, re.M):
+            continue
+        names, name, skip = {}, "", False
+        for line in text.splitlines():
+            if found := re.match(r"fn=\((\d+)\)(?: (.*))?$", line):
+                names[found[1]] = found[2] or names.get(found[1], "")
+                name = names[found[1]]
+            elif found := re.match(r"cfn=\((\d+)\) (.*)$", line):
+                names[found[1]] = found[2]
+            elif line.startswith("calls="):
+                skip = True  # The next line is what the callee took.
+            elif found := re.match(r"[+*\d-]\S* (\d+)$", line):
+                if not skip and READING.search(name):
+                    reading += int(found[1])
+                skip = False
+    return reading
+
+
+def print_levels(counts, workplace, failures):
+    """Idle and canary beside the bare step; what canary does to gradients and parameters shown apart."""
+    bare = counts["levels", "bare"]
+    print(f"\n| level | instructions beside the bare step of {bare:.0f} | of these reading values | the rest | limit |")
+    print("|---|---|---|---|---|")
+    for level in ("idle", "canary"):
+        added = counts["levels", level] - bare
+        reading = instructions_reading_values(workplace, "levels", level)
+        rest = 100 * (added - reading) / bare
+        print(f"| {level} | {added:.0f} ({100 * added / bare:.2f} %) | {reading} ({100 * reading / bare:.2f} %) | {rest:.2f} % | "
+              f"{LEVEL_PERCENT_MAX} % |")
+        if rest > LEVEL_PERCENT_MAX:
+            failures.append(f"{level}: its callbacks are over their limit")
+        if level == "canary" and reading <= 0:
+            failures.append("canary: no value was read")
+
+
 def main():
     arguments = parse_arguments()
     if not shutil.which("valgrind"):
         print("SKIPPED: there is no valgrind")
         sys.exit(77)
+    failures = []
     with tempfile.TemporaryDirectory() as scratch:
         run_under_callgrind(arguments, pathlib.Path(scratch))
         counts = read_counts(pathlib.Path(scratch))
         if arguments.keep:
             shutil.copytree(scratch, arguments.keep, ignore=shutil.ignore_patterns("segments"), dirs_exist_ok=True)
-
-    failures = []
+        if "levels" in arguments.cases.split(","):
+            print_levels(counts, pathlib.Path(scratch), failures)
     print(f"\n| instructions | {'bare':>12} | {'+ callback':>10} | {'+ nanwatch':>10} | limit |\n|---|---|---|---|---|")
     limits = {"add": CLEAN_OP_MAX, "view": SKIPPED_OP_MAX, "bert": None}
-    for case in arguments.cases.split(","):
+    for case in (case for case in arguments.cases.split(",") if case != "levels"):
         limit = limits[case]
         bare, empty, full = (counts[case, mode] for mode in ("bare", "empty", "full"))
         own = full - empty

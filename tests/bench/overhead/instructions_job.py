@@ -7,11 +7,12 @@ import sys
 
 import torch
 
-from observer_switch import BARE, EMPTY_CALLBACK, FULL, ObserverSwitch
+from observer_switch import BARE, CANARY, EMPTY_CALLBACK, FULL, IDLE, ObserverSwitch
 from training_steps import bert
 
 OP_REPEATS, OP_TURNS = 200, 3
 MODES = {"bare": BARE, "empty": EMPTY_CALLBACK, "full": FULL}
+LEVELS = {"bare": BARE, "idle": IDLE, "canary": CANARY}
 
 
 def count(library, label, function, repeats):
@@ -34,11 +35,11 @@ def main():
     # A step is thousands of ops: their differences cancel in one turn, and callgrind takes many seconds for each.
     cases = {"add": (lambda: torch.add(a, b, out=out), OP_REPEATS, OP_TURNS),
              "view": (lambda: a.view(4, 4), OP_REPEATS, OP_TURNS),
-             "bert": (step.run, 1, 1)}
+             "bert": (step.run, 1, 1), "levels": (step.run, 1, 1)}
     for name in sys.argv[2].split(","):
         function, repeats, turns = cases[name]
         for turn in range(turns):
-            for mode_name, mode in MODES.items():
+            for mode_name, mode in (LEVELS if name == "levels" else MODES).items():
                 switch.set(mode)
                 for _ in range(min(repeats, 20)):  # What is made once, is made here.
                     function()
