@@ -160,7 +160,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
     hold = (hold || canary) && !observer.Poisoned();
   }
   thread->optimizer_watches_ops = canary;
-  if (canary) observer.arming.WatchOps(true);
+  if (canary && ranges_watching_ops_.fetch_add(1) == 0) observer.arming.WatchOps(true);
   thread->optimizer_holds_inputs = hold;
   if (hold) observer.arming.Hold();
 }
@@ -183,9 +183,12 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   }
   if (thread->optimizer_watches_ops) {
     thread->optimizer_watches_ops = false;
-    // Between two updates nothing is followed.
-    observer.bad_values.Reset();
-    if (observer.level.watched() != wire::Level::kFull) observer.arming.WatchOps(false);
+    const bool last = ranges_watching_ops_.fetch_sub(1) == 1;
+    if (last && observer.level.watched() != wire::Level::kFull) {
+      // Between two updates nothing is followed.
+      observer.bad_values.Reset();
+      observer.arming.WatchOps(false);
+    }
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -79,6 +79,7 @@ class StepScope {
   bool found_inf_ = false;
   bool ranges_since_unscale_ = false;
   uint32_t skips_in_a_row_ = 0;
+  std::atomic<int> ranges_watching_ops_{0};  // open ranges that had ops watched
   std::atomic<double> loss_{0};
   std::atomic<bool> loss_ever_{false};
   std::atomic<bool> loss_known_{false};  // seen since the step before

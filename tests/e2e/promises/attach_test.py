@@ -74,7 +74,9 @@ class Attach(PromiseTest):
     def test_canary_tells_where_it_was_met_and_says_that_it_saw_no_more(self):
         program = Attended(self, "--nan")
         self.assertEqual(program.attach("--level", "canary")[0], 0)
-        verdict = program.go().verdict()
+        job = program.go()
+        self.assert_same_losses(job, "--nan")
+        verdict = job.verdict()
         origin = verdict["incidents"][0]["origin"]
         self.assertEqual((verdict["verdict"], int(origin["step"]), origin["exact"]), ("anomaly", STEPS_BEFORE + BAD, False))
         self.assertIn("gradient", verdict["incidents"][0]["reach"])
