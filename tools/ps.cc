@@ -1,19 +1,16 @@
 // The verb `ps`: which runs there are, live and recent.
 #include <unistd.h>
 
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
-#include "daemon/correlate/step_clock.h"
 #include "daemon/correlate/wire_names.h"
-#include "proto/wire/segment.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/observations.h"
+#include "tools/run_words.h"
 #include "tools/table.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
@@ -50,47 +47,11 @@ uint64_t LostOf(const RunState& state) {
          state.records_malformed() + state.holes();
 }
 
-std::string StateOf(const SeenRun& run) {
-  if (run.live) {
-    switch (static_cast<wire::LiveState>(run.state.live_state())) {
-      case wire::LiveState::kStarting:
-        return "starting";
-      case wire::LiveState::kWatching:
-        return "watching";
-      case wire::LiveState::kSteppedDown:
-        return "stepped down";
-      case wire::LiveState::kExited:
-        return "exiting";
-    }
-    return "live";
-  }
-  if (run.state.has_signal()) {
-    const char* name = sigabbrev_np(run.state.signal());
-    return name != nullptr ? "ended, SIG" + std::string(name)
-                           : "ended, signal " + std::to_string(run.state.signal());
-  }
-  if (run.state.has_exit_code()) return "ended, " + std::to_string(run.state.exit_code());
-  return "ended";
-}
-
-int64_t StepOf(const SeenRun& run) {
-  RunFacts facts;
-  *facts.mutable_run() = run.run;
-  *facts.mutable_state() = run.state;
-  return StepClock(facts).Read(run.state.clocks()).step;
-}
-
 std::string LossOf(const RunState& state) {
   if (!state.has_loss()) return "-";
   char text[32];
   snprintf(text, sizeof text, "%.4g", state.loss());
   return text;
-}
-
-Json NumberOrWord(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
 }
 
 Json RunAsJson(const SeenRun& run) {
@@ -107,7 +68,7 @@ Json RunAsJson(const SeenRun& run) {
           {"state", StateOf(run)},
           {"live", run.live},
           {"step", step},
-          {"loss", run.state.has_loss() ? NumberOrWord(run.state.loss()) : Json()},
+          {"loss", run.state.has_loss() ? JsonNumber(run.state.loss()) : Json()},
           {"findings", run.state.values_bad()},
           {"lost", LostOf(run.state)},
           {"started_at", FormatUtc(run.run.started_real_ns())}};

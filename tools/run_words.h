@@ -1,0 +1,21 @@
+// A run's facts in the words that every verb uses for them.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "tools/observations.h"
+
+namespace nanwatch {
+
+// "starting", "watching", "stepped down", "exiting"; "ended", with how where it is known.
+[[nodiscard]] std::string StateOf(const SeenRun& run);
+
+// Optimizer steps done so far, -1 when that is not known.
+[[nodiscard]] int64_t StepOf(const SeenRun& run);
+
+// A number, or "NaN", "Infinity", "-Infinity", which JSON has no numbers for.
+[[nodiscard]] nlohmann::ordered_json JsonNumber(double value);
+
+}  // namespace nanwatch
