@@ -6,7 +6,6 @@
 
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/run_batch.h"
-#include "daemon/ingest/segment_reader.h"
 #include "proto/wire/naming.h"
 
 namespace nanwatch {
@@ -63,8 +62,12 @@ std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::strin
       }
       continue;
     }
-    SeenRun seen = {.id = reader->run_id(), .job = JobOf(reader->run()), .run = reader->run(),
-                    .state = {}, .live = reader->WriterLives(clock_), .has_segment = true};
+    SeenRun seen = {.id = reader->run_id(),
+                    .job = JobOf(reader->run()),
+                    .run = reader->run(),
+                    .state = {},
+                    .live = reader->WriterLives(clock_),
+                    .has_segment = true};
     if (job.has_value() && seen.job != *job) continue;
     const Result<RunFacts> facts = ReadWhole(path, clock_);
     if (facts.ok()) seen.state = facts->state();
@@ -72,6 +75,68 @@ std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::strin
     runs.push_back(std::move(seen));
   }
   return runs;
+}
+
+// Opens those that are new and lets go of those whose file is no longer there.
+void Observations::OpenSegments() {
+  std::map<std::string, OpenSegment> open;
+  foreign_.clear();
+  for (const std::string& name : SegmentNames()) {
+    const auto known = open_segments_.find(name);
+    if (known != open_segments_.end() && !known->second.reader.IsUnlinked()) {
+      open.emplace(name, std::move(known->second));
+      continue;
+    }
+    Result<SegmentReader> reader =
+        SegmentReader::Open(SegmentPath(name), SegmentReader::Access::kLook);
+    if (reader.ok()) {
+      open.emplace(name, OpenSegment{*std::move(reader), 0, {}});
+    } else if (reader.status().kind() != ErrorKind::kNotFound) {
+      foreign_.push_back({.name = name, .reason = reader.status().message()});
+    }
+  }
+  open_segments_ = std::move(open);
+}
+
+std::vector<LiveRun> Observations::LiveRuns(const LiveRunLimits& limits) {
+  OpenSegments();
+  std::vector<LiveRun> runs;
+  for (auto& [name, segment] : open_segments_) {
+    SegmentReader& reader = segment.reader;
+    if (!reader.WriterLives(clock_)) continue;
+    RunGlance glance = reader.Glance(limits.steps_max);
+    if (const uint64_t findings = glance.state.values_bad(); findings != segment.findings_seen) {
+      segment.newest_sites = reader.NewestSites(limits.sites_max);
+      segment.findings_seen = findings;
+    }
+    runs.push_back({.seen = {.id = reader.run_id(),
+                             .job = JobOf(reader.run()),
+                             .run = reader.run(),
+                             .state = std::move(glance.state),
+                             .live = true,
+                             .has_segment = true},
+                    .last_steps = std::move(glance.last_steps),
+                    .newest_sites = segment.newest_sites});
+  }
+  return runs;
+}
+
+std::optional<SeenRun> Observations::StoredRun(const std::string& id) {
+  Store* store = Database();
+  if (store == nullptr) return std::nullopt;
+  const Result<RunRow> row = store->FindRun(id);
+  if (!row.ok()) return std::nullopt;
+  return SeenRun{.id = row->id, .job = row->job, .run = row->run, .state = row->state};
+}
+
+std::optional<std::vector<Incident>> Observations::IncidentsOfJob(const std::string& job) {
+  Store* store = Database();
+  if (store == nullptr) return std::nullopt;
+  const Result<std::vector<std::string>> runs = store->RunsOfJob(job);
+  if (!runs.ok() || runs->empty()) return std::nullopt;
+  Result<std::vector<Incident>> incidents = store->Incidents(job);
+  if (!incidents.ok()) return std::nullopt;
+  return *std::move(incidents);
 }
 
 std::vector<SeenRun> Observations::Join(const std::optional<std::string>& job) {

@@ -6,6 +6,7 @@
 // first, so no finding falls between the two.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
 #include "daemon/ingest/segment_directory_watch.h"
+#include "daemon/ingest/segment_reader.h"
 #include "daemon/store/store.h"
 #include "proto/wire/naming.h"
 #include "tools/places.h"
@@ -31,6 +33,19 @@ struct SeenRun {
   bool has_segment = false;  // not yet read to its end by a daemon
 };
 
+// A live run as it is now.
+struct LiveRun {
+  SeenRun seen;
+  std::vector<StepSummary> last_steps;  // oldest first
+  std::vector<Site> newest_sites;       // places of findings, the newest first
+};
+
+// How much of a live run is wanted.
+struct LiveRunLimits {
+  uint64_t steps_max = 64;
+  size_t sites_max = 8;
+};
+
 class Observations {
  public:
   explicit Observations(Places places) : places_(std::move(places)) {}
@@ -39,7 +54,13 @@ class Observations {
   [[nodiscard]] std::vector<SeenRun> Runs();
   // Of one job only.
   [[nodiscard]] std::vector<SeenRun> RunsOfJob(const std::string& job);
-  // Files that the last call of Runs or RunsOfJob could not read.
+  // The runs whose process lives, from their segments alone. For looking again and again: segments
+  // stay open from call to call, and of each only the live block and the last steps are read, and
+  // its places when there are new findings.
+  [[nodiscard]] std::vector<LiveRun> LiveRuns(const LiveRunLimits& limits);
+  // The run with this id as the database knows it.
+  [[nodiscard]] std::optional<SeenRun> StoredRun(const std::string& id);
+  // Files that the last call of Runs, RunsOfJob or LiveRuns could not read.
   [[nodiscard]] const std::vector<UnreadableFile>& foreign() const { return foreign_; }
 
   // The segment of a run that has one.
@@ -50,6 +71,9 @@ class Observations {
 
   // The facts of every process of the job, oldest first.
   [[nodiscard]] std::vector<RunFacts> FactsOfJob(const std::string& job);
+  // Its incidents so far, as the daemon last concluded; nothing when the database does not know the
+  // job, or cannot be read.
+  [[nodiscard]] std::optional<std::vector<Incident>> IncidentsOfJob(const std::string& job);
   // How its command ended, read by a daemon or not yet.
   [[nodiscard]] std::optional<JobExit> ExitOfJob(const std::string& job);
 
@@ -62,6 +86,14 @@ class Observations {
   [[nodiscard]] const Places& places() const { return places_; }
 
  private:
+  // A segment that LiveRuns keeps open.
+  struct OpenSegment {
+    SegmentReader reader;
+    uint64_t findings_seen = 0;  // when newest_sites was read
+    std::vector<Site> newest_sites;
+  };
+
+  void OpenSegments();
   [[nodiscard]] std::vector<SeenRun> Join(const std::optional<std::string>& job);
   [[nodiscard]] std::vector<SeenRun> RunsInSegments(const std::optional<std::string>& job);
   [[nodiscard]] std::vector<std::string> SegmentNames() const;
@@ -76,6 +108,7 @@ class Observations {
   std::optional<Store> store_;
   Status store_status_;
   std::vector<UnreadableFile> foreign_;
+  std::map<std::string, OpenSegment> open_segments_;  // by file name
 };
 
 }  // namespace nanwatch

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bitset>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -81,6 +82,7 @@ struct SegmentReader::Impl {
   void ReadReach(RunBatch& batch);
   void ReadSites(RunBatch& batch);
   void ReadTelemetry(StepSummary& step) const;
+  [[nodiscard]] StepSummary DecodeStep(uint64_t index, const wire::StepEntry& entry) const;
   void ReadSteps(RunBatch& batch);
   void ReadLive(RunState& state) const;
   void ReadIgnore();
@@ -253,6 +255,22 @@ void SegmentReader::Impl::ReadTelemetry(StepSummary& step) const {
   step.set_level(entry.level <= static_cast<uint32_t>(wire::Level::kAuto) ? entry.level : 0);
 }
 
+StepSummary SegmentReader::Impl::DecodeStep(uint64_t index, const wire::StepEntry& entry) const {
+  StepSummary step;
+  step.set_index(index);
+  ReadTelemetry(step);
+  step.set_time_ns(entry.time_ns);
+  *step.mutable_clocks() = DecodeClocks(entry.clocks);
+  if ((entry.flags & 1) != 0) step.set_loss(entry.loss);
+  step.set_ops_seen(entry.ops_seen);
+  step.set_tensors_checked(entry.tensors_checked);
+  step.set_bytes_checked(entry.bytes_checked);
+  step.set_values_bad(entry.values_bad);
+  step.set_flags(entry.flags);
+  step.set_optimizer(entry.optimizer);
+  return step;
+}
+
 void SegmentReader::Impl::ReadSteps(RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kSteps);
   std::optional<wire::StepReader> reader =
@@ -261,18 +279,7 @@ void SegmentReader::Impl::ReadSteps(RunBatch& batch) {
   const uint64_t entries_max = section.bytes / sizeof(wire::StepEntry);
   wire::StepEntry entry;
   for (uint64_t i = 0; i < entries_max && reader->Read(entry); ++i) {
-    StepSummary& step = batch.steps.emplace_back();
-    step.set_index(reader->cursor() - 1);
-    ReadTelemetry(step);
-    step.set_time_ns(entry.time_ns);
-    *step.mutable_clocks() = DecodeClocks(entry.clocks);
-    if ((entry.flags & 1) != 0) step.set_loss(entry.loss);
-    step.set_ops_seen(entry.ops_seen);
-    step.set_tensors_checked(entry.tensors_checked);
-    step.set_bytes_checked(entry.bytes_checked);
-    step.set_values_bad(entry.values_bad);
-    step.set_flags(entry.flags);
-    step.set_optimizer(entry.optimizer);
+    batch.steps.push_back(DecodeStep(reader->cursor() - 1, entry));
   }
   pending.cursor.steps = reader->cursor();
   pending.cursor.steps_lost += reader->lost();
@@ -392,6 +399,42 @@ bool SegmentReader::HasUrgentNews() const {
   return now.reserved != then.reserved || now.dropped != then.dropped || now.sites != then.sites ||
          now.values_bad != then.values_bad || now.values_dropped != then.values_dropped ||
          now.steps - then.steps > steps_max / 4;
+}
+
+RunGlance SegmentReader::Glance(uint64_t steps_max) const {
+  RunGlance glance;
+  impl_->ReadLive(glance.state);
+  const SegmentFile::Section& section = impl_->file.section(SectionType::kSteps);
+  const uint64_t written = impl_->Look().steps;
+  std::optional<wire::StepReader> reader =
+      wire::StepReader::Open(section.data, section.bytes, written - std::min(written, steps_max));
+  wire::StepEntry entry;
+  for (uint64_t i = 0; reader && i < steps_max && reader->Read(entry); ++i) {
+    glance.last_steps.push_back(impl_->DecodeStep(reader->cursor() - 1, entry));
+  }
+  return glance;
+}
+
+std::vector<Site> SegmentReader::NewestSites(size_t count_max) const {
+  const SegmentFile::Section& section = impl_->file.section(SectionType::kSites);
+  const std::optional<wire::SiteReader> reader =
+      wire::SiteReader::Open(section.data, section.bytes);
+  if (!reader) return {};
+  std::vector<std::pair<uint64_t, uint32_t>> newest;  // ticket, id
+  const uint32_t count = std::min(reader->Count(), kSitesMax);
+  for (uint32_t id = 1; id <= count; ++id) {
+    const std::optional<wire::Site> site = reader->Get(id);
+    if (site && site->count > 0) newest.emplace_back(site->last_ticket, id);
+  }
+  const size_t kept = std::min(count_max, newest.size());
+  std::partial_sort(newest.begin(), newest.begin() + static_cast<ptrdiff_t>(kept), newest.end(),
+                    std::greater<>());
+  std::vector<Site> sites;
+  for (size_t i = 0; i < kept; ++i) {
+    const std::optional<wire::Site> site = reader->Get(newest[i].second);
+    if (site) sites.push_back(DecodeSite(newest[i].second, *site, impl_->names));
+  }
+  return sites;
 }
 
 bool SegmentReader::WriterLives(const Clock& clock) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
@@ -23,6 +24,12 @@ inline constexpr uint64_t kSegmentBytesMax = uint64_t{256} << 20;
 inline constexpr uint32_t kSitesMax = 1 << 16;  // sites beyond it are not looked at
 // In a living process a slot that was reserved and never completed is passed over after this long.
 inline constexpr uint64_t kHoleWaitNs = 2'000'000'000;
+
+// What a run does now, for a person who looks on.
+struct RunGlance {
+  RunState state;                       // what the live block says
+  std::vector<StepSummary> last_steps;  // oldest first
+};
 
 class SegmentReader {
  public:
@@ -62,6 +69,12 @@ class SegmentReader {
   // finding or many steps, as opposed to counters: a few loads, for every tick.
   [[nodiscard]] bool HasNews() const;
   [[nodiscard]] bool HasUrgentNews() const;
+
+  // The live block and the last steps, at most `steps_max`: a few cache lines, whatever the segment
+  // holds. Apart from Read and Acknowledge, which it does not disturb.
+  [[nodiscard]] RunGlance Glance(uint64_t steps_max) const;
+  // The places whose findings are the newest, newest first. Passes over the whole table of places.
+  [[nodiscard]] std::vector<Site> NewestSites(size_t count_max) const;
 
   // Whether the writer lives, by segment.h's three tests. `now` is monotonic.
   [[nodiscard]] bool WriterLives(const Clock& clock);

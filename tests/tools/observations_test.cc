@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <memory>
+
 #include "tests/daemon/correlate/run_builder.h"
+#include "tests/fakes/segment_builder.h"
 #include "tests/tools/temporary_directory.h"
 #include "tools/job_exit.h"
 
@@ -13,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 RunBatch Batch(uint64_t nonce, const std::string& job, uint64_t started_s) {
@@ -30,6 +35,20 @@ RunBatch Batch(uint64_t nonce, const std::string& job, uint64_t started_s) {
   batch.sites.assign(facts.sites().begin(), facts.sites().end());
   batch.records.assign(facts.records().begin(), facts.records().end());
   return batch;
+}
+
+// A step whose values tell its number.
+void WriteStep(SegmentBuilder& job, uint64_t number) {
+  wire::StepEntry entry{};
+  entry.time_ns = number * 1'000'000'000;
+  entry.clocks.optimizer_steps[0] = entry.clocks.optimizer_ranges = static_cast<uint32_t>(number);
+  wire::TelemetryEntry telemetry{};
+  telemetry.loss = static_cast<double>(number);
+  telemetry.gradient_norm = 2.0 * static_cast<double>(number);
+  telemetry.scale = 1024;
+  telemetry.known = wire::TelemetryEntry::kLoss | wire::TelemetryEntry::kGradientNorm |
+                    wire::TelemetryEntry::kScale;
+  job.WriteStep(entry, telemetry);
 }
 
 class ObservationsTest : public ::testing::Test {
@@ -125,6 +144,93 @@ TEST_F(ObservationsTest, ADatabaseThatCannotBeReadIsSaid) {
   Observations observations(places_);
   EXPECT_THAT(observations.Runs(), SizeIs(0));
   EXPECT_FALSE(observations.DatabaseStatus().ok());
+}
+
+TEST_F(ObservationsTest, OfALiveRunOnlyTheLastStepsAreRead) {
+  SegmentBuilder job(directory_.path(), {.job = "j"});
+  for (uint64_t i = 1; i <= 200; ++i) WriteStep(job, i);  // the ring holds 64
+  job.Publish();
+  Observations observations(places_);
+  const std::vector<LiveRun> runs = observations.LiveRuns({.steps_max = 3});
+  ASSERT_THAT(runs, SizeIs(1));
+  ASSERT_THAT(runs[0].last_steps, SizeIs(3));
+  EXPECT_EQ(runs[0].last_steps[0].index(), 197u);
+  EXPECT_EQ(runs[0].last_steps[2].loss(), 200);
+  EXPECT_EQ(runs[0].last_steps[2].gradient_norm(), 400);
+  EXPECT_EQ(runs[0].last_steps[2].scale(), 1024);
+  EXPECT_THAT(observations.LiveRuns({.steps_max = 1000})[0].last_steps, SizeIs(64));
+}
+
+TEST_F(ObservationsTest, WhatALiveRunDoesNextIsSeenAtTheNextLook) {
+  SegmentBuilder job(directory_.path(), {.job = "j"});
+  Observations observations(places_);
+  EXPECT_THAT(observations.LiveRuns({})[0].last_steps, IsEmpty());
+  EXPECT_THAT(observations.LiveRuns({})[0].newest_sites, IsEmpty());
+  WriteStep(job, 1);
+  job.WriteValue("aten::log", "encoder.0");
+  job.WriteValue("aten::sqrt", "encoder.1");
+  job.Publish();
+  const std::vector<LiveRun> runs = observations.LiveRuns({.sites_max = 1});
+  EXPECT_THAT(runs[0].last_steps, SizeIs(1));
+  ASSERT_THAT(runs[0].newest_sites, SizeIs(1));
+  EXPECT_EQ(runs[0].newest_sites[0].op(), "aten::sqrt");
+  EXPECT_EQ(runs[0].seen.state.values_bad(), 2u);
+}
+
+TEST_F(ObservationsTest, LookingAtLiveRunsConsumesNothing) {
+  SegmentBuilder job(directory_.path(), {.job = "j"});
+  job.WriteValue("aten::log", "encoder.0");
+  job.Publish();
+  Observations observations(places_);
+  for (int look = 0; look < 3; ++look) EXPECT_THAT(observations.LiveRuns({}), SizeIs(1));
+  EXPECT_EQ(job.ring().released_slots.load(), 0u);
+  EXPECT_THAT(observations.FactsOfJob("j")[0].records(), SizeIs(1));
+}
+
+TEST_F(ObservationsTest, ADeadProcessAndARemovedFileAreNoLiveRuns) {
+  IdleProcess process;
+  SegmentBuilder mortal(directory_.path(), {.nonce = 0x1, .job = "j", .pid = process.pid()});
+  SegmentBuilder removed(directory_.path(), {.nonce = 0x2, .job = "j"});
+  mortal.Publish();
+  removed.Publish();
+  Observations observations(places_);
+  EXPECT_THAT(observations.LiveRuns({}), SizeIs(2));
+  process.Kill();
+  EXPECT_THAT(observations.LiveRuns({}), SizeIs(1));
+  std::filesystem::remove(removed.path());
+  EXPECT_THAT(observations.LiveRuns({}), IsEmpty());
+}
+
+TEST_F(ObservationsTest, AFileMadeAnewUnderTheSameNameIsOpenedAnew) {
+  Observations observations(places_);
+  auto job = std::make_unique<SegmentBuilder>(directory_.path(), SegmentBuilderOptions{.job = "a"});
+  EXPECT_EQ(observations.LiveRuns({})[0].seen.job, "a");
+  std::filesystem::remove(job->path());
+  job = std::make_unique<SegmentBuilder>(directory_.path(), SegmentBuilderOptions{.job = "b"});
+  EXPECT_EQ(observations.LiveRuns({})[0].seen.job, "b");
+}
+
+TEST_F(ObservationsTest, GarbageAmongLiveRunsIsNamedAndHidesNothing) {
+  directory_.Write("nw-1-0123456789abcdef.seg", std::string(4096, '\xff'));
+  SegmentBuilder job(directory_.path(), {.job = "j"});
+  Observations observations(places_);
+  EXPECT_THAT(observations.LiveRuns({}), SizeIs(1));
+  EXPECT_THAT(observations.foreign(), SizeIs(1));
+}
+
+TEST_F(ObservationsTest, IncidentsAreKnownOnceTheDaemonKnowsTheJob) {
+  Fill({Batch(0x1111, "a", 100)});
+  Observations observations(places_);
+  EXPECT_FALSE(observations.IncidentsOfJob("b").has_value());
+  ASSERT_TRUE(observations.IncidentsOfJob("a").has_value());
+  EXPECT_THAT(*observations.IncidentsOfJob("a"), IsEmpty());
+  Result<Store> store = Store::OpenForWriting(places_.database);
+  Incident incident;
+  incident.set_severity("error");
+  ASSERT_TRUE(store->ReplaceIncidents("a", {incident}).ok());
+  EXPECT_THAT(*observations.IncidentsOfJob("a"), SizeIs(1));
+  EXPECT_TRUE(observations.StoredRun("0000000000001111")->state.ended());
+  EXPECT_FALSE(observations.StoredRun("0000000000002222").has_value());
 }
 
 }  // namespace
