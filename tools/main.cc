@@ -21,11 +21,13 @@ using nanwatch::Say;
 
 const std::vector<std::string> kVerbs = {"run",    "ps",     "tail",  "report",
                                          "attach", "detach", "doctor"};
+const std::vector<std::string> kVerbs = {"run", "ps", "top", "tail", "report", "doctor"};
 
 std::string Footer() {
   return std::string(
              "Examples:\n"
              "  nanwatch run -- python train.py     watch a job, and read why at its end\n"
+             "  nanwatch top                        look on while jobs run\n"
              "  nanwatch report --check             for CI\n"
              "  nanwatch attach 12345 --for 10m     look closer at a job that runs\n"
              "  nanwatch doctor                     when nothing was observed\n"
@@ -92,6 +94,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", json, "With --version: as a JSON document")->needs("--version");
   nanwatch::AddRunVerb(app, call);
   nanwatch::AddPsVerb(app, call);
+  nanwatch::AddTopVerb(app, call);
   nanwatch::AddTailVerb(app, call);
   nanwatch::AddReportVerb(app, call);
   nanwatch::AddAttachVerbs(app, call);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 namespace nanwatch {
 
@@ -13,6 +14,15 @@ bool WantsColor(int fd) {
   const char* kind = getenv("TERM");
   if (kind == nullptr || std::string_view(kind) == "dumb") return false;
   return isatty(fd) == 1;
+}
+
+bool WantsUnicode() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    return strcasestr(value, "utf-8") != nullptr || strcasestr(value, "utf8") != nullptr;
+  }
+  return false;
 }
 
 bool WriteAll(int fd, std::string_view text) {

@@ -10,6 +10,10 @@ namespace nanwatch {
 // (NO_COLOR, a non-empty value; TERM=dumb).
 [[nodiscard]] bool WantsColor(int fd);
 
+// True when the locale of this process (LC_ALL, LC_CTYPE, LANG) is one of UTF-8. Whether it is
+// installed does not matter: it is the terminal that draws the characters.
+[[nodiscard]] bool WantsUnicode();
+
 // Writes all of `text` to `fd`; false when it could not be (a closed pipe, a full disk).
 bool WriteAll(int fd, std::string_view text);
 

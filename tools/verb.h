@@ -20,6 +20,7 @@ struct VerbCall {
 
 void AddRunVerb(CLI::App& app, VerbCall& call);
 void AddPsVerb(CLI::App& app, VerbCall& call);
+void AddTopVerb(CLI::App& app, VerbCall& call);
 void AddTailVerb(CLI::App& app, VerbCall& call);
 void AddReportVerb(CLI::App& app, VerbCall& call);
 void AddAttachVerbs(CLI::App& app, VerbCall& call);  // attach and detach

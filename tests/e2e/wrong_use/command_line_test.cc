@@ -118,7 +118,7 @@ TEST(WrongCommandLine, AMistypedCheckInCiDoesNotReadAsAnAnomaly) {
 
 TEST(WrongCommandLine, EveryVerbHasHelpWithExamplesAndExitStatus) {
   Tool tool;
-  for (const char* verb : {"run", "ps", "tail", "report", "doctor"}) {
+  for (const char* verb : {"run", "ps", "top", "tail", "report", "doctor"}) {
     const ToolResult result = tool.Run({verb, "--help"});
     EXPECT_EQ(result.exit_code, 0) << verb;
     EXPECT_THAT(result.out, HasSubstr("Examples:")) << verb;

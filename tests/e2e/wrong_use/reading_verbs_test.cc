@@ -64,10 +64,18 @@ TEST_F(ReadingVerbsTest, ADamagedDatabaseIsSaidAndLeftAlone) {
 
 TEST_F(ReadingVerbsTest, JsonIsAlwaysADocument) {
   for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"ps", "--json"}, {"doctor", "--json"}, {"--version", "--json"}}) {
+       {std::vector<std::string>{"ps", "--json"}, {"top", "--json"}, {"doctor", "--json"}, {"--version", "--json"}}) {
     const ToolResult result = tool_.Run(words);
     EXPECT_TRUE(nlohmann::json::accept(result.out)) << words[0] << result.out;
   }
+}
+
+TEST_F(ReadingVerbsTest, TopWithoutATerminalPrintsOnceAndSaysThatThereIsNoJob) {
+  const ToolResult result = tool_.Run({"top"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("nanwatch run --"));
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
+  EXPECT_EQ(tool_.Run({"top", "--interval", "0"}).exit_code, 2);
 }
 
 TEST_F(ReadingVerbsTest, DoctorNamesALibraryThatIsPreloadedAndMissing) {

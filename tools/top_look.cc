@@ -1,0 +1,228 @@
+#include "tools/top_look.h"
+
+#include <algorithm>
+#include <set>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/directories.h"
+#include "daemon/correlate/step_clock.h"
+#include "daemon/correlate/wire_names.h"
+#include "proto/wire/record.h"
+#include "tools/daemon_start.h"
+#include "tools/finding_line.h"
+#include "tools/run_words.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr uint64_t kRateWindowNs = 5'000'000'000;
+constexpr uint64_t kEndedShownNs = 30'000'000'000;
+constexpr size_t kFindingsMax = 64;
+
+RunFacts FactsOf(const SeenRun& seen) {
+  RunFacts facts;
+  *facts.mutable_run() = seen.run;
+  *facts.mutable_state() = seen.state;
+  return facts;
+}
+
+// Steps that a GradScaler skipped took their time too. Where nothing is known of an optimizer the
+// entries themselves are counted.
+std::vector<StepMark> MarksOf(const LiveRun& run) {
+  const StepClock clock(FactsOf(run.seen));
+  std::vector<StepMark> marks;
+  for (const StepSummary& step : run.last_steps) {
+    const int64_t iteration = clock.Read(step.clocks()).iteration;
+    const StepMark mark = {.step = iteration >= 0 ? iteration : static_cast<int64_t>(step.index()),
+                           .time_ns = step.time_ns()};
+    // With several optimizers a step has several entries; the first to have it counts.
+    if (marks.empty() || mark.step > marks.back().step) marks.push_back(mark);
+  }
+  return marks;
+}
+
+// The newest value that a step has told: with several optimizers not every entry has every value.
+template <typename Has, typename Get>
+std::optional<double> Newest(const std::vector<StepSummary>& steps, Has has, Get get) {
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (((*step).*has)()) return ((*step).*get)();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> StepRate(const std::vector<StepMark>& marks, uint64_t now_ns) {
+  if (marks.size() < 2) return std::nullopt;
+  const StepMark& last = marks.back();
+  // The first mark in the window, but one step before the last in any case.
+  size_t first = marks.size() - 2;
+  while (first > 0 && last.time_ns - marks[first - 1].time_ns <= kRateWindowNs) --first;
+  const StepMark& from = marks[first];
+  if (last.step <= from.step || last.time_ns <= from.time_ns) return std::nullopt;
+  const auto steps = static_cast<double>(last.step - from.step);
+  const double busy_s = static_cast<double>(last.time_ns - from.time_ns) * 1e-9;
+  const double since_s =
+      now_ns > last.time_ns ? static_cast<double>(now_ns - last.time_ns) * 1e-9 : 0;
+  const double late_s = std::max(0.0, since_s - busy_s / steps);
+  return steps / (busy_s + late_s);
+}
+
+std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings) {
+  const bool anomaly =
+      std::any_of(incidents.begin(), incidents.end(),
+                  [](const Incident& incident) { return incident.severity() != "info"; });
+  if (anomaly) return "anomaly";
+  if (!incidents.empty()) return "expected";
+  return findings == 0 ? "clean" : "";
+}
+
+TopLook::TopLook() : observations_(FindPlaces(ProcessEnvironment())) {}
+
+TopRow TopLook::RowOf(const LiveRun& run, uint64_t now_ns) {
+  const SeenRun& seen = run.seen;
+  TopRow row = {.run = seen.id,
+                .job = seen.job,
+                .rank = seen.run.rank(),
+                .world_size = seen.run.world_size(),
+                .pid = seen.run.pid(),
+                .host = seen.run.host(),
+                .program = seen.run.program(),
+                .state = StateOf(seen),
+                .level = LevelName(seen.state.level()),
+                .findings = seen.state.values_bad()};
+  if (const int64_t step = StepOf(seen); step >= 0) row.step = step;
+  if (seen.state.has_loss()) row.loss = seen.state.loss();
+  if (!row.loss.has_value())
+    row.loss = Newest(run.last_steps, &StepSummary::has_loss, &StepSummary::loss);
+  row.gradient_norm =
+      Newest(run.last_steps, &StepSummary::has_gradient_norm, &StepSummary::gradient_norm);
+  row.scale = Newest(run.last_steps, &StepSummary::has_scale, &StepSummary::scale);
+  if (seen.state.step_cycles() > 0) {
+    row.overhead_percent = 100.0 * static_cast<double>(seen.state.own_cycles()) /
+                           static_cast<double>(seen.state.step_cycles());
+  }
+  for (const StepSummary& step : run.last_steps) {
+    if (step.has_loss()) row.losses.push_back(step.loss());
+  }
+  std::vector<StepMark>& marks = runs_[seen.id].marks;
+  for (const StepMark& mark : MarksOf(run)) {
+    if (marks.empty() || mark.step > marks.back().step) marks.push_back(mark);
+  }
+  // One older than the window is kept, for steps that take longer than it.
+  while (marks.size() > 2 && marks.back().time_ns - marks[1].time_ns > kRateWindowNs) {
+    marks.erase(marks.begin());
+  }
+  row.steps_per_second = StepRate(marks, now_ns);
+  return row;
+}
+
+void TopLook::AddFindings(const LiveRun& run, TopPicture& picture) const {
+  if (run.newest_sites.empty()) return;
+  const StepClock clock(FactsOf(run.seen));
+  for (const Site& site : run.newest_sites) {
+    if (site.finding_class() == static_cast<uint32_t>(wire::FindingClass::kKilled)) continue;
+    picture.findings.push_back({.run = run.seen.id,
+                                .rank = run.seen.run.rank(),
+                                .step = clock.Read(site.last_clocks()).step,
+                                .phase = PhaseName(site.phase()),
+                                .layer = site.layer(),
+                                .op = site.op(),
+                                .param = site.param(),
+                                .finding_class = FindingClassName(site.finding_class()),
+                                .source = site.source(),
+                                .count = site.count()});
+  }
+}
+
+void TopLook::AddVerdicts(TopPicture& picture) {
+  std::map<std::string, uint64_t> findings;  // by job
+  for (const TopRow& row : picture.rows) findings[row.job] += row.findings;
+  std::map<std::string, std::string> verdicts;
+  for (const auto& [job, count] : findings) {
+    const std::optional<std::vector<Incident>> incidents = observations_.IncidentsOfJob(job);
+    if (!incidents.has_value()) continue;
+    Verdict verdict;
+    verdict.set_verdict(VerdictSoFar(*incidents, count));
+    verdicts[job] = verdict.verdict();
+    for (const Incident& incident : *incidents) {
+      verdict.mutable_run()->set_id(incident.origin().run());
+      picture.incidents.push_back(IncidentAsText(verdict, incident));
+    }
+  }
+  for (TopRow& row : picture.rows) row.verdict = verdicts[row.job];
+}
+
+void TopLook::AddEnded(TopPicture& picture, uint64_t now_ns) {
+  std::set<std::string> live;
+  for (const TopRow& row : picture.rows) live.insert(row.run);
+  for (auto known = runs_.begin(); known != runs_.end();) {
+    Remembered& run = known->second;
+    if (live.contains(known->first)) {
+      ++known;
+      continue;
+    }
+    if (run.ended_at_ns == 0) run.ended_at_ns = now_ns;
+    if (now_ns - run.ended_at_ns > kEndedShownNs) {
+      known = runs_.erase(known);
+      continue;
+    }
+    run.row.live = false;
+    run.row.steps_per_second.reset();
+    run.row.state = "ended";
+    // The database is a little behind; its last word has how it ended.
+    if (const std::optional<SeenRun> stored = observations_.StoredRun(known->first);
+        stored.has_value() && stored->state.ended()) {
+      run.row.state = StateOf(*stored);
+      run.row.findings = std::max(run.row.findings, stored->state.values_bad());
+    }
+    picture.rows.push_back(run.row);
+    ++known;
+  }
+}
+
+std::string TopLook::Note(bool has_rows) const {
+  const Places& places = observations_.places();
+  std::string note;
+  const auto add = [&note](const std::string& sentence) {
+    if (!sentence.empty()) note += (note.empty() ? "" : "; ") + sentence;
+  };
+  if (!has_rows) add("no job is running: start one with 'nanwatch run -- python train.py'");
+  const Status& segments = places.segment_status;
+  if (!segments.ok() && segments.kind() != ErrorKind::kNotFound) add(segments.message());
+  if (has_rows && !RunningDaemon(places.segment_dir).has_value()) {
+    add("no daemon runs, so there are no verdicts: 'nanwatchd' starts one");
+  }
+  if (!observations_.foreign().empty()) {
+    add("not read: " + observations_.foreign().front().name + ", " +
+        observations_.foreign().front().reason);
+  }
+  add(places.note);
+  return note;
+}
+
+TopPicture TopLook::Take() {
+  // Where things are may change until a first job has made them, and with the daemon.
+  if (runs_.empty()) observations_ = Observations(FindPlaces(ProcessEnvironment()));
+  const uint64_t now_ns = clock_.monotonic_ns();
+  TopPicture picture;
+  picture.host = HostName();
+  picture.time = FormatUtc(clock_.real_ns()).substr(11, 8) + " UTC";
+  for (const LiveRun& run : observations_.LiveRuns({})) {
+    picture.rows.push_back(RowOf(run, now_ns));
+    AddFindings(run, picture);
+  }
+  std::stable_sort(picture.findings.begin(), picture.findings.end(),
+                   [](const TopFinding& a, const TopFinding& b) { return a.step > b.step; });
+  if (picture.findings.size() > kFindingsMax) picture.findings.resize(kFindingsMax);
+  for (const TopRow& row : picture.rows) {
+    runs_[row.run].row = row;
+    runs_[row.run].ended_at_ns = 0;
+  }
+  AddEnded(picture, now_ns);
+  AddVerdicts(picture);
+  picture.note = Note(!picture.rows.empty());
+  return picture;
+}
+
+}  // namespace nanwatch

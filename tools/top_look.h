@@ -1,0 +1,59 @@
+// What `top` shows, gathered: live runs from their segments, verdicts from the database. Looked at
+// again and again; between two looks it remembers what a rate is computed from, and runs that have
+// ended since, which stay for a while.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/observations.h"
+#include "tools/top_view.h"
+
+namespace nanwatch {
+
+// When a run had done so many steps.
+struct StepMark {
+  int64_t step = 0;
+  uint64_t time_ns = 0;  // CLOCK_MONOTONIC
+
+  bool operator==(const StepMark&) const = default;
+};
+
+// Steps per second over the last seconds before `now_ns`, from marks in the order of time; nothing
+// from fewer than two. When steps stay away the rate sinks.
+[[nodiscard]] std::optional<double> StepRate(const std::vector<StepMark>& marks, uint64_t now_ns);
+
+// "clean", "expected", "anomaly"; "" while there are findings that no incident tells of yet.
+[[nodiscard]] std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings);
+
+class TopLook {
+ public:
+  TopLook();
+
+  // Rows in no particular order.
+  [[nodiscard]] TopPicture Take();
+  // Why the database cannot be read; ok when it can, or when there is none yet.
+  [[nodiscard]] Status DatabaseStatus() { return observations_.DatabaseStatus(); }
+
+ private:
+  struct Remembered {
+    TopRow row;
+    std::vector<StepMark> marks;
+    uint64_t ended_at_ns = 0;  // 0: lives
+  };
+
+  [[nodiscard]] TopRow RowOf(const LiveRun& run, uint64_t now_ns);
+  void AddFindings(const LiveRun& run, TopPicture& picture) const;
+  void AddVerdicts(TopPicture& picture);
+  void AddEnded(TopPicture& picture, uint64_t now_ns);
+  [[nodiscard]] std::string Note(bool has_rows) const;
+
+  SystemClock clock_;
+  Observations observations_;
+  std::map<std::string, Remembered> runs_;  // by id
+};
+
+}  // namespace nanwatch
