@@ -103,7 +103,15 @@ void SetKeysRaw() {
   }
 }
 
+// Put into the background after a stop, we wait to be called back: the settings to be found are those
+// that the shell sets for us then, not those it types with. A process whose shell is gone is not
+// stopped by this signal, hence no loop without end.
+void AwaitForeground() {
+  for (int tries = 0; tries < 3 && tcgetpgrp(STDIN_FILENO) != getpgrp(); ++tries) raise(SIGTTIN);
+}
+
 void Take() {
+  AwaitForeground();
   tcgetattr(STDIN_FILENO, &settings_found);
   is_taken = 1;
   SetKeysRaw();

@@ -74,6 +74,13 @@ class Terminal:
     def wait_for_text(self, text):
         return self.wait_for(lambda shown: text in shown, f"'{text}' did not come")
 
+    @staticmethod
+    def wait_for_end(pid):
+        deadline = time.monotonic() + 60
+        while pathlib.Path(f"/proc/{pid}/fd").exists() and pathlib.Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+            if time.monotonic() > deadline:
+                raise AssertionError("it lives on without a terminal")
+
     def settings(self):
         """The line settings as stty writes them, read by the shell."""
         path = pathlib.Path(self._folder) / "settings"
@@ -141,6 +148,7 @@ class TopOnATerminal(unittest.TestCase):
         for word in ("training.py", "STEP/S", "LOSS", "GRADNORM", "full", "clean", "q quit"):
             self.assertIn(word, text)
         self.assertNotRegex(text, r"training\.py +\d+ +-")  # the rate is known
+        self.assertRegex(text, r"\A.*\d\d:\d\d:\d\d UTC\n")  # the last cell of a full line
 
     def test_the_table_follows_the_size_of_the_terminal(self):
         self.start()
@@ -181,11 +189,19 @@ class TopOnATerminal(unittest.TestCase):
         self.start()
         self.terminal.type("C-z")
         self.assert_given_back()
+        self.terminal.command("bg; clear; echo 'what stood here'")
+        self.assert_given_back()
         self.terminal.command("fg")
         self.terminal.wait_for(lambda text: steps_shown(text), "it did not come back")
         self.assertEqual(self.terminal.modes(), "1 0 0")
         self.terminal.type("q")
         self.assert_given_back()
+
+    def test_it_ends_with_its_terminal(self):
+        self.start()
+        pid = self.top_pid()
+        self.terminal.close()
+        self.terminal.wait_for_end(pid)
 
     def test_no_color_is_obeyed(self):
         self.terminal.command("export NO_COLOR=1")
