@@ -37,7 +37,7 @@ struct SeenRun {
 struct LiveRun {
   SeenRun seen;
   std::vector<StepSummary> last_steps;  // oldest first
-  std::vector<Site> newest_sites;       // places of findings, the newest first
+  std::vector<Site> newest_sites;       // as SegmentReader::NewestSites
 };
 
 // How much of a live run is wanted.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/directories.h"
@@ -212,8 +213,12 @@ TopPicture TopLook::Take() {
     picture.rows.push_back(RowOf(run, now_ns));
     AddFindings(run, picture);
   }
-  std::stable_sort(picture.findings.begin(), picture.findings.end(),
-                   [](const TopFinding& a, const TopFinding& b) { return a.step > b.step; });
+  const auto order = [](const TopFinding& finding) {
+    return std::tuple(finding.finding_class == "propagate", -finding.step);
+  };
+  std::stable_sort(
+      picture.findings.begin(), picture.findings.end(),
+      [order](const TopFinding& a, const TopFinding& b) { return order(a) < order(b); });
   if (picture.findings.size() > kFindingsMax) picture.findings.resize(kFindingsMax);
   for (const TopRow& row : picture.rows) {
     runs_[row.run].row = row;

@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kTrendColumnsMin = 8;
 constexpr size_t kTrendColumnsMax = 32;
 constexpr size_t kProgramColumnsMax = 24;
+constexpr size_t kProgramColumnsMaxNarrow = 12;  // on screens below kWideColumns
+constexpr size_t kWideColumns = 100;
 constexpr size_t kMarkColumns = 2;   // "> " before the chosen row
 constexpr size_t kLinesForKeys = 8;  // a lower screen has no line to spare for them
 constexpr size_t kNewsMax = 6;       // lines; the place to read more is `tail`
@@ -85,18 +87,21 @@ struct ColumnKind {
 };
 
 // From left to right.
-std::vector<ColumnKind> Columns() {
+std::vector<ColumnKind> Columns(size_t columns_max) {
   using Row = const TopRow&;
+  const size_t program_max =
+      columns_max < kWideColumns ? kProgramColumnsMaxNarrow : kProgramColumnsMax;
   return {
       {"JOB", false, 8, 14, [](Row row) { return row.job.substr(0, 12); }, Shown::kWhereTold},
       {"RANK", true, 4, 0, RankText},
       {"PID", true, 6, 9, [](Row row) { return std::to_string(row.pid); }},
-      {"PROGRAM", false, 8, 6, [](Row row) { return CutToCells(row.program, kProgramColumnsMax); }},
+      {"PROGRAM", false, 8, 6,
+       [program_max](Row row) { return CutToCells(row.program, program_max); }},
       {"STEP", true, 6, 1,
        [](Row row) { return row.step.has_value() ? std::to_string(*row.step) : "-"; }},
       {"STEP/S", true, 6, 5, RateText},
-      {"LOSS", true, 8, 2, [](Row row) { return BriefOrDash(row.loss); }},
-      {"GRADNORM", true, 8, 8, [](Row row) { return BriefOrDash(row.gradient_norm); }},
+      {"LOSS", true, 9, 2, [](Row row) { return BriefOrDash(row.loss); }},
+      {"GRADNORM", true, 9, 8, [](Row row) { return BriefOrDash(row.gradient_norm); }},
       {"SCALE", true, 7, 12, ScaleText, Shown::kWhereTold},
       {"LEVEL", false, 5, 11, [](Row row) { return OrDash(row.level); }},
       {"OVER%", true, 5, 7, OverheadText},
@@ -138,7 +143,7 @@ size_t WidthOf(const ColumnKind& column, const std::vector<TopRow>& rows) {
 
 // The most important columns that fit into `columns_max` together. The first is there in any case.
 Table ChooseColumns(const std::vector<TopRow>& rows, size_t columns_max) {
-  std::vector<ColumnKind> all = Columns();
+  std::vector<ColumnKind> all = Columns(columns_max);
   std::erase_if(all, [&](const ColumnKind& column) { return !IsTold(column, rows); });
   if (HasUnusualState(rows)) {
     for (ColumnKind& column : all) {

@@ -64,7 +64,7 @@ struct TopPicture {
   std::string note = {};  // what limits the rest: no daemon, files that cannot be read; or ""
   std::vector<TopRow> rows = {};
   std::vector<std::string> incidents = {};  // a line each, the most important first
-  std::vector<TopFinding> findings = {};    // newest first
+  std::vector<TopFinding> findings = {};    // as they are to be shown
 };
 
 enum class TopOrder : uint8_t { kRank, kOverhead, kLoss };

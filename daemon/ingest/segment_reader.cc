@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -415,24 +416,35 @@ RunGlance SegmentReader::Glance(uint64_t steps_max) const {
   return glance;
 }
 
+namespace {
+
+bool IsPassedOn(wire::FindingClass finding_class) {
+  return finding_class == wire::FindingClass::kPropagate ||
+         finding_class == wire::FindingClass::kKilled;
+}
+
+}  // namespace
+
 std::vector<Site> SegmentReader::NewestSites(size_t count_max) const {
   const SegmentFile::Section& section = impl_->file.section(SectionType::kSites);
   const std::optional<wire::SiteReader> reader =
       wire::SiteReader::Open(section.data, section.bytes);
   if (!reader) return {};
-  std::vector<std::pair<uint64_t, uint32_t>> newest;  // ticket, id
+  std::vector<std::tuple<bool, uint64_t, uint32_t>> newest;  // not passed on, ticket, id
   const uint32_t count = std::min(reader->Count(), kSitesMax);
   for (uint32_t id = 1; id <= count; ++id) {
     const std::optional<wire::Site> site = reader->Get(id);
-    if (site && site->count > 0) newest.emplace_back(site->last_ticket, id);
+    if (!site || site->count == 0) continue;
+    newest.emplace_back(!IsPassedOn(site->key.finding_class), site->last_ticket, id);
   }
   const size_t kept = std::min(count_max, newest.size());
   std::partial_sort(newest.begin(), newest.begin() + static_cast<ptrdiff_t>(kept), newest.end(),
                     std::greater<>());
   std::vector<Site> sites;
   for (size_t i = 0; i < kept; ++i) {
-    const std::optional<wire::Site> site = reader->Get(newest[i].second);
-    if (site) sites.push_back(DecodeSite(newest[i].second, *site, impl_->names));
+    const uint32_t id = std::get<2>(newest[i]);
+    const std::optional<wire::Site> site = reader->Get(id);
+    if (site) sites.push_back(DecodeSite(id, *site, impl_->names));
   }
   return sites;
 }

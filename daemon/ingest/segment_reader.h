@@ -73,7 +73,9 @@ class SegmentReader {
   // The live block and the last steps, at most `steps_max`: a few cache lines, whatever the segment
   // holds. Apart from Read and Acknowledge, which it does not disturb.
   [[nodiscard]] RunGlance Glance(uint64_t steps_max) const;
-  // The places whose findings are the newest, newest first. Passes over the whole table of places.
+  // The places whose findings are the newest, newest first, but those that only passed a bad value
+  // on (or ended it) after all others: one bad value makes dozens of them. Passes over the whole
+  // table of places.
   [[nodiscard]] std::vector<Site> NewestSites(size_t count_max) const;
 
   // Whether the writer lives, by segment.h's three tests. `now` is monotonic.

@@ -60,8 +60,8 @@ SegmentBuilder::SegmentBuilder(const std::string& directory, const SegmentBuilde
                                               options.layout.sites);
   steps_ = std::make_unique<wire::StepWriter>(At<wire::StepRingHeader>(map_.steps),
                                               options.layout.steps);
-  telemetry_ = std::make_unique<wire::TelemetryWriter>(
-      At<wire::StepRingHeader>(map_.telemetry), options.layout.steps);
+  telemetry_ = std::make_unique<wire::TelemetryWriter>(At<wire::StepRingHeader>(map_.telemetry),
+                                                       options.layout.steps);
   first_ = std::make_unique<wire::FirstWriter>(At<wire::FirstFinding>(map_.first),
                                                At<wire::FirstReach>(map_.reach));
   live_ = std::make_unique<wire::LiveWriter>(At<wire::LiveBlock>(map_.live));
@@ -106,7 +106,8 @@ void SegmentBuilder::WriteHeader(const SegmentBuilderOptions& options) {
   to.command_bytes = sizeof kCommand;
 }
 
-uint64_t SegmentBuilder::WriteValue(const std::string& op, const std::string& layer) {
+uint64_t SegmentBuilder::WriteValue(const std::string& op, const std::string& layer,
+                                    wire::FindingClass finding_class) {
   struct {
     wire::ValueRecord value{};
     wire::TensorStats output{};
@@ -125,7 +126,7 @@ uint64_t SegmentBuilder::WriteValue(const std::string& op, const std::string& la
        .layer = Intern(layer),
        .root = Intern("Model#0"),
        .phase = wire::Phase::kForward,
-       .finding_class = wire::FindingClass::kProduce,
+       .finding_class = finding_class,
        .kinds = wire::kHasNan,
        .outputs = 1},
       [&] { return Intern("train.py:7 in forward"); }, &is_new);

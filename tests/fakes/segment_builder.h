@@ -48,9 +48,10 @@ class SegmentBuilder {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string name() const;  // of the file
 
-  // A finding of class produce: its place counted, its record emitted, and kept among the first if
-  // the place is new. Gives its ticket.
-  uint64_t WriteValue(const std::string& op, const std::string& layer);
+  // A finding, of class produce if nothing else is said: its place counted, its record emitted, and
+  // kept among the first if the place is new. Gives its ticket.
+  uint64_t WriteValue(const std::string& op, const std::string& layer,
+                      wire::FindingClass finding_class = wire::FindingClass::kProduce);
   void WriteStep(double loss);
   void WriteStep(const wire::StepEntry& entry, const wire::TelemetryEntry& telemetry);
   void WriteReach(wire::Reach reach, uint64_t value, const std::string& name);

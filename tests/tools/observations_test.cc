@@ -177,6 +177,21 @@ TEST_F(ObservationsTest, WhatALiveRunDoesNextIsSeenAtTheNextLook) {
   EXPECT_EQ(runs[0].seen.state.values_bad(), 2u);
 }
 
+TEST_F(ObservationsTest, WhatPassedABadValueOnDoesNotBuryWhereItWasMade) {
+  SegmentBuilder job(directory_.path(), {.job = "j"});
+  job.WriteValue("aten::log", "encoder.0");
+  for (const char* op : {"aten::mul", "aten::sum", "aten::mm"}) {
+    job.WriteValue(op, "encoder.0", wire::FindingClass::kPropagate);
+  }
+  job.Publish();
+  const std::vector<LiveRun> runs = Observations(places_).LiveRuns({.sites_max = 3});
+  std::vector<std::string> ops;
+  for (const Site& site : runs[0].newest_sites) {
+    ops.push_back(site.op());
+  }
+  EXPECT_THAT(ops, ElementsAre("aten::log", "aten::mm", "aten::sum"));
+}
+
 TEST_F(ObservationsTest, LookingAtLiveRunsConsumesNothing) {
   SegmentBuilder job(directory_.path(), {.job = "j"});
   job.WriteValue("aten::log", "encoder.0");

@@ -69,9 +69,9 @@ TEST(TopView, AWideScreenShowsEverythingThatIsKnown) {
       Joined(DrawTop(picture, {.lines = 10, .columns = 140, .unicode = true})),
       "nanwatch  gpu01   1 run, by rank" + std::string(96, ' ') +
           "12:03:11 UTC\n"
-          "  RANK     PID  PROGRAM     STEP  STEP/S      LOSS  GRADNORM    SCALE  LEVEL  OVER%"
+          "  RANK     PID  PROGRAM     STEP  STEP/S       LOSS   GRADNORM    SCALE  LEVEL  OVER%"
           "  FINDINGS  VERDICT   STATE     LOSSES\n"
-          ">  0/8    4000  train.py     117    12.2   0.03125       1.5    65536  full     4.0"
+          ">  0/8    4000  train.py     117    12.2    0.03125        1.5    65536  full     4.0"
           "     1,234  clean     watching  █▆▃▁\n"
           "\n"
           "ANOMALY  4af3c868 rank 0  began at step 46\n"
@@ -101,12 +101,20 @@ TEST(TopView, EightyColumnsKeepWhatDecides) {
   EXPECT_THAT(text, Not(HasSubstr("LOSSES")));
 }
 
+TEST(TopView, ALongNameDoesNotPushTheFiguresOffANarrowScreen) {
+  TopPicture picture = Ranks(1);
+  picture.rows[0].program = "pretrain_language_model.py";
+  const std::string text = Joined(DrawTop(picture, {.lines = 24, .columns = 80}));
+  EXPECT_THAT(text, HasSubstr("pretrain_..."));
+  EXPECT_THAT(text, HasSubstr("OVER%"));
+}
+
 TEST(TopView, NarrowScreensDropColumnsByImportance) {
   const auto titles = [](size_t columns) {
     return DrawTop(Ranks(1), {.lines = 24, .columns = columns})[1];
   };
-  EXPECT_EQ(titles(46), "  RANK   STEP     LOSS FINDINGS VERDICT");
-  EXPECT_EQ(titles(24), "  RANK   STEP     LOSS");
+  EXPECT_EQ(titles(46), "  RANK   STEP      LOSS FINDINGS VERDICT");
+  EXPECT_EQ(titles(24), "  RANK   STEP      LOSS");
   EXPECT_EQ(titles(6), "  RANK");
 }
 
@@ -132,7 +140,7 @@ TEST(TopView, WhatIsNotKnownIsADash) {
   picture.rows = {{.run = "a", .program = "p", .state = "starting"}};
   EXPECT_EQ(
       DrawTop(picture, {})[2],
-      "     0       0  p              -       -         -         -  -          -         0  -  "
+      "     0       0  p              -       -          -          -  -          -         0  -  "
       "       starting");
 }
 
