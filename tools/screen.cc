@@ -35,6 +35,7 @@ constexpr std::array<int, 3> kWaitedFor = {SIGWINCH, SIGTSTP, SIGCONT};
 constexpr std::array<int, 15> kFatal = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGABRT,
                                         SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGPIPE,
                                         SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU, SIGSYS};
+std::array<struct sigaction, kFatal.size()> found_for;
 
 // Only what is allowed in a signal handler. The settings go first: a terminal that takes no output
 // must not keep them from it.
@@ -47,11 +48,13 @@ void GiveBack() noexcept {
   errno = saved_errno;
 }
 
-// The signal is blocked until we return: then it is the kernel's to act on. A fault is met again.
+// What was found is put back first: a sanitizer has handlers of its own to be told by.
 void GiveBackAndDie(int signal_number) noexcept {
   GiveBack();
-  signal(signal_number, SIG_DFL);
-  raise(signal_number);
+  for (size_t i = 0; i < kFatal.size(); ++i) {
+    if (kFatal[i] == signal_number) sigaction(signal_number, &found_for[i], nullptr);
+  }
+  raise(signal_number);  // blocked until we return, then the kernel's to act on
 }
 
 [[noreturn]] void GiveBackAndTerminate() {
@@ -60,25 +63,28 @@ void GiveBackAndDie(int signal_number) noexcept {
   std::abort();
 }
 
-// What whoever started us ignores (nohup) stays ignored.
+bool IsOurs(const struct sigaction& action) { return action.sa_handler == GiveBackAndDie; }
+
+// What whoever started us ignores (nohup) stays ignored. SIGBUS may be a mapping's to mend
+// (daemon/ingest/guarded_mapping.h), which is no end.
 void InstallHandlers() {
   struct sigaction action {};
   action.sa_handler = GiveBackAndDie;
   sigemptyset(&action.sa_mask);
-  for (const int number : kFatal) {
-    struct sigaction found {};
-    if (sigaction(number, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) {
-      sigaction(number, &action, nullptr);
-    }
+  for (size_t i = 0; i < kFatal.size(); ++i) {
+    struct sigaction& found = found_for[i];
+    if (sigaction(kFatal[i], nullptr, &found) != 0 || found.sa_handler == SIG_IGN) continue;
+    if (kFatal[i] == SIGBUS && found.sa_handler != SIG_DFL) continue;
+    sigaction(kFatal[i], &action, nullptr);
   }
   terminate_found = std::set_terminate(GiveBackAndTerminate);
 }
 
 void RemoveHandlers() {
-  for (const int number : kFatal) {
-    struct sigaction found {};
-    if (sigaction(number, nullptr, &found) == 0 && found.sa_handler == GiveBackAndDie) {
-      signal(number, SIG_DFL);
+  for (size_t i = 0; i < kFatal.size(); ++i) {
+    struct sigaction now {};
+    if (sigaction(kFatal[i], nullptr, &now) == 0 && IsOurs(now)) {
+      sigaction(kFatal[i], &found_for[i], nullptr);
     }
   }
   std::set_terminate(terminate_found);
@@ -103,9 +109,9 @@ void SetKeysRaw() {
   }
 }
 
-// Put into the background after a stop, we wait to be called back: the settings to be found are those
-// that the shell sets for us then, not those it types with. A process whose shell is gone is not
-// stopped by this signal, hence no loop without end.
+// Put into the background after a stop, we wait to be called back: the settings to be found are
+// those that the shell sets for us then, not those it types with. A process whose shell is gone is
+// not stopped by this signal, hence no loop without end.
 void AwaitForeground() {
   for (int tries = 0; tries < 3 && tcgetpgrp(STDIN_FILENO) != getpgrp(); ++tries) raise(SIGTTIN);
 }
