@@ -19,9 +19,8 @@ namespace {
 
 using nanwatch::Say;
 
-const std::vector<std::string> kVerbs = {"run",    "ps",     "tail",  "report",
-                                         "attach", "detach", "doctor"};
-const std::vector<std::string> kVerbs = {"run", "ps", "top", "tail", "report", "doctor"};
+const std::vector<std::string> kVerbs = {"run",    "ps",     "top",    "tail",
+                                         "report", "attach", "detach", "doctor"};
 
 std::string Footer() {
   return std::string(
