@@ -157,7 +157,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
     std::lock_guard<std::mutex> lock(mutex_);
     // The first range tells whether the optimizer writes what only shows with inputs.
     hold = instances_[index].ranges_begun++ == 0 || fused_seen_.load(std::memory_order_relaxed);
-    hold = (hold || canary) && !observer.Poisoned();
+    hold = hold && !observer.Poisoned();
   }
   thread->optimizer_watches_ops = canary;
   if (canary && ranges_watching_ops_.fetch_add(1) == 0) observer.arming.WatchOps(true);
