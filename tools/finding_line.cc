@@ -126,6 +126,29 @@ std::string IncidentAsText(const Verdict& verdict, const Incident& incident) {
   return text;
 }
 
+std::string WarningAsText(const Warning& warning) {
+  std::string text = warning.severity();
+  AddWord(text, warning.run().substr(0, kIdShown) + " rank " + std::to_string(warning.rank()));
+  AddWord(text, warning.evidence() + "; " + warning.cause());
+  return text;
+}
+
+std::string WarningAsJson(const Warning& warning) {
+  Json object = {{"event", "warning"},
+                 {"id", warning.id()},
+                 {"severity", warning.severity()},
+                 {"run", warning.run()},
+                 {"rank", warning.rank()},
+                 {"step", warning.step()},
+                 {"evidence", warning.evidence()},
+                 {"cause", warning.cause()},
+                 {"fix", warning.fix()},
+                 {"numbers", Json::object()}};
+  const std::map<std::string, double> sorted(warning.numbers().begin(), warning.numbers().end());
+  for (const auto& [name, number] : sorted) object["numbers"][name] = number;
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string IncidentAsJson(const Verdict& verdict, const Incident& incident) {
   const Finding& origin = incident.origin();
   Json object = {{"event", "incident"},

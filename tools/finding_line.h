@@ -43,4 +43,8 @@ struct FindingLine {
 [[nodiscard]] std::string IncidentAsText(const Verdict& verdict, const Incident& incident);
 [[nodiscard]] std::string IncidentAsJson(const Verdict& verdict, const Incident& incident);
 
+// An early warning, in one line; its time is not part of it.
+[[nodiscard]] std::string WarningAsText(const Warning& warning);
+[[nodiscard]] std::string WarningAsJson(const Warning& warning);
+
 }  // namespace nanwatch

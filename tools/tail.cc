@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "daemon/explain/training_warnings.h"
 #include "daemon/ingest/run_batch.h"
 #include "tools/exit_codes.h"
 #include "tools/finding_line.h"
@@ -24,8 +25,9 @@ constexpr int kLinesDefault = 20;
 
 constexpr char kFooter[] =
     "One line a finding: time (UTC), run, rank, step, phase, layer, op, class, counts, source "
-    "line. When a\n"
-    "  run has ended its incidents follow. A finding alone is no alarm: a mask is one too; the "
+    "line; and one\n"
+    "  an early warning. When a run has ended its incidents follow. A finding alone is no alarm: a "
+    "mask is one too; the "
     "verdict is\n"
     "  'nanwatch report's to give.\n"
     "\n"
@@ -55,14 +57,14 @@ class Tail {
   // any more.
   bool Print(const std::set<std::string>& jobs) {
     std::vector<FindingLine> lines;
-    for (const std::string& job : jobs) Collect(job, lines);
+    std::string text;
+    for (const std::string& job : jobs) text += Collect(job, lines);
     std::stable_sort(lines.begin(), lines.end(), [](const FindingLine& a, const FindingLine& b) {
       return a.real_ns < b.real_ns;
     });
     const size_t shown_max =
         first_look_ ? static_cast<size_t>(std::max(options_.lines, 0)) : lines.size();
     first_look_ = false;
-    std::string text;
     for (size_t i = lines.size() - std::min(lines.size(), shown_max); i < lines.size(); ++i) {
       text += (options_.json ? LineAsJson(lines[i]) : LineAsText(lines[i])) + "\n";
     }
@@ -84,19 +86,34 @@ class Tail {
   }
 
  private:
-  void Collect(const std::string& job, std::vector<FindingLine>& lines) {
+  // Adds what is new of its findings, and returns what is new of its warnings: they come before
+  // what they warn of.
+  std::string Collect(const std::string& job, std::vector<FindingLine>& lines) {
+    std::string warnings;
     for (const RunFacts& facts : observations_.FactsOfJob(job)) {
       uint64_t& last = last_tickets_[RunId(facts.run())];
       for (FindingLine& line : FindingsAfter(facts, last)) {
         last = std::max(last, line.ticket);
         lines.push_back(std::move(line));
       }
+      warnings += WarningsAfter(facts, warnings_told_[RunId(facts.run())]);
     }
+    return warnings;
+  }
+
+  std::string WarningsAfter(const RunFacts& facts, size_t& told) const {
+    const std::vector<Warning> warnings = WarningsOf(facts);
+    std::string text;
+    for (; told < warnings.size(); ++told)
+      text +=
+          (options_.json ? WarningAsJson(warnings[told]) : WarningAsText(warnings[told])) + "\n";
+    return text;
   }
 
   const TailOptions& options_;
   Observations& observations_;
   std::map<std::string, uint64_t> last_tickets_;
+  std::map<std::string, size_t> warnings_told_;  // by run
   std::set<std::string> concluded_;
   bool first_look_ = true;
 };

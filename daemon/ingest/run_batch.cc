@@ -61,6 +61,8 @@ void MergeInto(RunFacts& facts, const RunBatch& batch) {
   MergeRecords(facts, batch.records);
   MergeReach(facts, batch.reach);
   facts.set_steps(facts.steps() + batch.steps.size());
+  for (const StepSummary& step : batch.steps) *facts.add_steps_read() = step;
+  if (batch.training) *facts.mutable_training() = *batch.training;
 }
 
 void MergeInto(RunFacts& facts, const RunFacts& newer) {
@@ -70,6 +72,8 @@ void MergeInto(RunFacts& facts, const RunFacts& newer) {
   MergeRecords(facts, newer.records());
   MergeReach(facts, newer.reach());
   facts.set_steps(std::max(facts.steps(), newer.steps()));
+  facts.mutable_steps_read()->MergeFrom(newer.steps_read());
+  if (newer.has_training()) *facts.mutable_training() = newer.training();
 }
 
 }  // namespace nanwatch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ struct RunBatch {
   std::vector<Record> records;        // from the ring and the first findings; tickets distinct
   std::vector<FirstReachFact> reach;  // those that are new
   std::vector<StepSummary> steps;
-  SegmentCursor cursor;  // where to go on once this is committed
+  std::optional<TrainingHistory> training;  // after `steps`; absent: as it was
+  SegmentCursor cursor;                     // where to go on once this is committed
 
   // Whether it holds anything that a person waits for, as opposed to counters that moved.
   [[nodiscard]] bool has_findings() const {
@@ -48,7 +50,7 @@ struct RunBatch {
 }
 
 // Adds what `batch` brought to `facts` (same run): sites and state replaced, records and reach
-// added once, records kept in the order of their tickets.
+// added once, records kept in the order of their tickets, steps kept as read.
 void MergeInto(RunFacts& facts, const RunBatch& batch);
 
 // The same for facts from the database and facts read from the segment by a tool: `newer` wins.

@@ -47,11 +47,18 @@ Json AsDocument(const google::protobuf::Message& message) {
   return json.is_discarded() ? Json::object() : json;
 }
 
-const RunInfo* OriginRun(const Verdict& verdict, const Incident& incident) {
+const RunInfo* RunWithId(const Verdict& verdict, const std::string& id) {
   for (const RunInfo& run : verdict.runs()) {
-    if (run.id() == incident.origin().run()) return &run;
+    if (run.id() == id) return &run;
   }
   return verdict.has_run() ? &verdict.run() : nullptr;
+}
+
+void AddRunInfo(Json& json, const RunInfo* run) {
+  if (run == nullptr) return;
+  json["run"] = run->id();
+  json["job"] = run->job();
+  json["program"] = run->program();
 }
 
 }  // namespace
@@ -130,11 +137,7 @@ void EventLog::CommandEnded(const JobExit& exit) {
 
 void EventLog::IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) {
   Json json = Event(clock_, reach_grew ? "reach_grew" : "incident");
-  if (const RunInfo* run = OriginRun(verdict, incident)) {
-    json["run"] = run->id();
-    json["job"] = run->job();
-    json["program"] = run->program();
-  }
+  AddRunInfo(json, RunWithId(verdict, incident.origin().run()));
   json["verdict"] = incident.severity() == "info" ? "expected" : "anomaly";
   json["severity"] = incident.severity();
   json["reach"] = Json(std::vector<std::string>(incident.reach().begin(), incident.reach().end()));
@@ -155,6 +158,14 @@ void EventLog::IncidentSeen(const Verdict& verdict, const Incident& incident, bo
     line = Line(json);
   }
   Write(line);
+}
+
+// Its texts are our own and its numbers few: it fits.
+void EventLog::WarningSeen(const Verdict& verdict, const Warning& warning) {
+  Json json = Event(clock_, "warning");
+  AddRunInfo(json, RunWithId(verdict, warning.run()));
+  json["warning"] = AsDocument(warning);
+  Write(Line(json));
 }
 
 void EventLog::FileUnreadable(const std::string& name, const std::string& reason) {

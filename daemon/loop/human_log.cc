@@ -43,16 +43,19 @@ std::string Joined(const google::protobuf::RepeatedPtrField<std::string>& words)
   return text;
 }
 
+std::string ProgramOf(const Verdict& verdict, const std::string& run_id) {
+  for (const RunInfo& run : verdict.runs()) {
+    if (run.id() == run_id) return run.program();
+  }
+  return verdict.run().program();
+}
+
 }  // namespace
 
 std::string IncidentSentence(const Verdict& verdict, const Incident& incident) {
   const Finding& origin = incident.origin();
-  std::string program = verdict.run().program();
-  for (const RunInfo& run : verdict.runs()) {
-    if (run.id() == origin.run()) program = run.program();
-  }
   std::string text = incident.severity() == "info" ? "expected" : "ANOMALY";
-  text += " " + program + ", run " + Short(origin.run()) + ", rank " +
+  text += " " + ProgramOf(verdict, origin.run()) + ", run " + Short(origin.run()) + ", rank " +
           std::to_string(origin.rank()) + ": ";
   text += origin.step() < 0 ? "step unknown" : "step " + std::to_string(origin.step());
   for (const std::string& part : {origin.phase(), origin.layer(), origin.param(), origin.op()}) {
@@ -63,6 +66,12 @@ std::string IncidentSentence(const Verdict& verdict, const Incident& incident) {
   if (!incident.expected_by().empty()) text += ", by the rule '" + incident.expected_by() + "'";
   text += incident.reach().empty() ? "; reached nothing" : "; reached " + Joined(incident.reach());
   return text;
+}
+
+std::string WarningSentence(const Verdict& verdict, const Warning& warning) {
+  return warning.severity() + " " + ProgramOf(verdict, warning.run()) + ", run " +
+         Short(warning.run()) + ", rank " + std::to_string(warning.rank()) + ": " +
+         warning.evidence() + "; " + warning.cause();
 }
 
 struct HumanLog::Impl {
@@ -119,6 +128,11 @@ void HumanLog::IncidentSeen(const Verdict& verdict, const Incident& incident, bo
   const auto level = incident.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
   const std::string sentence = IncidentSentence(verdict, incident);
   impl_->logger->log(level, "{}{}", reach_grew ? "further: " : "", sentence);
+}
+
+void HumanLog::WarningSeen(const Verdict& verdict, const Warning& warning) {
+  const auto level = warning.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
+  impl_->logger->log(level, "{}", WarningSentence(verdict, warning));
 }
 
 void HumanLog::FileUnreadable(const std::string& name, const std::string& reason) {

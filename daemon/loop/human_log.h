@@ -22,6 +22,7 @@ class HumanLog final : public Observer {
   void RunEnded(const Run& run, const RunState& state) override;
   void CommandEnded(const JobExit& exit) override;
   void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) override;
+  void WarningSeen(const Verdict& verdict, const Warning& warning) override;
   void FileUnreadable(const std::string& name, const std::string& reason) override;
   void Trouble(const std::string& sentence) override;
   void Remark(const std::string& sentence) override;
@@ -34,5 +35,9 @@ class HumanLog final : public Observer {
 // "ANOMALY train.py, run 7f3a21c0, rank 0: step 117, forward, encoder.layers.1.self_attn,
 // aten::_softmax, Inf became NaN; reached loss, gradient, parameter".
 [[nodiscard]] std::string IncidentSentence(const Verdict& verdict, const Incident& incident);
+
+// "warning train.py, run 7f3a21c0, rank 0: gradient norm 3.2e+06 at step 412, median 1.8 over the
+// 100 steps before, 14 times more than its usual spread; the updates overshoot".
+[[nodiscard]] std::string WarningSentence(const Verdict& verdict, const Warning& warning);
 
 }  // namespace nanwatch

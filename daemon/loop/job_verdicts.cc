@@ -67,7 +67,12 @@ Status JobVerdicts::RenewOne(const std::string& name, Job& job, Store& store) {
   if (!incidents.empty() || !job.told.empty()) {
     if (Status replaced = store.ReplaceIncidents(name, incidents); !replaced.ok()) return replaced;
   }
+  const std::vector<Warning> warnings(verdict.warnings().begin(), verdict.warnings().end());
+  if (!warnings.empty() || !job.warnings_told.empty()) {
+    if (Status replaced = store.ReplaceWarnings(name, warnings); !replaced.ok()) return replaced;
+  }
   Tell(job, verdict);
+  TellWarnings(job, verdict);
   job.renewed_at_ns = clock_.monotonic_ns();
   job.cost_ns = job.renewed_at_ns - begun_ns;
   return Status();
@@ -82,8 +87,22 @@ Status JobVerdicts::LoadTold(const std::string& name, Job& job, const Store& sto
     job.told[Identity(incident)] = {static_cast<size_t>(incident.reach_size()),
                                     incident.severity()};
   }
+  const Result<std::vector<Warning>> warnings = store.Warnings(name);
+  if (!warnings.ok()) return warnings.status();
+  for (const Warning& warning : *warnings) ++job.warnings_told[warning.family()];
   job.loaded = true;
   return Status();
+}
+
+// Those of a family come in the order of their steps, so the new ones are the last.
+void JobVerdicts::TellWarnings(Job& job, const Verdict& verdict) {
+  std::map<std::string, size_t> seen;
+  for (const Warning& warning : verdict.warnings()) {
+    size_t& told = job.warnings_told[warning.family()];
+    if (++seen[warning.family()] <= told) continue;
+    observer_.WarningSeen(verdict, warning);
+    ++told;
+  }
 }
 
 void JobVerdicts::Tell(Job& job, const Verdict& verdict) {

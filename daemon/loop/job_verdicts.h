@@ -1,5 +1,5 @@
-// Keeps each job's incidents in the store up to date with its facts, and tells what is new about
-// them. One owner, one thread: the loop's.
+// Keeps each job's incidents and warnings in the store up to date with its facts, and tells what is
+// new about them. One owner, one thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -46,11 +46,14 @@ class JobVerdicts {
     uint64_t cost_ns = 0;  // of the latest renewal
     uint64_t renewed_at_ns = 0;
     std::map<std::string, Told> told;  // by what makes incidents the same
+    // How many of each family: what is told first as exploding may become diverging.
+    std::map<std::string, size_t> warnings_told;
   };
 
   Status RenewOne(const std::string& name, Job& job, Store& store);
   static Status LoadTold(const std::string& name, Job& job, const Store& store);
   void Tell(Job& job, const Verdict& verdict);
+  void TellWarnings(Job& job, const Verdict& verdict);
 
   Diagnosis diagnosis_;
   const Clock& clock_;

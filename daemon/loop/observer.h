@@ -18,6 +18,8 @@ class Observer {
   virtual void CommandEnded(const JobExit& exit) = 0;
   // `reach_grew`: it was told before, and got further since.
   virtual void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) = 0;
+  // Once for each, as long as it lasts.
+  virtual void WarningSeen(const Verdict& verdict, const Warning& warning) = 0;
   // A file among the segments that is none.
   virtual void FileUnreadable(const std::string& name, const std::string& reason) = 0;
   // Something is wrong that a person may have to see to; a sentence.

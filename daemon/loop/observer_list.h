@@ -25,6 +25,9 @@ class ObserverList final : public Observer {
   void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) override {
     for (Observer* o : observers_) o->IncidentSeen(verdict, incident, reach_grew);
   }
+  void WarningSeen(const Verdict& verdict, const Warning& warning) override {
+    for (Observer* o : observers_) o->WarningSeen(verdict, warning);
+  }
   void FileUnreadable(const std::string& name, const std::string& reason) override {
     for (Observer* o : observers_) o->FileUnreadable(name, reason);
   }

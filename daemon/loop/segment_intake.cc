@@ -14,6 +14,7 @@
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/ingest/writer_liveness.h"
+#include "daemon/watch/training_watch.h"
 #include "proto/wire/naming.h"
 #include "proto/wire/text.h"
 
@@ -42,6 +43,13 @@ bool IsLocked(const std::string& path) {
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   return fd.valid() && fcntl(fd.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+// What the segment's run looked like is copied: should the commit fail, it is as it was.
+void WatchSteps(const TrainingHistory& before, RunBatch& batch) {
+  if (batch.steps.empty()) return;
+  batch.training = before;
+  for (const StepSummary& step : batch.steps) Watch(step, *batch.training);
 }
 
 std::string Key(const std::string& name, uint64_t inode) {
@@ -92,12 +100,15 @@ void SegmentIntake::OpenNew(const std::string& name, Store& store) {
   if (cursor->has_value()) reader->Resume(**cursor);
   const Result<RunRow> row = store.FindRun(reader->run_id());
   const bool known = row.ok();
+  Result<TrainingHistory> training = store.TrainingOf(reader->run_id());
+  if (!training.ok() && known) return;
   const uint64_t inode = reader->inode();
-  segments_[Key(name, inode)] =
-      std::make_unique<Segment>(Segment{.reader = *std::move(reader),
-                                        .name = name,
-                                        .told_start = known,
-                                        .was_ended = known && row->state.ended()});
+  segments_[Key(name, inode)] = std::make_unique<Segment>(
+      Segment{.reader = *std::move(reader),
+              .name = name,
+              .told_start = known,
+              .was_ended = known && row->state.ended(),
+              .training = training.ok() ? *std::move(training) : TrainingHistory()});
 }
 
 // A run has one segment. When its job made it anew after somebody removed it, everything of the
@@ -207,6 +218,7 @@ void SegmentIntake::Collect(Store& store, bool all, std::vector<Ready>& ready,
       batch->state.set_ended(true);
       batch->state.set_ended_real_ns(clock_.real_ns());
     }
+    WatchSteps(segment.training, *batch);
     records += batch->records.size();
     ready.push_back({&segment, dead});
     batches.push_back(*std::move(batch));
@@ -251,7 +263,10 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
     observer_.Trouble(done.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
   if (!std::exchange(segment.told_start, true)) observer_.RunStarted(batch.run);
-  if (batch.has_findings() || !batch.sites.empty() || ready.dead)
+  const bool has_warnings =
+      batch.training && batch.training->changes() != segment.training.changes();
+  if (batch.training) segment.training = *batch.training;
+  if (batch.has_findings() || !batch.sites.empty() || ready.dead || has_warnings)
     touched_jobs_.insert(JobOf(batch.run));
   if (!ready.dead) return;
   if (!segment.was_ended) observer_.RunEnded(batch.run, batch.state);

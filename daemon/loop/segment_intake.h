@@ -62,6 +62,7 @@ class SegmentIntake {
     bool told_start = false;
     bool was_ended = false;  // in the database, before this daemon
     bool told_broken = false;
+    TrainingHistory training = {};  // of what was committed
   };
   struct Rejected {  // what a file looked like when it could not be read
     uint64_t inode = 0;

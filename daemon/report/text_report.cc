@@ -5,6 +5,7 @@
 #include "daemon/report/coverage_text.h"
 #include "daemon/report/incident_text.h"
 #include "daemon/report/text_layout.h"
+#include "daemon/report/warning_text.h"
 
 namespace nanwatch {
 namespace {
@@ -112,8 +113,10 @@ std::string ExcusedRows(const Verdict& verdict, int width) {
 std::string AnomalyText(const Verdict& verdict, const TextOptions& options) {
   const Incident& first = verdict.incidents(0);
   return Title("ANOMALY", RunText(verdict) + ": " + Headline(first), Colour::kRed, options) +
-         IncidentRows(first, options.width_columns) + MoreRows(verdict, options.width_columns) +
-         ExcusedRows(verdict, options.width_columns) + WatchedRows(verdict, options);
+         IncidentRows(first, options.width_columns) +
+         RowsBeforeIncident(verdict, options.width_columns) +
+         MoreRows(verdict, options.width_columns) + ExcusedRows(verdict, options.width_columns) +
+         WatchedRows(verdict, options);
 }
 
 std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
@@ -149,7 +152,7 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
   if (by_rule == verdict.incidents_size()) {
     text += Row("why", "NANWATCH_IGNORE or --ignore says so of all of them", width);
     return text + Row("do", "nothing, as long as the rules are right", width) +
-           WatchedRows(verdict, options);
+           WarningRows(verdict, width) + WatchedRows(verdict, options);
   }
   const std::string who = by_rule == 0 ? "none of them" : "of those without a rule none";
   text += Row("why",
@@ -157,7 +160,8 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
                   " reached the loss, an applied gradient, a parameter or a buffer: masks, "
                   "discarded branches, updates that a GradScaler skipped",
               width);
-  return text + Row("do", "nothing", width) + WatchedRows(verdict, options);
+  return text + Row("do", "nothing", width) + WarningRows(verdict, width) +
+         WatchedRows(verdict, options);
 }
 
 std::string CleanText(const Verdict& verdict, const TextOptions& options) {
@@ -184,7 +188,7 @@ std::string CleanText(const Verdict& verdict, const TextOptions& options) {
            WatchedRows(verdict, options);
   }
   return Title("CLEAN", RunText(verdict) + ": no non-finite value", Colour::kGreen, options) +
-         WatchedRows(verdict, options);
+         WarningRows(verdict, width) + WatchedRows(verdict, options);
 }
 
 std::string NothingText(const TextOptions& options) {

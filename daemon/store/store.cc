@@ -52,6 +52,7 @@ struct Store::Impl {
   Status WriteRecords(int64_t run, const RunBatch& batch);
   Status WriteReach(int64_t run, const RunBatch& batch);
   Status WriteSteps(int64_t run, const RunBatch& batch);
+  Status WriteTraining(int64_t run, const RunBatch& batch);
   Status WriteCursor(int64_t run, const SegmentCursor& cursor);
   Status WriteBatch(const RunBatch& batch, uint64_t now_real_ns);
   Status WriteBatches(const std::vector<RunBatch>& batches, uint64_t now_real_ns);
@@ -65,6 +66,7 @@ struct Store::Impl {
   Result<int64_t> KeyOf(const std::string& run_id) const;
   Result<std::vector<RunRow>> QueryRuns(Statement query) const;
   Result<RunFacts> FactsOf(const std::string& run_id) const;
+  Status ReadTraining(int64_t run, TrainingHistory& training) const;
   Result<std::optional<JobExit>> ExitOf(const std::string& job, const Run& run) const;
   Result<int64_t> CountRows(const char* sql, int64_t run) const;
 
@@ -214,6 +216,14 @@ Result<int64_t*> Store::Impl::CountAfter(std::unordered_map<int64_t, int64_t>& c
   return &(counts[run] = *counted);
 }
 
+Status Store::Impl::WriteTraining(int64_t run, const RunBatch& batch) {
+  if (!batch.training) return Status();
+  Result<Statement> write =
+      database.Prepare("INSERT OR REPLACE INTO training (run, body) VALUES (?1,?2)");
+  if (!write.ok()) return write.status();
+  return write->Bind(1, run).BindBlob(2, batch.training->SerializeAsString()).Run();
+}
+
 Status Store::Impl::WriteCursor(int64_t run, const SegmentCursor& cursor) {
   Result<Statement> write = database.Prepare(
       "INSERT OR REPLACE INTO cursor (run, ring, steps, holes, malformed, steps_lost)"
@@ -233,6 +243,7 @@ Status Store::Impl::WriteBatch(const RunBatch& batch, uint64_t now_real_ns) {
   if (Status written = WriteRecords(*run, batch); !written.ok()) return written;
   if (Status written = WriteReach(*run, batch); !written.ok()) return written;
   if (Status written = WriteSteps(*run, batch); !written.ok()) return written;
+  if (Status written = WriteTraining(*run, batch); !written.ok()) return written;
   return WriteCursor(*run, batch.cursor);
 }
 
@@ -324,6 +335,11 @@ Result<std::optional<JobExit>> Store::Impl::ExitOf(const std::string& job, const
   return std::optional<JobExit>(std::move(exit));
 }
 
+Status Store::Impl::ReadTraining(int64_t run, TrainingHistory& training) const {
+  return ParseRows<TrainingHistory>(database, "SELECT body FROM training WHERE run = ?1", run,
+                                    [&]() -> TrainingHistory& { return training; });
+}
+
 Result<RunFacts> Store::Impl::FactsOf(const std::string& run_id) const {
   const Result<int64_t> key = KeyOf(run_id);
   if (!key.ok()) return key.status();
@@ -344,6 +360,8 @@ Result<RunFacts> Store::Impl::FactsOf(const std::string& run_id) const {
   if (!read.ok()) return read;
   read = ParseRows<FirstReachFact>(database, "SELECT body FROM reach WHERE run = ?1 ORDER BY reach",
                                    *key, [&]() -> FirstReachFact& { return *facts.add_reach(); });
+  if (!read.ok()) return read;
+  read = ReadTraining(*key, *facts.mutable_training());
   if (!read.ok()) return read;
   const Result<int64_t> steps = CountRows("SELECT COUNT(*) FROM step WHERE run = ?1", *key);
   if (!steps.ok()) return steps.status();
@@ -410,6 +428,27 @@ Status Store::ReplaceIncidents(const std::string& job, const std::vector<Inciden
   return transaction->Commit();
 }
 
+Status Store::ReplaceWarnings(const std::string& job, const std::vector<Warning>& warnings) {
+  const Database& database = impl_->database;
+  Result<Transaction> transaction = Transaction::BeginWrite(database);
+  if (!transaction.ok()) return transaction.status();
+  Result<Statement> clear = database.Prepare("DELETE FROM warning WHERE job = ?1");
+  if (!clear.ok()) return clear.status();
+  if (Status cleared = clear->BindText(1, job).Run(); !cleared.ok()) return cleared;
+  Result<Statement> write = database.Prepare(
+      "INSERT INTO warning (job, position, run, rank, severity, id, step, body)"
+      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8)");
+  if (!write.ok()) return write.status();
+  for (size_t i = 0; i < warnings.size(); ++i) {
+    const Warning& warning = warnings[i];
+    write->BindText(1, job).Bind(2, static_cast<int64_t>(i)).BindText(3, warning.run());
+    write->Bind(4, warning.rank()).BindText(5, warning.severity()).BindText(6, warning.id());
+    write->Bind(7, warning.step()).BindBlob(8, warning.SerializeAsString());
+    if (Status written = write->Run(); !written.ok()) return written;
+  }
+  return transaction->Commit();
+}
+
 Status Store::RecordExit(const JobExit& exit) {
   Result<Transaction> transaction = Transaction::BeginWrite(impl_->database);
   if (!transaction.ok()) return transaction.status();
@@ -452,8 +491,10 @@ Status Store::Retire() {
   if (database.Changes() > 0) {
     impl_->record_counts.clear();  // their keys may be given to others
     impl_->step_counts.clear();
-    Status swept = database.Execute("DELETE FROM incident WHERE job NOT IN (SELECT job FROM run)");
-    if (!swept.ok()) return swept;
+    for (const char* sweep : {"DELETE FROM incident WHERE job NOT IN (SELECT job FROM run)",
+                              "DELETE FROM warning WHERE job NOT IN (SELECT job FROM run)"}) {
+      if (Status swept = database.Execute(sweep); !swept.ok()) return swept;
+    }
   }
   // Exits of jobs without a run are of commands that did not use torch.
   Status swept = database.Execute(
@@ -593,6 +634,28 @@ Result<std::vector<Incident>> Store::Incidents(const std::string& job) const {
     if (Status parsed = Parse(query->Bytes(0), incidents.emplace_back()); !parsed.ok())
       return parsed;
   }
+}
+
+Result<std::vector<Warning>> Store::Warnings(const std::string& job) const {
+  Result<Statement> query =
+      impl_->database.Prepare("SELECT body FROM warning WHERE job = ?1 ORDER BY position");
+  if (!query.ok()) return query.status();
+  query->BindText(1, job);
+  std::vector<Warning> warnings;
+  for (Result<bool> row = query->Next();; row = query->Next()) {
+    if (!row.ok()) return row.status();
+    if (!*row) return warnings;
+    if (Status parsed = Parse(query->Bytes(0), warnings.emplace_back()); !parsed.ok())
+      return parsed;
+  }
+}
+
+Result<TrainingHistory> Store::TrainingOf(const std::string& run_id) const {
+  const Result<int64_t> key = impl_->KeyOf(run_id);
+  if (!key.ok()) return key.status();
+  TrainingHistory training;
+  if (Status read = impl_->ReadTraining(*key, training); !read.ok()) return read;
+  return training;
 }
 
 Result<std::optional<JobExit>> Store::ExitOfJob(const std::string& job) const {

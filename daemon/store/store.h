@@ -63,6 +63,7 @@ class Store {
   // One transaction for all: rows that are there already are not written twice.
   Status Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns);
   Status ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents);
+  Status ReplaceWarnings(const std::string& job, const std::vector<Warning>& warnings);
   // Keeps it for the job and adds it to the state of the job's run with that pid, now or when it
   // appears.
   Status RecordExit(const JobExit& exit);
@@ -88,6 +89,10 @@ class Store {
       const std::string& run_id) const;  // by index
   [[nodiscard]] Result<std::vector<Incident>> Incidents(
       const std::string& job) const;  // as they were given
+  [[nodiscard]] Result<std::vector<Warning>> Warnings(
+      const std::string& job) const;  // as they were given
+  // Empty when nothing of the run was watched yet.
+  [[nodiscard]] Result<TrainingHistory> TrainingOf(const std::string& run_id) const;
   // nullopt when no exit of the job is known; the last one when there are several.
   [[nodiscard]] Result<std::optional<JobExit>> ExitOfJob(const std::string& job) const;
   [[nodiscard]] Result<std::optional<SegmentCursor>> CursorOf(const std::string& run_id) const;

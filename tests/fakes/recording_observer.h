@@ -17,6 +17,9 @@ class RecordingObserver final : public Observer {
   void IncidentSeen(const Verdict&, const Incident& incident, bool reach_grew) override {
     incidents.push_back((reach_grew ? "further " : "new ") + incident.origin().op());
   }
+  void WarningSeen(const Verdict&, const Warning& warning) override {
+    warnings.push_back(warning.id());
+  }
   void FileUnreadable(const std::string& name, const std::string& reason) override {
     unreadable.push_back(name + ": " + reason);
   }
@@ -27,6 +30,7 @@ class RecordingObserver final : public Observer {
   std::vector<std::string> ended;
   std::vector<JobExit> exits;
   std::vector<std::string> incidents;
+  std::vector<std::string> warnings;
   std::vector<std::string> unreadable;
   std::vector<std::string> troubles;
   std::vector<std::string> remarks;

@@ -34,7 +34,7 @@ using testing::IsEmpty;
 
 constexpr uint64_t kSecondMs = 1'000;
 
-// One incident for each site.
+// One incident for each site, and every warning.
 Verdict OneIncidentPerSite(const std::vector<RunFacts>& runs) {
   Verdict verdict;
   for (const RunFacts& facts : runs) {
@@ -45,6 +45,11 @@ Verdict OneIncidentPerSite(const std::vector<RunFacts>& runs) {
       incident.mutable_origin()->set_run(RunId(facts.run()));
       for (const FirstReachFact& reach : facts.reach())
         incident.add_reach(std::to_string(reach.reach()));
+    }
+    for (const TrainingAlarm& alarm : facts.training().alarms()) {
+      Warning& warning = *verdict.add_warnings();
+      warning.set_id(alarm.id());
+      warning.set_family(alarm.family());
     }
   }
   return verdict;
@@ -292,6 +297,41 @@ TEST_F(DaemonTest, TellsAnIncidentOnceAndAgainWhenItGetsFurther) {
   job.WriteValue("aten::log", "a");
   for (int i = 0; i < 20; ++i) Tick();
   EXPECT_EQ(observer_.incidents.size(), 2u) << "what an earlier daemon told is not told again";
+}
+
+// What was usual before is still known, and no step counts twice.
+TEST_F(DaemonTest, GoesOnWatchingATrainingWhereAnEarlierDaemonWas) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 7});
+  for (int i = 0; i < 40; ++i) {
+    job.WriteStep(i % 2 == 0 ? 1.0 : 1.1);
+    if (i % 10 == 9) Tick(kSecondMs);
+    if (i == 19) Start();
+  }
+  EXPECT_THAT(observer_.warnings, IsEmpty());
+  EXPECT_EQ(daemon_->store().TrainingOf(RunId(7)).value().optimizers(0).loss().count(), 40u);
+  for (double loss = 10; loss < 1e8; loss *= 10) job.WriteStep(loss);
+  Tick(kSecondMs);
+  Start();
+  Tick(kSecondMs);
+  const TrainingHistory training = daemon_->store().TrainingOf(RunId(7)).value();
+  ASSERT_EQ(training.alarms_size(), 1);
+  EXPECT_EQ(training.alarms(0).id(), "loss-blowing-up");
+  EXPECT_EQ(training.alarms(0).numbers().at("loss_steps"), 43);
+  EXPECT_EQ(FactsOf(7).training().next_index(), 47u);
+}
+
+TEST_F(DaemonTest, ATrainingThatIsWarnedOfIsJudgedAndToldAtOnce) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 7});
+  for (int i = 0; i < 40; ++i) job.WriteStep(1);
+  Tick(kSecondMs);
+  Tick(200);
+  EXPECT_THAT(observer_.warnings, IsEmpty());
+  for (double loss = 10; loss < 1e8; loss *= 10) job.WriteStep(loss);
+  Tick(kSecondMs);
+  Tick(200);
+  EXPECT_THAT(observer_.warnings, ElementsAre("loss-blowing-up"));
 }
 
 TEST_F(DaemonTest, JudgesEverythingBeforeItLeaves) {

@@ -42,6 +42,24 @@ TEST_F(EventLogTest, WritesOneObjectALine) {
   EXPECT_TRUE(lines[2]["exit_code"].is_null());
 }
 
+TEST_F(EventLogTest, AWarningIsThereAsTheVerdictDocumentHasIt) {
+  EventLog log(path_, clock_);
+  Verdict verdict;
+  RunInfo& run = *verdict.add_runs();
+  run.set_id("7f3a");
+  run.set_program("train.py");
+  Warning warning;
+  warning.set_id("gradient-exploding");
+  warning.set_run("7f3a");
+  (*warning.mutable_numbers())["gradient_norm"] = 3.5;
+  log.WarningSeen(verdict, warning);
+  const nlohmann::json line = Lines().back();
+  EXPECT_EQ(line["event"], "warning");
+  EXPECT_EQ(line["program"], "train.py");
+  EXPECT_EQ(line["warning"]["id"], "gradient-exploding");
+  EXPECT_EQ(line["warning"]["numbers"]["gradient_norm"], 3.5);
+}
+
 TEST_F(EventLogTest, AnIncidentCarriesItsOriginAsTheVerdictDocumentHasIt) {
   EventLog log(path_, clock_);
   Verdict verdict;

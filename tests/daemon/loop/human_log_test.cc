@@ -50,6 +50,25 @@ TEST(HumanLogTest, CallsWhatIsHarmlessExpected) {
   EXPECT_THAT(IncidentSentence(Verdict(), incident), testing::StartsWith("expected "));
 }
 
+TEST(HumanLogTest, TellsAWarningInOneLineWithItsLevel) {
+  TemporaryDirectory directory;
+  HumanLog log(directory / "nanwatch.log", /*to_stderr=*/false);
+  Verdict verdict;
+  verdict.mutable_run()->set_program("train.py");
+  Warning warning;
+  warning.set_severity("warning");
+  warning.set_run("7f3a21c0ffffffff");
+  warning.set_evidence("gradient norm 3.2e+06 at step 412");
+  warning.set_cause("it grows");
+  log.WarningSeen(verdict, warning);
+  warning.set_severity("info");
+  log.WarningSeen(verdict, warning);
+  EXPECT_THAT(ContentOf(directory / "nanwatch.log"),
+              testing::ContainsRegex(
+                  "warning warning train.py, run 7f3a21c0, rank 0: gradient norm 3.2e.06 at step "
+                  "412; it grows\n[^\n]* info info train.py"));
+}
+
 TEST(HumanLogTest, EveryLineIsInTheFileAtOnce) {
   TemporaryDirectory directory;
   HumanLog log(directory / "nanwatch.log", /*to_stderr=*/false);

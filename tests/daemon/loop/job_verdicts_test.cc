@@ -1,5 +1,6 @@
 #include "daemon/loop/job_verdicts.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/fakes/fake_clock.h"
@@ -19,10 +20,11 @@ class JobVerdictsTest : public testing::Test {
   Store store_;
   int judged_ = 0;
   uint64_t cost_ms_ = 0;
+  Verdict verdict_;
   JobVerdicts verdicts_{[this](const std::vector<RunFacts>&) {
                           ++judged_;
                           clock_.AdvanceMs(cost_ms_);
-                          return Verdict();
+                          return verdict_;
                         },
                         clock_, observer_};
 };
@@ -55,6 +57,32 @@ TEST_F(JobVerdictsTest, JudgesWhatIsPendingAtOnceWhenAsked) {
   verdicts_.Touch("j");
   verdicts_.Renew(store_, /*all=*/true);
   EXPECT_EQ(judged_, 1);
+}
+
+// A warning that is joined by another of its family gets another id, and is not new by that.
+TEST_F(JobVerdictsTest, TellsAWarningOnceAlsoAfterADaemonThatToldIt) {
+  Warning& first = *verdict_.add_warnings();
+  first.set_family("divergence");
+  first.set_id("gradient-exploding");
+  const auto renew = [&](JobVerdicts& verdicts) {
+    verdicts.Touch("j");
+    verdicts.Renew(store_, /*all=*/true);
+  };
+  renew(verdicts_);
+  renew(verdicts_);
+  verdict_.mutable_warnings(0)->set_id("training-diverging");
+  renew(verdicts_);
+  EXPECT_THAT(observer_.warnings, testing::ElementsAre("gradient-exploding"));
+  EXPECT_EQ(store_.Warnings("j").value()[0].id(), "training-diverging");
+
+  JobVerdicts next([this](const std::vector<RunFacts>&) { return verdict_; }, clock_, observer_);
+  renew(next);
+  EXPECT_EQ(observer_.warnings.size(), 1u);
+  Warning& second = *verdict_.add_warnings();
+  second.set_family("divergence");
+  second.set_id("loss-blowing-up");
+  renew(next);
+  EXPECT_THAT(observer_.warnings, testing::ElementsAre("gradient-exploding", "loss-blowing-up"));
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST_F(DatabaseFileTest, AnOlderDatabaseIsMigratedAndKeepsWhatItHolds) {
   Make(kVersion1);
   const Result<Store> store = Store::OpenForWriting(path_);
   ASSERT_TRUE(store.ok()) << store.status().message();
-  EXPECT_THAT(store->opening_note(), HasSubstr("from schema 1 to 2"));
+  EXPECT_THAT(store->opening_note(), HasSubstr("from schema 1 to 3"));
   EXPECT_EQ(store->CursorOf("00000000000000aa").value(), (SegmentCursor{.ring = 17, .steps = 3}));
 }
 

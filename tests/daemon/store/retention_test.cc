@@ -56,9 +56,11 @@ TEST_F(RetentionTest, OldEndedRunsAreForgottenWithAllThatBelongsToThem) {
     ASSERT_TRUE(store_.Commit({batch}, 1).ok());
   }
   ASSERT_TRUE(store_.ReplaceIncidents(RunId(1), std::vector<Incident>(1)).ok());
+  ASSERT_TRUE(store_.ReplaceWarnings(RunId(1), std::vector<Warning>(1)).ok());
   ASSERT_TRUE(store_.Retire().ok());
   EXPECT_EQ(store_.FindRun(RunId(1)).status().kind(), ErrorKind::kNotFound);
   EXPECT_TRUE(store_.Incidents(RunId(1)).value().empty());
+  EXPECT_TRUE(store_.Warnings(RunId(1)).value().empty());
   EXPECT_TRUE(store_.FindRun(RunId(3)).ok()) << "it lives";
   EXPECT_TRUE(store_.FindRun(RunId(11)).ok());
   EXPECT_FALSE(store_.CursorOf(RunId(1)).value().has_value());

@@ -1,10 +1,10 @@
 """Trains healthy models under nanwatch and says whether any of them raised an alarm.
 
   tests/e2e/healthy/run.py                      eight architectures, 1000 steps each, with the nanwatch of build/release
-  tests/e2e/healthy/run.py --steps 60 --only vit,gan
+  tests/e2e/healthy/run.py --steps 60 --only vit,gan --level canary
 
-`clean` and `expected` (masks of -Inf) are right; `anomaly` is a false alarm, and the exit status 1. So it is when a model diverged,
-ended with another status, was watched for fewer steps than it took, or records were lost.
+`clean` and `expected` (masks of -Inf) are right; `anomaly` is a false alarm, and the exit status 1. So it is for an early warning that is
+more than information, and when a model diverged, ended with another status, was watched for fewer steps than it took, or records were lost.
 """
 import argparse
 import importlib.util
@@ -32,6 +32,7 @@ def troubles(job, verdict, steps):
     if verdict["verdict"] not in ("clean", "expected"):
         wrong += [f"{i['origin']['op'] or i['origin']['param']} in '{i['origin']['layer']}' at step {i['origin']['step']}, {i['origin']['source']}"
                   for i in verdict["incidents"] if i["severity"] != "info"]
+    wrong += [f"warned: {w['evidence']}" for w in verdict["warnings"] if w["severity"] != "info"]
     coverage = verdict["coverage"]
     if int(coverage["steps"]) < steps:
         wrong.append(f"only {coverage['steps']} steps were seen")
@@ -46,6 +47,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--only", help="names, separated by commas", default=",".join(NEEDS))
+    parser.add_argument("--level", default="full")
     arguments = parser.parse_args()
     workplace, failed = Workplace(timeout_s=3600), False
     print(ROW.format("architecture", "steps", "ops seen", "tensors checked", "verdict", "incidents", "seconds", ""), flush=True)
@@ -55,7 +57,8 @@ def main():
                 print(f"SKIPPED {name}: this Python has no {NEEDS[name]}", flush=True)
                 continue
             began = time.monotonic()
-            job = workplace.run_watched([sys.executable, PROGRAM, name, str(arguments.steps)], **ENVIRONMENT)
+            job = workplace.run_watched([sys.executable, PROGRAM, name, str(arguments.steps)],
+                                        options=["--level", arguments.level], **ENVIRONMENT)
             verdict = job.verdict()
             coverage = verdict["coverage"]
             wrong = troubles(job, verdict, arguments.steps)

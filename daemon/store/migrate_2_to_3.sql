@@ -1,0 +1,16 @@
+-- Version 2 kept steps and drew no conclusion from them.
+CREATE TABLE training (
+  run INTEGER PRIMARY KEY REFERENCES run (key) ON DELETE CASCADE,
+  body BLOB NOT NULL                   -- TrainingHistory
+);
+CREATE TABLE warning (
+  job TEXT NOT NULL,
+  position INTEGER NOT NULL,           -- by step
+  run TEXT NOT NULL,
+  rank INTEGER NOT NULL,
+  severity TEXT NOT NULL,
+  id TEXT NOT NULL,
+  step INTEGER NOT NULL,
+  body BLOB NOT NULL,                  -- Warning
+  PRIMARY KEY (job, position)
+) WITHOUT ROWID;

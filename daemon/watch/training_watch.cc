@@ -1,0 +1,309 @@
+#include "daemon/watch/training_watch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "daemon/watch/level_series.h"
+
+namespace nanwatch {
+namespace {
+
+// Flags of StepSummary: bits of wire::StepEntry.
+constexpr uint32_t kSkipped = 2;
+constexpr uint32_t kParametersBad = 4;
+
+// What norm and loss need when both rise: less than each alone.
+constexpr double kTogether = 0.6;
+// What fell without a loss to compare with has to fall further.
+constexpr double kFallDecades = 3;
+constexpr double kFallDecadesAlone = 4;
+// Back within so much of what it left, for so many steps: over.
+constexpr double kCalmDecades = 0.5;
+constexpr uint32_t kCalmSteps = 20;
+
+constexpr uint32_t kMissingSteps = 30;
+constexpr uint32_t kZeroSteps = 20;
+
+// A scaler starts too high on purpose: 65536 is halved some six times in the first updates of
+// healthy runs. Later it is halved once in a while, one update of two thousand.
+constexpr uint64_t kStartUpdates = 20;
+constexpr int kSkipsAtStart = 8;
+constexpr double kScaleAtStart = 256;
+constexpr int kSkipsLater = 4;
+constexpr uint64_t kSkipsWithin = 30;
+constexpr uint64_t kScalerCalmUpdates = 100;
+
+// ---- alarms
+
+// The clocks that the ops of this step saw: it was told when it had been counted.
+Clocks DuringStep(const StepSummary& step) {
+  Clocks clocks = step.clocks();
+  const auto less = [](uint32_t count) { return count > 0 ? count - 1 : 0; };
+  if ((step.flags() & kSkipped) != 0) {
+    clocks.set_scaler_skips(less(clocks.scaler_skips()));
+  } else if (clocks.optimizer_ranges() > 0) {
+    clocks.set_optimizer_ranges(less(clocks.optimizer_ranges()));
+    if (const auto i = static_cast<int>(std::min(step.optimizer(), 1'000u));
+        i < clocks.optimizer_steps_size())
+      clocks.set_optimizer_steps(i, less(clocks.optimizer_steps(i)));
+  } else {
+    clocks.set_plain_updates(less(clocks.plain_updates()));
+  }
+  return clocks;
+}
+
+// Null when there are too many.
+TrainingAlarm* Raise(const char* id, const char* family, const StepSummary& step,
+                     TrainingHistory& history, OpenAlarm& open) {
+  history.set_changes(history.changes() + 1);
+  open.Clear();
+  open.set_alarm(static_cast<uint32_t>(history.alarms_size()));
+  if (history.alarms_size() == kAlarmsMax) {
+    history.set_alarms_dropped(history.alarms_dropped() + 1);
+    return nullptr;
+  }
+  TrainingAlarm& alarm = *history.add_alarms();
+  alarm.set_id(id);
+  alarm.set_family(family);
+  alarm.set_severity("warning");
+  *alarm.mutable_clocks() = DuringStep(step);
+  alarm.set_time_ns(step.time_ns());
+  (*alarm.mutable_numbers())["optimizer"] = step.optimizer();
+  return &alarm;
+}
+
+TrainingAlarm* AlarmOf(const OpenAlarm& open, TrainingHistory& history) {
+  const auto i = static_cast<int>(std::min<uint32_t>(open.alarm(), kAlarmsMax));
+  return i < history.alarms_size() ? history.mutable_alarms(i) : nullptr;
+}
+
+void End(const OpenAlarm& open, const StepSummary& step, TrainingHistory& history) {
+  TrainingAlarm* alarm = AlarmOf(open, history);
+  if (alarm == nullptr) return;
+  *alarm->mutable_ended() = DuringStep(step);
+  history.set_changes(history.changes() + 1);
+}
+
+// True once the series was on the near side of the bound for long enough.
+bool HasCalmed(bool is_calm, OpenAlarm& open) {
+  open.set_calm_steps(is_calm ? open.calm_steps() + 1 : 0);
+  return open.calm_steps() >= kCalmSteps;
+}
+
+double Newest(const TrainingSeries& series) {
+  return series.recent().empty() ? 0 : *series.recent().rbegin();
+}
+
+void AddNorm(const Departure& departure, TrainingAlarm& alarm) {
+  auto& numbers = *alarm.mutable_numbers();
+  numbers["gradient_norm"] = NormOfLevel(departure.level);
+  numbers["gradient_norm_median"] = NormOfLevel(departure.usual.median);
+  numbers["gradient_norm_spreads"] = departure.spreads();
+  numbers["gradient_norm_steps"] = departure.usual.steps;
+}
+
+void AddLoss(const Departure& departure, const TrainingSeries& loss, TrainingAlarm& alarm) {
+  auto& numbers = *alarm.mutable_numbers();
+  numbers["loss"] = LossOfLevel(departure.level, loss);
+  numbers["loss_median"] = LossOfLevel(departure.usual.median, loss);
+  numbers["loss_spreads"] = departure.spreads();
+  numbers["loss_steps"] = departure.usual.steps;
+}
+
+// ---- divergence
+
+// The other of the two rises as well while the first lasts: it is one warning, of both.
+void Join(const OptimizerHistory& seen, TrainingHistory& history) {
+  TrainingAlarm* alarm = AlarmOf(seen.divergence(), history);
+  if (alarm == nullptr || alarm->id() == "training-diverging") return;
+  const bool by_loss = seen.divergence().by_loss();
+  const std::optional<Departure> other =
+      FindRise(by_loss ? seen.gradient_norm() : seen.loss(), kTogether);
+  if (!other) return;
+  alarm->set_id("training-diverging");
+  by_loss ? AddNorm(*other, *alarm) : AddLoss(*other, seen.loss(), *alarm);
+  history.set_changes(history.changes() + 1);
+}
+
+void RaiseDivergence(const StepSummary& step, OptimizerHistory& seen, TrainingHistory& history) {
+  std::optional<Departure> norm = FindRise(seen.gradient_norm(), kTogether);
+  std::optional<Departure> loss = FindRise(seen.loss(), kTogether);
+  const bool both = norm && loss;
+  if (!both && norm) norm = FindRise(seen.gradient_norm());
+  if (!both && loss) loss = FindRise(seen.loss());
+  if (!norm && !loss) return;
+  const char* id = both ? "training-diverging" : norm ? "gradient-exploding" : "loss-blowing-up";
+  OpenAlarm& open = *seen.mutable_divergence();
+  TrainingAlarm* alarm = Raise(id, "divergence", step, history, open);
+  open.set_by_loss(!norm);
+  open.set_calm_bound((norm ? norm : loss)->reference + kCalmDecades);
+  if (alarm == nullptr) return;
+  if (norm) AddNorm(*norm, *alarm);
+  if (loss) AddLoss(*loss, seen.loss(), *alarm);
+}
+
+void WatchDivergence(const StepSummary& step, OptimizerHistory& seen, TrainingHistory& history) {
+  if (!seen.has_divergence()) {
+    RaiseDivergence(step, seen, history);
+    return;
+  }
+  Join(seen, history);
+  OpenAlarm& open = *seen.mutable_divergence();
+  open.set_steps(open.steps() + 1);
+  const TrainingSeries& series = open.by_loss() ? seen.loss() : seen.gradient_norm();
+  if (!HasCalmed(Newest(series) < open.calm_bound(), open)) return;
+  End(open, step, history);
+  Forget(open.steps(), kCalmSteps, *seen.mutable_gradient_norm());
+  Forget(open.steps(), kCalmSteps, *seen.mutable_loss());
+  seen.clear_divergence();
+}
+
+// ---- vanishing
+
+bool MostAreZero(const StepSummary& step) {
+  return step.gradients() > 0 &&
+         uint64_t{step.gradients_zero()} * 3 >= uint64_t{step.gradients()} * 2;
+}
+
+void RaiseVanishing(const StepSummary& step, OptimizerHistory& seen, TrainingHistory& history) {
+  OpenAlarm& open = *seen.mutable_vanishing();
+  const bool loss_known = seen.loss().recent_size() >= seen.gradient_norm().recent_size() / 2;
+  const std::optional<Departure> fall =
+      FindFall(seen.gradient_norm(), loss_known ? kFallDecades : kFallDecadesAlone);
+  if (seen.zero_steps() >= kZeroSteps) {
+    if (TrainingAlarm* alarm = Raise("gradients-zero", "vanishing", step, history, open)) {
+      (*alarm->mutable_numbers())["gradients"] = step.gradients();
+      (*alarm->mutable_numbers())["gradients_zero"] = step.gradients_zero();
+      (*alarm->mutable_numbers())["steps_zero"] = seen.zero_steps();
+    }
+  } else if (fall && !HasConverged(seen.loss())) {
+    TrainingAlarm* alarm = Raise("gradient-vanishing", "vanishing", step, history, open);
+    open.set_calm_bound(fall->reference - kFallDecades + kCalmDecades);
+    if (alarm != nullptr) AddNorm(*fall, *alarm);
+  } else {
+    seen.clear_vanishing();
+  }
+}
+
+void WatchVanishing(const StepSummary& step, OptimizerHistory& seen, TrainingHistory& history) {
+  seen.set_zero_steps(MostAreZero(step) ? seen.zero_steps() + 1 : 0);
+  if (!seen.has_vanishing()) {
+    // What comes down from a height has not vanished; where it comes to is seen when that is over.
+    if (seen.has_divergence()) return;
+    RaiseVanishing(step, seen, history);
+    return;
+  }
+  OpenAlarm& open = *seen.mutable_vanishing();
+  const bool is_calm = seen.zero_steps() == 0 &&
+                       (open.calm_bound() == 0 || Newest(seen.gradient_norm()) > open.calm_bound());
+  if (!HasCalmed(is_calm, open)) return;
+  End(open, step, history);
+  seen.clear_vanishing();
+}
+
+// ---- parameters without a gradient
+
+void WatchMissing(const StepSummary& step, OptimizerHistory& seen, TrainingHistory& history) {
+  const bool same = step.gradients_missing() == seen.gradients_missing();
+  seen.set_missing_steps(same ? seen.missing_steps() + 1 : 1);
+  seen.set_gradients_missing(step.gradients_missing());
+  if (seen.has_missing() && !same) {
+    End(seen.missing(), step, history);
+    seen.clear_missing();
+  }
+  if (seen.has_missing() || step.gradients_missing() == 0 || seen.missing_steps() < kMissingSteps)
+    return;
+  TrainingAlarm* alarm =
+      Raise("parameters-without-gradient", "missing", step, history, *seen.mutable_missing());
+  if (alarm == nullptr) return;
+  alarm->set_severity("info");
+  auto& numbers = *alarm->mutable_numbers();
+  numbers["gradients_missing"] = step.gradients_missing();
+  numbers["parameters"] = uint64_t{step.gradients()} + step.gradients_missing();
+  numbers["steps_missing"] = seen.missing_steps();
+}
+
+// ---- the scaler
+
+void NoteSkip(ScalerHistory& scaler) {
+  scaler.add_skips(scaler.updates());
+  if (scaler.skips_size() > kSkipsAtStart) scaler.mutable_skips()->erase(scaler.skips().begin());
+}
+
+bool IsSinking(const ScalerHistory& scaler) {
+  if (scaler.scale() > 0 && scaler.scale() < 1 && scaler.first_scale() >= 1) return true;
+  const bool at_start = scaler.applied() < kStartUpdates;
+  const int count = at_start ? kSkipsAtStart : kSkipsLater;
+  if (at_start && scaler.scale() > kScaleAtStart) return false;
+  if (scaler.skips_size() < count) return false;
+  return scaler.updates() - scaler.skips(scaler.skips_size() - count) < kSkipsWithin;
+}
+
+uint64_t SkipsWithin(const ScalerHistory& scaler) {
+  return static_cast<uint64_t>(
+      std::count_if(scaler.skips().begin(), scaler.skips().end(),
+                    [&](uint64_t skip) { return scaler.updates() - skip < kSkipsWithin; }));
+}
+
+void WatchScaler(const StepSummary& step, TrainingHistory& history) {
+  ScalerHistory& scaler = *history.mutable_scaler();
+  const bool skipped = (step.flags() & kSkipped) != 0;
+  if (!step.has_scale() && !skipped && scaler.scale() == 0) return;
+  scaler.set_updates(scaler.updates() + 1);
+  if (step.has_scale() && step.scale() >= 0 && std::isfinite(step.scale())) {
+    if (scaler.first_scale() == 0) scaler.set_first_scale(step.scale());
+    scaler.set_scale(step.scale());
+  }
+  skipped ? NoteSkip(scaler) : scaler.set_applied(scaler.applied() + 1);
+  if (!scaler.has_sinking()) {
+    if (!skipped || !IsSinking(scaler)) return;
+    TrainingAlarm* alarm =
+        Raise("scaler-sinking", "scaler", step, history, *scaler.mutable_sinking());
+    if (alarm == nullptr) return;
+    auto& numbers = *alarm->mutable_numbers();
+    numbers["scale"] = scaler.scale();
+    numbers["scale_first"] = scaler.first_scale();
+    numbers["skips"] = static_cast<double>(SkipsWithin(scaler));
+    numbers["skips_within"] = static_cast<double>(std::min(kSkipsWithin, scaler.updates()));
+    return;
+  }
+  OpenAlarm& open = *scaler.mutable_sinking();
+  open.set_calm_steps(skipped ? 0 : open.calm_steps() + 1);
+  if (open.calm_steps() < kScalerCalmUpdates) return;
+  End(open, step, history);
+  scaler.clear_sinking();
+}
+
+OptimizerHistory* HistoryOf(uint32_t optimizer, TrainingHistory& history) {
+  for (OptimizerHistory& known : *history.mutable_optimizers()) {
+    if (known.optimizer() == optimizer) return &known;
+  }
+  if (history.optimizers_size() == kWatchedOptimizersMax) return nullptr;
+  OptimizerHistory* added = history.add_optimizers();
+  added->set_optimizer(optimizer);
+  return added;
+}
+
+}  // namespace
+
+void Watch(const StepSummary& step, TrainingHistory& history) {
+  if (step.index() < history.next_index()) return;
+  history.set_next_index(step.index() + 1);
+  // Early is over, and what is read of bad parameters is no training.
+  if ((step.flags() & kParametersBad) != 0) return;
+  WatchScaler(step, history);
+  if ((step.flags() & kSkipped) != 0) return;
+  OptimizerHistory* seen = HistoryOf(step.optimizer(), history);
+  if (seen == nullptr) return;
+  const bool norm_told = step.has_gradient_norm() && std::isfinite(step.gradient_norm());
+  const bool loss_told = step.has_loss() && std::isfinite(step.loss());
+  if (norm_told) PushNorm(step.gradient_norm(), *seen->mutable_gradient_norm());
+  if (loss_told) PushLoss(step.loss(), *seen->mutable_loss());
+  if (norm_told || loss_told) WatchDivergence(step, *seen, history);
+  if (step.gradients() == 0 && step.gradients_missing() == 0) return;
+  if (norm_told) WatchVanishing(step, *seen, history);
+  WatchMissing(step, *seen, history);
+}
+
+}  // namespace nanwatch

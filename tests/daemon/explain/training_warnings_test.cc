@@ -1,0 +1,110 @@
+#include "daemon/explain/training_warnings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "daemon/explain/explain.h"
+#include "daemon/explain/warnings_text.h"
+#include "tests/daemon/correlate/run_builder.h"
+#include "tests/daemon/watch/told_training.h"
+
+namespace nanwatch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// Ordinary for 100 steps, then ten times as much each step.
+ToldTraining Exploding(int growing_steps) {
+  ToldTraining training;
+  training.Steps(100, [](int i) { return Seen{.norm = i % 2 == 0 ? 1.7 : 1.9, .loss = 1}; });
+  training.Steps(growing_steps,
+                 [](int i) { return Seen{.norm = 1.8 * std::pow(10.0, i + 1), .loss = 1}; });
+  return training;
+}
+
+RunFacts FactsOf(const ToldTraining& training, uint64_t nonce = 1, int rank = 0) {
+  RunFacts facts;
+  facts.mutable_run()->set_nonce(nonce);
+  facts.mutable_run()->set_rank(rank);
+  *facts.mutable_state()->mutable_clocks() = training.steps().back().clocks();
+  *facts.mutable_training() = training.history();
+  return facts;
+}
+
+TEST(TrainingWarnings, EveryIdThatIsRaisedHasItsTexts) {
+  std::set<std::string> ids;
+  for (const auto& entry : nlohmann::json::parse(kWarningsText)) {
+    EXPECT_TRUE(ids.insert(entry.at("id")).second);
+    for (const char* text : {"cause", "fix"}) {
+      EXPECT_FALSE(entry.at(text).get<std::string>().empty()) << entry.at("id");
+      EXPECT_LE(entry.at(text).get<std::string>().size(), 170u) << entry.at("id");
+    }
+    EXPECT_EQ(entry.at("evidence").size(), 1u);
+  }
+  EXPECT_THAT(
+      ids, testing::UnorderedElementsAre("training-diverging", "gradient-exploding",
+                                         "loss-blowing-up", "gradient-vanishing", "gradients-zero",
+                                         "parameters-without-gradient", "scaler-sinking"));
+}
+
+TEST(TrainingWarnings, EvidenceHasTheNumbers) {
+  const std::vector<Warning> warnings = WarningsOf(FactsOf(Exploding(12)));
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0].id(), "gradient-exploding");
+  EXPECT_EQ(warnings[0].step(), 104);
+  EXPECT_THAT(warnings[0].evidence(),
+              HasSubstr("gradient norm 1.8e+05 at step 104, median 1.9 over the 100 steps before"));
+  EXPECT_THAT(warnings[0].evidence(), Not(HasSubstr("?")));
+  EXPECT_FALSE(warnings[0].has_ended_step());
+}
+
+// A tool that looks before the daemon does, at the same segment.
+TEST(TrainingWarnings, StepsThatOnlyTheSegmentHasAreSeenToo) {
+  const ToldTraining training = Exploding(12);
+  RunFacts facts = FactsOf(training);
+  facts.clear_training();
+  for (size_t i = 0; i < training.steps().size(); ++i) {
+    if (i < 60) Watch(training.steps()[i], *facts.mutable_training());
+    if (i >= 40) *facts.add_steps_read() = training.steps()[i];
+  }
+  EXPECT_EQ(WarningsOf(facts)[0].DebugString(), WarningsOf(FactsOf(training))[0].DebugString());
+}
+
+TEST(TrainingWarnings, RanksThatShareTheirGradientsShowOneWarning) {
+  Verdict verdict;
+  AddWarnings({FactsOf(Exploding(12), 7, 1), FactsOf(Exploding(12), 6, 0)}, verdict);
+  ASSERT_EQ(verdict.warnings_size(), 1);
+  EXPECT_EQ(verdict.warnings(0).rank(), 0);
+  EXPECT_EQ(verdict.warnings(0).processes(), 2u);
+}
+
+TEST(TrainingWarnings, AWarningMakesNoAnomaly) {
+  const Verdict verdict = Diagnose({FactsOf(Exploding(12))});
+  EXPECT_EQ(verdict.verdict(), "clean");
+  EXPECT_EQ(verdict.warnings_size(), 1);
+}
+
+TEST(TrainingWarnings, SaysHowLongBeforeTheFirstAnomalyItCame) {
+  RunBuilder run;
+  run.Step(109);
+  run.Value(1).Produce("aten::mul").At("valves.main").Step(109).Nan(4, 8);
+  run.Pass(2).Root(1).Leaf("fc.weight", 1);
+  run.Value(3).Produce("aten::log").Step(115).Nan(4, 8);
+  RunFacts facts = run.Build();
+  *facts.mutable_training() = Exploding(12).history();
+  const Verdict verdict = Diagnose({facts});
+  ASSERT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_EQ(verdict.warnings_size(), 1);
+  EXPECT_EQ(verdict.warnings(0).steps_before(), 5);
+}
+
+TEST(TrainingWarnings, ARunWithoutStepsHasNone) { EXPECT_THAT(WarningsOf(RunFacts()), IsEmpty()); }
+
+}  // namespace
+}  // namespace nanwatch
