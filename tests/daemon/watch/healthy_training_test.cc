@@ -137,6 +137,13 @@ TEST_F(HealthyTraining, AStepUpThatStays) {
   }
 }
 
+TEST_F(HealthyTraining, AStepUpThatSettlesWithoutNoise) {
+  training_.Steps(300, [&](int) { return Seen{.norm = 1}; });
+  training_.Steps(
+      300, [&](int i) { return Seen{.norm = 25 * std::pow(10.0, 0.016 * std::min(i, 25))}; });
+  EXPECT_THAT(training_.Ids(), IsEmpty());
+}
+
 TEST_F(HealthyTraining, AFixedBatchAtTheEdgeOfStability) {
   training_.Steps(5'000, [&](int i) {
     const double swing = 1 + 4 * std::abs(std::sin(i / 7.0)) * (i % 2);
@@ -166,6 +173,15 @@ TEST_F(HealthyTraining, AScalerThatFindsItsScale) {
     scale *= seen.skipped ? 0.5 : i % 2'000 == 1'000 && i > 2'000 ? 2 : 1;
     seen.scale = scale;
     return seen;
+  });
+  EXPECT_THAT(training_.Ids(), IsEmpty());
+}
+
+TEST_F(HealthyTraining, AScalerThatBeginsFarTooHigh) {
+  double scale = std::pow(2.0, 24);
+  training_.Steps(500, [&](int i) {
+    scale *= i < 15 ? 0.5 : 1;
+    return Seen{.loss = 1, .scale = scale, .skipped = i < 15};
   });
   EXPECT_THAT(training_.Ids(), IsEmpty());
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 namespace nanwatch {
 namespace {
@@ -33,6 +34,20 @@ TEST(LevelSeries, ComparesWithTheMedianOfTheHundredStepsBefore) {
   EXPECT_NEAR(NormOfLevel(rise->usual.median), 1.5, 0.5);
   EXPECT_NEAR(NormOfLevel(rise->level), 1e6, 1);
   EXPECT_GT(rise->spreads(), 20);
+}
+
+TEST(LevelSeries, WhatRisesIsSixTimesTheUsualSpreadAboveWhatLasted) {
+  TrainingSeries series;
+  std::mt19937 random(5);
+  for (int i = 0; i < 300; ++i)
+    PushNorm(std::pow(10.0, std::normal_distribution<double>(0, 0.38)(random)), series);
+  std::optional<Departure> rise;
+  for (int i = 1; i < 40 && !rise; ++i) {
+    PushNorm(2 * std::pow(10.0, 0.25 * i), series);
+    rise = FindRise(series);
+  }
+  ASSERT_TRUE(rise.has_value());
+  EXPECT_GE(rise->level - rise->reference, 6 * rise->usual.spread);
 }
 
 TEST(LevelSeries, OneHighStepIsNoRise) {

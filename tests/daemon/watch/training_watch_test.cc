@@ -133,6 +133,14 @@ TEST_F(TrainingWatch, AGradientThatFallsByDecadesAndStaysIsVanishing) {
   EXPECT_THAT(training_.Ids(), ElementsAre("gradient-vanishing"));
 }
 
+TEST_F(TrainingWatch, WhatComesDownHalfWayFromABlowUpHasNotVanished) {
+  Ordinary(200);
+  training_.Steps(9, [&](int i) { return Seen{.norm = std::pow(10.0, i), .loss = 0.7}; });
+  training_.Steps(200, [&](int) { return Seen{.norm = 1e8, .loss = 0.7}; });
+  training_.Steps(60, [&](int) { return Seen{.norm = 1e3, .loss = 0.7}; });
+  EXPECT_THAT(training_.Ids(), ElementsAre("gradient-exploding"));
+}
+
 // Updates that were too large saturate what they hit.
 TEST_F(TrainingWatch, WhatVanishesAfterABlowUpIsToldToo) {
   Ordinary(200);
