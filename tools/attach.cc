@@ -69,14 +69,32 @@ struct Target {
   std::optional<uint64_t> applied_after_ns;
 };
 
+bool IsPid(const std::string& target, const SeenRun& run);
+
 bool IsMeant(const AttachOptions& options, const SeenRun& run) {
   if (!run.live || !run.has_segment) return false;
   if (options.rank >= 0 && run.run.rank() != options.rank) return false;
   if (!options.job.empty()) return run.job.starts_with(options.job);
-  if (options.all || options.target.empty()) return true;
-  return options.target == std::to_string(run.run.pid()) ||
-         options.target == std::to_string(run.run.pid_outer()) ||
-         run.id.starts_with(options.target);
+  return options.all || options.target.empty() || run.id.starts_with(options.target) ||
+         IsPid(options.target, run);
+}
+
+bool IsPid(const std::string& target, const SeenRun& run) {
+  return target == std::to_string(run.run.pid()) || target == std::to_string(run.run.pid_outer());
+}
+
+// A number is a process before it is the beginning of a run's id, and that must be one run's.
+Status ChooseOne(const std::string& target, std::vector<Target>& targets) {
+  const auto is_pid = [&](const Target& t) { return IsPid(target, t.run); };
+  if (std::any_of(targets.begin(), targets.end(), is_pid)) {
+    std::erase_if(targets, [&](const Target& t) { return !is_pid(t); });
+    return Status();
+  }
+  if (targets.size() <= 1) return Status();
+  std::string candidates;
+  for (const Target& t : targets) candidates += " " + t.run.id;
+  return Status(ErrorKind::kAmbiguous,
+                "'" + target + "' fits several runs, give more of it:" + candidates);
 }
 
 bool Maps(const std::string& pid, const char* library) {
@@ -100,8 +118,9 @@ std::string WhyNotFound(const AttachOptions& options, const Observations& observ
     return "there is no process " + options.target + " here";
   if (Maps(options.target, "libnanwatch_observer")) {
     return "process " + options.target +
-           " is loaded but has run no module and no optimizer step yet, or keeps its segment "
-           "elsewhere" +
+           " is loaded but has told nothing yet: it has taken no optimizer step (and, at level "
+           "full, "
+           "met nothing bad), or keeps its segment elsewhere" +
            where;
   }
   if (Maps(options.target, "libnanwatch.so")) {
@@ -123,8 +142,11 @@ void AwaitAll(std::vector<Target>& targets, double wait_s) {
       if (!target.request || target.applied_after_ns || !target.problem.empty()) continue;
       if (target.request->IsApplied()) {
         target.applied_after_ns = now;
-      } else if (target.request->IsLost()) {
+      } else if (access(("/proc/" + std::to_string(target.run.run.pid_outer())).c_str(), F_OK) !=
+                 0) {
         target.problem = "it has ended";
+      } else if (target.request->IsLost()) {
+        target.problem = "its segment was removed; try again";
       } else if (now >= limit) {
         const uint64_t beat = target.run.state.heartbeat_ns();
         target.problem = "asked, and not applied yet: no optimizer step and no module call since " +
@@ -184,6 +206,12 @@ int ChangeLevel(const AttachOptions& options) {
   if (targets.empty()) {
     Say(WhyNotFound(options, observations));
     return kExitFailed;
+  }
+  if (!options.target.empty()) {
+    if (const Status chosen = ChooseOne(options.target, targets); !chosen.ok()) {
+      Say(chosen.message());
+      return kExitFailed;
+    }
   }
   const auto for_ns = static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs));
   for (Target& target : targets) {

@@ -238,10 +238,10 @@ void SegmentReader::Impl::ReadSites(RunBatch& batch) {
 void SegmentReader::Impl::ReadTelemetry(StepSummary& step) const {
   using wire::TelemetryEntry;
   const SegmentFile::Section& section = file.section(SectionType::kTelemetry);
-  std::optional<wire::TelemetryReader> reader =
-      wire::TelemetryReader::Open(section.data, section.bytes, step.index());
+  const std::optional<wire::TelemetryReader> reader =
+      wire::TelemetryReader::Open(section.data, section.bytes);
   TelemetryEntry entry;
-  if (!reader || !reader->Read(entry) || reader->cursor() != step.index() + 1) return;
+  if (!reader || !reader->ReadAt(step.index(), entry)) return;
   const auto known = [&entry](TelemetryEntry::Known bit) { return (entry.known & bit) != 0; };
   if (known(TelemetryEntry::kLoss)) step.set_loss(entry.loss);
   if (known(TelemetryEntry::kStepTime)) step.set_seconds(static_cast<double>(entry.step_ns) * 1e-9);

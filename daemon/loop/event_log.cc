@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "daemon/correlate/wire_names.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/loop/human_log.h"
 #include "proto/wire/text.h"
 
 namespace nanwatch {
@@ -158,6 +160,18 @@ void EventLog::IncidentSeen(const Verdict& verdict, const Incident& incident, bo
     line = Line(json);
   }
   Write(line);
+}
+
+void EventLog::LevelChanged(const Run& run, const Record& record) {
+  const LevelFact& level = record.level();
+  Json json = Event(clock_, "level");
+  AddRun(json, run);
+  json["step"] =
+      record.clocks().optimizer_steps_size() > 0 ? record.clocks().optimizer_steps(0) : 0;
+  json["from"] = LevelName(level.from());
+  json["to"] = LevelName(level.to());
+  json["text"] = LevelSentence(level);
+  Write(Line(json));
 }
 
 // Its texts are our own and its numbers few: it fits.

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/correlate/wire_names.h"
 #include "daemon/ingest/run_batch.h"
+#include "proto/wire/record.h"
 
 namespace nanwatch {
 namespace {
@@ -128,6 +130,42 @@ void HumanLog::IncidentSeen(const Verdict& verdict, const Incident& incident, bo
   const auto level = incident.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
   const std::string sentence = IncidentSentence(verdict, incident);
   impl_->logger->log(level, "{}{}", reach_grew ? "further: " : "", sentence);
+}
+
+// "full, was idle: asked for", "auto: one step in 9 in full, the others canary; expected to cost
+// 0.9 % of 1.0 %".
+std::string LevelSentence(const LevelFact& level) {
+  using Why = wire::LevelRecord::Why;
+  const std::string to = LevelName(level.to());
+  const std::string change = to + ", was " + LevelName(level.from());
+  switch (static_cast<Why>(level.why())) {
+    case Why::kAsked:
+      return change + ": asked for";
+    case Why::kDeadline:
+      return change + ": what was asked for has run out";
+    case Why::kSuspicion:
+      return "auto: in full for a while, because a loss or gradient is bad or far off its own "
+             "history";
+    case Why::kQuiet:
+      return "auto: nothing came of it, back to the budget";
+    case Why::kBudget:
+      break;
+    case Why::kUnknown:
+      return change;
+  }
+  const std::string share =
+      level.full_every() == 0   ? "no step in full, as many by the canary as there is room for"
+      : level.full_every() == 1 ? "every step in full"
+                                : "one step in " + std::to_string(level.full_every()) + " in full";
+  return fmt::format("auto: {}; expected to cost {:.2f} % of {:.2f} %", share,
+                     level.overhead_percent(), level.budget_percent());
+}
+
+void HumanLog::LevelChanged(const Run& run, const Record& record) {
+  impl_->logger->info(
+      "level of {}, step {}: {}", Who(run),
+      record.clocks().optimizer_steps_size() > 0 ? record.clocks().optimizer_steps(0) : 0,
+      LevelSentence(record.level()));
 }
 
 void HumanLog::WarningSeen(const Verdict& verdict, const Warning& warning) {

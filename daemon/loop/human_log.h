@@ -23,6 +23,7 @@ class HumanLog final : public Observer {
   void CommandEnded(const JobExit& exit) override;
   void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) override;
   void WarningSeen(const Verdict& verdict, const Warning& warning) override;
+  void LevelChanged(const Run& run, const Record& record) override;
   void FileUnreadable(const std::string& name, const std::string& reason) override;
   void Trouble(const std::string& sentence) override;
   void Remark(const std::string& sentence) override;
@@ -38,6 +39,7 @@ class HumanLog final : public Observer {
 
 // "warning train.py, run 7f3a21c0, rank 0: gradient norm 3.2e+06 at step 412, median 1.8 over the
 // 100 steps before, 14 times more than its usual spread; the updates overshoot".
+[[nodiscard]] std::string LevelSentence(const LevelFact& level);
 [[nodiscard]] std::string WarningSentence(const Verdict& verdict, const Warning& warning);
 
 }  // namespace nanwatch

@@ -28,6 +28,9 @@ class ObserverList final : public Observer {
   void WarningSeen(const Verdict& verdict, const Warning& warning) override {
     for (Observer* o : observers_) o->WarningSeen(verdict, warning);
   }
+  void LevelChanged(const Run& run, const Record& record) override {
+    for (Observer* o : observers_) o->LevelChanged(run, record);
+  }
   void FileUnreadable(const std::string& name, const std::string& reason) override {
     for (Observer* o : observers_) o->FileUnreadable(name, reason);
   }

@@ -263,6 +263,9 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
     observer_.Trouble(done.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
   if (!std::exchange(segment.told_start, true)) observer_.RunStarted(batch.run);
+  for (const Record& record : batch.records) {
+    if (record.has_level()) observer_.LevelChanged(batch.run, record);
+  }
   const bool has_warnings =
       batch.training && batch.training->changes() != segment.training.changes();
   if (batch.training) segment.training = *batch.training;

@@ -7,8 +7,9 @@
 //          started with, by itself, also when the tool has gone.
 //
 // Nobody waits for anybody: a job that runs neither ops nor steps (a hung collective) acknowledges
-// nothing, and the tool says so. Two tools at once: the later generation holds, with its deadline;
-// for the moment between its two stores the earlier request may have the later one's deadline.
+// nothing, and the tool says so. Two tools at once: the later generation holds, with its deadline,
+// because one that is overtaken begins again with its own; until then the earlier request may have
+// the later one's deadline.
 #pragma once
 
 #include <atomic>
@@ -44,8 +45,6 @@ inline uint64_t RequestLevel(ControlBlock& control, Level level, uint64_t deadli
     control.deadline_ns.store(deadline_ns, std::memory_order_relaxed);
     if (control.request.compare_exchange_weak(before, word, std::memory_order_release,
                                               std::memory_order_relaxed)) {
-      // Another tool may have put its own deadline in between.
-      control.deadline_ns.store(deadline_ns, std::memory_order_release);
       return word;
     }
   }

@@ -1,7 +1,7 @@
 // The step rings: one entry per step, the oldest overwritten, so that a job may run for days before
 // anybody reads. The reader notices what it missed. There are two, written side by side: what the
-// observer counted (StepEntry), and what it read of the training itself (TelemetryEntry). Entries of
-// one step have the same number.
+// observer counted (StepEntry), and what it read of the training itself (TelemetryEntry). Entries
+// of one step have the same number.
 //
 //   StepRingHeader | Entry[capacity]; entry i lies at i % capacity
 //
@@ -64,7 +64,7 @@ class StepRingReader {
   // Nothing if the header does not fit into the section's `size` bytes, which the caller has
   // checked against the file. `cursor` is the index of the first entry wanted.
   [[nodiscard]] static std::optional<StepRingReader> Open(const void* section, size_t size,
-                                                      uint64_t cursor = 0) noexcept {
+                                                          uint64_t cursor = 0) noexcept {
     if (size < sizeof(StepRingHeader)) return {};
     const auto* header = static_cast<const StepRingHeader*>(section);
     uint64_t capacity = 0;
@@ -93,6 +93,16 @@ class StepRingReader {
       return true;
     }
     return false;
+  }
+
+  // Copies the entry with this number; false when it does not stand, or not any more. Looks at that
+  // one place and leaves the cursor alone.
+  [[nodiscard]] bool ReadAt(uint64_t index, Entry& out) const noexcept {
+    const Entry& entry = entries_[index % capacity_];
+    const uint64_t expected = 2 * index + 2;
+    if (entry.sequence.load(std::memory_order_acquire) != expected) return false;
+    LoadWords(&out.time_ns, &entry.time_ns, kStepFieldsBytes<Entry>);
+    return entry.sequence.load(std::memory_order_relaxed) == expected;
   }
 
   [[nodiscard]] uint64_t cursor() const noexcept { return cursor_; }

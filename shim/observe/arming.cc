@@ -37,15 +37,15 @@ at::CallbackHandle AddInputCallback() {
 
 void Arming::Register(bool check_ops) noexcept try {
   const std::lock_guard<std::mutex> lock(mutex_);
-  checks_ops_ = check_ops;
+  checks_ops_ = everywhere_ = check_ops;
   callback_ = check_ops ? AddOutputsCallback(callbacks::Start, callbacks::End) : AddRangeCallback();
 } catch (...) {
 }
 
 // Removed first: a range would otherwise begin twice. One that begins on another thread in between
 // goes unseen.
-void Arming::WatchOps(bool on) noexcept try {
-  const std::lock_guard<std::mutex> lock(mutex_);
+void Arming::WatchOps() noexcept try {
+  const bool on = everywhere_ || watched_ranges_ > 0;
   if (checks_ops_ == on || callback_ == 0) return;
   if (!on) Switch(false);
   checks_ops_ = on;
@@ -54,6 +54,25 @@ void Arming::WatchOps(bool on) noexcept try {
   callback_ = on ? AddOutputsCallback(callbacks::Start, callbacks::End) : AddRangeCallback();
   if (on && holds_ != 0) Switch(true);
 } catch (...) {
+}
+
+void Arming::WatchEverywhere(bool on) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  everywhere_ = on;
+  WatchOps();
+}
+
+void Arming::BeginWatchedRange() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++watched_ranges_;
+  WatchOps();
+}
+
+bool Arming::EndWatchedRange() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (watched_ranges_ != 0) --watched_ranges_;
+  WatchOps();
+  return !checks_ops_;
 }
 
 void Arming::SetBenchMode(int mode) noexcept try {
@@ -68,7 +87,7 @@ void Arming::SetBenchMode(int mode) noexcept try {
 }
 
 void Arming::Inherit(const Arming& parents) noexcept {
-  checks_ops_ = parents.checks_ops_;
+  checks_ops_ = everywhere_ = parents.checks_ops_;
   callback_ = parents.callback_;
   input_callback_ = parents.input_callback_;
   Set(kArmed, input_callback_ != 0);

@@ -16,9 +16,12 @@ class Arming {
  public:
   // Registers A; without `check_ops` one that only sees ranges.
   void Register(bool check_ops) noexcept;
-  // Whether A sees ops, or ranges alone: from the next op on. Does nothing before Register and after
-  // SetBenchMode(0).
-  void WatchOps(bool on) noexcept;
+  // A sees ops while they are watched everywhere, or in an open range; else ranges alone. Takes
+  // effect with the next op; does nothing before Register and after SetBenchMode(0).
+  void WatchEverywhere(bool on) noexcept;
+  void BeginWatchedRange() noexcept;
+  // True when that was the last one and ops go unwatched from here on.
+  bool EndWatchedRange() noexcept;
   // Removes or registers anew, for benches: 0 nothing at all, 1 an empty outputs callback, 2
   // everything, 3 and 4 ranges alone.
   void SetBenchMode(int mode) noexcept;
@@ -45,6 +48,7 @@ class Arming {
 
  private:
   void Switch(bool on) noexcept;
+  void WatchOps() noexcept;  // with mutex_ held: as is wanted now
 
   static constexpr uint32_t kArmed = 1;
   static constexpr uint32_t kMeasuring = 2;
@@ -59,6 +63,8 @@ class Arming {
   std::atomic<uint32_t> attention_{0};
   std::mutex mutex_;
   bool checks_ops_ = false;
+  bool everywhere_ = false;
+  int watched_ranges_ = 0;
   int holds_ = 0;
   // Handles of libtorch's; 0: not registered.
   uint64_t callback_ = 0;

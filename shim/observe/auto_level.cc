@@ -14,19 +14,21 @@ constexpr uint64_t kWarmUp = 5;
 // Then each way has its turn until it was seen so often.
 constexpr uint32_t kSamplesMin = 12;
 // One step in so many is used to look again at a way that the plan leaves out.
-constexpr uint64_t kProbeEvery = 64;
+constexpr uint32_t kProbeEvery = 64;
+// Of these probes so many are of the way that costs most, if the plan has no room for it.
+constexpr uint32_t kDearProbeEvery = 24;
 // A suspicion holds for so many steps.
 constexpr uint32_t kAlertSteps = 16;
 // So many times its own median, and so many times the largest of late, is far off: single large
 // batches and the jitter of a loss near zero stay below, an explosion does not.
 constexpr double kFarOffMedian = 32;
 constexpr double kFarOffLargest = 4;
-// After one such suspicion so many steps pass before the next: what is far off may be the new
-// usual. (Not finite is never usual.)
+// After one suspicion so many steps pass before the next of its kind: what is far off may be the
+// new usual, and of parameters that are bad for good there is nothing more to learn.
 constexpr uint64_t kAlertPause = 512;
 constexpr uint32_t kHistoryMin = 16;
 // A plan is told again when its share of full steps has changed by a quarter, at most so often.
-constexpr uint64_t kTellEvery = 64;
+constexpr uint64_t kTellEvery = 256;
 // Medians of a few steps on a busy machine differ by so much without a reason.
 constexpr double kCostMin = 1e-4;
 
@@ -76,11 +78,11 @@ bool AutoLevel::IsSuspicious(const Step& step) noexcept {
   };
   look(step.loss_known, step.loss, &losses_);
   look(step.norm_known, step.gradient_norm, &norms_);
-  if (far_off && !bad) {
-    if (far_off_at_ != 0 && steps_ - far_off_at_ < kAlertPause) return false;
-    far_off_at_ = steps_;
-  }
-  return bad || far_off;
+  uint64_t* const last = bad ? &bad_at_ : &far_off_at_;
+  if (!bad && !far_off) return false;
+  if (*last != 0 && steps_ - *last < kAlertPause) return false;
+  *last = steps_;
+  return true;
 }
 
 void AutoLevel::Plan(Next* next) noexcept {
@@ -117,28 +119,23 @@ Level AutoLevel::Choose() noexcept {
                                                            {full_.count(), Level::kFull}}};
   const auto least = std::min_element(ways.begin(), ways.end());
   if (least->first < kSamplesMin) return least->second;
-  if (steps_ % kProbeEvery == 0) {
-    switch (steps_ / kProbeEvery % 3) {
-      case 0:
-        return Level::kIdle;
-      case 1:
-        return Level::kCanary;
-      default:
-        // A way far beyond the budget is looked at less often still.
-        return full_share_ > 0 || steps_ / kProbeEvery % 24 == 2 ? Level::kFull : Level::kCanary;
-    }
+  // Drawn, not counted: jobs have periods of their own (two optimizers in turn, a validation every
+  // so many steps), and a way that always meets the same kind of step would be misjudged.
+  if (Draw() < 1.0 / kProbeEvery) {
+    ++probes_;
+    const bool dear = full_share_ == 0;
+    if (probes_ % 3 == 2 && (!dear || probes_ % kDearProbeEvery == 2)) return Level::kFull;
+    return probes_ % 3 == 0 ? Level::kIdle : Level::kCanary;
   }
-  full_due_ += full_share_;
-  canary_due_ += canary_share_;
-  if (full_due_ >= 1) {
-    full_due_ -= 1;
-    return Level::kFull;
-  }
-  if (canary_due_ >= 1) {
-    canary_due_ -= 1;
-    return Level::kCanary;
-  }
-  return full_share_ + canary_share_ > 0.999 ? Level::kCanary : Level::kIdle;
+  const double drawn = Draw();
+  if (drawn < full_share_) return Level::kFull;
+  return drawn < full_share_ + canary_share_ ? Level::kCanary : Level::kIdle;
+}
+
+// Of Knuth's linear congruential generator; the same in every run.
+double AutoLevel::Draw() noexcept {
+  draws_ = draws_ * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<double>(draws_ >> 11) * 0x1p-53;
 }
 
 AutoLevel::Next AutoLevel::OnStep(const Step& step) noexcept {
@@ -150,7 +147,7 @@ AutoLevel::Next AutoLevel::OnStep(const Step& step) noexcept {
                                                      : bare_;
     times.Add(static_cast<double>(step.ns));
   }
-  if (step.own_share >= 0) {
+  if (step.own_share >= 0 && step.watched != Level::kIdle) {
     (step.watched == Level::kFull ? own_full_ : own_canary_).Add(step.own_share);
   }
   Plan(&next);

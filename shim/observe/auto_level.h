@@ -8,7 +8,7 @@
 //   canary <= budget < full      so many steps in full as the budget has room for, the others
 //   canary budget < canary              so many steps canary, the others unwatched
 //
-// Steps are spread evenly. When something suspicious was seen (a bad or far too large gradient or
+// Which steps is drawn. When something suspicious was seen (a bad or far too large gradient or
 // loss), the next steps are all watched in full, whatever they cost.
 //
 // Pure: no clock, no torch. One caller at a time.
@@ -68,6 +68,7 @@ class AutoLevel {
   [[nodiscard]] bool IsSuspicious(const Step& step) noexcept;
   void Plan(Next* next) noexcept;
   [[nodiscard]] wire::Level Choose() noexcept;
+  [[nodiscard]] double Draw() noexcept;  // evenly from [0, 1)
 
   double budget_;
   Recent bare_, canary_, full_;   // ns of steps
@@ -76,10 +77,12 @@ class AutoLevel {
   uint64_t steps_ = 0;
   uint32_t alert_left_ = 0;                   // steps still to be watched in full
   double full_share_ = 0, canary_share_ = 0;  // of steps, by the plan
-  double full_due_ = 0, canary_due_ = 0;
   double told_full_share_ = -1;
   uint64_t told_at_ = 0;
-  uint64_t far_off_at_ = 0;  // the step of the last suspicion, 0 none
+  uint64_t far_off_at_ = 0;  // the steps of the last suspicions, 0 none
+  uint64_t bad_at_ = 0;
+  uint64_t draws_ = 1;
+  uint32_t probes_ = 0;
 };
 
 }  // namespace nanwatch

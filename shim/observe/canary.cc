@@ -1,7 +1,6 @@
 #include "shim/observe/canary.h"
 
 #include <cmath>
-#include <vector>
 
 #include "shim/check/scan.h"
 #include "shim/check/squares.h"
@@ -65,38 +64,50 @@ bool ReadNumber(const PlainTensor& plain, double* number) {
 Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* optimizer) noexcept
     try {
   Gradients told;
-  std::vector<OptimizedTensor> tensors;
-  if (optimizer == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return told;
-  told.known = told.norm_known = true;
-  const bool tell = observer.level.watched() != wire::Level::kFull && !observer.Poisoned();
-  BackwardPasses::BadLeaves bad;
-  double squares_sum = 0;
   // A loss that was bad, else the first bad gradient: one cause a step is all that can be told.
   ValueRef first_bad = observer.steps.TakeBadLoss();
-  for (const OptimizedTensor& tensor : tensors) {
+  OptimizedTensors tensors;
+  if (optimizer == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return told;
+  told.known = told.norm_known = true;
+  PlainTensor plain;
+  wire::Unchecked reason;
+  double found_inf = 0;
+  told.skipped = ReadTensor(tensors.found_inf, &plain, &reason) == Readable::kYes &&
+                 ReadNumber(plain, &found_inf) && found_inf != 0;
+  // Where everything was watched, the ops have told more already; else this is where it is met.
+  const bool unseen = observer.level.watched() != wire::Level::kFull ||
+                      observer.level.switched_in_step() == observer.steps.completed();
+  const bool tell = unseen && !told.skipped && !observer.Poisoned();
+  BackwardPasses::BadLeaves bad;
+  double squares_sum = 0;
+  for (const OptimizedTensor& tensor : tensors.list) {
     if (!tensor.gradient.defined()) {
       told.missing += tensor.requires_grad;
       continue;
     }
     ++told.count;
-    PlainTensor plain;
-    wire::Unchecked reason;
-    Squares squares;
-    if (ReadTensor(tensor.gradient, &plain, &reason) != Readable::kYes || !plain.IsDense() ||
-        !SumOfSquares(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel),
-                      &squares)) {
+    const Readable readable = ReadTensor(tensor.gradient, &plain, &reason);
+    if (readable != Readable::kYes) {
       told.norm_known = false;
+      if (unseen && readable == Readable::kNo) {
+        ++thread->counters.unchecked[static_cast<int>(reason)];
+      }
       continue;
     }
-    squares_sum += squares.sum;
-    told.zero += squares.all_zero;
-    if (tell) {
+    if (unseen) {
       ++thread->counters.tensors_checked;
       thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
     }
+    Squares squares;
+    const bool summed =
+        plain.IsDense() && SumOfSquares(plain.view.type, plain.view.data,
+                                        static_cast<size_t>(plain.view.numel), &squares);
+    told.norm_known = told.norm_known && summed;
+    squares_sum += squares.sum;
+    told.zero += squares.all_zero;
     // float16 counts an infinity as a number there.
     const bool may_be_bad =
-        plain.view.type == wire::ElementType::kFloat16 || !std::isfinite(squares.sum);
+        !summed || plain.view.type == wire::ElementType::kFloat16 || !std::isfinite(squares.sum);
     if (!may_be_bad || !HasNonFinite(plain.view)) continue;
     const NamedTensor* named = observer.python->names().FindByImpl(tensor.parameter);
     if (told.bad++ == 0) {
@@ -110,7 +121,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     bad.Add(value, NonFiniteKinds(plain.view), named);
   }
   told.norm = told.bad != 0 ? std::nan("") : std::sqrt(squares_sum);
-  if (tell && told.bad != 0) {
+  if (tell && told.bad != 0 && observer.level.watched() != wire::Level::kFull) {
     observer.passes.OnBadGradients(observer, thread, told.count, told.bad, bad);
   }
   return told;

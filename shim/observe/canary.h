@@ -30,6 +30,7 @@ struct Gradients {
   uint32_t missing = 0;
   uint32_t zero = 0;
   uint32_t bad = 0;
+  bool skipped = false;                    // a GradScaler has the optimizer skip this update
   const NamedTensor* first_bad = nullptr;  // the parameter; null where its name is not known
   ValueRef first_bad_value;                // ticket 0: not known
 };

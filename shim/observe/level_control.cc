@@ -26,8 +26,7 @@ wire::LevelRecord Because(wire::LevelRecord::Why why, wire::Level from, wire::Le
 }  // namespace
 
 wire::Level LevelControl::WatchedAt(wire::Level asked) noexcept {
-  // `auto` begins with the canary, and chooses after each step.
-  if (asked == wire::Level::kAuto) return wire::Level::kCanary;
+  // `auto` chooses after each step of an optimizer, and watches everything until there is one.
   return asked == wire::Level::kIdle || asked == wire::Level::kCanary ? asked : wire::Level::kFull;
 }
 
@@ -41,7 +40,7 @@ void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
     deadline_ns_.store(control.deadline_ns.load(std::memory_order_acquire),
                        std::memory_order_relaxed);
     applied_.store(request, std::memory_order_relaxed);
-    // Generation 0: the segment was made anew, and its requests begin again.
+    // Generation 0 is nobody's.
     if (asked.generation != 0 && wire::IsLevel(asked.level)) {
       Apply(observer, thread, asked.level, Why::kAsked);
     }
@@ -86,11 +85,13 @@ void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level w
   if (before == watched) return;
   const bool all_ops = watched == wire::Level::kFull;
   if (!all_ops && thread != nullptr) {
-    // What is bad now is not followed any further.
+    // What is bad now is not followed any further, and a scaler's decision may go unseen.
     observer.passes.Close(observer, thread);
     observer.bad_values.Reset();
+    observer.steps.ForgetScaler();
   }
-  observer.arming.WatchOps(all_ops);
+  switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
+  observer.arming.WatchEverywhere(all_ops);
 }
 
 }  // namespace nanwatch

@@ -38,6 +38,12 @@ class LevelControl {
   wire::Level asked() const noexcept { return asked_.load(std::memory_order_relaxed); }
   // kIdle, kCanary or kFull: how ops are watched outside optimizers' ranges.
   wire::Level watched() const noexcept { return watched_.load(std::memory_order_relaxed); }
+  // As the process was started.
+  wire::Level started() const noexcept { return started_; }
+  // The number of completed steps when the way of watching changed last; UINT32_MAX: never.
+  uint32_t switched_in_step() const noexcept {
+    return switched_in_step_.load(std::memory_order_relaxed);
+  }
   // The request in force, 0 none.
   uint64_t applied() const noexcept { return applied_.load(std::memory_order_relaxed); }
 
@@ -83,6 +89,7 @@ class LevelControl {
   std::atomic<wire::Level> watched_;
   std::atomic<const wire::ControlBlock*> control_{nullptr};
   std::atomic<uint64_t> applied_{0};
+  std::atomic<uint32_t> switched_in_step_{UINT32_MAX};
   std::atomic<uint64_t> deadline_ns_{0};  // of the request in force, 0 none
   std::mutex mutex_;
   AutoLevel automatic_;  // with mutex_ held

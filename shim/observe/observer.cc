@@ -47,13 +47,14 @@ void Observer::WakeInChild() noexcept {
   const int32_t parent = owner_pid.load(std::memory_order_relaxed);
   if (parent == getpid() || !parents->self_proven.load(std::memory_order_relaxed)) return;
   // The parent's object is leaked: its locks may be held by threads that do not exist here.
-  auto* mine = new (std::nothrow) Observer(parents->entry_, parents->level.asked(),
+  auto* mine = new (std::nothrow) Observer(parents->entry_, parents->level.started(),
                                            parents->level.budget_percent(), parents->python);
   if (mine == nullptr) return;
   mine->forked_from_ = parent;
   mine->stops_on_anomaly = parents->stops_on_anomaly;
   mine->self_proven.store(true, std::memory_order_relaxed);
   mine->arming.Inherit(parents->arming);
+  mine->arming.WatchEverywhere(mine->level.watched() == wire::Level::kFull);
   ThreadStates::AfterFork();
   Set(mine);
   mine->SetActive(true);

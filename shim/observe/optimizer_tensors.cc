@@ -28,7 +28,7 @@ void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyOb
 }  // namespace
 
 bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
-                          PyObj* optimizer, std::vector<OptimizedTensor>* tensors) noexcept try {
+                          PyObj* optimizer, OptimizedTensors* tensors) noexcept try {
   // A thread without a state of Python's own has no frame that runs an optimizer.
   if (!api.Running() || api.PyGILState_GetThisThreadState() == nullptr) return false;
   const Gil gil(api);
@@ -37,11 +37,16 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
   const ptrdiff_t count = api.PyList_Size(groups.get());
   for (ptrdiff_t i = 0; i < count; ++i) {
     PyObj* group = api.PyList_GetItem(groups.get(), i);
-    if (group != nullptr) AddGroup(api, names, tensor_type, group, tensors);
+    if (group != nullptr) AddGroup(api, names, tensor_type, group, &tensors->list);
+  }
+  const PyOwned found_inf(api, api.AttributeOrNull(optimizer, "found_inf"));
+  if (found_inf && api.PyType_IsSubtype(found_inf.get()->type, tensor_type) != 0) {
+    const at::TensorBase* tensor = names.TensorOf(found_inf.get());
+    if (tensor != nullptr) tensors->found_inf = *tensor;
   }
   return true;
 } catch (const std::exception&) {
-  tensors->clear();
+  *tensors = {};
   return false;
 }
 

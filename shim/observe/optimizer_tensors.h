@@ -22,9 +22,16 @@ struct OptimizedTensor {
   bool requires_grad = false;
 };
 
-// `optimizer`: the torch.optim.Optimizer whose step() runs on this thread, further down. Fills
-// `tensors` in the order of param_groups; false, with nothing filled in, when it cannot be read.
+struct OptimizedTensors {
+  std::vector<OptimizedTensor> list;  // in the order of param_groups
+  // What a GradScaler found, while it has an optimizer that skips by itself (a fused one) step;
+  // undefined otherwise.
+  at::TensorBase found_inf;
+};
+
+// `optimizer`: the torch.optim.Optimizer whose step() runs on this thread, further down. False,
+// with nothing filled in, when it cannot be read.
 bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
-                          PyObj* optimizer, std::vector<OptimizedTensor>* tensors) noexcept;
+                          PyObj* optimizer, OptimizedTensors* tensors) noexcept;
 
 }  // namespace nanwatch

@@ -118,8 +118,7 @@ const ModuleEntry* PythonDoor::EnterUnknown(PyObj* module, Root* outermost) {
   }
 }
 
-bool PythonDoor::ReadOptimizer(const void* optimizer,
-                               std::vector<OptimizedTensor>* tensors) noexcept {
+bool PythonDoor::ReadOptimizer(const void* optimizer, OptimizedTensors* tensors) noexcept {
   if (!installed() || names_.unusable()) return false;
   return ReadOptimizedTensors(api_, names_, tensor_type_,
                               static_cast<PyObj*>(const_cast<void*>(optimizer)), tensors);

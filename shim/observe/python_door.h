@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "shim/observe/layer_table.h"
 #include "shim/observe/module_scope.h"
@@ -81,7 +80,7 @@ class PythonDoor {
   // FloatingPointError) that says `message` to be raised on this thread before its next line of
   // Python. False when there is no Python here.
   bool RaiseSoon(const char* message) noexcept;
-  bool ReadOptimizer(const void* optimizer, std::vector<OptimizedTensor>* tensors) noexcept;
+  bool ReadOptimizer(const void* optimizer, OptimizedTensors* tensors) noexcept;
 
  private:
   friend class ModuleScope;

@@ -99,7 +99,7 @@ bool TurnOn(Observer* observer) {
     return false;
   }
   observer->self_proven = true;
-  if (observer->level.watched() != wire::Level::kFull) observer->arming.WatchOps(false);
+  if (observer->level.watched() != wire::Level::kFull) observer->arming.WatchEverywhere(false);
   return true;
 }
 

@@ -136,21 +136,22 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
   const void* optimizer = observer.python->OptimizerOnThisThread();
   const uint32_t index = IndexOf(optimizer, range_name, emitter);
   thread->optimizer_index = index;
-  const bool canary = observer.level.watched() == wire::Level::kCanary;
-  if (observer.level.watched() != wire::Level::kIdle) {
+  bool skipped = false;
+  if (observer.level.watched() != wire::Level::kIdle || observer.stops_on_anomaly) {
     const canary::Gradients gradients = canary::ReadGradients(observer, thread, optimizer);
-    bool skipped_by_scaler = false;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       gradients_ = gradients;
       // A fused optimizer under a GradScaler skips inside its kernel.
-      skipped_by_scaler = found_inf_;
+      skipped = gradients.skipped || found_inf_;
     }
-    if (gradients.bad != 0 && !skipped_by_scaler && observer.stops_on_anomaly) {
-      StopBeforeUpdate(observer, gradients.bad, gradients.count, gradients.first_bad,
-                       gradients.first_bad_value);
+    if (gradients.bad != 0 && !skipped && observer.stops_on_anomaly) {
+      thread->optimizer_stopped = StopBeforeUpdate(observer, gradients.bad, gradients.count,
+                                                   gradients.first_bad, gradients.first_bad_value);
     }
   }
+  // A skipped update does nothing but take the scale from the gradients.
+  const bool canary = observer.level.watched() == wire::Level::kCanary && !skipped;
   range_.fetch_add(1, std::memory_order_relaxed);
   bool hold = false;
   {
@@ -160,7 +161,11 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
     hold = hold && !observer.Poisoned();
   }
   thread->optimizer_watches_ops = canary;
-  if (canary && ranges_watching_ops_.fetch_add(1) == 0) observer.arming.WatchOps(true);
+  if (canary) {
+    observer.arming.BeginWatchedRange();
+    // A gradient that is bad: what its update makes of it comes of it.
+    if (!observer.Poisoned() && observer.bad_values.transient() != 0) observer.arming.Arm();
+  }
   thread->optimizer_holds_inputs = hold;
   if (hold) observer.arming.Hold();
 }
@@ -171,6 +176,8 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   observer.passes.Close(observer, thread);
   const bool hold = thread->optimizer_holds_inputs;
   thread->optimizer_holds_inputs = false;
+  const bool stopped = thread->optimizer_stopped;
+  thread->optimizer_stopped = false;
   uint32_t class_name = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -183,17 +190,15 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   }
   if (thread->optimizer_watches_ops) {
     thread->optimizer_watches_ops = false;
-    const bool last = ranges_watching_ops_.fetch_sub(1) == 1;
-    if (last && observer.level.watched() != wire::Level::kFull) {
-      // Between two updates nothing is followed.
-      observer.bad_values.Reset();
-      observer.arming.WatchOps(false);
-    }
+    // Between two updates nothing is followed.
+    if (observer.arming.EndWatchedRange()) observer.bad_values.Reset();
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.
-    if (!(found_inf_ && fused_seen_.load(std::memory_order_relaxed))) {
+    const bool skipped =
+        gradients_.skipped || (found_inf_ && fused_seen_.load(std::memory_order_relaxed));
+    if (!skipped && !stopped) {
       if (index < 4) ++clocks_.optimizer_steps[index];
       ++clocks_.optimizer_ranges;
     }
@@ -218,6 +223,11 @@ void StepScope::OnPassReachedLeaf() noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
   ++clocks_.passes;
   ++clocks_.micro_passes;
+}
+
+void StepScope::ForgetScaler() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  found_inf_ = scale_known_ = false;
 }
 
 void StepScope::OnUnscale(bool found_inf) noexcept {
@@ -340,18 +350,20 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   entry.optimizer = optimizer;
   entry.flags |= (skipped ? 2u : 0u) | (observer.Poisoned() ? 4u : 0u);
   emitter->PublishStep(entry, telemetry);
+  // Without an optimizer's ranges nobody would ever choose again.
   using wire::TelemetryEntry;
-  observer.level.OnStep(
-      observer, thread,
-      // A step whose ticks are counted takes longer for that.
-      {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 && own_share < 0 ? telemetry.step_ns
-                                                                                 : 0,
-       .watched = static_cast<wire::Level>(telemetry.level),
-       .own_share = own_share,
-       .loss = telemetry.loss,
-       .gradient_norm = telemetry.gradient_norm,
-       .loss_known = (telemetry.known & TelemetryEntry::kLoss) != 0,
-       .norm_known = (telemetry.known & TelemetryEntry::kGradientNorm) != 0});
+  if (entry.clocks.optimizer_ranges != 0)
+    observer.level.OnStep(observer, thread,
+                          // A step whose ticks are counted takes longer for that.
+                          {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 && own_share < 0
+                                     ? telemetry.step_ns
+                                     : 0,
+                           .watched = static_cast<wire::Level>(telemetry.level),
+                           .own_share = own_share,
+                           .loss = telemetry.loss,
+                           .gradient_norm = telemetry.gradient_norm,
+                           .loss_known = (telemetry.known & TelemetryEntry::kLoss) != 0,
+                           .norm_known = (telemetry.known & TelemetryEntry::kGradientNorm) != 0});
   observer.PublishLive(wire::LiveState::kWatching);
   SegmentReport report;
   if (!emitter->KeepSegment(report) && report.message[0] != '\0') {

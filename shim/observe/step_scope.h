@@ -44,6 +44,8 @@ class StepScope {
   // A backward pass reached its first leaf.
   void OnPassReachedLeaf() noexcept;
 
+  // What a scaler has decided since may go unseen.
+  void ForgetScaler() noexcept;
   // GradScaler: what its check found, and the update of the scale that follows.
   void OnUnscale(bool found_inf) noexcept;
   void OnScaleUpdate(Observer& observer, ThreadState* thread, double scale_after,
@@ -79,7 +81,6 @@ class StepScope {
   bool found_inf_ = false;
   bool ranges_since_unscale_ = false;
   uint32_t skips_in_a_row_ = 0;
-  std::atomic<int> ranges_watching_ops_{0};  // open ranges that had ops watched
   std::atomic<double> loss_{0};
   std::atomic<bool> loss_ever_{false};
   std::atomic<bool> loss_known_{false};  // seen since the step before

@@ -29,7 +29,7 @@ RecentValues::Kept FirstOf(Observer& observer, ValueRef value) {
 
 }  // namespace
 
-void StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const NamedTensor* named,
+bool StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const NamedTensor* named,
                       ValueRef value) noexcept {
   Emitter* emitter = observer.EnsureEmitter();
   char text[768];
@@ -48,9 +48,9 @@ void StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const Na
                   ". It began with %s%s%s", op.c_str(), layer.empty() ? "" : " in layer ",
                   layer.c_str());
   }
-  if (!observer.python->RaiseSoon(text)) {
-    observer.entry()->say("the job could not be stopped: this thread runs no Python code");
-  }
+  if (observer.python->RaiseSoon(text)) return true;
+  observer.entry()->say("the job could not be stopped: this thread runs no Python code");
+  return false;
 }
 
 }  // namespace nanwatch

@@ -17,7 +17,8 @@ struct NamedTensor;
 
 // Of the `bad` of `count` gradients the first belongs to `named` (null: not known) and holds
 // `value` (ticket 0: not known). On the thread that runs the step.
-void StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const NamedTensor* named,
+// True when the exception was left.
+bool StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const NamedTensor* named,
                       ValueRef value) noexcept;
 
 }  // namespace nanwatch

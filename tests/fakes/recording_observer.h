@@ -17,6 +17,9 @@ class RecordingObserver final : public Observer {
   void IncidentSeen(const Verdict&, const Incident& incident, bool reach_grew) override {
     incidents.push_back((reach_grew ? "further " : "new ") + incident.origin().op());
   }
+  void LevelChanged(const Run&, const Record& record) override {
+    levels.push_back(record.level().to());
+  }
   void WarningSeen(const Verdict&, const Warning& warning) override {
     warnings.push_back(warning.id());
   }
@@ -31,6 +34,7 @@ class RecordingObserver final : public Observer {
   std::vector<JobExit> exits;
   std::vector<std::string> incidents;
   std::vector<std::string> warnings;
+  std::vector<uint32_t> levels;
   std::vector<std::string> unreadable;
   std::vector<std::string> troubles;
   std::vector<std::string> remarks;

@@ -6,30 +6,31 @@ from watched_job import PromiseTest
 TRAINING = """
 import torch
 torch.manual_seed(1)
-model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+model = torch.nn.Sequential(torch.nn.Linear(32, {width}), torch.nn.ReLU(), torch.nn.Linear({width}, 4))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-for i in range(600):
+for i in range({steps}):
     optimizer.zero_grad()
-    x = torch.randn(16, 32)
+    x = torch.randn({width} // 4, 32)
     loss = torch.nn.functional.mse_loss(model(x), x[:, :4])
     {fault}
     loss.backward()
     optimizer.step()
     print(loss.item().hex())
 """
-EXPLOSION = """if i >= 500:
-        loss = loss * 10.0 ** (i - 500)
-    if i == 510:
+EXPLOSION = """if i >= 120:
+        loss = loss * 10.0 ** (i - 120)
+    if i == 130:
         loss = loss * torch.log(loss.detach() * 0 - 1)"""
 
 
 class Budget(PromiseTest):
     @classmethod
     def start(cls, workplace):
-        plain = workplace.program("plain", TRAINING.format(fault=""))
+        plain = workplace.program("plain", TRAINING.format(fault="", width=64, steps=600))
         cls.bare, cls.watched = workplace.run_bare(plain), workplace.run_watched(plain, ("--budget", "1"))
-        cls.exploding = workplace.run_watched(workplace.program("exploding", TRAINING.format(fault=EXPLOSION)),
-                                              ("--level", "auto", "--budget", "0.1"))
+        # A budget that has room for the canary on any machine.
+        text = TRAINING.format(fault=EXPLOSION, width=2048, steps=140)
+        cls.exploding = workplace.run_watched(workplace.program("exploding", text), ("--level", "auto", "--budget", "80"))
 
     def test_the_results_are_the_same(self):
         self.assert_same(self.bare, self.watched)
@@ -44,7 +45,7 @@ class Budget(PromiseTest):
 
     def test_what_explodes_is_watched_in_full_before_it_is_nan(self):
         origin = self.exploding.verdict()["incidents"][0]["origin"]
-        self.assertEqual((origin["op"], origin["class"], int(origin["step"])), ("aten::log", "produce", 510))
+        self.assertEqual((origin["op"], origin["class"], int(origin["step"])), ("aten::log", "produce", 130))
 
 
 if __name__ == "__main__":

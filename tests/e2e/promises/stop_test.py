@@ -102,14 +102,21 @@ class Stop(PromiseTest):
         self.assertEqual(first, "5 nanwatch NonFiniteGradient True", job.stderr())
         self.assertIn("first in inner.weight", message)
 
+    def test_steps_that_a_budget_leaves_unwatched_are_stopped_too(self):
+        job = self.run_stopping("plain", "--level", "idle")
+        self.assertEqual(job.stdout().splitlines()[0], "5 nanwatch NonFiniteGradient True", job.stderr())
+
     def test_a_job_that_does_not_catch_it_ends_as_by_any_exception(self):
         job = self.run_stopping("uncaught")
         self.assertEqual(job.status(), 1)
         self.assertIn("nanwatch.NonFiniteGradient: NaN or Inf in 4 of 4 gradients at step 1", job.stderr())
 
     def test_updates_that_a_scaler_skips_do_not_stop(self):
-        job = self.run_stopping("scaled")
-        self.assertEqual((job.status(), job.stdout()), (0, "done True\n"), job.stderr())
+        for options in ((), ("--level", "canary"), ("--budget", "1")):
+            with self.subTest(options):
+                job = self.run_stopping("scaled", *options)
+                self.assertEqual((job.status(), job.stdout()), (0, "done True\n"), job.stderr())
+                self.assertNotEqual(job.verdict()["verdict"], "anomaly")
 
     def test_every_rank_that_was_given_the_gradient_stops(self):
         job = self.run_stopping("ranks")

@@ -150,6 +150,30 @@ TEST(AutoLevel, LetsALargeBatchPass) {
   EXPECT_NE(next.why, Why::kSuspicion);
 }
 
+TEST(AutoLevel, IsNotFooledByStepsOfTwoKindsInTurn) {
+  AutoLevel level(2);
+  AutoLevel::Next next;
+  double spent = 0;
+  double all = 0;
+  for (int i = 0; i < 9000; ++i) {
+    const double cost = next.watched == Level::kFull     ? 0.20
+                        : next.watched == Level::kCanary ? 0.002
+                                                         : 0;
+    const double bare = i % 2 == 0 ? 3e7 : 6e7;
+    if (i >= 1000) {
+      spent += cost * bare;
+      all += bare;
+    }
+    AutoLevel::Step step;
+    step.ns = static_cast<uint64_t>(bare * (1 + cost));
+    step.watched = next.watched;
+    if (next.watched == Level::kFull && i % 7 == 0) step.own_share = 0.15;
+    next = level.OnStep(step);
+  }
+  EXPECT_LT(spent / all, 0.035);
+  EXPECT_GT(spent / all, 0.002);
+}
+
 TEST(AutoLevel, TellsItsPlanOnceAndNotWithEveryStep) {
   AutoLevel level(2);
   const Seen seen = Train(level, {.full_cost = 0.20, .canary_cost = 0.002}, 6400);

@@ -1,0 +1,60 @@
+"""Promise: level canary sees what the training itself shows, tells it once, and says where it met it and not more."""
+import unittest
+
+from watched_job import PromiseTest, origins
+
+TRAINING = """
+import torch
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+optimizer = {optimizer}
+for i in range(12):
+    optimizer.zero_grad()
+    x = torch.randn(6, 8)
+    loss = (model(x) - x[:, :4]).square().mean()
+    loss.backward()
+    {fault}
+    optimizer.step()
+    print(loss.item().hex())
+"""
+OPTIMIZERS = {"sgd": "torch.optim.SGD(model.parameters(), lr=1e-2)",
+              "adam": "torch.optim.Adam(model.parameters(), lr=1e-2)",
+              "fused": "torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)",
+              "foreach": "torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)"}
+BAD_GRADIENT = "if i == 7: model[0].weight.grad[2, 3] = float('nan')"
+BAD_UPDATE = "if i == 7: optimizer.param_groups[0]['lr'] = float('inf')"
+
+
+class Canary(PromiseTest):
+    @classmethod
+    def start(cls, workplace):
+        cls.jobs = {}
+        for name, optimizer in OPTIMIZERS.items():
+            for fault, text in (("gradient", BAD_GRADIENT), ("none", "")):
+                program = workplace.program(f"{name}_{fault}", TRAINING.format(optimizer=optimizer, fault=text))
+                cls.jobs[name, fault] = (workplace.run_bare(program), workplace.run_watched(program, ("--level", "canary")))
+        cls.update = workplace.run_watched(
+            workplace.program("update", TRAINING.format(optimizer=OPTIMIZERS["sgd"], fault=BAD_UPDATE)), ("--level", "canary"))
+
+    def test_a_bad_gradient_is_one_incident_of_the_gradient_with_every_kind_of_optimizer(self):
+        for name in OPTIMIZERS:
+            with self.subTest(name):
+                verdict = self.jobs[name, "gradient"][1].verdict()
+                self.assertEqual([(o["op"], o["layer"], int(o["step"]), o["exact"]) for o in origins(verdict)],
+                                 [("torch::autograd::AccumulateGrad", "0", 7, False)])
+                self.assertLessEqual({"gradient", "parameter"}, set(verdict["incidents"][0]["reach"]))
+
+    def test_results_are_the_same_and_a_healthy_run_is_clean(self):
+        for (name, fault), (bare, watched) in self.jobs.items():
+            with self.subTest((name, fault)):
+                self.assert_same(bare, watched)
+                if fault == "none":
+                    self.assertEqual(watched.verdict()["verdict"], "clean")
+
+    def test_what_an_update_makes_of_sound_gradients_is_the_update_s(self):
+        origin = origins(self.update.verdict())[0]
+        self.assertEqual((origin["phase"], int(origin["step"])), ("optimizer", 7))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
