@@ -107,8 +107,19 @@ TEST(WrongCommandLine, AMisspelledVerbIsNamedWithTheNearest) {
 
 TEST(WrongCommandLine, VerbsOfALaterVersionAreSaidToBe) {
   Tool tool;
-  EXPECT_THAT(tool.Run({"attach", "4711"}).err, HasSubstr("not in this version"));
   EXPECT_THAT(tool.Run({"report", "--html", "x.html"}).err, HasSubstr("not in this version"));
+}
+
+TEST(WrongCommandLine, AttachWithoutATargetOrWithAnUnknownLevelAsksNobody) {
+  Tool tool;
+  for (const char* verb : {"attach", "detach"}) {
+    const ToolResult none = tool.Run({verb});
+    EXPECT_EQ(none.exit_code, 2) << verb;
+    EXPECT_THAT(none.err, HasSubstr("say which: a PID, a RUN")) << verb;
+  }
+  EXPECT_EQ(tool.Run({"attach", "1", "--level", "most"}).exit_code, 2);
+  EXPECT_EQ(tool.Run({"attach", "1", "--for", "soon"}).exit_code, 2);
+  EXPECT_EQ(tool.Run({"attach", "1", "--all"}).exit_code, 2);
 }
 
 TEST(WrongCommandLine, AMistypedCheckInCiDoesNotReadAsAnAnomaly) {
@@ -118,7 +129,7 @@ TEST(WrongCommandLine, AMistypedCheckInCiDoesNotReadAsAnAnomaly) {
 
 TEST(WrongCommandLine, EveryVerbHasHelpWithExamplesAndExitStatus) {
   Tool tool;
-  for (const char* verb : {"run", "ps", "top", "tail", "report", "doctor"}) {
+  for (const char* verb : {"run", "ps", "top", "tail", "report", "attach", "detach", "doctor"}) {
     const ToolResult result = tool.Run({verb, "--help"});
     EXPECT_EQ(result.exit_code, 0) << verb;
     EXPECT_THAT(result.out, HasSubstr("Examples:")) << verb;
