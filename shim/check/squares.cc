@@ -2,21 +2,46 @@
 
 #include <cstring>
 
+#include "shim/check/kernels.h"
+
 namespace nanwatch {
 namespace {
 
 // Elements whose squares are added up in float before they go into the double: few enough that the
 // error stays below 1e-5, and enough that the conversion costs nothing.
 constexpr size_t kBlock = 1024;
-constexpr size_t kLanes = 16;
 
+// Vectors that the instruction set has: wider ones GCC keeps in memory.
+template <size_t kBytes>
+struct Vectors {
+  static constexpr size_t kLanes = kBytes / sizeof(float);
+  using Floats [[gnu::vector_size(kBytes)]] = float;
+  using Words32 [[gnu::vector_size(kBytes)]] = uint32_t;
+  using Words16 [[gnu::vector_size(kBytes / 2)]] = uint16_t;
+};
+
+// Each loads a vector of elements, or one. By reference: vectors are passed otherwise at each
+// width.
 struct Float32 {
   using Word = uint32_t;
-  static float Load(Word word) noexcept { return __builtin_bit_cast(float, word); }
+  template <typename V>
+  [[gnu::always_inline]] static void Load(const unsigned char* from,
+                                          typename V::Floats& lanes) noexcept {
+    std::memcpy(&lanes, from, sizeof lanes);
+  }
+  static float One(Word word) noexcept { return __builtin_bit_cast(float, word); }
 };
 struct BFloat16 {
   using Word = uint16_t;
-  static float Load(Word word) noexcept {
+  template <typename V>
+  [[gnu::always_inline]] static void Load(const unsigned char* from,
+                                          typename V::Floats& lanes) noexcept {
+    typename V::Words16 words;
+    std::memcpy(&words, from, sizeof words);
+    const typename V::Words32 bits = __builtin_convertvector(words, typename V::Words32) << 16;
+    std::memcpy(&lanes, &bits, sizeof lanes);
+  }
+  static float One(Word word) noexcept {
     return __builtin_bit_cast(float, static_cast<uint32_t>(word) << 16);
   }
 };
@@ -25,48 +50,91 @@ struct Float16 {
   // Exponent and mantissa in float's places, then the difference of the biases by a multiplication,
   // which is right for subnormals too. The sign is squared away. Inf becomes 65536, NaN a number:
   // the caller has looked for those.
-  static float Load(Word word) noexcept {
+  template <typename V>
+  [[gnu::always_inline]] static void Load(const unsigned char* from,
+                                          typename V::Floats& lanes) noexcept {
+    typename V::Words16 words;
+    std::memcpy(&words, from, sizeof words);
+    const typename V::Words32 bits = (__builtin_convertvector(words, typename V::Words32) & 0x7FFF)
+                                     << 13;
+    std::memcpy(&lanes, &bits, sizeof lanes);
+    lanes *= 0x1p112f;
+  }
+  static float One(Word word) noexcept {
     return __builtin_bit_cast(float, static_cast<uint32_t>(word & 0x7FFF) << 13) * 0x1p112f;
   }
 };
 
+// One by one, in double: the squares of finite elements are finite there.
 template <typename Format>
-double Sum(const unsigned char* data, size_t count) noexcept {
-  using Word = typename Format::Word;
+double SumSlowly(const unsigned char* data, size_t count) noexcept {
   double sum = 0;
-  for (size_t at = 0; at < count; at += kBlock) {
-    const size_t end = at + kBlock < count ? at + kBlock : count;
-    float lanes[kLanes] = {};
-    size_t i = at;
-    for (; i + kLanes <= end; i += kLanes) {
-      Word words[kLanes];
-      std::memcpy(words, data + i * sizeof(Word), sizeof words);
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        const float value = Format::Load(words[lane]);
-        lanes[lane] += value * value;
-      }
+  for (size_t i = 0; i < count; ++i) {
+    typename Format::Word word;
+    std::memcpy(&word, data + i * sizeof word, sizeof word);
+    const auto value = static_cast<double>(Format::One(word));
+    sum += value * value;
+  }
+  return sum;
+}
+
+template <typename Format, size_t kVectorBytes>
+[[gnu::always_inline]] inline double SumInBlocks(const unsigned char* data, size_t count) noexcept {
+  using V = Vectors<kVectorBytes>;
+  using Floats = typename V::Floats;
+  constexpr size_t kWordBytes = sizeof(typename Format::Word);
+  constexpr size_t kTurn = 4 * V::kLanes;
+  static_assert(kBlock % kTurn == 0);
+  double sum = 0;
+  size_t at = 0;
+  while (at + kTurn <= count) {
+    const size_t begin = at;
+    const size_t end = count - at < kBlock ? count : at + kBlock;
+    Floats a = {}, b = {}, c = {}, d = {};
+    for (; at + kTurn <= end; at += kTurn) {
+      const unsigned char* from = data + at * kWordBytes;
+      Floats x, y, z, w;
+      Format::template Load<V>(from, x);
+      Format::template Load<V>(from + V::kLanes * kWordBytes, y);
+      Format::template Load<V>(from + 2 * V::kLanes * kWordBytes, z);
+      Format::template Load<V>(from + 3 * V::kLanes * kWordBytes, w);
+      a += x * x;
+      b += y * y;
+      c += z * z;
+      d += w * w;
     }
+    a = (a + b) + (c + d);
+    float parts[V::kLanes];
+    std::memcpy(parts, &a, sizeof parts);
     double block = 0;
-    for (const float lane : lanes) block += static_cast<double>(lane);
-    for (; i < end; ++i) {
-      Word word;
-      std::memcpy(&word, data + i * sizeof word, sizeof word);
-      const auto value = static_cast<double>(Format::Load(word));
-      block += value * value;
-    }
+    for (const float part : parts) block += static_cast<double>(part);
+    // Too large for float: once more.
     if (!__builtin_isfinite(block)) {
-      // The squares were too large for float; those of finite elements are not for double.
-      block = 0;
-      for (i = at; i < end; ++i) {
-        Word word;
-        std::memcpy(&word, data + i * sizeof word, sizeof word);
-        const auto value = static_cast<double>(Format::Load(word));
-        block += value * value;
-      }
+      block = SumSlowly<Format>(data + begin * kWordBytes, at - begin);
     }
     sum += block;
   }
-  return sum;
+  return sum + SumSlowly<Format>(data + at * kWordBytes, count - at);
+}
+
+template <typename Format>
+double SumNarrow(const unsigned char* data, size_t count) noexcept {
+  return SumInBlocks<Format, 16>(data, count);
+}
+#if defined(__x86_64__)
+template <typename Format>
+[[gnu::target("avx2,fma")]] double SumWide(const unsigned char* data, size_t count) noexcept {
+  return SumInBlocks<Format, 32>(data, count);
+}
+#endif
+
+// The same loop for what the scan runs on.
+template <typename Format>
+double Sum(const unsigned char* data, size_t count) noexcept {
+#if defined(__x86_64__)
+  if (std::strcmp(ChosenKernels().name, "scalar") != 0) return SumWide<Format>(data, count);
+#endif
+  return SumNarrow<Format>(data, count);
 }
 
 double SumDoubles(const unsigned char* data, size_t count) noexcept {

@@ -21,7 +21,7 @@ CLEAN_OP_MAX = 400
 SKIPPED_OP_MAX = 120
 BERT_STEP_PERCENT_MAX = 1.0
 LEVEL_PERCENT_MAX = 0.3  # of the BERT step, for the callbacks of idle and of canary
-READING = re.compile(r"nanwatch::.*(SumOfSquares|Sum<|SumDoubles|AllZero|HasNonFinite|scan_|Kinds|Tally)")
+READING = re.compile(r"nanwatch::.*(SumOfSquares|SumWide|SumNarrow|ArithmeticScan|VectorScan|Avx2Scan|Avx512Scan|ScalarScan|HasNonFinite)")
 CALLBACK_MIN = 100  # An empty callback costs several hundred instructions an op; less means that there was none.
 
 
