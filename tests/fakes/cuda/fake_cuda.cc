@@ -39,6 +39,8 @@ struct Kernel {
   std::string name;
   FakeCudaKernel function = nullptr;
   size_t parameter_bytes = 0;
+  FakeCudaLook look = nullptr;  // of an early kernel, and `tell` instead of `function`
+  FakeCudaTell tell = nullptr;
 };
 
 struct Node {
@@ -48,12 +50,17 @@ struct Node {
   std::vector<char> parameter;
   void (*function)(void*) = nullptr;
   void* context = nullptr;
+  void* seen = nullptr;  // by an early kernel
   char* fill = nullptr;
   size_t fill_bytes = 0;
   unsigned char fill_value = 0;
 
   void Run() const {
-    if (kernel != nullptr) kernel->function(parameter.data(), blocks, threads);
+    if (kernel != nullptr && kernel->look != nullptr) {
+      kernel->tell(seen);
+    } else if (kernel != nullptr) {
+      kernel->function(parameter.data(), blocks, threads);
+    }
     if (function != nullptr) function(context);
     if (fill != nullptr) std::memset(fill, fill_value, fill_bytes);
   }
@@ -108,6 +115,10 @@ struct Fake {
   void* before_launch_context = nullptr;
   unsigned long long next_id = 1;
   int generation = 0;
+  Device* default_device = nullptr;
+  int multiprocessors = 0;
+  bool late = false;
+  size_t late_max = 0;
 };
 
 Fake& fake() {
@@ -151,7 +162,9 @@ int Called(const char* function) {
   return result;
 }
 
-Device* Current() { return thread().contexts.empty() ? nullptr : thread().contexts.back(); }
+Device* Current() {
+  return thread().contexts.empty() ? fake().default_device : thread().contexts.back();
+}
 
 // The result of a call that needs a context: none, or a lost one.
 int ContextState(const Device* device) {
@@ -216,6 +229,24 @@ bool ConflictsWithCapture(const Stream& stream) {
   return conflict;
 }
 
+// Runs the first `count` of what is queued; returns how many ran.
+size_t RunQueued(Stream& stream, size_t count) {
+  if (stream.device->lost.load() != kSuccess) return 0;
+  const std::lock_guard<std::mutex> running(stream.run_lock);
+  size_t ran = 0;
+  for (; ran < count; ++ran) {
+    Node node;
+    {
+      const std::lock_guard<std::mutex> guard(stream.queue_lock);
+      if (stream.queue.empty()) break;
+      node = std::move(stream.queue.front());
+      stream.queue.pop_front();
+    }
+    node.Run();
+  }
+  return ran;
+}
+
 int Enqueue(Stream* stream, Node node) {
   if (stream == nullptr) return kInvalidHandle;
   if (stream->device != Current()) {
@@ -234,11 +265,30 @@ int Enqueue(Stream* stream, Node node) {
     case kInvalidated:
       return kCaptureInvalidated;
     default: {
-      const std::lock_guard<std::mutex> guard(stream->queue_lock);
-      stream->queue.push_back(std::move(node));
+      if (fake().late && node.fill != nullptr) {
+        node.Run();  // early kernels count on it
+        return kSuccess;
+      }
+      size_t queued = 0;
+      {
+        const std::lock_guard<std::mutex> guard(stream->queue_lock);
+        stream->queue.push_back(std::move(node));
+        queued = stream->queue.size();
+      }
+      if (fake().late && queued > fake().late_max) RunQueued(*stream, queued - fake().late_max);
       return kSuccess;
     }
   }
+}
+
+// A launch whose kernel looks now. What it saw is lost where the launch cannot be.
+int LaunchEarly(Stream* stream, Node node) {
+  if (stream != nullptr && stream->capture.load() != kNone) {
+    NoteMisdeed("an early kernel during a capture");
+    return kCaptureUnsupported;
+  }
+  node.seen = node.kernel->look(node.parameter.data(), node.blocks, node.threads);
+  return Enqueue(stream, std::move(node));
 }
 
 int NeverCall(const char* function) {
@@ -279,7 +329,7 @@ FAKE_CUDA int cuDeviceGet(int* device, int ordinal) {
 FAKE_CUDA int cuDeviceGetAttribute(int* value, int attribute, int device) {
   ENTER("cuDeviceGetAttribute");
   if (attribute != 16) return kInvalidValue;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-  *value = 100 + device;
+  *value = fake().multiprocessors != 0 ? fake().multiprocessors : 100 + device;
   return kSuccess;
 }
 
@@ -457,6 +507,7 @@ FAKE_CUDA int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, u
   node.blocks = grid_x;
   node.threads = block_x;
   node.parameter.assign(parameter, parameter + kernel->parameter_bytes);
+  if (kernel->look != nullptr) return LaunchEarly(Resolve(stream), std::move(node));
   return Enqueue(Resolve(stream), std::move(node));
 }
 
@@ -497,6 +548,9 @@ FAKE_CUDA void fake_cuda_reset(int devices) {
   all.device_views.clear();
   all.device_ranges.clear();
   all.before_launch = nullptr;
+  all.default_device = nullptr;
+  all.multiprocessors = 0;
+  all.late = false;
   for (int i = 0; i < devices; ++i) {
     all.devices.push_back(std::make_unique<Device>());
     all.devices.back()->ordinal = i;
@@ -522,7 +576,25 @@ FAKE_CUDA int fake_cuda_context_depth() { return static_cast<int>(thread().conte
 
 FAKE_CUDA void fake_cuda_register_kernel(const char* name, FakeCudaKernel kernel,
                                          size_t parameter_bytes) {
-  fake().kernels[name] = std::make_unique<Kernel>(Kernel{name, kernel, parameter_bytes});
+  fake().kernels[name] =
+      std::make_unique<Kernel>(Kernel{name, kernel, parameter_bytes, nullptr, nullptr});
+}
+
+FAKE_CUDA void fake_cuda_register_early_kernel(const char* name, FakeCudaLook look,
+                                               FakeCudaTell tell, size_t parameter_bytes) {
+  fake().kernels[name] =
+      std::make_unique<Kernel>(Kernel{name, nullptr, parameter_bytes, look, tell});
+}
+
+FAKE_CUDA void fake_cuda_set_default_device(int device) {
+  fake().default_device = device < 0 ? nullptr : fake().devices[device].get();
+}
+
+FAKE_CUDA void fake_cuda_set_multiprocessors(int count) { fake().multiprocessors = count; }
+
+FAKE_CUDA void fake_cuda_set_late(size_t launches) {
+  fake().late = true;
+  fake().late_max = launches;
 }
 
 FAKE_CUDA void* fake_cuda_new_stream(int device) {
@@ -536,20 +608,7 @@ FAKE_CUDA void* fake_cuda_new_stream(int device) {
 
 FAKE_CUDA size_t fake_cuda_run(void* handle, size_t count) {
   Stream* stream = Resolve(handle);
-  if (stream == nullptr || stream->device->lost.load() != kSuccess) return 0;
-  const std::lock_guard<std::mutex> running(stream->run_lock);
-  size_t ran = 0;
-  for (; ran < count; ++ran) {
-    Node node;
-    {
-      const std::lock_guard<std::mutex> guard(stream->queue_lock);
-      if (stream->queue.empty()) break;
-      node = std::move(stream->queue.front());
-      stream->queue.pop_front();
-    }
-    node.Run();
-  }
-  return ran;
+  return stream == nullptr ? 0 : RunQueued(*stream, count);
 }
 
 FAKE_CUDA size_t fake_cuda_run_all() {

@@ -19,6 +19,8 @@
 extern "C" {
 
 using FakeCudaKernel = void (*)(const void* parameter, uint32_t blocks, uint32_t threads);
+using FakeCudaLook = void* (*)(const void* parameter, uint32_t blocks, uint32_t threads);
+using FakeCudaTell = void (*)(void* seen);
 
 // Forgets everything; `devices` devices, their primary contexts active, none current.
 void fake_cuda_reset(int devices);
@@ -26,11 +28,23 @@ void fake_cuda_set_context_active(int device, int active);
 // Makes the device's primary context the calling thread's, as cudaSetDevice does; -1: none.
 void fake_cuda_set_device(int device);
 // The ordinal of the current context, -1 for none; and how many are on the thread's stack.
+// The device that is current on every thread that has set none; -1: none is, as after a reset.
+void fake_cuda_set_default_device(int device);
 int fake_cuda_current_device();
 int fake_cuda_context_depth();
 
 // `parameter_bytes` are copied at the launch.
 void fake_cuda_register_kernel(const char* name, FakeCudaKernel kernel, size_t parameter_bytes);
+
+// For a job whose ops are done when they return: memory is as the launch must see it at the launch
+// and not later. `look` runs inside cuLaunchKernel, `tell` gets what it returned in the stream's
+// order. Not while a stream captures.
+void fake_cuda_register_early_kernel(const char* name, FakeCudaLook look, FakeCudaTell tell,
+                                     size_t parameter_bytes);
+// Streams run by themselves what has more than `launches` behind it, and fill memory at once.
+void fake_cuda_set_late(size_t launches);
+// What the attribute answers, on all devices; 0: 100 + the device's ordinal.
+void fake_cuda_set_multiprocessors(int count);
 
 // A stream of the job's, as a handle; any thread.
 void* fake_cuda_new_stream(int device);

@@ -2,8 +2,6 @@
 // there, with its threads in any order between two barriers.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>

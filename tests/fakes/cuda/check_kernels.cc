@@ -1,0 +1,70 @@
+#include "tests/fakes/cuda/check_kernels.h"
+
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "tests/fakes/cuda/fake_cuda.h"
+#include "tests/property/device/cpu_machine.h"
+
+namespace nanwatch::device {
+namespace {
+
+// What a launch found, and where it is to be told.
+struct Seen {
+  CheckResult result = {};
+  uint64_t progress = 0;
+  uint64_t result_address = 0;
+  uint64_t progress_address = 0;
+};
+
+// The launch's own slot is clear when it begins, and its scratch zero: copies stand in for both.
+template <int kTensors>
+void* Look(const void* parameter, uint32_t blocks, uint32_t) {
+  static thread_local std::mt19937_64 random(1);
+  CheckLaunch<kTensors> launch;
+  std::memcpy(&launch, parameter, sizeof(launch));
+  LaunchScratch scratch = {};
+  auto seen = std::make_unique<Seen>();
+  LaunchHead& head = launch.head;
+  seen->result_address = head.result;
+  seen->progress_address = head.progress;
+  head.result = reinterpret_cast<uint64_t>(&seen->result);
+  head.scratch = reinterpret_cast<uint64_t>(&scratch);
+  if (head.progress != 0) head.progress = reinterpret_cast<uint64_t>(&seen->progress);
+  RunLaunch(launch, blocks, random);
+  return seen.release();
+}
+
+void Tell(void* context) {
+  const std::unique_ptr<Seen> seen(static_cast<Seen*>(context));
+  if (const uint64_t ticket = seen->result.ticket; ticket != 0) {
+    auto* slot = reinterpret_cast<CheckResult*>(seen->result_address);
+    constexpr size_t kAfterTicket = sizeof(slot->ticket);
+    std::memcpy(reinterpret_cast<char*>(slot) + kAfterTicket,
+                reinterpret_cast<const char*>(&seen->result) + kAfterTicket,
+                sizeof(CheckResult) - kAfterTicket);
+    CpuMemory::PublishToHost(seen->result_address, ticket);
+  }
+  if (seen->progress != 0) CpuMemory::PublishToHost(seen->progress_address, seen->progress);
+}
+
+void* AddStep(const void* parameter, uint32_t, uint32_t) {
+  auto* word = *static_cast<uint64_t* const*>(parameter);
+  __atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
+  return nullptr;
+}
+
+void TellNothing(void*) {}
+
+}  // namespace
+
+void RegisterCheckKernels() {
+  fake_cuda_register_early_kernel("nanwatch_check_few", &Look<kFewTensors>, &Tell,
+                                  sizeof(FewLaunch));
+  fake_cuda_register_early_kernel("nanwatch_check_many", &Look<kManyTensors>, &Tell,
+                                  sizeof(ManyLaunch));
+  fake_cuda_register_early_kernel("nanwatch_add_step", &AddStep, &TellNothing, sizeof(uint64_t));
+}
+
+}  // namespace nanwatch::device

@@ -1,0 +1,10 @@
+// The kernels that nanwatch launches, for the fake driver: the real source, run by the CPU.
+#pragma once
+
+namespace nanwatch::device {
+
+// They look when they are launched; what they say is seen when the stream gets there. See
+// fake_cuda_register_early_kernel.
+void RegisterCheckKernels();
+
+}  // namespace nanwatch::device

@@ -1,0 +1,292 @@
+#include "tests/fakes/torch_cuda/fake_device.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "tests/fakes/cuda/check_kernels.h"
+#include "tests/fakes/cuda/fake_cuda.h"
+
+namespace nanwatch::fake {
+namespace {
+
+using c10::Device;
+using c10::DeviceIndex;
+using c10::Stream;
+
+constexpr int kDevicesMax = 8;
+constexpr int kStreamsMax = 4;  // of a device, the default stream among them
+
+int device_count = 1;
+void* handles[kDevicesMax][kStreamsMax] = {};  // of the driver; null: the default stream
+std::atomic<unsigned> next_stream{0};
+
+struct OfThread {
+  DeviceIndex device = 0;
+  int stream[kDevicesMax] = {};
+};
+OfThread& thread() {
+  static thread_local OfThread state;
+  return state;
+}
+
+DeviceIndex Index(Device device) { return device.has_index() ? device.index() : thread().device; }
+
+void* HandleOf(const Stream& stream) { return handles[Index(stream.device())][stream.id()]; }
+
+Stream StreamOf(DeviceIndex device, int id) {
+  return Stream(Stream::UNSAFE, Device(c10::kCUDA, device), id);
+}
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// An event is the time when it was recorded: all that was before it in its stream is done then.
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return c10::kCUDA; }
+  Device getDevice() const override { return {c10::kCUDA, thread().device}; }
+  Device exchangeDevice(Device device) const override {
+    const Device before = getDevice();
+    setDevice(device);
+    return before;
+  }
+  void setDevice(Device device) const override {
+    TORCH_CHECK(Index(device) < device_count, "the fake has no device ", device);
+    uncheckedSetDevice(device);
+  }
+  void uncheckedSetDevice(Device device) const noexcept override {
+    if (Index(device) == thread().device) return;
+    thread().device = Index(device);
+    fake_cuda_set_device(thread().device);
+  }
+  DeviceIndex deviceCount() const noexcept override {
+    return static_cast<DeviceIndex>(device_count);
+  }
+
+  Stream getStream(Device device) const override {
+    return StreamOf(Index(device), thread().stream[Index(device)]);
+  }
+  Stream getDefaultStream(Device device) const override { return StreamOf(Index(device), 0); }
+  Stream getNewStream(Device device, int) const override {
+    return StreamOf(Index(device), 1 + static_cast<int>(next_stream++ % (kStreamsMax - 1)));
+  }
+  Stream getStreamFromGlobalPool(Device device, bool) const override {
+    return getNewStream(device, 0);
+  }
+  Stream exchangeStream(Stream stream) const override {
+    const Stream before = getStream(stream.device());
+    thread().stream[Index(stream.device())] = static_cast<int>(stream.id());
+    return before;
+  }
+  void* getStreamNativeHandle(const Stream stream) const override { return HandleOf(stream); }
+  bool queryStream(const Stream& stream) const override {
+    return fake_cuda_queued(HandleOf(stream)) == 0;
+  }
+  void synchronizeStream(const Stream& stream) const override {
+    fake_cuda_run(HandleOf(stream), SIZE_MAX);
+  }
+  void synchronizeDevice(DeviceIndex) const override { WaitForDevices(); }
+
+  void record(void** event, const Stream&, DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) *event = new int64_t;
+    *static_cast<int64_t*>(*event) = NowNs();
+  }
+  void block(void*, const Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void synchronizeEvent(void*) const override { WaitForDevices(); }
+  void destroyEvent(void* event, DeviceIndex) const noexcept override {
+    delete static_cast<int64_t*>(event);
+  }
+  double elapsedTime(void* from, void* to, DeviceIndex) const override {
+    return static_cast<double>(*static_cast<int64_t*>(to) - *static_cast<int64_t*>(from)) / 1e6;
+  }
+};
+
+class Memory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* memory = bytes == 0 ? nullptr : std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+    if (bytes != 0 && memory == nullptr) throw std::bad_alloc();
+    return {memory, memory, &std::free, Device(c10::kCUDA, thread().device)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+};
+
+// A generator of the CPU's under the device's name: what is drawn with it, or without any, is what
+// the CPU would have drawn.
+class FakeGenerator final : public c10::GeneratorImpl {
+ public:
+  FakeGenerator(DeviceIndex device, at::Generator of_cpu)
+      : GeneratorImpl(Device(c10::kCUDA, device), c10::DispatchKeySet(c10::DispatchKey::CUDA)),
+        of_cpu_(std::move(of_cpu)) {}
+  const at::Generator& of_cpu() const { return of_cpu_; }
+
+  void set_current_seed(uint64_t seed) override { of_cpu_.set_current_seed(seed); }
+  void set_offset(uint64_t offset) override { offset_ = offset; }
+  uint64_t get_offset() const override { return offset_; }
+  uint64_t current_seed() const override { return of_cpu_.current_seed(); }
+  uint64_t seed() override { return of_cpu_.seed(); }
+  void set_state(const c10::TensorImpl& state) override {
+    of_cpu_.unsafeGetGeneratorImpl()->set_state(state);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    return of_cpu_.unsafeGetGeneratorImpl()->get_state();
+  }
+
+ private:
+  FakeGenerator* clone_impl() const override {
+    return new FakeGenerator(device_.index(), of_cpu_.clone());
+  }
+  at::Generator of_cpu_;
+  uint64_t offset_ = 0;
+};
+
+at::Generator MakeGenerator(DeviceIndex device, at::Generator of_cpu) {
+  return at::make_generator<FakeGenerator>(device < 0 ? thread().device : device,
+                                           std::move(of_cpu));
+}
+
+class Hooks final : public at::CUDAHooksInterface {
+ public:
+  void init() const override {}
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasCUDA() const override { return true; }
+  bool hasCUDART() const override { return true; }
+  bool hasMAGMA() const override { return false; }
+  bool hasCuDNN() const override { return true; }
+  bool compiledWithCuDNN() const override { return true; }
+  bool supportsDilatedConvolutionWithCuDNN() const override { return true; }
+  bool supportsDepthwiseConvolutionWithCuDNN() const override { return true; }
+  bool supportsBFloat16ConvolutionWithCuDNNv8() const override { return true; }
+  long versionCuDNN() const override { return 91000; }
+  long versionRuntimeCuDNN() const override { return 91000; }
+  double batchnormMinEpsilonCuDNN() const override { return 0; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  DeviceIndex deviceCount() const override { return static_cast<DeviceIndex>(device_count); }
+  int getNumGPUs() const override { return device_count; }
+  DeviceIndex current_device() const override { return thread().device; }
+  DeviceIndex getCurrentDevice() const override { return thread().device; }
+  void setCurrentDevice(DeviceIndex device) const override {
+    Guard().setDevice(Device(c10::kCUDA, device));
+  }
+  DeviceIndex exchangeDevice(DeviceIndex device) const override {
+    const DeviceIndex before = thread().device;
+    setCurrentDevice(device);
+    return before;
+  }
+  DeviceIndex maybeExchangeDevice(DeviceIndex device) const override {
+    return exchangeDevice(device);
+  }
+  // Pinning degrades to a copy.
+  bool isPinnedPtr(const void*) const override { return false; }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  c10::Allocator* getCUDADeviceAllocator() const override { return FakeAllocator(); }
+  Device getDeviceFromPtr(void*) const override { return {c10::kCUDA, thread().device}; }
+  const at::Generator& getDefaultGenerator(DeviceIndex device) const override {
+    static at::Generator generators[kDevicesMax];
+    at::Generator& generator = generators[device < 0 ? thread().device : device];
+    if (!generator.defined()) {
+      generator = MakeGenerator(device, at::detail::getDefaultCPUGenerator());
+    }
+    return generator;
+  }
+  at::Generator getNewGenerator(DeviceIndex device) const override {
+    return MakeGenerator(device, at::detail::createCPUGenerator());
+  }
+  std::string showConfig() const override { return "a fake CUDA device in host memory"; }
+};
+
+// Whoever asked for the hooks before us got an object that has no state of its own: it becomes
+// ours.
+void ReplaceHooks() {
+  static Hooks ours;
+  auto& theirs = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
+  std::memcpy(static_cast<void*>(&theirs), static_cast<const void*>(&ours), sizeof(void*));
+}
+
+int64_t ChooseAttention(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                        const std::optional<at::Tensor>&, double, bool, std::optional<double>,
+                        bool) {
+  return static_cast<int64_t>(sdp::SDPBackend::math);
+}
+
+int FromEnvironment(const char* name, int otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : std::atoi(value);
+}
+
+void SetUpDriver() {
+  fake_cuda_reset(device_count);
+  fake_cuda_set_logging(0);
+  fake_cuda_set_default_device(0);
+  fake_cuda_set_multiprocessors(2);
+  fake_cuda_set_late(static_cast<size_t>(FromEnvironment("NANWATCH_FAKE_LAG", 50)));
+  device::RegisterCheckKernels();
+  for (int device = 0; device < device_count; ++device) {
+    for (int id = 1; id < kStreamsMax; ++id) handles[device][id] = fake_cuda_new_stream(device);
+  }
+}
+
+}  // namespace
+
+void InstallDevice(int devices) {
+  device_count = devices;
+  SetUpDriver();
+  c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)].store(new Guard);
+  c10::SetAllocator(c10::kCUDA, FakeAllocator(), 255);
+  ReplaceHooks();
+  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&ChooseAttention);
+}
+
+DeviceIndex CurrentDevice() { return thread().device; }
+
+c10::Allocator* FakeAllocator() {
+  static auto* memory = new Memory;
+  return memory;
+}
+
+at::Generator GeneratorOfCpu(const at::Generator& generator) {
+  if (!generator.defined() || !generator.device().is_cuda()) return generator;
+  return static_cast<FakeGenerator*>(generator.unsafeGetGeneratorImpl())->of_cpu();
+}
+
+void WaitForCurrentStream() {
+  fake_cuda_run(handles[thread().device][thread().stream[thread().device]], SIZE_MAX);
+}
+
+void WaitForDevices() { fake_cuda_run_all(); }
+
+}  // namespace nanwatch::fake
+
+#define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
+
+// What run.py calls.
+FAKE_EXPORT void fake_torch_cuda_synchronize() { nanwatch::fake::WaitForDevices(); }
+
+// In the place of libtorch_cuda's, which asks the real runtime
+// (torch/csrc/inductor/aoti_torch/c/shim.h). The library that is asked first must be this one: it
+// is loaded with RTLD_GLOBAL.
+FAKE_EXPORT int32_t aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream) {
+  using namespace nanwatch::fake;
+  if (device_index < 0 || device_index >= device_count) return 1;
+  *ret_stream = handles[device_index][thread().stream[device_index]];
+  return 0;
+}

@@ -1,0 +1,29 @@
+// A FAKE CUDA device inside the real PyTorch, for tests only: no GPU, no driver, no CUDA.
+//
+// Tensors with device cuda:0 lie in host memory. Operators go through the real dispatcher, autograd
+// runs on the engine's thread for the device, autocast and the gradient scaler for cuda are the
+// real ones; at the very end stands the CPU's kernel (redirect.cc). Device guard, streams, memory
+// and the hooks of libtorch_cpu are ours (fake_device.cc), the driver is tests/fakes/cuda, and what
+// Python asks the runtime about itself is answered by run.py. Nothing here knows of nanwatch, apart
+// from the check kernels, which the fake driver runs because it cannot run PTX.
+//
+// An op is done when it returns, and so a check kernel looks when it is launched. But its result
+// and progress are seen only when the program waits for the device (.item(), .cpu(), synchronize),
+// or after NANWATCH_FAKE_LAG further launches (50). NANWATCH_FAKE_DEVICES (1) is the number of
+// devices.
+//
+//   tests/fakes/torch_cuda/run.py PROGRAM [ARGS]                   as python PROGRAM [ARGS]
+//   tests/fakes/torch_cuda/run.py --default-device PROGRAM [ARGS]  with tensors on cuda by default
+//
+// It is loaded after `import torch`, with RTLD_GLOBAL, so that aoti_torch_get_current_cuda_stream
+// is found here by dlsym(RTLD_DEFAULT). Not real: time, memory limits, errors about tensors of two
+// devices, sparse tensors, graphs, collectives.
+#include <cstdlib>
+
+#include "tests/fakes/torch_cuda/fake_device.h"
+#include "tests/fakes/torch_cuda/redirect.h"
+
+extern "C" __attribute__((visibility("default"))) void fake_torch_cuda_install(int devices) {
+  nanwatch::fake::InstallDevice(devices);
+  nanwatch::fake::RedirectOperators();
+}
