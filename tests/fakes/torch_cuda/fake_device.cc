@@ -2,8 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <ATen/native/transformers/attention.h>
-#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -222,12 +220,6 @@ void ReplaceHooks() {
   std::memcpy(static_cast<void*>(&theirs), static_cast<const void*>(&ours), sizeof(void*));
 }
 
-int64_t ChooseAttention(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                        const std::optional<at::Tensor>&, double, bool, std::optional<double>,
-                        bool) {
-  return static_cast<int64_t>(sdp::SDPBackend::math);
-}
-
 int FromEnvironment(const char* name, int otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr ? otherwise : std::atoi(value);
@@ -253,7 +245,6 @@ void InstallDevice(int devices) {
   c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::kCUDA)].store(new Guard);
   c10::SetAllocator(c10::kCUDA, FakeAllocator(), 255);
   ReplaceHooks();
-  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&ChooseAttention);
 }
 
 DeviceIndex CurrentDevice() { return thread().device; }

@@ -20,10 +20,12 @@
 // devices, sparse tensors, graphs, collectives.
 #include <cstdlib>
 
+#include "tests/fakes/torch_cuda/cuda_only.h"
 #include "tests/fakes/torch_cuda/fake_device.h"
 #include "tests/fakes/torch_cuda/redirect.h"
 
 extern "C" __attribute__((visibility("default"))) void fake_torch_cuda_install(int devices) {
   nanwatch::fake::InstallDevice(devices);
+  nanwatch::fake::ChooseKnownKernels();
   nanwatch::fake::RedirectOperators();
 }

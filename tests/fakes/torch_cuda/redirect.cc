@@ -180,7 +180,9 @@ class Crossing {
       if (own.is_same(result)) return result;
       if (own.has_storage() && result.has_storage() && own.is_alias_of(result)) return result;
     }
-    if (!result.is_cpu() || result.layout() != c10::kStrided) return result;
+    // Sparse and quantized results stay on the CPU.
+    if (!result.is_cpu() || result.layout() != c10::kStrided || result.is_quantized())
+      return result;
     return SameShape(result, OutStorage(result.storage()), c10::DispatchKey::CUDA);
   }
 

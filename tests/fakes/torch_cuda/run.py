@@ -31,6 +31,7 @@ def install(devices=None):
     library = ctypes.CDLL(str(library_path()), mode=ctypes.RTLD_GLOBAL)
     library.fake_torch_cuda_install(devices)
     patch_cuda(torch, library, devices)
+    patch_storage(torch)
     patch_processes(torch)
 
 
@@ -130,7 +131,22 @@ def patch_cuda(torch, library, devices):
     torch._C._cuda_getDevice = replaced["current_device"]
     torch._C._cuda_synchronize = synchronize
     torch._C._cuda_init = no
-    torch.backends.cudnn.is_acceptable = false  # recurrent layers have no cuDNN here
+    torch.backends.cudnn.is_acceptable = false  # recurrent layers have no cuDNN here, and flatten nothing
+
+
+def patch_storage(torch):
+    """A storage that Python makes comes from the real allocator: have an operator make it."""
+    make = torch.UntypedStorage.__new__
+
+    def new(cls, *arguments, device=None, **others):
+        if device is None or torch.device(device).type != "cuda":
+            return make(cls, *arguments, **others) if device is None else make(cls, *arguments, device=device, **others)
+        size = arguments[0] if arguments else 0
+        if isinstance(size, int):
+            return torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
+        return torch.tensor(list(size), dtype=torch.uint8, device=device).untyped_storage()
+
+    torch.UntypedStorage.__new__ = new
 
 
 def exchange_device(index):
@@ -175,6 +191,17 @@ def patch_processes(torch):
     os.register_at_fork(after_in_child=stay_on_cpu)
 
 
+def make_default(torch):
+    """Tensors are made on cuda, those over an array's memory too (which torch leaves on the CPU)."""
+    torch.set_default_device("cuda")
+    from_numpy = torch.from_numpy
+
+    def to_default_device(array):
+        return from_numpy(array).to(torch.get_default_device())
+
+    torch.from_numpy = to_default_device
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--default-device", action="store_true")
@@ -184,7 +211,7 @@ def main():
     install()
     if options.default_device:
         import torch
-        torch.set_default_device("cuda")
+        make_default(torch)
     sys.argv = [options.program, *options.arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(options.program))
     sys.modules.pop("run", None)
