@@ -73,8 +73,8 @@ class StepRingReader {
     return StepRingReader(header, capacity, cursor);
   }
 
-  // Copies the next entry that still stands, its `sequence` included, and goes on; false when there
-  // is none yet. Looks at one lap of entries at most.
+  // Copies the next entry that still stands and goes on; false when there is none yet. Looks at one
+  // lap of entries at most.
   [[nodiscard]] bool Read(Entry& out) noexcept {
     const uint64_t written = header_->written.load(std::memory_order_acquire);
     if (written <= cursor_) return false;  // also when it went backwards
@@ -82,27 +82,23 @@ class StepRingReader {
       lost_ += written - cursor_ - capacity_;
       cursor_ = written - capacity_;
     }
-    for (; cursor_ < written; ++cursor_, ++lost_) {
-      const Entry& entry = entries_[cursor_ % capacity_];
-      const uint64_t expected = 2 * cursor_ + 2;
-      if (entry.sequence.load(std::memory_order_acquire) != expected) continue;
-      LoadWords(&out.time_ns, &entry.time_ns, kStepFieldsBytes<Entry>);
-      if (entry.sequence.load(std::memory_order_relaxed) != expected) continue;
-      out.sequence.store(expected, std::memory_order_relaxed);
-      ++cursor_;
-      return true;
+    while (cursor_ < written) {
+      if (ReadAt(cursor_++, out)) return true;
+      ++lost_;
     }
     return false;
   }
 
-  // Copies the entry with this number; false when it does not stand, or not any more. Looks at that
-  // one place and leaves the cursor alone.
+  // Copies the entry with this number, its `sequence` included; false when it does not stand, or
+  // not any more. Looks at that one place and leaves the cursor alone.
   [[nodiscard]] bool ReadAt(uint64_t index, Entry& out) const noexcept {
     const Entry& entry = entries_[index % capacity_];
     const uint64_t expected = 2 * index + 2;
     if (entry.sequence.load(std::memory_order_acquire) != expected) return false;
     LoadWords(&out.time_ns, &entry.time_ns, kStepFieldsBytes<Entry>);
-    return entry.sequence.load(std::memory_order_relaxed) == expected;
+    if (entry.sequence.load(std::memory_order_relaxed) != expected) return false;
+    out.sequence.store(expected, std::memory_order_relaxed);
+    return true;
   }
 
   [[nodiscard]] uint64_t cursor() const noexcept { return cursor_; }
