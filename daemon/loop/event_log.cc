@@ -162,12 +162,10 @@ void EventLog::IncidentSeen(const Verdict& verdict, const Incident& incident, bo
   Write(line);
 }
 
-void EventLog::LevelChanged(const Run& run, const Record& record) {
-  const LevelFact& level = record.level();
+void EventLog::LevelChanged(const Run& run, uint32_t step, const LevelFact& level) {
   Json json = Event(clock_, "level");
   AddRun(json, run);
-  json["step"] =
-      record.clocks().optimizer_steps_size() > 0 ? record.clocks().optimizer_steps(0) : 0;
+  json["step"] = step;
   json["from"] = LevelName(level.from());
   json["to"] = LevelName(level.to());
   json["text"] = LevelSentence(level);

@@ -1,8 +1,8 @@
 // events.jsonl: what happened, one JSON object per line, for log shippers. Each line has "time"
 // (RFC 3339, UTC) and "event": run_started, run_ended, command_ended, incident, reach_grew,
-// warning, level, file_unreadable, trouble, remark. A line is at most kEventBytesMax long; the first line
-// of a file names the format and is unique, so that shippers that know files by their beginning can
-// tell them apart.
+// warning, level, file_unreadable, trouble, remark. A line is at most kEventBytesMax long; the
+// first line of a file names the format and is unique, so that shippers that know files by their
+// beginning can tell them apart.
 //
 // Rotated by rename: events.jsonl.1 is the newest of the old ones. A failed write (full disk) is
 // counted, never fatal, and told in the next line that succeeds.
@@ -33,7 +33,7 @@ class EventLog final : public Observer {
   void CommandEnded(const JobExit& exit) override;
   void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) override;
   void WarningSeen(const Verdict& verdict, const Warning& warning) override;
-  void LevelChanged(const Run& run, const Record& record) override;
+  void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) override;
   void FileUnreadable(const std::string& name, const std::string& reason) override;
   void Trouble(const std::string& sentence) override;
   void Remark(const std::string& sentence) override;

@@ -161,11 +161,8 @@ std::string LevelSentence(const LevelFact& level) {
                      level.overhead_percent(), level.budget_percent());
 }
 
-void HumanLog::LevelChanged(const Run& run, const Record& record) {
-  impl_->logger->info(
-      "level of {}, step {}: {}", Who(run),
-      record.clocks().optimizer_steps_size() > 0 ? record.clocks().optimizer_steps(0) : 0,
-      LevelSentence(record.level()));
+void HumanLog::LevelChanged(const Run& run, uint32_t step, const LevelFact& level) {
+  impl_->logger->info("level of {}, step {}: {}", Who(run), step, LevelSentence(level));
 }
 
 void HumanLog::WarningSeen(const Verdict& verdict, const Warning& warning) {

@@ -23,7 +23,7 @@ class HumanLog final : public Observer {
   void CommandEnded(const JobExit& exit) override;
   void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) override;
   void WarningSeen(const Verdict& verdict, const Warning& warning) override;
-  void LevelChanged(const Run& run, const Record& record) override;
+  void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) override;
   void FileUnreadable(const std::string& name, const std::string& reason) override;
   void Trouble(const std::string& sentence) override;
   void Remark(const std::string& sentence) override;

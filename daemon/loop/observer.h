@@ -2,6 +2,7 @@
 // by the JSON lines, tests by a list. Called from the loop's thread; must not call back.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "daemon/base/status.h"
@@ -20,8 +21,8 @@ class Observer {
   virtual void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) = 0;
   // Once for each, as long as it lasts.
   virtual void WarningSeen(const Verdict& verdict, const Warning& warning) = 0;
-  // What a run checks has changed.
-  virtual void LevelChanged(const Run& run, const Record& record) = 0;
+  // What a run checks has changed, at this step of its first optimizer.
+  virtual void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) = 0;
   // A file among the segments that is none.
   virtual void FileUnreadable(const std::string& name, const std::string& reason) = 0;
   // Something is wrong that a person may have to see to; a sentence.

@@ -28,8 +28,8 @@ class ObserverList final : public Observer {
   void WarningSeen(const Verdict& verdict, const Warning& warning) override {
     for (Observer* o : observers_) o->WarningSeen(verdict, warning);
   }
-  void LevelChanged(const Run& run, const Record& record) override {
-    for (Observer* o : observers_) o->LevelChanged(run, record);
+  void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) override {
+    for (Observer* o : observers_) o->LevelChanged(run, step, level);
   }
   void FileUnreadable(const std::string& name, const std::string& reason) override {
     for (Observer* o : observers_) o->FileUnreadable(name, reason);

@@ -264,7 +264,10 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
   if (!std::exchange(segment.told_start, true)) observer_.RunStarted(batch.run);
   for (const Record& record : batch.records) {
-    if (record.has_level()) observer_.LevelChanged(batch.run, record);
+    if (!record.has_level()) continue;
+    const Clocks& clocks = record.clocks();
+    const uint32_t step = clocks.optimizer_steps_size() > 0 ? clocks.optimizer_steps(0) : 0;
+    observer_.LevelChanged(batch.run, step, record.level());
   }
   const bool has_warnings =
       batch.training && batch.training->changes() != segment.training.changes();

@@ -17,8 +17,8 @@ class RecordingObserver final : public Observer {
   void IncidentSeen(const Verdict&, const Incident& incident, bool reach_grew) override {
     incidents.push_back((reach_grew ? "further " : "new ") + incident.origin().op());
   }
-  void LevelChanged(const Run&, const Record& record) override {
-    levels.push_back(record.level().to());
+  void LevelChanged(const Run&, uint32_t, const LevelFact& level) override {
+    levels.push_back(level.to());
   }
   void WarningSeen(const Verdict&, const Warning& warning) override {
     warnings.push_back(warning.id());
