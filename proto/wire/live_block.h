@@ -25,7 +25,7 @@ struct LiveFacts {
   uint64_t own_cycles = 0;
   uint64_t step_cycles = 0;
   uint64_t unchecked[kUncheckedReasons] = {};
-  uint64_t steps_watched[4] = {};
+  uint64_t steps_watched[kWatchedLevels] = {};
   uint64_t control_applied = 0;
   uint64_t last_clean_collective = 0;
   LiveState state = LiveState::kStarting;
@@ -64,7 +64,9 @@ class LiveWriter {
     for (int i = 0; i < kUncheckedReasons; ++i) {
       block_->unchecked[i].store(facts.unchecked[i], kRelaxed);
     }
-    for (int i = 0; i < 4; ++i) block_->steps_watched[i].store(facts.steps_watched[i], kRelaxed);
+    for (int i = 0; i < kWatchedLevels; ++i) {
+      block_->steps_watched[i].store(facts.steps_watched[i], kRelaxed);
+    }
     block_->control_applied.store(facts.control_applied, kRelaxed);
     block_->last_clean_collective.store(facts.last_clean_collective, kRelaxed);
     block_->state.store(static_cast<uint32_t>(facts.state), kRelaxed);
@@ -112,7 +114,8 @@ struct LiveCopy {
   facts.step_cycles = block.step_cycles.load(kRelaxed);
   for (int i = 0; i < kUncheckedReasons; ++i)
     facts.unchecked[i] = block.unchecked[i].load(kRelaxed);
-  for (int i = 0; i < 4; ++i) facts.steps_watched[i] = block.steps_watched[i].load(kRelaxed);
+  for (int i = 0; i < kWatchedLevels; ++i)
+    facts.steps_watched[i] = block.steps_watched[i].load(kRelaxed);
   facts.control_applied = block.control_applied.load(kRelaxed);
   facts.last_clean_collective = block.last_clean_collective.load(kRelaxed);
   facts.state = static_cast<LiveState>(block.state.load(kRelaxed));

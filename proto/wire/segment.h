@@ -73,6 +73,8 @@ static_assert(sizeof(SectionEntry) == 24);
 inline constexpr int kSectionsMax = 24;
 
 enum class Level : uint8_t { kIdle = 0, kCanary = 1, kLayer = 2, kFull = 3, kAuto = 4 };
+// kIdle to kFull, which a step can be watched at; kAuto chooses between them.
+inline constexpr int kWatchedLevels = 4;
 
 // Texts are UTF-8, cut to fit, always ended by a NUL.
 struct SegmentHeader {
@@ -156,7 +158,7 @@ struct LiveBlock {
   std::atomic<uint64_t> last_clean_collective;
   std::atomic<uint64_t> tickets;  // tickets drawn so far
   // Steps published while ops went unwatched (kIdle), by the canary, at `layer`, in full.
-  std::atomic<uint64_t> steps_watched[4];
+  std::atomic<uint64_t> steps_watched[kWatchedLevels];
   uint64_t reserved1[4];
 };
 enum class LiveState : uint32_t { kStarting = 0, kWatching = 1, kSteppedDown = 2, kExited = 3 };
