@@ -69,7 +69,9 @@ struct Target {
   std::optional<uint64_t> applied_after_ns;
 };
 
-bool IsPid(const std::string& target, const SeenRun& run);
+bool IsPid(const std::string& target, const SeenRun& run) {
+  return target == std::to_string(run.run.pid()) || target == std::to_string(run.run.pid_outer());
+}
 
 bool IsMeant(const AttachOptions& options, const SeenRun& run) {
   if (!run.live || !run.has_segment) return false;
@@ -77,10 +79,6 @@ bool IsMeant(const AttachOptions& options, const SeenRun& run) {
   if (!options.job.empty()) return run.job.starts_with(options.job);
   return options.all || options.target.empty() || run.id.starts_with(options.target) ||
          IsPid(options.target, run);
-}
-
-bool IsPid(const std::string& target, const SeenRun& run) {
-  return target == std::to_string(run.run.pid()) || target == std::to_string(run.run.pid_outer());
 }
 
 // A number is a process before it is the beginning of a run's id, and that must be one run's.
