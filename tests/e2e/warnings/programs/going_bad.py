@@ -107,44 +107,41 @@ def scaler_sinks():
             break
 
 
-def vanishing():
-    """One update that is far too large saturates the sigmoids for good; a logarithm finds the exact 1 later."""
+def classify(rate, activation, log_from, chance_against, spoil):
+    """A perceptron of one hidden layer whose squared error is joined by a logarithm later; `spoil` is called after each step."""
     hidden, head, seen = nn.Linear(8, 16), nn.Linear(16, 1), Seen()
-    optimizer = torch.optim.SGD([*hidden.parameters(), *head.parameters()], lr=0.5)
+    optimizer = torch.optim.SGD([*hidden.parameters(), *head.parameters()], lr=rate)
     for step in range(300):
         points = torch.randn(32, 8)
         labels = (points.sum(1, keepdim=True) > 0).float()
-        chance = head(hidden(points).sigmoid()).sigmoid()
+        chance = head(activation(hidden(points))).sigmoid()
         loss = functional.mse_loss(chance, labels)
-        if step >= 130:
-            loss = loss - (labels * chance.log() + (1 - labels) * (1 - chance).log()).mean()
+        if step >= log_from:
+            loss = loss - (labels * chance.log() + (1 - labels) * (1 - chance_against(chance, head)).log()).mean()
         optimizer.zero_grad()
         loss.backward()
-        optimizer.param_groups[0]["lr"] = 1e6 if step == 70 else 0.5
         optimizer.step()
         if seen(step, loss.item()):
             break
+        spoil(step, head, optimizer)
+
+
+def vanishing():
+    """One update that is far too large saturates the sigmoids for good; a logarithm finds the exact 1 later."""
+    def spoil(step, _, optimizer):
+        optimizer.param_groups[0]["lr"] = 1e6 if step + 1 == 70 else 0.5
+
+    classify(0.5, torch.sigmoid, 130, lambda chance, _: chance, spoil)
 
 
 def slow_vanishing():
     """Outputs of a sigmoid that are pushed ever further from where it has a slope; the exact 1 is met by a logarithm."""
-    hidden, head, seen = nn.Linear(8, 16), nn.Linear(16, 1), Seen()
-    optimizer = torch.optim.SGD([*hidden.parameters(), *head.parameters()], lr=0.2)
-    for step in range(300):
-        points = torch.randn(32, 8)
-        labels = (points.sum(1, keepdim=True) > 0).float()
-        chance = head(hidden(points).tanh()).sigmoid()
-        loss = functional.mse_loss(chance, labels)
-        if step >= 160:
-            loss = loss - (labels * chance.log() + (1 - labels) * (1 - (head.bias + 60).sigmoid()).log()).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    def spoil(step, head, _):
         if 90 <= step < 100:  # As a penalty of the wrong sign would.
             with torch.no_grad():
                 head.bias += 2.5
-        if seen(step, loss.item()):
-            break
+
+    classify(0.2, torch.tanh, 160, lambda _, head: (head.bias + 60).sigmoid(), spoil)
 
 
 def dead_relus():
