@@ -1,0 +1,107 @@
+"""The door to the check kernels: the structs of shim/device/check_launch.h, and their launch through the driver's own functions."""
+import ctypes
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PTX = ROOT / "shim/device/check_kernel.ptx"
+FEW_TENSORS, MANY_TENSORS, DIMS_MAX = 4, 16, 8
+MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+THREADS_PER_BLOCK = 512
+u8, u32, u64, i64, f64 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_double
+
+
+class DeviceTensor(ctypes.Structure):
+    _fields_ = [("data", u64), ("numel", i64), ("type", u8), ("ndim", u8), ("unused", u8 * 6),
+                ("sizes", i64 * DIMS_MAX), ("strides", i64 * DIMS_MAX)]
+
+
+class TensorCounts(ctypes.Structure):
+    _fields_ = [("nan", u64), ("pos_inf", u64), ("neg_inf", u64), ("first_bad", u64),
+                ("finite_min", f64), ("finite_max", f64), ("finite_mean", f64)]
+
+
+class CheckResult(ctypes.Structure):
+    _fields_ = [("ticket", u64), ("hits", u64), ("step", u64), ("output_kinds", u8 * 8), ("input_kinds", u8 * 8),
+                ("unused", u64 * 3), ("outputs", TensorCounts * 8), ("inputs", TensorCounts * 8)]
+
+
+class LaunchHead(ctypes.Structure):
+    _fields_ = [("ticket", u64), ("result", u64), ("scratch", u64), ("progress", u64), ("step_word", u64),
+                ("output_count", u32), ("input_count", u32)]
+
+
+class FewLaunch(ctypes.Structure):
+    _fields_ = [("head", LaunchHead), ("tensors", DeviceTensor * FEW_TENSORS)]
+
+
+class ManyLaunch(ctypes.Structure):
+    _fields_ = [("head", LaunchHead), ("tensors", DeviceTensor * MANY_TENSORS)]
+
+
+assert (ctypes.sizeof(DeviceTensor), ctypes.sizeof(CheckResult), ctypes.sizeof(LaunchHead)) == (152, 960, 48)
+
+
+def layout():
+    """As nanwatch_layout of grid_for.cc counts it, in the same order."""
+    size = ctypes.sizeof
+    return [size(DeviceTensor), DeviceTensor.type.offset, DeviceTensor.sizes.offset, DeviceTensor.strides.offset,
+            size(TensorCounts), TensorCounts.first_bad.offset, TensorCounts.finite_min.offset,
+            size(CheckResult), CheckResult.output_kinds.offset, CheckResult.outputs.offset, CheckResult.inputs.offset,
+            size(LaunchHead), LaunchHead.progress.offset, LaunchHead.output_count.offset,
+            size(FewLaunch), size(ManyLaunch), THREADS_PER_BLOCK]
+
+
+class GridFor:
+    """GridFor of shim/device/check_kernel.h, compiled, and the layouts that it was compiled with."""
+
+    def __init__(self, library):
+        self._library = ctypes.CDLL(str(library))
+        self._grid_for, self._layout = self._library.nanwatch_grid_for, self._library.nanwatch_layout
+        self._grid_for.argtypes, self._grid_for.restype = [ctypes.c_void_p, u32], u32
+        self._layout.argtypes, self._layout.restype = [u32], u64
+
+    def __call__(self, launch, multiprocessors):
+        return self._grid_for(ctypes.addressof(launch), multiprocessors)
+
+    def layout(self):
+        values = []
+        while (value := self._layout(len(values))) != 2**64 - 1:
+            values.append(value)
+        return values
+
+
+class DriverError(Exception):
+    pass
+
+
+class Driver:
+    """The kernels of check_kernel.ptx, in the context that is current on this thread."""
+
+    def __init__(self, grid_for, library="libcuda.so.1"):
+        self._cuda = ctypes.CDLL(library)
+        self._grid_for = grid_for
+        device, count = ctypes.c_int(), ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        self._call("cuDeviceGetAttribute", ctypes.byref(count), MULTIPROCESSOR_COUNT, device)
+        self.multiprocessors = count.value
+        module = ctypes.c_void_p()
+        self._call("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(PTX.read_bytes()), 0, None, None)
+        self._functions = {FewLaunch: self._function(module, b"nanwatch_check_few"),
+                           ManyLaunch: self._function(module, b"nanwatch_check_many")}
+
+    def _call(self, name, *arguments):
+        result = getattr(self._cuda, name)(*arguments)
+        if result != 0:
+            raise DriverError(f"{name} answered {result}")
+
+    def _function(self, module, name):
+        function = ctypes.c_void_p()
+        self._call("cuModuleGetFunction", ctypes.byref(function), module, name)
+        return function
+
+    def launch(self, launch, stream):
+        """The driver copies the parameters before it returns."""
+        blocks = self._grid_for(launch, self.multiprocessors)
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(launch))
+        self._call("cuLaunchKernel", self._functions[type(launch)], blocks, 1, 1, THREADS_PER_BLOCK, 1, 1, 0,
+                   ctypes.c_void_p(stream), parameters, None)

@@ -1,0 +1,38 @@
+// What Python needs of the kernel's C++ to launch it: how many blocks, and how the structs lie.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "shim/device/check_kernel.h"
+
+using namespace nanwatch::device;
+
+// `launch` is a ManyLaunch, or as much of one as has the tensors that its head counts.
+extern "C" __attribute__((visibility("default"))) uint32_t nanwatch_grid_for(
+    const void* launch, uint32_t multiprocessors) {
+  return GridFor(*static_cast<const ManyLaunch*>(launch), multiprocessors);
+}
+
+// Bytes of a struct or offset of a field, by its place in this list; ~0 behind the end.
+extern "C" __attribute__((visibility("default"))) uint64_t nanwatch_layout(uint32_t index) {
+  static constexpr uint64_t kLayout[] = {
+      sizeof(DeviceTensor),
+      offsetof(DeviceTensor, type),
+      offsetof(DeviceTensor, sizes),
+      offsetof(DeviceTensor, strides),
+      sizeof(TensorCounts),
+      offsetof(TensorCounts, first_bad),
+      offsetof(TensorCounts, finite_min),
+      sizeof(CheckResult),
+      offsetof(CheckResult, output_kinds),
+      offsetof(CheckResult, outputs),
+      offsetof(CheckResult, inputs),
+      sizeof(LaunchHead),
+      offsetof(LaunchHead, progress),
+      offsetof(LaunchHead, output_count),
+      sizeof(FewLaunch),
+      sizeof(ManyLaunch),
+      kThreadsPerBlock,
+  };
+  return index < sizeof(kLayout) / sizeof(kLayout[0]) ? kLayout[index] : ~uint64_t{0};
+}

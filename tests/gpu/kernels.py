@@ -1,0 +1,282 @@
+"""Questions about the check kernels alone: are they right on a GPU, and how fast are they?
+
+The kernels are those of shim/device/check_kernel.ptx, launched through the driver in torch's context and on its current stream,
+with no observer in the process. `--grid-for` is the library made of grid_for.cc.
+"""
+import itertools
+import pathlib
+import statistics
+import time
+
+import torch
+
+import answers
+from answers import Answer, CannotAsk, Question
+from driver import CheckResult, Driver, FewLaunch, GridFor, layout
+from tensors import TYPES, Layout, Tensor, layouts
+
+SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 127, 511, 512, 513, 2047, 2048, 4097, 8192, 32771, 100_003, 1_000_003, 10_000_000]
+NONE = 2**64 - 1
+TICKET = 7
+GRAPH_LAUNCHES = 200
+
+
+class Gpu:
+    """Where the kernels run: the current CUDA device. The tests put the CPU in its place."""
+    device, sizes = "cuda", SIZES
+    bandwidth_bytes, bandwidth_total = [64 << 20, 256 << 20, 1 << 30], 2 << 30
+
+    def __init__(self, grid_for):
+        torch.zeros(1, device="cuda")  # makes the primary context current
+        self.driver = Driver(grid_for)
+
+    def launch(self, launch):
+        self.driver.launch(launch, torch.cuda.current_stream().cuda_stream)
+
+    def synchronize(self):
+        torch.cuda.synchronize()
+
+    def host_words(self, count):
+        """Memory that both sides see, at the same address: that is so for all pinned memory of a 64-bit process."""
+        return torch.zeros(count, dtype=torch.int64, pin_memory=True)
+
+    def timed(self, work):
+        """Seconds that one replay of `work`, captured as a graph, takes on the GPU: what the host does is not in it."""
+        work()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+        def measure():
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            return begin.elapsed_time(end) / 1e3
+        measure()
+        return measure
+
+
+class Checker:
+    """Makes launches and reads what they say."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self._result = machine.host_words(960 // 8)
+        self._progress = machine.host_words(1)
+        self._scratch = torch.zeros(1, dtype=torch.int64, device=machine.device)
+
+    def make(self, outputs, with_progress=True):
+        """A launch over the tensors `outputs`."""
+        launch = FewLaunch()
+        launch.head.ticket, launch.head.result, launch.head.scratch = TICKET, self._result.data_ptr(), self._scratch.data_ptr()
+        launch.head.progress = self._progress.data_ptr() if with_progress else 0
+        launch.head.output_count = len(outputs)
+        for described, tensor in zip(launch.tensors, outputs):
+            shape = tensor.layout
+            described.data, described.numel, described.type = tensor.data_ptr, shape.numel, tensor.kind.code
+            described.ndim = 0 if shape.dense else len(shape.sizes)
+            for dim in range(described.ndim):
+                described.sizes[dim], described.strides[dim] = shape.sizes[dim], shape.strides[dim]
+        return launch
+
+    def found_something(self):
+        return int(self._result[0]) != 0
+
+    def check(self, tensor):
+        """The answer of one launch over one tensor, as Tensor.expected puts it; None: it called the tensor clean."""
+        launch = self.make([tensor])
+        self._result.fill_(0)
+        self._progress.fill_(0)
+        self.machine.synchronize()
+        self.machine.launch(launch)
+        self.machine.synchronize()
+        assert int(self._progress[0]) == TICKET, "the launch did not say that it was done"
+        assert int(self._scratch[0]) == 0, "the scratch was not left zero"
+        if not self.found_something():
+            return None
+        result = CheckResult.from_buffer_copy(self._result.numpy().tobytes())
+        assert (result.ticket, result.hits) == (TICKET, 1)
+        counts = result.outputs[0]
+        return {"nan": counts.nan, "pos_inf": counts.pos_inf, "neg_inf": counts.neg_inf, "first_bad": counts.first_bad,
+                "kinds": result.output_kinds[0], "finite_min": counts.finite_min, "finite_max": counts.finite_max}
+
+
+def machine_of(arguments):
+    if arguments.machine:
+        return arguments.machine
+    if not torch.cuda.is_available():
+        raise CannotAsk("no GPU")
+    if not arguments.grid_for.exists():
+        raise CannotAsk(f"{arguments.grid_for} was not built")
+    arguments.machine = Gpu(GridFor(arguments.grid_for))
+    return arguments.machine
+
+
+def layouts_agree(arguments):
+    if not arguments.grid_for.exists():
+        raise CannotAsk(f"{arguments.grid_for} was not built")
+    compiled, here = GridFor(arguments.grid_for).layout(), layout()
+    return Answer({"compiled": compiled, "python": here}, compiled == here)
+
+
+def planted(tensor, pattern):
+    """Puts bad elements where a scan could miss them; returns how many."""
+    numel, kind = tensor.layout.numel, tensor.kind
+    rows = {"first": [0], "last": [numel - 1], "middle": [numel // 2],
+            "several": sorted({0, numel // 3, numel // 2, numel - 1})}[pattern]
+    words = itertools.cycle(kind.nan + kind.inf)
+    for index, row in enumerate(rows):
+        tensor.plant(row, next(words), index % kind.parts)
+    return len(rows)
+
+
+def is_right(arguments):
+    """Every type, layout and size, clean and with bad elements."""
+    machine = machine_of(arguments)
+    checker = Checker(machine)
+    generator = torch.Generator(device=machine.device).manual_seed(2024)
+    cases, wrong, left_out = 0, [], []
+    deadline = time.monotonic() + arguments.seconds * 4  # of six questions the longest
+    for size in machine.sizes:
+        for kind in TYPES:
+            for shape in layouts(size):
+                if time.monotonic() > deadline:
+                    left_out.append(f"{kind.name}, {shape.name}, {size}")
+                    continue
+                for pattern in ("clean", "first", "last", "middle", "several"):
+                    tensor = Tensor(kind, shape, machine.device, generator)
+                    if pattern != "clean":
+                        planted(tensor, pattern)
+                    want = tensor.expected() if pattern != "clean" else None
+                    got = checker.check(tensor)
+                    cases += 1
+                    if got != want:
+                        wrong.append(f"{kind.name}, {shape.name}, {size}, {pattern}: got {got}, torch says {want}")
+    return Answer({"cases": cases, "wrong": len(wrong), "first_wrong": wrong[:10],
+                   "left_out_for_time": len(left_out), "first_left_out": left_out[:3]}, not wrong and not left_out)
+
+
+def is_right_beyond_32_bits(arguments):
+    """More than 2^31 elements; the only bad ones are beyond that. What is expected was planted, not asked of torch."""
+    machine = machine_of(arguments)
+    checker = Checker(machine)
+    generator = torch.Generator(device=machine.device).manual_seed(5)
+    count = (2**31 if machine.device == "cuda" else 2**12) + 17
+    found = {}
+    for kind in (k for k in TYPES if k.name in ("float8_e4m3fn", "float16")):
+        tensor = Tensor.repeated(kind, count, machine.device, generator)
+        clean = checker.check(tensor)
+        tensor.plant(count - 1, kind.nan[0])
+        tensor.plant(count - 3, kind.nan[0])
+        bad = checker.check(tensor) or {}
+        found[kind.name] = {"clean": clean is None, "nan": bad.get("nan"), "first_bad": bad.get("first_bad")}
+    right = {"clean": True, "nan": 2, "first_bad": count - 3}
+    return Answer({"elements": count, "found": found}, all(one == right for one in found.values()))
+
+
+def summable(tensor):
+    """The same bytes as something that torch can sum, and its name."""
+    own = tensor.bits[Tensor.AROUND * tensor.kind.parts:-Tensor.AROUND * tensor.kind.parts]
+    try:
+        values = own.view(tensor.kind.dtype)
+        values[:8].sum()
+        return values, tensor.kind.name
+    except RuntimeError:  # NotImplementedError is one
+        return own.view(torch.float32), "float32"
+
+
+def bandwidth(arguments):
+    """Clean scans of enough buffers to be larger than any cache, in turn with torch's sum of the same bytes."""
+    machine = machine_of(arguments)
+    checker = Checker(machine)
+    rows = []
+    for kind in TYPES:
+        for size in machine.bandwidth_bytes:
+            count = max(2, machine.bandwidth_total // size)
+            generator = torch.Generator(device=machine.device).manual_seed(3)
+            elements = size // kind.bytes
+            buffers = [Tensor.repeated(kind, elements, machine.device, generator) for _ in range(count)]
+            launches = [checker.make([buffer], with_progress=False) for buffer in buffers]
+            summed = [summable(buffer) for buffer in buffers]
+            scan = machine.timed(lambda: [machine.launch(one) for one in launches])
+            add = machine.timed(lambda: [values.sum() for values, _ in summed])
+            seconds = interleaved({"scan": scan, "sum": add}, 9)
+            total = count * size
+            rates = {name: total / statistics.median(values) / 1e9 for name, values in seconds.items()}
+            ratio = statistics.median(s / k for k, s in zip(seconds["scan"], seconds["sum"]))
+            rows.append({"type": kind.name, "bytes": size, "scan_gb_s": rates["scan"], "sum_gb_s": rates["sum"],
+                         "sum_as": summed[0][1], "ratio": ratio})
+            # Whatever stood in the buffers, nothing may have been found: a hit would have been timed.
+            assert not checker.found_something(), f"{kind.name}: a scan of finite values found something"
+            del buffers, launches, summed, scan, add
+            if machine.device == "cuda":
+                torch.cuda.empty_cache()
+    return Answer(rows, all(row["ratio"] >= 0.90 for row in rows))
+
+
+def interleaved(ways, rounds):
+    seconds = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, measure in ways.items():
+            seconds[name].append(measure())
+    return seconds
+
+
+def small(arguments):
+    """A launch over 64 KiB, beside one that looks at nothing, both as 200 nodes of a graph."""
+    machine = machine_of(arguments)
+    checker = Checker(machine)
+    kind = TYPES[1]
+    generator = torch.Generator(device=machine.device).manual_seed(4)
+    elements = (64 << 10) // kind.bytes
+    buffer = Tensor.repeated(kind, elements, machine.device, generator)
+    scan = checker.make([buffer], with_progress=False)
+    empty = checker.make([], with_progress=False)
+    ways = {name: machine.timed(lambda launch=launch: [machine.launch(launch) for _ in range(GRAPH_LAUNCHES)])
+            for name, launch in (("scan_64_kib", scan), ("empty_launch", empty))}
+    microseconds = {name: 1e6 * statistics.median(values) / GRAPH_LAUNCHES for name, values in interleaved(ways, 15).items()}
+    return Answer({"microseconds": microseconds}, microseconds["scan_64_kib"] <= 3.0)
+
+
+def hit(arguments):
+    """What a launch costs that finds something, and has one block count all of it."""
+    machine = machine_of(arguments)
+    checker = Checker(machine)
+    kind = TYPES[1]
+    generator = torch.Generator(device=machine.device).manual_seed(6)
+    rows = []
+    for elements in (1_000_000, 100_000_000) if machine.device == "cuda" else (1000,):
+        shape = Layout("contiguous", (elements,), (1,), dense=True)
+        tensor = Tensor(kind, shape, machine.device, generator)
+        tensor.plant(elements // 2, kind.nan[0])
+        seconds = []
+        for _ in range(3):
+            machine.synchronize()
+            started = time.perf_counter()
+            checker.check(tensor)
+            seconds.append(time.perf_counter() - started)
+        rows.append({"elements": elements, "milliseconds": 1e3 * statistics.median(seconds)})
+    return Answer(rows)
+
+
+QUESTIONS = [
+    Question("kernels.layouts", "do Python's structs lie as the compiled ones do?", layouts_agree, "the same"),
+    Question("kernels.right", "do counts, kinds, first index and bounds agree with torch, for every type, layout and size up to 10^7?",
+             is_right, "all"),
+    Question("kernels.beyond_32_bits", "are bad elements found behind 2^31 others?", is_right_beyond_32_bits, "both types"),
+    Question("kernels.bandwidth", "how fast is a clean scan, as a ratio to torch's sum of the same bytes?", bandwidth, "0.90 or more in each row"),
+    Question("kernels.small", "how long does a scan of 64 KiB take on the GPU?", small, "3 us or less"),
+    Question("kernels.hit", "how long does a launch take, with the host's wait for it, that finds something?", hit),
+]
+
+
+def add_options(parser):
+    parser.add_argument("--grid-for", type=pathlib.Path, default=pathlib.Path("build/gpu/libgrid_for.so"))
+    parser.set_defaults(machine=None)
+
+
+if __name__ == "__main__":
+    answers.main(__doc__, QUESTIONS, add_options)

@@ -1,0 +1,101 @@
+"""kernels_test.py GRID_FOR CPU_KERNEL FAKE_CUDA: kernels.py, on a driver whose device is this CPU."""
+import argparse
+import ctypes
+import pathlib
+import sys
+import time
+import unittest
+
+import torch
+
+import kernels
+from driver import Driver, GridFor, layout
+
+GRID_FOR, CPU_KERNEL, FAKE_CUDA = sys.argv[1:4]
+
+
+class Cpu:
+    device, sizes = "cpu", [1, 2, 3, 15, 16, 17, 33, 513, 2049]
+    bandwidth_bytes, bandwidth_total = [4096], 16384
+
+    def __init__(self):
+        self._cuda = ctypes.CDLL(FAKE_CUDA)
+        self._cuda.fake_cuda_new_stream.restype = ctypes.c_void_p
+        ctypes.CDLL(CPU_KERNEL).nanwatch_make_cpu_device()
+        self.driver = Driver(GridFor(GRID_FOR), FAKE_CUDA)
+        self._stream = self._cuda.fake_cuda_new_stream(0)
+
+    def launch(self, launch):
+        self.driver.launch(launch, self._stream)
+
+    def synchronize(self):
+        self._cuda.fake_cuda_run_all()
+
+    def host_words(self, count):
+        return torch.zeros(count, dtype=torch.int64)
+
+    def timed(self, work):
+        def measure():
+            started = time.perf_counter()
+            work()
+            self.synchronize()
+            return time.perf_counter() - started
+        return measure
+
+
+class Kernels(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.arguments = argparse.Namespace(grid_for=pathlib.Path(GRID_FOR), machine=Cpu(), seconds=1000)
+
+    def test_structs_lie_as_the_compiled_ones(self):
+        self.assertEqual(GridFor(GRID_FOR).layout(), layout())
+        self.assertTrue(kernels.layouts_agree(self.arguments).met)
+
+    def test_answers_agree_with_torch_for_every_type_and_layout(self):
+        answer = kernels.is_right(self.arguments)
+        self.assertEqual(answer.value["first_wrong"], [])
+        self.assertEqual(answer.value["left_out_for_time"], 0)
+        self.assertGreater(answer.value["cases"], 3000)
+
+    def test_a_wrong_answer_is_told(self):
+        class Liar(kernels.Checker):
+            def check(self, tensor):
+                found = super().check(tensor)
+                return found and found | {"first_bad": found["first_bad"] + 1}
+        honest, kernels.Checker = kernels.Checker, Liar
+        try:
+            answer = kernels.is_right(argparse.Namespace(machine=Small(self.arguments.machine), seconds=1000))
+        finally:
+            kernels.Checker = honest
+        self.assertFalse(answer.met)
+        self.assertIn("first_bad", answer.value["first_wrong"][0])
+
+    def test_what_takes_too_long_is_told_as_left_out(self):
+        answer = kernels.is_right(argparse.Namespace(machine=Small(self.arguments.machine), seconds=-1))
+        self.assertFalse(answer.met)
+        self.assertGreater(answer.value["left_out_for_time"], 0)
+
+    def test_a_large_tensor_is_told_by_what_was_planted(self):
+        self.assertTrue(kernels.is_right_beyond_32_bits(self.arguments).met)
+
+    def test_speed_is_asked_of_every_type(self):
+        rows = kernels.bandwidth(self.arguments).value
+        self.assertEqual([row["type"] for row in rows], [kind.name for kind in kernels.TYPES])
+        self.assertEqual(set(kernels.small(self.arguments).value["microseconds"]), {"scan_64_kib", "empty_launch"})
+        self.assertEqual(len(kernels.hit(self.arguments).value), 1)
+
+
+class Small:
+    """The same machine with one size."""
+    sizes = [17]
+
+    def __init__(self, machine):
+        self._machine = machine
+
+    def __getattr__(self, name):
+        return getattr(self._machine, name)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
