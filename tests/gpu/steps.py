@@ -1,0 +1,255 @@
+"""Questions about whole training steps on a GPU: what does each level add to them, and how near is that to what it must cost?
+
+All ways are run in one process, in an order drawn anew for every round, as in tests/bench/overhead. Run under the preload library
+(LD_PRELOAD, NANWATCH_LEVEL=full, and NANWATCH_DIR with nothing else in it); without it the bare step and what people do by hand
+are still measured.
+
+The floor of level full is one launch behind every op, or reading all that ops write, whichever takes longer:
+  max(bytes read / measured bandwidth, launches * (an empty launch on the GPU + an empty callback on the host))
+"""
+import contextlib
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+
+import answers
+import models
+from answers import Answer, CannotAsk, Question
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench/overhead"))
+import methods as by_hand  # noqa: E402
+import observer_switch  # noqa: E402
+
+VISIT_S, ROUNDS_MIN = 0.25, 3
+OWN_WAYS = {"nanwatch idle": observer_switch.IDLE, "nanwatch canary": observer_switch.CANARY,
+            "empty outputs callback": observer_switch.EMPTY_CALLBACK, "nanwatch full": observer_switch.FULL}
+
+
+class Machine:
+    def __init__(self, device):
+        self.device, self.is_gpu = device, device == "cuda"
+
+    def synchronize(self):
+        if self.is_gpu:
+            torch.cuda.synchronize()
+
+    def forget_peak(self):
+        if self.is_gpu:
+            torch.cuda.reset_peak_memory_stats()
+
+    def peak_bytes(self):
+        return torch.cuda.max_memory_allocated() if self.is_gpu else 0
+
+
+def machine_of(arguments):
+    if arguments.dry_run:
+        return Machine("cpu")
+    if not torch.cuda.is_available():
+        raise CannotAsk("no GPU")
+    return Machine("cuda")
+
+
+def switch_of(arguments):
+    """The observer's switch, or None and why there is none."""
+    if "libnanwatch" not in os.environ.get("LD_PRELOAD", ""):
+        return None, "the preload library is not in this process"
+    if arguments.switch is None:
+        try:
+            arguments.switch = observer_switch.ObserverSwitch()
+        except SystemExit:
+            return None, "the preload library is in this process, and has loaded no observer"
+    return arguments.switch, ""
+
+
+@contextlib.contextmanager
+def set_to(switch, mode):
+    switch.set(mode)
+    try:
+        yield
+    finally:
+        switch.set(observer_switch.BARE)
+
+
+def ways_of(switch, model):
+    ways = {"bare": contextlib.nullcontext, "bare twin": contextlib.nullcontext}
+    if switch is not None:
+        switch.set(observer_switch.BARE)
+        ways |= {name: lambda mode=mode: set_to(switch, mode) for name, mode in OWN_WAYS.items()}
+    hand = by_hand.methods(switch, model)
+    return ways | {name: hand[name] for name in ("forward hooks", "set_detect_anomaly")}
+
+
+def time_visit(machine, step, repeats):
+    """Seconds per step, and the most memory that was allocated; one more step is run first, untimed."""
+    step.run()
+    machine.synchronize()
+    machine.forget_peak()
+    started = time.perf_counter()
+    for _ in range(repeats):
+        step.run()
+    machine.synchronize()
+    return (time.perf_counter() - started) / repeats, machine.peak_bytes()
+
+
+def measure(machine, step, ways, seconds_given):
+    """By way, a list of seconds per step and one of peak bytes; one entry a round."""
+    for _ in range(3):
+        step.run()
+    repeats = max(2, round(VISIT_S / time_visit(machine, step, 3)[0]))
+    seconds, peaks = {name: [] for name in ways}, {name: [] for name in ways}
+    deadline = time.monotonic() + seconds_given
+    while len(seconds["bare"]) < ROUNDS_MIN or time.monotonic() < deadline:
+        for name in random.sample(list(ways), len(ways)):
+            with ways[name]():
+                elapsed, peak = time_visit(machine, step, repeats)
+            seconds[name].append(elapsed)
+            peaks[name].append(peak)
+    return seconds, peaks
+
+
+def summarize(seconds, peaks):
+    """Ratios are to the same round's bare step."""
+    rows = {}
+    for name, values in seconds.items():
+        low, middle, high = statistics.quantiles([v / b for v, b in zip(values, seconds["bare"])], n=4)
+        rows[name] = {"median_ms": 1e3 * statistics.median(values), "ratio": middle, "ratio_quartiles": [low, high],
+                      "peak_bytes": max(peaks[name]), "peak_bytes_over_bare": max(peaks[name]) - max(peaks["bare"])}
+    return rows
+
+
+def coverage(arguments):
+    """What the observer says of this process so far; None where that cannot be had."""
+    told = subprocess.run([str(arguments.nanwatch), "report", "--json"], capture_output=True, text=True, check=False)
+    try:
+        return json.loads(told.stdout)["coverage"]
+    except (ValueError, KeyError):
+        return None
+
+
+def looked_at(arguments, switch, step, steps=10):
+    """What level full checks in one step: tensors, bytes, and tensors left unchecked, by reason; or why that is not known."""
+    with set_to(switch, observer_switch.FULL):
+        step.run()
+        before = coverage(arguments)
+        for _ in range(steps):
+            step.run()
+        after = coverage(arguments)
+    if before is None or after is None:
+        raise CannotAsk("'nanwatch report' does not say what this process has checked")
+
+    def added(name):
+        return (int(after[name]) - int(before[name])) / steps
+    unchecked = {reason: (int(count) - int(before["unchecked"].get(reason, 0))) / steps for reason, count in after["unchecked"].items()}
+    return {"tensors": added("tensors_checked"), "bytes": added("bytes_checked"),
+            "unchecked": {reason: count for reason, count in unchecked.items() if count}}
+
+
+def launches_in(machine, switch, step):
+    """Launches of our kernels in one step, counted by torch's profiler."""
+    if not machine.is_gpu:
+        return 0
+    with set_to(switch, observer_switch.FULL):
+        step.run()
+        machine.synchronize()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            step.run()
+            machine.synchronize()
+    return sum(event.count for event in profile.key_averages() if event.key.startswith("nanwatch_"))
+
+
+def read_bandwidth(machine):
+    """Bytes a second that torch's sum of 1 GiB reads."""
+    values = torch.randn((1 << 28) if machine.is_gpu else 1 << 16, device=machine.device)
+    seconds = []
+    for _ in range(9):
+        machine.synchronize()
+        started = time.perf_counter()
+        for _ in range(4):
+            values.sum()
+        machine.synchronize()
+        seconds.append((time.perf_counter() - started) / 4)
+    return values.numel() * 4 / statistics.median(seconds)
+
+
+def callback_seconds(machine, switch, ops=1000):
+    """What an empty callback that asks for outputs adds to an op on the host."""
+    value = torch.zeros(1, device=machine.device)
+
+    def host_seconds():
+        machine.synchronize()
+        started = time.perf_counter()
+        for _ in range(ops):
+            value.add_(1)
+        return (time.perf_counter() - started) / ops
+    added = []
+    for _ in range(9):
+        bare = host_seconds()
+        with set_to(switch, observer_switch.EMPTY_CALLBACK):
+            added.append(host_seconds() - bare)
+    return max(0.0, statistics.median(added))
+
+
+def empty_launch_seconds(arguments, machine):
+    if not machine.is_gpu:
+        return 0.0
+    import kernels
+    arguments.machine = None
+    return kernels.small(arguments).value["microseconds"]["empty_launch"] / 1e6
+
+
+def floor(arguments, machine, switch, step, bare_s):
+    """The three figures that level full cannot be below, and the ratio that they make."""
+    checked = looked_at(arguments, switch, step)
+    if checked["unchecked"].get("other_device"):
+        return {"checked_per_step": checked, "why": "this observer leaves tensors on the GPU unchecked: 'full' above is not what a check costs"}
+    launches = launches_in(machine, switch, step)
+    if machine.is_gpu and launches == 0:
+        return {"checked_per_step": checked, "why": "the profiler saw no launch of our kernels in a step at level full"}
+    reading_s = checked["bytes"] / read_bandwidth(machine)
+    empty_s, callback_s = empty_launch_seconds(arguments, machine), callback_seconds(machine, switch)
+    launching_s = launches * (empty_s + callback_s)
+    return {"checked_per_step": checked, "reading_ms": 1e3 * reading_s, "launches": launches, "launching_ms": 1e3 * launching_s,
+            "empty_launch_us": 1e6 * empty_s, "callback_us": 1e6 * callback_s, "ratio": 1 + max(reading_s, launching_s) / bare_s}
+
+
+def ask(name):
+    def asked(arguments):
+        machine = machine_of(arguments)
+        torch.manual_seed(0)
+        step = models.STEPS[name](machine.device, arguments.dry_run)
+        switch, why_not = switch_of(arguments)
+        seconds, peaks = measure(machine, step, ways_of(switch, step.model), 0 if arguments.dry_run else arguments.seconds)
+        rows = summarize(seconds, peaks)
+        missing = {"nanwatch layer": "no observer has this level yet"}
+        value = {"step": step.description, "rounds": len(seconds["bare"]), "ways": rows, "not_measured": missing,
+                 "conv_tf32": torch.backends.cudnn.allow_tf32, "matmul_tf32": torch.backends.cuda.matmul.allow_tf32}
+        if switch is None:
+            missing |= {way: why_not for way in [*OWN_WAYS, "floor of full"]}
+            return Answer(value)
+        try:
+            value["floor_of_full"] = floor(arguments, machine, switch, step, rows["bare"]["median_ms"] / 1e3)
+        except CannotAsk as reason:
+            missing["floor of full"] = str(reason)
+        return Answer(value)
+    return asked
+
+
+QUESTIONS = [Question(f"steps.{name}", f"what do the levels add to a training step of {name}, in time and memory, and what is full's floor?",
+                      ask(name)) for name in models.STEPS]
+
+
+def add_options(parser):
+    parser.add_argument("--nanwatch", type=pathlib.Path, default=pathlib.Path("build/gpu/prefix/bin/nanwatch"))
+    parser.add_argument("--grid-for", type=pathlib.Path, default=pathlib.Path("build/gpu/libgrid_for.so"))
+    parser.set_defaults(switch=None)
+
+
+if __name__ == "__main__":
+    answers.main(__doc__, QUESTIONS, add_options)
