@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Builds the observer for the torch of one Python, and puts it beside those for other versions.
 #
-#   scripts/build-observer.sh --python PYTHON [--prefix DIR]
+#   scripts/build-observer.sh --python PYTHON [--prefix DIR] [--no-setup]
 #
 # PYTHON is the interpreter that runs the training job (only its torch's headers and libraries are used; they come with the
-# wheel). DIR is where nanwatch is installed; without it, the observer goes to the build tree, build/release.
+# wheel). DIR is where nanwatch is installed; without it, the observer goes to the build tree, build/release. With --no-setup nothing
+# is installed: for machines without package lists, where Boost's headers may be named by CPATH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fail() { echo "build-observer: $*" >&2; exit 1; }
 
-python="" prefix=build/release
+python="" prefix=build/release setup=true
 while (($#)); do
   case $1 in
     --python | --prefix)
@@ -18,7 +19,8 @@ while (($#)); do
       if [[ $1 == --python ]]; then python=$2; else prefix=$2; fi
       shift 2
       ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --no-setup) setup=false; shift ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "'$1' is unknown; see --help" ;;
   esac
 done
@@ -33,10 +35,11 @@ build=build/observer-$minor
 abi=$([[ $new_string_abi == 1 ]] && echo new || echo old)
 echo "build-observer: torch $torch_version in $torch_dir, $abi string ABI"
 
-NANWATCH_PYTHON=$python scripts/setup.sh
+if $setup; then NANWATCH_PYTHON=$python scripts/setup.sh; fi
+mkdir -p build
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNANWATCH_OBSERVER_ONLY=ON \
   -DNANWATCH_PYTHON="$python" >"$build.log" 2>&1 || { cat "$build.log" >&2; fail "cmake failed"; }
-cmake --build "$build" -j2 >>"$build.log" 2>&1 || { cat "$build.log" >&2; fail "the observer did not compile"; }
+cmake --build "$build" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-2}" >>"$build.log" 2>&1 || { cat "$build.log" >&2; fail "the observer did not compile"; }
 
 mkdir -p "$prefix/lib/nanwatch"
 for built in "$build"/lib/nanwatch/*.so; do

@@ -39,6 +39,7 @@ def parse_arguments(description):
     parser.add_argument("--only", help="names of programs, separated by commas")
     parser.add_argument("--out", type=pathlib.Path, help="keep verdicts and logs here")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="programs at a time")
+    parser.add_argument("--level", help="what is checked, as for 'nanwatch run' (default: its own)")
     parser.add_argument("--min-right", type=float, default=0, metavar="PERCENT")
     parser.add_argument("-v", "--verbose", action="store_true", help="what was got and wanted, where they differ")
     return parser.parse_args()
@@ -58,7 +59,8 @@ def imported_packages(program):
 def run_program(program, arguments, out, environment):
     """Runs one program to its end and returns (seconds, what went wrong or "")."""
     started = time.monotonic()
-    command = [arguments.nanwatch, "run", "--verdict", out / f"{program.stem}.json", "--", arguments.python, program]
+    level = ["--level", arguments.level] if arguments.level else []
+    command = [arguments.nanwatch, "run", *level, "--verdict", out / f"{program.stem}.json", "--", arguments.python, program]
     # Trainers leave files in the directory they run in.
     with tempfile.TemporaryDirectory() as workplace, open(out / f"{program.stem}.log", "wb") as log:
         process = subprocess.Popen([str(c) for c in command], cwd=workplace, env=environment, stdin=subprocess.DEVNULL,

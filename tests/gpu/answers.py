@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import json
 import shlex
+import signal
 import sys
 import traceback
 import typing
@@ -56,12 +57,6 @@ def ask_one(question, arguments):
     return line | {"state": "answered", "answer": answer.value, "met": answer.met}
 
 
-def unanswered(text, why):
-    """The line for a question, as --list prints it, that left no answer."""
-    name, asks = text.split("\t")
-    return {"id": name, "asks": asks, "state": "not asked", "why": why}
-
-
 def main(description, questions, add_options=lambda parser: None):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="print the questions and leave")
@@ -78,6 +73,7 @@ def main(description, questions, add_options=lambda parser: None):
     arguments.command = shlex.join(["python3", sys.argv[0]])
     chosen = [q for q in questions if not arguments.only or q.id in arguments.only.split(",")]
     arguments.seconds /= max(1, len(chosen))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped: out of time"))  # so that what was begun is tidied up
     failed = False
     for question in chosen:
         line = ask_one(question, arguments)

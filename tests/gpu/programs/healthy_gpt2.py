@@ -1,0 +1,4 @@
+"""Five healthy training steps of models.py's gpt2."""
+from healthy import train
+
+train("gpt2")

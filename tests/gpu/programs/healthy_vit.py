@@ -1,0 +1,4 @@
+"""Five healthy training steps of models.py's vit."""
+from healthy import train
+
+train("vit")

@@ -1,0 +1,33 @@
+"""A small network with a logarithm, and batches of which one has a number that it cannot take."""
+import torch
+from torch import nn
+
+FAULT_AT = 7  # step
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Gate(nn.Module):
+    def forward(self, x):
+        return torch.log(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.inp, self.out = Gate(), nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.inp(self.gate(x))))
+
+
+def batch(step):
+    x = torch.rand(16, 8, device=DEVICE) + 0.5
+    if step == FAULT_AT:
+        x[3, 2] = -1.0
+    return x
+
+
+def network():
+    torch.manual_seed(0)
+    model = Net().to(DEVICE)
+    return model, torch.optim.SGD(model.parameters(), lr=1e-2)
