@@ -179,7 +179,7 @@ export PYTHONUNBUFFERED=1
 tools=(--nanwatch "$prefix/bin/nanwatch") grid=(--grid-for "$work/libgrid_for.so")
 watched=(env "NANWATCH_DIR=$segments" "NANWATCH_STATE_DIR=$segments/state" NANWATCH_LEVEL=full)
 [[ ! -e $prefix/lib/libnanwatch.so ]] || watched+=("LD_PRELOAD=$prefix/lib/libnanwatch.so")
-ask kernels 80 "$python" tests/gpu/kernels.py --seconds 48 "${grid[@]}"
+ask kernels 100 "$python" tests/gpu/kernels.py --seconds 60 "${grid[@]}"
 ask no_sync 40 "${watched[@]}" "$python" tests/gpu/no_sync.py
 ask verdicts 120 "$python" tests/gpu/verdicts.py "${tools[@]}" ${programs:+--programs "$programs"}
 ask steps 150 "${watched[@]}" "$python" tests/gpu/steps.py --seconds 70 "${tools[@]}" "${grid[@]}"

@@ -71,7 +71,9 @@ class Checker:
     def make(self, outputs, with_progress=True):
         """A launch over the tensors `outputs`."""
         launch = FewLaunch()
-        launch.head.ticket, launch.head.result, launch.head.scratch = TICKET, self._result.data_ptr(), self._scratch.data_ptr()
+        launch.head.ticket = TICKET
+        if outputs:  # a launch that looks at nothing has neither
+            launch.head.result, launch.head.scratch = self._result.data_ptr(), self._scratch.data_ptr()
         launch.head.progress = self._progress.data_ptr() if with_progress else 0
         launch.head.output_count = len(outputs)
         for described, tensor in zip(launch.tensors, outputs):
