@@ -76,13 +76,14 @@ part() {
   printf '%s\t%s\t%s\n' "$1" "$2" "${3:-}" >>"$work/parts.tsv"
 }
 
-last_words() { grep -v '^ *$' "$1" | tail -1 | cut -c1-300; }
+# What a log says of why: its first error, else its last line.
+why_in() { { grep -m1 -E 'error:|Error at|Error:' "$1" || grep -v '^ *$' "$1" | tail -1 || true; } | cut -c1-300; }
 
 make_grid_for() {
   if ${CXX:-g++} -std=c++20 -O2 -shared -fPIC -fvisibility=hidden -I. tests/gpu/grid_for.cc -o "$work/libgrid_for.so" >"$work/grid_for.log" 2>&1; then
     part grid_for built "tests/gpu/grid_for.cc"
   else
-    part grid_for missing "it did not compile: $(last_words "$work/grid_for.log")"
+    part grid_for missing "it did not compile: $(why_in "$work/grid_for.log")"
   fi
 }
 
@@ -97,7 +98,7 @@ take_tools() {
       return
     fi
     rm -f "$prefix"/bin/* "$prefix"/lib/libnanwatch.so
-    part tools useless "those of $from do not run here: $(last_words "$work/tools.log")"
+    part tools useless "those of $from do not run here: $(why_in "$work/tools.log")"
   done
   part tools missing "neither $parts nor build/release has them: pack them elsewhere with --pack"
 }
@@ -109,7 +110,7 @@ make_observer() {
     part observer built "in $((SECONDS - began)) s"
     return
   fi
-  part observer not_built "$(last_words "$work/observer.log") (all of it: $work/observer.log)"
+  part observer not_built "$(why_in "$work/observer.log") (all of it: $work/observer.log)"
   packed=$(ls "$parts"/lib/nanwatch/*.so 2>/dev/null || true)
   if [[ -n $packed ]]; then
     install -m 755 "$parts"/lib/nanwatch/*.so "$prefix/lib/nanwatch"
@@ -125,7 +126,7 @@ prove_observer() {
     'import sys; sys.path.insert(0, "tests/bench/overhead"); import observer_switch; observer_switch.ObserverSwitch()' >"$work/prove.log" 2>&1; then
     part observer_in_torch works
   else
-    part observer_in_torch fails "$(last_words "$work/prove.log")"
+    part observer_in_torch fails "$(why_in "$work/prove.log")"
   fi
 }
 

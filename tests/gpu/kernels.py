@@ -190,32 +190,31 @@ def summable(tensor):
         return own.view(torch.float32), "float32"
 
 
+def bandwidth_of(machine, checker, kind, size):
+    """One row: tensors of `size` bytes, so many that together they are larger than any cache."""
+    count = max(2, machine.bandwidth_total // size)
+    generator = torch.Generator(device=machine.device).manual_seed(3)
+    buffers = [Tensor.repeated(kind, size // kind.bytes, machine.device, generator) for _ in range(count)]
+    launches = [checker.make([buffer], with_progress=False) for buffer in buffers]
+    summed = [summable(buffer) for buffer in buffers]
+    seconds = interleaved({"scan": machine.timed(lambda: [machine.launch(one) for one in launches]),
+                           "sum": machine.timed(lambda: [values.sum() for values, _ in summed])}, 9)
+    # A hit would have been timed as well.
+    assert not checker.found_something(), f"{kind.name}: a scan of finite values found something"
+    rates = {name: count * size / statistics.median(values) / 1e9 for name, values in seconds.items()}
+    return {"type": kind.name, "bytes": size, "scan_gb_s": rates["scan"], "sum_gb_s": rates["sum"], "sum_as": summed[0][1],
+            "ratio": statistics.median(add / scan for scan, add in zip(seconds["scan"], seconds["sum"]))}
+
+
 def bandwidth(arguments):
-    """Clean scans of enough buffers to be larger than any cache, in turn with torch's sum of the same bytes."""
+    """Clean scans, in turn with torch's sum of the same bytes."""
     machine = machine_of(arguments)
     checker = Checker(machine)
     rows = []
-    for kind in TYPES:
-        for size in machine.bandwidth_bytes:
-            count = max(2, machine.bandwidth_total // size)
-            generator = torch.Generator(device=machine.device).manual_seed(3)
-            elements = size // kind.bytes
-            buffers = [Tensor.repeated(kind, elements, machine.device, generator) for _ in range(count)]
-            launches = [checker.make([buffer], with_progress=False) for buffer in buffers]
-            summed = [summable(buffer) for buffer in buffers]
-            scan = machine.timed(lambda: [machine.launch(one) for one in launches])
-            add = machine.timed(lambda: [values.sum() for values, _ in summed])
-            seconds = interleaved({"scan": scan, "sum": add}, 9)
-            total = count * size
-            rates = {name: total / statistics.median(values) / 1e9 for name, values in seconds.items()}
-            ratio = statistics.median(s / k for k, s in zip(seconds["scan"], seconds["sum"]))
-            rows.append({"type": kind.name, "bytes": size, "scan_gb_s": rates["scan"], "sum_gb_s": rates["sum"],
-                         "sum_as": summed[0][1], "ratio": ratio})
-            # Whatever stood in the buffers, nothing may have been found: a hit would have been timed.
-            assert not checker.found_something(), f"{kind.name}: a scan of finite values found something"
-            del buffers, launches, summed, scan, add
-            if machine.device == "cuda":
-                torch.cuda.empty_cache()
+    for kind, size in itertools.product(TYPES, machine.bandwidth_bytes):
+        rows.append(bandwidth_of(machine, checker, kind, size))
+        if machine.device == "cuda":
+            torch.cuda.empty_cache()
     return Answer(rows, all(row["ratio"] >= 0.90 for row in rows))
 
 
