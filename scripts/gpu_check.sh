@@ -17,9 +17,9 @@ cd "$(dirname "$0")/.."
 fail() { echo "gpu_check: $*" >&2; exit 1; }
 
 readonly files=(kernels verdicts no_sync steps)
-readonly build_s_max=280 ask_s_max=300
-work=$PWD/build/gpu
-parts=$work/parts out=tests/gpu/results programs="" pack="" list=false dry_run=()
+readonly build_s_max=240 ask_s_max=300
+work=build/gpu  # relative, as all that is said in a result: it is no matter where the tree lies
+parts=$PWD/$work/parts out=tests/gpu/results programs="" pack="" list=false dry_run=()
 while (($#)); do
   case $1 in
     --parts | --programs | --out | --pack)
@@ -45,7 +45,7 @@ boost_headers() {
   local sources
   mapfile -t sources < <(grep -rl --include='*.cc' --include='*.h' '#include <boost/' shim)
   for source in "${sources[@]}"; do
-    g++ -std=c++20 -I. -x c++ -M "$source" | tr ' \\' '\n\n' | grep '/boost/' || fail "$source: no Boost headers found"
+    g++ -std=c++20 -I. -x c++ -M "$source" | grep -oE '/[^ ]+/boost/[^ ]+' || fail "$source: no Boost headers found"
   done | sort -u
 }
 
@@ -77,7 +77,7 @@ part() {
 }
 
 # What a log says of why: its first error, else its last line.
-why_in() { { grep -m1 -E 'error:|Error at|Error:' "$1" || grep -v '^ *$' "$1" | tail -1 || true; } | cut -c1-300; }
+why_in() { { grep -m1 -E 'error:|Error at|Error:' "$1" || grep -v '^ *$' "$1" | tail -1 || true; } | sed "s|$PWD/||g" | cut -c1-300; }
 
 make_grid_for() {
   if ${CXX:-g++} -std=c++20 -O2 -shared -fPIC -fvisibility=hidden -I. tests/gpu/grid_for.cc -o "$work/libgrid_for.so" >"$work/grid_for.log" 2>&1; then
@@ -88,19 +88,20 @@ make_grid_for() {
 }
 
 take_tools() {
-  local from
+  local from name
   for from in "$parts" build/release; do
+    name=$([[ $from == "$parts" ]] && echo "the packed parts" || echo "build/release")
     [[ -x $from/bin/nanwatch && -x $from/bin/nanwatchd && -e $from/lib/libnanwatch.so ]] || continue
     install -m 755 "$from"/bin/nanwatch "$from"/bin/nanwatchd "$prefix/bin"
     install -m 755 "$from"/lib/libnanwatch.so "$prefix/lib"
     if "$prefix/bin/nanwatch" --version >"$work/tools.log" 2>&1; then
-      part tools taken "from $from, $(head -1 "$work/tools.log")"
+      part tools taken "from $name, $(head -1 "$work/tools.log")"
       return
     fi
     rm -f "$prefix"/bin/* "$prefix"/lib/libnanwatch.so
-    part tools useless "those of $from do not run here: $(why_in "$work/tools.log")"
+    part tools useless "those of $name do not run here: $(why_in "$work/tools.log")"
   done
-  part tools missing "neither $parts nor build/release has them: pack them elsewhere with --pack"
+  part tools missing "neither --parts nor build/release has them: pack them elsewhere with --pack"
 }
 
 make_observer() {
@@ -163,7 +164,7 @@ sees_gpu=0
 
 mkdir -p "$work"
 rm -f "$work"/*.tsv "$work"/*.jsonl
-prefix=$work/prefix
+prefix=$PWD/$work/prefix
 rm -rf "$prefix"
 mkdir -p "$prefix/bin" "$prefix/lib/nanwatch"
 segments=$(mktemp -d)
@@ -177,7 +178,7 @@ list_questions >"$work/questions.tsv"
 
 asking_until=$((SECONDS + ask_s_max))
 export PYTHONUNBUFFERED=1
-tools=(--nanwatch "$prefix/bin/nanwatch") grid=(--grid-for "$work/libgrid_for.so")
+tools=(--nanwatch "$work/prefix/bin/nanwatch") grid=(--grid-for "$work/libgrid_for.so")
 watched=(env "NANWATCH_DIR=$segments" "NANWATCH_STATE_DIR=$segments/state" NANWATCH_LEVEL=full)
 [[ ! -e $prefix/lib/libnanwatch.so ]] || watched+=("LD_PRELOAD=$prefix/lib/libnanwatch.so")
 ask kernels 100 "$python" tests/gpu/kernels.py --seconds 60 "${grid[@]}"

@@ -12,7 +12,7 @@ asked, and measures nothing.
 import argparse
 import dataclasses
 import json
-import shlex
+import os
 import signal
 import sys
 import traceback
@@ -57,6 +57,14 @@ def ask_one(question, arguments):
     return line | {"state": "answered", "answer": answer.value, "met": answer.met}
 
 
+def preload_words():
+    """How this process was put under the library, if it was: what came out is not to be had without."""
+    library = os.environ.get("LD_PRELOAD", "")
+    if "libnanwatch" not in library:
+        return []
+    return [f"LD_PRELOAD={os.path.relpath(library)}", f"NANWATCH_LEVEL={os.environ.get('NANWATCH_LEVEL', '')}", "NANWATCH_DIR=$(mktemp -d)"]
+
+
 def main(description, questions, add_options=lambda parser: None):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="print the questions and leave")
@@ -70,7 +78,7 @@ def main(description, questions, add_options=lambda parser: None):
         for question in questions:
             print(question.id, question.asks, sep="\t")
         return
-    arguments.command = shlex.join(["python3", sys.argv[0]])
+    arguments.command = " ".join([*preload_words(), "python3", sys.argv[0]])
     chosen = [q for q in questions if not arguments.only or q.id in arguments.only.split(",")]
     arguments.seconds /= max(1, len(chosen))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped: out of time"))  # so that what was begun is tidied up
