@@ -6,13 +6,14 @@ only. Run under the preload library, as steps.py.
 """
 import re
 import time
+import types
 
 import torch
 from torch import nn
 
 import answers
 from answers import Answer, CannotAsk, Question
-from steps import machine_of, observer_switch, set_to, switch_of
+from steps import launches_in, machine_of, observer_switch, set_to, switch_of
 
 BUSY_S = 1.5
 WAITS = re.compile(r"Synchronize|StreamWaitEvent|EventQuery|StreamQuery|[mM]emcpy|[mM]alloc|MemAlloc|[fF]ree|HostRegister")
@@ -38,6 +39,12 @@ def watched(arguments):
     if switch is None:
         raise CannotAsk(why_not)
     return machine, switch
+
+
+def require_launches(machine, switch, run):
+    """A watched step that launches nothing has nothing to wait for: that it does not would mean nothing."""
+    if machine.is_gpu and launches_in(machine, switch, types.SimpleNamespace(run=run)) == 0:
+        raise CannotAsk("the profiler saw no launch of our kernels in a step at level full")
 
 
 def cycles_of(machine, seconds):
@@ -69,6 +76,7 @@ def behind_a_busy_stream(machine, run, cycles):
 def waits(arguments):
     machine, switch = watched(arguments)
     run = small_step(machine.device)
+    require_launches(machine, switch, run)
     rows, cycles = {}, cycles_of(machine, BUSY_S)
     for name, mode in (("bare", observer_switch.BARE), ("canary", observer_switch.CANARY), ("full", observer_switch.FULL)):
         with set_to(switch, mode):
@@ -85,7 +93,7 @@ def waits(arguments):
 
 
 def calls_in(machine, run, steps):
-    """Runtime and driver calls that may wait, copy, allocate or free, by name and step."""
+    """Calls that may wait, copy, allocate or free, by name and step. The profiler's own end waits once, bare or watched."""
     activities = [torch.profiler.ProfilerActivity.CPU] + [torch.profiler.ProfilerActivity.CUDA] * machine.is_gpu
     run()
     machine.synchronize()
@@ -93,8 +101,10 @@ def calls_in(machine, run, steps):
         for _ in range(steps):
             run()
     machine.synchronize()
-    return {event.key: event.count / steps for event in profile.key_averages()
-            if event.key.startswith("cu") and WAITS.search(event.key)}
+    events = {event.key: event.count / steps for event in profile.key_averages() if event.key.startswith("cu")}
+    if machine.is_gpu and not any("Launch" in name for name in events):
+        raise CannotAsk("the profiler lists no calls of the CUDA runtime here, not even launches")
+    return {name: count for name, count in events.items() if WAITS.search(name)}
 
 
 def calls(arguments):
@@ -102,11 +112,11 @@ def calls(arguments):
     run = small_step(machine.device)
     for _ in range(5):
         run()
+    require_launches(machine, switch, run)
     found = {}
     for name, mode in (("bare", observer_switch.BARE), ("full", observer_switch.FULL)):
         with set_to(switch, mode):
             found[name] = calls_in(machine, run, 20)
-    # The profiler's own end waits once for each profile, bare or watched.
     more = {name: count - found["bare"].get(name, 0) for name, count in found["full"].items() if count > found["bare"].get(name, 0)}
     return Answer({"per_step": found, "more_when_watched": more}, not more)
 

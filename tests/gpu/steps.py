@@ -237,6 +237,10 @@ def ask(name):
             value["floor_of_full"] = floor(arguments, machine, switch, step, rows["bare"]["median_ms"] / 1e3)
         except CannotAsk as reason:
             missing["floor of full"] = str(reason)
+        except Exception as error:  # What was measured above stays.
+            if arguments.dry_run:
+                raise
+            missing["floor of full"] = f"{type(error).__name__}: {error}"[:600]
         return Answer(value)
     return asked
 
