@@ -10,6 +10,7 @@ The library is that of build/release, or NANWATCH_FAKE_TORCH_CUDA.
 """
 import argparse
 import ctypes
+import operator
 import os
 import pathlib
 import runpy
@@ -168,10 +169,6 @@ class DeviceGuard:
         exchange_device(self.before)
 
 
-def to_fake(tensor):
-    return tensor.to("cuda")
-
-
 def patch_processes(torch):
     """Tensors go to other processes by way of the CPU; forked ones make none on the device."""
     from multiprocessing.reduction import ForkingPickler
@@ -179,7 +176,7 @@ def patch_processes(torch):
 
     def reduce_tensor(tensor):
         if tensor.is_cuda:
-            return to_fake, (tensor.detach().cpu(),)
+            return operator.methodcaller("cuda"), (tensor.detach().cpu(),)
         return reductions.reduce_tensor(tensor)
 
     ForkingPickler.register(torch.Tensor, reduce_tensor)

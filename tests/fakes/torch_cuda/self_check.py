@@ -272,7 +272,7 @@ class Programs(unittest.TestCase):
                           "assert __name__ == '__main__' and sys.argv[1:] == ['a', '-b'], sys.argv\n"
                           "data = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.randn(8, 1))\n"
                           "model = torch.nn.Linear(3, 1)\n"
-                          "for x, y in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True):\n"
+                          "for x, y in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True, num_workers=1):\n"
                           "    loss = (model(x) - y).pow(2).mean()\n"
                           "    loss.backward()\n"
                           "print(loss.device, model.weight.grad.device)\n"
