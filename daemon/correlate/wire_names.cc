@@ -35,10 +35,10 @@ constexpr std::array<std::string_view, 8> kClasses = {
 constexpr std::array<std::string_view, 6> kReaches = {
     "activation", "loss", "gradient", "parameter", "optimizer_state", "buffer"};
 constexpr std::array<std::string_view, 5> kLevels = {"idle", "canary", "layer", "full", "auto"};
-constexpr std::array<std::string_view, 14> kUnchecked = {
-    "sparse",         "quantized",    "nested",        "meta",          "fake",
-    "functorch",      "other_device", "uninitialised", "async",         "auxiliary",
-    "written_unseen", "too_deep",     "opaque",        "after_poisoned"};
+constexpr std::array<std::string_view, 16> kUnchecked = {
+    "sparse",       "quantized",      "nested",        "meta",      "fake",           "functorch",
+    "other_device", "uninitialised",  "async",         "auxiliary", "written_unseen", "too_deep",
+    "opaque",       "after_poisoned", "gpu_not_ready", "gpu_busy"};
 
 }  // namespace
 

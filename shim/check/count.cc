@@ -16,6 +16,16 @@ void FillShape(const TensorView& view, wire::TensorStats* stats) noexcept {
   for (int d = 0; d < wire::kShapeDimsMax; ++d) stats->shape[d] = d < view.ndim ? view.sizes[d] : 0;
 }
 
+void CopyCounts(const wire::TensorStats& counted, wire::TensorStats* stats) noexcept {
+  stats->nan = counted.nan;
+  stats->pos_inf = counted.pos_inf;
+  stats->neg_inf = counted.neg_inf;
+  stats->finite_min = counted.finite_min;
+  stats->finite_max = counted.finite_max;
+  stats->finite_mean = counted.finite_mean;
+  stats->first_bad = counted.first_bad;
+}
+
 // The plain sum is the more exact one; where it has overflowed (it then stays so) the scaled one
 // has not.
 double MeanOf(const Tally& tally) noexcept {
@@ -38,7 +48,14 @@ void FillFinite(const Tally& tally, double (*key_to_double)(int64_t),
 
 }  // namespace
 
+uint8_t KindsCounted(const wire::TensorStats& counted) noexcept {
+  if (counted.nan != 0) return wire::kHasNan;
+  return static_cast<uint8_t>((counted.pos_inf != 0 ? wire::kHasPosInf : 0) |
+                              (counted.neg_inf != 0 ? wire::kHasNegInf : 0));
+}
+
 uint8_t NonFiniteKinds(const TensorView& view) noexcept {
+  if (view.counted != nullptr) return KindsCounted(*view.counted);
   const ElementWalk walk = ElementWalk::OverMemory(view);
   const auto row = static_cast<size_t>(view.type);
   uint8_t kinds = 0;
@@ -51,8 +68,9 @@ uint8_t NonFiniteKinds(const TensorView& view) noexcept {
 }
 
 void CountNonFinite(const TensorView& view, wire::TensorStats* stats) noexcept {
-  const DefaultFloatEnvironment environment;
   FillShape(view, stats);
+  if (view.counted != nullptr) return CopyCounts(*view.counted, stats);
+  const DefaultFloatEnvironment environment;
   stats->finite_min = stats->finite_max = stats->finite_mean = 0;
   stats->first_bad = -1;
 

@@ -77,6 +77,7 @@ const Kernels& ChosenKernels() noexcept { return *g_kernels; }
 }
 
 bool HasNonFinite(const TensorView& view) noexcept {
+  if (view.counted != nullptr) return KindsCounted(*view.counted) != 0;
   const ElementWalk walk = ElementWalk::OverMemory(view);
   if (walk.IsOneRun()) {
     return walk.count() != 0 && HasNonFinite(view.type, walk.data(), walk.count());

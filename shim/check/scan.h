@@ -37,6 +37,9 @@ const char* InitScan(const char* force) noexcept;
 // every op asks this of every tensor.
 [[nodiscard]] uint8_t NonFiniteKinds(const TensorView& view) noexcept;
 
+// The same of what was counted elsewhere.
+[[nodiscard]] uint8_t KindsCounted(const wire::TensorStats& counted) noexcept;
+
 // Fills element_type, ndim, shape, numel, nan, pos_inf, neg_inf, finite_min, finite_max,
 // finite_mean and first_bad of `stats`, and leaves the rest alone.
 //

@@ -3,6 +3,9 @@
 // A view owns nothing and is valid as long as the arrays it points to. It shows memory, not values:
 // a lazily conjugated or negated tensor holds the same set of non-finite elements, but the signs of
 // the infinities (of the imaginary parts) are then the opposite; the caller swaps them.
+//
+// Where the memory is out of this processor's reach (a GPU's), the view carries what was counted
+// there, and every question is answered by that.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +23,8 @@ struct TensorView {
   const int64_t* strides =
       nullptr;        // `ndim` entries, in elements; 0 (expanded) and negative allowed
   int64_t numel = 0;  // product of `sizes`
+  // Not null: `data` is never read. Its element_type, shape and numel are those of the view.
+  const wire::TensorStats* counted = nullptr;
 };
 
 // Bytes of one element (both parts of a complex one); 0 for kNone and for values that are no type.

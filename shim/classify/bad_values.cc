@@ -43,6 +43,15 @@ void BadValues::Unlink(uint32_t* link) noexcept {
   free_ = id;
 }
 
+bool BadValues::IsGone(BadEntry& entry) const noexcept {
+  if (!ops_.expired(entry.storage.handle)) return false;
+  if (clock_ == nullptr) return true;
+  if (entry.gone_by == 0) {
+    entry.gone_by = clock_->noted.load(std::memory_order_acquire) + 1;
+  }
+  return clock_->told.load(std::memory_order_acquire) + 1 >= entry.gone_by;
+}
+
 bool BadValues::Add(const BadEntry& added) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
   Prepare();
@@ -55,7 +64,7 @@ bool BadValues::Add(const BadEntry& added) noexcept {
     BadEntry& entry = entries_[*link - 1];
     const bool covered = entry.storage.storage == added.storage.storage &&
                          Covers(added.byte_begin, added.byte_end, added.dense, entry);
-    if (covered || ops_.expired(entry.storage.handle)) {
+    if (covered || IsGone(entry)) {
       Unlink(link);
     } else {
       link = &entry.next;
@@ -86,7 +95,7 @@ bool BadValues::Find(const void* storage, uint64_t byte_begin, uint64_t byte_end
   bool any = false;
   for (uint32_t* link = &buckets_[bucket]; *link != 0;) {
     BadEntry& entry = entries_[*link - 1];
-    if (ops_.expired(entry.storage.handle)) {
+    if (IsGone(entry)) {
       Unlink(link);
       continue;
     }
@@ -114,7 +123,7 @@ void BadValues::Clear(const void* storage, uint64_t byte_begin, uint64_t byte_en
     BadEntry& entry = entries_[*link - 1];
     const bool covered =
         entry.storage.storage == storage && Covers(byte_begin, byte_end, dense, entry);
-    if (covered || ops_.expired(entry.storage.handle)) {
+    if (covered || IsGone(entry)) {
       Unlink(link);
     } else {
       link = &entry.next;
@@ -129,7 +138,7 @@ void BadValues::Sweep(uint32_t budget) noexcept {
   for (; left != 0 && !used_.empty(); --left) {
     if (sweep_at_ >= used_.size()) sweep_at_ = 0;
     const uint32_t id = used_[sweep_at_];
-    if (!ops_.expired(entries_[id - 1].storage.handle)) {
+    if (!IsGone(entries_[id - 1])) {
       ++sweep_at_;
       continue;
     }

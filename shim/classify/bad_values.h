@@ -9,6 +9,10 @@
 // than a step, such as a mask kept in a buffer. Only transient entries are a reason to ask ops for
 // their inputs.
 //
+// Where values are told of later than they were made (a GPU's), an entry whose storage has died
+// stands until everything is told that was noted before its death was seen: what read the memory
+// while it lived is told by then.
+//
 // Threads: every function locks the table's own mutex. It is only touched while something bad is
 // alive.
 #pragma once
@@ -38,6 +42,12 @@ struct WeakStorageOps {
   void (*drop)(void* handle) noexcept;
 };
 
+// How many events were noted so far, and how many of them have been told. Numbers begin at 1.
+struct EventClock {
+  std::atomic<uint64_t> noted{0};
+  std::atomic<uint64_t> told{0};
+};
+
 struct BadEntry {
   WeakStorage storage;
   uint64_t byte_begin = 0;
@@ -55,11 +65,14 @@ struct BadEntry {
   bool resident = false;
   uint32_t next = 0;     // index + 1 of the next older entry of the same bucket
   uint32_t used_at = 0;  // place in the list of used entries
+  uint64_t gone_by = 0;  // the event after which it is dropped, plus one; 0: its storage lives
 };
 
 class BadValues {
  public:
-  explicit BadValues(WeakStorageOps ops) noexcept : ops_(ops) {}
+  // Without a clock everything is told at once. It must outlive this object.
+  explicit BadValues(WeakStorageOps ops, const EventClock* clock = nullptr) noexcept
+      : ops_(ops), clock_(clock) {}
 
   // Takes over `entry.storage.handle`. Entries of the same storage that it covers are replaced.
   // False when the table is full; the handle is dropped then.
@@ -79,7 +92,8 @@ class BadValues {
   // Makes entries older than `steps` steps resident.
   void Settle(uint32_t now_step, uint32_t steps) noexcept;
 
-  // Calls fn(context, entry) for each living entry, under the lock: fn must not call back.
+  // Calls fn(context, entry) for each entry whose storage lives, under the lock: fn must not call
+  // back.
   void ForEach(void (*fn)(void* context, const BadEntry& entry), void* context) noexcept;
 
   void Reset() noexcept;
@@ -96,9 +110,11 @@ class BadValues {
     return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(storage) >> 4) * 0x9E3779B1u) >> 20;
   }
   void Unlink(uint32_t* link) noexcept;
+  bool IsGone(BadEntry& entry) const noexcept;
   void Prepare() noexcept;
 
   WeakStorageOps ops_;
+  const EventClock* clock_;
   std::mutex mutex_;
   std::vector<BadEntry> entries_;  // sized once, on first use
   std::vector<uint32_t> buckets_;  // index + 1 of the newest entry, 0 none

@@ -10,6 +10,7 @@
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python_names.h"
+#include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -30,10 +31,18 @@ bool BackwardPasses::ShouldWrite() noexcept {
   return bad_passes_ <= kFullPasses || (bad_passes_ & (bad_passes_ - 1)) == 0;
 }
 
-void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
-                             const SequenceEntry* root) noexcept {
+uint64_t BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
+                                 const SequenceEntry* root) noexcept {
+  ReleaseInputs(observer);
+  awaits_leaf_.store(true, std::memory_order_relaxed);
+  if (observer.timeline.On()) return observer.timeline.NotePass(observer, thread, root);
+  TellBegin(observer, thread, root);
+  return number();
+}
+
+void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread,
+                               const SequenceEntry* root) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ReleaseInputsHeld(observer);
   CloseHeld(observer, thread);
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
@@ -55,11 +64,11 @@ void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
   NoteRoot(record_.root_op, record_.root_layer);
   if (root_value.ticket == 0) {
     const ScalarSeen& scalar = thread->last_scalar;
-    if (root->sequence.load(std::memory_order_relaxed) == scalar.sequence + 1) {
-      const int64_t one = 1;
-      wire::TensorStats stats{};
-      CountNonFinite(TensorView{&scalar.bits, scalar.type, 1, &one, &one, 1}, &stats);
-      observer.steps.NoteLoss(stats.finite_mean);
+    if (root->sequence.load(std::memory_order_relaxed) == scalar.sequence_plus_one) {
+      double loss = 0;
+      if (ReadNumber(TensorView{&scalar.bits, scalar.type, 0, nullptr, nullptr, 1}, &loss)) {
+        observer.steps.NoteLoss(loss);
+      }
     }
     return;
   }
@@ -73,28 +82,40 @@ void BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
 
 void BackwardPasses::OnLeaf(Observer& observer, ThreadState* thread,
                             const at::RecordFunction& range) noexcept try {
+  if (awaits_leaf_.exchange(false, std::memory_order_relaxed)) {
+    observer.plain_update_due.store(true, std::memory_order_relaxed);
+  }
+  const auto inputs = range.inputs();
+  PlainTensor plain;
+  wire::Unchecked reason;
+  const bool later = observer.timeline.On();
+  const bool seen = !inputs.empty() && inputs[0].isTensor() && !observer.Poisoned() &&
+                    (later ? DescribeTensor(inputs[0].toTensor(), &plain, &reason)
+                           : ReadTensor(inputs[0].toTensor(), &plain, &reason)) == Readable::kYes;
+  const PlainTensor* gradient = seen && (later || HasNonFinite(plain.view)) ? &plain : nullptr;
+  const c10::TensorImpl* leaf = gradient != nullptr ? LeafOfCurrentNode() : nullptr;
+  const NamedTensor* named = leaf != nullptr ? observer.python->names().FindByImpl(leaf) : nullptr;
+  if (later) return observer.timeline.NoteLeaf(observer, thread, gradient, named);
+  TellLeaf(observer, thread, gradient, named);
+} catch (...) {
+}
+
+void BackwardPasses::TellLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
+                              const NamedTensor* named) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!reached_leaf_) {
     reached_leaf_ = true;
     observer.steps.OnPassReachedLeaf();
-    observer.plain_update_due.store(true, std::memory_order_relaxed);
   }
   ++record_.leaves;
-  const auto inputs = range.inputs();
-  if (inputs.empty() || !inputs[0].isTensor() || observer.Poisoned()) return;
-  PlainTensor plain;
-  wire::Unchecked reason;
-  if (ReadTensor(inputs[0].toTensor(), &plain, &reason) != Readable::kYes) return;
-  if (!HasNonFinite(plain.view)) return;
+  if (gradient == nullptr || observer.Poisoned() || !HasNonFinite(gradient->view)) return;
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
   wire::Source source{};
   ValueRef value;
   source.kind = static_cast<uint8_t>(wire::SourceKind::kUnknown);
-  SourceOf(observer, plain, &source, &value);
-  source.kinds = NonFiniteKinds(plain.view);
-  const c10::TensorImpl* leaf = LeafOfCurrentNode();
-  const NamedTensor* named = leaf != nullptr ? observer.python->names().FindByImpl(leaf) : nullptr;
+  SourceOf(observer, *gradient, &source, &value);
+  source.kinds = NonFiniteKinds(gradient->view);
   const uint32_t name = named != nullptr ? emitter->Intern(named->name) : 0;
   if (record_.n_bad < wire::kSourcesMax) {
     record_.bad[record_.n_bad] = source;
@@ -105,7 +126,6 @@ void BackwardPasses::OnLeaf(Observer& observer, ThreadState* thread,
   Emit(observer, thread, wire::PassRecord::kLeafBad);
   emitter->NoteReach(wire::Reach::kGradient, value.ticket, record_.header.ticket, name,
                      record_.header.clocks);
-} catch (...) {
 }
 
 void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept {

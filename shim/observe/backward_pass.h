@@ -23,10 +23,16 @@ struct NamedTensor;
 
 class BackwardPasses {
  public:
-  // A node begins in a graph task that this thread has not seen; `sequence` is the node's.
-  void OnBegin(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  // A node begins in a graph task that this thread has not seen; `root` is what made the node.
+  // Gives the number of the pass.
+  uint64_t OnBegin(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  // The same once it is known what the root's value is.
+  void TellBegin(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
   // AccumulateGrad begins. `range` carries its input while inputs are asked for.
   void OnLeaf(Observer& observer, ThreadState* thread, const at::RecordFunction& range) noexcept;
+  // The same once it is known what the leaf takes; null: nothing that is bad.
+  void TellLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
+                const NamedTensor* named) noexcept;
   // The first bad gradients that were found where an optimizer's step begins.
   struct BadLeaves {
     uint32_t count = 0;
@@ -66,6 +72,8 @@ class BackwardPasses {
   void NoteRoot(uint32_t op, uint32_t layer) noexcept;
   void Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept;
   bool ShouldWrite() noexcept;
+
+  std::atomic<bool> awaits_leaf_{false};  // none has been reached in the pass last begun
 
   std::mutex mutex_;  // covers everything below
   std::atomic<uint64_t> number_{0};

@@ -76,6 +76,7 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
   frame.cleared_flags = 0;
   frame.hidden = at != 0 && thread->frames[at - 1].hides;
   frame.sequence = range.seqNr();
+  frame.first_event = observer.timeline.next_event();
   if (__builtin_expect(schema == nullptr, 0)) {
     frame.op = observer.ops.Range();
     frame.hides = frame.hidden = false;
@@ -101,6 +102,7 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
     frame.inputs_begin = thread->inputs_used;
     if (observer.arming.armed()) NoteInputs(observer, thread, frame, arguments);
   }
+  if ((op->families & kEscapes) != 0 && observer.timeline.On()) observer.timeline.AskStream(thread);
 }
 
 // ---- end of an op
@@ -113,6 +115,8 @@ struct OutputScan {
   int bad_count = 0;
   bool more_bad = false;  // than there is room for
   uint8_t index = 0;
+  uint16_t place_in_list = InputSeen::kNoList;
+  uint32_t on_gpu = 0;  // noted behind the frame's inputs
 };
 
 inline void NoteChecked(Frame* parent, const c10::TensorImpl* impl) {
@@ -138,10 +142,37 @@ __attribute__((noinline, cold)) void CountUnreadable(ThreadState* thread, wire::
   }
 }
 
+// A GPU is asked about it once all that the op returned is together.
+__attribute__((noinline)) void NoteGpuOutput(OutputScan& scan, const at::TensorBase& tensor,
+                                             PlainTensor& plain) {
+  ThreadState* thread = scan.thread;
+  const OpTraits& op = *scan.frame->op;
+  if (op.transparent && WasCheckedByChild(*scan.frame, plain.impl)) {
+    return NoteChecked(scan.parent, plain.impl);
+  }
+  const uint32_t at = thread->inputs_used + scan.on_gpu;
+  if (!Observer::Get()->timeline.Begin(*Observer::Get()) || at >= ThreadState::kInputsMax ||
+      plain.view.ndim > wire::kShapeDimsMax) {
+    return CountUnreadable(thread, wire::Unchecked::kOtherDevice);
+  }
+  if ((op.families & kFills) != 0) plain.view.numel = 1, plain.view.ndim = 0;
+  InputSeen& output = thread->inputs[at];
+  output = InputSeen{};
+  output.Copy(plain);
+  output.argument = scan.index;
+  output.place_in_list = scan.place_in_list;
+  output.requires_grad = tensor.requires_grad();
+  ++scan.on_gpu;
+  NoteChecked(scan.parent, plain.impl);
+}
+
 inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   PlainTensor plain;
   wire::Unchecked reason;
-  const Readable readable = ReadTensor(tensor, &plain, &reason);
+  const Readable readable = DescribeTensor(tensor, &plain, &reason);
+  if (__builtin_expect(readable == Readable::kYes && plain.gpu >= 0, 0)) {
+    return NoteGpuOutput(scan, tensor, plain);
+  }
   if (__builtin_expect(readable != Readable::kYes, 0)) {
     if (readable == Readable::kNo) CountUnreadable(scan.thread, reason);
     return;
@@ -183,10 +214,13 @@ inline void CheckOutputs(OutputScan& scan, const std::vector<c10::IValue>& outpu
     if (value.isTensor()) {
       CheckOutput(scan, value.toTensor());
     } else if (value.isList()) {
+      scan.place_in_list = 0;
       for (const c10::IValue& item : value.toListRef()) {
         if (!item.isTensor()) break;
         CheckOutput(scan, item.toTensor());
+        ++scan.place_in_list;
       }
+      scan.place_in_list = InputSeen::kNoList;
     }
   }
 }
@@ -196,7 +230,7 @@ void CheckWrittenArguments(OutputScan& scan) {
   ThreadState* thread = scan.thread;
   for (uint32_t i = 0; i < scan.frame->inputs_count; ++i) {
     const InputSeen& input = thread->inputs[scan.frame->inputs_begin + i];
-    if (!(input.updated || input.overwritten) || !IsAlive(input)) continue;
+    if (!(input.updated || input.overwritten) || input.gpu >= 0 || !IsAlive(input)) continue;
     ++thread->counters.tensors_checked;
     thread->counters.bytes_checked += static_cast<uint64_t>(input.numel) * ElementBytes(input.type);
     if (!HasNonFinite(input.View()) || scan.bad_count >= kBadOutputsMax) continue;
@@ -212,8 +246,16 @@ void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
   if (!observer.arming.armed() || outputs.empty() || !outputs.back().isTensor()) return;
   PlainTensor plain;
   wire::Unchecked reason;
-  if (ReadTensor(outputs.back().toTensor(), &plain, &reason) != Readable::kYes) return;
-  if ((frame.op->families & kCreates) != 0) {
+  if (DescribeTensor(outputs.back().toTensor(), &plain, &reason) != Readable::kYes) return;
+  const bool creates = (frame.op->families & kCreates) != 0;
+  if (plain.gpu >= 0) {
+    const bool matters = creates || (frame.sequence >= 0 && frame.op->is_view);
+    if (matters && observer.timeline.On()) {
+      observer.timeline.NoteView(observer, thread, frame, plain);
+    }
+    return;
+  }
+  if (creates) {
     observer.bad_values.Clear(plain.storage, plain.byte_begin, plain.byte_end, plain.IsDense());
     return;
   }
@@ -224,6 +266,30 @@ void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
     sequence.value = entry.value;
     sequence.site = entry.site;
   }
+}
+
+bool HasGpuInput(const ThreadState* thread, const Frame& frame) {
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    if (thread->inputs[frame.inputs_begin + i].gpu >= 0) return true;
+  }
+  return false;
+}
+
+// What the op wrote on a GPU, or compared there, is told of later; true if there is such. Arguments
+// that ops called from here have written were noted with those.
+bool NoteOnGpu(Observer& observer, OutputScan& scan) {
+  if (!observer.timeline.On()) return false;
+  const Frame& frame = *scan.frame;
+  const bool by_arguments = (frame.op->writes_unseen && frame.checked_count == 0) ||
+                            (frame.op->families & (kBatchNorm | kCompares)) != 0;
+  if (scan.on_gpu == 0 && !(by_arguments && HasGpuInput(scan.thread, frame))) return false;
+  BusyScope busy(scan.thread);
+  observer.timeline.NoteOp(observer, scan.thread, frame, scan.on_gpu);
+  const WeakStorageOps ops = TorchWeakStorageOps();
+  for (uint32_t i = 0; i < scan.on_gpu; ++i) {
+    ops.drop(scan.thread->inputs[scan.thread->inputs_used + i].storage.handle);
+  }
+  return true;
 }
 
 // A list op (the norms of all gradients) may return hundreds: those that no record names are known
@@ -261,15 +327,17 @@ void RememberTheRest(Observer& observer, const BadOutput& first,
 
 __attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState* thread,
                                                 OutputScan& scan,
-                                                const std::vector<c10::IValue>& outputs) {
+                                                const std::vector<c10::IValue>& outputs,
+                                                bool on_gpu) {
   // An op that throws ends without outputs: nothing is known of what it wrote.
   const bool threw = outputs.empty() && scan.frame->op->returns != 0;
   BusyScope busy(thread);
   if (scan.bad_count != 0) {
+    if (observer.timeline.On()) observer.timeline.SettleInputs(observer, thread, *scan.frame);
     OnBadOutputs(observer, thread, *scan.frame, scan.bad, scan.bad_count);
     if (scan.more_bad) RememberTheRest(observer, scan.bad[0], outputs);
     if (scan.parent != nullptr) scan.parent->child_bad = true;
-  } else if (scan.frame->inputs_seen && !threw) {
+  } else if (scan.frame->inputs_seen && !threw && !on_gpu) {
     OnCleanOutputs(observer, thread, *scan.frame);
   }
   DropInputs(thread, *scan.frame);
@@ -288,13 +356,22 @@ __attribute__((noinline, cold)) void EndSpecial(Observer& observer, ThreadState*
     if (!outputs.empty() && outputs.back().isDouble() &&
         !std::isfinite(outputs.back().toDouble())) {
       BusyScope busy(thread);
-      OnEscape(observer, thread, frame, outputs.back().toDouble());
+      const double number = outputs.back().toDouble();
+      if (HasGpuInput(thread, frame)) {
+        observer.timeline.NoteEscape(observer, thread, frame, number);
+      } else {
+        OnEscape(observer, thread, frame, number);
+      }
     }
+    // The host has waited for the GPU: all that came before is answered.
+    observer.timeline.Settle(observer);
   }
   if ((families & kBatchNorm) != 0) CheckRunningStatistics(observer, thread, frame);
   if ((families & kHandsOut) != 0)
     observer.deliveries.OnHandedOut(observer, thread, frame.op->name, range.outputs());
-  if ((families & (kUnscales | kUpdatesScale)) != 0) OnScalerOp(observer, thread, frame, range);
+  if ((families & (kUnscales | kUpdatesScale)) != 0 && !HasGpuInput(thread, frame)) {
+    OnScalerOp(observer, thread, frame, range);
+  }
 }
 
 __attribute__((noinline, cold)) void MaybePlainUpdate(Observer& observer, ThreadState* thread,
@@ -329,12 +406,13 @@ __attribute__((noinline)) void EndChecked(Observer& observer, ThreadState* threa
   scan.parent = parent;
   scan.bad = thread->bad_outputs;
   CheckOutputs(scan, range.outputs());
+  const bool on_gpu = NoteOnGpu(observer, scan);
   const OpTraits& op = *frame.op;
   if (__builtin_expect((op.families & kNeedsEnd) != 0, 0)) {
     EndSpecial(observer, thread, frame, range);
   }
   if (__builtin_expect(scan.bad_count != 0 || frame.inputs_seen || frame.inputs_count != 0, 0)) {
-    EndWatched(observer, thread, scan, range.outputs());
+    EndWatched(observer, thread, scan, range.outputs(), on_gpu);
   }
   if (__builtin_expect(op.in_place && observer.plain_update_due.load(std::memory_order_relaxed) &&
                            thread->optimizer_depth == 0 && thread->nodes_open == 0,
@@ -355,6 +433,7 @@ __attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, Threa
   scan.bad = thread->bad_outputs;
   if (frame.is_region && --thread->regions_open == 0) compiled_regions::End(observer, thread);
   if (frame.kind == FrameKind::kOp) EndSkippedArmed(observer, thread, frame, range.outputs());
+  const bool on_gpu = NoteOnGpu(observer, scan);
   if (frame.op->writes_unseen) {
     if (frame.inputs_seen) {
       CheckWrittenArguments(scan);
@@ -365,7 +444,7 @@ __attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, Threa
   }
   if ((frame.op->families & kNeedsEnd) != 0) EndSpecial(observer, thread, frame, range);
   if (scan.bad_count != 0 || frame.inputs_seen || frame.inputs_count != 0) {
-    EndWatched(observer, thread, scan, range.outputs());
+    EndWatched(observer, thread, scan, range.outputs(), on_gpu);
   }
 }
 
@@ -409,8 +488,7 @@ void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction
     thread->graph_task = task;
     thread->region.is_backward = false;
     BusyScope busy(thread);
-    observer.passes.OnBegin(observer, thread, made_by);
-    thread->pass = observer.passes.number();
+    thread->pass = observer.passes.OnBegin(observer, thread, made_by);
   }
   if (at >= ThreadState::kFramesMax) return;
   Frame& frame = thread->frames[at];
@@ -483,7 +561,7 @@ NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, 
   }
   thread->counters.bytes_checked += plain.bytes;
   if (__builtin_expect(plain.count == 1, 0)) {
-    thread->last_scalar.sequence = thread->frames[at].sequence;
+    thread->last_scalar.sequence_plus_one = thread->frames[at].sequence + 1;
     thread->last_scalar.type = plain.type;
     std::memcpy(&thread->last_scalar.bits, plain.data, std::min<size_t>(plain.bytes, 8));
   }

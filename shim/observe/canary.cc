@@ -7,6 +7,7 @@
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/sources.h"
+#include "shim/observe/tensor_stats.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch::canary {
@@ -48,17 +49,6 @@ ValueRef NoteBadGradient(Observer& observer, ThreadState* thread, const PlainTen
   return OnUnseenWrite(observer, thread, plain, writer);
 }
 
-bool ReadNumber(const PlainTensor& plain, double* number) {
-  if (plain.view.numel != 1) return false;
-  wire::TensorStats stats{};
-  CountNonFinite(plain.view, &stats);
-  *number = stats.nan != 0       ? std::nan("")
-            : stats.pos_inf != 0 ? HUGE_VAL
-            : stats.neg_inf != 0 ? -HUGE_VAL
-                                 : stats.finite_mean;
-  return true;
-}
-
 }  // namespace
 
 Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* optimizer) noexcept
@@ -73,7 +63,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   wire::Unchecked reason;
   double found_inf = 0;
   told.skipped = ReadTensor(tensors.found_inf, &plain, &reason) == Readable::kYes &&
-                 ReadNumber(plain, &found_inf) && found_inf != 0;
+                 ReadNumber(plain.view, &found_inf) && found_inf != 0;
   // Where everything was watched, the ops have told more already; else this is where it is met.
   const bool unseen = observer.level.watched() != wire::Level::kFull ||
                       observer.level.switched_in_step() == observer.steps.completed();
@@ -137,7 +127,8 @@ void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
     PlainTensor plain;
     wire::Unchecked reason;
     double number = 0;
-    if (ReadTensor(*tensors[i], &plain, &reason) != Readable::kYes || !ReadNumber(plain, &number)) {
+    if (ReadTensor(*tensors[i], &plain, &reason) != Readable::kYes ||
+        !ReadNumber(plain.view, &number)) {
       continue;
     }
     here.observer->steps.NoteLoss(number);

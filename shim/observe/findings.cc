@@ -29,11 +29,19 @@ constexpr uint32_t kFullRecordsPerSite = 2;
 constexpr uint32_t kFullWritesPerSite = 8;
 constexpr int kAncestorsMax = 512;
 
-SourceLine UserLine(void* python) {
-  SourceLine line;
-  line.text[0] = '\0';
-  static_cast<PythonDoor*>(python)->UserSourceLine(line.text, sizeof line.text);
-  return line;
+struct LineAsker {
+  const Observer& observer;
+  const ThreadState* thread;
+};
+
+uint32_t InternSite(Observer& observer, ThreadState* thread, Emitter& emitter, const SiteKey& key,
+                    bool* is_new) {
+  LineAsker asker{observer, thread};
+  const auto line = [](void* context) {
+    const auto& from = *static_cast<const LineAsker*>(context);
+    return UserLineOf(from.observer, from.thread);
+  };
+  return emitter.InternSite(key, line, &asker, is_new);
 }
 
 // ---- tensors of a record
@@ -199,10 +207,9 @@ bool IsInherited(Observer& observer, ThreadState* thread, Frame& frame, const Ba
                                   outputs[i].tensor.byte_end, &entry)) {
       return false;
     }
-    if (frame.sequence >= 0) {
-      SequenceEntry& sequence = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
-      sequence.value = entry.value;
-      sequence.site = entry.site;
+    if (SequenceEntry* sequence = SequenceOf(thread, frame); sequence != nullptr) {
+      sequence->value = entry.value;
+      sequence->site = entry.site;
     }
   }
   return true;
@@ -247,9 +254,9 @@ ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources&
   return observer.recent_values.Add(kept);
 }
 
-SiteKey MakeKey(Observer& observer, Emitter& emitter, const Place& place, uint32_t op,
-                FindingClass finding_class, uint8_t kinds, uint8_t outputs, uint32_t flags,
-                uint32_t param) {
+SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter, const Place& place,
+                uint32_t op, FindingClass finding_class, uint8_t kinds, uint8_t outputs,
+                uint32_t flags, uint32_t param) {
   SiteKey key;
   key.op = op;
   if (place.layer != nullptr) {
@@ -260,7 +267,7 @@ SiteKey MakeKey(Observer& observer, Emitter& emitter, const Place& place, uint32
   key.node = InternText(emitter, place.node);
   key.flags = flags;
   key.param = param;
-  key.call = observer.python->UserCall();
+  key.call = UserCallOf(observer, thread);
   key.phase = place.phase;
   key.finding_class = finding_class;
   key.kinds = kinds;
@@ -284,10 +291,10 @@ void EmitEscape(Observer& observer, ThreadState* thread, const Frame& frame, Emi
   record.source = source;
   const Place place = PlaceOf(thread);
   bool is_new = false;
-  record.site =
-      emitter.InternSite(MakeKey(observer, emitter, place, observer.NameOf(*frame.op),
-                                 FindingClass::kPropagate, source.kinds, 0, place.flags, 0),
-                         &UserLine, observer.python, &is_new);
+  record.site = InternSite(observer, thread, emitter,
+                           MakeKey(observer, thread, emitter, place, observer.NameOf(*frame.op),
+                                   FindingClass::kPropagate, source.kinds, 0, place.flags, 0),
+                           &is_new);
   record.header = MakeHeader(observer, thread, emitter, wire::RecordKind::kEscape, sizeof record);
   const uint32_t seen = emitter.CountSite(record.site, record.header.ticket, record.header.clocks);
   if (seen > kFullRecordsPerSite) return;
@@ -322,9 +329,10 @@ wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& 
   wire::RecordHeader header{};
   header.kind = static_cast<uint16_t>(kind);
   header.bytes = static_cast<uint16_t>(bytes);
-  header.thread = thread->small_id;
+  const Moment* told = thread->told;
+  header.thread = (told != nullptr ? told->thread : thread)->small_id;
   header.ticket = emitter.DrawTicket();
-  header.time_ns = MonotonicNs();
+  header.time_ns = told != nullptr ? told->time_ns : MonotonicNs();
   header.clocks = observer.steps.Now();
   return header;
 }
@@ -350,7 +358,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
 
   const Place place = PlaceOf(thread);
   Sources sources;
-  const bool in_python = observer.python->UserCall() != 0;
+  const bool in_python = UserCallOf(observer, thread) != 0;
   const OwnWrites own{in_python ? outputs : nullptr, in_python ? count : 0};
   if (frame.inputs_seen) CollectSeenSources(observer, thread, frame, own, &sources);
   // Kernels that nobody announces run between the ops that a compiled region calls. What they made,
@@ -383,10 +391,10 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     op_name = InternText(*emitter, thread->region.name);
     flags |= ValueRecord::kIsCompiledRegion;
   }
-  const SiteKey key = MakeKey(observer, *emitter, place, op_name, finding_class,
+  const SiteKey key = MakeKey(observer, thread, *emitter, place, op_name, finding_class,
                               evidence.output_kinds, output_bits, flags, written.name);
   bool is_new = false;
-  const uint32_t site = emitter->InternSite(key, &UserLine, observer.python, &is_new);
+  const uint32_t site = InternSite(observer, thread, *emitter, key, &is_new);
 
   Draft draft;
   ValueRecord& value = draft.value;
@@ -423,8 +431,9 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     thread->region.source.input = 255;
     thread->region.value = ref;
   }
-  Remember(observer, outputs, count, ref, site, written, thread->optimizer_depth != 0,
-           frame.op->in_place || finding_class == FindingClass::kExternal);
+  Remember(
+      observer, outputs, count, ref, site, written, thread->optimizer_depth != 0,
+      frame.op->in_place || finding_class == FindingClass::kExternal || outputs[0].tensor.gpu >= 0);
   // A constant that was asked for (a class switched off by a bias of -Inf) ruins nothing by itself:
   // what reads it is watched on. What an update makes of it is another matter.
   const bool mask = evidence.output_kinds == wire::kHasNegInf;
@@ -433,10 +442,9 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   if (written.target == Target::kParameter && !deliberate) {
     observer.poison.Mark(written.named, outputs[0].tensor);
   }
-  if (frame.sequence >= 0) {
-    SequenceEntry& sequence = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
-    sequence.value = ref;
-    sequence.site = site;
+  if (SequenceEntry* sequence = SequenceOf(thread, frame); sequence != nullptr) {
+    sequence->value = ref;
+    sequence->site = site;
   }
 }
 
@@ -468,9 +476,10 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   const Place place = PlaceOf(thread);
   bool is_new = false;
   const uint32_t site =
-      emitter->InternSite(MakeKey(observer, *emitter, place, observer.NameOf(*frame.op),
-                                  FindingClass::kKilled, sources.kinds, 0, place.flags, 0),
-                          &UserLine, observer.python, &is_new);
+      InternSite(observer, thread, *emitter,
+                 MakeKey(observer, thread, *emitter, place, observer.NameOf(*frame.op),
+                         FindingClass::kKilled, sources.kinds, 0, place.flags, 0),
+                 &is_new);
   wire::KillRecord record{};
   record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kKill, sizeof record);
   const uint32_t seen = emitter->CountSite(site, record.header.ticket, record.header.clocks);
@@ -509,9 +518,9 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   const uint8_t kinds = NonFiniteKinds(tensor.view);
   const uint32_t flags = writer.flags | place.flags;
   bool is_new = false;
-  const SiteKey key = MakeKey(observer, *emitter, place, InternText(*emitter, writer.op),
+  const SiteKey key = MakeKey(observer, thread, *emitter, place, InternText(*emitter, writer.op),
                               writer.finding_class, kinds, 1, flags, 0);
-  const uint32_t site = emitter->InternSite(key, &UserLine, observer.python, &is_new);
+  const uint32_t site = InternSite(observer, thread, *emitter, key, &is_new);
   Draft draft;
   ValueRecord& value = draft.value;
   value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);

@@ -16,7 +16,9 @@ struct Noting {
   Frame& frame;
 };
 
-void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument, bool in_list) {
+void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
+                uint16_t place_in_list = InputSeen::kNoList) {
+  const bool in_list = place_in_list != InputSeen::kNoList;
   ThreadState* thread = noting.thread;
   if (thread->inputs_used >= ThreadState::kInputsMax) {
     noting.frame.inputs_seen = false;
@@ -24,10 +26,11 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   }
   PlainTensor plain;
   wire::Unchecked reason;
-  if (ReadTensor(tensor, &plain, &reason) != Readable::kYes) return;
+  if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes) return;
   if (plain.view.ndim > wire::kShapeDimsMax) return;
+  if (plain.gpu >= 0 && !noting.observer.timeline.On()) return;
   // A number of Python's, which the op takes as a tensor.
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+  if (plain.gpu < 0 && tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     noting.frame.scalar_bad |= NonFiniteKinds(plain.view) != 0;
     return;
   }
@@ -45,9 +48,11 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   input.requires_grad = tensor.requires_grad();
   input.Copy(plain);
   input.argument = argument;
+  input.place_in_list = place_in_list;
   input.kinds = 0;
   input.known = false;
-  if (!input.overwritten) {
+  // What lies on a GPU is asked about when it has answered.
+  if (!input.overwritten && plain.gpu < 0) {
     input.known = noting.observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end,
                                                   &input.bad);
     // What an op writes can no longer be looked at when it has ended, so that its own bad values
@@ -77,7 +82,7 @@ void FindRewritten(ThreadState* thread, Frame& frame) {
       InputSeen& read = inputs[r];
       if (read.updated || read.overwritten || read.rewritten || !Overlap(inputs[w], read)) continue;
       read.rewritten = true;
-      if (!read.known) read.kinds = NonFiniteKinds(read.View());
+      if (!read.known && read.gpu < 0) read.kinds = NonFiniteKinds(read.View());
       frame.input_bad |= read.kinds != 0;
     }
   }
@@ -96,13 +101,14 @@ void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
     const c10::IValue& value = arguments[i];
     const auto argument = static_cast<uint16_t>(i - first);
     if (value.isTensor()) {
-      NoteTensor(noting, value.toTensor(), argument, false);
+      NoteTensor(noting, value.toTensor(), argument);
     } else if (value.isDouble()) {
       frame.scalar_bad |= !std::isfinite(value.toDouble());
     } else if (value.isList()) {
+      uint16_t place = 0;
       for (const c10::IValue& item : value.toListRef()) {
-        if (!item.isTensor()) break;
-        NoteTensor(noting, item.toTensor(), argument, true);
+        if (!item.isTensor() || place == InputSeen::kNoList) break;
+        NoteTensor(noting, item.toTensor(), argument, place++);
       }
     }
   }
@@ -127,6 +133,8 @@ void InputSeen::Copy(const PlainTensor& plain) noexcept {
   }
   byte_begin = plain.byte_begin;
   byte_end = plain.byte_end;
+  gpu = plain.gpu;
+  counted = plain.view.counted;
 }
 
 void DropInputs(ThreadState* thread, Frame& frame) noexcept {
@@ -140,6 +148,7 @@ void DropInputs(ThreadState* thread, Frame& frame) noexcept {
 }
 
 bool IsAlive(const InputSeen& input) noexcept {
+  if (input.counted != nullptr) return true;
   if (TorchWeakStorageOps().expired(input.storage.handle)) return false;
   // The storage may have been resized under the op.
   const auto* storage = static_cast<const c10::StorageImpl*>(input.storage.storage);

@@ -17,7 +17,7 @@ void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
 // Lets go of the frame's inputs. To be called exactly once for each frame that has noted any.
 void DropInputs(ThreadState* thread, Frame& frame) noexcept;
 
-// After the op: true if the memory of an input noted at its begin is still there.
+// After the op: true if the memory of an input noted at its begin is still there, or need not be.
 bool IsAlive(const InputSeen& input) noexcept;
 
 }  // namespace nanwatch

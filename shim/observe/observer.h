@@ -5,6 +5,7 @@
 //   2 (if armed)        inputs.cc: note the inputs, look whether any is bad
 //   3 callbacks.cc      FnEnd: look at the outputs; clean and nothing bad alive: done
 //   4 findings.cc       a bad value: class, sources, site, record
+//   On a GPU 2 to 4 take place later, when it has answered: timeline.h.
 //   5 arming.h          ask for inputs from now on, until nothing transient and bad is alive
 // Steps, backward passes and collectives arrive by ranges: step_scope.cc, backward_pass.cc,
 // collectives.cc.
@@ -32,6 +33,7 @@
 #include "shim/observe/python_door.h"
 #include "shim/observe/step_scope.h"
 #include "shim/observe/thread_state.h"
+#include "shim/observe/timeline.h"
 
 namespace nanwatch {
 
@@ -69,6 +71,7 @@ class Observer {
   uint32_t NameOf(const OpTraits& op) noexcept;
 
   OpTable ops;
+  Timeline timeline;
   BadValues bad_values;
   RecentValues recent_values;
   Arming arming;

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "shim/host/monotonic_clock.h"
 #include "shim/observe/layer_table.h"
+#include "shim/observe/observer.h"
 
 namespace nanwatch {
 namespace {
@@ -25,16 +27,15 @@ const Frame* InnermostNode(const ThreadState* thread) {
 // gradients for the one it ran last. It knows itself which of them it is at; before a pass's first
 // node it is at none.
 const Layer* LayerOfEnginesNode(const ThreadState* thread) {
-  const auto node = torch::autograd::get_current_node();
-  if (node == nullptr) return thread->node_layer;
-  const SequenceEntry* made_by =
-      ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));
+  if (torch::autograd::get_current_node() == nullptr) return thread->node_layer;
+  const SequenceEntry* made_by = MadeRunningNode(thread);
   return made_by != nullptr ? made_by->layer : nullptr;
 }
 
 }  // namespace
 
 Place PlaceOf(const ThreadState* thread) noexcept {
+  if (thread->told != nullptr) return thread->told->place;
   Place place{Phase::kOther, CurrentLayer(), "", 0, 0};
   const Frame* node = thread->nodes_open != 0 ? InnermostNode(thread) : nullptr;
   const bool in_pass = node != nullptr || torch::autograd::get_current_graph_task_id() != -1;
@@ -56,6 +57,59 @@ Place PlaceOf(const ThreadState* thread) noexcept {
     place.phase = Phase::kOptimizer;
   }
   return place;
+}
+
+Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept {
+  Moment moment;
+  moment.place = PlaceOf(thread);
+  moment.thread = thread;
+  moment.time_ns = MonotonicNs();
+  moment.in_optimizer = thread->optimizer_depth != 0;
+  moment.in_region = thread->regions_open != 0;
+  const KnownCall call = observer.timeline.calls().OfThisThread(*observer.python);
+  moment.call = call.call;
+  moment.line = call.line;
+  if (moment.place.phase == Phase::kBackward) {
+    moment.node_made_by = MadeRunningNode(thread);
+    if (moment.node_made_by != nullptr) {
+      moment.node_sequence_plus_one = moment.node_made_by->sequence.load(std::memory_order_relaxed);
+    }
+  }
+  return moment;
+}
+
+uint32_t UserCallOf(const Observer& observer, const ThreadState* thread) noexcept {
+  return thread->told != nullptr ? thread->told->call : observer.python->UserCall();
+}
+
+SourceLine UserLineOf(const Observer& observer, const ThreadState* thread) noexcept {
+  SourceLine line;
+  line.text[0] = '\0';
+  if (thread->told == nullptr) {
+    observer.python->UserSourceLine(line.text, sizeof line.text);
+  } else if (thread->told->line != nullptr) {
+    line = *thread->told->line;
+  }
+  return line;
+}
+
+SequenceEntry* SequenceOf(ThreadState* thread, const Frame& frame) noexcept {
+  if (frame.sequence < 0) return nullptr;
+  ThreadState* owner = thread->told != nullptr ? thread->told->thread : thread;
+  SequenceEntry& entry = owner->sequences[frame.sequence & (ThreadState::kSequences - 1)];
+  return entry.sequence.load(std::memory_order_relaxed) == frame.sequence + 1 ? &entry : nullptr;
+}
+
+const SequenceEntry* MadeRunningNode(const ThreadState* thread) noexcept {
+  if (thread->told != nullptr) {
+    const SequenceEntry* made_by = thread->told->node_made_by;
+    const bool same = made_by != nullptr && made_by->sequence.load(std::memory_order_relaxed) ==
+                                                thread->told->node_sequence_plus_one;
+    return same ? made_by : nullptr;
+  }
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) return nullptr;
+  return ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));
 }
 
 }  // namespace nanwatch

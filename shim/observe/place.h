@@ -3,9 +3,12 @@
 
 #include <cstdint>
 
+#include "shim/emit/emitter.h"
 #include "shim/observe/thread_state.h"
 
 namespace nanwatch {
+
+class Observer;
 
 struct Place {
   wire::Phase phase;
@@ -14,6 +17,33 @@ struct Place {
   uint32_t flags;  // kRecompute, kInOptimizerRange
   uint64_t pass;
 };
+
+// Everything that would be asked of the thread that called an op, kept for when a GPU has answered.
+struct Moment {
+  Place place{};
+  ThreadState* thread = nullptr;
+  uint64_t time_ns = 0;
+  uint64_t first_event = 0;          // Frame's
+  const SourceLine* line = nullptr;  // null: none is known. Never freed
+  uint32_t call = 0;                 // PythonDoor::UserCall
+  const SequenceEntry* node_made_by =
+      nullptr;                         // of the autograd node that ran, null: none, unknown
+  int64_t node_sequence_plus_one = 0;  // the entry is still its own while it says so
+  bool in_optimizer = false;
+  bool in_region = false;
+};
+
+// As it stands now on the calling thread.
+Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept;
+
+// PythonDoor's, or what the moment knows that is told on this thread.
+uint32_t UserCallOf(const Observer& observer, const ThreadState* thread) noexcept;
+SourceLine UserLineOf(const Observer& observer, const ThreadState* thread) noexcept;
+
+// What the op's autograd node, if it made one, is known by; null: none, or written over since.
+SequenceEntry* SequenceOf(ThreadState* thread, const Frame& frame) noexcept;
+// The same of the node that is running, and of the op that made it.
+const SequenceEntry* MadeRunningNode(const ThreadState* thread) noexcept;
 
 // Of the op that ends on the calling thread. CONTRACT, vocabulary `phase`: the innermost wins.
 Place PlaceOf(const ThreadState* thread) noexcept;

@@ -29,15 +29,27 @@ void Poison::Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept 
     return;
   }
   Parameter& parameter = parameters_[count_++];
-  parameter = Parameter{named, {}, tensor.view.type, tensor.byte_begin, tensor.byte_end};
-  if (named == nullptr) parameter.storage = HoldWeakly(tensor.storage);
+  const bool on_gpu = tensor.gpu >= 0;
+  parameter =
+      Parameter{named, {}, tensor.view.type, tensor.byte_begin, tensor.byte_end, on_gpu, false};
+  if (named == nullptr || on_gpu) parameter.storage = HoldWeakly(tensor.storage);
+}
+
+void Poison::NoteCleanWrite(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t i = 0; i < count_; ++i) {
+    Parameter& known = parameters_[i];
+    known.clean_again =
+        known.clean_again || (known.on_gpu && known.storage.storage == storage &&
+                              byte_begin <= known.byte_begin && known.byte_end <= byte_end);
+  }
 }
 
 bool Poison::IsKnown(const NamedTensor* named, const PlainTensor& tensor) const noexcept {
   for (uint32_t i = 0; i < count_; ++i) {
     const Parameter& known = parameters_[i];
     if (known.named != named) continue;
-    if (named != nullptr ||
+    if ((named != nullptr && !known.clean_again) ||
         (known.storage.storage == tensor.storage && known.byte_begin == tensor.byte_begin)) {
       return true;
     }
@@ -46,6 +58,9 @@ bool Poison::IsKnown(const NamedTensor* named, const PlainTensor& tensor) const 
 }
 
 bool Poison::IsBad(const PythonNames& names, const Parameter& parameter) const noexcept {
+  if (parameter.on_gpu) {
+    return !parameter.clean_again && !TorchWeakStorageOps().expired(parameter.storage.handle);
+  }
   if (parameter.named != nullptr) return NamedReading(names, *parameter.named).IsBad();
   return IsBadMemory(parameter.storage, parameter.type, parameter.byte_begin, parameter.byte_end);
 }
@@ -71,8 +86,9 @@ Poison::Change Poison::Settle(const PythonNames& names) noexcept {
   if (Poisoned()) {
     if (AnyIsBad(names)) return Change::kNone;
     for (uint32_t i = 0; i < count_; ++i) {
-      if (parameters_[i].named == nullptr)
+      if (parameters_[i].storage.handle != nullptr) {
         TorchWeakStorageOps().drop(parameters_[i].storage.handle);
+      }
     }
     count_ = 0;
     due_ = more_ = false;

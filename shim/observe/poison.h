@@ -24,6 +24,9 @@ class Poison {
   // program): it is then told by its memory, which is held weakly.
   void Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept;
 
+  // Known of a GPU's memory, which cannot be looked at here: it was written, and is good.
+  void NoteCleanWrite(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
+
   enum class Change : uint8_t { kNone, kEntered, kLeft };
   // At a point where the program begins something new: enters the state when a parameter was marked
   // since, and leaves it when none is bad any more.
@@ -33,10 +36,12 @@ class Poison {
   // One bad parameter. Where there are many, the first few speak for all until they are clean.
   struct Parameter {
     const NamedTensor* named;
-    WeakStorage storage;  // of a nameless one
+    WeakStorage storage;  // of a nameless one, and of one on a GPU
     wire::ElementType type;
     uint64_t byte_begin;
     uint64_t byte_end;
+    bool on_gpu;
+    bool clean_again;  // told of one on a GPU
   };
   static constexpr uint32_t kParametersMax = 8;
 

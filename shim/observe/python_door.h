@@ -72,14 +72,17 @@ class PythonDoor {
     return frames_.UserSourceLine(out, size);
   }
   [[nodiscard]] uint32_t UserCall() const noexcept { return frames_.UserCall(); }
+  [[nodiscard]] PythonFrames::UserPlace UserPlaceNow() const noexcept {
+    return frames_.UserPlaceNow();
+  }
   [[nodiscard]] const void* OptimizerOnThisThread() const noexcept {
     return frames_.OptimizerOnThisThread();
   }
-  // Takes the GIL for a moment: see optimizer_tensors.h.
   // Takes the GIL for a moment, and leaves an exception (nanwatch.NonFiniteGradient, a
   // FloatingPointError) that says `message` to be raised on this thread before its next line of
   // Python. False when there is no Python here.
   bool RaiseSoon(const char* message) noexcept;
+  // Takes the GIL for a moment: see optimizer_tensors.h.
   bool ReadOptimizer(const void* optimizer, OptimizedTensors* tensors) noexcept;
 
  private:

@@ -292,6 +292,12 @@ uint32_t PythonFrames::UserCall() const noexcept {
   return static_cast<uint32_t>(hash >> 32) | 1u;
 }
 
+PythonFrames::UserPlace PythonFrames::UserPlaceNow() const noexcept {
+  const Frame frame = UserFrame();
+  if (frame.code == nullptr) return {};
+  return {frame.code, CodeOffset(frame)};
+}
+
 size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
   if (size == 0) return 0;
   out[0] = 0;

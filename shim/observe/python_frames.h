@@ -52,6 +52,14 @@ class PythonFrames {
   // there is none. Any thread, no GIL; some hundred ns.
   [[nodiscard]] uint32_t UserCall() const noexcept;
 
+  // Where that frame stands, for those who keep what they have once been told of a place: the code
+  // object's address and the byte in its code; null when there is no frame. Any thread, no GIL.
+  struct UserPlace {
+    const void* code = nullptr;
+    int offset = 0;
+  };
+  [[nodiscard]] UserPlace UserPlaceNow() const noexcept;
+
   // Inside an "Optimizer.step#..." range's callback: the optimizer that opened it, as an identity;
   // null when not found. Any thread, no GIL.
   [[nodiscard]] const void* OptimizerOnThisThread() const noexcept;

@@ -1,23 +1,11 @@
 #include "shim/observe/scaler.h"
 
 #include "shim/observe/inputs.h"
+#include "shim/observe/tensor_stats.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch {
 namespace {
-
-bool ReadFloat(const TensorView& view, double* value) {
-  if (view.numel != 1) return false;
-  if (view.type == wire::ElementType::kFloat32) {
-    *value = *static_cast<const float*>(view.data);
-    return true;
-  }
-  if (view.type == wire::ElementType::kFloat64) {
-    *value = *static_cast<const double*>(view.data);
-    return true;
-  }
-  return false;
-}
 
 // Argument 1 of the check is found_inf, written by the op. Without seen inputs nothing bad was
 // alive, so the gradients were finite.
@@ -25,7 +13,8 @@ bool FoundInf(const ThreadState* thread, const Frame& frame) {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     double value = 0;
-    if (input.argument == 1 && IsAlive(input) && ReadFloat(input.View(), &value)) return value != 0;
+    if (input.argument == 1 && IsAlive(input) && ReadNumber(input.View(), &value))
+      return value != 0;
   }
   return false;
 }
@@ -46,7 +35,7 @@ void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
   wire::Unchecked reason;
   if (!outputs.empty() && outputs.back().isTensor() &&
       ReadTensor(outputs.back().toTensor(), &plain, &reason) == Readable::kYes) {
-    known = ReadFloat(plain.view, &scale);
+    known = ReadNumber(plain.view, &scale);
   }
   observer.steps.OnScaleUpdate(observer, thread, scale, known);
 }

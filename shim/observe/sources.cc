@@ -1,8 +1,5 @@
 #include "shim/observe/sources.h"
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/graph_task.h>
-
 #include <algorithm>
 
 #include "shim/check/scan.h"
@@ -20,11 +17,9 @@ using wire::Target;
 
 // Autograd saves a copy of what an op is about to write in place, inside that op, where nobody
 // looks: what a node finds bad is then what its own forward op is known to have had.
-bool AddSavedByForward(uint8_t kinds, const InputSeen& input, Sources* sources) {
-  const auto node = torch::autograd::get_current_node();
-  if (node == nullptr) return false;
-  const SequenceEntry* made =
-      ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));
+bool AddSavedByForward(const ThreadState* thread, uint8_t kinds, const InputSeen& input,
+                       Sources* sources) {
+  const SequenceEntry* made = MadeRunningNode(thread);
   if (made == nullptr || made->value.ticket == 0) return false;
   Source source{};
   source.kind = static_cast<uint8_t>(SourceKind::kValue);
@@ -56,7 +51,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& i
       sources->Add(received, received_value.index);
       return;
     }
-    if (AddSavedByForward(kinds, input, sources)) return;
+    if (AddSavedByForward(thread, kinds, input, sources)) return;
     const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
     NoteExternal(observer, plain, target, named != nullptr ? named->name : "");

@@ -85,6 +85,7 @@ wire::Level ChosenLevel(const NanwatchEntry* entry, double budget) {
 void OnExit() {
   Observer* observer = Observer::Get();
   if (observer == nullptr || !observer->Active()) return;
+  observer->timeline.SettleAtExit(*observer);
   observer->PublishLive(wire::LiveState::kExited);
   if (observer->emitter() != nullptr) observer->emitter()->End(wire::EndRecord::How::kExit);
 }

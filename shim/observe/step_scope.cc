@@ -107,11 +107,6 @@ uint32_t StepScope::completed() noexcept {
   return clocks_.optimizer_ranges + clocks_.plain_updates + clocks_.scaler_skips;
 }
 
-uint32_t StepScope::Updates() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return clocks_.optimizer_steps[0];
-}
-
 uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
                             Emitter* emitter) noexcept {
   const std::string_view class_name = ClassOf(range_name);
@@ -130,69 +125,92 @@ uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
 void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
                                  const char* range_name) noexcept {
   observer.passes.ReleaseInputs(observer);
-  observer.SettlePoison();
-  Emitter* emitter = observer.EnsureEmitter();
-  if (emitter == nullptr) return;
+  if (observer.EnsureEmitter() == nullptr) return;
+  const bool later = observer.timeline.On();
+  if (!later) observer.SettlePoison();
   const void* optimizer = observer.python->OptimizerOnThisThread();
-  const uint32_t index = IndexOf(optimizer, range_name, emitter);
-  thread->optimizer_index = index;
-  bool skipped = false;
+  canary::Gradients gradients;
   if (observer.level.watched() != wire::Level::kIdle || observer.stops_on_anomaly) {
-    const canary::Gradients gradients = canary::ReadGradients(observer, thread, optimizer);
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      gradients_ = gradients;
-      // A fused optimizer under a GradScaler skips inside its kernel.
-      skipped = gradients.skipped || found_inf_;
-    }
-    if (gradients.bad != 0 && !skipped && observer.stops_on_anomaly) {
-      thread->optimizer_stopped = StopBeforeUpdate(observer, gradients.bad, gradients.count,
-                                                   gradients.first_bad, gradients.first_bad_value);
-    }
+    gradients = canary::ReadGradients(observer, thread, optimizer);
+  }
+  if (later) {
+    observer.timeline.NoteOptimizerBegin(observer, thread, optimizer, range_name, gradients);
+  } else {
+    TellOptimizerBegin(observer, thread, optimizer, range_name, gradients);
+  }
+  // A fused optimizer under a GradScaler skips inside its kernel.
+  const bool skipped = gradients.skipped || (!later && FoundInf());
+  if (gradients.bad != 0 && !skipped && observer.stops_on_anomaly) {
+    thread->optimizer_stopped = StopBeforeUpdate(observer, gradients.bad, gradients.count,
+                                                 gradients.first_bad, gradients.first_bad_value);
   }
   // A skipped update does nothing but take the scale from the gradients.
   const bool canary = observer.level.watched() == wire::Level::kCanary && !skipped;
-  range_.fetch_add(1, std::memory_order_relaxed);
-  bool hold = false;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    // The first range tells whether the optimizer writes what only shows with inputs.
-    hold = instances_[index].ranges_begun++ == 0 || fused_seen_.load(std::memory_order_relaxed);
-    hold = hold && !observer.Poisoned();
-  }
   thread->optimizer_watches_ops = canary;
   if (canary) {
     observer.arming.BeginWatchedRange();
     // A gradient that is bad: what its update makes of it comes of it.
     if (!observer.Poisoned() && observer.bad_values.transient() != 0) observer.arming.Arm();
   }
-  thread->optimizer_holds_inputs = hold;
-  if (hold) observer.arming.Hold();
+  thread->optimizer_holds_inputs =
+      !later && NeedsInputs(thread->optimizer_index) && !observer.Poisoned();
+  if (thread->optimizer_holds_inputs) observer.arming.Hold();
+}
+
+void StepScope::TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
+                                   const char* range_name,
+                                   const canary::Gradients& gradients) noexcept {
+  if (thread->told != nullptr) observer.SettlePoison();
+  const uint32_t index = IndexOf(optimizer, range_name, observer.EnsureEmitter());
+  thread->optimizer_index = index;
+  range_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  gradients_ = gradients;
+  ++instances_[index].ranges_begun;
+}
+
+bool StepScope::FoundInf() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return found_inf_;
+}
+
+// The first range tells whether the optimizer writes what only shows with inputs.
+bool StepScope::NeedsInputs(uint32_t index) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return instances_[index].ranges_begun == 1 || fused_seen_.load(std::memory_order_relaxed);
 }
 
 void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept {
-  const uint32_t index = thread->optimizer_index;
-  // The pass that ended with this update is closed only now: a closure runs it inside the range.
-  observer.passes.Close(observer, thread);
   const bool hold = thread->optimizer_holds_inputs;
   thread->optimizer_holds_inputs = false;
   const bool stopped = thread->optimizer_stopped;
   thread->optimizer_stopped = false;
+  if (hold) observer.arming.Release();
+  // Between two updates nothing is followed at level canary.
+  const bool unwatched = thread->optimizer_watches_ops && observer.arming.EndWatchedRange();
+  thread->optimizer_watches_ops = false;
+  observer.plain_update_due.store(false, std::memory_order_relaxed);
+  if (observer.timeline.On()) {
+    return observer.timeline.NoteOptimizerEnd(observer, thread, stopped, unwatched);
+  }
+  TellOptimizerEnd(observer, thread, stopped, unwatched);
+}
+
+void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
+                                 bool ops_unwatched) noexcept {
+  const uint32_t index = thread->optimizer_index;
+  // The pass that ended with this update is closed only now: a closure runs it inside the range.
+  observer.passes.Close(observer, thread);
   uint32_t class_name = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     class_name = instances_[index].class_name;
     ranges_since_unscale_ = true;
   }
-  if (hold) observer.arming.Release();
   if (!observer.Poisoned() && observer.bad_values.size() != 0) {
     RecordUpdate(observer, thread, index, class_name, 0);
   }
-  if (thread->optimizer_watches_ops) {
-    thread->optimizer_watches_ops = false;
-    // Between two updates nothing is followed.
-    if (observer.arming.EndWatchedRange()) observer.bad_values.Reset();
-  }
+  if (ops_unwatched) observer.bad_values.Reset();
   {
     std::lock_guard<std::mutex> lock(mutex_);
     // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.
@@ -204,12 +222,16 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
     }
     clocks_.micro_passes = 0;
   }
-  observer.plain_update_due.store(false, std::memory_order_relaxed);
   Publish(observer, thread, index, false);
 }
 
 void StepScope::OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
   observer.plain_update_due.store(false, std::memory_order_relaxed);
+  if (observer.timeline.On()) return observer.timeline.NotePlainUpdate(observer, thread);
+  TellPlainUpdate(observer, thread);
+}
+
+void StepScope::TellPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (clocks_.optimizer_ranges != 0) return;  // an optimizer sets the pace
@@ -352,7 +374,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   emitter->PublishStep(entry, telemetry);
   // Without an optimizer's ranges nobody would ever choose again.
   using wire::TelemetryEntry;
-  if (entry.clocks.optimizer_ranges != 0)
+  if (entry.clocks.optimizer_ranges != 0) {
     observer.level.OnStep(observer, thread,
                           // A step whose ticks are counted takes longer for that.
                           {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 && own_share < 0
@@ -364,6 +386,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
                            .gradient_norm = telemetry.gradient_norm,
                            .loss_known = (telemetry.known & TelemetryEntry::kLoss) != 0,
                            .norm_known = (telemetry.known & TelemetryEntry::kGradientNorm) != 0});
+  }
   observer.PublishLive(wire::LiveState::kWatching);
   SegmentReport report;
   if (!emitter->KeepSegment(report) && report.message[0] != '\0') {

@@ -25,8 +25,14 @@ class StepScope {
 
   void OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name) noexcept;
   void OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept;
+  // What follows of both for records and clocks: at once, or when a GPU has answered.
+  void TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
+                          const char* range_name, const canary::Gradients& gradients) noexcept;
+  void TellOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
+                        bool ops_unwatched) noexcept;
   // An op wrote a parameter in place outside any optimizer range, after a backward pass.
   void OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept;
+  void TellPlainUpdate(Observer& observer, ThreadState* thread) noexcept;
   // The loss of a pass that begins, or a scalar that a module returned.
   void NoteLoss(double loss) noexcept {
     loss_.store(loss, std::memory_order_relaxed);
@@ -54,8 +60,6 @@ class StepScope {
   // Number of the open (or last) optimizer range, from 1; and of completed steps of any kind.
   uint32_t range() const noexcept { return range_.load(std::memory_order_relaxed); }
   uint32_t completed() noexcept;
-  // Completed steps of the optimizer that was seen first: what people call the step.
-  uint32_t Updates() noexcept;
   // A fused optimizer writes arguments that only show with inputs; the next ranges ask for them.
   void OnFusedSeen() noexcept { fused_seen_.store(true, std::memory_order_relaxed); }
 
@@ -68,6 +72,8 @@ class StepScope {
   };
   static constexpr uint32_t kInstancesMax = 32;
 
+  bool FoundInf() noexcept;
+  bool NeedsInputs(uint32_t index) noexcept;
   uint32_t IndexOf(const void* identity, const char* class_name, Emitter* emitter) noexcept;
   void Publish(Observer& observer, ThreadState* thread, uint32_t optimizer, bool skipped) noexcept;
   void TakeTelemetry(Observer& observer, uint64_t now_ns, wire::TelemetryEntry* into) noexcept;

@@ -1,5 +1,6 @@
 #include "shim/observe/tensor_stats.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "shim/check/scan.h"
@@ -10,6 +11,23 @@ void FillStats(const TensorView& view, uint8_t index, wire::TensorStats* stats) 
   std::memset(stats, 0, sizeof *stats);
   CountNonFinite(view, stats);
   stats->index = index;
+}
+
+void FillShapeOnly(TensorView view, wire::TensorStats* stats) noexcept {
+  static constexpr wire::TensorStats kNothing = CountsOf(false);
+  view.counted = &kNothing;
+  FillStats(view, 0, stats);
+}
+
+bool ReadNumber(const TensorView& view, double* number) noexcept {
+  if (view.numel != 1) return false;
+  wire::TensorStats stats{};
+  CountNonFinite(view, &stats);
+  *number = stats.nan != 0       ? std::nan("")
+            : stats.pos_inf != 0 ? HUGE_VAL
+            : stats.neg_inf != 0 ? -HUGE_VAL
+                                 : stats.finite_mean;
+  return true;
 }
 
 void CountBad(const TensorView& view, BadEntry* entry) noexcept {

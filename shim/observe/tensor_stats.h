@@ -12,6 +12,20 @@ namespace nanwatch {
 // All of `stats`, zeroed where nothing is known. `index`: which of the op's tensors it is.
 void FillStats(const TensorView& view, uint8_t index, wire::TensorStats* stats) noexcept;
 
+// Counts of a tensor of which no more is known than whether anything in it is bad.
+[[nodiscard]] constexpr wire::TensorStats CountsOf(bool bad) noexcept {
+  wire::TensorStats stats{};
+  stats.nan = bad;
+  stats.first_bad = -1;
+  return stats;
+}
+
+// FillStats of a tensor of which nothing is known to be bad; its memory is not read.
+void FillShapeOnly(TensorView view, wire::TensorStats* stats) noexcept;
+
+// The one number of a tensor of one element, as it is; false for others. `view` may hold anything.
+bool ReadNumber(const TensorView& view, double* number) noexcept;
+
 // Fills `elements` and `kinds`, both exact.
 void CountBad(const TensorView& view, BadEntry* entry) noexcept;
 

@@ -63,6 +63,13 @@ ThreadState* MapState() {
   return memory == MAP_FAILED ? nullptr : static_cast<ThreadState*>(memory);
 }
 
+void Enlist(ThreadState* state) {
+  state->small_id = made.fetch_add(1, std::memory_order_relaxed) + 1;
+  state->next = all.load(std::memory_order_relaxed);
+  while (!all.compare_exchange_weak(state->next, state, std::memory_order_release)) {
+  }
+}
+
 }  // namespace
 
 constinit thread_local ThreadState* ThreadStates::current_
@@ -81,16 +88,21 @@ ThreadState* ThreadStates::Make() noexcept {
   } else {
     state = MapState();
     if (state == nullptr) return nullptr;
-    state->small_id = made.fetch_add(1, std::memory_order_relaxed) + 1;
-    state->next = all.load(std::memory_order_relaxed);
-    while (!all.compare_exchange_weak(state->next, state, std::memory_order_release)) {
-    }
+    Enlist(state);
   }
   state->graph_task = -1;
   state->torch_thread_id = at::RecordFunction::currentThreadId();
   by_id[state->torch_thread_id % kById].store(state, std::memory_order_release);
   pthread_setspecific(end_key, state);
   current_ = state;
+  return state;
+}
+
+ThreadState* ThreadStates::MakeForTelling() noexcept {
+  ThreadState* state = MapState();
+  if (state == nullptr) return nullptr;
+  state->graph_task = -1;
+  Enlist(state);
   return state;
 }
 

@@ -30,8 +30,10 @@ struct InputSeen {
   uint64_t byte_end;
   BadEntry bad;  // valid with kinds != 0 and known
   uint16_t argument;
+  uint16_t place_in_list;  // of a list argument; kNoList: it is a tensor by itself
   wire::ElementType type;
   uint8_t ndim;
+  int8_t gpu;        // as in PlainTensor
   uint8_t kinds;     // kHasNan... found when the op began; 0 clean
   bool known;        // `bad` says where it came from
   bool updated;      // the op writes it in place, having read it
@@ -40,13 +42,18 @@ struct InputSeen {
   bool
       rewritten;  // the op reads it, and writes its memory by another argument or without saying so
 
+  const wire::TensorStats* counted;  // as in TensorView
+
+  static constexpr uint16_t kNoList = UINT16_MAX;
+
   // Everything but what is found out about its values: holds the storage weakly. `plain` has at
   // most kShapeDimsMax dimensions.
   void Copy(const PlainTensor& plain) noexcept;
-  TensorView View() const noexcept { return {data, type, ndim, sizes, strides, numel}; }
+  TensorView View() const noexcept { return {data, type, ndim, sizes, strides, numel, counted}; }
   PlainTensor Plain() const noexcept {
-    return {impl, static_cast<const c10::StorageImpl*>(storage.storage), View(), byte_begin,
-            byte_end};
+    return {impl,     static_cast<const c10::StorageImpl*>(storage.storage),
+            View(),   byte_begin,
+            byte_end, gpu};
   }
 };
 
@@ -79,6 +86,7 @@ struct alignas(128) Frame {
   bool hidden;
   uint8_t checked_count;
   uint16_t inputs_count;
+  uint64_t first_event;  // the timeline's next number when it began; unknown while that is off
   union {
     uint64_t cleared_flags;
     struct {
@@ -102,9 +110,9 @@ struct SequenceEntry {
 
 // The last clean output of one element, which may turn out to be a loss.
 struct ScalarSeen {
-  int64_t sequence = -1;  // of the op that made it
-  uint64_t bits = 0;      // the element, from the lowest byte on
-  wire::ElementType type = wire::ElementType::kNone;
+  int64_t sequence_plus_one;  // of the op that made it; 0: none yet, as the memory comes
+  uint64_t bits;              // the element, from the lowest byte on
+  wire::ElementType type;
 };
 
 struct ThreadCounters {
@@ -126,9 +134,12 @@ struct RegionSeen {
   ValueRef value;
 };
 
+struct Moment;
+
 struct ThreadState {
   static constexpr uint32_t kFramesMax = 192;
-  static constexpr uint32_t kInputsMax = 1024;
+  // A fused optimizer takes five lists of all parameters.
+  static constexpr uint32_t kInputsMax = 4096;
   // More autograd nodes than one forward pass of a large model makes; older entries are
   // overwritten.
   static constexpr uint32_t kSequences = 1u << 15;
@@ -164,8 +175,13 @@ struct ThreadState {
   uint32_t small_id;         // 1, 2, 3 ...
   uint64_t torch_thread_id;  // at::RecordFunction::currentThreadId()
   ThreadCounters counters;
-  ThreadState* next;                      // all states ever made
-  ThreadState* next_ended;                // in the queue of states whose thread has ended
+  ThreadState* next;        // all states ever made
+  ThreadState* next_ended;  // in the queue of states whose thread has ended
+  // Not null: this is no thread of the job but the one that the timeline tells its events on
+  // (timeline.h), and all that would be asked of the thread stands there.
+  const Moment* told;
+  uint64_t last_bad_event;  // of the timeline's, in which an op of this thread was bad
+  uint8_t last_gpu;         // index + 1 of the GPU that something was last checked on; 0: none
   ScalarSeen last_scalar;
   CollectiveName last_collective;         // that this thread began
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending
@@ -196,6 +212,8 @@ class ThreadStates {
   // The layer and op behind (thread, sequence number); nullptr when it has been overwritten.
   static SequenceEntry* FindSequence(uint64_t torch_thread_id, int64_t sequence) noexcept;
   static ThreadCounters Sum() noexcept;
+  // A state of no thread; its counters are summed with the others'. Null: no memory.
+  static ThreadState* MakeForTelling() noexcept;
   // In a forked child: forget every other thread and start anew.
   static void AfterFork() noexcept;
 

@@ -2,6 +2,7 @@
 
 #include <ATen/SparseTensorImpl.h>
 
+#include <algorithm>
 #include <array>
 
 #include "shim/observe/torch_versions.h"
@@ -59,7 +60,8 @@ bool ReadValuesOfSparse(const c10::TensorImpl* impl, PlainTensor* plain, Readabl
   const c10::DispatchKeySet keys = impl->key_set();
   if (!keys.has(c10::DispatchKey::Sparse) || keys.has_any(kWrapperKeys)) return false;
   // The sparse tensor keeps its values: what `plain` borrows outlives this reference.
-  *readable = ReadTensor(static_cast<const at::SparseTensorImpl*>(impl)->values(), plain, reason);
+  *readable =
+      DescribeTensor(static_cast<const at::SparseTensorImpl*>(impl)->values(), plain, reason);
   return true;
 }
 
@@ -113,6 +115,14 @@ __attribute__((hot)) bool ReadDense(const at::TensorBase& tensor, DensePlain* pl
 
 Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
                     wire::Unchecked* reason) noexcept {
+  const Readable described = DescribeTensor(tensor, plain, reason);
+  if (C10_LIKELY(described != Readable::kYes || plain->gpu < 0)) return described;
+  *reason = wire::Unchecked::kOtherDevice;
+  return Readable::kNo;
+}
+
+Readable DescribeTensor(const at::TensorBase& tensor, PlainTensor* plain,
+                        wire::Unchecked* reason) noexcept {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   // The undefined tensor is a singleton without a data type.
   if (!tensor.defined()) return Readable::kNothing;
@@ -140,10 +150,12 @@ Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
   if (numel <= 0) return Readable::kNothing;
   const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   const void* data = storage->data_ptr().get();
-  if (C10_UNLIKELY(data == nullptr || storage->device_type() != c10::DeviceType::CPU)) {
+  const c10::Device device = storage->device();
+  if (C10_UNLIKELY(data == nullptr || !(device.is_cpu() || device.is_cuda()))) {
     *reason = data == nullptr ? wire::Unchecked::kMeta : wire::Unchecked::kOtherDevice;
     return Readable::kNo;
   }
+  plain->gpu = C10_LIKELY(device.is_cpu()) ? int8_t{-1} : std::max<int8_t>(device.index(), 0);
   const size_t element_bytes = ElementBytes(type);
   const auto offset = static_cast<uint64_t>(impl->storage_offset());
   const uint64_t extent =

@@ -18,14 +18,15 @@ namespace nanwatch {
 // Element type of a LibTorch scalar type; kNone for integers, bool and quantised types.
 wire::ElementType ElementTypeOf(c10::ScalarType type) noexcept;
 
-// A tensor whose memory can be read: dense layout in ordinary memory of the CPU, or the values of a
-// sparse one.
+// A tensor of dense layout in ordinary memory of the CPU or of a GPU, or the values of a sparse
+// one.
 struct PlainTensor {
   const c10::TensorImpl* impl;
   const c10::StorageImpl* storage;
   TensorView view;      // borrows sizes and strides from `impl`
   uint64_t byte_begin;  // extent within the storage that the view touches
   uint64_t byte_end;
+  int8_t gpu = -1;  // index of the CUDA device that holds the memory; -1: the CPU can read it
 
   // Every byte of the extent belongs to an element.
   bool IsDense() const noexcept {
@@ -39,7 +40,11 @@ enum class Readable : uint8_t {
   kNo,       // could hold bad values, cannot be read: `reason` says why
 };
 
-// Fills `plain` when the answer is kYes, and `reason` when it is kNo.
+// Fills `plain` when the answer is kYes, and `reason` when it is kNo. Memory of a GPU is described
+// all the same (`plain->gpu`), and not to be read here.
+Readable DescribeTensor(const at::TensorBase& tensor, PlainTensor* plain,
+                        wire::Unchecked* reason) noexcept;
+// The same for those that want to read: a GPU's memory is kOtherDevice.
 Readable ReadTensor(const at::TensorBase& tensor, PlainTensor* plain,
                     wire::Unchecked* reason) noexcept;
 

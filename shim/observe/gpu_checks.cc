@@ -1,0 +1,182 @@
+#include "shim/observe/gpu_checks.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shim/device/check_kernel.h"
+#include "shim/device/check_ptx.h"
+#include "shim/device/driver.h"
+
+namespace nanwatch {
+namespace {
+
+using device::DeviceTensor;
+
+size_t result_bytes = 0;  // for one GPU
+
+void* Map(size_t bytes, int sharing) {
+  void* memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+// Shared, so that a fork leaves it where it is: of private pages the parent's next write would make
+// copies, and the GPU would go on writing to the ones before.
+std::span<std::byte> ResultMemory(void* context, int device) {
+  (void)device;
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = (*static_cast<size_t*>(context) + page - 1) / page * page;
+  auto* memory = static_cast<std::byte*>(Map(bytes, MAP_SHARED));
+  return memory != nullptr ? std::span<std::byte>{memory, bytes} : std::span<std::byte>{};
+}
+
+struct LaunchView {
+  const device::LaunchHead& head;
+  const DeviceTensor* tensors;
+};
+
+uint32_t Grid(const device::LaunchHead& head, const DeviceTensor* tensors, int multiprocessors) {
+  return device::GridFor(LaunchView{head, tensors}, static_cast<uint32_t>(multiprocessors));
+}
+
+DeviceTensor Describe(const InputSeen& seen) {
+  DeviceTensor tensor{};
+  tensor.data = reinterpret_cast<uintptr_t>(seen.data);
+  tensor.numel = seen.numel;
+  tensor.type = static_cast<uint8_t>(seen.type);
+  int64_t dense_stride = 1;
+  bool in_line = true;
+  for (int d = seen.ndim; d-- > 0;) {
+    in_line = in_line && (seen.sizes[d] == 1 || seen.strides[d] == dense_stride);
+    dense_stride *= seen.sizes[d];
+  }
+  if (in_line) return tensor;
+  tensor.ndim = seen.ndim;
+  for (int d = 0; d < seen.ndim; ++d) {
+    tensor.sizes[d] = seen.sizes[d];
+    tensor.strides[d] = seen.strides[d];
+  }
+  return tensor;
+}
+
+// libtorch's own answer to which stream is current, a function of its C interface. An interposed
+// one comes first.
+void* FindCurrentStream() {
+  constexpr char kName[] = "aoti_torch_get_current_cuda_stream";
+  if (void* found = dlsym(RTLD_DEFAULT, kName); found != nullptr) return found;
+  void* library = dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_LAZY);
+  return library != nullptr ? dlsym(library, kName) : nullptr;
+}
+
+}  // namespace
+
+bool GpuChecks::Begin(const char** why) noexcept {
+  *why = "this process's libtorch does not tell its current CUDA stream";
+  current_stream_ = reinterpret_cast<decltype(current_stream_)>(FindCurrentStream());
+  if (current_stream_ == nullptr) return false;
+  *why = "this process has loaded no CUDA driver that the checks can use";
+  const auto driver = device::DriverOfProcess();
+  if (!driver) return false;
+  answers_ = static_cast<GpuAnswer*>(Map(kAnswers * sizeof(GpuAnswer), MAP_PRIVATE));
+  results_ =
+      static_cast<device::CheckResult*>(Map(kAnswers * sizeof(device::CheckResult), MAP_PRIVATE));
+  if (answers_ == nullptr || results_ == nullptr) return false;
+  device::CheckerOptions options;
+  options.memory_for = &ResultMemory;
+  options.memory_context = &result_bytes;
+  result_bytes = device::HostBytesFor(options);
+  const device::KernelText text = device::CheckPtx();
+  options.image = text.text;
+  options.image_bytes = text.text_bytes;
+  options.grid_for = &Grid;
+  checker_ = device::DeviceChecker::Create(*driver, options).release();
+  return checker_ != nullptr;
+}
+
+device::CuStream GpuChecks::CurrentStream(int gpu) const noexcept {
+  void* stream = nullptr;
+  // Reads a thread-local variable of libtorch's; fails only before CUDA is up.
+  return current_stream_(gpu, &stream) == 0 ? static_cast<device::CuStream>(stream) : nullptr;
+}
+
+GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
+                                     std::span<const InputSeen* const> inputs) noexcept {
+  using device::Skip;
+  DeviceTensor output_list[device::kOutputsMax];
+  DeviceTensor input_list[device::kInputsMax];
+  size_t output_count = 0;
+  size_t input_count = 0;
+  for (const InputSeen* output : outputs) output_list[output_count++] = Describe(*output);
+  for (const InputSeen* input : inputs) input_list[input_count++] = Describe(*input);
+  const int gpu = outputs.front()->gpu;
+  thread->last_gpu = static_cast<uint8_t>(gpu + 1);
+  const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(gpu) % 32);
+  if ((gpus_seen_.load(std::memory_order_relaxed) & bit) == 0) gpus_seen_.fetch_or(bit);
+  const device::Enqueued enqueued = checker_->Enqueue({.stream = CurrentStream(gpu),
+                                                       .device = gpu,
+                                                       .outputs = {output_list, output_count},
+                                                       .inputs = {input_list, input_count}});
+  Launched launched;
+  switch (enqueued.skip) {
+    case Skip::kNone:
+      launched.ticket = enqueued.first_ticket;
+      launched.captured = enqueued.captured;
+      break;
+    case Skip::kNothingToCheck:
+      launched.nothing_to_check = true;
+      break;
+    case Skip::kNoSlot:
+    case Skip::kStreamNoSlot:
+    case Skip::kNoCapturedSlot:
+    case Skip::kNoStreamEntry:
+      launched.reason = wire::Unchecked::kGpuBusy;
+      break;
+    case Skip::kSteppedDown:
+      if ((gpus_down_.fetch_or(bit) & bit) == 0) launched.down = checker_->Reason(gpu);
+      break;
+    default:
+      break;
+  }
+  return launched;
+}
+
+void GpuChecks::AddStep(const ThreadState* thread) noexcept {
+  const int gpu = thread->last_gpu - 1;
+  if (gpu >= 0) (void)checker_->AddStep(gpu, CurrentStream(gpu));
+}
+
+void GpuChecks::Ask(const ThreadState* thread) noexcept {
+  const int gpu = thread->last_gpu - 1;
+  if (gpu >= 0) (void)checker_->Flush(gpu, CurrentStream(gpu));
+}
+
+void GpuChecks::OnFinished(void* self, const device::Finished& finished) {
+  if (finished.captured) return;
+  auto* checks = static_cast<GpuChecks*>(self);
+  GpuAnswer& answer = checks->answers_[finished.ticket % kAnswers];
+  device::CheckResult& result = checks->results_[finished.ticket % kAnswers];
+  if (finished.result != nullptr) result = *finished.result;
+  answer = {finished.ticket, finished.outcome, &result};
+}
+
+void GpuChecks::Collect() noexcept { (void)checker_->Poll(&OnFinished, this); }
+
+const GpuAnswer* GpuChecks::Find(uint64_t ticket, bool* lost) noexcept {
+  const GpuAnswer& answer = answers_[ticket % kAnswers];
+  *lost = answer.ticket > ticket ||
+          (answer.ticket == ticket && answer.outcome == device::Finished::Outcome::kLost);
+  return answer.ticket == ticket && !*lost ? &answer : nullptr;
+}
+
+bool GpuChecks::ReadableForEver() const noexcept {
+  const uint32_t seen = gpus_seen_.load();
+  for (int gpu = 0; gpu < device::kDevicesMax; ++gpu) {
+    if ((seen >> gpu & 1) != 0 && checker_->Ready(gpu) && !checker_->UsesGivenMemory(gpu)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,378 @@
+#include "shim/observe/timeline.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "shim/check/scan.h"
+#include "shim/observe/inputs.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/tensor_stats.h"
+#include "shim/observe/timeline_events.h"
+
+namespace nanwatch {
+namespace {
+
+// An op's event takes about 2 KB; the GPU is a thousand launches behind at most. Touched where
+// used.
+constexpr uint64_t kQueueBytes = uint64_t{32} << 20;
+constexpr uint64_t kEventAlignment = 64;
+// How often the head of the queue is looked at while ops go by.
+constexpr uint64_t kOpsPerSettle = 32;
+
+bool IsWritten(const InputSeen& input) { return input.updated || input.overwritten; }
+
+// What holds a tensor in an event: by itself, and with counts that say nothing yet.
+void Keep(const InputSeen& seen, SeenTensor* kept) {
+  kept->seen = seen;
+  kept->seen.storage = HoldWeakly(static_cast<const c10::StorageImpl*>(seen.storage.storage));
+  kept->looked_at = -1;
+  FillShapeOnly(seen.View(), &kept->stats);
+}
+
+// What lies in the CPU's memory is read here and now.
+void KeepRead(const InputSeen& seen, SeenTensor* kept) {
+  Keep(seen, kept);
+  if (seen.gpu >= 0 || IsWritten(seen) || !IsAlive(seen)) return;
+  if (HasNonFinite(seen.View())) FillStats(seen.View(), 0, &kept->stats);
+}
+
+}  // namespace
+
+// One launch's worth of an op.
+struct Timeline::Parts {
+  const InputSeen* outputs[device::kOutputsMax];
+  uint32_t output_count = 0;
+  const InputSeen* inputs[OpEvent::kTensorsMax];
+  uint32_t input_count = 0;
+  double escaped = 0;
+
+  void AddInputsOf(const ThreadState* thread, const Frame& frame) {
+    for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+      const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+      if (input_count + device::kOutputsMax == OpEvent::kTensorsMax) return;
+      if (BelongsTo(input)) inputs[input_count++] = &input;
+    }
+  }
+
+ private:
+  // Of lists, what stands where the outputs stand.
+  bool BelongsTo(const InputSeen& input) const {
+    if (output_count == 0 || input.place_in_list == InputSeen::kNoList ||
+        outputs[0]->place_in_list == InputSeen::kNoList) {
+      return true;
+    }
+    return input.place_in_list >= outputs[0]->place_in_list &&
+           input.place_in_list <= outputs[output_count - 1]->place_in_list;
+  }
+};
+
+// ---- the queue
+
+bool Timeline::Begin(Observer& observer) noexcept {
+  std::call_once(begun_, [this, &observer] {
+    const char* why = "";
+    if (!gpu_.Begin(&why)) {
+      char line[160];
+      std::snprintf(line, sizeof line, "tensors on GPUs go unchecked: %s", why);
+      observer.entry()->say(line);
+      return;
+    }
+    void* memory = mmap(nullptr, kQueueBytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    teller_ = ThreadStates::MakeForTelling();
+    if (memory == MAP_FAILED || teller_ == nullptr) return;
+    memory_ = static_cast<unsigned char*>(memory);
+    passes_ = observer.passes.number();
+    // Inputs are wanted of every op from now on: it cannot be gone back for them.
+    observer.arming.Hold();
+    on_.store(true, std::memory_order_release);
+  });
+  return On();
+}
+
+template <class T>
+T* Timeline::Reserve(size_t extra_bytes) noexcept {
+  const uint64_t bytes = (sizeof(T) + extra_bytes + kEventAlignment - 1) & ~(kEventAlignment - 1);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t to_the_end = kQueueBytes - end_ % kQueueBytes;
+  const uint64_t filler = bytes > to_the_end ? to_the_end : 0;
+  if (end_ + filler + bytes - begin_ > kQueueBytes) return nullptr;
+  if (filler != 0) {
+    auto* unused = reinterpret_cast<Event*>(memory_ + end_ % kQueueBytes);
+    unused->bytes = static_cast<uint32_t>(filler);
+    unused->kind = EventKind::kNothing;
+    unused->ticket = 0;
+    unused->number = 0;
+    unused->noted.store(true, std::memory_order_relaxed);
+    end_ += filler;
+  }
+  auto* event = new (memory_ + end_ % kQueueBytes) T;
+  event->bytes = static_cast<uint32_t>(bytes);
+  event->noted.store(false, std::memory_order_relaxed);
+  event->ticket = 0;
+  event->number = clock_.noted.fetch_add(1, std::memory_order_acq_rel) + 1;
+  end_ += bytes;
+  return event;
+}
+
+void Timeline::Publish(Event* event) noexcept {
+  event->noted.store(true, std::memory_order_release);
+}
+
+Timeline::Event* Timeline::Head() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (begin_ == end_) return nullptr;
+  auto* head = reinterpret_cast<Event*>(memory_ + begin_ % kQueueBytes);
+  return head->noted.load(std::memory_order_acquire) ? head : nullptr;
+}
+
+void Timeline::Release(Event* event) noexcept {
+  const uint64_t number = event->number;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    begin_ += event->bytes;
+  }
+  if (number != 0) clock_.told.store(number, std::memory_order_release);
+}
+
+// ---- noting
+
+void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& frame,
+                      uint32_t returned) noexcept {
+  const InputSeen* written[ThreadState::kInputsMax];
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < returned; ++i) {
+    written[count++] = &thread->inputs[thread->inputs_used + i];
+  }
+  const bool by_arguments = frame.op->writes_unseen || (frame.op->families & kBatchNorm) != 0;
+  for (uint32_t i = 0; by_arguments && i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.gpu < 0 || count == ThreadState::kInputsMax) continue;
+    if (input.rewritten || (frame.op->writes_unseen && IsWritten(input))) written[count++] = &input;
+  }
+  if (frame.op->writes_unseen && thread->optimizer_depth != 0 &&
+      std::strncmp(frame.op->name, "aten::_fused_", 13) == 0) {
+    observer.steps.OnFusedSeen();
+  }
+  if (count == 0 && (frame.op->families & kCompares) != 0) {
+    Parts parts;
+    parts.AddInputsOf(thread, frame);
+    return NotePart(observer, thread, frame, parts);
+  }
+  for (uint32_t at = 0; at < count;) {
+    Parts parts;
+    const InputSeen& first = *written[at];
+    uint32_t room = device::kOutputsMax;
+    if (first.place_in_list != InputSeen::kNoList) {
+      uint32_t lists_read = 0;
+      for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+        const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+        lists_read += input.place_in_list == first.place_in_list && !IsWritten(input);
+      }
+      room = std::max(1u, static_cast<uint32_t>(device::kInputsMax) / std::max(1u, lists_read));
+    }
+    for (; at < count && parts.output_count < room; ++at) {
+      const InputSeen& next = *written[at];
+      const bool in_list = first.place_in_list != InputSeen::kNoList;
+      if (next.gpu != first.gpu ||
+          (in_list && (next.argument != first.argument ||
+                       next.place_in_list != first.place_in_list + parts.output_count))) {
+        break;
+      }
+      parts.outputs[parts.output_count++] = &next;
+    }
+    parts.AddInputsOf(thread, frame);
+    NotePart(observer, thread, frame, parts);
+  }
+  if (next_event() % kOpsPerSettle < count) Settle(observer);
+}
+
+void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& frame,
+                        const Parts& parts) noexcept {
+  ThreadCounters& counters = thread->counters;
+  const uint32_t tensors = parts.output_count + parts.input_count;
+  auto* event = Reserve<OpEvent>((std::max(tensors, 1u) - 1) * sizeof(SeenTensor));
+  if (event == nullptr) {
+    counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += parts.output_count;
+    return Settle(observer);
+  }
+  event->kind = EventKind::kOp;
+  event->moment = TakeMoment(observer, thread);
+  event->moment.first_event = frame.first_event;
+  event->frame = frame;
+  event->escaped = parts.escaped;
+  event->outputs = parts.output_count;
+  event->inputs = parts.input_count;
+  for (uint32_t i = 0; i < parts.output_count; ++i) {
+    Keep(*parts.outputs[i], &event->tensors[i]);
+    event->tensors[i].looked_at = static_cast<int8_t>(i);
+  }
+  const InputSeen* looked_at[device::kInputsMax];
+  uint32_t looked_at_count = 0;
+  for (uint32_t i = 0; i < parts.input_count; ++i) {
+    const InputSeen& input = *parts.inputs[i];
+    SeenTensor& kept = event->tensors[parts.output_count + i];
+    KeepRead(input, &kept);
+    if (parts.output_count == 0 || input.gpu != parts.outputs[0]->gpu || IsWritten(input) ||
+        input.rewritten || looked_at_count == device::kInputsMax) {
+      continue;
+    }
+    kept.looked_at = static_cast<int8_t>(looked_at_count);
+    looked_at[looked_at_count++] = &input;
+  }
+  if (parts.output_count != 0) {
+    const GpuChecks::Launched launched =
+        gpu_.Check(thread, {parts.outputs, parts.output_count}, {looked_at, looked_at_count});
+    if (launched.down != nullptr) {
+      char line[512];
+      std::snprintf(line, sizeof line, "tensors on GPU %d go unchecked from here on: %s",
+                    parts.outputs[0]->gpu, launched.down);
+      observer.entry()->say(line);
+    }
+    event->ticket = launched.captured ? 0 : launched.ticket;
+    if (launched.ticket == 0 || launched.captured) {
+      DropTensors(event);
+      event->kind = EventKind::kNothing;
+    }
+    if (launched.ticket != 0) {
+      for (uint32_t i = 0; i < parts.output_count; ++i) {
+        ++counters.tensors_checked;
+        counters.bytes_checked +=
+            static_cast<uint64_t>(parts.outputs[i]->numel) * ElementBytes(parts.outputs[i]->type);
+      }
+    } else if (!launched.nothing_to_check) {
+      counters.unchecked[static_cast<int>(launched.reason)] += parts.output_count;
+    }
+  }
+  Publish(event);
+}
+
+void Timeline::DropTensors(OpEvent* event) noexcept {
+  const WeakStorageOps ops = TorchWeakStorageOps();
+  for (uint32_t i = 0; i < event->outputs + event->inputs; ++i) {
+    ops.drop(event->tensors[i].seen.storage.handle);
+  }
+}
+
+void Timeline::NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
+                        const PlainTensor& tensor) noexcept {
+  if (tensor.view.ndim > wire::kShapeDimsMax) return;
+  auto* event = Reserve<ViewEvent>();
+  if (event == nullptr) return;
+  event->kind = EventKind::kView;
+  event->moment.thread = thread;
+  event->frame = frame;
+  event->tensor.seen = InputSeen{};
+  event->tensor.seen.Copy(tensor);
+  Publish(event);
+  (void)observer;
+}
+
+void Timeline::NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
+                          double number) noexcept {
+  Parts parts;
+  parts.escaped = number;
+  parts.AddInputsOf(thread, frame);
+  NotePart(observer, thread, frame, parts);
+}
+
+uint64_t Timeline::NotePass(Observer& observer, ThreadState* thread,
+                            const SequenceEntry* root) noexcept {
+  auto* event = Reserve<PassEvent>();
+  if (event == nullptr) return observer.passes.number();
+  event->kind = EventKind::kPass;
+  event->moment = TakeMoment(observer, thread);
+  event->root = root;
+  event->root_sequence_plus_one =
+      root != nullptr ? root->sequence.load(std::memory_order_relaxed) : 0;
+  Publish(event);
+  return ++passes_;
+}
+
+void Timeline::NoteLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
+                        const NamedTensor* named) noexcept {
+  auto* event = Reserve<LeafEvent>();
+  if (event == nullptr) return;
+  event->kind = EventKind::kLeaf;
+  event->moment = TakeMoment(observer, thread);
+  event->named = named;
+  event->has_gradient = gradient != nullptr && gradient->view.ndim <= wire::kShapeDimsMax;
+  if (event->has_gradient) {
+    InputSeen seen{};
+    seen.Copy(*gradient);
+    KeepRead(seen, &event->gradient);
+    TorchWeakStorageOps().drop(seen.storage.handle);
+  }
+  Publish(event);
+}
+
+void Timeline::NoteOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
+                                  const char* range_name,
+                                  const canary::Gradients& gradients) noexcept {
+  auto* event = Reserve<OptimizerEvent>();
+  if (event == nullptr) return;
+  event->kind = EventKind::kOptimizerBegin;
+  event->moment = TakeMoment(observer, thread);
+  event->optimizer = optimizer;
+  std::snprintf(event->range_name, sizeof event->range_name, "%s", range_name);
+  event->gradients = gradients;
+  Publish(event);
+}
+
+void Timeline::NoteOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
+                                bool ops_unwatched) noexcept {
+  auto* event = Reserve<OptimizerEvent>();
+  if (event == nullptr) return;
+  event->kind = EventKind::kOptimizerEnd;
+  event->moment = TakeMoment(observer, thread);
+  event->stopped = stopped;
+  event->ops_unwatched = ops_unwatched;
+  Publish(event);
+  gpu_.AddStep(thread);
+  gpu_.Ask(thread);
+  Settle(observer);
+}
+
+void Timeline::NotePlainUpdate(Observer& observer, ThreadState* thread) noexcept {
+  auto* event = Reserve<PassEvent>();
+  if (event == nullptr) return;
+  event->kind = EventKind::kPlainUpdate;
+  event->moment = TakeMoment(observer, thread);
+  Publish(event);
+  gpu_.AddStep(thread);
+  gpu_.Ask(thread);
+  Settle(observer);
+}
+
+void Timeline::AskStream(const ThreadState* thread) noexcept { gpu_.Ask(thread); }
+
+// ---- telling
+
+void Timeline::Settle(Observer& observer) noexcept {
+  if (!On()) return;
+  const std::unique_lock<std::mutex> turn(telling_, std::try_to_lock);
+  if (turn.owns_lock()) TellReady(observer);
+}
+
+void Timeline::SettleAtExit(Observer& observer) noexcept {
+  constexpr int kLooksMax = 200;
+  constexpr useconds_t kMicrosecondsBetween = 1000;
+  if (!On() || !gpu_.ReadableForEver()) return;
+  ThreadState* thread = ThreadStates::Mine();
+  if (thread != nullptr) gpu_.Ask(thread);
+  for (int i = 0; i < kLooksMax; ++i) {
+    Settle(observer);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (begin_ == end_) return;
+    }
+    usleep(kMicrosecondsBetween);
+  }
+}
+
+}  // namespace nanwatch

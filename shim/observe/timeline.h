@@ -1,0 +1,136 @@
+// What happens in a job with a GPU, in the order in which it happened, told when the GPU has
+// answered.
+//
+// What the rest of the observer decides about a value (its class, its sources, how far it got)
+// depends on what was decided about the values before it. On the CPU an op's values are looked at
+// where the op ends, and everything is decided there. A GPU answers late. So from the first tensor
+// of a GPU on, ops, passes, leaves and updates are *noted*, as events in one queue, and *told* to
+// the same functions that a job on the CPU calls directly, one after another, each when its check's
+// answer is there:
+//
+//   op ends  -> note: moment, tensors, launch of the check ----.
+//   pass begins, leaf, update -> note                          |  events, in order
+//   Settle: answers of the GPU -> tell the events at the head -'-> findings.h, backward_pass.h, ...
+//
+// Told events run on a ThreadState of no thread, whose `told` points to what was noted of the
+// moment: where (place), when, by whom, from which of the user's lines. So clocks, numbers of
+// passes and the table of bad values are those of the event's own time, not of the host's.
+//
+// What lives on the CPU in such a job is looked at and told where it happens, as ever; what the GPU
+// has answered by then is told before.
+//
+// Threads: events are noted by any, told by one at a time; nobody waits for another to finish
+// telling but at exit. Nothing is allocated once the queue is mapped. An op that finds the queue
+// full is not checked, and counted.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "shim/classify/bad_values.h"
+#include "shim/observe/gpu_checks.h"
+#include "shim/observe/known_calls.h"
+#include "shim/observe/place.h"
+#include "shim/observe/thread_state.h"
+
+namespace nanwatch {
+
+class Observer;
+struct NamedTensor;
+namespace canary {
+struct Gradients;
+}
+
+class Timeline {
+ public:
+  // From now on events are noted, because a tensor of a GPU was seen. False: this process's GPUs
+  // cannot be checked, which is said once.
+  bool Begin(Observer& observer) noexcept;
+  [[nodiscard]] bool On() const noexcept { return on_.load(std::memory_order_relaxed); }
+
+  // For BadValues, from the start.
+  [[nodiscard]] const EventClock* clock() const noexcept { return &clock_; }
+  [[nodiscard]] KnownCalls& calls() noexcept { return calls_; }
+  [[nodiscard]] uint64_t next_event() const noexcept {
+    return clock_.noted.load(std::memory_order_relaxed) + 1;
+  }
+
+  // ---- noting, on the thread on which it happens
+
+  // An op ended. Its inputs are those noted in the frame; the tensors of a GPU that it returned
+  // stand behind them in the thread's inputs, `returned` of them.
+  void NoteOp(Observer& observer, ThreadState* thread, const Frame& frame,
+              uint32_t returned) noexcept;
+  // An op returned memory of another's (a view), or wrote values nobody needs to look at.
+  void NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
+                const PlainTensor& tensor) noexcept;
+  // An op handed a non-finite number to Python.
+  void NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
+                  double number) noexcept;
+  // A pass begins at what this entry stands for; null: unknown. Gives the pass's number.
+  uint64_t NotePass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  // A leaf takes its gradient; null: not seen.
+  void NoteLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
+                const NamedTensor* named) noexcept;
+  void NoteOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
+                          const char* range_name, const canary::Gradients& gradients) noexcept;
+  void NoteOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
+                        bool ops_unwatched) noexcept;
+  void NotePlainUpdate(Observer& observer, ThreadState* thread) noexcept;
+
+  // ---- telling
+
+  // Tells what can be told. Does nothing while another thread is at it.
+  void Settle(Observer& observer) noexcept;
+  // The same, and looks up what is known of the frame's inputs on a GPU: an op has left something
+  // bad in the CPU's memory, for which the host has waited.
+  void SettleInputs(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
+  // The stream of this thread says how far it is, when it gets there. Before something that makes
+  // the host wait for it.
+  void AskStream(const ThreadState* thread) noexcept;
+  // The process ends: tells what is answered within a moment.
+  void SettleAtExit(Observer& observer) noexcept;
+
+ private:
+  struct Event;
+  struct OpEvent;
+  struct ViewEvent;
+  struct PassEvent;
+  struct LeafEvent;
+  struct OptimizerEvent;
+  struct Parts;
+
+  template <class T>
+  T* Reserve(size_t extra_bytes = 0) noexcept;
+  void Publish(Event* event) noexcept;
+  Event* Head() noexcept;
+  void Release(Event* event) noexcept;
+
+  void NotePart(Observer& observer, ThreadState* thread, const Frame& frame,
+                const Parts& parts) noexcept;
+  static void DropTensors(OpEvent* event) noexcept;
+  void TellReady(Observer& observer) noexcept;
+  void Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept;
+  void TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answer) noexcept;
+  void TellView(Observer& observer, const ViewEvent& event) noexcept;
+  void TellLeaf(Observer& observer, LeafEvent& event) noexcept;
+
+  std::atomic<bool> on_{false};
+  std::once_flag begun_;
+  EventClock clock_;
+  KnownCalls calls_;
+  GpuChecks gpu_;
+
+  std::mutex mutex_;  // covers the queue
+  unsigned char* memory_ = nullptr;
+  uint64_t begin_ = 0;  // bytes ever released, and ever reserved
+  uint64_t end_ = 0;
+  uint64_t passes_ = 0;  // noted
+
+  std::mutex telling_;
+  ThreadState* teller_ = nullptr;
+};
+
+}  // namespace nanwatch

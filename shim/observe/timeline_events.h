@@ -1,0 +1,74 @@
+// What the timeline's events hold (timeline.h). They lie one behind another in its queue, each in
+// one piece, and are never moved.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/observe/canary.h"
+#include "shim/observe/timeline.h"
+
+namespace nanwatch {
+
+enum class EventKind : uint8_t {
+  kNothing,  // fills the queue up to its end, or its check was not made
+  kOp,
+  kView,
+  kPass,
+  kLeaf,
+  kOptimizerBegin,
+  kOptimizerEnd,
+  kPlainUpdate,
+};
+
+struct Timeline::Event {
+  uint32_t bytes;
+  EventKind kind;
+  std::atomic<bool> noted;  // false while its thread still fills it in
+  uint64_t number;
+  uint64_t ticket;  // of its check's launch; 0: it waits for none
+  Moment moment;
+};
+
+// A tensor and what will be known of it.
+struct SeenTensor {
+  InputSeen seen;  // holds the storage weakly
+  wire::TensorStats stats;
+  int8_t looked_at;  // place among the launch's outputs or inputs; -1: not part of it
+};
+
+struct Timeline::OpEvent : Event {
+  Frame frame;
+  double escaped;  // what went to Python; 0: nothing did
+  uint32_t outputs;
+  uint32_t inputs;
+  SeenTensor tensors[1];  // outputs, then inputs
+
+  static constexpr uint32_t kTensorsMax = 128;
+};
+
+struct Timeline::ViewEvent : Event {
+  Frame frame;
+  SeenTensor tensor;
+};
+
+struct Timeline::PassEvent : Event {
+  const SequenceEntry* root;
+  int64_t root_sequence_plus_one;
+};
+
+struct Timeline::LeafEvent : Event {
+  const NamedTensor* named;
+  bool has_gradient;
+  SeenTensor gradient;
+};
+
+struct Timeline::OptimizerEvent : Event {
+  const void* optimizer;
+  char range_name[96];
+  canary::Gradients gradients;
+  bool stopped;
+  bool ops_unwatched;
+};
+
+}  // namespace nanwatch

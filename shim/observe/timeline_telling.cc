@@ -1,0 +1,240 @@
+// The timeline's other half: what was noted, and what the GPU has answered since, told to those who
+// decide about it.
+#include <cmath>
+#include <cstring>
+
+#include "shim/check/scan.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/inputs.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/tensor_stats.h"
+#include "shim/observe/timeline.h"
+#include "shim/observe/timeline_events.h"
+
+namespace nanwatch {
+namespace {
+
+uint64_t BadElements(const device::TensorCounts& counts) {
+  return counts.nan + counts.pos_inf + counts.neg_inf;
+}
+
+// What one tensor of the launch holds. Kinds without counts: another stream has written since.
+void FillCounts(const device::TensorCounts& counts, uint8_t kinds, wire::TensorStats* stats) {
+  stats->nan = counts.nan;
+  stats->pos_inf = counts.pos_inf;
+  stats->neg_inf = counts.neg_inf;
+  if (kinds != 0 && BadElements(counts) == 0) {
+    stats->nan = (kinds & wire::kHasNan) != 0;
+    stats->pos_inf = (kinds & wire::kHasPosInf) != 0;
+    stats->neg_inf = (kinds & wire::kHasNegInf) != 0;
+    return;
+  }
+  if (kinds != 0) stats->first_bad = static_cast<int64_t>(counts.first_bad);
+  if (counts.finite_min > counts.finite_max) return;
+  stats->finite_min = counts.finite_min;
+  stats->finite_max = counts.finite_max;
+  stats->finite_mean = counts.finite_mean;
+}
+
+// What the table knows stands for what was not looked at: one element of each kind.
+void FillKnown(const BadEntry& entry, wire::TensorStats* stats) {
+  stats->nan = (entry.kinds & wire::kHasNan) != 0 || entry.kinds == 0;
+  stats->pos_inf = (entry.kinds & wire::kHasPosInf) != 0;
+  stats->neg_inf = (entry.kinds & wire::kHasNegInf) != 0;
+}
+
+bool FindBad(Observer& observer, const InputSeen& seen, BadEntry* entry) {
+  return observer.bad_values.Find(seen.storage.storage, seen.byte_begin, seen.byte_end, entry);
+}
+
+// Found out about an input of an op that is told: `looked_at` says whether the launch has looked at
+// it, which it does only where an output is bad.
+void SettleInput(Observer& observer, bool looked_at, SeenTensor* tensor) {
+  InputSeen& seen = tensor->seen;
+  seen.counted = &tensor->stats;
+  seen.known = !seen.overwritten && FindBad(observer, seen, &seen.bad);
+  if (seen.known && !looked_at && seen.gpu >= 0) FillKnown(seen.bad, &tensor->stats);
+  seen.kinds = seen.overwritten ? 0 : KindsCounted(tensor->stats);
+  if (seen.kinds == 0) seen.known = false;
+}
+
+}  // namespace
+
+void Timeline::SettleInputs(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
+  Settle(observer);
+  static const wire::TensorStats kClean = CountsOf(false);
+  static const wire::TensorStats kBad = CountsOf(true);
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.gpu < 0) continue;
+    input.known = !input.overwritten && FindBad(observer, input, &input.bad);
+    input.kinds = !input.known ? 0 : input.bad.kinds != 0 ? input.bad.kinds : wire::kHasNan;
+    input.counted = input.known ? &kBad : &kClean;
+  }
+}
+
+void Timeline::TellReady(Observer& observer) noexcept {
+  ThreadState* thread = ThreadStates::Mine();
+  const bool was_busy = thread != nullptr && thread->busy;
+  if (thread != nullptr) thread->busy = true;
+  gpu_.Collect();
+  for (Event* head = Head(); head != nullptr; head = Head()) {
+    const GpuAnswer* answer = nullptr;
+    bool lost = false;
+    if (head->ticket != 0) {
+      answer = gpu_.Find(head->ticket, &lost);
+      if (answer == nullptr && !lost) break;
+    }
+    if (lost) {
+      DropTensors(static_cast<OpEvent*>(head));
+    } else {
+      Tell(observer, *head, answer);
+    }
+    Release(head);
+  }
+  if (thread != nullptr) thread->busy = was_busy;
+}
+
+void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept {
+  ThreadState* thread = teller_;
+  thread->told = &event.moment;
+  thread->depth = thread->inputs_used = 0;
+  thread->pass = event.moment.place.pass;
+  switch (event.kind) {
+    case EventKind::kNothing:
+      break;
+    case EventKind::kOp:
+      TellOp(observer, static_cast<OpEvent&>(event), answer);
+      DropTensors(&static_cast<OpEvent&>(event));
+      break;
+    case EventKind::kView: {
+      auto& view = static_cast<ViewEvent&>(event);
+      TellView(observer, view);
+      TorchWeakStorageOps().drop(view.tensor.seen.storage.handle);
+      break;
+    }
+    case EventKind::kPass: {
+      const auto& pass = static_cast<const PassEvent&>(event);
+      const bool same =
+          pass.root != nullptr && pass.root->sequence.load() == pass.root_sequence_plus_one;
+      observer.passes.TellBegin(observer, thread, same ? pass.root : nullptr);
+      break;
+    }
+    case EventKind::kLeaf:
+      TellLeaf(observer, static_cast<LeafEvent&>(event));
+      break;
+    case EventKind::kOptimizerBegin: {
+      const auto& begin = static_cast<const OptimizerEvent&>(event);
+      observer.steps.TellOptimizerBegin(observer, thread, begin.optimizer, begin.range_name,
+                                        begin.gradients);
+      break;
+    }
+    case EventKind::kOptimizerEnd: {
+      const auto& end = static_cast<const OptimizerEvent&>(event);
+      observer.steps.TellOptimizerEnd(observer, thread, end.stopped, end.ops_unwatched);
+      break;
+    }
+    case EventKind::kPlainUpdate:
+      observer.steps.TellPlainUpdate(observer, thread);
+      break;
+  }
+  thread->told = nullptr;
+}
+
+void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answer) noexcept {
+  const bool bad = answer != nullptr && answer->outcome == device::Finished::Outcome::kBad;
+  const uint32_t families = event.frame.op->families;
+  const bool of_scaler = (families & (kUnscales | kUpdatesScale)) != 0;
+  // The way of nearly all events.
+  if (!bad && event.escaped == 0 && !of_scaler && observer.bad_values.size() == 0 &&
+      !observer.Poisoned()) {
+    return;
+  }
+  ThreadState* thread = teller_;
+  ThreadState* owner = event.moment.thread;
+  thread->optimizer_depth = event.moment.in_optimizer;
+  thread->regions_open = event.moment.in_region;
+  Frame& frame = thread->frames[0];
+  frame = event.frame;
+  frame.inputs_begin = 0;
+  frame.inputs_count = static_cast<uint16_t>(event.inputs);
+  frame.input_bad = false;
+  frame.child_bad = owner->last_bad_event != 0 && owner->last_bad_event >= event.moment.first_event;
+
+  SeenTensor* const outputs = event.tensors;
+  SeenTensor* const inputs = event.tensors + event.outputs;
+  bool bad_read = false;
+  for (uint32_t i = 0; i < event.inputs; ++i) {
+    const bool looked_at = bad && inputs[i].looked_at >= 0;
+    if (looked_at) {
+      FillCounts(answer->result->inputs[inputs[i].looked_at],
+                 answer->result->input_kinds[inputs[i].looked_at], &inputs[i].stats);
+    }
+    SettleInput(observer, looked_at, &inputs[i]);
+    frame.input_bad |= inputs[i].seen.kinds != 0;
+    bad_read |= inputs[i].seen.kinds != 0 && inputs[i].seen.argument == 0;
+    thread->inputs[i] = inputs[i].seen;
+    if (!bad && observer.Poisoned() && (inputs[i].seen.updated || inputs[i].seen.overwritten)) {
+      observer.poison.NoteCleanWrite(inputs[i].seen.storage.storage, inputs[i].seen.byte_begin,
+                                     inputs[i].seen.byte_end);
+    }
+  }
+  if (event.escaped != 0) return OnEscape(observer, thread, frame, event.escaped);
+  if ((families & kUnscales) != 0) observer.steps.OnUnscale(bad_read);
+  if (bad) {
+    BadOutput list[kBadOutputsMax];
+    int count = 0;
+    for (uint32_t i = 0; i < event.outputs; ++i) {
+      const uint8_t kinds = answer->result->output_kinds[i];
+      if (kinds == 0) continue;
+      InputSeen& seen = outputs[i].seen;
+      FillCounts(answer->result->outputs[i], kinds, &outputs[i].stats);
+      if ((families & kFills) != 0 && outputs[i].stats.nan != 0) outputs[i].stats.nan = seen.numel;
+      seen.counted = &outputs[i].stats;
+      const BadOutput output{seen.Plain(), static_cast<uint8_t>(seen.argument), seen.requires_grad};
+      BadEntry known;
+      if (!seen.rewritten) {
+        list[count++] = output;
+      } else if (!FindBad(observer, seen, &known)) {
+        // Running statistics: reported when they go bad, and then each by itself.
+        OnBadOutputs(observer, thread, frame, &output, 1);
+      }
+    }
+    if (count != 0) OnBadOutputs(observer, thread, frame, list, count);
+    owner->last_bad_event = event.number;
+  } else {
+    OnCleanOutputs(observer, thread, frame);
+  }
+  // The new scale stays on the GPU.
+  if ((families & kUpdatesScale) != 0) {
+    observer.steps.OnScaleUpdate(observer, thread, 0, /*scale_known=*/false);
+  }
+}
+
+void Timeline::TellView(Observer& observer, const ViewEvent& event) noexcept {
+  if (observer.bad_values.size() == 0) return;
+  const InputSeen& seen = event.tensor.seen;
+  if ((event.frame.op->families & kCreates) != 0) {
+    observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
+                              seen.Plain().IsDense());
+    return;
+  }
+  BadEntry entry;
+  SequenceEntry* sequence = SequenceOf(teller_, event.frame);
+  if (sequence == nullptr || !FindBad(observer, seen, &entry)) return;
+  sequence->value = entry.value;
+  sequence->site = entry.site;
+}
+
+void Timeline::TellLeaf(Observer& observer, LeafEvent& event) noexcept {
+  if (!event.has_gradient) return observer.passes.TellLeaf(observer, teller_, nullptr, event.named);
+  InputSeen& seen = event.gradient.seen;
+  BadEntry entry;
+  if (seen.gpu >= 0 && FindBad(observer, seen, &entry)) FillKnown(entry, &event.gradient.stats);
+  seen.counted = &event.gradient.stats;
+  const PlainTensor gradient = seen.Plain();
+  observer.passes.TellLeaf(observer, teller_, &gradient, event.named);
+  TorchWeakStorageOps().drop(seen.storage.handle);
+}
+
+}  // namespace nanwatch
