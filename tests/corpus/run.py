@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,7 @@ def parse_arguments(description):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanwatch", type=pathlib.Path, default=ROOT / "build/release/bin/nanwatch")
     parser.add_argument("--python", default=sys.executable, help="runs the programs")
+    parser.add_argument("--launcher", help="a Python program, with its arguments, that runs each program given to it")
     parser.add_argument("--programs", type=pathlib.Path, default=HERE / "programs", help="a folder with expect.json")
     parser.add_argument("--only", help="names of programs, separated by commas")
     parser.add_argument("--out", type=pathlib.Path, help="keep verdicts and logs here")
@@ -60,7 +62,8 @@ def run_program(program, arguments, out, environment):
     """Runs one program to its end and returns (seconds, what went wrong or "")."""
     started = time.monotonic()
     level = ["--level", arguments.level] if arguments.level else []
-    command = [arguments.nanwatch, "run", *level, "--verdict", out / f"{program.stem}.json", "--", arguments.python, program]
+    command = [arguments.nanwatch, "run", *level, "--verdict", out / f"{program.stem}.json", "--", arguments.python,
+               *shlex.split(arguments.launcher or ""), program]
     # Trainers leave files in the directory they run in.
     with tempfile.TemporaryDirectory() as workplace, open(out / f"{program.stem}.log", "wb") as log:
         process = subprocess.Popen([str(c) for c in command], cwd=workplace, env=environment, stdin=subprocess.DEVNULL,

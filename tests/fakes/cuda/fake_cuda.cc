@@ -72,6 +72,7 @@ struct Stream {
   Device* device = nullptr;
   unsigned long long id = 0;
   bool blocking = true;
+  bool prompt = false;  // never late: nobody but the library under test puts anything there
   std::mutex queue_lock;
   std::mutex run_lock;  // one runner at a time, so that the order holds
   std::deque<Node> queue;
@@ -275,7 +276,8 @@ int Enqueue(Stream* stream, Node node) {
         stream->queue.push_back(std::move(node));
         queued = stream->queue.size();
       }
-      if (fake().late && queued > fake().late_max) RunQueued(*stream, queued - fake().late_max);
+      const size_t late_max = stream->prompt ? 0 : fake().late_max;
+      if (fake().late && queued > late_max) RunQueued(*stream, queued - late_max);
       return kSuccess;
     }
   }
@@ -466,6 +468,7 @@ FAKE_CUDA int cuStreamCreate(void** stream, unsigned flags) {
   if (const int state = ContextState(Current()); state != 0) return state;
   *stream = fake_cuda_new_stream(Current()->ordinal);
   static_cast<Stream*>(*stream)->blocking = flags == 0;
+  static_cast<Stream*>(*stream)->prompt = true;
   return kSuccess;
 }
 

@@ -41,7 +41,8 @@ void fake_cuda_register_kernel(const char* name, FakeCudaKernel kernel, size_t p
 // order. Not while a stream captures.
 void fake_cuda_register_early_kernel(const char* name, FakeCudaLook look, FakeCudaTell tell,
                                      size_t parameter_bytes);
-// Streams run by themselves what has more than `launches` behind it, and fill memory at once.
+// Streams run by themselves what has more than `launches` behind it, those of cuStreamCreate at
+// once, and fill memory at once.
 void fake_cuda_set_late(size_t launches);
 // What the attribute answers, on all devices; 0: 100 + the device's ordinal.
 void fake_cuda_set_multiprocessors(int count);

@@ -197,6 +197,19 @@ def make_default(torch):
         return from_numpy(array).to(torch.get_default_device())
 
     torch.from_numpy = to_default_device
+    for of_cpu in (torch.autocast, torch.amp.GradScaler):
+        name_device(of_cpu)
+
+
+def name_device(of_cpu):
+    """What a program has made for the CPU by name is made for the device."""
+    made = of_cpu.__init__
+
+    def make(self, device="cuda", *arguments, **named):
+        named.pop("device_type", None)
+        made(self, "cuda" if device == "cpu" else device, *arguments, **named)
+
+    of_cpu.__init__ = make
 
 
 def main():
@@ -212,7 +225,11 @@ def main():
     sys.argv = [options.program, *options.arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(options.program))
     sys.modules.pop("run", None)
-    runpy.run_path(options.program, run_name="__main__")
+    try:
+        runpy.run_path(options.program, run_name="__main__")
+    finally:
+        # A device goes on with what it was given while the process ends.
+        ctypes.CDLL(str(library_path())).fake_torch_cuda_synchronize()
 
 
 if __name__ == "__main__":
