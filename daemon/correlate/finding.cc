@@ -50,6 +50,8 @@ void SetSite(const Site& site, Finding& finding) {
 }
 
 void SetValue(const ValueFact& fact, Finding& finding) {
+  const uint32_t gpu = fact.flags() >> wire::ValueRecord::kGpuShift;
+  if (gpu != 0) finding.set_device("cuda:" + std::to_string(gpu - 1));
   finding.set_inputs_seen((fact.flags() & wire::ValueRecord::kInputsSeen) != 0);
   if ((fact.flags() & wire::ValueRecord::kRecompute) != 0) finding.set_recompute(true);
   if (!fact.param().empty()) finding.set_param(fact.param());
@@ -60,7 +62,7 @@ void SetValue(const ValueFact& fact, Finding& finding) {
 void SetRun(const Lineage& lineage, Finding& finding) {
   finding.set_run(RunId(lineage.facts().run()));
   finding.set_rank(lineage.facts().run().rank());
-  finding.set_device("cpu");  // see DescribeRun
+  finding.set_device("cpu");
 }
 
 Finding Describe(const Lineage& lineage, const Site* site, const Record* record,

@@ -23,6 +23,16 @@ std::string Rfc3339(uint64_t real_ns) {
   return std::string(text.data(), length);
 }
 
+// "cuda:0,cuda:1"; "cpu" where nothing was seen on a GPU.
+std::string DevicesOf(uint32_t gpus) {
+  std::string devices;
+  for (int gpu = 0; gpu < 32; ++gpu) {
+    if ((gpus >> gpu & 1) == 0) continue;
+    devices += (devices.empty() ? "cuda:" : ",cuda:") + std::to_string(gpu);
+  }
+  return devices.empty() ? "cpu" : devices;
+}
+
 uint64_t LostEvents(const RunState& state) {
   return state.records_dropped() + state.holes() + state.records_malformed();
 }
@@ -48,8 +58,7 @@ RunInfo DescribeRun(const RunFacts& facts) {
   info.set_rank(run.rank());
   info.set_world_size(run.world_size());
   info.set_torch(run.torch_version());
-  info.set_device(
-      "cpu");  // tensors elsewhere are counted as unchecked, so all that was seen was seen here
+  info.set_device(DevicesOf(state.gpus()));
   info.set_level(LevelName(facts.has_state() ? state.level() : run.level()));
   if (run.started_real_ns() != 0) info.set_started_at(Rfc3339(run.started_real_ns()));
   if (state.ended() && state.ended_real_ns() != 0)

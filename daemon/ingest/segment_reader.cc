@@ -299,6 +299,7 @@ void SegmentReader::Impl::ReadLive(RunState& state) const {
   state.set_own_cycles(copy.facts.own_cycles);
   state.set_step_cycles(copy.facts.step_cycles);
   for (const uint64_t count : copy.facts.unchecked) state.add_unchecked(count);
+  state.set_gpus(copy.facts.gpus);
   for (const uint64_t steps : copy.facts.steps_watched) state.add_steps_watched(steps);
   state.set_live_state(static_cast<uint32_t>(copy.facts.state));
   state.set_level(static_cast<uint32_t>(copy.facts.level));

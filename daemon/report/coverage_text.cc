@@ -14,14 +14,14 @@ struct Reason {
   std::string_view name;
   std::string_view meaning;
 };
-constexpr std::array<Reason, 14> kReasons = {{
+constexpr std::array<Reason, 16> kReasons = {{
     {"sparse", "compressed sparse tensors (CSR and the like): their values are not read yet"},
     {"quantized", "quantised tensors: they hold integers"},
     {"nested", "nested (jagged) tensors"},
     {"meta", "meta tensors: they have no memory"},
     {"fake", "fake tensors and wrapper subclasses without memory of their own"},
     {"functorch", "tensors inside vmap, grad or functionalisation"},
-    {"other_device", "tensors on another device than the CPU"},
+    {"other_device", "tensors neither on the CPU nor on a CUDA device that is checked"},
     {"uninitialised", "freshly allocated memory: nobody has written it yet"},
     {"async", "receive buffers that were not filled yet"},
     {"auxiliary", "outputs that hold non-finite values by definition"},
@@ -30,6 +30,8 @@ constexpr std::array<Reason, 14> kReasons = {{
     {"too_deep", "calls nested deeper than are followed"},
     {"opaque", "tensors in an opaque layout (mkldnn)"},
     {"after_poisoned", "values computed after the parameters were bad: only counted"},
+    {"gpu_not_ready", "tensors on a GPU whose checks had not begun, or have ended"},
+    {"gpu_busy", "tensors on a GPU while as many checks were under way as there is room for"},
 }};
 
 std::string_view MeaningOf(const std::string& name) {

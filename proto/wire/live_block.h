@@ -30,6 +30,7 @@ struct LiveFacts {
   uint64_t last_clean_collective = 0;
   LiveState state = LiveState::kStarting;
   Level level = Level::kIdle;
+  uint32_t gpus = 0;
   Clocks clocks{};
   double loss = std::numeric_limits<double>::quiet_NaN();
   bool loss_known = false;
@@ -71,6 +72,7 @@ class LiveWriter {
     block_->last_clean_collective.store(facts.last_clean_collective, kRelaxed);
     block_->state.store(static_cast<uint32_t>(facts.state), kRelaxed);
     block_->level.store(static_cast<uint32_t>(facts.level), kRelaxed);
+    block_->gpus.store(facts.gpus, kRelaxed);
     const LiveGuarded guarded{facts.clocks, facts.loss, facts.loss_known ? uint64_t{1} : 0};
     block_->sequence.store(++sequence_, kRelaxed);
     StoreWords(&block_->clocks, &guarded, sizeof guarded);
@@ -120,6 +122,7 @@ struct LiveCopy {
   facts.last_clean_collective = block.last_clean_collective.load(kRelaxed);
   facts.state = static_cast<LiveState>(block.state.load(kRelaxed));
   facts.level = static_cast<Level>(block.level.load(kRelaxed));
+  facts.gpus = block.gpus.load(kRelaxed);
   LiveGuarded guarded{};
   for (int look = 0; look < 64 && !copy.consistent; ++look) {
     const uint32_t before = block.sequence.load(std::memory_order_acquire);

@@ -175,6 +175,8 @@ struct ValueRecord {
     kNeedsGradient =
         512,  // its first bad output is part of autograd's graph: a pass may begin at it
   };
+  // The flags' highest byte: index + 1 of the GPU whose memory was written; 0: the CPU's.
+  static constexpr int kGpuShift = 24;
   RecordHeader header;
   uint32_t site;
   uint32_t flags;

@@ -45,7 +45,7 @@ namespace nanwatch::wire {
 
 inline constexpr uint64_t kSegmentMagic = 0x48435441574e414eull;  // the bytes "NANWATCH"
 inline constexpr uint16_t kWireMajor = 1;  // a change that an old reader would misread
-inline constexpr uint16_t kWireMinor = 1;  // additions that an old reader may ignore
+inline constexpr uint16_t kWireMinor = 2;  // additions that an old reader may ignore
 
 enum class SectionType : uint32_t {
   kLive = 1,
@@ -153,7 +153,7 @@ struct LiveBlock {
   std::atomic<uint32_t> state;            // LiveState
   std::atomic<uint32_t> level;            // Level in force
   std::atomic<uint32_t> sequence;
-  uint32_t reserved0;
+  std::atomic<uint32_t> gpus;  // bit i: tensors of GPU i are checked (minor 2)
   Clocks clocks;
   double loss;  // last backward root that was a scalar; NaN until known
   uint64_t loss_known;

@@ -55,28 +55,41 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     try {
   Gradients told;
   // A loss that was bad, else the first bad gradient: one cause a step is all that can be told.
-  ValueRef first_bad = observer.steps.TakeBadLoss();
+  ValueRef first_bad = observer.timeline.On() ? ValueRef{} : observer.steps.TakeBadLoss();
   OptimizedTensors tensors;
   if (optimizer == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return told;
   told.known = told.norm_known = true;
   PlainTensor plain;
   wire::Unchecked reason;
   double found_inf = 0;
-  told.skipped = ReadTensor(tensors.found_inf, &plain, &reason) == Readable::kYes &&
-                 ReadNumber(plain.view, &found_inf) && found_inf != 0;
+  if (DescribeTensor(tensors.found_inf, &plain, &reason) == Readable::kYes) {
+    told.skips_by_itself = plain.gpu >= 0;
+    told.skipped = !told.skips_by_itself && ReadNumber(plain.view, &found_inf) && found_inf != 0;
+  }
   // Where everything was watched, the ops have told more already; else this is where it is met.
   const bool unseen = observer.level.watched() != wire::Level::kFull ||
                       observer.level.switched_in_step() == observer.steps.completed();
   const bool tell = unseen && !told.skipped && !observer.Poisoned();
   BackwardPasses::BadLeaves bad;
   double squares_sum = 0;
+  GpuGathering on_gpu(observer, thread,
+                      told.skips_by_itself ? Timeline::HandedAs::kSkippableGradients
+                                           : Timeline::HandedAs::kGradients);
   for (const OptimizedTensor& tensor : tensors.list) {
     if (!tensor.gradient.defined()) {
       told.missing += tensor.requires_grad;
       continue;
     }
     ++told.count;
-    const Readable readable = ReadTensor(tensor.gradient, &plain, &reason);
+    const Readable readable = DescribeTensor(tensor.gradient, &plain, &reason);
+    if (readable == Readable::kYes && plain.gpu >= 0) {
+      told.norm_known = false;
+      if (unseen) {
+        on_gpu.Add(plain, wire::Target::kGradient,
+                   observer.python->names().FindByImpl(tensor.parameter));
+      }
+      continue;
+    }
     if (readable != Readable::kYes) {
       told.norm_known = false;
       if (unseen && readable == Readable::kNo) {
@@ -127,24 +140,56 @@ void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
     PlainTensor plain;
     wire::Unchecked reason;
     double number = 0;
-    if (ReadTensor(*tensors[i], &plain, &reason) != Readable::kYes ||
-        !ReadNumber(plain.view, &number)) {
+    if (DescribeTensor(*tensors[i], &plain, &reason) != Readable::kYes || plain.view.numel != 1) {
       continue;
     }
+    const bool canary = here.observer->level.watched() == wire::Level::kCanary;
+    if (plain.gpu >= 0) {
+      if (!canary) return;
+      BusyScope busy(here.thread);
+      GpuGathering on_gpu(*here.observer, here.thread, Timeline::HandedAs::kLoss);
+      return on_gpu.Add(plain, wire::Target::kNone, nullptr);
+    }
+    if (!ReadNumber(plain.view, &number)) continue;
     here.observer->steps.NoteLoss(number);
-    if (std::isfinite(number) || here.observer->level.watched() != wire::Level::kCanary) return;
+    if (std::isfinite(number) || !canary) return;
     BusyScope busy(here.thread);
-    wire::Source known{};
-    ValueRef value;
-    if (SourceOf(*here.observer, plain, &known, &value)) return;
-    const UnseenWriter writer = UnseenAt(kModuleCall, CurrentLayer(), wire::Phase::kForward,
-                                         NonFiniteKinds(plain.view), {});
-    value = OnUnseenWrite(*here.observer, here.thread, plain, writer);
-    if (value.ticket == 0) return;
-    here.observer->passes.OnBadLoss(*here.observer, here.thread, value);
-    here.observer->steps.NoteBadLoss(value);
-    return;
+    return TellBadLoss(*here.observer, here.thread, plain, CurrentLayer());
   }
+}
+
+void TellBadLoss(Observer& observer, ThreadState* thread, const PlainTensor& loss,
+                 const Layer* layer) noexcept {
+  wire::Source known{};
+  ValueRef value;
+  if (SourceOf(observer, loss, &known, &value)) return;
+  const UnseenWriter writer =
+      UnseenAt(kModuleCall, layer, wire::Phase::kForward, NonFiniteKinds(loss.view), {});
+  value = OnUnseenWrite(observer, thread, loss, writer);
+  if (value.ticket == 0) return;
+  observer.passes.OnBadLoss(observer, thread, value);
+  observer.steps.NoteBadLoss(value);
+}
+
+void BadGradients::Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
+                        const NamedTensor* named) noexcept {
+  if (count_++ == 0) first_ = named;
+  if (leaves_.count == kBadGradientsToldMax) return;
+  const ValueRef from = leaves_.count != 0 ? leaves_.values[0] : observer.steps.TakeBadLoss();
+  leaves_.Add(NoteBadGradient(observer, thread, gradient, named, from),
+              NonFiniteKinds(gradient.view), named);
+}
+
+void BadGradients::Settle(Observer& observer, ThreadState* thread, Gradients* gradients) noexcept {
+  if (count_ == 0) return;
+  gradients->bad += count_;
+  gradients->norm = std::nan("");
+  gradients->first_bad = first_;
+  gradients->first_bad_value = leaves_.values[0];
+  if (leaves_.count != 0) {
+    observer.passes.OnBadGradients(observer, thread, gradients->count, count_, leaves_);
+  }
+  *this = {};
 }
 
 }  // namespace nanwatch::canary

@@ -12,10 +12,13 @@
 #include <cstdint>
 
 #include "shim/classify/bad_values.h"
+#include "shim/observe/backward_pass.h"
+#include "shim/observe/torch_tensor.h"
 
 namespace nanwatch {
 
 class Observer;
+struct Layer;
 struct NamedTensor;
 struct ThreadState;
 
@@ -33,11 +36,33 @@ struct Gradients {
   bool skipped = false;                    // a GradScaler has the optimizer skip this update
   const NamedTensor* first_bad = nullptr;  // the parameter; null where its name is not known
   ValueRef first_bad_value;                // ticket 0: not known
+  // The optimizer skips by itself where a GradScaler has found something, and what it found lies on
+  // a GPU: bad gradients are taken for that.
+  bool skips_by_itself = false;
 };
 
 // Where the step of `optimizer` begins, on its thread. Null: nothing is known of it.
 [[nodiscard]] Gradients ReadGradients(Observer& observer, ThreadState* thread,
                                       const void* optimizer) noexcept;
+
+// Gradients on a GPU, of which some are bad: told one after another, and then the step of their
+// optimizer.
+class BadGradients {
+ public:
+  void Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
+            const NamedTensor* named) noexcept;
+  // Adds what was told to `gradients`, tells of the pass that made them, and forgets them.
+  void Settle(Observer& observer, ThreadState* thread, Gradients* gradients) noexcept;
+
+ private:
+  BackwardPasses::BadLeaves leaves_;
+  const NamedTensor* first_ = nullptr;
+  uint32_t count_ = 0;
+};
+
+// A loss on a GPU is bad; the moment that is told knows where it was returned.
+void TellBadLoss(Observer& observer, ThreadState* thread, const PlainTensor& loss,
+                 const Layer* layer) noexcept;
 
 // For the Python door: tensors that a root module's call returned.
 void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept;

@@ -6,6 +6,8 @@
 #include "shim/observe/findings.h"
 #include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/sources.h"
+#include "shim/observe/tensor_stats.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch::entry_points {
@@ -22,19 +24,21 @@ bool WasLetIn(Observer& observer, const PlainTensor& plain, ValueRef value) {
          NonFiniteKinds(plain.view) != wire::kHasNegInf;
 }
 
-void NoteNamed(Observer& observer, const NamedTensor& named) {
-  const NamedReading reading(observer.python->names(), named);
-  if (!reading.IsBad()) return;
-  const PlainTensor& plain = reading.tensor();
+}  // namespace
+
+void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
+               uint32_t name) noexcept {
   wire::Source known{};
   ValueRef value;
-  // An op that made the values says more than the tensor's name; one that only let them in says
-  // less.
-  if (SourceOf(observer, plain, &known, &value) && !WasLetIn(observer, plain, value)) return;
-  NoteExternal(observer, plain, TargetOf(named), named.name);
+  if (!SourceOf(observer, plain, &known, &value)) {
+    return NoteExternal(observer, plain, target, name);
+  }
+  // Of a parameter or buffer, an op that made the values says more than the tensor's name; one that
+  // only let them in says less.
+  if (target != wire::Target::kInputData && WasLetIn(observer, plain, value)) {
+    NoteExternal(observer, plain, target, name);
+  }
 }
-
-}  // namespace
 
 PythonDoorCallbacks::Wanted OnRootCall() noexcept {
   Here here;
@@ -51,20 +55,24 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
   Here here;
   if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
-  here.observer->SettlePoison();
+  if (!here.observer->timeline.On()) here.observer->SettlePoison();
   if (here.observer->Poisoned()) return;
+  Emitter* emitter = here.observer->EnsureEmitter();
+  if (emitter == nullptr) return;
+  GpuGathering on_gpu(*here.observer, here.thread, Timeline::HandedAs::kEntries);
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
     wire::Unchecked reason;
-    if (ReadTensor(*tensors[i], &plain, &reason) != Readable::kYes) continue;
+    if (DescribeTensor(*tensors[i], &plain, &reason) != Readable::kYes) continue;
+    if (plain.gpu >= 0) {
+      on_gpu.Add(plain, wire::Target::kInputData, nullptr, InternText(*emitter, names[i]));
+      continue;
+    }
     ++here.thread->counters.tensors_checked;
     here.thread->counters.bytes_checked +=
         static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
     if (!HasNonFinite(plain.view)) continue;
-    wire::Source known{};
-    ValueRef value;
-    if (SourceOf(*here.observer, plain, &known, &value)) continue;
-    NoteExternal(*here.observer, plain, wire::Target::kInputData, names[i]);
+    TellEntry(*here.observer, plain, wire::Target::kInputData, InternText(*emitter, names[i]));
   }
 }
 
@@ -72,8 +80,19 @@ void OnNewRoot(const Layer* root) noexcept try {
   Here here;
   if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
-  here.observer->python->names().ForEachInRoot(
-      root, [&here](const NamedTensor& named) { NoteNamed(*here.observer, named); });
+  Emitter* emitter = here.observer->EnsureEmitter();
+  if (emitter == nullptr) return;
+  const PythonNames& names = here.observer->python->names();
+  GpuGathering on_gpu(*here.observer, here.thread, Timeline::HandedAs::kEntries);
+  names.ForEachInRoot(root, [&](const NamedTensor& named) {
+    const NamedReading reading(names, named);
+    if (reading.OnGpu()) {
+      on_gpu.Add(reading.tensor(), TargetOf(named), &named, InternText(*emitter, named.name));
+    } else if (reading.IsBad()) {
+      TellEntry(*here.observer, reading.tensor(), TargetOf(named),
+                InternText(*emitter, named.name));
+    }
+  });
 } catch (...) {
 }
 

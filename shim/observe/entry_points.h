@@ -9,6 +9,11 @@
 
 #include "shim/observe/layer_table.h"
 #include "shim/observe/python_door.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch {
+class Observer;
+}
 
 namespace nanwatch::entry_points {
 
@@ -17,5 +22,8 @@ PythonDoorCallbacks::Wanted OnRootCall() noexcept;
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
                      size_t count) noexcept;
 void OnNewRoot(const Layer* root) noexcept;
+// One of these is bad.
+void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
+               uint32_t name) noexcept;
 
 }  // namespace nanwatch::entry_points

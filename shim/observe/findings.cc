@@ -72,6 +72,10 @@ int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emit
 
 // ---- what was written
 
+uint32_t GpuFlag(const PlainTensor& tensor) {
+  return static_cast<uint32_t>(tensor.gpu + 1) << ValueRecord::kGpuShift;
+}
+
 struct Written {
   Target target = Target::kNone;
   uint32_t flags = 0;
@@ -402,7 +406,8 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
   value.site = site;
   value.flags = flags | (frame.inputs_seen ? ValueRecord::kInputsSeen : 0u) |
-                (outputs[0].requires_grad ? ValueRecord::kNeedsGradient : 0u);
+                (outputs[0].requires_grad ? ValueRecord::kNeedsGradient : 0u) |
+                GpuFlag(outputs[0].tensor);
   value.param = written.name;
   value.target = static_cast<uint8_t>(written.target);
   value.pass = place.pass;
@@ -526,7 +531,7 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);
   const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
   value.site = site;
-  value.flags = flags;
+  value.flags = flags | GpuFlag(tensor);
   value.pass = place.pass;
   Sources sources;
   for (int i = 0; i < writer.source_count; ++i) {

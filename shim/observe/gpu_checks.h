@@ -48,6 +48,9 @@ class GpuChecks {
   // Null: not answered yet. `*lost`: it never will be.
   [[nodiscard]] const GpuAnswer* Find(uint64_t ticket, bool* lost) noexcept;
 
+  [[nodiscard]] uint32_t gpus_seen() const noexcept {
+    return gpus_seen_.load(std::memory_order_relaxed);
+  }
   // The answers lie in memory of this process's own, which outlives CUDA.
   [[nodiscard]] bool ReadableForEver() const noexcept;
 

@@ -23,9 +23,11 @@ class NamedReading {
   NamedReading& operator=(const NamedReading&) = delete;
 
   // False when it is gone, out of the CPU's reach, has holes, or holds no floating-point values.
-  explicit operator bool() const noexcept { return readable_; }
+  explicit operator bool() const noexcept { return described_ && tensor_.gpu < 0; }
+  // It is a GPU's, and otherwise all right.
+  bool OnGpu() const noexcept { return described_ && tensor_.gpu >= 0; }
   bool IsBad() const noexcept;
-  // Valid when readable. `impl` is null: nobody holds the tensor itself.
+  // Valid in both cases. `impl` is null: nobody holds the tensor itself.
   const PlainTensor& tensor() const noexcept { return tensor_; }
   uint64_t bytes() const noexcept { return tensor_.byte_end - tensor_.byte_begin; }
 
@@ -33,7 +35,7 @@ class NamedReading {
   std::optional<NamedTensorView> held_;
   int64_t stride_ = 1;
   PlainTensor tensor_{};
-  bool readable_ = false;
+  bool described_ = false;
 };
 
 }  // namespace nanwatch

@@ -98,6 +98,7 @@ void Observer::PublishLive(wire::LiveState state) noexcept {
   steps.Measured(&facts.own_cycles, &facts.step_cycles);
   facts.state = state;
   facts.level = level.asked();
+  facts.gpus = timeline.gpus();
   facts.control_applied = level.applied();
   facts.clocks = steps.Now();
   facts.loss_known = steps.LastLoss(&facts.loss);

@@ -187,13 +187,17 @@ bool SourceOf(Observer& observer, const PlainTensor& tensor, Source* source,
 void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
                   const char* name) noexcept {
   Emitter* emitter = observer.EnsureEmitter();
-  if (emitter == nullptr) return;
+  if (emitter != nullptr) NoteExternal(observer, tensor, target, InternText(*emitter, name));
+}
+
+void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
+                  uint32_t name) noexcept {
   BadEntry entry;
   entry.storage = HoldWeakly(tensor.storage);
   entry.byte_begin = tensor.byte_begin;
   entry.byte_end = tensor.byte_end;
   entry.dense = tensor.IsDense();
-  entry.name = InternText(*emitter, name);
+  entry.name = name;
   entry.target = target;
   entry.born_step = observer.steps.completed();
   CountBad(tensor.view, &entry);

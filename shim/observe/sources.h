@@ -55,6 +55,10 @@ void AssumeSources(Observer& observer, const Place& place, const BadOutput* outp
 void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
                   const char* name) noexcept;
 
+// The same with the name's id.
+void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
+                  uint32_t name) noexcept;
+
 // A parameter or buffer that was read and is bad, as a source with its kinds.
 wire::Source NamedSource(Observer& observer, const NamedTensor& named,
                          const NamedReading& bad) noexcept;

@@ -19,8 +19,7 @@ c10::intrusive_ptr<c10::StorageImpl> TakeStorage(const c10::StorageImpl* weakly_
   auto* storage = const_cast<c10::StorageImpl*>(weakly_held);
   const size_t holders = c10::raw::intrusive_ptr::use_count(storage);
   if (holders == 0 || (holders == 1 && PythonObjectIn(storage->pyobj_slot()) != nullptr)) return {};
-  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(
-      c10::raw::weak_intrusive_ptr::lock(storage));
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(c10::raw::weak_intrusive_ptr::lock(storage));
 }
 
 }  // namespace nanwatch

@@ -1,12 +1,17 @@
 #include "shim/observe/timeline.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
+
+#include "proto/wire/naming.h"
 
 #include "shim/check/scan.h"
 #include "shim/observe/inputs.h"
@@ -39,6 +44,17 @@ void KeepRead(const InputSeen& seen, SeenTensor* kept) {
   Keep(seen, kept);
   if (seen.gpu >= 0 || IsWritten(seen) || !IsAlive(seen)) return;
   if (HasNonFinite(seen.View())) FillStats(seen.View(), 0, &kept->stats);
+}
+
+// While parameters are bad every op finds something, and counting that takes the GPU long: only
+// what may make a parameter good again is looked at, which is an op of nobody's pass or update.
+bool MayHeal(const Observer& observer, const ThreadState* thread, const Frame& frame,
+             const InputSeen* const* written, uint32_t count) {
+  if (!frame.op->in_place || thread->optimizer_depth != 0 || thread->nodes_open != 0) return false;
+  return std::any_of(written, written + count, [&observer](const InputSeen* tensor) {
+    return observer.python->names().FindByStorage(
+               static_cast<const c10::StorageImpl*>(tensor->storage.storage)) != nullptr;
+  });
 }
 
 }  // namespace
@@ -75,6 +91,8 @@ struct Timeline::Parts {
 
 bool Timeline::Begin(Observer& observer) noexcept {
   std::call_once(begun_, [this, &observer] {
+    const char* wanted = std::getenv(wire::kEnvGpu);
+    if (wanted != nullptr && std::strcmp(wanted, "0") == 0) return;
     const char* why = "";
     if (!gpu_.Begin(&why)) {
       char line[160];
@@ -85,14 +103,36 @@ bool Timeline::Begin(Observer& observer) noexcept {
     void* memory = mmap(nullptr, kQueueBytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     teller_ = ThreadStates::MakeForTelling();
-    if (memory == MAP_FAILED || teller_ == nullptr) return;
+    bad_gradients_ = new (std::nothrow) canary::BadGradients;
+    if (memory == MAP_FAILED || teller_ == nullptr || bad_gradients_ == nullptr) return;
     memory_ = static_cast<unsigned char*>(memory);
     passes_ = observer.passes.number();
     // Inputs are wanted of every op from now on: it cannot be gone back for them.
     observer.arming.Hold();
     on_.store(true, std::memory_order_release);
+    StartSettling(&observer);
   });
   return On();
+}
+
+// A job that hangs, or waits for long, calls nothing of ours: what the GPU has found by then is
+// told by a thread of our own, which only reads memory.
+void Timeline::StartSettling(Observer* observer) noexcept {
+  constexpr useconds_t kMicrosecondsBetween = 50'000;
+  const auto run = [](void* context) -> void* {
+    for (auto* mine = static_cast<Observer*>(context);;) {
+      usleep(kMicrosecondsBetween);
+      if (mine->Active()) mine->timeline.Settle(*mine);
+    }
+  };
+  // Signals are the job's to take.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return;
+  pthread_t thread{};
+  if (pthread_create(&thread, nullptr, run, observer) == 0) pthread_detach(thread);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 template <class T>
@@ -164,6 +204,10 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
     parts.AddInputsOf(thread, frame);
     return NotePart(observer, thread, frame, parts);
   }
+  if (observer.Poisoned() && !MayHeal(observer, thread, frame, written, count)) {
+    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAfterPoisoned)] += count;
+    return;
+  }
   for (uint32_t at = 0; at < count;) {
     Parts parts;
     const InputSeen& first = *written[at];
@@ -194,11 +238,10 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
 
 void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& frame,
                         const Parts& parts) noexcept {
-  ThreadCounters& counters = thread->counters;
   const uint32_t tensors = parts.output_count + parts.input_count;
   auto* event = Reserve<OpEvent>((std::max(tensors, 1u) - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
-    counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += parts.output_count;
+    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += parts.output_count;
     return Settle(observer);
   }
   event->kind = EventKind::kOp;
@@ -226,30 +269,91 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
     looked_at[looked_at_count++] = &input;
   }
   if (parts.output_count != 0) {
-    const GpuChecks::Launched launched =
-        gpu_.Check(thread, {parts.outputs, parts.output_count}, {looked_at, looked_at_count});
-    if (launched.down != nullptr) {
-      char line[512];
-      std::snprintf(line, sizeof line, "tensors on GPU %d go unchecked from here on: %s",
-                    parts.outputs[0]->gpu, launched.down);
-      observer.entry()->say(line);
-    }
-    event->ticket = launched.captured ? 0 : launched.ticket;
-    if (launched.ticket == 0 || launched.captured) {
-      DropTensors(event);
-      event->kind = EventKind::kNothing;
-    }
-    if (launched.ticket != 0) {
-      for (uint32_t i = 0; i < parts.output_count; ++i) {
-        ++counters.tensors_checked;
-        counters.bytes_checked +=
-            static_cast<uint64_t>(parts.outputs[i]->numel) * ElementBytes(parts.outputs[i]->type);
-      }
-    } else if (!launched.nothing_to_check) {
-      counters.unchecked[static_cast<int>(launched.reason)] += parts.output_count;
-    }
+    (void)Launch(observer, thread, event, parts.outputs, looked_at, looked_at_count);
   }
   Publish(event);
+}
+
+// The outputs are the event's, in order. False, and the event stands for nothing: no check was made
+// that it could wait for.
+bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
+                      const InputSeen* const* outputs, const InputSeen* const* inputs,
+                      uint32_t input_count) noexcept {
+  ThreadCounters& counters = thread->counters;
+  const GpuChecks::Launched launched =
+      gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count});
+  if (launched.down != nullptr) {
+    char line[512];
+    std::snprintf(line, sizeof line, "tensors on GPU %d go unchecked from here on: %s",
+                  outputs[0]->gpu, launched.down);
+    observer.entry()->say(line);
+  }
+  if (launched.ticket == 0 || launched.captured) {
+    DropTensors(event);
+    event->kind = EventKind::kNothing;
+  } else {
+    event->ticket = launched.ticket;
+  }
+  if (launched.ticket == 0) {
+    if (!launched.nothing_to_check) {
+      counters.unchecked[static_cast<int>(launched.reason)] += event->outputs;
+    }
+    return false;
+  }
+  for (uint32_t i = 0; i < event->outputs; ++i) {
+    ++counters.tensors_checked;
+    counters.bytes_checked +=
+        static_cast<uint64_t>(outputs[i]->numel) * ElementBytes(outputs[i]->type);
+  }
+  return true;
+}
+
+void Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
+                          const Handed* tensors, uint32_t count) noexcept {
+  auto* event = Reserve<OpEvent>((count - 1) * sizeof(SeenTensor));
+  if (event == nullptr) {
+    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += count;
+    return;
+  }
+  event->kind = EventKind::kHanded;
+  event->handed_as = as;
+  event->moment = TakeMoment(observer, thread);
+  event->outputs = count;
+  event->inputs = 0;
+  const InputSeen* outputs[device::kOutputsMax];
+  for (uint32_t i = 0; i < count; ++i) {
+    Keep(tensors[i].seen, &event->tensors[i]);
+    event->tensors[i].target = tensors[i].target;
+    event->tensors[i].named = tensors[i].named;
+    event->tensors[i].name = tensors[i].name;
+    outputs[i] = &tensors[i].seen;
+  }
+  (void)Launch(observer, thread, event, outputs, nullptr, 0);
+  Publish(event);
+}
+
+void GpuGathering::Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
+                       uint32_t name) noexcept {
+  if (!observer_.timeline.Begin(observer_) || tensor.view.ndim > wire::kShapeDimsMax) {
+    ++thread_->counters.unchecked[static_cast<int>(wire::Unchecked::kOtherDevice)];
+    return;
+  }
+  if (count_ == device::kOutputsMax || (count_ != 0 && tensors_[0].seen.gpu != tensor.gpu)) Flush();
+  Timeline::Handed& handed = tensors_[count_++];
+  handed = {};
+  handed.seen.Copy(tensor);
+  handed.target = target;
+  handed.named = named;
+  handed.name = name;
+}
+
+void GpuGathering::Flush() noexcept {
+  if (count_ == 0) return;
+  observer_.timeline.NoteHanded(observer_, thread_, as_, tensors_, count_);
+  for (uint32_t i = 0; i < count_; ++i) {
+    TorchWeakStorageOps().drop(tensors_[i].seen.storage.handle);
+  }
+  count_ = 0;
 }
 
 void Timeline::DropTensors(OpEvent* event) noexcept {
@@ -362,17 +466,20 @@ void Timeline::Settle(Observer& observer) noexcept {
 void Timeline::SettleAtExit(Observer& observer) noexcept {
   constexpr int kLooksMax = 200;
   constexpr useconds_t kMicrosecondsBetween = 1000;
-  if (!On() || !gpu_.ReadableForEver()) return;
+  if (!On()) return;
+  if (!gpu_.ReadableForEver()) return telling_.lock();
   ThreadState* thread = ThreadStates::Mine();
   if (thread != nullptr) gpu_.Ask(thread);
   for (int i = 0; i < kLooksMax; ++i) {
     Settle(observer);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (begin_ == end_) return;
+      if (begin_ == end_) break;
     }
     usleep(kMicrosecondsBetween);
   }
+  // Never given back: what the process ends with is destroyed next.
+  telling_.lock();
 }
 
 }  // namespace nanwatch

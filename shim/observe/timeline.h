@@ -41,7 +41,8 @@ class Observer;
 struct NamedTensor;
 namespace canary {
 struct Gradients;
-}
+class BadGradients;
+}  // namespace canary
 
 class Timeline {
  public:
@@ -49,6 +50,9 @@ class Timeline {
   // cannot be checked, which is said once.
   bool Begin(Observer& observer) noexcept;
   [[nodiscard]] bool On() const noexcept { return on_.load(std::memory_order_relaxed); }
+
+  // Bit i: something of GPU i has been looked at, or would have been.
+  [[nodiscard]] uint32_t gpus() const noexcept { return gpu_.gpus_seen(); }
 
   // For BadValues, from the start.
   [[nodiscard]] const EventClock* clock() const noexcept { return &clock_; }
@@ -66,6 +70,16 @@ class Timeline {
   // An op returned memory of another's (a view), or wrote values nobody needs to look at.
   void NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
                 const PlainTensor& tensor) noexcept;
+  // Tensors that no op of this moment has written, all on one GPU, as many as fit into one launch.
+  struct Handed {
+    InputSeen seen;
+    wire::Target target;
+    const NamedTensor* named;
+    uint32_t name;  // where `named` is null
+  };
+  enum class HandedAs : uint8_t { kEntries, kGradients, kSkippableGradients, kLoss };
+  void NoteHanded(Observer& observer, ThreadState* thread, HandedAs as, const Handed* tensors,
+                  uint32_t count) noexcept;
   // An op handed a non-finite number to Python.
   void NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
                   double number) noexcept;
@@ -102,6 +116,7 @@ class Timeline {
   struct OptimizerEvent;
   struct Parts;
 
+  static void StartSettling(Observer* observer) noexcept;
   template <class T>
   T* Reserve(size_t extra_bytes = 0) noexcept;
   void Publish(Event* event) noexcept;
@@ -110,6 +125,10 @@ class Timeline {
 
   void NotePart(Observer& observer, ThreadState* thread, const Frame& frame,
                 const Parts& parts) noexcept;
+  bool Launch(Observer& observer, ThreadState* thread, OpEvent* event,
+              const InputSeen* const* outputs, const InputSeen* const* inputs,
+              uint32_t input_count) noexcept;
+  void TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
   static void DropTensors(OpEvent* event) noexcept;
   void TellReady(Observer& observer) noexcept;
   void Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept;
@@ -129,8 +148,33 @@ class Timeline {
   uint64_t end_ = 0;
   uint64_t passes_ = 0;  // noted
 
-  std::mutex telling_;
+  std::mutex telling_;                             // covers all below
+  canary::BadGradients* bad_gradients_ = nullptr;  // of the update that comes next
+  bool skips_update_ = false;                      // it will do nothing, because they are bad
   ThreadState* teller_ = nullptr;
+};
+
+// Gathers tensors of GPUs that no op hands over, and has them looked at at the end of its scope.
+class GpuGathering {
+ public:
+  GpuGathering(Observer& observer, ThreadState* thread, Timeline::HandedAs as) noexcept
+      : observer_(observer), thread_(thread), as_(as) {}
+  ~GpuGathering() { Flush(); }
+  GpuGathering(const GpuGathering&) = delete;
+  GpuGathering& operator=(const GpuGathering&) = delete;
+
+  // `name`: an id, for what has no NamedTensor.
+  void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
+           uint32_t name = 0) noexcept;
+
+ private:
+  void Flush() noexcept;
+
+  Observer& observer_;
+  ThreadState* thread_;
+  Timeline::HandedAs as_;
+  Timeline::Handed tensors_[device::kOutputsMax];
+  uint32_t count_ = 0;
 };
 
 }  // namespace nanwatch

@@ -13,6 +13,7 @@ namespace nanwatch {
 enum class EventKind : uint8_t {
   kNothing,  // fills the queue up to its end, or its check was not made
   kOp,
+  kHanded,
   kView,
   kPass,
   kLeaf,
@@ -35,10 +36,15 @@ struct SeenTensor {
   InputSeen seen;  // holds the storage weakly
   wire::TensorStats stats;
   int8_t looked_at;  // place among the launch's outputs or inputs; -1: not part of it
+  // kHanded:
+  wire::Target target;
+  const NamedTensor* named;
+  uint32_t name;
 };
 
 struct Timeline::OpEvent : Event {
   Frame frame;
+  HandedAs handed_as;
   double escaped;  // what went to Python; 0: nothing did
   uint32_t outputs;
   uint32_t inputs;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "shim/check/scan.h"
+#include "shim/observe/entry_points.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
@@ -107,6 +108,10 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
       TellOp(observer, static_cast<OpEvent&>(event), answer);
       DropTensors(&static_cast<OpEvent&>(event));
       break;
+    case EventKind::kHanded:
+      TellHanded(observer, static_cast<OpEvent&>(event), *answer);
+      DropTensors(&static_cast<OpEvent&>(event));
+      break;
     case EventKind::kView: {
       auto& view = static_cast<ViewEvent&>(event);
       TellView(observer, view);
@@ -125,8 +130,12 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
       break;
     case EventKind::kOptimizerBegin: {
       const auto& begin = static_cast<const OptimizerEvent&>(event);
+      canary::Gradients gradients = begin.gradients;
+      bad_gradients_->Settle(observer, thread, &gradients);
+      gradients.skipped |= skips_update_;
+      skips_update_ = false;
       observer.steps.TellOptimizerBegin(observer, thread, begin.optimizer, begin.range_name,
-                                        begin.gradients);
+                                        gradients);
       break;
     }
     case EventKind::kOptimizerEnd: {
@@ -208,6 +217,32 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
   // The new scale stays on the GPU.
   if ((families & kUpdatesScale) != 0) {
     observer.steps.OnScaleUpdate(observer, thread, 0, /*scale_known=*/false);
+  }
+}
+
+void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
+  if (answer.outcome != device::Finished::Outcome::kBad || observer.Poisoned()) return;
+  for (uint32_t i = 0; i < event.outputs; ++i) {
+    const uint8_t kinds = answer.result->output_kinds[i];
+    if (kinds == 0) continue;
+    SeenTensor& tensor = event.tensors[i];
+    FillCounts(answer.result->outputs[i], kinds, &tensor.stats);
+    tensor.seen.counted = &tensor.stats;
+    const PlainTensor plain = tensor.seen.Plain();
+    switch (event.handed_as) {
+      case HandedAs::kEntries:
+        entry_points::TellEntry(observer, plain, tensor.target, tensor.name);
+        break;
+      case HandedAs::kGradients:
+        bad_gradients_->Tell(observer, teller_, plain, tensor.named);
+        break;
+      case HandedAs::kSkippableGradients:
+        skips_update_ = true;
+        break;
+      case HandedAs::kLoss:
+        canary::TellBadLoss(observer, teller_, plain, event.moment.place.layer);
+        break;
+    }
   }
 }
 

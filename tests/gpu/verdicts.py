@@ -55,7 +55,7 @@ def verdicts_of(folder, ids, arguments, on_default_device):
     if not arguments.nanwatch.exists():
         raise CannotAsk(f"{arguments.nanwatch} is not there")
     environment = bare_environment(arguments)
-    settings = argparse.Namespace(nanwatch=arguments.nanwatch, python=sys.executable, programs=folder, level="full", jobs=arguments.jobs,
+    settings = argparse.Namespace(launcher=None, nanwatch=arguments.nanwatch, python=sys.executable, programs=folder, level="full", jobs=arguments.jobs,
                                   only=",".join(ids) if ids else None)
     expectations = corpus.chosen_programs(settings)
     cannot = {}

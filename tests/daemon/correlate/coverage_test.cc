@@ -29,16 +29,18 @@ TEST(Coverage, EveryKindOfLossIsAnEventLost) {
 
 TEST(Coverage, UncheckedReasonsHaveNames) {
   RunFacts facts = RunBuilder().Build();
-  for (int reason = 0; reason < 16; ++reason) facts.mutable_state()->add_unchecked(0);
+  for (int reason = 0; reason < 17; ++reason) facts.mutable_state()->add_unchecked(0);
   facts.mutable_state()->set_unchecked(0, 3);
   facts.mutable_state()->set_unchecked(6, 5);
-  facts.mutable_state()->set_unchecked(15, 1);
+  facts.mutable_state()->set_unchecked(14, 2);
+  facts.mutable_state()->set_unchecked(16, 1);
   const Verdict verdict = Correlate({facts});
   const auto& unchecked = verdict.coverage().unchecked();
   EXPECT_EQ(unchecked.at("sparse"), 3u);
   EXPECT_EQ(unchecked.at("other_device"), 5u);
-  EXPECT_EQ(unchecked.at("reason_15"), 1u);
-  EXPECT_EQ(unchecked.size(), 3u);
+  EXPECT_EQ(unchecked.at("gpu_not_ready"), 2u);
+  EXPECT_EQ(unchecked.at("reason_16"), 1u);
+  EXPECT_EQ(unchecked.size(), 4u);
 }
 
 TEST(Coverage, OverheadIsUnknownUntilMeasured) {
