@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "shim/device/current_context.h"
+#include "shim/host/monotonic_clock.h"
 
 namespace nanwatch::device {
 namespace {
@@ -201,7 +202,8 @@ Skip CheckedDevice::LaunchAll(const Parts& parts, uint32_t index, Enqueued* enqu
   Skip skip = Skip::kNone;
   {
     const uint32_t unreported = stream.unreported.load(std::memory_order_relaxed);
-    const ReportRight right(stream, unreported + parts.Count() >= every);
+    const bool due = unreported + parts.Count() >= every || IsLongSince(stream);
+    const ReportRight right(stream, due);
     enqueued->first_ticket = shared_.next_ticket.fetch_add(parts.Count());
     for (; enqueued->launches < parts.Count() && skip == Skip::kNone; ++enqueued->launches) {
       const bool reports = right.Held() && enqueued->launches + 1 == parts.Count();
@@ -214,6 +216,15 @@ Skip CheckedDevice::LaunchAll(const Parts& parts, uint32_t index, Enqueued* enqu
   const bool no_room = skip == Skip::kNoSlot || skip == Skip::kStreamNoSlot;
   if (no_room || stream.ask_again.load()) (void)AskForProgress(parts.stream, stream, progress);
   return skip;
+}
+
+bool CheckedDevice::IsLongSince(LaunchStream& stream) const noexcept {
+  const uint64_t after = shared_.options.progress_after_ns;
+  if (after == 0) return false;
+  const uint64_t now = MonotonicNs();
+  if (now - stream.reported_ns.load(std::memory_order_relaxed) < after) return false;
+  stream.reported_ns.store(now, std::memory_order_relaxed);
+  return true;
 }
 
 Skip CheckedDevice::LaunchOnStream(const Part& part, LaunchStream& stream, uint64_t progress,

@@ -103,6 +103,8 @@ class CheckedDevice {
   CuResult LaunchCheck(const LaunchHead& head, const Part& part) noexcept;
   CuResult Launch(CuFunction function, uint32_t blocks, uint32_t threads, void* parameter,
                   CuStream stream) const noexcept;
+  // Whether the stream has not reported for so long that it should; says so once for each span.
+  [[nodiscard]] bool IsLongSince(LaunchStream& stream) const noexcept;
   // Index in the table; kStreamsMax: no room.
   [[nodiscard]] uint32_t StreamFor(CuStream stream) noexcept;
   [[nodiscard]] uint64_t ProgressOf(uint32_t stream) const noexcept;

@@ -63,6 +63,9 @@ struct CheckerOptions {
   // Every how many launches of a stream the kernel says how far the stream is: one write across the
   // bus each time.
   uint32_t progress_every = 64;
+  // And whenever so much time has gone by since the stream last did, so that one with little to do
+  // is never far behind. 0: never for that reason.
+  uint64_t progress_after_ns = 0;
 };
 
 // Bytes that memory_for should return to hold as many slots as the options ask for. With less there

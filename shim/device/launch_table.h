@@ -47,6 +47,7 @@ struct alignas(64) LaunchStream {
   std::atomic<uint32_t> incoming{kNoSlot};   // newest launch that TakeQueued has not taken over
   std::atomic<uint32_t> queued{0};           // launches not known to be finished
   std::atomic<uint32_t> unreported{0};       // launches since the last that writes progress
+  std::atomic<uint64_t> reported_ns{0};      // CLOCK_MONOTONIC of that one's launch
   std::atomic<uint64_t> progress_wanted{0};  // largest finished_at of a launch
   std::atomic<uint64_t> progress_asked{0};   // largest ticket that the kernel was told to write
   std::atomic<bool> reporting{false};        // somebody holds the ReportRight

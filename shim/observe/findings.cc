@@ -269,6 +269,7 @@ SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter,
     key.root = InternText(emitter, place.layer->root);
   }
   key.node = InternText(emitter, place.node);
+  if (key.node == 0 && thread->told != nullptr) key.node = thread->told->node;
   key.flags = flags;
   key.param = param;
   key.call = UserCallOf(observer, thread);

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_ptx.h"
 #include "shim/device/driver.h"
@@ -12,6 +14,9 @@ namespace nanwatch {
 namespace {
 
 using device::DeviceTensor;
+
+// Longer than a busy stream takes for the launches after which it reports anyway.
+constexpr uint64_t kProgressAfterNs = 1'000'000;
 
 size_t result_bytes = 0;  // for one GPU
 
@@ -90,6 +95,7 @@ bool GpuChecks::Begin(const char** why) noexcept {
   options.image = text.text;
   options.image_bytes = text.text_bytes;
   options.grid_for = &Grid;
+  options.progress_after_ns = kProgressAfterNs;
   checker_ = device::DeviceChecker::Create(*driver, options).release();
   return checker_ != nullptr;
 }
@@ -110,10 +116,16 @@ GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputS
   for (const InputSeen* output : outputs) output_list[output_count++] = Describe(*output);
   for (const InputSeen* input : inputs) input_list[input_count++] = Describe(*input);
   const int gpu = outputs.front()->gpu;
-  thread->last_gpu = static_cast<uint8_t>(gpu + 1);
   const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(gpu) % 32);
   if ((gpus_seen_.load(std::memory_order_relaxed) & bit) == 0) gpus_seen_.fetch_or(bit);
-  const device::Enqueued enqueued = checker_->Enqueue({.stream = CurrentStream(gpu),
+  const device::CuStream stream = CurrentStream(gpu);
+  // A stream that its thread leaves may go quiet, and what waits for it would wait for good.
+  if (thread->last_gpu != 0 && (thread->last_stream != stream || thread->last_gpu != gpu + 1)) {
+    (void)checker_->Flush(thread->last_gpu - 1, static_cast<device::CuStream>(thread->last_stream));
+  }
+  thread->last_stream = stream;
+  thread->last_gpu = static_cast<uint8_t>(gpu + 1);
+  const device::Enqueued enqueued = checker_->Enqueue({.stream = stream,
                                                        .device = gpu,
                                                        .outputs = {output_list, output_count},
                                                        .inputs = {input_list, input_count}});
@@ -148,12 +160,15 @@ void GpuChecks::AddStep(const ThreadState* thread) noexcept {
 
 void GpuChecks::Ask(const ThreadState* thread) noexcept {
   const int gpu = thread->last_gpu - 1;
-  if (gpu >= 0) (void)checker_->Flush(gpu, CurrentStream(gpu));
+  if (gpu >= 0) {
+    (void)checker_->Flush(gpu, static_cast<device::CuStream>(thread->last_stream));
+  }
 }
 
 void GpuChecks::OnFinished(void* self, const device::Finished& finished) {
   if (finished.captured) return;
   auto* checks = static_cast<GpuChecks*>(self);
+  checks->newest_answer_ = std::max(checks->newest_answer_, finished.ticket);
   GpuAnswer& answer = checks->answers_[finished.ticket % kAnswers];
   device::CheckResult& result = checks->results_[finished.ticket % kAnswers];
   if (finished.result != nullptr) result = *finished.result;

@@ -38,10 +38,10 @@ class GpuChecks {
   Launched Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
                  std::span<const InputSeen* const> inputs) noexcept;
 
-  // On the current stream of the GPU on which this thread has last had something checked: a step
-  // has ended; it tells how far it is when it gets there.
-  void AddStep(const ThreadState* thread) noexcept;
+  // On the stream on which this thread has last had something checked, or the current one of its
+  // GPU: it tells how far it is when it gets there; a step has ended.
   void Ask(const ThreadState* thread) noexcept;
+  void AddStep(const ThreadState* thread) noexcept;
 
   // Takes in what has been answered since.
   void Collect() noexcept;
@@ -51,6 +51,7 @@ class GpuChecks {
   [[nodiscard]] uint32_t gpus_seen() const noexcept {
     return gpus_seen_.load(std::memory_order_relaxed);
   }
+  [[nodiscard]] uint64_t newest_answer() const noexcept { return newest_answer_; }
   // The answers lie in memory of this process's own, which outlives CUDA.
   [[nodiscard]] bool ReadableForEver() const noexcept;
 
@@ -65,6 +66,7 @@ class GpuChecks {
   std::atomic<uint32_t> gpus_seen_{0};        // bit i: GPU i
   std::atomic<uint32_t> gpus_down_{0};
   // Two tables, because hardly any launch finds anything: the second is touched where one does.
+  uint64_t newest_answer_ = 0;
   GpuAnswer* answers_ = nullptr;
   device::CheckResult* results_ = nullptr;
   int32_t (*current_stream_)(int32_t gpu, void** stream) = nullptr;

@@ -62,6 +62,11 @@ Place PlaceOf(const ThreadState* thread) noexcept {
 Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept {
   Moment moment;
   moment.place = PlaceOf(thread);
+  if (*moment.place.node != '\0') {
+    Emitter* emitter = observer.EnsureEmitter();
+    moment.node = emitter != nullptr ? emitter->Intern(moment.place.node) : 0;
+    moment.place.node = "";
+  }
   moment.thread = thread;
   moment.time_ns = MonotonicNs();
   moment.in_optimizer = thread->optimizer_depth != 0;

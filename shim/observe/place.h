@@ -26,6 +26,7 @@ struct Moment {
   uint64_t first_event = 0;          // Frame's
   const SourceLine* line = nullptr;  // null: none is known. Never freed
   uint32_t call = 0;                 // PythonDoor::UserCall
+  uint32_t node = 0;                 // name id of the autograd node; `place.node` is gone with it
   const SequenceEntry* node_made_by =
       nullptr;                         // of the autograd node that ran, null: none, unknown
   int64_t node_sequence_plus_one = 0;  // the entry is still its own while it says so

@@ -84,6 +84,7 @@ ThreadState* ThreadStates::Make() noexcept {
     state->inputs_used = state->expose_hidden = 0;
     state->busy = state->proof = false;
     state->node_layer = nullptr;
+    state->last_gpu = 0;
     ForgetSequences(state);
   } else {
     state = MapState();
@@ -123,6 +124,7 @@ SequenceEntry* ThreadStates::FindSequence(uint64_t torch_thread_id, int64_t sequ
 // Runs when a thread ends: its state joins the queue of those that may be used again. An op that a
 // later destructor of the thread calls makes a new one.
 void ThreadStates::OnThreadEnd(void* state) {
+  if (on_end_ != nullptr) on_end_(static_cast<ThreadState*>(state));
   current_ = nullptr;
   QueueEnded(static_cast<ThreadState*>(state));
 }

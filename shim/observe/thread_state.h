@@ -182,6 +182,7 @@ struct ThreadState {
   const Moment* told;
   uint64_t last_bad_event;  // of the timeline's, in which an op of this thread was bad
   uint8_t last_gpu;         // index + 1 of the GPU that something was last checked on; 0: none
+  void* last_stream;        // and its stream there
   ScalarSeen last_scalar;
   CollectiveName last_collective;         // that this thread began
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending
@@ -212,6 +213,8 @@ class ThreadStates {
   // The layer and op behind (thread, sequence number); nullptr when it has been overwritten.
   static SequenceEntry* FindSequence(uint64_t torch_thread_id, int64_t sequence) noexcept;
   static ThreadCounters Sum() noexcept;
+  // Called on a thread that ends, with its state; set before the first thread could.
+  static void SetOnEnd(void (*on_end)(ThreadState* ending)) noexcept { on_end_ = on_end; }
   // A state of no thread; its counters are summed with the others'. Null: no memory.
   static ThreadState* MakeForTelling() noexcept;
   // In a forked child: forget every other thread and start anew.
@@ -220,6 +223,7 @@ class ThreadStates {
  private:
   static ThreadState* Make() noexcept;
   static void OnThreadEnd(void* state);
+  static inline void (*on_end_)(ThreadState*) = nullptr;
   // Initial-exec: one load, where the dynamic model costs two calls an op. Takes 8 bytes of static
   // TLS.
   static constinit thread_local ThreadState* current_ __attribute__((tls_model("initial-exec")));

@@ -110,6 +110,10 @@ bool Timeline::Begin(Observer& observer) noexcept {
     // Inputs are wanted of every op from now on: it cannot be gone back for them.
     observer.arming.Hold();
     on_.store(true, std::memory_order_release);
+    ThreadStates::SetOnEnd([](ThreadState* ending) {
+      Observer* mine = Observer::Get();
+      if (mine->Active() && mine->timeline.On()) mine->timeline.AskStream(ending);
+    });
     StartSettling(&observer);
   });
   return On();
@@ -395,6 +399,7 @@ uint64_t Timeline::NotePass(Observer& observer, ThreadState* thread,
   event->root_sequence_plus_one =
       root != nullptr ? root->sequence.load(std::memory_order_relaxed) : 0;
   Publish(event);
+  gpu_.Ask(thread);
   return ++passes_;
 }
 

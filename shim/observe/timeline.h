@@ -131,6 +131,7 @@ class Timeline {
   void TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
   static void DropTensors(OpEvent* event) noexcept;
   void TellReady(Observer& observer) noexcept;
+  bool IsStuck(const Event& head) noexcept;
   void Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept;
   void TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answer) noexcept;
   void TellView(Observer& observer, const ViewEvent& event) noexcept;
@@ -152,6 +153,8 @@ class Timeline {
   canary::BadGradients* bad_gradients_ = nullptr;  // of the update that comes next
   bool skips_update_ = false;                      // it will do nothing, because they are bad
   ThreadState* teller_ = nullptr;
+  uint64_t stuck_at_ = 0;  // number of the event that is waited for, and since when
+  uint64_t stuck_since_ns_ = 0;
 };
 
 // Gathers tensors of GPUs that no op hands over, and has them looked at at the end of its scope.

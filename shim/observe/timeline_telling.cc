@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "shim/check/scan.h"
+#include "shim/host/monotonic_clock.h"
 #include "shim/observe/entry_points.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
@@ -84,9 +85,11 @@ void Timeline::TellReady(Observer& observer) noexcept {
     bool lost = false;
     if (head->ticket != 0) {
       answer = gpu_.Find(head->ticket, &lost);
-      if (answer == nullptr && !lost) break;
+      if (answer == nullptr && !lost && !IsStuck(*head)) break;
+      lost = answer == nullptr;
     }
     if (lost) {
+      ++teller_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
       DropTensors(static_cast<OpEvent*>(head));
     } else {
       Tell(observer, *head, answer);
@@ -94,6 +97,18 @@ void Timeline::TellReady(Observer& observer) noexcept {
     Release(head);
   }
   if (thread != nullptr) thread->busy = was_busy;
+}
+
+// A stream whose launches are answered no more must not hold up what others have answered since. (A
+// GPU that is busy with one long kernel answers nothing at all.)
+bool Timeline::IsStuck(const Event& head) noexcept {
+  constexpr uint64_t kPatienceNs = 2'000'000'000;
+  const uint64_t now = MonotonicNs();
+  if (stuck_at_ != head.number) {
+    stuck_at_ = head.number;
+    stuck_since_ns_ = now;
+  }
+  return now - stuck_since_ns_ > kPatienceNs && gpu_.newest_answer() > head.ticket;
 }
 
 void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept {

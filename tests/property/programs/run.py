@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanwatch", type=pathlib.Path, default=ROOT / "build/release/bin/nanwatch")
     parser.add_argument("--python", default=sys.executable, help="runs the programs")
+    parser.add_argument("--launcher", help="a Python program, with its arguments, that runs each program in a process of its own")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--min-agreement", type=float, default=0, metavar="PERCENT")
@@ -60,8 +62,11 @@ class Pair:
             watched["NANWATCH_PROGRAMS_VERBOSE"] = "1"
         quiet = None if arguments.verbose else subprocess.DEVNULL
         numbers = [str(arguments.first), str(arguments.count)]
+        watcher = [HERE / "watched.py", arguments.nanwatch, *numbers]
+        if arguments.launcher:
+            watcher = [HERE / "watched_apart.py", arguments.nanwatch, *numbers, *shlex.split(arguments.launcher)]
         self.processes = [
-            subprocess.Popen([arguments.python, HERE / "watched.py", arguments.nanwatch, *numbers], env=watched,
+            subprocess.Popen([arguments.python, *watcher], env=watched,
                              stdout=subprocess.PIPE, stderr=quiet, text=True),
             subprocess.Popen([arguments.python, HERE / "oracle_all.py", *numbers], env=environment, stdout=subprocess.PIPE,
                              stderr=quiet, text=True)]
@@ -92,6 +97,7 @@ class Pair:
 class Tally:
     def __init__(self):
         self.programs = 0
+        self.unable = 0
         self.origins = 0
         self.right = 0
         self.by_field = collections.Counter()
@@ -123,6 +129,8 @@ class Tally:
         told = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common())
         lines += ["", f"{self.programs} programs ({told}) in {seconds:.0f} s, {self.programs / seconds:.1f} a second",
                   f"class and origin agree: {self.origins} of {self.programs} ({self.percent():.2f} %); all fields: {self.right}"]
+        if self.unable:
+            lines.append(f"{self.unable} more could not run under the launcher")
         return "\n".join(lines)
 
     def percent(self):
@@ -146,6 +154,9 @@ def main():
             if both is None:
                 missing.append(seed)
                 break
+            if arguments.launcher and both[0]["status"] and not both[1]["answer"]["raised"]:
+                tally.unable += 1  # It needs something that the launcher's device does not have.
+                continue
             tally.add(seed, *both)
             if arguments.verbose:
                 print(f"seed {seed}\n    oracle    {agreement.one_line(both[1]['answer'])}\n"

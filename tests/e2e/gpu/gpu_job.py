@@ -1,0 +1,30 @@
+"""Jobs on the fake CUDA device, run as the promises' jobs are."""
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+sys.path.insert(0, str(HERE.parent / "promises"))
+
+from watched_job import PromiseTest, origins  # noqa: E402
+
+FAKE_GPU = ROOT / "tests/fakes/torch_cuda/run.py"
+# How many launches a stream is behind: none, some within a step, some steps.
+LAGS = ("0", "50", "1500")
+
+
+class GpuJobTest(PromiseTest):
+    @classmethod
+    def program(cls, name, text):
+        python, path = cls.workplace.program(name, text)
+        return [python, FAKE_GPU, path]
+
+    def assert_origin(self, verdict, device="cuda:0", **expected):
+        """Of the only incident."""
+        found = origins(verdict)
+        self.assertEqual(len(found), 1, found)
+        expected["device"] = device
+        self.assertEqual({key: int(found[0][key]) if key == "step" else found[0][key] for key in expected}, expected)
+
+
+__all__ = ["GpuJobTest", "LAGS", "origins"]
