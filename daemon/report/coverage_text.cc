@@ -30,7 +30,7 @@ constexpr std::array<Reason, 16> kReasons = {{
     {"too_deep", "calls nested deeper than are followed"},
     {"opaque", "tensors in an opaque layout (mkldnn)"},
     {"after_poisoned", "values computed after the parameters were bad: only counted"},
-    {"gpu_not_ready", "tensors on a GPU whose checks had not begun, or have ended"},
+    {"gpu_not_ready", "tensors on a GPU whose checks had not begun or have ended, or of ops in a CUDA graph"},
     {"gpu_busy", "tensors on a GPU while as many checks were under way as there is room for"},
 }};
 

@@ -186,7 +186,6 @@ Skip CheckedDevice::Enqueue(const CheckRequest& request, Enqueued* enqueued) noe
 }
 
 Skip CheckedDevice::CaptureAll(const Parts& parts, Enqueued* enqueued) noexcept {
-  enqueued->captured = true;
   enqueued->first_ticket = shared_.next_ticket.fetch_add(parts.Count());
   for (; enqueued->launches < parts.Count(); ++enqueued->launches) {
     const Skip skip = LaunchCaptured(parts.At(enqueued->launches, enqueued->first_ticket));

@@ -112,7 +112,6 @@ struct Enqueued {
   // Launch i has ticket first_ticket + i and looks at outputs kOutputsMax * i onwards.
   uint32_t launches = 0;
   uint64_t first_ticket = 0;
-  bool captured = false;  // into a graph
 };
 
 // What became of a launch.

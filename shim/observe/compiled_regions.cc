@@ -1,10 +1,15 @@
 #include "shim/observe/compiled_regions.h"
 
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
 #include "shim/check/scan.h"
 #include "shim/classify/finding_class.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/tensor_stats.h"
 
 namespace nanwatch::compiled_regions {
 namespace {
@@ -56,16 +61,76 @@ wire::FindingClass ClassOf(const UnseenWriter& writer, const PlainTensor& output
   return Classify(evidence);
 }
 
-void SetName(ThreadState* thread, const char* name) {
+void SetName(const Observer& observer, ThreadState* thread, const char* name) {
   RegionSeen& region = thread->region;
   region = RegionSeen{};
+  region.first_event = observer.timeline.next_event();
   std::strncpy(region.name, name, sizeof region.name - 1);
+}
+
+// Tensors of GPUs that the region returned or was given; looked at when all are together.
+class GpuTensors {
+ public:
+  ~GpuTensors() {
+    for (const Timeline::Handed& handed : list_) {
+      TorchWeakStorageOps().drop(handed.seen.storage.handle);
+    }
+  }
+  // False for what is not a GPU's.
+  bool Add(Observer& observer, const at::TensorBase& tensor, uint32_t name) {
+    PlainTensor plain;
+    wire::Unchecked reason;
+    if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes || plain.gpu < 0) return false;
+    if (!observer.timeline.Begin(observer) || plain.view.ndim > wire::kShapeDimsMax) return true;
+    Timeline::Handed& handed = list_.emplace_back();
+    handed.seen.Copy(plain);
+    handed.target = wire::Target::kInputData;
+    handed.name = name;
+    return true;
+  }
+  const std::vector<Timeline::Handed>& list() const { return list_; }
+
+ private:
+  std::vector<Timeline::Handed> list_;
+};
+
+void NoteOnGpu(Observer& observer, ThreadState* thread, const GpuRegion& region,
+               const GpuTensors& returned, const GpuTensors& given) {
+  constexpr size_t kGivenMax = 32;
+  observer.timeline.NoteRegion(observer, thread, region, returned.list().data(),
+                               static_cast<uint32_t>(returned.list().size()), given.list().data(),
+                               static_cast<uint32_t>(std::min(given.list().size(), kGivenMax)));
+}
+
+GpuRegion DescribeForGpu(const RegionSeen& region, const Layer* layer, bool is_backward) {
+  GpuRegion told;
+  std::memcpy(told.name, region.name, sizeof told.name);
+  told.layer = layer;
+  told.is_backward = is_backward;
+  told.first_event = region.first_event;
+  return told;
 }
 
 }  // namespace
 
+UnseenWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept {
+  UnseenWriter writer{};
+  writer.op = name[0] != '\0' ? name : kRegion;
+  writer.node = is_backward ? kBackwardNode : nullptr;
+  writer.layer = layer;
+  writer.phase = is_backward ? wire::Phase::kBackward : wire::Phase::kForward;
+  writer.flags = wire::ValueRecord::kIsCompiledRegion;
+  return writer;
+}
+
+void Tell(Observer& observer, ThreadState* thread, UnseenWriter* writer,
+          const PlainTensor& output) noexcept {
+  writer->finding_class = ClassOf(*writer, output);
+  OnUnseenWrite(observer, thread, output, *writer);
+}
+
 void Begin(Observer& observer, ThreadState* thread, const char* name) noexcept {
-  SetName(thread, name);
+  SetName(observer, thread, name);
   thread->region_holds_inputs = !observer.Poisoned();
   if (thread->region_holds_inputs) observer.arming.Hold();
 }
@@ -79,7 +144,7 @@ void End(Observer& observer, ThreadState* thread) noexcept {
 
 void BeginBackward(Observer& observer, ThreadState* thread, const at::RecordFunction& node) noexcept
     try {
-  SetName(thread, kRegion);
+  SetName(observer, thread, kRegion);
   RegionSeen& region = thread->region;
   region.is_backward = true;
   region.layer = thread->node_layer;
@@ -100,22 +165,21 @@ void BeginBackward(Observer& observer, ThreadState* thread, const at::RecordFunc
 void LookAtGradients(Observer& observer, ThreadState* thread,
                      const at::RecordFunction& node) noexcept try {
   if (observer.Poisoned() || thread->regions_open != 0) return;
+  GpuTensors on_gpu;
   for (const c10::IValue& input : node.inputs()) {
     PlainTensor plain;
+    if (input.isTensor() && on_gpu.Add(observer, input.toTensor(), 0)) continue;
     if (!input.isTensor() || !IsBad(input.toTensor(), &plain)) continue;
     wire::Source known{};
     ValueRef value;
     if (SourceOf(observer, plain, &known, &value)) continue;
-    UnseenWriter writer{};
-    writer.op = kRegion;
-    writer.node = kBackwardNode;
-    writer.layer = thread->region.layer;
-    writer.phase = wire::Phase::kBackward;
-    writer.flags = wire::ValueRecord::kIsCompiledRegion;
+    UnseenWriter writer = WriterOf("", thread->region.layer, true);
     if (thread->region.source.kinds != 0) writer.Add(thread->region.source, thread->region.value);
-    writer.finding_class = ClassOf(writer, plain);
-    OnUnseenWrite(observer, thread, plain, writer);
+    Tell(observer, thread, &writer, plain);
   }
+  if (on_gpu.list().empty()) return;
+  NoteOnGpu(observer, thread, DescribeForGpu(thread->region, thread->region.layer, true), on_gpu,
+            GpuTensors{});
 } catch (...) {
 }
 
@@ -131,15 +195,12 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
   // The module may have been called without running what was compiled of it.
   const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
   thread->region = RegionSeen{};
-  UnseenWriter writer{};
-  writer.op = region.name[0] != '\0' ? region.name : kRegion;
-  writer.layer = CurrentLayer();
-  writer.phase = wire::Phase::kForward;
-  writer.flags = wire::ValueRecord::kIsCompiledRegion;
+  UnseenWriter writer = WriterOf(region.name, CurrentLayer(), false);
   bool inputs_added = false;
+  GpuTensors on_gpu;
   for (size_t i = 0; i < output_count; ++i) {
     PlainTensor plain;
-    if (!IsBad(*outputs[i], &plain)) continue;
+    if (on_gpu.Add(*observer, *outputs[i], 0) || !IsBad(*outputs[i], &plain)) continue;
     wire::Source known{};
     ValueRef value;
     if (SourceOf(*observer, plain, &known, &value)) continue;
@@ -151,9 +212,15 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
         AddInputs(*observer, inputs, input_names, input_count, &writer);
       }
     }
-    writer.finding_class = ClassOf(writer, plain);
-    OnUnseenWrite(*observer, thread, plain, writer);
+    Tell(*observer, thread, &writer, plain);
   }
+  if (on_gpu.list().empty()) return;
+  GpuTensors given;
+  Emitter* emitter = observer->EnsureEmitter();
+  for (size_t i = 0; i < input_count && emitter != nullptr; ++i) {
+    given.Add(*observer, *inputs[i], InternText(*emitter, input_names[i]));
+  }
+  NoteOnGpu(*observer, thread, DescribeForGpu(region, CurrentLayer(), false), on_gpu, given);
 } catch (...) {
 }
 

@@ -22,7 +22,10 @@
 namespace nanwatch {
 
 class Observer;
+struct Layer;
+struct PlainTensor;
 struct ThreadState;
+struct UnseenWriter;
 
 namespace compiled_regions {
 
@@ -48,6 +51,12 @@ void LookAtGradients(Observer& observer, ThreadState* thread,
 void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
                const at::TensorBase* const* inputs, const char* const* input_names,
                size_t input_count) noexcept;
+
+// For a bad tensor that a region has returned, where that is told later (timeline.h): who wrote it,
+// as far as is known; and its record, once it is known what went in.
+UnseenWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept;
+void Tell(Observer& observer, ThreadState* thread, UnseenWriter* writer,
+          const PlainTensor& output) noexcept;
 
 }  // namespace compiled_regions
 }  // namespace nanwatch

@@ -33,7 +33,6 @@ class GpuChecks {
     const char* down =
         nullptr;  // why this GPU is not checked any more, the first time that it is so
     bool nothing_to_check = false;
-    bool captured = false;  // part of a graph: the answers come at its replays, if any
   };
   Launched Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
                  std::span<const InputSeen* const> inputs) noexcept;

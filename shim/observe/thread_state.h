@@ -129,6 +129,7 @@ struct RegionSeen {
   char name[48];       // "Torch-Compiled Region: 0/0"
   const Layer* layer;  // of a backward one: the layer whose forward was compiled
   bool is_backward;
+  uint64_t first_event;  // Frame's, of its begin
   // The first bad value that went in, or that an op called from the region made; no kinds: none.
   wire::Source source;
   ValueRef value;

@@ -46,6 +46,15 @@ void KeepRead(const InputSeen& seen, SeenTensor* kept) {
   if (HasNonFinite(seen.View())) FillStats(seen.View(), 0, &kept->stats);
 }
 
+GpuRegion RegionOf(const ThreadState* thread) {
+  GpuRegion region;
+  std::memcpy(region.name, thread->region.name, sizeof region.name);
+  region.layer = thread->region.layer;
+  region.is_backward = thread->region.is_backward;
+  region.first_event = thread->region.first_event;
+  return region;
+}
+
 // While parameters are bad every op finds something, and counting that takes the GPU long: only
 // what may make a parameter good again is looked at, which is an op of nobody's pass or update.
 bool MayHeal(const Observer& observer, const ThreadState* thread, const Frame& frame,
@@ -71,8 +80,17 @@ struct Timeline::Parts {
     for (uint32_t i = 0; i < frame.inputs_count; ++i) {
       const InputSeen& input = thread->inputs[frame.inputs_begin + i];
       if (input_count + device::kOutputsMax == OpEvent::kTensorsMax) return;
-      if (BelongsTo(input)) inputs[input_count++] = &input;
+      if (BelongsTo(input) && (!input.overwritten || IsOutput(input))) {
+        inputs[input_count++] = &input;
+      }
     }
+  }
+  // What an op writes beside this part's outputs is another part's to tell about.
+  bool IsOutput(const InputSeen& input) const {
+    return std::any_of(outputs, outputs + output_count, [&input](const InputSeen* output) {
+      return output->storage.storage == input.storage.storage &&
+             output->byte_begin < input.byte_end && input.byte_begin < output->byte_end;
+    });
   }
 
  private:
@@ -253,6 +271,8 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
   event->moment.first_event = frame.first_event;
   event->frame = frame;
   event->escaped = parts.escaped;
+  event->region = GpuRegion{};
+  if (event->moment.in_region) event->region = RegionOf(thread);
   event->outputs = parts.output_count;
   event->inputs = parts.input_count;
   for (uint32_t i = 0; i < parts.output_count; ++i) {
@@ -265,6 +285,7 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
     const InputSeen& input = *parts.inputs[i];
     SeenTensor& kept = event->tensors[parts.output_count + i];
     KeepRead(input, &kept);
+    kept.seen.updated = input.updated && parts.IsOutput(input);
     if (parts.output_count == 0 || input.gpu != parts.outputs[0]->gpu || IsWritten(input) ||
         input.rewritten || looked_at_count == device::kInputsMax) {
       continue;
@@ -292,7 +313,7 @@ bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
                   outputs[0]->gpu, launched.down);
     observer.entry()->say(line);
   }
-  if (launched.ticket == 0 || launched.captured) {
+  if (launched.ticket == 0) {
     DropTensors(event);
     event->kind = EventKind::kNothing;
   } else {
@@ -314,25 +335,56 @@ bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
 
 void Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
                           const Handed* tensors, uint32_t count) noexcept {
-  auto* event = Reserve<OpEvent>((count - 1) * sizeof(SeenTensor));
+  NoteReturned(observer, thread, as, GpuRegion{}, tensors, count, nullptr, 0);
+}
+
+void Timeline::NoteRegion(Observer& observer, ThreadState* thread, const GpuRegion& region,
+                          const Handed* tensors, uint32_t count, const Handed* given,
+                          uint32_t given_count) noexcept {
+  for (uint32_t at = 0; at < count;) {
+    uint32_t end = at + 1;
+    while (end < count && end - at < device::kOutputsMax &&
+           tensors[end].seen.gpu == tensors[at].seen.gpu) {
+      ++end;
+    }
+    NoteReturned(observer, thread, HandedAs::kOfRegion, region, tensors + at, end - at, given,
+                 given_count);
+    at = end;
+  }
+}
+
+void Timeline::NoteReturned(Observer& observer, ThreadState* thread, HandedAs as,
+                            const GpuRegion& region, const Handed* tensors, uint32_t count,
+                            const Handed* given, uint32_t given_count) noexcept {
+  auto* event = Reserve<OpEvent>((count + given_count - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
     thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += count;
     return;
   }
   event->kind = EventKind::kHanded;
   event->handed_as = as;
+  event->region = region;
   event->moment = TakeMoment(observer, thread);
   event->outputs = count;
-  event->inputs = 0;
+  event->inputs = given_count;
   const InputSeen* outputs[device::kOutputsMax];
-  for (uint32_t i = 0; i < count; ++i) {
-    Keep(tensors[i].seen, &event->tensors[i]);
-    event->tensors[i].target = tensors[i].target;
-    event->tensors[i].named = tensors[i].named;
-    event->tensors[i].name = tensors[i].name;
-    outputs[i] = &tensors[i].seen;
+  const InputSeen* inputs[device::kInputsMax];
+  uint32_t looked_at = 0;
+  for (uint32_t i = 0; i < count + given_count; ++i) {
+    const Handed& handed = i < count ? tensors[i] : given[i - count];
+    SeenTensor& kept = event->tensors[i];
+    Keep(handed.seen, &kept);
+    kept.target = handed.target;
+    kept.named = handed.named;
+    kept.name = handed.name;
+    if (i < count) {
+      outputs[i] = &handed.seen;
+    } else if (looked_at < device::kInputsMax && handed.seen.gpu == tensors[0].seen.gpu) {
+      kept.looked_at = static_cast<int8_t>(looked_at);
+      inputs[looked_at++] = &handed.seen;
+    }
   }
-  (void)Launch(observer, thread, event, outputs, nullptr, 0);
+  (void)Launch(observer, thread, event, outputs, inputs, looked_at);
   Publish(event);
 }
 

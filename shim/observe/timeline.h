@@ -39,6 +39,15 @@ namespace nanwatch {
 
 class Observer;
 struct NamedTensor;
+
+// The compiled region that returned tensors of a GPU, told when these have been looked at.
+struct GpuRegion {
+  char name[48] = {};  // "Torch-Compiled Region: 0/0"
+  const Layer* layer = nullptr;
+  bool is_backward = false;
+  uint64_t first_event = 0;  // noted since it began: RegionSeen
+};
+
 namespace canary {
 struct Gradients;
 class BadGradients;
@@ -77,9 +86,14 @@ class Timeline {
     const NamedTensor* named;
     uint32_t name;  // where `named` is null
   };
-  enum class HandedAs : uint8_t { kEntries, kGradients, kSkippableGradients, kLoss };
+  enum class HandedAs : uint8_t { kEntries, kGradients, kSkippableGradients, kLoss, kOfRegion };
   void NoteHanded(Observer& observer, ThreadState* thread, HandedAs as, const Handed* tensors,
                   uint32_t count) noexcept;
+  // The same of what a compiled region has returned. `given` are the region's arguments that lie on
+  // the GPU; as many as fit are looked at.
+  void NoteRegion(Observer& observer, ThreadState* thread, const GpuRegion& region,
+                  const Handed* tensors, uint32_t count, const Handed* given,
+                  uint32_t given_count) noexcept;
   // An op handed a non-finite number to Python.
   void NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
                   double number) noexcept;
@@ -125,10 +139,15 @@ class Timeline {
 
   void NotePart(Observer& observer, ThreadState* thread, const Frame& frame,
                 const Parts& parts) noexcept;
+  void NoteReturned(Observer& observer, ThreadState* thread, HandedAs as, const GpuRegion& region,
+                    const Handed* tensors, uint32_t count, const Handed* given,
+                    uint32_t given_count) noexcept;
   bool Launch(Observer& observer, ThreadState* thread, OpEvent* event,
               const InputSeen* const* outputs, const InputSeen* const* inputs,
               uint32_t input_count) noexcept;
   void TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
+  void TellOfRegion(Observer& observer, const OpEvent& event, const PlainTensor& output) noexcept;
+  void SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
   static void DropTensors(OpEvent* event) noexcept;
   void TellReady(Observer& observer) noexcept;
   bool IsStuck(const Event& head) noexcept;
@@ -151,7 +170,10 @@ class Timeline {
 
   std::mutex telling_;                             // covers all below
   canary::BadGradients* bad_gradients_ = nullptr;  // of the update that comes next
-  bool skips_update_ = false;                      // it will do nothing, because they are bad
+  uint64_t region_bad_at_ = 0;  // number of the last event in which an op of a region was bad
+  wire::Source region_source_{};
+  ValueRef region_value_;
+  bool skips_update_ = false;  // it will do nothing, because they are bad
   ThreadState* teller_ = nullptr;
   uint64_t stuck_at_ = 0;  // number of the event that is waited for, and since when
   uint64_t stuck_since_ns_ = 0;

@@ -45,6 +45,7 @@ struct SeenTensor {
 struct Timeline::OpEvent : Event {
   Frame frame;
   HandedAs handed_as;
+  GpuRegion region;
   double escaped;  // what went to Python; 0: nothing did
   uint32_t outputs;
   uint32_t inputs;

@@ -1,10 +1,12 @@
 // The timeline's other half: what was noted, and what the GPU has answered since, told to those who
 // decide about it.
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/compiled_regions.h"
 #include "shim/observe/entry_points.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
@@ -224,7 +226,16 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
         OnBadOutputs(observer, thread, frame, &output, 1);
       }
     }
+    thread->region = RegionSeen{};
+    if (event.moment.in_region) {
+      std::snprintf(thread->region.name, sizeof thread->region.name, "%s", event.region.name);
+    }
     if (count != 0) OnBadOutputs(observer, thread, frame, list, count);
+    if (thread->region.source.kinds != 0 && region_bad_at_ < event.region.first_event) {
+      region_bad_at_ = event.number;
+      region_source_ = thread->region.source;
+      region_value_ = thread->region.value;
+    }
     owner->last_bad_event = event.number;
   } else {
     OnCleanOutputs(observer, thread, frame);
@@ -237,6 +248,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
 
 void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
   if (answer.outcome != device::Finished::Outcome::kBad || observer.Poisoned()) return;
+  if (event.handed_as == HandedAs::kOfRegion) SettleGiven(observer, event, answer);
   for (uint32_t i = 0; i < event.outputs; ++i) {
     const uint8_t kinds = answer.result->output_kinds[i];
     if (kinds == 0) continue;
@@ -257,8 +269,48 @@ void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& a
       case HandedAs::kLoss:
         canary::TellBadLoss(observer, teller_, plain, event.moment.place.layer);
         break;
+      case HandedAs::kOfRegion:
+        TellOfRegion(observer, event, plain);
+        break;
     }
   }
+}
+
+// What went into the region: known where it is bad, and where nobody knew, from now on.
+void Timeline::SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
+  for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
+    SeenTensor& tensor = event.tensors[i];
+    const int place = tensor.looked_at;
+    if (place >= 0) {
+      FillCounts(answer.result->inputs[place], answer.result->input_kinds[place], &tensor.stats);
+    }
+    SettleInput(observer, place >= 0, &tensor);
+    if (tensor.seen.kinds == 0 || tensor.seen.known) continue;
+    NoteExternal(observer, tensor.seen.Plain(), tensor.target, tensor.name);
+    tensor.seen.known = FindBad(observer, tensor.seen, &tensor.seen.bad);
+  }
+}
+
+void Timeline::TellOfRegion(Observer& observer, const OpEvent& event,
+                            const PlainTensor& output) noexcept {
+  wire::Source known{};
+  ValueRef value;
+  if (SourceOf(observer, output, &known, &value)) return;
+  UnseenWriter writer =
+      compiled_regions::WriterOf(event.region.name, event.region.layer, event.region.is_backward);
+  // An op that the region called has said more than its arguments do.
+  if (region_bad_at_ != 0 && region_bad_at_ >= event.region.first_event) {
+    writer.Add(region_source_, region_value_);
+  } else {
+    for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
+      const InputSeen& given = event.tensors[i].seen;
+      if (!given.known) continue;
+      wire::Source source = SourceFrom(given.bad);
+      source.kinds = given.kinds;
+      writer.Add(source, given.bad.value);
+    }
+  }
+  compiled_regions::Tell(observer, teller_, &writer, output);
 }
 
 void Timeline::TellView(Observer& observer, const ViewEvent& event) noexcept {

@@ -1,7 +1,7 @@
 """What is found on a GPU has the op, layer, line, step and class that it would have had on the CPU, however late it is known."""
 import unittest
 
-from gpu_job import GpuJobTest, LAGS
+from gpu_job import LAGS, GpuJobTest, told
 
 TRAINING = """
 import torch, torch.nn as nn
@@ -48,18 +48,6 @@ FAULTS = {
     "compared": training(update="if not torch.isfinite(loss): continue", gate="x = x / 0 if self.bad else x"),
     "read": training(update="loss.item()", gate="x = (x - 1).log() if self.bad else x"),
 }
-# What must be alike; addresses, tickets and counts need not be.
-FIELDS = ("kind", "class", "op", "phase", "layer", "layer_type", "root", "autograd_node", "param", "step", "iteration",
-          "micro_step", "exact")
-
-
-def told(verdict):
-    """Its incidents, without what depends on the memory."""
-    return [{field: incident["origin"][field] for field in FIELDS}
-            | {"severity": incident["severity"], "reach": sorted(incident["reach"]), "pattern": (incident["pattern"] or {}).get("id")}
-            for incident in verdict["incidents"]]
-
-
 class Findings(GpuJobTest):
     @classmethod
     def start(cls, workplace):

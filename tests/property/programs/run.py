@@ -143,6 +143,8 @@ def main():
     arguments.nanwatch = arguments.nanwatch.resolve()
     if not arguments.nanwatch.exists():
         sys.exit(f"{arguments.nanwatch} does not exist: build it first, or say where it is with --nanwatch")
+    if arguments.launcher:
+        agreement.STEPS_BEFORE.clear()  # There is no healthy step before the program.
     segments = tempfile.mkdtemp(prefix="nanwatch-programs-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     tally = Tally()
     began = told = time.monotonic()
