@@ -105,4 +105,7 @@ extern "C" __global__
 
 // Launched behind each step with one thread: the step in the order of the stream, which the host,
 // running ahead, does not know.
-extern "C" __global__ void nanwatch_add_step(uint64_t* step) { *step += 1; }
+extern "C" __global__ void nanwatch_add_step(nanwatch::device::StepWords* words) {
+  words->steps += 1;
+  words->counted = 0;
+}

@@ -24,11 +24,12 @@
 //
 // What a hit costs. One block counts, in the op's stream, with 1,024 elements in flight: about 10^9
 // elements a second (1,024 / 0.8 us of latency; an estimate, never measured), so 0.1 s where
-// outputs and inputs have 10^8. It is paid by each launch that finds something; a job that goes on
-// when all is NaN would pay it for every op, and it is for the host to look less often then. A
-// graph that is replayed over the same NaN pays once: it finds its own ticket in *result, adds 1 to
-// `hits` and leaves the first figures. Counts on all blocks would need them to wait for each other,
-// which may never end where a collective's kernel holds the rest of the GPU.
+// outputs and inputs have 10^8. After about a second of that in one step (kCountedInFullMax) a
+// count ends with the first NaN, which where all is NaN is at once: a GradScaler's search for its
+// scale makes whole backward passes bad. Counts on all blocks would need them to wait for each
+// other, which may never end where a collective's kernel holds the rest of the GPU. A graph that is
+// replayed over the same NaN pays once: it finds its own ticket in *result, adds 1 to `hits` and
+// leaves the first figures.
 //
 // Memory order. A block's OR comes before its addition to blocks_done, which is a release and an
 // acquire at device scope: the block that counts to the end has acquired what all others released,
@@ -90,6 +91,8 @@ struct BlockState {
   Tally tallies[kMergeSlots];
   uint32_t bad_outputs;
   uint32_t counts;  // 1: this block goes on to count
+  uint32_t brief;   // 1: and stops at the first NaN of a tensor,
+  uint32_t stop;    // which has been met
 };
 
 // Blocks to launch `launch` with, on a GPU of that many multiprocessors. Host code.
@@ -149,6 +152,22 @@ NANWATCH_BITS void Scan(BlockState& block, Place place, uint32_t thread) noexcep
   }
 }
 
+// What is going to be counted, on top of what was in this step; whether that is too much.
+template <class Memory>
+NANWATCH_BITS uint32_t IsDear(const BlockState& block) noexcept {
+  if (block.head.step_word == 0) return 0;
+  uint64_t elements = 0;
+  NANWATCH_NO_UNROLL
+  for (uint32_t i = 0; i < block.head.output_count + block.head.input_count; ++i) {
+    const bool counted = i >= block.head.output_count || (block.bad_outputs >> i & 1) != 0;
+    if (counted) elements += static_cast<uint64_t>(block.tensors[i].numel);
+  }
+  const auto units = static_cast<uint32_t>(elements >> kCountUnitShift);
+  if (units == 0) return 0;
+  const uint64_t counted = block.head.step_word + __builtin_offsetof(StepWords, counted);
+  return Memory::AddInDevice(counted, units) >= kCountedInFullMax ? 1 : 0;
+}
+
 // Thread 0 of a block: says what the block found, and finds out whether it is the last one.
 template <class Memory>
 NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
@@ -166,6 +185,7 @@ NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
     auto* const result = reinterpret_cast<CheckResult*>(head.result);
     if (result->ticket != head.ticket) {
       block.counts = 1;  // the result, then progress, come at the end
+      block.brief = IsDear<Memory>(block);
       return;
     }
     Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->hits), result->hits + 1);
@@ -181,11 +201,13 @@ NANWATCH_BITS void CountTensor(const DeviceTensor& tensor, bool is_clean, BlockS
   team.Each([&](uint32_t thread, Tally&) {
     if (thread < kMergeSlots) block.tallies[thread] = EmptyTally();
     if (thread != 0) return;
+    block.stop = 0;
     PlanCount(tensor, block.counted);
     if (is_clean) block.counted.units = 0;
   });
-  team.Each(
-      [&](uint32_t thread, Tally& tally) { tally = CountElements<Memory>(block.counted, thread); });
+  team.Each([&](uint32_t thread, Tally& tally) {
+    tally = CountElements<Memory>(block.counted, thread, block.brief != 0 ? &block.stop : nullptr);
+  });
   NANWATCH_NO_UNROLL
   for (uint32_t turn = 0; turn < kThreadsPerBlock / kMergeSlots; ++turn) {
     team.Each([&](uint32_t thread, Tally& tally) {
@@ -221,6 +243,7 @@ NANWATCH_BITS void CountAll(BlockState& block, Team& team) noexcept {
   team.Each([&](uint32_t thread, Tally&) {
     if (thread != 0) return;
     result->hits = 1;
+    result->brief = block.brief;
     result->step = head.step_word == 0 ? 0 : Memory::template LoadPart<uint64_t>(head.step_word);
     Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->ticket), head.ticket);
     if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);

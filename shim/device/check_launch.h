@@ -49,36 +49,53 @@ struct TensorCounts {
 static_assert(sizeof(TensorCounts) == 56);
 
 // Lies in memory that both sides see. Only the kernel writes it; the host clears `ticket` before it
-// gives the slot to another launch, and nothing else: an execution that finds another ticket than its
-// own fills all fields, one that finds its own adds 1 to `hits` and leaves the rest. Of outputs that
-// are clean nothing is counted: no kinds, no elements, first_bad ~0.
+// gives the slot to another launch, and nothing else: an execution that finds another ticket than
+// its own fills all fields, one that finds its own adds 1 to `hits` and leaves the rest. Of outputs
+// that are clean nothing is counted: no kinds, no elements, first_bad ~0.
 struct CheckResult {
   uint64_t ticket;  // of the launch, written last; 0: no answer
   uint64_t hits;    // executions that found something: more than 1 where a graph is replayed
   uint64_t step;    // *step_word of the first of them
   uint8_t output_kinds[kOutputsMax];  // wire::kHasNan | ...
   uint8_t input_kinds[kInputsMax];
-  uint64_t unused[3];
+  // 1: this step has had its share of counting (StepWords). Of a tensor that holds a NaN the kinds
+  // say so and may leave out infinities, and the counts are what was met until then; else all is
+  // as ever.
+  uint64_t brief;
+  uint64_t unused[2];
   TensorCounts outputs[kOutputsMax];
   TensorCounts inputs[kInputsMax];
 };
 static_assert(sizeof(CheckResult) == 960);
 
-// In the device's own memory, zero between launches: the kernel leaves it as it found it. One for each
-// stream (and one for each captured graph), since launches that run at once must not share it. A
-// launch of one block does not use it.
+// In the device's own memory, zero between launches: the kernel leaves it as it found it. One for
+// each stream (and one for each captured graph), since launches that run at once must not share it.
+// A launch of one block does not use it.
 struct LaunchScratch {
   uint32_t blocks_done;
   uint32_t bad_outputs;  // bit i: outputs[i] holds something non-finite
 };
 static_assert(sizeof(LaunchScratch) == 8);
 
+// In the device's own memory. When all is NaN every op finds something, and one block takes long to
+// count large tensors: after so much in one step (about a second, see check_kernel.h) a count ends
+// with the first NaN. Small tensors are always counted in full.
+struct StepWords {
+  uint64_t steps;    // in the order of the stream
+  uint32_t counted;  // units of kCountUnit elements that were counted since the last of them
+  uint32_t unused;
+};
+static_assert(sizeof(StepWords) == 16);
+inline constexpr int kCountUnitShift = 10;  // 1,024 elements
+inline constexpr uint32_t kCountedInFullMax = 1u << 20;
+
 struct LaunchHead {
   uint64_t ticket;    // never 0
   uint64_t result;    // device address of the CheckResult
   uint64_t scratch;   // device address of the LaunchScratch
   uint64_t progress;  // device address of a word that takes the ticket when the check is done, or 0
-  uint64_t step_word;  // device address of the count of steps in stream order, or 0
+  uint64_t
+      step_word;  // device address of the StepWords, or 0: no steps, and all is counted in full
   // 0: nothing is looked at, `result` and `scratch` are 0 and there is one block; only *progress is
   // written. So the host asks a stream that has gone quiet how far it is, and warms the kernels up.
   uint32_t output_count;
@@ -97,7 +114,8 @@ using ManyLaunch = CheckLaunch<kManyTensors>;  // kernel nanwatch_check_many
 // parameters").
 static_assert(sizeof(ManyLaunch) <= 4096);
 
-// In one dimension, always as many: the kernel counts on it. How many blocks: GridFor, check_kernel.h.
+// In one dimension, always as many: the kernel counts on it. How many blocks: GridFor,
+// check_kernel.h.
 inline constexpr int kThreadsPerBlock = 512;
 
 }  // namespace nanwatch::device

@@ -22,12 +22,14 @@ uint64_t BadElements(const device::TensorCounts& counts) {
   return counts.nan + counts.pos_inf + counts.neg_inf;
 }
 
-// What one tensor of the launch holds. Kinds without counts: another stream has written since.
-void FillCounts(const device::TensorCounts& counts, uint8_t kinds, wire::TensorStats* stats) {
+// What one tensor of the launch holds. Kinds without counts: another stream has written since, or
+// they say nothing (`brief`).
+void FillCounts(const device::TensorCounts& counts, uint8_t kinds, bool brief,
+                wire::TensorStats* stats) {
   stats->nan = counts.nan;
   stats->pos_inf = counts.pos_inf;
   stats->neg_inf = counts.neg_inf;
-  if (kinds != 0 && BadElements(counts) == 0) {
+  if (kinds != 0 && (brief || BadElements(counts) == 0)) {
     stats->nan = (kinds & wire::kHasNan) != 0;
     stats->pos_inf = (kinds & wire::kHasPosInf) != 0;
     stats->neg_inf = (kinds & wire::kHasNegInf) != 0;
@@ -194,7 +196,8 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
     const bool looked_at = bad && inputs[i].looked_at >= 0;
     if (looked_at) {
       FillCounts(answer->result->inputs[inputs[i].looked_at],
-                 answer->result->input_kinds[inputs[i].looked_at], &inputs[i].stats);
+                 answer->result->input_kinds[inputs[i].looked_at], answer->result->brief != 0,
+                 &inputs[i].stats);
     }
     SettleInput(observer, looked_at, &inputs[i]);
     frame.input_bad |= inputs[i].seen.kinds != 0;
@@ -214,7 +217,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
       const uint8_t kinds = answer->result->output_kinds[i];
       if (kinds == 0) continue;
       InputSeen& seen = outputs[i].seen;
-      FillCounts(answer->result->outputs[i], kinds, &outputs[i].stats);
+      FillCounts(answer->result->outputs[i], kinds, answer->result->brief != 0, &outputs[i].stats);
       if ((families & kFills) != 0 && outputs[i].stats.nan != 0) outputs[i].stats.nan = seen.numel;
       seen.counted = &outputs[i].stats;
       const BadOutput output{seen.Plain(), static_cast<uint8_t>(seen.argument), seen.requires_grad};
@@ -253,7 +256,7 @@ void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& a
     const uint8_t kinds = answer.result->output_kinds[i];
     if (kinds == 0) continue;
     SeenTensor& tensor = event.tensors[i];
-    FillCounts(answer.result->outputs[i], kinds, &tensor.stats);
+    FillCounts(answer.result->outputs[i], kinds, answer.result->brief != 0, &tensor.stats);
     tensor.seen.counted = &tensor.stats;
     const PlainTensor plain = tensor.seen.Plain();
     switch (event.handed_as) {
@@ -282,7 +285,8 @@ void Timeline::SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& 
     SeenTensor& tensor = event.tensors[i];
     const int place = tensor.looked_at;
     if (place >= 0) {
-      FillCounts(answer.result->inputs[place], answer.result->input_kinds[place], &tensor.stats);
+      FillCounts(answer.result->inputs[place], answer.result->input_kinds[place],
+                 answer.result->brief != 0, &tensor.stats);
     }
     SettleInput(observer, place >= 0, &tensor);
     if (tensor.seen.kinds == 0 || tensor.seen.known) continue;

@@ -50,8 +50,9 @@ void Tell(void* context) {
 }
 
 void* AddStep(const void* parameter, uint32_t, uint32_t) {
-  auto* word = *static_cast<uint64_t* const*>(parameter);
-  __atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
+  auto* words = *static_cast<StepWords* const*>(parameter);
+  __atomic_fetch_add(&words->steps, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&words->counted, 0, __ATOMIC_RELAXED);
   return nullptr;
 }
 

@@ -78,7 +78,7 @@ class CheckedLaunch {
                    .result = reinterpret_cast<uint64_t>(&result),
                    .scratch = reinterpret_cast<uint64_t>(&scratch),
                    .progress = reinterpret_cast<uint64_t>(&progress),
-                   .step_word = reinterpret_cast<uint64_t>(&step),
+                   .step_word = reinterpret_cast<uint64_t>(&words),
                    .output_count = static_cast<uint32_t>(outputs_.size()),
                    .input_count = static_cast<uint32_t>(inputs_.size())};
     DeviceTensor* next = launch.tensors;
@@ -115,7 +115,7 @@ class CheckedLaunch {
     if (!any_bad) return ExpectNoAnswer();
     EXPECT_EQ(result.ticket, kTicket);
     EXPECT_EQ(result.hits, 1u);
-    EXPECT_EQ(result.step, step);
+    EXPECT_EQ(result.step, words.steps);
     for (size_t i = 0; i < outputs_.size(); ++i) {
       SCOPED_TRACE("output " + std::to_string(i));
       const reference::Expected expected = reference::Look(ViewOf(outputs_[i]));
@@ -134,7 +134,7 @@ class CheckedLaunch {
   CheckResult result;
   LaunchScratch scratch = {0, 0};
   uint64_t progress = 0;
-  uint64_t step = 41;
+  StepWords words = {41, 0, 0};
 
  private:
   static void ExpectCounts(const reference::Expected& expected, uint8_t kinds,
