@@ -182,7 +182,8 @@ Skip CheckedDevice::Enqueue(const CheckRequest& request, Enqueued* enqueued) noe
     shared_.inputs_left_out.fetch_add(request.inputs.size() - inputs, std::memory_order_relaxed);
   }
   const Parts parts = {request.outputs, request.inputs.first(inputs), request.stream};
-  return capturing ? CaptureAll(parts, enqueued) : LaunchAll(parts, stream, enqueued);
+  return capturing ? CaptureAll(parts, enqueued)
+                   : LaunchAll(parts, stream, request.reports, enqueued);
 }
 
 Skip CheckedDevice::CaptureAll(const Parts& parts, Enqueued* enqueued) noexcept {
@@ -194,14 +195,15 @@ Skip CheckedDevice::CaptureAll(const Parts& parts, Enqueued* enqueued) noexcept 
   return Skip::kNone;
 }
 
-Skip CheckedDevice::LaunchAll(const Parts& parts, uint32_t index, Enqueued* enqueued) noexcept {
+Skip CheckedDevice::LaunchAll(const Parts& parts, uint32_t index, bool report_now,
+                              Enqueued* enqueued) noexcept {
   LaunchStream& stream = table_->Stream(index);
   const uint64_t progress = host_address_ + layout_.Progress(index);
   const uint32_t every = std::min(shared_.options.progress_every, layout_.slots / 8);
   Skip skip = Skip::kNone;
   {
     const uint32_t unreported = stream.unreported.load(std::memory_order_relaxed);
-    const bool due = unreported + parts.Count() >= every || IsLongSince(stream);
+    const bool due = report_now || unreported + parts.Count() >= every || IsLongSince(stream);
     const ReportRight right(stream, due);
     enqueued->first_ticket = shared_.next_ticket.fetch_add(parts.Count());
     for (; enqueued->launches < parts.Count() && skip == Skip::kNone; ++enqueued->launches) {

@@ -93,7 +93,7 @@ class CheckedDevice {
   };
   Skip CaptureAll(const Parts& parts, Enqueued* enqueued) noexcept;
   // Here and below: `progress` is the device's address of the stream's word.
-  Skip LaunchAll(const Parts& parts, uint32_t index, Enqueued* enqueued) noexcept;
+  Skip LaunchAll(const Parts& parts, uint32_t index, bool report_now, Enqueued* enqueued) noexcept;
   // With progress 0 the launch does not tell how far the stream is; else the caller has the right.
   Skip LaunchOnStream(const Part& part, LaunchStream& stream, uint64_t progress,
                       bool has_right) noexcept;

@@ -77,6 +77,8 @@ struct CheckRequest {
   int device = 0;
   std::span<const DeviceTensor> outputs;
   std::span<const DeviceTensor> inputs;  // the first kInputsMax are looked at after a hit
+  // The stream reports as soon as it is there, whatever the options say: nobody will ask it later.
+  bool reports = false;
 };
 
 // Why a check was not made.

@@ -122,16 +122,15 @@ GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputS
   const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(gpu) % 32);
   if ((gpus_seen_.load(std::memory_order_relaxed) & bit) == 0) gpus_seen_.fetch_or(bit);
   const device::CuStream stream = CurrentStream(gpu);
-  // A stream that its thread leaves may go quiet, and what waits for it would wait for good.
-  if (thread->last_gpu != 0 && (thread->last_stream != stream || thread->last_gpu != gpu + 1)) {
-    (void)checker_->Flush(thread->last_gpu - 1, static_cast<device::CuStream>(thread->last_stream));
-  }
+  // What was last launched on the default stream may be the last for long.
+  if (thread->last_stream != stream || thread->last_gpu != gpu + 1) Ask(thread);
   thread->last_stream = stream;
   thread->last_gpu = static_cast<uint8_t>(gpu + 1);
   const device::Enqueued enqueued = checker_->Enqueue({.stream = stream,
                                                        .device = gpu,
                                                        .outputs = {output_list, output_count},
-                                                       .inputs = {input_list, input_count}});
+                                                       .inputs = {input_list, input_count},
+                                                       .reports = stream != nullptr});
   Launched launched;
   switch (enqueued.skip) {
     case Skip::kNone:
@@ -160,10 +159,10 @@ void GpuChecks::AddStep(const ThreadState* thread) noexcept {
 }
 
 void GpuChecks::Ask(const ThreadState* thread) noexcept {
+  // The default stream is always there. Others may have been destroyed since, and report by
+  // themselves.
   const int gpu = thread->last_gpu - 1;
-  if (gpu >= 0) {
-    (void)checker_->Flush(gpu, static_cast<device::CuStream>(thread->last_stream));
-  }
+  if (gpu >= 0 && thread->last_stream == nullptr) (void)checker_->Flush(gpu, nullptr);
 }
 
 void GpuChecks::OnFinished(void* self, const device::Finished& finished) {

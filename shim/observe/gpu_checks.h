@@ -37,9 +37,10 @@ class GpuChecks {
   Launched Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
                  std::span<const InputSeen* const> inputs) noexcept;
 
-  // On the stream on which this thread has last had something checked, or the current one of its
-  // GPU: it tells how far it is when it gets there; a step has ended.
+  // The default stream, if this thread has last had something checked there, tells how far it is
+  // when it gets there. (Every other stream does with each launch.)
   void Ask(const ThreadState* thread) noexcept;
+  // A step has ended, in the order of the current stream.
   void AddStep(const ThreadState* thread) noexcept;
 
   // Takes in what has been answered since.
