@@ -28,6 +28,7 @@ NANWATCH_OLDEST(pthread_key_delete);
 NANWATCH_OLDEST(pthread_mutex_trylock);
 NANWATCH_OLDEST(pthread_once);
 NANWATCH_OLDEST(pthread_setspecific);
+NANWATCH_OLDEST(pthread_sigmask);
 
 #undef NANWATCH_OLDEST
 #undef NANWATCH_OLDEST_GLIBC

@@ -31,13 +31,20 @@ bool BackwardPasses::ShouldWrite() noexcept {
   return bad_passes_ <= kFullPasses || (bad_passes_ & (bad_passes_ - 1)) == 0;
 }
 
-uint64_t BackwardPasses::OnBegin(Observer& observer, ThreadState* thread,
+uint64_t BackwardPasses::OnBegin(Observer& observer, ThreadState* thread, int task,
                                  const SequenceEntry* root) noexcept {
+  const std::lock_guard<std::mutex> lock(begin_mutex_);
+  if (task == begun_task_) return begun_number_;
+  begun_task_ = task;
   ReleaseInputs(observer);
   awaits_leaf_.store(true, std::memory_order_relaxed);
-  if (observer.timeline.On()) return observer.timeline.NotePass(observer, thread, root);
-  TellBegin(observer, thread, root);
-  return number();
+  if (observer.timeline.On()) {
+    begun_number_ = observer.timeline.NotePass(observer, thread, root);
+  } else {
+    TellBegin(observer, thread, root);
+    begun_number_ = number();
+  }
+  return begun_number_;
 }
 
 void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread,

@@ -23,9 +23,10 @@ struct NamedTensor;
 
 class BackwardPasses {
  public:
-  // A node begins in a graph task that this thread has not seen; `root` is what made the node.
-  // Gives the number of the pass.
-  uint64_t OnBegin(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  // A node begins in a graph task that this thread has not seen; `root` is what made the node. The
+  // engine has a thread for each GPU: the first that comes begins the pass. Gives its number.
+  uint64_t OnBegin(Observer& observer, ThreadState* thread, int task,
+                   const SequenceEntry* root) noexcept;
   // The same once it is known what the root's value is.
   void TellBegin(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
   // AccumulateGrad begins. `range` carries its input while inputs are asked for.
@@ -73,6 +74,9 @@ class BackwardPasses {
   void Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept;
   bool ShouldWrite() noexcept;
 
+  std::mutex begin_mutex_;  // covers the next two; taken before mutex_
+  int begun_task_ = -1;     // the graph task last seen, and the number of its pass
+  uint64_t begun_number_ = 0;
   std::atomic<bool> awaits_leaf_{false};  // none has been reached in the pass last begun
 
   std::mutex mutex_;  // covers everything below

@@ -488,7 +488,7 @@ void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction
     thread->graph_task = task;
     thread->region.is_backward = false;
     BusyScope busy(thread);
-    thread->pass = observer.passes.OnBegin(observer, thread, made_by);
+    thread->pass = observer.passes.OnBegin(observer, thread, task, made_by);
   }
   if (at >= ThreadState::kFramesMax) return;
   Frame& frame = thread->frames[at];

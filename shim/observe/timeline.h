@@ -145,6 +145,9 @@ class Timeline {
   bool Launch(Observer& observer, ThreadState* thread, OpEvent* event,
               const InputSeen* const* outputs, const InputSeen* const* inputs,
               uint32_t input_count) noexcept;
+  void TellBadOutputs(Observer& observer, OpEvent& event,
+                      const device::CheckResult& result) noexcept;
+  uint16_t TakeInputs(const OpEvent& event, uint16_t place) noexcept;
   void TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
   void TellOfRegion(Observer& observer, const OpEvent& event, const PlainTensor& output) noexcept;
   void SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;

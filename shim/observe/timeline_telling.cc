@@ -189,7 +189,6 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
   frame.input_bad = false;
   frame.child_bad = owner->last_bad_event != 0 && owner->last_bad_event >= event.moment.first_event;
 
-  SeenTensor* const outputs = event.tensors;
   SeenTensor* const inputs = event.tensors + event.outputs;
   bool bad_read = false;
   for (uint32_t i = 0; i < event.inputs; ++i) {
@@ -211,29 +210,11 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
   if (event.escaped != 0) return OnEscape(observer, thread, frame, event.escaped);
   if ((families & kUnscales) != 0) observer.steps.OnUnscale(bad_read);
   if (bad) {
-    BadOutput list[kBadOutputsMax];
-    int count = 0;
-    for (uint32_t i = 0; i < event.outputs; ++i) {
-      const uint8_t kinds = answer->result->output_kinds[i];
-      if (kinds == 0) continue;
-      InputSeen& seen = outputs[i].seen;
-      FillCounts(answer->result->outputs[i], kinds, answer->result->brief != 0, &outputs[i].stats);
-      if ((families & kFills) != 0 && outputs[i].stats.nan != 0) outputs[i].stats.nan = seen.numel;
-      seen.counted = &outputs[i].stats;
-      const BadOutput output{seen.Plain(), static_cast<uint8_t>(seen.argument), seen.requires_grad};
-      BadEntry known;
-      if (!seen.rewritten) {
-        list[count++] = output;
-      } else if (!FindBad(observer, seen, &known)) {
-        // Running statistics: reported when they go bad, and then each by itself.
-        OnBadOutputs(observer, thread, frame, &output, 1);
-      }
-    }
     thread->region = RegionSeen{};
     if (event.moment.in_region) {
       std::snprintf(thread->region.name, sizeof thread->region.name, "%s", event.region.name);
     }
-    if (count != 0) OnBadOutputs(observer, thread, frame, list, count);
+    TellBadOutputs(observer, event, *answer->result);
     if (thread->region.source.kinds != 0 && region_bad_at_ < event.region.first_event) {
       region_bad_at_ = event.number;
       region_source_ = thread->region.source;
@@ -247,6 +228,51 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
   if ((families & kUpdatesScale) != 0) {
     observer.steps.OnScaleUpdate(observer, thread, 0, /*scale_known=*/false);
   }
+}
+
+void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,
+                              const device::CheckResult& result) noexcept {
+  Frame& frame = teller_->frames[0];
+  const uint32_t families = frame.op->families;
+  BadOutput together[kBadOutputsMax];
+  int count = 0;
+  for (uint32_t i = 0; i < event.outputs; ++i) {
+    InputSeen& seen = event.tensors[i].seen;
+    wire::TensorStats& stats = event.tensors[i].stats;
+    const uint8_t kinds = result.output_kinds[i];
+    if (kinds == 0) {
+      observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
+                                seen.Plain().IsDense());
+      continue;
+    }
+    FillCounts(result.outputs[i], kinds, result.brief != 0, &stats);
+    if ((families & kFills) != 0 && stats.nan != 0) stats.nan = static_cast<uint64_t>(seen.numel);
+    seen.counted = &stats;
+    const BadOutput output{seen.Plain(), static_cast<uint8_t>(seen.argument), seen.requires_grad};
+    BadEntry known;
+    if (seen.place_in_list != InputSeen::kNoList) {
+      // Each tensor of a list was made of those that stand where it stands.
+      frame.inputs_count = TakeInputs(event, seen.place_in_list);
+      OnBadOutputs(observer, teller_, frame, &output, 1);
+    } else if (!seen.rewritten) {
+      together[count++] = output;
+    } else if (!FindBad(observer, seen, &known)) {
+      // Running statistics: reported when they go bad, and then each by itself.
+      OnBadOutputs(observer, teller_, frame, &output, 1);
+    }
+  }
+  if (count != 0) OnBadOutputs(observer, teller_, frame, together, count);
+}
+
+// Gives the told op the event's inputs, of lists those in this place; their number.
+uint16_t Timeline::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
+  uint16_t taken = 0;
+  for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
+    const InputSeen& input = event.tensors[i].seen;
+    if (input.place_in_list != InputSeen::kNoList && input.place_in_list != place) continue;
+    teller_->inputs[taken++] = input;
+  }
+  return taken;
 }
 
 void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {

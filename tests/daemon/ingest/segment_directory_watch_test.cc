@@ -59,7 +59,7 @@ TEST(SegmentDirectoryWatchTest, NamesFilesThatAreNoSegmentsAndWhy) {
   EXPECT_EQ(unreadable[0].name, "a.seg");
   EXPECT_THAT(unreadable[0].reason, HasSubstr("does not begin as a segment does"));
   EXPECT_EQ(unreadable[1].name, newer.name());
-  EXPECT_THAT(unreadable[1].reason, HasSubstr("wire format 9.1"));
+  EXPECT_THAT(unreadable[1].reason, HasSubstr("wire format 9." + std::to_string(wire::kWireMinor)));
 }
 
 }  // namespace

@@ -151,7 +151,8 @@ TEST_F(DaemonTest, LeavesFilesAloneThatItCannotReadAndNamesThemOnce) {
   for (int i = 0; i < 5; ++i) Tick(3 * kSecondMs);
   ASSERT_EQ(observer_.unreadable.size(), 2u);
   EXPECT_THAT(observer_.unreadable[0], HasSubstr("garbage.seg"));
-  EXPECT_THAT(observer_.unreadable[1], HasSubstr("wire format 7.1"));
+  EXPECT_THAT(observer_.unreadable[1],
+              HasSubstr("wire format 7." + std::to_string(wire::kWireMinor)));
   EXPECT_TRUE(fs::exists(newer.path()));
   EXPECT_TRUE(fs::exists(options_.segment_dir + "/garbage.seg"));
 }
