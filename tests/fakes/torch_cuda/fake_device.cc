@@ -272,6 +272,11 @@ void WaitForDevices() { fake_cuda_run_all(); }
 
 // What run.py calls.
 FAKE_EXPORT void fake_torch_cuda_synchronize() { nanwatch::fake::WaitForDevices(); }
+// A device is behind no more while its process ends.
+FAKE_EXPORT void fake_torch_cuda_end() {
+  fake_cuda_set_late(0);
+  nanwatch::fake::WaitForDevices();
+}
 
 // In the place of libtorch_cuda's, which asks the real runtime
 // (torch/csrc/inductor/aoti_torch/c/shim.h). The library that is asked first must be this one: it

@@ -229,7 +229,7 @@ def main():
         runpy.run_path(options.program, run_name="__main__")
     finally:
         # A device goes on with what it was given while the process ends.
-        ctypes.CDLL(str(library_path())).fake_torch_cuda_synchronize()
+        ctypes.CDLL(str(library_path())).fake_torch_cuda_end()
 
 
 if __name__ == "__main__":
