@@ -72,9 +72,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   const bool tell = unseen && !told.skipped && !observer.Poisoned();
   BackwardPasses::BadLeaves bad;
   double squares_sum = 0;
-  GpuGathering on_gpu(observer, thread,
-                      told.skips_by_itself ? Timeline::HandedAs::kSkippableGradients
-                                           : Timeline::HandedAs::kGradients);
+  GpuTensors on_gpu(observer, thread);
   for (const OptimizedTensor& tensor : tensors.list) {
     if (!tensor.gradient.defined()) {
       told.missing += tensor.requires_grad;
@@ -123,6 +121,10 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     if (first_bad.ticket == 0) first_bad = value;
     bad.Add(value, NonFiniteKinds(plain.view), named);
   }
+  observer.timeline.NoteHanded(observer, thread,
+                               told.skips_by_itself ? Timeline::HandedAs::kSkippableGradients
+                                                    : Timeline::HandedAs::kGradients,
+                               on_gpu.list());
   told.norm = told.bad != 0 ? std::nan("") : std::sqrt(squares_sum);
   if (tell && told.bad != 0 && observer.level.watched() != wire::Level::kFull) {
     observer.passes.OnBadGradients(observer, thread, told.count, told.bad, bad);
@@ -147,8 +149,10 @@ void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
     if (plain.gpu >= 0) {
       if (!canary) return;
       BusyScope busy(here.thread);
-      GpuGathering on_gpu(*here.observer, here.thread, Timeline::HandedAs::kLoss);
-      return on_gpu.Add(plain, wire::Target::kNone, nullptr);
+      GpuTensors on_gpu(*here.observer, here.thread);
+      on_gpu.Add(plain, wire::Target::kNone, nullptr);
+      return here.observer->timeline.NoteHanded(*here.observer, here.thread,
+                                                Timeline::HandedAs::kLoss, on_gpu.list());
     }
     if (!ReadNumber(plain.view, &number)) continue;
     here.observer->steps.NoteLoss(number);

@@ -1,8 +1,6 @@
 #include "shim/observe/compiled_regions.h"
 
-#include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "shim/check/scan.h"
 #include "shim/classify/finding_class.h"
@@ -68,47 +66,13 @@ void SetName(const Observer& observer, ThreadState* thread, const char* name) {
   std::strncpy(region.name, name, sizeof region.name - 1);
 }
 
-// Tensors of GPUs that the region returned or was given; looked at when all are together.
-class GpuTensors {
- public:
-  ~GpuTensors() {
-    for (const Timeline::Handed& handed : list_) {
-      TorchWeakStorageOps().drop(handed.seen.storage.handle);
-    }
-  }
-  // False for what is not a GPU's.
-  bool Add(Observer& observer, const at::TensorBase& tensor, uint32_t name) {
-    PlainTensor plain;
-    wire::Unchecked reason;
-    if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes || plain.gpu < 0) return false;
-    if (!observer.timeline.Begin(observer) || plain.view.ndim > wire::kShapeDimsMax) return true;
-    Timeline::Handed& handed = list_.emplace_back();
-    handed.seen.Copy(plain);
-    handed.target = wire::Target::kInputData;
-    handed.name = name;
-    return true;
-  }
-  const std::vector<Timeline::Handed>& list() const { return list_; }
-
- private:
-  std::vector<Timeline::Handed> list_;
-};
-
-void NoteOnGpu(Observer& observer, ThreadState* thread, const GpuRegion& region,
-               const GpuTensors& returned, const GpuTensors& given) {
-  constexpr size_t kGivenMax = 32;
-  observer.timeline.NoteRegion(observer, thread, region, returned.list().data(),
-                               static_cast<uint32_t>(returned.list().size()), given.list().data(),
-                               static_cast<uint32_t>(std::min(given.list().size(), kGivenMax)));
-}
-
-GpuRegion DescribeForGpu(const RegionSeen& region, const Layer* layer, bool is_backward) {
-  GpuRegion told;
-  std::memcpy(told.name, region.name, sizeof told.name);
-  told.layer = layer;
-  told.is_backward = is_backward;
-  told.first_event = region.first_event;
-  return told;
+// True for a GPU's, which is looked at when all are together.
+bool AddOnGpu(const at::TensorBase& tensor, GpuTensors* on_gpu, uint32_t name = 0) {
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes || plain.gpu < 0) return false;
+  on_gpu->Add(plain, wire::Target::kInputData, nullptr, name);
+  return true;
 }
 
 }  // namespace
@@ -165,10 +129,10 @@ void BeginBackward(Observer& observer, ThreadState* thread, const at::RecordFunc
 void LookAtGradients(Observer& observer, ThreadState* thread,
                      const at::RecordFunction& node) noexcept try {
   if (observer.Poisoned() || thread->regions_open != 0) return;
-  GpuTensors on_gpu;
+  GpuTensors on_gpu(observer, thread);
   for (const c10::IValue& input : node.inputs()) {
     PlainTensor plain;
-    if (input.isTensor() && on_gpu.Add(observer, input.toTensor(), 0)) continue;
+    if (input.isTensor() && AddOnGpu(input.toTensor(), &on_gpu)) continue;
     if (!input.isTensor() || !IsBad(input.toTensor(), &plain)) continue;
     wire::Source known{};
     ValueRef value;
@@ -177,9 +141,8 @@ void LookAtGradients(Observer& observer, ThreadState* thread,
     if (thread->region.source.kinds != 0) writer.Add(thread->region.source, thread->region.value);
     Tell(observer, thread, &writer, plain);
   }
-  if (on_gpu.list().empty()) return;
-  NoteOnGpu(observer, thread, DescribeForGpu(thread->region, thread->region.layer, true), on_gpu,
-            GpuTensors{});
+  observer.timeline.NoteHanded(observer, thread, Timeline::HandedAs::kOfRegion, on_gpu.list(),
+                               thread->region);
 } catch (...) {
 }
 
@@ -193,14 +156,15 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
   if (observer->Poisoned()) return;
   BusyScope busy(thread);
   // The module may have been called without running what was compiled of it.
-  const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
+  RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
   thread->region = RegionSeen{};
-  UnseenWriter writer = WriterOf(region.name, CurrentLayer(), false);
+  region.layer = CurrentLayer();
+  UnseenWriter writer = WriterOf(region.name, region.layer, false);
   bool inputs_added = false;
-  GpuTensors on_gpu;
+  GpuTensors on_gpu(*observer, thread);
   for (size_t i = 0; i < output_count; ++i) {
     PlainTensor plain;
-    if (on_gpu.Add(*observer, *outputs[i], 0) || !IsBad(*outputs[i], &plain)) continue;
+    if (AddOnGpu(*outputs[i], &on_gpu) || !IsBad(*outputs[i], &plain)) continue;
     wire::Source known{};
     ValueRef value;
     if (SourceOf(*observer, plain, &known, &value)) continue;
@@ -215,12 +179,13 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
     Tell(*observer, thread, &writer, plain);
   }
   if (on_gpu.list().empty()) return;
-  GpuTensors given;
+  GpuTensors given(*observer, thread);
   Emitter* emitter = observer->EnsureEmitter();
   for (size_t i = 0; i < input_count && emitter != nullptr; ++i) {
-    given.Add(*observer, *inputs[i], InternText(*emitter, input_names[i]));
+    AddOnGpu(*inputs[i], &given, InternText(*emitter, input_names[i]));
   }
-  NoteOnGpu(*observer, thread, DescribeForGpu(region, CurrentLayer(), false), on_gpu, given);
+  observer->timeline.NoteHanded(*observer, thread, Timeline::HandedAs::kOfRegion, on_gpu.list(),
+                                region, given.list());
 } catch (...) {
 }
 

@@ -59,7 +59,7 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
   if (here.observer->Poisoned()) return;
   Emitter* emitter = here.observer->EnsureEmitter();
   if (emitter == nullptr) return;
-  GpuGathering on_gpu(*here.observer, here.thread, Timeline::HandedAs::kEntries);
+  GpuTensors on_gpu(*here.observer, here.thread);
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
     wire::Unchecked reason;
@@ -74,6 +74,8 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
     if (!HasNonFinite(plain.view)) continue;
     TellEntry(*here.observer, plain, wire::Target::kInputData, InternText(*emitter, names[i]));
   }
+  here.observer->timeline.NoteHanded(*here.observer, here.thread, Timeline::HandedAs::kEntries,
+                                     on_gpu.list());
 }
 
 void OnNewRoot(const Layer* root) noexcept try {
@@ -83,16 +85,18 @@ void OnNewRoot(const Layer* root) noexcept try {
   Emitter* emitter = here.observer->EnsureEmitter();
   if (emitter == nullptr) return;
   const PythonNames& names = here.observer->python->names();
-  GpuGathering on_gpu(*here.observer, here.thread, Timeline::HandedAs::kEntries);
+  GpuTensors on_gpu(*here.observer, here.thread);
   names.ForEachInRoot(root, [&](const NamedTensor& named) {
     const NamedReading reading(names, named);
     if (reading.OnGpu()) {
-      on_gpu.Add(reading.tensor(), TargetOf(named), &named, InternText(*emitter, named.name));
+      on_gpu.Add(reading.tensor(), TargetOf(named), &named);
     } else if (reading.IsBad()) {
       TellEntry(*here.observer, reading.tensor(), TargetOf(named),
                 InternText(*emitter, named.name));
     }
   });
+  here.observer->timeline.NoteHanded(*here.observer, here.thread, Timeline::HandedAs::kEntries,
+                                     on_gpu.list());
 } catch (...) {
 }
 

@@ -39,20 +39,18 @@ void Keep(const InputSeen& seen, SeenTensor* kept) {
   FillShapeOnly(seen.View(), &kept->stats);
 }
 
+void KeepHanded(const HandedTensor& handed, SeenTensor* kept) {
+  Keep(handed.seen, kept);
+  kept->target = handed.target;
+  kept->named = handed.named;
+  kept->name = handed.name;
+}
+
 // What lies in the CPU's memory is read here and now.
 void KeepRead(const InputSeen& seen, SeenTensor* kept) {
   Keep(seen, kept);
   if (seen.gpu >= 0 || IsWritten(seen) || !IsAlive(seen)) return;
   if (HasNonFinite(seen.View())) FillStats(seen.View(), 0, &kept->stats);
-}
-
-GpuRegion RegionOf(const ThreadState* thread) {
-  GpuRegion region;
-  std::memcpy(region.name, thread->region.name, sizeof region.name);
-  region.layer = thread->region.layer;
-  region.is_backward = thread->region.is_backward;
-  region.first_event = thread->region.first_event;
-  return region;
 }
 
 // While parameters are bad every op finds something, and counting that takes the GPU long: only
@@ -271,8 +269,7 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
   event->moment.first_event = frame.first_event;
   event->frame = frame;
   event->escaped = parts.escaped;
-  event->region = GpuRegion{};
-  if (event->moment.in_region) event->region = RegionOf(thread);
+  event->region = event->moment.in_region ? thread->region : RegionSeen{};
   event->outputs = parts.output_count;
   event->inputs = parts.input_count;
   for (uint32_t i = 0; i < parts.output_count; ++i) {
@@ -294,14 +291,14 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
     looked_at[looked_at_count++] = &input;
   }
   if (parts.output_count != 0) {
-    (void)Launch(observer, thread, event, parts.outputs, looked_at, looked_at_count);
+    Launch(observer, thread, event, parts.outputs, looked_at, looked_at_count);
   }
   Publish(event);
 }
 
-// The outputs are the event's, in order. False, and the event stands for nothing: no check was made
-// that it could wait for.
-bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
+// The outputs are the event's, in order. Without a check that it could wait for the event stands
+// for nothing.
+void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
                       const InputSeen* const* outputs, const InputSeen* const* inputs,
                       uint32_t input_count) noexcept {
   ThreadCounters& counters = thread->counters;
@@ -316,100 +313,87 @@ bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
   if (launched.ticket == 0) {
     DropTensors(event);
     event->kind = EventKind::kNothing;
-  } else {
-    event->ticket = launched.ticket;
-  }
-  if (launched.ticket == 0) {
     if (!launched.nothing_to_check) {
       counters.unchecked[static_cast<int>(launched.reason)] += event->outputs;
     }
-    return false;
+    return;
   }
+  event->ticket = launched.ticket;
   for (uint32_t i = 0; i < event->outputs; ++i) {
     ++counters.tensors_checked;
     counters.bytes_checked +=
         static_cast<uint64_t>(outputs[i]->numel) * ElementBytes(outputs[i]->type);
   }
-  return true;
 }
 
 void Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
-                          const Handed* tensors, uint32_t count) noexcept {
-  NoteReturned(observer, thread, as, GpuRegion{}, tensors, count, nullptr, 0);
-}
-
-void Timeline::NoteRegion(Observer& observer, ThreadState* thread, const GpuRegion& region,
-                          const Handed* tensors, uint32_t count, const Handed* given,
-                          uint32_t given_count) noexcept {
-  for (uint32_t at = 0; at < count;) {
-    uint32_t end = at + 1;
-    while (end < count && end - at < device::kOutputsMax &&
-           tensors[end].seen.gpu == tensors[at].seen.gpu) {
-      ++end;
-    }
-    NoteReturned(observer, thread, HandedAs::kOfRegion, region, tensors + at, end - at, given,
-                 given_count);
-    at = end;
+                          std::span<const HandedTensor> tensors, const RegionSeen& region,
+                          std::span<const HandedTensor> given) noexcept {
+  constexpr size_t kGivenMax = 32;
+  given = given.first(std::min(given.size(), kGivenMax));
+  while (!tensors.empty()) {
+    const size_t room = std::min(tensors.size(), size_t{device::kOutputsMax});
+    size_t count = 1;
+    while (count < room && tensors[count].seen.gpu == tensors[0].seen.gpu) ++count;
+    NoteHandedPart(observer, thread, as, tensors.first(count), region, given);
+    tensors = tensors.subspan(count);
   }
 }
 
-void Timeline::NoteReturned(Observer& observer, ThreadState* thread, HandedAs as,
-                            const GpuRegion& region, const Handed* tensors, uint32_t count,
-                            const Handed* given, uint32_t given_count) noexcept {
-  auto* event = Reserve<OpEvent>((count + given_count - 1) * sizeof(SeenTensor));
+// All on one GPU, as many as fit into one launch.
+void Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
+                              std::span<const HandedTensor> tensors, const RegionSeen& region,
+                              std::span<const HandedTensor> given) noexcept {
+  auto* event = Reserve<OpEvent>((tensors.size() + given.size() - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
-    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += count;
+    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += tensors.size();
     return;
   }
   event->kind = EventKind::kHanded;
   event->handed_as = as;
   event->region = region;
   event->moment = TakeMoment(observer, thread);
-  event->outputs = count;
-  event->inputs = given_count;
+  event->outputs = static_cast<uint32_t>(tensors.size());
+  event->inputs = static_cast<uint32_t>(given.size());
   const InputSeen* outputs[device::kOutputsMax];
   const InputSeen* inputs[device::kInputsMax];
   uint32_t looked_at = 0;
-  for (uint32_t i = 0; i < count + given_count; ++i) {
-    const Handed& handed = i < count ? tensors[i] : given[i - count];
-    SeenTensor& kept = event->tensors[i];
-    Keep(handed.seen, &kept);
-    kept.target = handed.target;
-    kept.named = handed.named;
-    kept.name = handed.name;
-    if (i < count) {
-      outputs[i] = &handed.seen;
-    } else if (looked_at < device::kInputsMax && handed.seen.gpu == tensors[0].seen.gpu) {
-      kept.looked_at = static_cast<int8_t>(looked_at);
-      inputs[looked_at++] = &handed.seen;
-    }
+  SeenTensor* kept = event->tensors;
+  for (size_t i = 0; i < tensors.size(); ++i, ++kept) {
+    KeepHanded(tensors[i], kept);
+    outputs[i] = &tensors[i].seen;
   }
-  (void)Launch(observer, thread, event, outputs, inputs, looked_at);
+  for (const HandedTensor& input : given) {
+    KeepHanded(input, kept);
+    if (looked_at < device::kInputsMax && input.seen.gpu == tensors[0].seen.gpu) {
+      kept->looked_at = static_cast<int8_t>(looked_at);
+      inputs[looked_at++] = &input.seen;
+    }
+    ++kept;
+  }
+  Launch(observer, thread, event, outputs, inputs, looked_at);
   Publish(event);
 }
 
-void GpuGathering::Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
-                       uint32_t name) noexcept {
+GpuTensors::~GpuTensors() {
+  for (const HandedTensor& handed : list_) {
+    TorchWeakStorageOps().drop(handed.seen.storage.handle);
+  }
+}
+
+void GpuTensors::Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
+                     uint32_t name) noexcept try {
   if (!observer_.timeline.Begin(observer_) || tensor.view.ndim > wire::kShapeDimsMax) {
     ++thread_->counters.unchecked[static_cast<int>(wire::Unchecked::kOtherDevice)];
     return;
   }
-  if (count_ == device::kOutputsMax || (count_ != 0 && tensors_[0].seen.gpu != tensor.gpu)) Flush();
-  Timeline::Handed& handed = tensors_[count_++];
-  handed = {};
+  HandedTensor& handed = list_.emplace_back();
   handed.seen.Copy(tensor);
   handed.target = target;
   handed.named = named;
   handed.name = name;
-}
-
-void GpuGathering::Flush() noexcept {
-  if (count_ == 0) return;
-  observer_.timeline.NoteHanded(observer_, thread_, as_, tensors_, count_);
-  for (uint32_t i = 0; i < count_; ++i) {
-    TorchWeakStorageOps().drop(tensors_[i].seen.storage.handle);
-  }
-  count_ = 0;
+} catch (...) {
+  ++thread_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
 }
 
 void Timeline::DropTensors(OpEvent* event) noexcept {

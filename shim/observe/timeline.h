@@ -26,8 +26,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <mutex>
+#include <span>
+#include <vector>
 
 #include "shim/classify/bad_values.h"
 #include "shim/observe/gpu_checks.h"
@@ -40,12 +41,12 @@ namespace nanwatch {
 class Observer;
 struct NamedTensor;
 
-// The compiled region that returned tensors of a GPU, told when these have been looked at.
-struct GpuRegion {
-  char name[48] = {};  // "Torch-Compiled Region: 0/0"
-  const Layer* layer = nullptr;
-  bool is_backward = false;
-  uint64_t first_event = 0;  // noted since it began: RegionSeen
+// A tensor of a GPU that no op of this moment hands over.
+struct HandedTensor {
+  InputSeen seen;
+  wire::Target target;
+  const NamedTensor* named;
+  uint32_t name;  // an id, where `named` is null
 };
 
 namespace canary {
@@ -79,21 +80,12 @@ class Timeline {
   // An op returned memory of another's (a view), or wrote values nobody needs to look at.
   void NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
                 const PlainTensor& tensor) noexcept;
-  // Tensors that no op of this moment has written, all on one GPU, as many as fit into one launch.
-  struct Handed {
-    InputSeen seen;
-    wire::Target target;
-    const NamedTensor* named;
-    uint32_t name;  // where `named` is null
-  };
+  // Tensors that no op of this moment hands over. Of what a compiled region has returned: the
+  // region, and those of its arguments that lie on a GPU; as many as fit are looked at.
   enum class HandedAs : uint8_t { kEntries, kGradients, kSkippableGradients, kLoss, kOfRegion };
-  void NoteHanded(Observer& observer, ThreadState* thread, HandedAs as, const Handed* tensors,
-                  uint32_t count) noexcept;
-  // The same of what a compiled region has returned. `given` are the region's arguments that lie on
-  // the GPU; as many as fit are looked at.
-  void NoteRegion(Observer& observer, ThreadState* thread, const GpuRegion& region,
-                  const Handed* tensors, uint32_t count, const Handed* given,
-                  uint32_t given_count) noexcept;
+  void NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
+                  std::span<const HandedTensor> tensors, const RegionSeen& region = {},
+                  std::span<const HandedTensor> given = {}) noexcept;
   // An op handed a non-finite number to Python.
   void NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
                   double number) noexcept;
@@ -139,10 +131,10 @@ class Timeline {
 
   void NotePart(Observer& observer, ThreadState* thread, const Frame& frame,
                 const Parts& parts) noexcept;
-  void NoteReturned(Observer& observer, ThreadState* thread, HandedAs as, const GpuRegion& region,
-                    const Handed* tensors, uint32_t count, const Handed* given,
-                    uint32_t given_count) noexcept;
-  bool Launch(Observer& observer, ThreadState* thread, OpEvent* event,
+  void NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
+                      std::span<const HandedTensor> tensors, const RegionSeen& region,
+                      std::span<const HandedTensor> given) noexcept;
+  void Launch(Observer& observer, ThreadState* thread, OpEvent* event,
               const InputSeen* const* outputs, const InputSeen* const* inputs,
               uint32_t input_count) noexcept;
   void TellBadOutputs(Observer& observer, OpEvent& event,
@@ -182,27 +174,24 @@ class Timeline {
   uint64_t stuck_since_ns_ = 0;
 };
 
-// Gathers tensors of GPUs that no op hands over, and has them looked at at the end of its scope.
-class GpuGathering {
+// Gathers such tensors, and holds their storages weakly while it lives.
+class GpuTensors {
  public:
-  GpuGathering(Observer& observer, ThreadState* thread, Timeline::HandedAs as) noexcept
-      : observer_(observer), thread_(thread), as_(as) {}
-  ~GpuGathering() { Flush(); }
-  GpuGathering(const GpuGathering&) = delete;
-  GpuGathering& operator=(const GpuGathering&) = delete;
+  GpuTensors(Observer& observer, ThreadState* thread) noexcept
+      : observer_(observer), thread_(thread) {}
+  ~GpuTensors();
+  GpuTensors(const GpuTensors&) = delete;
+  GpuTensors& operator=(const GpuTensors&) = delete;
 
-  // `name`: an id, for what has no NamedTensor.
+  // What cannot be looked at is counted as unchecked.
   void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
            uint32_t name = 0) noexcept;
+  [[nodiscard]] std::span<const HandedTensor> list() const noexcept { return list_; }
 
  private:
-  void Flush() noexcept;
-
   Observer& observer_;
   ThreadState* thread_;
-  Timeline::HandedAs as_;
-  Timeline::Handed tensors_[device::kOutputsMax];
-  uint32_t count_ = 0;
+  std::vector<HandedTensor> list_;
 };
 
 }  // namespace nanwatch

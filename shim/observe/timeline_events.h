@@ -36,7 +36,7 @@ struct SeenTensor {
   InputSeen seen;  // holds the storage weakly
   wire::TensorStats stats;
   int8_t looked_at;  // place among the launch's outputs or inputs; -1: not part of it
-  // kHanded:
+  // Of kHanded, as in HandedTensor:
   wire::Target target;
   const NamedTensor* named;
   uint32_t name;
@@ -45,8 +45,8 @@ struct SeenTensor {
 struct Timeline::OpEvent : Event {
   Frame frame;
   HandedAs handed_as;
-  GpuRegion region;
-  double escaped;  // what went to Python; 0: nothing did
+  RegionSeen region;  // that was open, or has returned the tensors
+  double escaped;     // what went to Python; 0: nothing did
   uint32_t outputs;
   uint32_t inputs;
   SeenTensor tensors[1];  // outputs, then inputs

@@ -1,9 +1,5 @@
 // The timeline's other half: what was noted, and what the GPU has answered since, told to those who
 // decide about it.
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/compiled_regions.h"
@@ -47,6 +43,12 @@ void FillKnown(const BadEntry& entry, wire::TensorStats* stats) {
   stats->nan = (entry.kinds & wire::kHasNan) != 0 || entry.kinds == 0;
   stats->pos_inf = (entry.kinds & wire::kHasPosInf) != 0;
   stats->neg_inf = (entry.kinds & wire::kHasNegInf) != 0;
+}
+
+// Names of parameters take room in the segment only where one is told.
+uint32_t NameOf(Observer& observer, const SeenTensor& tensor) {
+  Emitter* emitter = tensor.named != nullptr ? observer.EnsureEmitter() : nullptr;
+  return emitter != nullptr ? InternText(*emitter, tensor.named->name) : tensor.name;
 }
 
 bool FindBad(Observer& observer, const InputSeen& seen, BadEntry* entry) {
@@ -210,10 +212,8 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
   if (event.escaped != 0) return OnEscape(observer, thread, frame, event.escaped);
   if ((families & kUnscales) != 0) observer.steps.OnUnscale(bad_read);
   if (bad) {
-    thread->region = RegionSeen{};
-    if (event.moment.in_region) {
-      std::snprintf(thread->region.name, sizeof thread->region.name, "%s", event.region.name);
-    }
+    thread->region = event.region;
+    thread->region.source = wire::Source{};
     TellBadOutputs(observer, event, *answer->result);
     if (thread->region.source.kinds != 0 && region_bad_at_ < event.region.first_event) {
       region_bad_at_ = event.number;
@@ -287,7 +287,7 @@ void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& a
     const PlainTensor plain = tensor.seen.Plain();
     switch (event.handed_as) {
       case HandedAs::kEntries:
-        entry_points::TellEntry(observer, plain, tensor.target, tensor.name);
+        entry_points::TellEntry(observer, plain, tensor.target, NameOf(observer, tensor));
         break;
       case HandedAs::kGradients:
         bad_gradients_->Tell(observer, teller_, plain, tensor.named);
@@ -316,7 +316,7 @@ void Timeline::SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& 
     }
     SettleInput(observer, place >= 0, &tensor);
     if (tensor.seen.kinds == 0 || tensor.seen.known) continue;
-    NoteExternal(observer, tensor.seen.Plain(), tensor.target, tensor.name);
+    NoteExternal(observer, tensor.seen.Plain(), tensor.target, NameOf(observer, tensor));
     tensor.seen.known = FindBad(observer, tensor.seen, &tensor.seen.bad);
   }
 }
@@ -329,7 +329,7 @@ void Timeline::TellOfRegion(Observer& observer, const OpEvent& event,
   UnseenWriter writer =
       compiled_regions::WriterOf(event.region.name, event.region.layer, event.region.is_backward);
   // An op that the region called has said more than its arguments do.
-  if (region_bad_at_ != 0 && region_bad_at_ >= event.region.first_event) {
+  if (event.region.first_event != 0 && region_bad_at_ >= event.region.first_event) {
     writer.Add(region_source_, region_value_);
   } else {
     for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
