@@ -251,7 +251,7 @@ void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
   if (plain.gpu >= 0) {
     const bool matters = creates || (frame.sequence >= 0 && frame.op->is_view);
     if (matters && observer.timeline.On()) {
-      observer.timeline.NoteView(observer, thread, frame, plain);
+      observer.timeline.NoteView(thread, frame, plain);
     }
     return;
   }

@@ -53,6 +53,39 @@ void KeepRead(const InputSeen& seen, SeenTensor* kept) {
   if (HasNonFinite(seen.View())) FillStats(seen.View(), 0, &kept->stats);
 }
 
+// The op's results, `returned` of them, which lie behind the inputs in use, and the arguments that
+// it writes without returning them; their number.
+uint32_t CollectWritten(const ThreadState* thread, const Frame& frame, uint32_t returned,
+                        const InputSeen** written) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < returned; ++i) {
+    written[count++] = &thread->inputs[thread->inputs_used + i];
+  }
+  const bool by_arguments = frame.op->writes_unseen || (frame.op->families & kBatchNorm) != 0;
+  for (uint32_t i = 0; by_arguments && i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.gpu < 0 || count == ThreadState::kInputsMax) continue;
+    if (input.rewritten || (frame.op->writes_unseen && IsWritten(input))) written[count++] = &input;
+  }
+  return count;
+}
+
+// How many tensors of a list fit into a launch that looks at all that was read for each of them.
+uint32_t RoomOfLists(const ThreadState* thread, const Frame& frame, const InputSeen& first) {
+  uint32_t lists_read = 0;
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    lists_read += input.place_in_list == first.place_in_list && !IsWritten(input);
+  }
+  return std::max(1u, static_cast<uint32_t>(device::kInputsMax) / std::max(1u, lists_read));
+}
+
+Moment MomentOf(Observer& observer, ThreadState* thread, const Frame& frame) {
+  Moment moment = TakeMoment(observer, thread);
+  moment.first_event = frame.first_event;
+  return moment;
+}
+
 // While parameters are bad every op finds something, and counting that takes the GPU long: only
 // what may make a parameter good again is looked at, which is an op of nobody's pass or update.
 bool MayHeal(const Observer& observer, const ThreadState* thread, const Frame& frame,
@@ -82,6 +115,15 @@ struct Timeline::Parts {
         inputs[input_count++] = &input;
       }
     }
+  }
+  // Whether the launch can look at `next` too: on one GPU, and of a list what follows in it.
+  bool Continues(const InputSeen& next) const {
+    if (output_count == 0) return true;
+    const InputSeen& first = *outputs[0];
+    if (next.gpu != first.gpu) return false;
+    return first.place_in_list == InputSeen::kNoList ||
+           (next.argument == first.argument &&
+            next.place_in_list == first.place_in_list + output_count);
   }
   // What an op writes beside this part's outputs is another part's to tell about.
   bool IsOutput(const InputSeen& input) const {
@@ -205,16 +247,7 @@ void Timeline::Release(Event* event) noexcept {
 void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& frame,
                       uint32_t returned) noexcept {
   const InputSeen* written[ThreadState::kInputsMax];
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < returned; ++i) {
-    written[count++] = &thread->inputs[thread->inputs_used + i];
-  }
-  const bool by_arguments = frame.op->writes_unseen || (frame.op->families & kBatchNorm) != 0;
-  for (uint32_t i = 0; by_arguments && i < frame.inputs_count; ++i) {
-    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
-    if (input.gpu < 0 || count == ThreadState::kInputsMax) continue;
-    if (input.rewritten || (frame.op->writes_unseen && IsWritten(input))) written[count++] = &input;
-  }
+  const uint32_t count = CollectWritten(thread, frame, returned, written);
   if (frame.op->writes_unseen && thread->optimizer_depth != 0 &&
       std::strncmp(frame.op->name, "aten::_fused_", 13) == 0) {
     observer.steps.OnFusedSeen();
@@ -222,42 +255,34 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
   if (count == 0 && (frame.op->families & kCompares) != 0) {
     Parts parts;
     parts.AddInputsOf(thread, frame);
-    return NotePart(observer, thread, frame, parts);
+    return NotePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
   }
   if (observer.Poisoned() && !MayHeal(observer, thread, frame, written, count)) {
     thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAfterPoisoned)] += count;
     return;
   }
+  if (count == 0) return;
+  const Moment moment = MomentOf(observer, thread, frame);
+  const InputSeen* const* in_list = std::find_if(
+      written, written + count,
+      [](const InputSeen* tensor) { return tensor->place_in_list != InputSeen::kNoList; });
+  const uint32_t room_of_lists =
+      in_list != written + count ? RoomOfLists(thread, frame, **in_list) : 0;
   for (uint32_t at = 0; at < count;) {
+    const bool is_list = written[at]->place_in_list != InputSeen::kNoList;
+    const uint32_t room = is_list ? room_of_lists : uint32_t{device::kOutputsMax};
     Parts parts;
-    const InputSeen& first = *written[at];
-    uint32_t room = device::kOutputsMax;
-    if (first.place_in_list != InputSeen::kNoList) {
-      uint32_t lists_read = 0;
-      for (uint32_t i = 0; i < frame.inputs_count; ++i) {
-        const InputSeen& input = thread->inputs[frame.inputs_begin + i];
-        lists_read += input.place_in_list == first.place_in_list && !IsWritten(input);
-      }
-      room = std::max(1u, static_cast<uint32_t>(device::kInputsMax) / std::max(1u, lists_read));
-    }
-    for (; at < count && parts.output_count < room; ++at) {
-      const InputSeen& next = *written[at];
-      const bool in_list = first.place_in_list != InputSeen::kNoList;
-      if (next.gpu != first.gpu ||
-          (in_list && (next.argument != first.argument ||
-                       next.place_in_list != first.place_in_list + parts.output_count))) {
-        break;
-      }
-      parts.outputs[parts.output_count++] = &next;
+    while (at < count && parts.output_count < room && parts.Continues(*written[at])) {
+      parts.outputs[parts.output_count++] = written[at++];
     }
     parts.AddInputsOf(thread, frame);
-    NotePart(observer, thread, frame, parts);
+    NotePart(observer, thread, frame, moment, parts);
   }
   if (next_event() % kOpsPerSettle < count) Settle(observer);
 }
 
 void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& frame,
-                        const Parts& parts) noexcept {
+                        const Moment& moment, const Parts& parts) noexcept {
   const uint32_t tensors = parts.output_count + parts.input_count;
   auto* event = Reserve<OpEvent>((std::max(tensors, 1u) - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
@@ -265,8 +290,7 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
     return Settle(observer);
   }
   event->kind = EventKind::kOp;
-  event->moment = TakeMoment(observer, thread);
-  event->moment.first_event = frame.first_event;
+  event->moment = moment;
   event->frame = frame;
   event->escaped = parts.escaped;
   event->region = event->moment.in_region ? thread->region : RegionSeen{};
@@ -403,7 +427,7 @@ void Timeline::DropTensors(OpEvent* event) noexcept {
   }
 }
 
-void Timeline::NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
+void Timeline::NoteView(ThreadState* thread, const Frame& frame,
                         const PlainTensor& tensor) noexcept {
   if (tensor.view.ndim > wire::kShapeDimsMax) return;
   auto* event = Reserve<ViewEvent>();
@@ -414,7 +438,6 @@ void Timeline::NoteView(Observer& observer, ThreadState* thread, const Frame& fr
   event->tensor.seen = InputSeen{};
   event->tensor.seen.Copy(tensor);
   Publish(event);
-  (void)observer;
 }
 
 void Timeline::NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
@@ -422,7 +445,7 @@ void Timeline::NoteEscape(Observer& observer, ThreadState* thread, const Frame& 
   Parts parts;
   parts.escaped = number;
   parts.AddInputsOf(thread, frame);
-  NotePart(observer, thread, frame, parts);
+  NotePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
 }
 
 uint64_t Timeline::NotePass(Observer& observer, ThreadState* thread,

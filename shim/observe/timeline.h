@@ -78,8 +78,7 @@ class Timeline {
   void NoteOp(Observer& observer, ThreadState* thread, const Frame& frame,
               uint32_t returned) noexcept;
   // An op returned memory of another's (a view), or wrote values nobody needs to look at.
-  void NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
-                const PlainTensor& tensor) noexcept;
+  void NoteView(ThreadState* thread, const Frame& frame, const PlainTensor& tensor) noexcept;
   // Tensors that no op of this moment hands over. Of what a compiled region has returned: the
   // region, and those of its arguments that lie on a GPU; as many as fit are looked at.
   enum class HandedAs : uint8_t { kEntries, kGradients, kSkippableGradients, kLoss, kOfRegion };
@@ -129,7 +128,7 @@ class Timeline {
   Event* Head() noexcept;
   void Release(Event* event) noexcept;
 
-  void NotePart(Observer& observer, ThreadState* thread, const Frame& frame,
+  void NotePart(Observer& observer, ThreadState* thread, const Frame& frame, const Moment& moment,
                 const Parts& parts) noexcept;
   void NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
                       std::span<const HandedTensor> tensors, const RegionSeen& region,
