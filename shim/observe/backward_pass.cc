@@ -36,18 +36,18 @@ uint64_t BackwardPasses::OnBegin(Observer& observer, ThreadState* thread, int ta
   const std::lock_guard<std::mutex> lock(begin_mutex_);
   if (task == begun_task_) return begun_number_;
   begun_task_ = task;
+  begun_number_ = DrawNumber();
   ReleaseInputs(observer);
   awaits_leaf_.store(true, std::memory_order_relaxed);
   if (observer.timeline.On()) {
-    begun_number_ = observer.timeline.NotePass(observer, thread, root);
+    observer.timeline.NotePass(observer, thread, begun_number_, root);
   } else {
-    TellBegin(observer, thread, root);
-    begun_number_ = number();
+    TellBegin(observer, thread, begun_number_, root);
   }
   return begun_number_;
 }
 
-void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread,
+void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t number,
                                const SequenceEntry* root) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   CloseHeld(observer, thread);
@@ -55,7 +55,7 @@ void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread,
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
-  record_.pass = number_.fetch_add(1, std::memory_order_relaxed) + 1;
+  record_.pass = number;
   reached_leaf_ = written_ = false;
   open_ = true;
   if (root == nullptr) {
@@ -166,7 +166,7 @@ void BackwardPasses::OnBadGradients(Observer& observer, ThreadState* thread, uin
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
-  record_.pass = number_.fetch_add(1, std::memory_order_relaxed) + 1;
+  record_.pass = DrawNumber();
   record_.flags = wire::PassRecord::kRootUnknown;
   record_.leaves = leaves;
   record_.leaves_bad = leaves_bad;
@@ -188,7 +188,7 @@ void BackwardPasses::OnBadLoss(Observer& observer, ThreadState* thread, ValueRef
   RecentValues::Kept made;
   if (emitter == nullptr || !observer.recent_values.Look(loss, &made)) return;
   record_ = wire::PassRecord{};
-  record_.pass = number_.fetch_add(1, std::memory_order_relaxed) + 1;
+  record_.pass = DrawNumber();
   record_.flags = wire::PassRecord::kRootBad;
   record_.root_value = loss.ticket;
   record_.root_site = made.record.site;

@@ -27,8 +27,9 @@ class BackwardPasses {
   // engine has a thread for each GPU: the first that comes begins the pass. Gives its number.
   uint64_t OnBegin(Observer& observer, ThreadState* thread, int task,
                    const SequenceEntry* root) noexcept;
-  // The same once it is known what the root's value is.
-  void TellBegin(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  // The same once it is known what the root's value is; `number` is the pass's.
+  void TellBegin(Observer& observer, ThreadState* thread, uint64_t number,
+                 const SequenceEntry* root) noexcept;
   // AccumulateGrad begins. `range` carries its input while inputs are asked for.
   void OnLeaf(Observer& observer, ThreadState* thread, const at::RecordFunction& range) noexcept;
   // The same once it is known what the leaf takes; null: nothing that is bad.
@@ -57,7 +58,6 @@ class BackwardPasses {
 
   // True if a pass began at a value of this op in this layer before (name ids).
   bool WasRoot(uint32_t op, uint32_t layer) noexcept;
-  uint64_t number() const noexcept { return number_.load(std::memory_order_relaxed); }
 
  private:
   struct Place {
@@ -65,6 +65,8 @@ class BackwardPasses {
     uint32_t layer;
   };
   static constexpr int kRootsMax = 32;
+
+  uint64_t DrawNumber() noexcept { return numbers_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   // With mutex_ held, all of these.
   void CloseHeld(Observer& observer, ThreadState* thread) noexcept;
@@ -78,9 +80,9 @@ class BackwardPasses {
   int begun_task_ = -1;     // the graph task last seen, and the number of its pass
   uint64_t begun_number_ = 0;
   std::atomic<bool> awaits_leaf_{false};  // none has been reached in the pass last begun
+  std::atomic<uint64_t> numbers_{0};      // drawn, one for each pass
 
   std::mutex mutex_;  // covers everything below
-  std::atomic<uint64_t> number_{0};
   bool open_ = false;
   wire::PassRecord record_{};  // of the open pass
   bool reached_leaf_ = false;

@@ -164,7 +164,6 @@ bool Timeline::Begin(Observer& observer) noexcept {
     bad_gradients_ = new (std::nothrow) canary::BadGradients;
     if (memory == MAP_FAILED || teller_ == nullptr || bad_gradients_ == nullptr) return;
     memory_ = static_cast<unsigned char*>(memory);
-    passes_ = observer.passes.number();
     // Inputs are wanted of every op from now on: it cannot be gone back for them.
     observer.arming.Hold();
     on_.store(true, std::memory_order_release);
@@ -448,18 +447,18 @@ void Timeline::NoteEscape(Observer& observer, ThreadState* thread, const Frame& 
   NotePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
 }
 
-uint64_t Timeline::NotePass(Observer& observer, ThreadState* thread,
-                            const SequenceEntry* root) noexcept {
+void Timeline::NotePass(Observer& observer, ThreadState* thread, uint64_t number,
+                        const SequenceEntry* root) noexcept {
   auto* event = Reserve<PassEvent>();
-  if (event == nullptr) return observer.passes.number();
+  if (event == nullptr) return;
   event->kind = EventKind::kPass;
   event->moment = TakeMoment(observer, thread);
+  event->pass = number;
   event->root = root;
   event->root_sequence_plus_one =
       root != nullptr ? root->sequence.load(std::memory_order_relaxed) : 0;
   Publish(event);
   gpu_.Ask(thread);
-  return ++passes_;
 }
 
 void Timeline::NoteLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,

@@ -88,8 +88,9 @@ class Timeline {
   // An op handed a non-finite number to Python.
   void NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
                   double number) noexcept;
-  // A pass begins at what this entry stands for; null: unknown. Gives the pass's number.
-  uint64_t NotePass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  // Pass `number` begins at what this entry stands for; null: unknown.
+  void NotePass(Observer& observer, ThreadState* thread, uint64_t number,
+                const SequenceEntry* root) noexcept;
   // A leaf takes its gradient; null: not seen.
   void NoteLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
                 const NamedTensor* named) noexcept;
@@ -160,7 +161,6 @@ class Timeline {
   unsigned char* memory_ = nullptr;
   uint64_t begin_ = 0;  // bytes ever released, and ever reserved
   uint64_t end_ = 0;
-  uint64_t passes_ = 0;  // noted
 
   std::mutex telling_;                             // covers all below
   canary::BadGradients* bad_gradients_ = nullptr;  // of the update that comes next

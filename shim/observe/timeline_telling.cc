@@ -143,7 +143,7 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
       const auto& pass = static_cast<const PassEvent&>(event);
       const bool same =
           pass.root != nullptr && pass.root->sequence.load() == pass.root_sequence_plus_one;
-      observer.passes.TellBegin(observer, thread, same ? pass.root : nullptr);
+      observer.passes.TellBegin(observer, thread, pass.pass, same ? pass.root : nullptr);
       break;
     }
     case EventKind::kLeaf:
