@@ -355,7 +355,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
     own_ticks_before_ = sum.own_ticks;
     // The very first steps load code and warm caches; they say nothing about the rest.
     ++steps_published_;
-    ++steps_watched_[static_cast<int>(observer.level.watched()) & 3];
+    ++steps_watched_[static_cast<int>(observer.level.watched()) % wire::kWatchedLevels];
     observer.arming.Measure(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3);
   }
   entry.time_ns = MonotonicNs();
@@ -396,7 +396,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
 
 void StepScope::StepsWatched(uint64_t* steps) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::copy(steps_watched_, steps_watched_ + 4, steps);
+  std::copy_n(steps_watched_, wire::kWatchedLevels, steps);
 }
 
 void StepScope::Measured(uint64_t* own, uint64_t* steps) noexcept {

@@ -63,6 +63,11 @@ class StepScope {
   // A fused optimizer writes arguments that only show with inputs; the next ranges ask for them.
   void OnFusedSeen() noexcept { fused_seen_.store(true, std::memory_order_relaxed); }
 
+  // Steps published at each of wire::Level's first kWatchedLevels.
+  void StepsWatched(uint64_t* steps) noexcept;
+  // Ticks of our own callbacks and of the steps in which they were counted.
+  void Measured(uint64_t* own, uint64_t* steps) noexcept;
+
  private:
   struct Instance {
     const void* identity;
@@ -100,13 +105,7 @@ class StepScope {
   uint64_t own_ticks_ = 0;  // of measured steps
   uint64_t step_ticks_ = 0;
   uint64_t steps_published_ = 0;
-  uint64_t steps_watched_[4] = {};
-
- public:
-  // Steps published at each of wire::Level's first four.
-  void StepsWatched(uint64_t* steps) noexcept;
-  // Ticks of our own callbacks and of the steps in which they were counted.
-  void Measured(uint64_t* own, uint64_t* steps) noexcept;
+  uint64_t steps_watched_[wire::kWatchedLevels] = {};
 };
 
 }  // namespace nanwatch
