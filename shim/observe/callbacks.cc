@@ -239,8 +239,6 @@ void CheckWrittenArguments(OutputScan& scan) {
   }
 }
 
-// While armed: a view of a bad value stands for it where autograd nodes are concerned, and what is
-// written over with good values is good again.
 void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
                      const std::vector<c10::IValue>& outputs) {
   if (!observer.arming.armed() || outputs.empty() || !outputs.back().isTensor()) return;
@@ -248,24 +246,9 @@ void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
   wire::Unchecked reason;
   if (DescribeTensor(outputs.back().toTensor(), &plain, &reason) != Readable::kYes) return;
   const bool creates = (frame.op->families & kCreates) != 0;
-  if (plain.gpu >= 0) {
-    const bool matters = creates || (frame.sequence >= 0 && frame.op->is_view);
-    if (matters && observer.timeline.On()) {
-      observer.timeline.NoteView(thread, frame, plain);
-    }
-    return;
-  }
-  if (creates) {
-    observer.bad_values.Clear(plain.storage, plain.byte_begin, plain.byte_end, plain.IsDense());
-    return;
-  }
-  BadEntry entry;
-  if (frame.sequence >= 0 && frame.op->is_view &&
-      observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &entry)) {
-    SequenceEntry& sequence = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
-    sequence.value = entry.value;
-    sequence.site = entry.site;
-  }
+  if (!creates && !(frame.sequence >= 0 && frame.op->is_view)) return;
+  if (plain.gpu < 0) return OnSkippedOutput(observer, thread, frame, plain);
+  if (observer.timeline.On()) observer.timeline.NoteView(thread, frame, plain);
 }
 
 bool HasGpuInput(const ThreadState* thread, const Frame& frame) {

@@ -496,6 +496,25 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   emitter->Emit(record.header);
 }
 
+// A view of a bad value stands for it where autograd nodes are concerned, and what is written over
+// with good values is good again.
+void OnSkippedOutput(Observer& observer, ThreadState* thread, const Frame& frame,
+                     const PlainTensor& tensor) noexcept {
+  if (observer.bad_values.size() == 0) return;
+  if ((frame.op->families & kCreates) != 0) {
+    return observer.bad_values.Clear(tensor.storage, tensor.byte_begin, tensor.byte_end,
+                                     tensor.IsDense());
+  }
+  BadEntry entry;
+  SequenceEntry* sequence = frame.op->is_view ? SequenceOf(thread, frame) : nullptr;
+  if (sequence == nullptr ||
+      !observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &entry)) {
+    return;
+  }
+  sequence->value = entry.value;
+  sequence->site = entry.site;
+}
+
 void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double number) noexcept {
   if (observer.Poisoned()) return;
   Emitter* emitter = observer.EnsureEmitter();

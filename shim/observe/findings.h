@@ -18,6 +18,11 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
 // While armed: an op ended and everything it wrote is clean.
 void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexcept;
 
+// While armed: an op returned memory of another's (a view), or wrote values nobody needs to look
+// at.
+void OnSkippedOutput(Observer& observer, ThreadState* thread, const Frame& frame,
+                     const PlainTensor& tensor) noexcept;
+
 // A non-finite scalar went to Python.
 void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double value) noexcept;
 

@@ -75,10 +75,7 @@ Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept {
   moment.call = call.call;
   moment.line = call.line;
   if (moment.place.phase == Phase::kBackward) {
-    moment.node_made_by = MadeRunningNode(thread);
-    if (moment.node_made_by != nullptr) {
-      moment.node_sequence_plus_one = moment.node_made_by->sequence.load(std::memory_order_relaxed);
-    }
+    moment.node_made_by = SequenceRef(MadeRunningNode(thread));
   }
   return moment;
 }
@@ -106,12 +103,7 @@ SequenceEntry* SequenceOf(ThreadState* thread, const Frame& frame) noexcept {
 }
 
 const SequenceEntry* MadeRunningNode(const ThreadState* thread) noexcept {
-  if (thread->told != nullptr) {
-    const SequenceEntry* made_by = thread->told->node_made_by;
-    const bool same = made_by != nullptr && made_by->sequence.load(std::memory_order_relaxed) ==
-                                                thread->told->node_sequence_plus_one;
-    return same ? made_by : nullptr;
-  }
+  if (thread->told != nullptr) return thread->told->node_made_by.Get();
   const auto node = torch::autograd::get_current_node();
   if (node == nullptr) return nullptr;
   return ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));

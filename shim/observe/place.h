@@ -27,9 +27,7 @@ struct Moment {
   const SourceLine* line = nullptr;  // null: none is known. Never freed
   uint32_t call = 0;                 // PythonDoor::UserCall
   uint32_t node = 0;                 // name id of the autograd node; `place.node` is gone with it
-  const SequenceEntry* node_made_by =
-      nullptr;                         // of the autograd node that ran, null: none, unknown
-  int64_t node_sequence_plus_one = 0;  // the entry is still its own while it says so
+  SequenceRef node_made_by;          // of the autograd node that ran
   bool in_optimizer = false;
   bool in_region = false;
 };

@@ -14,7 +14,7 @@ void FillStats(const TensorView& view, uint8_t index, wire::TensorStats* stats) 
 }
 
 void FillShapeOnly(TensorView view, wire::TensorStats* stats) noexcept {
-  static constexpr wire::TensorStats kNothing = CountsOf(false);
+  static constexpr wire::TensorStats kNothing = CountsOf(0);
   view.counted = &kNothing;
   FillStats(view, 0, stats);
 }

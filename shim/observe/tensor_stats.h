@@ -12,10 +12,15 @@ namespace nanwatch {
 // All of `stats`, zeroed where nothing is known. `index`: which of the op's tensors it is.
 void FillStats(const TensorView& view, uint8_t index, wire::TensorStats* stats) noexcept;
 
-// Counts of a tensor of which no more is known than whether anything in it is bad.
-[[nodiscard]] constexpr wire::TensorStats CountsOf(bool bad) noexcept {
+// One element of each of these kinds (kHasNan...), for a tensor of which no more is known.
+constexpr void FillKinds(uint8_t kinds, wire::TensorStats* stats) noexcept {
+  stats->nan = (kinds & wire::kHasNan) != 0;
+  stats->pos_inf = (kinds & wire::kHasPosInf) != 0;
+  stats->neg_inf = (kinds & wire::kHasNegInf) != 0;
+}
+[[nodiscard]] constexpr wire::TensorStats CountsOf(uint8_t kinds) noexcept {
   wire::TensorStats stats{};
-  stats.nan = bad;
+  FillKinds(kinds, &stats);
   stats.first_bad = -1;
   return stats;
 }

@@ -108,6 +108,23 @@ struct SequenceEntry {
   uint32_t site;
 };
 
+// An entry as it stood once: its place may have been taken by another since.
+struct SequenceRef {
+  SequenceRef() = default;
+  explicit SequenceRef(const SequenceEntry* now) noexcept
+      : entry(now),
+        sequence_plus_one(now != nullptr ? now->sequence.load(std::memory_order_relaxed) : 0) {}
+  // Null: there was none, or it is gone.
+  [[nodiscard]] const SequenceEntry* Get() const noexcept {
+    const bool same =
+        entry != nullptr && entry->sequence.load(std::memory_order_relaxed) == sequence_plus_one;
+    return same ? entry : nullptr;
+  }
+
+  const SequenceEntry* entry = nullptr;
+  int64_t sequence_plus_one = 0;
+};
+
 // The last clean output of one element, which may turn out to be a loss.
 struct ScalarSeen {
   int64_t sequence_plus_one;  // of the op that made it; 0: none yet, as the memory comes

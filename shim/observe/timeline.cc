@@ -454,9 +454,7 @@ void Timeline::NotePass(Observer& observer, ThreadState* thread, uint64_t number
   event->kind = EventKind::kPass;
   event->moment = TakeMoment(observer, thread);
   event->pass = number;
-  event->root = root;
-  event->root_sequence_plus_one =
-      root != nullptr ? root->sequence.load(std::memory_order_relaxed) : 0;
+  event->root = SequenceRef(root);
   Publish(event);
   gpu_.Ask(thread);
 }

@@ -148,7 +148,6 @@ class Timeline {
   bool IsStuck(const Event& head) noexcept;
   void Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept;
   void TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answer) noexcept;
-  void TellView(Observer& observer, const ViewEvent& event) noexcept;
   void TellLeaf(Observer& observer, LeafEvent& event) noexcept;
 
   std::atomic<bool> on_{false};

@@ -61,8 +61,7 @@ struct Timeline::ViewEvent : Event {
 
 struct Timeline::PassEvent : Event {
   uint64_t pass;  // its number
-  const SequenceEntry* root;
-  int64_t root_sequence_plus_one;
+  SequenceRef root;
 };
 
 struct Timeline::LeafEvent : Event {

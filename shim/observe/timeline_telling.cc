@@ -26,10 +26,7 @@ void FillCounts(const device::TensorCounts& counts, uint8_t kinds, bool brief,
   stats->pos_inf = counts.pos_inf;
   stats->neg_inf = counts.neg_inf;
   if (kinds != 0 && (brief || BadElements(counts) == 0)) {
-    stats->nan = (kinds & wire::kHasNan) != 0;
-    stats->pos_inf = (kinds & wire::kHasPosInf) != 0;
-    stats->neg_inf = (kinds & wire::kHasNegInf) != 0;
-    return;
+    return FillKinds(kinds, stats);
   }
   if (kinds != 0) stats->first_bad = static_cast<int64_t>(counts.first_bad);
   if (counts.finite_min > counts.finite_max) return;
@@ -38,11 +35,15 @@ void FillCounts(const device::TensorCounts& counts, uint8_t kinds, bool brief,
   stats->finite_mean = counts.finite_mean;
 }
 
-// What the table knows stands for what was not looked at: one element of each kind.
-void FillKnown(const BadEntry& entry, wire::TensorStats* stats) {
-  stats->nan = (entry.kinds & wire::kHasNan) != 0 || entry.kinds == 0;
-  stats->pos_inf = (entry.kinds & wire::kHasPosInf) != 0;
-  stats->neg_inf = (entry.kinds & wire::kHasNegInf) != 0;
+// What the table knows stands for what was not looked at.
+uint8_t KindsOf(const BadEntry& entry) { return entry.kinds != 0 ? entry.kinds : wire::kHasNan; }
+
+void FillOutput(const device::CheckResult& result, int place, wire::TensorStats* stats) {
+  FillCounts(result.outputs[place], result.output_kinds[place], result.brief != 0, stats);
+}
+
+void FillInput(const device::CheckResult& result, int place, wire::TensorStats* stats) {
+  FillCounts(result.inputs[place], result.input_kinds[place], result.brief != 0, stats);
 }
 
 // Names of parameters take room in the segment only where one is told.
@@ -61,7 +62,7 @@ void SettleInput(Observer& observer, bool looked_at, SeenTensor* tensor) {
   InputSeen& seen = tensor->seen;
   seen.counted = &tensor->stats;
   seen.known = !seen.overwritten && FindBad(observer, seen, &seen.bad);
-  if (seen.known && !looked_at && seen.gpu >= 0) FillKnown(seen.bad, &tensor->stats);
+  if (seen.known && !looked_at && seen.gpu >= 0) FillKinds(KindsOf(seen.bad), &tensor->stats);
   seen.kinds = seen.overwritten ? 0 : KindsCounted(tensor->stats);
   if (seen.kinds == 0) seen.known = false;
 }
@@ -70,13 +71,13 @@ void SettleInput(Observer& observer, bool looked_at, SeenTensor* tensor) {
 
 void Timeline::SettleInputs(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
   Settle(observer);
-  static const wire::TensorStats kClean = CountsOf(false);
-  static const wire::TensorStats kBad = CountsOf(true);
+  static constexpr wire::TensorStats kClean = CountsOf(0);
+  static constexpr wire::TensorStats kBad = CountsOf(wire::kHasNan);
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (input.gpu < 0) continue;
     input.known = !input.overwritten && FindBad(observer, input, &input.bad);
-    input.kinds = !input.known ? 0 : input.bad.kinds != 0 ? input.bad.kinds : wire::kHasNan;
+    input.kinds = input.known ? KindsOf(input.bad) : 0;
     input.counted = input.known ? &kBad : &kClean;
   }
 }
@@ -135,15 +136,13 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
       break;
     case EventKind::kView: {
       auto& view = static_cast<ViewEvent&>(event);
-      TellView(observer, view);
+      OnSkippedOutput(observer, thread, view.frame, view.tensor.seen.Plain());
       TorchWeakStorageOps().drop(view.tensor.seen.storage.handle);
       break;
     }
     case EventKind::kPass: {
       const auto& pass = static_cast<const PassEvent&>(event);
-      const bool same =
-          pass.root != nullptr && pass.root->sequence.load() == pass.root_sequence_plus_one;
-      observer.passes.TellBegin(observer, thread, pass.pass, same ? pass.root : nullptr);
+      observer.passes.TellBegin(observer, thread, pass.pass, pass.root.Get());
       break;
     }
     case EventKind::kLeaf:
@@ -196,9 +195,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
   for (uint32_t i = 0; i < event.inputs; ++i) {
     const bool looked_at = bad && inputs[i].looked_at >= 0;
     if (looked_at) {
-      FillCounts(answer->result->inputs[inputs[i].looked_at],
-                 answer->result->input_kinds[inputs[i].looked_at], answer->result->brief != 0,
-                 &inputs[i].stats);
+      FillInput(*answer->result, inputs[i].looked_at, &inputs[i].stats);
     }
     SettleInput(observer, looked_at, &inputs[i]);
     frame.input_bad |= inputs[i].seen.kinds != 0;
@@ -245,7 +242,7 @@ void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,
                                 seen.Plain().IsDense());
       continue;
     }
-    FillCounts(result.outputs[i], kinds, result.brief != 0, &stats);
+    FillOutput(result, static_cast<int>(i), &stats);
     if ((families & kFills) != 0 && stats.nan != 0) stats.nan = static_cast<uint64_t>(seen.numel);
     seen.counted = &stats;
     const BadOutput output{seen.Plain(), static_cast<uint8_t>(seen.argument), seen.requires_grad};
@@ -282,7 +279,7 @@ void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& a
     const uint8_t kinds = answer.result->output_kinds[i];
     if (kinds == 0) continue;
     SeenTensor& tensor = event.tensors[i];
-    FillCounts(answer.result->outputs[i], kinds, answer.result->brief != 0, &tensor.stats);
+    FillOutput(*answer.result, static_cast<int>(i), &tensor.stats);
     tensor.seen.counted = &tensor.stats;
     const PlainTensor plain = tensor.seen.Plain();
     switch (event.handed_as) {
@@ -311,8 +308,7 @@ void Timeline::SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& 
     SeenTensor& tensor = event.tensors[i];
     const int place = tensor.looked_at;
     if (place >= 0) {
-      FillCounts(answer.result->inputs[place], answer.result->input_kinds[place],
-                 answer.result->brief != 0, &tensor.stats);
+      FillInput(*answer.result, place, &tensor.stats);
     }
     SettleInput(observer, place >= 0, &tensor);
     if (tensor.seen.kinds == 0 || tensor.seen.known) continue;
@@ -343,26 +339,13 @@ void Timeline::TellOfRegion(Observer& observer, const OpEvent& event,
   compiled_regions::Tell(observer, teller_, &writer, output);
 }
 
-void Timeline::TellView(Observer& observer, const ViewEvent& event) noexcept {
-  if (observer.bad_values.size() == 0) return;
-  const InputSeen& seen = event.tensor.seen;
-  if ((event.frame.op->families & kCreates) != 0) {
-    observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
-                              seen.Plain().IsDense());
-    return;
-  }
-  BadEntry entry;
-  SequenceEntry* sequence = SequenceOf(teller_, event.frame);
-  if (sequence == nullptr || !FindBad(observer, seen, &entry)) return;
-  sequence->value = entry.value;
-  sequence->site = entry.site;
-}
-
 void Timeline::TellLeaf(Observer& observer, LeafEvent& event) noexcept {
   if (!event.has_gradient) return observer.passes.TellLeaf(observer, teller_, nullptr, event.named);
   InputSeen& seen = event.gradient.seen;
   BadEntry entry;
-  if (seen.gpu >= 0 && FindBad(observer, seen, &entry)) FillKnown(entry, &event.gradient.stats);
+  if (seen.gpu >= 0 && FindBad(observer, seen, &entry)) {
+    FillKinds(KindsOf(entry), &event.gradient.stats);
+  }
   seen.counted = &event.gradient.stats;
   const PlainTensor gradient = seen.Plain();
   observer.passes.TellLeaf(observer, teller_, &gradient, event.named);
