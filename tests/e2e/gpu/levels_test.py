@@ -2,38 +2,21 @@
 import unittest
 
 from gpu_job import GpuJobTest, origins
+from small_training import BAD_GRADIENT, BAD_UPDATE, program_text
 
-TRAINING = """
-import torch
-torch.manual_seed(1)
-model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).cuda()
-optimizer = {optimizer}
-for i in range(12):
-    optimizer.zero_grad()
-    x = torch.randn(6, 8).cuda()
-    loss = (model(x) - x[:, :4]).square().mean()
-    loss.backward()
-    {fault}
-    optimizer.step()
-print(loss.item().hex())
-"""
-OPTIMIZERS = {"sgd": "torch.optim.SGD(model.parameters(), lr=1e-2)",
-              "fused": "torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)",
-              "foreach": "torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)"}
-BAD_GRADIENT = "if i == 7: model[0].weight.grad[2, 3] = float('nan')"
-BAD_UPDATE = "if i == 7: optimizer.param_groups[0]['lr'] = float('inf')"
+OPTIMIZERS = ("sgd", "fused", "foreach")
 
 
 class Levels(GpuJobTest):
     @classmethod
     def start(cls, workplace):
         cls.canary = {name: workplace.run_watched(
-            cls.program(name, TRAINING.format(optimizer=optimizer, fault=BAD_GRADIENT)), ("--level", "canary"))
-            for name, optimizer in OPTIMIZERS.items()}
-        healthy = cls.program("healthy", TRAINING.format(optimizer=OPTIMIZERS["sgd"], fault=""))
+            cls.program(name, program_text(name, BAD_GRADIENT, gpu=True)), ("--level", "canary"))
+            for name in OPTIMIZERS}
+        healthy = cls.program("healthy", program_text("sgd", gpu=True))
         cls.healthy = {level: workplace.run_watched(healthy, ("--level", level)) for level in ("idle", "canary")}
         cls.update = workplace.run_watched(
-            cls.program("update", TRAINING.format(optimizer=OPTIMIZERS["sgd"], fault=BAD_UPDATE)), ("--level", "canary"))
+            cls.program("update", program_text("sgd", BAD_UPDATE, gpu=True)), ("--level", "canary"))
 
     def test_a_bad_gradient_is_one_incident_of_the_gradient(self):
         for name, job in self.canary.items():

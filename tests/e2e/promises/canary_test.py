@@ -1,40 +1,20 @@
 """Promise: level canary sees what the training itself shows, tells it once, and says where it met it and not more."""
 import unittest
 
+from small_training import BAD_GRADIENT, BAD_UPDATE, OPTIMIZERS, program_text
 from watched_job import PromiseTest, origins
-
-TRAINING = """
-import torch
-torch.manual_seed(1)
-model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-optimizer = {optimizer}
-for i in range(12):
-    optimizer.zero_grad()
-    x = torch.randn(6, 8)
-    loss = (model(x) - x[:, :4]).square().mean()
-    loss.backward()
-    {fault}
-    optimizer.step()
-    print(loss.item().hex())
-"""
-OPTIMIZERS = {"sgd": "torch.optim.SGD(model.parameters(), lr=1e-2)",
-              "adam": "torch.optim.Adam(model.parameters(), lr=1e-2)",
-              "fused": "torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)",
-              "foreach": "torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=True)"}
-BAD_GRADIENT = "if i == 7: model[0].weight.grad[2, 3] = float('nan')"
-BAD_UPDATE = "if i == 7: optimizer.param_groups[0]['lr'] = float('inf')"
 
 
 class Canary(PromiseTest):
     @classmethod
     def start(cls, workplace):
         cls.jobs = {}
-        for name, optimizer in OPTIMIZERS.items():
+        for name in OPTIMIZERS:
             for fault, text in (("gradient", BAD_GRADIENT), ("none", "")):
-                program = workplace.program(f"{name}_{fault}", TRAINING.format(optimizer=optimizer, fault=text))
+                program = workplace.program(f"{name}_{fault}", program_text(name, text))
                 cls.jobs[name, fault] = (workplace.run_bare(program), workplace.run_watched(program, ("--level", "canary")))
         cls.update = workplace.run_watched(
-            workplace.program("update", TRAINING.format(optimizer=OPTIMIZERS["sgd"], fault=BAD_UPDATE)), ("--level", "canary"))
+            workplace.program("update", program_text("sgd", BAD_UPDATE)), ("--level", "canary"))
 
     def test_a_bad_gradient_is_one_incident_of_the_gradient_with_every_kind_of_optimizer(self):
         for name in OPTIMIZERS:
