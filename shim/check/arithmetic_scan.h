@@ -1,40 +1,44 @@
 // The scan of float32 and float64 by arithmetic: one instruction for a vector where bit tests take
 // two. Only for scan_avx2.cc; see kernels.h for why nothing here has linkage.
 //
-// A running multiply-add with zero: a finite value adds a zero, and NaN, and Inf times zero, make
-// the sum NaN, which it then stays. That is arithmetic in the job's thread, so its floating-point
-// modes and flags are set aside meanwhile: a trap would end the job, a sticky flag would be seen.
-// Subnormals count as zero, because some processors are slow to multiply them.
+// A running sum of squares: finite as long as all values are, and none is too large to be squared
+// (above 1e19, in float32), which bits have to decide then. Its root is an upper bound of their
+// magnitudes. That is arithmetic in the job's thread, so its floating-point modes and flags are set
+// aside meanwhile: a trap would end the job, a sticky flag would be seen. Subnormals count as zero,
+// because some processors are slow to multiply them.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace nanwatch {
 namespace {
 
-struct Float32Lanes {
-  using Vector = __m256;
-  static Vector MultiplyAdd(const char* at, Vector sum) {
-    return _mm256_fmadd_ps(_mm256_loadu_ps(reinterpret_cast<const float*>(at)), _mm256_setzero_ps(),
-                           sum);
+struct Float64Lanes {
+  using Vector = __m256d;
+  static Vector AddSquare(const char* at, Vector sum) {
+    const Vector values = _mm256_loadu_pd(reinterpret_cast<const double*>(at));
+    return _mm256_fmadd_pd(values, values, sum);
   }
-  static Vector Add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
-  static bool AnyNan(Vector sum) {
-    return _mm256_movemask_ps(_mm256_cmp_ps(sum, sum, _CMP_UNORD_Q)) != 0;
+  static Vector Add(Vector a, Vector b) { return _mm256_add_pd(a, b); }
+  static double Sum(Vector sum) {
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(sum), _mm256_extractf128_pd(sum, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
   }
 };
 
-struct Float64Lanes {
-  using Vector = __m256d;
-  static Vector MultiplyAdd(const char* at, Vector sum) {
-    return _mm256_fmadd_pd(_mm256_loadu_pd(reinterpret_cast<const double*>(at)),
-                           _mm256_setzero_pd(), sum);
+struct Float32Lanes {
+  using Vector = __m256;
+  static Vector AddSquare(const char* at, Vector sum) {
+    const Vector values = _mm256_loadu_ps(reinterpret_cast<const float*>(at));
+    return _mm256_fmadd_ps(values, values, sum);
   }
-  static Vector Add(Vector a, Vector b) { return _mm256_add_pd(a, b); }
-  static bool AnyNan(Vector sum) {
-    return _mm256_movemask_pd(_mm256_cmp_pd(sum, sum, _CMP_UNORD_Q)) != 0;
+  static Vector Add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+  static double Sum(Vector sum) {
+    return Float64Lanes::Sum(_mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(sum)),
+                                           _mm256_cvtps_pd(_mm256_extractf128_ps(sum, 1))));
   }
 };
 
@@ -46,20 +50,28 @@ struct ArithmeticScan {
   static constexpr size_t kLookBytes = 128 * kTurnBytes;  // how often to stop and look at the sums
   static constexpr size_t kWorthwhileBytes = 2048;  // below it, the modes cost more than is saved
 
-  // Scans turns from *at on, as many as lie before `end`, and leaves *at behind them.
-  static bool Run(const char** at, const char* end) {
+  // From *at to `end`, a turn at least. Leaves *at at `end`, or where the first stretch begins that
+  // has something bad, or too large to be squared. Gives the largest of the stretches' sums of
+  // squares before that, the bits of a double.
+  static uint64_t Run(const char** at, const char* end) {
     constexpr unsigned kAllMaskedNoSubnormals = 0x1fc0;
     const unsigned modes = _mm_getcsr();
     _mm_setcsr(kAllMaskedNoSubnormals);
-    bool bad = false;
-    while (!bad && static_cast<size_t>(end - *at) >= kTurnBytes) {
+    uint64_t largest = 0;
+    while (*at != end) {
       const size_t left = static_cast<size_t>(end - *at);
-      const size_t bytes = left < kLookBytes ? left / kTurnBytes * kTurnBytes : kLookBytes;
-      bad = Look(*at, *at + bytes);
-      *at += bytes;
+      // The last turn may overlap the one before: no sum is made of two stretches.
+      const char* from = left < kTurnBytes ? end - kTurnBytes : *at;
+      const size_t bytes = left < kTurnBytes   ? kTurnBytes
+                           : left < kLookBytes ? left / kTurnBytes * kTurnBytes
+                                               : kLookBytes;
+      const uint64_t squares = Look(from, from + bytes);
+      if (squares >= kInfinity) break;
+      largest = squares > largest ? squares : largest;
+      *at = from + bytes;
     }
     _mm_setcsr(modes);
-    return bad;
+    return largest;
   }
 
  private:
@@ -67,35 +79,39 @@ struct ArithmeticScan {
   // across.
   static void Fence(Vector& sum) { asm volatile("" : "+x"(sum)); }
 
+  // Of a double without its sign; what is above is NaN.
+  static constexpr uint64_t kInfinity = uint64_t{0x7ff} << 52;
+
   // Eight chains: a multiply-add has a latency of four, and two begin in a cycle.
-  [[gnu::noinline]] static bool Look(const char* at, const char* end) {
+  [[gnu::noinline]] static uint64_t Look(const char* at, const char* end) {
     Vector a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{};
     Fence(a), Fence(b), Fence(c), Fence(d), Fence(e), Fence(f), Fence(g), Fence(h);
 #pragma GCC unroll 4
     for (; at != end; at += kTurnBytes) {
-      a = Lanes::MultiplyAdd(at, a);
-      b = Lanes::MultiplyAdd(at + kStep, b);
-      c = Lanes::MultiplyAdd(at + 2 * kStep, c);
-      d = Lanes::MultiplyAdd(at + 3 * kStep, d);
-      e = Lanes::MultiplyAdd(at + 4 * kStep, e);
-      f = Lanes::MultiplyAdd(at + 5 * kStep, f);
-      g = Lanes::MultiplyAdd(at + 6 * kStep, g);
-      h = Lanes::MultiplyAdd(at + 7 * kStep, h);
-      a = Lanes::MultiplyAdd(at + 8 * kStep, a);
-      b = Lanes::MultiplyAdd(at + 9 * kStep, b);
-      c = Lanes::MultiplyAdd(at + 10 * kStep, c);
-      d = Lanes::MultiplyAdd(at + 11 * kStep, d);
-      e = Lanes::MultiplyAdd(at + 12 * kStep, e);
-      f = Lanes::MultiplyAdd(at + 13 * kStep, f);
-      g = Lanes::MultiplyAdd(at + 14 * kStep, g);
-      h = Lanes::MultiplyAdd(at + 15 * kStep, h);
+      a = Lanes::AddSquare(at, a);
+      b = Lanes::AddSquare(at + kStep, b);
+      c = Lanes::AddSquare(at + 2 * kStep, c);
+      d = Lanes::AddSquare(at + 3 * kStep, d);
+      e = Lanes::AddSquare(at + 4 * kStep, e);
+      f = Lanes::AddSquare(at + 5 * kStep, f);
+      g = Lanes::AddSquare(at + 6 * kStep, g);
+      h = Lanes::AddSquare(at + 7 * kStep, h);
+      a = Lanes::AddSquare(at + 8 * kStep, a);
+      b = Lanes::AddSquare(at + 9 * kStep, b);
+      c = Lanes::AddSquare(at + 10 * kStep, c);
+      d = Lanes::AddSquare(at + 11 * kStep, d);
+      e = Lanes::AddSquare(at + 12 * kStep, e);
+      f = Lanes::AddSquare(at + 13 * kStep, f);
+      g = Lanes::AddSquare(at + 14 * kStep, g);
+      h = Lanes::AddSquare(at + 15 * kStep, h);
     }
     Vector sum = Lanes::Add(Lanes::Add(Lanes::Add(a, b), Lanes::Add(c, d)),
                             Lanes::Add(Lanes::Add(e, f), Lanes::Add(g, h)));
     Fence(sum);
-    int bad = Lanes::AnyNan(sum);
-    asm volatile("" : "+r"(bad));
-    return bad != 0;
+    const double squares = Lanes::Sum(sum);
+    uint64_t bits = __builtin_bit_cast(uint64_t, squares) & ~(uint64_t{1} << 63);
+    asm volatile("" : "+r"(bits));
+    return bits;
   }
 };
 

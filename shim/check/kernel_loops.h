@@ -21,14 +21,14 @@ template <class Word>
   return word;
 }
 
-bool NeverBad(const void*, size_t) { return false; }
+Magnitude LookAtNothing(const void*, size_t) { return {0, Magnitude::Kind::kNone}; }
 uint8_t NoKinds(const void*, size_t) { return 0; }
 void NoTally(const void*, size_t, Tally*) {}
 double NoValue(int64_t) { return 0; }
 
-// Skips clean blocks at the speed of `kHas`, looks closely at the others, and stops after one with
+// Skips clean blocks at the speed of `kLook`, looks closely at the others, and stops after one with
 // a NaN.
-template <class Format, int kParts, bool (*kHas)(const void*, size_t)>
+template <class Format, int kParts, Magnitude (*kLook)(const void*, size_t)>
 uint8_t Kinds(const void* data, size_t count) {
   using Word = typename Format::Word;
   constexpr size_t kBlockWords = 4096 / sizeof(Word);
@@ -36,7 +36,7 @@ uint8_t Kinds(const void* data, size_t count) {
   uint8_t kinds = 0;
   for (size_t left = count * kParts; left != 0 && (kinds & wire::kHasNan) == 0;) {
     const size_t words = left < kBlockWords ? left : kBlockWords;
-    if (kHas(at, words / kParts)) {
+    if (kLook(at, words / kParts).kind == Magnitude::Kind::kNonFinite) {
       Word nan = 0, pos_inf = 0, neg_inf = 0;
       for (size_t i = 0; i < words; ++i) {
         const Word word = LoadWord<Word>(at + i * sizeof(Word));
@@ -158,14 +158,14 @@ void TallyMixedComplex(const char* at, size_t first, size_t elements, Tally* tal
 
 // Both parts of a complex element decide what it is, so blocks with a bad one are taken element by
 // element.
-template <class Format, bool (*kHas)(const void*, size_t)>
+template <class Format, Magnitude (*kLook)(const void*, size_t)>
 void TallyComplex(const void* data, size_t count, Tally* tally) {
   using Word = typename Format::Word;
   constexpr size_t kBlockElements = kTallyWords / 2;
   const char* at = static_cast<const char*>(data);
   for (size_t done = 0; done < count;) {
     const size_t elements = count - done < kBlockElements ? count - done : kBlockElements;
-    if (!kHas(at, elements)) {
+    if (kLook(at, elements).kind != Magnitude::Kind::kNonFinite) {
       TallyBlock<Format>(at, 2 * elements, tally);
     } else {
       TallyMixedComplex<Format>(at, done, elements, tally);
@@ -180,39 +180,39 @@ double KeyToDouble(int64_t key) {
   return Format::KeyToDouble(static_cast<typename Format::Key>(key));
 }
 
-// Fills the row of one element type. `HasFor` is the level's own fast scan: HasFor<Format,
+// Fills the row of one element type. `LookFor` is the level's own fast scan: LookFor<Format,
 // parts>::Run.
-template <template <class, int> class HasFor, wire::ElementType kType>
+template <template <class, int> class LookFor, wire::ElementType kType>
 consteval void SetRow(Kernels* kernels) {
   using Format = FormatOf<kType>;
   constexpr int kParts = PartsOf(kType);
   constexpr auto kRow = static_cast<size_t>(kType);
-  kernels->has_non_finite[kRow] = HasFor<Format, kParts>::Run;
-  kernels->kinds[kRow] = Kinds<Format, kParts, HasFor<Format, kParts>::Run>;
+  kernels->look[kRow] = LookFor<Format, kParts>::Run;
+  kernels->kinds[kRow] = Kinds<Format, kParts, LookFor<Format, kParts>::Run>;
   if constexpr (kParts == 2) {
-    kernels->tally[kRow] = TallyComplex<Format, HasFor<Format, kParts>::Run>;
+    kernels->tally[kRow] = TallyComplex<Format, LookFor<Format, kParts>::Run>;
   } else {
     kernels->tally[kRow] = TallyReal<Format>;
   }
   kernels->key_to_double[kRow] = KeyToDouble<Format>;
 }
 
-template <template <class, int> class HasFor>
+template <template <class, int> class LookFor>
 consteval Kernels MakeKernels(const char* name) {
   using enum wire::ElementType;
-  Kernels kernels{name, {NeverBad}, {NoKinds}, {NoTally}, {NoValue}};
-  SetRow<HasFor, kFloat64>(&kernels);
-  SetRow<HasFor, kFloat32>(&kernels);
-  SetRow<HasFor, kFloat16>(&kernels);
-  SetRow<HasFor, kBFloat16>(&kernels);
-  SetRow<HasFor, kComplex128>(&kernels);
-  SetRow<HasFor, kComplex64>(&kernels);
-  SetRow<HasFor, kComplex32>(&kernels);
-  SetRow<HasFor, kFloat8E5M2>(&kernels);
-  SetRow<HasFor, kFloat8E4M3Fn>(&kernels);
-  SetRow<HasFor, kFloat8E5M2Fnuz>(&kernels);
-  SetRow<HasFor, kFloat8E4M3Fnuz>(&kernels);
-  SetRow<HasFor, kFloat8E8M0Fnu>(&kernels);
+  Kernels kernels{name, {LookAtNothing}, {NoKinds}, {NoTally}, {NoValue}};
+  SetRow<LookFor, kFloat64>(&kernels);
+  SetRow<LookFor, kFloat32>(&kernels);
+  SetRow<LookFor, kFloat16>(&kernels);
+  SetRow<LookFor, kBFloat16>(&kernels);
+  SetRow<LookFor, kComplex128>(&kernels);
+  SetRow<LookFor, kComplex64>(&kernels);
+  SetRow<LookFor, kComplex32>(&kernels);
+  SetRow<LookFor, kFloat8E5M2>(&kernels);
+  SetRow<LookFor, kFloat8E4M3Fn>(&kernels);
+  SetRow<LookFor, kFloat8E5M2Fnuz>(&kernels);
+  SetRow<LookFor, kFloat8E4M3Fnuz>(&kernels);
+  SetRow<LookFor, kFloat8E8M0Fnu>(&kernels);
   return kernels;
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "proto/wire/record.h"
+#include "shim/check/magnitude.h"
 
 namespace nanwatch {
 
@@ -33,7 +34,7 @@ inline constexpr double kSumScale = 0x1p-64;
 struct Kernels {
   const char* name;
   // `count` elements from `data`, any alignment.
-  bool (*has_non_finite[wire::kElementTypeCount])(const void* data, size_t count);
+  Magnitude (*look[wire::kElementTypeCount])(const void* data, size_t count);
   uint8_t (*kinds[wire::kElementTypeCount])(const void* data, size_t count);
   // Adds to `tally`, except first_bad, which is set if the call meets a bad element.
   void (*tally[wire::kElementTypeCount])(const void* data, size_t count, Tally* tally);

@@ -1,8 +1,12 @@
 #include "shim/check/scan.h"
 
 #include <atomic>
+#include <bit>
+#include <cmath>
+#include <mutex>
 
 #include "shim/check/element_walk.h"
+#include "shim/check/float_environment.h"
 #include "shim/check/kernels.h"
 
 namespace nanwatch {
@@ -12,47 +16,61 @@ namespace {
 constinit const Kernels* g_kernels = &kScalarKernels;
 constinit ParallelFor g_parallel_for = nullptr;
 
+// Of two stretches together. Words and sums of squares, which a small rest beside a long run may
+// make of one tensor, do not compare.
+Magnitude Larger(Magnitude a, Magnitude b) noexcept {
+  using Kind = Magnitude::Kind;
+  if (a.IsNonFinite() || b.kind == Kind::kNone) return a;
+  if (b.IsNonFinite() || a.kind == Kind::kNone) return b;
+  if (a.kind != b.kind) return {0, Kind::kNone};
+  return a.bits > b.bits ? a : b;
+}
+
 struct SharedScan {
-  bool (*has_non_finite)(const void* data, size_t count);
+  Magnitude (*look)(const void* data, size_t count);
   const char* data;
   size_t count;
   size_t element_bytes;
   size_t block_count;  // elements of a block
   std::atomic<bool> found{false};
+  std::mutex mutex{};  // covers the next
+  Magnitude magnitude{0, Magnitude::Kind::kNone};
 };
 
 // Blocks [begin, end) of a SharedScan.
 void ScanBlocks(void* context, int64_t begin, int64_t end) {
   auto& scan = *static_cast<SharedScan*>(context);
+  Magnitude magnitude{0, Magnitude::Kind::kNone};
   for (int64_t block = begin; block < end; ++block) {
     if (scan.found.load(std::memory_order_relaxed)) return;
     const size_t first = static_cast<size_t>(block) * scan.block_count;
     const size_t left = scan.count - first;
     const size_t count = left < scan.block_count ? left : scan.block_count;
-    if (scan.has_non_finite(scan.data + first * scan.element_bytes, count)) {
-      scan.found.store(true, std::memory_order_relaxed);
-      return;
-    }
+    const Magnitude seen = scan.look(scan.data + first * scan.element_bytes, count);
+    if (seen.IsNonFinite()) return scan.found.store(true, std::memory_order_relaxed);
+    magnitude = Larger(magnitude, seen);
   }
+  const std::lock_guard<std::mutex> lock(scan.mutex);
+  scan.magnitude = Larger(scan.magnitude, magnitude);
 }
 
 // Memory large enough, perhaps, for several threads. Out of line, so that the common path stays
 // short.
-[[gnu::noinline]] bool HasNonFiniteLarge(wire::ElementType type, const void* data,
-                                         size_t count) noexcept {
-  const auto has_non_finite = g_kernels->has_non_finite[static_cast<size_t>(type)];
+[[gnu::noinline]] Magnitude LookLarge(wire::ElementType type, const void* data,
+                                      size_t count) noexcept {
+  const auto look = g_kernels->look[static_cast<size_t>(type)];
   const size_t element_bytes = ElementBytes(type);
   const size_t block_count = element_bytes == 0 ? 0 : kParallelBlockBytes / element_bytes;
   if (g_parallel_for == nullptr || count < kParallelBytesMin / kParallelBlockBytes * block_count ||
       block_count == 0) {
-    return has_non_finite(data, count);
+    return look(data, count);
   }
-  SharedScan scan{has_non_finite, static_cast<const char*>(data), count, element_bytes,
-                  block_count};
+  SharedScan scan{look, static_cast<const char*>(data), count, element_bytes, block_count};
   constexpr int64_t kGrainBlocks = 2;
   const auto blocks = static_cast<int64_t>((count + block_count - 1) / block_count);
   g_parallel_for(0, blocks, kGrainBlocks, ScanBlocks, &scan);
-  return scan.found.load(std::memory_order_relaxed);
+  if (scan.found.load(std::memory_order_relaxed)) return {0, Magnitude::Kind::kNonFinite};
+  return scan.magnitude;
 }
 
 }  // namespace
@@ -66,29 +84,46 @@ void SetParallelFor(ParallelFor parallel_for) noexcept { g_parallel_for = parall
 
 const Kernels& ChosenKernels() noexcept { return *g_kernels; }
 
-[[gnu::hot]] bool HasNonFinite(wire::ElementType type, const void* data, size_t count) noexcept {
+[[gnu::hot]] Magnitude Look(wire::ElementType type, const void* data, size_t count) noexcept {
   const auto row = static_cast<size_t>(type);
   if (row >= wire::kElementTypeCount) [[unlikely]]
-    return false;
+    return {0, Magnitude::Kind::kNone};
   // The largest element has 16 bytes: below this count no type reaches the size for threads.
   if (count >= kParallelBytesMin / 16) [[unlikely]]
-    return HasNonFiniteLarge(type, data, count);
-  return g_kernels->has_non_finite[row](data, count);
+    return LookLarge(type, data, count);
+  return g_kernels->look[row](data, count);
 }
 
-bool HasNonFinite(const TensorView& view) noexcept {
-  if (view.counted != nullptr) return KindsCounted(*view.counted) != 0;
-  const ElementWalk walk = ElementWalk::OverMemory(view);
-  if (walk.IsOneRun()) {
-    return walk.count() != 0 && HasNonFinite(view.type, walk.data(), walk.count());
+Magnitude Look(const TensorView& view) noexcept {
+  if (view.counted != nullptr) {
+    return {
+        0, KindsCounted(*view.counted) != 0 ? Magnitude::Kind::kNonFinite : Magnitude::Kind::kNone};
   }
-  const auto has_non_finite = g_kernels->has_non_finite[static_cast<size_t>(view.type)];
-  bool found = false;
+  const ElementWalk walk = ElementWalk::OverMemory(view);
+  if (walk.IsOneRun()) return Look(view.type, walk.data(), walk.count());
+  const auto look = g_kernels->look[static_cast<size_t>(view.type)];
+  Magnitude magnitude{0, Magnitude::Kind::kNone};
   walk.ForEachRun([&](const char* data, size_t count, int64_t, int64_t) {
-    found = has_non_finite(data, count);
-    return found;
+    magnitude = Larger(magnitude, look(data, count));
+    return magnitude.IsNonFinite();
   });
-  return found;
+  return magnitude;
+}
+
+double LargestValue(Magnitude magnitude, wire::ElementType type) noexcept {
+  const auto row = static_cast<size_t>(type);
+  if (row >= wire::kElementTypeCount) return 0;
+  const DefaultFloatEnvironment environment;
+  switch (magnitude.kind) {
+    case Magnitude::Kind::kLargest:
+      return g_kernels->key_to_double[row](static_cast<int64_t>(magnitude.bits));
+    case Magnitude::Kind::kSquares:
+      return std::sqrt(std::bit_cast<double>(magnitude.bits));
+    case Magnitude::Kind::kNone:
+    case Magnitude::Kind::kNonFinite:
+      break;
+  }
+  return 0;
 }
 
 }  // namespace nanwatch

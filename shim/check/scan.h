@@ -1,7 +1,8 @@
 // Looks for NaN, +Inf and -Inf in memory.
 //
-// Two questions, two prices. HasNonFinite asks whether there is anything at all; it runs for every
-// op of the job and goes at the speed of the cache. CountNonFinite and NonFiniteKinds run only
+// Two questions, two prices. Look asks whether there is anything at all (and knows by the way how
+// large the values are, magnitude.h); it runs for every op of the job and goes at the speed of the
+// cache. CountNonFinite and NonFiniteKinds run only
 // after it said yes. All of them look at bits alone, so that flush-to-zero modes, trapping
 // floating-point exceptions and the flags the job was compiled with change nothing. They read each
 // addressed element and nothing beside it, allocate nothing, and may run in any number of threads
@@ -13,6 +14,7 @@
 #include <cstdint>
 
 #include "proto/wire/record.h"
+#include "shim/check/magnitude.h"
 #include "shim/check/tensor_view.h"
 
 namespace nanwatch {
@@ -24,13 +26,21 @@ namespace nanwatch {
 // the name of the level chosen, a string literal.
 const char* InitScan(const char* force) noexcept;
 
-// True if any of `count` elements lying side by side from `data` is NaN or infinite; for a complex
-// element if either part is. `data` need not be aligned. False for kNone.
-[[nodiscard]] bool HasNonFinite(wire::ElementType type, const void* data, size_t count) noexcept;
+// Whether any of `count` elements lying side by side from `data` is NaN or infinite; for a complex
+// element, if either part is. `data` need not be aligned. Nothing is known of kNone.
+[[nodiscard]] Magnitude Look(wire::ElementType type, const void* data, size_t count) noexcept;
 
 // The same for any layout. Memory that is dense in some order of its dimensions (channels-last,
 // transposed, expanded, overlapping windows) is read once, in a line.
-[[nodiscard]] bool HasNonFinite(const TensorView& view) noexcept;
+[[nodiscard]] Magnitude Look(const TensorView& view) noexcept;
+
+[[nodiscard]] inline bool HasNonFinite(wire::ElementType type, const void* data,
+                                       size_t count) noexcept {
+  return Look(type, data, count).IsNonFinite();
+}
+[[nodiscard]] inline bool HasNonFinite(const TensorView& view) noexcept {
+  return Look(view).IsNonFinite();
+}
 
 // kHasNan alone if there is a NaN, with which the search ends; else the bits kHasPosInf and
 // kHasNegInf of what is present. An Inf beside a NaN changes no class, and where everything is NaN

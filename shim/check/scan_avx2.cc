@@ -50,6 +50,23 @@ struct Avx2 {
     if constexpr (kLaneBytes == 4) return {_mm256_max_epu32(a.v, b.v)};
   }
 
+  template <int kLaneBytes>
+  static uint64_t Largest(Vector seen) {
+    const __m128i low = _mm256_castsi256_si128(seen.v);
+    const __m128i high = _mm256_extracti128_si256(seen.v, 1);
+    if constexpr (kLaneBytes == 4) {
+      __m128i largest = _mm_max_epu32(low, high);
+      largest = _mm_max_epu32(largest, _mm_shuffle_epi32(largest, 0x4e));
+      largest = _mm_max_epu32(largest, _mm_shuffle_epi32(largest, 0xb1));
+      return static_cast<uint32_t>(_mm_cvtsi128_si32(largest));
+    }
+    if constexpr (kLaneBytes == 2) return LargestOfEight(_mm_max_epu16(low, high));
+    // The upper bytes move down onto the lower ones, and zeros take their places.
+    const __m128i bytes = _mm_max_epu8(low, high);
+    return LargestOfEight(
+        _mm_max_epu8(_mm_srli_epi16(bytes, 8), _mm_and_si128(bytes, _mm_set1_epi16(0x00ff))));
+  }
+
   // AVX2 compares signed numbers only; a maximum that is not the limit itself is above it.
   template <int kLaneBytes>
   static bool AnyAbove(Vector seen, Vector limit) {
@@ -58,6 +75,12 @@ struct Avx2 {
   }
 
  private:
+  // There is an instruction for the smallest of eight, and none for the largest.
+  static uint64_t LargestOfEight(__m128i words) {
+    const __m128i smallest = _mm_minpos_epu16(_mm_xor_si128(words, _mm_set1_epi32(-1)));
+    return static_cast<uint16_t>(~_mm_cvtsi128_si32(smallest));
+  }
+
   template <class Half>
   static Vector Pair(const char* at, size_t bytes) {
     const auto first = static_cast<long long>(LoadWord<Half>(at));
@@ -66,8 +89,7 @@ struct Avx2 {
   }
 };
 
-// Long runs of float32 and float64 are taken by arithmetic, and their ends, like everything else,
-// by bits.
+// Long runs of float32 and float64 are taken by arithmetic, everything else by bits.
 template <class Format, int kParts>
 struct Avx2Scan {
   using ByBits = VectorScan<Avx2, Format, kParts>;
@@ -76,7 +98,7 @@ struct Avx2Scan {
   static constexpr size_t kElementBytes = kParts * sizeof(typename Format::Word);
   static constexpr bool kArithmetic = sizeof(typename Format::Word) >= 4;
 
-  [[gnu::hot]] static bool Run(const void* data, size_t count) {
+  [[gnu::hot]] static Magnitude Run(const void* data, size_t count) {
     if constexpr (kArithmetic) {
       if (count >= ByArithmetic::kWorthwhileBytes / kElementBytes) return RunLong(data, count);
     }
@@ -85,11 +107,14 @@ struct Avx2Scan {
 
  private:
   // Out of line, so that the short path saves no registers.
-  [[gnu::noinline]] static bool RunLong(const void* data, size_t count) {
+  [[gnu::noinline]] static Magnitude RunLong(const void* data, size_t count) {
     const char* at = static_cast<const char*>(data);
     const char* end = at + count * kElementBytes;
-    if (ByArithmetic::Run(&at, end)) return true;
-    return ByBits::Run(at, static_cast<size_t>(end - at) / kElementBytes);
+    const uint64_t squares = ByArithmetic::Run(&at, end);
+    if (at == end) return {squares, Magnitude::Kind::kSquares};
+    // From here on something is bad, or too large to be squared.
+    const Magnitude rest = ByBits::Run(at, static_cast<size_t>(end - at) / kElementBytes);
+    return rest.kind == Magnitude::Kind::kNonFinite || at == data ? rest : ByBits::Run(data, count);
   }
 };
 

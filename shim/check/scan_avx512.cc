@@ -37,6 +37,22 @@ struct Avx512 {
     if constexpr (kLaneBytes == 4) return {_mm512_max_epu32(a.v, b.v)};
   }
 
+  // Narrow lanes are first moved down onto each other, until every lane of 32 bits holds one.
+  template <int kLaneBytes>
+  static uint64_t Largest(Vector seen) {
+    __m512i largest = seen.v;
+    if constexpr (kLaneBytes == 1) {
+      largest = _mm512_max_epu8(largest, _mm512_srli_epi32(largest, 16));
+      largest = _mm512_max_epu8(largest, _mm512_srli_epi32(largest, 8));
+      largest = _mm512_and_si512(largest, _mm512_set1_epi32(0xff));
+    }
+    if constexpr (kLaneBytes == 2) {
+      largest = _mm512_max_epu16(largest, _mm512_srli_epi32(largest, 16));
+      largest = _mm512_and_si512(largest, _mm512_set1_epi32(0xffff));
+    }
+    return _mm512_reduce_max_epu32(largest);
+  }
+
   template <int kLaneBytes>
   static bool AnyAbove(Vector seen, Vector limit) {
     if constexpr (kLaneBytes == 1) return _mm512_cmpgt_epu8_mask(seen.v, limit.v) != 0;

@@ -37,42 +37,44 @@ struct VectorScan {
   static constexpr size_t kStep = sizeof(Vector);
   static constexpr size_t kBlockBytes = 4096;
 
-  [[gnu::hot]] static bool Run(const void* data, size_t count) {
+  [[gnu::hot]] static Magnitude Run(const void* data, size_t count) {
     const char* at = static_cast<const char*>(data);
     const size_t bytes = count * kParts * sizeof(typename Format::Word);
     if (bytes < kStep) [[unlikely]]
-      return bytes != 0 && IsBad(Look(Unit::LoadPart(at, bytes)));
+      return bytes == 0 ? Magnitude{0, Magnitude::Kind::kNone}
+                        : Tell(Look(Unit::LoadPart(at, bytes)));
     const char* last = at + bytes - kStep;
     if (bytes > kBlockBytes) [[unlikely]]
       return RunBlocks(at, last);
-    return RunRest(at, last);
+    return RunRest(at, last, Look(Unit::Load(last)));
   }
 
  private:
   // Out of line, so that the short path does not begin by filling registers for it.
-  [[gnu::noinline]] static bool RunBlocks(const char* at, const char* last) {
-    while (static_cast<size_t>(last - at) >= kBlockBytes) {
-      if (Block(at)) return true;
-      at += kBlockBytes;
+  [[gnu::noinline]] static Magnitude RunBlocks(const char* at, const char* last) {
+    Vector seen = Look(Unit::Load(last));
+    for (; static_cast<size_t>(last - at) >= kBlockBytes; at += kBlockBytes) {
+      seen = Max(seen, Block(at));
+      if (IsBad(seen)) return {0, Magnitude::Kind::kNonFinite};
     }
-    return RunRest(at, last);
+    return RunRest(at, last, seen);
   }
 
-  // From `at` to the end of the vector at `last`.
-  [[gnu::always_inline]] static inline bool RunRest(const char* at, const char* last) {
-    Vector seen = Look(Unit::Load(last));
+  // From `at` to the vector at `last`, which is among what was seen already.
+  [[gnu::always_inline]] static inline Magnitude RunRest(const char* at, const char* last,
+                                                         Vector seen) {
     for (; static_cast<size_t>(last - at) >= 4 * kStep; at += 4 * kStep) {
       const Vector two = Max(Look(Unit::Load(at)), Look(Unit::Load(at + kStep)));
       const Vector more = Max(Look(Unit::Load(at + 2 * kStep)), Look(Unit::Load(at + 3 * kStep)));
       seen = Max(seen, Max(two, more));
     }
     for (; at < last; at += kStep) seen = Max(seen, Look(Unit::Load(at)));
-    return IsBad(seen);
+    return Tell(seen);
   }
 
   // Four chains, because a maximum has a latency, each taking two vectors a turn; a look at the
   // result now and then, to stop early. Zero, with which they begin, is finite.
-  [[gnu::always_inline]] static inline bool Block(const char* at) {
+  [[gnu::always_inline]] static inline Vector Block(const char* at) {
     static_assert(kBlockBytes % (8 * kStep) == 0);
     Vector a{}, b{}, c{}, d{};
 #pragma GCC unroll 1  // it would unroll the whole block, for each type: too much for the
@@ -87,7 +89,7 @@ struct VectorScan {
       c = Max(Look(Unit::Load(at + 6 * kStep)), c);
       d = Max(Look(Unit::Load(at + 7 * kStep)), d);
     }
-    return IsBad(Max(Max(a, b), Max(c, d)));
+    return Max(Max(a, b), Max(c, d));
   }
 
   [[gnu::always_inline]] static inline Vector Look(Vector words) {
@@ -101,6 +103,13 @@ struct VectorScan {
   }
   [[gnu::always_inline]] static inline Vector Max(Vector a, Vector b) {
     return Unit::template Max<Test::kLaneBytes>(a, b);
+  }
+  // Where bits are flipped, the largest word is not the largest magnitude's.
+  [[gnu::always_inline]] static inline Magnitude Tell(Vector seen) {
+    const uint64_t largest = Unit::template Largest<Test::kLaneBytes>(seen);
+    if (largest > Test::kLimit) return {0, Magnitude::Kind::kNonFinite};
+    if constexpr (Format::kFlip != 0) return {0, Magnitude::Kind::kNone};
+    return {Test::kHalves ? largest << 32 : largest, Magnitude::Kind::kLargest};
   }
   [[gnu::always_inline]] static inline bool IsBad(Vector seen) {
     return Unit::template AnyAbove<Test::kLaneBytes>(

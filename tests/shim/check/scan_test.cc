@@ -56,6 +56,50 @@ TEST(Scan, FindsNothingWhereThereIsNothingToRead) {
   }
 }
 
+double Largest(wire::ElementType type, const void* data, size_t count) {
+  return LargestValue(Look(type, data, count), type);
+}
+
+TEST(Look, TellsTheLargestMagnitudeOrABoundOfIt) {
+  for (const char* level : {"scalar", "avx2", "avx512"}) {
+    if (InitScan(level) != std::string(level)) continue;
+    SCOPED_TRACE(level);
+    // float16: 3, -48, 0.5
+    const uint16_t half[] = {0x4200, 0xd200, 0x3800};
+    EXPECT_EQ(Largest(kFloat16, half, 3), 48);
+    const uint8_t e4m3[] = {0x38, 0xc8, 0x00};  // 1, -4
+    EXPECT_EQ(Largest(kFloat8E4M3Fn, e4m3, 3), 4);
+    const uint8_t exponents[] = {127, 130};  // 1, 8
+    EXPECT_EQ(Largest(kFloat8E8M0Fnu, exponents, 2), 8);
+    EXPECT_EQ(Look(kFloat8E5M2Fnuz, e4m3, 3).kind, Magnitude::Kind::kNone);
+    EXPECT_EQ(Look(kFloat32, half, 0).kind, Magnitude::Kind::kNone);
+    const double wide[] = {-1e300, 2, 3};
+    EXPECT_NEAR(Largest(kFloat64, wide, 3) / 1e300, 1, 1e-5);
+    for (const size_t count : {7U, 500U, 512U, 1000U, 20000U, 700001U}) {
+      std::vector<float> elements(count, 0.5F);
+      elements[count / 2] = -1000;
+      const double bound = std::sqrt(1e6 + 0.25 * static_cast<double>(count));
+      EXPECT_GE(Largest(kFloat32, elements.data(), count), 1000) << count;
+      EXPECT_LE(Largest(kFloat32, elements.data(), count), bound * 1.001) << count;
+      // Too large to be squared.
+      elements[count / 3] = 3e38F;
+      EXPECT_EQ(Largest(kFloat32, elements.data(), count), 3e38F) << count;
+      elements[count - 1] = std::numeric_limits<float>::infinity();
+      EXPECT_TRUE(Look(kFloat32, elements.data(), count).IsNonFinite()) << count;
+    }
+  }
+  (void)InitScan(nullptr);
+}
+
+TEST(Look, OfRowsTakesTheLargestOfThem) {
+  std::vector<uint16_t> elements(64, 0x3c00);  // float16 1
+  elements[40] = 0x4900;                       // 10
+  elements[63] = 0x7c00;                       // Inf, which no row shows
+  const int64_t sizes[] = {8, 7}, strides[] = {8, 1};
+  const TensorView view{elements.data(), kFloat16, 2, sizes, strides, 56};
+  EXPECT_EQ(LargestValue(Look(view), kFloat16), 10);
+}
+
 TEST(Count, OfAnExpandedTensorIsOfTheElementsItShows) {
   const float elements[] = {1, static_cast<float>(kNan), 3};
   const int64_t sizes[] = {100, 3, 7}, strides[] = {0, 1, 0};
@@ -93,6 +137,19 @@ TEST(Count, GivesTheMeanOfNumbersWhoseSumIsTooLarge) {
   elements.assign(4, largest / 2);
   elements.push_back(kInfinity);
   EXPECT_DOUBLE_EQ(Count(kFloat64, elements).finite_mean, largest / 2);
+}
+
+TEST(Look, LeavesTheJobsFloatingPointModesAndFlagsAsTheyWere) {
+  const HostileFloatEnvironment environment;
+  std::fenv_t before, after;
+  std::fegetenv(&before);
+  std::vector<float> elements(5000, 0.1F);
+  elements[7] = std::numeric_limits<float>::denorm_min();
+  EXPECT_LT(Largest(kFloat32, elements.data(), elements.size()), 8);
+  elements[9] = std::numeric_limits<float>::max();
+  EXPECT_EQ(Largest(kFloat32, elements.data(), elements.size()), elements[9]);
+  std::fegetenv(&after);
+  EXPECT_EQ(std::memcmp(&before, &after, sizeof(before)), 0);
 }
 
 TEST(Count, SeesSubnormalsWhereTheJobHasSwitchedThemOff) {

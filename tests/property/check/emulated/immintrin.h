@@ -3,6 +3,7 @@
 // Says nothing about the machine code, but everything about what the scan asks of it, byte by byte.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -77,6 +78,16 @@ inline __m512i _mm512_set1_epi64(long long v) {
 inline __m512i _mm512_max_epu8(__m512i a, __m512i b) { return emulated::Max<uint8_t>(a, b); }
 inline __m512i _mm512_max_epu16(__m512i a, __m512i b) { return emulated::Max<uint16_t>(a, b); }
 inline __m512i _mm512_max_epu32(__m512i a, __m512i b) { return emulated::Max<uint32_t>(a, b); }
+inline __m512i _mm512_srli_epi32(__m512i a, unsigned bits) {
+  return emulated::Lanes<uint32_t>([&](size_t i) { return emulated::At<uint32_t>(a, i) >> bits; });
+}
+inline unsigned _mm512_reduce_max_epu32(__m512i a) {
+  unsigned largest = 0;
+  for (size_t i = 0; i < sizeof(__m512i) / sizeof(uint32_t); ++i) {
+    largest = std::max(largest, emulated::At<uint32_t>(a, i));
+  }
+  return largest;
+}
 inline uint64_t _mm512_cmpgt_epu8_mask(__m512i a, __m512i b) {
   return emulated::Above<uint8_t>(a, b);
 }
