@@ -6,6 +6,7 @@
 
 #include "daemon/correlate/chain.h"
 #include "daemon/correlate/finding.h"
+#include "daemon/correlate/trail.h"
 #include "daemon/correlate/wire_names.h"
 
 namespace nanwatch {
@@ -175,6 +176,7 @@ Incident Finish(const IncidentDraft& draft) {
   incident.set_gradients(FirstCount(draft, Reach::kGradient));
   incident.set_parameters(FirstCount(draft, Reach::kParameter));
   AddChain(draft, incident);
+  AddTrail(draft.lineage->facts(), incident);
   return incident;
 }
 

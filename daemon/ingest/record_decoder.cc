@@ -1,9 +1,11 @@
 #include "daemon/ingest/record_decoder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 #include <type_traits>
+#include <unordered_map>
 
 #include "proto/wire/text.h"
 
@@ -243,6 +245,34 @@ std::optional<Record> DecodeRecord(const unsigned char* record, size_t bytes,
   out.set_time_ns(header->time_ns);
   *out.mutable_clocks() = DecodeClocks(header->clocks);
   if (!DecodeFact(out, header->kind, record, header->bytes, names)) return {};
+  return out;
+}
+
+Record DecodeTrail(const wire::TrailEntry& trail, const NameCache& names) {
+  Record out;
+  out.set_ticket(trail.ticket);
+  out.set_time_ns(trail.time_ns);
+  TrailFact& fact = *out.mutable_trail();
+  fact.set_value(trail.value);
+  std::unordered_map<uint32_t, uint32_t> places;
+  const auto place_of = [&](uint32_t id) {
+    const auto [place, is_new] = places.try_emplace(id, static_cast<uint32_t>(places.size()));
+    if (is_new) fact.add_names(names.Text(id));
+    return place->second;
+  };
+  for (uint32_t i = 0; i < std::min<uint32_t>(trail.count, wire::kTrailOpsMax); ++i) {
+    const wire::TrailOp& from = trail.ops[i];
+    TrailFact::Op& op = *fact.add_ops();
+    op.set_op(place_of(from.op));
+    op.set_layer(place_of(from.layer));
+    op.set_iteration(from.iteration);
+    op.set_phase(InRange(from.phase, kPhaseMax));
+    op.set_element_type(from.element_type < wire::kElementTypeCount ? from.element_type : 0);
+    const bool makes_sense = std::isfinite(from.largest) && from.largest >= 0;
+    if (!makes_sense || from.known > wire::TrailOp::kAtMost) continue;
+    op.set_known(from.known);
+    op.set_largest(from.largest);
+  }
   return out;
 }
 

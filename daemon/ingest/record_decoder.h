@@ -21,6 +21,9 @@ namespace nanwatch {
 [[nodiscard]] std::optional<Record> DecodeRecord(const unsigned char* record, size_t bytes,
                                                  const NameCache& names);
 
+// Numbers that make no sense are left out of it.
+[[nodiscard]] Record DecodeTrail(const wire::TrailEntry& trail, const NameCache& names);
+
 [[nodiscard]] Site DecodeSite(uint32_t id, const wire::Site& site, const NameCache& names);
 
 [[nodiscard]] Run DecodeRun(const wire::SegmentHeader& header);

@@ -38,6 +38,7 @@ struct Progress {
   SegmentCursor cursor;
   std::bitset<wire::kFirstFindingsMax> firsts;
   std::bitset<wire::kReachKinds> reaches;
+  uint64_t trails = 0;
 };
 
 // Everything whose change means that there is something to read.
@@ -49,6 +50,7 @@ struct Published {
   uint64_t values_bad = 0;
   uint64_t values_dropped = 0;
   uint64_t steps = 0;
+  uint64_t trails = 0;
   uint64_t sites = 0;
   uint64_t state = 0;
   uint64_t level = 0;
@@ -85,6 +87,7 @@ struct SegmentReader::Impl {
   void ReadTelemetry(StepSummary& step) const;
   [[nodiscard]] StepSummary DecodeStep(uint64_t index, const wire::StepEntry& entry) const;
   void ReadSteps(RunBatch& batch);
+  void ReadTrails(RunBatch& batch);
   void ReadLive(RunState& state) const;
   void ReadIgnore();
   void ReleaseUpTo(uint64_t cursor) const;
@@ -122,6 +125,11 @@ Published SegmentReader::Impl::Look() const {
   if (const auto steps = file.section(SectionType::kSteps);
       steps.bytes >= sizeof(wire::StepRingHeader)) {
     look.steps = reinterpret_cast<const wire::StepRingHeader*>(steps.data)->written.load(kRelaxed);
+  }
+  if (const auto trails = file.section(SectionType::kTrail);
+      trails.bytes >= sizeof(wire::StepRingHeader)) {
+    const auto* header = reinterpret_cast<const wire::StepRingHeader*>(trails.data);
+    look.trails = header->written.load(kRelaxed);
   }
   if (const auto sites = file.section(SectionType::kSites);
       sites.bytes >= sizeof(wire::SiteTableHeader)) {
@@ -232,6 +240,20 @@ void SegmentReader::Impl::ReadSites(RunBatch& batch) {
     sites_pending.emplace_back(id, now);
     batch.sites.push_back(DecodeSite(id, *site, names));
   }
+}
+
+// Those that still stand; what a daemon before this one has read is known by its ticket.
+void SegmentReader::Impl::ReadTrails(RunBatch& batch) {
+  const SegmentFile::Section& section = file.section(SectionType::kTrail);
+  std::optional<wire::TrailReader> reader =
+      wire::TrailReader::Open(section.data, section.bytes, done.trails);
+  if (!reader) return;
+  const auto entry = std::make_unique<wire::TrailEntry>();
+  for (int i = 0; i < wire::kTrails && reader->Read(*entry); ++i) {
+    if (!tickets.insert(entry->ticket).second) continue;
+    batch.records.push_back(DecodeTrail(*entry, names));
+  }
+  pending.trails = reader->cursor();
 }
 
 // What belongs to the step with this index, if it still stands.
@@ -370,6 +392,7 @@ Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
   impl.ReadReach(batch);
   impl.ReadSites(batch);
   impl.ReadSteps(batch);
+  impl.ReadTrails(batch);
   impl.ReadLive(batch.state);
   batch.cursor = impl.pending.cursor;
   batch.state.set_holes(batch.cursor.holes);
@@ -399,8 +422,8 @@ bool SegmentReader::HasUrgentNews() const {
   const uint64_t steps_max =
       impl_->file.section(SectionType::kSteps).bytes / sizeof(wire::StepEntry);
   return now.reserved != then.reserved || now.dropped != then.dropped || now.sites != then.sites ||
-         now.values_bad != then.values_bad || now.values_dropped != then.values_dropped ||
-         now.steps - then.steps > steps_max / 4;
+         now.trails != then.trails || now.values_bad != then.values_bad ||
+         now.values_dropped != then.values_dropped || now.steps - then.steps > steps_max / 4;
 }
 
 RunGlance SegmentReader::Glance(uint64_t steps_max) const {

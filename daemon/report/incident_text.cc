@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "daemon/report/text_layout.h"
+#include "daemon/report/trail_text.h"
 
 namespace nanwatch {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 constexpr size_t kLayerColumnsMax = 56;
 constexpr size_t kRuleColumnsMax = 120;
 constexpr int kTensorsShownMax = 2;
+constexpr int kOpsBeforeShownMax = 2;
 
 bool Reaches(const Incident& incident, std::string_view reach) {
   return std::find(incident.reach().begin(), incident.reach().end(), reach) !=
@@ -259,7 +261,7 @@ std::string Headline(const Incident& incident) {
 
 std::string IncidentRows(const Incident& incident, int width) {
   const Finding& origin = incident.origin();
-  std::string rows = OriginRows(origin, width);
+  std::string rows = TrailRows(incident, kOpsBeforeShownMax, width) + OriginRows(origin, width);
   rows += TensorRows("input", origin.inputs(), false, width);
   rows += TensorRows("output", origin.outputs(), true, width);
   const std::string then = ThenText(incident);

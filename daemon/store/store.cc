@@ -56,6 +56,7 @@ struct Store::Impl {
   Status WriteCursor(int64_t run, const SegmentCursor& cursor);
   Status WriteBatch(const RunBatch& batch, uint64_t now_real_ns);
   Status WriteBatches(const std::vector<RunBatch>& batches, uint64_t now_real_ns);
+  Result<int64_t> ThinTrails(int64_t run);
   Status ThinRecords(int64_t run, int64_t added);
   Status ThinSteps(int64_t run, int64_t added);
   Result<int64_t*> CountAfter(std::unordered_map<int64_t, int64_t>& counts, const char* sql,
@@ -129,13 +130,33 @@ Status Store::Impl::WriteRecords(int64_t run, const RunBatch& batch) {
       "INSERT OR IGNORE INTO record (run, ticket, kind, body) VALUES (?1,?2,?3,?4)");
   if (!write.ok()) return write.status();
   int64_t added = 0;
+  bool has_trails = false;
   for (const Record& record : batch.records) {
+    has_trails |= record.has_trail();
     write->Bind(1, run).BindUnsigned(2, record.ticket()).Bind(3, record.fact_case());
     write->BindBlob(4, record.SerializeAsString());
     if (Status written = write->Run(); !written.ok()) return written;
     added += database.Changes();
   }
+  if (has_trails) {
+    const Result<int64_t> gone = ThinTrails(run);
+    if (!gone.ok()) return gone.status();
+    added -= *gone;
+  }
   return ThinRecords(run, added);
+}
+
+// They are large, and each belongs to one finding.
+Result<int64_t> Store::Impl::ThinTrails(int64_t run) {
+  Result<Statement> thin = database.Prepare(
+      "DELETE FROM record WHERE run = ?1 AND kind = ?2 AND ticket IN"
+      " (SELECT ticket FROM record WHERE run = ?1 AND kind = ?2 ORDER BY ticket LIMIT -1 OFFSET ?3)"
+      " AND ticket NOT IN"
+      " (SELECT ticket FROM record WHERE run = ?1 AND kind = ?2 ORDER BY ticket DESC LIMIT ?3)");
+  if (!thin.ok()) return thin.status();
+  thin->Bind(1, run).Bind(2, static_cast<int>(Record::kTrail)).Bind(3, kTrailsPerRunMax / 2);
+  if (Status thinned = thin->Run(); !thinned.ok()) return thinned;
+  return database.Changes();
 }
 
 Status Store::Impl::ThinRecords(int64_t run, int64_t added) {

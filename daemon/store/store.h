@@ -26,6 +26,7 @@ namespace nanwatch {
 inline constexpr int kRunsKept = 500;  // newest first; older ended runs are forgotten
 inline constexpr uint64_t kRecordsPerRunMax = 20'000;   // beyond, the middle is thinned out:
 inline constexpr uint64_t kFirstRecordsPerRun = 4'000;  // the first and the newest stay
+inline constexpr int kTrailsPerRunMax = 64;  // beyond, the first half and the newest stay
 inline constexpr uint64_t kStepsPerRunMax =
     4'096;  // beyond, every other one of the older is dropped
 inline constexpr uint64_t kDatabaseBytesMax = uint64_t{2} << 30;

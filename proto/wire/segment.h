@@ -14,7 +14,8 @@
 //     kNames        NameTableHeader + entries + text   strings; append-only
 //     kTelemetry    StepRingHeader + TelemetryEntry[]  one per step, beside kSteps
 //     kBlobs        IgnoreSection         the user's rules (ignore_section.h)
-//     kStats, kTrail                      reserved for later work: absent today
+//     kTrail        StepRingHeader + TrailEntry[]  the ops before a finding; oldest overwritten
+//     kStats                              reserved for later work: absent today
 //
 // States of the file (who may make the transition):
 //   "<name>.tmp"  --(job: header complete, rename)-->  "<name>.seg"  --(job dies or exits)-->  dead
@@ -45,7 +46,7 @@ namespace nanwatch::wire {
 
 inline constexpr uint64_t kSegmentMagic = 0x48435441574e414eull;  // the bytes "NANWATCH"
 inline constexpr uint16_t kWireMajor = 1;  // a change that an old reader would misread
-inline constexpr uint16_t kWireMinor = 2;  // additions that an old reader may ignore
+inline constexpr uint16_t kWireMinor = 3;  // additions that an old reader may ignore
 
 enum class SectionType : uint32_t {
   kLive = 1,
@@ -211,6 +212,39 @@ struct TelemetryEntry {
   uint64_t reserved[4];
 };
 static_assert(sizeof(TelemetryEntry) == 104);
+
+// An op that left a clean result.
+struct TrailOp {
+  enum Known : uint8_t {
+    kNothing = 0,
+    kExact = 1,   // `largest` is the largest magnitude in the result
+    kAtMost = 2,  // nothing in the result is larger
+  };
+  double largest;
+  uint32_t op;  // name ids
+  uint32_t layer;
+  uint32_t iteration;  // steps of any kind that were complete before it
+  uint8_t known;       // Known
+  uint8_t phase;       // Phase
+  uint8_t element_type;
+  uint8_t reserved;
+};
+static_assert(sizeof(TrailOp) == 24);
+inline constexpr int kTrailOpsMax = 1000;
+inline constexpr int kTrails = 8;
+
+// The last ops of a thread before a finding of its own that may be an origin (minor 3).
+struct TrailEntry {
+  std::atomic<uint64_t> sequence;  // as StepEntry's
+  uint64_t time_ns;                // CLOCK_MONOTONIC
+  uint64_t ticket;                 // its own
+  uint64_t value;                  // ticket of the finding's record
+  uint32_t count;                  // ops, the oldest first
+  uint32_t reserved;
+  TrailOp ops[kTrailOpsMax];
+};
+static_assert(sizeof(TrailEntry) == 40 + 24 * kTrailOpsMax);
+
 struct StepRingHeader {
   std::atomic<uint64_t> written;  // entries written so far; entry i lies at i % capacity
   uint64_t capacity;

@@ -123,5 +123,8 @@ using StepWriter = StepRingWriter<StepEntry>;
 using StepReader = StepRingReader<StepEntry>;
 using TelemetryWriter = StepRingWriter<TelemetryEntry>;
 using TelemetryReader = StepRingReader<TelemetryEntry>;
+// One entry a finding, not a step; the rest is the same.
+using TrailWriter = StepRingWriter<TrailEntry>;
+using TrailReader = StepRingReader<TrailEntry>;
 
 }  // namespace nanwatch::wire

@@ -26,6 +26,7 @@ Emitter::Emitter(Segment& segment) noexcept
       sites_(segment.sites(), segment.layout().sites),
       steps_(segment.steps(), segment.layout().steps),
       telemetry_(segment.telemetry(), segment.layout().steps),
+      trails_(segment.trails(), wire::kTrails),
       first_(segment.first(), segment.reach()),
       live_writer_(&segment.live()) {}
 
@@ -107,6 +108,11 @@ void Emitter::PublishStep(const wire::StepEntry& plain,
   // Its own first: whoever reads a step finds the rest of it there.
   telemetry_.Publish(telemetry);
   steps_.Publish(plain);
+}
+
+void Emitter::PublishTrail(const wire::TrailEntry& trail) noexcept {
+  const WriteGate::Pass pass(gate_);
+  trails_.Publish(trail);
 }
 
 void Emitter::PublishLive(const LiveFacts& facts) noexcept {

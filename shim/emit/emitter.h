@@ -80,6 +80,9 @@ class Emitter {
   // One entry of each of the two step rings; `sequence` is ignored. Calls come one after another.
   void PublishStep(const wire::StepEntry& plain, const wire::TelemetryEntry& telemetry) noexcept;
 
+  // The ops before a finding; `sequence` is ignored.
+  void PublishTrail(const wire::TrailEntry& trail) noexcept;
+
   // What the tools ask for.
   [[nodiscard]] const wire::ControlBlock& control() const noexcept { return segment_.control(); }
 
@@ -106,6 +109,7 @@ class Emitter {
   wire::SiteWriter sites_;
   wire::StepWriter steps_;
   wire::TelemetryWriter telemetry_;
+  wire::TrailWriter trails_;
   wire::FirstWriter first_;
   wire::LiveWriter live_writer_;
 

@@ -69,6 +69,9 @@ class Segment {
   [[nodiscard]] wire::StepRingHeader* telemetry() const noexcept {
     return At<wire::StepRingHeader>(map_.telemetry);
   }
+  [[nodiscard]] wire::StepRingHeader* trails() const noexcept {
+    return At<wire::StepRingHeader>(map_.trails);
+  }
   [[nodiscard]] wire::FirstFinding* first() const noexcept {
     return At<wire::FirstFinding>(map_.first);
   }

@@ -40,6 +40,7 @@ struct SegmentMap {
   uint64_t ring;
   uint64_t steps;
   uint64_t telemetry;
+  uint64_t trails;
   uint64_t first;
   uint64_t reach;
   uint64_t sites;
@@ -64,9 +65,8 @@ constexpr SegmentMap MapSegment(const SegmentLayout& layout) {
   map.control = place(SectionType::kControl, 0, sizeof(wire::ControlBlock));
   map.ring = place(SectionType::kFindings, sizeof(wire::Slot),
                    sizeof(wire::RingHeader) + uint64_t{layout.ring_slots} * sizeof(wire::Slot));
-  map.steps =
-      place(SectionType::kSteps, sizeof(wire::StepEntry),
-            wire::StepRingBytes<wire::StepEntry>(layout.steps));
+  map.steps = place(SectionType::kSteps, sizeof(wire::StepEntry),
+                    wire::StepRingBytes<wire::StepEntry>(layout.steps));
   map.first = place(SectionType::kFirst, sizeof(wire::FirstFinding),
                     wire::kFirstFindingsMax * sizeof(wire::FirstFinding));
   map.reach = place(SectionType::kReach, sizeof(wire::FirstReach),
@@ -77,6 +77,8 @@ constexpr SegmentMap MapSegment(const SegmentLayout& layout) {
                     wire::NameTableBytes(layout.names, layout.name_bytes));
   map.telemetry = place(SectionType::kTelemetry, sizeof(wire::TelemetryEntry),
                         wire::StepRingBytes<wire::TelemetryEntry>(layout.steps));
+  map.trails = place(SectionType::kTrail, sizeof(wire::TrailEntry),
+                     wire::StepRingBytes<wire::TrailEntry>(wire::kTrails));
   return map;
 }
 

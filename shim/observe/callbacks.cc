@@ -18,6 +18,7 @@
 #include "shim/observe/observer.h"
 #include "shim/observe/record_access.h"
 #include "shim/observe/scaler.h"
+#include "shim/observe/trail.h"
 
 namespace nanwatch::callbacks {
 namespace {
@@ -117,6 +118,7 @@ struct OutputScan {
   uint8_t index = 0;
   uint16_t place_in_list = InputSeen::kNoList;
   uint32_t on_gpu = 0;  // noted behind the frame's inputs
+  bool noted = false;   // the first clean output stands for the op in the trail
 };
 
 inline void NoteChecked(Frame* parent, const c10::TensorImpl* impl) {
@@ -191,10 +193,15 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   ++counters.tensors_checked;
   counters.bytes_checked += static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
   const bool dense = plain.IsDense();
-  const bool bad =
-      dense ? HasNonFinite(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))
-            : HasNonFinite(plain.view);
+  const Magnitude seen =
+      dense ? Look(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))
+            : Look(plain.view);
+  const bool bad = seen.IsNonFinite();
   NoteChecked(scan.parent, plain.impl);
+  if (!bad && !scan.noted) {
+    scan.noted = true;
+    NoteTrail(scan.thread, &op, plain.view.type, seen, Observer::Get()->steps.iteration());
+  }
   if (__builtin_expect(bad, 0) && scan.bad_count == kBadOutputsMax) {
     scan.more_bad = true;
   } else if (__builtin_expect(bad, 0)) {
@@ -534,10 +541,10 @@ NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, 
     return true;
   }
   DensePlain plain;
-  if (__builtin_expect(
-          !ReadDense(tensor, &plain) || HasNonFinite(plain.type, plain.data, plain.count), 0)) {
-    return false;
-  }
+  if (__builtin_expect(!ReadDense(tensor, &plain), 0)) return false;
+  const Magnitude seen = Look(plain.type, plain.data, plain.count);
+  if (__builtin_expect(seen.IsNonFinite(), 0)) return false;
+  NoteTrail(thread, &traits, plain.type, seen, Observer::Get()->steps.iteration());
   if (__builtin_expect((++thread->counters.tensors_checked & (kChecksPerPublication - 1)) == 0,
                        0)) {
     Observer::Get()->PublishLive(wire::LiveState::kWatching);

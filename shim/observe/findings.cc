@@ -280,6 +280,18 @@ SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter,
   return key;
 }
 
+bool MayBeOrigin(FindingClass finding_class) {
+  return finding_class == FindingClass::kProduce || finding_class == FindingClass::kInfToNan ||
+         finding_class == FindingClass::kExternal;
+}
+
+// Of what one place has found `seen` times: often at first, because it may be excused for a while
+// (a scaler's skips), then ever more rarely, because it may be so by design.
+bool IsWorthATrail(uint32_t seen) {
+  constexpr uint32_t kAlwaysMax = 16;
+  return seen <= kAlwaysMax || (seen & (seen - 1)) == 0;
+}
+
 // A pass may begin at the value: it is made where the roots of passes are made. A metric may be
 // made by the same op there (mean, div), but needs no gradient.
 bool MayBeLoss(Observer& observer, ValueRef value) {
@@ -428,6 +440,9 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     }
   }
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
+  if (MayBeOrigin(finding_class) && IsWorthATrail(seen)) {
+    observer.trail.Keep(observer, thread, value.header.ticket);
+  }
   NoteReachOf(observer, *emitter, value, ref);
   if (thread->regions_open != 0 && thread->region.source.kinds == 0) {
     thread->region.source.kind = static_cast<uint8_t>(SourceKind::kValue);

@@ -34,6 +34,7 @@
 #include "shim/observe/step_scope.h"
 #include "shim/observe/thread_state.h"
 #include "shim/observe/timeline.h"
+#include "shim/observe/trail.h"
 
 namespace nanwatch {
 
@@ -80,6 +81,7 @@ class Observer {
   Poison poison;
   Deliveries deliveries;
   LevelControl level;
+  Trail trail;
   std::atomic<uint32_t> model_looks{0};      // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};  // and the step of the last one, plus one
   PythonDoor* const python;

@@ -332,7 +332,9 @@ void StepScope::TakeTelemetry(Observer& observer, uint64_t now_ns,
 void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimizer,
                         bool skipped) noexcept {
   observer.bad_values.Sweep(0);
-  observer.bad_values.Settle(completed(), kStepsUntilResident);
+  const uint32_t iteration = completed();
+  iteration_.store(iteration, std::memory_order_relaxed);
+  observer.bad_values.Settle(iteration, kStepsUntilResident);
   if (observer.bad_values.transient() == 0) observer.arming.Disarm();
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();

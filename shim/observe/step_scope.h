@@ -60,6 +60,8 @@ class StepScope {
   // Number of the open (or last) optimizer range, from 1; and of completed steps of any kind.
   uint32_t range() const noexcept { return range_.load(std::memory_order_relaxed); }
   uint32_t completed() noexcept;
+  // The same as of the last step that was published: one load, for every op.
+  uint32_t iteration() const noexcept { return iteration_.load(std::memory_order_relaxed); }
   // A fused optimizer writes arguments that only show with inputs; the next ranges ask for them.
   void OnFusedSeen() noexcept { fused_seen_.store(true, std::memory_order_relaxed); }
 
@@ -88,6 +90,7 @@ class StepScope {
   Instance instances_[kInstancesMax] = {};
   uint32_t instances_count_ = 0;
   std::atomic<uint32_t> range_{0};
+  std::atomic<uint32_t> iteration_{0};
   std::atomic<bool> fused_seen_{false};
   bool found_inf_ = false;
   bool ranges_since_unscale_ = false;

@@ -85,6 +85,7 @@ ThreadState* ThreadStates::Make() noexcept {
     state->busy = state->proof = false;
     state->node_layer = nullptr;
     state->last_gpu = 0;
+    state->trail_steps = 0;
     ForgetSequences(state);
   } else {
     state = MapState();

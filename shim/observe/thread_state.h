@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "proto/wire/segment.h"
+#include "shim/check/magnitude.h"
 #include "shim/check/tensor_view.h"
 #include "shim/classify/bad_values.h"
 #include "shim/observe/layer_table.h"
@@ -132,6 +133,16 @@ struct ScalarSeen {
   wire::ElementType type;
 };
 
+// An op that left a clean result (trail.h).
+struct TrailStep {
+  const OpTraits* op;
+  const Layer* layer;
+  Magnitude magnitude;
+  uint32_t iteration;
+  wire::ElementType type;
+  wire::Phase phase;
+};
+
 struct ThreadCounters {
   uint64_t ops_seen = 0;
   uint64_t tensors_checked = 0;
@@ -161,6 +172,8 @@ struct ThreadState {
   // More autograd nodes than one forward pass of a large model makes; older entries are
   // overwritten.
   static constexpr uint32_t kSequences = 1u << 15;
+  static constexpr uint32_t kTrailSteps = 1u << 10;
+  static_assert(kTrailSteps >= wire::kTrailOpsMax);
 
   // Why this thread's ops may not be of the ordinary kind, tested together.
   union {
@@ -193,6 +206,7 @@ struct ThreadState {
   uint32_t small_id;         // 1, 2, 3 ...
   uint64_t torch_thread_id;  // at::RecordFunction::currentThreadId()
   ThreadCounters counters;
+  uint64_t trail_steps;     // noted so far
   ThreadState* next;        // all states ever made
   ThreadState* next_ended;  // in the queue of states whose thread has ended
   // Not null: this is no thread of the job but the one that the timeline tells its events on
@@ -207,6 +221,7 @@ struct ThreadState {
   Frame frames[kFramesMax];
   InputSeen inputs[kInputsMax];
   SequenceEntry sequences[kSequences];
+  TrailStep trail[kTrailSteps];
 
   // True while this thread's ops are not of the ordinary kind: our own code runs, or wrapper
   // tensors are about.

@@ -62,6 +62,8 @@ SegmentBuilder::SegmentBuilder(const std::string& directory, const SegmentBuilde
                                               options.layout.steps);
   telemetry_ = std::make_unique<wire::TelemetryWriter>(At<wire::StepRingHeader>(map_.telemetry),
                                                        options.layout.steps);
+  trails_ =
+      std::make_unique<wire::TrailWriter>(At<wire::StepRingHeader>(map_.trails), wire::kTrails);
   first_ = std::make_unique<wire::FirstWriter>(At<wire::FirstFinding>(map_.first),
                                                At<wire::FirstReach>(map_.reach));
   live_ = std::make_unique<wire::LiveWriter>(At<wire::LiveBlock>(map_.live));
@@ -168,6 +170,22 @@ void SegmentBuilder::WriteStep(const wire::StepEntry& entry,
                                const wire::TelemetryEntry& telemetry) {
   telemetry_->Publish(telemetry);
   steps_->Publish(entry);
+}
+
+void SegmentBuilder::WriteTrail(uint64_t value,
+                                const std::vector<std::pair<std::string, double>>& ops) {
+  const auto entry = std::make_unique<wire::TrailEntry>();
+  entry->ticket = ++tickets_;
+  entry->value = value;
+  for (const auto& [op, largest] : ops) {
+    wire::TrailOp& to = entry->ops[entry->count++];
+    to.op = Intern(op);
+    to.largest = largest;
+    to.known = wire::TrailOp::kExact;
+    to.phase = static_cast<uint8_t>(wire::Phase::kForward);
+    to.element_type = static_cast<uint8_t>(wire::ElementType::kFloat16);
+  }
+  trails_->Publish(*entry);
 }
 
 void SegmentBuilder::WriteReach(wire::Reach reach, uint64_t value, const std::string& name) {

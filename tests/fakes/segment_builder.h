@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "proto/wire/first_findings.h"
 #include "proto/wire/live_block.h"
@@ -54,6 +56,8 @@ class SegmentBuilder {
                       wire::FindingClass finding_class = wire::FindingClass::kProduce);
   void WriteStep(double loss);
   void WriteStep(const wire::StepEntry& entry, const wire::TelemetryEntry& telemetry);
+  // The ops before the finding `value`, each with the largest magnitude that it left.
+  void WriteTrail(uint64_t value, const std::vector<std::pair<std::string, double>>& ops);
   void WriteReach(wire::Reach reach, uint64_t value, const std::string& name);
   void WriteEnd();
   // Reserves slots and never completes them, as a killed thread does.
@@ -84,6 +88,7 @@ class SegmentBuilder {
   std::unique_ptr<wire::SiteWriter> sites_;
   std::unique_ptr<wire::StepWriter> steps_;
   std::unique_ptr<wire::TelemetryWriter> telemetry_;
+  std::unique_ptr<wire::TrailWriter> trails_;
   std::unique_ptr<wire::FirstWriter> first_;
   std::unique_ptr<wire::LiveWriter> live_;
   wire::LiveFacts facts_;

@@ -200,6 +200,47 @@ TEST(Incidents, LongChainIsCutToSixteenLinksAndKeepsItsEnds) {
   EXPECT_EQ(incident.chain(15).op(), "aten::mean");
 }
 
+TEST(Incidents, OpsBeforeTheOriginAreToldWithWhatItsOwnOpMadeEarlier) {
+  RunBuilder run;
+  run.Value(7).Produce("aten::exp").At("scale").Phase(wire::Phase::kForward).Step(3).Nan();
+  run.Pass(8).Root(7);
+  RunFacts facts = run.Build();
+  Record& record = *facts.add_records();
+  record.set_ticket(9);
+  TrailFact& trail = *record.mutable_trail();
+  trail.set_value(7);
+  for (const char* name : {"aten::exp", "scale", "aten::mul", "gate"}) trail.add_names(name);
+  const auto add = [&trail](uint32_t op, uint32_t layer, uint32_t iteration, double largest,
+                            wire::TrailOp::Known known) {
+    TrailFact::Op& added = *trail.add_ops();
+    added.set_op(op);
+    added.set_layer(layer);
+    added.set_iteration(iteration);
+    added.set_largest(largest);
+    added.set_known(known);
+    added.set_phase(static_cast<uint32_t>(wire::Phase::kForward));
+    added.set_element_type(static_cast<uint32_t>(wire::ElementType::kFloat16));
+  };
+  add(0, 1, 1, 20, wire::TrailOp::kExact);
+  add(0, 1, 1, 30, wire::TrailOp::kExact);
+  add(0, 3, 1, 99, wire::TrailOp::kExact);  // in another layer
+  add(0, 1, 2, 400, wire::TrailOp::kAtMost);
+  add(2, 3, 3, 11, wire::TrailOp::kExact);
+  add(2, 77, 3, 0, wire::TrailOp::kNothing);
+  const Verdict verdict = Correlate({facts});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  const Incident& incident = verdict.incidents(0);
+  ASSERT_EQ(incident.history_size(), 2);
+  EXPECT_EQ(incident.history(0).largest(), 30);
+  EXPECT_EQ(incident.history(0).steps_before(), 2u);
+  EXPECT_EQ(incident.history(1).largest(), 400);
+  EXPECT_TRUE(incident.history(1).at_most());
+  ASSERT_EQ(incident.trail_size(), 5);
+  const TrailOp& last = incident.trail(4);
+  EXPECT_EQ(last.op() + last.layer() + last.phase() + last.dtype(), "aten::mulgateforwardfloat16");
+  EXPECT_EQ(last.steps_before(), 0u);
+}
+
 TEST(Incidents, StatisticsAreThoseOfTheOrigin) {
   RunBuilder run;
   RecordTensor output = Tensor({2, 3, 4});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <vector>
 
 #include "shim/host/ignore_text.h"
@@ -187,6 +188,46 @@ TEST_F(SegmentReaderTest, CountsStepsThatWereOverwrittenBeforeTheyWereRead) {
   ASSERT_EQ(batch.steps.size(), kSmallLayout.steps);
   EXPECT_EQ(batch.steps.back().index(), 99u);
   EXPECT_EQ(batch.state.steps_lost(), 100u - kSmallLayout.steps);
+}
+
+TEST_F(SegmentReaderTest, BringsTheOpsBeforeAFindingOnce) {
+  SegmentBuilder job(directory_.path(), {});
+  const uint64_t value = job.WriteValue("aten::exp", "");
+  job.WriteTrail(value, {{"aten::addmm", 2.0}, {"aten::mul", 90.0}, {"aten::addmm", 4.0}});
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  ASSERT_EQ(batch.records.size(), 2u);
+  const TrailFact& trail = batch.records[1].trail();
+  EXPECT_EQ(trail.value(), value);
+  ASSERT_EQ(trail.ops_size(), 3);
+  EXPECT_EQ(trail.names(static_cast<int>(trail.ops(2).op())), "aten::addmm");
+  EXPECT_EQ(trail.ops(0).op(), trail.ops(2).op());
+  EXPECT_EQ(trail.ops(1).largest(), 90);
+  ASSERT_TRUE(reader.Acknowledge(batch).ok());
+  EXPECT_FALSE(reader.HasUrgentNews());
+  job.WriteTrail(value, {{"aten::mul", 5.0}});
+  EXPECT_TRUE(reader.HasUrgentNews());
+  ASSERT_EQ(Read(reader).records.size(), 1u);
+}
+
+TEST_F(SegmentReaderTest, BelievesNothingAboutTheOpsBeforeAFinding) {
+  SegmentBuilder job(directory_.path(), {});
+  job.WriteTrail(1, {{"aten::a", std::nan("")}, {"aten::b", -1.0}, {"aten::c", 2.0}});
+  const wire::SectionEntry& section = job.header().sections[9];
+  ASSERT_EQ(section.type, static_cast<uint32_t>(wire::SectionType::kTrail));
+  auto* entry = reinterpret_cast<wire::TrailEntry*>(job.bytes() + section.offset +
+                                                    sizeof(wire::StepRingHeader));
+  entry->count = 4'000'000'000;
+  entry->ops[2].known = entry->ops[2].phase = entry->ops[2].element_type = 200;
+  entry->ops[2].op = 77'777;
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  ASSERT_EQ(batch.records.size(), 1u);
+  const TrailFact& trail = batch.records[0].trail();
+  EXPECT_EQ(trail.ops_size(), wire::kTrailOpsMax);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(trail.ops(i).known(), wire::TrailOp::kNothing) << i;
+  EXPECT_EQ(trail.ops(2).phase() + trail.ops(2).element_type(), 0u);
+  EXPECT_EQ(trail.names(static_cast<int>(trail.ops(2).op())), "");
 }
 
 TEST_F(SegmentReaderTest, GoesOnWhereAnEarlierDaemonStopped) {

@@ -97,6 +97,36 @@ RunFacts LogInTheLoss() {
   return run.Build();
 }
 
+TEST(TextReport, OpsBeforeTheOriginTellWhatWasGrowing) {
+  RunFacts facts = MaskedRow();
+  Record& record = *facts.add_records();
+  record.set_ticket(100);
+  TrailFact& trail = *record.mutable_trail();
+  trail.set_value(2);
+  for (const char* name : {"aten::_softmax", "encoder.layers.1.self_attn", "aten::bmm"}) {
+    trail.add_names(name);
+  }
+  for (const uint32_t iteration : {115, 116, 117}) {
+    TrailFact::Op& op = *trail.add_ops();
+    op.set_op(iteration == 117 ? 2 : 0);
+    op.set_layer(1);
+    op.set_iteration(iteration);
+    op.set_largest(iteration == 117 ? 52'416 : iteration / 1000.0);
+    op.set_known(iteration == 116 ? wire::TrailOp::kAtMost : wire::TrailOp::kExact);
+    op.set_phase(static_cast<uint32_t>(wire::Phase::kForward));
+    op.set_element_type(static_cast<uint32_t>(wire::ElementType::kFloat16));
+  }
+  const std::string report = Report(facts);
+  EXPECT_THAT(report,
+              HasSubstr("before    aten::_softmax, encoder.layers.1.self_attn: at most 0.116 "
+                        "(1 step earlier)\n"
+                        "          aten::bmm, encoder.layers.1.self_attn: 5.242e+04, 80 % of "
+                        "the largest float16\n"
+                        "earlier   this op's largest result in the steps before: 0.115, at "
+                        "most 0.116\n"
+                        "origin    step 117"));
+}
+
 TEST(TextReport, WhatARuleExcusesIsToldWithTheRuleAndItsReach) {
   RunFacts facts = LogInTheLoss();
   facts.mutable_run()->set_ignore("op=aten::log layer=prior");

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "daemon/store/store.h"
 #include "tests/daemon/store/batch_builder.h"
 #include "tests/fakes/temporary_directory.h"
@@ -29,6 +31,31 @@ TEST_F(RetentionTest, ARunKeepsItsFirstAndItsNewestRecordsAndCountsTheRest) {
     ASSERT_EQ(facts.records(static_cast<int>(i)).ticket(), i);
   }
   EXPECT_EQ(facts.records(facts.records_size() - 1).ticket(), kAll - 1);
+}
+
+TEST_F(RetentionTest, ARunKeepsTheFirstAndTheNewestOfItsTrails) {
+  constexpr uint64_t kAll = 3 * kTrailsPerRunMax;
+  for (uint64_t i = 0; i < kAll; ++i) {
+    RunBatch batch = BatchOf(1);
+    AddRecord(batch, 2 * i);
+    Record& trail = batch.records.emplace_back();
+    trail.set_ticket(2 * i + 1);
+    trail.mutable_trail()->set_value(2 * i);
+    ASSERT_TRUE(store_.Commit({batch}, 1).ok());
+  }
+  const RunFacts facts = store_.Facts(RunId(1)).value();
+  std::vector<uint64_t> kept;
+  for (const Record& record : facts.records()) {
+    if (record.has_trail()) kept.push_back(record.trail().value() / 2);
+  }
+  ASSERT_EQ(kept.size(), static_cast<size_t>(kTrailsPerRunMax));
+  constexpr uint64_t kHalf = kTrailsPerRunMax / 2;
+  EXPECT_EQ(kept.front(), 0u);
+  EXPECT_EQ(kept[kHalf - 1], kHalf - 1);
+  EXPECT_EQ(kept[kHalf], kAll - kHalf);
+  EXPECT_EQ(kept.back(), kAll - 1);
+  EXPECT_EQ(static_cast<uint64_t>(facts.records_size()), kAll + kTrailsPerRunMax);
+  EXPECT_EQ(facts.state().records_thinned(), 0u) << "no finding is gone";
 }
 
 TEST_F(RetentionTest, StepsOfLongAgoAreKeptMoreCoarselyAndTheNewestAllOfThem) {

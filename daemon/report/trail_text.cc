@@ -1,0 +1,59 @@
+#include "daemon/report/trail_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "daemon/explain/element_types.h"
+#include "daemon/report/text_layout.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr size_t kLayerColumnsMax = 56;
+constexpr int kHistoryShownMax = 8;
+// Of the type's largest number: below it nobody need know how much room there is.
+constexpr double kShareTold = 0.01;
+
+std::string LargestText(const TrailOp& op) {
+  std::string text = (op.at_most() ? "at most " : "") + Brief(op.largest());
+  const std::optional<double> limit = LargestOf(op.dtype());
+  const double share = limit ? op.largest() / *limit : 0;
+  if (share >= kShareTold) {
+    text += ", " + Brief(std::round(share * 100)) + " % of the largest " + op.dtype();
+  }
+  return text;
+}
+
+std::string OpText(const TrailOp& op) {
+  std::string text = Printable(op.op());
+  if (!op.layer().empty()) text += ", " + Shorten(Printable(op.layer()), kLayerColumnsMax);
+  if (op.layer().empty() && op.phase() == "optimizer") text += ", optimizer";
+  return text + ": " + LargestText(op);
+}
+
+}  // namespace
+
+std::string TrailRows(const Incident& incident, int ops_max, int width_columns) {
+  std::string rows;
+  const int ops = incident.trail_size();
+  for (int i = std::max(0, ops - ops_max); i < ops; ++i) {
+    const TrailOp& op = incident.trail(i);
+    const std::string age =
+        op.steps_before() > 0 ? " (" + Counted(op.steps_before(), "step") + " earlier)" : "";
+    rows += Row(rows.empty() ? "before" : "", OpText(op) + age, width_columns);
+  }
+  std::string history;
+  const int steps = incident.history_size();
+  for (int i = std::max(0, steps - kHistoryShownMax); i < steps; ++i) {
+    const TrailOp& op = incident.history(i);
+    history += (history.empty() ? "" : ", ") + LargestText(op);
+  }
+  if (!history.empty()) {
+    rows +=
+        Row("earlier", "this op's largest result in the steps before: " + history, width_columns);
+  }
+  return rows;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,13 @@
+// The ops before an origin, and what its own op made in the steps before, as a person reads them.
+#pragma once
+
+#include <string>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// Rows of a report, the newest last; "" when no trail was kept. At most `ops_max` ops.
+[[nodiscard]] std::string TrailRows(const Incident& incident, int ops_max, int width_columns);
+
+}  // namespace nanwatch
