@@ -3,7 +3,8 @@
 #
 #   scripts/bench.sh [--quick] [--json FILE] [--clock wall|cpu]
 #
-# Steps: ratios to the bare step, beside forward hooks, set_detect_anomaly and a TorchDispatchMode check.
+# Steps: ratios to the bare step, beside forward hooks, set_detect_anomaly and a TorchDispatchMode check; then
+# level auto with a budget of 1 %, by long blocks.
 # Instructions: our own share of a clean op, by callgrind. Start-up: /bin/true and `import torch`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +15,7 @@ while (($#)); do
     --quick) quick=(--quick); shift ;;
     --json) (($# > 1)) || { echo "bench: --json needs a file" >&2; exit 1; }; json=(--json "$2"); shift 2 ;;
     --clock) (($# > 1)) || { echo "bench: --clock needs wall or cpu" >&2; exit 1; }; clock=(--clock "$2"); shift 2 ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "bench: '$1' is unknown; see --help" >&2; exit 1 ;;
   esac
 done
@@ -30,5 +31,7 @@ trap 'rm -rf "$segments"' EXIT
 echo "machine: $(nproc) cores, $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
 NANWATCH_DIR=$segments NANWATCH_LEVEL=full LD_PRELOAD=$library \
   "$python" tests/bench/overhead/step_overhead.py "${quick[@]}" "${json[@]}" "${clock[@]}"
+NANWATCH_DIR=$segments NANWATCH_STATE_DIR=$segments NANWATCH_LEVEL=auto NANWATCH_BUDGET=1 LD_PRELOAD=$library \
+  "$python" tests/bench/overhead/auto_budget.py --nanwatch build/release/bin/nanwatch "${quick[@]}" "${clock[@]}"
 "$python" tests/bench/overhead/startup.py --preload "$library" --python "$python" "${quick[@]}"
 "$python" tests/bench/overhead/instructions.py --preload "$library" --switch build/release/tests/libcallgrind_switch.so

@@ -67,10 +67,11 @@ class LevelControl {
   // A step has ended. At level auto: chooses how the next one is watched.
   void OnStep(Observer& observer, ThreadState* thread, const AutoLevel::Step& step) noexcept;
 
-  // Without a word in the log, and without touching the callbacks.
+  // Without a word in the log, and without touching the callbacks. At auto the next step is canary.
   void SetForBench(wire::Level level) noexcept {
     asked_.store(level, std::memory_order_relaxed);
-    watched_.store(level, std::memory_order_relaxed);
+    watched_.store(level == wire::Level::kAuto ? wire::Level::kCanary : level,
+                   std::memory_order_relaxed);
   }
 
   double budget_percent() const noexcept { return budget_percent_; }

@@ -161,13 +161,16 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
 }
 
 // For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2
-// everything, 3 level idle, 4 level canary.
+// everything, 3 level idle, 4 level canary, 5 level auto.
 extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int mode) {
   using nanwatch::wire::Level;
   nanwatch::Observer* observer = nanwatch::Observer::Get();
   if (observer == nullptr) return;
   // Calls of modules pass through otherwise.
   observer->SetActive(mode >= 2);
-  observer->level.SetForBench(mode == 3 ? Level::kIdle : mode == 4 ? Level::kCanary : Level::kFull);
+  constexpr Level kLevels[] = {Level::kFull, Level::kFull,   Level::kFull,
+                               Level::kIdle, Level::kCanary, Level::kAuto};
+  if (mode < 0 || mode >= static_cast<int>(std::size(kLevels))) return;
+  observer->level.SetForBench(kLevels[mode]);
   observer->arming.SetBenchMode(mode);
 }
