@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -274,6 +275,12 @@ void SegmentReader::Impl::ReadTelemetry(StepSummary& step) const {
     step.set_gradients_missing(entry.gradients_missing);
     step.set_gradients_zero(entry.gradients_zero);
     step.set_gradients_bad(entry.gradients_bad);
+  }
+  if (known(TelemetryEntry::kNearLimit) && std::isfinite(entry.near_largest)) {
+    step.set_near_largest(entry.near_largest);
+    step.set_near_op(names.Text(entry.near_op));
+    step.set_near_layer(names.Text(entry.near_layer));
+    step.set_near_type(entry.near_type < wire::kElementTypeCount ? entry.near_type : 0);
   }
   step.set_level(entry.level <= static_cast<uint32_t>(wire::Level::kAuto) ? entry.level : 0);
 }

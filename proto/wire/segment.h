@@ -196,6 +196,7 @@ struct TelemetryEntry {
     kScale = 4,
     kStepTime = 8,
     kGradients = 16,
+    kNearLimit = 32,
   };
   std::atomic<uint64_t> sequence;  // as StepEntry's
   uint64_t time_ns;                // StepEntry's
@@ -209,7 +210,14 @@ struct TelemetryEntry {
   uint32_t gradients_bad;          // whose gradient held a non-finite value
   uint32_t known;                  // Known bits
   uint32_t level;                  // Level in force when the step ended
-  uint64_t reserved[4];
+  // The forward result in a layer that came nearest to its type's largest number, if one came
+  // within a 64th of it (minor 3).
+  double near_largest;  // magnitude
+  uint32_t near_op;     // name ids
+  uint32_t near_layer;
+  uint32_t near_type;  // ElementType
+  uint32_t reserved0;
+  uint64_t reserved[1];
 };
 static_assert(sizeof(TelemetryEntry) == 104);
 

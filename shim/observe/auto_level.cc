@@ -27,6 +27,8 @@ constexpr double kFarOffLargest = 4;
 // new usual, and of parameters that are bad for good there is nothing more to learn.
 constexpr uint64_t kAlertPause = 512;
 constexpr uint32_t kHistoryMin = 16;
+// Of the largest number of its type; what is nearer is close to an overflow.
+constexpr double kNearLimit = 0.125;
 // A plan is told again when its share of full steps has changed by a quarter, at most so often.
 constexpr uint64_t kTellEvery = 256;
 // Medians of a few steps on a busy machine differ by so much without a reason.
@@ -78,6 +80,10 @@ bool AutoLevel::IsSuspicious(const Step& step) noexcept {
   };
   look(step.loss_known, step.loss, &losses_);
   look(step.norm_known, step.gradient_norm, &norms_);
+  // Only steps in full show it: what is far nearer than it ever was has been on its way for a
+  // while.
+  if (step.near_limit >= kNearLimit && step.near_limit > 2 * nearest_limit_) far_off = true;
+  nearest_limit_ = std::max(nearest_limit_, step.near_limit);
   uint64_t* const last = bad ? &bad_at_ : &far_off_at_;
   if (!bad && !far_off) return false;
   if (*last != 0 && steps_ - *last < kAlertPause) return false;

@@ -9,7 +9,8 @@
 //   canary budget < canary              so many steps canary, the others unwatched
 //
 // Which steps is drawn. When something suspicious was seen (a bad or far too large gradient or
-// loss), the next steps are all watched in full, whatever they cost.
+// loss, activations that come ever nearer to the largest number of their type), the next steps are
+// all watched in full, whatever they cost.
 //
 // Pure: no clock, no torch. One caller at a time.
 #pragma once
@@ -33,6 +34,7 @@ class AutoLevel {
     double own_share = -1;                     // of its time, spent in callbacks; < 0: not counted
     double loss = 0;                           // valid with loss_known
     double gradient_norm = 0;                  // valid with norm_known
+    double near_limit = 0;                     // of the step's largest activation; 0: not near
     bool loss_known = false;
     bool norm_known = false;
   };
@@ -74,6 +76,7 @@ class AutoLevel {
   Recent bare_, canary_, full_;   // ns of steps
   Recent own_canary_, own_full_;  // own shares
   Recent losses_, norms_;         // of healthy steps
+  double nearest_limit_ = 0;      // so far
   uint64_t steps_ = 0;
   uint32_t alert_left_ = 0;                   // steps still to be watched in full
   double full_share_ = 0, canary_share_ = 0;  // of steps, by the plan

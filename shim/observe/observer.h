@@ -27,6 +27,7 @@
 #include "shim/observe/arming.h"
 #include "shim/observe/backward_pass.h"
 #include "shim/observe/collectives.h"
+#include "shim/observe/headroom.h"
 #include "shim/observe/level_control.h"
 #include "shim/observe/op_table.h"
 #include "shim/observe/poison.h"
@@ -82,6 +83,7 @@ class Observer {
   Deliveries deliveries;
   LevelControl level;
   Trail trail;
+  Headroom headroom;
   std::atomic<uint32_t> model_looks{0};      // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};  // and the step of the last one, plus one
   PythonDoor* const python;

@@ -363,6 +363,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   entry.time_ns = MonotonicNs();
   wire::TelemetryEntry telemetry{};
   TakeTelemetry(observer, entry.time_ns, &telemetry);
+  const double near_limit = observer.headroom.Take(observer, &telemetry);
   if ((telemetry.known & wire::TelemetryEntry::kLoss) != 0) {
     entry.loss = telemetry.loss;
     entry.flags |= 1;
@@ -386,6 +387,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
                            .own_share = own_share,
                            .loss = telemetry.loss,
                            .gradient_norm = telemetry.gradient_norm,
+                           .near_limit = near_limit,
                            .loss_known = (telemetry.known & TelemetryEntry::kLoss) != 0,
                            .norm_known = (telemetry.known & TelemetryEntry::kGradientNorm) != 0});
   }

@@ -25,6 +25,10 @@ wire::TrailOp::Known KnownOf(Magnitude magnitude) {
 
 }  // namespace
 
+void NoteNear(const TrailStep& step) noexcept {
+  Observer::Get()->headroom.Note(step.op, step.layer, step.type, step.magnitude);
+}
+
 void Trail::Keep(Observer& observer, const ThreadState* thread, uint64_t value) noexcept {
   Emitter* emitter = observer.emitter();
   if (emitter == nullptr || thread->trail_steps == 0) return;

@@ -10,11 +10,16 @@
 
 #include "proto/wire/segment.h"
 #include "shim/check/magnitude.h"
+#include "shim/observe/headroom.h"
+#include "shim/observe/layer_peaks.h"
 #include "shim/observe/thread_state.h"
 
 namespace nanwatch {
 
 class Observer;
+
+// Hands the step to the observer's Headroom.
+void NoteNear(const TrailStep& step) noexcept;
 
 // An op of this thread left a clean result. `iteration`: StepScope's.
 [[gnu::always_inline]] inline void NoteTrail(ThreadState* thread, const OpTraits* op,
@@ -30,6 +35,9 @@ class Observer;
   step.phase = in_node                        ? wire::Phase::kBackward
                : thread->optimizer_depth != 0 ? wire::Phase::kOptimizer
                                               : wire::Phase::kForward;
+  if (in_node || step.layer == nullptr || magnitude.kind == Magnitude::Kind::kNone) return;
+  LayerPeaks::Note(step.layer, type, magnitude);
+  if (__builtin_expect(Headroom::IsNear(type, magnitude), 0)) NoteNear(step);
 }
 
 class Trail {

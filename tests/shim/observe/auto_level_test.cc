@@ -122,6 +122,20 @@ TEST(AutoLevel, GoesToFullAtOnceWhenSomethingIsFarOffAndBackWhenNothingComesOfIt
   }
 }
 
+TEST(AutoLevel, GoesToFullWhenActivationsComeFarNearerToTheirLimit) {
+  AutoLevel level(1);
+  (void)Train(level, {.full_cost = 0.1, .canary_cost = 0.001}, 400);
+  AutoLevel::Step step;
+  step.ns = 10'000'000;
+  step.watched = Level::kFull;
+  step.near_limit = 0.05;  // nothing yet
+  EXPECT_NE(level.OnStep(step).why, Why::kSuspicion);
+  step.near_limit = 0.2;
+  EXPECT_EQ(level.OnStep(step).why, Why::kSuspicion);
+  for (int i = 0; i < 40; ++i) (void)level.OnStep(step);
+  EXPECT_NE(level.OnStep(step).why, Why::kSuspicion) << "as near as it was";
+}
+
 TEST(AutoLevel, IsNotHeldAtFullByALossThatStaysWhereItJumpedTo) {
   AutoLevel level(0.1);
   (void)Train(level, {.full_cost = 0.5, .canary_cost = 0.0005}, 100);

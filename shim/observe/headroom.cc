@@ -1,0 +1,63 @@
+#include "shim/observe/headroom.h"
+
+#include <utility>
+
+#include "shim/check/scan.h"
+#include "shim/observe/layer_table.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/tensor_stats.h"
+
+namespace nanwatch {
+namespace {
+
+// finfo.max, or a mask of it after something was added that rounding did not swallow.
+constexpr double kMaskShare = 0.98;
+
+double LargestOf(wire::ElementType type) {
+  switch (type) {
+    case wire::ElementType::kFloat64:
+      return 0x1.fffffffffffffp1023;
+    case wire::ElementType::kFloat32:
+      return 0x1.fffffep127;
+    case wire::ElementType::kBFloat16:
+      return 0x1.fep127;
+    case wire::ElementType::kFloat16:
+      return 65504;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+void Headroom::Note(const OpTraits* op, const Layer* layer, wire::ElementType type,
+                    Magnitude magnitude) noexcept {
+  const double limit = LargestOf(type);
+  if (limit == 0) return;
+  const double largest = LargestValue(magnitude, type);
+  const double share = largest / limit;
+  if (share > kMaskShare) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (share <= share_) return;
+  share_ = share;
+  largest_ = largest;
+  op_ = op;
+  layer_ = layer;
+  type_ = type;
+}
+
+double Headroom::Take(Observer& observer, wire::TelemetryEntry* into) noexcept {
+  Emitter* emitter = observer.emitter();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (share_ == 0) return 0;
+  if (emitter != nullptr) {
+    into->known |= wire::TelemetryEntry::kNearLimit;
+    into->near_largest = largest_;
+    into->near_op = observer.NameOf(*op_);
+    into->near_layer = InternText(*emitter, layer_->path);
+    into->near_type = static_cast<uint32_t>(type_);
+  }
+  return std::exchange(share_, 0);
+}
+
+}  // namespace nanwatch
