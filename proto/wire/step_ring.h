@@ -102,6 +102,9 @@ class StepRingReader {
   }
 
   [[nodiscard]] uint64_t cursor() const noexcept { return cursor_; }
+  // Goes on with this entry.
+  void Seek(uint64_t cursor) noexcept { cursor_ = cursor; }
+  [[nodiscard]] uint64_t capacity() const noexcept { return capacity_; }
   // Entries overwritten before they were read.
   [[nodiscard]] uint64_t lost() const noexcept { return lost_; }
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "shim/check/float_formats.h"
 #include "shim/check/kernels.h"
 
 namespace nanwatch {
@@ -10,60 +11,6 @@ namespace {
 // Elements whose squares are added up in float before they go into the double: few enough that the
 // error stays below 1e-5, and enough that the conversion costs nothing.
 constexpr size_t kBlock = 1024;
-
-// Vectors that the instruction set has: wider ones GCC keeps in memory.
-template <size_t kBytes>
-struct Vectors {
-  static constexpr size_t kLanes = kBytes / sizeof(float);
-  using Floats [[gnu::vector_size(kBytes)]] = float;
-  using Words32 [[gnu::vector_size(kBytes)]] = uint32_t;
-  using Words16 [[gnu::vector_size(kBytes / 2)]] = uint16_t;
-};
-
-// Each loads a vector of elements, or one. By reference: vectors are passed otherwise at each
-// width.
-struct Float32 {
-  using Word = uint32_t;
-  template <typename V>
-  [[gnu::always_inline]] static void Load(const unsigned char* from,
-                                          typename V::Floats& lanes) noexcept {
-    std::memcpy(&lanes, from, sizeof lanes);
-  }
-  static float One(Word word) noexcept { return __builtin_bit_cast(float, word); }
-};
-struct BFloat16 {
-  using Word = uint16_t;
-  template <typename V>
-  [[gnu::always_inline]] static void Load(const unsigned char* from,
-                                          typename V::Floats& lanes) noexcept {
-    typename V::Words16 words;
-    std::memcpy(&words, from, sizeof words);
-    const typename V::Words32 bits = __builtin_convertvector(words, typename V::Words32) << 16;
-    std::memcpy(&lanes, &bits, sizeof lanes);
-  }
-  static float One(Word word) noexcept {
-    return __builtin_bit_cast(float, static_cast<uint32_t>(word) << 16);
-  }
-};
-struct Float16 {
-  using Word = uint16_t;
-  // Exponent and mantissa in float's places, then the difference of the biases by a multiplication,
-  // which is right for subnormals too. The sign is squared away. Inf becomes 65536, NaN a number:
-  // the caller has looked for those.
-  template <typename V>
-  [[gnu::always_inline]] static void Load(const unsigned char* from,
-                                          typename V::Floats& lanes) noexcept {
-    typename V::Words16 words;
-    std::memcpy(&words, from, sizeof words);
-    const typename V::Words32 bits = (__builtin_convertvector(words, typename V::Words32) & 0x7FFF)
-                                     << 13;
-    std::memcpy(&lanes, &bits, sizeof lanes);
-    lanes *= 0x1p112f;
-  }
-  static float One(Word word) noexcept {
-    return __builtin_bit_cast(float, static_cast<uint32_t>(word & 0x7FFF) << 13) * 0x1p112f;
-  }
-};
 
 // One by one, in double: the squares of finite elements are finite there.
 template <typename Format>
@@ -182,7 +129,7 @@ bool SumOfSquares(wire::ElementType type, const void* data, size_t count,
       squares->sum = Sum<BFloat16>(bytes, count);
       break;
     case wire::ElementType::kFloat16:
-      squares->sum = Sum<Float16>(bytes, count);
+      squares->sum = Sum<Float16Magnitude>(bytes, count);
       break;
     default:
       return false;

@@ -27,6 +27,7 @@ Emitter::Emitter(Segment& segment) noexcept
       steps_(segment.steps(), segment.layout().steps),
       telemetry_(segment.telemetry(), segment.layout().steps),
       trails_(segment.trails(), wire::kTrails),
+      stats_(segment.stats(), segment.layout().stats),
       first_(segment.first(), segment.reach()),
       live_writer_(&segment.live()) {}
 
@@ -113,6 +114,13 @@ void Emitter::PublishStep(const wire::StepEntry& plain,
 void Emitter::PublishTrail(const wire::TrailEntry& trail) noexcept {
   const WriteGate::Pass pass(gate_);
   trails_.Publish(trail);
+}
+
+void Emitter::PublishStats(const wire::StatsHead& head,
+                           std::span<const wire::StatsParameter> parameters,
+                           uint64_t time_ns) noexcept {
+  const WriteGate::Pass pass(gate_);
+  stats_.Publish(head, parameters, time_ns);
 }
 
 void Emitter::PublishLive(const LiveFacts& facts) noexcept {

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,7 @@
 #include "proto/wire/ring.h"
 #include "proto/wire/segment.h"
 #include "proto/wire/site_table.h"
+#include "proto/wire/stats_ring.h"
 #include "proto/wire/step_ring.h"
 #include "shim/emit/write_gate.h"
 #include "shim/host/segment_file.h"
@@ -82,6 +84,10 @@ class Emitter {
 
   // The ops before a finding; `sequence` is ignored.
   void PublishTrail(const wire::TrailEntry& trail) noexcept;
+  // A snapshot of an optimizer's parameters, at most stats_parameters_max() of them.
+  void PublishStats(const wire::StatsHead& head, std::span<const wire::StatsParameter> parameters,
+                    uint64_t time_ns) noexcept;
+  [[nodiscard]] uint32_t stats_parameters_max() const noexcept { return stats_.parameters_max(); }
 
   // What the tools ask for.
   [[nodiscard]] const wire::ControlBlock& control() const noexcept { return segment_.control(); }
@@ -110,6 +116,7 @@ class Emitter {
   wire::StepWriter steps_;
   wire::TelemetryWriter telemetry_;
   wire::TrailWriter trails_;
+  wire::StatsWriter stats_;
   wire::FirstWriter first_;
   wire::LiveWriter live_writer_;
 

@@ -149,6 +149,7 @@ void FillSections(unsigned char* base, const SegmentMap& map) noexcept {
   const SegmentLayout& layout = map.layout;
   reinterpret_cast<wire::RingHeader*>(base + map.ring)->capacity = layout.ring_slots;
   reinterpret_cast<wire::StepRingHeader*>(base + map.steps)->capacity = layout.steps;
+  reinterpret_cast<wire::StepRingHeader*>(base + map.stats)->capacity = layout.stats;
   reinterpret_cast<wire::SiteTableHeader*>(base + map.sites)->capacity = layout.sites;
   auto* names = reinterpret_cast<wire::NameTableHeader*>(base + map.names);
   names->capacity = layout.names;

@@ -72,6 +72,9 @@ class Segment {
   [[nodiscard]] wire::StepRingHeader* trails() const noexcept {
     return At<wire::StepRingHeader>(map_.trails);
   }
+  [[nodiscard]] wire::StepRingHeader* stats() const noexcept {
+    return At<wire::StepRingHeader>(map_.stats);
+  }
   [[nodiscard]] wire::FirstFinding* first() const noexcept {
     return At<wire::FirstFinding>(map_.first);
   }

@@ -6,6 +6,7 @@
 #include "proto/wire/name_table.h"
 #include "proto/wire/segment.h"
 #include "proto/wire/site_table.h"
+#include "proto/wire/stats_ring.h"
 #include "proto/wire/step_ring.h"
 
 namespace nanwatch {
@@ -13,6 +14,7 @@ namespace nanwatch {
 struct SegmentLayout {
   uint32_t ring_slots;  // a power of two
   uint32_t steps;
+  uint32_t stats;  // entries
   uint32_t sites;
   uint32_t names;
   uint32_t name_bytes;  // a multiple of 8
@@ -21,12 +23,13 @@ struct SegmentLayout {
 // 4 MiB of records are about 10,000 findings: minutes of a job that writes bad values in every op,
 // while the daemon drains within 50 ms.
 inline constexpr SegmentLayout kSegmentLayout{
-    .ring_slots = 1 << 16, .steps = 4096, .sites = 4096, .names = 16384, .name_bytes = 1 << 20};
+    .ring_slots = 1 << 16, .steps = 4096, .stats = 4096, .sites = 4096, .names = 16384, .name_bytes = 1 << 20};
 
 // What is tried once when there is no room.
 constexpr SegmentLayout Quarter(const SegmentLayout& layout) {
   return {.ring_slots = layout.ring_slots / 4,
           .steps = layout.steps / 4,
+          .stats = layout.stats / 4,
           .sites = layout.sites / 4,
           .names = layout.names / 4,
           .name_bytes = layout.name_bytes / 4 / 8 * 8};
@@ -41,6 +44,7 @@ struct SegmentMap {
   uint64_t steps;
   uint64_t telemetry;
   uint64_t trails;
+  uint64_t stats;
   uint64_t first;
   uint64_t reach;
   uint64_t sites;
@@ -79,6 +83,8 @@ constexpr SegmentMap MapSegment(const SegmentLayout& layout) {
                         wire::StepRingBytes<wire::TelemetryEntry>(layout.steps));
   map.trails = place(SectionType::kTrail, sizeof(wire::TrailEntry),
                      wire::StepRingBytes<wire::TrailEntry>(wire::kTrails));
+  map.stats = place(SectionType::kStats, sizeof(wire::StatsEntry),
+                    wire::StepRingBytes<wire::StatsEntry>(layout.stats));
   return map;
 }
 

@@ -52,6 +52,7 @@ void Observer::WakeInChild() noexcept {
   if (mine == nullptr) return;
   mine->forked_from_ = parent;
   mine->stops_on_anomaly = parents->stops_on_anomaly;
+  mine->parameter_stats.SetInterval(parents->parameter_stats.interval());
   mine->self_proven.store(true, std::memory_order_relaxed);
   mine->arming.Inherit(parents->arming);
   mine->arming.WatchEverywhere(mine->level.watched() == wire::Level::kFull);

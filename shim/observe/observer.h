@@ -30,6 +30,7 @@
 #include "shim/observe/headroom.h"
 #include "shim/observe/level_control.h"
 #include "shim/observe/op_table.h"
+#include "shim/observe/parameter_stats.h"
 #include "shim/observe/poison.h"
 #include "shim/observe/python_door.h"
 #include "shim/observe/step_scope.h"
@@ -78,6 +79,7 @@ class Observer {
   RecentValues recent_values;
   Arming arming;
   StepScope steps;
+  ParameterStats parameter_stats;
   BackwardPasses passes;
   Poison poison;
   Deliveries deliveries;

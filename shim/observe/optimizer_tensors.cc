@@ -10,10 +10,18 @@ namespace nanwatch {
 namespace {
 
 void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* group,
-              std::vector<OptimizedTensor>* tensors) {
+              OptimizedTensors* tensors) {
   if (!api.HasFlag(group, kPyFlagDict)) return;
   PyObj* parameters = api.PyDict_GetItemString(group, "params");
   if (parameters == nullptr || !api.HasFlag(parameters, kPyFlagList)) return;
+  double eps = -1;
+  bool fused = false;
+  if (tensors->for_stats) {
+    // Exactly a float: of anything else Python would run code of its own to make one.
+    PyObj* given = api.PyDict_GetItemString(group, "eps");
+    if (given != nullptr && given->type == api.float_type) eps = api.PyFloat_AsDouble(given);
+    fused = api.PyDict_GetItemString(group, "fused") == api.true_object;
+  }
   const ptrdiff_t count = api.PyList_Size(parameters);
   for (ptrdiff_t i = 0; i < count; ++i) {
     PyObj* object = api.PyList_GetItem(parameters, i);
@@ -21,7 +29,14 @@ void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyOb
     const at::TensorBase* parameter = names.TensorOf(object);
     if (parameter == nullptr || !parameter->defined()) continue;
     const c10::TensorImpl* impl = parameter->unsafeGetTensorImpl();
-    tensors->push_back({impl->grad(), impl, parameter->requires_grad()});
+    OptimizedTensor& added = tensors->list.emplace_back();
+    added.gradient = impl->grad();
+    added.parameter = impl;
+    added.requires_grad = parameter->requires_grad();
+    if (!tensors->for_stats) continue;
+    added.held = *parameter;
+    added.eps = eps;
+    added.fused = fused;
   }
 }
 
@@ -37,7 +52,7 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
   const ptrdiff_t count = api.PyList_Size(groups.get());
   for (ptrdiff_t i = 0; i < count; ++i) {
     PyObj* group = api.PyList_GetItem(groups.get(), i);
-    if (group != nullptr) AddGroup(api, names, tensor_type, group, &tensors->list);
+    if (group != nullptr) AddGroup(api, names, tensor_type, group, tensors);
   }
   const PyOwned found_inf(api, api.AttributeOrNull(optimizer, "found_inf"));
   if (found_inf && api.PyType_IsSubtype(found_inf.get()->type, tensor_type) != 0) {

@@ -1,9 +1,9 @@
 // The parameters of a torch optimizer, and their gradients, read where its step begins.
 //
 // This is the one place where the observer takes the GIL: once a step, on the thread that runs
-// step() and needs the GIL for its next line anyway, and only for the walk through param_groups;
-// values are read after it was given back. A thread that Python is ending would be ended here as it
-// would be a moment later.
+// step() and needs the GIL for its next line anyway (twice more in a step whose parameters are told:
+// parameter_stats.h), and only for the walk through param_groups; values are read after it was given
+// back. A thread that Python is ending would be ended here as it would be a moment later.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -20,9 +20,14 @@ struct OptimizedTensor {
   at::TensorBase gradient;                     // undefined: it has none
   const c10::TensorImpl* parameter = nullptr;  // an identity, valid while the step runs
   bool requires_grad = false;
+  // With for_stats only:
+  bool fused = false;   // its group has fused=True
+  double eps = -1;      // its group's; -1: it has none, or one that is no float
+  at::TensorBase held;  // the parameter
 };
 
 struct OptimizedTensors {
+  bool for_stats = false;             // set by the caller: what parameter_stats.h needs, too
   std::vector<OptimizedTensor> list;  // in the order of param_groups
   // What a GradScaler found, while it has an optimizer that skips by itself (a fused one) step;
   // undefined otherwise.
@@ -30,7 +35,8 @@ struct OptimizedTensors {
 };
 
 // `optimizer`: the torch.optim.Optimizer whose step() runs on this thread, further down. False,
-// with nothing filled in, when it cannot be read.
+// with nothing filled in, when it cannot be read. What is held is to be let go of before the step
+// goes on: autograd may steal what nobody else holds.
 bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
                           PyObj* optimizer, OptimizedTensors* tensors) noexcept;
 

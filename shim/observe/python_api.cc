@@ -42,7 +42,9 @@ PythonPresence PythonApi::Resolve() noexcept {
         all;
   all = Take(code_type, "PyCode_Type") && all;
   all = Take(function_type, "PyFunction_Type") && all;
+  all = Take(float_type, "PyFloat_Type") && all;
   all = Take(none, "_Py_NoneStruct") && all;
+  all = Take(true_object, "_Py_TrueStruct") && all;
   all = Take(attribute_error, "PyExc_AttributeError") && all;
   static_cast<void>(Take(runtime, "_PyRuntime"));  // only 3.13 and later need it
   return all ? PythonPresence::kUsable : PythonPresence::kUnsupported;

@@ -107,6 +107,7 @@ enum class PythonPresence : uint8_t {
   X(PyObject_SetAttr, int (*)(PyObj*, PyObj*, PyObj*))              \
   X(PyObject_SetAttrString, int (*)(PyObj*, const char*, PyObj*))   \
   X(PyObject_GenericGetAttr, PyObj* (*)(PyObj*, PyObj*))            \
+  X(PyFloat_AsDouble, double (*)(PyObj*))                           \
   X(PyObject_IsTrue, int (*)(PyObj*))                               \
   X(PyObject_Repr, PyObj* (*)(PyObj*))                              \
   X(PyVectorcall_Call, PyObj* (*)(PyObj*, PyObj*, PyObj*))          \
@@ -131,7 +132,9 @@ struct PythonApi {
       nullptr;  // _PyFunction_Vectorcall, the same for every function; where that is absent
   PyObj* code_type = nullptr;         // PyCode_Type
   PyObj* function_type = nullptr;     // PyFunction_Type
+  PyObj* float_type = nullptr;        // PyFloat_Type
   PyObj* none = nullptr;              // _Py_NoneStruct
+  PyObj* true_object = nullptr;       // _Py_TrueStruct
   PyObj** attribute_error = nullptr;  // PyExc_AttributeError, set once Python is initialised
   const unsigned char* runtime =
       nullptr;    // _PyRuntime, which begins with its debug offsets from 3.13 on

@@ -63,6 +63,25 @@ double GivenBudget(const NanwatchEntry* entry) {
   return 0;
 }
 
+// Steps of an optimizer between two looks at its parameters; see parameter_stats.h for the cost.
+constexpr uint32_t kStatsInterval = 100;
+
+// NANWATCH_STATS; 0: no looks.
+uint32_t GivenStatsInterval(const NanwatchEntry* entry) {
+  const char* given = getenv(wire::kEnvStats);
+  if (given == nullptr || *given == '\0') return kStatsInterval;
+  char* end = nullptr;
+  const long steps = std::strtol(given, &end, 10);
+  if (end != given && *end == '\0' && steps >= 0 && steps <= INT32_MAX) {
+    return static_cast<uint32_t>(steps);
+  }
+  char line[128];
+  std::snprintf(line, sizeof line, "NANWATCH_STATS=%.40s is no number of steps: taking %u", given,
+                kStatsInterval);
+  entry->say(line);
+  return kStatsInterval;
+}
+
 wire::Level ChosenLevel(const NanwatchEntry* entry, double budget) {
   const char* asked = getenv(wire::kEnvLevel);
   if (asked == nullptr || *asked == '\0')
@@ -143,6 +162,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     if (observer == nullptr) return 1;
     const char* on_anomaly = getenv(wire::kEnvOnAnomaly);
     observer->stops_on_anomaly = on_anomaly != nullptr && std::strcmp(on_anomaly, "stop") == 0;
+    observer->parameter_stats.SetInterval(GivenStatsInterval(entry));
     Observer::Set(observer);
     if (!TurnOn(observer)) {
       std::snprintf(line, sizeof line,
@@ -161,16 +181,18 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
 }
 
 // For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2
-// everything, 3 level idle, 4 level canary, 5 level auto.
+// everything, 3 level idle, 4 level canary, 5 level auto, 6 canary with every step's parameters told;
+// those of all others are not.
 extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int mode) {
   using nanwatch::wire::Level;
   nanwatch::Observer* observer = nanwatch::Observer::Get();
   if (observer == nullptr) return;
   // Calls of modules pass through otherwise.
   observer->SetActive(mode >= 2);
-  constexpr Level kLevels[] = {Level::kFull, Level::kFull,   Level::kFull,
-                               Level::kIdle, Level::kCanary, Level::kAuto};
+  constexpr Level kLevels[] = {Level::kFull,   Level::kFull, Level::kFull,  Level::kIdle,
+                               Level::kCanary, Level::kAuto, Level::kCanary};
   if (mode < 0 || mode >= static_cast<int>(std::size(kLevels))) return;
   observer->level.SetForBench(kLevels[mode]);
+  observer->parameter_stats.SetInterval(mode == 6 ? 1 : 0);
   observer->arming.SetBenchMode(mode);
 }

@@ -152,6 +152,9 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
     // A gradient that is bad: what its update makes of it comes of it.
     if (!observer.Poisoned() && observer.bad_values.transient() != 0) observer.arming.Arm();
   }
+  observer.parameter_stats.OnOptimizerBegin(
+      observer, optimizer, ClassOf(range_name),
+      observer.level.watched() != wire::Level::kIdle && !skipped && !observer.Poisoned());
   thread->optimizer_holds_inputs =
       !later && NeedsInputs(thread->optimizer_index) && !observer.Poisoned();
   if (thread->optimizer_holds_inputs) observer.arming.Hold();
@@ -186,6 +189,7 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   const bool stopped = thread->optimizer_stopped;
   thread->optimizer_stopped = false;
   if (hold) observer.arming.Release();
+  observer.parameter_stats.OnOptimizerEnd(observer, stopped);
   // Between two updates nothing is followed at level canary.
   const bool unwatched = thread->optimizer_watches_ops && observer.arming.EndWatchedRange();
   thread->optimizer_watches_ops = false;

@@ -64,6 +64,8 @@ SegmentBuilder::SegmentBuilder(const std::string& directory, const SegmentBuilde
                                                        options.layout.steps);
   trails_ =
       std::make_unique<wire::TrailWriter>(At<wire::StepRingHeader>(map_.trails), wire::kTrails);
+  stats_ = std::make_unique<wire::StatsWriter>(At<wire::StepRingHeader>(map_.stats),
+                                               options.layout.stats);
   first_ = std::make_unique<wire::FirstWriter>(At<wire::FirstFinding>(map_.first),
                                                At<wire::FirstReach>(map_.reach));
   live_ = std::make_unique<wire::LiveWriter>(At<wire::LiveBlock>(map_.live));
@@ -186,6 +188,19 @@ void SegmentBuilder::WriteTrail(uint64_t value,
     to.element_type = static_cast<uint8_t>(wire::ElementType::kFloat16);
   }
   trails_->Publish(*entry);
+}
+
+void SegmentBuilder::WriteStats(const wire::StatsHead& head,
+                                std::vector<wire::StatsParameter> parameters,
+                                const std::vector<std::string>& names) {
+  wire::StatsHead told = head;
+  told.optimizer_class = Intern("AdamW");
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].position = static_cast<uint32_t>(i);
+    parameters[i].name = Intern(names.at(i));
+    parameters[i].root = Intern("Model#0");
+  }
+  stats_->Publish(told, parameters, header().started_monotonic_ns + 1);
 }
 
 void SegmentBuilder::WriteReach(wire::Reach reach, uint64_t value, const std::string& name) {

@@ -19,13 +19,14 @@
 #include "proto/wire/ring.h"
 #include "proto/wire/segment.h"
 #include "proto/wire/site_table.h"
+#include "proto/wire/stats_ring.h"
 #include "proto/wire/step_ring.h"
 #include "shim/host/segment_layout.h"
 
 namespace nanwatch {
 
 inline constexpr SegmentLayout kSmallLayout{
-    .ring_slots = 256, .steps = 64, .sites = 128, .names = 256, .name_bytes = 16 * 1024};
+    .ring_slots = 256, .steps = 64, .stats = 64, .sites = 128, .names = 256, .name_bytes = 16 * 1024};
 
 struct SegmentBuilderOptions {
   SegmentLayout layout = kSmallLayout;
@@ -58,6 +59,10 @@ class SegmentBuilder {
   void WriteStep(const wire::StepEntry& entry, const wire::TelemetryEntry& telemetry);
   // The ops before the finding `value`, each with the largest magnitude that it left.
   void WriteTrail(uint64_t value, const std::vector<std::pair<std::string, double>>& ops);
+  // A snapshot of an optimizer; see the reader of stats_ring.h. `names`: of the parameters, which
+  // get ids for them, in a module Model#0.
+  void WriteStats(const wire::StatsHead& head, std::vector<wire::StatsParameter> parameters,
+                  const std::vector<std::string>& names);
   void WriteReach(wire::Reach reach, uint64_t value, const std::string& name);
   void WriteEnd();
   // Reserves slots and never completes them, as a killed thread does.
@@ -89,6 +94,7 @@ class SegmentBuilder {
   std::unique_ptr<wire::StepWriter> steps_;
   std::unique_ptr<wire::TelemetryWriter> telemetry_;
   std::unique_ptr<wire::TrailWriter> trails_;
+  std::unique_ptr<wire::StatsWriter> stats_;
   std::unique_ptr<wire::FirstWriter> first_;
   std::unique_ptr<wire::LiveWriter> live_;
   wire::LiveFacts facts_;

@@ -27,6 +27,11 @@ TEST(WireLayout, OfTheSectionsIsFixed) {
   EXPECT_EQ(sizeof(FirstFinding), 1216u);
   EXPECT_EQ(offsetof(SiteEntry, count), 40u);
   EXPECT_EQ(offsetof(SiteEntry, first_clocks), 64u);
+  EXPECT_EQ(sizeof(StatsEntry), 128u);
+  EXPECT_EQ(offsetof(StatsEntry, payload), 32u);
+  EXPECT_EQ(offsetof(StatsHead, parameters), 52u);
+  EXPECT_EQ(offsetof(StatsParameter, gradient_mean), 24u);
+  EXPECT_EQ(offsetof(StatsParameter, element_type), 88u);
   EXPECT_EQ(offsetof(RingHeader, released_slots), 64u);
   EXPECT_EQ(offsetof(RingHeader, capacity), 128u);
 }

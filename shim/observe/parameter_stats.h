@@ -1,0 +1,87 @@
+// What parameters, their gradients and their updates are like, in one step of every so many of each
+// optimizer: the figures by which people see that a layer has died or a learning rate is too high.
+//
+// A sample of each parameter (check/element_sample.h: at most 4,096 elements, fewer where there are
+// more than 256 parameters) is copied where the step begins, and compared where it ends. The
+// gradients are read whole, and at the end too: a closure makes them inside the step, and a fused
+// optimizer unscales them. Both read memory and nothing else, so the job's results are what they
+// were. Left out, and counted: what a GPU holds, what is not dense or of another type than the four
+// that check/moments.h reads, and what there is no room for in the segment.
+//
+// Any thread. One snapshot is under way at a time: an optimizer that begins its step on a second
+// thread meanwhile waits for its next. Between snapshots a step costs a lock and a few loads. The
+// copies take at most 8 MiB and are kept; allocation happens in a snapshot, where it has to grow.
+// What a snapshot costs is in the root's README.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "proto/wire/segment.h"
+#include "shim/check/tensor_view.h"
+
+namespace nanwatch {
+
+class Observer;
+struct OptimizedTensor;
+struct OptimizedTensors;
+
+class ParameterStats {
+ public:
+  // Steps of an optimizer from one snapshot to the next, the first one included; 0: none. Also
+  // starts the count anew.
+  void SetInterval(uint32_t steps) noexcept;
+  [[nodiscard]] uint32_t interval() const noexcept { return interval_; }
+
+  // Where the step of `optimizer` (null: not known) begins and ends, on its thread. `may_look`: the
+  // level lets us read anything, and the step is going to update something; if not, it is the next
+  // step's turn. `class_name` need not outlive the call.
+  void OnOptimizerBegin(Observer& observer, const void* optimizer, std::string_view class_name,
+                        bool may_look) noexcept;
+  // `stopped`: it was not let begin.
+  void OnOptimizerEnd(Observer& observer, bool stopped) noexcept;
+
+ private:
+  static constexpr uint32_t kOptimizersMax = 8;  // further ones are not looked at
+
+  struct Turn {
+    const void* optimizer = nullptr;
+    uint32_t steps_left = 0;  // until it is its turn
+  };
+  // A parameter as the step found it.
+  struct Before {
+    const void* impl = nullptr;
+    const void* data = nullptr;
+    size_t sample_begin = 0;  // in samples_
+    uint32_t sampled = 0;
+    int64_t numel = 0;
+    wire::ElementType type = wire::ElementType::kNone;
+  };
+
+  bool IsDue(const void* optimizer, bool may_look, uint32_t* index) noexcept;
+  void TakeSamples(const OptimizedTensors& tensors, uint32_t parameters_max);
+  void Finish(Observer& observer, const void* optimizer) noexcept;
+  void Tell(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
+            const Before& before);
+  void AddUpdate(const TensorView& now, const void* impl, const Before& before,
+                 wire::StatsParameter* told);
+
+  uint32_t interval_ = 0;
+  std::mutex mutex_;
+  Turn turns_[kOptimizersMax];
+  uint32_t turns_count_ = 0;
+  const void* open_ = nullptr;  // the optimizer whose snapshot is under way
+  const void* open_thread_ = nullptr;
+
+  // Of the thread whose snapshot is under way.
+  wire::StatsHead head_{};
+  size_t elements_max_ = 0;
+  std::vector<Before> before_;  // of those that are trained, in the order of param_groups
+  std::vector<unsigned char> samples_;
+  std::vector<unsigned char> sample_now_;
+  std::vector<wire::StatsParameter> told_;
+};
+
+}  // namespace nanwatch
