@@ -41,6 +41,16 @@ std::string FindWrongBudget(std::string_view where, std::string typed) {
          "for example 2";
 }
 
+std::string FindWrongStats(std::string_view where, const std::string& typed) {
+  const bool is_number = typed.size() < 10 && std::all_of(typed.begin(), typed.end(), [](char c) {
+    return c >= '0' && c <= '9';
+  });
+  if (is_number) return "";
+  return std::string(where) + " is '" + typed +
+         "': give the number of steps from one look at the parameters to the next, for example 100, "
+         "or 0 for none";
+}
+
 std::string FindWrongJob(const std::string& job) {
   const auto is_fine = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
@@ -132,7 +142,8 @@ std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outs
         FindWrongWord("--on-anomaly", options.on_anomaly, kOnAnomaly),
         FindWrongBudget("--budget", options.budget), FindWrongWord(wire::kEnvLevel, level, kLevels),
         FindWrongWord(wire::kEnvOnAnomaly, on_anomaly, kOnAnomaly),
-        FindWrongBudget(wire::kEnvBudget, budget),
+        FindWrongBudget(wire::kEnvBudget, budget), FindWrongStats("--stats", options.stats),
+        FindWrongStats(wire::kEnvStats, outside.Text(wire::kEnvStats)),
         job.empty() ? std::string() : FindWrongJob(job)}) {
     if (!wrong.empty()) return wrong;
   }
@@ -148,6 +159,7 @@ JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
   launch.environment.Set(wire::kEnvJob, launch.job);
   SetWhenGiven(launch.environment, wire::kEnvLevel, options.level);
   SetWhenGiven(launch.environment, wire::kEnvOnAnomaly, options.on_anomaly);
+  SetWhenGiven(launch.environment, wire::kEnvStats, options.stats);
   std::string budget = options.budget;
   if (budget.ends_with('%')) budget.pop_back();
   SetWhenGiven(launch.environment, wire::kEnvBudget, budget);

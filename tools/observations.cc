@@ -183,6 +183,18 @@ std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
   return facts;
 }
 
+std::vector<RunFacts> Observations::FactsWithStatsOfJob(const std::string& job) {
+  std::vector<RunFacts> all = FactsOfJob(job);
+  Store* store = Database();
+  for (RunFacts& facts : all) {
+    if (store == nullptr) break;
+    const Result<std::vector<StatsSnapshot>> stored = store->Stats(RunId(facts.run()));
+    if (!stored.ok()) continue;  // only its segment knows the run
+    for (const StatsSnapshot& snapshot : *stored) *facts.add_stats_read() = snapshot;
+  }
+  return all;
+}
+
 std::optional<JobExit> Observations::ExitOfJob(const std::string& job) {
   const Result<JobExit> unread = ReadJobExit(places_.segment_dir + "/" + job + wire::kExitSuffix);
   if (unread.ok()) return *unread;

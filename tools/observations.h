@@ -71,6 +71,8 @@ class Observations {
 
   // The facts of every process of the job, oldest first.
   [[nodiscard]] std::vector<RunFacts> FactsOfJob(const std::string& job);
+  // The same with every snapshot of parameters that is kept, in `stats_read`, in no order.
+  [[nodiscard]] std::vector<RunFacts> FactsWithStatsOfJob(const std::string& job);
   // Its incidents so far, as the daemon last concluded; nothing when the database does not know the
   // job, or cannot be read.
   [[nodiscard]] std::optional<std::vector<Incident>> IncidentsOfJob(const std::string& job);

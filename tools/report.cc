@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/explain/parameter_reports.h"
 #include "daemon/report/explanation_text.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_report.h"
@@ -13,6 +14,7 @@
 #include "tools/ignore_option.h"
 #include "tools/job_verdict.h"
 #include "tools/observations.h"
+#include "tools/stats_table.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
 
@@ -28,6 +30,7 @@ constexpr char kFooter[] =
     "  nanwatch report\n"
     "  nanwatch report 7f3a --coverage\n"
     "  nanwatch report 7f3a --explain 1\n"
+    "  nanwatch report 7f3a --stats\n"
     "  nanwatch report --ignore 'op=aten::log layer=encoder.mask*'     ('nanwatch run --help' has "
     "the rules)\n"
     "  nanwatch report --check --json > verdict.json || echo 'look at it'\n"
@@ -44,6 +47,7 @@ struct ReportOptions {
   uint32_t explain = 0;
   bool check = false;
   bool coverage = false;
+  bool stats = false;
   bool json = false;
 };
 
@@ -60,6 +64,18 @@ std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
   return TextReport(verdict, {.color = WantsColor(STDOUT_FILENO)});
 }
 
+int ReportParameters(const ReportOptions& options, const std::string& job,
+                     Observations& observations) {
+  const StatsReport report = ReportStats(observations.FactsWithStatsOfJob(job), job);
+  if (report.snapshots().empty()) {
+    Say("no parameters were looked at: 'nanwatch run --stats N' does so every N steps of a torch "
+        "optimizer, at every level but idle");
+    return kExitFailed;
+  }
+  WriteAll(STDOUT_FILENO, options.json ? JsonStats(report) : StatsTables(report));
+  return kExitOk;
+}
+
 int Report(const ReportOptions& options) {
   if (!options.html.empty()) {
     Say("report --html is not in this version: use 'nanwatch report --json', or the text");
@@ -74,6 +90,7 @@ int Report(const ReportOptions& options) {
     Say(job.status().message());
     return options.check && options.run.empty() ? kExitCannotTell : kExitFailed;
   }
+  if (options.stats) return ReportParameters(options, *job, observations);
   const IgnoreText rules = ReadIgnoreOptions(options.ignore);
   for (const std::string& problem : rules.problems) Say(problem);
   const Diagnosed diagnosed =
@@ -100,6 +117,10 @@ void AddReportVerb(CLI::App& app, VerbCall& call) {
   verb->add_option("RUN", options->run, "A run or job, or the beginning of its id")->type_name("");
   verb->add_flag("--check", options->check, "Exit 0, 2 or 3 by the verdict, for scripts and CI");
   verb->add_flag("--coverage", options->coverage, "Say what was watched and what was not, and why");
+  verb->add_flag("--stats", options->stats,
+                 "Show each parameter's gradient and update as last looked at ('nanwatch run "
+                 "--stats N')")
+      ->excludes("--check", "--coverage");
   verb->add_option("--explain", options->explain,
                    "Say step by step how the verdict of incident N followed from the records")
       ->type_name("N")

@@ -59,7 +59,9 @@ constexpr char kFooter[] =
     "is no\n"
     "  such command, 2 for wrong use. In the last three cases nothing was started.\n"
     "\n"
-    "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_ON_ANOMALY (as the flags, which win);\n"
+    "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_STATS, NANWATCH_ON_ANOMALY (as the "
+    "flags, which\n"
+    "  win);\n"
     "  NANWATCH_IGNORE (rules, or @FILE);\n"
     "  NANWATCH_JOB (one id for processes that belong together; made when unset); NANWATCH_DIR\n"
     "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.";
@@ -241,6 +243,10 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
       ->type_name("LEVEL");
   verb->add_option("--budget", options->budget, "What watching may cost, in percent of step time")
       ->type_name("PERCENT");
+  verb->add_option("--stats", options->stats,
+                   "Look at each parameter, its gradient and its update every N steps (default "
+                   "100; 0: never); 'nanwatch report --stats' shows them")
+      ->type_name("N");
   verb->add_option("--verdict", options->verdict_path,
                    "Write the verdict document here when the command has ended; '-' is stdout")
       ->type_name("FILE");

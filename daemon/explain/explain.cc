@@ -10,6 +10,7 @@
 #include "daemon/correlate/correlate.h"
 #include "daemon/correlate/reasons.h"
 #include "daemon/explain/ignore_rules.h"
+#include "daemon/explain/parameter_reports.h"
 #include "daemon/explain/pattern_book.h"
 #include "daemon/explain/training_warnings.h"
 
@@ -116,6 +117,7 @@ Diagnosed DiagnoseAsked(const std::vector<RunFacts>& runs, const DiagnosisReques
   for (const std::string& problem : rules.problems) correlation.verdict.add_rule_problems(problem);
   AddCauseAndRule(correlation.verdict, correlation.explanation);
   AddWarnings(runs, correlation.verdict);
+  AddStats(runs, correlation.verdict);
   return {std::move(correlation.verdict), std::move(correlation.explanation)};
 }
 

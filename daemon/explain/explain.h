@@ -17,9 +17,9 @@ namespace nanwatch {
 // Fills `pattern` of every incident whose cause is known. The first pattern that fits wins.
 void Explain(Verdict& verdict);
 
-// Correlate(), Explain(), the rules that the job was started with (ignore_rules.h), and early
-// warnings (training_warnings.h): the verdict as people and
-// documents get it. Rules that cannot be applied are named in `rule_problems`.
+// Correlate(), Explain(), the rules that the job was started with (ignore_rules.h), early warnings
+// (training_warnings.h) and the newest look at parameters (parameter_reports.h): the verdict as
+// people and documents get it. Rules that cannot be applied are named in `rule_problems`.
 [[nodiscard]] Verdict Diagnose(const std::vector<RunFacts>& runs);
 
 struct DiagnosisRequest {

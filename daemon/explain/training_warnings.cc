@@ -31,24 +31,45 @@ std::string AsText(double number) {
   return text;
 }
 
-// "?" where a name is not known.
-std::string FillIn(std::string sentence, const Warning& warning) {
+// What {name} stands for; "" where it is not known.
+std::string Known(const std::string& name, const Warning& warning) {
+  if (name == "step") return warning.step() >= 0 ? std::to_string(warning.step()) : "";
+  if (name == "param") return warning.param();
+  const auto number = warning.numbers().find(name);
+  return number == warning.numbers().end() ? "" : AsText(number->second);
+}
+
+struct Filled {
+  std::string sentence;  // "?" where a name is not known
+  bool whole = true;     // all were
+};
+
+Filled FillIn(std::string sentence, const Warning& warning) {
+  Filled filled;
   for (size_t open = sentence.find('{'); open != std::string::npos;
        open = sentence.find('{', open)) {
     const size_t close = sentence.find('}', open);
     if (close == std::string::npos) break;
-    const std::string name = sentence.substr(open + 1, close - open - 1);
-    std::string text = "?";
-    if (name == "step") {
-      if (warning.step() >= 0) text = std::to_string(warning.step());
-    } else if (const auto number = warning.numbers().find(name);
-               number != warning.numbers().end()) {
-      text = AsText(number->second);
+    std::string text = Known(sentence.substr(open + 1, close - open - 1), warning);
+    if (text.empty()) {
+      text = "?";
+      filled.whole = false;
     }
     sentence.replace(open, close + 1 - open, text);
     open += text.size();
   }
-  return sentence;
+  filled.sentence = std::move(sentence);
+  return filled;
+}
+
+// The first of the sentences of which all is known, else the last.
+std::string Evidence(const json& sentences, const Warning& warning) {
+  Filled filled;
+  for (const json& sentence : sentences) {
+    filled = FillIn(sentence, warning);
+    if (filled.whole) break;
+  }
+  return filled.sentence;
 }
 
 // Entries that cannot be read are none: the test reads the same text.
@@ -57,8 +78,7 @@ void Describe(const json& book, Warning& warning) {
     if (entry.value("id", "") != warning.id()) continue;
     warning.set_cause(entry.value("cause", ""));
     warning.set_fix(entry.value("fix", ""));
-    const json& evidence = entry.at("evidence");
-    if (!evidence.empty()) warning.set_evidence(FillIn(evidence.at(0), warning));
+    warning.set_evidence(Evidence(entry.at("evidence"), warning));
     return;
   }
 }
@@ -78,6 +98,7 @@ Warning WarningFrom(const TrainingAlarm& alarm, const RunFacts& facts, const Ste
   warning.set_iteration(raised.iteration);
   if (alarm.has_ended()) warning.set_ended_step(clock.Read(alarm.ended()).step);
   *warning.mutable_numbers() = alarm.numbers();
+  warning.set_param(alarm.param());
   warning.set_run(RunId(facts.run()));
   warning.set_rank(facts.run().rank());
   warning.set_processes(1);
@@ -104,7 +125,7 @@ bool IsSame(const Warning& a, const Warning& b) {
 
 std::vector<Warning> WarningsOf(const RunFacts& facts) {
   TrainingHistory training = facts.training();
-  for (const StepSummary& step : facts.steps_read()) Watch(step, training);
+  WatchAll(facts.steps_read(), facts.stats_read(), training);
   std::vector<Warning> warnings;
   if (training.alarms().empty()) return warnings;
   const StepClock clock(facts);

@@ -11,6 +11,7 @@
 #include "proto/wire/record.h"
 #include "proto/wire/segment.h"
 #include "proto/wire/site_table.h"
+#include "proto/wire/stats_ring.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -25,6 +26,8 @@ namespace nanwatch {
 [[nodiscard]] Record DecodeTrail(const wire::TrailEntry& trail, const NameCache& names);
 
 [[nodiscard]] Site DecodeSite(uint32_t id, const wire::Site& site, const NameCache& names);
+
+[[nodiscard]] StatsSnapshot DecodeStats(const wire::StatsCopy& copy, const NameCache& names);
 
 [[nodiscard]] Run DecodeRun(const wire::SegmentHeader& header);
 

@@ -62,6 +62,7 @@ void MergeInto(RunFacts& facts, const RunBatch& batch) {
   MergeReach(facts, batch.reach);
   facts.set_steps(facts.steps() + batch.steps.size());
   for (const StepSummary& step : batch.steps) *facts.add_steps_read() = step;
+  for (const StatsSnapshot& snapshot : batch.stats) *facts.add_stats_read() = snapshot;
   if (batch.training) *facts.mutable_training() = *batch.training;
 }
 
@@ -73,6 +74,7 @@ void MergeInto(RunFacts& facts, const RunFacts& newer) {
   MergeReach(facts, newer.reach());
   facts.set_steps(std::max(facts.steps(), newer.steps()));
   facts.mutable_steps_read()->MergeFrom(newer.steps_read());
+  facts.mutable_stats_read()->MergeFrom(newer.stats_read());
   if (newer.has_training()) *facts.mutable_training() = newer.training();
 }
 

@@ -18,6 +18,8 @@ struct SegmentCursor {
   uint64_t holes = 0;      // ring slots passed over so far because their record was never completed
   uint64_t malformed = 0;  // records so far that were complete and made no sense
   uint64_t steps_lost = 0;  // step entries so far that were overwritten before they were read
+  uint64_t stats = 0;       // entry of the ring of snapshots to be read next
+  uint64_t stats_lost = 0;  // its entries so far of which no whole snapshot was read
 
   bool operator==(const SegmentCursor&) const = default;
 };
@@ -31,7 +33,8 @@ struct RunBatch {
   std::vector<Record> records;        // from the ring and the first findings; tickets distinct
   std::vector<FirstReachFact> reach;  // those that are new
   std::vector<StepSummary> steps;
-  std::optional<TrainingHistory> training;  // after `steps`; absent: as it was
+  std::vector<StatsSnapshot> stats;
+  std::optional<TrainingHistory> training;  // after `steps` and `stats`; absent: as it was
   SegmentCursor cursor;                     // where to go on once this is committed
 
   // Whether it holds anything that a person waits for, as opposed to counters that moved.
@@ -50,7 +53,7 @@ struct RunBatch {
 }
 
 // Adds what `batch` brought to `facts` (same run): sites and state replaced, records and reach
-// added once, records kept in the order of their tickets, steps kept as read.
+// added once, records kept in the order of their tickets, steps and snapshots kept as read.
 void MergeInto(RunFacts& facts, const RunBatch& batch);
 
 // The same for facts from the database and facts read from the segment by a tool: `newer` wins.

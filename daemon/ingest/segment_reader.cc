@@ -21,6 +21,7 @@
 #include "proto/wire/live_block.h"
 #include "proto/wire/ring.h"
 #include "proto/wire/site_table.h"
+#include "proto/wire/stats_ring.h"
 #include "proto/wire/step_ring.h"
 
 namespace nanwatch {
@@ -52,6 +53,7 @@ struct Published {
   uint64_t values_dropped = 0;
   uint64_t steps = 0;
   uint64_t trails = 0;
+  uint64_t stats = 0;
   uint64_t sites = 0;
   uint64_t state = 0;
   uint64_t level = 0;
@@ -89,6 +91,8 @@ struct SegmentReader::Impl {
   [[nodiscard]] StepSummary DecodeStep(uint64_t index, const wire::StepEntry& entry) const;
   void ReadSteps(RunBatch& batch);
   void ReadTrails(RunBatch& batch);
+  void ReadStats(RunBatch& batch);
+  [[nodiscard]] uint64_t Written(SectionType ring) const;
   void ReadLive(RunState& state) const;
   void ReadIgnore();
   void ReleaseUpTo(uint64_t cursor) const;
@@ -114,6 +118,14 @@ struct SegmentReader::Impl {
   uint64_t hole_since_ns = 0;  // and since when; 0: nowhere
 };
 
+// Entries that a step ring was given so far; 0 where there is none.
+uint64_t SegmentReader::Impl::Written(SectionType ring) const {
+  const SegmentFile::Section& section = file.section(ring);
+  if (section.bytes < sizeof(wire::StepRingHeader)) return 0;
+  return reinterpret_cast<const wire::StepRingHeader*>(section.data)
+      ->written.load(std::memory_order_relaxed);
+}
+
 Published SegmentReader::Impl::Look() const {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   Published look;
@@ -123,15 +135,9 @@ Published SegmentReader::Impl::Look() const {
     look.reserved = header->reserved_slots.load(kRelaxed);
     look.dropped = header->records_dropped.load(kRelaxed);
   }
-  if (const auto steps = file.section(SectionType::kSteps);
-      steps.bytes >= sizeof(wire::StepRingHeader)) {
-    look.steps = reinterpret_cast<const wire::StepRingHeader*>(steps.data)->written.load(kRelaxed);
-  }
-  if (const auto trails = file.section(SectionType::kTrail);
-      trails.bytes >= sizeof(wire::StepRingHeader)) {
-    const auto* header = reinterpret_cast<const wire::StepRingHeader*>(trails.data);
-    look.trails = header->written.load(kRelaxed);
-  }
+  look.steps = Written(SectionType::kSteps);
+  look.stats = Written(SectionType::kStats);
+  look.trails = Written(SectionType::kTrail);
   if (const auto sites = file.section(SectionType::kSites);
       sites.bytes >= sizeof(wire::SiteTableHeader)) {
     look.sites = reinterpret_cast<const wire::SiteTableHeader*>(sites.data)->used.load(kRelaxed);
@@ -315,6 +321,22 @@ void SegmentReader::Impl::ReadSteps(RunBatch& batch) {
   pending.cursor.steps_lost += reader->lost();
 }
 
+// One lap of the ring at most, as steps.
+void SegmentReader::Impl::ReadStats(RunBatch& batch) {
+  const SegmentFile::Section& section = file.section(SectionType::kStats);
+  std::optional<wire::StatsReader> reader =
+      wire::StatsReader::Open(section.data, section.bytes, done.cursor.stats);
+  if (!reader) return;
+  uint64_t left = section.bytes / sizeof(wire::StatsEntry);
+  wire::StatsCopy copy;
+  while (left > 0 && reader->Read(copy)) {
+    left -= std::min<uint64_t>(left, copy.parameters.size() + 1);
+    batch.stats.push_back(DecodeStats(copy, names));
+  }
+  pending.cursor.stats = reader->cursor();
+  pending.cursor.stats_lost += reader->lost();
+}
+
 void SegmentReader::Impl::ReadLive(RunState& state) const {
   const wire::LiveCopy copy = wire::ReadLive(live());
   state.set_heartbeat_ns(copy.heartbeat_ns);
@@ -376,7 +398,7 @@ uint64_t SegmentReader::inode() const { return impl_->file.inode(); }
 
 void SegmentReader::Resume(const SegmentCursor& cursor) {
   const Published now = impl_->Look();
-  if (cursor.ring > now.reserved || cursor.steps > now.steps) return;
+  if (cursor.ring > now.reserved || cursor.steps > now.steps || cursor.stats > now.stats) return;
   const uint64_t released = impl_->done.cursor.ring;
   impl_->done.cursor = cursor;
   impl_->done.cursor.ring = std::max(cursor.ring, released);
@@ -400,11 +422,13 @@ Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
   impl.ReadSites(batch);
   impl.ReadSteps(batch);
   impl.ReadTrails(batch);
+  impl.ReadStats(batch);
   impl.ReadLive(batch.state);
   batch.cursor = impl.pending.cursor;
   batch.state.set_holes(batch.cursor.holes);
   batch.state.set_records_malformed(batch.cursor.malformed);
   batch.state.set_steps_lost(batch.cursor.steps_lost);
+  batch.state.set_stats_lost(batch.cursor.stats_lost);
   return batch;
 }
 
@@ -428,9 +452,12 @@ bool SegmentReader::HasUrgentNews() const {
   const Published& then = impl_->published_done;
   const uint64_t steps_max =
       impl_->file.section(SectionType::kSteps).bytes / sizeof(wire::StepEntry);
+  const uint64_t stats_max =
+      impl_->file.section(SectionType::kStats).bytes / sizeof(wire::StatsEntry);
   return now.reserved != then.reserved || now.dropped != then.dropped || now.sites != then.sites ||
          now.trails != then.trails || now.values_bad != then.values_bad ||
-         now.values_dropped != then.values_dropped || now.steps - then.steps > steps_max / 4;
+         now.values_dropped != then.values_dropped ||
+         now.steps - then.steps > steps_max / 4 || now.stats - then.stats > stats_max / 4;
 }
 
 RunGlance SegmentReader::Glance(uint64_t steps_max) const {

@@ -47,9 +47,9 @@ bool IsLocked(const std::string& path) {
 
 // What the segment's run looked like is copied: should the commit fail, it is as it was.
 void WatchSteps(const TrainingHistory& before, RunBatch& batch) {
-  if (batch.steps.empty()) return;
+  if (batch.steps.empty() && batch.stats.empty()) return;
   batch.training = before;
-  for (const StepSummary& step : batch.steps) Watch(step, *batch.training);
+  WatchAll(batch.steps, batch.stats, *batch.training);
 }
 
 std::string Key(const std::string& name, uint64_t inode) {

@@ -112,14 +112,16 @@ ordered_json ObjectOf(const Message& message) {
   return object;
 }
 
+std::string TextOf(const Message& message) {
+  return ObjectOf(message).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace
 
-std::string JsonReport(const Verdict& verdict) {
-  return ObjectOf(verdict).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
+std::string JsonReport(const Verdict& verdict) { return TextOf(verdict); }
 
-std::string JsonExplanation(const Explanation& explanation) {
-  return ObjectOf(explanation).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
+std::string JsonExplanation(const Explanation& explanation) { return TextOf(explanation); }
+
+std::string JsonStats(const StatsReport& report) { return TextOf(report); }
 
 }  // namespace nanwatch

@@ -16,4 +16,7 @@ namespace nanwatch {
 // The explanation of one incident (nanwatch.explanation/1), likewise.
 [[nodiscard]] std::string JsonExplanation(const Explanation& explanation);
 
+// What was read of parameters (nanwatch.stats/1), likewise.
+[[nodiscard]] std::string JsonStats(const StatsReport& report);
+
 }  // namespace nanwatch

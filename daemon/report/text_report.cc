@@ -4,6 +4,7 @@
 
 #include "daemon/report/coverage_text.h"
 #include "daemon/report/incident_text.h"
+#include "daemon/report/stats_text.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/warning_text.h"
 
@@ -152,7 +153,7 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
   if (by_rule == verdict.incidents_size()) {
     text += Row("why", "NANWATCH_IGNORE or --ignore says so of all of them", width);
     return text + Row("do", "nothing, as long as the rules are right", width) +
-           WarningRows(verdict, width) + WatchedRows(verdict, options);
+           WarningRows(verdict, width) + StatsRow(verdict, width) + WatchedRows(verdict, options);
   }
   const std::string who = by_rule == 0 ? "none of them" : "of those without a rule none";
   text += Row("why",
@@ -161,7 +162,7 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
                   "discarded branches, updates that a GradScaler skipped",
               width);
   return text + Row("do", "nothing", width) + WarningRows(verdict, width) +
-         WatchedRows(verdict, options);
+         StatsRow(verdict, width) + WatchedRows(verdict, options);
 }
 
 std::string CleanText(const Verdict& verdict, const TextOptions& options) {
@@ -188,7 +189,7 @@ std::string CleanText(const Verdict& verdict, const TextOptions& options) {
            WatchedRows(verdict, options);
   }
   return Title("CLEAN", RunText(verdict) + ": no non-finite value", Colour::kGreen, options) +
-         WarningRows(verdict, width) + WatchedRows(verdict, options);
+         WarningRows(verdict, width) + StatsRow(verdict, width) + WatchedRows(verdict, options);
 }
 
 std::string NothingText(const TextOptions& options) {

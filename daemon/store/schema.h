@@ -3,7 +3,7 @@
 
 namespace nanwatch {
 
-inline constexpr int kSchemaVersion = 3;
+inline constexpr int kSchemaVersion = 4;
 inline constexpr int kApplicationId = 0x4e414e57;  // "NANW": what `file` and sqlite3_analyzer show
 
 extern const char* const kSchema;                          // schema.sql

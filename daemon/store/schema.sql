@@ -51,7 +51,14 @@ CREATE TABLE step (
   PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 
--- What early warnings go on from: the fold of the run's steps, also of those thinned out since.
+CREATE TABLE stats (
+  run INTEGER NOT NULL REFERENCES run (key) ON DELETE CASCADE,
+  number INTEGER NOT NULL,             -- StatsSnapshot.number
+  body BLOB NOT NULL,                  -- StatsSnapshot
+  PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+
+-- What early warnings go on from: the fold of the run's steps and snapshots, also of those thinned out since.
 CREATE TABLE training (
   run INTEGER PRIMARY KEY REFERENCES run (key) ON DELETE CASCADE,
   body BLOB NOT NULL                   -- TrainingHistory
@@ -64,7 +71,9 @@ CREATE TABLE cursor (
   steps INTEGER NOT NULL,
   holes INTEGER NOT NULL DEFAULT 0,
   malformed INTEGER NOT NULL DEFAULT 0,
-  steps_lost INTEGER NOT NULL DEFAULT 0
+  steps_lost INTEGER NOT NULL DEFAULT 0,
+  stats INTEGER NOT NULL DEFAULT 0,
+  stats_lost INTEGER NOT NULL DEFAULT 0
 );
 
 CREATE TABLE incident (

@@ -52,6 +52,7 @@ struct Store::Impl {
   Status WriteRecords(int64_t run, const RunBatch& batch);
   Status WriteReach(int64_t run, const RunBatch& batch);
   Status WriteSteps(int64_t run, const RunBatch& batch);
+  Status WriteStats(int64_t run, const RunBatch& batch);
   Status WriteTraining(int64_t run, const RunBatch& batch);
   Status WriteCursor(int64_t run, const SegmentCursor& cursor);
   Status WriteBatch(const RunBatch& batch, uint64_t now_real_ns);
@@ -66,6 +67,8 @@ struct Store::Impl {
   // ---- reading
   Result<int64_t> KeyOf(const std::string& run_id) const;
   Result<std::vector<RunRow>> QueryRuns(Statement query) const;
+  template <typename Message>
+  Result<std::vector<Message>> BodiesOf(const char* sql, const std::string& run_id) const;
   Result<RunFacts> FactsOf(const std::string& run_id) const;
   Status ReadTraining(int64_t run, TrainingHistory& training) const;
   Result<std::optional<JobExit>> ExitOf(const std::string& job, const Run& run) const;
@@ -224,6 +227,30 @@ Status Store::Impl::ThinSteps(int64_t run, int64_t added) {
   return Status();
 }
 
+Status Store::Impl::WriteStats(int64_t run, const RunBatch& batch) {
+  if (batch.stats.empty()) return Status();
+  Result<Statement> write =
+      database.Prepare("INSERT OR IGNORE INTO stats (run, number, body) VALUES (?1,?2,?3)");
+  if (!write.ok()) return write.status();
+  for (const StatsSnapshot& snapshot : batch.stats) {
+    write->Bind(1, run).BindUnsigned(2, snapshot.number());
+    write->BindBlob(3, snapshot.SerializeAsString());
+    if (Status written = write->Run(); !written.ok()) return written;
+  }
+  Result<int64_t> count = CountRows("SELECT COUNT(*) FROM stats WHERE run = ?1", run);
+  while (count.ok() && static_cast<uint64_t>(*count) > kStatsPerRunMax) {
+    Result<Statement> thin = database.Prepare(
+        "DELETE FROM stats WHERE run = ?1 AND number IN (SELECT number FROM"
+        " (SELECT number, ROW_NUMBER() OVER (ORDER BY number) AS place FROM stats WHERE run = ?1)"
+        " WHERE place % 2 = 0 AND place <= ?2)");
+    if (!thin.ok()) return thin.status();
+    thin->Bind(1, run).BindUnsigned(2, static_cast<uint64_t>(*count) - kNewestStatsPerRun);
+    if (Status thinned = thin->Run(); !thinned.ok()) return thinned;
+    *count -= database.Changes();
+  }
+  return count.status();
+}
+
 // The number of a run's rows after `added` more, counted once and remembered.
 Result<int64_t*> Store::Impl::CountAfter(std::unordered_map<int64_t, int64_t>& counts,
                                          const char* sql, int64_t run, int64_t added) {
@@ -247,13 +274,14 @@ Status Store::Impl::WriteTraining(int64_t run, const RunBatch& batch) {
 
 Status Store::Impl::WriteCursor(int64_t run, const SegmentCursor& cursor) {
   Result<Statement> write = database.Prepare(
-      "INSERT OR REPLACE INTO cursor (run, ring, steps, holes, malformed, steps_lost)"
-      " VALUES (?1,?2,?3,?4,?5,?6)");
+      "INSERT OR REPLACE INTO cursor (run, ring, steps, holes, malformed, steps_lost, stats,"
+      " stats_lost) VALUES (?1,?2,?3,?4,?5,?6,?7,?8)");
   if (!write.ok()) return write.status();
   write->Bind(1, run).BindUnsigned(2, cursor.ring).BindUnsigned(3, cursor.steps);
   write->BindUnsigned(4, cursor.holes)
       .BindUnsigned(5, cursor.malformed)
       .BindUnsigned(6, cursor.steps_lost);
+  write->BindUnsigned(7, cursor.stats).BindUnsigned(8, cursor.stats_lost);
   return write->Run();
 }
 
@@ -264,6 +292,7 @@ Status Store::Impl::WriteBatch(const RunBatch& batch, uint64_t now_real_ns) {
   if (Status written = WriteRecords(*run, batch); !written.ok()) return written;
   if (Status written = WriteReach(*run, batch); !written.ok()) return written;
   if (Status written = WriteSteps(*run, batch); !written.ok()) return written;
+  if (Status written = WriteStats(*run, batch); !written.ok()) return written;
   if (Status written = WriteTraining(*run, batch); !written.ok()) return written;
   return WriteCursor(*run, batch.cursor);
 }
@@ -338,6 +367,19 @@ Result<std::vector<RunRow>> Store::Impl::QueryRuns(Statement query) const {
   }
 }
 
+// The bodies that a query of one run, by its key, brings.
+template <typename Message>
+Result<std::vector<Message>> Store::Impl::BodiesOf(const char* sql,
+                                                   const std::string& run_id) const {
+  const Result<int64_t> key = KeyOf(run_id);
+  if (!key.ok()) return key.status();
+  std::vector<Message> bodies;
+  Status read = ParseRows<Message>(database, sql, *key,
+                                   [&]() -> Message& { return bodies.emplace_back(); });
+  if (!read.ok()) return read;
+  return bodies;
+}
+
 Result<std::optional<JobExit>> Store::Impl::ExitOf(const std::string& job, const Run& run) const {
   Result<Statement> find = database.Prepare(
       "SELECT pid, exit_code, signal, ended_real_ns FROM job_exit WHERE job = ?1 AND pid IN (?2, "
@@ -383,6 +425,10 @@ Result<RunFacts> Store::Impl::FactsOf(const std::string& run_id) const {
                                    *key, [&]() -> FirstReachFact& { return *facts.add_reach(); });
   if (!read.ok()) return read;
   read = ReadTraining(*key, *facts.mutable_training());
+  if (!read.ok()) return read;
+  read = ParseRows<StatsSnapshot>(
+      database, "SELECT body FROM stats WHERE run = ?1 ORDER BY number DESC LIMIT 1", *key,
+      [&]() -> StatsSnapshot& { return *facts.mutable_stats_stored(); });
   if (!read.ok()) return read;
   const Result<int64_t> steps = CountRows("SELECT COUNT(*) FROM step WHERE run = ?1", *key);
   if (!steps.ok()) return steps.status();
@@ -633,14 +679,13 @@ Result<std::vector<RunFacts>> Store::FactsOfJob(const std::string& job) const {
 }
 
 Result<std::vector<StepSummary>> Store::Steps(const std::string& run_id) const {
-  const Result<int64_t> key = impl_->KeyOf(run_id);
-  if (!key.ok()) return key.status();
-  std::vector<StepSummary> steps;
-  Status read = ParseRows<StepSummary>(impl_->database,
-                                       "SELECT body FROM step WHERE run = ?1 ORDER BY number", *key,
-                                       [&]() -> StepSummary& { return steps.emplace_back(); });
-  if (!read.ok()) return read;
-  return steps;
+  return impl_->BodiesOf<StepSummary>("SELECT body FROM step WHERE run = ?1 ORDER BY number",
+                                      run_id);
+}
+
+Result<std::vector<StatsSnapshot>> Store::Stats(const std::string& run_id) const {
+  return impl_->BodiesOf<StatsSnapshot>("SELECT body FROM stats WHERE run = ?1 ORDER BY number",
+                                        run_id);
 }
 
 Result<std::vector<Incident>> Store::Incidents(const std::string& job) const {
@@ -698,7 +743,7 @@ Result<std::optional<JobExit>> Store::ExitOfJob(const std::string& job) const {
 
 Result<std::optional<SegmentCursor>> Store::CursorOf(const std::string& run_id) const {
   Result<Statement> query = impl_->database.Prepare(
-      "SELECT ring, steps, holes, malformed, steps_lost FROM cursor WHERE run ="
+      "SELECT ring, steps, holes, malformed, steps_lost, stats, stats_lost FROM cursor WHERE run ="
       " (SELECT key FROM run WHERE id = ?1)");
   if (!query.ok()) return query.status();
   const Result<bool> row = query->BindText(1, run_id).Next();
@@ -708,7 +753,9 @@ Result<std::optional<SegmentCursor>> Store::CursorOf(const std::string& run_id) 
                                                     .steps = query->Unsigned(1),
                                                     .holes = query->Unsigned(2),
                                                     .malformed = query->Unsigned(3),
-                                                    .steps_lost = query->Unsigned(4)});
+                                                    .steps_lost = query->Unsigned(4),
+                                                    .stats = query->Unsigned(5),
+                                                    .stats_lost = query->Unsigned(6)});
 }
 
 Result<int64_t> Store::ChangeCounter() const { return impl_->database.Ask("PRAGMA data_version"); }

@@ -29,6 +29,10 @@ inline constexpr uint64_t kFirstRecordsPerRun = 4'000;  // the first and the new
 inline constexpr int kTrailsPerRunMax = 64;  // beyond, the first half and the newest stay
 inline constexpr uint64_t kStepsPerRunMax =
     4'096;  // beyond, every other one of the older is dropped
+// Snapshots of parameters (some 25 KiB each for 200 of them): beyond, every other one is dropped of
+// all but the newest.
+inline constexpr uint64_t kStatsPerRunMax = 32;
+inline constexpr uint64_t kNewestStatsPerRun = 8;
 inline constexpr uint64_t kDatabaseBytesMax = uint64_t{2} << 30;
 
 struct RunRow {
@@ -88,6 +92,8 @@ class Store {
       const std::string& job) const;  // as RunsOfJob
   [[nodiscard]] Result<std::vector<StepSummary>> Steps(
       const std::string& run_id) const;  // by index
+  [[nodiscard]] Result<std::vector<StatsSnapshot>> Stats(
+      const std::string& run_id) const;  // by number
   [[nodiscard]] Result<std::vector<Incident>> Incidents(
       const std::string& job) const;  // as they were given
   [[nodiscard]] Result<std::vector<Warning>> Warnings(

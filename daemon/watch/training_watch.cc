@@ -5,13 +5,13 @@
 #include <optional>
 
 #include "daemon/watch/level_series.h"
+#include "daemon/watch/training_alarms.h"
 
 namespace nanwatch {
 namespace {
 
-// Flags of StepSummary: bits of wire::StepEntry.
-constexpr uint32_t kSkipped = 2;
-constexpr uint32_t kParametersBad = 4;
+using step_flags::kParametersBad;
+using step_flags::kSkipped;
 
 // What norm and loss need when both rise: less than each alone.
 constexpr double kTogether = 0.6;
@@ -35,55 +35,6 @@ constexpr uint64_t kSkipsWithin = 30;
 constexpr uint64_t kScalerCalmUpdates = 100;
 
 // ---- alarms
-
-// The clocks that the ops of this step saw: it was told when it had been counted.
-Clocks DuringStep(const StepSummary& step) {
-  Clocks clocks = step.clocks();
-  const auto less = [](uint32_t count) { return count > 0 ? count - 1 : 0; };
-  if ((step.flags() & kSkipped) != 0) {
-    clocks.set_scaler_skips(less(clocks.scaler_skips()));
-  } else if (clocks.optimizer_ranges() > 0) {
-    clocks.set_optimizer_ranges(less(clocks.optimizer_ranges()));
-    if (const auto i = static_cast<int>(std::min(step.optimizer(), 1'000u));
-        i < clocks.optimizer_steps_size())
-      clocks.set_optimizer_steps(i, less(clocks.optimizer_steps(i)));
-  } else {
-    clocks.set_plain_updates(less(clocks.plain_updates()));
-  }
-  return clocks;
-}
-
-// Null when there are too many.
-TrainingAlarm* Raise(const char* id, const char* family, const StepSummary& step,
-                     TrainingHistory& history, OpenAlarm& open) {
-  history.set_changes(history.changes() + 1);
-  open.Clear();
-  open.set_alarm(static_cast<uint32_t>(history.alarms_size()));
-  if (history.alarms_size() == kAlarmsMax) {
-    history.set_alarms_dropped(history.alarms_dropped() + 1);
-    return nullptr;
-  }
-  TrainingAlarm& alarm = *history.add_alarms();
-  alarm.set_id(id);
-  alarm.set_family(family);
-  alarm.set_severity("warning");
-  *alarm.mutable_clocks() = DuringStep(step);
-  alarm.set_time_ns(step.time_ns());
-  (*alarm.mutable_numbers())["optimizer"] = step.optimizer();
-  return &alarm;
-}
-
-TrainingAlarm* AlarmOf(const OpenAlarm& open, TrainingHistory& history) {
-  const auto i = static_cast<int>(std::min<uint32_t>(open.alarm(), kAlarmsMax));
-  return i < history.alarms_size() ? history.mutable_alarms(i) : nullptr;
-}
-
-void End(const OpenAlarm& open, const StepSummary& step, TrainingHistory& history) {
-  TrainingAlarm* alarm = AlarmOf(open, history);
-  if (alarm == nullptr) return;
-  *alarm->mutable_ended() = DuringStep(step);
-  history.set_changes(history.changes() + 1);
-}
 
 // True once the series was on the near side of the bound for long enough.
 bool HasCalmed(bool is_calm, OpenAlarm& open) {
@@ -135,7 +86,7 @@ void RaiseDivergence(const StepSummary& step, OptimizerHistory& seen, TrainingHi
   if (!norm && !loss) return;
   const char* id = both ? "training-diverging" : norm ? "gradient-exploding" : "loss-blowing-up";
   OpenAlarm& open = *seen.mutable_divergence();
-  TrainingAlarm* alarm = Raise(id, "divergence", step, history, open);
+  TrainingAlarm* alarm = Raise(id, "divergence", MomentOf(step), history, open);
   open.set_by_loss(!norm);
   open.set_calm_bound((norm ? norm : loss)->reference + kCalmDecades);
   if (alarm == nullptr) return;
@@ -153,7 +104,7 @@ void WatchDivergence(const StepSummary& step, OptimizerHistory& seen, TrainingHi
   open.set_steps(open.steps() + 1);
   const TrainingSeries& series = open.by_loss() ? seen.loss() : seen.gradient_norm();
   if (!HasCalmed(Newest(series) < open.calm_bound(), open)) return;
-  End(open, step, history);
+  End(open, MomentOf(step), history);
   Forget(open.steps(), kCalmSteps, *seen.mutable_gradient_norm());
   Forget(open.steps(), kCalmSteps, *seen.mutable_loss());
   seen.clear_divergence();
@@ -172,13 +123,13 @@ void RaiseVanishing(const StepSummary& step, OptimizerHistory& seen, TrainingHis
   const std::optional<Departure> fall =
       FindFall(seen.gradient_norm(), loss_known ? kFallDecades : kFallDecadesAlone);
   if (seen.zero_steps() >= kZeroSteps) {
-    if (TrainingAlarm* alarm = Raise("gradients-zero", "vanishing", step, history, open)) {
+    if (TrainingAlarm* alarm = Raise("gradients-zero", "vanishing", MomentOf(step), history, open)) {
       (*alarm->mutable_numbers())["gradients"] = step.gradients();
       (*alarm->mutable_numbers())["gradients_zero"] = step.gradients_zero();
       (*alarm->mutable_numbers())["steps_zero"] = seen.zero_steps();
     }
   } else if (fall && !HasConverged(seen.loss())) {
-    TrainingAlarm* alarm = Raise("gradient-vanishing", "vanishing", step, history, open);
+    TrainingAlarm* alarm = Raise("gradient-vanishing", "vanishing", MomentOf(step), history, open);
     open.set_calm_bound(fall->reference - kFallDecades + kCalmDecades);
     if (alarm != nullptr) AddNorm(*fall, *alarm);
   } else {
@@ -198,7 +149,7 @@ void WatchVanishing(const StepSummary& step, OptimizerHistory& seen, TrainingHis
   const bool is_calm = seen.zero_steps() == 0 &&
                        (open.calm_bound() == 0 || Newest(seen.gradient_norm()) > open.calm_bound());
   if (!HasCalmed(is_calm, open)) return;
-  End(open, step, history);
+  End(open, MomentOf(step), history);
   seen.clear_vanishing();
 }
 
@@ -209,15 +160,16 @@ void WatchMissing(const StepSummary& step, OptimizerHistory& seen, TrainingHisto
   seen.set_missing_steps(same ? seen.missing_steps() + 1 : 1);
   seen.set_gradients_missing(step.gradients_missing());
   if (seen.has_missing() && !same) {
-    End(seen.missing(), step, history);
+    End(seen.missing(), MomentOf(step), history);
     seen.clear_missing();
   }
   if (seen.has_missing() || step.gradients_missing() == 0 || seen.missing_steps() < kMissingSteps)
     return;
   TrainingAlarm* alarm =
-      Raise("parameters-without-gradient", "missing", step, history, *seen.mutable_missing());
+      Raise("parameters-without-gradient", "missing", MomentOf(step), history, *seen.mutable_missing());
   if (alarm == nullptr) return;
   alarm->set_severity("info");
+  alarm->set_param(seen.missing_name());
   auto& numbers = *alarm->mutable_numbers();
   numbers["gradients_missing"] = step.gradients_missing();
   numbers["parameters"] = uint64_t{step.gradients()} + step.gradients_missing();
@@ -259,7 +211,7 @@ void WatchScaler(const StepSummary& step, TrainingHistory& history) {
   if (!scaler.has_sinking()) {
     if (!skipped || !IsSinking(scaler)) return;
     TrainingAlarm* alarm =
-        Raise("scaler-sinking", "scaler", step, history, *scaler.mutable_sinking());
+        Raise("scaler-sinking", "scaler", MomentOf(step), history, *scaler.mutable_sinking());
     if (alarm == nullptr) return;
     auto& numbers = *alarm->mutable_numbers();
     numbers["scale"] = scaler.scale();
@@ -271,18 +223,8 @@ void WatchScaler(const StepSummary& step, TrainingHistory& history) {
   OpenAlarm& open = *scaler.mutable_sinking();
   open.set_calm_steps(skipped ? 0 : open.calm_steps() + 1);
   if (open.calm_steps() < kScalerCalmUpdates) return;
-  End(open, step, history);
+  End(open, MomentOf(step), history);
   scaler.clear_sinking();
-}
-
-OptimizerHistory* HistoryOf(uint32_t optimizer, TrainingHistory& history) {
-  for (OptimizerHistory& known : *history.mutable_optimizers()) {
-    if (known.optimizer() == optimizer) return &known;
-  }
-  if (history.optimizers_size() == kWatchedOptimizersMax) return nullptr;
-  OptimizerHistory* added = history.add_optimizers();
-  added->set_optimizer(optimizer);
-  return added;
 }
 
 }  // namespace
@@ -294,7 +236,7 @@ void Watch(const StepSummary& step, TrainingHistory& history) {
   if ((step.flags() & kParametersBad) != 0) return;
   WatchScaler(step, history);
   if ((step.flags() & kSkipped) != 0) return;
-  OptimizerHistory* seen = HistoryOf(step.optimizer(), history);
+  OptimizerHistory* seen = HistoryOfOptimizer(step.optimizer(), history);
   if (seen == nullptr) return;
   const bool norm_told = step.has_gradient_norm() && std::isfinite(step.gradient_norm());
   const bool loss_told = step.has_loss() && std::isfinite(step.loss());

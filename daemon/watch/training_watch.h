@@ -5,6 +5,7 @@
 //   vanishing    gradient-vanishing, gradients-zero                       warning
 //   scaler       scaler-sinking                                           warning
 //   missing      parameters-without-gradient                              info
+//   (and those of stats_watch.h, of parameters one by one)
 //
 // A warning of a family is raised once while it lasts; where gradient and loss both diverge, it is
 // one. Each optimizer is watched by itself, because those of a GAN have losses of their own; the
@@ -16,14 +17,26 @@
 // KiB an optimizer, about 5 us a step. Steps come from a segment, so nothing of them is believed.
 #pragma once
 
+#include "daemon/watch/stats_watch.h"
+#include "daemon/watch/training_alarms.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
 
-inline constexpr int kWatchedOptimizersMax = 8;
-inline constexpr int kAlarmsMax = 32;
-
 // Goes on with `step`. One that was seen already (by its index) changes nothing.
 void Watch(const StepSummary& step, TrainingHistory& history);
+
+// The same for steps and snapshots in the order in which they came about. Each list is a std::vector
+// or a repeated field, in its own order.
+template <typename Steps, typename Snapshots>
+void WatchAll(const Steps& steps, const Snapshots& snapshots, TrainingHistory& history) {
+  auto next = snapshots.begin();
+  for (const StepSummary& step : steps) {
+    for (; next != snapshots.end() && next->time_ns() <= step.time_ns(); ++next)
+      Watch(*next, history);
+    Watch(step, history);
+  }
+  for (; next != snapshots.end(); ++next) Watch(*next, history);
+}
 
 }  // namespace nanwatch

@@ -1,0 +1,13 @@
+// `report --stats` for people: the newest snapshot of each optimizer of each run, a line a
+// parameter.
+#pragma once
+
+#include <string>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+[[nodiscard]] std::string StatsTables(const StatsReport& report);
+
+}  // namespace nanwatch
