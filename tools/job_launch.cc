@@ -43,11 +43,12 @@ std::string FindWrongBudget(std::string_view where, std::string typed) {
 
 std::string FindWrongStats(std::string_view where, const std::string& typed) {
   const bool is_number = typed.size() < 10 && std::all_of(typed.begin(), typed.end(), [](char c) {
-    return c >= '0' && c <= '9';
-  });
+                           return c >= '0' && c <= '9';
+                         });
   if (is_number) return "";
   return std::string(where) + " is '" + typed +
-         "': give the number of steps from one look at the parameters to the next, for example 100, "
+         "': give the number of steps from one look at the parameters to the next, for example "
+         "100, "
          "or 0 for none";
 }
 

@@ -14,7 +14,7 @@ namespace nanwatch {
 struct RunOptions {
   std::string level;       // "": NANWATCH_LEVEL, else what the library chooses
   std::string budget;      // percent of step time, as typed; "": NANWATCH_BUDGET, else none
-  std::string stats;       // steps between two looks, as typed; "": NANWATCH_STATS, else the default
+  std::string stats;  // steps between two looks, as typed; "": NANWATCH_STATS, else the default
   std::string on_anomaly;  // "": NANWATCH_ON_ANOMALY, else continue
   std::vector<std::string> ignore;  // --ignore, as typed: rules, or '@' and a file
   std::string verdict_path;         // "": none; "-": stdout

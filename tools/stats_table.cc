@@ -49,9 +49,8 @@ std::string StatsTables(const StatsReport& report) {
     ++count;
   }
   const std::vector<Column> columns = {
-      {"PARAMETER"},        {"TYPE"},           {"ELEMENTS", true}, {"GRADNORM", true},
-      {"MEAN", true},       {"STD", true},      {"MAXABS", true},   {"ZEROS", true},
-      {"UPDATE/WEIGHT", true}};
+      {"PARAMETER"}, {"TYPE"},         {"ELEMENTS", true}, {"GRADNORM", true},     {"MEAN", true},
+      {"STD", true}, {"MAXABS", true}, {"ZEROS", true},    {"UPDATE/WEIGHT", true}};
   std::string text;
   for (const auto& [key, found] : newest) {
     const auto& [snapshot, count] = found;

@@ -105,7 +105,8 @@ StatsReport ReportStats(const std::vector<RunFacts>& runs, const std::string& jo
   for (const RunFacts& facts : runs) {
     report.set_lost(report.lost() + facts.state().stats_lost());
     std::map<uint64_t, const StatsSnapshot*> by_number;
-    for (const StatsSnapshot& snapshot : facts.stats_read()) by_number[snapshot.number()] = &snapshot;
+    for (const StatsSnapshot& snapshot : facts.stats_read())
+      by_number[snapshot.number()] = &snapshot;
     const StepClock clock(facts);
     for (const auto& [number, snapshot] : by_number) {
       SnapshotReport& told = *report.add_snapshots();

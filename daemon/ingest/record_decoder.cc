@@ -221,8 +221,7 @@ bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t 
   return false;
 }
 
-void DecodeParameter(const wire::StatsParameter& from, const NameCache& names,
-                     ParameterStats& to) {
+void DecodeParameter(const wire::StatsParameter& from, const NameCache& names, ParameterStats& to) {
   using wire::StatsParameter;
   const auto is = [&from](StatsParameter::Flag flag) { return (from.flags & flag) != 0; };
   to.set_name(names.Text(from.name));

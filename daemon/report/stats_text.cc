@@ -35,8 +35,7 @@ std::string LeftOutText(const SnapshotReport& snapshot) {
   if (snapshot.left_out() > 0)
     why.push_back(std::to_string(snapshot.left_out()) + " beyond what there is room for");
   if (why.empty()) return "";
-  const uint64_t count =
-      uint64_t{snapshot.on_gpu()} + snapshot.unreadable() + snapshot.left_out();
+  const uint64_t count = uint64_t{snapshot.on_gpu()} + snapshot.unreadable() + snapshot.left_out();
   return ", " + Grouped(count) + " left out (" + Join(why, ", ") + ")";
 }
 
@@ -50,16 +49,15 @@ std::string StatsRow(const Verdict& verdict, int width_columns) {
     moved.push_back(Brief(parameter.update_ratio()) + " " + Named(parameter.name()));
   if (!moved.empty()) parts.push_back("largest update to weight " + Join(moved, ", "));
   if (stats.zero_gradient() > 0)
-    parts.push_back(Some(stats.zero_gradient(), " with a gradient of zeros",
-                         stats.zero_gradient_names()));
+    parts.push_back(
+        Some(stats.zero_gradient(), " with a gradient of zeros", stats.zero_gradient_names()));
   if (stats.without_gradient() > 0)
-    parts.push_back(Some(stats.without_gradient(), " without a gradient",
-                         stats.without_gradient_names()));
+    parts.push_back(
+        Some(stats.without_gradient(), " without a gradient", stats.without_gradient_names()));
   return Row("updates",
              (snapshot.step() < 0 ? "" : "step " + std::to_string(snapshot.step()) + ", ") +
-                 Printable(snapshot.optimizer()) + ", " +
-                 Counted(stats.parameters(), "parameter") + LeftOutText(snapshot) +
-                 (parts.empty() ? "" : ": " + Join(parts, "; ")),
+                 Printable(snapshot.optimizer()) + ", " + Counted(stats.parameters(), "parameter") +
+                 LeftOutText(snapshot) + (parts.empty() ? "" : ": " + Join(parts, "; ")),
              width_columns);
 }
 

@@ -374,8 +374,8 @@ Result<std::vector<Message>> Store::Impl::BodiesOf(const char* sql,
   const Result<int64_t> key = KeyOf(run_id);
   if (!key.ok()) return key.status();
   std::vector<Message> bodies;
-  Status read = ParseRows<Message>(database, sql, *key,
-                                   [&]() -> Message& { return bodies.emplace_back(); });
+  Status read =
+      ParseRows<Message>(database, sql, *key, [&]() -> Message& { return bodies.emplace_back(); });
   if (!read.ok()) return read;
   return bodies;
 }

@@ -37,7 +37,7 @@ constexpr double kFarApart = 1e-6;
 constexpr size_t kMatricesMin = 3;
 
 // These add eps to a root of what they keep in the parameter's own type, and round the sum to it.
-constexpr std::array<std::string_view, 7> kAdaptive = {"Adam",    "AdamW", "NAdam",  "RAdam",
+constexpr std::array<std::string_view, 7> kAdaptive = {"Adam",    "AdamW",  "NAdam",  "RAdam",
                                                        "Adagrad", "Adamax", "RMSprop"};
 
 uint32_t StepsOf(const StatsSnapshot& snapshot) { return snapshot.clocks().optimizer_ranges(); }
@@ -106,10 +106,9 @@ bool IsLost(double eps, uint32_t element_type) {
   }
 }
 
-void WatchEpsilon(const StatsSnapshot& snapshot, OptimizerHistory& seen,
-                  TrainingHistory& history) {
-  const bool adaptive = std::find(kAdaptive.begin(), kAdaptive.end(), snapshot.optimizer_class()) !=
-                        kAdaptive.end();
+void WatchEpsilon(const StatsSnapshot& snapshot, OptimizerHistory& seen, TrainingHistory& history) {
+  const bool adaptive =
+      std::find(kAdaptive.begin(), kAdaptive.end(), snapshot.optimizer_class()) != kAdaptive.end();
   const ParameterStats* first = nullptr;
   int lost = 0;
   for (const ParameterStats& parameter : snapshot.parameters()) {
@@ -120,8 +119,8 @@ void WatchEpsilon(const StatsSnapshot& snapshot, OptimizerHistory& seen,
     ++lost;
   }
   const bool was_open = seen.has_epsilon_lost();
-  TrainingAlarm* alarm = Settle("epsilon-lost", "epsilon", lost > 0, was_open,
-                                snapshot, *seen.mutable_epsilon_lost(), history);
+  TrainingAlarm* alarm = Settle("epsilon-lost", "epsilon", lost > 0, was_open, snapshot,
+                                *seen.mutable_epsilon_lost(), history);
   if (lost == 0) seen.clear_epsilon_lost();
   if (alarm == nullptr) return;
   alarm->set_param(first->name());
@@ -178,17 +177,16 @@ void WatchDead(const StatsSnapshot& snapshot, OptimizerHistory& seen, TrainingHi
   GoOnWith(dead, snapshot, *seen.mutable_dead());
   const Streak* first = FirstThatLasted(seen.dead(), snapshot, kDeadLasts);
   const bool was_open = seen.has_dead_units();
-  TrainingAlarm* alarm = Settle("dead-units", "dead", first != nullptr, was_open,
-                                snapshot, *seen.mutable_dead_units(), history);
+  TrainingAlarm* alarm = Settle("dead-units", "dead", first != nullptr, was_open, snapshot,
+                                *seen.mutable_dead_units(), history);
   if (first == nullptr) seen.clear_dead_units();
   if (alarm == nullptr) return;
   alarm->set_param(first->name().substr(first->name().find('\n') + 1));
   auto& numbers = *alarm->mutable_numbers();
   numbers["zero_percent"] = std::floor(layers[first->name()].share_min * 100);
   numbers["layers"] = static_cast<double>(
-      std::count_if(seen.dead().begin(), seen.dead().end(), [&](const Streak& streak) {
-        return HasLasted(streak, snapshot, kDeadLasts);
-      }));
+      std::count_if(seen.dead().begin(), seen.dead().end(),
+                    [&](const Streak& streak) { return HasLasted(streak, snapshot, kDeadLasts); }));
   numbers["snapshots"] = first->snapshots();
 }
 
@@ -204,8 +202,7 @@ std::optional<double> UpdateRatio(const ParameterStats& parameter) {
   return std::isfinite(ratio) ? std::optional(ratio) : std::nullopt;
 }
 
-void WatchUpdates(const StatsSnapshot& snapshot, OptimizerHistory& seen,
-                  TrainingHistory& history) {
+void WatchUpdates(const StatsSnapshot& snapshot, OptimizerHistory& seen, TrainingHistory& history) {
   std::vector<std::string> large;
   const ParameterStats* largest = nullptr;
   double ratio_max = 0;
@@ -233,8 +230,8 @@ void WatchUpdates(const StatsSnapshot& snapshot, OptimizerHistory& seen,
   const Streak* one = FirstThatLasted(seen.large_updates(), snapshot, kOneUpdateLasts);
   const bool shows = most || one != nullptr;
   const bool was_open = seen.has_update_too_large();
-  TrainingAlarm* alarm = Settle("update-too-large", "update", shows, was_open,
-                                snapshot, *seen.mutable_update_too_large(), history);
+  TrainingAlarm* alarm = Settle("update-too-large", "update", shows, was_open, snapshot,
+                                *seen.mutable_update_too_large(), history);
   if (!shows) seen.clear_update_too_large();
   if (alarm == nullptr) return;
   alarm->set_param(largest->name());
@@ -272,9 +269,8 @@ void WatchFarApart(const StatsSnapshot& snapshot, OptimizerHistory& seen,
   }
   const bool shows = HasLasted(seen.far_apart(), snapshot, kFarApartLasts);
   const bool was_open = seen.has_vanishing_layer();
-  TrainingAlarm* alarm =
-      Settle("gradient-vanishing-layer", "layer", shows, was_open, snapshot,
-             *seen.mutable_vanishing_layer(), history);
+  TrainingAlarm* alarm = Settle("gradient-vanishing-layer", "layer", shows, was_open, snapshot,
+                                *seen.mutable_vanishing_layer(), history);
   if (!shows) seen.clear_vanishing_layer();
   if (alarm == nullptr) return;
   alarm->set_param(least->name());

@@ -123,7 +123,8 @@ void RaiseVanishing(const StepSummary& step, OptimizerHistory& seen, TrainingHis
   const std::optional<Departure> fall =
       FindFall(seen.gradient_norm(), loss_known ? kFallDecades : kFallDecadesAlone);
   if (seen.zero_steps() >= kZeroSteps) {
-    if (TrainingAlarm* alarm = Raise("gradients-zero", "vanishing", MomentOf(step), history, open)) {
+    if (TrainingAlarm* alarm =
+            Raise("gradients-zero", "vanishing", MomentOf(step), history, open)) {
       (*alarm->mutable_numbers())["gradients"] = step.gradients();
       (*alarm->mutable_numbers())["gradients_zero"] = step.gradients_zero();
       (*alarm->mutable_numbers())["steps_zero"] = seen.zero_steps();
@@ -165,8 +166,8 @@ void WatchMissing(const StepSummary& step, OptimizerHistory& seen, TrainingHisto
   }
   if (seen.has_missing() || step.gradients_missing() == 0 || seen.missing_steps() < kMissingSteps)
     return;
-  TrainingAlarm* alarm =
-      Raise("parameters-without-gradient", "missing", MomentOf(step), history, *seen.mutable_missing());
+  TrainingAlarm* alarm = Raise("parameters-without-gradient", "missing", MomentOf(step), history,
+                               *seen.mutable_missing());
   if (alarm == nullptr) return;
   alarm->set_severity("info");
   alarm->set_param(seen.missing_name());

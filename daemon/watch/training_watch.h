@@ -26,8 +26,8 @@ namespace nanwatch {
 // Goes on with `step`. One that was seen already (by its index) changes nothing.
 void Watch(const StepSummary& step, TrainingHistory& history);
 
-// The same for steps and snapshots in the order in which they came about. Each list is a std::vector
-// or a repeated field, in its own order.
+// The same for steps and snapshots in the order in which they came about. Each list is a
+// std::vector or a repeated field, in its own order.
 template <typename Steps, typename Snapshots>
 void WatchAll(const Steps& steps, const Snapshots& snapshots, TrainingHistory& history) {
   auto next = snapshots.begin();

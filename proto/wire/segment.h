@@ -291,15 +291,15 @@ struct StatsParameter {
   uint32_t position;  // in the optimizer's param_groups, counted through all of them
   uint32_t sampled;   // elements of the parameter that were compared
   uint64_t numel;
-  double gradient_mean;      // as the step used it: read when the step had ended
-  double gradient_std;       // of numel - 1, as torch.std has it; 0 for one element
+  double gradient_mean;  // as the step used it: read when the step had ended
+  double gradient_std;   // of numel - 1, as torch.std has it; 0 for one element
   double gradient_max_abs;
-  double gradient_norm;      // 2-norm
-  uint64_t gradient_zeros;   // elements that are zero
-  double update_norm;        // 2-norm over the sample of what the step added to the parameter
-  double weight_norm;        // 2-norm over the same sample before the step
+  double gradient_norm;     // 2-norm
+  uint64_t gradient_zeros;  // elements that are zero
+  double update_norm;       // 2-norm over the sample of what the step added to the parameter
+  double weight_norm;       // 2-norm over the same sample before the step
   double eps;
-  uint8_t element_type;      // of the parameter
+  uint8_t element_type;  // of the parameter
   uint8_t dims;
   uint16_t flags;
   uint32_t reserved;

@@ -93,8 +93,8 @@ template <typename Format>
   }
   for (size_t done = 0; done < count; done += kBlock) {
     const size_t left = count - done;
-    moments->zeros += CountZeros<typename Format::Word>(data + done * kWordBytes,
-                                                        left < kBlock ? left : kBlock);
+    moments->zeros +=
+        CountZeros<typename Format::Word>(data + done * kWordBytes, left < kBlock ? left : kBlock);
   }
 }
 
@@ -139,9 +139,8 @@ template <typename Format>
   AddUp<Format>(data, count, moments);
 }
 template <typename Format>
-[[gnu::target("avx2,fma")]] void ChangeWide(const unsigned char* before,
-                                            const unsigned char* after, size_t count,
-                                            Change* change) noexcept {
+[[gnu::target("avx2,fma")]] void ChangeWide(const unsigned char* before, const unsigned char* after,
+                                            size_t count, Change* change) noexcept {
   AddUpChange<Format>(before, after, count, change);
 }
 bool IsWide() noexcept { return std::strcmp(ChosenKernels().name, "scalar") != 0; }

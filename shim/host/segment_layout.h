@@ -22,8 +22,12 @@ struct SegmentLayout {
 
 // 4 MiB of records are about 10,000 findings: minutes of a job that writes bad values in every op,
 // while the daemon drains within 50 ms.
-inline constexpr SegmentLayout kSegmentLayout{
-    .ring_slots = 1 << 16, .steps = 4096, .stats = 4096, .sites = 4096, .names = 16384, .name_bytes = 1 << 20};
+inline constexpr SegmentLayout kSegmentLayout{.ring_slots = 1 << 16,
+                                              .steps = 4096,
+                                              .stats = 4096,
+                                              .sites = 4096,
+                                              .names = 16384,
+                                              .name_bytes = 1 << 20};
 
 // What is tried once when there is no room.
 constexpr SegmentLayout Quarter(const SegmentLayout& layout) {

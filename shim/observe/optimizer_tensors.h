@@ -1,9 +1,9 @@
 // The parameters of a torch optimizer, and their gradients, read where its step begins.
 //
 // This is the one place where the observer takes the GIL: once a step, on the thread that runs
-// step() and needs the GIL for its next line anyway (twice more in a step whose parameters are told:
-// parameter_stats.h), and only for the walk through param_groups; values are read after it was given
-// back. A thread that Python is ending would be ended here as it would be a moment later.
+// step() and needs the GIL for its next line anyway (twice more in a step whose parameters are
+// told: parameter_stats.h), and only for the walk through param_groups; values are read after it
+// was given back. A thread that Python is ending would be ended here as it would be a moment later.
 #pragma once
 
 #include <ATen/core/TensorBase.h>

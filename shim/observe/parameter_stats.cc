@@ -16,7 +16,7 @@
 namespace nanwatch {
 namespace {
 
-constexpr size_t kElementsMax = 4096;            // of one parameter's sample
+constexpr size_t kElementsMax = 4096;           // of one parameter's sample
 constexpr size_t kElementsInAllMax = 1u << 20;  // of all of them
 
 // Frozen ones are no parameters of the step.
@@ -124,7 +124,7 @@ void ParameterStats::TakeSamples(const OptimizedTensors& tensors, uint32_t param
     if (!DescribeWhole(tensor.held, &plain, &ignored)) continue;
     const auto numel = static_cast<size_t>(plain.view.numel);
     const size_t width = ElementBytes(plain.view.type);
-    before = {tensor.parameter,  plain.view.data, samples_.size(), 0,
+    before = {tensor.parameter, plain.view.data, samples_.size(), 0,
               plain.view.numel, plain.view.type};
     samples_.resize(samples_.size() + std::min(numel, elements_max_) * width);
     before.sampled = static_cast<uint32_t>(CopySample(plain.view.data, numel, width, elements_max_,
@@ -141,8 +141,8 @@ void ParameterStats::OnOptimizerEnd(Observer& observer, bool stopped) noexcept {
     optimizer = open_;
   }
   // It is alive as long as its frame says so.
-  const bool whole = !stopped && !before_.empty() &&
-                     observer.python->OptimizerOnThisThread() == optimizer;
+  const bool whole =
+      !stopped && !before_.empty() && observer.python->OptimizerOnThisThread() == optimizer;
   if (whole) Finish(observer, optimizer);
   const std::lock_guard<std::mutex> lock(mutex_);
   open_ = nullptr;
@@ -202,8 +202,8 @@ void ParameterStats::AddUpdate(const TensorView& now, const void* impl, const Be
   CopySample(now.data, static_cast<size_t>(now.numel), ElementBytes(now.type), elements_max_,
              sample_now_.data());
   Change change;
-  if (!ChangeOf(now.type, samples_.data() + before.sample_begin, sample_now_.data(),
-                before.sampled, &change)) {
+  if (!ChangeOf(now.type, samples_.data() + before.sample_begin, sample_now_.data(), before.sampled,
+                &change)) {
     return;
   }
   told->flags |= wire::StatsParameter::kUpdateRead;

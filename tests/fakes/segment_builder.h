@@ -25,8 +25,12 @@
 
 namespace nanwatch {
 
-inline constexpr SegmentLayout kSmallLayout{
-    .ring_slots = 256, .steps = 64, .stats = 64, .sites = 128, .names = 256, .name_bytes = 16 * 1024};
+inline constexpr SegmentLayout kSmallLayout{.ring_slots = 256,
+                                            .steps = 64,
+                                            .stats = 64,
+                                            .sites = 128,
+                                            .names = 256,
+                                            .name_bytes = 16 * 1024};
 
 struct SegmentBuilderOptions {
   SegmentLayout layout = kSmallLayout;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "daemon/explain/explain.h"
+#include "daemon/explain/parameter_reports.h"
 #include "daemon/ingest/segment_reader.h"
 #include "tests/fakes/fake_clock.h"
 #include "tests/fakes/segment_builder.h"
@@ -56,6 +57,7 @@ void ReadAsDaemon(const std::string& path, FakeClock& clock) {
     Result<RunBatch> batch = reader->Read(to_end, clock);
     if (!batch.ok()) return;
     records += batch->records.size();
+    if (batch->stats.size() > kSmallLayout.stats) Fail("more snapshots than the ring has entries");
     RunFacts facts;
     MergeInto(facts, *batch);
     std::string bytes;
@@ -70,7 +72,10 @@ void TryOne(const uint8_t* data, size_t size) {
   FakeClock clock;
   const std::string path = PathFor(data, size);
   const Result<RunFacts> facts = ReadWhole(path, clock);
-  if (facts.ok()) (void)Diagnose({*facts});
+  if (facts.ok()) {
+    (void)Diagnose({*facts});
+    (void)ReportStats({*facts}, "job");
+  }
   ReadAsDaemon(path, clock);
 }
 
@@ -92,6 +97,13 @@ std::vector<uint8_t> ValidSegment() {
   for (int i = 0; i < 20; ++i)
     job.WriteValue("aten::op" + std::to_string(i % 7), "layer." + std::to_string(i));
   for (int i = 0; i < 80; ++i) job.WriteStep(i);
+  for (int i = 0; i < 9; ++i) {
+    wire::StatsParameter parameter{};
+    parameter.numel = 64;
+    parameter.dims = 2;
+    parameter.flags = 0xffff;
+    job.WriteStats({}, {parameter, parameter, parameter}, {"a.weight", "a.bias", "b"});
+  }
   job.LeaveHole(2);
   job.WriteReach(wire::Reach::kParameter, 3, "layer.3.weight");
   job.WriteEnd();

@@ -58,6 +58,17 @@ TEST(WrongUse, ABudgetIsAPercentageWithOrWithoutItsSign) {
   EXPECT_NE(WrongUseOf([](RunOptions& o) { o.budget = "nan"; }), "");
 }
 
+TEST(WrongUse, StatsIsANumberOfSteps) {
+  const auto wrong = [](const char* stats) {
+    RunOptions options = Command();
+    options.stats = stats;
+    return FindWrongUse(options, EnvironmentBlock());
+  };
+  for (const char* fine : {"", "0", "1", "100000"}) EXPECT_EQ(wrong(fine), "") << fine;
+  for (const char* other : {"-1", "1.5", "often", "12345678901"})
+    EXPECT_THAT(wrong(other), HasSubstr("--stats")) << other;
+}
+
 TEST(WrongUse, AnUnknownReactionIsRefused) {
   EXPECT_THAT(WrongUseOf([](RunOptions& o) { o.on_anomaly = "abort"; }),
               HasSubstr("continue, stop"));
@@ -69,6 +80,7 @@ TEST(WrongUse, VariablesAreCheckedLikeFlags) {
   };
   EXPECT_THAT(wrong("NANWATCH_LEVEL=everything"), HasSubstr("NANWATCH_LEVEL"));
   EXPECT_THAT(wrong("NANWATCH_BUDGET=-1"), HasSubstr("NANWATCH_BUDGET"));
+  EXPECT_THAT(wrong("NANWATCH_STATS=all"), HasSubstr("NANWATCH_STATS"));
   EXPECT_THAT(wrong("NANWATCH_JOB=../../etc/passwd"), HasSubstr("NANWATCH_JOB"));
   EXPECT_EQ(wrong("NANWATCH_JOB=slurm-4711.0_a"), "");
 }
@@ -105,11 +117,13 @@ TEST(Launch, FlagsWinOverVariables) {
   options.level = "full";
   options.budget = "2%";
   options.on_anomaly = "stop";
+  options.stats = "7";
   const JobLaunch launch = PlanLaunch(options, EnvironmentBlock({"NANWATCH_LEVEL=idle"}),
                                       installed.where, "0123456789ab");
   EXPECT_EQ(launch.environment.Text("NANWATCH_LEVEL"), "full");
   EXPECT_EQ(launch.environment.Text("NANWATCH_BUDGET"), "2");
   EXPECT_EQ(launch.environment.Text("NANWATCH_ON_ANOMALY"), "stop");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_STATS"), "7");
 }
 
 TEST(Launch, AMissingLibraryCostsObservationOnly) {

@@ -21,6 +21,8 @@ CLEAN_OP_MAX = 400
 SKIPPED_OP_MAX = 120
 BERT_STEP_PERCENT_MAX = 1.0
 LEVEL_PERCENT_MAX = 0.3  # of the BERT step, for the callbacks of idle and of canary
+STATS_INTERVAL = 100  # NANWATCH_STATS where nobody sets it (kStatsInterval of shim/observe/start.cc)
+STATS_PERCENT_MAX = 0.05  # of the BERT step, averaged over so many steps
 READING = re.compile(r"nanwatch::.*(SumOfSquares|SumWide|SumNarrow|ArithmeticScan|VectorScan|Avx2Scan|Avx512Scan|ScalarScan|HasNonFinite)")
 CALLBACK_MIN = 100  # An empty callback costs several hundred instructions an op; less means that there was none.
 
@@ -31,7 +33,7 @@ def parse_arguments():
     parser.add_argument("--switch", required=True)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--cases", default="add,view,bert,levels",
-                        help="bert, and levels, which is the same step at level idle and canary, take by far the longest")
+                        help="bert, and levels, which is the same step at level idle and canary and with its parameters looked at, take by far the longest")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="leave callgrind's files here, for callgrind_annotate")
     return parser.parse_args()
 
@@ -98,6 +100,19 @@ def print_levels(counts, workplace, failures):
             failures.append("canary: no value was read")
 
 
+def print_stats(counts, failures):
+    """A step whose parameters are looked at, beside one at level canary that is like it in all else."""
+    bare = counts["levels", "bare"]
+    added = counts["levels", "stats"] - counts["levels", "canary"]
+    percent = 100 * added / bare
+    print(f"\nLooking at every parameter: {added:.0f} instructions a step ({percent:.2f} %), one step in {STATS_INTERVAL} "
+          f"{percent / STATS_INTERVAL:.4f} % (limit {STATS_PERCENT_MAX} %)")
+    if percent / STATS_INTERVAL > STATS_PERCENT_MAX:
+        failures.append("looking at parameters is over its limit")
+    if added <= 0:
+        failures.append("looking at parameters cost nothing; none was looked at")
+
+
 def main():
     arguments = parse_arguments()
     if not shutil.which("valgrind"):
@@ -111,6 +126,7 @@ def main():
             shutil.copytree(scratch, arguments.keep, ignore=shutil.ignore_patterns("segments"), dirs_exist_ok=True)
         if "levels" in arguments.cases.split(","):
             print_levels(counts, pathlib.Path(scratch), failures)
+            print_stats(counts, failures)
     print(f"\n| instructions | {'bare':>12} | {'+ callback':>10} | {'+ nanwatch':>10} | limit |\n|---|---|---|---|---|")
     limits = {"add": CLEAN_OP_MAX, "view": SKIPPED_OP_MAX, "bert": None}
     for case in (case for case in arguments.cases.split(",") if case != "levels"):

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "shim/host/ignore_text.h"
@@ -304,6 +305,88 @@ TEST_F(SegmentReaderTest, NamesThatSteerATerminalComeOutHarmless) {
             "layer\xEF\xBF\xBD"
             "0");
   EXPECT_EQ(batch.sites[0].op().find('\x1b'), std::string::npos);
+}
+
+wire::StatsParameter Parameter(double gradient_norm) {
+  using wire::StatsParameter;
+  StatsParameter parameter{};
+  parameter.numel = 40;
+  parameter.gradient_zeros = 10;
+  parameter.gradient_norm = gradient_norm;
+  parameter.update_norm = 0.5;
+  parameter.weight_norm = 2;
+  parameter.sampled = 40;
+  parameter.element_type = static_cast<uint8_t>(wire::ElementType::kFloat16);
+  parameter.flags =
+      StatsParameter::kHasGradient | StatsParameter::kGradientRead | StatsParameter::kUpdateRead;
+  return parameter;
+}
+
+TEST_F(SegmentReaderTest, BringsSnapshotsOfParametersOnceEachAndGoesOnFromACursor) {
+  SegmentBuilder job(directory_.path(), {});
+  wire::StatsHead head{};
+  head.interval = 100;
+  head.on_gpu = 2;
+  wire::StatsParameter without{};
+  without.numel = 3;
+  job.WriteStats(head, {Parameter(1.5), without}, {"a.weight", ""});
+  SegmentReader reader = Open(job);
+  const RunBatch first = Read(reader);
+  ASSERT_EQ(first.stats.size(), 1u);
+  const StatsSnapshot& snapshot = first.stats[0];
+  EXPECT_EQ(snapshot.optimizer_class(), "AdamW");
+  EXPECT_EQ(snapshot.on_gpu(), 2u);
+  ASSERT_EQ(snapshot.parameters_size(), 2);
+  EXPECT_EQ(snapshot.parameters(0).name(), "a.weight");
+  EXPECT_EQ(snapshot.parameters(0).root(), "Model#0");
+  EXPECT_EQ(snapshot.parameters(0).gradient_norm(), 1.5);
+  EXPECT_EQ(snapshot.parameters(0).gradient_zero_share(), 0.25);
+  EXPECT_FALSE(snapshot.parameters(0).has_eps());
+  EXPECT_EQ(snapshot.parameters(1).name(), "parameter 1");
+  EXPECT_FALSE(snapshot.parameters(1).has_gradient());
+  EXPECT_FALSE(snapshot.parameters(1).has_gradient_norm());
+  EXPECT_FALSE(snapshot.parameters(1).has_update_norm());
+  ASSERT_TRUE(reader.Acknowledge(first).ok());
+  EXPECT_TRUE(Read(reader).stats.empty());
+
+  job.WriteStats(head, {Parameter(2.5)}, {"a.weight"});
+  EXPECT_TRUE(reader.HasNews());
+  SegmentReader next = Open(job);
+  next.Resume(first.cursor);
+  const RunBatch second = Read(next);
+  ASSERT_EQ(second.stats.size(), 1u);
+  EXPECT_EQ(second.stats[0].number(), 1u);
+  EXPECT_EQ(second.stats[0].parameters(0).gradient_norm(), 2.5);
+}
+
+TEST_F(SegmentReaderTest, CountsSnapshotsThatWereOverwrittenAndHurriesBeforeTheyAre) {
+  SegmentBuilder job(directory_.path(), {});  // 64 entries
+  SegmentReader reader = Open(job);
+  RunBatch batch = Read(reader);
+  ASSERT_TRUE(reader.Acknowledge(batch).ok());
+  job.WriteStats({}, {Parameter(1)}, {"a"});
+  EXPECT_FALSE(reader.HasUrgentNews());
+  for (int i = 0; i < 39; ++i) job.WriteStats({}, {Parameter(i)}, {"a"});
+  EXPECT_TRUE(reader.HasUrgentNews());
+  batch = Read(reader);
+  EXPECT_EQ(batch.stats.size(), 32u);
+  EXPECT_EQ(batch.cursor.stats_lost, 16u);
+  EXPECT_EQ(batch.state.stats_lost(), 16u);
+}
+
+TEST_F(SegmentReaderTest, WhatCannotBeOfASnapshotIsBroughtIntoRange) {
+  SegmentBuilder job(directory_.path(), {});
+  wire::StatsParameter lie = Parameter(std::numeric_limits<double>::quiet_NaN());
+  lie.element_type = 200;
+  lie.gradient_zeros = ~uint64_t{0};
+  lie.flags = 0xffff;
+  job.WriteStats({}, {lie}, {"\x1b[2J"});
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  const ParameterStats& parameter = batch.stats.at(0).parameters(0);
+  EXPECT_EQ(parameter.element_type(), 0u);
+  EXPECT_EQ(parameter.gradient_zero_share(), 1);
+  EXPECT_EQ(parameter.name(), "\xef\xbf\xbd[2J");
 }
 
 }  // namespace

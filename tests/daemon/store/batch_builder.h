@@ -30,6 +30,10 @@ inline void AddStep(RunBatch& batch, uint64_t index) {
   batch.steps.emplace_back().set_index(index);
 }
 
+inline void AddSnapshot(RunBatch& batch, uint64_t number) {
+  batch.stats.emplace_back().set_number(number);
+}
+
 inline void AddSite(RunBatch& batch, uint32_t id, uint64_t count) {
   Site& site = batch.sites.emplace_back();
   site.set_id(id);

@@ -76,8 +76,27 @@ TEST_F(DatabaseFileTest, AnOlderDatabaseIsMigratedAndKeepsWhatItHolds) {
   Make(kVersion1);
   const Result<Store> store = Store::OpenForWriting(path_);
   ASSERT_TRUE(store.ok()) << store.status().message();
-  EXPECT_THAT(store->opening_note(), HasSubstr("from schema 1 to 3"));
+  EXPECT_THAT(store->opening_note(), HasSubstr("from schema 1 to 4"));
   EXPECT_EQ(store->CursorOf("00000000000000aa").value(), (SegmentCursor{.ring = 17, .steps = 3}));
+}
+
+// As version 3 made it: what version 1 made, and the migrations of before.
+TEST_F(DatabaseFileTest, ADatabaseOfVersion3TakesSnapshots) {
+  const std::string version3 = std::string(kVersion1) + kMigrations[0] + kMigrations[1] +
+                               "UPDATE cursor SET steps_lost = 5; PRAGMA user_version = 3;";
+  Make(version3.c_str());
+  Result<Store> store = Store::OpenForWriting(path_);
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  EXPECT_THAT(store->opening_note(), HasSubstr("from schema 3 to 4"));
+  EXPECT_EQ(store->CursorOf("00000000000000aa").value(),
+            (SegmentCursor{.ring = 17, .steps = 3, .steps_lost = 5}));
+  EXPECT_TRUE(store->Stats("00000000000000aa").value().empty());
+  RunBatch batch = BatchOf(0xaa);
+  AddSnapshot(batch, 7);
+  batch.cursor.stats = 9;
+  ASSERT_TRUE(store->Commit({batch}, 1).ok());
+  EXPECT_EQ(store->Stats("00000000000000aa").value().at(0).number(), 7u);
+  EXPECT_EQ(store->CursorOf("00000000000000aa").value()->stats, 9u);
 }
 
 TEST_F(DatabaseFileTest, AMigratedDatabaseHasTheShapeOfANewOne) {

@@ -75,10 +75,31 @@ TEST_F(RetentionTest, StepsOfLongAgoAreKeptMoreCoarselyAndTheNewestAllOfThem) {
   }
 }
 
+TEST_F(RetentionTest, SnapshotsOfLongAgoAreKeptMoreCoarselyAndTheNewestAllOfThem) {
+  for (uint64_t number = 0; number < 500; ++number) {
+    RunBatch batch = BatchOf(1);
+    AddSnapshot(batch, number);
+    ASSERT_TRUE(store_.Commit({batch}, 1).ok());
+    ASSERT_TRUE(store_.Commit({batch}, 1).ok()) << "twice is once";
+  }
+  RunBatch many = BatchOf(1);
+  for (uint64_t number = 500; number < 600; ++number) AddSnapshot(many, number);
+  ASSERT_TRUE(store_.Commit({many}, 1).ok());
+  const std::vector<StatsSnapshot> kept = store_.Stats(RunId(1)).value();
+  ASSERT_LE(kept.size(), kStatsPerRunMax);
+  ASSERT_GT(kept.size(), kStatsPerRunMax / 3);
+  EXPECT_EQ(kept.front().number(), 0u);
+  for (size_t i = 0; i < kNewestStatsPerRun; ++i) {
+    EXPECT_EQ(kept[kept.size() - 1 - i].number(), 599 - i);
+  }
+  EXPECT_EQ(store_.Facts(RunId(1)).value().stats_stored().number(), 599u);
+}
+
 TEST_F(RetentionTest, OldEndedRunsAreForgottenWithAllThatBelongsToThem) {
   for (uint64_t nonce = 1; nonce <= kRunsKept + 10; ++nonce) {
     RunBatch batch = BatchOf(nonce);
     AddRecord(batch, 1);
+    AddSnapshot(batch, 1);
     batch.state.set_ended(nonce != 3);
     ASSERT_TRUE(store_.Commit({batch}, 1).ok());
   }

@@ -29,6 +29,11 @@ class Levels(GpuJobTest):
     def test_a_healthy_job_is_clean_and_was_looked_at(self):
         self.assert_clean(self.healthy["canary"])
 
+    def test_parameters_on_a_gpu_are_not_looked_at_one_by_one_and_that_is_said(self):
+        stats = self.healthy["canary"].verdict()["stats"]
+        self.assertEqual((stats["parameters"], stats["snapshot"]["on_gpu"], stats["snapshot"]["optimizer"]), (0, 4, "SGD"))
+        self.assertIn("0 parameters, 4 left out (4 on a GPU)", self.healthy["canary"].stderr())
+
     def test_idle_looks_at_nothing(self):
         coverage = self.healthy["idle"].verdict()["coverage"]
         self.assertEqual((int(coverage["tensors_checked"]), int(coverage["steps"])), (0, 12))

@@ -48,6 +48,7 @@ def main():
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--only", help="names, separated by commas", default=",".join(NEEDS))
     parser.add_argument("--level", default="full")
+    parser.add_argument("--stats", default="2", help="steps between two looks at the parameters, of which warnings are raised too")
     arguments = parser.parse_args()
     workplace, failed = Workplace(timeout_s=3600), False
     print(ROW.format("architecture", "steps", "ops seen", "tensors checked", "verdict", "incidents", "seconds", ""), flush=True)
@@ -58,7 +59,7 @@ def main():
                 continue
             began = time.monotonic()
             job = workplace.run_watched([sys.executable, PROGRAM, name, str(arguments.steps)],
-                                        options=["--level", arguments.level], **ENVIRONMENT)
+                                        options=["--level", arguments.level, "--stats", arguments.stats], **ENVIRONMENT)
             verdict = job.verdict()
             coverage = verdict["coverage"]
             wrong = troubles(job, verdict, arguments.steps)

@@ -175,8 +175,8 @@ TEST(ElementSample, LiesInEveryPartOfALargeOneAndInEveryColumn) {
     std::vector<uint32_t> values(count);
     for (size_t i = 0; i < count; ++i) values[i] = static_cast<uint32_t>(i);
     std::vector<uint32_t> sample(4096);
-    const size_t taken = CopySample(values.data(), count, 4, 4096,
-                                    reinterpret_cast<unsigned char*>(sample.data()));
+    const size_t taken =
+        CopySample(values.data(), count, 4, 4096, reinterpret_cast<unsigned char*>(sample.data()));
     ASSERT_EQ(taken, 4096u);
     std::vector<bool> columns(kColumns);
     for (size_t i = 0; i < taken; ++i) {

@@ -202,5 +202,32 @@ TEST_F(EmitterTest, InAForkedChildAnotherOneWritesToItsOwnSegment) {
   EXPECT_EQ(emitter_.DrawTicket(), 2u);
 }
 
+TEST_F(EmitterTest, SnapshotsOfTwoThreadsDoNotMix) {
+  Segment& segment = *SegmentPlace().Create(kSegmentLayout);
+  Emitter& emitter = *new Emitter(segment);
+  std::vector<std::thread> threads;
+  for (uint32_t thread = 0; thread < 2; ++thread) {
+    threads.emplace_back([&, thread] {
+      std::vector<wire::StatsParameter> parameters(5);
+      for (wire::StatsParameter& parameter : parameters) parameter.position = thread;
+      wire::StatsHead head{};
+      head.optimizer = thread;
+      for (int i = 0; i < 200; ++i) emitter.PublishStats(head, parameters, 1);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  wire::StatsReader reader =
+      *wire::StatsReader::Open(segment.stats(), wire::StepRingBytes<wire::StatsEntry>(4096));
+  wire::StatsCopy copy;
+  for (uint64_t i = 0; i < 400; ++i) {
+    ASSERT_TRUE(reader.Read(copy));
+    EXPECT_EQ(copy.snapshot, i);
+    ASSERT_EQ(copy.parameters.size(), 5u);
+    for (const auto& parameter : copy.parameters)
+      EXPECT_EQ(parameter.position, copy.head.optimizer);
+  }
+  EXPECT_EQ(reader.lost(), 0u);
+}
+
 }  // namespace
 }  // namespace nanwatch

@@ -51,13 +51,14 @@ TEST(SegmentFile, DirectoryOfSectionsIsAlignedInOrderAndInsideTheFile) {
   EXPECT_EQ(std::memcmp(&header.magic, "NANWATCH", 8), 0);
   EXPECT_EQ(header.wire_major, wire::kWireMajor);
   EXPECT_EQ(header.header_bytes, sizeof header);
-  ASSERT_EQ(header.section_count, 11u);
+  ASSERT_EQ(header.section_count, 12u);
   uint64_t end = sizeof header;
   for (uint32_t i = 0; i < header.section_count; ++i) {
     const wire::SectionEntry& section = header.sections[i];
     const auto expected = i == 8    ? wire::SectionType::kTelemetry
                           : i == 9  ? wire::SectionType::kTrail
-                          : i == 10 ? wire::SectionType::kBlobs
+                          : i == 10 ? wire::SectionType::kStats
+                          : i == 11 ? wire::SectionType::kBlobs
                                     : static_cast<wire::SectionType>(i + 1);
     EXPECT_EQ(section.type, static_cast<uint32_t>(expected));
     EXPECT_EQ(section.offset % 64, 0u);
@@ -77,6 +78,7 @@ TEST(SegmentFile, ReadersFindEverySectionBeforeAnythingIsWritten) {
   };
   EXPECT_TRUE(wire::RingReader::Open(segment->ring(), size(wire::SectionType::kFindings)));
   EXPECT_TRUE(wire::StepReader::Open(segment->steps(), size(wire::SectionType::kSteps)));
+  EXPECT_TRUE(wire::StatsReader::Open(segment->stats(), header.sections[9].size));
   EXPECT_TRUE(wire::SiteReader::Open(segment->sites(), size(wire::SectionType::kSites)));
   EXPECT_TRUE(wire::NameReader::Open(segment->names(), size(wire::SectionType::kNames)));
 }

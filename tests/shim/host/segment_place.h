@@ -18,7 +18,7 @@
 namespace nanwatch {
 
 inline constexpr SegmentLayout kTinyLayout{
-    .ring_slots = 256, .steps = 8, .sites = 16, .names = 32, .name_bytes = 1024};
+    .ring_slots = 256, .steps = 8, .stats = 8, .sites = 16, .names = 32, .name_bytes = 1024};
 
 // `directory()` does not exist yet; its parent does, and is removed with everything in it.
 class SegmentPlace {
