@@ -116,6 +116,7 @@ std::vector<LiveRun> Observations::LiveRuns(const LiveRunLimits& limits) {
                              .live = true,
                              .has_segment = true},
                     .last_steps = std::move(glance.last_steps),
+                    .last_stats = std::move(glance.last_stats),
                     .newest_sites = segment.newest_sites});
   }
   return runs;

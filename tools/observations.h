@@ -37,7 +37,8 @@ struct SeenRun {
 struct LiveRun {
   SeenRun seen;
   std::vector<StepSummary> last_steps;  // oldest first
-  std::vector<Site> newest_sites;       // as SegmentReader::NewestSites
+  std::optional<StatsSnapshot> last_stats;
+  std::vector<Site> newest_sites;  // as SegmentReader::NewestSites
 };
 
 // How much of a live run is wanted.

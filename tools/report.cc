@@ -118,8 +118,7 @@ void AddReportVerb(CLI::App& app, VerbCall& call) {
   verb->add_flag("--check", options->check, "Exit 0, 2 or 3 by the verdict, for scripts and CI");
   verb->add_flag("--coverage", options->coverage, "Say what was watched and what was not, and why");
   verb->add_flag("--stats", options->stats,
-                 "Show each parameter's gradient and update as last looked at ('nanwatch run "
-                 "--stats N')")
+                 "Show each parameter's gradient and update ('nanwatch run --stats N')")
       ->excludes("--check", "--coverage");
   verb->add_option("--explain", options->explain,
                    "Say step by step how the verdict of incident N followed from the records")

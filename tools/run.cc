@@ -244,8 +244,8 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
   verb->add_option("--budget", options->budget, "What watching may cost, in percent of step time")
       ->type_name("PERCENT");
   verb->add_option("--stats", options->stats,
-                   "Look at each parameter, its gradient and its update every N steps (default "
-                   "100; 0: never); 'nanwatch report --stats' shows them")
+                   "Look at each parameter every N steps (default 100; 0: never); see 'nanwatch "
+                   "report --stats'")
       ->type_name("N");
   verb->add_option("--verdict", options->verdict_path,
                    "Write the verdict document here when the command has ended; '-' is stdout")

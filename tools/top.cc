@@ -30,11 +30,15 @@ constexpr char kFooter[] =
     "Keys: q quits; arrows, j and k move, with page up and down, g and G for the ends; r sorts by "
     "rank,\n"
     "  o by overhead, l by loss.\n"
-    "STEP is the optimizer steps done, GRADNORM the 2-norm of all gradients, SCALE a GradScaler's, "
-    "OVER%\n"
-    "  what watching costs of a step, FINDINGS the op calls that wrote a NaN or Inf, harmless "
-    "ones\n"
-    "  included, VERDICT the job's so far. Columns that find no room are left out.\n"
+    "STEP is the optimizer steps done, GRADNORM the 2-norm of all gradients, UPDATE what part of "
+    "the "
+    "weights\n"
+    "  a step changes (the median of the matrices when last looked at; 'nanwatch report --stats'), "
+    "SCALE a\n"
+    "  GradScaler's, OVER% what watching costs of a step, FINDINGS the op calls that wrote a NaN "
+    "or "
+    "Inf,\n"
+    "  harmless ones included, VERDICT the job's so far. Columns that find no room are left out.\n"
     "Where stdin or stdout is no terminal the table is printed once.\n"
     "\n"
     "Examples:\n"
@@ -74,6 +78,7 @@ Json RowAsJson(const TopRow& row) {
           {"loss", NumberOrNull(row.loss)},
           {"losses", losses},
           {"gradient_norm", NumberOrNull(row.gradient_norm)},
+          {"update_ratio", NumberOrNull(row.update_ratio)},
           {"scale", NumberOrNull(row.scale)},
           {"overhead_percent", NumberOrNull(row.overhead_percent)},
           {"findings", row.findings},

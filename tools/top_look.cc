@@ -1,6 +1,7 @@
 #include "tools/top_look.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -69,6 +70,18 @@ std::optional<double> StepRate(const std::vector<StepMark>& marks, uint64_t now_
   return steps / (busy_s + late_s);
 }
 
+std::optional<double> UpdateRatioOf(const StatsSnapshot& snapshot) {
+  std::vector<double> ratios;
+  for (const ParameterStats& parameter : snapshot.parameters()) {
+    const double ratio = parameter.update_norm() / parameter.weight_norm();
+    if (parameter.dims() >= 2 && std::isfinite(ratio)) ratios.push_back(ratio);
+  }
+  if (ratios.empty()) return std::nullopt;
+  const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
+  std::nth_element(ratios.begin(), middle, ratios.end());
+  return *middle;
+}
+
 std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings) {
   const bool anomaly =
       std::any_of(incidents.begin(), incidents.end(),
@@ -98,6 +111,7 @@ TopRow TopLook::RowOf(const LiveRun& run, uint64_t now_ns) {
     row.loss = Newest(run.last_steps, &StepSummary::has_loss, &StepSummary::loss);
   row.gradient_norm =
       Newest(run.last_steps, &StepSummary::has_gradient_norm, &StepSummary::gradient_norm);
+  if (run.last_stats.has_value()) row.update_ratio = UpdateRatioOf(*run.last_stats);
   row.scale = Newest(run.last_steps, &StepSummary::has_scale, &StepSummary::scale);
   if (seen.state.step_cycles() > 0) {
     row.overhead_percent = 100.0 * static_cast<double>(seen.state.own_cycles()) /

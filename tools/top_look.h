@@ -26,6 +26,10 @@ struct StepMark {
 // from fewer than two. When steps stay away the rate sinks.
 [[nodiscard]] std::optional<double> StepRate(const std::vector<StepMark>& marks, uint64_t now_ns);
 
+// How much of its weights a step changes: the median of update to weight over the matrices of a
+// snapshot. Nothing where there are none.
+[[nodiscard]] std::optional<double> UpdateRatioOf(const StatsSnapshot& snapshot);
+
 // "clean", "expected", "anomaly"; "" while there are findings that no incident tells of yet.
 [[nodiscard]] std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings);
 

@@ -102,6 +102,8 @@ std::vector<ColumnKind> Columns(size_t columns_max) {
       {"STEP/S", true, 6, 5, RateText},
       {"LOSS", true, 9, 2, [](Row row) { return BriefOrDash(row.loss); }},
       {"GRADNORM", true, 9, 8, [](Row row) { return BriefOrDash(row.gradient_norm); }},
+      {"UPDATE", true, 9, 13, [](Row row) { return BriefOrDash(row.update_ratio); },
+       Shown::kWhereTold},
       {"SCALE", true, 7, 12, ScaleText, Shown::kWhereTold},
       {"LEVEL", false, 5, 11, [](Row row) { return OrDash(row.level); }},
       {"OVER%", true, 5, 7, OverheadText},

@@ -33,6 +33,7 @@ struct TopRow {
   std::optional<double> steps_per_second = {};
   std::optional<double> loss = {};
   std::optional<double> gradient_norm = {};
+  std::optional<double> update_ratio = {};  // UpdateRatioOf
   std::optional<double> scale = {};
   std::optional<double> overhead_percent = {};
   uint64_t findings = 0;

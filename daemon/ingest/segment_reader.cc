@@ -92,6 +92,7 @@ struct SegmentReader::Impl {
   void ReadSteps(RunBatch& batch);
   void ReadTrails(RunBatch& batch);
   void ReadStats(RunBatch& batch);
+  [[nodiscard]] std::optional<StatsSnapshot> NewestStats() const;
   [[nodiscard]] uint64_t Written(SectionType ring) const;
   void ReadLive(RunState& state) const;
   void ReadIgnore();
@@ -337,6 +338,19 @@ void SegmentReader::Impl::ReadStats(RunBatch& batch) {
   pending.cursor.stats_lost += reader->lost();
 }
 
+// A snapshot takes at most a quarter of the ring: the newest begins in the last half.
+std::optional<StatsSnapshot> SegmentReader::Impl::NewestStats() const {
+  const SegmentFile::Section& section = file.section(SectionType::kStats);
+  const uint64_t half = section.bytes / sizeof(wire::StatsEntry) / 2;
+  const uint64_t written = Written(SectionType::kStats);
+  std::optional<wire::StatsReader> reader =
+      wire::StatsReader::Open(section.data, section.bytes, written - std::min(written, half));
+  wire::StatsCopy copy;
+  bool any = false;
+  for (uint64_t left = half; reader && left > 0 && reader->Read(copy); --left) any = true;
+  return any ? std::optional(DecodeStats(copy, names)) : std::nullopt;
+}
+
 void SegmentReader::Impl::ReadLive(RunState& state) const {
   const wire::LiveCopy copy = wire::ReadLive(live());
   state.set_heartbeat_ns(copy.heartbeat_ns);
@@ -471,6 +485,7 @@ RunGlance SegmentReader::Glance(uint64_t steps_max) const {
   for (uint64_t i = 0; reader && i < steps_max && reader->Read(entry); ++i) {
     glance.last_steps.push_back(impl_->DecodeStep(reader->cursor() - 1, entry));
   }
+  glance.last_stats = impl_->NewestStats();
   return glance;
 }
 

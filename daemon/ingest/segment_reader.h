@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ inline constexpr uint64_t kHoleWaitNs = 2'000'000'000;
 struct RunGlance {
   RunState state;                       // what the live block says
   std::vector<StepSummary> last_steps;  // oldest first
+  std::optional<StatsSnapshot> last_stats;
 };
 
 class SegmentReader {
@@ -70,8 +72,9 @@ class SegmentReader {
   [[nodiscard]] bool HasNews() const;
   [[nodiscard]] bool HasUrgentNews() const;
 
-  // The live block and the last steps, at most `steps_max`: a few cache lines, whatever the segment
-  // holds. Apart from Read and Acknowledge, which it does not disturb.
+  // The live block, the last steps, at most `steps_max`, and the newest snapshot of parameters: a
+  // few cache lines and that, whatever the segment holds. Apart from Read and Acknowledge, which it
+  // does not disturb.
   [[nodiscard]] RunGlance Glance(uint64_t steps_max) const;
   // The places whose findings are the newest, newest first, but those that only passed a bad value
   // on (or ended it) after all others: one bad value makes dozens of them. Passes over the whole

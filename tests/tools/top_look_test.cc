@@ -48,6 +48,22 @@ TEST(StepRate, NeedsTwoSteps) {
   EXPECT_EQ(StepRate(Every(1, 1), kSecond), std::nullopt);
 }
 
+TEST(UpdateRatio, IsTheMedianOfTheMatricesThatHaveOne) {
+  StatsSnapshot snapshot;
+  EXPECT_EQ(UpdateRatioOf(snapshot), std::nullopt);
+  const auto add = [&](uint32_t dims, double update, double weight) {
+    ParameterStats& parameter = *snapshot.add_parameters();
+    parameter.set_dims(dims);
+    parameter.set_update_norm(update);
+    parameter.set_weight_norm(weight);
+  };
+  add(1, 50, 1);  // a bias
+  add(2, 1, 0);   // zero so far
+  EXPECT_EQ(UpdateRatioOf(snapshot), std::nullopt);
+  for (const double update : {9.0, 1.0, 2.0}) add(2, update, 1000);
+  EXPECT_EQ(UpdateRatioOf(snapshot), 0.002);
+}
+
 TEST(VerdictSoFar, FollowsTheIncidents) {
   Incident info;
   info.set_severity("info");

@@ -62,6 +62,16 @@ std::vector<int32_t> RanksOf(const std::vector<TopRow>& rows) {
   return ranks;
 }
 
+TEST(TopView, UpdatesHaveAColumnOnceParametersWereLookedAt) {
+  TopPicture picture = Ranks(2);
+  const TopFrame wide = {.lines = 10, .columns = 160};
+  EXPECT_THAT(Joined(DrawTop(picture, wide)), Not(HasSubstr("UPDATE")));
+  picture.rows[1].update_ratio = 0.00123;
+  const std::string drawn = Joined(DrawTop(picture, wide));
+  EXPECT_THAT(drawn, HasSubstr("GRADNORM     UPDATE"));
+  EXPECT_THAT(drawn, HasSubstr("0.00123"));
+}
+
 TEST(TopView, AWideScreenShowsEverythingThatIsKnown) {
   TopPicture picture = Ranks(1);
   picture.incidents = {"ANOMALY  4af3c868 rank 0  began at step 46"};

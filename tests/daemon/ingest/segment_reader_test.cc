@@ -359,6 +359,17 @@ TEST_F(SegmentReaderTest, BringsSnapshotsOfParametersOnceEachAndGoesOnFromACurso
   EXPECT_EQ(second.stats[0].parameters(0).gradient_norm(), 2.5);
 }
 
+TEST_F(SegmentReaderTest, AGlanceHasTheNewestSnapshot) {
+  SegmentBuilder job(directory_.path(), {});
+  SegmentReader reader = Open(job);
+  EXPECT_FALSE(reader.Glance(4).last_stats.has_value());
+  for (int i = 0; i < 41; ++i) {
+    job.WriteStats({}, {Parameter(i), Parameter(i), Parameter(i)}, {"a", "b", "c"});
+    ASSERT_TRUE(reader.Glance(4).last_stats.has_value());
+    EXPECT_EQ(reader.Glance(4).last_stats->parameters(2).gradient_norm(), i);
+  }
+}
+
 TEST_F(SegmentReaderTest, CountsSnapshotsThatWereOverwrittenAndHurriesBeforeTheyAre) {
   SegmentBuilder job(directory_.path(), {});  // 64 entries
   SegmentReader reader = Open(job);
