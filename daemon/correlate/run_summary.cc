@@ -67,6 +67,7 @@ RunInfo DescribeRun(const RunFacts& facts) {
   if (state.has_signal()) info.set_signal(state.signal());
   info.set_program(run.program());
   info.set_python(run.python_version());
+  info.set_late(run.late());
   return info;
 }
 

@@ -376,6 +376,7 @@ Run DecodeRun(const wire::SegmentHeader& header) {
   out.set_started_monotonic_ns(header.started_monotonic_ns);
   out.set_wire_major(header.wire_major);
   out.set_wire_minor(header.wire_minor);
+  out.set_late(header.late != 0);
   return out;
 }
 

@@ -60,6 +60,10 @@ std::string EndRow(const Verdict& verdict, int width) {
 std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
   std::string rows = EndRow(verdict, options.width_columns) +
                      Row("watched", WatchedText(verdict), options.width_columns);
+  if (verdict.run().late()) {
+    rows += Row("", "attached to while it ran: step 0 is the one that it was in then",
+                options.width_columns);
+  }
   for (int i = 0; i < std::min(verdict.rule_problems_size(), kRuleProblemsMax); ++i) {
     rows +=
         Row(i == 0 ? "rules" : "", Shorten(Printable(verdict.rule_problems(i)), kRuleColumnsMax),

@@ -98,7 +98,8 @@ struct SegmentHeader {
   int32_t attempt;      // restart count
   int32_t forked_from;  // pid of the observed process that this one was forked from, else 0
   uint8_t level;        // Level at start
-  uint8_t reserved0[3];
+  uint8_t late;         // 1: the process ran already; its steps are counted from then (minor 3)
+  uint8_t reserved0[2];
   uint32_t section_count;
   SectionEntry sections[kSectionsMax];
   char boot_id[40];  // /proc/sys/kernel/random/boot_id

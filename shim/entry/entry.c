@@ -3,6 +3,7 @@
  *
  *     constructor --> armed --(dlopen of a name with torch, or libtorch mapped already)--> watch
  * --> observer_load
+ *     constructor, in a process that runs --> armed --(nanwatch_entry_attach)--> watch --> the same
  *
  * Lives in every process of the job, shells and compilers included, so until there is a sign of
  * torch it makes no thread, opens no file, allocates nothing and says nothing. It never unsets
@@ -14,8 +15,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/auxv.h>
 
+#include "shim/entry/attach.h"
 #include "shim/entry/bystander.h"
 #include "shim/entry/fork_page.h"
 #include "shim/entry/library_place.h"
@@ -51,6 +54,10 @@ static struct {
   _Atomic(struct fork_page*) page; /* null until the first sign */
   _Atomic bool page_is_wiped_by_kernel;
   _Atomic bool armed;
+  _Atomic bool attached; /* somebody has called nanwatch_entry_attach */
+  char late_level[16];   /* "": there from the start */
+  char late_directory[NANWATCH_PATH_MAX];
+  char answers_path[NANWATCH_PATH_MAX];
 } shim;
 
 static void before_fork(void) { fork_gate_close(atomic_load(&shim.page)); }
@@ -79,9 +86,10 @@ static void see_sign_of_torch(void) {
   if (make_page()) watch_sign(&shim.watch, atomic_load(&shim.page));
 }
 
-/* Watch thread. */
-static void load_observer(const char* libtorch_path) {
-  if (process_is_bystander()) return;
+/* Watch thread. Whether the process is watched, or will be. */
+static bool start_observer(const char* libtorch_path) {
+  if (process_is_bystander()) return false;
+  const bool late = shim.late_level[0] != '\0';
   shim.entry = (struct NanwatchEntry){
       .struct_bytes = sizeof shim.entry,
       .interface_version = NANWATCH_INTERFACE_VERSION,
@@ -89,8 +97,14 @@ static void load_observer(const char* libtorch_path) {
       .active_is_wiped_by_kernel = shim.page_is_wiped_by_kernel,
       .library_path = shim.library_path,
       .say = say,
+      .late_level = late ? shim.late_level : NULL,
+      .late_directory = late ? shim.late_directory : NULL,
   };
-  observer_load(&shim.entry, libtorch_path, atomic_load(&shim.page), &shim.voice);
+  return observer_load(&shim.entry, libtorch_path, atomic_load(&shim.page), &shim.voice);
+}
+
+static void load_observer(const char* libtorch_path) {
+  if (!start_observer(libtorch_path)) voice_answer(&shim.voice, "off");
 }
 
 /* Of copies in the global scope (several paths in LD_PRELOAD) the first one in it stays awake, in
@@ -114,11 +128,20 @@ static bool other_copy_is_first(void) {
  * without its lock, so a thread that opened libtorch here could run its constructors a second time
  * beside the main thread. Opening it on this thread first runs those that have not run yet, in
  * their right order, and then the watch thread finds them done. */
-static void look_for_linked_libtorch(void) {
+static bool look_for_mapped_libtorch(void) {
   char path[NANWATCH_PATH_MAX];
   unsigned long long no_adds = 0;
-  if (!loader_find_object(NANWATCH_LIBTORCH, NULL, path, &no_adds)) return;
-  if (libtorch_is_constructed(path)) see_sign_of_torch();
+  if (!loader_find_object(NANWATCH_LIBTORCH, NULL, path, &no_adds)) return false;
+  if (!libtorch_is_constructed(path)) return false;
+  see_sign_of_torch();
+  return true;
+}
+
+/* A copy that dlopen is just bringing is not in the scope that the process was started with. (An
+ * RTLD_DEFAULT of its own would find itself in its own scope.) */
+static bool came_by_dlopen(void) {
+  void* program = loader_open(NULL, RTLD_NOW);
+  return program != NULL && loader_symbol(program, "nanwatch_entry_marker") == NULL;
 }
 
 __attribute__((constructor)) static void arm(void) {
@@ -135,7 +158,38 @@ __attribute__((constructor)) static void arm(void) {
   shim.watch.found = load_observer;
   shim.watch.patience_ms = 60 * 1000;
   atomic_store(&shim.armed, true);
-  look_for_linked_libtorch();
+  if (!came_by_dlopen()) (void)look_for_mapped_libtorch();
+}
+
+static bool copy_text(char* to, size_t room, const char* text) {
+  if (text == NULL || strlen(text) >= room) return false;
+  memcpy(to, text, strlen(text) + 1);
+  return true;
+}
+
+NANWATCH_EXPORT int nanwatch_entry_attach(const char* level, const char* directory,
+                                          const char* answers) {
+  if (getauxval(AT_SECURE) != 0) return NANWATCH_ATTACH_PRIVILEGED;
+  if (shim.settings.switched_off) return NANWATCH_ATTACH_SWITCHED_OFF;
+  /* A quiet copy, one that looks for itself, or a second call. */
+  if (!atomic_load(&shim.armed) || atomic_load(&shim.watch.over)) return NANWATCH_ATTACH_ALREADY;
+  if (atomic_exchange(&shim.attached, true)) return NANWATCH_ATTACH_ALREADY;
+  int answer = NANWATCH_ATTACH_WRONG_USE;
+  if (copy_text(shim.late_directory, sizeof shim.late_directory, directory) &&
+      copy_text(shim.answers_path, sizeof shim.answers_path, answers) &&
+      copy_text(shim.late_level, sizeof shim.late_level, level) && shim.late_level[0] != '\0') {
+    shim.voice.copy_path = shim.answers_path;
+    answer = NANWATCH_ATTACH_NO_TORCH;
+    if (look_for_mapped_libtorch()) {
+      const struct fork_page* page = atomic_load(&shim.page);
+      answer = page != NULL && atomic_load(&page->watched) != 0 ? NANWATCH_ATTACH_BEGUN
+                                                                : NANWATCH_ATTACH_FAILED;
+    }
+  }
+  if (answer == NANWATCH_ATTACH_BEGUN) return answer;
+  shim.late_level[0] = '\0';
+  atomic_store(&shim.attached, false); /* the next one may do better */
+  return answer;
 }
 
 void* nanwatch_before_dlopen(const char* name) {

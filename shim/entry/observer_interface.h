@@ -43,6 +43,12 @@ struct NanwatchEntry {
    * `line` has no newline. At most eight lines a process are written, later ones are dropped. Any
    * thread; never blocks, never raises SIGPIPE, keeps errno. */
   void (*say)(const char* line);
+
+  /* Of a process that ran already when the library came into it (`nanwatch attach`); null where it
+   * was there from the start. The level to begin at, and the folder for the process's segment, in
+   * place of NANWATCH_LEVEL and NANWATCH_DIR: whoever came in looks there. */
+  const char* late_level;
+  const char* late_directory;
 };
 
 /* Exported by the observer under the name below. Called on the watch thread: detached, all signals

@@ -39,7 +39,7 @@ static nanwatch_observer_start_fn open_observer(const char* path, struct fork_pa
   return start;
 }
 
-void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct fork_page* page,
+bool observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct fork_page* page,
                    struct voice* voice) {
   struct torch_version version;
   if (!torch_version_of(libtorch_path, &version)) {
@@ -48,7 +48,7 @@ void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struc
                "process is not "
                "observed.",
                libtorch_path);
-    return;
+    return false;
   }
   char observer[NANWATCH_PATH_MAX];
   if (!library_place_observer(entry->library_path, version.minor, observer)) {
@@ -57,12 +57,12 @@ void observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struc
                "scripts/build-observer.sh --python PY, "
                "with PY a Python that has this torch. This process is not observed.",
                version.full, observer);
-    return;
+    return false;
   }
   entry->torch_version = strdup(version.full);
   entry->libtorch_path = strdup(libtorch_path);
-  if (entry->torch_version == NULL || entry->libtorch_path == NULL) return;
+  if (entry->torch_version == NULL || entry->libtorch_path == NULL) return false;
 
   nanwatch_observer_start_fn start = open_observer(observer, page, voice);
-  if (start != NULL) (void)start(entry); /* non-zero: it stepped down, and has said why */
+  return start != NULL && start(entry) == 0; /* else it stepped down, and has said why */
 }

@@ -34,6 +34,16 @@ static void write_quietly(int fd, const char* text, size_t bytes) {
   sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
+static bool is_named(const char* path) { return path != NULL && path[0] != '\0'; }
+
+/* Opened for each line, so that no descriptor of ours is in the program's way. */
+static void append(const char* path, int creation, const char* text, size_t bytes) {
+  int fd = open(path, O_WRONLY | O_APPEND | creation | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
+  if (fd < 0) return;
+  write_quietly(fd, text, bytes);
+  close(fd);
+}
+
 void voice_say(struct voice* voice, const char* line) {
   if (atomic_fetch_add(&voice->lines, 1) >= kLinesMax) return;
   int saved_errno = errno;
@@ -47,12 +57,22 @@ void voice_say(struct voice* voice, const char* line) {
   text[sizeof kPrefix - 1 + length] = '\n';
   size_t bytes = sizeof kPrefix + length;
 
-  bool to_file = voice->log_path != NULL && voice->log_path[0] != '\0';
-  int fd = to_file ? open(voice->log_path,
-                          O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644)
-                   : STDERR_FILENO;
-  if (fd >= 0) write_quietly(fd, text, bytes);
-  if (fd >= 0 && to_file) close(fd);
+  if (is_named(voice->log_path)) {
+    append(voice->log_path, O_CREAT, text, bytes);
+  } else {
+    write_quietly(STDERR_FILENO, text, bytes);
+  }
+  if (is_named(voice->copy_path)) append(voice->copy_path, 0, text, bytes);
+  errno = saved_errno;
+}
+
+void voice_answer(struct voice* voice, const char* line) {
+  char text[64];
+  size_t length = strnlen(line, sizeof text - 1);
+  memcpy(text, line, length);
+  text[length] = '\n';
+  int saved_errno = errno;
+  if (is_named(voice->copy_path)) append(voice->copy_path, 0, text, length + 1);
   errno = saved_errno;
 }
 

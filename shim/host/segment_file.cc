@@ -136,6 +136,7 @@ void FillHeader(wire::SegmentHeader& header, const SegmentMap& map, const Segmen
   header.nonce = nonce;
   header.forked_from = options.forked_from;
   header.level = static_cast<uint8_t>(options.level);
+  header.late = options.late ? 1 : 0;
   header.section_count = map.section_count;
   std::memcpy(header.sections, map.sections, sizeof header.sections);
   std::snprintf(header.torch_version, sizeof header.torch_version, "%s", options.torch_version);

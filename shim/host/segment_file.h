@@ -28,6 +28,7 @@ struct SegmentOptions {
   const char* torch_version = "";
   const char* python_version = "";  // "" in a C++ program
   int32_t forked_from = 0;  // pid of the observed process that this one was forked from, else 0
+  bool late = false;        // the process ran already when the observer came
   const char* directory = nullptr;  // instead of NANWATCH_DIR and its default
   SegmentLayout layout = kSegmentLayout;
 };

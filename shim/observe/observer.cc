@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <new>
 
 #include "shim/observe/torch_tensor.h"
@@ -37,7 +38,8 @@ Observer::Observer(const NanwatchEntry* entry_interface, wire::Level started, do
       level(started, budget_percent),
       python(python_door),
       entry_(entry_interface),
-      active_(entry_interface->active) {
+      active_(entry_interface->active),
+      listens_(!IsLate(*entry_interface)) {
   owner_pid.store(getpid(), std::memory_order_relaxed);
 }
 
@@ -51,6 +53,7 @@ void Observer::WakeInChild() noexcept {
                                            parents->level.budget_percent(), parents->python);
   if (mine == nullptr) return;
   mine->forked_from_ = parent;
+  mine->listens_ = true;
   mine->stops_on_anomaly = parents->stops_on_anomaly;
   mine->parameter_stats.SetInterval(parents->parameter_stats.interval());
   mine->self_proven.store(true, std::memory_order_relaxed);
@@ -71,6 +74,9 @@ Emitter* Observer::EnsureEmitter() noexcept {
   options.torch_version = entry_->torch_version;
   options.python_version = PythonVersion();
   options.forked_from = forked_from_;
+  // A forked child is watched from its first step on.
+  options.late = IsLate(*entry_) && forked_from_ == 0;
+  if (IsLate(*entry_)) options.directory = entry_->late_directory;
   SegmentReport report;
   Segment* segment = Segment::Create(options, report);
   if (report.message[0] != '\0') entry_->say(report.message);
@@ -80,9 +86,22 @@ Emitter* Observer::EnsureEmitter() noexcept {
     *active_ = 0;
     return nullptr;
   }
-  level.Listen(segment->control());
+  segment_ = segment;
+  if (listens_) level.Listen(segment->control());
   emitter_.store(made, std::memory_order_release);
   return made;
+}
+
+void Observer::Listen() noexcept {
+  const std::lock_guard<std::mutex> lock(segment_mutex_);
+  listens_ = true;
+  if (segment_ != nullptr) level.Listen(segment_->control());
+}
+
+bool IsLate(const NanwatchEntry& entry) noexcept {
+  // An older libnanwatch.so says nothing of it.
+  return entry.struct_bytes >= offsetof(NanwatchEntry, late_directory) + sizeof(const char*) &&
+         entry.late_level != nullptr;
 }
 
 void Observer::PublishLive(wire::LiveState state) noexcept {

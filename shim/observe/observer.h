@@ -63,6 +63,10 @@ class Observer {
   Emitter* EnsureEmitter() noexcept;
   Emitter* emitter() noexcept { return emitter_.load(std::memory_order_acquire); }
 
+  // What a tool asks for is followed from now on. From the start, but in a process that ran already
+  // when the observer came: there, whoever asks may count on layers once the answer is there.
+  void Listen() noexcept;
+
   // Publishes counters and clocks. Cheap; called at steps and every few thousand ops.
   void PublishLive(wire::LiveState state) noexcept;
 
@@ -105,8 +109,13 @@ class Observer {
   int32_t forked_from_ = 0;
   std::atomic<Emitter*> emitter_{nullptr};
   std::mutex segment_mutex_;
+  Segment* segment_ = nullptr;  // with segment_mutex_ held
   bool segment_failed_ = false;
+  bool listens_;  // likewise
 };
+
+// Whether the observer came into a process that ran already.
+bool IsLate(const NanwatchEntry& entry) noexcept;
 
 // Marks the calling thread as being inside our own code, for a scope.
 class BusyScope {

@@ -13,6 +13,10 @@ namespace {
 constexpr int64_t kPollNs = 5'000'000;
 constexpr int64_t kSlowPollNs = 50'000'000;  // once nothing came of it for a while
 constexpr uint64_t kPatienceNs = 120'000'000'000;
+// How long a late observer waits until no module is being called, and until it says that no layers
+// are seen yet.
+constexpr uint64_t kCallPatienceNs = 10'000'000'000;
+constexpr uint64_t kSettlePatienceNs = 5'000'000'000;
 
 void Sleep(int64_t ns) noexcept {
   const timespec span{.tv_sec = 0, .tv_nsec = ns};
@@ -28,14 +32,25 @@ void PythonDoor::Say(const char* line) const noexcept {
   if (callbacks_.on_message != nullptr) callbacks_.on_message(line);
 }
 
-void PythonDoor::RunInstallLoop(const volatile uint32_t* active) noexcept {
+void PythonDoor::Settle() noexcept {
+  if (callbacks_.on_settled != nullptr) callbacks_.on_settled();
+}
+
+void PythonDoor::RunInstallLoop(const volatile uint32_t* active, bool late) noexcept {
+  InstallInTime(active, late);
+  Settle();
+}
+
+void PythonDoor::InstallInTime(const volatile uint32_t* active, bool late) noexcept {
   active_ = active;
   const uint64_t begin = MonotonicNs();
   PythonPresence presence = api_.Resolve();
   for (; presence == PythonPresence::kAbsent && *active != 0; presence = api_.Resolve()) {
-    if (MonotonicNs() - begin > kPatienceNs) return;
+    if (late || MonotonicNs() - begin > kPatienceNs) return;
     Sleep(kPollNs);
   }
+  patient_until_ns_ = late ? begin + kCallPatienceNs : 0;
+  bool settled = false;
   if (presence == PythonPresence::kUnsupported) {
     Say("no layers or source lines: they need a CPython from 3.10 to 3.14 with a GIL");
     return;
@@ -48,6 +63,11 @@ void PythonDoor::RunInstallLoop(const volatile uint32_t* active) noexcept {
     if (is_up && !queued_.exchange(true) && api_.Py_AddPendingCall(Pending, this) != 0)
       queued_ = false;
     Sleep(MonotonicNs() - begin < kPatienceNs ? kPollNs : kSlowPollNs);
+    if (late && !settled && !scope_.installed() && MonotonicNs() - begin > kSettlePatienceNs) {
+      settled = true;
+      Say("no layers yet: Python's main thread has been in one call since nanwatch came");
+      Settle();
+    }
   }
   if (scope_.failed())
     Say("no layers: torch.nn.Module.__call__ is not as this version is known to have it");
@@ -56,9 +76,16 @@ void PythonDoor::RunInstallLoop(const volatile uint32_t* active) noexcept {
 // On Python's main thread, between two of its instructions, with the GIL.
 int PythonDoor::Pending(void* door) {
   auto* self = static_cast<PythonDoor*>(door);
-  if (self->active_ != nullptr && *self->active_ != 0) self->scope_.TryInstall();
+  if (self->active_ != nullptr && *self->active_ != 0 && !self->WaitsForCallToEnd()) {
+    self->scope_.TryInstall();
+  }
   self->queued_ = false;
   return 0;
+}
+
+bool PythonDoor::WaitsForCallToEnd() noexcept {
+  if (MonotonicNs() >= patient_until_ns_) return false;
+  return (frames_.proven() || frames_.Prove()) && frames_.IsInModuleCall();
 }
 
 bool PythonDoor::InstallNow() {

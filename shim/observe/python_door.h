@@ -47,6 +47,9 @@ struct PythonDoorCallbacks {
   void (*on_new_root)(const Layer* root) = nullptr;
   // One line to say to the user, once; without a newline.
   void (*on_message)(const char* line) = nullptr;
+  // On the watch thread, without the GIL: modules' calls are seen from now on, or are not going to
+  // be for the time being.
+  void (*on_settled)() = nullptr;
 };
 
 class PythonDoor {
@@ -58,8 +61,10 @@ class PythonDoor {
   // For the watch thread: waits for Python and torch.nn, and installs the descriptor from Python's
   // main thread (by a pending call, so that this thread never holds the GIL). Returns when
   // installed, when it never will be, when Python ends, when *active becomes 0, or after 120 s
-  // without any Python.
-  void RunInstallLoop(const volatile uint32_t* active) noexcept;
+  // without any Python. `late`: in a process that ran already; a call of a module that is under way
+  // is then let end first, for 10 s, because what it calls would be taken for roots; and a program
+  // without Python is not waited for.
+  void RunInstallLoop(const volatile uint32_t* active, bool late) noexcept;
 
   // GIL held: the same at once, for a process that is already up (tests).
   bool InstallNow();
@@ -97,6 +102,9 @@ class PythonDoor {
   void HandOutResult(PyObj* result, PyObj* const* args, size_t count, PyObj* keyword_names);
   void HandOutRootResult(PyObj* result);
   static int Pending(void* door);
+  void InstallInTime(const volatile uint32_t* active, bool late) noexcept;
+  [[nodiscard]] bool WaitsForCallToEnd() noexcept;
+  void Settle() noexcept;
   void Say(const char* line) const noexcept;
 
   PythonDoorCallbacks callbacks_;
@@ -110,6 +118,7 @@ class PythonDoor {
   const volatile uint32_t* active_ = nullptr;
   std::atomic<bool> queued_{false};  // a pending call is under way
   bool said_unusable_ = false;
+  uint64_t patient_until_ns_ = 0;  // CLOCK_MONOTONIC; watch thread, before the first pending call
 };
 
 }  // namespace nanwatch

@@ -314,6 +314,20 @@ size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
   return static_cast<size_t>(length) < size ? static_cast<size_t>(length) : size - 1;
 }
 
+// torch/nn/modules/module.py: Module.__call__ is _wrapped_call_impl, which calls _call_impl.
+bool PythonFrames::IsInModuleCall() const noexcept {
+  char text[kPathMax];
+  Frame frame = Innermost();
+  for (int i = 0; frame.code != nullptr && i < kFramesMax; ++i, frame = Previous(frame)) {
+    const size_t name = text_.Copy(ReferenceAt(frame.code, layout_.code_name), text, sizeof text);
+    if (!EndsWith(text, name, "_call_impl")) continue;
+    const size_t path =
+        text_.Copy(ReferenceAt(frame.code, layout_.code_filename), text, sizeof text);
+    if (EndsWith(text, path, "torch/nn/modules/module.py")) return true;
+  }
+  return false;
+}
+
 // torch/optim/optimizer.py: profile_hook_step's `def wrapper(*args, **kwargs)` opens the range;
 // local 0 is the tuple `args`, whose item 0 is the optimizer.
 const void* PythonFrames::OptimizerOnThisThread() const noexcept {

@@ -60,6 +60,9 @@ class PythonFrames {
   };
   [[nodiscard]] UserPlace UserPlaceNow() const noexcept;
 
+  // Whether this thread is in a call of a torch.nn.Module. Any thread, no GIL.
+  [[nodiscard]] bool IsInModuleCall() const noexcept;
+
   // Inside an "Optimizer.step#..." range's callback: the optimizer that opened it, as an identity;
   // null when not found. Any thread, no GIL.
   [[nodiscard]] const void* OptimizerOnThisThread() const noexcept;

@@ -27,6 +27,12 @@ void SayToUser(const char* line) {
   if (observer != nullptr) observer->entry()->say(line);
 }
 
+// Modules' calls are seen from now on, or never will be.
+void BeginToListen() {
+  Observer* observer = Observer::Get();
+  if (observer != nullptr) observer->Listen();
+}
+
 // at::parallel_for, which an op of this size has just used itself.
 void RunInParallel(int64_t begin, int64_t end, int64_t grain, void (*body)(void*, int64_t, int64_t),
                    void* context) {
@@ -83,7 +89,7 @@ uint32_t GivenStatsInterval(const NanwatchEntry* entry) {
 }
 
 wire::Level ChosenLevel(const NanwatchEntry* entry, double budget) {
-  const char* asked = getenv(wire::kEnvLevel);
+  const char* asked = IsLate(*entry) ? entry->late_level : getenv(wire::kEnvLevel);
   if (asked == nullptr || *asked == '\0')
     return budget > 0 ? wire::Level::kAuto : wire::Level::kFull;
   char line[160];
@@ -153,6 +159,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_region_outputs = &compiled_regions::OnOutputs;
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_message = &SayToUser;
+    callbacks.on_settled = &BeginToListen;
     auto* python = new (std::nothrow) PythonDoor(callbacks);
     const double budget = GivenBudget(entry);
     auto* observer = python != nullptr ? new (std::nothrow)
@@ -172,7 +179,10 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
       return 1;
     }
     atexit(&OnExit);
-    python->RunInstallLoop(entry->active);
+    // Whoever came in waits for the segment: it is the proof that all has gone well.
+    if (IsLate(*entry) && observer->EnsureEmitter() == nullptr) return 1;
+    observer->PublishLive(wire::LiveState::kWatching);
+    python->RunInstallLoop(entry->active, IsLate(*entry));
     return 0;
   } catch (...) {
     *entry->active = 0;

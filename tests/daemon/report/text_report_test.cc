@@ -275,6 +275,13 @@ TEST(TextReport, CleanSaysWhatWasWatched) {
             "watched   200 steps, 900 tensors, 0 records lost\n");
 }
 
+TEST(TextReport, ProcessThatWasAttachedToWhileItRanCountsItsStepsFromThen) {
+  RunFacts facts = RunBuilder().Build();
+  EXPECT_THAT(Report(facts), Not(HasSubstr("attached to")));
+  facts.mutable_run()->set_late(true);
+  EXPECT_THAT(Report(facts), HasSubstr("attached to while it ran: step 0 is the one"));
+}
+
 TEST(TextReport, CleanWithLostRecordsIsNotCalledClean) {
   RunFacts facts = RunBuilder().Build();
   facts.mutable_state()->set_records_dropped(3);

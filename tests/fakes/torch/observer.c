@@ -31,11 +31,12 @@ __attribute__((visibility("default"))) int nanwatch_observer_start(
   *entry->active = 1;
   snprintf(line, sizeof line,
            "observer torch=%s constructed=%d pid=%d interface=%u bytes_right=%d wiped_by_kernel=%u "
-           "signals_open=%d library=%s active_at=%p",
+           "signals_open=%d library=%s late_level=%s late_directory=%s active_at=%p",
            entry->torch_version, constructed != NULL ? *constructed : -1, (int)getpid(),
            entry->interface_version, entry->struct_bytes == sizeof *entry,
            entry->active_is_wiped_by_kernel, signals_open(), entry->library_path,
-           (void*)entry->active);
+           entry->late_level != NULL ? entry->late_level : "",
+           entry->late_directory != NULL ? entry->late_directory : "", (void*)entry->active);
   entry->say(line);
   return 0;
 }

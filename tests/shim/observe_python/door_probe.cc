@@ -96,7 +96,7 @@ PROBE int probe_install_bare() {
 }
 PROBE void probe_install_loop() {
   Door();
-  std::thread([] { door->RunInstallLoop(&active); }).detach();
+  std::thread([] { door->RunInstallLoop(&active, /*late=*/false); }).detach();
 }
 PROBE void probe_stop() { active = 0; }
 PROBE int probe_installed() { return door != nullptr && door->installed() ? 1 : 0; }

@@ -9,8 +9,9 @@
  * the word that the observer set, at the address it gave in NANWATCH_LOG fork, clone        go on
  * in a child (by fork, by the bare system call) and exit with its status old-kernel         let
  * madvise(MADV_WIPEONFORK) fail from now on, as before Linux 4.14 call PATH NAME     dlopen PATH
- * and print what its function NAME returns secure             AT_SECURE of this process pid its
- * process id exit N             leave at once
+ * and print what its function NAME returns attach LIBRARY LEVEL DIRECTORY ANSWERS   dlopen LIBRARY
+ * and call its nanwatch_entry_attach secure             AT_SECURE of this process pid its process
+ * id exit N             leave at once
  *
  * Waits end after 20 s, with status 99. */
 #define _GNU_SOURCE
@@ -143,6 +144,13 @@ static void call_function(const char* path, const char* name) {
   printf("%s\n", function != NULL ? function() : dlerror());
 }
 
+static void attach(char** words) {
+  void* library = dlopen(words[0], RTLD_NOW | RTLD_LOCAL);
+  int (*function)(const char*, const char*, const char*) =
+      library != NULL ? dlsym(library, "nanwatch_entry_attach") : NULL;
+  printf("attach %d\n", function != NULL ? function(words[1], words[2], words[3]) : -1);
+}
+
 /* Follows one verb; returns how many arguments it took. */
 static int follow(char** words) {
   const char* verb = words[0];
@@ -160,6 +168,7 @@ static int follow(char** words) {
   }
   if (strcmp(verb, "old-kernel") == 0) return deny_wipe_on_fork(), 1;
   if (strcmp(verb, "call") == 0) return call_function(words[1], words[2]), 3;
+  if (strcmp(verb, "attach") == 0) return attach(words + 1), 5;
   if (strcmp(verb, "secure") == 0) return printf("secure %lu\n", getauxval(AT_SECURE)), 1;
   if (strcmp(verb, "pid") == 0) return printf("pid %d\n", (int)getpid()), 1;
   if (strcmp(verb, "exit") == 0) _exit(atoi(words[1]));
