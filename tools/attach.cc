@@ -5,6 +5,8 @@
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -14,6 +16,8 @@
 #include "daemon/correlate/wire_names.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
+#include "tools/installation.h"
+#include "tools/late_load.h"
 #include "tools/level_request.h"
 #include "tools/observations.h"
 #include "tools/table.h"
@@ -35,12 +39,21 @@ constexpr char kFooter[] =
     "its\n"
     "next optimizer step or outermost module call; it is never stopped.\n"
     "\n"
+    "One that was started without gets the library when it is named by its PID. Python 3.14 and "
+    "later\n"
+    "load it by themselves (sys.remote_exec). Into others --inject brings it by gdb, which stops "
+    "the\n"
+    "process for some tenths of a second, at a point where that is safe. Its steps are then "
+    "counted\n"
+    "from that moment, and programs that it starts are not watched.\n"
+    "\n"
     "Levels: idle, canary (gradients, losses, updates), full (every op).\n"
     "\n"
     "Examples:\n"
     "  nanwatch attach 12345                        full, until it ends\n"
     "  nanwatch attach --job llama-7b --for 10m     every rank of a job, then back by itself\n"
     "  nanwatch attach --all --level canary\n"
+    "  nanwatch attach 12345 --inject               one that was started without nanwatch\n"
     "  nanwatch detach 12345                        idle\n"
     "\n"
     "Exit status: 0 all have changed; 1 none was found, or one has not changed in time (it still\n"
@@ -55,6 +68,8 @@ struct AttachOptions {
   std::string level = "full";
   double for_s = 0;
   double wait_s = 10;
+  bool inject = false;
+  bool may_load = false;  // `attach`: a process without the library gets it
   bool json = false;
 };
 
@@ -95,38 +110,79 @@ Status ChooseOne(const std::string& target, std::vector<Target>& targets) {
                 "'" + target + "' fits several runs, give more of it:" + candidates);
 }
 
-bool Maps(const std::string& pid, const char* library) {
-  std::ifstream maps("/proc/" + pid + "/maps");
+// The process that the target names by its number; nothing when it is no number of a process.
+std::optional<int> PidOf(const std::string& target) {
+  int pid = 0;
+  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
+  if (error != std::errc() || end != target.data() + target.size() || pid <= 0) return std::nullopt;
+  return pid;
+}
+
+bool Maps(int pid, const char* library) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
   for (std::string line; std::getline(maps, line);) {
     if (line.find(library) != std::string::npos) return true;
   }
   return false;
 }
 
-// Why a process that somebody means is not among the live runs.
-std::string WhyNotFound(const AttachOptions& options, const Observations& observations) {
-  const std::string where = " (looked in " + observations.places().segment_dir + ")";
-  const bool is_pid =
-      !options.target.empty() && std::all_of(options.target.begin(), options.target.end(),
-                                             [](char c) { return c >= '0' && c <= '9'; });
-  if (!is_pid) {
-    return "no live run fits" + where + ": 'nanwatch ps' lists them";
-  }
+// Why nobody was asked: a word for programs, and a sentence.
+struct Refusal {
+  std::string reason;
+  std::string problem;
+};
+
+// Why what somebody means is not among the live runs, and cannot be made one of them either.
+std::optional<Refusal> WhyNotFound(const AttachOptions& options, const Places& places) {
+  const std::string where = " (looked in " + places.segment_dir + ")";
+  const std::optional<int> pid = PidOf(options.target);
+  if (!pid.has_value())
+    return Refusal{"no_run", "no live run fits" + where + ": 'nanwatch ps' lists them"};
+  const std::string name = "process " + options.target;
   if (access(("/proc/" + options.target).c_str(), F_OK) != 0)
-    return "there is no process " + options.target + " here";
-  if (Maps(options.target, "libnanwatch_observer")) {
-    return "process " + options.target +
-           " is loaded but has told nothing yet: it has taken no optimizer step (and, at level "
-           "full, "
-           "met nothing bad), or keeps its segment elsewhere" +
-           where;
+    return Refusal{"no_process", "there is no " + name + " here"};
+  if (Maps(*pid, "libnanwatch_observer")) {
+    return Refusal{"already",
+                   name +
+                       " is loaded but has told nothing yet: it has taken no optimizer step (and, "
+                       "at level full, met nothing bad), or keeps its segment elsewhere" +
+                       where};
   }
-  if (Maps(options.target, "libnanwatch.so")) {
-    return "process " + options.target + " is loaded but has not imported torch";
+  if (Maps(*pid, "libnanwatch.so"))
+    return Refusal{"already", name + " is loaded but has not imported torch"};
+  if (!options.may_load) {
+    return Refusal{"not_loaded", name + " is not watched: it was started without nanwatch"};
   }
-  return "process " + options.target +
-         " was not started with nanwatch: start it with 'nanwatch run --level idle -- COMMAND', "
-         "and attach then";
+  return std::nullopt;
+}
+
+std::vector<Target> FindTargets(const AttachOptions& options, Observations& observations) {
+  std::vector<Target> targets;
+  for (SeenRun& run : observations.Runs()) {
+    if (IsMeant(options, run)) targets.emplace_back().run = std::move(run);
+  }
+  return targets;
+}
+
+// Brings the library into the process that is meant. `loaded` says how, for people and programs.
+std::optional<Refusal> Load(const AttachOptions& options, const Places& places,
+                            std::string& loaded) {
+  if (std::optional<Refusal> refusal = WhyNotFound(options, places)) return refusal;
+  const double limit_s = options.wait_s > 0 ? options.wait_s : AttachOptions().wait_s;
+  const LateLoadResult result =
+      LoadLate({.pid = *PidOf(options.target),
+                .inject = options.inject,
+                .limit = std::chrono::milliseconds(static_cast<int64_t>(limit_s * 1000))},
+               places, LocateInstallation(), EnvironmentBlock::OfThisProcess());
+  loaded = LateLoadName(result.how);
+  if (!result.watched) return Refusal{result.reason, result.problem};
+  if (!result.said.empty()) Say("process " + options.target + " says: " + result.said);
+  Say("process " + options.target + " has the library now, " +
+      (result.how == LateLoad::kDebugger
+           ? "by gdb, which took " + std::to_string(result.took.count()) + " ms"
+           : std::string("loaded by its own Python, and was not stopped")) +
+      "; its steps are counted from here on");
+  return std::nullopt;
 }
 
 void AwaitAll(std::vector<Target>& targets, double wait_s) {
@@ -194,22 +250,47 @@ Json AsJson(const Target& target, const AttachOptions& options) {
   return json;
 }
 
+// `loaded`: how the library came into the process just now, "" it was there.
+Json Document(const std::vector<Target>& targets, const AttachOptions& options,
+              const std::string& loaded, const Refusal& refusal) {
+  Json document = {{"schema", "nanwatch.attach/1"},
+                   {"targets", Json::array()},
+                   {"loaded", loaded.empty() ? Json(nullptr) : Json(loaded)},
+                   {"reason", refusal.reason.empty() ? Json(nullptr) : Json(refusal.reason)},
+                   {"problem", refusal.problem}};
+  for (const Target& target : targets) document["targets"].push_back(AsJson(target, options));
+  return document;
+}
+
+int Refuse(const AttachOptions& options, const std::string& loaded, const Refusal& refusal) {
+  Say(refusal.problem);
+  if (options.json) {
+    WriteAll(
+        STDOUT_FILENO,
+        Document({}, options, loaded, refusal).dump(2, ' ', false, Json::error_handler_t::replace) +
+            "\n");
+  }
+  return kExitFailed;
+}
+
 int ChangeLevel(const AttachOptions& options) {
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (!observations.places().note.empty()) Say(observations.places().note);
-  std::vector<Target> targets;
-  for (SeenRun& run : observations.Runs()) {
-    if (IsMeant(options, run)) targets.emplace_back().run = std::move(run);
-  }
+  std::vector<Target> targets = FindTargets(options, observations);
+  std::string loaded;
   if (targets.empty()) {
-    Say(WhyNotFound(options, observations));
-    return kExitFailed;
+    if (const auto refusal = Load(options, observations.places(), loaded))
+      return Refuse(options, loaded, *refusal);
+    // The directory of segments may be new.
+    observations = Observations(FindPlaces(ProcessEnvironment()));
+    targets = FindTargets(options, observations);
+    if (targets.empty())
+      return Refuse(options, loaded,
+                    {"ended", "process " + options.target + " has ended meanwhile"});
   }
   if (!options.target.empty()) {
-    if (const Status chosen = ChooseOne(options.target, targets); !chosen.ok()) {
-      Say(chosen.message());
-      return kExitFailed;
-    }
+    if (const Status chosen = ChooseOne(options.target, targets); !chosen.ok())
+      return Refuse(options, loaded, {"ambiguous", chosen.message()});
   }
   const auto for_ns = static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs));
   for (Target& target : targets) {
@@ -222,16 +303,16 @@ int ChangeLevel(const AttachOptions& options) {
     }
   }
   AwaitAll(targets, options.wait_s);
-  Json document = {{"schema", "nanwatch.attach/1"}, {"targets", Json::array()}};
   std::string text;
   bool all = true;
   for (const Target& target : targets) {
     all = all && target.applied_after_ns.has_value();
     text += AsLine(target, options);
-    document["targets"].push_back(AsJson(target, options));
   }
   WriteAll(STDOUT_FILENO, options.json
-                              ? document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+                              ? Document(targets, options, loaded, {})
+                                        .dump(2, ' ', false, Json::error_handler_t::replace) +
+                                    "\n"
                               : text);
   return all ? kExitOk : kExitFailed;
 }
@@ -276,6 +357,10 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call) {
   verb->add_option("--level", attach->level, "idle, canary or full (default: full)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember(kLevels));
+  verb->add_flag("--inject", attach->inject,
+                 "Let gdb load the library into a process that was started without it; this stops "
+                 "the process for a moment");
+  attach->may_load = true;
   const std::map<std::string, double> units = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
   verb->add_option("--for", attach->for_s,
                    "Go back by itself after so long: 90s, 10m, 2h; also when this tool is gone")

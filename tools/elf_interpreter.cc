@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "daemon/base/unique_fd.h"
 
@@ -22,12 +23,16 @@ bool ReadAt(int fd, uint64_t offset, void* to, size_t bytes) {
 
 }  // namespace
 
-std::optional<std::string> ElfInterpreter(const std::string& program) {
+std::optional<ElfFile> ReadElf(const std::string& program) {
   const UniqueFd fd(open(program.c_str(), O_RDONLY | O_CLOEXEC));
   Elf64_Ehdr header;
   if (!fd.valid() || !ReadAt(fd.get(), 0, &header, sizeof header)) return std::nullopt;
   if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return std::nullopt;
-  if (header.e_ident[EI_CLASS] != ELFCLASS64) return std::nullopt;
+  // Type and machine lie alike in both classes.
+  ElfFile file{.machine = header.e_machine,
+               .is_64_bit = header.e_ident[EI_CLASS] == ELFCLASS64,
+               .interpreter = ""};
+  if (!file.is_64_bit) return file;
   for (int i = 0; i < header.e_phnum && i < kProgramHeadersMax; ++i) {
     Elf64_Phdr part;
     const uint64_t at = header.e_phoff + uint64_t{header.e_phentsize} * static_cast<uint64_t>(i);
@@ -35,9 +40,16 @@ std::optional<std::string> ElfInterpreter(const std::string& program) {
     if (part.p_type != PT_INTERP) continue;
     std::string path(std::min<uint64_t>(part.p_filesz, kPathBytesMax), '\0');
     if (!ReadAt(fd.get(), part.p_offset, path.data(), path.size())) return std::nullopt;
-    return std::string(path.c_str());
+    file.interpreter = path.c_str();
+    return file;
   }
-  return "";
+  return file;
+}
+
+std::optional<std::string> ElfInterpreter(const std::string& program) {
+  std::optional<ElfFile> file = ReadElf(program);
+  if (!file.has_value() || !file->is_64_bit) return std::nullopt;
+  return std::move(file->interpreter);
 }
 
 }  // namespace nanwatch

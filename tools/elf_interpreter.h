@@ -1,13 +1,24 @@
-// Which dynamic loader a program is started by: a static program has none and ignores LD_PRELOAD.
+// What an executable says of itself: the processor it is for, and which dynamic loader starts it (a
+// static program has none and ignores LD_PRELOAD).
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 namespace nanwatch {
 
-// The loader's path, "" for a static program; nothing when `program` is no ELF file or cannot be
-// read.
+struct ElfFile {
+  uint16_t machine = 0;  // e_machine: EM_X86_64, ...
+  bool is_64_bit = true;
+  std::string interpreter;  // the loader's path, "" for a static program and one of 32 bits
+};
+
+// Nothing when `program` is no ELF file or cannot be read.
+[[nodiscard]] std::optional<ElfFile> ReadElf(const std::string& program);
+
+// The loader's path, "" for a static program; nothing when `program` is no 64-bit ELF file or
+// cannot be read.
 [[nodiscard]] std::optional<std::string> ElfInterpreter(const std::string& program);
 
 }  // namespace nanwatch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,24 @@ namespace nanwatch {
 
 struct ProgramOutput {
   bool ended_well = false;  // exit status 0, in time
-  std::string text;         // its stdout, at most 64 KiB
+  bool timed_out = false;
+  std::string text;  // its stdout, at most 64 KiB
 };
 
-// `argv[0]` is a path. stdin is empty and stderr dropped; killed after `timeout`. The preload
-// library is taken out of its environment.
+// For a program that must not be killed, because it has something to put back: its stderr is read
+// with its stdout, and it does not get the signals of our terminal.
+struct ProgramManners {
+  // Has it leave, when its time is up or `cancel` is readable; then it is waited for, as long as it
+  // takes.
+  std::function<void()> ask_to_leave;
+  int cancel = -1;  // a descriptor
+};
+
+// `argv[0]` is a path. stdin is empty and stderr dropped; killed after `timeout`, where no manners
+// are given. The preload library is taken out of its environment.
 [[nodiscard]] ProgramOutput RunAndRead(const std::vector<std::string>& argv,
                                        const EnvironmentBlock& outside,
-                                       std::chrono::seconds timeout);
+                                       std::chrono::milliseconds timeout,
+                                       const ProgramManners* manners = nullptr);
 
 }  // namespace nanwatch

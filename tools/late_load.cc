@@ -1,0 +1,276 @@
+#include "tools/late_load.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "daemon/base/unique_fd.h"
+#include "proto/wire/naming.h"
+#include "shim/entry/attach.h"
+#include "tools/daemon_start.h"
+#include "tools/debugger.h"
+#include "tools/python_probe.h"
+#include "tools/remote_exec.h"
+#include "tools/terminal.h"
+extern "C" {
+#include "shim/entry/torch_version.h"
+}
+
+namespace nanwatch {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using Milliseconds = std::chrono::milliseconds;
+constexpr int kLookEveryMs = 5;
+constexpr char kIdle[] = "idle";
+
+// A file beside the segments that is gone when we are: the process sees the place, as was checked.
+class PassingFile {
+ public:
+  PassingFile(std::string path, const std::string& text) : path_(std::move(path)) {
+    const UniqueFd fd(
+        open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    made_ = fd.valid() && WriteAll(fd.get(), text);
+  }
+  ~PassingFile() {
+    if (made_) unlink(path_.c_str());
+  }
+  PassingFile(const PassingFile&) = delete;
+  PassingFile& operator=(const PassingFile&) = delete;
+
+  // Somebody else takes it away.
+  void Leave() { made_ = false; }
+  [[nodiscard]] bool made() const { return made_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool made_ = false;
+};
+
+LateLoadResult Failed(LateLoadResult result, const char* reason, std::string problem) {
+  result.reason = reason;
+  result.problem = std::move(problem);
+  return result;
+}
+
+std::vector<std::string> ObserverMinors(const Installation& installation) {
+  std::vector<std::string> minors;
+  for (const std::string& file : ObserverFiles(installation)) {
+    if (std::string minor = ObserverMinor(file); !minor.empty()) minors.push_back(std::move(minor));
+  }
+  return minors;
+}
+
+// By the function that the library itself uses in the process.
+std::string TorchVersionOf(const ProcessFacts& process) {
+  torch_version version;
+  const std::string path = "/proc/" + std::to_string(process.pid) + "/root" + process.libtorch;
+  if (process.libtorch.empty() || !torch_version_of(path.c_str(), &version)) return "";
+  return version.full;
+}
+
+bool HasSegment(const std::string& segment_dir, int pid) {
+  const std::string begin = wire::kSegmentPrefix + std::to_string(pid) + "-";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(segment_dir, error)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(begin) && name.ends_with(wire::kSegmentSuffix)) return true;
+  }
+  return false;
+}
+
+// What came into the file of answers.
+struct Answers {
+  int attach = -1;    // what nanwatch_entry_attach answered, -1: nothing yet
+  bool off = false;   // the process is not going to be watched
+  std::string error;  // of the script
+  std::string said;   // the library's lines, joined
+};
+
+Answers ReadAnswers(const std::string& path) {
+  Answers answers;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    constexpr std::string_view kSaid = "nanwatch: ";
+    if (line.starts_with(kSaid)) {
+      answers.said += (answers.said.empty() ? "" : "; ") + line.substr(kSaid.size());
+    } else if (line.starts_with("attach ")) {
+      std::from_chars(line.data() + 7, line.data() + line.size(), answers.attach);
+    } else if (line.starts_with("error ")) {
+      answers.error = line.substr(6);
+    } else if (line == "off") {
+      answers.off = true;
+    }
+  }
+  return answers;
+}
+
+// Why nanwatch_entry_attach did not begin; "" when it did.
+std::string ExplainAttach(int answer, const std::string& name) {
+  switch (answer) {
+    case NANWATCH_ATTACH_BEGUN:
+      return "";
+    case NANWATCH_ATTACH_SWITCHED_OFF:
+      return name + " was started with NANWATCH=0, which asks us to keep out";
+    case NANWATCH_ATTACH_PRIVILEGED:
+      return name + " runs with raised privileges, where we keep out";
+    case NANWATCH_ATTACH_ALREADY:
+      return name + " has the library already: somebody else attached at the same time; try again";
+    case NANWATCH_ATTACH_NO_TORCH:
+      return name + " has no torch inside";
+    default:
+      return name +
+             " has the library now, which could not start its thread (out of memory, or a "
+             "limit of threads)";
+  }
+}
+
+struct Loading {
+  const ProcessFacts& process;
+  const LateLoadRequest& request;
+  const EnvironmentBlock& outside;
+  const HostFacts& host;
+  std::string name;
+  SteadyClock::time_point deadline;
+  LateCall call;
+
+  [[nodiscard]] Milliseconds Left() const {
+    return std::max(Milliseconds(1),
+                    std::chrono::duration_cast<Milliseconds>(deadline - SteadyClock::now()));
+  }
+  [[nodiscard]] std::string Seconds() const {
+    std::ostringstream text;
+    text << std::chrono::duration<double>(request.limit).count() << " s";
+    return text.str();
+  }
+};
+
+LateLoadResult ByDebugger(const Loading& loading, LateLoadResult result) {
+  const SteadyClock::time_point began = SteadyClock::now();
+  const DebuggerResult done = LoadByDebugger(loading.host.debugger, loading.request.pid,
+                                             loading.call, loading.outside, loading.Left());
+  result.took = std::chrono::duration_cast<Milliseconds>(SteadyClock::now() - began);
+  if (!done.called && !done.in_time) {
+    return Failed(result, "no_safe_point",
+                  loading.name + " came to no point within " + loading.Seconds() +
+                      " at which the library can be loaded: it waits in the kernel or in one long "
+                      "call (a hung collective?); nothing was changed and it runs on, try again "
+                      "later or with a longer --wait");
+  }
+  if (!done.called)
+    return Failed(result, "load_failed",
+                  "the library is not in " + loading.name + ": " + done.problem);
+  if (const std::string problem = ExplainAttach(done.answer, loading.name); !problem.empty())
+    return Failed(result, "load_failed", problem);
+  return result;
+}
+
+LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
+  const std::string path = loading.call.answers + ".py";
+  PassingFile script(path, RemoteScript(loading.call, path));
+  if (!script.made()) return Failed(result, "load_failed", "no file can be made at " + path);
+  const std::string refusal = AskRemoteExec(loading.process.executable, loading.request.pid, path,
+                                            loading.outside, loading.Left());
+  if (!refusal.empty()) {
+    return Failed(result, "load_failed",
+                  loading.name + " could not be asked: " + refusal +
+                      "; --inject goes by gdb instead, when PYTHON_DISABLE_REMOTE_DEBUG is set");
+  }
+  Answers answers;
+  while (answers.attach < 0 && answers.error.empty()) {
+    if (SteadyClock::now() >= loading.deadline) {
+      script.Leave();  // it is still going to be run, and its absence would be complained about
+      return Failed(result, "no_safe_point",
+                    loading.name +
+                        " has been asked to load the library, and has run no Python for " +
+                        loading.Seconds() +
+                        " (it waits in a call: a hung collective?); it will as soon as it does: "
+                        "attach again then");
+    }
+    poll(nullptr, 0, kLookEveryMs);
+    answers = ReadAnswers(loading.call.answers);
+  }
+  script.Leave();
+  if (!answers.error.empty())
+    return Failed(result, "load_failed",
+                  "the library is not in " + loading.name + ": " + answers.error);
+  if (const std::string problem = ExplainAttach(answers.attach, loading.name); !problem.empty())
+    return Failed(result, "load_failed", problem);
+  return result;
+}
+
+// The library is there: its observer proves itself, or says why it stays off.
+LateLoadResult AwaitSegment(const Loading& loading, LateLoadResult result) {
+  for (;;) {
+    const Answers answers = ReadAnswers(loading.call.answers);
+    result.said = answers.said;
+    result.watched = HasSegment(loading.call.directory, loading.request.pid);
+    if (result.watched) return result;
+    if (answers.off) {
+      return Failed(result, "not_watched",
+                    loading.name + " has the library now, and is not watched: " +
+                        (answers.said.empty() ? "it is a worker of torch's that never trains"
+                                              : answers.said));
+    }
+    if (access(("/proc/" + std::to_string(loading.request.pid)).c_str(), F_OK) != 0)
+      return Failed(result, "ended", loading.name + " has ended meanwhile");
+    if (SteadyClock::now() >= loading.deadline) {
+      return Failed(result, "not_ready",
+                    loading.name + " has the library now, and its observer is not up after " +
+                        loading.Seconds() + ": attach again in a moment");
+    }
+    poll(nullptr, 0, kLookEveryMs);
+  }
+}
+
+}  // namespace
+
+LateLoadResult LoadLate(const LateLoadRequest& request, const Places& places,
+                        const Installation& installation, const EnvironmentBlock& outside) {
+  LateLoadResult result;
+  if (places.segment_dir.empty())
+    return Failed(result, "directory", places.segment_status.message());
+  const ProcessFacts process =
+      ReadProcessFacts(request.pid, installation.library, places.segment_dir);
+  const HostFacts host = ReadHostFacts(outside.Text("PATH"));
+  const LateLoadPlan plan = PlanLateLoad(process, host,
+                                         {.inject = request.inject,
+                                          .torch_version = TorchVersionOf(process),
+                                          .observer_minors = ObserverMinors(installation)});
+  if (plan.how == LateLoad::kNone) return Failed(result, plan.reason.c_str(), plan.problem);
+  if (const Status made = EnsureSegmentDirectory(places.segment_dir); !made.ok())
+    return Failed(result, "directory", made.message());
+  if (!RunningDaemon(places.segment_dir).has_value()) {
+    const std::string failure = StartDaemon(installation, outside, places.segment_dir);
+    if (!failure.empty()) Say("the daemon could not be started: " + failure);
+  }
+
+  PassingFile answers(places.segment_dir + "/attach-" + std::to_string(request.pid) + "-" +
+                          std::to_string(getpid()),
+                      "");
+  if (!answers.made())
+    return Failed(result, "directory", "no file can be made at " + answers.path());
+  const Loading loading = {.process = process,
+                           .request = request,
+                           .outside = outside,
+                           .host = host,
+                           .name = "process " + std::to_string(request.pid),
+                           .deadline = SteadyClock::now() + request.limit,
+                           .call = {.library = installation.library,
+                                    .level = kIdle,
+                                    .directory = places.segment_dir,
+                                    .answers = answers.path()}};
+  result.how = plan.how;
+  result = plan.how == LateLoad::kDebugger ? ByDebugger(loading, std::move(result))
+                                           : ByRemoteExec(loading, std::move(result));
+  return result.reason.empty() ? AwaitSegment(loading, std::move(result)) : result;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,36 @@
+// Whether the library can be brought into a process that runs already, and how. Pure: every refusal
+// is a word for programs and a sentence that says what stands in the way and what to do.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/process_facts.h"
+
+namespace nanwatch {
+
+enum class LateLoad {
+  kNone,
+  kRemoteExec,  // its own Python runs a script, by sys.remote_exec (3.14); it is never stopped
+  kDebugger,    // gdb stops it for a moment and lets it call dlopen
+};
+
+// "remote_exec", "gdb"; "" for kNone.
+[[nodiscard]] const char* LateLoadName(LateLoad how);
+
+struct LateLoadPlan {
+  LateLoad how = LateLoad::kNone;
+  std::string reason;   // when refused: "ptrace_scope", one word, for programs
+  std::string problem;  // and the sentence for people
+};
+
+struct LateLoadWish {
+  bool inject = false;                       // `--inject`: a debugger may stop the process
+  std::string torch_version;                 // of the process's libtorch; "" unknown
+  std::vector<std::string> observer_minors;  // for which there are observers here
+};
+
+[[nodiscard]] LateLoadPlan PlanLateLoad(const ProcessFacts& process, const HostFacts& host,
+                                        const LateLoadWish& wish);
+
+}  // namespace nanwatch
