@@ -53,6 +53,7 @@ constexpr char kFooter[] =
     "  nanwatch attach 12345                        full, until it ends\n"
     "  nanwatch attach --job llama-7b --for 10m     every rank of a job, then back by itself\n"
     "  nanwatch attach --all --level canary\n"
+    "  nanwatch attach 12345 --stacks               with the callers of each line in the report\n"
     "  nanwatch attach 12345 --inject               one that was started without nanwatch\n"
     "  nanwatch detach 12345                        idle\n"
     "\n"
@@ -68,6 +69,7 @@ struct AttachOptions {
   std::string level = "full";
   double for_s = 0;
   double wait_s = 10;
+  bool stacks = false;
   bool inject = false;
   bool may_load = false;  // `attach`: a process without the library gets it
   bool json = false;
@@ -148,8 +150,12 @@ std::optional<Refusal> WhyNotFound(const AttachOptions& options, const Places& p
                        "at level full, met nothing bad), or keeps its segment elsewhere" +
                        where};
   }
-  if (Maps(*pid, "libnanwatch.so"))
-    return Refusal{"already", name + " is loaded but has not imported torch"};
+  if (Maps(*pid, "libnanwatch.so")) {
+    return Refusal{"already", name + (Maps(*pid, "libtorch_cpu.so")
+                                          ? " is loaded and not watched: why not, it said on its "
+                                            "own stderr when torch or the library came"
+                                          : " is loaded but has not imported torch")};
+  }
   if (!options.may_load) {
     return Refusal{"not_loaded", name + " is not watched: it was started without nanwatch"};
   }
@@ -220,8 +226,9 @@ std::string AsLine(const Target& target, const AttachOptions& options) {
   std::string line = target.run.id.substr(0, 8) + "  " + run.program() + ", rank " +
                      std::to_string(run.rank()) + ", pid " + std::to_string(run.pid()) + ": ";
   if (target.applied_after_ns) {
-    line += options.level + ", was " + LevelName(static_cast<uint32_t>(target.request->before())) +
-            "; applied after " + std::to_string(*target.applied_after_ns / 1'000'000) + " ms";
+    line += options.level + (options.stacks ? " with stacks" : "") + ", was " +
+            LevelName(static_cast<uint32_t>(target.request->before())) + "; applied after " +
+            std::to_string(*target.applied_after_ns / 1'000'000) + " ms";
     if (options.for_s > 0) {
       line += "; back to " + std::string(LevelName(run.level())) + " in " +
               FormatAge(static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs)));
@@ -234,15 +241,11 @@ std::string AsLine(const Target& target, const AttachOptions& options) {
 
 Json AsJson(const Target& target, const AttachOptions& options) {
   const Run& run = target.run.run;
-  Json json = {{"run", target.run.id},
-               {"job", target.run.job},
-               {"rank", run.rank()},
-               {"pid", run.pid()},
-               {"level", options.level},
-               {"before", nullptr},
-               {"applied", target.applied_after_ns.has_value()},
-               {"applied_after_ms", nullptr},
-               {"problem", target.problem}};
+  Json json = {{"run", target.run.id},        {"job", target.run.job},
+               {"rank", run.rank()},          {"pid", run.pid()},
+               {"level", options.level},      {"stacks", options.stacks},
+               {"before", nullptr},           {"applied", target.applied_after_ns.has_value()},
+               {"applied_after_ms", nullptr}, {"problem", target.problem}};
   if (target.request) json["before"] = LevelName(static_cast<uint32_t>(target.request->before()));
   if (target.applied_after_ns) {
     json["applied_after_ms"] = static_cast<double>(*target.applied_after_ns) / 1e6;
@@ -294,8 +297,8 @@ int ChangeLevel(const AttachOptions& options) {
   }
   const auto for_ns = static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs));
   for (Target& target : targets) {
-    Result<LevelRequest> request = LevelRequest::Send(observations.SegmentPathOf(target.run),
-                                                      kLevels.at(options.level), for_ns);
+    Result<LevelRequest> request = LevelRequest::Send(
+        observations.SegmentPathOf(target.run), kLevels.at(options.level), for_ns, options.stacks);
     if (request.ok()) {
       target.request.emplace(*std::move(request));
     } else {
@@ -343,6 +346,9 @@ CLI::App* AddVerb(CLI::App& app, VerbCall& call, const char* name, const char* d
     if (options->target.empty() && options->job.empty() && !options->all && rank->count() == 0) {
       throw CLI::RequiredError("say which: a PID, a RUN, --job ID, --rank N or --all");
     }
+    if (options->inject && !PidOf(options->target).has_value()) {
+      throw CLI::ValidationError("--inject", "brings the library into one process: name its PID");
+    }
     call.chosen = [options] { return ChangeLevel(*options); };
   });
   return verb;
@@ -357,6 +363,9 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call) {
   verb->add_option("--level", attach->level, "idle, canary or full (default: full)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember(kLevels));
+  verb->add_flag("--stacks", attach->stacks,
+                 "Have findings say who called the user's line, as far as they are the user's own "
+                 "frames, until the next attach or detach");
   verb->add_flag("--inject", attach->inject,
                  "Let gdb load the library into a process that was started without it; this stops "
                  "the process for a moment");

@@ -6,7 +6,7 @@
 namespace nanwatch {
 
 Result<LevelRequest> LevelRequest::Send(const std::string& segment_path, wire::Level level,
-                                        uint64_t for_ns) {
+                                        uint64_t for_ns, bool stacks) {
   Result<SegmentFile> file = SegmentFile::Open(segment_path, /*writable=*/true);
   if (!file.ok()) return file.status();
   const SegmentFile::Section& section = file->section(wire::SectionType::kControl);
@@ -14,12 +14,18 @@ Result<LevelRequest> LevelRequest::Send(const std::string& segment_path, wire::L
     return Status(ErrorKind::kUnsupported,
                   "the process runs an observer that cannot be asked to change its level");
   }
+  if (stacks && file->header().wire_minor < wire::kWireMinorOfStacks) {
+    return Status(ErrorKind::kUnsupported,
+                  "the process runs an observer that is too old for --stacks; nothing was changed");
+  }
   auto& control = *reinterpret_cast<wire::ControlBlock*>(section.data);
   LevelRequest request(*std::move(file), wire::Level::kIdle);
   request.before_ = static_cast<wire::Level>(request.live().level.load(std::memory_order_relaxed));
   const uint64_t deadline_ns = for_ns == 0 ? 0 : SystemClock().monotonic_ns() + for_ns;
   request.generation_ =
-      wire::ControlRequest::From(wire::RequestLevel(control, level, deadline_ns)).generation;
+      wire::ControlRequest::From(wire::RequestLevel(control, level, deadline_ns,
+                                                    stacks ? wire::ControlRequest::kStacks : 0))
+          .generation;
   return request;
 }
 

@@ -14,9 +14,10 @@ namespace nanwatch {
 class LevelRequest {
  public:
   // Writes the request. `for_ns`: after so long the process goes back to the level it was started
-  // with, by itself; 0: it stays.
+  // with, by itself; 0: it stays. `stacks`: findings are to say who called the user's line, as long
+  // as this request is in force; kUnsupported where the process's observer is too old for it.
   [[nodiscard]] static Result<LevelRequest> Send(const std::string& segment_path, wire::Level level,
-                                                 uint64_t for_ns);
+                                                 uint64_t for_ns, bool stacks);
 
   // The process has applied it, or a later one of somebody else's.
   [[nodiscard]] bool IsApplied() const;

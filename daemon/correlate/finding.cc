@@ -46,6 +46,7 @@ void SetSite(const Site& site, Finding& finding) {
   finding.set_root(site.root());
   finding.set_param(site.param());
   finding.set_source(site.source());
+  *finding.mutable_callers() = site.callers();
   finding.set_recompute((site.flags() & wire::ValueRecord::kRecompute) != 0);
 }
 

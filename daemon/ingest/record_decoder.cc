@@ -305,6 +305,18 @@ Record DecodeTrail(const wire::TrailEntry& trail, const NameCache& names) {
   return out;
 }
 
+// "model.py:88 in forward < train.py:12 in step".
+void TakeSource(std::string_view text, Site& site) {
+  constexpr std::string_view kSeparator = wire::kSourceSeparator;
+  size_t end = std::min(text.find(kSeparator), text.size());
+  site.set_source(std::string(text.substr(0, end)));
+  while (end < text.size()) {
+    text.remove_prefix(end + kSeparator.size());
+    end = std::min(text.find(kSeparator), text.size());
+    site.add_callers(std::string(text.substr(0, end)));
+  }
+}
+
 Site DecodeSite(uint32_t id, const wire::Site& site, const NameCache& names) {
   Site out;
   out.set_id(id);
@@ -313,7 +325,7 @@ Site DecodeSite(uint32_t id, const wire::Site& site, const NameCache& names) {
   out.set_layer_type(names.Text(site.key.layer_type));
   out.set_root(names.Text(site.key.root));
   out.set_node(names.Text(site.key.node));
-  out.set_source(names.Text(site.source));
+  TakeSource(names.Text(site.source), out);
   out.set_phase(InRange(static_cast<uint8_t>(site.key.phase), kPhaseMax));
   out.set_finding_class(InRange(static_cast<uint8_t>(site.key.finding_class), kClassMax));
   out.set_kinds(site.key.kinds & 7);

@@ -98,18 +98,28 @@ std::string WhatText(const Finding& origin) {
   return text;
 }
 
-std::string OriginRows(const Finding& origin, int width) {
+// What happened, and the user's own line at the right, where the eye finds it.
+std::string WhatRows(const Finding& origin, int width) {
   std::string what = WhatText(origin);
-  if (origin.source().empty())
-    return Row("origin", WhereText(origin), width) + Row("", what, width);
   const std::string source = Printable(origin.source());
+  if (source.empty()) return Row("", what, width);
   const size_t room = static_cast<size_t>(width - kLabelColumns);
-  std::string rows = Row("origin", WhereText(origin), width);
-  if (what.size() + 2 + source.size() > room)
-    return rows + Row("", what, width) + Row("", source, width);
-  // The user's own line stands at the right, where the eye finds it.
+  if (what.size() + 2 + source.size() > room) return Row("", what, width) + Row("", source, width);
   what.resize(std::max(what.size() + 2, std::min<size_t>(56, room - source.size())), ' ');
-  return rows + std::string(kLabelColumns, ' ') + what + source + "\n";
+  return std::string(kLabelColumns, ' ') + what + source + "\n";
+}
+
+std::string CallerRows(const Finding& origin, int width) {
+  std::string rows;
+  for (const std::string& caller : origin.callers()) {
+    rows += Row(rows.empty() ? "called by" : "", Printable(caller), width);
+  }
+  return rows;
+}
+
+std::string OriginRows(const Finding& origin, int width) {
+  return Row("origin", WhereText(origin), width) + WhatRows(origin, width) +
+         CallerRows(origin, width);
 }
 
 // ---- tensors

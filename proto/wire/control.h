@@ -20,15 +20,20 @@
 namespace nanwatch::wire {
 
 struct ControlRequest {
+  enum Flag : uint8_t {
+    kStacks = 1,  // a place's source is the user's whole stack (minor 3; before, it goes unheeded)
+  };
   uint32_t generation = 0;  // 0: nothing was ever asked for
   Level level = Level::kIdle;
+  uint8_t flags = 0;
 
-  // Of a foreign process: the level may be anything.
+  // Of a foreign process: level and flags may be anything.
   static constexpr ControlRequest From(uint64_t word) noexcept {
-    return {static_cast<uint32_t>(word >> 32), static_cast<Level>((word >> 8) & 0xFF)};
+    return {static_cast<uint32_t>(word >> 32), static_cast<Level>((word >> 8) & 0xFF),
+            static_cast<uint8_t>(word & 0xFF)};
   }
   [[nodiscard]] constexpr uint64_t Word() const noexcept {
-    return uint64_t{generation} << 32 | uint64_t{static_cast<uint8_t>(level)} << 8;
+    return uint64_t{generation} << 32 | uint64_t{static_cast<uint8_t>(level)} << 8 | flags;
   }
 };
 
@@ -36,12 +41,13 @@ constexpr bool IsLevel(Level level) noexcept { return level <= Level::kAuto; }
 
 // The tool's half: any process that may write the segment. Returns the word to be acknowledged.
 // `deadline_ns` is CLOCK_MONOTONIC, 0 for ever.
-inline uint64_t RequestLevel(ControlBlock& control, Level level, uint64_t deadline_ns) noexcept {
+inline uint64_t RequestLevel(ControlBlock& control, Level level, uint64_t deadline_ns,
+                             uint8_t flags = 0) noexcept {
   uint64_t before = control.request.load(std::memory_order_relaxed);
   for (;;) {
     uint32_t generation = ControlRequest::From(before).generation + 1;
     if (generation == 0) generation = 1;
-    const uint64_t word = ControlRequest{generation, level}.Word();
+    const uint64_t word = ControlRequest{generation, level, flags}.Word();
     control.deadline_ns.store(deadline_ns, std::memory_order_relaxed);
     if (control.request.compare_exchange_weak(before, word, std::memory_order_release,
                                               std::memory_order_relaxed)) {

@@ -47,6 +47,8 @@ namespace nanwatch::wire {
 inline constexpr uint64_t kSegmentMagic = 0x48435441574e414eull;  // the bytes "NANWATCH"
 inline constexpr uint16_t kWireMajor = 1;  // a change that an old reader would misread
 inline constexpr uint16_t kWireMinor = 3;  // additions that an old reader may ignore
+inline constexpr uint16_t kWireMinorOfStacks =
+    3;  // from which on ControlRequest::kStacks is heeded
 
 enum class SectionType : uint32_t {
   kLive = 1,
@@ -344,6 +346,8 @@ struct FirstReach {
 };
 static_assert(sizeof(FirstReach) == 64);
 
+inline constexpr char kSourceSeparator[] = " < ";
+
 // A place from which bad values come. All but the counters are written before `state` becomes 2.
 struct SiteEntry {
   std::atomic<uint32_t> state;
@@ -352,7 +356,8 @@ struct SiteEntry {
   uint32_t layer_type;
   uint32_t root;
   uint32_t node;    // autograd node in which the op ran
-  uint32_t source;  // "model.py:41 in forward"
+  uint32_t source;  // "model.py:41 in forward"; with ControlRequest::kStacks the callers follow,
+                    // innermost first, kSourceSeparator between two, "..." where they were cut
   uint8_t phase;    // Phase
   uint8_t finding_class;
   uint8_t kinds;    // kHasNan... in what was written

@@ -34,9 +34,10 @@ namespace nanwatch {
 using wire::LiveFacts;
 using wire::SiteKey;
 
-// The user's own line, "model.py:41 in forward", ended by a NUL; "" when it is not known.
+// The user's own line, "model.py:41 in forward", ended by a NUL; "" when it is not known. As long
+// as a name may be, for those who want its callers too.
 struct SourceLine {
-  char text[256];
+  char text[512];
 };
 
 class Emitter {

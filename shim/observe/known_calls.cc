@@ -7,8 +7,11 @@ namespace nanwatch {
 KnownCall KnownCalls::OfThisThread(const PythonDoor& python) noexcept {
   const PythonFrames::UserPlace place = python.UserPlaceNow();
   if (place.code == nullptr) return {};
-  const uint64_t key =
-      ((reinterpret_cast<uintptr_t>(place.code) << 16) ^ static_cast<uint32_t>(place.offset)) | 1;
+  // While whole stacks are wanted, the stack is the place.
+  const uint64_t key = python.whole_stacks() ? (uint64_t{python.UserCall()} << 20) | 1
+                                             : ((reinterpret_cast<uintptr_t>(place.code) << 16) ^
+                                                static_cast<uint32_t>(place.offset)) |
+                                                   1;
   const auto first = static_cast<uint32_t>((key * 0x9E3779B97F4A7C15u) >> 52);
   for (uint32_t i = 0; i < kProbes; ++i) {
     const Entry& entry = entries_[(first + i) % kCapacity];

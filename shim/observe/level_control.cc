@@ -42,6 +42,7 @@ void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
     applied_.store(request, std::memory_order_relaxed);
     // Generation 0 is nobody's.
     if (asked.generation != 0 && wire::IsLevel(asked.level)) {
+      observer.python->WantWholeStacks((asked.flags & wire::ControlRequest::kStacks) != 0);
       Apply(observer, thread, asked.level, Why::kAsked);
     }
     observer.PublishLive(wire::LiveState::kWatching);
@@ -49,6 +50,7 @@ void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
   const uint64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
   if (deadline == 0 || MonotonicNs() < deadline) return;
   deadline_ns_.store(0, std::memory_order_relaxed);
+  observer.python->WantWholeStacks(false);
   Apply(observer, thread, started_, Why::kDeadline);
   observer.PublishLive(wire::LiveState::kWatching);
 }

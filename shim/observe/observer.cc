@@ -54,6 +54,7 @@ void Observer::WakeInChild() noexcept {
   if (mine == nullptr) return;
   mine->forked_from_ = parent;
   mine->listens_ = true;
+  mine->python->WantWholeStacks(false);
   mine->stops_on_anomaly = parents->stops_on_anomaly;
   mine->parameter_stats.SetInterval(parents->parameter_stats.interval());
   mine->self_proven.store(true, std::memory_order_relaxed);

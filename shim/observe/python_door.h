@@ -77,6 +77,8 @@ class PythonDoor {
     return frames_.UserSourceLine(out, size);
   }
   [[nodiscard]] uint32_t UserCall() const noexcept { return frames_.UserCall(); }
+  void WantWholeStacks(bool on) noexcept { frames_.WantWholeStacks(on); }
+  [[nodiscard]] bool whole_stacks() const noexcept { return frames_.whole_stacks(); }
   [[nodiscard]] PythonFrames::UserPlace UserPlaceNow() const noexcept {
     return frames_.UserPlaceNow();
   }

@@ -1,14 +1,19 @@
 #include "shim/observe/python_frames.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+
+#include "proto/wire/segment.h"
 
 namespace nanwatch {
 namespace {
 
 constexpr int kFramesMax = 256;  // a chain longer than this is not searched to its end
 constexpr int kOptimizerFramesMax = 24;
+constexpr int kStackFramesMax = 32;  // of the user's
 constexpr size_t kPathMax = 1024;
 
 // From the headers of 3.10.13, 3.11.7 and 3.12.1 (cpython/pystate.h, frameobject.h, code.h,
@@ -274,21 +279,33 @@ int PythonFrames::CodeOffset(const Frame& frame) const noexcept {
   return distance < 0 || distance > INT32_MAX ? -1 : static_cast<int>(distance);
 }
 
+PythonFrames::Frame PythonFrames::UserCaller(const Frame& frame) const noexcept {
+  Frame caller = Previous(frame);
+  for (int i = 0; caller.code != nullptr && i < kFramesMax; ++i, caller = Previous(caller)) {
+    if (IsUserCode(caller.code)) return caller;
+  }
+  return {};
+}
+
 // By texts, not by addresses: code that is compiled anew for every call (exec, notebooks) is the
 // same code all the time.
 uint32_t PythonFrames::UserCall() const noexcept {
-  const Frame frame = UserFrame();
+  Frame frame = UserFrame();
   if (frame.code == nullptr) return 0;
   uint64_t hash = 0xCBF29CE484222325U;
   const auto mix = [&hash](uint64_t word) { hash = (hash ^ word) * 0x100000001B3U; };
-  char text[kPathMax];
-  for (const int offset : {layout_.code_filename, layout_.code_name}) {
-    const size_t length = text_.Copy(ReferenceAt(frame.code, offset), text, sizeof text);
-    for (size_t i = 0; i < length; ++i) mix(static_cast<unsigned char>(text[i]));
-    mix(0);
+  const int frames = whole_stacks() ? kStackFramesMax : 1;
+  for (int i = 0; frame.code != nullptr && i < frames; ++i) {
+    char text[kPathMax];
+    for (const int offset : {layout_.code_filename, layout_.code_name}) {
+      const size_t length = text_.Copy(ReferenceAt(frame.code, offset), text, sizeof text);
+      for (size_t at = 0; at < length; ++at) mix(static_cast<unsigned char>(text[at]));
+      mix(0);
+    }
+    mix(static_cast<uint32_t>(ReadAt<int>(frame.code, layout_.code_first_line)));
+    mix(static_cast<uint32_t>(CodeOffset(frame)));
+    if (i + 1 < frames) frame = UserCaller(frame);
   }
-  mix(static_cast<uint32_t>(ReadAt<int>(frame.code, layout_.code_first_line)));
-  mix(static_cast<uint32_t>(CodeOffset(frame)));
   return static_cast<uint32_t>(hash >> 32) | 1u;
 }
 
@@ -298,11 +315,8 @@ PythonFrames::UserPlace PythonFrames::UserPlaceNow() const noexcept {
   return {frame.code, CodeOffset(frame)};
 }
 
-size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
-  if (size == 0) return 0;
-  out[0] = 0;
-  const Frame frame = UserFrame();
-  if (frame.code == nullptr) return 0;
+// As snprintf counts: what it would take, which may be more than there is room for.
+size_t PythonFrames::WriteLine(const Frame& frame, char* out, size_t size) const noexcept {
   char path[kPathMax];
   char function[128];
   text_.Copy(ReferenceAt(frame.code, layout_.code_filename), path, sizeof path);
@@ -310,8 +324,36 @@ size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
   const char* slash = strrchr(path, '/');
   const int length = snprintf(out, size, "%s:%d in %s", slash == nullptr ? path : slash + 1,
                               Line(frame), function);
-  if (length < 0) return 0;
-  return static_cast<size_t>(length) < size ? static_cast<size_t>(length) : size - 1;
+  return length < 0 ? 0 : static_cast<size_t>(length);
+}
+
+size_t PythonFrames::UserSourceLine(char* out, size_t size) const noexcept {
+  if (size == 0) return 0;
+  out[0] = 0;
+  Frame frame = UserFrame();
+  if (frame.code == nullptr) return 0;
+  size_t length = std::min(WriteLine(frame, out, size), size - 1);
+  if (!whole_stacks()) return length;
+  // Whole lines only, and always room to say that there were more.
+  constexpr std::string_view kSeparator = wire::kSourceSeparator;
+  constexpr std::string_view kMore = "...";
+  frame = UserCaller(frame);
+  for (int i = 1; frame.code != nullptr; ++i, frame = UserCaller(frame)) {
+    char line[kPathMax];
+    const size_t wanted = WriteLine(frame, line, sizeof line);
+    const size_t reserved = 2 * kSeparator.size() + kMore.size() + 1;
+    const bool fits =
+        i < kStackFramesMax && wanted < sizeof line && length + wanted + reserved <= size;
+    const std::string_view piece = fits ? std::string_view(line, wanted) : kMore;
+    if (length + kSeparator.size() + piece.size() >= size) break;
+    memcpy(out + length, kSeparator.data(), kSeparator.size());
+    length += kSeparator.size();
+    memcpy(out + length, piece.data(), piece.size());
+    length += piece.size();
+    out[length] = 0;
+    if (!fits) break;
+  }
+  return length;
 }
 
 // torch/nn/modules/module.py: Module.__call__ is _wrapped_call_impl, which calls _call_impl.

@@ -46,11 +46,21 @@ class PythonFrames {
   // "model.py:88 in forward" for the innermost frame that is neither torch's nor the standard
   // library's, else for the innermost of any kind. Returns the length, 0 when there is none; always
   // terminates `out`. Any thread, no GIL; 2 us.
+  //
+  // While whole stacks are wanted, the user's frames that called it follow, as many as fit:
+  // "model.py:88 in forward < train.py:12 in step < train.py:40 in main"; 2 us each.
   size_t UserSourceLine(char* out, size_t size) const noexcept;
 
   // The same frame's place in its code as a number: alike for the same call of the user's, 0 when
-  // there is none. Any thread, no GIL; some hundred ns.
+  // there is none. While whole stacks are wanted: those frames' places, alike for the same stack.
+  // Any thread, no GIL; some hundred ns a frame.
   [[nodiscard]] uint32_t UserCall() const noexcept;
+
+  // Any thread.
+  void WantWholeStacks(bool on) noexcept { whole_stacks_.store(on, std::memory_order_relaxed); }
+  [[nodiscard]] bool whole_stacks() const noexcept {
+    return whole_stacks_.load(std::memory_order_relaxed);
+  }
 
   // Where that frame stands, for those who keep what they have once been told of a place: the code
   // object's address and the byte in its code; null when there is no frame. Any thread, no GIL.
@@ -76,6 +86,9 @@ class PythonFrames {
   [[nodiscard]] Frame Previous(const Frame& frame) const noexcept;
   [[nodiscard]] Frame SkipToCode(const unsigned char* frame) const noexcept;
   [[nodiscard]] Frame UserFrame() const noexcept;
+  // The next of the user's frames outside of `frame`; without code when there is none.
+  [[nodiscard]] Frame UserCaller(const Frame& frame) const noexcept;
+  size_t WriteLine(const Frame& frame, char* out, size_t size) const noexcept;
   [[nodiscard]] int CodeOffset(const Frame& frame) const noexcept;  // bytes; -1 unknown
   [[nodiscard]] int Line(const Frame& frame) const noexcept;
   [[nodiscard]] bool IsUserFile(const char* path) const noexcept;
@@ -88,6 +101,7 @@ class PythonFrames {
   FrameLayout layout_;
   PythonText text_;
   bool proven_ = false;
+  std::atomic<bool> whole_stacks_{false};
   // What IsUserCode found out: code ^ file name, the lowest bit the answer. Objects are 8-byte
   // aligned.
   static constexpr size_t kKnownCodes = 512;

@@ -33,7 +33,7 @@ void Put(char (&field)[N], const std::string& text) {
 }  // namespace
 
 SegmentBuilder::SegmentBuilder(const std::string& directory, const SegmentBuilderOptions& options)
-    : map_(MapSegment(options.layout)) {
+    : source_(options.source), map_(MapSegment(options.layout)) {
   const uint64_t ignore_offset = AppendIgnoreSection(map_);
   char file[64];
   std::snprintf(file, sizeof file, "%s%d-%016llx", wire::kSegmentPrefix,
@@ -133,7 +133,7 @@ uint64_t SegmentBuilder::WriteValue(const std::string& op, const std::string& la
        .finding_class = finding_class,
        .kinds = wire::kHasNan,
        .outputs = 1},
-      [&] { return Intern("train.py:7 in forward"); }, &is_new);
+      [&] { return Intern(source_); }, &is_new);
   sites_->Count(value.site, ticket, facts_.clocks);
   value.flags = wire::ValueRecord::kInputsSeen;
   value.n_outputs = 1;

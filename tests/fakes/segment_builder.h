@@ -37,8 +37,9 @@ struct SegmentBuilderOptions {
   uint64_t nonce = 0x1111222233334444;
   std::string job = {};
   std::string program = "train.py";
-  std::string ignore = {};  // the user's rules
-  int32_t pid = 0;          // 0: this process
+  std::string ignore = {};                       // the user's rules
+  std::string source = "train.py:7 in forward";  // of all places
+  int32_t pid = 0;                               // 0: this process
   int32_t rank = 0;
   bool dead = false;  // as if the process had gone and its number been given to another
   uint16_t wire_major = wire::kWireMajor;
@@ -89,6 +90,7 @@ class SegmentBuilder {
   void WriteHeader(const SegmentBuilderOptions& options);
   uint32_t Intern(const std::string& text) { return names_->Intern(text); }
 
+  std::string source_;
   SegmentMap map_;
   std::string path_;
   unsigned char* bytes_ = nullptr;

@@ -95,6 +95,10 @@ ValueBuilder& ValueBuilder::Line(const std::string& source) {
   site_.set_source(source);
   return *this;
 }
+ValueBuilder& ValueBuilder::CalledBy(const std::string& line) {
+  site_.add_callers(line);
+  return *this;
+}
 ValueBuilder& ValueBuilder::Step(uint32_t step) {
   run_.Step(step);
   *record_.mutable_clocks() = run_.clocks_;

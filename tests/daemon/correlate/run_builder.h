@@ -40,6 +40,7 @@ class ValueBuilder {
   ValueBuilder& Optimizer(const std::string& param);
   ValueBuilder& Phase(wire::Phase phase);
   ValueBuilder& Line(const std::string& source);
+  ValueBuilder& CalledBy(const std::string& line);
   ValueBuilder& Step(uint32_t step);
   ValueBuilder& From(uint64_t value);
   ValueBuilder& FromOutside(wire::Target target, const std::string& name,

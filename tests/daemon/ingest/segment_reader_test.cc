@@ -42,6 +42,18 @@ class SegmentReaderTest : public testing::Test {
   FakeClock clock_;
 };
 
+TEST_F(SegmentReaderTest, TellsALineFromItsCallers) {
+  SegmentBuilder job(directory_.path(),
+                     {.source = "m.py:7 in <lambda> < train.py:9 in step < ..."});
+  (void)job.WriteValue("aten::log", "encoder.0");
+  job.Publish();
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  ASSERT_EQ(batch.sites.size(), 1u);
+  EXPECT_EQ(batch.sites[0].source(), "m.py:7 in <lambda>");
+  EXPECT_THAT(batch.sites[0].callers(), ElementsAre("train.py:9 in step", "..."));
+}
+
 TEST_F(SegmentReaderTest, BringsWhatAJobWroteWithItsNames) {
   SegmentBuilder job(directory_.path(), {.nonce = 0xabc, .job = "nightly", .rank = 3});
   const uint64_t ticket = job.WriteValue("aten::log", "encoder.0");

@@ -275,6 +275,19 @@ TEST(TextReport, CleanSaysWhatWasWatched) {
             "watched   200 steps, 900 tensors, 0 records lost\n");
 }
 
+TEST(TextReport, CallersOfTheLineStandBelowIt) {
+  RunBuilder run;
+  run.Value(1)
+      .Produce("aten::log")
+      .Line("m.py:7 in forward")
+      .CalledBy("t.py:9 in step")
+      .CalledBy("...");
+  run.Pass(2).Root(1);
+  EXPECT_THAT(Report(run.Build()), HasSubstr("m.py:7 in forward\n"
+                                             "called by t.py:9 in step\n"
+                                             "          ...\n"));
+}
+
 TEST(TextReport, ProcessThatWasAttachedToWhileItRanCountsItsStepsFromThen) {
   RunFacts facts = RunBuilder().Build();
   EXPECT_THAT(Report(facts), Not(HasSubstr("attached to")));

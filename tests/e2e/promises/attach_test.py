@@ -72,6 +72,30 @@ class Attach(PromiseTest):
         self.assertEqual(found, ("aten::log", "produce", "gate", STEPS_BEFORE + BAD, "forward"))
         self.assert_same_losses(job, "--nan")
 
+    def test_with_stacks_the_finding_tells_who_called_its_line(self):
+        program = Attended(self, "--nan")
+        status, target = program.attach("--stacks")
+        self.assertEqual((status, target["level"], target["stacks"]), (0, "full", True))
+        job = program.go()
+        origin = job.verdict()["incidents"][0]["origin"]
+        self.assertEqual((origin["source"], origin["op"]), ("attended.py:19 in forward", "aten::log"))
+        self.assertEqual(origin["callers"], ["attended.py:28 in forward", "attended.py:39 in step", "attended.py:51 in main",
+                                             "attended.py:54 in <module>"])
+        report = self.workplace.tool("report", self.run_id(job))
+        self.assertIn("attended.py:19 in forward\ncalled by attended.py:28 in forward\n          attended.py:39 in step\n", report)
+        self.assert_same_losses(job, "--nan")
+
+    def test_stacks_last_until_the_next_request(self):
+        program = Attended(self, "--nan")
+        for options in (("--stacks",), ()):
+            self.assertEqual(program.attach(*options)[0], 0)
+        origin = program.go().verdict()["incidents"][0]["origin"]
+        self.assertEqual((origin["source"], origin["callers"]), ("attended.py:19 in forward", []))
+
+    @staticmethod
+    def run_id(job):
+        return job.verdict()["run"]["id"]
+
     def test_canary_tells_where_it_was_met_and_says_that_it_saw_no_more(self):
         program = Attended(self, "--nan")
         self.assertEqual(program.attach("--level", "canary")[0], 0)

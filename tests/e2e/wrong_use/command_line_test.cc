@@ -120,6 +120,7 @@ TEST(WrongCommandLine, AttachWithoutATargetOrWithAnUnknownLevelAsksNobody) {
   EXPECT_EQ(tool.Run({"attach", "1", "--level", "most"}).exit_code, 2);
   EXPECT_EQ(tool.Run({"attach", "1", "--for", "soon"}).exit_code, 2);
   EXPECT_EQ(tool.Run({"attach", "1", "--all"}).exit_code, 2);
+  EXPECT_EQ(tool.Run({"attach", "--all", "--inject"}).exit_code, 2);
 }
 
 TEST(WrongCommandLine, AMistypedCheckInCiDoesNotReadAsAnAnomaly) {

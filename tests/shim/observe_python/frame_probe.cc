@@ -17,4 +17,6 @@ PROBE int probe_prove() {
 }
 // Called without it (ctypes.CDLL).
 PROBE size_t probe_source_line(char* out, size_t size) { return frames->UserSourceLine(out, size); }
+PROBE void probe_whole_stacks(int on) { frames->WantWholeStacks(on != 0); }
+PROBE unsigned probe_call() { return frames->UserCall(); }
 PROBE const void* probe_optimizer() { return frames->OptimizerOnThisThread(); }

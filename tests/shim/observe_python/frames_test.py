@@ -92,6 +92,50 @@ class Frames(unittest.TestCase):
     def test_a_name_that_is_too_long_is_cut(self):
         self.assertLessEqual(len(run("/x/" + "a" * 3000 + ".py", "result = source_line()")), 255)
 
+    def with_stacks(self):
+        locked.probe_whole_stacks(1)
+        self.addCleanup(locked.probe_whole_stacks, 0)
+
+    def test_whole_stacks_are_the_users_frames_innermost_first(self):
+        self.with_stacks()
+        stdlib = os.path.join(os.path.dirname(os.__file__), "abc.py")
+        through = run(stdlib, "def call(f):\n  return f()\nresult = call")
+
+        def inner():
+            return source_line()
+
+        got, line = through(inner), here()
+        lines = got.split(" < ")
+        self.assertEqual(lines[:2], [f"{THIS}:{line - 2} in inner", f"{THIS}:{line} in {self._testMethodName}"])
+        self.assertNotIn("abc.py", got)
+
+    def test_whole_stacks_are_cut_between_two_lines_and_say_so(self):
+        self.with_stacks()
+        source = "def deep(n):\n  return source_line() if n == 0 else deep(n - 1)\nresult = deep(60)"
+        for room in (1, 11, 64):
+            lines = run("/x/" + "f" * room + ".py", source).split(" < ")
+            self.assertEqual(lines[-1], "...")
+            self.assertEqual(set(lines[:-1]), {"f" * room + ".py:2 in deep"})
+            self.assertLessEqual(len(" < ".join(lines)), 255)
+
+    def test_the_call_is_another_for_another_caller_only_while_whole_stacks_are_wanted(self):
+        call = unlocked.probe_call
+
+        def line():
+            return call()
+
+        def one():
+            return line()
+
+        def other():
+            return line()
+
+        self.assertEqual(one(), other())
+        self.with_stacks()
+        self.assertNotEqual(one(), other())
+        first, second = [one() for _ in range(2)]
+        self.assertEqual(first, second)
+
     def test_every_thread_sees_its_own_frames(self):
         seen = []
 
