@@ -17,6 +17,7 @@
 #include "tools/installation.h"
 #include "tools/observations.h"
 #include "tools/preload.h"
+#include "tools/process_facts.h"
 #include "tools/python_probe.h"
 
 namespace nanwatch {
@@ -241,6 +242,27 @@ void CheckLogout(const Places& places, const EnvironmentBlock& outside, Checks& 
        "is lost: 'loginctl enable-linger' keeps it"});
 }
 
+// Whether a process that was started without the library could be given it.
+Check CheckLateLoad(const EnvironmentBlock& outside) {
+  const HostFacts host = ReadHostFacts(outside.Text("PATH"));
+  if (host.ptrace_scope >= 1 && !host.may_trace_all) {
+    return {"attach", Health::kWarn,
+            "processes that were started without nanwatch cannot be attached to: "
+            "kernel.yama.ptrace_scope is " +
+                std::to_string(host.ptrace_scope) +
+                (host.ptrace_scope == 3 ? ", until the next boot"
+                                        : "; 'sysctl kernel.yama.ptrace_scope=0' allows it")};
+  }
+  if (host.debugger.empty()) {
+    return {"attach", Health::kOk,
+            "works; without gdb, of processes that were started without nanwatch, into those of "
+            "Python 3.14 and later alone"};
+  }
+  return {"attach", Health::kOk,
+          "works, by " + host.debugger +
+              " also into processes that were started without nanwatch (--inject)"};
+}
+
 Check CheckLibc() {
   const std::string version = gnu_get_libc_version();
   int major = 0;
@@ -277,6 +299,7 @@ Checks Examine(const std::string& named_python) {
   checks.push_back(CheckDatabase(observations));
   checks.push_back(CheckDaemon(places, installation));
   CheckLogout(places, outside, checks);
+  checks.push_back(CheckLateLoad(outside));
   checks.push_back(CheckLibc());
   CheckForeign(observations, checks);
   return checks;

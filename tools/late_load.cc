@@ -4,9 +4,11 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -29,6 +31,8 @@ using SteadyClock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 constexpr int kLookEveryMs = 5;
 constexpr char kIdle[] = "idle";
+constexpr char kNoSafePoint[] = "no_safe_point";
+constexpr char kRemoteExecRefused[] = "remote_exec_refused";
 
 // A file beside the segments that is gone when we are: the process sees the place, as was checked.
 class PassingFile {
@@ -76,14 +80,21 @@ std::string TorchVersionOf(const ProcessFacts& process) {
   return version.full;
 }
 
-bool HasSegment(const std::string& segment_dir, int pid) {
+// The segments of processes of this number: another one may have had it before.
+std::set<std::string> SegmentsOf(const std::string& segment_dir, int pid) {
   const std::string begin = wire::kSegmentPrefix + std::to_string(pid) + "-";
+  std::set<std::string> segments;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(segment_dir, error)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with(begin) && name.ends_with(wire::kSegmentSuffix)) return true;
+    if (name.starts_with(begin) && name.ends_with(wire::kSegmentSuffix)) segments.insert(name);
   }
-  return false;
+  return segments;
+}
+
+// All that came since are of the process that runs now; a daemon may have removed others.
+bool HasNew(const std::set<std::string>& segments, const std::set<std::string>& before) {
+  return !std::includes(before.begin(), before.end(), segments.begin(), segments.end());
 }
 
 // What came into the file of answers.
@@ -140,11 +151,19 @@ struct Loading {
   std::string name;
   SteadyClock::time_point deadline;
   LateCall call;
+  std::set<std::string> segments_before;
 
   [[nodiscard]] Milliseconds Left() const {
     return std::max(Milliseconds(1),
                     std::chrono::duration_cast<Milliseconds>(deadline - SteadyClock::now()));
   }
+  // Where gdb may go on, Python need not have all the time.
+  [[nodiscard]] SteadyClock::time_point PatienceWithPython() const {
+    constexpr Milliseconds kEnough{5000};
+    return MayGoOn() ? std::min(deadline, SteadyClock::now() + std::min(kEnough, request.limit / 2))
+                     : deadline;
+  }
+  [[nodiscard]] bool MayGoOn() const { return request.inject && !host.debugger.empty(); }
   [[nodiscard]] std::string Seconds() const {
     std::ostringstream text;
     text << std::chrono::duration<double>(request.limit).count() << " s";
@@ -158,7 +177,7 @@ LateLoadResult ByDebugger(const Loading& loading, LateLoadResult result) {
                                              loading.call, loading.outside, loading.Left());
   result.took = std::chrono::duration_cast<Milliseconds>(SteadyClock::now() - began);
   if (!done.called && !done.in_time) {
-    return Failed(result, "no_safe_point",
+    return Failed(result, kNoSafePoint,
                   loading.name + " came to no point within " + loading.Seconds() +
                       " at which the library can be loaded: it waits in the kernel or in one long "
                       "call (a hung collective?); nothing was changed and it runs on, try again "
@@ -179,20 +198,22 @@ LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
   const std::string refusal = AskRemoteExec(loading.process.executable, loading.request.pid, path,
                                             loading.outside, loading.Left());
   if (!refusal.empty()) {
-    return Failed(result, "load_failed",
-                  loading.name + " could not be asked: " + refusal +
-                      "; --inject goes by gdb instead, when PYTHON_DISABLE_REMOTE_DEBUG is set");
+    return Failed(result, kRemoteExecRefused,
+                  loading.name + " could not be asked to load the library, " + refusal +
+                      "; --inject does it by gdb then, which stops the process for a moment");
   }
   Answers answers;
+  const SteadyClock::time_point patience = loading.PatienceWithPython();
   while (answers.attach < 0 && answers.error.empty()) {
-    if (SteadyClock::now() >= loading.deadline) {
+    if (SteadyClock::now() >= patience) {
       script.Leave();  // it is still going to be run, and its absence would be complained about
-      return Failed(result, "no_safe_point",
-                    loading.name +
-                        " has been asked to load the library, and has run no Python for " +
-                        loading.Seconds() +
-                        " (it waits in a call: a hung collective?); it will as soon as it does: "
-                        "attach again then");
+      return Failed(
+          result, kNoSafePoint,
+          loading.name +
+              " has been asked to load the library, and its main thread has run no Python for " +
+              loading.Seconds() +
+              " (it waits in a call: a hung collective, another thread that trains?); it will as "
+              "soon as it does, attach again then; --inject has gdb look at all threads");
     }
     poll(nullptr, 0, kLookEveryMs);
     answers = ReadAnswers(loading.call.answers);
@@ -211,7 +232,8 @@ LateLoadResult AwaitSegment(const Loading& loading, LateLoadResult result) {
   for (;;) {
     const Answers answers = ReadAnswers(loading.call.answers);
     result.said = answers.said;
-    result.watched = HasSegment(loading.call.directory, loading.request.pid);
+    result.watched =
+        HasNew(SegmentsOf(loading.call.directory, loading.request.pid), loading.segments_before);
     if (result.watched) return result;
     if (answers.off) {
       return Failed(result, "not_watched",
@@ -266,10 +288,16 @@ LateLoadResult LoadLate(const LateLoadRequest& request, const Places& places,
                            .call = {.library = installation.library,
                                     .level = kIdle,
                                     .directory = places.segment_dir,
-                                    .answers = answers.path()}};
+                                    .answers = answers.path()},
+                           .segments_before = SegmentsOf(places.segment_dir, request.pid)};
   result.how = plan.how;
-  result = plan.how == LateLoad::kDebugger ? ByDebugger(loading, std::move(result))
-                                           : ByRemoteExec(loading, std::move(result));
+  if (plan.how == LateLoad::kRemoteExec) result = ByRemoteExec(loading, std::move(result));
+  const bool in_vain = result.reason == kRemoteExecRefused || result.reason == kNoSafePoint;
+  if (plan.how == LateLoad::kDebugger || (in_vain && loading.MayGoOn())) {
+    LateLoadResult anew;
+    anew.how = LateLoad::kDebugger;
+    result = ByDebugger(loading, std::move(anew));
+  }
   return result.reason.empty() ? AwaitSegment(loading, std::move(result)) : result;
 }
 

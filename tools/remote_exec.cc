@@ -69,10 +69,11 @@ std::string AskRemoteExec(const std::string& python, int pid, const std::string&
   // anything.
   const ProgramOutput output = RunAndRead({python, "-I", "-S", "-c", program}, outside, limit);
   if (output.text.ends_with(kAsked)) return "";
-  if (output.timed_out) return "its own interpreter, " + python + ", did not answer in time";
+  if (output.timed_out)
+    return "because its own interpreter, " + python + ", did not answer in time";
   if (!output.ended_well)
-    return "its executable, " + python + ", is no interpreter that could ask it";
-  return "sys.remote_exec refused: " + output.text.substr(0, output.text.find('\n'));
+    return "because its executable, " + python + ", is no interpreter that could ask it";
+  return "because sys.remote_exec refused: " + output.text.substr(0, output.text.find('\n'));
 }
 
 }  // namespace nanwatch

@@ -140,7 +140,7 @@ static bool look_for_mapped_libtorch(void) {
 /* A copy that dlopen is just bringing is not in the scope that the process was started with. (An
  * RTLD_DEFAULT of its own would find itself in its own scope.) */
 static bool came_by_dlopen(void) {
-  void* program = loader_open(NULL, RTLD_NOW);
+  void* program = loader_open(NULL, RTLD_LAZY);
   return program != NULL && loader_symbol(program, "nanwatch_entry_marker") == NULL;
 }
 

@@ -1,9 +1,10 @@
 """Promise: a process that was started without nanwatch can be attached to, and nothing else of it changes.
 
-These programs run a Python that cannot be asked by sys.remote_exec, so gdb brings the library; `sid_test.py` beside this has the
-other way.
+The library is brought by the way that the Python which runs this has: sys.remote_exec from 3.14 on, gdb below. scripts/python314.sh
+runs it with the former.
 """
 import ctypes
+import importlib.util
 import json
 import os
 import pathlib
@@ -20,6 +21,14 @@ PROGRAMS = pathlib.Path(__file__).parent / "programs"
 ATTENDED = [sys.executable, PROGRAMS / "attended.py"]
 BAD = 3
 MARGIN_S = "120"  # for what takes a fraction of a second
+HAS_REMOTE_EXEC = hasattr(sys, "remote_exec")
+WAY, WAYS_OPTION = ("remote_exec", ()) if HAS_REMOTE_EXEC else ("gdb", ("--inject",))
+
+
+def may_trace_others():
+    """Yama lets nobody but root attach to a process that is not his child."""
+    scope = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope")
+    return os.geteuid() == 0 or not scope.exists() or scope.read_text().strip() == "0"
 
 # Waits in the kernel, with no thread that runs Python, until somebody opens `go` for writing.
 BLOCKED = """
@@ -106,7 +115,8 @@ while not os.path.exists("go"):
 torch.manual_seed(4)
 model = Net()
 optimizer = torch.optim.Adam(model.parameters())
-for number, (batch,) in enumerate(torch.utils.data.DataLoader(data, batch_size=2, num_workers=2)):
+for number, (batch,) in enumerate(torch.utils.data.DataLoader(data, batch_size=2, num_workers=2,
+                                                               multiprocessing_context="fork")):
     print(step(batch, bad=number == 2).item().hex())
 """
 
@@ -137,9 +147,9 @@ class Stranger:
                              env=self._workplace.watched | environment, capture_output=True, text=True, timeout=TIMEOUT_S)
         return ran.returncode, json.loads(ran.stdout), ran.stderr
 
-    def inject(self, *options):
-        status, document, said = self.attach("--inject", "--wait", MARGIN_S, *options)
-        self._test.assertEqual((status, document["loaded"]), (0, "gdb"), said)
+    def load(self, *options, by=WAY):
+        status, document, said = self.attach("--wait", MARGIN_S, *(WAYS_OPTION if by == WAY else ("--inject",)), *options)
+        self._test.assertEqual((status, document["loaded"]), (0, by), said)
         return document["targets"][0]
 
     def maps(self, name):
@@ -166,7 +176,8 @@ def found(origin):
     return origin["op"], origin["layer"], int(origin["step"]), origin["phase"]
 
 
-@unittest.skipUnless(shutil.which("gdb"), "gdb is not installed")
+@unittest.skipUnless(may_trace_others(), "kernel.yama.ptrace_scope forbids it to this user")
+@unittest.skipUnless(HAS_REMOTE_EXEC or shutil.which("gdb"), "gdb is not installed")
 class Late(PromiseTest):
     def assert_as_alone(self, command, job):
         """Output and exit status are those of a twin that nobody attached to."""
@@ -177,7 +188,7 @@ class Late(PromiseTest):
 
     def test_the_first_nan_after_attaching_is_told_and_the_losses_are_a_twins(self):
         stranger = Stranger(self, [*ATTENDED, "--nan"]).await_ready()
-        target = stranger.inject()
+        target = stranger.load()
         self.assertEqual((target["applied"], target["before"], target["level"]), (True, "idle", "full"))
         job = stranger.go()
         verdict = stranger.verdict(target["run"])
@@ -191,7 +202,7 @@ class Late(PromiseTest):
 
     def test_attaching_again_loads_nothing_and_changes_the_level(self):
         stranger = Stranger(self, ATTENDED).await_ready()
-        run = stranger.inject()["run"]
+        run = stranger.load()["run"]
         segments, mapped = stranger.segments(), stranger.maps("libnanwatch.so")
         for options in ((), ("--inject",), ("--inject", "--level", "canary")):
             status, document, said = stranger.attach(*options)
@@ -203,7 +214,7 @@ class Late(PromiseTest):
 
     def test_what_it_began_at_is_idle_so_that_is_what_it_goes_back_to(self):
         stranger = Stranger(self, ATTENDED).await_ready()
-        run = stranger.inject("--for", "0.3s")["run"]
+        run = stranger.load("--for", "0.3s")["run"]
         level = lambda: next(r["level"] for r in json.loads(self.workplace.tool("ps", "--all", "--json"))["runs"]
                              if r["id"] == run)
         stranger.await_(lambda: level() == "idle", "the level is idle again")
@@ -212,7 +223,7 @@ class Late(PromiseTest):
     def test_layers_steps_and_forked_workers_are_right_wherever_it_is_met(self):
         command = self.workplace.program("forking", FORKING)
         stranger = Stranger(self, command).await_ready()
-        target = stranger.inject()
+        target = stranger.load()
         job = stranger.go()
         verdict = stranger.verdict(target["run"])
         origin = verdict["incidents"][0]["origin"]
@@ -226,7 +237,8 @@ class Late(PromiseTest):
 
     def test_a_training_in_another_thread_than_the_main_one_is_found_too(self):
         stranger = Stranger(self, self.workplace.program("threaded", THREADED)).await_ready()
-        target = stranger.inject()
+        # A script is run by the main thread alone.
+        target = stranger.load(by="gdb")
         self.assertTrue(target["applied"])
         stranger.go()
         origin = stranger.verdict(target["run"])["incidents"][0]["origin"]
@@ -235,6 +247,7 @@ class Late(PromiseTest):
         self.assertEqual(stranger.job.status(), 0)
         self.assertIn("no layers", stranger.job.stderr())
 
+    @unittest.skipIf(HAS_REMOTE_EXEC, "this Python needs no option")
     def test_without_the_option_nothing_is_done_and_the_sentence_says_what_it_would_do(self):
         stranger = Stranger(self, ATTENDED).await_ready()
         status, document, said = stranger.attach()
@@ -246,12 +259,13 @@ class Late(PromiseTest):
     def test_a_process_that_is_blocked_is_let_go_as_it_was_and_can_be_attached_to_later(self):
         command = self.workplace.program("blocked", BLOCKED)
         stranger = Stranger(self, command).await_ready()
-        status, document, said = stranger.attach("--inject", "--wait", "3")
+        status, document, said = stranger.attach(*WAYS_OPTION, "--wait", "3")
         self.assertEqual((status, document["reason"]), (1, "no_safe_point"), said)
-        self.assertIn("came to no point within 3 s", document["problem"])
+        self.assertIn("its main thread has run no Python for 3 s" if HAS_REMOTE_EXEC else "came to no point within 3 s", document["problem"])
         self.assertEqual((stranger.status("TracerPid"), stranger.maps("libnanwatch")), ("0", 0))
         self.assertEqual(stranger.status("State")[0], "S")
         self.assert_runs_on(stranger)
+        self.assertEqual(list(self.workplace.segments.glob("attach-*")), [], "nothing of the asking is left")
 
     def end_the_tool(self, name, end):
         """It waits for a process that is blocked, and gets this signal."""
@@ -271,6 +285,7 @@ class Late(PromiseTest):
         self.assertEqual(stranger.job.status(), 0, stranger.job.stderr())
         self.assertEqual(len(stranger.job.stdout().splitlines()), 51)
 
+    @unittest.skipIf(HAS_REMOTE_EXEC, "gdb has no part in it")
     def test_when_the_tool_is_to_end_while_it_waits_gdb_leaves_first(self):
         for end in (signal.SIGINT, signal.SIGTERM):
             stranger = self.end_the_tool(f"ended-{end.name}", end)
@@ -278,10 +293,20 @@ class Late(PromiseTest):
             self.assertEqual(stranger.maps("libnanwatch"), 0)
             self.assert_runs_on(stranger)
 
+    @unittest.skipIf(HAS_REMOTE_EXEC, "gdb has no part in it")
     def test_when_the_tool_is_killed_the_process_runs_on(self):
         self.assert_runs_on(self.end_the_tool("killed", signal.SIGKILL))
 
 
+    @unittest.skipUnless(HAS_REMOTE_EXEC, "this Python has no remote debugging")
+    def test_a_python_that_lets_nobody_in_is_left_alone_or_reached_by_gdb(self):
+        stranger = Stranger(self, ATTENDED, PYTHON_DISABLE_REMOTE_DEBUG="1").await_ready()
+        self.assertEqual(stranger.attach()[1]["reason"], "remote_debug_off")
+        self.assertTrue(stranger.load(by="gdb")["applied"])
+        self.assert_as_alone(ATTENDED, stranger.go())
+
+
+@unittest.skipUnless(may_trace_others(), "kernel.yama.ptrace_scope forbids it to this user")
 class LateRefusals(PromiseTest):
     """Each with a sentence, before anything is done to the process."""
 
@@ -331,12 +356,12 @@ class LateRefusals(PromiseTest):
         self.assertIn("scripts/build-observer.sh --python", problem)
 
     def with_torch(self, **options):
-        library = next(pathlib.Path(path) / "torch/lib/libtorch_cpu.so" for path in sys.path
-                       if (pathlib.Path(path) / "torch/lib/libtorch_cpu.so").exists())
         # Mapped is enough.
+        library = pathlib.Path(importlib.util.find_spec("torch").origin).parent / "lib/libtorch_cpu.so"
         return self.python("import mmap; file = open(%r, 'rb'); held = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)"
                            % str(library), **options)
 
+    @unittest.skipIf(HAS_REMOTE_EXEC, "this Python needs no gdb")
     def test_a_host_without_gdb(self):
         empty = self.workplace.folder / "empty"
         empty.mkdir(exist_ok=True)
@@ -362,7 +387,7 @@ class LateRefusals(PromiseTest):
             self.workplace.bare = bare
         self.assertEqual(self.refusal(process.pid)[0], "switched_off")
 
-    @unittest.skipIf(shutil.which("gdb") is None, "gdb is not installed")
+    @unittest.skipIf(HAS_REMOTE_EXEC or shutil.which("gdb") is None, "gdb would have no part in it")
     def test_a_process_that_is_being_traced(self):
         process = self.with_torch()
         ptrace, seize = ctypes.CDLL(None, use_errno=True).ptrace, 0x4206
