@@ -163,6 +163,7 @@ DebuggerResult LoadByDebugger(const std::string& gdb, int pid, const LateCall& c
   if (output.timed_out && IsStopped(pid)) kill(pid, SIGCONT);
   DebuggerResult result = ReadDebuggerOutput(output.text);
   result.in_time = !output.timed_out;
+  result.debugger_left = output.still_running;
   return result;
 }
 

@@ -44,7 +44,8 @@ struct DebuggerResult {
   bool called = false;  // nanwatch_entry_attach was called,
   int answer = -1;      // and answered so (shim/entry/attach.h)
   bool in_time = true;
-  std::string problem;  // a sentence, when it was not called in time; else ""
+  int debugger_left = 0;  // gdb's pid, when it would not leave; else 0
+  std::string problem;    // a sentence, when it was not called in time; else ""
 };
 
 // What gdb's output says became of it.

@@ -176,6 +176,13 @@ LateLoadResult ByDebugger(const Loading& loading, LateLoadResult result) {
   const DebuggerResult done = LoadByDebugger(loading.host.debugger, loading.request.pid,
                                              loading.call, loading.outside, loading.Left());
   result.took = std::chrono::duration_cast<Milliseconds>(SteadyClock::now() - began);
+  if (!done.called && done.debugger_left != 0) {
+    return Failed(result, "gdb_stays",
+                  "gdb, process " + std::to_string(done.debugger_left) + ", does not let go of " +
+                      loading.name +
+                      ", which runs on under it; gdb leaves by itself when it has "
+                      "loaded the library, do not kill it before");
+  }
   if (!done.called && !done.in_time) {
     return Failed(result, kNoSafePoint,
                   loading.name + " came to no point within " + loading.Seconds() +

@@ -15,6 +15,7 @@ namespace nanwatch {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kLeaveTimeout{30};
 constexpr size_t kTextMax = 64 * 1024;
 
 [[noreturn]] void Become(const std::vector<char*>& argv, const std::vector<char*>& variables,
@@ -76,7 +77,10 @@ ProgramOutput RunAndRead(const std::vector<std::string>& argv, const Environment
   if (output.timed_out && manners == nullptr) kill(pid, SIGKILL);
   if (output.timed_out && manners != nullptr) {
     manners->ask_to_leave();
-    (void)ReadToEnd(reading.get(), -1, SteadyClock::time_point::max(), output.text);
+    if (!ReadToEnd(reading.get(), -1, SteadyClock::now() + kLeaveTimeout, output.text)) {
+      output.still_running = pid;
+      return output;
+    }
   }
   int status = 0;
   waitpid(pid, &status, 0);

@@ -13,14 +13,14 @@ namespace nanwatch {
 struct ProgramOutput {
   bool ended_well = false;  // exit status 0, in time
   bool timed_out = false;
-  std::string text;  // its stdout, at most 64 KiB
+  int still_running = 0;  // its pid, when it was asked to leave and did not; else 0
+  std::string text;       // its stdout, at most 64 KiB
 };
 
 // For a program that must not be killed, because it has something to put back: its stderr is read
 // with its stdout, and it does not get the signals of our terminal.
 struct ProgramManners {
-  // Has it leave, when its time is up or `cancel` is readable; then it is waited for, as long as it
-  // takes.
+  // Has it leave, when its time is up or `cancel` is readable; then it is waited for, 30 s at most.
   std::function<void()> ask_to_leave;
   int cancel = -1;  // a descriptor
 };
