@@ -141,7 +141,9 @@ static bool look_for_mapped_libtorch(void) {
  * RTLD_DEFAULT of its own would find itself in its own scope.) */
 static bool came_by_dlopen(void) {
   void* program = loader_open(NULL, RTLD_LAZY);
-  return program != NULL && loader_symbol(program, "nanwatch_entry_marker") == NULL;
+  if (program == NULL || loader_symbol(program, "nanwatch_entry_marker") != NULL) return false;
+  (void)loader_error(); /* the next dlerror() on this thread is the host's */
+  return true;
 }
 
 __attribute__((constructor)) static void arm(void) {
