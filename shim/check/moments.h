@@ -9,6 +9,12 @@
 
 namespace nanwatch {
 
+// Whether the two below take elements of this type; none of these is wider than a double.
+[[nodiscard]] constexpr bool HasMoments(wire::ElementType type) noexcept {
+  return type == wire::ElementType::kFloat64 || type == wire::ElementType::kFloat32 ||
+         type == wire::ElementType::kFloat16 || type == wire::ElementType::kBFloat16;
+}
+
 // Of a tensor with a non-finite element, `sum`, `squares_sum` and `max_abs` are NaN or infinite.
 struct Moments {
   double sum = 0;

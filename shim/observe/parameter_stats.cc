@@ -22,8 +22,8 @@ constexpr size_t kElementsInAllMax = 1u << 20;  // of all of them
 // Frozen ones are no parameters of the step.
 bool IsTrained(const OptimizedTensor& tensor) { return tensor.requires_grad; }
 
-// The tensor lies in one piece of the CPU's memory, holds its own values and has some. Else one of
-// `unread`'s counters goes up, unless there is nothing that could be read.
+// The tensor lies in one piece of the CPU's memory, is of a type that MomentsOf reads, and has
+// elements. Else one of `unread`'s counters goes up, unless there is nothing that could be read.
 bool DescribeWhole(const at::TensorBase& tensor, PlainTensor* plain, wire::StatsHead* unread) {
   wire::Unchecked reason;
   const Readable readable = DescribeTensor(tensor, plain, &reason);
@@ -32,11 +32,10 @@ bool DescribeWhole(const at::TensorBase& tensor, PlainTensor* plain, wire::Stats
     ++unread->on_gpu;
     return false;
   }
-  if (readable == Readable::kYes && tensor.layout() == c10::kStrided && plain->IsDense()) {
-    return true;
-  }
-  ++unread->unreadable;
-  return false;
+  const bool whole = readable == Readable::kYes && tensor.layout() == c10::kStrided &&
+                     plain->IsDense() && HasMoments(plain->view.type);
+  if (!whole) ++unread->unreadable;
+  return whole;
 }
 
 void AddGradient(const at::TensorBase& gradient, wire::StatsParameter* told) {

@@ -207,6 +207,13 @@ TEST_F(StatsWatch, WhatBeginsAtZeroGrowsInItsFirstSteps) {
   EXPECT_THAT(Ids(), IsEmpty());
 }
 
+TEST_F(StatsWatch, NoUpdateIsTooLargeInTheFirstSteps) {
+  interval_ = 1;
+  Tell(30, {{.name = "a.weight", .ratio = 0.9}, {.name = "b.weight"}, {.name = "c.weight"}});
+  Tell(30, kHealthy);
+  EXPECT_THAT(Ids(), IsEmpty());
+}
+
 TEST_F(StatsWatch, BiasesAndWhatIsNoNumberAreNotJudged) {
   Told nothing = {.name = "a.weight", .ratio = std::numeric_limits<double>::quiet_NaN()};
   Told bias = kBias;

@@ -115,5 +115,20 @@ class MoreThanFit(PromiseTest):
                       " ".join(self.job.stderr().split()))
 
 
+class Unusual(PromiseTest):
+    @classmethod
+    def start(cls, workplace):
+        cls.job = workplace.run_watched([sys.executable, PROGRAMS / "shows.py", "unusual"], options=["--stats", "1"])
+
+    def test_what_cannot_be_read_is_counted_and_what_no_module_has_is_told_by_its_place(self):
+        self.assertEqual(self.job.stdout(), "4\n", self.job.stderr())
+        snapshots = stats(self.workplace, self.job)["snapshots"]
+        self.assertEqual([s["step"] for s in snapshots], [0, 1, 2, 3])
+        for snapshot in snapshots:
+            self.assertEqual((snapshot["unreadable"], snapshot["left_out"], snapshot["on_gpu"]), (2, 0, 0))
+            self.assertEqual([(p["name"], p["gradient"], p["sampled"]) for p in snapshot["parameters"]], [("parameter 3", "read", 3)])
+            self.assertTrue(math.isclose(snapshot["parameters"][0]["update_ratio"], 0.2, rel_tol=1e-5))
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

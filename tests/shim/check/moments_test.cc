@@ -134,6 +134,10 @@ TEST(Moments, OfOtherTypesAreNotTaken) {
     EXPECT_FALSE(MomentsOf(type, words, 1, &moments));
     EXPECT_FALSE(ChangeOf(type, words, words, 1, &change));
   }
+  for (uint8_t i = 0; i < wire::kElementTypeCount; ++i) {
+    const auto type = static_cast<ElementType>(i);
+    EXPECT_EQ(HasMoments(type), MomentsOf(type, words, 1, &moments)) << int{i};
+  }
 }
 
 TEST(Change, IsTheNormOfWhatWasAdded) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
 #include <thread>
 #include <vector>
@@ -205,26 +206,30 @@ TEST_F(EmitterTest, InAForkedChildAnotherOneWritesToItsOwnSegment) {
 TEST_F(EmitterTest, SnapshotsOfTwoThreadsDoNotMix) {
   Segment& segment = *SegmentPlace().Create(kSegmentLayout);
   Emitter& emitter = *new Emitter(segment);
-  std::vector<std::thread> threads;
-  for (uint32_t thread = 0; thread < 2; ++thread) {
-    threads.emplace_back([&, thread] {
-      std::vector<wire::StatsParameter> parameters(5);
-      for (wire::StatsParameter& parameter : parameters) parameter.position = thread;
+  wire::StatsReader reader = *wire::StatsReader::Open(
+      segment.stats(), wire::StepRingBytes<wire::StatsEntry>(segment.layout().stats));
+  for (uint64_t round = 0; round < 50; ++round) {
+    std::atomic<int> ready{0};
+    const auto publish = [&](uint32_t optimizer) {
+      std::vector<wire::StatsParameter> parameters(emitter.stats_parameters_max());
+      for (wire::StatsParameter& parameter : parameters) parameter.position = optimizer;
       wire::StatsHead head{};
-      head.optimizer = thread;
-      for (int i = 0; i < 200; ++i) emitter.PublishStats(head, parameters, 1);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  wire::StatsReader reader =
-      *wire::StatsReader::Open(segment.stats(), wire::StepRingBytes<wire::StatsEntry>(4096));
-  wire::StatsCopy copy;
-  for (uint64_t i = 0; i < 400; ++i) {
-    ASSERT_TRUE(reader.Read(copy));
-    EXPECT_EQ(copy.snapshot, i);
-    ASSERT_EQ(copy.parameters.size(), 5u);
-    for (const auto& parameter : copy.parameters)
-      EXPECT_EQ(parameter.position, copy.head.optimizer);
+      head.optimizer = optimizer;
+      ++ready;
+      while (ready < 2) std::this_thread::yield();
+      emitter.PublishStats(head, parameters, 1);
+    };
+    std::thread other(publish, 1);
+    publish(2);
+    other.join();
+    wire::StatsCopy copy;
+    for (uint64_t i = 0; i < 2; ++i) {
+      ASSERT_TRUE(reader.Read(copy));
+      EXPECT_EQ(copy.snapshot, 2 * round + i);
+      ASSERT_EQ(copy.parameters.size(), emitter.stats_parameters_max());
+      for (const auto& parameter : copy.parameters)
+        ASSERT_EQ(parameter.position, copy.head.optimizer);
+    }
   }
   EXPECT_EQ(reader.lost(), 0u);
 }

@@ -96,6 +96,18 @@ def forgotten():
     train(model, torch.optim.SGD(model.parameters(), lr=0.01))
 
 
+def unusual():
+    """Parameters that cannot be read: complex, in every second place of their memory, and one that is empty."""
+    parts = [nn.Parameter(torch.randn(64, 64, dtype=torch.complex128)), nn.Parameter(torch.randn(64, 128)[:, ::2]),
+             nn.Parameter(torch.empty(0)), nn.Parameter(torch.randn(3))]
+    optimizer = torch.optim.SGD(parts, lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        sum(part.abs().square().sum() for part in parts).backward()
+        optimizer.step()
+    print(len(parts))
+
+
 def many():
     """1,100 parameters, of which a snapshot has room for 1,023; and one that is too large to be read whole."""
     model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(549)], nn.Linear(4, 5000), nn.Linear(5000, 1))
