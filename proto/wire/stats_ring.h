@@ -8,6 +8,7 @@
 // of all others as lost.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -26,6 +27,9 @@ namespace nanwatch::wire {
 constexpr uint32_t StatsParametersMax(uint64_t capacity) {
   return capacity < 8 ? 0 : static_cast<uint32_t>(capacity / 4 - 1);
 }
+
+// What a reader takes for a snapshot at most, so that no file can make it take the memory of more.
+inline constexpr uint64_t kStatsParametersReadMax = 4096;
 
 // The job's half. Any thread; snapshots take turns by a private mutex. Does not own the section,
 // which must be zero.
@@ -65,7 +69,7 @@ class StatsWriter {
 };
 
 // A snapshot in private memory. Its numbers and name ids may be anything, but for the size of
-// `parameters`, which is less than the ring's capacity.
+// `parameters`, at most kStatsParametersReadMax.
 struct StatsCopy {
   uint64_t snapshot = 0;
   uint64_t time_ns = 0;
@@ -88,11 +92,11 @@ class StatsReader {
   // being written (or was never finished). Looks at one lap of entries at most.
   [[nodiscard]] bool Read(StatsCopy& out) {
     StatsEntry entry{};
-    for (uint64_t left = capacity_; left > 0 && ring_.Read(entry); --left) {
+    for (uint64_t left = ring_.capacity(); left > 0 && ring_.Read(entry); --left) {
       const uint64_t head_at = ring_.cursor() - 1;
       std::memcpy(&out.head, entry.payload, sizeof out.head);
       const uint64_t count = out.head.parameters;
-      if (entry.kind != StatsEntry::kHead || count >= capacity_) {
+      if (entry.kind != StatsEntry::kHead || count > parameters_max_) {
         ++orphans_;  // its head was overwritten; or no writer's doing
         continue;
       }
@@ -120,7 +124,7 @@ class StatsReader {
   StatsReader(const void* section, const StepRingReader<StatsEntry>& ring) noexcept
       : header_(static_cast<const StepRingHeader*>(section)),
         ring_(ring),
-        capacity_(ring.capacity()) {}
+        parameters_max_(std::min(ring.capacity() - 1, kStatsParametersReadMax)) {}
 
   bool ReadParameters(uint64_t at, uint64_t count, StatsCopy& out) {
     out.parameters.resize(count);
@@ -137,7 +141,7 @@ class StatsReader {
 
   const StepRingHeader* header_;
   StepRingReader<StatsEntry> ring_;
-  uint64_t capacity_;
+  uint64_t parameters_max_;
   uint64_t orphans_ = 0;
 };
 

@@ -119,6 +119,24 @@ TEST_F(StatsRing, PassesOverHeadsAndParametersThatCannotBe) {
   EXPECT_EQ(reader.lost(), 8u);
 }
 
+TEST(StatsRingOfAnySize, ASnapshotLargerThanAnyWriterMakesIsNotTaken) {
+  constexpr uint64_t kLarge = 8192;
+  SharedMemory memory(StepRingBytes<StatsEntry>(kLarge));
+  StepRingWriter<StatsEntry> ring(memory.as<StepRingHeader>(), kLarge);
+  StatsHead head{};
+  head.parameters = kStatsParametersReadMax + 1;
+  StatsEntry entry{};
+  entry.kind = StatsEntry::kHead;
+  std::memcpy(entry.payload, &head, sizeof head);
+  ring.Publish(entry);
+  entry.kind = StatsEntry::kParameter;
+  for (uint64_t i = 0; i < head.parameters; ++i) ring.Publish(entry);
+  StatsReader reader = *StatsReader::Open(memory.as<StepRingHeader>(), memory.bytes());
+  StatsCopy copy;
+  EXPECT_FALSE(reader.Read(copy));
+  EXPECT_EQ(reader.lost(), kStatsParametersReadMax + 2);
+}
+
 TEST_F(StatsRing, TakesNoMoreThanThereIsRoomFor) {
   EXPECT_EQ(writer_.parameters_max(), 7u);
   Publish(8);
