@@ -29,6 +29,21 @@ std::vector<std::string> RowOf(const ParameterReport& parameter) {
           Figure(parameter.has_update_ratio(), parameter.update_ratio())};
 }
 
+std::vector<std::string> RowOf(const LayerReport& layer) {
+  const std::string& name = layer.layer().empty() ? layer.root() : layer.layer();
+  return {Shorten(Printable(name), kNameColumnsMax), Printable(layer.dtype()),
+          (layer.at_most() ? "<= " : "") + Brief(layer.largest()),
+          Figure(layer.has_headroom(), layer.headroom())};
+}
+
+std::string LayerTable(const SnapshotReport& snapshot) {
+  if (snapshot.layers().empty()) return "";
+  const std::vector<Column> columns = {{"LAYER"}, {"TYPE"}, {"LARGEST", true}, {"HEADROOM", true}};
+  std::vector<std::vector<std::string>> rows;
+  for (const LayerReport& layer : snapshot.layers()) rows.push_back(RowOf(layer));
+  return "\n" + FormatTable(columns, rows);
+}
+
 std::string HeadLine(const SnapshotReport& snapshot, int snapshots) {
   std::string line = "run " + ShortId(snapshot.run()) + ", rank " + std::to_string(snapshot.rank());
   line += snapshot.step() < 0 ? "" : ", step " + std::to_string(snapshot.step());
@@ -57,7 +72,8 @@ std::string StatsTables(const StatsReport& report) {
     std::vector<std::vector<std::string>> rows;
     for (const ParameterReport& parameter : snapshot->parameters())
       rows.push_back(RowOf(parameter));
-    text += (text.empty() ? "" : "\n") + HeadLine(*snapshot, count) + FormatTable(columns, rows);
+    text += (text.empty() ? "" : "\n") + HeadLine(*snapshot, count) + FormatTable(columns, rows) +
+            LayerTable(*snapshot);
   }
   if (report.lost() > 0)
     text += Grouped(report.lost()) + " entries were overwritten before they were read\n";

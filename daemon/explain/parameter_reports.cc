@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/step_clock.h"
 #include "daemon/correlate/wire_names.h"
+#include "daemon/explain/element_types.h"
 
 namespace nanwatch {
 namespace {
@@ -35,7 +37,19 @@ ParameterReport ReportOf(const ParameterStats& from) {
   return to;
 }
 
-// All but its parameters.
+LayerReport ReportOf(const LayerStats& from) {
+  LayerReport to;
+  to.set_layer(from.layer());
+  to.set_root(from.root());
+  to.set_dtype(ElementTypeName(from.element_type()));
+  to.set_largest(from.largest());
+  to.set_at_most(from.at_most());
+  const std::optional<double> limit = LargestOf(to.dtype());
+  if (limit && from.largest() > 0) to.set_headroom(*limit / from.largest());
+  return to;
+}
+
+// All but its parameters and layers.
 SnapshotReport HeadOf(const StatsSnapshot& from, const RunFacts& facts, const StepClock& clock) {
   SnapshotReport to;
   to.set_run(RunId(facts.run()));
@@ -113,6 +127,7 @@ StatsReport ReportStats(const std::vector<RunFacts>& runs, const std::string& jo
       told = HeadOf(*snapshot, facts, clock);
       for (const ParameterStats& parameter : snapshot->parameters())
         *told.add_parameters() = ReportOf(parameter);
+      for (const LayerStats& layer : snapshot->layers()) *told.add_layers() = ReportOf(layer);
     }
   }
   return report;

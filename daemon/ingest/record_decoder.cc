@@ -354,6 +354,15 @@ StatsSnapshot DecodeStats(const wire::StatsCopy& copy, const NameCache& names) {
   for (const wire::StatsParameter& parameter : copy.parameters) {
     DecodeParameter(parameter, names, *snapshot.add_parameters());
   }
+  for (const wire::StatsLayer& from : copy.layers) {
+    if (!std::isfinite(from.largest) || from.largest < 0) continue;
+    LayerStats& layer = *snapshot.add_layers();
+    layer.set_layer(names.Text(from.layer));
+    layer.set_root(names.Text(from.root));
+    layer.set_element_type(from.element_type < wire::kElementTypeCount ? from.element_type : 0);
+    layer.set_largest(from.largest);
+    layer.set_at_most(from.at_most != 0);
+  }
   return snapshot;
 }
 

@@ -14,6 +14,9 @@ constexpr size_t kLayerColumnsMax = 56;
 constexpr int kHistoryShownMax = 8;
 // Of the type's largest number: below it nobody need know how much room there is.
 constexpr double kShareTold = 0.01;
+// Activations of a healthy network are smaller, and grow less than that over the steps of a trail.
+constexpr double kLarge = 100;
+constexpr double kGrowth = 4;
 
 std::string LargestText(const TrailOp& op) {
   std::string text = (op.at_most() ? "at most " : "") + Brief(op.largest());
@@ -32,12 +35,25 @@ std::string OpText(const TrailOp& op) {
   return text + ": " + LargestText(op);
 }
 
+// Ordinary numbers before an origin explain nothing, and stand in the way of it.
+bool SomethingGrew(const Incident& incident, int first_op) {
+  const auto is_large = [](const TrailOp& op) { return op.largest() >= kLarge; };
+  if (std::any_of(incident.trail().begin() + first_op, incident.trail().end(), is_large)) {
+    return true;
+  }
+  const auto& history = incident.history();
+  return history.size() > 1 && history.begin()->largest() > 0 &&
+         history.rbegin()->largest() >= kGrowth * history.begin()->largest();
+}
+
 }  // namespace
 
 std::string TrailRows(const Incident& incident, int ops_max, int width_columns) {
   std::string rows;
   const int ops = incident.trail_size();
-  for (int i = std::max(0, ops - ops_max); i < ops; ++i) {
+  const int first_op = std::max(0, ops - ops_max);
+  if (!SomethingGrew(incident, first_op)) return rows;
+  for (int i = first_op; i < ops; ++i) {
     const TrailOp& op = incident.trail(i);
     const std::string age =
         op.steps_before() > 0 ? " (" + Counted(op.steps_before(), "step") + " earlier)" : "";

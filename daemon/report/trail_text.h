@@ -7,7 +7,8 @@
 
 namespace nanwatch {
 
-// Rows of a report, the newest last; "" when no trail was kept. At most `ops_max` ops.
+// Rows of a report, the newest last; "" when no trail was kept, or all in it are ordinary numbers
+// that do not grow. At most `ops_max` ops.
 [[nodiscard]] std::string TrailRows(const Incident& incident, int ops_max, int width_columns);
 
 }  // namespace nanwatch

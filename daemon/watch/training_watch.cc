@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "daemon/watch/headroom_watch.h"
 #include "daemon/watch/level_series.h"
 #include "daemon/watch/training_alarms.h"
 
@@ -235,6 +236,7 @@ void Watch(const StepSummary& step, TrainingHistory& history) {
   history.set_next_index(step.index() + 1);
   // Early is over, and what is read of bad parameters is no training.
   if ((step.flags() & kParametersBad) != 0) return;
+  WatchHeadroom(step, history);
   WatchScaler(step, history);
   if ((step.flags() & kSkipped) != 0) return;
   OptimizerHistory* seen = HistoryOfOptimizer(step.optimizer(), history);

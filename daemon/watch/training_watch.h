@@ -5,6 +5,7 @@
 //   vanishing    gradient-vanishing, gradients-zero                       warning
 //   scaler       scaler-sinking                                           warning
 //   missing      parameters-without-gradient                              info
+//   headroom     activation-overflow-ahead (headroom_watch.h)             warning
 //   (and those of stats_watch.h, of parameters one by one)
 //
 // A warning of a family is raised once while it lasts; where gradient and loss both diverge, it is

@@ -274,7 +274,7 @@ struct StatsHead {
   uint32_t left_out;         // parameters beyond those that there is room for
   uint32_t on_gpu;           // left out because a GPU holds them or their gradients
   uint32_t unreadable;       // left out because of their layout or element type
-  uint32_t reserved0;
+  uint32_t layers;           // entries that follow those of the parameters
   uint64_t reserved[3];
 };
 static_assert(sizeof(StatsHead) == 96);
@@ -309,14 +309,25 @@ struct StatsParameter {
 };
 static_assert(sizeof(StatsParameter) == 96);
 
+// The forward ops of a layer since the snapshot before, as far as they were watched.
+struct StatsLayer {
+  double largest;  // magnitude in their results, of those of the narrowest type
+  uint32_t layer;  // name ids
+  uint32_t root;
+  uint8_t element_type;
+  uint8_t at_most;  // 1: nothing was larger; how large the largest was is not known
+  uint8_t reserved[6];
+};
+static_assert(sizeof(StatsLayer) == 24);
+
 struct StatsEntry {
-  enum Kind : uint32_t { kHead = 1, kParameter = 2 };
+  enum Kind : uint32_t { kHead = 1, kParameter = 2, kLayer = 3 };
   std::atomic<uint64_t> sequence;  // as StepEntry's
   uint64_t time_ns;                // the snapshot's, CLOCK_MONOTONIC
   uint64_t snapshot;               // its number, from 0
   uint32_t kind;                   // Kind
   uint32_t reserved;
-  unsigned char payload[96];  // a StatsHead or a StatsParameter
+  unsigned char payload[96];  // a StatsHead, a StatsParameter or a StatsLayer
 };
 static_assert(sizeof(StatsEntry) == 128);
 

@@ -1,7 +1,7 @@
 // The ring of snapshots: what the parameters of an optimizer, their gradients and their updates are
 // like in one step of every so many. It is a step ring (step_ring.h) whose entries come in runs:
 //
-//   ... | head of snapshot 7, parameters = 3 | parameter | parameter | parameter | head of 8 | ...
+//   ... | head of 7, parameters = 2, layers = 1 | parameter | parameter | layer | head of 8 | ...
 //
 // A run is written in one go, so nothing stands between its entries; the oldest entries are
 // overwritten, a part of a run included. A reader gives out whole runs only, and counts the entries
@@ -22,8 +22,8 @@
 
 namespace nanwatch::wire {
 
-// Parameters of one snapshot for which a ring of `capacity` entries has room: a reader that is late
-// finds the last three all the same.
+// Parameters and layers of one snapshot for which a ring of `capacity` entries has room: a reader
+// that is late finds the last three all the same.
 constexpr uint32_t StatsParametersMax(uint64_t capacity) {
   return capacity < 8 ? 0 : static_cast<uint32_t>(capacity / 4 - 1);
 }
@@ -40,19 +40,23 @@ class StatsWriter {
 
   [[nodiscard]] uint32_t parameters_max() const noexcept { return parameters_max_; }
 
-  // `parameters`: at most parameters_max(), else nothing is written. `head.parameters` is ignored.
+  // `parameters`: at most parameters_max(), else nothing is written; of the layers as many as there
+  // is room for beside them. `head.parameters` and `head.layers` are ignored.
   void Publish(StatsHead head, std::span<const StatsParameter> parameters,
-               uint64_t time_ns) noexcept {
+               std::span<const StatsLayer> layers, uint64_t time_ns) noexcept {
     if (parameters.size() > parameters_max_) return;
+    layers = layers.first(std::min<size_t>(layers.size(), parameters_max_ - parameters.size()));
     const std::lock_guard lock(mutex_);
     StatsEntry entry{};
     entry.time_ns = time_ns;
     entry.snapshot = snapshots_++;
     head.parameters = static_cast<uint32_t>(parameters.size());
+    head.layers = static_cast<uint32_t>(layers.size());
     Write(StatsEntry::kHead, &head, sizeof head, entry);
     for (const StatsParameter& parameter : parameters) {
       Write(StatsEntry::kParameter, &parameter, sizeof parameter, entry);
     }
+    for (const StatsLayer& layer : layers) Write(StatsEntry::kLayer, &layer, sizeof layer, entry);
   }
 
  private:
@@ -69,12 +73,13 @@ class StatsWriter {
 };
 
 // A snapshot in private memory. Its numbers and name ids may be anything, but for the size of
-// `parameters`, at most kStatsParametersReadMax.
+// the two lists, which together have kStatsParametersReadMax at most.
 struct StatsCopy {
   uint64_t snapshot = 0;
   uint64_t time_ns = 0;
   StatsHead head{};
   std::vector<StatsParameter> parameters;
+  std::vector<StatsLayer> layers;
 };
 
 // The daemon's half. Reads only, behind a cursor of its own; one thread.
@@ -95,7 +100,8 @@ class StatsReader {
     for (uint64_t left = ring_.capacity(); left > 0 && ring_.Read(entry); --left) {
       const uint64_t head_at = ring_.cursor() - 1;
       std::memcpy(&out.head, entry.payload, sizeof out.head);
-      const uint64_t count = out.head.parameters;
+      const uint64_t parameters = out.head.parameters;
+      const uint64_t count = parameters + out.head.layers;
       if (entry.kind != StatsEntry::kHead || count > parameters_max_) {
         ++orphans_;  // its head was overwritten; or no writer's doing
         continue;
@@ -106,7 +112,9 @@ class StatsReader {
       }
       out.snapshot = entry.snapshot;
       out.time_ns = entry.time_ns;
-      if (ReadParameters(head_at + 1, count, out)) {
+      if (ReadAll(StatsEntry::kParameter, head_at + 1, parameters, out.snapshot, out.parameters) &&
+          ReadAll(StatsEntry::kLayer, head_at + 1 + parameters, count - parameters, out.snapshot,
+                  out.layers)) {
         ring_.Seek(head_at + 1 + count);
         return true;
       }
@@ -126,15 +134,16 @@ class StatsReader {
         ring_(ring),
         parameters_max_(std::min(ring.capacity() - 1, kStatsParametersReadMax)) {}
 
-  bool ReadParameters(uint64_t at, uint64_t count, StatsCopy& out) {
-    out.parameters.resize(count);
+  template <typename Payload>
+  bool ReadAll(StatsEntry::Kind kind, uint64_t at, uint64_t count, uint64_t snapshot,
+               std::vector<Payload>& out) {
+    out.resize(count);
     StatsEntry entry{};
-    for (StatsParameter& parameter : out.parameters) {
-      if (!ring_.ReadAt(at++, entry) || entry.kind != StatsEntry::kParameter ||
-          entry.snapshot != out.snapshot) {
+    for (Payload& payload : out) {
+      if (!ring_.ReadAt(at++, entry) || entry.kind != kind || entry.snapshot != snapshot) {
         return false;
       }
-      std::memcpy(&parameter, entry.payload, sizeof parameter);
+      std::memcpy(&payload, entry.payload, sizeof payload);
     }
     return true;
   }

@@ -118,9 +118,9 @@ void Emitter::PublishTrail(const wire::TrailEntry& trail) noexcept {
 
 void Emitter::PublishStats(const wire::StatsHead& head,
                            std::span<const wire::StatsParameter> parameters,
-                           uint64_t time_ns) noexcept {
+                           std::span<const wire::StatsLayer> layers, uint64_t time_ns) noexcept {
   const WriteGate::Pass pass(gate_);
-  stats_.Publish(head, parameters, time_ns);
+  stats_.Publish(head, parameters, layers, time_ns);
 }
 
 void Emitter::PublishLive(const LiveFacts& facts) noexcept {

@@ -85,9 +85,10 @@ class Emitter {
 
   // The ops before a finding; `sequence` is ignored.
   void PublishTrail(const wire::TrailEntry& trail) noexcept;
-  // A snapshot of an optimizer's parameters, at most stats_parameters_max() of them.
+  // A snapshot of an optimizer's parameters, at most stats_parameters_max() of them, and of as many
+  // layers as there is room for beside them.
   void PublishStats(const wire::StatsHead& head, std::span<const wire::StatsParameter> parameters,
-                    uint64_t time_ns) noexcept;
+                    std::span<const wire::StatsLayer> layers, uint64_t time_ns) noexcept;
   [[nodiscard]] uint32_t stats_parameters_max() const noexcept { return stats_.parameters_max(); }
 
   // What the tools ask for.

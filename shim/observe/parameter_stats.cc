@@ -8,6 +8,7 @@
 #include "shim/check/element_sample.h"
 #include "shim/check/moments.h"
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/layer_peaks.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/optimizer_tensors.h"
 #include "shim/observe/tensor_stats.h"
@@ -162,7 +163,19 @@ void ParameterStats::Finish(Observer& observer, const void* optimizer) noexcept 
       ++head_.left_out;
     }
   }
-  observer.emitter()->PublishStats(head_, told_, MonotonicNs());
+  Emitter& emitter = *observer.emitter();
+  layers_told_.clear();
+  LayerPeaks::Take([&](const LayerPeaks::Peak& peak) {
+    if (layers_told_.size() == emitter.stats_parameters_max()) return;
+    wire::StatsLayer& told = layers_told_.emplace_back();
+    told = {};
+    told.largest = peak.largest;
+    told.layer = InternText(emitter, peak.layer->path);
+    told.root = InternText(emitter, peak.layer->root);
+    told.element_type = static_cast<uint8_t>(peak.type);
+    told.at_most = peak.at_most;
+  });
+  emitter.PublishStats(head_, told_, layers_told_, MonotonicNs());
 } catch (const std::exception&) {
 }
 

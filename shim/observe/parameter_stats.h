@@ -83,6 +83,7 @@ class ParameterStats {
   std::vector<unsigned char> samples_;
   std::vector<unsigned char> sample_now_;
   std::vector<wire::StatsParameter> told_;
+  std::vector<wire::StatsLayer> layers_told_;
 };
 
 }  // namespace nanwatch

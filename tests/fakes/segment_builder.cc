@@ -200,7 +200,7 @@ void SegmentBuilder::WriteStats(const wire::StatsHead& head,
     parameters[i].name = Intern(names.at(i));
     parameters[i].root = Intern("Model#0");
   }
-  stats_->Publish(told, parameters, header().started_monotonic_ns + 1);
+  stats_->Publish(told, parameters, {}, header().started_monotonic_ns + 1);
 }
 
 void SegmentBuilder::WriteReach(wire::Reach reach, uint64_t value, const std::string& name) {

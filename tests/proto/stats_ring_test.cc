@@ -27,7 +27,9 @@ class StatsRing : public testing::Test {
       all[i].position = i;
       all[i].gradient_norm = static_cast<double>(published_ * 100 + i);
     }
-    writer_.Publish(head, all, 1000 + published_++);
+    StatsLayer layer{};
+    layer.largest = static_cast<double>(published_);
+    writer_.Publish(head, all, {&layer, layers_}, 1000 + published_++);
   }
   static void ExpectWhole(const StatsCopy& copy, uint64_t number, size_t parameters) {
     EXPECT_EQ(copy.snapshot, number);
@@ -43,7 +45,24 @@ class StatsRing : public testing::Test {
   SharedMemory memory_{StepRingBytes<StatsEntry>(kEntries)};
   StatsWriter writer_{header(), kEntries};
   uint64_t published_ = 0;
+  size_t layers_ = 0;  // of each snapshot, 0 or 1
 };
+
+TEST_F(StatsRing, LayersComeWithTheirSnapshotAsFarAsThereIsRoom) {
+  StatsReader reader = Reader();
+  StatsCopy copy;
+  layers_ = 1;
+  Publish(2);
+  Publish(writer_.parameters_max());
+  ASSERT_TRUE(reader.Read(copy));
+  ExpectWhole(copy, 0, 2);
+  ASSERT_EQ(copy.layers.size(), 1u);
+  EXPECT_EQ(copy.layers[0].largest, 0);
+  ASSERT_TRUE(reader.Read(copy));
+  ExpectWhole(copy, 1, writer_.parameters_max());
+  EXPECT_TRUE(copy.layers.empty());
+  EXPECT_EQ(reader.lost(), 0u);
+}
 
 TEST_F(StatsRing, GivesEverySnapshotBackWhole) {
   StatsReader reader = Reader();

@@ -47,11 +47,11 @@ TEST(TrainingWarnings, EveryIdThatIsRaisedHasItsTexts) {
     }
     EXPECT_GE(entry.at("evidence").size(), 1u);
   }
-  EXPECT_THAT(ids, testing::UnorderedElementsAre("training-diverging", "gradient-exploding",
-                                                 "loss-blowing-up", "gradient-vanishing",
-                                                 "gradients-zero", "parameters-without-gradient",
-                                                 "scaler-sinking", "epsilon-lost", "dead-units",
-                                                 "update-too-large", "gradient-vanishing-layer"));
+  EXPECT_THAT(ids, testing::UnorderedElementsAre(
+                       "training-diverging", "gradient-exploding", "loss-blowing-up",
+                       "gradient-vanishing", "gradients-zero", "parameters-without-gradient",
+                       "scaler-sinking", "epsilon-lost", "dead-units", "update-too-large",
+                       "gradient-vanishing-layer", "activation-overflow-ahead"));
 }
 
 TEST(TrainingWarnings, EvidenceHasTheNumbers) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/watch/training_watch.h"
+#include "proto/wire/segment.h"
 
 namespace nanwatch {
 
@@ -28,6 +29,8 @@ struct Seen {
   uint32_t zero = 0;
   uint32_t optimizer = 0;
   bool parameters_bad = false;
+  std::optional<double> near = {};  // largest float16 of an activation
+  bool full = true;                 // else canary, which sees none
 };
 
 class ToldTraining {
@@ -47,6 +50,13 @@ class ToldTraining {
     step.set_gradients_missing(seen.missing);
     step.set_gradients_zero(seen.zero);
     step.set_optimizer(seen.optimizer);
+    step.set_level(static_cast<uint32_t>(seen.full ? wire::Level::kFull : wire::Level::kCanary));
+    if (seen.near && *seen.near >= 1024) {
+      step.set_near_largest(*seen.near);
+      step.set_near_op("aten::addmm");
+      step.set_near_layer("blocks.3");
+      step.set_near_type(static_cast<uint32_t>(wire::ElementType::kFloat16));
+    }
     steps_told_.push_back(step);
     Watch(step, history_);
   }

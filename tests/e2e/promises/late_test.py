@@ -161,6 +161,10 @@ class Stranger:
         lines = pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return next(line.split("\t", 1)[1] for line in lines if line.startswith(field + ":"))
 
+    def step_seen(self, run):
+        runs = json.loads(self._workplace.tool("ps", "--all", "--json"))["runs"]
+        return next(seen["step"] for seen in runs if seen["id"] == run)
+
     def segments(self):
         return list(self._workplace.segments.glob(f"nw-{self.pid}-*.seg"))
 
@@ -225,6 +229,8 @@ class Late(PromiseTest):
         command = self.workplace.program("forking", FORKING)
         stranger = Stranger(self, command).await_ready()
         target = stranger.load()
+        # Of two optimizers the one that steps less often counts; the second makes four steps.
+        stranger.await_(lambda: stranger.step_seen(target["run"]) > 4, "more steps of the first are seen than of the second")
         job = stranger.go()
         verdict = stranger.verdict(target["run"])
         origin = verdict["incidents"][0]["origin"]

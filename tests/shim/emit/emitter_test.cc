@@ -217,7 +217,7 @@ TEST_F(EmitterTest, SnapshotsOfTwoThreadsDoNotMix) {
       head.optimizer = optimizer;
       ++ready;
       while (ready < 2) std::this_thread::yield();
-      emitter.PublishStats(head, parameters, 1);
+      emitter.PublishStats(head, parameters, {}, 1);
     };
     std::thread other(publish, 1);
     publish(2);

@@ -165,6 +165,24 @@ def dead_relus():
             break
 
 
+def half_activations():
+    """Weight decay of the wrong sign on a model in float16, whose loss does not mind how large the outputs are."""
+    model, seen = perceptron().half(), Seen()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step in range(300):
+        points, _ = batch()
+        optimizer.zero_grad()
+        outputs = model(20 * points.half())
+        loss = (outputs - outputs.mean()).float().tanh().square().mean()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.03)
+        if seen(step, loss.item()):
+            break
+
+
 def forgotten_layer():
     """A layer that forward does not call, and a square root that goes below zero."""
     model, forgotten, seen = perceptron(), nn.Linear(8, 8), Seen()
