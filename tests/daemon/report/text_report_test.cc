@@ -125,6 +125,8 @@ TEST(TextReport, OpsBeforeTheOriginTellWhatWasGrowing) {
                         "earlier   this op's largest result in the steps before: 0.115, at "
                         "most 0.116\n"
                         "origin    step 117"));
+  for (TrailFact::Op& op : *record.mutable_trail()->mutable_ops()) op.set_largest(1.5);
+  EXPECT_EQ(Report(facts), Report(MaskedRow())) << "nothing grew";
 }
 
 TEST(TextReport, WhatARuleExcusesIsToldWithTheRuleAndItsReach) {
