@@ -1,5 +1,5 @@
-// The scan of float32 and float64 by arithmetic: one instruction for a vector where bit tests take
-// two. Only for scan_avx2.cc; see kernels.h for why nothing here has linkage.
+// The scan of float32 and float64 by arithmetic: a load and one instruction for a vector, of which
+// two begin in a cycle. Only for scan_avx2.cc; see kernels.h for why nothing here has linkage.
 //
 // A running sum of squares: finite as long as all values are, and none is too large to be squared
 // (above 1e19, in float32), which bits have to decide then. Its root is an upper bound of their
