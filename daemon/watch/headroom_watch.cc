@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/watch/training_alarms.h"
+#include "proto/wire/element_types.h"
 #include "proto/wire/segment.h"
 
 namespace nanwatch {
@@ -23,22 +24,6 @@ constexpr double kLeap = 1.5;
 constexpr int kNewest = 8;
 constexpr int kOldest = 16;
 constexpr double kGrowth = 2;
-constexpr uint32_t kCalmSteps = 20;
-
-double LimitOf(uint32_t element_type) {
-  switch (static_cast<wire::ElementType>(element_type)) {
-    case wire::ElementType::kFloat64:
-      return 0x1.fffffffffffffp1023;
-    case wire::ElementType::kFloat32:
-      return 0x1.fffffep127;
-    case wire::ElementType::kBFloat16:
-      return 0x1.fep127;
-    case wire::ElementType::kFloat16:
-      return 65504;
-    default:
-      return 0;
-  }
-}
 
 using Shares = google::protobuf::RepeatedField<double>;
 
@@ -67,15 +52,15 @@ bool Grows(const Shares& shares) {
 void WatchHeadroom(const StepSummary& step, TrainingHistory& history) {
   if (step.level() != static_cast<uint32_t>(wire::Level::kFull)) return;
   HeadroomHistory& seen = *history.mutable_headroom();
-  const double limit = step.has_near_largest() ? LimitOf(step.near_type()) : 0;
-  const bool told = limit > 0 && step.near_largest() > 0 && step.near_largest() <= limit;
+  const double limit = wire::LargestOf(static_cast<wire::ElementType>(step.near_type()));
+  // Absent it is 0, and of no type.
+  const bool told = step.near_largest() > 0 && step.near_largest() <= limit;
   const double share = told ? std::max(step.near_largest() / limit, kTold) : kTold;
   seen.add_shares(share);
   if (seen.shares_size() > kRecentMax) seen.mutable_shares()->erase(seen.shares().begin());
   if (seen.has_ahead()) {
     OpenAlarm& open = *seen.mutable_ahead();
-    open.set_calm_steps(share < open.calm_bound() ? open.calm_steps() + 1 : 0);
-    if (open.calm_steps() < kCalmSteps) return;
+    if (!HasCalmed(share < open.calm_bound(), open)) return;
     End(open, MomentOf(step), history);
     seen.clear_ahead();
     return;

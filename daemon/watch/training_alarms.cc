@@ -56,6 +56,11 @@ TrainingAlarm* AlarmOf(const OpenAlarm& open, TrainingHistory& history) {
   return i < history.alarms_size() ? history.mutable_alarms(i) : nullptr;
 }
 
+bool HasCalmed(bool is_calm, OpenAlarm& open) {
+  open.set_calm_steps(is_calm ? open.calm_steps() + 1 : 0);
+  return open.calm_steps() >= kCalmSteps;
+}
+
 void End(const OpenAlarm& open, const AlarmMoment& moment, TrainingHistory& history) {
   TrainingAlarm* alarm = AlarmOf(open, history);
   if (alarm == nullptr) return;

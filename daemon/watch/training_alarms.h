@@ -32,6 +32,9 @@ TrainingAlarm* Raise(const char* id, const char* family, const AlarmMoment& mome
                      TrainingHistory& history, OpenAlarm& open);
 // Null for one that there was no room for.
 TrainingAlarm* AlarmOf(const OpenAlarm& open, TrainingHistory& history);
+// A step showed it no more, or did: true once it is calm for kCalmSteps in a row.
+inline constexpr uint32_t kCalmSteps = 20;
+[[nodiscard]] bool HasCalmed(bool is_calm, OpenAlarm& open);
 void End(const OpenAlarm& open, const AlarmMoment& moment, TrainingHistory& history);
 
 // Null when there are too many.

@@ -19,9 +19,8 @@ constexpr double kTogether = 0.6;
 // What fell without a loss to compare with has to fall further.
 constexpr double kFallDecades = 3;
 constexpr double kFallDecadesAlone = 4;
-// Back within so much of what it left, for so many steps: over.
+// Back within so much of what it left, for kCalmSteps: over.
 constexpr double kCalmDecades = 0.5;
-constexpr uint32_t kCalmSteps = 20;
 
 constexpr uint32_t kMissingSteps = 30;
 constexpr uint32_t kZeroSteps = 20;
@@ -36,12 +35,6 @@ constexpr uint64_t kSkipsWithin = 30;
 constexpr uint64_t kScalerCalmUpdates = 100;
 
 // ---- alarms
-
-// True once the series was on the near side of the bound for long enough.
-bool HasCalmed(bool is_calm, OpenAlarm& open) {
-  open.set_calm_steps(is_calm ? open.calm_steps() + 1 : 0);
-  return open.calm_steps() >= kCalmSteps;
-}
 
 double Newest(const TrainingSeries& series) {
   return series.recent().empty() ? 0 : *series.recent().rbegin();

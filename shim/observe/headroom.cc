@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/wire/element_types.h"
 #include "shim/check/scan.h"
 #include "shim/observe/layer_table.h"
 #include "shim/observe/observer.h"
@@ -13,29 +14,12 @@ namespace {
 // finfo.max, or a mask of it after something was added that rounding did not swallow.
 constexpr double kMaskShare = 0.98;
 
-double LargestOf(wire::ElementType type) {
-  switch (type) {
-    case wire::ElementType::kFloat64:
-      return 0x1.fffffffffffffp1023;
-    case wire::ElementType::kFloat32:
-      return 0x1.fffffep127;
-    case wire::ElementType::kBFloat16:
-      return 0x1.fep127;
-    case wire::ElementType::kFloat16:
-      return 65504;
-    default:
-      return 0;
-  }
-}
-
 }  // namespace
 
 void Headroom::Note(const OpTraits* op, const Layer* layer, wire::ElementType type,
                     Magnitude magnitude) noexcept {
-  const double limit = LargestOf(type);
-  if (limit == 0) return;
   const double largest = LargestValue(magnitude, type);
-  const double share = largest / limit;
+  const double share = largest / wire::LargestOf(type);
   if (share > kMaskShare) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (share <= share_) return;

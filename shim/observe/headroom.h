@@ -27,7 +27,7 @@ class Headroom {
     return magnitude.kind == Magnitude::Kind::kLargest &&
            magnitude.bits >= kNearBits[static_cast<size_t>(type)];
   }
-  // Any thread.
+  // For what IsNear. Any thread.
   void Note(const OpTraits* op, const Layer* layer, wire::ElementType type,
             Magnitude magnitude) noexcept;
   // A step ends: the nearest since the one before, if there was any. Gives its share of its type's
