@@ -176,7 +176,9 @@ Incident Finish(const IncidentDraft& draft) {
   incident.set_gradients(FirstCount(draft, Reach::kGradient));
   incident.set_parameters(FirstCount(draft, Reach::kParameter));
   AddChain(draft, incident);
-  AddTrail(draft.lineage->facts(), incident);
+  if (const TrailFact* trail = draft.lineage->FindTrail(incident.origin().ticket())) {
+    AddTrail(*trail, incident);
+  }
   return incident;
 }
 

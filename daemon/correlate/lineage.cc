@@ -86,6 +86,11 @@ const Site* Lineage::FindSite(uint32_t id) const {
   return found == sites_.end() ? nullptr : found->second;
 }
 
+const TrailFact* Lineage::FindTrail(uint64_t value) const {
+  const auto found = trails_.find(value);
+  return found == trails_.end() ? nullptr : found->second;
+}
+
 void Lineage::Index(const std::vector<const Record*>& records) {
   for (const Site& site : facts_.sites()) sites_.try_emplace(site.id(), &site);
   for (const Record* record : records) {
@@ -95,6 +100,8 @@ void Lineage::Index(const std::vector<const Record*>& records) {
       collective_by_sequence_.try_emplace({fact.group(), fact.sequence()}, &fact);
     } else if (record->has_pass() && !record->pass().root_op().empty()) {
       roots_.insert({record->pass().root_op(), record->pass().root_layer()});
+    } else if (record->has_trail()) {
+      trails_.try_emplace(record->trail().value(), &record->trail());
     }
   }
 }

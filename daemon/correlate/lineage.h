@@ -68,7 +68,7 @@ struct ReachEvent {
   int origin = -1;
   std::string name = {};  // parameter, buffer or leaf; "" unknown
   How how = How::kRoot;
-  uint32_t count = 0;     // leaves or parameters that were bad at that moment
+  uint32_t count = 0;  // leaves or parameters that were bad at that moment
   uint64_t pass = 0;
   bool deliberate = false;  // a constant was written into a parameter or buffer on purpose
   bool excused = false;     // a GradScaler took care of it (scaler_rule.h)
@@ -96,6 +96,8 @@ class Lineage {
   [[nodiscard]] const std::vector<ReachEvent>& events() const { return events_; }
   [[nodiscard]] const std::vector<Sending>& sendings() const { return sendings_; }
   [[nodiscard]] const Site* FindSite(uint32_t id) const;
+  // The ops before the value with this ticket; null where they were not kept.
+  [[nodiscard]] const TrailFact* FindTrail(uint64_t value) const;
 
  private:
   // Parameters and what else keeps a bad value from one step to the next.
@@ -151,6 +153,7 @@ class Lineage {
   const Excused& excused_;
   StepClock clock_;
   std::unordered_map<uint32_t, const Site*> sites_;
+  std::unordered_map<uint64_t, const TrailFact*> trails_;  // by value
   std::unordered_map<uint64_t, const CollectiveFact*>
       collective_by_output_;  // by the received value
   std::map<std::pair<std::string, uint64_t>, const CollectiveFact*> collective_by_sequence_;

@@ -10,16 +10,6 @@
 namespace nanwatch {
 namespace {
 
-// Several are kept for one value where the ops of a thread went on under the same finding: the
-// first is of the moment.
-const TrailFact* TrailOf(const RunFacts& facts, uint64_t value) {
-  const auto found =
-      std::find_if(facts.records().begin(), facts.records().end(), [value](const Record& record) {
-        return record.has_trail() && record.trail().value() == value;
-      });
-  return found != facts.records().end() ? &found->trail() : nullptr;
-}
-
 std::string NameAt(const TrailFact& trail, uint32_t place) {
   return place < static_cast<uint32_t>(trail.names_size()) ? trail.names(static_cast<int>(place))
                                                            : "";
@@ -60,16 +50,15 @@ void AddHistory(const TrailFact& trail, uint32_t iteration, Incident& incident) 
 
 }  // namespace
 
-void AddTrail(const RunFacts& facts, Incident& incident) {
-  const TrailFact* trail = TrailOf(facts, incident.origin().ticket());
-  if (trail == nullptr || trail->ops().empty()) return;
-  const uint32_t iteration = trail->ops(trail->ops_size() - 1).iteration();
-  for (int i = std::max(0, trail->ops_size() - kTrailShownMax); i < trail->ops_size(); ++i) {
-    const TrailFact::Op& op = trail->ops(i);
+void AddTrail(const TrailFact& trail, Incident& incident) {
+  if (trail.ops().empty()) return;
+  const uint32_t iteration = trail.ops(trail.ops_size() - 1).iteration();
+  for (int i = std::max(0, trail.ops_size() - kTrailShownMax); i < trail.ops_size(); ++i) {
+    const TrailFact::Op& op = trail.ops(i);
     if (op.known() == wire::TrailOp::kNothing) continue;
-    *incident.add_trail() = Describe(*trail, op, iteration);
+    *incident.add_trail() = Describe(trail, op, iteration);
   }
-  AddHistory(*trail, iteration, incident);
+  AddHistory(trail, iteration, incident);
 }
 
 }  // namespace nanwatch

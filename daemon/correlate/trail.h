@@ -9,7 +9,7 @@ namespace nanwatch {
 inline constexpr int kTrailShownMax = 100;
 inline constexpr int kHistoryMax = 16;
 
-// Fills `trail` and `history` of an incident whose origin stands, if a trail was kept for it.
-void AddTrail(const RunFacts& facts, Incident& incident);
+// Fills `trail` and `history` of an incident whose origin stands, from what was kept for that.
+void AddTrail(const TrailFact& trail, Incident& incident);
 
 }  // namespace nanwatch
