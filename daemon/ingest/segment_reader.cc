@@ -331,7 +331,7 @@ void SegmentReader::Impl::ReadStats(RunBatch& batch) {
   uint64_t left = section.bytes / sizeof(wire::StatsEntry);
   wire::StatsCopy copy;
   while (left > 0 && reader->Read(copy)) {
-    left -= std::min<uint64_t>(left, copy.parameters.size() + 1);
+    left -= std::min<uint64_t>(left, 1 + copy.parameters.size() + copy.layers.size());
     batch.stats.push_back(DecodeStats(copy, names));
   }
   pending.cursor.stats = reader->cursor();
@@ -470,8 +470,8 @@ bool SegmentReader::HasUrgentNews() const {
       impl_->file.section(SectionType::kStats).bytes / sizeof(wire::StatsEntry);
   return now.reserved != then.reserved || now.dropped != then.dropped || now.sites != then.sites ||
          now.trails != then.trails || now.values_bad != then.values_bad ||
-         now.values_dropped != then.values_dropped ||
-         now.steps - then.steps > steps_max / 4 || now.stats - then.stats > stats_max / 4;
+         now.values_dropped != then.values_dropped || now.steps - then.steps > steps_max / 4 ||
+         now.stats - then.stats > stats_max / 4;
 }
 
 RunGlance SegmentReader::Glance(uint64_t steps_max) const {
