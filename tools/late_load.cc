@@ -171,6 +171,15 @@ struct Loading {
   }
 };
 
+// What came of it: `problem` kept the library out, or, where that is null, it answered.
+LateLoadResult Conclude(const Loading& loading, LateLoadResult result, const std::string* problem,
+                        int answer) {
+  const std::string refusal = problem != nullptr
+                                  ? "the library is not in " + loading.name + ": " + *problem
+                                  : ExplainAttach(answer, loading.name);
+  return refusal.empty() ? result : Failed(result, "load_failed", refusal);
+}
+
 LateLoadResult ByDebugger(const Loading& loading, LateLoadResult result) {
   const SteadyClock::time_point began = SteadyClock::now();
   const DebuggerResult done = LoadByDebugger(loading.host.debugger, loading.request.pid,
@@ -190,12 +199,7 @@ LateLoadResult ByDebugger(const Loading& loading, LateLoadResult result) {
                       "call (a hung collective?); nothing was changed and it runs on, try again "
                       "later or with a longer --wait");
   }
-  if (!done.called)
-    return Failed(result, "load_failed",
-                  "the library is not in " + loading.name + ": " + done.problem);
-  if (const std::string problem = ExplainAttach(done.answer, loading.name); !problem.empty())
-    return Failed(result, "load_failed", problem);
-  return result;
+  return Conclude(loading, std::move(result), done.called ? nullptr : &done.problem, done.answer);
 }
 
 LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
@@ -226,12 +230,8 @@ LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
     answers = ReadAnswers(loading.call.answers);
   }
   script.Leave();
-  if (!answers.error.empty())
-    return Failed(result, "load_failed",
-                  "the library is not in " + loading.name + ": " + answers.error);
-  if (const std::string problem = ExplainAttach(answers.attach, loading.name); !problem.empty())
-    return Failed(result, "load_failed", problem);
-  return result;
+  return Conclude(loading, std::move(result), answers.error.empty() ? nullptr : &answers.error,
+                  answers.attach);
 }
 
 // The library is there: its observer proves itself, or says why it stays off.
