@@ -4,40 +4,27 @@ A block's time per step is compared with that of the bare blocks before and afte
 and for finding out what that costs. The bare twin is a bare block in the same place. Run by scripts/bench.sh, which preloads
 the library with NANWATCH_LEVEL=auto and a budget, and leaves the daemon out.
 """
-import argparse
 import gc
 import json
 import os
 import statistics
 import subprocess
 import sys
-import time
+
+from timing import clock_of, make_parser, rounds_of, seconds_a_step
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, rounds=15, quick_rounds=3)
     parser.add_argument("--nanwatch", required=True, help="the tool, to ask what was watched")
-    parser.add_argument("--steps", default="mlp,bert,resnet,gpt")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--quick", action="store_true", help="3 rounds: shows that it works, not what it costs")
     parser.add_argument("--block-s", type=float, default=2)
     parser.add_argument("--settle-s", type=float, default=15, help="auto's first blocks, in which it learns what watching costs")
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall",
-                        help="cpu: this process's own time, for a machine on which something else runs")
-    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     return parser.parse_args()
 
 
 def run_block(step, repeats, clock):
-    """Seconds a step."""
     gc.collect()
-    gc.disable()
-    started = clock()
-    for _ in range(repeats):
-        step.run()
-    elapsed = clock() - started
-    gc.enable()
-    return elapsed / repeats
+    return seconds_a_step(step, repeats, clock)
 
 
 def compare(switch, mode, step, repeats, rounds, clock):
@@ -78,8 +65,7 @@ def show(name, arguments):
 
     torch.set_num_threads(1)
     switch = ObserverSwitch()
-    clock = time.perf_counter if arguments.clock == "wall" else time.process_time
-    rounds = 3 if arguments.quick else arguments.rounds
+    clock, rounds = clock_of(arguments), rounds_of(arguments)
     torch.manual_seed(0)
     step = STEPS[name]()
     if step is None:

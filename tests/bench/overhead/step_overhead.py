@@ -4,42 +4,29 @@ All ways are run in one process, in an order drawn anew for every round, on one 
 machine disturbs all alike. "bare twin" is the bare step once more; how far it is from 1 is what a ratio can be trusted to.
 Run by scripts/bench.sh, which preloads the library.
 """
-import argparse
 import gc
 import json
 import os
 import random
 import statistics
 import sys
-import time
 
+from timing import clock_of, make_parser, rounds_of, seconds_a_step
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", default="mlp,bert,resnet,gpt")
-    parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--quick", action="store_true", help="5 rounds: shows that it works, not what it costs")
+    parser = make_parser(__doc__, rounds=31, quick_rounds=5)
     parser.add_argument("--ways", help="some of the ways only, separated by commas; bare is always run")
     parser.add_argument("--visit-ms", type=float, default=100,
                         help="a visit repeats the step this long: the shorter, the less a machine's moods come between a way and bare")
     parser.add_argument("--json", metavar="FILE", help="also write every median and minimum here")
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall",
-                        help="cpu: this process's own time, for a machine on which something else runs")
-    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     return parser.parse_args()
 
 
 def time_visit(step, repeats, clock):
     """Seconds per step; one more step is run first, untimed."""
     step.run()
-    gc.disable()
-    started = clock()
-    for _ in range(repeats):
-        step.run()
-    elapsed = clock() - started
-    gc.enable()
-    return elapsed / repeats
+    return seconds_a_step(step, repeats, clock)
 
 
 def measure(step, ways, rounds, visit_s, clock):
@@ -100,8 +87,7 @@ def main():
 
     torch.set_num_threads(1)
     switch = ObserverSwitch()
-    clock = time.perf_counter if arguments.clock == "wall" else time.process_time
-    rounds = 5 if arguments.quick else arguments.rounds
+    clock, rounds = clock_of(arguments), rounds_of(arguments)
     visit_s = arguments.visit_ms / 1e3
     results = {}
     for name in arguments.steps.split(","):
