@@ -32,7 +32,7 @@ std::vector<std::string> RowOf(const ParameterReport& parameter) {
 std::vector<std::string> RowOf(const LayerReport& layer) {
   const std::string& name = layer.layer().empty() ? layer.root() : layer.layer();
   return {Shorten(Printable(name), kNameColumnsMax), Printable(layer.dtype()),
-          (layer.at_most() ? "<= " : "") + Brief(layer.largest()),
+          (layer.at_least() ? ">= " : "") + Brief(layer.largest()),
           Figure(layer.has_headroom(), layer.headroom())};
 }
 

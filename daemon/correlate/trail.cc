@@ -22,7 +22,7 @@ TrailOp Describe(const TrailFact& trail, const TrailFact::Op& op, uint32_t itera
   out.set_phase(PhaseName(op.phase()));
   out.set_dtype(ElementTypeName(op.element_type()));
   out.set_largest(op.largest());
-  out.set_at_most(op.known() == wire::TrailOp::kAtMost);
+  out.set_at_least(op.known() == wire::TrailOp::kAtLeast);
   out.set_steps_before(iteration - std::min(iteration, op.iteration()));
   return out;
 }

@@ -43,7 +43,7 @@ LayerReport ReportOf(const LayerStats& from) {
   to.set_root(from.root());
   to.set_dtype(ElementTypeName(from.element_type()));
   to.set_largest(from.largest());
-  to.set_at_most(from.at_most());
+  to.set_at_least(from.at_least());
   const std::optional<double> limit = LargestOf(to.dtype());
   if (limit && from.largest() > 0) to.set_headroom(*limit / from.largest());
   return to;

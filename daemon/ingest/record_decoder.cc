@@ -298,7 +298,7 @@ Record DecodeTrail(const wire::TrailEntry& trail, const NameCache& names) {
     op.set_phase(InRange(from.phase, kPhaseMax));
     op.set_element_type(from.element_type < wire::kElementTypeCount ? from.element_type : 0);
     const bool makes_sense = std::isfinite(from.largest) && from.largest >= 0;
-    if (!makes_sense || from.known > wire::TrailOp::kAtMost) continue;
+    if (!makes_sense || from.known > wire::TrailOp::kAtLeast) continue;
     op.set_known(from.known);
     op.set_largest(from.largest);
   }
@@ -361,7 +361,7 @@ StatsSnapshot DecodeStats(const wire::StatsCopy& copy, const NameCache& names) {
     layer.set_root(names.Text(from.root));
     layer.set_element_type(from.element_type < wire::kElementTypeCount ? from.element_type : 0);
     layer.set_largest(from.largest);
-    layer.set_at_most(from.at_most != 0);
+    layer.set_at_least(from.at_least != 0);
   }
   return snapshot;
 }

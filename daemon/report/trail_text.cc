@@ -19,7 +19,7 @@ constexpr double kLarge = 100;
 constexpr double kGrowth = 4;
 
 std::string LargestText(const TrailOp& op) {
-  std::string text = (op.at_most() ? "at most " : "") + Brief(op.largest());
+  std::string text = (op.at_least() ? "at least " : "") + Brief(op.largest());
   const std::optional<double> limit = LargestOf(op.dtype());
   const double share = limit ? op.largest() / *limit : 0;
   if (share >= kShareTold) {

@@ -228,8 +228,8 @@ static_assert(sizeof(TelemetryEntry) == 104);
 struct TrailOp {
   enum Known : uint8_t {
     kNothing = 0,
-    kExact = 1,   // `largest` is the largest magnitude in the result
-    kAtMost = 2,  // nothing in the result is larger
+    kExact = 1,    // `largest` is the largest magnitude in the result
+    kAtLeast = 2,  // the largest of a sample of its elements
   };
   double largest;
   uint32_t op;  // name ids
@@ -315,7 +315,7 @@ struct StatsLayer {
   uint32_t layer;  // name ids
   uint32_t root;
   uint8_t element_type;
-  uint8_t at_most;  // 1: nothing was larger; how large the largest was is not known
+  uint8_t at_least;  // 1: of some of their elements only a sample was looked at
   uint8_t reserved[6];
 };
 static_assert(sizeof(StatsLayer) == 24);

@@ -14,8 +14,7 @@ struct Magnitude {
   enum class Kind : uint32_t {
     kNone,       // nothing is known, or there are no elements
     kLargest,    // `bits`: the largest magnitude, as a word of the element's parts without its sign
-    kSquares,    // `bits`: a double, the largest sum of squares over stretches that cover all
-                 // elements; its root is nowhere less than the largest magnitude
+    kAtLeast,    // the same of a sample of the elements: one that large was seen
     kNonFinite,  // something is NaN or infinite
   };
   uint64_t bits;
@@ -24,9 +23,8 @@ struct Magnitude {
   [[nodiscard]] constexpr bool IsNonFinite() const noexcept { return kind == Kind::kNonFinite; }
 };
 
-// The number meant: exact for kLargest (float64: to 20 bits of its fraction, downwards), an upper
-// bound for kSquares (but for what is below 1e-18 of a float32, which may be told as 0), else 0.
-// Any thread; the job's floating-point modes and flags stay as they are.
+// The number meant, for kLargest and kAtLeast (float64: to 20 bits of its fraction, downwards),
+// else 0. Any thread; the job's floating-point modes and flags stay as they are.
 [[nodiscard]] double LargestValue(Magnitude magnitude, wire::ElementType type) noexcept;
 
 }  // namespace nanwatch

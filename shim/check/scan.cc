@@ -1,8 +1,6 @@
 #include "shim/check/scan.h"
 
 #include <atomic>
-#include <bit>
-#include <cmath>
 #include <mutex>
 
 #include "shim/check/element_walk.h"
@@ -16,14 +14,12 @@ namespace {
 constinit const Kernels* g_kernels = &kScalarKernels;
 constinit ParallelFor g_parallel_for = nullptr;
 
-// Of two stretches together. Words and sums of squares, which a small rest beside a long run may
-// make of one tensor, do not compare.
+// Of two stretches together.
 Magnitude Larger(Magnitude a, Magnitude b) noexcept {
   using Kind = Magnitude::Kind;
   if (a.IsNonFinite() || b.kind == Kind::kNone) return a;
   if (b.IsNonFinite() || a.kind == Kind::kNone) return b;
-  if (a.kind != b.kind) return {0, Kind::kNone};
-  return a.bits > b.bits ? a : b;
+  return {a.bits > b.bits ? a.bits : b.bits, a.kind == b.kind ? a.kind : Kind::kAtLeast};
 }
 
 struct SharedScan {
@@ -116,9 +112,8 @@ double LargestValue(Magnitude magnitude, wire::ElementType type) noexcept {
   const DefaultFloatEnvironment environment;
   switch (magnitude.kind) {
     case Magnitude::Kind::kLargest:
+    case Magnitude::Kind::kAtLeast:
       return g_kernels->key_to_double[row](static_cast<int64_t>(magnitude.bits));
-    case Magnitude::Kind::kSquares:
-      return std::sqrt(std::bit_cast<double>(magnitude.bits));
     case Magnitude::Kind::kNone:
     case Magnitude::Kind::kNonFinite:
       break;

@@ -94,7 +94,7 @@ template <class Format, int kParts>
 struct Avx2Scan {
   using ByBits = VectorScan<Avx2, Format, kParts>;
   using ByArithmetic = ArithmeticScan<
-      std::conditional_t<sizeof(typename Format::Word) == 8, Float64Lanes, Float32Lanes>>;
+      std::conditional_t<sizeof(typename Format::Word) == 8, Float64Lanes, Float32Lanes>, ByBits>;
   static constexpr size_t kElementBytes = kParts * sizeof(typename Format::Word);
   static constexpr bool kArithmetic = sizeof(typename Format::Word) >= 4;
 
@@ -108,13 +108,7 @@ struct Avx2Scan {
  private:
   // Out of line, so that the short path saves no registers.
   [[gnu::noinline]] static Magnitude RunLong(const void* data, size_t count) {
-    const char* at = static_cast<const char*>(data);
-    const char* end = at + count * kElementBytes;
-    const uint64_t squares = ByArithmetic::Run(&at, end);
-    if (at == end) return {squares, Magnitude::Kind::kSquares};
-    // From here on something is bad, or too large to be squared.
-    const Magnitude rest = ByBits::Run(at, static_cast<size_t>(end - at) / kElementBytes);
-    return rest.kind == Magnitude::Kind::kNonFinite || at == data ? rest : ByBits::Run(data, count);
+    return ByArithmetic::Run(static_cast<const char*>(data), count * kElementBytes);
   }
 };
 

@@ -46,60 +46,22 @@ struct VectorScan {
     const char* last = at + bytes - kStep;
     if (bytes > kBlockBytes) [[unlikely]]
       return RunBlocks(at, last);
-    return RunRest(at, last, Look(Unit::Load(last)));
+    return RunRest(at, last, Look(last));
   }
 
- private:
-  // Out of line, so that the short path does not begin by filling registers for it.
-  [[gnu::noinline]] static Magnitude RunBlocks(const char* at, const char* last) {
-    Vector seen = Look(Unit::Load(last));
-    for (; static_cast<size_t>(last - at) >= kBlockBytes; at += kBlockBytes) {
-      seen = Max(seen, Block(at));
-      if (IsBad(seen)) return {0, Magnitude::Kind::kNonFinite};
-    }
-    return RunRest(at, last, seen);
-  }
+  // ---- for a scan that takes a part of its run by bits (arithmetic_scan.h)
 
-  // From `at` to the vector at `last`, which is among what was seen already.
-  [[gnu::always_inline]] static inline Magnitude RunRest(const char* at, const char* last,
-                                                         Vector seen) {
-    for (; static_cast<size_t>(last - at) >= 4 * kStep; at += 4 * kStep) {
-      const Vector two = Max(Look(Unit::Load(at)), Look(Unit::Load(at + kStep)));
-      const Vector more = Max(Look(Unit::Load(at + 2 * kStep)), Look(Unit::Load(at + 3 * kStep)));
-      seen = Max(seen, Max(two, more));
+  static Vector Look(const char* at) { return Look(Unit::Load(at)); }
+  template <size_t kBytes>
+  static Vector LookAll(const char* at) {
+    static_assert(kBytes % (2 * kStep) == 0);
+    Vector a{}, b{};
+#pragma GCC unroll 8
+    for (const char* end = at + kBytes; at != end; at += 2 * kStep) {
+      a = Max(Look(at), a);
+      b = Max(Look(at + kStep), b);
     }
-    for (; at < last; at += kStep) seen = Max(seen, Look(Unit::Load(at)));
-    return Tell(seen);
-  }
-
-  // Four chains, because a maximum has a latency, each taking two vectors a turn; a look at the
-  // result now and then, to stop early. Zero, with which they begin, is finite.
-  [[gnu::always_inline]] static inline Vector Block(const char* at) {
-    static_assert(kBlockBytes % (8 * kStep) == 0);
-    Vector a{}, b{}, c{}, d{};
-#pragma GCC unroll 1  // it would unroll the whole block, for each type: too much for the
-                      // instruction cache
-    for (const char* end = at + kBlockBytes; at != end; at += 8 * kStep) {
-      a = Max(Look(Unit::Load(at)), a);
-      b = Max(Look(Unit::Load(at + kStep)), b);
-      c = Max(Look(Unit::Load(at + 2 * kStep)), c);
-      d = Max(Look(Unit::Load(at + 3 * kStep)), d);
-      a = Max(Look(Unit::Load(at + 4 * kStep)), a);
-      b = Max(Look(Unit::Load(at + 5 * kStep)), b);
-      c = Max(Look(Unit::Load(at + 6 * kStep)), c);
-      d = Max(Look(Unit::Load(at + 7 * kStep)), d);
-    }
-    return Max(Max(a, b), Max(c, d));
-  }
-
-  [[gnu::always_inline]] static inline Vector Look(Vector words) {
-    if constexpr (Format::kMask != Format::kOnes) {
-      words = Unit::And(words, Unit::template Fill<Test::kMaskBytes>(Test::kMask));
-    }
-    if constexpr (Format::kFlip != 0) {
-      words = Unit::Xor(words, Unit::template Fill<Test::kMaskBytes>(Test::kFlip));
-    }
-    return words;
+    return Max(a, b);
   }
   [[gnu::always_inline]] static inline Vector Max(Vector a, Vector b) {
     return Unit::template Max<Test::kLaneBytes>(a, b);
@@ -114,6 +76,59 @@ struct VectorScan {
   [[gnu::always_inline]] static inline bool IsBad(Vector seen) {
     return Unit::template AnyAbove<Test::kLaneBytes>(
         seen, Unit::template Fill<Test::kLaneBytes>(Test::kLimit));
+  }
+
+ private:
+  // Out of line, so that the short path does not begin by filling registers for it.
+  [[gnu::noinline]] static Magnitude RunBlocks(const char* at, const char* last) {
+    Vector seen = Look(last);
+    for (; static_cast<size_t>(last - at) >= kBlockBytes; at += kBlockBytes) {
+      seen = Max(seen, Block(at));
+      if (IsBad(seen)) return {0, Magnitude::Kind::kNonFinite};
+    }
+    return RunRest(at, last, seen);
+  }
+
+  // From `at` to the vector at `last`, which is among what was seen already.
+  [[gnu::always_inline]] static inline Magnitude RunRest(const char* at, const char* last,
+                                                         Vector seen) {
+    for (; static_cast<size_t>(last - at) >= 4 * kStep; at += 4 * kStep) {
+      const Vector two = Max(Look(at), Look(at + kStep));
+      const Vector more = Max(Look(at + 2 * kStep), Look(at + 3 * kStep));
+      seen = Max(seen, Max(two, more));
+    }
+    for (; at < last; at += kStep) seen = Max(seen, Look(at));
+    return Tell(seen);
+  }
+
+  // Four chains, because a maximum has a latency, each taking two vectors a turn; a look at the
+  // result now and then, to stop early. Zero, with which they begin, is finite.
+  [[gnu::always_inline]] static inline Vector Block(const char* at) {
+    static_assert(kBlockBytes % (8 * kStep) == 0);
+    Vector a{}, b{}, c{}, d{};
+#pragma GCC unroll 1  // it would unroll the whole block, for each type: too much for the
+                      // instruction cache
+    for (const char* end = at + kBlockBytes; at != end; at += 8 * kStep) {
+      a = Max(Look(at), a);
+      b = Max(Look(at + kStep), b);
+      c = Max(Look(at + 2 * kStep), c);
+      d = Max(Look(at + 3 * kStep), d);
+      a = Max(Look(at + 4 * kStep), a);
+      b = Max(Look(at + 5 * kStep), b);
+      c = Max(Look(at + 6 * kStep), c);
+      d = Max(Look(at + 7 * kStep), d);
+    }
+    return Max(Max(a, b), Max(c, d));
+  }
+
+  [[gnu::always_inline]] static inline Vector Look(Vector words) {
+    if constexpr (Format::kMask != Format::kOnes) {
+      words = Unit::And(words, Unit::template Fill<Test::kMaskBytes>(Test::kMask));
+    }
+    if constexpr (Format::kFlip != 0) {
+      words = Unit::Xor(words, Unit::template Fill<Test::kMaskBytes>(Test::kFlip));
+    }
+    return words;
   }
 };
 

@@ -20,17 +20,16 @@ void LayerPeaks::Keep(const Layer* layer) noexcept {
 bool LayerPeaks::TakeOne(uint32_t index, Peak* peak) noexcept {
   Slot& slot = peaks_[index];
   bool any = false;
-  for (const bool squares : {false, true}) {
-    const uint64_t packed = slot.packed[squares].exchange(0, std::memory_order_relaxed);
+  for (const bool sample : {false, true}) {
+    const uint64_t packed = slot.packed[sample].exchange(0, std::memory_order_relaxed);
     if (packed == 0) continue;
     const auto type = static_cast<wire::ElementType>(packed >> kTypeShift);
-    const Magnitude magnitude{(packed & ((uint64_t{1} << kTypeShift) - 1))
-                                  << kBitsDropped(type, squares),
-                              squares ? Magnitude::Kind::kSquares : Magnitude::Kind::kLargest};
+    const Magnitude magnitude{(packed & ((uint64_t{1} << kTypeShift) - 1)) << kBitsDropped(type),
+                              Magnitude::Kind::kLargest};
     const double largest = LargestValue(magnitude, type);
-    // A bound that is below what was seen elsewhere adds nothing.
-    if (any && (type < peak->type || (type == peak->type && largest <= peak->largest))) continue;
-    *peak = {slot.layer.load(std::memory_order_relaxed), type, largest, squares};
+    if (any && type < peak->type) continue;
+    const double other = any && type == peak->type ? peak->largest : 0;
+    *peak = {slot.layer.load(std::memory_order_relaxed), type, std::max(largest, other), sample};
     any = true;
   }
   return any && peak->layer != nullptr;

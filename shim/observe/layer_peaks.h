@@ -17,17 +17,17 @@ class LayerPeaks {
     const Layer* layer;
     wire::ElementType type;
     double largest;  // magnitude
-    bool at_most;    // it may be less
+    bool at_least;   // of some results only a sample was looked at
   };
 
   // Any thread, also several at once: of two that come together one may be missed. Of a layer that
   // has results of several types the narrowest counts.
   [[gnu::always_inline]] static void Note(const Layer* layer, wire::ElementType type,
                                           Magnitude magnitude) noexcept {
-    const bool squares = magnitude.kind == Magnitude::Kind::kSquares;
-    const uint64_t packed = uint64_t{static_cast<uint8_t>(type)} << kTypeShift |
-                            magnitude.bits >> kBitsDropped(type, squares);
-    std::atomic<uint64_t>& kept = peaks_[layer->index].packed[squares];
+    const bool sample = magnitude.kind == Magnitude::Kind::kAtLeast;
+    const uint64_t packed =
+        uint64_t{static_cast<uint8_t>(type)} << kTypeShift | magnitude.bits >> kBitsDropped(type);
+    std::atomic<uint64_t>& kept = peaks_[layer->index].packed[sample];
     if (__builtin_expect(packed > kept.load(std::memory_order_relaxed), 0)) {
       kept.store(packed, std::memory_order_relaxed);
       Keep(layer);
@@ -47,12 +47,12 @@ class LayerPeaks {
  private:
   static constexpr int kTypeShift = 56;
   struct Slot {
-    std::atomic<uint64_t> packed[2];  // of words, and of sums of squares
+    std::atomic<uint64_t> packed[2];  // exact, and of samples
     std::atomic<const Layer*> layer;
   };
   // Of 64 bits the lowest make room for the type; words of narrower types fit as they are.
-  static constexpr int kBitsDropped(wire::ElementType type, bool squares) noexcept {
-    return squares || type == wire::ElementType::kFloat64 ? 64 - kTypeShift : 0;
+  static constexpr int kBitsDropped(wire::ElementType type) noexcept {
+    return type == wire::ElementType::kFloat64 ? 64 - kTypeShift : 0;
   }
   static void Keep(const Layer* layer) noexcept;
   static bool TakeOne(uint32_t index, Peak* peak) noexcept;

@@ -173,7 +173,7 @@ void ParameterStats::Finish(Observer& observer, const void* optimizer) noexcept 
     told.layer = InternText(emitter, peak.layer->path);
     told.root = InternText(emitter, peak.layer->root);
     told.element_type = static_cast<uint8_t>(peak.type);
-    told.at_most = peak.at_most;
+    told.at_least = peak.at_least;
   });
   emitter.PublishStats(head_, told_, layers_told_, MonotonicNs());
 } catch (const std::exception&) {

@@ -14,8 +14,8 @@ wire::TrailOp::Known KnownOf(Magnitude magnitude) {
   switch (magnitude.kind) {
     case Magnitude::Kind::kLargest:
       return wire::TrailOp::kExact;
-    case Magnitude::Kind::kSquares:
-      return wire::TrailOp::kAtMost;
+    case Magnitude::Kind::kAtLeast:
+      return wire::TrailOp::kAtLeast;
     case Magnitude::Kind::kNone:
     case Magnitude::Kind::kNonFinite:
       break;

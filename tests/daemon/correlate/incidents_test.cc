@@ -224,7 +224,7 @@ TEST(Incidents, OpsBeforeTheOriginAreToldWithWhatItsOwnOpMadeEarlier) {
   add(0, 1, 1, 20, wire::TrailOp::kExact);
   add(0, 1, 1, 30, wire::TrailOp::kExact);
   add(0, 3, 1, 99, wire::TrailOp::kExact);  // in another layer
-  add(0, 1, 2, 400, wire::TrailOp::kAtMost);
+  add(0, 1, 2, 400, wire::TrailOp::kAtLeast);
   add(2, 3, 3, 11, wire::TrailOp::kExact);
   add(2, 77, 3, 0, wire::TrailOp::kNothing);
   const Verdict verdict = Correlate({facts});
@@ -234,7 +234,7 @@ TEST(Incidents, OpsBeforeTheOriginAreToldWithWhatItsOwnOpMadeEarlier) {
   EXPECT_EQ(incident.history(0).largest(), 30);
   EXPECT_EQ(incident.history(0).steps_before(), 2u);
   EXPECT_EQ(incident.history(1).largest(), 400);
-  EXPECT_TRUE(incident.history(1).at_most());
+  EXPECT_TRUE(incident.history(1).at_least());
   ASSERT_EQ(incident.trail_size(), 5);
   const TrailOp& last = incident.trail(4);
   EXPECT_EQ(last.op() + last.layer() + last.phase() + last.dtype(), "aten::mulgateforwardfloat16");

@@ -112,18 +112,18 @@ TEST(TextReport, OpsBeforeTheOriginTellWhatWasGrowing) {
     op.set_layer(1);
     op.set_iteration(iteration);
     op.set_largest(iteration == 117 ? 52'416 : iteration / 1000.0);
-    op.set_known(iteration == 116 ? wire::TrailOp::kAtMost : wire::TrailOp::kExact);
+    op.set_known(iteration == 116 ? wire::TrailOp::kAtLeast : wire::TrailOp::kExact);
     op.set_phase(static_cast<uint32_t>(wire::Phase::kForward));
     op.set_element_type(static_cast<uint32_t>(wire::ElementType::kFloat16));
   }
   const std::string report = Report(facts);
   EXPECT_THAT(report,
-              HasSubstr("before    aten::_softmax, encoder.layers.1.self_attn: at most 0.116 "
+              HasSubstr("before    aten::_softmax, encoder.layers.1.self_attn: at least 0.116 "
                         "(1 step earlier)\n"
                         "          aten::bmm, encoder.layers.1.self_attn: 5.242e+04, 80 % of "
                         "the largest float16\n"
                         "earlier   this op's largest result in the steps before: 0.115, at "
-                        "most 0.116\n"
+                        "least 0.116\n"
                         "origin    step 117"));
   for (TrailFact::Op& op : *record.mutable_trail()->mutable_ops()) op.set_largest(1.5);
   EXPECT_EQ(Report(facts), Report(MaskedRow())) << "nothing grew";

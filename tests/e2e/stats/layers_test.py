@@ -60,7 +60,7 @@ class Layers(PromiseTest):
                 with self.subTest(step=end - 1, layer=name):
                     layer = self.layers(snapshot)[name]
                     largest = max(step[name] for step in self.made[begin:end])
-                    self.assertEqual((layer["dtype"], layer["at_most"]), (dtype, False))
+                    self.assertEqual((layer["dtype"], layer["at_least"]), (dtype, False))
                     self.assertAlmostEqual(layer["largest"] / largest, 1, 5)
                     self.assertAlmostEqual(layer["headroom"] * largest / LIMITS[dtype], 1, 5)
             begin = end
