@@ -37,64 +37,83 @@ at::CallbackHandle AddInputCallback() {
 
 void Arming::Register(bool check_ops) noexcept try {
   const std::lock_guard<std::mutex> lock(mutex_);
-  checks_ops_ = everywhere_ = check_ops;
-  callback_ = check_ops ? AddOutputsCallback(callbacks::Start, callbacks::End) : AddRangeCallback();
+  registered_ = true;
+  everywhere_ = check_ops;
+  Watch();
 } catch (...) {
+}
+
+Arming::Sees Arming::Wanted() const noexcept {
+  if (!registered_) return Sees::kNothing;
+  if (everywhere_ || watched_ranges_ > 0) return Sees::kOps;
+  return ranges_ ? Sees::kRanges : Sees::kNothing;
 }
 
 // Removed first: a range would otherwise begin twice. One that begins on another thread in between
 // goes unseen.
-void Arming::WatchOps() noexcept try {
-  const bool on = everywhere_ || watched_ranges_ > 0;
-  if (checks_ops_ == on || callback_ == 0) return;
-  if (!on) Switch(false);
-  checks_ops_ = on;
-  at::removeCallback(callback_);
+void Arming::Watch() noexcept try {
+  const Sees wanted = Wanted();
+  if (sees_ == wanted) return;
+  if (wanted != Sees::kOps) Switch(false);
+  if (callback_ != 0) at::removeCallback(callback_);
   callback_ = 0;
-  callback_ = on ? AddOutputsCallback(callbacks::Start, callbacks::End) : AddRangeCallback();
-  if (on && holds_ != 0) Switch(true);
+  sees_ = wanted;
+  if (wanted == Sees::kOps) callback_ = AddOutputsCallback(callbacks::Start, callbacks::End);
+  if (wanted == Sees::kRanges) callback_ = AddRangeCallback();
+  if (wanted == Sees::kOps && holds_ != 0) Switch(true);
 } catch (...) {
 }
 
 void Arming::WatchEverywhere(bool on) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   everywhere_ = on;
-  WatchOps();
+  Watch();
+}
+
+void Arming::WatchRanges(bool on) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ranges_ = on;
+  Watch();
 }
 
 void Arming::BeginWatchedRange() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++watched_ranges_;
-  WatchOps();
+  Watch();
 }
 
 bool Arming::EndWatchedRange() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (watched_ranges_ != 0) --watched_ranges_;
-  WatchOps();
-  return !checks_ops_;
+  Watch();
+  return !checks_ops();
 }
 
 void Arming::SetBenchMode(int mode) noexcept try {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Switch(false);
-    if (callback_ != 0) at::removeCallback(callback_);
-    callback_ = mode == 1 ? AddOutputsCallback(callbacks::EmptyStart, callbacks::EmptyEnd) : 0;
+    if (empty_callback_ != 0) at::removeCallback(empty_callback_);
+    registered_ = false;
+    Watch();
+    empty_callback_ =
+        mode == 1 ? AddOutputsCallback(callbacks::EmptyStart, callbacks::EmptyEnd) : 0;
   }
   if (mode >= 2) Register(mode == 2);
 } catch (...) {
 }
 
 void Arming::Inherit(const Arming& parents) noexcept {
-  checks_ops_ = everywhere_ = parents.checks_ops_;
+  registered_ = parents.registered_;
+  sees_ = parents.sees_;
+  everywhere_ = parents.checks_ops();
+  ranges_ = parents.ranges_;
   callback_ = parents.callback_;
   input_callback_ = parents.input_callback_;
   Set(kArmed, input_callback_ != 0);
 }
 
 void Arming::Switch(bool on) noexcept try {
-  if (on == (input_callback_ != 0) || !checks_ops_) return;
+  if (on == (input_callback_ != 0) || !checks_ops()) return;
   if (on) {
     input_callback_ = AddInputCallback();
   } else {

@@ -16,9 +16,11 @@ class Arming {
  public:
   // Registers A; without `check_ops` one that only sees ranges.
   void Register(bool check_ops) noexcept;
-  // A sees ops while they are watched everywhere, or in an open range; else ranges alone. Takes
-  // effect with the next op; does nothing before Register and after SetBenchMode(0).
+  // A sees ops while they are watched everywhere, or in an open range; else ranges alone, or, where
+  // nobody needs them, there is no callback. Takes effect with the next op; does nothing before
+  // Register and after SetBenchMode(0).
   void WatchEverywhere(bool on) noexcept;
+  void WatchRanges(bool on) noexcept;
   void BeginWatchedRange() noexcept;
   // True when that was the last one and ops go unwatched from here on.
   bool EndWatchedRange() noexcept;
@@ -48,7 +50,11 @@ class Arming {
 
  private:
   void Switch(bool on) noexcept;
-  void WatchOps() noexcept;  // with mutex_ held: as is wanted now
+  enum class Sees : uint8_t { kNothing, kRanges, kOps };
+  // With mutex_ held:
+  [[nodiscard]] Sees Wanted() const noexcept;
+  void Watch() noexcept;  // as is wanted now
+  [[nodiscard]] bool checks_ops() const noexcept { return sees_ == Sees::kOps; }
 
   static constexpr uint32_t kArmed = 1;
   static constexpr uint32_t kMeasuring = 2;
@@ -62,12 +68,15 @@ class Arming {
 
   std::atomic<uint32_t> attention_{0};
   std::mutex mutex_;
-  bool checks_ops_ = false;
+  bool registered_ = false;
+  Sees sees_ = Sees::kNothing;
   bool everywhere_ = false;
+  bool ranges_ = true;
   int watched_ranges_ = 0;
   int holds_ = 0;
   // Handles of libtorch's; 0: not registered.
   uint64_t callback_ = 0;
+  uint64_t empty_callback_ = 0;  // of a bench
   uint64_t input_callback_ = 0;
 };
 

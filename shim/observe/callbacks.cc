@@ -709,12 +709,10 @@ std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range)
   const char* name = range.name();
   if (IsOptimizerStep(name)) {
     if (!Observer::Get()->Active()) Observer::WakeInChild();
-    if (!FindHere(&here)) return nullptr;
+    if (!FindHere(&here) || here.observer->python->TellsSteps()) return nullptr;
     BusyScope busy(here.thread);
-    if (here.thread->optimizer_depth++ == 0) {
-      here.observer->level.Look(*here.observer, here.thread);
-      here.observer->steps.OnOptimizerBegin(*here.observer, here.thread, name);
-    }
+    here.observer->steps.OnStepBegin(*here.observer, here.thread, name,
+                                     here.observer->python->OptimizerOnThisThread());
     return nullptr;
   }
   if (!IsCollective(name) || !FindHere(&here)) return nullptr;
@@ -730,13 +728,11 @@ void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context) {
     EndCollective(*here.observer, here.thread, context);
     return;
   }
-  if (!IsOptimizerStep(range.name()) || !FindHere(&here) || here.thread->optimizer_depth == 0)
-    return;
+  if (!IsOptimizerStep(range.name()) || !FindHere(&here)) return;
+  // What the hooks do not end is ended where it began, or by an exception.
+  if (here.observer->python->TellsSteps()) return;
   BusyScope busy(here.thread);
-  if (--here.thread->optimizer_depth == 0) {
-    here.observer->steps.OnOptimizerEnd(*here.observer, here.thread);
-    here.observer->level.Look(*here.observer, here.thread);
-  }
+  here.observer->steps.OnStepEnd(*here.observer, here.thread);
 }
 
 std::unique_ptr<at::ObserverContext> InputStart(const at::RecordFunction&) { return nullptr; }

@@ -2,6 +2,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+
 #include "shim/check/scan.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/named_reading.h"
@@ -24,7 +26,45 @@ bool WasLetIn(Observer& observer, const PlainTensor& plain, ValueRef value) {
          NonFiniteKinds(plain.view) != wire::kHasNegInf;
 }
 
+// Steps that an exception has ended are not told to have; those that are open, this one among them,
+// stand on the thread's stack.
+void LeaveSteps(const Here& here, uint32_t begun_now) noexcept {
+  const PythonDoor& python = *here.observer->python;
+  if (!python.TellsSteps()) return;
+  const uint32_t open = python.OptimizersOnThisThread();
+  here.observer->steps.OnStepsLeft(*here.observer, here.thread, open - std::min(open, begun_now));
+}
+
 }  // namespace
+
+void OnStepBegin(const void* optimizer, const char* name) noexcept {
+  if (Observer::Get() == nullptr) return;
+  if (!Observer::Get()->Active()) Observer::WakeInChild();
+  Here here;
+  if (!FindHere(&here)) return;
+  BusyScope busy(here.thread);
+  if (here.thread->optimizer_depth != 0) LeaveSteps(here, 1);
+  if (here.observer->level.watched() == wire::Level::kCanary &&
+      here.observer->python->FindDistributed()) {
+    here.observer->level.ChooseRanges(*here.observer);
+  }
+  StepScope& steps = here.observer->steps;
+  steps.OnStepBegin(*here.observer, here.thread, name, optimizer);
+  // The exception that is on its way will end it, and nobody would tell.
+  if (here.thread->optimizer_stopped) steps.OnStepsLeft(*here.observer, here.thread, 0);
+}
+
+void OnStepEnd() noexcept {
+  Here here;
+  if (Observer::Get() == nullptr || !FindHere(&here)) return;
+  BusyScope busy(here.thread);
+  here.observer->steps.OnStepEnd(*here.observer, here.thread);
+}
+
+void OnStepsTold() noexcept {
+  Observer* observer = Observer::Get();
+  if (observer != nullptr) observer->level.ChooseRanges(*observer);
+}
 
 void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
                uint32_t name) noexcept {
@@ -43,6 +83,10 @@ void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target
 PythonDoorCallbacks::Wanted OnRootCall() noexcept {
   Here here;
   if (Observer::Get() == nullptr || !FindHere(&here)) return {false, false};
+  if (here.thread->optimizer_depth != 0) {
+    BusyScope busy(here.thread);
+    LeaveSteps(here, 0);
+  }
   LevelControl& level = here.observer->level;
   // A process that only waits is found by its segment.
   if (level.watched() != wire::Level::kFull) here.observer->EnsureEmitter();

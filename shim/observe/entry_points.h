@@ -1,6 +1,6 @@
-// Where values enter the program without an op: arguments of an outermost module call, parameters
-// and buffers of a model that is called for the first time. Called by the Python door, with the GIL
-// held.
+// What the Python door brings, with the GIL held: where values enter the program without an op
+// (arguments of an outermost module call, parameters and buffers of a model that is called for the
+// first time), and the steps of optimizers.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -22,6 +22,10 @@ PythonDoorCallbacks::Wanted OnRootCall() noexcept;
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
                      size_t count) noexcept;
 void OnNewRoot(const Layer* root) noexcept;
+// Steps of optimizers, as their hooks tell them, and that they do from now on.
+void OnStepBegin(const void* optimizer, const char* name) noexcept;
+void OnStepEnd() noexcept;
+void OnStepsTold() noexcept;
 // One of these is bad.
 void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
                uint32_t name) noexcept;

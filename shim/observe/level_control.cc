@@ -82,6 +82,12 @@ void LevelControl::OnStep(Observer& observer, ThreadState* thread,
   EmitChange(observer, thread, record);
 }
 
+void LevelControl::ChooseRanges(Observer& observer) noexcept {
+  const PythonDoor& python = *observer.python;
+  observer.arming.WatchRanges(!python.TellsSteps() ||
+                              (watched() == wire::Level::kCanary && python.found_distributed()));
+}
+
 void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept {
   const wire::Level before = watched_.exchange(watched, std::memory_order_relaxed);
   if (before == watched) return;
@@ -93,6 +99,7 @@ void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level w
     observer.steps.ForgetScaler();
   }
   switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
+  ChooseRanges(observer);
   observer.arming.WatchEverywhere(all_ops);
 }
 

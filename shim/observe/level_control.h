@@ -67,6 +67,9 @@ class LevelControl {
   // A step has ended. At level auto: chooses how the next one is watched.
   void OnStep(Observer& observer, ThreadState* thread, const AutoLevel::Step& step) noexcept;
 
+  // Ranges are looked at for collectives, and for steps where nothing else tells them.
+  void ChooseRanges(Observer& observer) noexcept;
+
   // Without a word in the log, and without touching the callbacks. At auto the next step is canary.
   void SetForBench(wire::Level level) noexcept {
     asked_.store(level, std::memory_order_relaxed);

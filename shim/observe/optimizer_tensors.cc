@@ -54,9 +54,13 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
     PyObj* group = api.PyList_GetItem(groups.get(), i);
     if (group != nullptr) AddGroup(api, names, tensor_type, group, tensors);
   }
-  const PyOwned found_inf(api, api.AttributeOrNull(optimizer, "found_inf"));
-  if (found_inf && api.PyType_IsSubtype(found_inf.get()->type, tensor_type) != 0) {
-    const at::TensorBase* tensor = names.TensorOf(found_inf.get());
+  // Not as an attribute: where there is none, making the exception would cost more than all else.
+  const PyOwned own(api, api.AttributeOrNull(optimizer, "__dict__"));
+  PyObj* found_inf = own && api.HasFlag(own.get(), kPyFlagDict)
+                         ? api.PyDict_GetItemString(own.get(), "found_inf")
+                         : nullptr;
+  if (found_inf != nullptr && api.PyType_IsSubtype(found_inf->type, tensor_type) != 0) {
+    const at::TensorBase* tensor = names.TensorOf(found_inf);
     if (tensor != nullptr) tensors->found_inf = *tensor;
   }
   return true;

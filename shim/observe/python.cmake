@@ -5,6 +5,7 @@ set(NANWATCH_OBSERVE_PYTHON_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/layer_table.cc
   ${CMAKE_CURRENT_LIST_DIR}/module_scope.cc
   ${CMAKE_CURRENT_LIST_DIR}/module_tree.cc
+  ${CMAKE_CURRENT_LIST_DIR}/optimizer_hooks.cc
   ${CMAKE_CURRENT_LIST_DIR}/optimizer_tensors.cc
   ${CMAKE_CURRENT_LIST_DIR}/python_api.cc
   ${CMAKE_CURRENT_LIST_DIR}/python_door.cc

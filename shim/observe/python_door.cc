@@ -26,7 +26,11 @@ void Sleep(int64_t ns) noexcept {
 }  // namespace
 
 PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
-    : callbacks_(callbacks), frames_(api_), tree_(api_, layers_, names_), scope_(*this) {}
+    : callbacks_(callbacks),
+      frames_(api_),
+      tree_(api_, layers_, names_),
+      scope_(*this),
+      hooks_(api_, frames_) {}
 
 void PythonDoor::Say(const char* line) const noexcept {
   if (callbacks_.on_message != nullptr) callbacks_.on_message(line);
@@ -39,6 +43,30 @@ void PythonDoor::Settle() noexcept {
 void PythonDoor::RunInstallLoop(const volatile uint32_t* active, bool late) noexcept {
   InstallInTime(active, late);
   Settle();
+  // A step that torch.compile has compiled would be compiled anew for hooks that come late.
+  if (scope_.installed() && !late) InstallHooksInTime();
+}
+
+// torch.optim is imported right after torch.nn.
+void PythonDoor::InstallHooksInTime() noexcept {
+  const uint64_t begin = MonotonicNs();
+  while (*active_ != 0 && !hooks_.installed() && !hooks_.failed() && api_.Running() &&
+         MonotonicNs() - begin < kPatienceNs) {
+    if (!queued_.exchange(true) && api_.Py_AddPendingCall(PendingHooks, this) != 0) queued_ = false;
+    Sleep(MonotonicNs() - begin < kCallPatienceNs ? kPollNs : kSlowPollNs);
+  }
+}
+
+int PythonDoor::PendingHooks(void* door) {
+  auto* self = static_cast<PythonDoor*>(door);
+  if (*self->active_ != 0 && self->callbacks_.on_step.on_begin != nullptr) {
+    self->hooks_.TryInstall(self->callbacks_.on_step);
+    if (self->hooks_.installed() && self->callbacks_.on_steps_told != nullptr) {
+      self->callbacks_.on_steps_told();
+    }
+  }
+  self->queued_ = false;
+  return 0;
 }
 
 void PythonDoor::InstallInTime(const volatile uint32_t* active, bool late) noexcept {
@@ -149,6 +177,24 @@ bool PythonDoor::ReadOptimizer(const void* optimizer, OptimizedTensors* tensors)
   if (!installed() || names_.unusable()) return false;
   return ReadOptimizedTensors(api_, names_, tensor_type_,
                               static_cast<PyObj*>(const_cast<void*>(optimizer)), tensors);
+}
+
+bool PythonDoor::FindDistributed() noexcept try {
+  if (found_distributed()) return true;
+  constexpr uint32_t kAskEvery = 32;
+  if (asked_distributed_++ % kAskEvery != 0) return false;
+  PyObj* distributed = api_.LoadedModule("torch.distributed");
+  if (distributed == nullptr) return false;
+  const PyOwned is_initialized(api_, api_.AttributeOrNull(distributed, "is_initialized"));
+  if (!is_initialized) return false;  // a build without it
+  const PyOwned answer(
+      api_, api_.PyObject_CallFunctionObjArgs(is_initialized.get(), static_cast<PyObj*>(nullptr)));
+  api_.PyErr_Clear();
+  if (answer.get() != api_.true_object) return false;
+  distributed_.store(true, std::memory_order_relaxed);
+  return true;
+} catch (const std::exception&) {
+  return false;
 }
 
 bool PythonDoor::RaiseSoon(const char* message) noexcept try {

@@ -16,6 +16,7 @@
 #include "shim/observe/layer_table.h"
 #include "shim/observe/module_scope.h"
 #include "shim/observe/module_tree.h"
+#include "shim/observe/optimizer_hooks.h"
 #include "shim/observe/optimizer_tensors.h"
 #include "shim/observe/python_api.h"
 #include "shim/observe/python_frames.h"
@@ -45,6 +46,9 @@ struct PythonDoorCallbacks {
                             size_t input_count) = nullptr;
   // A root was seen for the first time, before its first call runs; its tensors are in names().
   void (*on_new_root)(const Layer* root) = nullptr;
+  // A step of an optimizer begins and has ended (optimizer_hooks.h), and they are told from now on.
+  OptimizerHooks::Callbacks on_step;
+  void (*on_steps_told)() = nullptr;
   // One line to say to the user, once; without a newline.
   void (*on_message)(const char* line) = nullptr;
   // On the watch thread, without the GIL: modules' calls are seen from now on, or are not going to
@@ -85,6 +89,17 @@ class PythonDoor {
   [[nodiscard]] const void* OptimizerOnThisThread() const noexcept {
     return frames_.OptimizerOnThisThread();
   }
+  [[nodiscard]] uint32_t OptimizersOnThisThread() const noexcept {
+    return frames_.OptimizersOnThisThread();
+  }
+  // Steps of optimizers are told by callbacks_.on_step.
+  [[nodiscard]] bool TellsSteps() const noexcept { return hooks_.installed(); }
+  // GIL held, once a step: whether this process is in a torch.distributed group, which is asked in
+  // the first step and one in 32; and, any thread, whether it was ever found to be.
+  bool FindDistributed() noexcept;
+  [[nodiscard]] bool found_distributed() const noexcept {
+    return distributed_.load(std::memory_order_relaxed);
+  }
   // Takes the GIL for a moment, and leaves an exception (nanwatch.NonFiniteGradient, a
   // FloatingPointError) that says `message` to be raised on this thread before its next line of
   // Python. False when there is no Python here.
@@ -104,7 +119,9 @@ class PythonDoor {
   void HandOutResult(PyObj* result, PyObj* const* args, size_t count, PyObj* keyword_names);
   void HandOutRootResult(PyObj* result);
   static int Pending(void* door);
+  static int PendingHooks(void* door);
   void InstallInTime(const volatile uint32_t* active, bool late) noexcept;
+  void InstallHooksInTime() noexcept;
   [[nodiscard]] bool WaitsForCallToEnd() noexcept;
   void Settle() noexcept;
   void Say(const char* line) const noexcept;
@@ -116,9 +133,12 @@ class PythonDoor {
   PythonFrames frames_;
   ModuleTree tree_;
   ModuleScope scope_;
+  OptimizerHooks hooks_;
   PyObj* tensor_type_ = nullptr;  // torch._C.TensorBase, owned
   const volatile uint32_t* active_ = nullptr;
   std::atomic<bool> queued_{false};  // a pending call is under way
+  std::atomic<bool> distributed_{false};
+  uint32_t asked_distributed_ = 0;  // GIL held
   bool said_unusable_ = false;
   uint64_t patient_until_ns_ = 0;  // CLOCK_MONOTONIC; watch thread, before the first pending call
 };

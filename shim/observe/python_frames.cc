@@ -370,19 +370,22 @@ bool PythonFrames::IsInModuleCall() const noexcept {
   return false;
 }
 
-// torch/optim/optimizer.py: profile_hook_step's `def wrapper(*args, **kwargs)` opens the range;
-// local 0 is the tuple `args`, whose item 0 is the optimizer.
-const void* PythonFrames::OptimizerOnThisThread() const noexcept {
+// torch/optim/optimizer.py: profile_hook_step's `def wrapper(*args, **kwargs)` opens the range.
+bool PythonFrames::IsOptimizerStep(const PyObj* code) const noexcept {
   char text[kPathMax];
+  if (text_.Copy(ReferenceAt(code, layout_.code_name), text, sizeof text) != 7 ||
+      strcmp(text, "wrapper") != 0) {
+    return false;
+  }
+  const size_t length = text_.Copy(ReferenceAt(code, layout_.code_filename), text, sizeof text);
+  return EndsWith(text, length, "torch/optim/optimizer.py");
+}
+
+// Local 0 is the tuple `args`, whose item 0 is the optimizer.
+const void* PythonFrames::OptimizerOnThisThread() const noexcept {
   Frame frame = Innermost();
   for (int i = 0; frame.code != nullptr && i < kOptimizerFramesMax; ++i, frame = Previous(frame)) {
-    if (text_.Copy(ReferenceAt(frame.code, layout_.code_name), text, sizeof text) != 7 ||
-        strcmp(text, "wrapper") != 0) {
-      continue;
-    }
-    const size_t length =
-        text_.Copy(ReferenceAt(frame.code, layout_.code_filename), text, sizeof text);
-    if (!EndsWith(text, length, "torch/optim/optimizer.py")) continue;
+    if (!IsOptimizerStep(frame.code)) continue;
     if (ReadAt<int>(frame.code, layout_.code_arg_count) != 0) return nullptr;
     PyObj* args = ReferenceAt(frame.address, layout_.frame_locals);
     if (args == nullptr || !api_.HasFlag(args, kPyFlagTuple) || api_.PyTuple_Size(args) < 1)
@@ -390,6 +393,15 @@ const void* PythonFrames::OptimizerOnThisThread() const noexcept {
     return ReferenceAt(args, layout_.tuple_items);
   }
   return nullptr;
+}
+
+uint32_t PythonFrames::OptimizersOnThisThread() const noexcept {
+  uint32_t open = 0;
+  Frame frame = Innermost();
+  for (int i = 0; frame.code != nullptr && i < kFramesMax; ++i, frame = Previous(frame)) {
+    open += IsOptimizerStep(frame.code);
+  }
+  return open;
 }
 
 }  // namespace nanwatch

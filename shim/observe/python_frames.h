@@ -76,6 +76,8 @@ class PythonFrames {
   // Inside an "Optimizer.step#..." range's callback: the optimizer that opened it, as an identity;
   // null when not found. Any thread, no GIL.
   [[nodiscard]] const void* OptimizerOnThisThread() const noexcept;
+  // How many optimizers' steps this thread is in. Any thread, no GIL; 50 ns a frame.
+  [[nodiscard]] uint32_t OptimizersOnThisThread() const noexcept;
 
  private:
   struct Frame {
@@ -88,6 +90,7 @@ class PythonFrames {
   [[nodiscard]] Frame UserFrame() const noexcept;
   // The next of the user's frames outside of `frame`; without code when there is none.
   [[nodiscard]] Frame UserCaller(const Frame& frame) const noexcept;
+  [[nodiscard]] bool IsOptimizerStep(const PyObj* code) const noexcept;
   size_t WriteLine(const Frame& frame, char* out, size_t size) const noexcept;
   [[nodiscard]] int CodeOffset(const Frame& frame) const noexcept;  // bytes; -1 unknown
   [[nodiscard]] int Line(const Frame& frame) const noexcept;

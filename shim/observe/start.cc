@@ -158,6 +158,8 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_root_arguments = &entry_points::OnRootArguments;
     callbacks.on_region_outputs = &compiled_regions::OnOutputs;
     callbacks.on_new_root = &entry_points::OnNewRoot;
+    callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
+    callbacks.on_steps_told = &entry_points::OnStepsTold;
     callbacks.on_message = &SayToUser;
     callbacks.on_settled = &BeginToListen;
     auto* python = new (std::nothrow) PythonDoor(callbacks);

@@ -122,13 +122,33 @@ uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
   return instances_count_++;
 }
 
-void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread,
-                                 const char* range_name) noexcept {
+void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
+                            const void* optimizer) noexcept {
+  if (thread->optimizer_depth++ != 0) return;
+  observer.level.Look(observer, thread);
+  OnOptimizerBegin(observer, thread, range_name, optimizer);
+}
+
+void StepScope::OnStepEnd(Observer& observer, ThreadState* thread) noexcept {
+  if (thread->optimizer_depth == 0 || --thread->optimizer_depth != 0) return;
+  OnOptimizerEnd(observer, thread);
+  observer.level.Look(observer, thread);
+}
+
+void StepScope::OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t open) noexcept {
+  if (thread->optimizer_depth <= open) return;
+  thread->optimizer_depth = open;
+  if (open != 0) return;
+  thread->optimizer_stopped = true;
+  OnOptimizerEnd(observer, thread);
+}
+
+void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name,
+                                 const void* optimizer) noexcept {
   observer.passes.ReleaseInputs(observer);
   if (observer.EnsureEmitter() == nullptr) return;
   const bool later = observer.timeline.On();
   if (!later) observer.SettlePoison();
-  const void* optimizer = observer.python->OptimizerOnThisThread();
   canary::Gradients gradients;
   if (observer.level.watched() != wire::Level::kIdle || observer.stops_on_anomaly) {
     gradients = canary::ReadGradients(observer, thread, optimizer);

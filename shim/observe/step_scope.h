@@ -23,8 +23,13 @@ class StepScope {
  public:
   wire::Clocks Now() noexcept;
 
-  void OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name) noexcept;
-  void OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept;
+  // An optimizer's step begins and ends on this thread; only the outermost one counts. `optimizer`
+  // may be null.
+  void OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
+                   const void* optimizer) noexcept;
+  void OnStepEnd(Observer& observer, ThreadState* thread) noexcept;
+  // So many are open, whatever ends were told: exceptions have left the others.
+  void OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t open) noexcept;
   // What follows of both for records and clocks: at once, or when a GPU has answered.
   void TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
                           const char* range_name, const canary::Gradients& gradients) noexcept;
@@ -79,6 +84,9 @@ class StepScope {
   };
   static constexpr uint32_t kInstancesMax = 32;
 
+  void OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name,
+                        const void* optimizer) noexcept;
+  void OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept;
   bool FoundInf() noexcept;
   bool NeedsInputs(uint32_t index) noexcept;
   uint32_t IndexOf(const void* identity, const char* class_name, Emitter* emitter) noexcept;

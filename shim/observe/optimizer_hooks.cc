@@ -1,0 +1,103 @@
+#include "shim/observe/optimizer_hooks.h"
+
+#include <cstdio>
+
+namespace nanwatch {
+namespace {
+
+constexpr int kMethodOneArgument = 8;  // METH_O
+// There is one of these for all processes of a kind, and Python hands back no more than a null.
+OptimizerHooks* the_hooks = nullptr;
+
+constexpr char kHook[] =
+    "def nanwatch_step_hook(optimizer, args, kwargs):\n"
+    "    if not is_compiling():\n"
+    "        tell(optimizer)\n";
+
+}  // namespace
+
+void OptimizerHooks::TryInstall(const Callbacks& callbacks) {
+  if (installed() || failed_) return;
+  PyObj* module = api_.LoadedModule("torch.optim.optimizer");
+  PyObj* compiler = api_.LoadedModule("torch.compiler");
+  if (module == nullptr || compiler == nullptr) return;
+  const PyOwned is_compiling(api_, api_.AttributeOrNull(compiler, "is_compiling"));
+  const PyOwned spec(api_, api_.AttributeOrNull(module, "__spec__"));
+  if (!is_compiling || !spec) return;
+  const PyOwned initializing(api_, api_.AttributeOrNull(spec.get(), "_initializing"));
+  if (initializing && api_.PyObject_IsTrue(initializing.get()) != 0) return;
+  callbacks_ = callbacks;
+  the_hooks = this;
+  failed_ = !frames_.proven() || !Install(module, is_compiling.get());
+  api_.PyErr_Clear();
+  if (!failed_) installed_.store(true, std::memory_order_release);
+}
+
+// By torch's own functions, which are there from 2.1 on.
+bool OptimizerHooks::Install(PyObj* module, PyObj* is_compiling) {
+  static PyMethod begin = {"begin", Begin, kMethodOneArgument, nullptr};
+  static PyMethod end = {"end", End, kMethodOneArgument, nullptr};
+  const PyOwned add_first(api_, api_.AttributeOrNull(module, "register_optimizer_step_pre_hook"));
+  const PyOwned add_last(api_, api_.AttributeOrNull(module, "register_optimizer_step_post_hook"));
+  const PyOwned first(api_, MakeHook(is_compiling, &begin));
+  const PyOwned last(api_, MakeHook(is_compiling, &end));
+  if (!add_first || !add_last || !first || !last) return false;
+  constexpr PyObj* kEnd = nullptr;
+  const PyOwned last_handle(api_,
+                            api_.PyObject_CallFunctionObjArgs(add_last.get(), last.get(), kEnd));
+  if (!last_handle) return false;
+  // From here on each step that begins is told, and ends at the one before.
+  const PyOwned first_handle(api_,
+                             api_.PyObject_CallFunctionObjArgs(add_first.get(), first.get(), kEnd));
+  if (first_handle) return true;
+  api_.PyErr_Clear();
+  const PyOwned remove(api_, api_.AttributeOrNull(last_handle.get(), "remove"));
+  if (remove) const PyOwned done(api_, api_.PyObject_CallFunctionObjArgs(remove.get(), kEnd));
+  return false;
+}
+
+// Without a module's name in its globals: torch._dynamo would look for that module.
+PyObj* OptimizerHooks::MakeHook(PyObj* is_compiling, PyMethod* told) {
+  PyObj* exec = api_.PyDict_GetItemString(api_.PyEval_GetBuiltins(), "exec");
+  PyObj* compile = api_.PyDict_GetItemString(api_.PyEval_GetBuiltins(), "compile");
+  const PyOwned globals(api_, api_.PyDict_New());
+  const PyOwned text(api_, api_.PyUnicode_FromString(kHook));
+  const PyOwned file(api_, api_.PyUnicode_FromString("<nanwatch>"));
+  const PyOwned mode(api_, api_.PyUnicode_FromString("exec"));
+  const PyOwned tell(api_, api_.PyCFunction_NewEx(told, nullptr, nullptr));
+  if (exec == nullptr || compile == nullptr || !globals || !text || !file || !mode || !tell) {
+    return nullptr;
+  }
+  api_.PyDict_SetItemString(globals.get(), "is_compiling", is_compiling);
+  api_.PyDict_SetItemString(globals.get(), "tell", tell.get());
+  constexpr PyObj* kEnd = nullptr;
+  const PyOwned code(
+      api_, api_.PyObject_CallFunctionObjArgs(compile, text.get(), file.get(), mode.get(), kEnd));
+  if (!code) return nullptr;
+  const PyOwned done(api_,
+                     api_.PyObject_CallFunctionObjArgs(exec, code.get(), globals.get(), kEnd));
+  PyObj* hook = api_.PyDict_GetItemString(globals.get(), "nanwatch_step_hook");
+  if (hook != nullptr) api_.Py_IncRef(hook);
+  return hook;
+}
+
+PyObj* OptimizerHooks::Begin(PyObj*, PyObj* optimizer) {
+  const OptimizerHooks& hooks = *the_hooks;
+  const PythonApi& api = hooks.api_;
+  const PyOwned type_name(api, api.AttributeOrNull(optimizer->type, "__name__"));
+  const char* text = type_name ? api.Text(type_name.get()) : nullptr;
+  char name[96];
+  std::snprintf(name, sizeof name, "Optimizer.step#%.70s.step", text != nullptr ? text : "?");
+  hooks.callbacks_.on_begin(optimizer, name);
+  api.Py_IncRef(api.none);
+  return api.none;
+}
+
+PyObj* OptimizerHooks::End(PyObj*, PyObj*) {
+  const OptimizerHooks& hooks = *the_hooks;
+  hooks.callbacks_.on_end();
+  hooks.api_.Py_IncRef(hooks.api_.none);
+  return hooks.api_.none;
+}
+
+}  // namespace nanwatch
