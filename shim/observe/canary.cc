@@ -119,6 +119,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     if (!tell || bad.count == kBadGradientsToldMax) continue;
     const ValueRef value = NoteBadGradient(observer, thread, plain, named, first_bad);
     if (first_bad.ticket == 0) first_bad = value;
+    if (told.first_bad_value.ticket == 0) told.first_bad_value = value;
     bad.Add(value, NonFiniteKinds(plain.view), named);
   }
   observer.timeline.NoteHanded(observer, thread,
@@ -132,6 +133,44 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   return told;
 } catch (...) {
   return {};
+}
+
+void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
+                 const char* range_name, const Gradients& gradients) noexcept try {
+  OptimizedTensors tensors;
+  tensors.what = OptimizedTensors::For::kWritten;
+  if (!observer.python->ReadOptimizer(optimizer, &tensors)) return;
+  for (const WrittenTensor& written : tensors.written) {
+    PlainTensor plain;
+    wire::Unchecked reason;
+    const Readable readable = DescribeTensor(written.held, &plain, &reason);
+    if (readable == Readable::kNo || (readable == Readable::kYes && plain.gpu >= 0)) {
+      ++thread->counters.unchecked[static_cast<int>(
+          readable == Readable::kNo ? reason : wire::Unchecked::kGpuNotReady)];
+    }
+    if (readable != Readable::kYes || plain.gpu >= 0) continue;
+    ++thread->counters.tensors_checked;
+    thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
+    if (!HasNonFinite(plain.view)) continue;
+    wire::Source known{};
+    ValueRef value;
+    if (SourceOf(observer, plain, &known, &value)) continue;
+    const NamedTensor* named = observer.python->names().FindByImpl(written.parameter);
+    UnseenWriter writer =
+        UnseenAt(range_name, named != nullptr ? named->layer : nullptr, wire::Phase::kOptimizer,
+                 NonFiniteKinds(plain.view), gradients.first_bad_value);
+    // Gradients and parameters were finite: the update made it.
+    if (gradients.bad == 0 && gradients.known) {
+      writer.source_count = 0;
+      writer.finding_class = wire::FindingClass::kProduce;
+    }
+    if (!written.is_state) {
+      writer.named = named;
+      writer.target = wire::Target::kParameter;
+    }
+    OnUnseenWrite(observer, thread, plain, writer);
+  }
+} catch (...) {
 }
 
 void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {

@@ -1,9 +1,9 @@
 // What is read of the training once a step, whether ops are watched or not: every gradient that an
 // optimizer is given, and the loss where a module returns it.
 //
-// At level canary this is all that is looked at beside the optimizer's own ops, and a gradient that
-// is not finite becomes a finding: of the gradient, because what made it went by unseen. At level
-// full its ops have told more already.
+// At level canary this is all that is looked at beside the update: each op of it in the first steps
+// and on GPUs, later what it has written. A gradient that is not finite becomes a finding: of the
+// gradient, because what made it went by unseen. At level full its ops have told more already.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -44,6 +44,11 @@ struct Gradients {
 // Where the step of `optimizer` begins, on its thread. Null: nothing is known of it.
 [[nodiscard]] Gradients ReadGradients(Observer& observer, ThreadState* thread,
                                       const void* optimizer) noexcept;
+
+// Where the step of `optimizer` has ended and its ops went by unwatched: whatever it wrote and left
+// bad becomes a finding of the step, `range_name`. `gradients`: as read at its beginning.
+void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
+                 const char* range_name, const Gradients& gradients) noexcept;
 
 // Gradients on a GPU, of which some are bad: told one after another, and then the step of their
 // optimizer.

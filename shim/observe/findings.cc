@@ -556,10 +556,15 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   place.phase = writer.phase;
   if (writer.node != nullptr) place.node = writer.node;
   const uint8_t kinds = NonFiniteKinds(tensor.view);
-  const uint32_t flags = writer.flags | place.flags;
+  Written written;
+  written.named = writer.named;
+  written.target = writer.target;
+  if (writer.named != nullptr) written.name = InternText(*emitter, writer.named->name);
+  if (writer.target == Target::kParameter) written.flags |= ValueRecord::kWroteParameter;
+  const uint32_t flags = writer.flags | place.flags | written.flags;
   bool is_new = false;
   const SiteKey key = MakeKey(observer, thread, *emitter, place, InternText(*emitter, writer.op),
-                              writer.finding_class, kinds, 1, flags, 0);
+                              writer.finding_class, kinds, 1, flags, written.name);
   const uint32_t site = InternSite(observer, thread, *emitter, key, &is_new);
   Draft draft;
   ValueRecord& value = draft.value;
@@ -567,6 +572,8 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
   value.site = site;
   value.flags = flags | GpuFlag(tensor);
+  value.param = written.name;
+  value.target = static_cast<uint8_t>(written.target);
   value.pass = place.pass;
   Sources sources;
   for (int i = 0; i < writer.source_count; ++i) {
@@ -582,7 +589,10 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   }
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
   const BadOutput output{tensor, 0, false};
-  Remember(observer, &output, 1, ref, site, Written{}, false, false);
+  const bool in_update = writer.phase == Phase::kOptimizer;
+  if (in_update) NoteReachOf(observer, *emitter, value, ref);
+  Remember(observer, &output, 1, ref, site, written, in_update, in_update);
+  if (written.target == Target::kParameter) observer.poison.Mark(written.named, tensor);
   return ref;
 }
 

@@ -38,6 +38,9 @@ struct UnseenWriter {
   wire::Source sources[wire::kSourcesMax];
   ValueRef values[wire::kSourcesMax];
   int source_count;
+  // What it wrote over, if that has a name or a part in the training.
+  const NamedTensor* named;
+  wire::Target target;
 
   void Add(const wire::Source& source, ValueRef value) noexcept {
     if (source_count == wire::kSourcesMax) return;

@@ -16,7 +16,8 @@ void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyOb
   if (parameters == nullptr || !api.HasFlag(parameters, kPyFlagList)) return;
   double eps = -1;
   bool fused = false;
-  if (tensors->for_stats) {
+  using For = OptimizedTensors::For;
+  if (tensors->what == For::kStats) {
     // Exactly a float: of anything else Python would run code of its own to make one.
     PyObj* given = api.PyDict_GetItemString(group, "eps");
     if (given != nullptr && given->type == api.float_type) eps = api.PyFloat_AsDouble(given);
@@ -29,14 +30,41 @@ void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyOb
     const at::TensorBase* parameter = names.TensorOf(object);
     if (parameter == nullptr || !parameter->defined()) continue;
     const c10::TensorImpl* impl = parameter->unsafeGetTensorImpl();
+    if (tensors->what == For::kWritten) {
+      tensors->written.push_back({*parameter, impl, false});
+      continue;
+    }
     OptimizedTensor& added = tensors->list.emplace_back();
     added.gradient = impl->grad();
     added.parameter = impl;
     added.requires_grad = parameter->requires_grad();
-    if (!tensors->for_stats) continue;
+    if (tensors->what != For::kStats) continue;
     added.held = *parameter;
     added.eps = eps;
     added.fused = fused;
+  }
+}
+
+// `state` maps parameters to what is kept for them, by name.
+void AddStates(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* state,
+               OptimizedTensors* tensors) {
+  if (state == nullptr || !api.HasFlag(state, kPyFlagDict)) return;
+  PyObj* object = nullptr;
+  PyObj* kept = nullptr;
+  for (ptrdiff_t at = 0; api.PyDict_Next(state, &at, &object, &kept) != 0;) {
+    if (api.PyType_IsSubtype(object->type, tensor_type) == 0 || !api.HasFlag(kept, kPyFlagDict)) {
+      continue;
+    }
+    const at::TensorBase* parameter = names.TensorOf(object);
+    PyObj* name = nullptr;
+    PyObj* value = nullptr;
+    for (ptrdiff_t inner = 0; api.PyDict_Next(kept, &inner, &name, &value) != 0;) {
+      if (api.PyType_IsSubtype(value->type, tensor_type) == 0) continue;
+      const at::TensorBase* tensor = names.TensorOf(value);
+      if (tensor == nullptr || !tensor->defined()) continue;
+      tensors->written.push_back(
+          {*tensor, parameter != nullptr ? parameter->unsafeGetTensorImpl() : nullptr, true});
+    }
   }
 }
 
@@ -56,9 +84,12 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
   }
   // Not as an attribute: where there is none, making the exception would cost more than all else.
   const PyOwned own(api, api.AttributeOrNull(optimizer, "__dict__"));
-  PyObj* found_inf = own && api.HasFlag(own.get(), kPyFlagDict)
-                         ? api.PyDict_GetItemString(own.get(), "found_inf")
-                         : nullptr;
+  if (!own || !api.HasFlag(own.get(), kPyFlagDict)) return true;
+  if (tensors->what == OptimizedTensors::For::kWritten) {
+    AddStates(api, names, tensor_type, api.PyDict_GetItemString(own.get(), "state"), tensors);
+    return true;
+  }
+  PyObj* found_inf = api.PyDict_GetItemString(own.get(), "found_inf");
   if (found_inf != nullptr && api.PyType_IsSubtype(found_inf->type, tensor_type) != 0) {
     const at::TensorBase* tensor = names.TensorOf(found_inf);
     if (tensor != nullptr) tensors->found_inf = *tensor;

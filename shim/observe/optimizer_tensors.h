@@ -1,7 +1,8 @@
-// The parameters of a torch optimizer, and their gradients, read where its step begins.
+// The parameters of a torch optimizer, and their gradients, read where its step begins; and what
+// the step has written, where it ends.
 //
-// This is the one place where the observer takes the GIL: once a step, on the thread that runs
-// step() and needs the GIL for its next line anyway (twice more in a step whose parameters are
+// This is the one place where the observer takes the GIL: once or twice a step, on the thread that
+// runs step() and needs the GIL for its next line anyway (twice more in a step whose parameters are
 // told: parameter_stats.h), and only for the walk through param_groups; values are read after it
 // was given back. A thread that Python is ending would be ended here as it would be a moment later.
 #pragma once
@@ -20,15 +21,25 @@ struct OptimizedTensor {
   at::TensorBase gradient;                     // undefined: it has none
   const c10::TensorImpl* parameter = nullptr;  // an identity, valid while the step runs
   bool requires_grad = false;
-  // With for_stats only:
+  // With kStats only:
   bool fused = false;   // its group has fused=True
   double eps = -1;      // its group's; -1: it has none, or one that is no float
   at::TensorBase held;  // the parameter
 };
 
+// What a step writes: a parameter, or a tensor of the state that the optimizer keeps for it.
+struct WrittenTensor {
+  at::TensorBase held;
+  const c10::TensorImpl* parameter = nullptr;  // as above
+  bool is_state = false;
+};
+
 struct OptimizedTensors {
-  bool for_stats = false;             // set by the caller: what parameter_stats.h needs, too
-  std::vector<OptimizedTensor> list;  // in the order of param_groups
+  // Set by the caller: what parameter_stats.h needs, too; or `written` alone.
+  enum class For : uint8_t { kGradients, kStats, kWritten };
+  For what = For::kGradients;
+  std::vector<OptimizedTensor> list;   // in the order of param_groups
+  std::vector<WrittenTensor> written;  // all parameters, then all states
   // What a GradScaler found, while it has an optimizer that skips by itself (a fused one) step;
   // undefined otherwise.
   at::TensorBase found_inf;

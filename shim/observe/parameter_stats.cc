@@ -92,7 +92,7 @@ void ParameterStats::OnOptimizerBegin(Observer& observer, const void* optimizer,
   if (!IsDue(optimizer, may_look, &index)) return;
   Emitter* emitter = observer.EnsureEmitter();
   OptimizedTensors tensors;
-  tensors.for_stats = true;
+  tensors.what = OptimizedTensors::For::kStats;
   before_.clear();
   if (emitter == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return;
   head_ = {};
@@ -150,7 +150,7 @@ void ParameterStats::OnOptimizerEnd(Observer& observer, bool stopped) noexcept {
 
 void ParameterStats::Finish(Observer& observer, const void* optimizer) noexcept try {
   OptimizedTensors tensors;
-  tensors.for_stats = true;
+  tensors.what = OptimizedTensors::For::kStats;
   if (!observer.python->ReadOptimizer(optimizer, &tensors)) return;
   told_.clear();
   uint32_t trained = 0;

@@ -11,8 +11,8 @@
 // Any thread. One snapshot is under way at a time: an optimizer that begins its step on a second
 // thread meanwhile waits for its next. Between snapshots a step costs a lock and a few loads. The
 // clocks told are those known when the step begins; where a GPU's answers are awaited they are
-// behind. The copies take at most 8 MiB and are kept; allocation happens in a snapshot, where it has to grow.
-// What a snapshot costs is in the root's README.
+// behind. The copies take at most 8 MiB and are kept; allocation happens in a snapshot, where it
+// has to grow. What a snapshot costs is in the root's README.
 #pragma once
 
 #include <cstdint>

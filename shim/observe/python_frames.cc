@@ -231,7 +231,9 @@ int PythonFrames::Line(const Frame& frame) const noexcept {
 }
 
 bool PythonFrames::IsUserFile(const char* path) const noexcept {
-  if (strncmp(path, "<frozen ", 8) == 0 || strncmp(path, "<eval_with_key>", 15) == 0) return false;
+  for (const char* made : {"<frozen ", "<eval_with_key>", "<nanwatch>"}) {
+    if (strncmp(path, made, strlen(made)) == 0) return false;
+  }
   if (!torch_dir_.empty() && strncmp(path, torch_dir_.c_str(), torch_dir_.size()) == 0)
     return false;
   if (!stdlib_dir_.empty() && strncmp(path, stdlib_dir_.c_str(), stdlib_dir_.size()) == 0) {

@@ -206,5 +206,6 @@ extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int m
   if (mode < 0 || mode >= static_cast<int>(std::size(kLevels))) return;
   observer->level.SetForBench(kLevels[mode]);
   observer->parameter_stats.SetInterval(mode == 6 ? 1 : 0);
+  observer->steps.SetOpsWatchedUntil(0);  // as in a job that has run for a while
   observer->arming.SetBenchMode(mode);
 }

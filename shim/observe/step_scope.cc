@@ -34,6 +34,14 @@ std::string_view ClassOf(const char* range_name) {
   return dot != std::string_view::npos ? name.substr(0, dot) : name;
 }
 
+// The step that is open on this thread, if what it writes is to be looked at.
+struct OpenUpdate {
+  const void* optimizer = nullptr;
+  canary::Gradients gradients;
+  char range_name[96] = {};
+};
+thread_local OpenUpdate open_update;
+
 // What is bad when an optimizer range ends.
 struct AfterUpdate {
   uint32_t range;
@@ -166,8 +174,14 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   }
   // A skipped update does nothing but take the scale from the gradients.
   const bool canary = observer.level.watched() == wire::Level::kCanary && !skipped;
-  thread->optimizer_watches_ops = canary;
-  if (canary) {
+  const bool by_ops = later || optimizer == nullptr || iteration() < ops_watched_until_;
+  thread->optimizer_watches_ops = canary && by_ops;
+  thread->optimizer_is_checked = canary && !by_ops;
+  if (thread->optimizer_is_checked) {
+    open_update = {optimizer, gradients, {}};
+    std::strncpy(open_update.range_name, range_name, sizeof open_update.range_name - 1);
+  }
+  if (thread->optimizer_watches_ops) {
     observer.arming.BeginWatchedRange();
     // A gradient that is bad: what its update makes of it comes of it.
     if (!observer.Poisoned() && observer.bad_values.transient() != 0) observer.arming.Arm();
@@ -210,8 +224,15 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   thread->optimizer_stopped = false;
   if (hold) observer.arming.Release();
   observer.parameter_stats.OnOptimizerEnd(observer, stopped);
+  const bool checked = thread->optimizer_is_checked;
+  thread->optimizer_is_checked = false;
+  if (checked && !stopped && !observer.Poisoned()) {
+    canary::CheckUpdate(observer, thread, open_update.optimizer, open_update.range_name,
+                        open_update.gradients);
+  }
   // Between two updates nothing is followed at level canary.
-  const bool unwatched = thread->optimizer_watches_ops && observer.arming.EndWatchedRange();
+  const bool unwatched =
+      checked || (thread->optimizer_watches_ops && observer.arming.EndWatchedRange());
   thread->optimizer_watches_ops = false;
   observer.plain_update_due.store(false, std::memory_order_relaxed);
   if (observer.timeline.On()) {

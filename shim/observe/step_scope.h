@@ -70,6 +70,10 @@ class StepScope {
   // A fused optimizer writes arguments that only show with inputs; the next ranges ask for them.
   void OnFusedSeen() noexcept { fused_seen_.store(true, std::memory_order_relaxed); }
 
+  // At level canary an update's ops are watched until so many steps are complete, for a bad rate or
+  // eps shows at once and its op tells why; then what the update has written is.
+  void SetOpsWatchedUntil(uint32_t steps) noexcept { ops_watched_until_ = steps; }
+
   // Steps published at each of wire::Level's first kWatchedLevels.
   void StepsWatched(uint64_t* steps) noexcept;
   // Ticks of our own callbacks and of the steps in which they were counted.
@@ -108,6 +112,7 @@ class StepScope {
   std::atomic<bool> loss_known_{false};  // seen since the step before
   canary::Gradients gradients_;          // of the range that is open
   ValueRef bad_loss_;                    // of this step
+  uint32_t ops_watched_until_ = 100;
   uint64_t step_began_ns_ = 0;
   double scale_ = 0;
   bool scale_known_ = false;

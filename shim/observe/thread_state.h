@@ -194,6 +194,7 @@ struct ThreadState {
   uint32_t optimizer_index;
   bool optimizer_holds_inputs;  // the open range asked for inputs and has to let go of that
   bool optimizer_watches_ops;   // the open range had ops watched, which are not outside it
+  bool optimizer_is_checked;    // what the open range has written is looked at when it ends
   bool optimizer_stopped;       // the open range is about to be left by our exception
   uint32_t inputs_used;
   uint32_t armed_ops;  // ops since the last sweep of the table

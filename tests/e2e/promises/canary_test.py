@@ -4,6 +4,8 @@ import unittest
 from small_training import BAD_GRADIENT, BAD_UPDATE, OPTIMIZERS, program_text
 from watched_job import PromiseTest, origins
 
+LATE = 120  # by then an update's ops are no longer watched one by one
+
 
 class Canary(PromiseTest):
     @classmethod
@@ -13,6 +15,11 @@ class Canary(PromiseTest):
             for fault, text in (("gradient", BAD_GRADIENT), ("none", "")):
                 program = workplace.program(f"{name}_{fault}", program_text(name, text))
                 cls.jobs[name, fault] = (workplace.run_bare(program), workplace.run_watched(program, ("--level", "canary")))
+        cls.late = {}
+        for name in OPTIMIZERS:
+            for fault, text in (("gradient", BAD_GRADIENT), ("update", BAD_UPDATE)):
+                program = workplace.program(f"{name}_late_{fault}", program_text(name, text.replace("7", str(LATE)), steps=LATE + 3))
+                cls.late[name, fault] = (workplace.run_bare(program), workplace.run_watched(program, ("--level", "canary")))
         cls.update = workplace.run_watched(
             workplace.program("update", program_text("sgd", BAD_UPDATE)), ("--level", "canary"))
 
@@ -34,6 +41,29 @@ class Canary(PromiseTest):
     def test_what_an_update_makes_of_sound_gradients_is_the_update_s(self):
         origin = origins(self.update.verdict())[0]
         self.assertEqual((origin["phase"], int(origin["step"])), ("optimizer", 7))
+
+    def test_later_an_update_is_told_by_what_it_has_written(self):
+        for name in OPTIMIZERS:
+            with self.subTest(name):
+                bare, watched = self.late[name, "update"]
+                self.assert_same(bare, watched)
+                incidents = watched.verdict()["incidents"]
+                origin = incidents[0]["origin"]
+                self.assertEqual((len(incidents), origin["kind"], origin["phase"], int(origin["step"]), origin["param"]),
+                                 (1, "optimizer", "optimizer", LATE, "0.weight"), incidents)
+                self.assertRegex(origin["op"], r"^Optimizer\.step#\w+\.step$")
+                self.assertIn("parameter", incidents[0]["reach"])
+                self.assertRegex(origin["source"], r"^\w+\.py:12 in ", "the program's own line")
+
+    def test_later_a_bad_gradient_is_still_one_incident_of_the_gradient(self):
+        for name in OPTIMIZERS:
+            with self.subTest(name):
+                bare, watched = self.late[name, "gradient"]
+                self.assert_same(bare, watched)
+                verdict = watched.verdict()
+                self.assertEqual([(o["op"], o["layer"], int(o["step"]), o["exact"]) for o in origins(verdict)],
+                                 [("torch::autograd::AccumulateGrad", "0", LATE, False)])
+                self.assertLessEqual({"gradient", "parameter"}, set(verdict["incidents"][0]["reach"]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small training of twelve steps, and two faults that only its gradients or its update show."""
+"""A small training of twelve steps, or so many, and two faults that only its gradients or its update show."""
 OPTIMIZERS = {"sgd": "torch.optim.SGD(model.parameters(), lr=1e-2)",
               "adam": "torch.optim.Adam(model.parameters(), lr=1e-2)",
               "fused": "torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)",
@@ -10,7 +10,7 @@ import torch
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)){to_device}
 optimizer = {optimizer}
-for i in range(12):
+for i in range({steps}):
     optimizer.zero_grad()
     x = torch.randn(6, 8){to_device}
     loss = (model(x) - x[:, :4]).square().mean()
@@ -21,7 +21,7 @@ for i in range(12):
 """
 
 
-def program_text(optimizer, fault="", gpu=False):
+def program_text(optimizer, fault="", gpu=False, steps=12):
     """Prints each loss; on a GPU, which nothing here waits for, the last."""
-    return TEXT.format(optimizer=OPTIMIZERS[optimizer], fault=fault, to_device=".cuda()" if gpu else "",
+    return TEXT.format(optimizer=OPTIMIZERS[optimizer], fault=fault, steps=steps, to_device=".cuda()" if gpu else "",
                        indent="" if gpu else "    ")
