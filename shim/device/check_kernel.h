@@ -28,8 +28,8 @@
 // count ends with the first NaN, which where all is NaN is at once: a GradScaler's search for its
 // scale makes whole backward passes bad. Counts on all blocks would need them to wait for each
 // other, which may never end where a collective's kernel holds the rest of the GPU. A graph that is
-// replayed over the same NaN pays once: it finds its own ticket in *result, adds 1 to `hits` and
-// leaves the first figures.
+// replayed over the same NaN pays once: it finds its own ticket in *result, adds 1 to `hits`, says
+// in `again` which replay it is, and leaves the first figures.
 //
 // Memory order. A block's OR comes before its addition to blocks_done, which is a release and an
 // acquire at device scope: the block that counts to the end has acquired what all others released,
@@ -168,6 +168,11 @@ NANWATCH_BITS uint32_t IsDear(const BlockState& block) noexcept {
   return Memory::AddInDevice(counted, units) >= kCountedInFullMax ? 1 : 0;
 }
 
+template <class Memory>
+NANWATCH_BITS uint64_t StepOf(const LaunchHead& head) noexcept {
+  return head.step_word == 0 ? 0 : Memory::template LoadPart<uint64_t>(head.step_word);
+}
+
 // Thread 0 of a block: says what the block found, and finds out whether it is the last one.
 template <class Memory>
 NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
@@ -188,6 +193,8 @@ NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
       block.brief = IsDear<Memory>(block);
       return;
     }
+    const uint64_t later = StepOf<Memory>(head) - result->step;
+    if (later != 0) result->again |= uint64_t{1} << (later < 64 ? later - 1 : 63);
     Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->hits), result->hits + 1);
   }
   if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
@@ -244,7 +251,8 @@ NANWATCH_BITS void CountAll(BlockState& block, Team& team) noexcept {
     if (thread != 0) return;
     result->hits = 1;
     result->brief = block.brief;
-    result->step = head.step_word == 0 ? 0 : Memory::template LoadPart<uint64_t>(head.step_word);
+    result->again = 0;
+    result->step = StepOf<Memory>(head);
     Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->ticket), head.ticket);
     if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
   });

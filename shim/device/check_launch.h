@@ -50,8 +50,9 @@ static_assert(sizeof(TensorCounts) == 56);
 
 // Lies in memory that both sides see. Only the kernel writes it; the host clears `ticket` before it
 // gives the slot to another launch, and nothing else: an execution that finds another ticket than
-// its own fills all fields, one that finds its own adds 1 to `hits` and leaves the rest. Of outputs
-// that are clean nothing is counted: no kinds, no elements, first_bad ~0.
+// its own fills all fields, one that finds its own adds 1 to `hits`, marks its step in `again` and
+// leaves the rest. Of outputs that are clean nothing is counted: no kinds, no elements, first_bad
+// ~0.
 struct CheckResult {
   uint64_t ticket;  // of the launch, written last; 0: no answer
   uint64_t hits;    // executions that found something: more than 1 where a graph is replayed
@@ -62,7 +63,9 @@ struct CheckResult {
   // say so and may leave out infinities, and the counts are what was met until then; else all is
   // as ever.
   uint64_t brief;
-  uint64_t unused[2];
+  // Bit i: found something again in step `step` + 1 + i. The last bit: in that step or a later one.
+  uint64_t again;
+  uint64_t unused;
   TensorCounts outputs[kOutputsMax];
   TensorCounts inputs[kInputsMax];
 };
@@ -77,9 +80,10 @@ struct LaunchScratch {
 };
 static_assert(sizeof(LaunchScratch) == 8);
 
-// In the device's own memory. When all is NaN every op finds something, and one block takes long to
-// count large tensors: after so much in one step (about a second, see check_kernel.h) a count ends
-// with the first NaN. Small tensors are always counted in full.
+// In the device's own memory, one for the ops that are not in a graph, and one for each graph,
+// whose steps are its replays. When all is NaN every op finds something, and one block takes long
+// to count large tensors: after so much in one step (about a second, see check_kernel.h) a count
+// ends with the first NaN. Small tensors are always counted in full.
 struct StepWords {
   uint64_t steps;    // in the order of the stream
   uint32_t counted;  // units of kCountUnit elements that were counted since the last of them

@@ -110,6 +110,20 @@ Skip CheckedDevice::CaptureState(CuStream stream, bool* capturing) noexcept {
   return *capturing || status == kCuCaptureStatusNone ? Skip::kNone : Skip::kCaptureUnknown;
 }
 
+Skip CheckedDevice::CaptureId(CuStream stream, uint64_t* id) noexcept {
+  const auto get_info = shared_.driver.stream_get_capture_info;
+  if (get_info == nullptr) return Skip::kCaptureUnknown;
+  int32_t status = kCuCaptureStatusInvalidated;
+  const Call call = {"cuStreamGetCaptureInfo",
+                     get_info(stream, &status, id, nullptr, nullptr, nullptr)};
+  if (call.Failed()) {
+    (void)Judge(call);
+    return Skip::kCaptureUnknown;
+  }
+  ++*id;
+  return status == kCuCaptureStatusActive ? Skip::kNone : Skip::kCaptureUnknown;
+}
+
 // ---- launching
 
 uint32_t CheckedDevice::StreamFor(CuStream stream) noexcept {
@@ -138,9 +152,10 @@ CuResult CheckedDevice::Launch(CuFunction function, uint32_t blocks, uint32_t th
 LaunchHead CheckedDevice::HeadFor(const Part& part, uint32_t slot) const noexcept {
   LaunchHead head = {};
   head.ticket = part.ticket;
+  if (part.outputs.empty()) return head;  // a mark
   head.result = host_address_ + layout_.Result(slot);
   head.scratch = scratch_ + slot * sizeof(LaunchScratch);
-  head.step_word = step_word_;
+  head.step_word = part.step_word;
   head.output_count = static_cast<uint32_t>(part.outputs.size());
   head.input_count = static_cast<uint32_t>(part.inputs.size());
   return head;
@@ -152,7 +167,9 @@ CuResult CheckedDevice::LaunchCheck(const LaunchHead& head, const Part& part) no
     std::copy(part.outputs.begin(), part.outputs.end(), parameter.tensors);
     std::copy(part.inputs.begin(), part.inputs.end(), parameter.tensors + part.outputs.size());
     const uint32_t blocks =
-        shared_.options.grid_for(parameter.head, parameter.tensors, multiprocessors_);
+        part.outputs.empty()
+            ? 1
+            : shared_.options.grid_for(parameter.head, parameter.tensors, multiprocessors_);
     return Launch(function, blocks, kThreadsPerBlock, &parameter, part.stream);
   };
   const CuResult result = part.outputs.size() + part.inputs.size() <= size_t{kFewTensors}
@@ -181,18 +198,103 @@ Skip CheckedDevice::Enqueue(const CheckRequest& request, Enqueued* enqueued) noe
   if (inputs < request.inputs.size()) {
     shared_.inputs_left_out.fetch_add(request.inputs.size() - inputs, std::memory_order_relaxed);
   }
-  const Parts parts = {request.outputs, request.inputs.first(inputs), request.stream};
+  const Parts parts = {request.outputs, request.inputs.first(inputs), request.stream, step_word_};
   return capturing ? CaptureAll(parts, enqueued)
                    : LaunchAll(parts, stream, request.reports, enqueued);
 }
 
-Skip CheckedDevice::CaptureAll(const Parts& parts, Enqueued* enqueued) noexcept {
+Skip CheckedDevice::CaptureAll(Parts parts, Enqueued* enqueued) noexcept {
+  if (captured_used_.load(std::memory_order_relaxed) >= layout_.captured_slots) {
+    return Skip::kNoCapturedSlot;
+  }
+  if (const Skip skip = GraphFor(parts.stream, &enqueued->graph); skip != Skip::kNone) return skip;
+  parts.step_word = ReplayWord(enqueued->graph);
   enqueued->first_ticket = shared_.next_ticket.fetch_add(parts.Count());
   for (; enqueued->launches < parts.Count(); ++enqueued->launches) {
-    const Skip skip = LaunchCaptured(parts.At(enqueued->launches, enqueued->first_ticket));
+    const Skip skip = LaunchCaptured(parts.At(enqueued->launches, enqueued->first_ticket),
+                                     &enqueued->captured_slot);
     if (skip != Skip::kNone) return skip;
   }
   return Skip::kNone;
+}
+
+Skip CheckedDevice::GraphFor(CuStream stream, uint32_t* graph) noexcept {
+  uint64_t id = 0;
+  if (const Skip skip = CaptureId(stream, &id); skip != Skip::kNone) return skip;
+  if (*graph = GraphOf(id); *graph != 0) return Skip::kNone;
+  for (uint32_t i = newest_graph_.load(std::memory_order_relaxed); i < kGraphsMax; ++i) {
+    uint64_t there = 0;
+    const bool is_new = graphs_[i].compare_exchange_strong(there, id);
+    if (!is_new && there != id) continue;  // another thread captures another graph
+    *graph = i + 1;
+    newest_graph_.store(i, std::memory_order_relaxed);
+    if (!is_new) return Skip::kNone;
+    uint64_t word = ReplayWord(*graph);
+    const Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &word, stream)};
+    return call.Failed() ? Judge(call) : Skip::kNone;
+  }
+  return Skip::kNoGraphEntry;
+}
+
+// Nearly always it is the newest.
+uint32_t CheckedDevice::GraphOf(uint64_t id) const noexcept {
+  for (uint32_t i = newest_graph_.load(std::memory_order_relaxed) + 1; i-- > 0;) {
+    if (graphs_[i].load(std::memory_order_relaxed) == id) return i + 1;
+  }
+  return 0;
+}
+
+uint32_t CheckedDevice::CapturedInto(CuStream stream) noexcept {
+  if (!Ready()) return 0;
+  const CurrentContext current(shared_.driver, context_);
+  bool capturing = false;
+  uint64_t id = 0;
+  if (current.Result() != kCuSuccess || CaptureState(stream, &capturing) != Skip::kNone ||
+      !capturing || CaptureId(stream, &id) != Skip::kNone) {
+    return 0;
+  }
+  return GraphOf(id);
+}
+
+// Worked example: found in replays 5, 7 and 8 (`step` is 5, bits 1 and 2 of `again` are set). Asked
+// for those after 6 up to 7 it is bit 1 alone that counts.
+Found CheckedDevice::FoundIn(uint32_t captured_slot, uint64_t after, uint64_t through,
+                             CheckResult* result) const noexcept {
+  constexpr uint64_t kLastMark = 63;
+  const CheckResult* found = Result(layout_.slots + captured_slot);
+  const uint64_t ticket = captured_[captured_slot].ticket.load(std::memory_order_acquire);
+  if (ticket == 0 || LoadAcquire(&found->ticket) != ticket || found->step > through) {
+    return Found::kNothing;
+  }
+  if (found->step > after) {
+    *result = *found;
+    return Found::kFirst;
+  }
+  const uint64_t first = std::min(after - found->step, kLastMark);
+  const uint64_t end = through - found->step;
+  uint64_t marks = LoadAcquire(&found->again) >> first << first;
+  if (end > first && end <= kLastMark) marks &= (uint64_t{1} << end) - 1;
+  if (marks == 0) return Found::kNothing;
+  *result = *found;
+  return Found::kAgain;
+}
+
+void CheckedDevice::Forget(uint32_t captured_slot) noexcept {
+  __atomic_store_n(&Result(layout_.slots + captured_slot)->ticket, 0, __ATOMIC_RELAXED);
+  captured_[captured_slot].hits_told = 0;
+}
+
+Skip CheckedDevice::Mark(CuStream stream, Enqueued* enqueued) noexcept {
+  if (!Ready()) return Reason() != nullptr ? Skip::kSteppedDown : Skip::kStarting;
+  const CurrentContext current(shared_.driver, context_);
+  if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
+  bool capturing = false;
+  if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;
+  if (capturing) return Skip::kCaptureUnknown;  // what is replayed there is part of another graph
+  const uint32_t index = StreamFor(stream);
+  if (index == kStreamsMax) return Skip::kNoStreamEntry;
+  const Parts mark = {{}, {}, stream, 0};
+  return LaunchAll(mark, index, /*report_now=*/true, enqueued);
 }
 
 Skip CheckedDevice::LaunchAll(const Parts& parts, uint32_t index, bool report_now,
@@ -258,16 +360,14 @@ Skip CheckedDevice::LaunchOnStream(const Part& part, LaunchStream& stream, uint6
   return Skip::kNone;
 }
 
-Skip CheckedDevice::LaunchCaptured(const Part& part) noexcept {
-  if (captured_used_.load(std::memory_order_relaxed) >= layout_.captured_slots) {
-    return Skip::kNoCapturedSlot;
-  }
+Skip CheckedDevice::LaunchCaptured(const Part& part, uint32_t* slot) noexcept {
   const uint32_t index = captured_used_.fetch_add(1, std::memory_order_acq_rel);
   if (index >= layout_.captured_slots) return Skip::kNoCapturedSlot;
   // No progress word: the graph will be replayed on streams and at times of its own.
   const Call call = {"cuLaunchKernel", LaunchCheck(HeadFor(part, layout_.slots + index), part)};
   if (call.Failed()) return Judge(call);
   captured_[index].ticket.store(part.ticket, std::memory_order_release);
+  *slot = index;
   return Skip::kNone;
 }
 

@@ -32,6 +32,11 @@ struct HostLayout {
   [[nodiscard]] constexpr size_t Bytes() const { return Result(All()); }
 };
 
+// Graphs of a device in which something is checked.
+inline constexpr uint32_t kGraphsMax = 1024;
+// One word for the steps of the device, which comes first, and one for the replays of each graph.
+inline constexpr size_t kStepWordsBytes = (1 + size_t{kGraphsMax}) * sizeof(StepWords);
+
 class CheckedDevice {
  public:
   CheckedDevice(CheckerShared& shared, int ordinal) noexcept : shared_(shared), ordinal_(ordinal) {}
@@ -39,6 +44,11 @@ class CheckedDevice {
   Skip Enqueue(const CheckRequest& request, Enqueued* enqueued) noexcept;
   Skip AddStep(CuStream stream) noexcept;
   Skip Flush(CuStream stream) noexcept;
+  Skip Mark(CuStream stream, Enqueued* enqueued) noexcept;
+  [[nodiscard]] uint32_t CapturedInto(CuStream stream) noexcept;
+  [[nodiscard]] Found FoundIn(uint32_t captured_slot, uint64_t after, uint64_t through,
+                              CheckResult* result) const noexcept;
+  void Forget(uint32_t captured_slot) noexcept;
   size_t Poll(FinishedCallback callback, void* context) noexcept;
 
   [[nodiscard]] bool Ready() noexcept;
@@ -61,6 +71,8 @@ class CheckedDevice {
   Skip SetUpInContext(CuStream stream) noexcept;
   // Asks for the state of the stream's own capture; kNone if something may be launched on it.
   Skip CaptureState(CuStream stream, bool* capturing) noexcept;
+  // The same of a stream that captures: the capture's id, plus one.
+  Skip CaptureId(CuStream stream, uint64_t* id) noexcept;
   // The parts of setting up. What an earlier attempt got is kept.
   Skip RetainContext() noexcept;
   Call LoadKernels() noexcept;
@@ -75,29 +87,39 @@ class CheckedDevice {
     std::span<const DeviceTensor> inputs;
     uint64_t ticket = 0;
     CuStream stream = nullptr;
+    CuDeviceAddress step_word = 0;
   };
-  // All of an op, cut into launches.
+  // All of an op, cut into launches; without outputs a mark, one launch that looks at nothing.
   struct Parts {
     std::span<const DeviceTensor> outputs;
     std::span<const DeviceTensor> inputs;
     CuStream stream = nullptr;
+    CuDeviceAddress step_word = 0;
 
     [[nodiscard]] uint32_t Count() const noexcept {
-      return static_cast<uint32_t>((outputs.size() + kOutputsMax - 1) / kOutputsMax);
+      const size_t outputs_or_mark = outputs.empty() ? 1 : outputs.size();
+      return static_cast<uint32_t>((outputs_or_mark + kOutputsMax - 1) / kOutputsMax);
     }
     [[nodiscard]] Part At(uint32_t i, uint64_t first_ticket) const noexcept {
       const auto rest = outputs.subspan(size_t{i} * kOutputsMax);
       return {rest.first(rest.size() < kOutputsMax ? rest.size() : kOutputsMax), inputs,
-              first_ticket + i, stream};
+              first_ticket + i, stream, step_word};
     }
   };
-  Skip CaptureAll(const Parts& parts, Enqueued* enqueued) noexcept;
+  Skip CaptureAll(Parts parts, Enqueued* enqueued) noexcept;
+  // The graph's number, from 1. One that was not seen before begins with the node that counts its
+  // replays.
+  Skip GraphFor(CuStream stream, uint32_t* graph) noexcept;
+  [[nodiscard]] uint32_t GraphOf(uint64_t capture_id) const noexcept;
+  [[nodiscard]] CuDeviceAddress ReplayWord(uint32_t graph) const noexcept {
+    return step_word_ + graph * sizeof(StepWords);
+  }
   // Here and below: `progress` is the device's address of the stream's word.
   Skip LaunchAll(const Parts& parts, uint32_t index, bool report_now, Enqueued* enqueued) noexcept;
   // With progress 0 the launch does not tell how far the stream is; else the caller has the right.
   Skip LaunchOnStream(const Part& part, LaunchStream& stream, uint64_t progress,
                       bool has_right) noexcept;
-  Skip LaunchCaptured(const Part& part) noexcept;
+  Skip LaunchCaptured(const Part& part, uint32_t* slot) noexcept;
   Skip AskForProgress(CuStream handle, LaunchStream& stream, uint64_t progress) noexcept;
   [[nodiscard]] LaunchHead HeadFor(const Part& part, uint32_t slot) const noexcept;
   CuResult LaunchCheck(const LaunchHead& head, const Part& part) noexcept;
@@ -147,8 +169,8 @@ class CheckedDevice {
   bool memory_asked_for_ = false;
   std::byte* host_ = nullptr;         // HostLayout
   CuDeviceAddress host_address_ = 0;  // the same, as the device sees it
-  CuDeviceAddress step_word_ = 0;
-  CuDeviceAddress scratch_ = 0;  // layout_.All() of LaunchScratch
+  CuDeviceAddress step_word_ = 0;     // kStepWordsBytes
+  CuDeviceAddress scratch_ = 0;       // layout_.All() of LaunchScratch
   uint32_t scratch_slots_ = 0;
   std::unique_ptr<LaunchTable> table_;
 
@@ -157,8 +179,10 @@ class CheckedDevice {
     uint64_t hits_told = 0;           // only for the thread that polls
   };
   std::unique_ptr<CapturedLaunch[]> captured_;
-  std::atomic<uint32_t> captured_used_{0};  // may go beyond the number there is
-  uint32_t captured_next_ = 0;              // where the next Poll goes on
+  std::atomic<uint32_t> captured_used_{0};         // may go beyond the number there is
+  uint32_t captured_next_ = 0;                     // where the next Poll goes on
+  std::atomic<uint64_t> graphs_[kGraphsMax] = {};  // ids of their captures, plus one; 0: no more
+  std::atomic<uint32_t> newest_graph_{0};
 };
 
 }  // namespace nanwatch::device

@@ -72,6 +72,29 @@ Skip DeviceChecker::AddStep(int device, CuStream stream) noexcept {
   return Count(seen == nullptr ? Skip::kNoSuchDevice : seen->AddStep(stream));
 }
 
+Enqueued DeviceChecker::Mark(int device, CuStream stream) noexcept {
+  Enqueued enqueued;
+  CheckedDevice* seen = Seen(device);
+  enqueued.skip = Count(seen == nullptr ? Skip::kNoSuchDevice : seen->Mark(stream, &enqueued));
+  return enqueued;
+}
+
+uint32_t DeviceChecker::CapturedInto(int device, CuStream stream) noexcept {
+  CheckedDevice* seen = Seen(device);
+  return seen == nullptr ? 0 : seen->CapturedInto(stream);
+}
+
+Found DeviceChecker::FoundIn(int device, uint32_t captured_slot, uint64_t after, uint64_t through,
+                             CheckResult* result) noexcept {
+  const CheckedDevice* seen = Seen(device);
+  return seen == nullptr ? Found::kNothing : seen->FoundIn(captured_slot, after, through, result);
+}
+
+void DeviceChecker::Forget(int device, uint32_t captured_slot) noexcept {
+  CheckedDevice* seen = Seen(device);
+  if (seen != nullptr) seen->Forget(captured_slot);
+}
+
 Skip DeviceChecker::Flush(int device, CuStream stream) noexcept {
   CheckedDevice* seen = Seen(device);
   return Count(seen == nullptr ? Skip::kNoSuchDevice : seen->Flush(stream));

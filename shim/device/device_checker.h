@@ -16,12 +16,20 @@
 // What is promised to the job: no call waits for a stream, an event, a context or another thread;
 // none allocates or takes a lock once the device is ready; where there is no room the check is not
 // made, and counted. The current context, the capture mode and the errors of the calling thread are
-// as before. In a capture only the kernel launch itself is made, which becomes a node of the graph.
+// as before. In a capture only kernel launches are made, which become nodes of the graph.
 //
-// Known limits. A graph that is instantiated twice, both running at once, shares the slots of its
-// checks. A stream that is destroyed keeps the slots of its last launches, progress_every at most,
-// unless Flush was called on it. A per-thread default stream needs cuStreamGetId (CUDA 12.0) to be
-// told from that of a thread before it with the same pthread_t.
+// Graphs. The first check in a capture is preceded by a node that counts the replays of the graph,
+// in a word of the graph's own that its checks carry as their step. So a result says in which
+// replays something was found, however late it is read. Nobody here knows when a graph is replayed:
+// who does (captured_graphs.h) puts a Mark behind the replay, and asks with FoundIn for what each
+// check has found in it once the mark is told. Slots of checks in graphs are never given back.
+//
+// Known limits. A graph that is instantiated twice, both running at once, shares the slots and the
+// count of its checks. In a graph that forks before its first check, what runs beside the count may
+// be taken for the replay before or after. A stream that is destroyed keeps the slots of its last
+// launches, progress_every at most, unless Flush was called on it. A per-thread default stream
+// needs cuStreamGetId (CUDA 12.0) to be told from that of a thread before it with the same
+// pthread_t.
 #pragma once
 
 #include <atomic>
@@ -96,8 +104,9 @@ enum class Skip : uint8_t {
   kNoCapturedSlot,
   kNoStreamEntry,  // kStreamsMax streams were seen
   kDriverError,    // one of our calls failed
+  kNoGraphEntry,   // kGraphsMax graphs were seen
 };
-inline constexpr int kSkipCount = 13;
+inline constexpr int kSkipCount = 14;
 
 // Failures of our own calls, by what they say.
 enum class Failure : uint8_t {
@@ -114,6 +123,17 @@ struct Enqueued {
   // Launch i has ticket first_ticket + i and looks at outputs kOutputsMax * i onwards.
   uint32_t launches = 0;
   uint64_t first_ticket = 0;
+  // The graph that the launches are nodes of, counted from 1 on each device; 0: none. The slot is
+  // that of the last launch, for FoundIn.
+  uint32_t graph = 0;
+  uint32_t captured_slot = 0;
+};
+
+// What a check in a graph has found in a span of replays.
+enum class Found : uint8_t {
+  kNothing = 0,
+  kFirst,  // and the result has the figures of it
+  kAgain,  // the figures are those of an earlier replay
 };
 
 // What became of a launch.
@@ -171,6 +191,23 @@ class DeviceChecker final {
   // Counts a step in the order of the stream: later checks on the device carry it. To be called by
   // the thread that ended the step, with its stream.
   Skip AddStep(int device, CuStream stream) noexcept;
+
+  // Puts an empty launch on the stream, which Poll tells of as of any when all that was launched
+  // there before it is done.
+  Enqueued Mark(int device, CuStream stream) noexcept;
+
+  // The graph that the stream is being captured into, as in Enqueued; 0: it is not captured, or
+  // nothing in it has been checked so far.
+  [[nodiscard]] uint32_t CapturedInto(int device, CuStream stream) noexcept;
+
+  // What the launch in this captured slot has found in the replays after `after`, up to `through`,
+  // all of them done; they are counted from 1. Anything but kNothing fills *result. To be called
+  // by one thread at a time, as the next.
+  Found FoundIn(int device, uint32_t captured_slot, uint64_t after, uint64_t through,
+                CheckResult* result) noexcept;
+  // Forgets what the launch has found. Not while a replay of its graph may be under way: what that
+  // finds may be lost.
+  void Forget(int device, uint32_t captured_slot) noexcept;
 
   // Has the stream say how far it is, if launches are not known to be finished and nothing under
   // way would tell. For a stream that has gone quiet; to be called by a thread that uses it, since

@@ -39,6 +39,7 @@ constexpr Entry kEntries[] = {
     {"cuStreamCreate", offsetof(Driver, stream_create), true},
     {"cuStreamIsCapturing", offsetof(Driver, stream_is_capturing), true},
     {"cuStreamGetId", offsetof(Driver, stream_get_id), false},
+    {"cuStreamGetCaptureInfo_v2", offsetof(Driver, stream_get_capture_info), false},
     {"cuLaunchKernel", offsetof(Driver, launch_kernel), true},
 };
 

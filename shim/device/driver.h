@@ -99,6 +99,10 @@ struct Driver {
   CuResult (*stream_create)(CuStream* stream, uint32_t flags) = nullptr;
   CuResult (*stream_is_capturing)(CuStream stream, int32_t* status) = nullptr;
   CuResult (*stream_get_id)(CuStream stream, unsigned long long* id) = nullptr;
+  // The last three may be null.
+  CuResult (*stream_get_capture_info)(CuStream stream, int32_t* status, uint64_t* id, void** graph,
+                                      const void** dependencies,
+                                      size_t* dependency_count) = nullptr;
   CuResult (*launch_kernel)(CuFunction function, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z,
                             uint32_t block_x, uint32_t block_y, uint32_t block_z,
                             uint32_t shared_bytes, CuStream stream, void** parameters,
@@ -106,7 +110,9 @@ struct Driver {
 
   // The name of the first absent function without which nothing can be checked, or null. The
   // others are cuDriverGetVersion (no version to tell), cuMemHostRegister (results lie in memory of
-  // the driver's) and cuStreamGetId, of CUDA 12.0 (streams are told apart by their handles).
+  // the driver's), cuStreamGetId, of CUDA 12.0 (streams are told apart by their handles), and
+  // cuStreamGetCaptureInfo, in the form that it has from CUDA 11.3 on (nothing in a graph is
+  // checked).
   const char* absent_required = nullptr;
   // The first absent one of those others, or null.
   const char* absent_optional = nullptr;

@@ -11,7 +11,7 @@ namespace {
 
 // Below this a checker would drop more than it sees.
 constexpr uint32_t kSlotsLeast = 64;
-constexpr CuDeviceAddress kStepWordBytes = 64;  // a line of its own
+constexpr CuDeviceAddress kStepWordBytes = (kStepWordsBytes + 63) / 64 * 64;  // whole lines
 
 // Some calls are forbidden while any thread captures in CUDA's default mode, and ruin its graph.
 // They are not, for a thread in relaxed mode; libtorch's own allocator does the same.

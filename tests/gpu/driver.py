@@ -22,7 +22,7 @@ class TensorCounts(ctypes.Structure):
 
 class CheckResult(ctypes.Structure):
     _fields_ = [("ticket", u64), ("hits", u64), ("step", u64), ("output_kinds", u8 * 8), ("input_kinds", u8 * 8),
-                ("brief", u64), ("unused", u64 * 2), ("outputs", TensorCounts * 8), ("inputs", TensorCounts * 8)]
+                ("brief", u64), ("again", u64), ("unused", u64), ("outputs", TensorCounts * 8), ("inputs", TensorCounts * 8)]
 
 
 class LaunchHead(ctypes.Structure):

@@ -18,7 +18,8 @@ struct Seen {
   uint64_t progress_address = 0;
 };
 
-// The launch's own slot is clear when it begins, and its scratch zero: copies stand in for both.
+// The launch's slot is clear when it begins, but in a graph, and its scratch zero: copies stand in
+// for both.
 template <int kTensors>
 void* Look(const void* parameter, uint32_t blocks, uint32_t) {
   static thread_local std::mt19937_64 random(1);
@@ -36,10 +37,18 @@ void* Look(const void* parameter, uint32_t blocks, uint32_t) {
   return seen.release();
 }
 
+// As the kernel would have, had the slot not been a copy.
+void TellAgain(const Seen& seen, CheckResult* slot) {
+  const uint64_t later = seen.result.step - slot->step;
+  if (later != 0) slot->again |= uint64_t{1} << (later < 64 ? later - 1 : 63);
+  CpuMemory::PublishToHost(reinterpret_cast<uint64_t>(&slot->hits), slot->hits + 1);
+}
+
 void Tell(void* context) {
   const std::unique_ptr<Seen> seen(static_cast<Seen*>(context));
   if (const uint64_t ticket = seen->result.ticket; ticket != 0) {
     auto* slot = reinterpret_cast<CheckResult*>(seen->result_address);
+    if (slot->ticket == ticket) return TellAgain(*seen, slot);
     constexpr size_t kAfterTicket = sizeof(slot->ticket);
     std::memcpy(reinterpret_cast<char*>(slot) + kAfterTicket,
                 reinterpret_cast<const char*>(&seen->result) + kAfterTicket,

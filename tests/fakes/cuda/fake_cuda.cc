@@ -77,6 +77,7 @@ struct Stream {
   std::mutex run_lock;  // one runner at a time, so that the order holds
   std::deque<Node> queue;
   std::atomic<int> capture{kNone};
+  uint64_t capture_id = 0;
   int capture_mode = kGlobal;
   const void* capture_thread = nullptr;
   std::vector<Node> captured;
@@ -115,6 +116,7 @@ struct Fake {
   std::atomic<void (*)(void*)> before_launch{nullptr};
   void* before_launch_context = nullptr;
   unsigned long long next_id = 1;
+  uint64_t next_capture = 0;
   int generation = 0;
   Device* default_device = nullptr;
   int multiprocessors = 0;
@@ -283,14 +285,24 @@ int Enqueue(Stream* stream, Node node) {
   }
 }
 
-// A launch whose kernel looks now. What it saw is lost where the launch cannot be.
+// A launch whose kernel looks now, or in a capture when it is replayed. What it saw is lost where
+// the launch cannot be.
 int LaunchEarly(Stream* stream, Node node) {
-  if (stream != nullptr && stream->capture.load() != kNone) {
-    NoteMisdeed("an early kernel during a capture");
-    return kCaptureUnsupported;
-  }
+  if (stream != nullptr && stream->capture.load() != kNone) return Enqueue(stream, std::move(node));
   node.seen = node.kernel->look(node.parameter.data(), node.blocks, node.threads);
   return Enqueue(stream, std::move(node));
+}
+
+// A replay of a job whose ops are done when they return: those of the graph are, one after another,
+// and the checks between them look.
+void ReplayNow(const std::vector<Node>& nodes, Stream* stream) {
+  for (Node node : nodes) {
+    if (node.kernel != nullptr && node.kernel->look != nullptr) {
+      (void)LaunchEarly(stream, std::move(node));
+    } else {
+      node.Run();
+    }
+  }
 }
 
 int NeverCall(const char* function) {
@@ -483,6 +495,20 @@ FAKE_CUDA int cuStreamIsCapturing(void* handle, int* status) {
   return kSuccess;
 }
 
+FAKE_CUDA int cuStreamGetCaptureInfo_v2(void* handle, int* status, uint64_t* id, void** graph,
+                                        const void** dependencies, size_t* dependency_count) {
+  ENTER("cuStreamGetCaptureInfo_v2");
+  if (graph != nullptr || dependencies != nullptr || dependency_count != nullptr) {
+    return kInvalidValue;  // the fake has none to show
+  }
+  Stream* stream = Resolve(handle);
+  if (stream == nullptr) return kInvalidContext;
+  if (ConflictsWithCapture(*stream)) return kCaptureImplicit;
+  *status = stream->capture.load();
+  if (*status == kActive) *id = stream->capture_id;
+  return kSuccess;
+}
+
 FAKE_CUDA int cuStreamGetId(void* handle, unsigned long long* id) {
   ENTER("cuStreamGetId");
   Stream* stream = Resolve(handle);
@@ -600,6 +626,10 @@ FAKE_CUDA void fake_cuda_set_late(size_t launches) {
   fake().late_max = launches;
 }
 
+FAKE_CUDA void fake_cuda_set_blocking(void* handle, int blocking) {
+  Resolve(handle)->blocking = blocking != 0;
+}
+
 FAKE_CUDA void* fake_cuda_new_stream(int device) {
   const std::lock_guard<std::mutex> guard(fake().lock);
   fake().streams.push_back(std::make_unique<Stream>());
@@ -654,6 +684,7 @@ FAKE_CUDA int fake_cuda_begin_capture(void* handle, int mode) {
   stream->captured.clear();
   stream->capture_mode = mode;
   stream->capture_thread = ThisThread();
+  stream->capture_id = fake().next_capture++;
   stream->capture.store(kActive);
   open_captures.fetch_add(1);
   return kSuccess;
@@ -671,8 +702,14 @@ FAKE_CUDA size_t fake_cuda_graph_nodes(int graph) { return fake().graphs[graph].
 
 FAKE_CUDA void fake_cuda_replay(int graph, void* handle) {
   Stream* stream = Resolve(handle);
+  if (fake().late) return ReplayNow(fake().graphs[graph], stream);
   const std::lock_guard<std::mutex> guard(stream->queue_lock);
   for (const Node& node : fake().graphs[graph]) stream->queue.push_back(node);
+}
+
+FAKE_CUDA int fake_cuda_is_capturing(void* handle) {
+  const Stream* stream = Resolve(handle);
+  return stream != nullptr && stream->capture.load() != kNone ? 1 : 0;
 }
 
 FAKE_CUDA void fake_cuda_fail(const char* function, int first, int count, int result) {

@@ -38,7 +38,7 @@ void fake_cuda_register_kernel(const char* name, FakeCudaKernel kernel, size_t p
 
 // For a job whose ops are done when they return: memory is as the launch must see it at the launch
 // and not later. `look` runs inside cuLaunchKernel, `tell` gets what it returned in the stream's
-// order. Not while a stream captures.
+// order. In a graph it runs at each replay.
 void fake_cuda_register_early_kernel(const char* name, FakeCudaLook look, FakeCudaTell tell,
                                      size_t parameter_bytes);
 // Streams run by themselves what has more than `launches` behind it, those of cuStreamCreate at
@@ -49,6 +49,8 @@ void fake_cuda_set_multiprocessors(int count);
 
 // A stream of the job's, as a handle; any thread.
 void* fake_cuda_new_stream(int device);
+// Whether it and the legacy stream wait for each other, as they do at first; libtorch's do not.
+void fake_cuda_set_blocking(void* handle, int blocking);
 // Runs what is queued on a stream, or the first `count` of it; returns how many ran. Any thread.
 size_t fake_cuda_run(void* handle, size_t count);
 // Runs all streams of all devices until they are empty; returns how many launches ran. Any thread.
@@ -66,8 +68,10 @@ void fake_cuda_before_next_launch(void (*function)(void* context), void* context
 int fake_cuda_begin_capture(void* handle, int mode);
 // The graph, or -1 if the capture was ruined.
 int fake_cuda_end_capture(void* handle);
+int fake_cuda_is_capturing(void* handle);
 size_t fake_cuda_graph_nodes(int graph);
-// Queues the nodes of the graph on a stream.
+// Queues the nodes of the graph on a stream. Where streams are late (fake_cuda_set_late) the job's
+// own run at once, as its ops do outside graphs, and early kernels look at their turn.
 void fake_cuda_replay(int graph, void* handle);
 
 // Whether a kernel may use this address: allocated on a device, registered, or the device's view of

@@ -126,17 +126,26 @@ TEST_F(KernelLaunch, RunAgainOverTheSameNanCountsAndKeepsItsFirstFigures) {
   CheckResult first = launch.result;
 
   floats[7] = NAN;
-  launch.words.steps = 42;
   for (uint64_t hits = 2; hits < 5; ++hits) {
+    launch.words.steps += hits;  // 2, 5 and 9 steps after the first
+    first.again |= uint64_t{1} << (launch.words.steps - first.step - 1);
     launch.progress = 0;
     launch.Run(5, random_);
     EXPECT_EQ(launch.result.hits, hits);
     first.hits = hits;
     EXPECT_EQ(std::memcmp(&first, &launch.result, sizeof(first)), 0) << "the first figures stay";
   }
+  EXPECT_EQ(first.again, 0b1'0001'0010u);
+  launch.Run(5, random_);
+  EXPECT_EQ(launch.result.again, first.again) << "within one step there is nothing to mark";
+  for (const uint64_t later : {64, 65, 5000}) {
+    launch.words.steps = first.step + later;
+    launch.Run(5, random_);
+    EXPECT_EQ(launch.result.again, first.again | uint64_t{1} << 63);
+  }
   floats[7] = floats[12'345] = 0;
   launch.Run(5, random_);
-  EXPECT_EQ(launch.result.hits, 4u) << "a clean execution is none";
+  EXPECT_EQ(launch.result.hits, 8u) << "a clean execution is none";
 }
 
 TEST_F(KernelLaunch, WithoutProgressAndStepWritesNeither) {

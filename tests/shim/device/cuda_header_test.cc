@@ -52,6 +52,9 @@ NANWATCH_SAME_CALL(stream_create, cuStreamCreate);
 NANWATCH_SAME_CALL(stream_is_capturing, cuStreamIsCapturing);
 NANWATCH_SAME_CALL(stream_get_id, cuStreamGetId);
 NANWATCH_SAME_CALL(launch_kernel, cuLaunchKernel);
+#if CUDA_VERSION < 13000  // later headers declare its third form only
+NANWATCH_SAME_CALL(stream_get_capture_info, cuStreamGetCaptureInfo);
+#endif
 
 // cuda.h gives a changed function a new name; ours are those that its macros stand for.
 #define NANWATCH_TEXT_OF(name) #name
@@ -67,6 +70,9 @@ TEST(CudaHeader, RenamesTheFunctionsThatWeAskForByTheirNewNames) {
   EXPECT_STREQ(NANWATCH_TEXT(cuMemsetD8Async), "cuMemsetD8Async");
   EXPECT_STREQ(NANWATCH_TEXT(cuStreamIsCapturing), "cuStreamIsCapturing");
   EXPECT_STREQ(NANWATCH_TEXT(cuStreamGetId), "cuStreamGetId");
+#if CUDA_VERSION < 13000
+  EXPECT_STREQ(NANWATCH_TEXT(cuStreamGetCaptureInfo), "cuStreamGetCaptureInfo_v2");
+#endif
 }
 
 TEST(CudaHeader, HasTheNumbersThatWeWroteDown) {

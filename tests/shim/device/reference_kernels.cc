@@ -71,6 +71,10 @@ void Answer(const LaunchHead& head, const DeviceTensor* tensors) {
       std::copy(found.outputs, found.outputs + kOutputsMax, result->outputs);
       std::copy(found.inputs, found.inputs + kInputsMax, result->inputs);
       result->step = found.step;
+      result->again = 0;
+    } else if (const uint64_t later = *reinterpret_cast<uint64_t*>(head.step_word) - result->step;
+               later != 0) {
+      result->again |= uint64_t{1} << (later < 64 ? later - 1 : 63);
     }
     __atomic_fetch_add(&result->hits, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&result->ticket, head.ticket, __ATOMIC_RELEASE);
