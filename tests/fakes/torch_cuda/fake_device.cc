@@ -233,7 +233,10 @@ void SetUpDriver() {
   fake_cuda_set_late(static_cast<size_t>(FromEnvironment("NANWATCH_FAKE_LAG", 50)));
   device::RegisterCheckKernels();
   for (int device = 0; device < device_count; ++device) {
-    for (int id = 1; id < kStreamsMax; ++id) handles[device][id] = fake_cuda_new_stream(device);
+    for (int id = 1; id < kStreamsMax; ++id) {
+      handles[device][id] = fake_cuda_new_stream(device);
+      fake_cuda_set_blocking(handles[device][id], 0);  // as all of torch's
+    }
   }
 }
 
@@ -248,6 +251,8 @@ void InstallDevice(int devices) {
 }
 
 DeviceIndex CurrentDevice() { return thread().device; }
+
+void* CurrentStreamHandle() { return handles[CurrentDevice()][thread().stream[CurrentDevice()]]; }
 
 c10::Allocator* FakeAllocator() {
   static auto* memory = new Memory;

@@ -12,6 +12,8 @@ namespace nanwatch::fake {
 void InstallDevice(int devices);
 
 [[nodiscard]] c10::DeviceIndex CurrentDevice();
+// The fake driver's handle of the calling thread's current stream on its current device.
+[[nodiscard]] void* CurrentStreamHandle();
 // Host memory that says it lies on the current device.
 [[nodiscard]] c10::Allocator* FakeAllocator();
 // The generator that a CPU kernel can use in this one's place.

@@ -17,7 +17,8 @@
 //
 // It is loaded after `import torch`, with RTLD_GLOBAL, so that aoti_torch_get_current_cuda_stream
 // is found here by dlsym(RTLD_DEFAULT). Not real: time, memory limits, errors about tensors of two
-// devices, sparse tensors, graphs, collectives.
+// devices, sparse tensors, collectives. Of graphs (graphs.h) a graph's own pool of memory: what is
+// made in a capture has memory of its own as long as the process runs.
 #include <cstdlib>
 
 #include "tests/fakes/torch_cuda/cuda_only.h"

@@ -9,6 +9,8 @@
 //   results    an argument that is handed out again is the very tensor that came in; a view shares
 //              the very StorageImpl of its base; fresh memory gets a storage on cuda
 //
+// While the calling thread's stream captures, the call is a node of the graph too (graphs.h).
+//
 // Composite operators without a real kernel for CUDA are left alone and decompose as they do on a
 // GPU. The fake is more lenient than a GPU: tensors on the CPU may be mixed in.
 #include "tests/fakes/torch_cuda/redirect.h"
@@ -23,6 +25,7 @@
 #include <vector>
 
 #include "tests/fakes/torch_cuda/fake_device.h"
+#include "tests/fakes/torch_cuda/graphs.h"
 
 namespace nanwatch::fake {
 namespace {
@@ -120,7 +123,44 @@ class Crossing {
   // Something on the CPU is written: the program would wait for the device.
   [[nodiscard]] bool HasCpuTensor() const { return !of_cpu_.empty(); }
 
+  // For a graph, once the call has been written back: an argument of the CPU's kernel that keeps
+  // memory of the device, but not the storage that the program knows it by.
+  IValue Kept(const IValue& value) const {
+    if (value.isTensor()) return KeptTensor(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(KeptTensor(tensor));
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+        list.push_back(tensor ? std::optional<at::Tensor>(KeptTensor(*tensor)) : std::nullopt);
+      }
+      return list;
+    }
+    return value;
+  }
+
  private:
+  // Memory that an operator made belongs to the CPU's storage below the device's.
+  static c10::Storage MemoryOf(const c10::Storage& storage) {
+    const c10::DataPtr& pointer = storage.unsafeGetStorageImpl()->data_ptr();
+    const bool is_above = pointer.get_deleter() == &KeepStorage;
+    const c10::Storage& below =
+        is_above ? *static_cast<const c10::Storage*>(pointer.get_context()) : storage;
+    return SameBytes(below, c10::kCPU, c10::GetAllocator(c10::kCPU));
+  }
+
+  at::Tensor KeptTensor(const at::Tensor& argument) const {
+    for (const auto& [original, alias] : tensors_) {
+      if (alias.is_same(argument)) {
+        return SameShape(argument, MemoryOf(original.storage()), c10::DispatchKey::CPU);
+      }
+    }
+    return argument;
+  }
+
   struct Bytes {
     c10::Storage original;
     c10::Storage alias;
@@ -193,12 +233,6 @@ class Crossing {
   std::vector<at::Tensor> of_cpu_;
 };
 
-void CallOnCpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const at::AutoDispatchBelowAutograd below;
-  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-}
-
 enum class Waits { kNever, kAlways, kForCpuTensor };
 
 template <Waits kWaits>
@@ -206,8 +240,20 @@ void Redirect(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
   Crossing crossing;
   const size_t first = stack->size() - op.schema().arguments().size();
   for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = crossing.In((*stack)[i]);
-  CallOnCpu(op, stack);
-  crossing.WriteBack();
+  if (IsCapturing()) {
+    TORCH_CHECK(kWaits != Waits::kAlways, "the fake CUDA device: ", op.operator_name(),
+                " waits for the device, which a capture forbids");
+    std::vector<IValue> arguments(stack->begin() + static_cast<ptrdiff_t>(first), stack->end());
+    CallInCapture call(op, arguments);
+    CallOnCpu(op, stack);
+    crossing.WriteBack();
+    for (IValue& argument : arguments) argument = crossing.Kept(argument);
+    std::move(call).Record(std::move(arguments),
+                           {stack->begin() + static_cast<ptrdiff_t>(first), stack->end()});
+  } else {
+    CallOnCpu(op, stack);
+    crossing.WriteBack();
+  }
   for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = crossing.Out((*stack)[i]);
   if (kWaits == Waits::kAlways || (kWaits == Waits::kForCpuTensor && crossing.HasCpuTensor())) {
     WaitForCurrentStream();

@@ -10,6 +10,8 @@ The library is that of build/release, or NANWATCH_FAKE_TORCH_CUDA.
 """
 import argparse
 import ctypes
+import importlib
+import itertools
 import operator
 import os
 import pathlib
@@ -32,6 +34,7 @@ def install(devices=None):
     library = ctypes.CDLL(str(library_path()), mode=ctypes.RTLD_GLOBAL)
     library.fake_torch_cuda_install(devices)
     patch_cuda(torch, library, devices)
+    patch_graphs(torch, library)
     patch_storage(torch)
     patch_processes(torch)
 
@@ -108,7 +111,7 @@ def patch_cuda(torch, library, devices):
         get_device_capability=lambda *_: (9, 0), get_arch_list=lambda: ["sm_90"], can_device_access_peer=false,
         Stream=FakeStream, Event=FakeEvent, current_stream=current_stream,
         default_stream=lambda device=None: torch.Stream(stream_id=0, device_index=index_of(device), device_type=1),
-        set_stream=set_stream, stream=StreamContext, StreamContext=StreamContext, is_current_stream_capturing=false,
+        set_stream=set_stream, stream=StreamContext, StreamContext=StreamContext,
         is_bf16_supported=true, is_tf32_supported=true, empty_cache=no, ipc_collect=no, mem_get_info=lambda *_: (1 << 32, 1 << 33),
         memory_allocated=zero, max_memory_allocated=zero, memory_reserved=zero, max_memory_reserved=zero,
         reset_peak_memory_stats=no, reset_max_memory_allocated=no, memory_stats=lambda *_: {}, memory_summary=lambda *_, **__: "",
@@ -120,19 +123,64 @@ def patch_cuda(torch, library, devices):
     for name, value in replaced.items():
         setattr(cuda, name, value)
     for module, names in ((cuda.memory, ("empty_cache", "memory_allocated", "max_memory_allocated", "memory_stats", "mem_get_info")),
-                          (cuda.random, ("get_rng_state", "set_rng_state")),
-                          (cuda.graphs, ("is_current_stream_capturing",))):
+                          (cuda.random, ("get_rng_state", "set_rng_state"))):
         for name in names:
             setattr(module, name, replaced[name])
     cuda._DeviceGuard = DeviceGuard
     cuda._exchange_device = cuda._maybe_exchange_device = exchange_device
-    torch._C._cuda_isCurrentStreamCapturing = false
     torch._C._cuda_isInBadFork = false
     torch._C._cuda_getDeviceCount = lambda: devices
     torch._C._cuda_getDevice = replaced["current_device"]
     torch._C._cuda_synchronize = synchronize
     torch._C._cuda_init = no
     torch.backends.cudnn.is_acceptable = false  # recurrent layers have no cuDNN here, and flatten nothing
+
+
+class FakeGraph:
+    """What torch.cuda.CUDAGraph is derived from; see graphs.h."""
+    library = None
+    pools = itertools.count(1)
+
+    def __new__(cls, keep_graph=False):
+        graph = super().__new__(cls)
+        graph.number, graph.own_pool = None, None
+        return graph
+
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        self.own_pool = pool or (0, next(self.pools))
+        self.library.fake_torch_cuda_begin_capture(("global", "thread_local", "relaxed").index(capture_error_mode))
+
+    def capture_end(self):
+        self.number = self.library.fake_torch_cuda_end_capture()
+        if self.number < 0:
+            self.number = None
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    def replay(self):
+        if self.number is None:
+            raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        self.library.fake_torch_cuda_replay(self.number)
+
+    def reset(self):
+        self.number = None
+
+    def pool(self):
+        return self.own_pool
+
+    def instantiate(self):
+        pass
+
+
+def patch_graphs(torch, library):
+    """torch.cuda.graphs once more, over a fake of the class that it derives from."""
+    FakeGraph.library = library
+    torch._C._CUDAGraph = FakeGraph
+    torch._C._graph_pool_handle = lambda: (0, next(FakeGraph.pools))
+    torch._C._cuda_isCurrentStreamCapturing = lambda: bool(library.fake_torch_cuda_is_capturing())
+    torch._C._host_emptyCache = lambda: None
+    graphs = importlib.reload(torch.cuda.graphs)
+    for name in graphs.__all__:
+        setattr(torch.cuda, name, getattr(graphs, name))
 
 
 def patch_storage(torch):

@@ -252,6 +252,94 @@ class ChecksAreSeenLate(unittest.TestCase):
                 self.assertEqual((launch.ticket(), launch.progress.value), (5, 5))
 
 
+class Graphs(unittest.TestCase):
+    @staticmethod
+    def network(device="cuda"):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).to(device)
+
+    @staticmethod
+    def batches(count=5):
+        generator = torch.Generator().manual_seed(1)
+        return [torch.randn(6, 4, generator=generator) for _ in range(count)]
+
+    def train(self, graphed):
+        model = self.network()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, capturable=True, foreach=False)
+        x = torch.zeros(6, 4, device="cuda")
+        loss = None
+
+        def step():
+            nonlocal loss
+            optimizer.zero_grad(set_to_none=True)
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+
+        if graphed:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for batch in self.batches(3):
+                    x.copy_(batch)
+                    step()
+            optimizer.zero_grad(set_to_none=True)
+            loss = None
+            graph = torch.cuda.CUDAGraph()
+            before = [t.tolist() for t in model.state_dict().values()]
+            with torch.cuda.graph(graph):
+                step()
+            self.assertEqual([t.tolist() for t in model.state_dict().values()], before, "a capture computes nothing")
+            self.assertTrue(loss.isnan().item())
+        else:
+            for batch in self.batches(3):
+                x.copy_(batch)
+                step()
+        losses = []
+        for batch in self.batches():
+            x.copy_(batch)
+            graph.replay() if graphed else step()
+            losses.append(loss.item())
+        return losses, {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+
+    def test_a_captured_step_is_computed_at_every_replay(self):
+        torch.testing.assert_close(self.train(graphed=True), self.train(graphed=False), rtol=0, atol=0)
+
+    def test_graphed_callables_have_the_gradients_of_what_they_were_made_of(self):
+        def gradients(graphed):
+            model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).cuda()
+            model.load_state_dict({name: torch.full_like(tensor, 0.1) for name, tensor in model.state_dict().items()})
+            called = torch.cuda.make_graphed_callables(model, (torch.zeros(6, 4, device="cuda"),)) if graphed else model
+            found = []
+            for batch in self.batches():
+                model.zero_grad()
+                called(batch.cuda()).square().mean().backward()
+                found += [p.grad.cpu() for p in model.parameters()]
+            return found
+
+        torch.testing.assert_close(gradients(True), gradients(False), rtol=0, atol=0)
+
+    def test_a_capture_knows_that_it_is_one_and_forbids_waiting(self):
+        x = torch.ones(2, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        self.assertFalse(torch.cuda.is_current_stream_capturing())
+        with torch.cuda.graph(graph):
+            y = x + 1
+            self.assertTrue(torch.cuda.is_current_stream_capturing())
+            with self.assertRaisesRegex(RuntimeError, "capture forbids"):
+                y.sum().item()
+
+    def test_what_a_program_drops_is_gone_and_its_memory_is_not(self):
+        x = torch.ones(2, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            between = x + 1
+            storage = torch.multiprocessing.reductions.StorageWeakRef(between.untyped_storage())
+            y = between * 2
+            del between
+        self.assertTrue(storage.expired())
+        graph.replay()
+        self.assertEqual(y.tolist(), [4, 4])
+
+
 class Data(torch.utils.data.Dataset):
     def __len__(self):
         return 8
