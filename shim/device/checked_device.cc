@@ -248,12 +248,12 @@ uint32_t CheckedDevice::CapturedInto(CuStream stream) noexcept {
   if (!Ready()) return 0;
   const CurrentContext current(shared_.driver, context_);
   bool capturing = false;
-  uint64_t id = 0;
+  uint32_t graph = 0;
   if (current.Result() != kCuSuccess || CaptureState(stream, &capturing) != Skip::kNone ||
-      !capturing || CaptureId(stream, &id) != Skip::kNone) {
+      !capturing || GraphFor(stream, &graph) != Skip::kNone) {
     return 0;
   }
-  return GraphOf(id);
+  return graph;
 }
 
 // Worked example: found in replays 5, 7 and 8 (`step` is 5, bits 1 and 2 of `again` are set). Asked

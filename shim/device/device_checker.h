@@ -18,10 +18,10 @@
 // made, and counted. The current context, the capture mode and the errors of the calling thread are
 // as before. In a capture only kernel launches are made, which become nodes of the graph.
 //
-// Graphs. The first check in a capture is preceded by a node that counts the replays of the graph,
+// Graphs. Before the first check in a capture stands a node that counts the replays of the graph,
 // in a word of the graph's own that its checks carry as their step. So a result says in which
 // replays something was found, however late it is read. Nobody here knows when a graph is replayed:
-// who does (captured_graphs.h) puts a Mark behind the replay, and asks with FoundIn for what each
+// who does (timeline_graphs.h) puts a Mark behind the replay, and asks with FoundIn for what each
 // check has found in it once the mark is told. Slots of checks in graphs are never given back.
 //
 // Known limits. A graph that is instantiated twice, both running at once, shares the slots and the
@@ -196,8 +196,8 @@ class DeviceChecker final {
   // there before it is done.
   Enqueued Mark(int device, CuStream stream) noexcept;
 
-  // The graph that the stream is being captured into, as in Enqueued; 0: it is not captured, or
-  // nothing in it has been checked so far.
+  // The graph that the stream is being captured into, as in Enqueued; 0: none, or the device is not
+  // ready. Where nothing has been checked in it yet, its replays are counted from here on.
   [[nodiscard]] uint32_t CapturedInto(int device, CuStream stream) noexcept;
 
   // What the launch in this captured slot has found in the replays after `after`, up to `through`,

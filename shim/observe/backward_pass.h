@@ -23,6 +23,8 @@ struct NamedTensor;
 
 class BackwardPasses {
  public:
+  // One that no other pass has.
+  uint64_t DrawNumber() noexcept { return numbers_.fetch_add(1, std::memory_order_relaxed) + 1; }
   // A node begins in a graph task that this thread has not seen; `root` is what made the node. The
   // engine has a thread for each GPU: the first that comes begins the pass. Gives its number.
   uint64_t OnBegin(Observer& observer, ThreadState* thread, int task,
@@ -65,8 +67,6 @@ class BackwardPasses {
     uint32_t layer;
   };
   static constexpr int kRootsMax = 32;
-
-  uint64_t DrawNumber() noexcept { return numbers_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   // With mutex_ held, all of these.
   void CloseHeld(Observer& observer, ThreadState* thread) noexcept;

@@ -255,7 +255,7 @@ void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
   const bool creates = (frame.op->families & kCreates) != 0;
   if (!creates && !(frame.sequence >= 0 && frame.op->is_view)) return;
   if (plain.gpu < 0) return OnSkippedOutput(observer, thread, frame, plain);
-  if (observer.timeline.On()) observer.timeline.NoteView(thread, frame, plain);
+  if (observer.timeline.On()) observer.timeline.NoteView(observer, thread, frame, plain);
 }
 
 bool HasGpuInput(const ThreadState* thread, const Frame& frame) {

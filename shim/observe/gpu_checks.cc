@@ -95,9 +95,9 @@ bool GpuChecks::Begin(const char** why) noexcept {
   options.image = text.text;
   options.image_bytes = text.text_bytes;
   options.grid_for = &Grid;
-  // The answers of a graph's replays would have to be told in their place among the ops around it,
-  // and nothing says when a graph is replayed: its ops count as unchecked.
-  options.captured_slots = 0;
+  // Of the ops of a training step there are some thousands. Each takes a kilobyte of memory that
+  // cannot be paged out, and its event two more.
+  options.captured_slots = 8192;
   options.progress_after_ns = kProgressAfterNs;
   checker_ = device::DeviceChecker::Create(*driver, options).release();
   return checker_ != nullptr;
@@ -135,6 +135,8 @@ GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputS
   switch (enqueued.skip) {
     case Skip::kNone:
       launched.ticket = enqueued.first_ticket;
+      launched.graph = enqueued.graph;
+      launched.slot = enqueued.captured_slot;
       break;
     case Skip::kNothingToCheck:
       launched.nothing_to_check = true;
@@ -142,6 +144,8 @@ GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputS
     case Skip::kNoSlot:
     case Skip::kStreamNoSlot:
     case Skip::kNoStreamEntry:
+    case Skip::kNoCapturedSlot:
+    case Skip::kNoGraphEntry:
       launched.reason = wire::Unchecked::kGpuBusy;
       break;
     case Skip::kSteppedDown:
@@ -165,8 +169,47 @@ void GpuChecks::Ask(const ThreadState* thread) noexcept {
   if (gpu >= 0 && thread->last_stream == nullptr) (void)checker_->Flush(gpu, nullptr);
 }
 
+GpuChecks::Graph GpuChecks::CapturedInto(const ThreadState* thread) const noexcept {
+  // The GPU that this thread last used, else any.
+  uint32_t gpus = thread->last_gpu != 0 ? uint32_t{1} << (thread->last_gpu - 1) : gpus_seen();
+  for (; gpus != 0; gpus &= gpus - 1) {
+    const int gpu = __builtin_ctz(gpus);
+    const uint32_t number = checker_->CapturedInto(gpu, CurrentStream(gpu));
+    if (number != 0) return {gpu, number};
+  }
+  return {};
+}
+
+uint64_t GpuChecks::Mark(int gpu) noexcept {
+  const device::Enqueued mark = checker_->Mark(gpu, CurrentStream(gpu));
+  return mark.skip == device::Skip::kNone ? mark.first_ticket : 0;
+}
+
+bool GpuChecks::FindReplayed(int gpu, uint32_t slot, uint64_t after, uint64_t through,
+                             GpuAnswer* answer) noexcept {
+  using device::Found;
+  const Found found = checker_->FoundIn(gpu, slot, after, through, &replayed_);
+  if (found == Found::kNothing) return false;
+  // Of a later replay the kinds alone are known, and taken to be those of the first.
+  if (found == Found::kAgain) replayed_.brief = 1;
+  *answer = {replayed_.ticket, device::Finished::Outcome::kBad, &replayed_};
+  return true;
+}
+
+std::span<const uint64_t> GpuChecks::TakeNoticed() noexcept {
+  const size_t count = noticed_count_;
+  noticed_count_ = 0;
+  return {noticed_, count};
+}
+
 void GpuChecks::OnFinished(void* self, const device::Finished& finished) {
   auto* checks = static_cast<GpuChecks*>(self);
+  if (finished.captured) {
+    if (checks->noticed_count_ < kNoticedMax) {
+      checks->noticed_[checks->noticed_count_++] = finished.ticket;
+    }
+    return;
+  }
   checks->newest_answer_ = std::max(checks->newest_answer_, finished.ticket);
   GpuAnswer& answer = checks->answers_[finished.ticket % kAnswers];
   device::CheckResult& result = checks->results_[finished.ticket % kAnswers];

@@ -33,6 +33,9 @@ class GpuChecks {
     const char* down =
         nullptr;  // why this GPU is not checked any more, the first time that it is so
     bool nothing_to_check = false;
+    // The check is a node of this graph, counted from 1 on each GPU, and answers in this slot.
+    uint32_t graph = 0;
+    uint32_t slot = 0;
   };
   Launched Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
                  std::span<const InputSeen* const> inputs) noexcept;
@@ -42,6 +45,27 @@ class GpuChecks {
   void Ask(const ThreadState* thread) noexcept;
   // A step has ended, in the order of the current stream.
   void AddStep(const ThreadState* thread) noexcept;
+
+  // ---- graphs (timeline_graphs.h)
+  struct Graph {
+    int gpu = 0;
+    uint32_t number = 0;  // 0: none
+    [[nodiscard]] uint32_t key() const noexcept {
+      return number << 5 | static_cast<uint32_t>(gpu);  // as many GPUs as gpus_seen_ has bits
+    }
+  };
+  // What the current stream is captured into. Something may be asked of what nothing has been
+  // checked in yet.
+  [[nodiscard]] Graph CapturedInto(const ThreadState* thread) const noexcept;
+  // A ticket that is answered when the current stream has come here; 0: it cannot be.
+  [[nodiscard]] uint64_t Mark(int gpu) noexcept;
+  // What a check of the graph has found in a span of its replays; false: nothing. The answer lives
+  // until the next call.
+  [[nodiscard]] bool FindReplayed(int gpu, uint32_t slot, uint64_t after, uint64_t through,
+                                  GpuAnswer* answer) noexcept;
+  void Forget(int gpu, uint32_t slot) noexcept { checker_->Forget(gpu, slot); }
+  // Tickets of checks in graphs that have found something since the last call, a few at a time.
+  [[nodiscard]] std::span<const uint64_t> TakeNoticed() noexcept;
 
   // Takes in what has been answered since.
   void Collect() noexcept;
@@ -69,6 +93,11 @@ class GpuChecks {
   uint64_t newest_answer_ = 0;
   GpuAnswer* answers_ = nullptr;
   device::CheckResult* results_ = nullptr;
+  device::CheckResult replayed_ = {};
+  // Only where the replays of a graph are not announced does it matter what was noticed.
+  static constexpr size_t kNoticedMax = 64;
+  uint64_t noticed_[kNoticedMax] = {};
+  size_t noticed_count_ = 0;
   int32_t (*current_stream_)(int32_t gpu, void** stream) = nullptr;
 };
 

@@ -97,6 +97,7 @@ SourceLine UserLineOf(const Observer& observer, const ThreadState* thread) noexc
 
 SequenceEntry* SequenceOf(ThreadState* thread, const Frame& frame) noexcept {
   if (frame.sequence < 0) return nullptr;
+  if (thread->told != nullptr && thread->told->own_node != nullptr) return thread->told->own_node;
   ThreadState* owner = thread->told != nullptr ? thread->told->thread : thread;
   SequenceEntry& entry = owner->sequences[frame.sequence & (ThreadState::kSequences - 1)];
   return entry.sequence.load(std::memory_order_relaxed) == frame.sequence + 1 ? &entry : nullptr;

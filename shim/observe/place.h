@@ -23,11 +23,12 @@ struct Moment {
   Place place{};
   ThreadState* thread = nullptr;
   uint64_t time_ns = 0;
-  uint64_t first_event = 0;          // Frame's
-  const SourceLine* line = nullptr;  // null: none is known. Never freed
-  uint32_t call = 0;                 // PythonDoor::UserCall
-  uint32_t node = 0;                 // name id of the autograd node; `place.node` is gone with it
-  SequenceRef node_made_by;          // of the autograd node that ran
+  uint64_t first_event = 0;           // Frame's
+  const SourceLine* line = nullptr;   // null: none is known. Never freed
+  uint32_t call = 0;                  // PythonDoor::UserCall
+  uint32_t node = 0;                  // name id of the autograd node; `place.node` is gone with it
+  SequenceRef node_made_by;           // of the autograd node that ran
+  SequenceEntry* own_node = nullptr;  // of an op in a graph: in place of its thread's entry
   bool in_optimizer = false;
   bool in_region = false;
 };

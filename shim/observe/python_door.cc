@@ -30,7 +30,8 @@ PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
       frames_(api_),
       tree_(api_, layers_, names_),
       scope_(*this),
-      hooks_(api_, frames_) {}
+      hooks_(api_, frames_),
+      graph_calls_(api_, callbacks.on_graph_call) {}
 
 void PythonDoor::Say(const char* line) const noexcept {
   if (callbacks_.on_message != nullptr) callbacks_.on_message(line);

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/observe/graph_calls.h"
 #include "shim/observe/layer_table.h"
 #include "shim/observe/module_scope.h"
 #include "shim/observe/module_tree.h"
@@ -49,6 +50,8 @@ struct PythonDoorCallbacks {
   // A step of an optimizer begins and has ended (optimizer_hooks.h), and they are told from now on.
   OptimizerHooks::Callbacks on_step;
   void (*on_steps_told)() = nullptr;
+  // See graph_calls.h; from ReplaceGraphCallsSoon on.
+  OnGraphCall on_graph_call = nullptr;
   // One line to say to the user, once; without a newline.
   void (*on_message)(const char* line) = nullptr;
   // On the watch thread, without the GIL: modules' calls are seen from now on, or are not going to
@@ -81,6 +84,10 @@ class PythonDoor {
     return frames_.UserSourceLine(out, size);
   }
   [[nodiscard]] uint32_t UserCall() const noexcept { return frames_.UserCall(); }
+  // For the first tensor on a GPU.
+  void ReplaceGraphCallsSoon() noexcept {
+    if (installed()) graph_calls_.ReplaceSoon();
+  }
   void WantWholeStacks(bool on) noexcept { frames_.WantWholeStacks(on); }
   [[nodiscard]] bool whole_stacks() const noexcept { return frames_.whole_stacks(); }
   [[nodiscard]] PythonFrames::UserPlace UserPlaceNow() const noexcept {
@@ -134,6 +141,7 @@ class PythonDoor {
   ModuleTree tree_;
   ModuleScope scope_;
   OptimizerHooks hooks_;
+  GraphCalls graph_calls_;
   PyObj* tensor_type_ = nullptr;  // torch._C.TensorBase, owned
   const volatile uint32_t* active_ = nullptr;
   std::atomic<bool> queued_{false};  // a pending call is under way

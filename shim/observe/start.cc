@@ -22,6 +22,13 @@
 namespace nanwatch {
 namespace {
 
+void OnGraphCalled(const void* graph, GraphCall call) {
+  Here here;
+  if (!FindHere(&here) || !here.observer->timeline.On()) return;
+  BusyScope busy(here.thread);
+  here.observer->timeline.OnGraphCall(*here.observer, here.thread, graph, call);
+}
+
 void SayToUser(const char* line) {
   Observer* observer = Observer::Get();
   if (observer != nullptr) observer->entry()->say(line);
@@ -160,6 +167,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
     callbacks.on_steps_told = &entry_points::OnStepsTold;
+    callbacks.on_graph_call = &OnGraphCalled;
     callbacks.on_message = &SayToUser;
     callbacks.on_settled = &BeginToListen;
     auto* python = new (std::nothrow) PythonDoor(callbacks);
@@ -193,8 +201,8 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
 }
 
 // For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2
-// everything, 3 level idle, 4 level canary, 5 level auto, 6 canary with every step's parameters told;
-// those of all others are not.
+// everything, 3 level idle, 4 level canary, 5 level auto, 6 canary with every step's parameters
+// told; those of all others are not.
 extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int mode) {
   using nanwatch::wire::Level;
   nanwatch::Observer* observer = nanwatch::Observer::Get();

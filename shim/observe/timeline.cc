@@ -18,6 +18,7 @@
 #include "shim/observe/observer.h"
 #include "shim/observe/tensor_stats.h"
 #include "shim/observe/timeline_events.h"
+#include "shim/observe/timeline_graphs.h"
 
 namespace nanwatch {
 namespace {
@@ -162,7 +163,11 @@ bool Timeline::Begin(Observer& observer) noexcept {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     teller_ = ThreadStates::MakeForTelling();
     bad_gradients_ = new (std::nothrow) canary::BadGradients;
-    if (memory == MAP_FAILED || teller_ == nullptr || bad_gradients_ == nullptr) return;
+    graphs_ = new (std::nothrow) Graphs;
+    if (memory == MAP_FAILED || teller_ == nullptr || bad_gradients_ == nullptr ||
+        graphs_ == nullptr) {
+      return;
+    }
     memory_ = static_cast<unsigned char*>(memory);
     // Inputs are wanted of every op from now on: it cannot be gone back for them.
     observer.arming.Hold();
@@ -172,6 +177,7 @@ bool Timeline::Begin(Observer& observer) noexcept {
       if (mine->Active() && mine->timeline.On()) mine->timeline.AskStream(ending);
     });
     StartSettling(&observer);
+    observer.python->ReplaceGraphCallsSoon();
   });
   return On();
 }
@@ -208,6 +214,7 @@ T* Timeline::Reserve(size_t extra_bytes) noexcept {
     unused->bytes = static_cast<uint32_t>(filler);
     unused->kind = EventKind::kNothing;
     unused->ticket = 0;
+    unused->graph = nullptr;
     unused->number = 0;
     unused->noted.store(true, std::memory_order_relaxed);
     end_ += filler;
@@ -216,10 +223,13 @@ T* Timeline::Reserve(size_t extra_bytes) noexcept {
   event->bytes = static_cast<uint32_t>(bytes);
   event->noted.store(false, std::memory_order_relaxed);
   event->ticket = 0;
+  event->graph = nullptr;
   event->number = clock_.noted.fetch_add(1, std::memory_order_acq_rel) + 1;
   end_ += bytes;
   return event;
 }
+
+template Timeline::ReplayEvent* Timeline::Reserve(size_t extra_bytes) noexcept;
 
 void Timeline::Publish(Event* event) noexcept {
   event->noted.store(true, std::memory_order_release);
@@ -256,7 +266,8 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
     parts.AddInputsOf(thread, frame);
     return NotePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
   }
-  if (observer.Poisoned() && !MayHeal(observer, thread, frame, written, count)) {
+  if (observer.Poisoned() && !MayHeal(observer, thread, frame, written, count) &&
+      CapturedGraph(observer, thread, /*begins=*/true) == nullptr) {
     thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAfterPoisoned)] += count;
     return;
   }
@@ -315,6 +326,8 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
   }
   if (parts.output_count != 0) {
     Launch(observer, thread, event, parts.outputs, looked_at, looked_at_count);
+  } else {
+    event->graph = CapturedGraph(observer, thread, /*begins=*/false);
   }
   Publish(event);
 }
@@ -342,6 +355,14 @@ void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
     return;
   }
   event->ticket = launched.ticket;
+  if (launched.graph != 0) {
+    event->graph = FindGraph({outputs[0]->gpu, launched.graph});
+    event->slot = launched.slot;
+    captures_.store(thread, std::memory_order_relaxed);
+    observer.python->ReplaceGraphCallsSoon();
+  } else if (captures_.load(std::memory_order_relaxed) == thread) {
+    captures_.store(nullptr, std::memory_order_relaxed);
+  }
   for (uint32_t i = 0; i < event->outputs; ++i) {
     ++counters.tensors_checked;
     counters.bytes_checked +=
@@ -426,7 +447,25 @@ void Timeline::DropTensors(OpEvent* event) noexcept {
   }
 }
 
-void Timeline::NoteView(ThreadState* thread, const Frame& frame,
+void Timeline::Drop(Event* event) noexcept {
+  const WeakStorageOps ops = TorchWeakStorageOps();
+  switch (event->kind) {
+    case EventKind::kOp:
+    case EventKind::kHanded:
+      return DropTensors(static_cast<OpEvent*>(event));
+    case EventKind::kView:
+      return ops.drop(static_cast<ViewEvent*>(event)->tensor.seen.storage.handle);
+    case EventKind::kLeaf:
+      if (static_cast<LeafEvent*>(event)->has_gradient) {
+        ops.drop(static_cast<LeafEvent*>(event)->gradient.seen.storage.handle);
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+void Timeline::NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
                         const PlainTensor& tensor) noexcept {
   if (tensor.view.ndim > wire::kShapeDimsMax) return;
   auto* event = Reserve<ViewEvent>();
@@ -436,6 +475,7 @@ void Timeline::NoteView(ThreadState* thread, const Frame& frame,
   event->frame = frame;
   event->tensor.seen = InputSeen{};
   event->tensor.seen.Copy(tensor);
+  event->graph = CapturedGraph(observer, thread, /*begins=*/false);
   Publish(event);
 }
 
@@ -455,6 +495,7 @@ void Timeline::NotePass(Observer& observer, ThreadState* thread, uint64_t number
   event->moment = TakeMoment(observer, thread);
   event->pass = number;
   event->root = SequenceRef(root);
+  event->graph = CapturedGraph(observer, thread, /*begins=*/true);
   Publish(event);
   gpu_.Ask(thread);
 }
@@ -473,6 +514,7 @@ void Timeline::NoteLeaf(Observer& observer, ThreadState* thread, const PlainTens
     KeepRead(seen, &event->gradient);
     TorchWeakStorageOps().drop(seen.storage.handle);
   }
+  event->graph = CapturedGraph(observer, thread, /*begins=*/false);
   Publish(event);
 }
 
@@ -486,6 +528,7 @@ void Timeline::NoteOptimizerBegin(Observer& observer, ThreadState* thread, const
   event->optimizer = optimizer;
   std::snprintf(event->range_name, sizeof event->range_name, "%s", range_name);
   event->gradients = gradients;
+  event->graph = CapturedGraph(observer, thread, /*begins=*/true);
   Publish(event);
 }
 
@@ -497,6 +540,7 @@ void Timeline::NoteOptimizerEnd(Observer& observer, ThreadState* thread, bool st
   event->moment = TakeMoment(observer, thread);
   event->stopped = stopped;
   event->ops_unwatched = ops_unwatched;
+  event->graph = CapturedGraph(observer, thread, /*begins=*/true);
   Publish(event);
   gpu_.AddStep(thread);
   gpu_.Ask(thread);
@@ -508,6 +552,7 @@ void Timeline::NotePlainUpdate(Observer& observer, ThreadState* thread) noexcept
   if (event == nullptr) return;
   event->kind = EventKind::kPlainUpdate;
   event->moment = TakeMoment(observer, thread);
+  event->graph = CapturedGraph(observer, thread, /*begins=*/true);
   Publish(event);
   gpu_.AddStep(thread);
   gpu_.Ask(thread);

@@ -19,9 +19,11 @@
 // What lives on the CPU in such a job is looked at and told where it happens, as ever; what the GPU
 // has answered by then is told before.
 //
+// What is captured into a CUDA graph is told at every replay: timeline_graphs.h.
+//
 // Threads: events are noted by any, told by one at a time; nobody waits for another to finish
-// telling but at exit. Nothing is allocated once the queue is mapped. An op that finds the queue
-// full is not checked, and counted.
+// telling but at exit. Nothing is allocated once the queue is mapped, but for graphs. An op that
+// finds the queue full is not checked, and counted.
 #pragma once
 
 #include <atomic>
@@ -32,6 +34,7 @@
 
 #include "shim/classify/bad_values.h"
 #include "shim/observe/gpu_checks.h"
+#include "shim/observe/graph_calls.h"
 #include "shim/observe/known_calls.h"
 #include "shim/observe/place.h"
 #include "shim/observe/thread_state.h"
@@ -78,7 +81,8 @@ class Timeline {
   void NoteOp(Observer& observer, ThreadState* thread, const Frame& frame,
               uint32_t returned) noexcept;
   // An op returned memory of another's (a view), or wrote values nobody needs to look at.
-  void NoteView(ThreadState* thread, const Frame& frame, const PlainTensor& tensor) noexcept;
+  void NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
+                const PlainTensor& tensor) noexcept;
   // Tensors that no op of this moment hands over. Of what a compiled region has returned: the
   // region, and those of its arguments that lie on a GPU; as many as fit are looked at.
   enum class HandedAs : uint8_t { kEntries, kGradients, kSkippableGradients, kLoss, kOfRegion };
@@ -99,6 +103,9 @@ class Timeline {
   void NoteOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
                         bool ops_unwatched) noexcept;
   void NotePlainUpdate(Observer& observer, ThreadState* thread) noexcept;
+  // Python calls this graph object.
+  void OnGraphCall(Observer& observer, ThreadState* thread, const void* graph,
+                   GraphCall call) noexcept;
 
   // ---- telling
 
@@ -120,6 +127,9 @@ class Timeline {
   struct PassEvent;
   struct LeafEvent;
   struct OptimizerEvent;
+  struct ReplayEvent;
+  struct Graph;
+  struct Graphs;
   struct Parts;
 
   static void StartSettling(Observer* observer) noexcept;
@@ -144,6 +154,23 @@ class Timeline {
   void TellOfRegion(Observer& observer, const OpEvent& event, const PlainTensor& output) noexcept;
   void SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
   static void DropTensors(OpEvent* event) noexcept;
+  static void Drop(Event* event) noexcept;
+
+  // ---- timeline_graphs.cc
+  // The graph that the thread's stream is captured into; null: none. `begins`: asked for an event
+  // that may be the first of a graph. Else nothing is asked while no graph is known to be open.
+  Graph* CapturedGraph(Observer& observer, const ThreadState* thread, bool begins) noexcept;
+  Graph* FindGraph(GpuChecks::Graph place) noexcept;
+  void NoteReplay(Observer& observer, ThreadState* thread, Graph* graph) noexcept;
+  void KeepForReplays(Event* event) noexcept;
+  Event* MoveToGraph(Event* event) noexcept;
+  void GiveOwnNode(Graph* graph, Event* event) noexcept;
+  void TellReplay(Observer& observer, ReplayEvent& replay) noexcept;
+  void TellOnce(Observer& observer, ReplayEvent& replay, const Event& noted, bool nothing_found,
+                uint64_t after) noexcept;
+  Event* CopyOf(const Event& noted, const ReplayEvent& replay) noexcept;
+  void NoteUnannounced() noexcept;
+
   void TellReady(Observer& observer) noexcept;
   bool IsStuck(const Event& head) noexcept;
   void Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept;
@@ -166,10 +193,16 @@ class Timeline {
   uint64_t region_bad_at_ = 0;  // number of the last event in which an op of a region was bad
   wire::Source region_source_{};
   ValueRef region_value_;
-  bool skips_update_ = false;  // it will do nothing, because they are bad
+  uint64_t* last_bad_event_ = nullptr;  // not null in a replay: instead of the thread's
+  bool skips_update_ = false;           // it will do nothing, because they are bad
   ThreadState* teller_ = nullptr;
   uint64_t stuck_at_ = 0;  // number of the event that is waited for, and since when
   uint64_t stuck_since_ns_ = 0;
+
+  Graphs* graphs_ = nullptr;  // says itself what covers it
+  // The thread that has captured something into a graph whose end was not seen; null: there is
+  // none.
+  std::atomic<const ThreadState*> captures_{nullptr};
 };
 
 // Gathers such tensors, and holds their storages weakly while it lives.

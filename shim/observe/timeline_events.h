@@ -20,6 +20,7 @@ enum class EventKind : uint8_t {
   kOptimizerBegin,
   kOptimizerEnd,
   kPlainUpdate,
+  kReplay,
 };
 
 struct Timeline::Event {
@@ -28,6 +29,7 @@ struct Timeline::Event {
   std::atomic<bool> noted;  // false while its thread still fills it in
   uint64_t number;
   uint64_t ticket;  // of its check's launch; 0: it waits for none
+  Graph* graph;     // it is part of (timeline_graphs.h), or is a replay of; null: none
   Moment moment;
 };
 
@@ -47,6 +49,7 @@ struct Timeline::OpEvent : Event {
   HandedAs handed_as;
   RegionSeen region;  // that was open, or has returned the tensors
   double escaped;     // what went to Python; 0: nothing did
+  uint32_t slot;      // of its check, in a graph
   uint32_t outputs;
   uint32_t inputs;
   SeenTensor tensors[1];  // outputs, then inputs

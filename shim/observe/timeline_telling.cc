@@ -10,6 +10,7 @@
 #include "shim/observe/tensor_stats.h"
 #include "shim/observe/timeline.h"
 #include "shim/observe/timeline_events.h"
+#include "shim/observe/timeline_graphs.h"
 
 namespace nanwatch {
 namespace {
@@ -87,20 +88,27 @@ void Timeline::TellReady(Observer& observer) noexcept {
   const bool was_busy = thread != nullptr && thread->busy;
   if (thread != nullptr) thread->busy = true;
   gpu_.Collect();
+  NoteUnannounced();
   for (Event* head = Head(); head != nullptr; head = Head()) {
     const GpuAnswer* answer = nullptr;
     bool lost = false;
+    if (head->graph != nullptr && head->kind != EventKind::kReplay) {
+      KeepForReplays(head);
+      Release(head);
+      continue;
+    }
     if (head->ticket != 0) {
       answer = gpu_.Find(head->ticket, &lost);
       if (answer == nullptr && !lost && !IsStuck(*head)) break;
       lost = answer == nullptr;
     }
     if (lost) {
+      // What was found in a replay is told with the next.
       ++teller_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
-      DropTensors(static_cast<OpEvent*>(head));
     } else {
       Tell(observer, *head, answer);
     }
+    Drop(head);
     Release(head);
   }
   if (thread != nullptr) thread->busy = was_busy;
@@ -128,16 +136,13 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
       break;
     case EventKind::kOp:
       TellOp(observer, static_cast<OpEvent&>(event), answer);
-      DropTensors(&static_cast<OpEvent&>(event));
       break;
     case EventKind::kHanded:
       TellHanded(observer, static_cast<OpEvent&>(event), *answer);
-      DropTensors(&static_cast<OpEvent&>(event));
       break;
     case EventKind::kView: {
       auto& view = static_cast<ViewEvent&>(event);
       OnSkippedOutput(observer, thread, view.frame, view.tensor.seen.Plain());
-      TorchWeakStorageOps().drop(view.tensor.seen.storage.handle);
       break;
     }
     case EventKind::kPass: {
@@ -166,6 +171,9 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
     case EventKind::kPlainUpdate:
       observer.steps.TellPlainUpdate(observer, thread);
       break;
+    case EventKind::kReplay:
+      TellReplay(observer, static_cast<ReplayEvent&>(event));
+      break;
   }
   thread->told = nullptr;
 }
@@ -180,7 +188,8 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
     return;
   }
   ThreadState* thread = teller_;
-  ThreadState* owner = event.moment.thread;
+  uint64_t& last_bad_event =
+      last_bad_event_ != nullptr ? *last_bad_event_ : event.moment.thread->last_bad_event;
   thread->optimizer_depth = event.moment.in_optimizer;
   thread->regions_open = event.moment.in_region;
   Frame& frame = thread->frames[0];
@@ -188,7 +197,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
   frame.inputs_begin = 0;
   frame.inputs_count = static_cast<uint16_t>(event.inputs);
   frame.input_bad = false;
-  frame.child_bad = owner->last_bad_event != 0 && owner->last_bad_event >= event.moment.first_event;
+  frame.child_bad = last_bad_event != 0 && last_bad_event >= event.moment.first_event;
 
   SeenTensor* const inputs = event.tensors + event.outputs;
   bool bad_read = false;
@@ -217,7 +226,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
       region_source_ = thread->region.source;
       region_value_ = thread->region.value;
     }
-    owner->last_bad_event = event.number;
+    last_bad_event = event.number;
   } else {
     OnCleanOutputs(observer, thread, frame);
   }
@@ -349,7 +358,6 @@ void Timeline::TellLeaf(Observer& observer, LeafEvent& event) noexcept {
   seen.counted = &event.gradient.stats;
   const PlainTensor gradient = seen.Plain();
   observer.passes.TellLeaf(observer, teller_, &gradient, event.named);
-  TorchWeakStorageOps().drop(seen.storage.handle);
 }
 
 }  // namespace nanwatch
