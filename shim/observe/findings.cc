@@ -63,7 +63,8 @@ int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emit
         one->name = emitter.Intern(frame.op->schema->arguments()[input.argument].name());
       }
       if (input.known) one->value = input.bad.value.ticket;
-      const NamedTensor* named = observer.python->names().FindByImpl(input.impl);
+      const NamedTensor* named = observer.python->names().FindByImpl(
+          input.impl, static_cast<const c10::StorageImpl*>(input.storage.storage));
       if (named != nullptr) one->target = static_cast<uint8_t>(TargetOf(*named));
     }
   }
@@ -95,7 +96,11 @@ Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& plac
   const bool writes_existing = frame.op->in_place || (frame.op->families & kBatchNorm) != 0;
   if (!writes_existing) return written;
   if (frame.op->in_place) written.flags |= ValueRecord::kInPlace;
-  written.named = observer.python->names().FindByImpl(output.tensor.impl);
+  const PythonNames& names = observer.python->names();
+  // What a GPU has written is told of when the tensor may be gone.
+  written.named = output.tensor.gpu >= 0
+                      ? names.FindByImpl(output.tensor.impl, output.tensor.storage)
+                      : names.FindByImpl(output.tensor.impl);
   if (written.named == nullptr) {
     written.named = observer.python->names().FindByStorage(output.tensor.storage);
   }

@@ -35,6 +35,7 @@ std::atomic<Observer*> Observer::current_{nullptr};
 Observer::Observer(const NanwatchEntry* entry_interface, wire::Level started, double budget_percent,
                    PythonDoor* python_door) noexcept
     : bad_values(TorchWeakStorageOps(), timeline.clock()),
+      poison(timeline.clock()),
       level(started, budget_percent),
       python(python_door),
       entry_(entry_interface),

@@ -31,7 +31,7 @@ void Poison::Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept 
   Parameter& parameter = parameters_[count_++];
   const bool on_gpu = tensor.gpu >= 0;
   parameter =
-      Parameter{named, {}, tensor.view.type, tensor.byte_begin, tensor.byte_end, on_gpu, false};
+      Parameter{named, {}, tensor.view.type, tensor.byte_begin, tensor.byte_end, on_gpu, false, 0};
   if (named == nullptr || on_gpu) parameter.storage = HoldWeakly(tensor.storage);
 }
 
@@ -57,15 +57,21 @@ bool Poison::IsKnown(const NamedTensor* named, const PlainTensor& tensor) const 
   return false;
 }
 
-bool Poison::IsBad(const PythonNames& names, const Parameter& parameter) const noexcept {
-  if (parameter.on_gpu) {
-    return !parameter.clean_again && !TorchWeakStorageOps().expired(parameter.storage.handle);
+bool Poison::IsGone(Parameter& parameter) const noexcept {
+  if (!TorchWeakStorageOps().expired(parameter.storage.handle)) return false;
+  if (parameter.gone_by == 0) {
+    parameter.gone_by = clock_->noted.load(std::memory_order_acquire) + 1;
   }
+  return clock_->told.load(std::memory_order_acquire) + 1 >= parameter.gone_by;
+}
+
+bool Poison::IsBad(const PythonNames& names, Parameter& parameter) const noexcept {
+  if (parameter.on_gpu) return !parameter.clean_again && !IsGone(parameter);
   if (parameter.named != nullptr) return NamedReading(names, *parameter.named).IsBad();
   return IsBadMemory(parameter.storage, parameter.type, parameter.byte_begin, parameter.byte_end);
 }
 
-bool Poison::AnyIsBad(const PythonNames& names) const noexcept {
+bool Poison::AnyIsBad(const PythonNames& names) noexcept {
   for (uint32_t i = 0; i < count_; ++i) {
     if (IsBad(names, parameters_[i])) return true;
   }

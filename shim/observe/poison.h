@@ -18,6 +18,10 @@ namespace nanwatch {
 
 class Poison {
  public:
+  // As for BadValues: where a GPU's values are told of late, a parameter whose storage has died
+  // holds until everything is told that was noted before its death was seen.
+  explicit Poison(const EventClock* clock) noexcept : clock_(clock) {}
+
   bool Poisoned() const noexcept { return poisoned_.load(std::memory_order_relaxed); }
 
   // A parameter was left bad. `named` is null for one that no module holds (a bare leaf, a C++
@@ -42,13 +46,16 @@ class Poison {
     uint64_t byte_end;
     bool on_gpu;
     bool clean_again;  // told of one on a GPU
+    uint64_t gone_by;  // likewise: as in BadEntry
   };
   static constexpr uint32_t kParametersMax = 8;
 
   bool IsKnown(const NamedTensor* named, const PlainTensor& tensor) const noexcept;
-  bool IsBad(const PythonNames& names, const Parameter& parameter) const noexcept;
-  bool AnyIsBad(const PythonNames& names) const noexcept;
+  bool IsBad(const PythonNames& names, Parameter& parameter) const noexcept;
+  bool IsGone(Parameter& parameter) const noexcept;
+  bool AnyIsBad(const PythonNames& names) noexcept;
 
+  const EventClock* const clock_;
   std::mutex mutex_;
   std::atomic<bool> poisoned_{false};
   bool due_ = false;

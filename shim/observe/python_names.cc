@@ -184,6 +184,14 @@ const NamedTensor* PythonNames::FindByImpl(const c10::TensorImpl* impl) const no
   return same_object || same_storage ? record : nullptr;
 }
 
+const NamedTensor* PythonNames::FindByImpl(const c10::TensorImpl* impl,
+                                           const c10::StorageImpl* storage) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = by_impl_.find(impl);
+  if (found == by_impl_.end() || storage == nullptr) return nullptr;
+  return found->second->storage_address == storage ? found->second : nullptr;
+}
+
 const NamedTensor* PythonNames::FindByStorage(const c10::StorageImpl* storage) const noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   // The weak reference keeps the address from being used again.

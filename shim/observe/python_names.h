@@ -56,6 +56,9 @@ class PythonNames {
   // ---- any thread, no GIL; one lock each
   // `impl` must be alive. Null when it is no parameter or buffer of a root that was called.
   [[nodiscard]] const NamedTensor* FindByImpl(const c10::TensorImpl* impl) const noexcept;
+  // The same where `impl` may be gone: compares pointers only, and knows it by its storage.
+  [[nodiscard]] const NamedTensor* FindByImpl(const c10::TensorImpl* impl,
+                                              const c10::StorageImpl* storage) const noexcept;
   // Compares pointers only. The first of several tensors that share the storage.
   [[nodiscard]] const NamedTensor* FindByStorage(const c10::StorageImpl* storage) const noexcept;
   // Takes hold of a tensor's memory, as last seen. Empty when it is gone or was never ordinary

@@ -36,6 +36,25 @@ for step in range(24):
     optimizer.step()
     if step % 4 == 3: torch.cuda.synchronize()
 """
+# The model is gone, and its memory used again, before its last update is known to be bad.
+GONE = """
+import gc, torch
+def train():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(6):
+        optimizer.zero_grad()
+        hidden = model[0](torch.ones(2, 4, device="cuda"))
+        if step == 5: hidden = hidden.sub(100).log()
+        model[1](hidden).sum().backward()
+        optimizer.step()
+train()
+gc.collect()
+others = [[object()] * 20 for _ in range(20000)] + [torch.ones(3) for _ in range(200)]
+torch.cuda.synchronize()
+print("alive")
+"""
 MANY_THREADS = """
 import threading, torch
 torch.manual_seed(0)
@@ -59,6 +78,7 @@ class Lifetimes(GpuJobTest):
         cls.killed = workplace.run_watched(cls.program("killed", HANGS.format(end="time.sleep(1); os.kill(os.getpid(), 9)")))
         cls.waiting = workplace.run_preloaded(cls.program("waiting", HANGS.format(end="time.sleep(1000)")), NANWATCH_JOB="waiting")
         cls.recovers = workplace.run_watched(cls.program("recovers", RECOVERS))
+        cls.gone = workplace.run_watched(cls.program("gone", GONE), NANWATCH_FAKE_LAG="1500")
         cls.threads = workplace.run_watched(cls.program("threads", MANY_THREADS))
 
     def test_a_killed_job_s_findings_are_there(self):
@@ -79,6 +99,12 @@ class Lifetimes(GpuJobTest):
     def test_sound_parameters_end_the_bad_times(self):
         got = [(o["op"], int(o["step"])) for o in origins(self.recovers.verdict())]
         self.assertEqual(sorted(got), [("aten::log", 4), ("aten::sqrt", 20)])
+
+    def test_a_model_may_be_gone_before_its_update_is_told(self):
+        self.assertEqual((self.gone.status(), self.gone.stdout()), (0, "alive\n"), self.gone.stderr())
+        origin = origins(self.gone.verdict())[0]
+        self.assertEqual((origin["op"], int(origin["step"])), ("aten::log", 5))
+        self.assertIn("parameter", self.gone.verdict()["incidents"][0]["reach"])
 
     def test_streams_of_several_threads_are_told_apart(self):
         verdict = self.threads.verdict()
