@@ -30,8 +30,11 @@ constexpr std::array<Reason, 16> kReasons = {{
     {"too_deep", "calls nested deeper than are followed"},
     {"opaque", "tensors in an opaque layout (mkldnn)"},
     {"after_poisoned", "values computed after the parameters were bad: only counted"},
-    {"gpu_not_ready", "tensors on a GPU whose checks had not begun or have ended, or of ops in a CUDA graph"},
-    {"gpu_busy", "tensors on a GPU while as many checks were under way as there is room for"},
+    {"gpu_not_ready",
+     "tensors on a GPU whose checks had not begun or have ended, or captured before they had"},
+    {"gpu_busy",
+     "tensors on a GPU while as many checks were under way, or in CUDA graphs, as there is room "
+     "for"},
 }};
 
 std::string_view MeaningOf(const std::string& name) {

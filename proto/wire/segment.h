@@ -133,9 +133,8 @@ enum class Unchecked : uint32_t {
   kTooDeep = 11,        // nesting beyond our frames
   kOpaque = 12,         // mkldnn and other opaque storage
   kAfterPoisoned = 13,  // parameters are bad: only counted
-  kGpuNotReady = 14,    // the GPU's checker was not up yet, cannot be, or has stepped down; or the
-                        // op went into a CUDA graph
-  kGpuBusy = 15,        // more checks were under way than there is room for
+  kGpuNotReady = 14,    // the GPU's checker was not up yet, cannot be, or has stepped down
+  kGpuBusy = 15,        // more checks were under way, or are in CUDA graphs, than there is room for
 };
 inline constexpr int kUncheckedReasons = 16;
 

@@ -169,7 +169,8 @@ class Timeline {
   void TellOnce(Observer& observer, ReplayEvent& replay, const Event& noted, bool nothing_found,
                 uint64_t after) noexcept;
   Event* CopyOf(const Event& noted, const ReplayEvent& replay) noexcept;
-  void NoteUnannounced() noexcept;
+  bool TellUnannounced(Observer& observer) noexcept;
+  void NoteUnannounced(uint64_t ticket, uint64_t now) noexcept;
 
   void TellReady(Observer& observer) noexcept;
   bool IsStuck(const Event& head) noexcept;

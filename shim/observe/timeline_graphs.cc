@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "shim/host/monotonic_clock.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch {
@@ -34,6 +35,14 @@ void ForEachTensor(Event* event, Fn&& fn) {
 template <class Op>
 void* Allocate(size_t bytes) {
   return std::aligned_alloc(alignof(Op), (bytes + alignof(Op) - 1) / alignof(Op) * alignof(Op));
+}
+
+// In the place of a replay's number: whatever has been found so far.
+constexpr uint64_t kUnannounced = UINT64_MAX;
+
+bool IsUpdate(EventKind kind) {
+  return kind == EventKind::kOptimizerBegin || kind == EventKind::kOptimizerEnd ||
+         kind == EventKind::kPlainUpdate;
 }
 
 bool IsToldAtEveryReplay(EventKind kind) {
@@ -110,28 +119,6 @@ void Timeline::NoteReplay(Observer& observer, ThreadState* thread, Graph* graph)
   event->through = graph->launched;  // with the GIL held
   Publish(event);
   Settle(observer);
-}
-
-// Something was found in a graph whose replays are no events: here and now is all that can be said
-// of when.
-void Timeline::NoteUnannounced() noexcept {
-  for (const uint64_t ticket : gpu_.TakeNoticed()) {
-    const auto found = graphs_->by_ticket.find(ticket);
-    if (found == graphs_->by_ticket.end()) continue;
-    Graph* graph = found->second;
-    {
-      const std::lock_guard<std::mutex> lock(graphs_->mutex);
-      if (graph->announced) continue;
-    }
-    auto* event = Reserve<ReplayEvent>();
-    if (event == nullptr) return;
-    event->kind = EventKind::kReplay;
-    event->graph = graph;
-    event->moment = graph->checks.front().event->moment;
-    event->moment.place.pass = 0;
-    event->through = UINT64_MAX;
-    Publish(event);
-  }
 }
 
 // ---- the list of a graph
@@ -251,10 +238,53 @@ void Timeline::TellReplay(Observer& observer, ReplayEvent& replay) noexcept {
   if (last_bad_event != 0) replay.moment.thread->last_bad_event = replay.number;
   region_bad_at_ = region_bad_at_ != 0 ? replay.number : region_bad_before;
   const std::lock_guard<std::mutex> lock(graphs_->mutex);
-  if (replay.through != UINT64_MAX) graph.told = replay.through;
+  if (replay.through != kUnannounced) graph.told = replay.through;
   // While a replay is under way, what it finds could be lost.
-  if (!used || graph.begun != replay.through) return;
+  if (!used || (replay.through != kUnannounced && graph.begun != replay.through)) return;
   for (const Graph::Check& check : graph.checks) gpu_.Forget(graph.place.gpu, check.slot);
+}
+
+// Something was found in a graph whose replays are no events. It was written before all that is not
+// told yet could be answered, or beside it, and what reads it must find it known. False: the graph
+// is given time to end, and nothing is to be told meanwhile.
+bool Timeline::TellUnannounced(Observer& observer) noexcept {
+  constexpr uint64_t kQuietNs = 10'000'000;
+  constexpr uint64_t kPatienceNs = 100'000'000;
+  const std::span<const uint64_t> noticed = gpu_.TakeNoticed();
+  if (noticed.empty() && graphs_->noticed.empty()) return true;
+  const uint64_t now = MonotonicNs();
+  for (const uint64_t ticket : noticed) NoteUnannounced(ticket, now);
+  if (now - graphs_->noticed_last_ns < kQuietNs && now - graphs_->noticed_first_ns < kPatienceNs) {
+    return graphs_->noticed.empty();
+  }
+  for (Graph* graph : std::exchange(graphs_->noticed, {})) {
+    ReplayEvent replay{};
+    replay.kind = EventKind::kReplay;
+    // A number that is not told yet: what is found in memory that is gone stands until then.
+    replay.number = clock_.noted.fetch_add(1, std::memory_order_acq_rel) + 1;
+    replay.graph = graph;
+    replay.moment = graph->checks.front().event->moment;
+    replay.moment.place.pass = 0;
+    replay.moment.time_ns = now;
+    replay.through = kUnannounced;
+    Tell(observer, replay, nullptr);
+  }
+  return true;
+}
+
+void Timeline::NoteUnannounced(uint64_t ticket, uint64_t now) noexcept try {
+  const auto found = graphs_->by_ticket.find(ticket);
+  if (found == graphs_->by_ticket.end()) return;
+  Graph* graph = found->second;
+  {
+    const std::lock_guard<std::mutex> lock(graphs_->mutex);
+    if (graph->announced) return;
+  }
+  std::vector<Graph*>& all = graphs_->noticed;
+  if (all.empty()) graphs_->noticed_first_ns = now;
+  graphs_->noticed_last_ns = now;
+  if (std::find(all.begin(), all.end(), graph) == all.end()) all.push_back(graph);
+} catch (const std::bad_alloc&) {
 }
 
 void Timeline::TellOnce(Observer& observer, ReplayEvent& replay, const Event& noted,
@@ -275,6 +305,9 @@ void Timeline::TellOnce(Observer& observer, ReplayEvent& replay, const Event& no
     bad = gpu_.FindReplayed(replay.graph->place.gpu, static_cast<const OpEvent&>(noted).slot, after,
                             replay.through, &answer);
   }
+  // The replay may go on: what has been found is all that is known of it.
+  const bool sure = replay.through != kUnannounced;
+  if (!sure && (IsUpdate(noted.kind) || (noted.ticket != 0 && !bad))) return;
   Event* copy = CopyOf(noted, replay);
   if (copy == nullptr) return;
   Tell(observer, *copy, noted.ticket != 0 ? &answer : nullptr);

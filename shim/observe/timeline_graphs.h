@@ -23,11 +23,14 @@
 // of that one.
 //
 // Known limits. A graph whose replays nobody announces (a C++ program's own) is told when something
-// is noticed, after all that was noted by then, and with the step of that moment; so is what is
-// found in replays for which there was no room in the queue, with the next one. Of memory that ops
+// is noticed and nothing more has been for a moment, ahead of all that is not told yet: the step
+// may be one that ended before, several replays may be one, a clean one clears nothing, its updates
+// are no steps, and what an update outside has spoilt meanwhile may seem to begin in the graph.
+// Replays for which there was no room in the queue are told with the next one. Of memory that ops
 // of a graph share, each op's output is known by its storage at the capture: a tensor made anew
 // over it (outputs of torch.compile's graph trees) is another's, which the check of the region's
-// outputs meets. Graphs and their events are kept as long as the process runs.
+// outputs meets. A graph has the checks of the level at which it was captured. Graphs and their
+// events are kept as long as the process runs.
 #pragma once
 
 #include <deque>
@@ -84,6 +87,10 @@ struct Timeline::Graphs {
   // The rest is for the thread that tells.
   std::map<std::pair<const SequenceEntry*, int64_t>, SequenceEntry*> nodes;  // of all graphs
   std::unordered_map<uint64_t, Graph*> by_ticket;
+  // Graphs that have found something unannounced, and when the first and the last of that was seen.
+  std::vector<Graph*> noticed;
+  uint64_t noticed_first_ns = 0;
+  uint64_t noticed_last_ns = 0;
   uint64_t bytes = 0;
   void* copy = nullptr;  // of the event that is told, with room for the largest
 };

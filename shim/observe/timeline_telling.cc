@@ -88,8 +88,8 @@ void Timeline::TellReady(Observer& observer) noexcept {
   const bool was_busy = thread != nullptr && thread->busy;
   if (thread != nullptr) thread->busy = true;
   gpu_.Collect();
-  NoteUnannounced();
-  for (Event* head = Head(); head != nullptr; head = Head()) {
+  const bool may_tell = TellUnannounced(observer);
+  for (Event* head = Head(); may_tell && head != nullptr; head = Head()) {
     const GpuAnswer* answer = nullptr;
     bool lost = false;
     if (head->graph != nullptr && head->kind != EventKind::kReplay) {

@@ -112,7 +112,7 @@ QUESTIONS = [
     Question("verdicts.eager", "is a NaN that an eager op makes on a GPU named by op, phase, layer and step?", own("eager"), "it is"),
     Question("verdicts.healthy", "do healthy steps of ResNet-50, GPT-2 and ViT give no alarm, with every tensor looked at?", own(*HEALTHY), "all"),
     Question("verdicts.graphs", "is a NaN that one replay of a captured graph makes named by op, layer and step?",
-             own("cuda_graph", "graphed_callables", "reduce_overhead"), "all"),
+             own("cuda_graph", "graph_whole_step", "graphs_in_turn", "graphed_callables", "reduce_overhead"), "all"),
     Question("verdicts.corpus", "are the programs with known verdicts explained on a GPU as they are on a CPU?", known_programs, "all that can run"),
     Question("verdicts.programs", "are the programs of another folder?", given_programs, "all that can run"),
 ]
