@@ -47,7 +47,9 @@ constexpr char kFooter[] =
     "counted\n"
     "from that moment, and programs that it starts are not watched.\n"
     "\n"
-    "Levels: idle, canary (gradients, losses, updates), full (every op).\n"
+    "Levels: idle, canary (gradients, losses, updates), layer (and what modules return), full "
+    "(every\n"
+    "  op).\n"
     "\n"
     "Examples:\n"
     "  nanwatch attach 12345                        full, until it ends\n"
@@ -75,8 +77,10 @@ struct AttachOptions {
   bool json = false;
 };
 
-const std::map<std::string, wire::Level> kLevels = {
-    {"idle", wire::Level::kIdle}, {"canary", wire::Level::kCanary}, {"full", wire::Level::kFull}};
+const std::map<std::string, wire::Level> kLevels = {{"idle", wire::Level::kIdle},
+                                                    {"canary", wire::Level::kCanary},
+                                                    {"layer", wire::Level::kLayer},
+                                                    {"full", wire::Level::kFull}};
 
 // One process and what became of the request.
 struct Target {
@@ -360,7 +364,7 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call) {
   auto attach = std::make_shared<AttachOptions>();
   CLI::App* verb =
       AddVerb(app, call, "attach", "Change what a live process checks, while it runs.", attach);
-  verb->add_option("--level", attach->level, "idle, canary or full (default: full)")
+  verb->add_option("--level", attach->level, "idle, canary, layer or full (default: full)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember(kLevels));
   verb->add_flag("--stacks", attach->stacks,

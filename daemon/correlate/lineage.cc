@@ -143,7 +143,8 @@ void Lineage::OnValue(const Record& record) {
   node.kinds = KindsOf(fact, node.site);
   const int index = static_cast<int>(nodes_.size());
   nodes_.push_back(node);
-  const Best found = AfterBadRoot(record, index, OriginOfClass(record, index));
+  Best found = AfterBadRoot(record, index, OriginOfClass(record, index));
+  if (Has(fact.flags(), wire::ValueRecord::kInexact)) found.origin = NoLongerExact(found.origin);
   nodes_[static_cast<size_t>(index)].origin = found.origin;  // looking back may have added nodes
   nodes_[static_cast<size_t>(index)].via = found.via;
   nodes_[static_cast<size_t>(index)].because = found.because;
@@ -605,6 +606,14 @@ int Lineage::NoLongerMask(int origin) {
   Origin restated = origins_[static_cast<size_t>(origin)];
   if (!restated.IsMask()) return origin;
   restated.strength = Origin::Strength::kMade;
+  return AddOrigin(restated);
+}
+
+// What went into a value is not known for certain: nor is, of all that comes of it, the origin.
+int Lineage::NoLongerExact(int origin) {
+  Origin restated = origins_[static_cast<size_t>(origin)];
+  if (!restated.exact) return origin;
+  restated.exact = false;
   return AddOrigin(restated);
 }
 

@@ -132,6 +132,7 @@ class Lineage {
   int AddSuppressed(const RecordSource& source, const Site& site, const Record& consumer);
   int AddOrigin(Origin origin);
   int NoLongerMask(int origin);
+  int NoLongerExact(int origin);
   int OwnOrigin(int node, Origin::Strength strength, bool exact);
   int UnseenOrigin(const Record& record, int node, const RecordSource* source);
   Best AfterBadRoot(const Record& record, int node, Best own) const;

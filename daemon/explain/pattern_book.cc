@@ -294,6 +294,8 @@ PatternBook PatternBook::BuiltIn() {
 }
 
 std::optional<Pattern> PatternBook::Find(const Incident& incident) const {
+  // What patterns say of an op that made it rests on its inputs having been finite.
+  if (incident.origin().class_() == "produce" && !incident.origin().exact()) return std::nullopt;
   for (const KnownCause& cause : causes_) {
     if (Fits(cause, incident)) return Describe(cause, incident);
   }

@@ -174,6 +174,9 @@ struct ValueRecord {
     kInOptimizerRange = 256,
     kNeedsGradient =
         512,  // its first bad output is part of autograd's graph: a pass may begin at it
+    // Found after the fact: it may have read bad values of which nothing is known, or not have read
+    // those that its sources name. It is where the bad values were made, or behind that.
+    kInexact = 1024,
   };
   // The flags' highest byte: index + 1 of the GPU whose memory was written; 0: the CPU's.
   static constexpr int kGpuShift = 24;

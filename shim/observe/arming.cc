@@ -98,7 +98,7 @@ void Arming::SetBenchMode(int mode) noexcept try {
     empty_callback_ =
         mode == 1 ? AddOutputsCallback(callbacks::EmptyStart, callbacks::EmptyEnd) : 0;
   }
-  if (mode >= 2) Register(mode == 2);
+  if (mode >= 2) Register(mode == 2 || mode == 7);
 } catch (...) {
 }
 

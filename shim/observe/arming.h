@@ -25,7 +25,7 @@ class Arming {
   // True when that was the last one and ops go unwatched from here on.
   bool EndWatchedRange() noexcept;
   // Removes or registers anew, for benches: 0 nothing at all, 1 an empty outputs callback, 2
-  // everything, 3 and 4 ranges alone.
+  // everything, 7 ops, all others ranges alone.
   void SetBenchMode(int mode) noexcept;
 
   // In a forked child: takes over the registrations, which the child shares with its parent's

@@ -118,6 +118,7 @@ struct OutputScan {
   uint8_t index = 0;
   uint16_t place_in_list = InputSeen::kNoList;
   uint32_t on_gpu = 0;  // noted behind the frame's inputs
+  bool notes = false;   // level layer: large outputs are noted, not looked at
   bool noted = false;   // the first clean output stands for the op in the trail
 };
 
@@ -168,6 +169,20 @@ __attribute__((noinline)) void NoteGpuOutput(OutputScan& scan, const at::TensorB
   NoteChecked(scan.parent, plain.impl);
 }
 
+bool IsNoted(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
+  const uint64_t bytes = static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
+  Observer& observer = *Observer::Get();
+  return bytes > Cuts::kLookedAtAtOnceBytes &&
+         observer.cuts.Note(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
+}
+
+__attribute__((noinline, cold)) bool IsNotedMask(OutputScan& scan, const at::TensorBase& tensor,
+                                                 const PlainTensor& plain) {
+  Observer& observer = *Observer::Get();
+  return observer.cuts.IsMask(*scan.frame->op, NonFiniteKinds(plain.view), CurrentLayer()) &&
+         observer.cuts.Note(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
+}
+
 inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   PlainTensor plain;
   wire::Unchecked reason;
@@ -189,6 +204,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
     plain.view.numel = 1;
     plain.view.ndim = 0;
   }
+  if (scan.notes && IsNoted(scan, tensor, plain)) return NoteChecked(scan.parent, plain.impl);
   ThreadCounters& counters = scan.thread->counters;
   ++counters.tensors_checked;
   counters.bytes_checked += static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
@@ -202,6 +218,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
     scan.noted = true;
     NoteTrail(scan.thread, &op, plain.view.type, seen, Observer::Get()->steps.iteration());
   }
+  if (__builtin_expect(bad && scan.notes, 0) && IsNotedMask(scan, tensor, plain)) return;
   if (__builtin_expect(bad, 0) && scan.bad_count == kBadOutputsMax) {
     scan.more_bad = true;
   } else if (__builtin_expect(bad, 0)) {
@@ -324,7 +341,7 @@ __attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState*
   BusyScope busy(thread);
   if (scan.bad_count != 0) {
     if (observer.timeline.On()) observer.timeline.SettleInputs(observer, thread, *scan.frame);
-    OnBadOutputs(observer, thread, *scan.frame, scan.bad, scan.bad_count);
+    observer.cuts.OnBadOutputs(observer, thread, *scan.frame, scan.bad, scan.bad_count);
     if (scan.more_bad) RememberTheRest(observer, scan.bad[0], outputs);
     if (scan.parent != nullptr) scan.parent->child_bad = true;
   } else if (scan.frame->inputs_seen && !threw && !on_gpu) {
@@ -395,6 +412,7 @@ __attribute__((noinline)) void EndChecked(Observer& observer, ThreadState* threa
   scan.frame = &frame;
   scan.parent = parent;
   scan.bad = thread->bad_outputs;
+  scan.notes = Cuts::Notes(observer, thread, *frame.op);
   CheckOutputs(scan, range.outputs());
   const bool on_gpu = NoteOnGpu(observer, scan);
   const OpTraits& op = *frame.op;
@@ -470,11 +488,14 @@ void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& ra
 void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction& node) {
   const uint32_t at = thread->depth++;
   const SequenceEntry* made_by = ThreadStates::FindSequence(node.forwardThreadId(), node.seqNr());
+  const Layer* const layer_before = thread->node_layer;
   thread->node_layer = made_by != nullptr ? made_by->layer : nullptr;
   thread->node_name = node.name();
   const bool outermost = thread->nodes_open++ == 0;
   const int task = torch::autograd::get_current_graph_task_id();
-  if (outermost && task != thread->graph_task) {
+  const bool begins_pass = outermost && task != thread->graph_task;
+  observer.cuts.OnNode(observer, thread, node, layer_before, begins_pass, made_by);
+  if (begins_pass) {
     thread->graph_task = task;
     thread->region.is_backward = false;
     BusyScope busy(thread);
@@ -505,6 +526,7 @@ void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction
   if (node.seqNr() == -1 &&
       std::strcmp(thread->node_name, "torch::autograd::AccumulateGrad") == 0) {
     BusyScope busy(thread);
+    frame.is_leaf = observer.level.watched() == wire::Level::kLayer;
     observer.passes.OnLeaf(observer, thread, node);
   }
 }
@@ -513,8 +535,10 @@ void EndNode(ThreadState* thread) {
   if (thread->depth == 0) return;
   --thread->depth;
   if (thread->nodes_open != 0) --thread->nodes_open;
-  if (thread->depth < ThreadState::kFramesMax && thread->frames[thread->depth].is_region) {
-    --thread->regions_open;
+  if (thread->depth < ThreadState::kFramesMax) {
+    const Frame& frame = thread->frames[thread->depth];
+    if (frame.is_region) --thread->regions_open;
+    if (__builtin_expect(frame.is_leaf, 0)) Cuts::OnLeafEnd(thread);
   }
   // An outer node goes on (checkpointing): what follows is its own again.
   for (uint32_t i = thread->depth; thread->nodes_open != 0 && i != 0; --i) {
@@ -542,6 +566,10 @@ NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, 
   }
   DensePlain plain;
   if (__builtin_expect(!ReadDense(tensor, &plain), 0)) return false;
+  if (plain.bytes > Cuts::kLookedAtAtOnceBytes &&
+      Observer::Get()->level.watched() == wire::Level::kLayer) {
+    return false;
+  }
   const Magnitude seen = Look(plain.type, plain.data, plain.count);
   if (__builtin_expect(seen.IsNonFinite(), 0)) return false;
   NoteTrail(thread, &traits, plain.type, seen, Observer::Get()->steps.iteration());

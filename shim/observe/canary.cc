@@ -67,8 +67,9 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     told.skipped = !told.skips_by_itself && ReadNumber(plain.view, &found_inf) && found_inf != 0;
   }
   // Where everything was watched, the ops have told more already; else this is where it is met.
-  const bool unseen = observer.level.watched() != wire::Level::kFull ||
-                      observer.level.switched_in_step() == observer.steps.completed();
+  const bool ops_unseen = observer.level.watched() != wire::Level::kFull ||
+                          observer.level.raised_in_step(observer.steps.completed());
+  const bool unseen = ops_unseen || observer.level.switched_in_step() == observer.steps.completed();
   const bool tell = unseen && !told.skipped && !observer.Poisoned();
   BackwardPasses::BadLeaves bad;
   double squares_sum = 0;
@@ -112,6 +113,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     if (!may_be_bad || !HasNonFinite(plain.view)) continue;
     const NamedTensor* named = observer.python->names().FindByImpl(tensor.parameter);
     if (told.bad++ == 0) {
+      if (tell) observer.cuts.Resolve(observer, thread, nullptr);
       told.first_bad = named;
       wire::Source known{};
       SourceOf(observer, plain, &known, &told.first_bad_value);
@@ -127,7 +129,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
                                                     : Timeline::HandedAs::kGradients,
                                on_gpu.list());
   told.norm = told.bad != 0 ? std::nan("") : std::sqrt(squares_sum);
-  if (tell && told.bad != 0 && observer.level.watched() != wire::Level::kFull) {
+  if (tell && told.bad != 0 && ops_unseen) {
     observer.passes.OnBadGradients(observer, thread, told.count, told.bad, bad);
   }
   return told;

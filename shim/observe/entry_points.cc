@@ -82,16 +82,17 @@ void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target
 
 PythonDoorCallbacks::Wanted OnRootCall() noexcept {
   Here here;
-  if (Observer::Get() == nullptr || !FindHere(&here)) return {false, false};
+  if (Observer::Get() == nullptr || !FindHere(&here)) return {false, false, false};
   if (here.thread->optimizer_depth != 0) {
     BusyScope busy(here.thread);
     LeaveSteps(here, 0);
   }
   LevelControl& level = here.observer->level;
   // A process that only waits is found by its segment.
-  if (level.watched() != wire::Level::kFull) here.observer->EnsureEmitter();
+  if (!WatchesEveryOp(level.watched())) here.observer->EnsureEmitter();
   level.Look(*here.observer, here.thread);
-  return {level.watched() == wire::Level::kFull, level.watched() != wire::Level::kIdle};
+  return {WatchesEveryOp(level.watched()), level.watched() != wire::Level::kIdle,
+          level.watched() == wire::Level::kLayer};
 }
 
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,

@@ -382,13 +382,19 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   Sources sources;
   const bool in_python = UserCallOf(observer, thread) != 0;
   const OwnWrites own{in_python ? outputs : nullptr, in_python ? count : 0};
+  const Traced* traced = frame.inputs_seen ? nullptr : thread->traced;
   if (frame.inputs_seen) CollectSeenSources(observer, thread, frame, own, &sources);
+  if (traced != nullptr) sources = traced->sources;
   // Kernels that nobody announces run between the ops that a compiled region calls. What they made,
   // and what these ops make of it, is judged where the region returns, by what went in.
   if (sources.made_in_region && sources.count == 0) return;
-  const OpEvidence evidence = EvidenceOf(frame, place, outputs, count, sources);
+  OpEvidence evidence = EvidenceOf(frame, place, outputs, count, sources);
+  if (traced != nullptr && sources.count != 0) {
+    evidence.inputs_seen = true;
+    evidence.input_kinds = sources.kinds;
+  }
   FindingClass finding_class = Classify(evidence);
-  if (!frame.inputs_seen) {
+  if (!evidence.inputs_seen) {
     if (finding_class != FindingClass::kScalar)
       AssumeSources(observer, place, outputs, count, evidence.output_kinds, &sources);
     Source received{};
@@ -425,6 +431,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   value.site = site;
   value.flags = flags | (frame.inputs_seen ? ValueRecord::kInputsSeen : 0u) |
                 (outputs[0].requires_grad ? ValueRecord::kNeedsGradient : 0u) |
+                (traced != nullptr && !traced->complete ? ValueRecord::kInexact : 0u) |
                 GpuFlag(outputs[0].tensor);
   value.param = written.name;
   value.target = static_cast<uint8_t>(written.target);

@@ -38,6 +38,7 @@ struct ScopeStack {
   uint32_t depth = 0;            // module calls open on this thread
   bool compiled_region = false;  // a compiled region ran since the innermost call began
   bool result_wanted = false;    // of the outermost call
+  bool module_results_wanted = false;  // of all calls in it
   Root* outermost = nullptr;     // the root of the depth-0 call; the door's own use
 };
 

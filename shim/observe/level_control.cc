@@ -7,6 +7,9 @@
 namespace nanwatch {
 namespace {
 
+// As at `auto` after something suspicious: what has come once may come again.
+constexpr uint32_t kStepsInFull = 16;
+
 void EmitChange(Observer& observer, ThreadState* thread, wire::LevelRecord record) {
   Emitter* emitter = observer.emitter();
   if (emitter == nullptr || thread == nullptr) return;
@@ -27,7 +30,7 @@ wire::LevelRecord Because(wire::LevelRecord::Why why, wire::Level from, wire::Le
 
 wire::Level LevelControl::WatchedAt(wire::Level asked) noexcept {
   // `auto` chooses after each step of an optimizer, and watches everything until there is one.
-  return asked == wire::Level::kIdle || asked == wire::Level::kCanary ? asked : wire::Level::kFull;
+  return asked == wire::Level::kAuto ? wire::Level::kFull : asked;
 }
 
 void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
@@ -65,8 +68,21 @@ void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level as
   EmitChange(observer, thread, record);
 }
 
+void LevelControl::Raise(Observer& observer) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (watched() != wire::Level::kLayer) return;
+  raised_in_.store(observer.steps.completed() + 1, std::memory_order_relaxed);
+  Switch(observer, nullptr, wire::Level::kFull);
+}
+
 void LevelControl::OnStep(Observer& observer, ThreadState* thread,
                           const AutoLevel::Step& step) noexcept {
+  if (asked() == wire::Level::kLayer && watched() == wire::Level::kFull) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint32_t raised = raised_in_.load(std::memory_order_relaxed);
+    const bool over = observer.steps.completed() + 1 - raised > kStepsInFull;
+    if (over && asked() == wire::Level::kLayer) Switch(observer, thread, wire::Level::kLayer);
+  }
   if (asked() != wire::Level::kAuto) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (asked() != wire::Level::kAuto) return;
@@ -91,7 +107,7 @@ void LevelControl::ChooseRanges(Observer& observer) noexcept {
 void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept {
   const wire::Level before = watched_.exchange(watched, std::memory_order_relaxed);
   if (before == watched) return;
-  const bool all_ops = watched == wire::Level::kFull;
+  const bool all_ops = WatchesEveryOp(watched);
   if (!all_ops && thread != nullptr) {
     // What is bad now is not followed any further, and a scaler's decision may go unseen.
     observer.passes.Close(observer, thread);

@@ -1,9 +1,10 @@
 // What is checked now, and who changes it.
 //
 // A level is asked for by the environment when the process starts, and by the control word
-// (proto/wire/control.h) while it runs. It is carried out by three ways of watching:
+// (proto/wire/control.h) while it runs. It is carried out by four ways of watching:
 //   idle    ranges of optimizers alone: steps are counted, no tensor is read
 //   canary  as idle, and gradients, losses, and what happens inside an optimizer's range (canary.h)
+//   layer   every op is noted, what crosses module boundaries is read (cuts.h)
 //   full    every op
 // A change takes effect between two ops: ops that are open then end as they began, because libtorch
 // keeps an op's callbacks from its begin to its end.
@@ -25,6 +26,11 @@ namespace nanwatch {
 class Observer;
 struct ThreadState;
 
+// Whether ops have callbacks outside optimizers' ranges.
+[[nodiscard]] constexpr bool WatchesEveryOp(wire::Level watched) noexcept {
+  return watched == wire::Level::kFull || watched == wire::Level::kLayer;
+}
+
 class LevelControl {
  public:
   LevelControl(wire::Level started, double budget_percent) noexcept
@@ -36,7 +42,7 @@ class LevelControl {
 
   // As the vocabulary has it, what people asked for.
   wire::Level asked() const noexcept { return asked_.load(std::memory_order_relaxed); }
-  // kIdle, kCanary or kFull: how ops are watched outside optimizers' ranges.
+  // kIdle, kCanary, kLayer or kFull: how ops are watched outside optimizers' ranges.
   wire::Level watched() const noexcept { return watched_.load(std::memory_order_relaxed); }
   // As the process was started.
   wire::Level started() const noexcept { return started_; }
@@ -62,6 +68,13 @@ class LevelControl {
       return;
     }
     LookAgain(observer, thread, *control);
+  }
+
+  // At level layer: something bad was found. The next steps are watched in full.
+  void Raise(Observer& observer) noexcept;
+  // Whether that was so in the step that is running.
+  [[nodiscard]] bool raised_in_step(uint32_t step) const noexcept {
+    return raised_in_.load(std::memory_order_relaxed) == step + 1;
   }
 
   // A step has ended. At level auto: chooses how the next one is watched.
@@ -94,6 +107,7 @@ class LevelControl {
   std::atomic<const wire::ControlBlock*> control_{nullptr};
   std::atomic<uint64_t> applied_{0};
   std::atomic<uint32_t> switched_in_step_{UINT32_MAX};
+  std::atomic<uint32_t> raised_in_{0};    // the last step in which something was found, plus one
   std::atomic<uint64_t> deadline_ns_{0};  // of the request in force, 0 none
   std::mutex mutex_;
   AutoLevel automatic_;  // with mutex_ held

@@ -66,6 +66,8 @@ PyObj* ModuleCall::Run(PyObj* self, PyObj* const* args, size_t nargsf, PyObj* na
   if ((stack->compiled_region || optimized) && result != nullptr) [[unlikely]] {
     descriptor->door->HandOutResult(result, args + 1, count - 1, names);
   }
+  if (stack->module_results_wanted && result != nullptr) [[unlikely]]
+    descriptor->door->HandOutModuleResult(result);
   if (saved.depth == 0 && stack->result_wanted && result != nullptr) [[unlikely]]
     descriptor->door->HandOutRootResult(result);
   *stack = saved;  // whatever happened inside, an exception included

@@ -60,7 +60,7 @@ void Observer::WakeInChild() noexcept {
   mine->parameter_stats.SetInterval(parents->parameter_stats.interval());
   mine->self_proven.store(true, std::memory_order_relaxed);
   mine->arming.Inherit(parents->arming);
-  mine->arming.WatchEverywhere(mine->level.watched() == wire::Level::kFull);
+  mine->arming.WatchEverywhere(WatchesEveryOp(mine->level.watched()));
   ThreadStates::AfterFork();
   Set(mine);
   mine->SetActive(true);

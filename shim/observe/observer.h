@@ -27,6 +27,7 @@
 #include "shim/observe/arming.h"
 #include "shim/observe/backward_pass.h"
 #include "shim/observe/collectives.h"
+#include "shim/observe/cuts.h"
 #include "shim/observe/headroom.h"
 #include "shim/observe/level_control.h"
 #include "shim/observe/op_table.h"
@@ -88,6 +89,7 @@ class Observer {
   Poison poison;
   Deliveries deliveries;
   LevelControl level;
+  Cuts cuts;
   Trail trail;
   Headroom headroom;
   std::atomic<uint32_t> model_looks{0};      // for bad parameters of other layers (findings.cc),
@@ -145,7 +147,7 @@ inline bool FindHere(Here* here) noexcept {
 // level at which no tensor is looked at.
 inline bool FindHereInModule(Here* here) noexcept {
   const Observer* observer = Observer::Get();
-  return observer != nullptr && observer->level.watched() == wire::Level::kFull && FindHere(here);
+  return observer != nullptr && WatchesEveryOp(observer->level.watched()) && FindHere(here);
 }
 
 // Weak handles of storages, for BadValues and InputSeen.

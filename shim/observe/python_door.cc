@@ -147,6 +147,7 @@ bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyOb
     PythonDoorCallbacks::Wanted wanted;
     if (callbacks_.on_root_call != nullptr) wanted = callbacks_.on_root_call();
     stack.result_wanted = wanted.result && callbacks_.on_root_result != nullptr;
+    stack.module_results_wanted = wanted.module_results && callbacks_.on_module_result != nullptr;
     if (is_new && entry != nullptr && callbacks_.on_new_root != nullptr)
       callbacks_.on_new_root(entry->root->layer);
     if (wanted.arguments && callbacks_.on_root_arguments != nullptr) {
@@ -232,6 +233,18 @@ void PythonDoor::HandOutRootResult(PyObj* result) {
   CallTensors outputs(api_, names_, tensor_type_);
   outputs.AddResult(result);
   if (outputs.count() != 0) callbacks_.on_root_result(outputs.tensors(), outputs.count());
+}
+
+// Most modules return one tensor, which needs neither a search nor a name.
+void PythonDoor::HandOutModuleResult(PyObj* result) {
+  if (api_.PyType_IsSubtype(result->type, tensor_type_) != 0) {
+    const at::TensorBase* tensor = names_.TensorOf(result);
+    if (tensor != nullptr) callbacks_.on_module_result(&tensor, 1);
+    return;
+  }
+  CallTensors outputs(api_, names_, tensor_type_);
+  outputs.AddResult(result);
+  if (outputs.count() != 0) callbacks_.on_module_result(outputs.tensors(), outputs.count());
 }
 
 void PythonDoor::HandOutResult(PyObj* result, PyObj* const* args, size_t count,

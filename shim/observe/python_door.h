@@ -29,10 +29,11 @@ namespace nanwatch {
 // must not throw, must not call Python and should be short. The arrays and names live until the
 // function returns.
 struct PythonDoorCallbacks {
-  // A depth-0 module call begins: says whether the two below are wanted for it.
+  // A depth-0 module call begins: says which of the three below are wanted for it.
   struct Wanted {
     bool arguments = true;
     bool result = true;
+    bool module_results = false;
   };
   Wanted (*on_root_call)() = nullptr;
   // Tensors among the arguments of a depth-0 module call, before it runs.
@@ -40,6 +41,8 @@ struct PythonDoorCallbacks {
                             size_t count) = nullptr;
   // Tensors that a depth-0 call returned.
   void (*on_root_result)(const at::TensorBase* const* tensors, size_t count) = nullptr;
+  // Tensors that a call of any depth returned. CurrentLayer() is that module's layer.
+  void (*on_module_result)(const at::TensorBase* const* tensors, size_t count) = nullptr;
   // Tensors returned by a module in whose call a compiled region ran (MarkCompiledRegion), or by an
   // OptimizedModule, and its arguments. CurrentLayer() is that module's layer.
   void (*on_region_outputs)(const at::TensorBase* const* outputs, size_t output_count,
@@ -125,6 +128,7 @@ class PythonDoor {
   [[nodiscard]] const ModuleEntry* EnterUnknown(PyObj* module, Root* outermost);
   void HandOutResult(PyObj* result, PyObj* const* args, size_t count, PyObj* keyword_names);
   void HandOutRootResult(PyObj* result);
+  void HandOutModuleResult(PyObj* result);
   static int Pending(void* door);
   static int PendingHooks(void* door);
   void InstallInTime(const volatile uint32_t* active, bool late) noexcept;

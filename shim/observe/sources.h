@@ -34,6 +34,12 @@ struct Sources {
   }
 };
 
+// What can be told, after the fact, of the inputs of an op that were not asked for (cuts.h).
+struct Traced {
+  Sources sources;
+  bool complete = true;  // else it may have read, or not have read, more than is known
+};
+
 // What the op that is ending has written itself; nothing on a thread without Python, where a
 // process group unpacks what it received.
 struct OwnWrites {

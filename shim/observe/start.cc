@@ -101,10 +101,7 @@ wire::Level ChosenLevel(const NanwatchEntry* entry, double budget) {
     return budget > 0 ? wire::Level::kAuto : wire::Level::kFull;
   char line[160];
   for (const LevelName& known : kLevels) {
-    if (std::strcmp(known.name, asked) != 0) continue;
-    if (known.level != wire::Level::kLayer) return known.level;
-    entry->say("level layer is not in this version: watching at level full");
-    return wire::Level::kFull;
+    if (std::strcmp(known.name, asked) == 0) return known.level;
   }
   std::snprintf(
       line, sizeof line,
@@ -132,7 +129,7 @@ bool TurnOn(Observer* observer) {
     return false;
   }
   observer->self_proven = true;
-  if (observer->level.watched() != wire::Level::kFull) observer->arming.WatchEverywhere(false);
+  if (!WatchesEveryOp(observer->level.watched())) observer->arming.WatchEverywhere(false);
   return true;
 }
 
@@ -162,6 +159,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     PythonDoorCallbacks callbacks;
     callbacks.on_root_call = &entry_points::OnRootCall;
     callbacks.on_root_result = &canary::OnRootResult;
+    callbacks.on_module_result = &Cuts::OnModuleResult;
     callbacks.on_root_arguments = &entry_points::OnRootArguments;
     callbacks.on_region_outputs = &compiled_regions::OnOutputs;
     callbacks.on_new_root = &entry_points::OnNewRoot;
@@ -202,15 +200,15 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
 
 // For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2
 // everything, 3 level idle, 4 level canary, 5 level auto, 6 canary with every step's parameters
-// told; those of all others are not.
+// told; those of all others are not. 7 level layer.
 extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int mode) {
   using nanwatch::wire::Level;
   nanwatch::Observer* observer = nanwatch::Observer::Get();
   if (observer == nullptr) return;
   // Calls of modules pass through otherwise.
   observer->SetActive(mode >= 2);
-  constexpr Level kLevels[] = {Level::kFull,   Level::kFull, Level::kFull,  Level::kIdle,
-                               Level::kCanary, Level::kAuto, Level::kCanary};
+  constexpr Level kLevels[] = {Level::kFull,   Level::kFull, Level::kFull,   Level::kIdle,
+                               Level::kCanary, Level::kAuto, Level::kCanary, Level::kLayer};
   if (mode < 0 || mode >= static_cast<int>(std::size(kLevels))) return;
   observer->level.SetForBench(kLevels[mode]);
   observer->parameter_stats.SetInterval(mode == 6 ? 1 : 0);

@@ -161,6 +161,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   if (observer.level.watched() != wire::Level::kIdle || observer.stops_on_anomaly) {
     gradients = canary::ReadGradients(observer, thread, optimizer);
   }
+  observer.cuts.OnUpdate(observer, thread);
   if (later) {
     observer.timeline.NoteOptimizerBegin(observer, thread, optimizer, range_name, gradients);
   } else {
@@ -272,6 +273,7 @@ void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool s
 
 void StepScope::OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
   observer.plain_update_due.store(false, std::memory_order_relaxed);
+  observer.cuts.OnUpdate(observer, thread);
   if (observer.timeline.On()) return observer.timeline.NotePlainUpdate(observer, thread);
   TellPlainUpdate(observer, thread);
 }
@@ -422,7 +424,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   emitter->PublishStep(entry, telemetry);
   // Without an optimizer's ranges nobody would ever choose again.
   using wire::TelemetryEntry;
-  if (entry.clocks.optimizer_ranges != 0) {
+  if (entry.clocks.optimizer_ranges != 0 || observer.level.asked() == wire::Level::kLayer) {
     observer.level.OnStep(observer, thread,
                           // A step whose ticks are counted takes longer for that.
                           {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 && own_share < 0

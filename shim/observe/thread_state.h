@@ -96,6 +96,7 @@ struct alignas(128) Frame {
       bool is_region;  // a compiled region
       bool child_bad;  // an op called from here has reported a bad value
       bool input_bad;
+      bool is_leaf;  // kNode: of a leaf, at level layer
     };
   };
 };
@@ -164,6 +165,8 @@ struct RegionSeen {
 };
 
 struct Moment;
+struct Traced;
+struct WrittenRing;
 
 struct ThreadState {
   static constexpr uint32_t kFramesMax = 192;
@@ -213,6 +216,9 @@ struct ThreadState {
   // Not null: this is no thread of the job but the one that the timeline tells its events on
   // (timeline.h), and all that would be asked of the thread stands there.
   const Moment* told;
+  // Not null: what is known of the inputs of the op that is told, which nobody asked for.
+  const Traced* traced;
+  WrittenRing* written;     // at level layer (written_values.h); null: none yet
   uint64_t last_bad_event;  // of the timeline's, in which an op of this thread was bad
   uint8_t last_gpu;         // index + 1 of the GPU that something was last checked on; 0: none
   void* last_stream;        // and its stream there
