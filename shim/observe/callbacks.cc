@@ -488,14 +488,13 @@ void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& ra
 void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction& node) {
   const uint32_t at = thread->depth++;
   const SequenceEntry* made_by = ThreadStates::FindSequence(node.forwardThreadId(), node.seqNr());
-  const Layer* const layer_before = thread->node_layer;
   thread->node_layer = made_by != nullptr ? made_by->layer : nullptr;
   thread->node_name = node.name();
   const bool outermost = thread->nodes_open++ == 0;
   const int task = torch::autograd::get_current_graph_task_id();
   const bool begins_pass = outermost && task != thread->graph_task;
-  observer.cuts.OnNode(observer, thread, node, layer_before, begins_pass, made_by);
   if (begins_pass) {
+    observer.cuts.OnPass(observer, thread, made_by);
     thread->graph_task = task;
     thread->region.is_backward = false;
     BusyScope busy(thread);
@@ -526,7 +525,6 @@ void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction
   if (node.seqNr() == -1 &&
       std::strcmp(thread->node_name, "torch::autograd::AccumulateGrad") == 0) {
     BusyScope busy(thread);
-    frame.is_leaf = observer.level.watched() == wire::Level::kLayer;
     observer.passes.OnLeaf(observer, thread, node);
   }
 }
@@ -535,10 +533,8 @@ void EndNode(ThreadState* thread) {
   if (thread->depth == 0) return;
   --thread->depth;
   if (thread->nodes_open != 0) --thread->nodes_open;
-  if (thread->depth < ThreadState::kFramesMax) {
-    const Frame& frame = thread->frames[thread->depth];
-    if (frame.is_region) --thread->regions_open;
-    if (__builtin_expect(frame.is_leaf, 0)) Cuts::OnLeafEnd(thread);
+  if (thread->depth < ThreadState::kFramesMax && thread->frames[thread->depth].is_region) {
+    --thread->regions_open;
   }
   // An outer node goes on (checkpointing): what follows is its own again.
   for (uint32_t i = thread->depth; thread->nodes_open != 0 && i != 0; --i) {
@@ -655,7 +651,9 @@ std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node) {
 
 void NodeEnd() {
   Here here;
-  if (FindHere(&here)) EndNode(here.thread);
+  if (!FindHere(&here)) return;
+  here.observer->cuts.OnNodeEnd(*here.observer, here.thread);
+  EndNode(here.thread);
 }
 
 __attribute__((noinline)) std::unique_ptr<at::ObserverContext> StartOther(

@@ -1,10 +1,10 @@
 #include "shim/observe/cuts.h"
 
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "shim/check/scan.h"
@@ -21,10 +21,9 @@ namespace nanwatch {
 namespace {
 
 constexpr char kModuleCall[] = "torch.nn.Module.__call__";
-// What a module returns was written by one of its last ops; what a leaf takes, by one of the last
-// nodes.
+// What a module returns, and what a pass begins at, was written by one of the last ops.
 constexpr uint32_t kResultAmong = 8;
-constexpr uint32_t kLeafAmong = 32;
+constexpr uint32_t kRootAmong = 32;
 // What outlives its step is state that a job keeps; more than this is left unknown.
 constexpr uint64_t kOutlivingBytesMax = uint64_t{64} << 20;
 
@@ -87,6 +86,45 @@ void MarkOverwritten(const std::vector<WrittenValue*>& values) {
     if (by == 0) continue;
     value.gone_by = by;
     value.Drop();
+  }
+}
+
+bool IsOfView(const torch::autograd::Node& node) {
+  if (node.num_outputs() != 1 || node.sequence_nr() == UINT64_MAX) return false;
+  const SequenceEntry* made =
+      ThreadStates::FindSequence(node.thread_id(), static_cast<int64_t>(node.sequence_nr()));
+  return made != nullptr && made->op != nullptr && made->op->is_view;
+}
+
+// Elements of each leaf whose gradient the node that is running makes, through a transposition or
+// another view; 0 fills up.
+using LeafSizes = std::array<int64_t, 4>;
+
+LeafSizes LeavesOfRunningNode() {
+  using torch::autograd::AccumulateGrad;
+  LeafSizes sizes{};
+  size_t count = 0;
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) return sizes;
+  for (const torch::autograd::Edge& edge : node->next_edges()) {
+    const torch::autograd::Node* next = edge.function.get();
+    if (next != nullptr && IsOfView(*next)) next = next->next_edge(0).function.get();
+    // Those alone have the largest number.
+    if (next == nullptr || next->sequence_nr() != UINT64_MAX || count == sizes.size()) continue;
+    const auto* leaf = dynamic_cast<const AccumulateGrad*>(next);
+    if (leaf != nullptr && leaf->variable.defined()) sizes[count++] = leaf->variable.numel();
+  }
+  return sizes;
+}
+
+// What a node leaves that has a leaf's size is the leaf's gradient, where nothing else has it.
+void MarkLeaves(WrittenRing* ring, uint64_t begin, int64_t size, int64_t leaves) {
+  int64_t fitting = 0;
+  for (uint64_t i = begin; i < ring->count; ++i) {
+    fitting += ring->At(i).seen.numel == size && ring->At(i).IsHeld();
+  }
+  for (uint64_t i = begin; i < ring->count && fitting <= leaves; ++i) {
+    if (ring->At(i).seen.numel == size && ring->At(i).IsHeld()) ring->At(i).is_leaf = true;
   }
 }
 
@@ -258,8 +296,7 @@ void Cuts::Tell(Observer& observer, WrittenValue* const* values, size_t count, W
   } else {
     const bool made_node = outputs[0].requires_grad;
     const NodeKey node{first.moment.thread->torch_thread_id, made_node ? first.sequence : -1};
-    Traced traced =
-        Trace(*walk, {*first.op, node, first.moment.time_ns, first.iteration, kinds});
+    Traced traced = Trace(*walk, {*first.op, node, first.moment.time_ns, first.iteration, kinds});
     // It may make such a mask all the time.
     traced.complete &= kinds != wire::kHasNegInf;
     ThreadState* thread = teller_;
@@ -436,71 +473,69 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
   OnUnseenWrite(observer, thread, plain, writer);
 }
 
-void Cuts::OnNode(Observer& observer, ThreadState* thread, const at::RecordFunction& node,
-                  const Layer* before, bool begins_pass, const SequenceEntry* root) noexcept {
+void Cuts::OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept {
   WrittenRing* ring = thread->written;
   if (ring == nullptr || observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) {
     return;
   }
   const BusyHere busy(thread);
-  if (begins_pass) {
-    Found found = Found::kClean;
-    {
-      const std::lock_guard<std::mutex> lock(ring->mutex);
-      const int64_t sequence =
-          root != nullptr ? root->sequence.load(std::memory_order_relaxed) - 1 : -1;
-      const uint64_t oldest =
-          std::max(ring->first(), ring->count - std::min<uint64_t>(ring->count, kLeafAmong));
-      for (uint64_t i = ring->count; i > oldest && sequence >= 0; --i) {
-        WrittenValue& value = ring->At(i - 1);
-        if (value.sequence != sequence || value.known) continue;
-        found = LookAt(thread, value);
-        value.known = found == Found::kClean;
-        break;
-      }
-      ring->backward_begin = ring->count;
-      ring->EndWindow(MonotonicNs());
-    }
-    if (found == Found::kBad) Resolve(observer, thread, nullptr);
-    return;
-  }
-  // A leaf's node stands in no layer, and takes what another has made for it alone.
-  if (node.seqNr() == -1 || thread->node_layer == before) return;
-  LookAtGradients(observer, thread);
-}
-
-void Cuts::LookAtGradients(Observer& observer, ThreadState* thread) noexcept {
-  WrittenRing* ring = thread->written;
   bool bad = false;
   {
     const std::lock_guard<std::mutex> lock(ring->mutex);
-    ring->EndWindow(MonotonicNs());
-    for (uint64_t i = std::max(ring->backward_begin, ring->first()); i < ring->count; ++i) {
-      WrittenValue& value = ring->At(i);
-      if (value.known || value.is_leaf || !value.IsHeld()) continue;
+    const int64_t sequence =
+        root != nullptr ? root->sequence.load(std::memory_order_relaxed) - 1 : -1;
+    const uint64_t oldest =
+        std::max(ring->first(), ring->count - std::min<uint64_t>(ring->count, kRootAmong));
+    for (uint64_t i = ring->count; i > oldest && sequence >= 0; --i) {
+      WrittenValue& value = ring->At(i - 1);
+      if (value.sequence != sequence || value.known) continue;
       const Found found = LookAt(thread, value);
       value.known = found == Found::kClean;
-      bad |= found == Found::kBad;
-      if (bad) break;
+      bad = found == Found::kBad;
+      break;
     }
     ring->backward_begin = ring->count;
+    ring->EndWindow(MonotonicNs());
   }
   if (bad) Resolve(observer, thread, nullptr);
 }
 
-void Cuts::OnLeafEnd(ThreadState* thread) noexcept try {
+void Cuts::OnNodeEnd(Observer& observer, ThreadState* thread) noexcept {
   WrittenRing* ring = thread->written;
-  if (ring == nullptr) return;
-  const auto node = torch::autograd::get_current_node();
-  const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
-  if (leaf == nullptr) return;
-  const at::Tensor& gradient = leaf->variable.grad();
-  PlainTensor plain;
-  wire::Unchecked reason;
-  if (!gradient.defined() || ReadTensor(gradient, &plain, &reason) != Readable::kYes) return;
-  const std::lock_guard<std::mutex> lock(ring->mutex);
-  WrittenValue* value = ring->FindNewest(plain, kLeafAmong);
-  if (value != nullptr) value->is_leaf = true;
+  if (ring == nullptr || observer.level.watched() != wire::Level::kLayer ||
+      ring->count == ring->backward_begin || observer.Poisoned()) {
+    return;
+  }
+  const BusyHere busy(thread);
+  LookAtGradients(observer, thread, ring);
+}
+
+void Cuts::LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing* ring) noexcept
+    try {
+  bool bad = false;
+  {
+    const LeafSizes leaves = LeavesOfRunningNode();
+    const std::lock_guard<std::mutex> lock(ring->mutex);
+    ring->EndWindow(MonotonicNs());
+    const uint64_t begin = std::max(ring->backward_begin, ring->first());
+    for (int64_t size : leaves) {
+      if (size == 0) break;
+      MarkLeaves(ring, begin, size, std::count(leaves.begin(), leaves.end(), size));
+    }
+    for (uint64_t i = begin; i < ring->count && !bad; ++i) {
+      WrittenValue& value = ring->At(i);
+      // A checkpoint computes a part of the forward anew inside its node.
+      if (value.known || value.is_leaf || !value.IsHeld() ||
+          value.moment.place.phase != wire::Phase::kBackward) {
+        continue;
+      }
+      const Found found = LookAt(thread, value);
+      value.known = found == Found::kClean;
+      bad = found == Found::kBad;
+    }
+    ring->backward_begin = ring->count;
+  }
+  if (bad) Resolve(observer, thread, nullptr);
 } catch (...) {
 }
 

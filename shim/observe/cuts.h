@@ -2,8 +2,9 @@
 // only when one is bad.
 //
 //   forward    what each module's call returns
-//   backward   what is alive of the gradients where the pass goes from one layer's nodes to
-//              another's, and each leaf's gradient where its optimizer takes it (canary.h)
+//   backward   what an autograd node leaves alive for the next ones, where it ends; but the
+//   gradient
+//              of a leaf where its optimizer takes it (canary.h)
 //   loss       the value a backward pass begins at
 //   update     what outlives its step, before the optimizer runs; the optimizer's own ops
 //
@@ -33,10 +34,6 @@
 #include "shim/observe/thread_state.h"
 #include "shim/observe/written_values.h"
 
-namespace at {
-struct RecordFunction;
-}
-
 namespace nanwatch {
 
 class Observer;
@@ -62,12 +59,10 @@ class Cuts {
 
   // A module's call on this thread has returned these. For the Python door.
   static void OnModuleResult(const at::TensorBase* const* tensors, size_t count) noexcept;
-  // An autograd node begins; `before` is the layer of the one that this thread ran last. `root`: of
-  // a pass that begins with it, what made the root, or null.
-  void OnNode(Observer& observer, ThreadState* thread, const at::RecordFunction& node,
-              const Layer* before, bool begins_pass, const SequenceEntry* root) noexcept;
-  // A leaf's node has ended.
-  static void OnLeafEnd(ThreadState* thread) noexcept;
+  // A backward pass begins; `root`: what made the value it begins at, or null.
+  void OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  // An autograd node ends. What it has saved of the forward is still there.
+  void OnNodeEnd(Observer& observer, ThreadState* thread) noexcept;
   // An update is about to begin: what outlives its step is looked at.
   void OnUpdate(Observer& observer, ThreadState* thread) noexcept;
   // Whether these kinds in a small result are left to be met by a cut: -Inf alone, put there or
@@ -87,7 +82,7 @@ class Cuts {
   void Tell(Observer& observer, WrittenValue* const* values, size_t count, Walk* walk);
   static Traced Trace(const Walk& walk, const Call& call);
   void LookAtResult(Observer& observer, ThreadState* thread, const at::TensorBase& tensor) noexcept;
-  void LookAtGradients(Observer& observer, ThreadState* thread) noexcept;
+  void LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing* ring) noexcept;
 
   std::atomic<WrittenRing*> rings_{nullptr};
   std::mutex walking_;             // covers all below

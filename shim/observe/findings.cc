@@ -410,6 +410,18 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     if (sources.count != 0) finding_class = FindingClass::kPropagate;
   }
 
+  // "Asked for" and "came in" are said of clean inputs, and these may have been anything.
+  if (traced != nullptr && !traced->complete && sources.count == 0 &&
+      evidence.output_kinds != wire::kHasNegInf &&
+      (finding_class == FindingClass::kScalar || finding_class == FindingClass::kExternal)) {
+    finding_class = FindingClass::kPropagate;
+    Source unknown{};
+    unknown.kind = static_cast<uint8_t>(SourceKind::kUnknown);
+    unknown.kinds = evidence.output_kinds;
+    unknown.input = 255;
+    sources.Add(unknown, 0);
+  }
+
   const Written written = WhatWasWritten(observer, frame, place, *emitter, outputs[0]);
   uint8_t output_bits = 0;
   for (int i = 0; i < count; ++i) output_bits |= static_cast<uint8_t>(1u << (outputs[i].index & 7));

@@ -96,7 +96,6 @@ struct alignas(128) Frame {
       bool is_region;  // a compiled region
       bool child_bad;  // an op called from here has reported a bad value
       bool input_bad;
-      bool is_leaf;  // kNode: of a leaf, at level layer
     };
   };
 };

@@ -59,7 +59,7 @@ struct WrittenRing {
   uint64_t count;           // values ever noted
   uint64_t window_begin;    // number of the first value of the window that is open
   uint64_t swept_from;      // and of the one before
-  uint64_t backward_begin;  // of the first value that no boundary of the backward has met
+  uint64_t backward_begin;  // of the first value that no node's end has met
   // The iteration (plus one) of the newest value that left the ring alive and not known.
   uint32_t lost_iteration;
   WrittenValue values[kKept];

@@ -7,12 +7,12 @@ import sys
 
 import torch
 
-from observer_switch import BARE, CANARY, EMPTY_CALLBACK, FULL, IDLE, STATS, ObserverSwitch
+from observer_switch import BARE, CANARY, EMPTY_CALLBACK, FULL, IDLE, LAYER, STATS, ObserverSwitch
 from training_steps import bert
 
 OP_REPEATS, OP_TURNS = 200, 3
 MODES = {"bare": BARE, "empty": EMPTY_CALLBACK, "full": FULL}
-LEVELS = {"bare": BARE, "idle": IDLE, "canary": CANARY, "stats": STATS}
+LEVELS = {"bare": BARE, "idle": IDLE, "canary": CANARY, "layer": LAYER, "full": FULL, "stats": STATS}
 
 
 def count(library, label, function, repeats):

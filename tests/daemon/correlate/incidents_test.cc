@@ -74,6 +74,25 @@ TEST(Incidents, UntaintedProducerElsewhereIsAnotherIncident) {
   EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
 }
 
+TEST(Incidents, OriginIsExactOnlyWhereEverySourceOnTheWayFromItIs) {
+  for (const uint64_t assumed : {0u, 1u, 2u, 3u}) {
+    RunBuilder run;
+    const auto value = [&](uint64_t ticket) -> ValueBuilder& {
+      ValueBuilder& made = run.Value(ticket);
+      return ticket == assumed ? made.Inexact() : made;
+    };
+    value(1).Produce("aten::sqrt").At("a").Nan();
+    value(2).Propagate("aten::mul").At("a").From(1).Nan();
+    run.Pass(4).Root(2);
+    // Comes of it as well, and did no harm.
+    value(3).Propagate("aten::neg").At("b").From(1).Nan();
+    const Verdict verdict = Correlate({run.Build()});
+    ASSERT_EQ(verdict.incidents_size(), 1);
+    EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::sqrt");
+    EXPECT_EQ(verdict.incidents(0).origin().exact(), assumed == 0 || assumed == 3) << assumed;
+  }
+}
+
 TEST(Incidents, BadParametersComeBeforeABadLossAndThatBeforeAMask) {
   RunBuilder run;
   run.Value(1).Scalar("aten::full").At("mask").NegInf();

@@ -175,6 +175,7 @@ ValueBuilder& ValueBuilder::InputsUnseen() {
   record_.mutable_value()->set_flags(record_.value().flags() & ~wire::ValueRecord::kInputsSeen);
   return *this;
 }
+ValueBuilder& ValueBuilder::Inexact() { return Flag(wire::ValueRecord::kInexact); }
 ValueBuilder& ValueBuilder::NeedsGradient() { return Flag(wire::ValueRecord::kNeedsGradient); }
 
 ValueBuilder& ValueBuilder::Recompute() {

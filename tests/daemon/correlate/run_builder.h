@@ -57,6 +57,7 @@ class ValueBuilder {
   ValueBuilder& WroteState();
   ValueBuilder& InPass(uint64_t pass);
   ValueBuilder& InputsUnseen();
+  ValueBuilder& Inexact();
   ValueBuilder& NeedsGradient();
   ValueBuilder& Recompute();
   ValueBuilder& Suppressed();           // no record of it was kept; its site was
