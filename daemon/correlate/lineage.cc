@@ -185,7 +185,9 @@ Lineage::Best Lineage::AfterBadRoot(const Record& record, int node, Best own) co
   const auto root = bad_root_of_pass_.find(record.value().pass());
   if (root == bad_root_of_pass_.end() || root->second.origin < 0) return own;
   const Origin& lost = origins_[static_cast<size_t>(root->second.origin)];
-  if (lost.strength != Origin::Strength::kMade) return own;
+  // A loss whose own origin went unseen was bad before its pass all the same.
+  const bool unseen = lost.strength == Origin::Strength::kUnseen && lost.site != nullptr;
+  if (lost.strength != Origin::Strength::kMade && !unseen) return own;
   const Origin& origin = origins_[static_cast<size_t>(own.origin)];
   const bool nameless = origin.IsExternal() &&
                         (Is(origin.target, Target::kNone) || Is(origin.target, Target::kInputData));

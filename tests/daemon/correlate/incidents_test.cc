@@ -93,6 +93,18 @@ TEST(Incidents, OriginIsExactOnlyWhereEverySourceOnTheWayFromItIs) {
   }
 }
 
+TEST(Incidents, WhatTheBackwardOfALossOfUnseenOriginMakesIsNotTheOrigin) {
+  RunBuilder run;
+  run.Value(1).Propagate("aten::neg").At("loss").FromUnknown().PosInf();
+  run.Pass(2).Number(1).Root(1);
+  run.Value(3).Produce("aten::div").At("loss").Backward("LogBackward0").InPass(1).Nan();
+  run.Pass(4).Number(1).Leaf("fc.weight", 3);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::neg");
+  EXPECT_FALSE(verdict.incidents(0).origin().exact());
+}
+
 TEST(Incidents, BadParametersComeBeforeABadLossAndThatBeforeAMask) {
   RunBuilder run;
   run.Value(1).Scalar("aten::full").At("mask").NegInf();
