@@ -227,7 +227,7 @@ def ask(name):
         switch, why_not = switch_of(arguments)
         seconds, peaks = measure(machine, step, ways_of(switch, step.model), 0 if arguments.dry_run else arguments.seconds)
         rows = summarize(seconds, peaks)
-        missing = {"nanwatch layer": "no observer has this level yet"}
+        missing = {"nanwatch layer": "on a GPU this level watches as full"}
         value = {"step": step.description, "rounds": len(seconds["bare"]), "ways": rows, "not_measured": missing,
                  "conv_tf32": torch.backends.cudnn.allow_tf32, "matmul_tf32": torch.backends.cuda.matmul.allow_tf32}
         if switch is None:
