@@ -1,8 +1,10 @@
 // Level `auto`: which way each step is watched, so that watching costs no more than a budget.
 //
 // What a way costs is measured on the job itself: steps are let pass unwatched now and then, and
-// the median times of steps watched in each way are compared. The callbacks' own share of a step's
-// time, which is counted as well, is the least that is believed.
+// the median times of steps watched in each way are compared with those of unwatched steps that
+// follow an unwatched one. A step that follows a watched one takes longer, because watching has
+// taken over caches: that is a part of the price. Our own share of a step's time, which is counted
+// as well, is the least that is believed; that of unwatched steps no plan can save.
 //
 //   full <= budget               every step in full
 //   canary <= budget < full      so many steps in full as the budget has room for, the others
@@ -73,10 +75,11 @@ class AutoLevel {
   [[nodiscard]] double Draw() noexcept;  // evenly from [0, 1)
 
   double budget_;
-  Recent bare_, canary_, full_;   // ns of steps
-  Recent own_canary_, own_full_;  // own shares
-  Recent losses_, norms_;         // of healthy steps
-  double nearest_limit_ = 0;      // so far
+  Recent bare_, canary_, full_;              // ns of steps
+  Recent after_canary_, after_full_;         // ns of unwatched steps after such
+  Recent own_idle_, own_canary_, own_full_;  // own shares
+  Recent losses_, norms_;                    // of healthy steps
+  double nearest_limit_ = 0;                 // so far
   uint64_t steps_ = 0;
   uint32_t alert_left_ = 0;                   // steps still to be watched in full
   double full_share_ = 0, canary_share_ = 0;  // of steps, by the plan
@@ -84,6 +87,8 @@ class AutoLevel {
   uint64_t told_at_ = 0;
   uint64_t far_off_at_ = 0;  // the steps of the last suspicions, 0 none
   uint64_t bad_at_ = 0;
+  wire::Level before_ = wire::Level::kFull;  // how the step before was watched
+  bool idle_again_ = false;                  // the next probe belongs to the last one
   uint64_t draws_ = 1;
   uint32_t probes_ = 0;
 };

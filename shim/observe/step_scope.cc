@@ -133,14 +133,20 @@ uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
 void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
                             const void* optimizer) noexcept {
   if (thread->optimizer_depth++ != 0) return;
+  const uint64_t began = Ticks();
   observer.level.Look(observer, thread);
   OnOptimizerBegin(observer, thread, range_name, optimizer);
+  if (observer.arming.measuring()) thread->counters.own_ticks += Ticks() - began;
 }
 
 void StepScope::OnStepEnd(Observer& observer, ThreadState* thread) noexcept {
   if (thread->optimizer_depth == 0 || --thread->optimizer_depth != 0) return;
+  end_began_ticks_.store(Ticks(), std::memory_order_relaxed);
   OnOptimizerEnd(observer, thread);
   observer.level.Look(observer, thread);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (end_began_ticks_.exchange(0, std::memory_order_relaxed) > step_began_ticks_) return;
+  after_telling_ticks_.store(Ticks() - step_began_ticks_, std::memory_order_relaxed);
 }
 
 void StepScope::OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t open) noexcept {
@@ -395,10 +401,13 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
     entry.clocks = clocks_;
     const bool measured = observer.arming.measuring();
     if (measured && step_began_ticks_ != 0) {
-      own_ticks_ += sum.own_ticks - own_ticks_before_;
+      uint64_t own =
+          sum.own_ticks - own_ticks_before_ + after_telling_ticks_.load(std::memory_order_relaxed);
+      const uint64_t ending = end_began_ticks_.load(std::memory_order_relaxed);
+      if (ending != 0 && ending <= ticks) own += ticks - ending;
+      own_ticks_ += own;
       step_ticks_ += ticks - step_began_ticks_;
-      own_share = static_cast<double>(sum.own_ticks - own_ticks_before_) /
-                  static_cast<double>(ticks - step_began_ticks_);
+      own_share = static_cast<double>(own) / static_cast<double>(ticks - step_began_ticks_);
     }
     step_began_ticks_ = ticks;
     own_ticks_before_ = sum.own_ticks;

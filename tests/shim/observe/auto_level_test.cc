@@ -17,6 +17,7 @@ struct Job {
   double full_cost;  // of a step watched in full, as a share of a bare one
   double canary_cost;
   double noise = 0.02;
+  double aftermath = 0;  // of a watched step, in an unwatched one that follows
 };
 
 struct Seen {
@@ -30,12 +31,15 @@ Seen Train(AutoLevel& level, const Job& job, uint64_t steps, uint64_t settling =
   std::mt19937 random(3);
   std::normal_distribution<double> noise(0, job.noise);
   AutoLevel::Next next;
+  Level before = Level::kIdle;
   Seen seen;
   double spent = 0;
   for (uint64_t i = 0; i < settling + steps; ++i) {
     const double cost = next.watched == Level::kFull     ? job.full_cost
                         : next.watched == Level::kCanary ? job.canary_cost
+                        : before != Level::kIdle         ? job.aftermath
                                                          : 0;
+    before = next.watched;
     AutoLevel::Step step;
     step.ns = static_cast<uint64_t>(1e7 * (1 + cost) * std::max(0.5, 1 + noise(random)));
     step.watched = next.watched;
@@ -76,6 +80,32 @@ TEST(AutoLevel, WatchesSomeStepsOnlyWhereEvenTheCanaryIsTooDear) {
   EXPECT_LT(seen.overhead, 0.015);
   EXPECT_GT(seen.canary, 6400 / 10u);
   EXPECT_GT(seen.full, 0u);
+}
+
+TEST(AutoLevel, CountsWhatAWatchedStepCostsTheNextOne) {
+  AutoLevel level(1);
+  const Job job{.full_cost = 0.60, .canary_cost = 0.02, .aftermath = 0.02};
+  const Seen seen = Train(level, job, 12'000, 2000);
+  EXPECT_LT(seen.overhead, 0.0125);
+  EXPECT_GT(seen.canary, 12'000 / 10u);
+}
+
+TEST(AutoLevel, LeavesRoomForWhatUnwatchedStepsCost) {
+  AutoLevel level(1);
+  AutoLevel::Next next;
+  uint64_t canary = 0;
+  for (int i = 0; i < 6000; ++i) {
+    AutoLevel::Step step;
+    const double cost = next.watched == Level::kFull     ? 0.5
+                        : next.watched == Level::kCanary ? 0.02
+                                                         : 0;
+    step.ns = static_cast<uint64_t>(1e6 * (1 + cost));
+    step.watched = next.watched;
+    if (i % 16 == 3) step.own_share = 0.003;
+    next = level.OnStep(step);
+    if (i >= 1000) canary += next.watched == Level::kCanary;
+  }
+  EXPECT_NEAR(static_cast<double>(canary) / 5000, (0.01 - 2 * 0.003) / 0.02, 0.05);
 }
 
 TEST(AutoLevel, BelievesTheCountedShareWhereTimesSayLess) {
