@@ -94,7 +94,7 @@ enum class PythonPresence : uint8_t {
   X(PyDict_New, PyObj* (*)())                                       \
   X(PyDict_SetItemString, int (*)(PyObj*, const char*, PyObj*))     \
   X(PyObject_CallFunctionObjArgs, PyObj* (*)(PyObj*, ...))          \
-  X(PyCFunction_NewEx, PyObj* (*)(PyMethod*, PyObj*, PyObj*))         \
+  X(PyCFunction_NewEx, PyObj* (*)(PyMethod*, PyObj*, PyObj*))       \
   X(PyThreadState_SetAsyncExc, int (*)(unsigned long, PyObj*))      \
   X(PyThread_get_thread_ident, unsigned long (*)())                 \
   X(PyDict_Next, int (*)(PyObj*, ptrdiff_t*, PyObj**, PyObj**))     \
