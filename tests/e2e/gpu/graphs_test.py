@@ -229,7 +229,8 @@ class Graphs(GpuJobTest):
                                 for kind, body in {"eager": EAGER, "outside": OUTSIDE}.items()}
         cls.inside = {kind: cls.run_program(f"inside_{kind}", program(body, **GATES["sqrt"]))
                       for kind, body in {"eager": EAGER, "inside": INSIDE}.items()}
-        cls.graphed = cls.run_program("graphed", program(GRAPHED, **GATES["sqrt"]))
+        # Fresh memory holds 0x7E in each byte: 8e37 in float32.
+        cls.graphed = cls.run_program("graphed", program(GRAPHED, **GATES["sqrt"]), MALLOC_PERTURB_=str(0xFF ^ 0x7E))
         adam = {"optimizer": "AdamW(model.parameters(), lr=1e-3, foreach=False, capturable=True)", **GATES["sqrt"]}
         cls.pairs = {"adam": [cls.run_program(f"adam_{kind}", program(body, **adam)) for kind, body in (("graph", INSIDE), ("eager", EAGER))]}
         for name, body, gate in (("warm_up", WARM_UP, SQRT), ("two", TWO, SQRT), ("skips", SKIPS, SQRT)):
@@ -261,7 +262,9 @@ class Graphs(GpuJobTest):
         self.assertEqual(told(self.inside["inside"].verdict()), told(self.inside["eager"].verdict()))
 
     def test_so_it_is_in_graphed_callables(self):
-        self.assertEqual(told(self.graphed.verdict()), told(self.inside["eager"].verdict()))
+        # Its warm-up takes fresh memory for the gradients of the outputs, so that anything may come of it. That is no defect.
+        found = [origin for origin in told(self.graphed.verdict()) if origin["severity"] != "info"]
+        self.assertEqual(found, told(self.inside["eager"].verdict()))
 
     def test_so_it_is_in_warm_ups_in_two_graphs_in_turn_and_where_bad_steps_are_left_out(self):
         for name, (graph, eager) in self.pairs.items():
