@@ -17,8 +17,6 @@ constexpr uint32_t kSamplesMin = 12;
 constexpr uint32_t kProbeEvery = 64;
 // Of these probes so many are of the way that costs most, if the plan has no room for it.
 constexpr uint32_t kDearProbeEvery = 24;
-// A suspicion holds for so many steps.
-constexpr uint32_t kAlertSteps = 16;
 // So many times its own median, and so many times the largest of late, is far off: single large
 // batches and the jitter of a loss near zero stay below, an explosion does not.
 constexpr double kFarOffMedian = 32;
@@ -62,18 +60,24 @@ double AutoLevel::Recent::Largest() const noexcept {
   return count_ == 0 ? 0 : *std::max_element(values_.begin(), values_.begin() + count_);
 }
 
-double AutoLevel::CostOf(Level watched) const noexcept {
-  const Recent& times = watched == Level::kFull ? full_ : canary_;
-  const Recent& after = watched == Level::kFull ? after_full_ : after_canary_;
-  const Recent& own = watched == Level::kFull ? own_full_ : own_canary_;
-  const double bare = bare_.Median();
+double AutoLevel::CostOf(const Way& way) const noexcept {
+  const double bare = idle_.ns.Median();
   double cost = kCostMin;
-  if (bare > 0 && times.count() >= kSamplesMin && bare_.count() >= kSamplesMin) {
-    cost = std::max(cost, times.Median() / bare - 1);
-    if (after.count() >= kSamplesMin) cost += std::max(0.0, after.Median() / bare - 1);
+  if (bare > 0 && way.ns.count() >= kSamplesMin && idle_.ns.count() >= kSamplesMin) {
+    cost = std::max(cost, way.ns.Median() / bare - 1);
+    if (way.after.count() >= kSamplesMin) cost += std::max(0.0, way.after.Median() / bare - 1);
   }
-  if (own.count() != 0) cost = std::max(cost, own.Median() - own_idle_.Median());
+  if (way.own.count() != 0) cost = std::max(cost, way.own.Median() - idle_.own.Median());
   return cost;
+}
+
+void AutoLevel::Note(const Step& step) noexcept {
+  if (step.ns != 0 && steps_ > kWarmUp && alert_left_ == 0) {
+    const bool follows = step.watched == Level::kIdle && before_ != Level::kIdle;
+    (follows ? Of(before_).after : Of(step.watched).ns).Add(static_cast<double>(step.ns));
+  }
+  before_ = step.watched;
+  if (step.own_share >= 0) Of(step.watched).own.Add(step.own_share);
 }
 
 bool AutoLevel::IsSuspicious(const Step& step) noexcept {
@@ -101,10 +105,10 @@ bool AutoLevel::IsSuspicious(const Step& step) noexcept {
   return true;
 }
 
-void AutoLevel::Plan(Next* next) noexcept {
-  const double full = CostOf(Level::kFull);
-  const double canary = CostOf(Level::kCanary);
-  const double idle = kIdleFactor * own_idle_.Median();
+void AutoLevel::Plan() noexcept {
+  const double full = CostOf(full_);
+  const double canary = CostOf(canary_);
+  const double idle = kIdleFactor * idle_.own.Median();
   const double budget = std::max(budget_ - idle, budget_ * kShareMin);
   full_share_ = canary_share_ = 0;
   if (full <= budget) {
@@ -115,26 +119,27 @@ void AutoLevel::Plan(Next* next) noexcept {
   } else {
     canary_share_ = budget / canary;
   }
-  next->full_every =
-      full_share_ > 0 ? static_cast<uint32_t>(std::lround(std::min(1e9, 1 / full_share_))) : 0;
-  next->overhead_percent = 100 * (idle + full_share_ * full + canary_share_ * canary);
-  if (std::min({bare_.count(), canary_.count(), full_.count()}) < kSamplesMin) return;
+  overhead_ = idle + full_share_ * full + canary_share_ * canary;
+}
+
+bool AutoLevel::MustTellPlan() noexcept {
+  if (std::min({idle_.ns.count(), canary_.ns.count(), full_.ns.count()}) < kSamplesMin)
+    return false;
   const bool changed = told_full_share_ < 0 ||
                        std::fabs(full_share_ - told_full_share_) > 0.25 * told_full_share_ + 0.001;
-  if (!changed || (told_at_ != 0 && steps_ - told_at_ < kTellEvery)) return;
+  if (!changed || (told_at_ != 0 && steps_ - told_at_ < kTellEvery)) return false;
   told_full_share_ = full_share_;
   told_at_ = steps_;
-  next->tell = true;
-  next->why = Why::kBudget;
+  return true;
 }
 
 Level AutoLevel::Choose() noexcept {
   if (alert_left_ != 0) return Level::kFull;
   if (steps_ < kWarmUp) return Level::kCanary;
   // The way that was seen least, until all are known.
-  const std::array<std::pair<uint32_t, Level>, 3> ways = {{{bare_.count(), Level::kIdle},
-                                                           {canary_.count(), Level::kCanary},
-                                                           {full_.count(), Level::kFull}}};
+  const std::array<std::pair<uint32_t, Level>, 3> ways = {{{idle_.ns.count(), Level::kIdle},
+                                                           {canary_.ns.count(), Level::kCanary},
+                                                           {full_.ns.count(), Level::kFull}}};
   const auto least = std::min_element(ways.begin(), ways.end());
   if (least->first < kSamplesMin) return least->second;
   if (idle_again_) {
@@ -164,22 +169,15 @@ double AutoLevel::Draw() noexcept {
 AutoLevel::Next AutoLevel::OnStep(const Step& step) noexcept {
   Next next;
   ++steps_;
-  if (step.ns != 0 && steps_ > kWarmUp && alert_left_ == 0) {
-    Recent& times = step.watched == Level::kFull     ? full_
-                    : step.watched == Level::kCanary ? canary_
-                    : before_ == Level::kFull        ? after_full_
-                    : before_ == Level::kCanary      ? after_canary_
-                                                     : bare_;
-    times.Add(static_cast<double>(step.ns));
+  Note(step);
+  if (steps_ <= kPlanAlways || steps_ % kPlanEvery == 0) {
+    Plan();
+    next.tell = MustTellPlan();
+    if (next.tell) next.why = Why::kBudget;
   }
-  before_ = step.watched;
-  if (step.own_share >= 0) {
-    Recent& own = step.watched == Level::kFull     ? own_full_
-                  : step.watched == Level::kCanary ? own_canary_
-                                                   : own_idle_;
-    own.Add(step.own_share);
-  }
-  if (steps_ <= kPlanAlways || steps_ % kPlanEvery == 0) Plan(&next);
+  next.full_every =
+      full_share_ > 0 ? static_cast<uint32_t>(std::lround(std::min(1e9, 1 / full_share_))) : 0;
+  next.overhead_percent = 100 * overhead_;
   const bool was_alert = alert_left_ != 0;
   if (IsSuspicious(step)) {
     alert_left_ = kAlertSteps;

@@ -27,6 +27,9 @@ namespace nanwatch {
 
 class AutoLevel {
  public:
+  // After something suspicious so many steps are watched in full.
+  static constexpr uint32_t kAlertSteps = 16;
+
   explicit AutoLevel(double budget_percent) noexcept : budget_(budget_percent / 100) {}
 
   // A step that has ended.
@@ -68,21 +71,33 @@ class AutoLevel {
     uint32_t next_ = 0;
   };
 
-  [[nodiscard]] double CostOf(wire::Level watched) const noexcept;  // share of a bare step
+  // A way of watching steps, as far as it was seen.
+  struct Way {
+    Recent ns;     // of steps watched in it; of unwatched ones those alone that follow such
+    Recent after;  // of unwatched steps after such
+    Recent own;    // shares of ours
+  };
+  Way& Of(wire::Level watched) noexcept {
+    return watched == wire::Level::kFull     ? full_
+           : watched == wire::Level::kCanary ? canary_
+                                             : idle_;
+  }
+  [[nodiscard]] double CostOf(const Way& way) const noexcept;  // share of a bare step
+  void Note(const Step& step) noexcept;
   [[nodiscard]] bool IsSuspicious(const Step& step) noexcept;
-  void Plan(Next* next) noexcept;
+  void Plan() noexcept;
+  [[nodiscard]] bool MustTellPlan() noexcept;
   [[nodiscard]] wire::Level Choose() noexcept;
   [[nodiscard]] double Draw() noexcept;  // evenly from [0, 1)
 
   double budget_;
-  Recent bare_, canary_, full_;              // ns of steps
-  Recent after_canary_, after_full_;         // ns of unwatched steps after such
-  Recent own_idle_, own_canary_, own_full_;  // own shares
-  Recent losses_, norms_;                    // of healthy steps
-  double nearest_limit_ = 0;                 // so far
+  Way idle_, canary_, full_;
+  Recent losses_, norms_;     // of healthy steps
+  double nearest_limit_ = 0;  // so far
   uint64_t steps_ = 0;
   uint32_t alert_left_ = 0;                   // steps still to be watched in full
   double full_share_ = 0, canary_share_ = 0;  // of steps, by the plan
+  double overhead_ = 0;                       // expected of it
   double told_full_share_ = -1;
   uint64_t told_at_ = 0;
   uint64_t far_off_at_ = 0;  // the steps of the last suspicions, 0 none

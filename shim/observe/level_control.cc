@@ -7,9 +7,6 @@
 namespace nanwatch {
 namespace {
 
-// As at `auto` after something suspicious: what has come once may come again.
-constexpr uint32_t kStepsInFull = 16;
-
 void EmitChange(Observer& observer, ThreadState* thread, wire::LevelRecord record) {
   Emitter* emitter = observer.emitter();
   if (emitter == nullptr || thread == nullptr) return;
@@ -80,7 +77,8 @@ void LevelControl::OnStep(Observer& observer, ThreadState* thread,
   if (asked() == wire::Level::kLayer && watched() == wire::Level::kFull) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const uint32_t raised = raised_in_.load(std::memory_order_relaxed);
-    const bool over = observer.steps.completed() + 1 - raised > kStepsInFull;
+    // As at `auto` after something suspicious: what has come once may come again.
+    const bool over = observer.steps.completed() + 1 - raised > AutoLevel::kAlertSteps;
     if (over && asked() == wire::Level::kLayer) Switch(observer, thread, wire::Level::kLayer);
   }
   if (asked() != wire::Level::kAuto) return;

@@ -2,8 +2,8 @@
 //
 // A level is asked for by the environment when the process starts, and by the control word
 // (proto/wire/control.h) while it runs. It is carried out by four ways of watching:
-//   idle    ranges of optimizers alone: steps are counted, no tensor is read
-//   canary  as idle, and gradients, losses, and what happens inside an optimizer's range (canary.h)
+//   idle    steps are counted, no tensor is read
+//   canary  as idle, and gradients, losses, and what an optimizer's step makes of them (canary.h)
 //   layer   every op is noted, what crosses module boundaries is read (cuts.h)
 //   full    every op
 // A change takes effect between two ops: ops that are open then end as they began, because libtorch

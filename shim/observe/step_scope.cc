@@ -34,9 +34,32 @@ std::string_view ClassOf(const char* range_name) {
   return dot != std::string_view::npos ? name.substr(0, dot) : name;
 }
 
+// Our work where a step begins or ends is counted as that of ops is. A step is told in the middle
+// of it: what comes after belongs to the next one.
+void CountOwnWork(ThreadState* thread) {
+  if (thread->own_since == 0) return;
+  const uint64_t now = Ticks();
+  thread->counters.own_ticks += now - thread->own_since;
+  thread->own_since = now;
+}
+
+class OwnWork {
+ public:
+  explicit OwnWork(ThreadState* thread) noexcept : thread_(thread) { thread->own_since = Ticks(); }
+  ~OwnWork() {
+    CountOwnWork(thread_);
+    thread_->own_since = 0;
+  }
+  OwnWork(const OwnWork&) = delete;
+  OwnWork& operator=(const OwnWork&) = delete;
+
+ private:
+  ThreadState* thread_;
+};
+
 // The step that is open on this thread, if what it writes is to be looked at.
 struct OpenUpdate {
-  const void* optimizer = nullptr;
+  const void* optimizer = nullptr;  // null: it is not
   canary::Gradients gradients;
   char range_name[96] = {};
 };
@@ -133,20 +156,16 @@ uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
 void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
                             const void* optimizer) noexcept {
   if (thread->optimizer_depth++ != 0) return;
-  const uint64_t began = Ticks();
+  const OwnWork work(thread);
   observer.level.Look(observer, thread);
   OnOptimizerBegin(observer, thread, range_name, optimizer);
-  if (observer.arming.measuring()) thread->counters.own_ticks += Ticks() - began;
 }
 
 void StepScope::OnStepEnd(Observer& observer, ThreadState* thread) noexcept {
   if (thread->optimizer_depth == 0 || --thread->optimizer_depth != 0) return;
-  end_began_ticks_.store(Ticks(), std::memory_order_relaxed);
+  const OwnWork work(thread);
   OnOptimizerEnd(observer, thread);
   observer.level.Look(observer, thread);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (end_began_ticks_.exchange(0, std::memory_order_relaxed) > step_began_ticks_) return;
-  after_telling_ticks_.store(Ticks() - step_began_ticks_, std::memory_order_relaxed);
 }
 
 void StepScope::OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t open) noexcept {
@@ -183,8 +202,8 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   const bool canary = observer.level.watched() == wire::Level::kCanary && !skipped;
   const bool by_ops = later || optimizer == nullptr || iteration() < ops_watched_until_;
   thread->optimizer_watches_ops = canary && by_ops;
-  thread->optimizer_is_checked = canary && !by_ops;
-  if (thread->optimizer_is_checked) {
+  open_update.optimizer = nullptr;
+  if (canary && !by_ops) {
     open_update = {optimizer, gradients, {}};
     std::strncpy(open_update.range_name, range_name, sizeof open_update.range_name - 1);
   }
@@ -231,12 +250,12 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   thread->optimizer_stopped = false;
   if (hold) observer.arming.Release();
   observer.parameter_stats.OnOptimizerEnd(observer, stopped);
-  const bool checked = thread->optimizer_is_checked;
-  thread->optimizer_is_checked = false;
+  const bool checked = open_update.optimizer != nullptr;
   if (checked && !stopped && !observer.Poisoned()) {
     canary::CheckUpdate(observer, thread, open_update.optimizer, open_update.range_name,
                         open_update.gradients);
   }
+  open_update.optimizer = nullptr;
   // Between two updates nothing is followed at level canary.
   const bool unwatched =
       checked || (thread->optimizer_watches_ops && observer.arming.EndWatchedRange());
@@ -392,6 +411,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
+  CountOwnWork(thread);
   const ThreadCounters sum = ThreadStates::Sum();
   const uint64_t ticks = Ticks();
   double own_share = -1;
@@ -401,10 +421,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
     entry.clocks = clocks_;
     const bool measured = observer.arming.measuring();
     if (measured && step_began_ticks_ != 0) {
-      uint64_t own =
-          sum.own_ticks - own_ticks_before_ + after_telling_ticks_.load(std::memory_order_relaxed);
-      const uint64_t ending = end_began_ticks_.load(std::memory_order_relaxed);
-      if (ending != 0 && ending <= ticks) own += ticks - ending;
+      const uint64_t own = sum.own_ticks - own_ticks_before_;
       own_ticks_ += own;
       step_ticks_ += ticks - step_began_ticks_;
       own_share = static_cast<double>(own) / static_cast<double>(ticks - step_began_ticks_);

@@ -117,10 +117,6 @@ class StepScope {
   double scale_ = 0;
   bool scale_known_ = false;
   uint64_t step_began_ticks_ = 0;
-  // Of our work where an optimizer's step ends: since when, and how long it took after a step was
-  // told. Of the thread that runs the optimizer.
-  std::atomic<uint64_t> end_began_ticks_{0};
-  std::atomic<uint64_t> after_telling_ticks_{0};
   uint64_t own_ticks_before_ = 0;
   uint64_t own_ticks_ = 0;  // of measured steps
   uint64_t step_ticks_ = 0;

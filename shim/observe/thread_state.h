@@ -196,9 +196,10 @@ struct ThreadState {
   uint32_t optimizer_index;
   bool optimizer_holds_inputs;  // the open range asked for inputs and has to let go of that
   bool optimizer_watches_ops;   // the open range had ops watched, which are not outside it
-  bool optimizer_is_checked;    // what the open range has written is looked at when it ends
   bool optimizer_stopped;       // the open range is about to be left by our exception
   uint32_t inputs_used;
+  uint64_t
+      own_since;  // Ticks since which we are at work where a step begins or ends; 0: we are not
   uint32_t armed_ops;  // ops since the last sweep of the table
   bool proof;          // the self-proof runs on this thread
   bool proof_seen;
