@@ -66,6 +66,13 @@ void OnStepsTold() noexcept {
   if (observer != nullptr) observer->level.ChooseRanges(*observer);
 }
 
+void OnGraphCalled(const void* graph, GraphCall call) noexcept {
+  Here here;
+  if (!FindHere(&here) || !here.observer->timeline.On()) return;
+  BusyScope busy(here.thread);
+  here.observer->timeline.OnGraphCall(*here.observer, here.thread, graph, call);
+}
+
 void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
                uint32_t name) noexcept {
   wire::Source known{};
@@ -114,8 +121,7 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
       continue;
     }
     ++here.thread->counters.tensors_checked;
-    here.thread->counters.bytes_checked +=
-        static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
+    here.thread->counters.bytes_checked += BytesOf(plain.view);
     if (!HasNonFinite(plain.view)) continue;
     TellEntry(*here.observer, plain, wire::Target::kInputData, InternText(*emitter, names[i]));
   }

@@ -1,6 +1,6 @@
 // What the Python door brings, with the GIL held: where values enter the program without an op
 // (arguments of an outermost module call, parameters and buffers of a model that is called for the
-// first time), and the steps of optimizers.
+// first time), the steps of optimizers and the replays of CUDA graphs.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -26,6 +26,8 @@ void OnNewRoot(const Layer* root) noexcept;
 void OnStepBegin(const void* optimizer, const char* name) noexcept;
 void OnStepEnd() noexcept;
 void OnStepsTold() noexcept;
+// A CUDA graph's capture ends, or it is replayed.
+void OnGraphCalled(const void* graph, GraphCall call) noexcept;
 // One of these is bad.
 void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
                uint32_t name) noexcept;

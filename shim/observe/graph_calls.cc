@@ -23,10 +23,7 @@ int GraphCalls::Pending(void* self) {
 void GraphCalls::Replace() {
   static PyMethod capture_end = {"capture_end", CaptureEnd, kMethodNoArguments, nullptr};
   static PyMethod replay = {"replay", Replay, kMethodNoArguments, nullptr};
-  PyObj* type = nullptr;
-  PyObj* value = nullptr;
-  PyObj* traceback = nullptr;
-  api_.PyErr_Fetch(&type, &value, &traceback);
+  const KeptError error(api_);
   PyObj* module = api_.LoadedModule("torch.cuda.graphs");
   const PyOwned graph_class(
       api_, module == nullptr ? nullptr : api_.AttributeOrNull(module, "CUDAGraph"));
@@ -36,8 +33,6 @@ void GraphCalls::Replace() {
     // Without both a replay belongs to no capture.
     if (capture_end_ != nullptr) replay_ = Wrap(graph_class.get(), "replay", &replay);
   }
-  api_.PyErr_Clear();
-  api_.PyErr_Restore(type, value, traceback);
 }
 
 // The original, owned; null: it stays.

@@ -135,11 +135,7 @@ PyObj* ModuleCall::Reduce(PyObj* self, PyObj*) {
 
 void ModuleScope::TryInstall() {
   if (installed() || failed_) return;
-  const PythonApi& api = door_.api_;
-  PyObj* type = nullptr;
-  PyObj* value = nullptr;
-  PyObj* traceback = nullptr;
-  api.PyErr_Fetch(&type, &value, &traceback);
+  const KeptError error(door_.api_);
   try {
     if (PyObj* module_class = ReadyModuleClass()) {
       failed_ = !Replace(module_class);
@@ -148,20 +144,13 @@ void ModuleScope::TryInstall() {
   } catch (const std::exception&) {
     failed_ = true;  // out of memory
   }
-  api.PyErr_Clear();
-  api.PyErr_Restore(type, value, traceback);
 }
 
 // torch.nn.Module, owned, once its module has been imported to the end.
 PyObj* ModuleScope::ReadyModuleClass() const {
   const PythonApi& api = door_.api_;
-  PyObj* module = api.LoadedModule("torch.nn.modules.module");
-  if (module == nullptr) return nullptr;
-  const PyOwned spec(api, api.AttributeOrNull(module, "__spec__"));
-  if (!spec) return nullptr;
-  const PyOwned initializing(api, api.AttributeOrNull(spec.get(), "_initializing"));
-  if (initializing && api.PyObject_IsTrue(initializing.get()) != 0) return nullptr;
-  return api.AttributeOrNull(module, "Module");
+  PyObj* module = api.ImportedModule("torch.nn.modules.module");
+  return module == nullptr ? nullptr : api.AttributeOrNull(module, "Module");
 }
 
 bool ModuleScope::Replace(PyObj* module_class) {

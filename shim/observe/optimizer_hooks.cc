@@ -6,7 +6,7 @@ namespace nanwatch {
 namespace {
 
 constexpr int kMethodOneArgument = 8;  // METH_O
-// There is one of these for all processes of a kind, and Python hands back no more than a null.
+// A function of ours has no room for a pointer. There is one door a process.
 OptimizerHooks* the_hooks = nullptr;
 
 constexpr char kHook[] =
@@ -18,18 +18,15 @@ constexpr char kHook[] =
 
 void OptimizerHooks::TryInstall(const Callbacks& callbacks) {
   if (installed() || failed_) return;
-  PyObj* module = api_.LoadedModule("torch.optim.optimizer");
+  const KeptError error(api_);
+  PyObj* module = api_.ImportedModule("torch.optim.optimizer");
   PyObj* compiler = api_.LoadedModule("torch.compiler");
   if (module == nullptr || compiler == nullptr) return;
   const PyOwned is_compiling(api_, api_.AttributeOrNull(compiler, "is_compiling"));
-  const PyOwned spec(api_, api_.AttributeOrNull(module, "__spec__"));
-  if (!is_compiling || !spec) return;
-  const PyOwned initializing(api_, api_.AttributeOrNull(spec.get(), "_initializing"));
-  if (initializing && api_.PyObject_IsTrue(initializing.get()) != 0) return;
+  if (!is_compiling) return;
   callbacks_ = callbacks;
   the_hooks = this;
   failed_ = !frames_.proven() || !Install(module, is_compiling.get());
-  api_.PyErr_Clear();
   if (!failed_) installed_.store(true, std::memory_order_release);
 }
 
@@ -58,24 +55,12 @@ bool OptimizerHooks::Install(PyObj* module, PyObj* is_compiling) {
 
 // Without a module's name in its globals: torch._dynamo would look for that module.
 PyObj* OptimizerHooks::MakeHook(PyObj* is_compiling, PyMethod* told) {
-  PyObj* exec = api_.PyDict_GetItemString(api_.PyEval_GetBuiltins(), "exec");
-  PyObj* compile = api_.PyDict_GetItemString(api_.PyEval_GetBuiltins(), "compile");
   const PyOwned globals(api_, api_.PyDict_New());
-  const PyOwned text(api_, api_.PyUnicode_FromString(kHook));
-  const PyOwned file(api_, api_.PyUnicode_FromString("<nanwatch>"));
-  const PyOwned mode(api_, api_.PyUnicode_FromString("exec"));
   const PyOwned tell(api_, api_.PyCFunction_NewEx(told, nullptr, nullptr));
-  if (exec == nullptr || compile == nullptr || !globals || !text || !file || !mode || !tell) {
-    return nullptr;
-  }
+  if (!globals || !tell) return nullptr;
   api_.PyDict_SetItemString(globals.get(), "is_compiling", is_compiling);
   api_.PyDict_SetItemString(globals.get(), "tell", tell.get());
-  constexpr PyObj* kEnd = nullptr;
-  const PyOwned code(
-      api_, api_.PyObject_CallFunctionObjArgs(compile, text.get(), file.get(), mode.get(), kEnd));
-  if (!code) return nullptr;
-  const PyOwned done(api_,
-                     api_.PyObject_CallFunctionObjArgs(exec, code.get(), globals.get(), kEnd));
+  if (!api_.Run(kHook, globals.get())) return nullptr;
   PyObj* hook = api_.PyDict_GetItemString(globals.get(), "nanwatch_step_hook");
   if (hook != nullptr) api_.Py_IncRef(hook);
   return hook;

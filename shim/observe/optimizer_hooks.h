@@ -9,8 +9,8 @@
 // The hooks are functions of Python, because torch._dynamo follows them where an optimizer's step
 // is compiled: there they say that it is compiling and do nothing.
 //
-// A step that ends with an exception does not reach its second hook: `Open` tells how many steps
-// are really open.
+// A step that ends with an exception does not reach its second hook: how many are really open is
+// told by PythonFrames::OptimizersOnThisThread.
 #pragma once
 
 #include <atomic>
@@ -32,8 +32,8 @@ class OptimizerHooks {
   OptimizerHooks(const PythonApi& api, const PythonFrames& frames) noexcept
       : api_(api), frames_(frames) {}
 
-  // GIL held: puts the hooks in place once torch.optim.optimizer is imported to the end. Leaves no
-  // error pending. Does nothing once installed or failed.
+  // GIL held: puts the hooks in place once torch.optim.optimizer is imported to the end. Leaves
+  // Python's error indicator as it was. Does nothing once installed or failed.
   void TryInstall(const Callbacks& callbacks);
   // Any thread. Steps are told, all of them; their ranges need not be looked at.
   [[nodiscard]] bool installed() const noexcept {

@@ -56,6 +56,32 @@ PyObj* PythonApi::LoadedModule(const char* name) const {
   return module == none ? nullptr : module;  // None marks a blocked import
 }
 
+PyObj* PythonApi::ImportedModule(const char* name) const {
+  PyObj* module = LoadedModule(name);
+  if (module == nullptr) return nullptr;
+  const PyOwned spec(*this, AttributeOrNull(module, "__spec__"));
+  if (!spec) return nullptr;
+  const PyOwned initializing(*this, AttributeOrNull(spec.get(), "_initializing"));
+  return initializing && PyObject_IsTrue(initializing.get()) != 0 ? nullptr : module;
+}
+
+bool PythonApi::Run(const char* text, PyObj* globals) const {
+  constexpr PyObj* kEnd = nullptr;
+  PyObj* builtins = PyEval_GetBuiltins();
+  PyObj* compile = PyDict_GetItemString(builtins, "compile");
+  PyObj* exec = PyDict_GetItemString(builtins, "exec");
+  const PyOwned source(*this, PyUnicode_FromString(text));
+  const PyOwned file(*this, PyUnicode_FromString("<nanwatch>"));
+  const PyOwned mode(*this, PyUnicode_FromString("exec"));
+  if (compile == nullptr || exec == nullptr || !source || !file || !mode) return false;
+  const PyOwned code(
+      *this, PyObject_CallFunctionObjArgs(compile, source.get(), file.get(), mode.get(), kEnd));
+  const PyOwned done(
+      *this, code ? PyObject_CallFunctionObjArgs(exec, code.get(), globals, kEnd) : nullptr);
+  if (!done) PyErr_Clear();
+  return static_cast<bool>(done);
+}
+
 PyObj* PythonApi::AttributeOrNull(PyObj* object, const char* name) const {
   PyObj* value = PyObject_GetAttrString(object, name);
   if (value == nullptr) PyErr_Clear();

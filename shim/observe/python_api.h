@@ -154,6 +154,11 @@ struct PythonApi {
   }
   // sys.modules[name], borrowed; null when it is not there.
   [[nodiscard]] PyObj* LoadedModule(const char* name) const;
+  // The same of a module that has been imported to the end.
+  [[nodiscard]] PyObj* ImportedModule(const char* name) const;
+  // Runs a text of Python's with these globals, from a file named "<nanwatch>". False, with no
+  // error pending: it raised.
+  bool Run(const char* text, PyObj* globals) const;
   // An attribute by name, or null with no error pending.
   [[nodiscard]] PyObj* AttributeOrNull(PyObj* object, const char* name) const;
   // A str as UTF-8, owned by the str; null with no error pending when it is not a str.
@@ -182,26 +187,41 @@ class PyOwned {
   PyObj* object_;
 };
 
+// GIL held: sets the error that may be pending aside for a scope, and drops what is pending at its
+// end.
+class KeptError {
+ public:
+  explicit KeptError(const PythonApi& api) : api_(api) {
+    api_.PyErr_Fetch(&type_, &value_, &traceback_);
+  }
+  ~KeptError() noexcept(false) { api_.PyErr_Restore(type_, value_, traceback_); }  // as PyOwned's
+  KeptError(const KeptError&) = delete;
+  KeptError& operator=(const KeptError&) = delete;
+
+ private:
+  const PythonApi& api_;
+  PyObj* type_ = nullptr;
+  PyObj* value_ = nullptr;
+  PyObj* traceback_ = nullptr;
+};
+
 // Takes the GIL for a scope, and keeps the error that may be pending. Only on a thread that is
 // about to take it anyway: see optimizer_tensors.h.
 class Gil {
  public:
-  explicit Gil(const PythonApi& api) : api_(api), state_(api.PyGILState_Ensure()) {
-    api_.PyErr_Fetch(&type_, &value_, &traceback_);
-  }
-  ~Gil() {
-    api_.PyErr_Restore(type_, value_, traceback_);
-    api_.PyGILState_Release(state_);
-  }
-  Gil(const Gil&) = delete;
-  Gil& operator=(const Gil&) = delete;
+  explicit Gil(const PythonApi& api) : state_(api), error_(api) {}
 
  private:
-  const PythonApi& api_;
-  int state_;
-  PyObj* type_ = nullptr;
-  PyObj* value_ = nullptr;
-  PyObj* traceback_ = nullptr;
+  struct State {
+    explicit State(const PythonApi& python) : api(python), state(python.PyGILState_Ensure()) {}
+    ~State() { api.PyGILState_Release(state); }
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    const PythonApi& api;
+    int state;
+  };
+  State state_;
+  KeptError error_;
 };
 
 }  // namespace nanwatch

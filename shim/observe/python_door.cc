@@ -48,19 +48,25 @@ void PythonDoor::RunInstallLoop(const volatile uint32_t* active, bool late) noex
   if (scope_.installed() && !late) InstallHooksInTime();
 }
 
+// From Python's main thread, between two of its instructions; one call at a time.
+void PythonDoor::Queue(int (*call)(void*)) noexcept {
+  if (!queued_.exchange(true) && api_.Py_AddPendingCall(call, this) != 0) queued_ = false;
+}
+
 // torch.optim is imported right after torch.nn.
 void PythonDoor::InstallHooksInTime() noexcept {
+  if (callbacks_.on_step.on_begin == nullptr) return;
   const uint64_t begin = MonotonicNs();
   while (*active_ != 0 && !hooks_.installed() && !hooks_.failed() && api_.Running() &&
          MonotonicNs() - begin < kPatienceNs) {
-    if (!queued_.exchange(true) && api_.Py_AddPendingCall(PendingHooks, this) != 0) queued_ = false;
+    Queue(PendingHooks);
     Sleep(MonotonicNs() - begin < kCallPatienceNs ? kPollNs : kSlowPollNs);
   }
 }
 
 int PythonDoor::PendingHooks(void* door) {
   auto* self = static_cast<PythonDoor*>(door);
-  if (*self->active_ != 0 && self->callbacks_.on_step.on_begin != nullptr) {
+  if (*self->active_ != 0) {
     self->hooks_.TryInstall(self->callbacks_.on_step);
     if (self->hooks_.installed() && self->callbacks_.on_steps_told != nullptr) {
       self->callbacks_.on_steps_told();
@@ -89,8 +95,7 @@ void PythonDoor::InstallInTime(const volatile uint32_t* active, bool late) noexc
     const bool is_up = api_.Running();
     if (was_up && !is_up) return;
     was_up = is_up;
-    if (is_up && !queued_.exchange(true) && api_.Py_AddPendingCall(Pending, this) != 0)
-      queued_ = false;
+    if (is_up) Queue(Pending);
     Sleep(MonotonicNs() - begin < kPatienceNs ? kPollNs : kSlowPollNs);
     if (late && !settled && !scope_.installed() && MonotonicNs() - begin > kSettlePatienceNs) {
       settled = true;
@@ -211,19 +216,13 @@ bool PythonDoor::RaiseSoon(const char* message) noexcept try {
       "    def __str__(self):\n"
       "        return self.message\n";
   const Gil gil(api_);
-  PyObj* exec = api_.PyDict_GetItemString(api_.PyEval_GetBuiltins(), "exec");
   const PyOwned names(api_, api_.PyDict_New());
-  const PyOwned source(api_, api_.PyUnicode_FromString(kClass));
   const PyOwned text(api_, api_.PyUnicode_FromString(message));
-  if (exec == nullptr || !names || !source || !text) return false;
+  if (!names || !text) return false;
   api_.PyDict_SetItemString(names.get(), "message", text.get());
-  const PyOwned done(api_, api_.PyObject_CallFunctionObjArgs(exec, source.get(), names.get(),
-                                                             static_cast<PyObj*>(nullptr)));
+  if (!api_.Run(kClass, names.get())) return false;
   PyObj* exception = api_.PyDict_GetItemString(names.get(), "NonFiniteGradient");
-  if (!done || exception == nullptr) {
-    api_.PyErr_Clear();
-    return false;
-  }
+  if (exception == nullptr) return false;
   return api_.PyThreadState_SetAsyncExc(api_.PyThread_get_thread_ident(), exception) == 1;
 } catch (const std::exception&) {
   return false;

@@ -133,6 +133,7 @@ class PythonDoor {
   static int PendingHooks(void* door);
   void InstallInTime(const volatile uint32_t* active, bool late) noexcept;
   void InstallHooksInTime() noexcept;
+  void Queue(int (*call)(void*)) noexcept;
   [[nodiscard]] bool WaitsForCallToEnd() noexcept;
   void Settle() noexcept;
   void Say(const char* line) const noexcept;

@@ -22,13 +22,6 @@
 namespace nanwatch {
 namespace {
 
-void OnGraphCalled(const void* graph, GraphCall call) {
-  Here here;
-  if (!FindHere(&here) || !here.observer->timeline.On()) return;
-  BusyScope busy(here.thread);
-  here.observer->timeline.OnGraphCall(*here.observer, here.thread, graph, call);
-}
-
 void SayToUser(const char* line) {
   Observer* observer = Observer::Get();
   if (observer != nullptr) observer->entry()->say(line);
@@ -165,7 +158,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
     callbacks.on_steps_told = &entry_points::OnStepsTold;
-    callbacks.on_graph_call = &OnGraphCalled;
+    callbacks.on_graph_call = &entry_points::OnGraphCalled;
     callbacks.on_message = &SayToUser;
     callbacks.on_settled = &BeginToListen;
     auto* python = new (std::nothrow) PythonDoor(callbacks);
