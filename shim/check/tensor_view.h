@@ -34,4 +34,9 @@ struct TensorView {
   return index < wire::kElementTypeCount ? kBytes[index] : 0;
 }
 
+// Of all elements together, wherever they lie.
+[[nodiscard]] constexpr uint64_t BytesOf(const TensorView& view) noexcept {
+  return static_cast<uint64_t>(view.numel) * ElementBytes(view.type);
+}
+
 }  // namespace nanwatch

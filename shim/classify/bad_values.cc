@@ -45,11 +45,7 @@ void BadValues::Unlink(uint32_t* link) noexcept {
 
 bool BadValues::IsGone(BadEntry& entry) const noexcept {
   if (!ops_.expired(entry.storage.handle)) return false;
-  if (clock_ == nullptr) return true;
-  if (entry.gone_by == 0) {
-    entry.gone_by = clock_->noted.load(std::memory_order_acquire) + 1;
-  }
-  return clock_->told.load(std::memory_order_acquire) + 1 >= entry.gone_by;
+  return clock_ == nullptr || clock_->HasCaughtUp(&entry.gone_by);
 }
 
 bool BadValues::Add(const BadEntry& added) noexcept {

@@ -46,6 +46,12 @@ struct WeakStorageOps {
 struct EventClock {
   std::atomic<uint64_t> noted{0};
   std::atomic<uint64_t> told{0};
+
+  // Whether all is told that was noted before this was first asked of `*since`, which begins at 0.
+  [[nodiscard]] bool HasCaughtUp(uint64_t* since) const noexcept {
+    if (*since == 0) *since = noted.load(std::memory_order_acquire) + 1;
+    return told.load(std::memory_order_acquire) + 1 >= *since;
+  }
 };
 
 struct BadEntry {

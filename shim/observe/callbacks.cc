@@ -170,9 +170,8 @@ __attribute__((noinline)) void NoteGpuOutput(OutputScan& scan, const at::TensorB
 }
 
 bool IsNoted(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
-  const uint64_t bytes = static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
   Observer& observer = *Observer::Get();
-  return bytes > Cuts::kLookedAtAtOnceBytes &&
+  return BytesOf(plain.view) > Cuts::kLookedAtAtOnceBytes &&
          observer.cuts.Note(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
 }
 
@@ -207,7 +206,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   if (scan.notes && IsNoted(scan, tensor, plain)) return NoteChecked(scan.parent, plain.impl);
   ThreadCounters& counters = scan.thread->counters;
   ++counters.tensors_checked;
-  counters.bytes_checked += static_cast<uint64_t>(plain.view.numel) * ElementBytes(plain.view.type);
+  counters.bytes_checked += BytesOf(plain.view);
   const bool dense = plain.IsDense();
   const Magnitude seen =
       dense ? Look(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))

@@ -15,28 +15,8 @@ namespace {
 
 // An op is named for what nobody saw, so that the reader knows where it was met.
 constexpr char kAccumulate[] = "torch::autograd::AccumulateGrad";
-constexpr char kModuleCall[] = "torch.nn.Module.__call__";
 // Beyond these a pass is told by the first ones.
 constexpr uint32_t kBadGradientsToldMax = wire::kSourcesMax;
-
-// `from`: what is known to be bad already in this step, and explains the rest of it.
-UnseenWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase, uint8_t kinds,
-                      ValueRef from) {
-  UnseenWriter writer{};
-  writer.op = op;
-  writer.node = "";
-  writer.layer = layer;
-  writer.phase = phase;
-  writer.finding_class = wire::FindingClass::kPropagate;
-  wire::Source unknown{};
-  unknown.kind = static_cast<uint8_t>(from.ticket != 0 ? wire::SourceKind::kValue
-                                                       : wire::SourceKind::kUnknown);
-  unknown.value = from.ticket;
-  unknown.kinds = kinds;
-  unknown.input = 255;
-  writer.Add(unknown, from);
-  return writer;
-}
 
 // A gradient that is bad, and that no watched op is known to have made so.
 ValueRef NoteBadGradient(Observer& observer, ThreadState* thread, const PlainTensor& plain,
@@ -146,11 +126,14 @@ void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
     PlainTensor plain;
     wire::Unchecked reason;
     const Readable readable = DescribeTensor(written.held, &plain, &reason);
-    if (readable == Readable::kNo || (readable == Readable::kYes && plain.gpu >= 0)) {
-      ++thread->counters.unchecked[static_cast<int>(
-          readable == Readable::kNo ? reason : wire::Unchecked::kGpuNotReady)];
+    if (readable == Readable::kYes && plain.gpu >= 0) {
+      ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuNotReady)];
+      continue;
     }
-    if (readable != Readable::kYes || plain.gpu >= 0) continue;
+    if (readable != Readable::kYes) {
+      if (readable == Readable::kNo) ++thread->counters.unchecked[static_cast<int>(reason)];
+      continue;
+    }
     ++thread->counters.tensors_checked;
     thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
     if (!HasNonFinite(plain.view)) continue;

@@ -20,31 +20,11 @@
 namespace nanwatch {
 namespace {
 
-constexpr char kModuleCall[] = "torch.nn.Module.__call__";
 // What a module returns, and what a pass begins at, was written by one of the last ops.
 constexpr uint32_t kResultAmong = 8;
 constexpr uint32_t kRootAmong = 32;
 // What outlives its step is state that a job keeps; more than this is left unknown.
 constexpr uint64_t kOutlivingBytesMax = uint64_t{64} << 20;
-
-// Our own code runs on this thread, which may be so already.
-class BusyHere {
- public:
-  explicit BusyHere(ThreadState* thread) noexcept : thread_(thread), before_(thread->busy) {
-    thread_->busy = true;
-  }
-  ~BusyHere() { thread_->busy = before_; }
-  BusyHere(const BusyHere&) = delete;
-  BusyHere& operator=(const BusyHere&) = delete;
-
- private:
-  ThreadState* thread_;
-  bool before_;
-};
-
-uint64_t BytesOf(const TensorView& view) {
-  return static_cast<uint64_t>(view.numel) * ElementBytes(view.type);
-}
 
 enum class Found : uint8_t { kGone, kClean, kBad };
 
@@ -152,7 +132,7 @@ bool Cuts::Note(Observer& observer, ThreadState* thread, const Frame& frame,
                 const at::TensorBase& tensor, const PlainTensor& plain, uint8_t index) noexcept {
   WrittenRing* ring = RingOf(thread);
   if (ring == nullptr || plain.view.ndim > wire::kShapeDimsMax) return false;
-  const BusyHere busy(thread);
+  const BusyScope busy(thread);
   const Moment moment = TakeMoment(observer, thread);
   const std::lock_guard<std::mutex> lock(ring->mutex);
   // Outputs of one call have one time.
@@ -355,7 +335,7 @@ void Cuts::WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) n
 
 void Cuts::Resolve(Observer& observer, ThreadState* thread, const c10::TensorImpl* bad) noexcept {
   if (observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) return;
-  const BusyHere busy(thread);
+  const BusyScope busy(thread);
   {
     const std::lock_guard<std::mutex> lock(walking_);
     Walk walk;
@@ -415,7 +395,7 @@ void Cuts::OnModuleResult(const at::TensorBase* const* tensors, size_t count) no
       observer->Poisoned()) {
     return;
   }
-  const BusyHere busy(here.thread);
+  const BusyScope busy(here.thread);
   for (size_t i = 0; i < count; ++i) {
     observer->cuts.LookAtResult(*observer, here.thread, *tensors[i]);
   }
@@ -459,17 +439,8 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
   wire::Source known{};
   ValueRef value;
   if (SourceOf(observer, plain, &known, &value)) return;
-  UnseenWriter writer{};
-  writer.op = kModuleCall;
-  writer.node = "";
-  writer.layer = CurrentLayer();
-  writer.phase = wire::Phase::kForward;
-  writer.finding_class = wire::FindingClass::kPropagate;
-  wire::Source unknown{};
-  unknown.kind = static_cast<uint8_t>(wire::SourceKind::kUnknown);
-  unknown.kinds = NonFiniteKinds(plain.view);
-  unknown.input = 255;
-  writer.Add(unknown, {});
+  const UnseenWriter writer =
+      UnseenAt(kModuleCall, CurrentLayer(), wire::Phase::kForward, NonFiniteKinds(plain.view), {});
   OnUnseenWrite(observer, thread, plain, writer);
 }
 
@@ -478,7 +449,7 @@ void Cuts::OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* 
   if (ring == nullptr || observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) {
     return;
   }
-  const BusyHere busy(thread);
+  const BusyScope busy(thread);
   bool bad = false;
   {
     const std::lock_guard<std::mutex> lock(ring->mutex);
@@ -506,7 +477,7 @@ void Cuts::OnNodeEnd(Observer& observer, ThreadState* thread) noexcept {
       ring->count == ring->backward_begin || observer.Poisoned()) {
     return;
   }
-  const BusyHere busy(thread);
+  const BusyScope busy(thread);
   LookAtGradients(observer, thread, ring);
 }
 
@@ -541,7 +512,7 @@ void Cuts::LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing*
 
 void Cuts::OnUpdate(Observer& observer, ThreadState* thread) noexcept {
   if (observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) return;
-  const BusyHere busy(thread);
+  const BusyScope busy(thread);
   bool bad = false;
   uint64_t bytes = 0;
   for (WrittenRing* ring = rings_.load(std::memory_order_acquire); ring != nullptr;

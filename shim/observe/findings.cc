@@ -84,6 +84,15 @@ struct Written {
   const NamedTensor* named = nullptr;
 };
 
+// Nobody knows where what went in came from.
+Source UnknownSource(uint8_t kinds) {
+  Source source{};
+  source.kind = static_cast<uint8_t>(SourceKind::kUnknown);
+  source.kinds = kinds;
+  source.input = 255;
+  return source;
+}
+
 // After a backward pass a leaf that requires a gradient is written in place without grad mode: that
 // is an update.
 bool IsUpdateByHand(Observer& observer, const Place& place) {
@@ -415,11 +424,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
       evidence.output_kinds != wire::kHasNegInf &&
       (finding_class == FindingClass::kScalar || finding_class == FindingClass::kExternal)) {
     finding_class = FindingClass::kPropagate;
-    Source unknown{};
-    unknown.kind = static_cast<uint8_t>(SourceKind::kUnknown);
-    unknown.kinds = evidence.output_kinds;
-    unknown.input = 255;
-    sources.Add(unknown, 0);
+    sources.Add(UnknownSource(evidence.output_kinds), 0);
   }
 
   const Written written = WhatWasWritten(observer, frame, place, *emitter, outputs[0]);
@@ -568,6 +573,23 @@ void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double numb
     value = input.bad.value;
   }
   EmitEscape(observer, thread, frame, *emitter, source, value, number);
+}
+
+UnseenWriter UnseenAt(const char* op, const Layer* layer, Phase phase, uint8_t kinds,
+                      ValueRef from) noexcept {
+  UnseenWriter writer{};
+  writer.op = op;
+  writer.node = "";
+  writer.layer = layer;
+  writer.phase = phase;
+  writer.finding_class = FindingClass::kPropagate;
+  Source source = UnknownSource(kinds);
+  if (from.ticket != 0) {
+    source.kind = static_cast<uint8_t>(SourceKind::kValue);
+    source.value = from.ticket;
+  }
+  writer.Add(source, from);
+  return writer;
 }
 
 ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,

@@ -122,13 +122,16 @@ bool IsLate(const NanwatchEntry& entry) noexcept;
 // Marks the calling thread as being inside our own code, for a scope.
 class BusyScope {
  public:
-  explicit BusyScope(ThreadState* thread) noexcept : thread_(thread) { thread_->busy = true; }
-  ~BusyScope() { thread_->busy = false; }
+  explicit BusyScope(ThreadState* thread) noexcept : thread_(thread), before_(thread->busy) {
+    thread_->busy = true;
+  }
+  ~BusyScope() { thread_->busy = before_; }
   BusyScope(const BusyScope&) = delete;
   BusyScope& operator=(const BusyScope&) = delete;
 
  private:
   ThreadState* thread_;
+  bool before_;
 };
 
 // The observer, if it is on, and this thread's state, if it is not inside our own code.

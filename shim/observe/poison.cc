@@ -58,11 +58,8 @@ bool Poison::IsKnown(const NamedTensor* named, const PlainTensor& tensor) const 
 }
 
 bool Poison::IsGone(Parameter& parameter) const noexcept {
-  if (!TorchWeakStorageOps().expired(parameter.storage.handle)) return false;
-  if (parameter.gone_by == 0) {
-    parameter.gone_by = clock_->noted.load(std::memory_order_acquire) + 1;
-  }
-  return clock_->told.load(std::memory_order_acquire) + 1 >= parameter.gone_by;
+  return TorchWeakStorageOps().expired(parameter.storage.handle) &&
+         clock_->HasCaughtUp(&parameter.gone_by);
 }
 
 bool Poison::IsBad(const PythonNames& names, Parameter& parameter) const noexcept {

@@ -29,9 +29,7 @@ struct PlainTensor {
   int8_t gpu = -1;  // index of the CUDA device that holds the memory; -1: the CPU can read it
 
   // Every byte of the extent belongs to an element.
-  bool IsDense() const noexcept {
-    return byte_end - byte_begin == static_cast<uint64_t>(view.numel) * ElementBytes(view.type);
-  }
+  bool IsDense() const noexcept { return byte_end - byte_begin == BytesOf(view); }
 };
 
 enum class Readable : uint8_t {
