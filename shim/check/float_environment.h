@@ -2,16 +2,20 @@
 //
 // A job may have switched subnormals off, or floating-point traps on (feenableexcept); the first
 // would falsify our figures, the second would end the job in our arithmetic. On leaving, modes and
-// sticky exception flags are as they were. Costs some tens of cycles: for the slow path only.
+// sticky exception flags are as they were. Costs some tens of cycles: not for each op.
 #pragma once
 
 #include <cstdint>
 
 namespace nanwatch {
 
+// Results too small for a normal number. kMayBeZero: zero where they would take the processor some
+// hundred cycles each.
+enum class TinyResults : uint8_t { kKept, kMayBeZero };
+
 class DefaultFloatEnvironment {
  public:
-  DefaultFloatEnvironment() noexcept;
+  explicit DefaultFloatEnvironment(TinyResults tiny = TinyResults::kKept) noexcept;
   ~DefaultFloatEnvironment() noexcept;
   DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
   DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;

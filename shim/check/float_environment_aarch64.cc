@@ -2,7 +2,8 @@
 
 namespace nanwatch {
 
-DefaultFloatEnvironment::DefaultFloatEnvironment() noexcept {
+// Tiny results cost nothing extra here.
+DefaultFloatEnvironment::DefaultFloatEnvironment(TinyResults) noexcept {
   asm volatile("mrs %0, fpcr" : "=r"(control_));
   asm volatile("mrs %0, fpsr" : "=r"(status_));
   asm volatile("msr fpcr, %0" ::"r"(uint64_t{0}));

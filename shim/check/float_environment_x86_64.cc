@@ -5,9 +5,11 @@
 namespace nanwatch {
 
 // MXCSR holds modes and flags both. The x87 unit is not used by our code.
-DefaultFloatEnvironment::DefaultFloatEnvironment() noexcept : control_(_mm_getcsr()), status_(0) {
+DefaultFloatEnvironment::DefaultFloatEnvironment(TinyResults tiny) noexcept
+    : control_(_mm_getcsr()), status_(0) {
   constexpr unsigned kAllMaskedNearest = 0x1f80;
-  _mm_setcsr(kAllMaskedNearest);
+  constexpr unsigned kFlushToZero = 0x8000;
+  _mm_setcsr(kAllMaskedNearest | (tiny == TinyResults::kMayBeZero ? kFlushToZero : 0));
 }
 
 DefaultFloatEnvironment::~DefaultFloatEnvironment() noexcept {

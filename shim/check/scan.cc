@@ -6,13 +6,13 @@
 #include "shim/check/element_walk.h"
 #include "shim/check/float_environment.h"
 #include "shim/check/kernels.h"
+#include "shim/check/parallel.h"
 
 namespace nanwatch {
 namespace {
 
 // Written before any other thread can scan (scan.h), so plain loads on the hot path do.
 constinit const Kernels* g_kernels = &kScalarKernels;
-constinit ParallelFor g_parallel_for = nullptr;
 
 // Of two stretches together.
 Magnitude Larger(Magnitude a, Magnitude b) noexcept {
@@ -57,14 +57,14 @@ void ScanBlocks(void* context, int64_t begin, int64_t end) {
   const auto look = g_kernels->look[static_cast<size_t>(type)];
   const size_t element_bytes = ElementBytes(type);
   const size_t block_count = element_bytes == 0 ? 0 : kParallelBlockBytes / element_bytes;
-  if (g_parallel_for == nullptr || count < kParallelBytesMin / kParallelBlockBytes * block_count ||
+  const ParallelFor parallel_for = ChosenParallelFor();
+  if (parallel_for == nullptr || count < kParallelBytesMin / kParallelBlockBytes * block_count ||
       block_count == 0) {
     return look(data, count);
   }
   SharedScan scan{look, static_cast<const char*>(data), count, element_bytes, block_count};
-  constexpr int64_t kGrainBlocks = 2;
   const auto blocks = static_cast<int64_t>((count + block_count - 1) / block_count);
-  g_parallel_for(0, blocks, kGrainBlocks, ScanBlocks, &scan);
+  parallel_for(0, blocks, kParallelGrainBlocks, ScanBlocks, &scan);
   if (scan.found.load(std::memory_order_relaxed)) return {0, Magnitude::Kind::kNonFinite};
   return scan.magnitude;
 }
@@ -75,8 +75,6 @@ const char* InitScan(const char* force) noexcept {
   g_kernels = ChooseKernels(force);
   return g_kernels->name;
 }
-
-void SetParallelFor(ParallelFor parallel_for) noexcept { g_parallel_for = parallel_for; }
 
 const Kernels& ChosenKernels() noexcept { return *g_kernels; }
 

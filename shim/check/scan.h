@@ -28,6 +28,8 @@ const char* InitScan(const char* force) noexcept;
 
 // Whether any of `count` elements lying side by side from `data` is NaN or infinite; for a complex
 // element, if either part is. `data` need not be aligned. Nothing is known of kNone.
+// From kParallelBytesMin on in several threads (parallel.h), where a hit in one part stops the
+// others within kParallelBlockBytes.
 [[nodiscard]] Magnitude Look(wire::ElementType type, const void* data, size_t count) noexcept;
 
 // The same for any layout. Memory that is dense in some order of its dimensions (channels-last,
@@ -61,21 +63,5 @@ const char* InitScan(const char* force) noexcept;
 //
 // One core, one or two nanoseconds an element: meant for after a hit.
 void CountNonFinite(const TensorView& view, wire::TensorStats* stats) noexcept;
-
-// Runs `body` over parts of [begin, end) of at least `grain`, perhaps in several threads, and
-// returns when all are done: at::parallel_for, behind a function pointer because this folder knows
-// nothing of torch.
-using ParallelFor = void (*)(int64_t begin, int64_t end, int64_t grain,
-                             void (*body)(void* context, int64_t begin, int64_t end),
-                             void* context);
-
-// What HasNonFinite uses for dense memory of kParallelBytesMin or more; nullptr (the state at the
-// start): the calling thread alone. A hit in one part stops the others within kParallelBlockBytes.
-// Call before a second thread could scan. `parallel_for` must not let an exception out.
-void SetParallelFor(ParallelFor parallel_for) noexcept;
-
-// Waking other threads costs several microseconds; one core reads this much in some tens of them.
-inline constexpr size_t kParallelBytesMin = size_t{2} << 20;
-inline constexpr size_t kParallelBlockBytes = size_t{256} << 10;
 
 }  // namespace nanwatch

@@ -2,8 +2,10 @@
 
 #include <cstring>
 
+#include "shim/check/float_environment.h"
 #include "shim/check/float_formats.h"
 #include "shim/check/kernels.h"
+#include "shim/check/parallel.h"
 
 namespace nanwatch {
 namespace {
@@ -112,28 +114,71 @@ bool AllZero(const unsigned char* data, size_t count) noexcept {
   return true;
 }
 
+double SumOfOne(wire::ElementType type, const unsigned char* data, size_t count) noexcept {
+  switch (type) {
+    case wire::ElementType::kFloat64:
+      return SumDoubles(data, count);
+    case wire::ElementType::kFloat32:
+      return Sum<Float32>(data, count);
+    case wire::ElementType::kBFloat16:
+      return Sum<BFloat16>(data, count);
+    default:
+      return Sum<Float16Magnitude>(data, count);
+  }
+}
+
+// Large memory in parts, whose sums are added in order: the same in however many threads.
+struct SharedSum {
+  static constexpr size_t kPartsMax = 256;
+  wire::ElementType type;
+  const unsigned char* data;
+  size_t count;
+  size_t part_count;  // elements of a part
+  double sums[kPartsMax];
+};
+
+void SumParts(void* context, int64_t begin, int64_t end) {
+  auto& shared = *static_cast<SharedSum*>(context);
+  const DefaultFloatEnvironment environment{TinyResults::kMayBeZero};
+  for (int64_t part = begin; part < end; ++part) {
+    const size_t first = static_cast<size_t>(part) * shared.part_count;
+    const size_t left = shared.count - first;
+    shared.sums[part] = SumOfOne(shared.type, shared.data + first * ElementBytes(shared.type),
+                                 left < shared.part_count ? left : shared.part_count);
+  }
+}
+
+// Out of line for the sake of the stack.
+[[gnu::noinline]] double SumOfLarge(wire::ElementType type, const unsigned char* data,
+                                    size_t count) noexcept {
+  const size_t block_count = kParallelBlockBytes / ElementBytes(type);
+  const size_t blocks = (count + block_count - 1) / block_count;
+  const size_t blocks_of_part = (blocks + SharedSum::kPartsMax - 1) / SharedSum::kPartsMax;
+  SharedSum shared{type, data, count, blocks_of_part * block_count, {}};
+  const auto parts = static_cast<int64_t>((blocks + blocks_of_part - 1) / blocks_of_part);
+  if (const ParallelFor parallel_for = ChosenParallelFor()) {
+    parallel_for(0, parts, kParallelGrainBlocks, SumParts, &shared);
+  } else {
+    SumParts(&shared, 0, parts);
+  }
+  double sum = 0;
+  for (int64_t part = 0; part < parts; ++part) sum += shared.sums[part];
+  return sum;
+}
+
 }  // namespace
 
 bool SumOfSquares(wire::ElementType type, const void* data, size_t count,
                   Squares* squares) noexcept {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  switch (type) {
-    case wire::ElementType::kFloat64:
-      squares->sum = SumDoubles(bytes, count);
-      break;
-    case wire::ElementType::kFloat32:
-      squares->sum = Sum<Float32>(bytes, count);
-      break;
-    case wire::ElementType::kBFloat16:
-      squares->sum = Sum<BFloat16>(bytes, count);
-      break;
-    case wire::ElementType::kFloat16:
-      squares->sum = Sum<Float16Magnitude>(bytes, count);
-      break;
-    default:
-      return false;
+  if (type != wire::ElementType::kFloat64 && type != wire::ElementType::kFloat32 &&
+      type != wire::ElementType::kBFloat16 && type != wire::ElementType::kFloat16) {
+    return false;
   }
+  const auto* bytes = static_cast<const unsigned char*>(data);
   const size_t width = ElementBytes(type);
+  const DefaultFloatEnvironment environment{TinyResults::kMayBeZero};
+  squares->sum = count * width >= kParallelBytesMin ? SumOfLarge(type, bytes, count)
+                                                    : SumOfOne(type, bytes, count);
   squares->all_zero = squares->sum == 0 && (width == 8   ? AllZero<uint64_t>(bytes, count)
                                             : width == 4 ? AllZero<uint32_t>(bytes, count)
                                                          : AllZero<uint16_t>(bytes, count));

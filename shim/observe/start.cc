@@ -1,5 +1,4 @@
 // The observer's door to the entry library: made once, on the watch thread, when libtorch is there.
-#include <ATen/Parallel.h>
 #include <ATen/core/TensorBase.h>
 #include <stdlib.h>
 #include <torch/version.h>
@@ -18,6 +17,7 @@
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/self_proof.h"
+#include "shim/observe/torch_threads.h"
 
 namespace nanwatch {
 namespace {
@@ -31,16 +31,6 @@ void SayToUser(const char* line) {
 void BeginToListen() {
   Observer* observer = Observer::Get();
   if (observer != nullptr) observer->Listen();
-}
-
-// at::parallel_for, which an op of this size has just used itself.
-void RunInParallel(int64_t begin, int64_t end, int64_t grain, void (*body)(void*, int64_t, int64_t),
-                   void* context) {
-  try {
-    at::parallel_for(begin, end, grain, [&](int64_t from, int64_t to) { body(context, from, to); });
-  } catch (...) {
-    body(context, begin, end);
-  }
 }
 
 struct LevelName {
@@ -148,7 +138,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
       return 1;
     }
     InitScan(nullptr);
-    SetParallelFor(&RunInParallel);
+    ReadInTorchThreads();
     PythonDoorCallbacks callbacks;
     callbacks.on_root_call = &entry_points::OnRootCall;
     callbacks.on_root_result = &canary::OnRootResult;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/check/parallel.h"
 #include "shim/check/scan.h"
 
 namespace nanwatch {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "shim/check/parallel.h"
 #include "tests/property/check/guarded_memory.h"
 #include "tests/property/check/level_and_type.h"
 

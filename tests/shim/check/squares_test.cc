@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cfenv>
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <thread>
 #include <vector>
+
+#include "shim/check/parallel.h"
 
 namespace nanwatch {
 namespace {
@@ -35,6 +40,22 @@ TEST(Squares, OfFiniteNumbersTooLargeForFloatAreFinite) {
   EXPECT_NEAR(squares.sum / (40 * 9e60), 1, 1e-5);
 }
 
+// The job's modes and flags: an overflow is looked for by the job, and traps.
+TEST(Squares, NeitherTrapNorLeaveFlags) {
+  std::vector<float> values(3000, 3e30f);
+  values[5] = 1e-30f;
+  std::feclearexcept(FE_ALL_EXCEPT);
+  const int trapped = feenableexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO | FE_UNDERFLOW);
+  Squares squares;
+  const bool read = SumOfSquares(ElementType::kFloat32, values.data(), values.size(), &squares);
+  const int flags = std::fetestexcept(FE_ALL_EXCEPT);
+  const int traps = fedisableexcept(FE_ALL_EXCEPT);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(flags, 0);
+  EXPECT_EQ(traps, FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO | FE_UNDERFLOW);
+  if (trapped > 0) feenableexcept(trapped);
+}
+
 TEST(Squares, ReadHalfPrecision) {
   const uint16_t halves[] = {0x3C00, 0xC000, 0x0001, 0x7BFF};  // 1, -2, 2^-24, 65504
   const uint16_t brain[] = {0x3F80, 0xC000, 0x0000, 0x4080};   // 1, -2, 0, 4
@@ -54,6 +75,49 @@ TEST(Squares, TellZeroFromWhatIsTooSmallToBeSquared) {
   values[99] = 1e-30f;
   ASSERT_TRUE(SumOfSquares(ElementType::kFloat32, values.data(), values.size(), &squares));
   EXPECT_FALSE(squares.all_zero);
+}
+
+std::atomic<int> g_parts_run{0};
+
+void RunInThreeThreads(int64_t begin, int64_t end, int64_t, void (*body)(void*, int64_t, int64_t),
+                       void* context) {
+  const int64_t first = begin + (end - begin) / 4;
+  const int64_t second = begin + (end - begin) / 2;
+  const auto part = [&](int64_t from, int64_t to) {
+    ++g_parts_run;
+    body(context, from, to);
+  };
+  std::thread a(part, begin, first), b(part, first, second);
+  part(second, end);
+  a.join();
+  b.join();
+}
+
+TEST(Squares, OfLargeMemoryAreTheSameInAnyNumberOfThreads) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  // The last more than there are parts for.
+  for (const size_t bytes :
+       {kParallelBytesMin, kParallelBytesMin + 12345 * 4, 300 * kParallelBlockBytes + 4}) {
+    std::vector<float> values(bytes / 4);
+    double slow = 0;
+    for (float& value : values) {
+      value = normal(random);
+      slow += static_cast<double>(value) * static_cast<double>(value);
+    }
+    Squares alone, together;
+    ASSERT_TRUE(SumOfSquares(ElementType::kFloat32, values.data(), values.size(), &alone));
+    EXPECT_NEAR(alone.sum, slow, 1e-5 * slow);
+    SetParallelFor(RunInThreeThreads);
+    g_parts_run = 0;
+    const bool read = SumOfSquares(ElementType::kFloat32, values.data(), values.size(), &together);
+    const bool below = SumOfSquares(ElementType::kFloat32, values.data(), 1000, &alone);
+    SetParallelFor(nullptr);
+    ASSERT_TRUE(read && below);
+    EXPECT_EQ(g_parts_run, 3);
+    ASSERT_TRUE(SumOfSquares(ElementType::kFloat32, values.data(), values.size(), &alone));
+    EXPECT_EQ(together.sum, alone.sum);
+  }
 }
 
 TEST(Squares, OfOtherTypesAreNotTaken) {
