@@ -70,16 +70,16 @@ TEST(AutoLevel, WatchesEveryStepInFullWhereThatIsWithinTheBudget) {
 
 TEST(AutoLevel, WatchesAsManyStepsInFullAsTheBudgetHasRoomFor) {
   AutoLevel level(2);
-  const Seen seen = Train(level, {.full_cost = 0.20, .canary_cost = 0.002}, 6400);
-  EXPECT_LT(seen.overhead, 0.025);
+  const Seen seen = Train(level, {.full_cost = 0.20, .canary_cost = 0.002}, 6400, 500);
+  EXPECT_LT(seen.overhead, 0.02);
   EXPECT_GT(seen.full, 6400 / 25u);
   EXPECT_GT(seen.canary + seen.full, 6200u);
 }
 
 TEST(AutoLevel, WatchesSomeStepsOnlyWhereEvenTheCanaryIsTooDear) {
   AutoLevel level(1);
-  const Seen seen = Train(level, {.full_cost = 0.60, .canary_cost = 0.05}, 6400);
-  EXPECT_LT(seen.overhead, 0.015);
+  const Seen seen = Train(level, {.full_cost = 0.60, .canary_cost = 0.05}, 6400, 500);
+  EXPECT_LT(seen.overhead, 0.0115);
   EXPECT_GT(seen.canary, 6400 / 10u);
   EXPECT_GT(seen.full, 0u);
 }
@@ -88,15 +88,15 @@ TEST(AutoLevel, CountsWhatAWatchedStepCostsTheNextOne) {
   AutoLevel level(1);
   const Job job{.full_cost = 0.60, .canary_cost = 0.02, .aftermath = 0.02};
   const Seen seen = Train(level, job, 12'000, 2000);
-  EXPECT_LT(seen.overhead, 0.0125);
-  EXPECT_GT(seen.canary, 12'000 / 10u);
+  EXPECT_LT(seen.overhead, 0.0105);
+  EXPECT_GT(seen.canary, 12'000 / 12u);
 }
 
 TEST(AutoLevel, LeavesRoomForWhatUnwatchedStepsCost) {
   AutoLevel level(1);
   const Job job{.full_cost = 0.5, .canary_cost = 0.02, .noise = 1e-9, .counted = 0.003};
   const Seen seen = Train(level, job, 5000, 1000);
-  EXPECT_NEAR(static_cast<double>(seen.canary) / 5000, (0.01 - 2 * 0.003) / 0.02, 0.05);
+  EXPECT_NEAR(static_cast<double>(seen.canary) / 5000, (0.0075 - 2 * 0.003) / 0.02, 0.04);
 }
 
 TEST(AutoLevel, BelievesTheCountedShareWhereTimesSayLess) {
@@ -112,7 +112,7 @@ TEST(AutoLevel, BelievesTheCountedShareWhereTimesSayLess) {
     if (i > 500) full += next.watched == Level::kFull;
   }
   EXPECT_LT(full, 2500 / 8u);
-  EXPECT_GT(full, 2500 / 20u);
+  EXPECT_GT(full, 2500 / 25u);
 }
 
 TEST(AutoLevel, GoesToFullAtOnceWhenSomethingIsFarOffAndBackWhenNothingComesOfIt) {
