@@ -19,6 +19,7 @@ def parse_arguments():
     parser.add_argument("--ways", help="some of the ways only, separated by commas; bare is always run")
     parser.add_argument("--visit-ms", type=float, default=100,
                         help="a visit repeats the step this long: the shorter, the less a machine's moods come between a way and bare")
+    parser.add_argument("--threads", type=int, default=1, help="of the step, on as many cores")
     parser.add_argument("--json", metavar="FILE", help="also write every median and minimum here")
     return parser.parse_args()
 
@@ -78,14 +79,15 @@ def print_table(results):
 
 def main():
     arguments = parse_arguments()
-    os.sched_setaffinity(0, {arguments.core})  # Before torch, so that its threads inherit it.
+    # Before torch, so that its threads inherit it.
+    os.sched_setaffinity(0, {arguments.core} if arguments.threads == 1 else sorted(os.sched_getaffinity(0))[-arguments.threads:])
     import torch
 
     from methods import methods
     from observer_switch import ObserverSwitch
     from training_steps import STEPS
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(arguments.threads)
     switch = ObserverSwitch()
     clock, rounds = clock_of(arguments), rounds_of(arguments)
     visit_s = arguments.visit_ms / 1e3
