@@ -4,9 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
+#include "daemon/correlate/kernels.h"
 #include "daemon/correlate/step_clock.h"
 #include "daemon/correlate/wire_names.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/report/kernel_text.h"
 
 namespace nanwatch {
 namespace {
@@ -47,29 +49,49 @@ std::string ReachAsText(const Incident& incident) {
   return reach;
 }
 
+// The place of a value, as far as it is known.
+void SetPlace(const std::map<uint32_t, const Site*>& sites, uint32_t id, FindingLine& line) {
+  const auto site = sites.find(id);
+  if (site == sites.end()) return;
+  line.phase = PhaseName(site->second->phase());
+  line.layer = site->second->layer();
+  line.op = site->second->op();
+  line.finding_class = FindingClassName(site->second->finding_class());
+  line.source = site->second->source();
+}
+
+std::string KernelsOf(const KernelsFact& fact) {
+  Finding finding;
+  AddKernels(fact, finding);
+  return KernelsText(finding.kernels());
+}
+
 }  // namespace
 
 std::vector<FindingLine> FindingsAfter(const RunFacts& facts, uint64_t after) {
   const StepClock clock(facts);
   std::map<uint32_t, const Site*> sites;
   for (const Site& site : facts.sites()) sites[site.id()] = &site;
+  std::map<uint64_t, uint32_t> site_of;
   std::vector<FindingLine> lines;
   for (const Record& record : facts.records()) {
-    if (record.ticket() <= after || !record.has_value()) continue;
+    if (record.has_value()) site_of[record.ticket()] = record.value().site();
+    if (record.ticket() <= after || !(record.has_value() || record.has_kernels())) continue;
     FindingLine line;
     line.run = RunId(facts.run());
     line.rank = facts.run().rank();
     line.ticket = record.ticket();
     line.real_ns = RealTimeOf(facts.run(), record.time_ns());
     line.step = clock.Read(record.clocks()).step;
-    line.param = record.value().param();
-    if (const auto site = sites.find(record.value().site()); site != sites.end()) {
-      line.phase = PhaseName(site->second->phase());
-      line.layer = site->second->layer();
-      line.op = site->second->op();
-      line.finding_class = FindingClassName(site->second->finding_class());
-      line.source = site->second->source();
+    if (record.has_kernels()) {
+      const auto known = site_of.find(record.kernels().value());
+      if (known != site_of.end()) SetPlace(sites, known->second, line);
+      line.kernels = KernelsOf(record.kernels());
+      lines.push_back(std::move(line));
+      continue;
     }
+    line.param = record.value().param();
+    SetPlace(sites, record.value().site(), line);
     if (record.value().outputs_size() > 0) {
       const RecordTensor& output = record.value().outputs(0);
       line.nan = output.nan();
@@ -89,6 +111,7 @@ std::string LineAsText(const FindingLine& line) {
   AddWord(text, line.phase);
   AddWord(text, line.layer);
   AddWord(text, line.op);
+  if (!line.kernels.empty()) return text + "  ran " + line.kernels;
   AddWord(text, line.param);
   AddWord(text, line.finding_class);
   AddWord(text, CountsAsText(line));
@@ -97,6 +120,14 @@ std::string LineAsText(const FindingLine& line) {
 }
 
 std::string LineAsJson(const FindingLine& line) {
+  if (!line.kernels.empty()) {
+    const Json object = {{"event", "kernels"},    {"at", FormatUtc(line.real_ns)},
+                         {"run", line.run},       {"rank", line.rank},
+                         {"ticket", line.ticket}, {"step", line.step},
+                         {"phase", line.phase},   {"layer", line.layer},
+                         {"op", line.op},         {"kernels", line.kernels}};
+    return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
   const Json object = {
       {"event", "finding"},      {"at", FormatUtc(line.real_ns)}, {"run", line.run},
       {"rank", line.rank},       {"ticket", line.ticket},         {"step", line.step},

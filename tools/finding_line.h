@@ -26,12 +26,14 @@ struct FindingLine {
   uint64_t pos_inf = 0;
   uint64_t neg_inf = 0;
   uint64_t numel = 0;  // of the first output
+  // Not "": no finding, but the kernels that the op of an earlier one ran, whose place this is.
+  std::string kernels;
 
   bool operator==(const FindingLine&) const = default;
 };
 
-// The findings of a run with a ticket above `after`, oldest first. Records whose site is not known
-// are shown with what they say themselves.
+// The findings of a run with a ticket above `after`, and what was learnt about such, oldest first.
+// Records whose site is not known are shown with what they say themselves.
 [[nodiscard]] std::vector<FindingLine> FindingsAfter(const RunFacts& facts, uint64_t after);
 
 // "12:03:11.250  7f3a9c21 rank 0  step 117  forward   encoder.0  aten::_softmax  inf_to_nan  NaN

@@ -6,6 +6,7 @@
 
 #include "daemon/correlate/chain.h"
 #include "daemon/correlate/finding.h"
+#include "daemon/correlate/kernels.h"
 #include "daemon/correlate/trail.h"
 #include "daemon/correlate/wire_names.h"
 
@@ -176,6 +177,9 @@ Incident Finish(const IncidentDraft& draft) {
   incident.set_gradients(FirstCount(draft, Reach::kGradient));
   incident.set_parameters(FirstCount(draft, Reach::kParameter));
   AddChain(draft, incident);
+  if (const KernelsFact* kernels = draft.lineage->FindKernels(incident.origin().ticket())) {
+    AddKernels(*kernels, *incident.mutable_origin());
+  }
   if (const TrailFact* trail = draft.lineage->FindTrail(incident.origin().ticket())) {
     AddTrail(*trail, incident);
   }

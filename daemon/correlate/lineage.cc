@@ -91,6 +91,11 @@ const TrailFact* Lineage::FindTrail(uint64_t value) const {
   return found == trails_.end() ? nullptr : found->second;
 }
 
+const KernelsFact* Lineage::FindKernels(uint64_t value) const {
+  const auto found = kernels_.find(value);
+  return found == kernels_.end() ? nullptr : found->second;
+}
+
 void Lineage::Index(const std::vector<const Record*>& records) {
   for (const Site& site : facts_.sites()) sites_.try_emplace(site.id(), &site);
   for (const Record* record : records) {
@@ -102,6 +107,8 @@ void Lineage::Index(const std::vector<const Record*>& records) {
       roots_.insert({record->pass().root_op(), record->pass().root_layer()});
     } else if (record->has_trail()) {
       trails_.try_emplace(record->trail().value(), &record->trail());
+    } else if (record->has_kernels()) {
+      kernels_.try_emplace(record->kernels().value(), &record->kernels());
     }
   }
 }

@@ -98,6 +98,8 @@ class Lineage {
   [[nodiscard]] const Site* FindSite(uint32_t id) const;
   // The ops before the value with this ticket; null where they were not kept.
   [[nodiscard]] const TrailFact* FindTrail(uint64_t value) const;
+  // The kernels that its op ran; null where they are not known.
+  [[nodiscard]] const KernelsFact* FindKernels(uint64_t value) const;
 
  private:
   // Parameters and what else keeps a bad value from one step to the next.
@@ -154,7 +156,8 @@ class Lineage {
   const Excused& excused_;
   StepClock clock_;
   std::unordered_map<uint32_t, const Site*> sites_;
-  std::unordered_map<uint64_t, const TrailFact*> trails_;  // by value
+  std::unordered_map<uint64_t, const TrailFact*> trails_;     // by value
+  std::unordered_map<uint64_t, const KernelsFact*> kernels_;  // by value
   std::unordered_map<uint64_t, const CollectiveFact*>
       collective_by_output_;  // by the received value
   std::map<std::pair<std::string, uint64_t>, const CollectiveFact*> collective_by_sequence_;

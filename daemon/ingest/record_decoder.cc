@@ -194,6 +194,22 @@ bool DecodeLevel(LevelFact& out, const unsigned char* record, size_t bytes) {
   return true;
 }
 
+bool DecodeKernels(KernelsFact& out, const unsigned char* record, size_t bytes,
+                   const NameCache& names) {
+  const auto from = Take<wire::KernelsRecord>(record, bytes);
+  if (!from || from->n_kernels > wire::kKernelsMax) return false;
+  out.set_value(from->value);
+  out.set_lost(from->lost);
+  out.set_left_out(from->left_out);
+  for (int i = 0; i < from->n_kernels; ++i) {
+    KernelsFact::Kernel& kernel = *out.add_kernels();
+    kernel.set_name(names.Text(from->kernels[i].name));
+    kernel.set_count(from->kernels[i].count);
+    kernel.set_nanoseconds(from->kernels[i].nanoseconds);
+  }
+  return true;
+}
+
 bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t bytes,
                 const NameCache& names) {
   switch (static_cast<wire::RecordKind>(kind)) {
@@ -215,6 +231,8 @@ bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t 
       return DecodeEnd(*out.mutable_end(), record, bytes);
     case wire::RecordKind::kLevel:
       return DecodeLevel(*out.mutable_level(), record, bytes);
+    case wire::RecordKind::kKernels:
+      return DecodeKernels(*out.mutable_kernels(), record, bytes, names);
     case wire::RecordKind::kPadding:
       break;
   }

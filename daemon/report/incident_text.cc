@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "daemon/report/kernel_text.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/trail_text.h"
 
@@ -119,7 +120,7 @@ std::string CallerRows(const Finding& origin, int width) {
 
 std::string OriginRows(const Finding& origin, int width) {
   return Row("origin", WhereText(origin), width) + WhatRows(origin, width) +
-         CallerRows(origin, width);
+         KernelRow(origin, width) + CallerRows(origin, width);
 }
 
 // ---- tensors

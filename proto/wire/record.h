@@ -87,8 +87,9 @@ enum class RecordKind : uint16_t {
   kCollective = 7,
   kEnd = 8,
   kLevel = 9,
+  kKernels = 10,
 };
-inline constexpr uint16_t kRecordKindMax = 9;
+inline constexpr uint16_t kRecordKindMax = 10;
 
 // ---- parts
 
@@ -294,6 +295,29 @@ struct LevelRecord {
   uint64_t control;         // the request in force, 0 none
 };
 static_assert(sizeof(LevelRecord) == 64 + 32);
+
+// One kernel's share of what an op ran.
+struct KernelTime {
+  uint32_t name;   // name id of the mangled name, 0 unknown
+  uint32_t count;  // launches
+  uint64_t nanoseconds;
+};
+static_assert(sizeof(KernelTime) == 16);
+
+inline constexpr int kKernelsMax = 6;
+
+// The kernels that the op of a finding ran on its GPU, where they were asked for; written once they
+// are known, which is after the finding's own record.
+struct KernelsRecord {
+  RecordHeader header;  // the clocks and the time are those of the finding
+  uint64_t value;       // ticket of the finding's record
+  uint64_t lost;        // what the process has learnt too late or not at all about kernels, so far
+  uint8_t n_kernels;    // entries used, those that took longest first
+  uint8_t left_out;     // kernels of other names, beyond those that there is room for
+  uint8_t reserved[6];
+  KernelTime kernels[kKernelsMax];
+};
+static_assert(sizeof(KernelsRecord) == 64 + 24 + 96);
 
 struct EndRecord {
   enum class How : uint32_t { kUnknown = 0, kExit = 1, kFork = 2 };

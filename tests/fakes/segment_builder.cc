@@ -190,6 +190,19 @@ void SegmentBuilder::WriteTrail(uint64_t value,
   trails_->Publish(*entry);
 }
 
+void SegmentBuilder::WriteKernels(uint64_t value,
+                                  const std::vector<std::pair<std::string, uint64_t>>& kernels) {
+  wire::KernelsRecord record{};
+  record.header.kind = static_cast<uint16_t>(wire::RecordKind::kKernels);
+  record.header.bytes = sizeof record;
+  record.header.ticket = ++tickets_;
+  record.value = value;
+  for (const auto& [name, nanoseconds] : kernels) {
+    record.kernels[record.n_kernels++] = {Intern(name), 1, nanoseconds};
+  }
+  (void)ring_->Write(&record, sizeof record);
+}
+
 void SegmentBuilder::WriteStats(const wire::StatsHead& head,
                                 std::vector<wire::StatsParameter> parameters,
                                 const std::vector<std::string>& names) {

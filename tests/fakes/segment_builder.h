@@ -64,6 +64,8 @@ class SegmentBuilder {
   void WriteStep(const wire::StepEntry& entry, const wire::TelemetryEntry& telemetry);
   // The ops before the finding `value`, each with the largest magnitude that it left.
   void WriteTrail(uint64_t value, const std::vector<std::pair<std::string, double>>& ops);
+  // The kernels that the op of the finding `value` ran, each once, with its time.
+  void WriteKernels(uint64_t value, const std::vector<std::pair<std::string, uint64_t>>& kernels);
   // A snapshot of an optimizer; see the reader of stats_ring.h. `names`: of the parameters, which
   // get ids for them, in a module Model#0.
   void WriteStats(const wire::StatsHead& head, std::vector<wire::StatsParameter> parameters,

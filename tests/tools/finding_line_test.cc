@@ -49,6 +49,23 @@ TEST(FindingLine, AsJsonIsOneObjectOnOneLine) {
   EXPECT_EQ(object["nan"], 4);
 }
 
+TEST(FindingLine, TheKernelsOfAFindingAreALineAtItsPlace) {
+  RunFacts facts = TwoFindings();
+  const uint64_t newest = FindingsAfter(facts, 0).back().ticket;
+  Record& record = *facts.add_records();
+  record.set_ticket(newest + 1);
+  record.mutable_kernels()->set_value(newest);
+  KernelsFact::Kernel& kernel = *record.mutable_kernels()->add_kernels();
+  kernel.set_name("_Z10log_kernelPf");
+  kernel.set_count(1);
+  kernel.set_nanoseconds(2500);
+  const std::vector<FindingLine> lines = FindingsAfter(facts, newest);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].op, FindingsAfter(facts, 0)[1].op);
+  EXPECT_THAT(LineAsText(lines[0]), HasSubstr(lines[0].op + "  ran log_kernel, 2.5 us"));
+  EXPECT_THAT(LineAsJson(lines[0]), HasSubstr("\"event\":\"kernels\""));
+}
+
 TEST(FindingLine, TextThatIsNoUtf8DoesNotStopIt) {
   FindingLine line;
   line.layer = "\xff\xfe";

@@ -272,6 +272,32 @@ TEST(Incidents, OpsBeforeTheOriginAreToldWithWhatItsOwnOpMadeEarlier) {
   EXPECT_EQ(last.steps_before(), 0u);
 }
 
+TEST(Incidents, TheOriginHasTheKernelsThatItsOwnOpRan) {
+  RunBuilder run;
+  run.Value(3).Produce("aten::log").Nan();
+  run.Value(4).Propagate("aten::mul").From(3).Nan();
+  run.Pass(5).Root(4);
+  RunFacts facts = run.Build();
+  const auto add = [&facts](uint64_t ticket, uint64_t value, const char* name) {
+    Record& record = *facts.add_records();
+    record.set_ticket(ticket);
+    record.mutable_kernels()->set_value(value);
+    KernelsFact::Kernel& kernel = *record.mutable_kernels()->add_kernels();
+    kernel.set_name(name);
+    kernel.set_count(2);
+    kernel.set_nanoseconds(700);
+  };
+  add(8, 3, "_ZN2at6native10log_kernelIfEEvT_");
+  add(9, 4, "mul_kernel");
+  const Verdict verdict = Correlate({facts});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  const Finding& origin = verdict.incidents(0).origin();
+  ASSERT_EQ(origin.kernels_size(), 1);
+  EXPECT_EQ(origin.kernels(0).name(), "void at::native::log_kernel<float>(float)");
+  EXPECT_EQ(origin.kernels(0).count(), 2u);
+  EXPECT_EQ(origin.kernels(0).nanoseconds(), 700u);
+}
+
 TEST(Incidents, StatisticsAreThoseOfTheOrigin) {
   RunBuilder run;
   RecordTensor output = Tensor({2, 3, 4});

@@ -243,6 +243,22 @@ TEST_F(SegmentReaderTest, BelievesNothingAboutTheOpsBeforeAFinding) {
   EXPECT_EQ(trail.names(static_cast<int>(trail.ops(2).op())), "");
 }
 
+TEST_F(SegmentReaderTest, ReadsTheKernelsOfAFinding) {
+  SegmentBuilder job(directory_.path(), {});
+  const uint64_t value = job.WriteValue("aten::log", "scale");
+  job.WriteKernels(value, {{"_Z10log_kernelf", 1200}, {"copy", 30}});
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  ASSERT_EQ(batch.records.size(), 2u);
+  const KernelsFact& fact = batch.records[1].kernels();
+  EXPECT_EQ(fact.value(), value);
+  ASSERT_EQ(fact.kernels_size(), 2);
+  EXPECT_EQ(fact.kernels(0).name(), "_Z10log_kernelf");
+  EXPECT_EQ(fact.kernels(0).count(), 1u);
+  EXPECT_EQ(fact.kernels(0).nanoseconds(), 1200u);
+  EXPECT_EQ(fact.kernels(1).name(), "copy");
+}
+
 TEST_F(SegmentReaderTest, GoesOnWhereAnEarlierDaemonStopped) {
   SegmentBuilder job(directory_.path(), {});
   job.WriteValue("aten::log", "a");

@@ -68,6 +68,23 @@ RunFacts MaskedRow() {
   return facts;
 }
 
+TEST(TextReport, HasTheKernelsOfTheOriginBelowItsOp) {
+  RunFacts facts = MaskedRow();
+  Record& record = *facts.add_records();
+  record.set_ticket(99);
+  record.mutable_kernels()->set_value(2);
+  KernelsFact::Kernel& kernel = *record.mutable_kernels()->add_kernels();
+  kernel.set_name("_ZN2at6native12_GLOBAL__N_120softmax_warp_forwardIfEEvPT_");
+  kernel.set_count(2);
+  kernel.set_nanoseconds(31'500);
+  const std::string report = Report(facts);
+  EXPECT_THAT(report, HasSubstr("\nkernels   at::native::softmax_warp_forward 2 x, 31.5 us\n"));
+  EXPECT_LT(report.find("aten::_softmax"), report.find("kernels"));
+  EXPECT_LT(report.find("kernels"), report.find("NaN 1,024"));
+  ExpectFitsTheScreen(report);
+  EXPECT_THAT(Report(MaskedRow()), Not(HasSubstr("kernels")));
+}
+
 TEST(TextReport, AnomalyIsToldOnOneScreenFromOriginToRemedy) {
   const std::string report = Report(MaskedRow());
   EXPECT_EQ(

@@ -1,0 +1,62 @@
+#include "daemon/report/kernel_text.h"
+
+#include <cstdio>
+#include <string_view>
+
+#include "daemon/report/text_layout.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr size_t kNameColumnsMax = 56;
+constexpr int kKernelsShownMax = 3;
+
+// "void at::native::(anonymous namespace)::foo<4, ...>(int)" is "at::native::foo".
+std::string ShortName(std::string_view name) {
+  constexpr std::string_view kNameless = "(anonymous namespace)::";
+  constexpr std::string_view kNothing = "void ";
+  if (name.starts_with(kNothing)) name.remove_prefix(kNothing.size());
+  std::string text;
+  while (!name.empty()) {
+    if (name.starts_with(kNameless)) {
+      name.remove_prefix(kNameless.size());
+      continue;
+    }
+    if (name.front() == '<' || name.front() == '(') break;
+    text += name.front();
+    name.remove_prefix(1);
+  }
+  return Shorten(Printable(text), kNameColumnsMax);
+}
+
+std::string TimeText(uint64_t nanoseconds) {
+  const char* const unit = nanoseconds < 1'000'000 ? "us" : "ms";
+  const double per_unit = nanoseconds < 1'000'000 ? 1e3 : 1e6;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %s", static_cast<double>(nanoseconds) / per_unit, unit);
+  return text;
+}
+
+}  // namespace
+
+std::string KernelsText(const google::protobuf::RepeatedPtrField<KernelTime>& kernels) {
+  std::string text;
+  int shown = 0;
+  for (const KernelTime& kernel : kernels) {
+    if (shown++ == kKernelsShownMax) {
+      return text + "; " + std::to_string(kernels.size() - kKernelsShownMax) + " more";
+    }
+    if (!text.empty()) text += "; ";
+    text += ShortName(kernel.name());
+    if (kernel.count() > 1) text += " " + std::to_string(kernel.count()) + " x";
+    text += ", " + TimeText(kernel.nanoseconds());
+  }
+  return text;
+}
+
+std::string KernelRow(const Finding& origin, int width_columns) {
+  if (origin.kernels().empty()) return "";
+  return Row("kernels", KernelsText(origin.kernels()), width_columns);
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,18 @@
+// The kernels of an origin's op, as a person reads them.
+#pragma once
+
+#include <string>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// "at::native::reduce_kernel 2 x, 31.5 us; ...": without types and arguments, which the document
+// has.
+[[nodiscard]] std::string KernelsText(
+    const google::protobuf::RepeatedPtrField<KernelTime>& kernels);
+
+// A row of a report; "" when they are not known.
+[[nodiscard]] std::string KernelRow(const Finding& origin, int width_columns);
+
+}  // namespace nanwatch
