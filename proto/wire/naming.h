@@ -13,6 +13,7 @@ inline constexpr char kEnvIgnore[] = "NANWATCH_IGNORE";
 inline constexpr char kEnvLog[] = "NANWATCH_LOG";  // the shim's own messages: a file, or "stderr"
 inline constexpr char kEnvOnAnomaly[] = "NANWATCH_ON_ANOMALY";
 inline constexpr char kEnvStats[] = "NANWATCH_STATS";  // steps between two snapshots; "0": none
+inline constexpr char kEnvKernels[] = "NANWATCH_KERNELS";  // "1": the kernels of findings' ops
 inline constexpr char kEnvGpu[] = "NANWATCH_GPU";  // "0": tensors of GPUs are left unchecked
 
 inline constexpr char kDefaultDirPrefix[] = "/dev/shm/nanwatch-";  // + uid

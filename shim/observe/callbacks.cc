@@ -97,6 +97,7 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
     frame.hides = false;
   }
   if (frame.hidden) return;
+  if (__builtin_expect(observer.op_kernels.On(), 0)) observer.op_kernels.Begin(thread, &frame);
   if (frame.sequence >= 0) RememberSequence(thread, frame);
   const c10::ArrayRef<const c10::IValue> arguments = range.inputs();
   if (__builtin_expect(!arguments.empty(), 0)) {
@@ -461,6 +462,7 @@ void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& ra
   if (__builtin_expect(at >= ThreadState::kFramesMax, 0)) return;
   Frame& frame = thread->frames[at];
   if (frame.hidden) return;
+  if (__builtin_expect(frame.kernels_pushed, 0)) observer.op_kernels.End();
   const OpTraits& op = *frame.op;
   Frame* parent = at != 0 ? &thread->frames[at - 1] : nullptr;
   if (!op.skip) {

@@ -472,6 +472,10 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   if (MayBeOrigin(finding_class) && IsWorthATrail(seen)) {
     observer.trail.Keep(observer, thread, value.header.ticket);
   }
+  if (__builtin_expect(frame.kernels_pushed, 0) && outputs[0].tensor.gpu >= 0 &&
+      (write || (MayBeOrigin(finding_class) && IsWorthATrail(seen)))) {
+    observer.op_kernels.NoteFinding(frame, value.header);
+  }
   NoteReachOf(observer, *emitter, value, ref);
   if (thread->regions_open != 0 && thread->region.source.kinds == 0) {
     thread->region.source.kind = static_cast<uint8_t>(SourceKind::kValue);

@@ -30,6 +30,7 @@
 #include "shim/observe/cuts.h"
 #include "shim/observe/headroom.h"
 #include "shim/observe/level_control.h"
+#include "shim/observe/op_kernels.h"
 #include "shim/observe/op_table.h"
 #include "shim/observe/parameter_stats.h"
 #include "shim/observe/poison.h"
@@ -92,6 +93,7 @@ class Observer {
   Cuts cuts;
   Trail trail;
   Headroom headroom;
+  OpKernels op_kernels;
   std::atomic<uint32_t> model_looks{0};      // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};  // and the step of the last one, plus one
   PythonDoor* const python;

@@ -8,6 +8,7 @@ set(NANWATCH_OBSERVE_PYTHON_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/module_tree.cc
   ${CMAKE_CURRENT_LIST_DIR}/optimizer_hooks.cc
   ${CMAKE_CURRENT_LIST_DIR}/optimizer_tensors.cc
+  ${CMAKE_CURRENT_LIST_DIR}/profiler_calls.cc
   ${CMAKE_CURRENT_LIST_DIR}/python_api.cc
   ${CMAKE_CURRENT_LIST_DIR}/python_door.cc
   ${CMAKE_CURRENT_LIST_DIR}/python_frames.cc

@@ -31,7 +31,8 @@ PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
       tree_(api_, layers_, names_),
       scope_(*this),
       hooks_(api_, frames_),
-      graph_calls_(api_, callbacks.on_graph_call) {}
+      graph_calls_(api_, callbacks.on_graph_call),
+      profiler_calls_(api_, callbacks.on_profiler) {}
 
 void PythonDoor::Say(const char* line) const noexcept {
   if (callbacks_.on_message != nullptr) callbacks_.on_message(line);

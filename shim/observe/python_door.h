@@ -19,6 +19,7 @@
 #include "shim/observe/module_tree.h"
 #include "shim/observe/optimizer_hooks.h"
 #include "shim/observe/optimizer_tensors.h"
+#include "shim/observe/profiler_calls.h"
 #include "shim/observe/python_api.h"
 #include "shim/observe/python_frames.h"
 #include "shim/observe/python_names.h"
@@ -55,6 +56,8 @@ struct PythonDoorCallbacks {
   void (*on_steps_told)() = nullptr;
   // See graph_calls.h; from ReplaceGraphCallsSoon on.
   OnGraphCall on_graph_call = nullptr;
+  // A profiler of torch's is about to start; from ReplaceProfilerCallsSoon on.
+  void (*on_profiler)() = nullptr;
   // One line to say to the user, once; without a newline.
   void (*on_message)(const char* line) = nullptr;
   // On the watch thread, without the GIL: modules' calls are seen from now on, or are not going to
@@ -90,6 +93,13 @@ class PythonDoor {
   // For the first tensor on a GPU.
   void ReplaceGraphCallsSoon() noexcept {
     if (installed()) graph_calls_.ReplaceSoon();
+  }
+  // Before kernels are traced.
+  void ReplaceProfilerCallsSoon() noexcept {
+    if (installed()) profiler_calls_.ReplaceSoon();
+  }
+  [[nodiscard]] ProfilerCalls::State profiler_calls() const noexcept {
+    return profiler_calls_.state();
   }
   void WantWholeStacks(bool on) noexcept { frames_.WantWholeStacks(on); }
   [[nodiscard]] bool whole_stacks() const noexcept { return frames_.whole_stacks(); }
@@ -147,6 +157,7 @@ class PythonDoor {
   ModuleScope scope_;
   OptimizerHooks hooks_;
   GraphCalls graph_calls_;
+  ProfilerCalls profiler_calls_;
   PyObj* tensor_type_ = nullptr;  // torch._C.TensorBase, owned
   const volatile uint32_t* active_ = nullptr;
   std::atomic<bool> queued_{false};  // a pending call is under way

@@ -27,6 +27,11 @@ void SayToUser(const char* line) {
   if (observer != nullptr) observer->entry()->say(line);
 }
 
+void BeforeProfiler() {
+  Observer* observer = Observer::Get();
+  if (observer != nullptr) observer->op_kernels.OnProfiler(*observer);
+}
+
 // Modules' calls are seen from now on, or never will be.
 void BeginToListen() {
   Observer* observer = Observer::Get();
@@ -78,6 +83,17 @@ uint32_t GivenStatsInterval(const NanwatchEntry* entry) {
   return kStatsInterval;
 }
 
+// NANWATCH_KERNELS: whether kernels are to be traced.
+bool GivenKernels(const NanwatchEntry* entry) {
+  const char* given = getenv(wire::kEnvKernels);
+  if (given == nullptr || *given == '\0' || std::strcmp(given, "0") == 0) return false;
+  if (std::strcmp(given, "1") == 0) return true;
+  char line[128];
+  std::snprintf(line, sizeof line, "NANWATCH_KERNELS=%.40s is neither 0 nor 1: taking 0", given);
+  entry->say(line);
+  return false;
+}
+
 wire::Level ChosenLevel(const NanwatchEntry* entry, double budget) {
   const char* asked = IsLate(*entry) ? entry->late_level : getenv(wire::kEnvLevel);
   if (asked == nullptr || *asked == '\0')
@@ -98,6 +114,7 @@ void OnExit() {
   Observer* observer = Observer::Get();
   if (observer == nullptr || !observer->Active()) return;
   observer->timeline.SettleAtExit(*observer);
+  observer->op_kernels.TellAtExit(*observer);
   observer->PublishLive(wire::LiveState::kExited);
   if (observer->emitter() != nullptr) observer->emitter()->End(wire::EndRecord::How::kExit);
 }
@@ -149,6 +166,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
     callbacks.on_steps_told = &entry_points::OnStepsTold;
     callbacks.on_graph_call = &entry_points::OnGraphCalled;
+    callbacks.on_profiler = &BeforeProfiler;
     callbacks.on_message = &SayToUser;
     callbacks.on_settled = &BeginToListen;
     auto* python = new (std::nothrow) PythonDoor(callbacks);
@@ -161,6 +179,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     const char* on_anomaly = getenv(wire::kEnvOnAnomaly);
     observer->stops_on_anomaly = on_anomaly != nullptr && std::strcmp(on_anomaly, "stop") == 0;
     observer->parameter_stats.SetInterval(GivenStatsInterval(entry));
+    if (GivenKernels(entry)) observer->op_kernels.Want();
     Observer::Set(observer);
     if (!TurnOn(observer)) {
       std::snprintf(line, sizeof line,

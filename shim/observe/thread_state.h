@@ -96,9 +96,12 @@ struct alignas(128) Frame {
       bool is_region;  // a compiled region
       bool child_bad;  // an op called from here has reported a bad value
       bool input_bad;
+      bool kernels_pushed;  // `kernels` is the number of this op (op_kernels.h)
     };
   };
+  uint64_t kernels;
 };
+static_assert(sizeof(Frame) == 128);
 
 // What a sequence number stands for: the op that made (or was about to make) the autograd node.
 struct SequenceEntry {

@@ -189,7 +189,9 @@ void Timeline::StartSettling(Observer* observer) noexcept {
   const auto run = [](void* context) -> void* {
     for (auto* mine = static_cast<Observer*>(context);;) {
       usleep(kMicrosecondsBetween);
-      if (mine->Active()) mine->timeline.Settle(*mine);
+      if (!mine->Active()) continue;
+      mine->timeline.Settle(*mine);
+      mine->op_kernels.Tend(*mine);
     }
   };
   // Signals are the job's to take.
@@ -356,6 +358,7 @@ void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
   }
   event->ticket = launched.ticket;
   if (launched.graph != 0) {
+    event->frame.kernels_pushed = false;  // they run at replays, which have no number
     event->graph = FindGraph({outputs[0]->gpu, launched.graph});
     event->slot = launched.slot;
     captures_.store(thread, std::memory_order_relaxed);

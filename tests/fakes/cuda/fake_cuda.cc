@@ -43,8 +43,16 @@ struct Kernel {
   FakeCudaTell tell = nullptr;
 };
 
+// Who is told of launches; set before there are any.
+FakeCudaLaunched trace_launched = nullptr;
+FakeCudaRan trace_ran = nullptr;
+constexpr uint64_t kKernelNs = 1000;
+
 struct Node {
   const Kernel* kernel = nullptr;
+  std::string name;     // of a kernel of the job's
+  uint32_t graph = 0;   // that it is replayed in, plus one
+  uint64_t traced = 0;  // what trace_launched has answered
   uint32_t blocks = 0;
   uint32_t threads = 0;
   std::vector<char> parameter;
@@ -55,7 +63,12 @@ struct Node {
   size_t fill_bytes = 0;
   unsigned char fill_value = 0;
 
+  void Trace() {
+    if (trace_launched == nullptr || (kernel == nullptr && name.empty())) return;
+    traced = trace_launched(kernel != nullptr ? kernel->name.c_str() : name.c_str(), graph, 0);
+  }
   void Run() const {
+    if (traced != 0) trace_ran(traced, kKernelNs);
     if (kernel != nullptr && kernel->look != nullptr) {
       kernel->tell(seen);
     } else if (kernel != nullptr) {
@@ -272,6 +285,7 @@ int Enqueue(Stream* stream, Node node) {
         node.Run();  // early kernels count on it
         return kSuccess;
       }
+      node.Trace();
       size_t queued = 0;
       {
         const std::lock_guard<std::mutex> guard(stream->queue_lock);
@@ -297,6 +311,7 @@ int LaunchEarly(Stream* stream, Node node) {
 // and the checks between them look.
 void ReplayNow(const std::vector<Node>& nodes, Stream* stream) {
   for (Node node : nodes) {
+    node.graph = 1;
     if (node.kernel != nullptr && node.kernel->look != nullptr) {
       (void)LaunchEarly(stream, std::move(node));
     } else {
@@ -663,6 +678,19 @@ FAKE_CUDA int fake_cuda_launch_host(void* stream, void (*function)(void* context
   Node node;
   node.function = function;
   node.context = context;
+  return Enqueue(Resolve(stream), std::move(node));
+}
+
+FAKE_CUDA void fake_cuda_set_trace(FakeCudaLaunched launched, FakeCudaRan ran) {
+  trace_launched = launched;
+  trace_ran = ran;
+}
+
+FAKE_CUDA int fake_cuda_is_traced() { return trace_launched != nullptr ? 1 : 0; }
+
+FAKE_CUDA int fake_cuda_launch_named(void* stream, const char* kernel) {
+  Node node;
+  node.name = kernel;
   return Enqueue(Resolve(stream), std::move(node));
 }
 

@@ -60,6 +60,15 @@ size_t fake_cuda_queued(void* handle);
 // that of cuLaunchKernel in the same place.
 int fake_cuda_launch_host(void* stream, void (*function)(void* context), void* context);
 
+// For tests/fakes/cupti: told of each launch, on the launching thread, and when it has run. Null:
+// nobody is. `graph`: not 0, the launch is part of that graph's replay.
+using FakeCudaLaunched = uint64_t (*)(const char* kernel, uint32_t graph, uint64_t launch);
+using FakeCudaRan = void (*)(uint64_t launched, uint64_t nanoseconds);
+void fake_cuda_set_trace(FakeCudaLaunched launched, FakeCudaRan ran);
+int fake_cuda_is_traced();
+// A kernel of the job's own, which does nothing that matters here, but takes 1,000 ns.
+int fake_cuda_launch_named(void* stream, const char* kernel);
+
 // Calls the function once, inside the next cuLaunchKernel, before that is queued: what another
 // thread may do at just that moment. It may launch itself.
 void fake_cuda_before_next_launch(void (*function)(void* context), void* context);

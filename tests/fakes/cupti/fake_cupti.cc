@@ -212,7 +212,11 @@ void Deliver(Ready ready) {
       at = all.buffers.erase(at);
     }
     if (all.backwards) std::reverse(handed.begin(), handed.end());
-    for (const auto& buffer : handed) all.astray += buffer->done != done ? 1 : 0;
+    for (const auto& buffer : handed) {
+      if (buffer->done == done) continue;
+      ++all.astray;
+      if (all.log != nullptr) std::fputs("(a buffer went astray)\n", all.log);
+    }
   }
   for (const auto& buffer : handed) {
     done(nullptr, 0, buffer->memory, buffer->bytes, buffer->used);

@@ -4,6 +4,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dlfcn.h>
 
 #include <atomic>
 #include <chrono>
@@ -225,6 +226,15 @@ int FromEnvironment(const char* name, int otherwise) {
   return value == nullptr ? otherwise : std::atoi(value);
 }
 
+// A fake CUPTI that was loaded before torch is told of what runs.
+void ConnectCupti() {
+  void* const library = dlopen("libcupti.so.13", RTLD_NOLOAD | RTLD_NOW);
+  if (library == nullptr) return;
+  const auto launched = reinterpret_cast<FakeCudaLaunched>(dlsym(library, "fake_cupti_launched"));
+  const auto ran = reinterpret_cast<FakeCudaRan>(dlsym(library, "fake_cupti_ran"));
+  if (launched != nullptr && ran != nullptr) fake_cuda_set_trace(launched, ran);
+}
+
 void SetUpDriver() {
   fake_cuda_reset(device_count);
   fake_cuda_set_logging(0);
@@ -232,6 +242,7 @@ void SetUpDriver() {
   fake_cuda_set_multiprocessors(2);
   fake_cuda_set_late(static_cast<size_t>(FromEnvironment("NANWATCH_FAKE_LAG", 50)));
   device::RegisterCheckKernels();
+  ConnectCupti();
   for (int device = 0; device < device_count; ++device) {
     for (int id = 1; id < kStreamsMax; ++id) {
       handles[device][id] = fake_cuda_new_stream(device);

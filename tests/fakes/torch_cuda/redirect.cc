@@ -19,11 +19,13 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/fakes/cuda/fake_cuda.h"
 #include "tests/fakes/torch_cuda/fake_device.h"
 #include "tests/fakes/torch_cuda/graphs.h"
 
@@ -235,6 +237,23 @@ class Crossing {
 
 enum class Waits { kNever, kAlways, kForCpuTensor };
 
+// Where a fake CUPTI asks for it: one kernel for each op that computes, "void
+// at::native::sqrt_kernel<float>(float*)".
+void LaunchKernelOf(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  const auto is_view = [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  };
+  const std::vector<c10::Argument>& results = op.schema().returns();
+  if (fake_cuda_is_traced() == 0 || !name.starts_with("aten::") ||
+      name.starts_with("aten::empty") || std::any_of(results.begin(), results.end(), is_view)) {
+    return;
+  }
+  const std::string kernel = name.substr(6) + "_kernel";
+  const std::string mangled = "_ZN2at6native" + std::to_string(kernel.size()) + kernel + "IfEEvPT_";
+  fake_cuda_launch_named(CurrentStreamHandle(), mangled.c_str());
+}
+
 template <Waits kWaits>
 void Redirect(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   Crossing crossing;
@@ -253,6 +272,7 @@ void Redirect(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
   } else {
     CallOnCpu(op, stack);
     crossing.WriteBack();
+    LaunchKernelOf(op);
   }
   for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = crossing.Out((*stack)[i]);
   if (kWaits == Waits::kAlways || (kWaits == Waits::kForCpuTensor && crossing.HasCpuTensor())) {

@@ -28,6 +28,9 @@ def library_path():
 
 def install(devices=None):
     """Makes the device. Before the first operator, and before another thread runs one."""
+    # In the place of the real one, which torch is linked to: whoever is there first is taken.
+    if os.environ.get("NANWATCH_FAKE_CUPTI_LIBRARY"):
+        ctypes.CDLL(os.environ["NANWATCH_FAKE_CUPTI_LIBRARY"], mode=ctypes.RTLD_GLOBAL)
     import torch
 
     devices = devices or int(os.environ.get("NANWATCH_FAKE_DEVICES", "1"))

@@ -1,0 +1,93 @@
+// The kernels that a finding's op ran: numbers for ops while they run, and a record (wire,
+// KernelsRecord) for each finding of a GPU once its kernels are known. Only where the user asked
+// for it (NANWATCH_KERNELS); else there is one branch an op on a GPU, and no call of CUPTI's.
+//
+// From the first tensor on a GPU on, the thread that settles the timeline starts the trace
+// (device/kernel_trace.h), which takes some of its rounds of 50 ms: starts of profilers must be
+// seen first (profiler_calls.h), and Python's main thread is asked for that. Ops before have no
+// kernels told. What ops pushed is pushed for those that are looked at themselves, so that what
+// they call counts as theirs, as it does for findings.
+//
+// A finding waits until CUPTI has handed over its kernels, as long as kFindingsMax others do not;
+// its op's records may be in a buffer that is full only much later. Those that wait at the
+// process's end are told what is known then.
+//
+// Left out: ops in CUDA graphs, kernels of compiled regions that no op launches, and ops whose
+// records were lost (counted in the record).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+
+#include "proto/wire/record.h"
+#include "shim/device/kernel_trace.h"
+#include "shim/observe/thread_state.h"
+
+namespace nanwatch {
+
+class Emitter;
+class Observer;
+
+class OpKernels {
+ public:
+  // Before the first op.
+  void Want() noexcept { wanted_ = true; }
+  [[nodiscard]] bool wanted() const noexcept { return wanted_; }
+
+  // ---- on an op's thread
+  [[nodiscard]] bool On() const noexcept {
+    const device::KernelTrace* trace = trace_.load(std::memory_order_acquire);
+    return __builtin_expect(trace != nullptr, 0) && trace->Tracing();
+  }
+  void Begin(const ThreadState* thread, Frame* frame) noexcept;
+  void End() noexcept { trace_.load(std::memory_order_acquire)->Pop(); }
+
+  // Any thread: a finding of this op was written, or kept, with this head.
+  void NoteFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept;
+
+  // Every 50 ms, on a thread of our own.
+  void Tend(Observer& observer) noexcept;
+  // The process ends.
+  void TellAtExit(Observer& observer) noexcept;
+  // A profiler is about to start, on this thread, with the GIL.
+  void OnProfiler(Observer& observer) noexcept;
+
+ private:
+  static constexpr uint32_t kFindingsMax = 64;
+  struct Waiting {
+    wire::RecordHeader finding;
+    uint64_t op;
+    uint64_t seen;  // launches, when it was last looked at
+  };
+  // The oldest goes where there is no room: it has waited in vain the longest.
+  struct List {
+    uint32_t count = 0;
+    Waiting findings[kFindingsMax];
+    // False: one has gone.
+    bool Add(const Waiting& finding) noexcept;
+  };
+  enum class State : uint8_t { kIdle, kAsking, kStarted, kRefused };
+
+  void Start(Observer& observer) noexcept;
+  void Refuse(Observer& observer, const char* why) noexcept;
+  void Tell(Observer& observer, bool last) noexcept;
+  void TellOne(Emitter& emitter, const Waiting& finding, std::span<const device::OpKernel> kernels,
+               uint64_t lost) noexcept;
+  void TakeArrived() noexcept;
+
+  bool wanted_ = false;
+  std::atomic<device::KernelTrace*> trace_{nullptr};
+  std::atomic<uint64_t> given_up_{0};
+
+  std::mutex tending_;  // covers what follows; held while CUPTI is called
+  State state_ = State::kIdle;
+  uint32_t rounds_asking_ = 0;
+  List waiting_;
+
+  std::mutex arriving_mutex_;  // covers what follows
+  List arriving_;
+};
+
+}  // namespace nanwatch

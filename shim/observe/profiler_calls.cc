@@ -1,0 +1,62 @@
+#include "shim/observe/profiler_calls.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr int kMethodNoArguments = 4;  // METH_NOARGS
+
+// A function of ours has no room for a pointer. There is one door a process.
+ProfilerCalls* the_calls = nullptr;
+
+constexpr char kCall[] =
+    "def nanwatch_profiler_call(*arguments, **named):\n"
+    "    tell()\n"
+    "    return call(*arguments, **named)\n";
+
+}  // namespace
+
+void ProfilerCalls::ReplaceSoon() noexcept {
+  if (on_start_ == nullptr || asked_.exchange(true)) return;
+  if (!api_.Running() || api_.Py_AddPendingCall(Pending, this) != 0) asked_ = false;
+}
+
+int ProfilerCalls::Pending(void* self) {
+  auto* mine = static_cast<ProfilerCalls*>(self);
+  mine->state_.store(mine->Replace(), std::memory_order_release);
+  return 0;
+}
+
+ProfilerCalls::State ProfilerCalls::Replace() {
+  const KeptError error(api_);
+  PyObj* module = api_.LoadedModule("torch.autograd.profiler");
+  if (module == nullptr || the_calls != nullptr) return State::kFailed;
+  the_calls = this;
+  // One of them alone tells nothing wrong.
+  if (!Replace(module, "_prepare_profiler") || !Replace(module, "_enable_profiler")) {
+    return State::kFailed;
+  }
+  const PyOwned enabled(api_, api_.AttributeOrNull(module, "_is_profiler_enabled"));
+  return enabled && enabled.get() == api_.true_object ? State::kRunning : State::kTold;
+}
+
+bool ProfilerCalls::Replace(PyObj* module, const char* name) {
+  static PyMethod tell = {"tell", Tell, kMethodNoArguments, nullptr};
+  const PyOwned original(api_, api_.AttributeOrNull(module, name));
+  const PyOwned globals(api_, api_.PyDict_New());
+  const PyOwned told(api_, api_.PyCFunction_NewEx(&tell, nullptr, nullptr));
+  if (!original || !globals || !told) return false;
+  api_.PyDict_SetItemString(globals.get(), "tell", told.get());
+  api_.PyDict_SetItemString(globals.get(), "call", original.get());
+  if (!api_.Run(kCall, globals.get())) return false;
+  PyObj* ours = api_.PyDict_GetItemString(globals.get(), "nanwatch_profiler_call");
+  return ours != nullptr && api_.PyObject_SetAttrString(module, name, ours) == 0;
+}
+
+PyObj* ProfilerCalls::Tell(PyObj*, PyObj*) {
+  const ProfilerCalls& mine = *the_calls;
+  mine.on_start_();
+  mine.api_.Py_IncRef(mine.api_.none);
+  return mine.api_.none;
+}
+
+}  // namespace nanwatch
