@@ -16,6 +16,7 @@ namespace {
 
 const std::vector<std::string> kLevels = {"idle", "canary", "layer", "full", "auto"};
 const std::vector<std::string> kOnAnomaly = {"continue", "stop"};
+const std::vector<std::string> kSwitch = {"0", "1"};
 constexpr size_t kJobLengthMax = 63;  // what a segment's header has room for
 
 std::string FindWrongWord(std::string_view where, const std::string& typed,
@@ -145,6 +146,7 @@ std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outs
         FindWrongWord(wire::kEnvOnAnomaly, on_anomaly, kOnAnomaly),
         FindWrongBudget(wire::kEnvBudget, budget), FindWrongStats("--stats", options.stats),
         FindWrongStats(wire::kEnvStats, outside.Text(wire::kEnvStats)),
+        FindWrongWord(wire::kEnvKernels, outside.Text(wire::kEnvKernels), kSwitch),
         job.empty() ? std::string() : FindWrongJob(job)}) {
     if (!wrong.empty()) return wrong;
   }
@@ -161,6 +163,7 @@ JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
   SetWhenGiven(launch.environment, wire::kEnvLevel, options.level);
   SetWhenGiven(launch.environment, wire::kEnvOnAnomaly, options.on_anomaly);
   SetWhenGiven(launch.environment, wire::kEnvStats, options.stats);
+  SetWhenGiven(launch.environment, wire::kEnvKernels, options.kernels ? "1" : "");
   std::string budget = options.budget;
   if (budget.ends_with('%')) budget.pop_back();
   SetWhenGiven(launch.environment, wire::kEnvBudget, budget);

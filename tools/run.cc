@@ -61,7 +61,7 @@ constexpr char kFooter[] =
     "\n"
     "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_STATS, NANWATCH_ON_ANOMALY (as the "
     "flags, which\n"
-    "  win);\n"
+    "  win), NANWATCH_KERNELS=1 (--kernels);\n"
     "  NANWATCH_IGNORE (rules, or @FILE);\n"
     "  NANWATCH_JOB (one id for processes that belong together; made when unset); NANWATCH_DIR\n"
     "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.";
@@ -247,6 +247,10 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
                    "Look at each parameter every N steps (default 100; 0: never); see 'nanwatch "
                    "report --stats'")
       ->type_name("N");
+  verb->add_flag(
+      "--kernels", options->kernels,
+      "On a GPU: name the kernels that the origin's op ran, and their times, by CUPTI; not "
+      "while a profiler has it");
   verb->add_option("--verdict", options->verdict_path,
                    "Write the verdict document here when the command has ended; '-' is stdout")
       ->type_name("FILE");

@@ -81,6 +81,7 @@ TEST(WrongUse, VariablesAreCheckedLikeFlags) {
   EXPECT_THAT(wrong("NANWATCH_LEVEL=everything"), HasSubstr("NANWATCH_LEVEL"));
   EXPECT_THAT(wrong("NANWATCH_BUDGET=-1"), HasSubstr("NANWATCH_BUDGET"));
   EXPECT_THAT(wrong("NANWATCH_STATS=all"), HasSubstr("NANWATCH_STATS"));
+  EXPECT_THAT(wrong("NANWATCH_KERNELS=yes"), HasSubstr("NANWATCH_KERNELS"));
   EXPECT_THAT(wrong("NANWATCH_JOB=../../etc/passwd"), HasSubstr("NANWATCH_JOB"));
   EXPECT_EQ(wrong("NANWATCH_JOB=slurm-4711.0_a"), "");
 }
@@ -118,12 +119,14 @@ TEST(Launch, FlagsWinOverVariables) {
   options.budget = "2%";
   options.on_anomaly = "stop";
   options.stats = "7";
+  options.kernels = true;
   const JobLaunch launch = PlanLaunch(options, EnvironmentBlock({"NANWATCH_LEVEL=idle"}),
                                       installed.where, "0123456789ab");
   EXPECT_EQ(launch.environment.Text("NANWATCH_LEVEL"), "full");
   EXPECT_EQ(launch.environment.Text("NANWATCH_BUDGET"), "2");
   EXPECT_EQ(launch.environment.Text("NANWATCH_ON_ANOMALY"), "stop");
   EXPECT_EQ(launch.environment.Text("NANWATCH_STATS"), "7");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_KERNELS"), "1");
 }
 
 TEST(Launch, AMissingLibraryCostsObservationOnly) {
