@@ -473,7 +473,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     observer.trail.Keep(observer, thread, value.header.ticket);
   }
   if (__builtin_expect(frame.kernels_pushed, 0) && outputs[0].tensor.gpu >= 0 &&
-      (write || (MayBeOrigin(finding_class) && IsWorthATrail(seen)))) {
+      finding_class != FindingClass::kPropagate && IsWorthATrail(seen)) {
     observer.op_kernels.NoteFinding(frame, value.header);
   }
   NoteReachOf(observer, *emitter, value, ref);

@@ -98,7 +98,7 @@ void OpKernels::Start(Observer& observer) noexcept {
     if (const char* const why = FindObstacle(); why != nullptr) return Refuse(observer, why);
     const auto cupti = device::CuptiOfProcess();
     if (!cupti) {
-      return Refuse(observer, "this process has mapped no CUPTI, or those of two CUDA versions");
+      return Refuse(observer, "this process has mapped no CUPTI of CUDA 12 or 13, or both");
     }
     trace_.store(KernelTrace::Create(*cupti), std::memory_order_release);
     if (trace_.load() == nullptr) return Refuse(observer, "there is no memory for them");

@@ -1,16 +1,16 @@
 // The kernels that a finding's op ran: numbers for ops while they run, and a record (wire,
-// KernelsRecord) for each finding of a GPU once its kernels are known. Only where the user asked
-// for it (NANWATCH_KERNELS); else there is one branch an op on a GPU, and no call of CUPTI's.
+// KernelsRecord) for each finding of a GPU that may be an origin, once its kernels are known. Only
+// where the user asked for it; else there is one branch an op on a GPU, and no call of CUPTI's.
 //
 // From the first tensor on a GPU on, the thread that settles the timeline starts the trace
 // (device/kernel_trace.h), which takes some of its rounds of 50 ms: starts of profilers must be
-// seen first (profiler_calls.h), and Python's main thread is asked for that. Ops before have no
-// kernels told. What ops pushed is pushed for those that are looked at themselves, so that what
-// they call counts as theirs, as it does for findings.
+// seen first (profiler_calls.h). Ops before have no kernels told. Numbers are for ops whose results
+// are looked at; what they call has none, so that its kernels count as theirs, as its results do.
+// Kernels are traced whatever the level is: what turning CUPTI on and off costs is not known.
 //
 // A finding waits until CUPTI has handed over its kernels, as long as kFindingsMax others do not;
-// its op's records may be in a buffer that is full only much later. Those that wait at the
-// process's end are told what is known then.
+// its op's records may be in a buffer that is full only much later. At the process's end what is
+// known then is told.
 //
 // Left out: ops in CUDA graphs, kernels of compiled regions that no op launches, and ops whose
 // records were lost (counted in the record).

@@ -89,6 +89,13 @@ class Kernels(GpuJobTest):
                 self.assertEqual(self.origin(job)["kernels"], [SQRT_KERNEL])
                 self.assertIn("\nkernels   at::native::sqrt_kernel, 1.0 us\n", job.stderr())
 
+    def test_tail_has_them_below_the_finding_and_of_no_other(self):
+        run = self.shown["50"].verdict()["run"]["id"]
+        lines = self.workplace.tool("tail", run).splitlines()
+        told_of = [line for line in lines if "  ran " in line]
+        self.assertEqual(len(told_of), 1, lines)
+        self.assertTrue(told_of[0].endswith("aten::sqrt  ran at::native::sqrt_kernel, 1.0 us"), told_of)
+
     def test_an_op_on_autograd_s_thread_has_its_own(self):
         kernels = self.origin(self.backward, "aten::div")["kernels"]
         self.assertEqual([kernel["name"] for kernel in kernels], ["void at::native::div_kernel<float>(float*)"])
