@@ -9,6 +9,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ sys.path.insert(0, str(HERE.parent / "corpus"))
 import run as corpus  # noqa: E402
 
 BARE_TIMEOUT_S = 60
+PYTHON = [sys.executable]
 corpus.TIMEOUT_S = 90
 # What programs die of whose tensors are on two devices; a program may also end badly because it should.
 OF_THE_DEVICE = ("device", "cuda", "CUDA", "numpy", "can't convert")
@@ -107,12 +109,47 @@ def given_programs(arguments):
     return verdicts_of(arguments.programs.resolve(), None, arguments, on_default_device=True)
 
 
+def named_kernels(arguments):
+    if arguments.dry_run:
+        raise CannotAsk("kernels run on a GPU alone")
+    if not torch.cuda.is_available():
+        raise CannotAsk("no GPU")
+    if not arguments.nanwatch.exists():
+        raise CannotAsk(f"{arguments.nanwatch} is not there")
+    command = [*PYTHON, str(HERE / "programs/named_kernels.py")]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH")}
+    with tempfile.TemporaryDirectory() as name:
+        verdict = pathlib.Path(name) / "verdict.json"
+        environment |= {"NANWATCH_DIR": f"{name}/segments", "NANWATCH_STATE_DIR": name}
+        os.mkdir(f"{name}/segments", 0o700)
+        watching = [arguments.nanwatch, "run", "--kernels", "--level", "full", "--verdict", verdict, "--"]
+        bare, watched = (subprocess.run([*before, *command], cwd=name, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                                        text=True, errors="replace", timeout=BARE_TIMEOUT_S, check=False) for before in ([], watching))
+        stop_daemon(name)
+        origins = [incident["origin"] for incident in (corpus.read_verdict(verdict) or {"incidents": []})["incidents"]]
+    named = [kernel for origin in origins if origin["op"] == "aten::log" for kernel in origin["kernels"]]
+    value = {"kernels": named, "profiler_saw": watched.stdout.strip(), "profiler_saw_bare": bare.stdout.strip(),
+             "said": [line for line in watched.stderr.splitlines() if line.startswith("nanwatch:")]}
+    right = [kernel for kernel in named if "log" in kernel["name"] and int(kernel["nanoseconds"]) > 0]
+    undisturbed = bare.returncode == watched.returncode == 0 and bare.stdout == watched.stdout and int(bare.stdout) > 0
+    return Answer(value, bool(right) and undisturbed)
+
+
+def stop_daemon(folder):
+    try:
+        os.kill(int((pathlib.Path(folder) / "segments/daemon.lock").read_text().split()[0]), signal.SIGTERM)
+    except (OSError, ValueError, IndexError):
+        pass  # None was started, or it has left.
+
+
 HEALTHY = [entry["id"] for entry in json.loads((HERE / "programs/expect.json").read_text()) if entry["id"].startswith("healthy_")]
 QUESTIONS = [
     Question("verdicts.eager", "is a NaN that an eager op makes on a GPU named by op, phase, layer and step?", own("eager"), "it is"),
     Question("verdicts.healthy", "do healthy steps of ResNet-50, GPT-2 and ViT give no alarm, with every tensor looked at?", own(*HEALTHY), "all"),
     Question("verdicts.graphs", "is a NaN that one replay of a captured graph makes named by op, layer and step?",
              own("cuda_graph", "graph_whole_step", "graphs_in_turn", "graphed_callables", "reduce_overhead"), "all"),
+    Question("verdicts.kernels", "with --kernels, has the origin the kernels that its op ran, and a profiler started later all of its own?", named_kernels,
+             "both"),
     Question("verdicts.corpus", "are the programs with known verdicts explained on a GPU as they are on a CPU?", known_programs, "all that can run"),
     Question("verdicts.programs", "are the programs of another folder?", given_programs, "all that can run"),
 ]
