@@ -63,7 +63,7 @@ void SetPlace(const std::map<uint32_t, const Site*>& sites, uint32_t id, Finding
 std::string KernelsOf(const KernelsFact& fact) {
   Finding finding;
   AddKernels(fact, finding);
-  return KernelsText(finding.kernels());
+  return KernelsText(finding);
 }
 
 }  // namespace

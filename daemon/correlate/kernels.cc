@@ -13,9 +13,9 @@ namespace {
 constexpr size_t kNameBytesMax = 1024;
 
 // What a name says a second time it says by reference, to a part that may itself refer to others:
-// the length of the whole may double with each. Ten of them make a megabyte of a name of the wire's
-// at most; few kernels of torch's have more.
-constexpr int kReferencesMax = 10;
+// two of them double the length of what is said, and 46, in 240 characters, make ten megabytes.
+// With these many it is some hundred kilobytes at most; most kernels of torch's have fewer.
+constexpr int kReferencesMax = 20;
 
 // "S_", "S1a_": references are these two, and to what a template was given, "T_". Letters of
 // identifiers that look so are counted as well.
@@ -34,9 +34,10 @@ int References(std::string_view mangled) {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// "2at6native3fooI...": the identifiers up to the first part that is none; "" if there are none.
+// "2at6native3fooI...": the identifiers up to the first part that is none, or, of a name that is
+// not nested, the first; "" if there are none.
 // "_GLOBAL__N_..." is how a namespace without a name is called.
-std::string Qualified(std::string_view mangled) {
+std::string Qualified(std::string_view mangled, bool nested) {
   std::string name;
   while (!mangled.empty() && IsDigit(mangled.front())) {
     size_t length = 0;
@@ -49,6 +50,7 @@ std::string Qualified(std::string_view mangled) {
     const bool nameless = part.starts_with("_GLOBAL__N_");
     name += (name.empty() ? "" : "::") + (nameless ? "(anonymous namespace)" : std::string(part));
     mangled.remove_prefix(length);
+    if (!nested) return name;  // what follows are parameters
   }
   return name;
 }
@@ -65,13 +67,14 @@ std::string KernelName(const std::string& mangled) {
         abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), &std::free);
     if (demangled != nullptr) return std::string(demangled.get()).substr(0, kNameBytesMax);
   }
-  std::string_view rest = std::string_view(mangled).substr(2);
-  if (rest.starts_with("N")) rest.remove_prefix(1);
-  const std::string name = Qualified(rest);
+  const bool nested = mangled.starts_with("_ZN");
+  const std::string name = Qualified(std::string_view(mangled).substr(nested ? 3 : 2), nested);
   return name.empty() ? mangled : name + "<...>";
 }
 
 void AddKernels(const KernelsFact& kernels, Finding& origin) {
+  origin.set_kernels_left_out(kernels.left_out());
+  origin.set_kernels_lost(kernels.lost());
   for (const KernelsFact::Kernel& from : kernels.kernels()) {
     KernelTime& kernel = *origin.add_kernels();
     kernel.set_name(from.name().empty() ? "a kernel without a name" : KernelName(from.name()));

@@ -1,5 +1,6 @@
 #include "daemon/report/kernel_text.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 
@@ -39,24 +40,28 @@ std::string TimeText(uint64_t nanoseconds) {
 
 }  // namespace
 
-std::string KernelsText(const google::protobuf::RepeatedPtrField<KernelTime>& kernels) {
+std::string KernelsText(const Finding& origin) {
   std::string text;
-  int shown = 0;
-  for (const KernelTime& kernel : kernels) {
-    if (shown++ == kKernelsShownMax) {
-      return text + "; " + std::to_string(kernels.size() - kKernelsShownMax) + " more";
-    }
-    if (!text.empty()) text += "; ";
-    text += ShortName(kernel.name());
+  const int shown = std::min(origin.kernels_size(), kKernelsShownMax);
+  for (int i = 0; i < shown; ++i) {
+    const KernelTime& kernel = origin.kernels(i);
+    text += (i > 0 ? "; " : "") + ShortName(kernel.name());
     if (kernel.count() > 1) text += " " + std::to_string(kernel.count()) + " x";
     text += ", " + TimeText(kernel.nanoseconds());
+  }
+  const uint32_t others =
+      static_cast<uint32_t>(origin.kernels_size() - shown) + origin.kernels_left_out();
+  if (others > 0) text += "; " + std::to_string(others) + " more";
+  // Of which op they were nobody knows.
+  if (origin.kernels_lost() > 0) {
+    text += " (" + Grouped(origin.kernels_lost()) + " records of kernels were lost)";
   }
   return text;
 }
 
 std::string KernelRow(const Finding& origin, int width_columns) {
   if (origin.kernels().empty()) return "";
-  return Row("kernels", KernelsText(origin.kernels()), width_columns);
+  return Row("kernels", KernelsText(origin), width_columns);
 }
 
 }  // namespace nanwatch

@@ -9,8 +9,7 @@ namespace nanwatch {
 
 // "at::native::reduce_kernel 2 x, 31.5 us; ...": without types and arguments, which the document
 // has.
-[[nodiscard]] std::string KernelsText(
-    const google::protobuf::RepeatedPtrField<KernelTime>& kernels);
+[[nodiscard]] std::string KernelsText(const Finding& origin);
 
 // A row of a report; "" when they are not known.
 [[nodiscard]] std::string KernelRow(const Finding& origin, int width_columns);

@@ -83,6 +83,11 @@ TEST(TextReport, HasTheKernelsOfTheOriginBelowItsOp) {
   EXPECT_LT(report.find("kernels"), report.find("NaN 1,024"));
   ExpectFitsTheScreen(report);
   EXPECT_THAT(Report(MaskedRow()), Not(HasSubstr("kernels")));
+  // What is not shown, or not known, is said.
+  Record& last = *facts.mutable_records(facts.records_size() - 1);
+  last.mutable_kernels()->set_left_out(3);
+  last.mutable_kernels()->set_lost(1200);
+  EXPECT_THAT(Report(facts), HasSubstr("31.5 us; 3 more (1,200 records of kernels were lost)\n"));
 }
 
 TEST(TextReport, AnomalyIsToldOnOneScreenFromOriginToRemedy) {
