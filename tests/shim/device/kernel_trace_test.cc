@@ -30,6 +30,8 @@ class KernelTraceTest : public ::testing::Test {
     ASSERT_TRUE(cupti.has_value());
     trace_ = KernelTrace::Create(*cupti);
     ASSERT_NE(trace_, nullptr);
+    static auto* const never_destroyed = new std::vector<KernelTrace*>;
+    never_destroyed->push_back(trace_);
   }
   void MakeTracing() {
     Make();
