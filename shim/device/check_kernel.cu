@@ -8,6 +8,7 @@
 #define __forceinline__ __attribute__((always_inline)) inline
 
 #include "shim/device/check_kernel.h"
+#include "shim/device/check_list.h"
 
 namespace nanwatch::device {
 namespace {
@@ -69,20 +70,21 @@ struct GpuTeam {
   }
 };
 
-// One body for both kernels: half as much for the driver to compile.
-__device__ __forceinline__ void CheckShared(BlockState& block) {
-  GpuTeam team = {static_cast<uint32_t>(__nvvm_read_ptx_sreg_tid_x()), {}};
-  const Place place = {static_cast<uint32_t>(__nvvm_read_ptx_sreg_ctaid_x()),
-                       static_cast<uint32_t>(__nvvm_read_ptx_sreg_nctaid_x())};
-  CheckBlock<GpuMemory>(block, place, team);
+__device__ __forceinline__ uint32_t ThisThread() {
+  return static_cast<uint32_t>(__nvvm_read_ptx_sreg_tid_x());
+}
+__device__ __forceinline__ Place ThisPlace() {
+  return {static_cast<uint32_t>(__nvvm_read_ptx_sreg_ctaid_x()),
+          static_cast<uint32_t>(__nvvm_read_ptx_sreg_nctaid_x())};
 }
 
 template <class Launch>
 __device__ __forceinline__ void Check(const Launch& launch) {
   __shared__ BlockState block;
-  CopyLaunch(launch, block, static_cast<uint32_t>(__nvvm_read_ptx_sreg_tid_x()));
+  GpuTeam team = {ThisThread(), {}};
+  CopyLaunch(launch, block, team.thread);
   __syncthreads();
-  CheckShared(block);
+  CheckBlock<GpuMemory>(block, ThisPlace(), team);
 }
 
 }  // namespace
@@ -101,6 +103,18 @@ extern "C" __global__
                                  nanwatch::device::kBlocksPerMultiprocessor))) void
     nanwatch_check_many(const nanwatch::device::ManyLaunch launch) {
   nanwatch::device::Check(launch);
+}
+
+extern "C" __global__
+    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
+                                 nanwatch::device::kBlocksPerMultiprocessor))) void
+    nanwatch_check_list(const nanwatch::device::ListLaunch launch) {
+  using namespace nanwatch::device;
+  __shared__ ListState block;
+  GpuTeam team = {ThisThread(), {}};
+  CopyList(launch, block, team.thread);
+  __syncthreads();
+  CheckListBlock<GpuMemory>(block, ThisPlace(), team);
 }
 
 // Launched behind each step with one thread: the step in the order of the stream, which the host,

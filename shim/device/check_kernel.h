@@ -82,17 +82,22 @@ struct Place {
   uint32_t blocks;
 };
 
+// The tensor that a block counts.
+struct CountState {
+  Walk walk;
+  Tally tallies[kMergeSlots];
+  uint32_t brief;  // 1: it stops at the first NaN,
+  uint32_t stop;   // which has been met
+};
+
 // What the threads of a block share.
 struct BlockState {
   LaunchHead head;
   DeviceTensor tensors[kManyTensors];
   Walk outputs[kOutputsMax];
-  Walk counted;
-  Tally tallies[kMergeSlots];
+  CountState count;
   uint32_t bad_outputs;
   uint32_t counts;  // 1: this block goes on to count
-  uint32_t brief;   // 1: and stops at the first NaN of a tensor,
-  uint32_t stop;    // which has been met
 };
 
 // Blocks to launch `launch` with, on a GPU of that many multiprocessors. Host code.
@@ -152,25 +157,48 @@ NANWATCH_BITS void Scan(BlockState& block, Place place, uint32_t thread) noexcep
   }
 }
 
-// What is going to be counted, on top of what was in this step; whether that is too much.
+// Whether so many elements, on top of what was counted in this step, are too much.
 template <class Memory>
-NANWATCH_BITS uint32_t IsDear(const BlockState& block) noexcept {
-  if (block.head.step_word == 0) return 0;
+NANWATCH_BITS uint32_t IsDear(const LaunchHead& head, uint64_t elements) noexcept {
+  const auto units = static_cast<uint32_t>(elements >> kCountUnitShift);
+  if (head.step_word == 0 || units == 0) return 0;
+  const uint64_t counted = head.step_word + __builtin_offsetof(StepWords, counted);
+  return Memory::AddInDevice(counted, units) >= kCountedInFullMax ? 1 : 0;
+}
+
+// Elements that are going to be counted.
+NANWATCH_BITS uint64_t ElementsToCount(const BlockState& block) noexcept {
   uint64_t elements = 0;
   NANWATCH_NO_UNROLL
   for (uint32_t i = 0; i < block.head.output_count + block.head.input_count; ++i) {
     const bool counted = i >= block.head.output_count || (block.bad_outputs >> i & 1) != 0;
     if (counted) elements += static_cast<uint64_t>(block.tensors[i].numel);
   }
-  const auto units = static_cast<uint32_t>(elements >> kCountUnitShift);
-  if (units == 0) return 0;
-  const uint64_t counted = block.head.step_word + __builtin_offsetof(StepWords, counted);
-  return Memory::AddInDevice(counted, units) >= kCountedInFullMax ? 1 : 0;
+  return elements;
 }
 
 template <class Memory>
 NANWATCH_BITS uint64_t StepOf(const LaunchHead& head) noexcept {
   return head.step_word == 0 ? 0 : Memory::template LoadPart<uint64_t>(head.step_word);
+}
+
+// An execution whose launch has answered already, in a graph.
+template <class Memory, class Result>
+NANWATCH_BITS void AddHit(const LaunchHead& head, Result* result) noexcept {
+  const uint64_t later = StepOf<Memory>(head) - result->step;
+  if (later != 0) result->again |= uint64_t{1} << (later < 64 ? later - 1 : 63);
+  Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->hits), result->hits + 1);
+}
+
+// What is written last, on a hit.
+template <class Memory, class Result>
+NANWATCH_BITS void PublishFirst(const LaunchHead& head, uint32_t brief, Result* result) noexcept {
+  result->hits = 1;
+  result->brief = brief;
+  result->again = 0;
+  result->step = StepOf<Memory>(head);
+  Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->ticket), head.ticket);
+  if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
 }
 
 // Thread 0 of a block: says what the block found, and finds out whether it is the last one.
@@ -190,12 +218,10 @@ NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
     auto* const result = reinterpret_cast<CheckResult*>(head.result);
     if (result->ticket != head.ticket) {
       block.counts = 1;  // the result, then progress, come at the end
-      block.brief = IsDear<Memory>(block);
+      block.count.brief = IsDear<Memory>(head, ElementsToCount(block));
       return;
     }
-    const uint64_t later = StepOf<Memory>(head) - result->step;
-    if (later != 0) result->again |= uint64_t{1} << (later < 64 ? later - 1 : 63);
-    Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->hits), result->hits + 1);
+    AddHit<Memory>(head, result);
   }
   if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
 }
@@ -203,31 +229,31 @@ NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
 // Exact figures of one tensor, by all threads of a block. Tallies are merged in a fixed order: the
 // mean does not depend on which thread was first.
 template <class Memory, class Team>
-NANWATCH_BITS void CountTensor(const DeviceTensor& tensor, bool is_clean, BlockState& block,
+NANWATCH_BITS void CountTensor(const DeviceTensor& tensor, bool is_clean, CountState& state,
                                Team& team, uint8_t* kinds, TensorCounts* counts) noexcept {
   team.Each([&](uint32_t thread, Tally&) {
-    if (thread < kMergeSlots) block.tallies[thread] = EmptyTally();
+    if (thread < kMergeSlots) state.tallies[thread] = EmptyTally();
     if (thread != 0) return;
-    block.stop = 0;
-    PlanCount(tensor, block.counted);
-    if (is_clean) block.counted.units = 0;
+    state.stop = 0;
+    PlanCount(tensor, state.walk);
+    if (is_clean) state.walk.units = 0;
   });
   team.Each([&](uint32_t thread, Tally& tally) {
-    tally = CountElements<Memory>(block.counted, thread, block.brief != 0 ? &block.stop : nullptr);
+    tally = CountElements<Memory>(state.walk, thread, state.brief != 0 ? &state.stop : nullptr);
   });
   NANWATCH_NO_UNROLL
   for (uint32_t turn = 0; turn < kThreadsPerBlock / kMergeSlots; ++turn) {
     team.Each([&](uint32_t thread, Tally& tally) {
-      if (thread / kMergeSlots == turn) Merge(tally, block.tallies[thread % kMergeSlots]);
+      if (thread / kMergeSlots == turn) Merge(tally, state.tallies[thread % kMergeSlots]);
     });
   }
   team.Each([&](uint32_t thread, Tally&) {
     if (thread != 0) return;
     NANWATCH_NO_UNROLL
     for (uint32_t slot = 1; slot < kMergeSlots; ++slot) {
-      Merge(block.tallies[slot], block.tallies[0]);
+      Merge(state.tallies[slot], state.tallies[0]);
     }
-    const TensorCounts found = CountsOf(block.tallies[0], block.counted.repeats);
+    const TensorCounts found = CountsOf(state.tallies[0], state.walk.repeats);
     *kinds = KindsOf(found);
     *counts = found;
   });
@@ -243,18 +269,13 @@ NANWATCH_BITS void CountAll(BlockState& block, Team& team) noexcept {
     const bool is_output = i < head.output_count;
     Memory::ForgetBlock();
     const uint32_t index = is_output ? i : i - head.output_count;
-    CountTensor<Memory>(block.tensors[i], is_output && (block.bad_outputs >> i & 1) == 0, block,
-                        team, (is_output ? result->output_kinds : result->input_kinds) + index,
+    CountTensor<Memory>(block.tensors[i], is_output && (block.bad_outputs >> i & 1) == 0,
+                        block.count, team,
+                        (is_output ? result->output_kinds : result->input_kinds) + index,
                         (is_output ? result->outputs : result->inputs) + index);
   }
   team.Each([&](uint32_t thread, Tally&) {
-    if (thread != 0) return;
-    result->hits = 1;
-    result->brief = block.brief;
-    result->again = 0;
-    result->step = StepOf<Memory>(head);
-    Memory::PublishToHost(reinterpret_cast<uint64_t>(&result->ticket), head.ticket);
-    if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
+    if (thread == 0) PublishFirst<Memory>(head, block.count.brief, result);
   });
 }
 

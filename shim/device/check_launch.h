@@ -74,11 +74,13 @@ static_assert(sizeof(CheckResult) == 960);
 // In the device's own memory, zero between launches: the kernel leaves it as it found it. One for
 // each stream (and one for each captured graph), since launches that run at once must not share it.
 // A launch of one block does not use it.
+inline constexpr int kListWords = 8;
 struct LaunchScratch {
   uint32_t blocks_done;
-  uint32_t bad_outputs;  // bit i: outputs[i] holds something non-finite
+  uint32_t bad_outputs;              // bit i: outputs[i] holds something non-finite; of a list 1
+  uint32_t bad_entries[kListWords];  // of a list (list_launch.h), a bit for each entry
 };
-static_assert(sizeof(LaunchScratch) == 8);
+static_assert(sizeof(LaunchScratch) == 40);
 
 // In the device's own memory, one for the ops that are not in a graph, and one for each graph,
 // whose steps are its replays. When all is NaN every op finds something, and one block takes long

@@ -35,12 +35,11 @@ NANWATCH_BITS uint32_t BadVector(const WordTest& test, const Vector& vector) noe
 // Units [begin, end) of a block's share, of which its threads take every 512th. A turn that would
 // pass the end reads the last unit again, which is cheaper than a branch around each load.
 
-// One run of vectors.
+// One run of vectors from `base` on.
 template <class Memory, WordTest::Form kForm>
-NANWATCH_BITS uint32_t BadInRun(const Walk& walk, uint64_t begin, uint64_t end,
-                                uint32_t thread) noexcept {
-  const WordTest test = walk.test;
-  const uint64_t base = walk.base;
+NANWATCH_BITS uint32_t BadInRun(const WordTest& of_type, uint64_t base, uint64_t begin,
+                                uint64_t end, uint32_t thread) noexcept {
+  const WordTest test = of_type;
   uint32_t bad = 0;
   NANWATCH_NO_UNROLL
   for (uint64_t unit = begin + thread; unit < end; unit = UnitAfter(unit, kScanLoads)) {
@@ -124,25 +123,18 @@ NANWATCH_BITS uint32_t BadInShare(const Walk& walk, uint64_t begin, uint64_t end
   if (!walk.is_one_run) {
     bad = BadScattered<Memory>(walk, begin, end, thread);
   } else if (walk.test.form == WordTest::kAdd) {
-    bad = BadInRun<Memory, WordTest::kAdd>(walk, begin, end, thread);
+    bad = BadInRun<Memory, WordTest::kAdd>(walk.test, walk.base, begin, end, thread);
   } else {
-    bad = BadInRun<Memory, WordTest::kEqual>(walk, begin, end, thread);
+    bad = BadInRun<Memory, WordTest::kEqual>(walk.test, walk.base, begin, end, thread);
   }
   return bad & walk.test.tops;
 }
 
-// One part of the head or tail of a run, if `slot` has one: slots [0, 16) are for the head, which
-// has at most 15 parts, [16, 32) for the tail.
-inline constexpr uint32_t kEdgeSlots = 32;
+// One part that stands by itself.
 template <class Memory>
-NANWATCH_BITS uint32_t BadInEdges(const Walk& walk, uint32_t slot) noexcept {
-  const bool is_head = slot < kEdgeSlots / 2;
-  const uint32_t part = slot % (kEdgeSlots / 2);
-  if (part >= (is_head ? walk.head_parts : walk.tail_parts)) return 0;
-  const uint64_t address = (is_head ? walk.head : walk.tail) + uint64_t{part} * walk.part_bytes;
-  const WordTest& test = walk.test;
+NANWATCH_BITS uint32_t BadPart(const WordTest& test, uint32_t bytes, uint64_t address) noexcept {
   uint32_t bad = 0;
-  switch (walk.part_bytes) {
+  switch (bytes) {
     case 1: {
       const uint32_t word = Memory::template LoadPart<uint8_t>(address);
       bad = test.form == WordTest::kAdd ? BadInOddWord<WordTest::kAdd>(test, word)
@@ -160,6 +152,18 @@ NANWATCH_BITS uint32_t BadInEdges(const Walk& walk, uint32_t slot) noexcept {
                                          UpperWord(Memory::template LoadPart<uint64_t>(address)));
   }
   return bad & test.tops;
+}
+
+// One part of the head or tail of a run, if `slot` has one: slots [0, 16) are for the head, which
+// has at most 15 parts, [16, 32) for the tail.
+inline constexpr uint32_t kEdgeSlots = 32;
+template <class Memory>
+NANWATCH_BITS uint32_t BadInEdges(const Walk& walk, uint32_t slot) noexcept {
+  const bool is_head = slot < kEdgeSlots / 2;
+  const uint32_t part = slot % (kEdgeSlots / 2);
+  if (part >= (is_head ? walk.head_parts : walk.tail_parts)) return 0;
+  const uint64_t address = (is_head ? walk.head : walk.tail) + uint64_t{part} * walk.part_bytes;
+  return BadPart<Memory>(walk.test, walk.part_bytes, address);
 }
 
 }  // namespace nanwatch::device

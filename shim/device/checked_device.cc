@@ -30,6 +30,18 @@ bool HoldElements(std::span<const DeviceTensor> tensors) {
                      [](const DeviceTensor& tensor) { return tensor.numel > 0; });
 }
 
+bool HoldElements(std::span<const ListEntry> entries) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [](const ListEntry& entry) { return NumelOf(entry) > 0; });
+}
+
+// As many of the `i`-th `each` as there are.
+template <class T>
+std::span<const T> Slice(std::span<const T> all, uint32_t i, size_t each) {
+  const auto rest = all.subspan(std::min(all.size(), i * each));
+  return rest.first(std::min(rest.size(), each));
+}
+
 Failure KindOf(CuResult result) {
   if (MeansContextLost(result)) return Failure::kContextLost;
   if (MeansCapture(result)) return Failure::kCapture;
@@ -152,29 +164,18 @@ CuResult CheckedDevice::Launch(CuFunction function, uint32_t blocks, uint32_t th
 LaunchHead CheckedDevice::HeadFor(const Part& part, uint32_t slot) const noexcept {
   LaunchHead head = {};
   head.ticket = part.ticket;
-  if (part.outputs.empty()) return head;  // a mark
+  if (part.IsMark()) return head;
   head.result = host_address_ + layout_.Result(slot);
   head.scratch = scratch_ + slot * sizeof(LaunchScratch);
   head.step_word = part.step_word;
-  head.output_count = static_cast<uint32_t>(part.outputs.size());
-  head.input_count = static_cast<uint32_t>(part.inputs.size());
+  // Each launch has one kind or the other.
+  head.output_count = static_cast<uint32_t>(part.outputs.size() + part.gate.size());
+  head.input_count = static_cast<uint32_t>(part.inputs.size() + part.others.size());
   return head;
 }
 
 CuResult CheckedDevice::LaunchCheck(const LaunchHead& head, const Part& part) noexcept {
-  const auto launch = [&](CuFunction function, auto parameter) {
-    parameter.head = head;
-    std::copy(part.outputs.begin(), part.outputs.end(), parameter.tensors);
-    std::copy(part.inputs.begin(), part.inputs.end(), parameter.tensors + part.outputs.size());
-    const uint32_t blocks =
-        part.outputs.empty()
-            ? 1
-            : shared_.options.grid_for(parameter.head, parameter.tensors, multiprocessors_);
-    return Launch(function, blocks, kThreadsPerBlock, &parameter, part.stream);
-  };
-  const CuResult result = part.outputs.size() + part.inputs.size() <= size_t{kFewTensors}
-                              ? launch(check_few_, FewLaunch{})
-                              : launch(check_many_, ManyLaunch{});
+  const CuResult result = part.gate.empty() ? LaunchTensors(head, part) : LaunchList(head, part);
   if (result == kCuSuccess) {
     shared_.launches.fetch_add(1, std::memory_order_relaxed);
     if (failures_in_a_row_.load(std::memory_order_relaxed) != 0) {
@@ -184,23 +185,89 @@ CuResult CheckedDevice::LaunchCheck(const LaunchHead& head, const Part& part) no
   return result;
 }
 
+CuResult CheckedDevice::LaunchList(const LaunchHead& head, const Part& part) noexcept {
+  ListLaunch launch;  // what is behind its entries is not read
+  launch.head = head;
+  std::copy(part.gate.begin(), part.gate.end(), launch.entries);
+  std::copy(part.others.begin(), part.others.end(), launch.entries + part.gate.size());
+  const uint32_t blocks = shared_.options.list_grid_for(launch, multiprocessors_);
+  return Launch(check_list_, blocks, kThreadsPerBlock, &launch, part.stream);
+}
+
+CuResult CheckedDevice::LaunchTensors(const LaunchHead& head, const Part& part) noexcept {
+  const auto launch = [&](CuFunction function, auto parameter) {
+    parameter.head = head;
+    std::copy(part.outputs.begin(), part.outputs.end(), parameter.tensors);
+    std::copy(part.inputs.begin(), part.inputs.end(), parameter.tensors + part.outputs.size());
+    const uint32_t blocks =
+        part.IsMark()
+            ? 1
+            : shared_.options.grid_for(parameter.head, parameter.tensors, multiprocessors_);
+    return Launch(function, blocks, kThreadsPerBlock, &parameter, part.stream);
+  };
+  return part.outputs.size() + part.inputs.size() <= size_t{kFewTensors}
+             ? launch(check_few_, FewLaunch{})
+             : launch(check_many_, ManyLaunch{});
+}
+
+uint32_t CheckedDevice::Parts::Count() const noexcept {
+  const auto launches = [](size_t all, size_t each) {
+    return static_cast<uint32_t>((all + each - 1) / each);
+  };
+  if (!others.empty()) return launches(others.size(), kListMax - gate.size());
+  if (!gate.empty()) return launches(gate.size(), kListMax);
+  return outputs.empty() ? 1 : launches(outputs.size(), kOutputsMax);
+}
+
+CheckedDevice::Part CheckedDevice::Parts::At(uint32_t i, uint64_t first_ticket) const noexcept {
+  Part part = {
+      Slice(outputs, i, kOutputsMax), inputs, gate, others, first_ticket + i, stream, step_word};
+  if (others.empty()) {
+    part.gate = Slice(gate, i, kListMax);
+  } else {
+    part.others = Slice(others, i, kListMax - gate.size());
+  }
+  return part;
+}
+
 Skip CheckedDevice::Enqueue(const CheckRequest& request, Enqueued* enqueued) noexcept {
   if (!HoldElements(request.outputs)) return Skip::kNothingToCheck;
-  if (const Skip skip = Enter(request.stream); skip != Skip::kNone) return skip;
+  const size_t inputs = std::min(request.inputs.size(), size_t{kInputsMax});
+  Parts parts;
+  parts.outputs = request.outputs;
+  parts.inputs = request.inputs.first(inputs);
+  parts.stream = request.stream;
+  const Skip skip = EnqueueParts(parts, request.reports, enqueued);
+  if (enqueued->launches != 0 && inputs < request.inputs.size()) {
+    shared_.inputs_left_out.fetch_add(request.inputs.size() - inputs, std::memory_order_relaxed);
+  }
+  return skip;
+}
+
+Skip CheckedDevice::EnqueueList(const CheckListRequest& request, Enqueued* enqueued) noexcept {
+  if (!HoldElements(request.gate)) return Skip::kNothingToCheck;
+  Parts parts;
+  parts.gate = request.gate;
+  parts.stream = request.stream;
+  if (request.gate.size() <= size_t{kListGateMax}) {
+    parts.others = request.others;
+  } else {
+    shared_.inputs_left_out.fetch_add(request.others.size(), std::memory_order_relaxed);
+  }
+  return EnqueueParts(parts, request.reports, enqueued);
+}
+
+Skip CheckedDevice::EnqueueParts(Parts parts, bool reports, Enqueued* enqueued) noexcept {
+  if (const Skip skip = Enter(parts.stream); skip != Skip::kNone) return skip;
   const CurrentContext current(shared_.driver, context_);
   if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
   bool capturing = false;
-  if (const Skip skip = CaptureState(request.stream, &capturing); skip != Skip::kNone) return skip;
-  const uint32_t stream = capturing ? 0 : StreamFor(request.stream);
+  if (const Skip skip = CaptureState(parts.stream, &capturing); skip != Skip::kNone) return skip;
+  if (capturing) return CaptureAll(parts, enqueued);
+  const uint32_t stream = StreamFor(parts.stream);
   if (stream == kStreamsMax) return Skip::kNoStreamEntry;
-
-  const size_t inputs = std::min(request.inputs.size(), size_t{kInputsMax});
-  if (inputs < request.inputs.size()) {
-    shared_.inputs_left_out.fetch_add(request.inputs.size() - inputs, std::memory_order_relaxed);
-  }
-  const Parts parts = {request.outputs, request.inputs.first(inputs), request.stream, step_word_};
-  return capturing ? CaptureAll(parts, enqueued)
-                   : LaunchAll(parts, stream, request.reports, enqueued);
+  parts.step_word = step_word_;
+  return LaunchAll(parts, stream, reports, enqueued);
 }
 
 Skip CheckedDevice::CaptureAll(Parts parts, Enqueued* enqueued) noexcept {
@@ -293,7 +360,8 @@ Skip CheckedDevice::Mark(CuStream stream, Enqueued* enqueued) noexcept {
   if (capturing) return Skip::kCaptureUnknown;  // what is replayed there is part of another graph
   const uint32_t index = StreamFor(stream);
   if (index == kStreamsMax) return Skip::kNoStreamEntry;
-  const Parts mark = {{}, {}, stream, 0};
+  Parts mark;
+  mark.stream = stream;
   return LaunchAll(mark, index, /*report_now=*/true, enqueued);
 }
 

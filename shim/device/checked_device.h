@@ -42,6 +42,7 @@ class CheckedDevice {
   CheckedDevice(CheckerShared& shared, int ordinal) noexcept : shared_(shared), ordinal_(ordinal) {}
 
   Skip Enqueue(const CheckRequest& request, Enqueued* enqueued) noexcept;
+  Skip EnqueueList(const CheckListRequest& request, Enqueued* enqueued) noexcept;
   Skip AddStep(CuStream stream) noexcept;
   Skip Flush(CuStream stream) noexcept;
   Skip Mark(CuStream stream, Enqueued* enqueued) noexcept;
@@ -81,31 +82,31 @@ class CheckedDevice {
   Call UseGivenMemory() noexcept;
   Call WarmUp() noexcept;
 
-  // The tensors of one launch.
+  // What one launch looks at: outputs, or a list; nothing: it is a mark.
   struct Part {
     std::span<const DeviceTensor> outputs;
     std::span<const DeviceTensor> inputs;
+    std::span<const ListEntry> gate;
+    std::span<const ListEntry> others;
     uint64_t ticket = 0;
     CuStream stream = nullptr;
     CuDeviceAddress step_word = 0;
+
+    [[nodiscard]] bool IsMark() const noexcept { return outputs.empty() && gate.empty(); }
   };
-  // All of an op, cut into launches; without outputs a mark, one launch that looks at nothing.
+  // All of an op or of a list, cut into launches; of nothing, one mark.
   struct Parts {
     std::span<const DeviceTensor> outputs;
     std::span<const DeviceTensor> inputs;
+    std::span<const ListEntry> gate;
+    std::span<const ListEntry> others;
     CuStream stream = nullptr;
     CuDeviceAddress step_word = 0;
 
-    [[nodiscard]] uint32_t Count() const noexcept {
-      const size_t outputs_or_mark = outputs.empty() ? 1 : outputs.size();
-      return static_cast<uint32_t>((outputs_or_mark + kOutputsMax - 1) / kOutputsMax);
-    }
-    [[nodiscard]] Part At(uint32_t i, uint64_t first_ticket) const noexcept {
-      const auto rest = outputs.subspan(size_t{i} * kOutputsMax);
-      return {rest.first(rest.size() < kOutputsMax ? rest.size() : kOutputsMax), inputs,
-              first_ticket + i, stream, step_word};
-    }
+    [[nodiscard]] uint32_t Count() const noexcept;
+    [[nodiscard]] Part At(uint32_t i, uint64_t first_ticket) const noexcept;
   };
+  Skip EnqueueParts(Parts parts, bool reports, Enqueued* enqueued) noexcept;
   Skip CaptureAll(Parts parts, Enqueued* enqueued) noexcept;
   // The graph's number, from 1. One that was not seen before begins with the node that counts its
   // replays.
@@ -123,6 +124,8 @@ class CheckedDevice {
   Skip AskForProgress(CuStream handle, LaunchStream& stream, uint64_t progress) noexcept;
   [[nodiscard]] LaunchHead HeadFor(const Part& part, uint32_t slot) const noexcept;
   CuResult LaunchCheck(const LaunchHead& head, const Part& part) noexcept;
+  CuResult LaunchTensors(const LaunchHead& head, const Part& part) noexcept;
+  CuResult LaunchList(const LaunchHead& head, const Part& part) noexcept;
   CuResult Launch(CuFunction function, uint32_t blocks, uint32_t threads, void* parameter,
                   CuStream stream) const noexcept;
   // Whether the stream has not reported for so long that it should; says so once for each span.
@@ -160,6 +163,7 @@ class CheckedDevice {
   CuModule module_ = nullptr;
   CuFunction check_few_ = nullptr;
   CuFunction check_many_ = nullptr;
+  CuFunction check_list_ = nullptr;
   CuFunction add_step_ = nullptr;
   char image_log_[160] = {};  // the driver's words on a module it did not take
   CuStream warm_stream_ = nullptr;

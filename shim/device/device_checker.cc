@@ -13,8 +13,9 @@ constexpr uint32_t kSlotsMax = uint32_t{1} << 20;
 
 constexpr bool Usable(const CheckerOptions& options) {
   return options.image != nullptr && options.image_bytes > 0 && options.grid_for != nullptr &&
-         options.slots >= kSlotsMin && options.slots <= kSlotsMax &&
-         options.captured_slots <= kSlotsMax && options.progress_every > 0;
+         options.list_grid_for != nullptr && options.slots >= kSlotsMin &&
+         options.slots <= kSlotsMax && options.captured_slots <= kSlotsMax &&
+         options.progress_every > 0;
 }
 
 }  // namespace
@@ -64,6 +65,14 @@ Enqueued DeviceChecker::Enqueue(const CheckRequest& request) noexcept {
   CheckedDevice* device = DeviceFor(request.device);
   enqueued.skip =
       Count(device == nullptr ? Skip::kNoSuchDevice : device->Enqueue(request, &enqueued));
+  return enqueued;
+}
+
+Enqueued DeviceChecker::EnqueueList(const CheckListRequest& request) noexcept {
+  Enqueued enqueued;
+  CheckedDevice* device = DeviceFor(request.device);
+  enqueued.skip =
+      Count(device == nullptr ? Skip::kNoSuchDevice : device->EnqueueList(request, &enqueued));
   return enqueued;
 }
 

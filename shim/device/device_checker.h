@@ -40,6 +40,7 @@
 
 #include "shim/device/check_launch.h"
 #include "shim/device/driver.h"
+#include "shim/device/list_launch.h"
 
 namespace nanwatch::device {
 
@@ -50,11 +51,14 @@ inline constexpr uint32_t kFailuresInARow = 8;
 // Number of blocks for a launch: GridFor of check_kernel.h.
 using GridFunction = uint32_t (*)(const LaunchHead& head, const DeviceTensor* tensors,
                                   int multiprocessors);
+// The same for a list: ListGridFor of check_list.h.
+using ListGridFunction = uint32_t (*)(const ListLaunch& launch, int multiprocessors);
 
 struct CheckerOptions {
   const char* image = nullptr;  // PTX, with its final zero
   size_t image_bytes = 0;       // without it; 0: this build has no kernels
   GridFunction grid_for = nullptr;
+  ListGridFunction list_grid_for = nullptr;
 
   // Memory for a device's results that others can read too, such as a section of the segment:
   // page-aligned, never unmapped. Called once per device, by the thread that sets it up. Null,
@@ -89,6 +93,18 @@ struct CheckRequest {
   bool reports = false;
 };
 
+// Tensors that are each one run of memory: a step's gradients, what an update has written.
+struct CheckListRequest {
+  CuStream stream = nullptr;
+  int device = 0;
+  std::span<const ListEntry> gate;
+  // Looked at where the gate is bad, by the launch that has looked at it. A gate of more than
+  // kListGateMax entries has none: they are left out, and counted as inputs are.
+  std::span<const ListEntry> others;
+  bool reports = false;  // as in CheckRequest
+};
+inline constexpr int kListGateMax = kListMax / 2;
+
 // Why a check was not made.
 enum class Skip : uint8_t {
   kNone = 0,
@@ -120,7 +136,9 @@ inline constexpr int kFailureCount = 5;
 
 struct Enqueued {
   Skip skip = Skip::kNone;  // kNone: all launches were made
-  // Launch i has ticket first_ticket + i and looks at outputs kOutputsMax * i onwards.
+  // Launch i has ticket first_ticket + i and looks at outputs kOutputsMax * i onwards; of a list,
+  // at entries kListMax * i of the gate, or at all of the gate and kListMax - gate.size() of the
+  // others.
   uint32_t launches = 0;
   uint64_t first_ticket = 0;
   // The graph that the launches are nodes of, counted from 1 on each device; 0: none. The slot is
@@ -140,7 +158,7 @@ enum class Found : uint8_t {
 struct Finished {
   enum class Outcome : uint8_t {
     kClean,
-    kBad,   // `result` says what was found; valid during the callback
+    kBad,   // `result` says what was found, ListOf(*result) of a list; valid during the callback
     kLost,  // the context went away before the launch was done
   };
   int device = 0;
@@ -187,6 +205,8 @@ class DeviceChecker final {
   // Launches the check of the outputs on the op's stream; several launches if there are more than
   // kOutputsMax. To be called right after the op, by its thread, while its outputs are alive.
   Enqueued Enqueue(const CheckRequest& request) noexcept;
+  // The same for a list, kListMax tensors in each launch.
+  Enqueued EnqueueList(const CheckListRequest& request) noexcept;
 
   // Counts a step in the order of the stream: later checks on the device carry it. To be called by
   // the thread that ended the step, with its stream.

@@ -127,6 +127,7 @@ CheckedDevice::Call CheckedDevice::LoadKernels() noexcept {
     CuFunction* function;
   } kernels[] = {{"nanwatch_check_few", &check_few_},
                  {"nanwatch_check_many", &check_many_},
+                 {"nanwatch_check_list", &check_list_},
                  {"nanwatch_add_step", &add_step_}};
   for (const auto& kernel : kernels) {
     call = {"cuModuleGetFunction",
@@ -234,6 +235,10 @@ CheckedDevice::Call CheckedDevice::WarmUp() noexcept {
   FewLaunch few = {};
   few.head.ticket = 1;
   call = {"cuLaunchKernel", Launch(check_few_, 1, kThreadsPerBlock, &few, warm_stream_)};
+  if (call.Failed()) return call;
+  ListLaunch list = {};
+  list.head.ticket = 1;
+  call = {"cuLaunchKernel", Launch(check_list_, 1, kThreadsPerBlock, &list, warm_stream_)};
   if (call.Failed()) return call;
   ManyLaunch many = {};
   many.head.ticket = 1;

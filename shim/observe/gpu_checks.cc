@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "shim/device/check_kernel.h"
+#include "shim/device/check_list.h"
 #include "shim/device/check_ptx.h"
 #include "shim/device/driver.h"
 
@@ -43,6 +44,10 @@ struct LaunchView {
 
 uint32_t Grid(const device::LaunchHead& head, const DeviceTensor* tensors, int multiprocessors) {
   return device::GridFor(LaunchView{head, tensors}, static_cast<uint32_t>(multiprocessors));
+}
+
+uint32_t ListGrid(const device::ListLaunch& launch, int multiprocessors) {
+  return device::ListGridFor(launch, static_cast<uint32_t>(multiprocessors));
 }
 
 DeviceTensor Describe(const InputSeen& seen) {
@@ -95,6 +100,7 @@ bool GpuChecks::Begin(const char** why) noexcept {
   options.image = text.text;
   options.image_bytes = text.text_bytes;
   options.grid_for = &Grid;
+  options.list_grid_for = &ListGrid;
   // Of the ops of a training step there are some thousands. Each takes a kilobyte of memory that
   // cannot be paged out, and its event two more.
   options.captured_slots = 8192;

@@ -1,10 +1,11 @@
-"""The door to the check kernels: the structs of shim/device/check_launch.h, and their launch through the driver's own functions."""
+"""The door to the check kernels: the structs of shim/device/check_launch.h and list_launch.h, and their launch through the driver's own functions."""
 import ctypes
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PTX = ROOT / "shim/device/check_kernel.ptx"
 FEW_TENSORS, MANY_TENSORS, DIMS_MAX = 4, 16, 8
+LIST_MAX, LIST_WORDS, LIST_COUNTED_MAX, SCRATCH_BYTES = 250, 8, 15, 40
 MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 THREADS_PER_BLOCK = 512
 u8, u32, u64, i64, f64 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_double
@@ -38,6 +39,20 @@ class ManyLaunch(ctypes.Structure):
     _fields_ = [("head", LaunchHead), ("tensors", DeviceTensor * MANY_TENSORS)]
 
 
+class ListEntry(ctypes.Structure):
+    _fields_ = [("data", u64), ("numel_and_type", u64)]
+
+
+class ListLaunch(ctypes.Structure):
+    _fields_ = [("head", LaunchHead), ("entries", ListEntry * LIST_MAX)]
+
+
+class ListResult(ctypes.Structure):
+    _fields_ = [("ticket", u64), ("hits", u64), ("step", u64), ("kinds", u8 * 16), ("brief", u64), ("again", u64),
+                ("counted", u32), ("unused", u32), ("bad", u32 * LIST_WORDS), ("entry", u8 * 16),
+                ("counts", TensorCounts * LIST_COUNTED_MAX), ("unused_end", u64)]
+
+
 assert (ctypes.sizeof(DeviceTensor), ctypes.sizeof(CheckResult), ctypes.sizeof(LaunchHead)) == (152, 960, 48)
 
 
@@ -48,20 +63,25 @@ def layout():
             size(TensorCounts), TensorCounts.first_bad.offset, TensorCounts.finite_min.offset,
             size(CheckResult), CheckResult.output_kinds.offset, CheckResult.outputs.offset, CheckResult.inputs.offset,
             size(LaunchHead), LaunchHead.progress.offset, LaunchHead.output_count.offset,
-            size(FewLaunch), size(ManyLaunch), THREADS_PER_BLOCK]
+            size(FewLaunch), size(ManyLaunch),
+            size(ListLaunch), size(ListResult), ListResult.counted.offset, ListResult.bad.offset, ListResult.entry.offset,
+            ListResult.counts.offset, SCRATCH_BYTES, THREADS_PER_BLOCK]
 
 
 class GridFor:
-    """GridFor of shim/device/check_kernel.h, compiled, and the layouts that it was compiled with."""
+    """GridFor of shim/device/check_kernel.h and ListGridFor of check_list.h, compiled, and the layouts that it was compiled with."""
 
     def __init__(self, library):
         self._library = ctypes.CDLL(str(library))
         self._grid_for, self._layout = self._library.nanwatch_grid_for, self._library.nanwatch_layout
         self._grid_for.argtypes, self._grid_for.restype = [ctypes.c_void_p, u32], u32
+        self._list_grid_for = self._library.nanwatch_list_grid_for
+        self._list_grid_for.argtypes, self._list_grid_for.restype = [ctypes.c_void_p, u32], u32
         self._layout.argtypes, self._layout.restype = [u32], u64
 
     def __call__(self, launch, multiprocessors):
-        return self._grid_for(ctypes.addressof(launch), multiprocessors)
+        ask = self._list_grid_for if isinstance(launch, ListLaunch) else self._grid_for
+        return ask(ctypes.addressof(launch), multiprocessors)
 
     def layout(self):
         values = []
@@ -87,7 +107,8 @@ class Driver:
         module = ctypes.c_void_p()
         self._call("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(PTX.read_bytes()), 0, None, None)
         self._functions = {FewLaunch: self._function(module, b"nanwatch_check_few"),
-                           ManyLaunch: self._function(module, b"nanwatch_check_many")}
+                           ManyLaunch: self._function(module, b"nanwatch_check_many"),
+                           ListLaunch: self._function(module, b"nanwatch_check_list")}
 
     def _call(self, name, *arguments):
         result = getattr(self._cuda, name)(*arguments)

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "shim/device/check_kernel.h"
+#include "shim/device/check_list.h"
 
 using namespace nanwatch::device;
 
@@ -11,6 +11,11 @@ using namespace nanwatch::device;
 extern "C" __attribute__((visibility("default"))) uint32_t nanwatch_grid_for(
     const void* launch, uint32_t multiprocessors) {
   return GridFor(*static_cast<const ManyLaunch*>(launch), multiprocessors);
+}
+
+extern "C" __attribute__((visibility("default"))) uint32_t nanwatch_list_grid_for(
+    const void* launch, uint32_t multiprocessors) {
+  return ListGridFor(*static_cast<const ListLaunch*>(launch), multiprocessors);
 }
 
 // Bytes of a struct or offset of a field, by its place in this list; ~0 behind the end.
@@ -32,6 +37,13 @@ extern "C" __attribute__((visibility("default"))) uint64_t nanwatch_layout(uint3
       offsetof(LaunchHead, output_count),
       sizeof(FewLaunch),
       sizeof(ManyLaunch),
+      sizeof(ListLaunch),
+      sizeof(ListResult),
+      offsetof(ListResult, counted),
+      offsetof(ListResult, bad),
+      offsetof(ListResult, entry),
+      offsetof(ListResult, counts),
+      sizeof(LaunchScratch),
       kThreadsPerBlock,
   };
   return index < sizeof(kLayout) / sizeof(kLayout[0]) ? kLayout[index] : ~uint64_t{0};

@@ -19,11 +19,11 @@ struct Seen {
 };
 
 // The launch's slot is clear when it begins, but in a graph, and its scratch zero: copies stand in
-// for both.
-template <int kTensors>
+// for both. The result of a list has the size of any, and what is told of it stands in its place.
+template <class Launch>
 void* Look(const void* parameter, uint32_t blocks, uint32_t) {
   static thread_local std::mt19937_64 random(1);
-  CheckLaunch<kTensors> launch;
+  Launch launch;
   std::memcpy(&launch, parameter, sizeof(launch));
   LaunchScratch scratch = {};
   auto seen = std::make_unique<Seen>();
@@ -70,10 +70,11 @@ void TellNothing(void*) {}
 }  // namespace
 
 void RegisterCheckKernels() {
-  fake_cuda_register_early_kernel("nanwatch_check_few", &Look<kFewTensors>, &Tell,
-                                  sizeof(FewLaunch));
-  fake_cuda_register_early_kernel("nanwatch_check_many", &Look<kManyTensors>, &Tell,
+  fake_cuda_register_early_kernel("nanwatch_check_few", &Look<FewLaunch>, &Tell, sizeof(FewLaunch));
+  fake_cuda_register_early_kernel("nanwatch_check_many", &Look<ManyLaunch>, &Tell,
                                   sizeof(ManyLaunch));
+  fake_cuda_register_early_kernel("nanwatch_check_list", &Look<ListLaunch>, &Tell,
+                                  sizeof(ListLaunch));
   fake_cuda_register_early_kernel("nanwatch_add_step", &AddStep, &TellNothing, sizeof(uint64_t));
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shim/device/check_kernel.h"
+#include "shim/device/check_list.h"
 
 namespace nanwatch::device {
 
@@ -93,6 +94,14 @@ void RunBlock(const Launch& launch, Place place, uint64_t seed) {
   CpuTeam team(seed);
   team.Each([&](uint32_t thread, Tally&) { CopyLaunch(launch, *block, thread); });
   CheckBlock<CpuMemory>(*block, place, team);
+}
+
+inline void RunBlock(const ListLaunch& launch, Place place, uint64_t seed) {
+  const auto block = std::make_unique<ListState>();
+  std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(ListState));
+  CpuTeam team(seed);
+  team.Each([&](uint32_t thread, Tally&) { CopyList(launch, *block, thread); });
+  CheckListBlock<CpuMemory>(*block, place, team);
 }
 
 // All blocks of a launch, one after the other in an order drawn from `random`.

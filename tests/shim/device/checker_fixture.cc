@@ -36,6 +36,9 @@ CheckerTest::CheckerTest() {
   options_.grid_for = [](const LaunchHead& head, const DeviceTensor*, int multiprocessors) {
     return head.output_count * 1000 + static_cast<uint32_t>(multiprocessors);
   };
+  options_.list_grid_for = [](const ListLaunch& launch, int multiprocessors) {
+    return launch.head.output_count * 10'000 + static_cast<uint32_t>(multiprocessors);
+  };
   options_.memory_for = [](void* context, int device) {
     auto* test = static_cast<CheckerTest*>(context);
     std::vector<std::byte>& memory = test->given_memory_[device];
@@ -84,6 +87,11 @@ DeviceTensor CheckerTest::Tensor(std::vector<float> values) {
 Enqueued CheckerTest::Check(void* stream, const std::vector<DeviceTensor>& outputs,
                             const std::vector<DeviceTensor>& inputs, int device) {
   return checker_->Enqueue({AsStream(stream), device, outputs, inputs});
+}
+
+Enqueued CheckerTest::CheckList(void* stream, const std::vector<ListEntry>& gate,
+                                const std::vector<ListEntry>& others) {
+  return checker_->EnqueueList({AsStream(stream), 0, gate, others});
 }
 
 uint64_t CheckerTest::CheckOne(void* stream, const DeviceTensor& output, int device) {

@@ -47,6 +47,11 @@ class CheckerTest : public ::testing::Test {
 
   Enqueued Check(void* stream, const std::vector<DeviceTensor>& outputs,
                  const std::vector<DeviceTensor>& inputs = {}, int device = 0);
+  static ListEntry Entry(const DeviceTensor& tensor) {
+    return MakeEntry(tensor.data, static_cast<uint64_t>(tensor.numel), tensor.type);
+  }
+  Enqueued CheckList(void* stream, const std::vector<ListEntry>& gate,
+                     const std::vector<ListEntry>& others = {});
   // Checks one tensor, which must succeed; its ticket.
   uint64_t CheckOne(void* stream, const DeviceTensor& output, int device = 0);
 

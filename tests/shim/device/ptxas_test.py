@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-KERNELS = {"nanwatch_check_few", "nanwatch_check_many", "nanwatch_add_step"}
+KERNELS = {"nanwatch_check_few", "nanwatch_check_many", "nanwatch_check_list", "nanwatch_add_step"}
 REGISTERS_MAX = 64
 LOADS_IN_FLIGHT = 8
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "proto/wire/record.h"
-#include "shim/device/check_launch.h"
+#include "shim/device/list_launch.h"
 #include "tests/fakes/cuda/fake_cuda.h"
 
 namespace nanwatch::device {
@@ -18,6 +18,7 @@ std::atomic<const char*> broken{nullptr};
 std::atomic<int64_t> last_grid{-1};
 std::atomic<uint64_t> few_launches{0};
 std::atomic<uint64_t> many_launches{0};
+std::atomic<uint64_t> list_launches{0};
 
 void Require(bool condition, const char* what) {
   const char* none = nullptr;
@@ -48,6 +49,13 @@ void RequireDeviceAddress(uint64_t address) {
   Require(address == 0 || fake_cuda_is_device_address(address) != 0, "not a device address");
 }
 
+// Which replay it is that an earlier one has answered for.
+template <class Result>
+void MarkAgain(const LaunchHead& head, Result* result) {
+  const uint64_t later = *reinterpret_cast<uint64_t*>(head.step_word) - result->step;
+  if (later != 0) result->again |= uint64_t{1} << (later < 64 ? later - 1 : 63);
+}
+
 void Answer(const LaunchHead& head, const DeviceTensor* tensors) {
   auto* result = reinterpret_cast<CheckResult*>(head.result);
   auto* scratch = reinterpret_cast<LaunchScratch*>(head.scratch);
@@ -72,14 +80,68 @@ void Answer(const LaunchHead& head, const DeviceTensor* tensors) {
       std::copy(found.inputs, found.inputs + kInputsMax, result->inputs);
       result->step = found.step;
       result->again = 0;
-    } else if (const uint64_t later = *reinterpret_cast<uint64_t*>(head.step_word) - result->step;
-               later != 0) {
-      result->again |= uint64_t{1} << (later < 64 ? later - 1 : 63);
+    } else {
+      MarkAgain(head, result);
     }
     __atomic_fetch_add(&result->hits, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&result->ticket, head.ticket, __ATOMIC_RELEASE);
   }
   scratch->blocks_done = 0;
+}
+
+void AnswerList(const LaunchHead& head, const ListEntry* entries) {
+  auto* result = reinterpret_cast<ListResult*>(head.result);
+  auto* scratch = reinterpret_cast<LaunchScratch*>(head.scratch);
+  Require(scratch->blocks_done == 0 && scratch->bad_outputs == 0, "scratch is not zero");
+  ListResult found = {};
+  bool gate_bad = false;
+  for (uint32_t i = 0; i < head.output_count + head.input_count; ++i) {
+    if (i == head.output_count && !gate_bad) break;
+    DeviceTensor tensor = {};
+    tensor.data = entries[i].data;
+    tensor.numel = static_cast<int64_t>(NumelOf(entries[i]));
+    tensor.type = TypeOf(entries[i]);
+    TensorCounts counts;
+    const uint8_t kinds = Count(tensor, &counts);
+    if (kinds == 0) continue;
+    gate_bad = true;
+    found.bad[i / 32] |= 1u << i % 32;
+    const bool has_rest = head.input_count != 0 && i < head.output_count;
+    if (found.counted == static_cast<uint32_t>(has_rest ? kGateCountedMax : kListCountedMax))
+      continue;
+    found.kinds[found.counted] = kinds;
+    found.entry[found.counted] = static_cast<uint8_t>(i);
+    found.counts[found.counted++] = counts;
+  }
+  if (!gate_bad) return;
+  if (result->ticket != head.ticket) {
+    Require(result->ticket == 0, "the slot was not cleared");
+    found.step = *reinterpret_cast<uint64_t*>(head.step_word);
+    *result = found;
+  } else {
+    MarkAgain(head, result);
+  }
+  __atomic_fetch_add(&result->hits, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&result->ticket, head.ticket, __ATOMIC_RELEASE);
+}
+
+void CheckList(const void* parameter, uint32_t blocks, uint32_t threads) {
+  const auto& launch = *static_cast<const ListLaunch*>(parameter);
+  const LaunchHead& head = launch.head;
+  Require(head.ticket != 0, "a launch without a ticket");
+  Require(threads == kThreadsPerBlock, "a block of another size");
+  Require(head.output_count + head.input_count <= kListMax, "too many entries");
+  for (const uint64_t address : {head.result, head.scratch, head.progress, head.step_word}) {
+    RequireDeviceAddress(address);
+  }
+  if (head.output_count != 0) {
+    last_grid.store(blocks);
+    ++list_launches;
+    AnswerList(head, launch.entries);
+  }
+  if (head.progress != 0) {
+    __atomic_store_n(reinterpret_cast<uint64_t*>(head.progress), head.ticket, __ATOMIC_RELEASE);
+  }
 }
 
 template <int kTensors>
@@ -121,8 +183,10 @@ void RegisterReferenceKernels() {
   last_grid.store(-1);
   few_launches.store(0);
   many_launches.store(0);
+  list_launches.store(0);
   fake_cuda_register_kernel("nanwatch_check_few", &Check<kFewTensors>, sizeof(FewLaunch));
   fake_cuda_register_kernel("nanwatch_check_many", &Check<kManyTensors>, sizeof(ManyLaunch));
+  fake_cuda_register_kernel("nanwatch_check_list", &CheckList, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_add_step", &AddStep, sizeof(uint64_t));
 }
 
@@ -130,5 +194,6 @@ const char* BrokenContract() { return broken.load(); }
 int64_t LastGrid() { return last_grid.load(); }
 uint64_t FewLaunches() { return few_launches.load(); }
 uint64_t ManyLaunches() { return many_launches.load(); }
+uint64_t ListLaunches() { return list_launches.load(); }
 
 }  // namespace nanwatch::device

@@ -7,7 +7,7 @@
 
 namespace nanwatch::device {
 
-// Registers nanwatch_check_few, nanwatch_check_many and nanwatch_add_step with the fake driver.
+// Registers nanwatch_check_few, _many and _list and nanwatch_add_step with the fake driver.
 void RegisterReferenceKernels();
 
 // Launches that broke the contract: scratch that was not zero, a slot that was not cleared, ...
@@ -16,8 +16,9 @@ const char* BrokenContract();
 
 // Blocks of the last launch that looked at something; -1: none since RegisterReferenceKernels.
 int64_t LastGrid();
-// Launches of nanwatch_check_few and nanwatch_check_many that looked at something.
+// Launches of each kernel that looked at something.
 uint64_t FewLaunches();
 uint64_t ManyLaunches();
+uint64_t ListLaunches();
 
 }  // namespace nanwatch::device

@@ -1,0 +1,323 @@
+// Lists of tensors: one of each type and size around a vector, a turn of a block and a tile, at
+// every alignment, with a bad value in the first or last element of any of them.
+#include <algorithm>
+#include <thread>
+
+#include "tests/property/device/checked_list.h"
+#include "tests/property/device/every_type.h"
+
+namespace nanwatch::device {
+namespace {
+
+// Tensors of finite values one behind another, bad values between them.
+class Shelf {
+ public:
+  explicit Shelf(size_t bytes) : memory_(bytes), next_(memory_.begin()) {}
+
+  // The first element stands `off` bytes behind a multiple of 16, or as near as its size allows.
+  JobTensor Add(Values& values, size_t count, size_t off) {
+    const size_t part = values.part_bytes(), bytes = count * values.element_bytes();
+    // Between two tensors stand whole vectors, so that what is bad there belongs to one of them.
+    char* const data = next_ + 32 + off / part * part;
+    char* const end = data + bytes;
+    next_ = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(end) + 47) / 16 * 16);
+    EXPECT_LE(next_ + 64, memory_.end()) << "the shelf is too short";
+    const size_t before = reinterpret_cast<uintptr_t>(data) % 16;
+    values.FillBad(data - before, before);
+    values.FillBad(end, static_cast<size_t>(next_ - end) / part * part);
+    values.FillFinite(data, bytes);
+    return DenseTensor(values.type(), data, count);
+  }
+
+ private:
+  GuardedMemory memory_;
+  char* next_;
+};
+
+char* At(const JobTensor& tensor, size_t byte) {
+  return const_cast<char*>(static_cast<const char*>(tensor.data)) + byte;
+}
+
+// Overwrites a part with a bad one while it lives.
+class Planted {
+ public:
+  Planted(Values& values, char* at) : at_(at), bytes_(values.part_bytes()) {
+    std::memcpy(before_, at_, bytes_);
+    values.PutBad(at_);
+  }
+  ~Planted() { std::memcpy(at_, before_, bytes_); }
+  Planted(const Planted&) = delete;
+  Planted& operator=(const Planted&) = delete;
+
+ private:
+  char* at_;
+  size_t bytes_;
+  char before_[8];
+};
+
+class ListOfType : public EveryType {};
+
+TEST_P(ListOfType, FindsABadValueInTheFirstAndTheLastElementOfEachEntry) {
+  const size_t per_vector = kVectorBytes / values_.element_bytes();
+  const size_t tile = kTileUnits * per_vector;
+  Shelf shelf(size_t{8} << 20);
+  std::vector<JobTensor> tensors;
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{3}, per_vector, per_vector + 1,
+                             3 * per_vector - 1, 511 * per_vector, 513 * per_vector + 1, tile - 1,
+                             tile, tile + 1, 2 * tile + per_vector, size_t{0}, size_t{5}}) {
+    for (const size_t off : {0u, 15u}) tensors.push_back(shelf.Add(values_, count, off));
+  }
+  CheckedList clean(tensors);
+  clean.Run(7, random_);
+  clean.ExpectNoAnswer();
+  constexpr uint32_t kBlocks[] = {1, 2, 5, 13};
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const size_t bytes = static_cast<size_t>(tensors[i].sizes[0]) * values_.element_bytes();
+    if (bytes == 0) continue;
+    for (const size_t byte : {size_t{0}, bytes - values_.part_bytes()}) {
+      const Planted planted(values_, At(tensors[i], byte));
+      CheckedList list(tensors);
+      list.Run(kBlocks[random_() % 4], random_);
+      list.ExpectAsReference();
+      ASSERT_FALSE(HasFailure()) << "entry " << i << " of " << tensors[i].sizes[0] << ", byte "
+                                 << byte;
+    }
+  }
+}
+
+NANWATCH_EVERY_TYPE(ListOfType);
+
+class KernelList : public testing::Test {
+ protected:
+  // `count` tensors of any type, few of them larger than a tile.
+  std::vector<JobTensor> DrawTensors(Shelf& shelf, size_t count) {
+    std::vector<JobTensor> tensors;
+    for (size_t i = 0; i < count; ++i) {
+      constexpr size_t kBytesMax[] = {64, 64, 4096, 4096, 4096, 150'000};
+      Values& values = values_[random_() % values_.size()];
+      const size_t most = kBytesMax[random_() % 6] / values.element_bytes();
+      tensors.push_back(shelf.Add(values, random_() % (most + 1), random_() % 16));
+      types_.push_back(&values);
+    }
+    return tensors;
+  }
+
+  // A tensor of `count` floats, all of them 1.
+  static JobTensor Ones(std::vector<float>& floats, size_t count) {
+    floats.assign(count, 1.0f);
+    return DenseTensor(wire::ElementType::kFloat32, floats.data(), count);
+  }
+
+  static std::vector<Values> AllValues() {
+    std::vector<Values> all;
+    for (const wire::ElementType type : reference::kAllTypes) all.emplace_back(type, 20240611);
+    return all;
+  }
+
+  std::mt19937_64 random_{20240612};
+  std::vector<Values> values_ = AllValues();
+  std::vector<Values*> types_;  // of the tensors drawn
+};
+
+TEST_F(KernelList, OfTwoHundredAndFiftySaysOfEachWhatTheReferenceSays) {
+  Shelf shelf(size_t{16} << 20);
+  const std::vector<JobTensor> tensors = DrawTensors(shelf, kListMax);
+  int hits = 0;
+  for (int round = 0; round < 45; ++round) {
+    // All is the gate, or a part of it, or hardly any.
+    const size_t gates[] = {tensors.size(), 1 + random_() % 250, 1 + random_() % 8};
+    std::vector<std::unique_ptr<Planted>> planted;
+    const size_t bad = random_() % 5 == 0 ? 40 : random_() % 4;
+    for (size_t n = 0; n < bad; ++n) {
+      const size_t i = random_() % tensors.size();
+      const size_t bytes = static_cast<size_t>(tensors[i].sizes[0]) * types_[i]->element_bytes();
+      if (bytes == 0) continue;
+      const size_t part = types_[i]->part_bytes();
+      planted.push_back(
+          std::make_unique<Planted>(*types_[i], At(tensors[i], random_() % bytes / part * part)));
+    }
+    CheckedList list(tensors, gates[round % 3]);
+    list.Run(1 + static_cast<uint32_t>(random_() % 40), random_);
+    list.ExpectAsReference();
+    hits += list.result.ticket != 0;
+    while (!planted.empty()) planted.pop_back();  // the last first: two may be in one place
+    ASSERT_FALSE(HasFailure()) << "round " << round;
+  }
+  EXPECT_GT(hits, 10);
+  EXPECT_LT(hits, 40);
+}
+
+TEST_F(KernelList, LooksAtWhatStandsBehindACleanGateNotAtAll) {
+  std::vector<float> gate_floats, floats;
+  const JobTensor gate = Ones(gate_floats, 5000);
+  JobTensor rest = Ones(floats, 100);
+  rest.data = reinterpret_cast<const void*>(16);  // an access would end the test
+  CheckedList list({gate, rest, rest}, 1);
+  list.Run(3, random_);
+  list.ExpectNoAnswer();
+}
+
+TEST_F(KernelList, CountsTheFirstOfTheGateAndTheFirstOfTheRest) {
+  std::vector<float> floats;
+  const JobTensor bad = Ones(floats, 100);
+  floats[3] = INFINITY;
+  CheckedList list(std::vector<JobTensor>(40, bad), 20);
+  list.Run(2, random_);
+  list.ExpectAsReference();
+  EXPECT_EQ(list.result.counted, static_cast<uint32_t>(kListCountedMax));
+  EXPECT_EQ(list.result.entry[kGateCountedMax - 1], kGateCountedMax - 1);
+  EXPECT_EQ(list.result.entry[kGateCountedMax], 20);
+}
+
+TEST_F(KernelList, OfNothingOrOfNoReadableTypeIsClean) {
+  std::vector<float> floats;
+  JobTensor tensor = Ones(floats, 100);
+  floats[3] = NAN;
+  CheckedList none({});
+  none.Run(1, random_);
+  none.ExpectNoAnswer();
+  for (const uint8_t type : {0, int{wire::kElementTypeCount}, 255}) {
+    tensor.type = static_cast<wire::ElementType>(type);
+    CheckedList list({tensor});
+    list.Run(2, random_);
+    list.ExpectNoAnswer();
+  }
+}
+
+TEST_F(KernelList, RunAgainOverTheSameNanCountsAndKeepsItsFirstFigures) {
+  std::vector<float> floats, others;
+  const JobTensor tensor = Ones(floats, 20'000);
+  floats[12'345] = NAN;
+  CheckedList list({tensor, Ones(others, 70)}, 1);
+  list.Run(5, random_);
+  list.ExpectAsReference();
+  ListResult first = list.result;
+  others[3] = NAN;
+  for (uint64_t hits = 2; hits < 5; ++hits) {
+    list.words.steps += hits;
+    first.again |= uint64_t{1} << (list.words.steps - first.step - 1);
+    first.hits = hits;
+    list.Run(5, random_);
+    EXPECT_EQ(std::memcmp(&first, &list.result, sizeof(first)), 0) << "the first figures stay";
+  }
+  floats[12'345] = 0;
+  list.Run(5, random_);
+  EXPECT_EQ(list.result.hits, 4u) << "a clean execution is none";
+}
+
+TEST_F(KernelList, CountsBrieflyOnceItsStepHasHadItsShare) {
+  std::vector<float> floats;
+  const JobTensor tensor = Ones(floats, 20'000);
+  floats[0] = floats[19'999] = NAN;
+  CheckedList list({tensor});
+  list.words.counted = kCountedInFullMax;
+  list.Run(3, random_);
+  EXPECT_EQ(list.result.brief, 1u);
+  EXPECT_TRUE(list.result.IsBad(0));
+  EXPECT_EQ(list.result.kinds[0], wire::kHasNan);
+  EXPECT_EQ(list.words.counted, kCountedInFullMax + (20'000u >> kCountUnitShift));
+}
+
+TEST_F(KernelList, OfOneBlockNeedsNoScratch) {
+  std::vector<float> floats;
+  const JobTensor tensor = Ones(floats, 1000);
+  floats[999] = NAN;
+  CheckedList list({tensor, tensor}, 1);
+  ListLaunch launch = list.Make();
+  launch.head.scratch = launch.head.progress = 0;  // an access would end the test
+  RunLaunch(launch, 1, random_);
+  list.ExpectAsReference();
+  EXPECT_EQ(list.progress, 0u);
+}
+
+TEST_F(KernelList, WithBlocksThatRunAtOnceIsAnsweredOnceByTheLast) {
+  std::vector<float> floats, others;
+  const std::vector<JobTensor> tensors = {Ones(floats, 60'000), Ones(others, 100'000)};
+  constexpr uint32_t kBlocks = 6;
+  for (int round = 0; round < 40; ++round) {
+    floats[random_() % 60'000] = round % 3 == 0 ? 1.0f : NAN;
+    others[random_() % 100'000] = round % 2 == 0 ? 1.0f : -INFINITY;
+    CheckedList list({tensors[0], tensors[1], tensors[0]}, 2);
+    const ListLaunch launch = list.Make();
+    std::vector<std::thread> threads;
+    for (uint32_t block = 0; block < kBlocks; ++block) {
+      threads.emplace_back([&, block, seed = random_()] {
+        RunBlock(launch, {block, kBlocks}, seed);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    list.ExpectAsReference();
+    EXPECT_EQ(std::memcmp(&list.scratch, &CheckedLaunch::kZero, sizeof(list.scratch)), 0);
+    ASSERT_FALSE(HasFailure()) << "round " << round;
+    std::fill(floats.begin(), floats.end(), 1.0f);
+    std::fill(others.begin(), others.end(), 1.0f);
+  }
+}
+
+ListEntry Floats(uint64_t address, uint64_t count) {
+  return MakeEntry(address, count, static_cast<uint8_t>(wire::ElementType::kFloat32));
+}
+
+TEST(ListGrid, HasABlockForEachTileUntilTheGpuIsFull) {
+  ListLaunch launch = {};
+  EXPECT_EQ(ListGridFor(launch, 100), 1u);
+  launch.head.output_count = 148;
+  for (uint32_t i = 0; i < 148; ++i) launch.entries[i] = Floats(4096 * i + 4096, 768);
+  EXPECT_EQ(ListGridFor(launch, 100), 148u);
+  EXPECT_EQ(ListGridFor(launch, 10), 10 * kBlocksPerMultiprocessor);
+  launch.head.output_count = 1;
+  launch.head.input_count = 147;
+  EXPECT_EQ(ListGridFor(launch, 100), 1u) << "what stands behind the gate is one block's";
+  launch.entries[0] = Floats(4096, 3 * kTileUnits * 4 + 4);
+  EXPECT_EQ(ListGridFor(launch, 100), 4u);
+}
+
+// A large tensor and a small one: who reads the tile of a bad value, and that nobody reads beyond.
+struct PretendedMemory : CpuMemory {
+  static inline uint64_t bad_address = 0, lowest = 0, highest = 0;
+  static Vector LoadVector(uint64_t address) {
+    ExpectAligned(address, sizeof(Vector));
+    lowest = std::min(lowest, address);
+    highest = std::max(highest, address + sizeof(Vector));
+    Vector vector = {};
+    if (bad_address - address < sizeof(Vector)) {
+      vector.word[(bad_address - address) / 4] = 0x7fc00000;
+    }
+    return vector;
+  }
+};
+
+TEST(KernelListOfLargeTensors, OfNineThousandMillionElementsIsReadToItsEnd) {
+  constexpr uint64_t kBase = uint64_t{1} << 40;
+  constexpr uint64_t kNumel = 9'000'000'000;
+  const auto state = std::make_unique<ListState>();
+  ListState& block = *state;
+  block.head = {};
+  block.head.output_count = 2;
+  block.entries[0] = Floats(kBase, kNumel);
+  block.entries[1] = Floats(kBase + (uint64_t{1} << 39), 8);
+  CpuTeam team(1);
+  PlanList(block, team);
+  const uint32_t tiles = TilesOf(block.entries[0]);
+  ASSERT_EQ(tiles, (kNumel / 4 + kTileUnits - 1) / kTileUnits);
+  ASSERT_EQ(block.tiles_before[2], tiles + 1);
+  const auto scan = [&](uint32_t tile) {
+    block.bad[0] = 0;
+    PretendedMemory::lowest = ~uint64_t{0};
+    PretendedMemory::highest = 0;
+    for (uint32_t thread = 0; thread < kThreadsPerBlock; ++thread) {
+      ScanTiles<PretendedMemory>(block, 0, tile, 1, tile + 1, thread);
+    }
+    return block.bad[0];
+  };
+  PretendedMemory::bad_address = kBase + (kNumel - 1) * 4;
+  EXPECT_EQ(scan(tiles - 1), 1u);
+  EXPECT_EQ(PretendedMemory::highest, kBase + kNumel * 4);
+  EXPECT_EQ(scan(tiles - 2), 0u);
+  EXPECT_EQ(PretendedMemory::highest - PretendedMemory::lowest, kTileUnits * kVectorBytes);
+  PretendedMemory::bad_address = block.entries[1].data + 28;
+  EXPECT_EQ(scan(tiles), 2u);
+}
+
+}  // namespace
+}  // namespace nanwatch::device
