@@ -1,6 +1,7 @@
 #include "shim/observe/canary.h"
 
 #include <cmath>
+#include <cstdio>
 
 #include "shim/check/scan.h"
 #include "shim/check/squares.h"
@@ -27,6 +28,28 @@ ValueRef NoteBadGradient(Observer& observer, ThreadState* thread, const PlainTen
   const UnseenWriter writer = UnseenAt(kAccumulate, named != nullptr ? named->layer : nullptr,
                                        wire::Phase::kBackward, NonFiniteKinds(plain.view), from);
   return OnUnseenWrite(observer, thread, plain, writer);
+}
+
+// What an update has written and left bad.
+void TellBadWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                    const NamedTensor* named, bool is_state, const char* range_name,
+                    const Gradients& gradients) {
+  wire::Source known{};
+  ValueRef value;
+  if (SourceOf(observer, tensor, &known, &value)) return;
+  UnseenWriter writer =
+      UnseenAt(range_name, named != nullptr ? named->layer : nullptr, wire::Phase::kOptimizer,
+               NonFiniteKinds(tensor.view), gradients.first_bad_value);
+  // Gradients and parameters were finite: the update made it.
+  if (gradients.bad == 0 && gradients.known && !gradients.waits_for_gpu) {
+    writer.source_count = 0;
+    writer.finding_class = wire::FindingClass::kProduce;
+  }
+  if (!is_state) {
+    writer.named = named;
+    writer.target = wire::Target::kParameter;
+  }
+  OnUnseenWrite(observer, thread, tensor, writer);
 }
 
 }  // namespace
@@ -63,6 +86,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     const Readable readable = DescribeTensor(tensor.gradient, &plain, &reason);
     if (readable == Readable::kYes && plain.gpu >= 0) {
       told.norm_known = false;
+      told.waits_for_gpu = true;
       if (unseen) {
         on_gpu.Add(plain, wire::Target::kGradient,
                    observer.python->names().FindByImpl(tensor.parameter));
@@ -122,12 +146,17 @@ void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kWritten;
   if (!observer.python->ReadOptimizer(optimizer, &tensors)) return;
+  GpuTensors on_gpu(observer, thread);
   for (const WrittenTensor& written : tensors.written) {
     PlainTensor plain;
     wire::Unchecked reason;
     const Readable readable = DescribeTensor(written.held, &plain, &reason);
+    const NamedTensor* named = nullptr;
     if (readable == Readable::kYes && plain.gpu >= 0) {
-      ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuNotReady)];
+      if (written.is_count) continue;  // as many entries as there are parameters, for nothing
+      named = observer.python->names().FindByImpl(written.parameter);
+      on_gpu.Add(plain, written.is_state ? wire::Target::kOptimizerState : wire::Target::kParameter,
+                 named);
       continue;
     }
     if (readable != Readable::kYes) {
@@ -137,24 +166,10 @@ void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
     ++thread->counters.tensors_checked;
     thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
     if (!HasNonFinite(plain.view)) continue;
-    wire::Source known{};
-    ValueRef value;
-    if (SourceOf(observer, plain, &known, &value)) continue;
-    const NamedTensor* named = observer.python->names().FindByImpl(written.parameter);
-    UnseenWriter writer =
-        UnseenAt(range_name, named != nullptr ? named->layer : nullptr, wire::Phase::kOptimizer,
-                 NonFiniteKinds(plain.view), gradients.first_bad_value);
-    // Gradients and parameters were finite: the update made it.
-    if (gradients.bad == 0 && gradients.known) {
-      writer.source_count = 0;
-      writer.finding_class = wire::FindingClass::kProduce;
-    }
-    if (!written.is_state) {
-      writer.named = named;
-      writer.target = wire::Target::kParameter;
-    }
-    OnUnseenWrite(observer, thread, plain, writer);
+    named = observer.python->names().FindByImpl(written.parameter);
+    TellBadWritten(observer, thread, plain, named, written.is_state, range_name, gradients);
   }
+  observer.timeline.NoteHanded(observer, thread, Timeline::HandedAs::kWritten, on_gpu.list());
 } catch (...) {
 }
 
@@ -208,16 +223,29 @@ void BadGradients::Tell(Observer& observer, ThreadState* thread, const PlainTens
               NonFiniteKinds(gradient.view), named);
 }
 
-void BadGradients::Settle(Observer& observer, ThreadState* thread, Gradients* gradients) noexcept {
-  if (count_ == 0) return;
-  gradients->bad += count_;
-  gradients->norm = std::nan("");
-  gradients->first_bad = first_;
-  gradients->first_bad_value = leaves_.values[0];
-  if (leaves_.count != 0) {
-    observer.passes.OnBadGradients(observer, thread, gradients->count, count_, leaves_);
+void BadGradients::Settle(Observer& observer, ThreadState* thread, const char* range_name,
+                          Gradients* gradients) noexcept {
+  gradients->waits_for_gpu = false;
+  if (count_ != 0) {
+    gradients->bad += count_;
+    gradients->norm = std::nan("");
+    gradients->first_bad = first_;
+    gradients->first_bad_value = leaves_.values[0];
+    if (leaves_.count != 0) {
+      observer.passes.OnBadGradients(observer, thread, gradients->count, count_, leaves_);
+    }
   }
   *this = {};
+  update_ = *gradients;
+  std::snprintf(range_name_, sizeof range_name_, "%s", range_name);
+}
+
+void BadGradients::TellWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                               const NamedTensor* named, bool is_state) const noexcept try {
+  // One that has skipped itself has written nothing.
+  if (update_.skipped) return;
+  TellBadWritten(observer, thread, tensor, named, is_state, range_name_, update_);
+} catch (...) {
 }
 
 }  // namespace nanwatch::canary

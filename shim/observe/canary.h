@@ -1,9 +1,10 @@
 // What is read of the training once a step, whether ops are watched or not: every gradient that an
 // optimizer is given, and the loss where a module returns it.
 //
-// At level canary this is all that is looked at beside the update: each op of it in the first steps
-// and on GPUs, later what it has written. A gradient that is not finite becomes a finding: of the
-// gradient, because what made it went by unseen. At level full its ops have told more already.
+// At level canary this is all that is looked at beside the update: each op of it in the first
+// steps, later what it has written. On a GPU the gradients of a step are one list, and so is that.
+// A gradient that is not finite becomes a finding: of the gradient, because what made it went by
+// unseen. At level full its ops have told more already.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -39,6 +40,7 @@ struct Gradients {
   // The optimizer skips by itself where a GradScaler has found something, and what it found lies on
   // a GPU: bad gradients are taken for that.
   bool skips_by_itself = false;
+  bool waits_for_gpu = false;  // some of them lie on a GPU, and what they are is told later
 };
 
 // Where the step of `optimizer` begins, on its thread. Null: nothing is known of it.
@@ -46,20 +48,28 @@ struct Gradients {
                                       const void* optimizer) noexcept;
 
 // Where the step of `optimizer` has ended and its ops went by unwatched: whatever it wrote and left
-// bad becomes a finding of the step, `range_name`. `gradients`: as read at its beginning.
+// bad becomes a finding of the step, `range_name`; on a GPU, when that has answered. `gradients`:
+// as read at its beginning.
 void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
                  const char* range_name, const Gradients& gradients) noexcept;
 
-// Gradients on a GPU, of which some are bad: told one after another, and then the step of their
-// optimizer.
+// Gradients on a GPU, of which some are bad: told one after another, then the step of their
+// optimizer, then what that has left bad.
 class BadGradients {
  public:
   void Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
             const NamedTensor* named) noexcept;
-  // Adds what was told to `gradients`, tells of the pass that made them, and forgets them.
-  void Settle(Observer& observer, ThreadState* thread, Gradients* gradients) noexcept;
+  // Adds what was told to `gradients`, tells of the pass that made them, and forgets them. The
+  // update begins.
+  void Settle(Observer& observer, ThreadState* thread, const char* range_name,
+              Gradients* gradients) noexcept;
+  // As CheckUpdate does, of one tensor that is bad.
+  void TellWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                   const NamedTensor* named, bool is_state) const noexcept;
 
  private:
+  Gradients update_;
+  char range_name_[96] = {};
   BackwardPasses::BadLeaves leaves_;
   const NamedTensor* first_ = nullptr;
   uint32_t count_ = 0;

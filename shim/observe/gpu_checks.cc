@@ -10,6 +10,7 @@
 #include "shim/device/check_list.h"
 #include "shim/device/check_ptx.h"
 #include "shim/device/driver.h"
+#include "shim/observe/gpu_counts.h"
 
 namespace nanwatch {
 namespace {
@@ -55,19 +56,18 @@ DeviceTensor Describe(const InputSeen& seen) {
   tensor.data = reinterpret_cast<uintptr_t>(seen.data);
   tensor.numel = seen.numel;
   tensor.type = static_cast<uint8_t>(seen.type);
-  int64_t dense_stride = 1;
-  bool in_line = true;
-  for (int d = seen.ndim; d-- > 0;) {
-    in_line = in_line && (seen.sizes[d] == 1 || seen.strides[d] == dense_stride);
-    dense_stride *= seen.sizes[d];
-  }
-  if (in_line) return tensor;
+  if (IsOneRun(seen, /*in_any_order=*/false)) return tensor;
   tensor.ndim = seen.ndim;
   for (int d = 0; d < seen.ndim; ++d) {
     tensor.sizes[d] = seen.sizes[d];
     tensor.strides[d] = seen.strides[d];
   }
   return tensor;
+}
+
+device::ListEntry EntryOf(const InputSeen& seen) {
+  return device::MakeEntry(reinterpret_cast<uintptr_t>(seen.data),
+                           static_cast<uint64_t>(seen.numel), static_cast<uint8_t>(seen.type));
 }
 
 // libtorch's own answer to which stream is current, a function of its C interface. An interposed
@@ -115,16 +115,7 @@ device::CuStream GpuChecks::CurrentStream(int gpu) const noexcept {
   return current_stream_(gpu, &stream) == 0 ? static_cast<device::CuStream>(stream) : nullptr;
 }
 
-GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
-                                     std::span<const InputSeen* const> inputs) noexcept {
-  using device::Skip;
-  DeviceTensor output_list[device::kOutputsMax];
-  DeviceTensor input_list[device::kInputsMax];
-  size_t output_count = 0;
-  size_t input_count = 0;
-  for (const InputSeen* output : outputs) output_list[output_count++] = Describe(*output);
-  for (const InputSeen* input : inputs) input_list[input_count++] = Describe(*input);
-  const int gpu = outputs.front()->gpu;
+device::CuStream GpuChecks::EnterStream(ThreadState* thread, int gpu) noexcept {
   const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(gpu) % 32);
   if ((gpus_seen_.load(std::memory_order_relaxed) & bit) == 0) gpus_seen_.fetch_or(bit);
   const device::CuStream stream = CurrentStream(gpu);
@@ -132,11 +123,50 @@ GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputS
   if (thread->last_stream != stream || thread->last_gpu != gpu + 1) Ask(thread);
   thread->last_stream = stream;
   thread->last_gpu = static_cast<uint8_t>(gpu + 1);
-  const device::Enqueued enqueued = checker_->Enqueue({.stream = stream,
-                                                       .device = gpu,
-                                                       .outputs = {output_list, output_count},
-                                                       .inputs = {input_list, input_count},
-                                                       .reports = stream != nullptr});
+  return stream;
+}
+
+GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
+                                     std::span<const InputSeen* const> inputs,
+                                     bool reports) noexcept {
+  DeviceTensor output_list[device::kOutputsMax];
+  DeviceTensor input_list[device::kInputsMax];
+  size_t output_count = 0;
+  size_t input_count = 0;
+  for (const InputSeen* output : outputs) output_list[output_count++] = Describe(*output);
+  for (const InputSeen* input : inputs) input_list[input_count++] = Describe(*input);
+  const int gpu = outputs.front()->gpu;
+  const device::CuStream stream = EnterStream(thread, gpu);
+  return WhatBecameOf(checker_->Enqueue({.stream = stream,
+                                         .device = gpu,
+                                         .outputs = {output_list, output_count},
+                                         .inputs = {input_list, input_count},
+                                         .reports = reports || stream != nullptr}),
+                      gpu);
+}
+
+GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread,
+                                         std::span<const InputSeen* const> gate,
+                                         std::span<const InputSeen* const> others,
+                                         bool reports) noexcept {
+  device::ListEntry list[device::kListMax];
+  size_t count = 0;
+  for (const InputSeen* tensor : gate) list[count++] = EntryOf(*tensor);
+  for (const InputSeen* tensor : others) list[count++] = EntryOf(*tensor);
+  const std::span<const device::ListEntry> entries(list, count);
+  const int gpu = gate.front()->gpu;
+  const device::CuStream stream = EnterStream(thread, gpu);
+  return WhatBecameOf(checker_->EnqueueList({.stream = stream,
+                                             .device = gpu,
+                                             .gate = entries.first(gate.size()),
+                                             .others = entries.subspan(gate.size()),
+                                             .reports = reports || stream != nullptr}),
+                      gpu);
+}
+
+GpuChecks::Launched GpuChecks::WhatBecameOf(const device::Enqueued& enqueued, int gpu) noexcept {
+  using device::Skip;
+  const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(gpu) % 32);
   Launched launched;
   switch (enqueued.skip) {
     case Skip::kNone:

@@ -37,8 +37,14 @@ class GpuChecks {
     uint32_t graph = 0;
     uint32_t slot = 0;
   };
+  // `reports`: the stream tells how far it is when it gets there, as every one but the default
+  // does.
   Launched Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
-                 std::span<const InputSeen* const> inputs) noexcept;
+                 std::span<const InputSeen* const> inputs, bool reports) noexcept;
+  // The same of a list (device/list_launch.h), kListMax tensors at most, each of which is one run
+  // of memory (gpu_counts.h). `others` are looked at if one of the gate is bad.
+  Launched CheckList(ThreadState* thread, std::span<const InputSeen* const> gate,
+                     std::span<const InputSeen* const> others, bool reports) noexcept;
 
   // The default stream, if this thread has last had something checked there, tells how far it is
   // when it gets there. (Every other stream does with each launch.)
@@ -81,6 +87,9 @@ class GpuChecks {
 
  private:
   [[nodiscard]] device::CuStream CurrentStream(int gpu) const noexcept;
+  // The current stream, on which this thread is about to have something checked.
+  [[nodiscard]] device::CuStream EnterStream(ThreadState* thread, int gpu) noexcept;
+  [[nodiscard]] Launched WhatBecameOf(const device::Enqueued& enqueued, int gpu) noexcept;
   static void OnFinished(void* self, const device::Finished& finished);
 
   // More than launches can be under way, so that answers do not get in each other's way.

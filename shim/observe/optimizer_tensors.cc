@@ -31,7 +31,7 @@ void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyOb
     if (parameter == nullptr || !parameter->defined()) continue;
     const c10::TensorImpl* impl = parameter->unsafeGetTensorImpl();
     if (tensors->what == For::kWritten) {
-      tensors->written.push_back({*parameter, impl, false});
+      tensors->written.push_back({*parameter, impl, false, false});
       continue;
     }
     OptimizedTensor& added = tensors->list.emplace_back();
@@ -62,8 +62,10 @@ void AddStates(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyO
       if (api.PyType_IsSubtype(value->type, tensor_type) == 0) continue;
       const at::TensorBase* tensor = names.TensorOf(value);
       if (tensor == nullptr || !tensor->defined()) continue;
-      tensors->written.push_back(
-          {*tensor, parameter != nullptr ? parameter->unsafeGetTensorImpl() : nullptr, true});
+      const bool is_count = tensor->dim() == 0 && parameter != nullptr && parameter->dim() != 0;
+      tensors->written.push_back({*tensor,
+                                  parameter != nullptr ? parameter->unsafeGetTensorImpl() : nullptr,
+                                  true, is_count});
     }
   }
 }

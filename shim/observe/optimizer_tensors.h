@@ -32,6 +32,7 @@ struct WrittenTensor {
   at::TensorBase held;
   const c10::TensorImpl* parameter = nullptr;  // as above
   bool is_state = false;
+  bool is_count = false;  // a number kept for a parameter that is none: of its steps
 };
 
 struct OptimizedTensors {

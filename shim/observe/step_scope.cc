@@ -200,7 +200,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   }
   // A skipped update does nothing but take the scale from the gradients.
   const bool canary = observer.level.watched() == wire::Level::kCanary && !skipped;
-  const bool by_ops = later || optimizer == nullptr || iteration() < ops_watched_until_;
+  const bool by_ops = optimizer == nullptr || iteration() < ops_watched_until_;
   thread->optimizer_watches_ops = canary && by_ops;
   open_update.optimizer = nullptr;
   if (canary && !by_ops) {

@@ -40,13 +40,6 @@ void Keep(const InputSeen& seen, SeenTensor* kept) {
   FillShapeOnly(seen.View(), &kept->stats);
 }
 
-void KeepHanded(const HandedTensor& handed, SeenTensor* kept) {
-  Keep(handed.seen, kept);
-  kept->target = handed.target;
-  kept->named = handed.named;
-  kept->name = handed.name;
-}
-
 // What lies in the CPU's memory is read here and now.
 void KeepRead(const InputSeen& seen, SeenTensor* kept) {
   Keep(seen, kept);
@@ -145,6 +138,13 @@ struct Timeline::Parts {
            input.place_in_list <= outputs[output_count - 1]->place_in_list;
   }
 };
+
+void KeepHanded(const HandedTensor& handed, SeenTensor* kept) noexcept {
+  Keep(handed.seen, kept);
+  kept->target = handed.target;
+  kept->named = handed.named;
+  kept->name = handed.name;
+}
 
 // ---- the queue
 
@@ -341,7 +341,9 @@ void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
                       uint32_t input_count) noexcept {
   ThreadCounters& counters = thread->counters;
   const GpuChecks::Launched launched =
-      gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count});
+      event->is_list
+          ? gpu_.CheckList(thread, {outputs, event->outputs}, {}, event->reports)
+          : gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count}, event->reports);
   if (launched.down != nullptr) {
     char line[512];
     std::snprintf(line, sizeof line, "tensors on GPU %d go unchecked from here on: %s",
@@ -376,6 +378,15 @@ void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
 void Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
                           std::span<const HandedTensor> tensors, const RegionSeen& region,
                           std::span<const HandedTensor> given) noexcept {
+  const bool as_list =
+      as == HandedAs::kGradients || as == HandedAs::kSkippableGradients || as == HandedAs::kWritten;
+  if (as_list) return NoteLists(observer, thread, as, tensors);
+  NoteHandedFew(observer, thread, as, tensors, region, given);
+}
+
+void Timeline::NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
+                             std::span<const HandedTensor> tensors, const RegionSeen& region,
+                             std::span<const HandedTensor> given) noexcept {
   constexpr size_t kGivenMax = 32;
   given = given.first(std::min(given.size(), kGivenMax));
   while (!tensors.empty()) {
@@ -398,6 +409,8 @@ void Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs 
   }
   event->kind = EventKind::kHanded;
   event->handed_as = as;
+  // A pass begins at it, where the stream would be asked.
+  event->reports = as == HandedAs::kLoss;
   event->region = region;
   event->moment = TakeMoment(observer, thread);
   event->outputs = static_cast<uint32_t>(tensors.size());

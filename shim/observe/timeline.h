@@ -43,6 +43,7 @@ namespace nanwatch {
 
 class Observer;
 struct NamedTensor;
+struct SeenTensor;
 
 // A tensor of a GPU that no op of this moment hands over.
 struct HandedTensor {
@@ -85,7 +86,15 @@ class Timeline {
                 const PlainTensor& tensor) noexcept;
   // Tensors that no op of this moment hands over. Of what a compiled region has returned: the
   // region, and those of its arguments that lie on a GPU; as many as fit are looked at.
-  enum class HandedAs : uint8_t { kEntries, kGradients, kSkippableGradients, kLoss, kOfRegion };
+  // Gradients and what an update has written are looked at in lists (timeline_lists.cc).
+  enum class HandedAs : uint8_t {
+    kEntries,
+    kGradients,
+    kSkippableGradients,
+    kLoss,
+    kOfRegion,
+    kWritten,  // `target` is kParameter, or kOptimizerState of what is kept for `named`
+  };
   void NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
                   std::span<const HandedTensor> tensors, const RegionSeen& region = {},
                   std::span<const HandedTensor> given = {}) noexcept;
@@ -141,6 +150,9 @@ class Timeline {
 
   void NotePart(Observer& observer, ThreadState* thread, const Frame& frame, const Moment& moment,
                 const Parts& parts) noexcept;
+  void NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
+                     std::span<const HandedTensor> tensors, const RegionSeen& region,
+                     std::span<const HandedTensor> given) noexcept;
   void NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
                       std::span<const HandedTensor> tensors, const RegionSeen& region,
                       std::span<const HandedTensor> given) noexcept;
@@ -152,9 +164,17 @@ class Timeline {
   uint16_t TakeInputs(const OpEvent& event, uint16_t place) noexcept;
   void TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
   void TellOfRegion(Observer& observer, const OpEvent& event, const PlainTensor& output) noexcept;
+  void TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& tensor) noexcept;
   void SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
   static void DropTensors(OpEvent* event) noexcept;
   static void Drop(Event* event) noexcept;
+
+  // ---- timeline_lists.cc
+  void NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
+                 std::span<const HandedTensor> tensors) noexcept;
+  void NoteList(Observer& observer, ThreadState* thread, HandedAs as,
+                std::span<const HandedTensor* const> tensors, bool is_last) noexcept;
+  void TellList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
 
   // ---- timeline_graphs.cc
   // The graph that the thread's stream is captured into; null: none. `begins`: asked for an event

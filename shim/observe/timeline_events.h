@@ -44,17 +44,22 @@ struct SeenTensor {
   uint32_t name;
 };
 
+// Keeps one of those handed over in an event.
+void KeepHanded(const HandedTensor& handed, SeenTensor* kept) noexcept;
+
 struct Timeline::OpEvent : Event {
   Frame frame;
   HandedAs handed_as;
-  RegionSeen region;  // that was open, or has returned the tensors
-  double escaped;     // what went to Python; 0: nothing did
-  uint32_t slot;      // of its check, in a graph
+  bool is_list = false;  // of kHanded: its outputs are looked at as a list
+  bool reports = false;  // the launch tells how far the stream is
+  RegionSeen region;     // that was open, or has returned the tensors
+  double escaped;        // what went to Python; 0: nothing did
+  uint32_t slot;         // of its check, in a graph
   uint32_t outputs;
   uint32_t inputs;
   SeenTensor tensors[1];  // outputs, then inputs
 
-  static constexpr uint32_t kTensorsMax = 128;
+  static constexpr uint32_t kTensorsMax = 128;  // but of a list device::kListMax
 };
 
 struct Timeline::ViewEvent : Event {

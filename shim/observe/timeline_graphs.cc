@@ -188,7 +188,8 @@ void Timeline::GiveOwnNode(Graph* graph, Event* event) noexcept try {
 // Whoever is told may write to what it is told of, and hold on to nothing.
 Timeline::Event* Timeline::CopyOf(const Event& noted, const ReplayEvent& replay) noexcept {
   if (graphs_->copy == nullptr) {
-    graphs_->copy = Allocate<OpEvent>(sizeof(OpEvent) + OpEvent::kTensorsMax * sizeof(SeenTensor));
+    constexpr size_t kTensors = std::max(size_t{OpEvent::kTensorsMax}, size_t{device::kListMax});
+    graphs_->copy = Allocate<OpEvent>(sizeof(OpEvent) + kTensors * sizeof(SeenTensor));
   }
   if (graphs_->copy == nullptr) return nullptr;
   auto* copy = static_cast<Event*>(

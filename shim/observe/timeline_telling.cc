@@ -5,6 +5,7 @@
 #include "shim/observe/compiled_regions.h"
 #include "shim/observe/entry_points.h"
 #include "shim/observe/findings.h"
+#include "shim/observe/gpu_counts.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/tensor_stats.h"
@@ -14,27 +15,6 @@
 
 namespace nanwatch {
 namespace {
-
-uint64_t BadElements(const device::TensorCounts& counts) {
-  return counts.nan + counts.pos_inf + counts.neg_inf;
-}
-
-// What one tensor of the launch holds. Kinds without counts: another stream has written since, or
-// they say nothing (`brief`).
-void FillCounts(const device::TensorCounts& counts, uint8_t kinds, bool brief,
-                wire::TensorStats* stats) {
-  stats->nan = counts.nan;
-  stats->pos_inf = counts.pos_inf;
-  stats->neg_inf = counts.neg_inf;
-  if (kinds != 0 && (brief || BadElements(counts) == 0)) {
-    return FillKinds(kinds, stats);
-  }
-  if (kinds != 0) stats->first_bad = static_cast<int64_t>(counts.first_bad);
-  if (counts.finite_min > counts.finite_max) return;
-  stats->finite_min = counts.finite_min;
-  stats->finite_max = counts.finite_max;
-  stats->finite_mean = counts.finite_mean;
-}
 
 // What the table knows stands for what was not looked at.
 uint8_t KindsOf(const BadEntry& entry) { return entry.kinds != 0 ? entry.kinds : wire::kHasNan; }
@@ -156,9 +136,9 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
     case EventKind::kOptimizerBegin: {
       const auto& begin = static_cast<const OptimizerEvent&>(event);
       canary::Gradients gradients = begin.gradients;
-      bad_gradients_->Settle(observer, thread, &gradients);
       gradients.skipped |= skips_update_;
       skips_update_ = false;
+      bad_gradients_->Settle(observer, thread, begin.range_name, &gradients);
       observer.steps.TellOptimizerBegin(observer, thread, begin.optimizer, begin.range_name,
                                         gradients);
       break;
@@ -283,31 +263,34 @@ uint16_t Timeline::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
 
 void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
   if (answer.outcome != device::Finished::Outcome::kBad || observer.Poisoned()) return;
+  if (event.is_list) return TellList(observer, event, answer);
   if (event.handed_as == HandedAs::kOfRegion) SettleGiven(observer, event, answer);
   for (uint32_t i = 0; i < event.outputs; ++i) {
-    const uint8_t kinds = answer.result->output_kinds[i];
-    if (kinds == 0) continue;
-    SeenTensor& tensor = event.tensors[i];
-    FillOutput(*answer.result, static_cast<int>(i), &tensor.stats);
-    tensor.seen.counted = &tensor.stats;
-    const PlainTensor plain = tensor.seen.Plain();
-    switch (event.handed_as) {
-      case HandedAs::kEntries:
-        entry_points::TellEntry(observer, plain, tensor.target, NameOf(observer, tensor));
-        break;
-      case HandedAs::kGradients:
-        bad_gradients_->Tell(observer, teller_, plain, tensor.named);
-        break;
-      case HandedAs::kSkippableGradients:
-        skips_update_ = true;
-        break;
-      case HandedAs::kLoss:
-        canary::TellBadLoss(observer, teller_, plain, event.moment.place.layer);
-        break;
-      case HandedAs::kOfRegion:
-        TellOfRegion(observer, event, plain);
-        break;
-    }
+    if (answer.result->output_kinds[i] == 0) continue;
+    FillOutput(*answer.result, static_cast<int>(i), &event.tensors[i].stats);
+    TellHandedTensor(observer, event, event.tensors[i]);
+  }
+}
+
+// One that is bad; its `stats` are filled.
+void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& tensor) noexcept {
+  tensor.seen.counted = &tensor.stats;
+  const PlainTensor plain = tensor.seen.Plain();
+  switch (event.handed_as) {
+    case HandedAs::kEntries:
+      return entry_points::TellEntry(observer, plain, tensor.target, NameOf(observer, tensor));
+    case HandedAs::kGradients:
+      return bad_gradients_->Tell(observer, teller_, plain, tensor.named);
+    case HandedAs::kSkippableGradients:
+      skips_update_ = true;
+      return;
+    case HandedAs::kLoss:
+      return canary::TellBadLoss(observer, teller_, plain, event.moment.place.layer);
+    case HandedAs::kOfRegion:
+      return TellOfRegion(observer, event, plain);
+    case HandedAs::kWritten:
+      return bad_gradients_->TellWritten(observer, teller_, plain, tensor.named,
+                                         tensor.target == wire::Target::kOptimizerState);
   }
 }
 

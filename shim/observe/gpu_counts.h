@@ -1,0 +1,36 @@
+// What a GPU has counted in a tensor, as records say it.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/wire/record.h"
+#include "shim/device/check_launch.h"
+#include "shim/observe/tensor_stats.h"
+#include "shim/observe/thread_state.h"
+
+namespace nanwatch {
+
+// Kinds without counts: another stream has written since, or they say nothing (`brief`).
+inline void FillCounts(const device::TensorCounts& counts, uint8_t kinds, bool brief,
+                       wire::TensorStats* stats) noexcept {
+  stats->nan = counts.nan;
+  stats->pos_inf = counts.pos_inf;
+  stats->neg_inf = counts.neg_inf;
+  const bool says_nothing = counts.nan + counts.pos_inf + counts.neg_inf == 0;
+  if (kinds != 0 && (brief || says_nothing)) return FillKinds(kinds, stats);
+  if (kinds != 0) stats->first_bad = static_cast<int64_t>(counts.first_bad);
+  if (counts.finite_min > counts.finite_max) return;
+  stats->finite_min = counts.finite_min;
+  stats->finite_max = counts.finite_max;
+  stats->finite_mean = counts.finite_mean;
+}
+
+// Whether the elements lie side by side in the order of their indices, or (`in_any_order`) in some
+// order: transposed, channels last.
+[[nodiscard]] bool IsOneRun(const InputSeen& seen, bool in_any_order) noexcept;
+
+// The place in memory `first_bad`, which a list's launch tells (list_launch.h), made an index; -1
+// where others are bad that may come before it.
+void PlaceToIndex(const InputSeen& seen, wire::TensorStats* stats) noexcept;
+
+}  // namespace nanwatch

@@ -1,0 +1,94 @@
+// Tensors that are handed over by the hundred, once a step: gradients, and what an update has
+// written. One launch looks at device::kListMax of them (device/list_launch.h), one event holds
+// them; what each is found to be is told as of any that is handed over.
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "shim/observe/gpu_counts.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/timeline.h"
+#include "shim/observe/timeline_events.h"
+
+namespace nanwatch {
+
+// A list for each GPU, in the order in which these are met. What is no run of memory is looked at
+// behind them, as ever.
+void Timeline::NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
+                         std::span<const HandedTensor> tensors) noexcept try {
+  std::vector<HandedTensor> scattered;
+  std::vector<const HandedTensor*> left;
+  left.reserve(tensors.size());
+  for (const HandedTensor& tensor : tensors) {
+    if (IsOneRun(tensor.seen, /*in_any_order=*/true)) {
+      left.push_back(&tensor);
+    } else {
+      scattered.push_back(tensor);
+    }
+  }
+  while (!left.empty()) {
+    const int8_t gpu = left.front()->seen.gpu;
+    const auto others = std::stable_partition(
+        left.begin(), left.end(), [gpu](const auto* tensor) { return tensor->seen.gpu == gpu; });
+    std::span<const HandedTensor* const> list(left.data(),
+                                              static_cast<size_t>(others - left.begin()));
+    while (!list.empty()) {
+      const size_t count = std::min(list.size(), size_t{device::kListMax});
+      NoteList(observer, thread, as, list.first(count), /*is_last=*/count == list.size());
+      list = list.subspan(count);
+    }
+    left.erase(left.begin(), others);
+  }
+  NoteHandedFew(observer, thread, as, scattered, {}, {});
+} catch (const std::bad_alloc&) {
+  thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += tensors.size();
+}
+
+void Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
+                        std::span<const HandedTensor* const> tensors, bool is_last) noexcept {
+  auto* event = Reserve<OpEvent>((tensors.size() - 1) * sizeof(SeenTensor));
+  if (event == nullptr) {
+    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += tensors.size();
+    return;
+  }
+  event->kind = EventKind::kHanded;
+  event->handed_as = as;
+  event->is_list = true;
+  // Nothing of this step is launched behind what its update has written.
+  event->reports = is_last && as == HandedAs::kWritten;
+  event->region = {};
+  event->moment = TakeMoment(observer, thread);
+  event->outputs = static_cast<uint32_t>(tensors.size());
+  event->inputs = 0;
+  const InputSeen* seen[device::kListMax];
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    KeepHanded(*tensors[i], &event->tensors[i]);
+    seen[i] = &tensors[i]->seen;
+  }
+  Launch(observer, thread, event, seen, nullptr, 0);
+  Publish(event);
+}
+
+// Of the first bad ones there are counts. Of the rest it is known that they are bad, and no more:
+// they are taken for what those are.
+void Timeline::TellList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
+  const device::ListResult list = device::ListOf(*answer.result);
+  uint8_t kinds_met = 0;
+  for (uint32_t i = 0; i < list.counted; ++i) kinds_met |= list.kinds[i];
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < event.outputs; ++i) {
+    if (!list.IsBad(i)) continue;
+    SeenTensor& tensor = event.tensors[i];
+    if (next < list.counted && list.entry[next] == i) {
+      const uint32_t counted = next++;
+      if (list.kinds[counted] == 0) continue;  // written since, by another stream
+      FillCounts(list.counts[counted], list.kinds[counted], list.brief != 0, &tensor.stats);
+      PlaceToIndex(tensor.seen, &tensor.stats);
+    } else {
+      FillKinds(kinds_met != 0 ? kinds_met : uint8_t{wire::kHasNan}, &tensor.stats);
+    }
+    TellHandedTensor(observer, event, tensor);
+  }
+}
+
+}  // namespace nanwatch
