@@ -56,7 +56,7 @@ DeviceTensor Describe(const InputSeen& seen) {
   tensor.data = reinterpret_cast<uintptr_t>(seen.data);
   tensor.numel = seen.numel;
   tensor.type = static_cast<uint8_t>(seen.type);
-  if (IsOneRun(seen, /*in_any_order=*/false)) return tensor;
+  if (IsOneRun(seen.View(), /*in_any_order=*/false)) return tensor;
   tensor.ndim = seen.ndim;
   for (int d = 0; d < seen.ndim; ++d) {
     tensor.sizes[d] = seen.sizes[d];

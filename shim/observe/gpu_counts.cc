@@ -6,39 +6,39 @@ namespace nanwatch {
 namespace {
 
 // The dimensions that matter, by falling distance in memory; how many.
-int OrderDims(const InputSeen& seen, int* order) {
+int OrderDims(const TensorView& view, int* order) {
   int count = 0;
-  for (int d = 0; d < seen.ndim; ++d) {
-    if (seen.sizes[d] != 1) order[count++] = d;
+  for (int d = 0; d < view.ndim; ++d) {
+    if (view.sizes[d] != 1) order[count++] = d;
   }
   std::stable_sort(order, order + count,
-                   [&seen](int a, int b) { return seen.strides[a] > seen.strides[b]; });
+                   [&view](int a, int b) { return view.strides[a] > view.strides[b]; });
   return count;
 }
 
 }  // namespace
 
-bool IsOneRun(const InputSeen& seen, bool in_any_order) noexcept {
+bool IsOneRun(const TensorView& view, bool in_any_order) noexcept {
   int64_t expected = 1;
-  int d = seen.ndim;
-  while (d > 0 && (seen.sizes[d - 1] == 1 || seen.strides[d - 1] == expected)) {
-    expected *= seen.sizes[--d];
+  int d = view.ndim;
+  while (d > 0 && (view.sizes[d - 1] == 1 || view.strides[d - 1] == expected)) {
+    expected *= view.sizes[--d];
   }
   if (d == 0) return true;
   if (!in_any_order) return false;
   int order[wire::kShapeDimsMax];
   expected = 1;
-  for (int i = OrderDims(seen, order); i-- > 0;) {
-    if (seen.strides[order[i]] != expected) return false;
-    expected *= seen.sizes[order[i]];
+  for (int i = OrderDims(view, order); i-- > 0;) {
+    if (view.strides[order[i]] != expected) return false;
+    expected *= view.sizes[order[i]];
   }
   return true;
 }
 
-void PlaceToIndex(const InputSeen& seen, wire::TensorStats* stats) noexcept {
-  if (stats->first_bad < 0 || IsOneRun(seen, /*in_any_order=*/false)) return;
+void PlaceToIndex(const TensorView& view, wire::TensorStats* stats) noexcept {
+  if (stats->first_bad < 0 || IsOneRun(view, /*in_any_order=*/false)) return;
   const uint64_t bad = stats->nan + stats->pos_inf + stats->neg_inf;
-  if (bad == static_cast<uint64_t>(seen.numel)) {
+  if (bad == static_cast<uint64_t>(view.numel)) {
     stats->first_bad = 0;
     return;
   }
@@ -49,13 +49,13 @@ void PlaceToIndex(const InputSeen& seen, wire::TensorStats* stats) noexcept {
   int order[wire::kShapeDimsMax];
   int64_t index[wire::kShapeDimsMax] = {};
   int64_t rest = stats->first_bad;
-  const int count = OrderDims(seen, order);
+  const int count = OrderDims(view, order);
   for (int i = 0; i < count; ++i) {
-    index[order[i]] = rest / seen.strides[order[i]];
-    rest %= seen.strides[order[i]];
+    index[order[i]] = rest / view.strides[order[i]];
+    rest %= view.strides[order[i]];
   }
   int64_t row = 0;
-  for (int d = 0; d < seen.ndim; ++d) row = row * seen.sizes[d] + index[d];
+  for (int d = 0; d < view.ndim; ++d) row = row * view.sizes[d] + index[d];
   stats->first_bad = row;
 }
 

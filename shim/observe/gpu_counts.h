@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "proto/wire/record.h"
+#include "shim/check/tensor_view.h"
 #include "shim/device/check_launch.h"
 #include "shim/observe/tensor_stats.h"
-#include "shim/observe/thread_state.h"
 
 namespace nanwatch {
 
@@ -27,10 +27,10 @@ inline void FillCounts(const device::TensorCounts& counts, uint8_t kinds, bool b
 
 // Whether the elements lie side by side in the order of their indices, or (`in_any_order`) in some
 // order: transposed, channels last.
-[[nodiscard]] bool IsOneRun(const InputSeen& seen, bool in_any_order) noexcept;
+[[nodiscard]] bool IsOneRun(const TensorView& view, bool in_any_order) noexcept;
 
 // The place in memory `first_bad`, which a list's launch tells (list_launch.h), made an index; -1
 // where others are bad that may come before it.
-void PlaceToIndex(const InputSeen& seen, wire::TensorStats* stats) noexcept;
+void PlaceToIndex(const TensorView& view, wire::TensorStats* stats) noexcept;
 
 }  // namespace nanwatch

@@ -20,7 +20,7 @@ void Timeline::NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
   std::vector<const HandedTensor*> left;
   left.reserve(tensors.size());
   for (const HandedTensor& tensor : tensors) {
-    if (IsOneRun(tensor.seen, /*in_any_order=*/true)) {
+    if (IsOneRun(tensor.seen.View(), /*in_any_order=*/true)) {
       left.push_back(&tensor);
     } else {
       scattered.push_back(tensor);
@@ -83,7 +83,7 @@ void Timeline::TellList(Observer& observer, OpEvent& event, const GpuAnswer& ans
       const uint32_t counted = next++;
       if (list.kinds[counted] == 0) continue;  // written since, by another stream
       FillCounts(list.counts[counted], list.kinds[counted], list.brief != 0, &tensor.stats);
-      PlaceToIndex(tensor.seen, &tensor.stats);
+      PlaceToIndex(tensor.seen.View(), &tensor.stats);
     } else {
       FillKinds(kinds_met != 0 ? kinds_met : uint8_t{wire::kHasNan}, &tensor.stats);
     }

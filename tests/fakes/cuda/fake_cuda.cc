@@ -41,6 +41,7 @@ struct Kernel {
   size_t parameter_bytes = 0;
   FakeCudaLook look = nullptr;  // of an early kernel, and `tell` instead of `function`
   FakeCudaTell tell = nullptr;
+  size_t launches = 0;
 };
 
 // Who is told of launches; set before there are any.
@@ -536,11 +537,12 @@ FAKE_CUDA int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, u
                              unsigned block_x, unsigned block_y, unsigned block_z, unsigned,
                              void* stream, void** parameters, void**) {
   ENTER("cuLaunchKernel");
-  const auto* kernel = static_cast<const Kernel*>(function);
+  auto* const kernel = static_cast<Kernel*>(function);
   if (kernel == nullptr || grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x == 0 ||
       block_y != 1 || block_z != 1) {
     return kInvalidValue;
   }
+  __atomic_fetch_add(&kernel->launches, 1, __ATOMIC_RELAXED);
   if (const auto before = fake().before_launch.load(std::memory_order_relaxed); before != nullptr) {
     fake().before_launch.store(nullptr);
     before(fake().before_launch_context);
@@ -621,13 +623,13 @@ FAKE_CUDA int fake_cuda_context_depth() { return static_cast<int>(thread().conte
 FAKE_CUDA void fake_cuda_register_kernel(const char* name, FakeCudaKernel kernel,
                                          size_t parameter_bytes) {
   fake().kernels[name] =
-      std::make_unique<Kernel>(Kernel{name, kernel, parameter_bytes, nullptr, nullptr});
+      std::make_unique<Kernel>(Kernel{name, kernel, parameter_bytes, nullptr, nullptr, 0});
 }
 
 FAKE_CUDA void fake_cuda_register_early_kernel(const char* name, FakeCudaLook look,
                                                FakeCudaTell tell, size_t parameter_bytes) {
   fake().kernels[name] =
-      std::make_unique<Kernel>(Kernel{name, nullptr, parameter_bytes, look, tell});
+      std::make_unique<Kernel>(Kernel{name, nullptr, parameter_bytes, look, tell, 0});
 }
 
 FAKE_CUDA void fake_cuda_set_default_device(int device) {
@@ -756,6 +758,14 @@ FAKE_CUDA size_t fake_cuda_calls(const char* function) {
   const std::lock_guard<std::mutex> guard(fake().lock);
   const auto found = fake().calls.find(function);
   return found == fake().calls.end() ? 0 : static_cast<size_t>(found->second);
+}
+
+FAKE_CUDA size_t fake_cuda_launches(const char* kernel) {
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  const auto found = fake().kernels.find(kernel);
+  return found == fake().kernels.end()
+             ? 0
+             : __atomic_load_n(&found->second->launches, __ATOMIC_RELAXED);
 }
 
 FAKE_CUDA size_t fake_cuda_log_size() {
