@@ -1,5 +1,5 @@
 // What one check of tensors in a GPU's memory is told and what it answers: the contract between the
-// host (device_checker.h) and the kernel (check_kernel.h).
+// host (device_checker.h) and the kernel (check_kernel.h). Of a list of tensors: list_launch.h.
 //
 // One launch looks at all that one op wrote. It answers only if something there is non-finite: then
 // the same launch, behind the op and ahead of whatever comes next on the stream, looks at the op's

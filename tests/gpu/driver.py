@@ -5,7 +5,7 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PTX = ROOT / "shim/device/check_kernel.ptx"
 FEW_TENSORS, MANY_TENSORS, DIMS_MAX = 4, 16, 8
-LIST_MAX, LIST_WORDS, LIST_COUNTED_MAX, SCRATCH_BYTES = 250, 8, 15, 40
+LIST_MAX, LIST_WORDS, GATE_COUNTED_MAX, LIST_COUNTED_MAX, SCRATCH_BYTES = 250, 8, 8, 15, 40
 MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 THREADS_PER_BLOCK = 512
 u8, u32, u64, i64, f64 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_double

@@ -12,7 +12,7 @@ import torch
 
 import answers
 from answers import Answer, CannotAsk, Question
-from driver import CheckResult, Driver, FewLaunch, GridFor, layout
+from driver import (GATE_COUNTED_MAX, LIST_COUNTED_MAX, LIST_MAX, SCRATCH_BYTES, CheckResult, Driver, FewLaunch, GridFor, ListLaunch, ListResult, layout)
 from tensors import TYPES, Layout, Tensor, layouts
 
 SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 127, 511, 512, 513, 2047, 2048, 4097, 8192, 32771, 100_003, 1_000_003, 10_000_000]
@@ -25,6 +25,7 @@ class Gpu:
     """Where the kernels run: the current CUDA device. The tests put the CPU in its place."""
     device, sizes = "cuda", SIZES
     bandwidth_bytes, bandwidth_total = [64 << 20, 256 << 20, 1 << 30], 2 << 30
+    list_sizes = [0, 1, 3, 16, 17, 511, 768, 769, 3072, 4096, 16_385, 262_147, 1_000_003]
 
     def __init__(self, grid_for):
         torch.zeros(1, device="cuda")  # makes the primary context current
@@ -66,16 +67,12 @@ class Checker:
         self.machine = machine
         self._result = machine.host_words(960 // 8)
         self._progress = machine.host_words(1)
-        self._scratch = torch.zeros(1, dtype=torch.int64, device=machine.device)
+        self._scratch = torch.zeros(SCRATCH_BYTES // 8, dtype=torch.int64, device=machine.device)
 
     def make(self, outputs, with_progress=True):
         """A launch over the tensors `outputs`."""
         launch = FewLaunch()
-        launch.head.ticket = TICKET
-        if outputs:  # a launch that looks at nothing has neither
-            launch.head.result, launch.head.scratch = self._result.data_ptr(), self._scratch.data_ptr()
-        launch.head.progress = self._progress.data_ptr() if with_progress else 0
-        launch.head.output_count = len(outputs)
+        self._fill_head(launch.head, len(outputs), 0, with_progress)
         for described, tensor in zip(launch.tensors, outputs):
             shape = tensor.layout
             described.data, described.numel, described.type = tensor.data_ptr, shape.numel, tensor.kind.code
@@ -84,26 +81,57 @@ class Checker:
                 described.sizes[dim], described.strides[dim] = shape.sizes[dim], shape.strides[dim]
         return launch
 
+    def make_list(self, tensors, gate, with_progress=True):
+        """A launch over a list, of which the first `gate` are always looked at."""
+        launch = ListLaunch()
+        self._fill_head(launch.head, gate, len(tensors) - gate, with_progress)
+        for entry, tensor in zip(launch.entries, tensors):
+            entry.data, entry.numel_and_type = tensor.data_ptr, tensor.layout.numel | tensor.kind.code << 56
+        return launch
+
+    def _fill_head(self, head, outputs, inputs, with_progress):
+        head.ticket = TICKET
+        if outputs:  # a launch that looks at nothing has neither
+            head.result, head.scratch = self._result.data_ptr(), self._scratch.data_ptr()
+        head.progress = self._progress.data_ptr() if with_progress else 0
+        head.output_count, head.input_count = outputs, inputs
+
     def found_something(self):
         return int(self._result[0]) != 0
 
     def check(self, tensor):
         """The answer of one launch over one tensor, as Tensor.expected puts it; None: it called the tensor clean."""
-        launch = self.make([tensor])
+        result = self._run(self.make([tensor]), CheckResult)
+        return result and figures(result.outputs[0], result.output_kinds[0])
+
+    def check_list(self, tensors, gate):
+        """The entries that one launch over a list calls bad, and the answers of those that it has counted; none: the gate is clean."""
+        result = self._run(self.make_list(tensors, gate), ListResult)
+        if result is None:
+            return [], {}
+        bad = [i for i in range(LIST_MAX) if result.bad[i // 32] >> i % 32 & 1]
+        return bad, {result.entry[i]: figures(result.counts[i], result.kinds[i]) for i in range(result.counted)}
+
+    def _run(self, launch, kind):
+        """What it has answered; None: nothing."""
         self._result.fill_(0)
         self._progress.fill_(0)
         self.machine.synchronize()
         self.machine.launch(launch)
         self.machine.synchronize()
         assert int(self._progress[0]) == TICKET, "the launch did not say that it was done"
-        assert int(self._scratch[0]) == 0, "the scratch was not left zero"
+        assert int(self._scratch.count_nonzero()) == 0, "the scratch was not left zero"
         if not self.found_something():
             return None
-        result = CheckResult.from_buffer_copy(self._result.numpy().tobytes())
+        result = kind.from_buffer_copy(self._result.numpy().tobytes())
         assert (result.ticket, result.hits) == (TICKET, 1)
-        counts = result.outputs[0]
-        return {"nan": counts.nan, "pos_inf": counts.pos_inf, "neg_inf": counts.neg_inf, "first_bad": counts.first_bad,
-                "kinds": result.output_kinds[0], "finite_min": counts.finite_min, "finite_max": counts.finite_max}
+        return result
+
+
+def figures(counts, kinds):
+    """As Tensor.expected has them."""
+    return {"nan": counts.nan, "pos_inf": counts.pos_inf, "neg_inf": counts.neg_inf, "first_bad": counts.first_bad,
+            "kinds": kinds, "finite_min": counts.finite_min, "finite_max": counts.finite_max}
 
 
 def machine_of(arguments):
@@ -177,6 +205,70 @@ def is_right_beyond_32_bits(arguments):
         found[kind.name] = {"clean": clean is None, "nan": bad.get("nan"), "first_bad": bad.get("first_bad")}
     right = {"clean": True, "nan": 2, "first_bad": count - 3}
     return Answer({"elements": count, "found": found}, all(one == right for one in found.values()))
+
+
+def drawn_list(machine, generator):
+    """250 tensors of all types, of the machine's sizes for lists, aligned and not."""
+    shapes = [shape for size in machine.list_sizes for shape in layouts(size) if shape.dense]
+    return [Tensor(TYPES[i % len(TYPES)], shapes[i * 7 % len(shapes)], machine.device, generator) for i in range(LIST_MAX)]
+
+
+def lists_are_right(arguments):
+    """Lists of 250, clean and with bad elements in some, all of them the gate or a few."""
+    machine = machine_of(arguments)
+    checker = Checker(machine)
+    generator = torch.Generator(device=machine.device).manual_seed(2025)
+    tensors = drawn_list(machine, generator)
+    filled = [i for i, tensor in enumerate(tensors) if tensor.layout.numel]
+    wrong, cases = [], 0
+    clean = {i: tensors[i].bits.clone() for i in filled}
+    for step in (len(filled) + 1, 60, 23, 7, 3, 1):
+        bad = filled[step - 1::step]
+        for place, i in enumerate(bad):
+            planted(tensors[i], ("first", "last", "middle", "several")[place % 4])
+        for gate in (LIST_MAX, filled[len(filled) // 2] + 1, 1):
+            cases += 1
+            found, counted = checker.check_list(tensors, gate)
+            gate_bad = any(i < gate for i in bad)
+            want = bad if gate_bad else []
+            wanted = []
+            for i in want:
+                if len(wanted) < (GATE_COUNTED_MAX if i < gate < LIST_MAX else LIST_COUNTED_MAX):
+                    wanted.append(i)
+            right = found == want and sorted(counted) == wanted and all(counted[i] == tensors[i].expected() for i in counted)
+            if not right:
+                wrong.append(f"gate {gate}, one in {step} bad: found {found[:8]} of {len(found)}, counted {sorted(counted)}")
+        for i in bad:
+            tensors[i].bits.copy_(clean[i])
+    return Answer({"lists": cases, "tensors": LIST_MAX, "wrong": len(wrong), "first_wrong": wrong[:5]}, not wrong)
+
+
+# The parameters of GPT-2 124M and of ResNet-50, as sizes: what is in a step's gradients.
+GPT2 = [50257 * 768, 1024 * 768] + [768, 768, 768 * 2304, 2304, 768 * 768, 768, 768, 768, 768 * 3072, 3072, 3072 * 768, 768] * 12 + [768, 768]
+SMALL = [768] * 148
+LARGE = [1 << 26, 1 << 26]
+
+
+def list_bandwidth(arguments):
+    """A clean list in one launch, beside torch's sum of each tensor, all as one graph."""
+    machine = machine_of(arguments)
+    checker = Checker(machine)
+    rows = []
+    for name, sizes in (("gpt2_124m", GPT2), ("148_small", SMALL), ("2_large", LARGE)):
+        sizes = sizes if machine.device == "cuda" else [min(size, 1000) for size in sizes]
+        for kind in (TYPES[1], TYPES[3]):
+            generator = torch.Generator(device=machine.device).manual_seed(8)
+            tensors = [Tensor.repeated(kind, size, machine.device, generator) for size in sizes]
+            launch = checker.make_list(tensors, len(tensors), with_progress=False)
+            summed = [summable(tensor)[0] for tensor in tensors]
+            seconds = interleaved({"list": machine.timed(lambda: machine.launch(launch)),
+                                   "sums": machine.timed(lambda: [values.sum() for values in summed])}, 9)
+            assert not checker.found_something(), f"{name}: a list of finite values was found bad"
+            took = {way: statistics.median(values) for way, values in seconds.items()}
+            rows.append({"list": name, "type": kind.name, "tensors": len(sizes), "bytes": sum(sizes) * kind.bytes,
+                         "list_microseconds": 1e6 * took["list"], "sums_microseconds": 1e6 * took["sums"],
+                         "list_gb_s": sum(sizes) * kind.bytes / took["list"] / 1e9})
+    return Answer(rows)
 
 
 def summable(tensor):
@@ -269,6 +361,8 @@ QUESTIONS = [
              is_right, "all"),
     Question("kernels.beyond_32_bits", "are bad elements found behind 2^31 others?", is_right_beyond_32_bits, "both types"),
     Question("kernels.bandwidth", "how fast is a clean scan, as a ratio to torch's sum of the same bytes?", bandwidth, "0.90 or more in each row"),
+    Question("kernels.lists", "are the bad ones of 250 tensors found by one launch, with a gate and without?", lists_are_right, "all"),
+    Question("kernels.list_bandwidth", "how long does one launch over all gradients of a step take, beside torch's sums?", list_bandwidth),
     Question("kernels.small", "how long does a scan of 64 KiB take on the GPU?", small, "3 us or less"),
     Question("kernels.hit", "how long does a launch take, with the host's wait for it, that finds something?", hit),
 ]

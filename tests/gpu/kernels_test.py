@@ -17,6 +17,7 @@ GRID_FOR, CPU_KERNEL, FAKE_CUDA = sys.argv[1:4]
 class Cpu:
     device, sizes = "cpu", [1, 2, 3, 15, 16, 17, 33, 513, 2049]
     bandwidth_bytes, bandwidth_total = [4096], 16384
+    list_sizes = [0, 1, 3, 17, 513]
 
     def __init__(self):
         self._cuda = ctypes.CDLL(FAKE_CUDA)
@@ -70,6 +71,24 @@ class Kernels(unittest.TestCase):
             kernels.Checker = honest
         self.assertFalse(answer.met)
         self.assertIn("first_bad", answer.value["first_wrong"][0])
+
+    def test_lists_are_found_right_with_a_gate_and_without(self):
+        answer = kernels.lists_are_right(self.arguments)
+        self.assertEqual((answer.value["first_wrong"], answer.value["lists"]), ([], 18))
+        rows = kernels.list_bandwidth(self.arguments).value
+        self.assertEqual([row["tensors"] for row in rows], [148, 148, 148, 148, 2, 2])
+
+    def test_a_list_that_is_told_wrong_is_told(self):
+        class Liar(kernels.Checker):
+            def check_list(self, tensors, gate):
+                bad, counted = super().check_list(tensors, gate)
+                return bad[:-1], counted
+        honest, kernels.Checker = kernels.Checker, Liar
+        try:
+            answer = kernels.lists_are_right(self.arguments)
+        finally:
+            kernels.Checker = honest
+        self.assertFalse(answer.met)
 
     def test_what_takes_too_long_is_told_as_left_out(self):
         answer = kernels.is_right(argparse.Namespace(machine=Small(self.arguments.machine), seconds=-1))
