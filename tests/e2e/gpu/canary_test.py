@@ -188,6 +188,8 @@ class CanaryLists(GpuJobTest):
                     self.assertEqual(by_list["origin"]["param"], by_ops["origin"]["param"])
 
     def test_each_device_has_a_list_of_its_own(self):
+        for job in self.devices.values():
+            self.assertEqual(job.status(), 0, job.stderr())
         self.assert_origin(self.devices["gradient"].verdict(), device="cuda:1", op="torch::autograd::AccumulateGrad", step=LATE)
         self.assert_origin(self.devices["update"].verdict(), device="cuda:1", op="Optimizer.step#SGD.step", param="1.bias", step=LATE)
 

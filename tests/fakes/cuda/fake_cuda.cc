@@ -152,9 +152,10 @@ struct ThreadState {
   int capture_mode = kGlobal;
 };
 ThreadState& thread() {
-  static thread_local ThreadState state;
-  if (state.generation != generation.load()) state = {generation.load(), {}, kGlobal};
-  return state;
+  // Never destroyed: exit handlers still call the driver, when a thread's own objects are gone.
+  static thread_local auto* const state = new ThreadState;
+  if (state->generation != generation.load()) *state = {generation.load(), {}, kGlobal};
+  return *state;
 }
 const void* ThisThread() { return &thread(); }
 
