@@ -97,7 +97,8 @@ void fake_cuda_set_jit_log(const char* words);
 
 // How often a function was called, and the whole log: "function" or "function!result". Any thread.
 size_t fake_cuda_calls(const char* function);
-// The same of the launches of one kernel, also while calls are not logged; a graph's nodes count once.
+// The same of the launches of one kernel, also while calls are not logged; a graph's nodes count
+// once.
 size_t fake_cuda_launches(const char* kernel);
 size_t fake_cuda_log_size();
 const char* fake_cuda_log_entry(size_t index);
