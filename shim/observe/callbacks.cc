@@ -63,6 +63,19 @@ NANWATCH_HOT void RememberSequence(ThreadState* thread, const Frame& frame) {
   entry.value.ticket = 0;
 }
 
+// What the op reads on a GPU goes to the CPU, where it can be looked at and told when the op ends:
+// a number, or a copy.
+bool HandsToCpu(const ThreadState* thread, const Frame& frame,
+                c10::ArrayRef<const c10::IValue> arguments) {
+  if ((frame.op->families & kEscapes) != 0) return true;
+  if ((frame.op->families & (kMoves | kEnters)) == 0 || frame.inputs_count == 0) return false;
+  const InputSeen* inputs = &thread->inputs[frame.inputs_begin];
+  if (frame.op->in_place) return inputs[0].gpu < 0;
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::IValue& value) {
+    return value.isDevice() && value.toDevice().is_cpu();
+  });
+}
+
 void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
   const uint32_t at = thread->depth++;
   ++thread->counters.ops_seen;
@@ -103,6 +116,9 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
   if (__builtin_expect(!arguments.empty(), 0)) {
     frame.inputs_begin = thread->inputs_used;
     if (observer.arming.armed()) NoteInputs(observer, thread, frame, arguments);
+    if (observer.timeline.On() && HandsToCpu(thread, frame, arguments)) {
+      observer.timeline.CutAtEscape(observer, thread, frame);
+    }
   }
   if ((op->families & kEscapes) != 0 && observer.timeline.On()) observer.timeline.AskStream(thread);
 }

@@ -1,16 +1,13 @@
 #include "shim/observe/cuts.h"
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-
 #include <algorithm>
-#include <array>
 #include <unordered_map>
 
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
+#include "shim/observe/leaf_gradients.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/sources.h"
 #include "shim/observe/storage_hold.h"
@@ -23,8 +20,6 @@ namespace {
 // What a module returns, and what a pass begins at, was written by one of the last ops.
 constexpr uint32_t kResultAmong = 8;
 constexpr uint32_t kRootAmong = 32;
-// What outlives its step is state that a job keeps; more than this is left unknown.
-constexpr uint64_t kOutlivingBytesMax = uint64_t{64} << 20;
 
 enum class Found : uint8_t { kGone, kClean, kBad };
 
@@ -69,34 +64,6 @@ void MarkOverwritten(const std::vector<WrittenValue*>& values) {
   }
 }
 
-bool IsOfView(const torch::autograd::Node& node) {
-  if (node.num_outputs() != 1 || node.sequence_nr() == UINT64_MAX) return false;
-  const SequenceEntry* made =
-      ThreadStates::FindSequence(node.thread_id(), static_cast<int64_t>(node.sequence_nr()));
-  return made != nullptr && made->op != nullptr && made->op->is_view;
-}
-
-// Elements of each leaf whose gradient the node that is running makes, through a transposition or
-// another view; 0 fills up.
-using LeafSizes = std::array<int64_t, 4>;
-
-LeafSizes LeavesOfRunningNode() {
-  using torch::autograd::AccumulateGrad;
-  LeafSizes sizes{};
-  size_t count = 0;
-  const auto node = torch::autograd::get_current_node();
-  if (node == nullptr) return sizes;
-  for (const torch::autograd::Edge& edge : node->next_edges()) {
-    const torch::autograd::Node* next = edge.function.get();
-    if (next != nullptr && IsOfView(*next)) next = next->next_edge(0).function.get();
-    // Those alone have the largest number.
-    if (next == nullptr || next->sequence_nr() != UINT64_MAX || count == sizes.size()) continue;
-    const auto* leaf = dynamic_cast<const AccumulateGrad*>(next);
-    if (leaf != nullptr && leaf->variable.defined()) sizes[count++] = leaf->variable.numel();
-  }
-  return sizes;
-}
-
 // What a node leaves that has a leaf's size is the leaf's gradient, where nothing else has it.
 void MarkLeaves(WrittenRing* ring, uint64_t begin, int64_t size, int64_t leaves) {
   int64_t fitting = 0;
@@ -110,12 +77,17 @@ void MarkLeaves(WrittenRing* ring, uint64_t begin, int64_t size, int64_t leaves)
 
 }  // namespace
 
-bool Cuts::Notes(const Observer& observer, const ThreadState* thread, const OpTraits& op) noexcept {
+bool Cuts::MayNote(const Observer& observer, const ThreadState* thread,
+                   const OpTraits& op) noexcept {
   if (observer.level.watched() != wire::Level::kLayer) return false;
   const bool may_be_step = op.in_place && thread->nodes_open == 0 &&
                            observer.plain_update_due.load(std::memory_order_relaxed);
-  return !may_be_step && !observer.arming.armed() && thread->optimizer_depth == 0 &&
-         thread->regions_open == 0 && !thread->proof;
+  return !may_be_step && thread->optimizer_depth == 0 && thread->regions_open == 0 &&
+         !thread->proof;
+}
+
+bool Cuts::Notes(const Observer& observer, const ThreadState* thread, const OpTraits& op) noexcept {
+  return !observer.arming.armed() && MayNote(observer, thread, op);
 }
 
 WrittenRing* Cuts::RingOf(ThreadState* thread) noexcept {
@@ -396,6 +368,7 @@ void Cuts::OnModuleResult(const at::TensorBase* const* tensors, size_t count) no
     return;
   }
   const BusyScope busy(here.thread);
+  observer->timeline.CutAtResults(*observer, here.thread, {tensors, count});
   for (size_t i = 0; i < count; ++i) {
     observer->cuts.LookAtResult(*observer, here.thread, *tensors[i]);
   }
@@ -445,6 +418,7 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
 }
 
 void Cuts::OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept {
+  observer.timeline.CutAtPass(observer, thread, root);
   WrittenRing* ring = thread->written;
   if (ring == nullptr || observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) {
     return;
@@ -472,6 +446,7 @@ void Cuts::OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* 
 }
 
 void Cuts::OnNodeEnd(Observer& observer, ThreadState* thread) noexcept {
+  observer.timeline.CutAtNodeEnd(observer, thread);
   WrittenRing* ring = thread->written;
   if (ring == nullptr || observer.level.watched() != wire::Level::kLayer ||
       ring->count == ring->backward_begin || observer.Poisoned()) {
@@ -511,6 +486,7 @@ void Cuts::LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing*
 }
 
 void Cuts::OnUpdate(Observer& observer, ThreadState* thread) noexcept {
+  observer.timeline.CutAtUpdate(observer, thread);
   if (observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) return;
   const BusyScope busy(thread);
   bool bad = false;

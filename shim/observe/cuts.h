@@ -19,7 +19,7 @@
 // or before". Which of several bad values went into which is known where autograd has it
 // (forward_graph.h), and elsewhere assumed and told so.
 //
-// Tensors on a GPU are looked at as at level full.
+// Tensors on a GPU are looked at by the same cuts, in another way: gpu_cuts.h.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -43,11 +43,17 @@ class Cuts {
  public:
   // Reading as many bytes that were just written takes as long as noting them: some 100 ns.
   static constexpr uint64_t kLookedAtAtOnceBytes = 4096;
+  // What outlives its step is state that a job keeps; more than this is left unknown.
+  static constexpr uint64_t kOutlivingBytesMax = uint64_t{64} << 20;
 
   // Whether what this op leaves is noted, and not looked at. In an optimizer's range, while inputs
   // are asked for, and where a step without an optimizer may show, everything is looked at.
   [[nodiscard]] static bool Notes(const Observer& observer, const ThreadState* thread,
                                   const OpTraits& op) noexcept;
+
+  // The same for what lies on a GPU, where inputs are always asked for.
+  [[nodiscard]] static bool MayNote(const Observer& observer, const ThreadState* thread,
+                                    const OpTraits& op) noexcept;
 
   // An op that ends has left `tensor`, output `index`. False: it has to be looked at.
   [[nodiscard]] bool Note(Observer& observer, ThreadState* thread, const Frame& frame,

@@ -391,9 +391,13 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   Sources sources;
   const bool in_python = UserCallOf(observer, thread) != 0;
   const OwnWrites own{in_python ? outputs : nullptr, in_python ? count : 0};
-  const Traced* traced = frame.inputs_seen ? nullptr : thread->traced;
+  const Traced* traced = thread->traced;
   if (frame.inputs_seen) CollectSeenSources(observer, thread, frame, own, &sources);
-  if (traced != nullptr) sources = traced->sources;
+  if (traced != nullptr) {
+    for (int i = 0; i < traced->sources.count; ++i) {
+      sources.Add(traced->sources.list[i], traced->sources.index[i]);
+    }
+  }
   // Kernels that nobody announces run between the ops that a compiled region calls. What they made,
   // and what these ops make of it, is judged where the region returns, by what went in.
   if (sources.made_in_region && sources.count == 0) return;

@@ -251,6 +251,10 @@ void GpuChecks::OnFinished(void* self, const device::Finished& finished) {
   device::CheckResult& result = checks->results_[finished.ticket % kAnswers];
   if (finished.result != nullptr) result = *finished.result;
   answer = {finished.ticket, finished.outcome, &result};
+  if (finished.result == nullptr) return;
+  for (const uint8_t kinds : finished.result->output_kinds) {
+    checks->hit_ |= (kinds & (wire::kHasNan | wire::kHasPosInf)) != 0;
+  }
 }
 
 void GpuChecks::Collect() noexcept { (void)checker_->Poll(&OnFinished, this); }

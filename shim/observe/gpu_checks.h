@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "shim/device/device_checker.h"
 #include "shim/observe/thread_state.h"
@@ -85,8 +86,12 @@ class GpuChecks {
   // The answers lie in memory of this process's own, which outlives CUDA.
   [[nodiscard]] bool ReadableForEver() const noexcept;
 
- private:
+  // Of the calling thread.
   [[nodiscard]] device::CuStream CurrentStream(int gpu) const noexcept;
+  // Whether a check has found more than masks (-Inf alone) since this was last asked.
+  [[nodiscard]] bool TakeHit() noexcept { return std::exchange(hit_, false); }
+
+ private:
   // The current stream, on which this thread is about to have something checked.
   [[nodiscard]] device::CuStream EnterStream(ThreadState* thread, int gpu) noexcept;
   [[nodiscard]] Launched WhatBecameOf(const device::Enqueued& enqueued, int gpu) noexcept;
@@ -107,6 +112,7 @@ class GpuChecks {
   static constexpr size_t kNoticedMax = 64;
   uint64_t noticed_[kNoticedMax] = {};
   size_t noticed_count_ = 0;
+  bool hit_ = false;
   int32_t (*current_stream_)(int32_t gpu, void** stream) = nullptr;
 };
 

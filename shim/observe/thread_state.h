@@ -225,6 +225,8 @@ struct ThreadState {
   uint64_t last_bad_event;  // of the timeline's, in which an op of this thread was bad
   uint8_t last_gpu;         // index + 1 of the GPU that something was last checked on; 0: none
   void* last_stream;        // and its stream there
+  const void* cut_list;     // of the stream of its last op at level layer (gpu_cuts.h)
+  uint32_t cut_run;         // ops in a row there
   ScalarSeen last_scalar;
   CollectiveName last_collective;         // that this thread began
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending

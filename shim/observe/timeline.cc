@@ -165,7 +165,7 @@ bool Timeline::Begin(Observer& observer) noexcept {
     bad_gradients_ = new (std::nothrow) canary::BadGradients;
     graphs_ = new (std::nothrow) Graphs;
     if (memory == MAP_FAILED || teller_ == nullptr || bad_gradients_ == nullptr ||
-        graphs_ == nullptr) {
+        graphs_ == nullptr || !cuts_.Prepare()) {
       return;
     }
     memory_ = static_cast<unsigned char*>(memory);
@@ -210,7 +210,10 @@ T* Timeline::Reserve(size_t extra_bytes) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t to_the_end = kQueueBytes - end_ % kQueueBytes;
   const uint64_t filler = bytes > to_the_end ? to_the_end : 0;
-  if (end_ + filler + bytes - begin_ > kQueueBytes) return nullptr;
+  if (end_ + filler + bytes - begin_ > kQueueBytes) {
+    pressed_.store(true, std::memory_order_relaxed);
+    return nullptr;
+  }
   if (filler != 0) {
     auto* unused = reinterpret_cast<Event*>(memory_ + end_ % kQueueBytes);
     unused->bytes = static_cast<uint32_t>(filler);
@@ -228,6 +231,7 @@ T* Timeline::Reserve(size_t extra_bytes) noexcept {
   event->graph = nullptr;
   event->number = clock_.noted.fetch_add(1, std::memory_order_acq_rel) + 1;
   end_ += bytes;
+  if (end_ - begin_ > kQueueBytes / 2) pressed_.store(true, std::memory_order_relaxed);
   return event;
 }
 
@@ -257,6 +261,7 @@ void Timeline::Release(Event* event) noexcept {
 
 void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& frame,
                       uint32_t returned) noexcept {
+  if (cuts_.AnyNoted()) LeaveCutsIfLeft(observer, thread);
   const InputSeen* written[ThreadState::kInputsMax];
   const uint32_t count = CollectWritten(thread, frame, returned, written);
   if (frame.op->writes_unseen && thread->optimizer_depth != 0 &&
@@ -299,6 +304,7 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
   auto* event = Reserve<OpEvent>((std::max(tensors, 1u) - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
     thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += parts.output_count;
+    if (cuts_.AnyNoted()) cuts_.LetGo();
     return Settle(observer);
   }
   event->kind = EventKind::kOp;
@@ -327,7 +333,14 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
     looked_at[looked_at_count++] = &input;
   }
   if (parts.output_count != 0) {
-    Launch(observer, thread, event, parts.outputs, looked_at, looked_at_count);
+    const bool by_cuts = CutsNow(observer, thread);
+    const bool waits = by_cuts && MayWaitForCut(observer, thread, frame, *parts.outputs[0]);
+    if (waits) {
+      looked_at_count = 0;
+    } else {
+      Launch(observer, thread, event, parts.outputs, looked_at, looked_at_count);
+    }
+    if (by_cuts) NoteForCuts(observer, thread, /*at_once=*/!waits, event);
   } else {
     event->graph = CapturedGraph(observer, thread, /*begins=*/false);
   }
@@ -339,23 +352,14 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
 void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
                       const InputSeen* const* outputs, const InputSeen* const* inputs,
                       uint32_t input_count) noexcept {
-  ThreadCounters& counters = thread->counters;
   const GpuChecks::Launched launched =
       event->is_list
           ? gpu_.CheckList(thread, {outputs, event->outputs}, {}, event->reports)
           : gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count}, event->reports);
-  if (launched.down != nullptr) {
-    char line[512];
-    std::snprintf(line, sizeof line, "tensors on GPU %d go unchecked from here on: %s",
-                  outputs[0]->gpu, launched.down);
-    observer.entry()->say(line);
-  }
+  CountLaunch(observer, thread, launched, {outputs, event->outputs});
   if (launched.ticket == 0) {
     DropTensors(event);
     event->kind = EventKind::kNothing;
-    if (!launched.nothing_to_check) {
-      counters.unchecked[static_cast<int>(launched.reason)] += event->outputs;
-    }
     return;
   }
   event->ticket = launched.ticket;
@@ -368,10 +372,26 @@ void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
   } else if (captures_.load(std::memory_order_relaxed) == thread) {
     captures_.store(nullptr, std::memory_order_relaxed);
   }
-  for (uint32_t i = 0; i < event->outputs; ++i) {
+}
+
+void Timeline::CountLaunch(Observer& observer, ThreadState* thread,
+                           const GpuChecks::Launched& launched,
+                           std::span<const InputSeen* const> outputs) noexcept {
+  ThreadCounters& counters = thread->counters;
+  if (launched.down != nullptr) {
+    char line[512];
+    std::snprintf(line, sizeof line, "tensors on GPU %d go unchecked from here on: %s",
+                  outputs[0]->gpu, launched.down);
+    observer.entry()->say(line);
+  }
+  if (launched.nothing_to_check) return;
+  if (launched.ticket == 0) {
+    counters.unchecked[static_cast<int>(launched.reason)] += outputs.size();
+    return;
+  }
+  for (const InputSeen* output : outputs) {
     ++counters.tensors_checked;
-    counters.bytes_checked +=
-        static_cast<uint64_t>(outputs[i]->numel) * ElementBytes(outputs[i]->type);
+    counters.bytes_checked += static_cast<uint64_t>(output->numel) * ElementBytes(output->type);
   }
 }
 
@@ -432,6 +452,10 @@ void Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs 
     ++kept;
   }
   Launch(observer, thread, event, outputs, inputs, looked_at);
+  if (event->ticket != 0 && CutsNow(observer, thread)) {
+    event->cut.at_layer = true;
+    cuts_.NoteHanded({outputs, event->outputs}, event->number, event->ticket);
+  }
   Publish(event);
 }
 
@@ -492,6 +516,10 @@ void Timeline::NoteView(Observer& observer, ThreadState* thread, const Frame& fr
   event->tensor.seen = InputSeen{};
   event->tensor.seen.Copy(tensor);
   event->graph = CapturedGraph(observer, thread, /*begins=*/false);
+  if ((frame.op->families & kCreates) != 0 && event->graph == nullptr &&
+      CutsNow(observer, thread)) {
+    cuts_.NoteClean(event->tensor.seen, event->number);
+  }
   Publish(event);
 }
 
@@ -591,7 +619,10 @@ void Timeline::SettleAtExit(Observer& observer) noexcept {
   if (!On()) return;
   if (!gpu_.ReadableForEver()) return telling_.lock();
   ThreadState* thread = ThreadStates::Mine();
-  if (thread != nullptr) gpu_.Ask(thread);
+  if (thread != nullptr) {
+    gpu_.Ask(thread);
+    if (cuts_.AnyNoted()) cuts_.CloseAll(observer, thread);
+  }
   for (int i = 0; i < kLooksMax; ++i) {
     Settle(observer);
     {

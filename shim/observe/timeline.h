@@ -26,6 +26,8 @@
 // finds the queue full is not checked, and counted.
 #pragma once
 
+#include <ATen/core/TensorBase.h>
+
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -34,6 +36,7 @@
 
 #include "shim/classify/bad_values.h"
 #include "shim/observe/gpu_checks.h"
+#include "shim/observe/gpu_cuts.h"
 #include "shim/observe/graph_calls.h"
 #include "shim/observe/known_calls.h"
 #include "shim/observe/place.h"
@@ -116,6 +119,16 @@ class Timeline {
   void OnGraphCall(Observer& observer, ThreadState* thread, const void* graph,
                    GraphCall call) noexcept;
 
+  // ---- cuts of level layer (cuts.h), on the thread on which they are
+
+  void CutAtResults(Observer& observer, ThreadState* thread,
+                    std::span<const at::TensorBase* const> results) noexcept;
+  void CutAtPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  void CutAtNodeEnd(Observer& observer, ThreadState* thread) noexcept;
+  void CutAtUpdate(Observer& observer, ThreadState* thread) noexcept;
+  // An op begins that hands what it reads to the CPU.
+  void CutAtEscape(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
+
   // ---- telling
 
   // Tells what can be told. Does nothing while another thread is at it.
@@ -128,6 +141,11 @@ class Timeline {
   void AskStream(const ThreadState* thread) noexcept;
   // The process ends: tells what is answered within a moment.
   void SettleAtExit(Observer& observer) noexcept;
+
+  // A launch was made, or could not be: what it looks at is counted.
+  static void CountLaunch(Observer& observer, ThreadState* thread,
+                          const GpuChecks::Launched& launched,
+                          std::span<const InputSeen* const> outputs) noexcept;
 
  private:
   struct Event;
@@ -176,6 +194,23 @@ class Timeline {
                 std::span<const HandedTensor* const> tensors, bool is_last) noexcept;
   void TellList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
 
+  // ---- timeline_cuts.cc
+  // Whether the cuts of level layer decide now what is looked at.
+  [[nodiscard]] bool CutsNow(Observer& observer, ThreadState* thread) noexcept;
+  [[nodiscard]] bool MayWaitForCut(Observer& observer, ThreadState* thread, const Frame& frame,
+                                   const InputSeen& output) noexcept;
+  void NoteForCuts(Observer& observer, ThreadState* thread, bool at_once, OpEvent* event) noexcept;
+  // The level is another one: what was noted is looked at, as far as it is there.
+  void LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept;
+  [[nodiscard]] bool IsHeldForCuts(OpEvent& event) noexcept;
+  void TellByCuts(Observer& observer, OpEvent& event) noexcept;
+  void NoteToldAtLayer(OpEvent& event, uint64_t known) noexcept;
+  void TellUnknown(Observer& observer, OpEvent& event, uint32_t output) noexcept;
+  // All tensors of an event that is told were known.
+  void TellKnown(const Event& event) noexcept;
+  [[nodiscard]] Traced TraceAtLayer(const OpEvent& event,
+                                    const device::CheckResult& result) noexcept;
+
   // ---- timeline_graphs.cc
   // The graph that the thread's stream is captured into; null: none. `begins`: asked for an event
   // that may be the first of a graph. Else nothing is asked while no graph is known to be open.
@@ -203,6 +238,8 @@ class Timeline {
   EventClock clock_;
   KnownCalls calls_;
   GpuChecks gpu_;
+  GpuCuts cuts_{gpu_};
+  std::atomic<bool> pressed_{false};  // the queue is half full
 
   std::mutex mutex_;  // covers the queue
   unsigned char* memory_ = nullptr;
@@ -219,6 +256,8 @@ class Timeline {
   ThreadState* teller_ = nullptr;
   uint64_t stuck_at_ = 0;  // number of the event that is waited for, and since when
   uint64_t stuck_since_ns_ = 0;
+  uint64_t quiet_at_ = 0;  // events noted when the head was first found to be held for cuts
+  uint64_t quiet_since_ns_ = 0;
 
   Graphs* graphs_ = nullptr;  // says itself what covers it
   // The thread that has captured something into a graph whose end was not seen; null: there is

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "shim/observe/canary.h"
+#include "shim/observe/gpu_cuts.h"
 #include "shim/observe/timeline.h"
 
 namespace nanwatch {
@@ -42,6 +43,7 @@ struct SeenTensor {
   wire::Target target;
   const NamedTensor* named;
   uint32_t name;
+  CutTensor cut;  // at level layer
 };
 
 // Keeps one of those handed over in an event.
@@ -57,6 +59,7 @@ struct Timeline::OpEvent : Event {
   uint32_t slot;         // of its check, in a graph
   uint32_t outputs;
   uint32_t inputs;
+  CutOp cut;
   SeenTensor tensors[1];  // outputs, then inputs
 
   static constexpr uint32_t kTensorsMax = 128;  // but of a list device::kListMax

@@ -105,6 +105,8 @@ void Timeline::OnGraphCall(Observer& observer, ThreadState* thread, const void* 
 }
 
 void Timeline::NoteReplay(Observer& observer, ThreadState* thread, Graph* graph) noexcept {
+  // What the graph writes is in none of the lists for cuts.
+  if (cuts_.AnyNoted()) cuts_.LetGo();
   // The mark first: an event without one has no end.
   const uint64_t mark = gpu_.Mark(graph->place.gpu);
   auto* event = mark != 0 ? Reserve<ReplayEvent>() : nullptr;

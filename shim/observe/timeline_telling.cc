@@ -51,6 +51,8 @@ void SettleInput(Observer& observer, bool looked_at, SeenTensor* tensor) {
 }  // namespace
 
 void Timeline::SettleInputs(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
+  // What it has read was cut where it began (CutAtEscape), and nothing waits for a later pass.
+  if (cuts_.AnyNoted()) cuts_.Finalize(next_event() - 1);
   Settle(observer);
   static constexpr wire::TensorStats kClean = CountsOf(0);
   static constexpr wire::TensorStats kBad = CountsOf(wire::kHasNan);
@@ -68,6 +70,7 @@ void Timeline::TellReady(Observer& observer) noexcept {
   const bool was_busy = thread != nullptr && thread->busy;
   if (thread != nullptr) thread->busy = true;
   gpu_.Collect();
+  if (gpu_.TakeHit() && cuts_.AnyNoted() && !observer.Poisoned()) observer.level.Raise(observer);
   const bool may_tell = TellUnannounced(observer);
   for (Event* head = Head(); may_tell && head != nullptr; head = Head()) {
     const GpuAnswer* answer = nullptr;
@@ -76,6 +79,16 @@ void Timeline::TellReady(Observer& observer) noexcept {
       KeepForReplays(head);
       Release(head);
       continue;
+    }
+    if (head->kind == EventKind::kOp) {
+      auto& op = static_cast<OpEvent&>(*head);
+      if (op.cut.at_layer && IsHeldForCuts(op)) break;
+      if (op.cut.at_layer && !op.cut.at_once) {
+        Tell(observer, op, nullptr);
+        Drop(head);
+        Release(head);
+        continue;
+      }
     }
     if (head->ticket != 0) {
       answer = gpu_.Find(head->ticket, &lost);
@@ -114,14 +127,23 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
   switch (event.kind) {
     case EventKind::kNothing:
       break;
-    case EventKind::kOp:
-      TellOp(observer, static_cast<OpEvent&>(event), answer);
+    case EventKind::kOp: {
+      auto& op = static_cast<OpEvent&>(event);
+      if (op.cut.at_layer && !op.cut.at_once) {
+        TellByCuts(observer, op);
+      } else {
+        if (op.cut.at_layer) NoteToldAtLayer(op, ~uint64_t{0});
+        TellOp(observer, op, answer);
+      }
       break;
+    }
     case EventKind::kHanded:
+      if (static_cast<OpEvent&>(event).cut.at_layer) TellKnown(event);
       TellHanded(observer, static_cast<OpEvent&>(event), *answer);
       break;
     case EventKind::kView: {
       auto& view = static_cast<ViewEvent&>(event);
+      TellKnown(view);
       OnSkippedOutput(observer, thread, view.frame, view.tensor.seen.Plain());
       break;
     }
@@ -200,13 +222,23 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
   if (bad) {
     thread->region = event.region;
     thread->region.source = wire::Source{};
+    Traced traced;
+    if (event.cut.at_layer) {
+      traced = TraceAtLayer(event, *answer->result);
+      thread->traced = &traced;
+    }
     TellBadOutputs(observer, event, *answer->result);
+    thread->traced = nullptr;
     if (thread->region.source.kinds != 0 && region_bad_at_ < event.region.first_event) {
       region_bad_at_ = event.number;
       region_source_ = thread->region.source;
       region_value_ = thread->region.value;
     }
     last_bad_event = event.number;
+  } else if (event.cut.at_layer && !event.cut.AllOutputsKnown()) {
+    for (uint32_t i = 0; i < event.outputs; ++i) {
+      if (!event.cut.IsKnown(i)) TellUnknown(observer, event, i);
+    }
   } else {
     OnCleanOutputs(observer, thread, frame);
   }
@@ -226,6 +258,10 @@ void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,
     InputSeen& seen = event.tensors[i].seen;
     wire::TensorStats& stats = event.tensors[i].stats;
     const uint8_t kinds = result.output_kinds[i];
+    if (kinds == 0 && event.cut.at_layer && !event.cut.IsKnown(i)) {
+      TellUnknown(observer, event, i);
+      continue;
+    }
     if (kinds == 0) {
       observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
                                 seen.Plain().IsDense());

@@ -42,6 +42,8 @@ def parse_arguments(description):
     parser.add_argument("--out", type=pathlib.Path, help="keep verdicts and logs here")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="programs at a time")
     parser.add_argument("--level", help="what is checked, as for 'nanwatch run' (default: its own)")
+    parser.add_argument("--without", default="", help="names of programs that are left out, separated by commas")
+    parser.add_argument("--exactness", action="store_true", help="say also which origins were called exact, and exit 1 as exactness.py does")
     parser.add_argument("--min-right", type=float, default=0, metavar="PERCENT")
     parser.add_argument("-v", "--verbose", action="store_true", help="what was got and wanted, where they differ")
     return parser.parse_args()
@@ -141,6 +143,7 @@ def chosen_programs(arguments):
     expectations = json.loads((arguments.programs / "expect.json").read_text())
     if arguments.only:
         expectations = [e for e in expectations if e["id"] in arguments.only.split(",")]
+    expectations = [e for e in expectations if e["id"] not in arguments.without.split(",")]
     missing = missing_packages(arguments.python)
     runnable = []
     for expected in expectations:
@@ -184,11 +187,15 @@ def main():
         chosen.write_text(json.dumps(expectations))
         subprocess.run([sys.executable, HERE / "score.py", out, chosen] + (["-v"] if arguments.verbose else []), check=True)
         right = print_table(expectations, out, troubles)
+        if arguments.exactness:
+            told = subprocess.run([sys.executable, HERE / "exactness.py", out, "--expect", chosen], check=False)
 
     percent = 100 * right / len(expectations) if expectations else 0
     print(f"\nright in verdict, origin op, phase, layer and step together: {right} of {len(expectations)} ({percent:.0f} %)")
     if percent < arguments.min_right:
         sys.exit(f"fewer than the {arguments.min_right:g} % that are asked for")
+    if arguments.exactness and told.returncode:
+        sys.exit("an origin that is wrong was called exact, or a healthy program an anomaly")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+"""Question: how many kernels a training step on a GPU launches for us, at each level?
+
+  tests/bench/overhead/gpu_launches.py [--levels idle,canary,layer,full] [--models mlp,transformer]
+
+On the fake CUDA device (tests/fakes/torch_cuda), whose driver counts the launches: a number, no time. Those are the checks;
+the ops' own are not counted. Healthy runs of 20 steps, of which the last is printed. All results but losses, norms and biases
+are larger than what level layer holds (4 KB).
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or ROOT / "build/release")
+PROGRAM = """
+import ctypes, sys, torch, torch.nn as nn
+driver = ctypes.CDLL("libcuda.so.1")
+driver.fake_cuda_calls.restype = ctypes.c_size_t
+driver.fake_cuda_set_logging(1)
+def launches():
+    return driver.fake_cuda_calls(b"cuLaunchKernel")
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(100, 128)
+        self.blocks = nn.TransformerEncoder(nn.TransformerEncoderLayer(128, 4, 256, batch_first=True), 4)
+        self.head = nn.Linear(128, 100)
+    def forward(self, x):
+        return self.head(self.blocks(self.embed(x))).flatten(0, 1)
+torch.manual_seed(0)
+if sys.argv[1] == "mlp":
+    model = nn.Sequential(*[layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.ReLU())], nn.Linear(256, 64))
+    x, y = torch.randn(64, 256), torch.randint(0, 64, (64,))
+else:
+    model = Transformer()
+    x, y = torch.randint(0, 100, (8, 32)), torch.randint(0, 100, (256,))
+model = model.cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(20):
+    begin = launches()
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+    forward = launches()
+    loss.backward()
+    backward = launches()
+    optimizer.step()
+print("launches", forward - begin, backward - forward, launches() - backward, launches() - begin)
+"""
+
+
+def measure(model, level, folder):
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH_")} | {
+        "NANWATCH_DIR": str(folder / "segments"), "NANWATCH_STATE_DIR": str(folder / "state"), "NANWATCH_LEVEL": level,
+        "NANWATCH_FAKE_TORCH_CUDA": str(BUILD / "tests/fakes/torch_cuda/libfake_torch_cuda.so"),
+        "LD_PRELOAD": str(BUILD / "lib/libnanwatch.so")}
+    for name in ("segments", "state"):
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+    ran = subprocess.run([sys.executable, ROOT / "tests/fakes/torch_cuda/run.py", program, model], env=environment,
+                         capture_output=True, text=True, check=True)
+    return next(line.split()[1:] for line in ran.stdout.splitlines() if line.startswith("launches "))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--levels", default="idle,canary,layer,full")
+    parser.add_argument("--models", default="mlp,transformer")
+    arguments = parser.parse_args()
+    print("| model | level | forward | backward | update | all |\n|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(prefix="nanwatch-bench-") as folder:
+        for model in arguments.models.split(","):
+            for level in arguments.levels.split(","):
+                print("|", model, "|", level, "|", " | ".join(measure(model, level, pathlib.Path(folder))), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()
