@@ -221,7 +221,7 @@ void GpuCuts::Note(Observer& observer, ThreadState* thread, const Frame& frame,
     FindWriters(input, &tensor);
     // Nobody is known to have written it: looked at where it is met first.
     if (tensor.writers_count != 0 || at_once || input.updated || input.rewritten ||
-        input.numel == 0 || i >= 63) {
+        input.numel == 0 || i >= 62) {
       continue;
     }
     Entry* entry = Add(input, op->number, static_cast<uint8_t>(i), list);
@@ -437,9 +437,9 @@ void GpuCuts::Cut(Observer& observer, ThreadState* thread, List* list) noexcept 
 
 // What the open ops have read, and an earlier cut has left unknown, as far as there is room.
 void GpuCuts::AddRead(const List& list, Entry** beside, size_t* count) noexcept {
-  const size_t room = std::max<size_t>(
-      (*count + device::kInputsMax - 1) / device::kInputsMax * device::kInputsMax,
-      device::kInputsMax);
+  const size_t room =
+      std::max<size_t>((*count + device::kInputsMax - 1) / device::kInputsMax * device::kInputsMax,
+                       device::kInputsMax);
   for (uint32_t i = list.open_count; i != 0 && *count < room; --i) {
     const Entry& entry = entries_[list.open[i - 1]];
     if (entry.state != State::kOpen || entry.list != &list) continue;
@@ -693,10 +693,6 @@ const BadEntry* GpuCuts::FindDoubt(uint64_t event) const noexcept {
 
 Traced GpuCuts::Trace(const CutOp& op) const noexcept {
   Traced traced;
-  const auto is_known = [this](uint64_t event, uint64_t bit) {
-    const Told& told = told_[event % kTold];
-    return told.event == event && (told.known & bit) != 0;
-  };
   for (uint32_t i = op.outputs; i < op.outputs + op.inputs; ++i) {
     const SeenTensor& input = op.tensors[i];
     // Looked at, or known to be bad; what lies on the CPU was read where the op began.
@@ -706,17 +702,16 @@ Traced GpuCuts::Trace(const CutOp& op) const noexcept {
     traced.complete &= !input.cut.in_part;
     for (uint32_t k = 0; k < input.cut.writers_count; ++k) {
       const CutTensor::Writer& writer = input.cut.writers[k];
-      if (is_known(writer.event, uint64_t{1} << writer.tensor)) continue;
-      traced.complete = false;
+      if (IsTold(writer.event, uint64_t{1} << writer.tensor)) continue;
       const BadEntry* doubt = FindDoubt(writer.event);
+      traced.complete &= doubt != nullptr && IsTold(writer.event, kHandsOnNan);
       if (doubt == nullptr) continue;
       wire::Source source = SourceFrom(*doubt);
       source.kinds = doubt->kinds != 0 ? doubt->kinds : wire::kHasNan;
       traced.sources.Add(source, doubt->value.index);
     }
   }
-  traced.complete &=
-      !op.forward_unknown && (op.forward == 0 || is_known(op.forward, kOutputsKnown));
+  traced.complete &= !op.forward_unknown && (op.forward == 0 || IsTold(op.forward, kOutputsKnown));
   return traced;
 }
 

@@ -170,9 +170,15 @@ class GpuCuts {
   [[nodiscard]] Finding Find(const CutTensor& tensor) noexcept;
   // The event is told. Bit i of `known`: its tensor i was known; the last bit: all outputs were.
   static constexpr uint64_t kOutputsKnown = uint64_t{1} << 63;
+  // What it has left is not known, but a NaN went in and no op of its kind loses one.
+  static constexpr uint64_t kHandsOnNan = uint64_t{1} << 62;
   void NoteTold(uint64_t event, uint64_t known) noexcept;
   // Its unknown values may be bad, because these are.
   void NoteDoubt(uint64_t event, const BadEntry& from, uint8_t kinds) noexcept;
+  [[nodiscard]] bool IsTold(uint64_t event, uint64_t bit) const noexcept {
+    const Told& told = told_[event % kTold];
+    return told.event == event && (told.known & bit) != 0;
+  }
   [[nodiscard]] const BadEntry* FindDoubt(uint64_t event) const noexcept;
   // What is to be said of the sources of an op beside those that are known to be bad.
   [[nodiscard]] Traced Trace(const CutOp& op) const noexcept;

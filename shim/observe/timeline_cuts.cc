@@ -1,6 +1,7 @@
 // The timeline at level layer: events that wait for a cut to say what their op has left
 // (gpu_cuts.h).
 #include <algorithm>
+#include <string_view>
 
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/findings.h"
@@ -13,6 +14,19 @@ namespace nanwatch {
 namespace {
 
 constexpr uint64_t kAllKnown = ~uint64_t{0};
+
+// Arithmetic over whole tensors: where a NaN goes in, one comes out.
+bool HandsOnNan(const OpTraits& op) {
+  static constexpr std::string_view kNames[] = {"aten::add",         "aten::sub",
+                                                "aten::mul",         "aten::div",
+                                                "aten::addmm",       "aten::mm",
+                                                "aten::bmm",         "aten::baddbmm",
+                                                "aten::gelu",        "aten::native_layer_norm",
+                                                "aten::convolution", "aten::_to_copy",
+                                                "aten::neg",         "aten::mean",
+                                                "aten::sum"};
+  return std::find(std::begin(kNames), std::end(kNames), op.name) != std::end(kNames);
+}
 
 }  // namespace
 
@@ -132,7 +146,7 @@ void Timeline::TellByCuts(Observer& observer, OpEvent& event) noexcept {
     if (finding.known == GpuCuts::Known::kNot || (!is_output && inputs == device::kInputsMax)) {
       continue;
     }
-    known |= i < 63 ? uint64_t{1} << i : 0;
+    known |= i < 62 ? uint64_t{1} << i : 0;
     const int place = is_output ? static_cast<int>(i) : inputs++;
     if (!is_output) tensor.looked_at = static_cast<int8_t>(place);
     (is_output ? found.output_kinds : found.input_kinds)[place] = finding.kinds;
@@ -151,7 +165,8 @@ void Timeline::TellByCuts(Observer& observer, OpEvent& event) noexcept {
 void Timeline::NoteToldAtLayer(OpEvent& event, uint64_t known) noexcept {
   event.cut.known = known;
   const uint64_t all = event.cut.AllOutputsKnown() ? GpuCuts::kOutputsKnown : 0;
-  cuts_.NoteTold(event.number, (known & ~GpuCuts::kOutputsKnown) | all);
+  constexpr uint64_t kOfTensors = GpuCuts::kHandsOnNan - 1;
+  cuts_.NoteTold(event.number, (known & kOfTensors) | all);
 }
 
 void Timeline::TellKnown(const Event& event) noexcept {
@@ -163,12 +178,25 @@ void Timeline::TellUnknown(Observer& observer, OpEvent& event, uint32_t output) 
   const InputSeen& seen = event.tensors[output].seen;
   observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
                             seen.Plain().IsDense());
+  const auto note = [this, &event](const BadEntry& from, uint8_t kinds, bool sure) {
+    cuts_.NoteDoubt(event.number, from, kinds);
+    if (!sure || !HandsOnNan(*event.frame.op)) return;
+    cuts_.NoteTold(event.number,
+                   (event.cut.known & (GpuCuts::kHandsOnNan - 1)) | GpuCuts::kHandsOnNan);
+  };
   for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
     const SeenTensor& input = event.tensors[i];
-    if (input.seen.known) return cuts_.NoteDoubt(event.number, input.seen.bad, input.seen.kinds);
+    // Of a part of what is bad nobody knows that it is.
+    const bool whole = input.seen.byte_begin <= input.seen.bad.byte_begin &&
+                       input.seen.byte_end >= input.seen.bad.byte_end &&
+                       input.seen.Plain().IsDense();
+    const bool nan = whole && (input.seen.kinds & wire::kHasNan) != 0;
+    if (input.seen.known) return note(input.seen.bad, input.seen.kinds, nan);
     for (uint32_t k = 0; k < input.cut.writers_count; ++k) {
-      const BadEntry* doubt = cuts_.FindDoubt(input.cut.writers[k].event);
-      if (doubt != nullptr) return cuts_.NoteDoubt(event.number, *doubt, doubt->kinds);
+      const uint64_t writer = input.cut.writers[k].event;
+      const BadEntry* doubt = cuts_.FindDoubt(writer);
+      const bool sure = cuts_.IsTold(writer, GpuCuts::kHandsOnNan);
+      if (doubt != nullptr) return note(*doubt, doubt->kinds, sure);
     }
   }
 }
@@ -177,6 +205,13 @@ Traced Timeline::TraceAtLayer(const OpEvent& event, const device::CheckResult& r
   Traced traced = cuts_.Trace(event.cut);
   uint8_t kinds = 0;
   for (uint32_t i = 0; i < event.outputs; ++i) kinds |= result.output_kinds[i];
+  // What went in and is known to be bad explains it, whatever else there was.
+  uint8_t given = 0;
+  for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
+    if (event.tensors[i].seen.known) given |= event.tensors[i].seen.kinds;
+  }
+  const bool nan = (kinds & wire::kHasNan) != 0;
+  traced.complete |= given != 0 && (!nan || (given & wire::kHasNan) != 0);
   // It may make such a mask all the time, and was looked at for another's sake.
   traced.complete &= !event.cut.seen_beside || kinds != wire::kHasNegInf;
   return traced;
