@@ -15,16 +15,17 @@ namespace {
 
 constexpr uint64_t kAllKnown = ~uint64_t{0};
 
-// Arithmetic over whole tensors: where a NaN goes in, one comes out.
+// Arithmetic over whole tensors: where a NaN goes in, one comes out (but of a power of 0).
 bool HandsOnNan(const OpTraits& op) {
-  static constexpr std::string_view kNames[] = {"aten::add",         "aten::sub",
-                                                "aten::mul",         "aten::div",
-                                                "aten::addmm",       "aten::mm",
-                                                "aten::bmm",         "aten::baddbmm",
-                                                "aten::gelu",        "aten::native_layer_norm",
-                                                "aten::convolution", "aten::_to_copy",
-                                                "aten::neg",         "aten::mean",
-                                                "aten::sum"};
+  static constexpr std::string_view kNames[] = {
+      "aten::add",      "aten::sub",         "aten::mul",
+      "aten::div",      "aten::neg",         "aten::pow",
+      "aten::sqrt",     "aten::exp",         "aten::log",
+      "aten::tanh",     "aten::sigmoid",     "aten::gelu",
+      "aten::addmm",    "aten::mm",          "aten::bmm",
+      "aten::baddbmm",  "aten::convolution", "aten::native_layer_norm",
+      "aten::_softmax", "aten::_to_copy",    "aten::mean",
+      "aten::sum"};
   return std::find(std::begin(kNames), std::end(kNames), op.name) != std::end(kNames);
 }
 
