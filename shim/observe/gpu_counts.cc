@@ -59,4 +59,16 @@ void PlaceToIndex(const TensorView& view, wire::TensorStats* stats) noexcept {
   stats->first_bad = row;
 }
 
+ListedEntry FindListed(const device::ListResult& list, uint32_t entry) noexcept {
+  ListedEntry found;
+  if (!list.IsBad(entry)) return found;
+  uint8_t met = 0;
+  for (uint32_t i = 0; i < list.counted; ++i) {
+    if (list.entry[i] == entry) return {list.kinds[i], true, list.counts[i]};
+    met |= list.kinds[i];
+  }
+  found.kinds = met != 0 ? met : uint8_t{wire::kHasNan};
+  return found;
+}
+
 }  // namespace nanwatch

@@ -6,6 +6,7 @@
 #include "proto/wire/record.h"
 #include "shim/check/tensor_view.h"
 #include "shim/device/check_launch.h"
+#include "shim/device/list_launch.h"
 #include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
@@ -28,6 +29,15 @@ inline void FillCounts(const device::TensorCounts& counts, uint8_t kinds, bool b
 // Whether the elements lie side by side in the order of their indices, or (`in_any_order`) in some
 // order: transposed, channels last.
 [[nodiscard]] bool IsOneRun(const TensorView& view, bool in_any_order) noexcept;
+
+// What a list's launch (list_launch.h) says of an entry. Of the first bad ones there are counts. Of
+// the rest it is known that they are bad, and no more: they are taken for what those are.
+struct ListedEntry {
+  uint8_t kinds = 0;  // 0: it is clean, or was written since by another stream
+  bool counted = false;
+  device::TensorCounts counts;  // where `counted`; `first_bad` is a place in memory
+};
+[[nodiscard]] ListedEntry FindListed(const device::ListResult& list, uint32_t entry) noexcept;
 
 // The place in memory `first_bad`, which a list's launch tells (list_launch.h), made an index; -1
 // where others are bad that may come before it.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "shim/observe/cuts.h"
+#include "shim/observe/gpu_counts.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/leaf_gradients.h"
 #include "shim/observe/observer.h"
@@ -239,7 +240,7 @@ void GpuCuts::Note(Observer& observer, ThreadState* thread, const Frame& frame,
     // One element stands for all.
     entry->dense |= (frame.op->families & kFills) != 0;
     if (at_once || output.numel == 0) {
-      tensor.Add({ticket, static_cast<int8_t>(i), false});
+      tensor.Add({ticket, static_cast<uint8_t>(i), false, false});
       continue;
     }
     entry->op = op;
@@ -280,8 +281,10 @@ void GpuCuts::NoteClean(const InputSeen& tensor, uint64_t event) noexcept {
   NoteLost(tensor, event);  // the event says more when it is told
 }
 
-void GpuCuts::NoteHanded(std::span<const InputSeen* const> tensors, uint64_t event,
-                         uint64_t ticket) noexcept {
+void GpuCuts::NoteHanded(std::span<const InputSeen* const> tensors, uint64_t event, uint64_t ticket,
+                         bool as_list) noexcept {
+  // All that the event holds is known when it is told: those beyond the bits share the last.
+  constexpr size_t kLastBit = 61;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const InputSeen& seen = *tensors[i];
@@ -289,11 +292,11 @@ void GpuCuts::NoteHanded(std::span<const InputSeen* const> tensors, uint64_t eve
     const bool same = entry != nullptr && entry->byte_begin == seen.byte_begin &&
                       entry->byte_end == seen.byte_end && entry->numel == seen.numel;
     if (same && entry->state != State::kKnown && IsReachable(*entry)) {
-      entry->op->tensors[entry->tensor].cut.Add({ticket, static_cast<int8_t>(i), false});
+      entry->op->tensors[entry->tensor].cut.Add({ticket, static_cast<uint8_t>(i), false, as_list});
       Leave(entry, State::kKnown);
     }
     // Whoever reads it from now on finds it known.
-    Add(seen, event, static_cast<uint8_t>(i), nullptr);
+    Add(seen, event, static_cast<uint8_t>(std::min(i, kLastBit)), nullptr);
   }
 }
 
@@ -399,12 +402,13 @@ void GpuCuts::Launch(Observer& observer, ThreadState* thread, Batch* batch) noex
   }
   if (batch->crossing_count == 0) return;
   const GpuChecks::Launched launched =
-      gpu_.Check(thread, {outputs, batch->crossing_count}, {inputs, batch->beside_count});
+      gpu_.Check(thread, {outputs, batch->crossing_count}, {inputs, batch->beside_count},
+                 /*reports=*/false);
   Timeline::CountLaunch(observer, thread, launched, {outputs, batch->crossing_count});
   const bool made = launched.ticket != 0 && launched.graph == 0;
   const auto settle = [&](Entry* entry, size_t place, bool gated) {
     CutTensor& tensor = entry->op->tensors[entry->tensor].cut;
-    if (made) tensor.Add({launched.ticket, static_cast<int8_t>(place), gated});
+    if (made) tensor.Add({launched.ticket, static_cast<uint8_t>(place), gated, false});
     Leave(entry, !made ? State::kGone : gated ? State::kGated : State::kKnown);
   };
   for (size_t i = 0; i < batch->crossing_count; ++i) settle(batch->crossing[i], i, false);
@@ -661,15 +665,20 @@ GpuCuts::Finding GpuCuts::Find(const CutTensor& tensor) noexcept {
       continue;
     }
     const device::CheckResult& result = *answer->result;
-    const uint8_t kinds =
-        look.gated ? result.input_kinds[look.place] : result.output_kinds[look.place];
-    found.known = kinds != 0 ? Known::kBad : Known::kClean;
-    if (kinds == 0) continue;
-    found.kinds = kinds;
-    found.gated = look.gated;
-    found.brief = result.brief != 0;
-    found.counts = look.gated ? &result.inputs[look.place] : &result.outputs[look.place];
-    return found;
+    Finding bad{.known = Known::kBad, .gated = look.gated, .brief = result.brief != 0};
+    if (look.in_list) {
+      const ListedEntry entry = FindListed(device::ListOf(result), look.place);
+      bad.kinds = entry.kinds;
+      bad.counted = entry.counted;
+      bad.counts = entry.counts;
+      bad.by_place = true;
+    } else {
+      bad.kinds = (look.gated ? result.input_kinds : result.output_kinds)[look.place];
+      bad.counts = (look.gated ? result.inputs : result.outputs)[look.place];
+      bad.counted = true;
+    }
+    if (bad.kinds != 0) return bad;
+    found.known = Known::kClean;
   }
   return found;
 }

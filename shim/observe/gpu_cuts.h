@@ -56,8 +56,9 @@ struct Traced;
 // inputs. Ticket 0: nothing needed to be asked.
 struct CutLook {
   uint64_t ticket;
-  int8_t place;
+  uint8_t place;
   bool gated;
+  bool in_list;  // the launch looks at a list: `place` is its entry
 };
 
 // What cuts keep of one tensor of an event.
@@ -127,8 +128,8 @@ class GpuCuts {
   // An op has left values here that nobody needs to look at.
   void NoteClean(const InputSeen& tensor, uint64_t event) noexcept;
   // A launch that was made for other reasons looks at these tensors, as its outputs.
-  void NoteHanded(std::span<const InputSeen* const> tensors, uint64_t event,
-                  uint64_t ticket) noexcept;
+  void NoteHanded(std::span<const InputSeen* const> tensors, uint64_t event, uint64_t ticket,
+                  bool as_list) noexcept;
 
   // ---- cuts
   [[nodiscard]] bool AnyNoted() const noexcept { return any_.load(std::memory_order_relaxed); }
@@ -165,7 +166,9 @@ class GpuCuts {
     bool gated = false;
     uint8_t kinds = 0;
     bool brief = false;
-    const device::TensorCounts* counts = nullptr;
+    bool by_place = false;  // the first bad one is told by its place in memory, not its index
+    bool counted = false;
+    device::TensorCounts counts = {};
   };
   [[nodiscard]] Finding Find(const CutTensor& tensor) noexcept;
   // The event is told. Bit i of `known`: its tensor i was known; the last bit: all outputs were.

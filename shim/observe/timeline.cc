@@ -452,10 +452,7 @@ void Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs 
     ++kept;
   }
   Launch(observer, thread, event, outputs, inputs, looked_at);
-  if (event->ticket != 0 && CutsNow(observer, thread)) {
-    event->cut.at_layer = true;
-    cuts_.NoteHanded({outputs, event->outputs}, event->number, event->ticket);
-  }
+  TellCutsOfHanded(observer, thread, event, outputs);
   Publish(event);
 }
 

@@ -200,6 +200,8 @@ class Timeline {
   [[nodiscard]] bool MayWaitForCut(Observer& observer, ThreadState* thread, const Frame& frame,
                                    const InputSeen& output) noexcept;
   void NoteForCuts(Observer& observer, ThreadState* thread, bool at_once, OpEvent* event) noexcept;
+  void TellCutsOfHanded(Observer& observer, ThreadState* thread, OpEvent* event,
+                        const InputSeen* const* tensors) noexcept;
   // The level is another one: what was noted is looked at, as far as it is there.
   void LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept;
   [[nodiscard]] bool IsHeldForCuts(OpEvent& event) noexcept;

@@ -5,6 +5,7 @@
 
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/findings.h"
+#include "shim/observe/gpu_counts.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/sources.h"
 #include "shim/observe/timeline_events.h"
@@ -62,6 +63,14 @@ void Timeline::NoteForCuts(Observer& observer, ThreadState* thread, bool at_once
   event->cut.tensors = event->tensors;
   cuts_.Note(observer, thread, event->frame, event->moment, &event->cut, at_once, event->ticket);
   if (pressed_.exchange(false, std::memory_order_relaxed)) cuts_.Finalize(event->number);
+}
+
+// Its launch looks at these.
+void Timeline::TellCutsOfHanded(Observer& observer, ThreadState* thread, OpEvent* event,
+                                const InputSeen* const* tensors) noexcept {
+  if (event->ticket == 0 || !CutsNow(observer, thread)) return;
+  event->cut.at_layer = true;
+  cuts_.NoteHanded({tensors, event->outputs}, event->number, event->ticket, event->is_list);
 }
 
 void Timeline::LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept {
@@ -153,7 +162,10 @@ void Timeline::TellByCuts(Observer& observer, OpEvent& event) noexcept {
     (is_output ? found.output_kinds : found.input_kinds)[place] = finding.kinds;
     device::TensorCounts& counts = (is_output ? found.outputs : found.inputs)[place];
     counts.finite_min = 1;  // above the maximum: nothing was counted
-    if (finding.counts != nullptr) counts = *finding.counts;
+    if (finding.counted) counts = finding.counts;
+    if (finding.by_place && !IsOneRun(tensor.seen.View(), /*in_any_order=*/false)) {
+      counts.first_bad = ~uint64_t{0};
+    }
     found.brief |= finding.brief;
     bad |= is_output && finding.kinds != 0;
     event.cut.seen_beside |= is_output && finding.gated;

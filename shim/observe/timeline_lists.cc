@@ -66,26 +66,21 @@ void Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
     seen[i] = &tensors[i]->seen;
   }
   Launch(observer, thread, event, seen, nullptr, 0);
+  TellCutsOfHanded(observer, thread, event, seen);
   Publish(event);
 }
 
-// Of the first bad ones there are counts. Of the rest it is known that they are bad, and no more:
-// they are taken for what those are.
 void Timeline::TellList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
   const device::ListResult list = device::ListOf(*answer.result);
-  uint8_t kinds_met = 0;
-  for (uint32_t i = 0; i < list.counted; ++i) kinds_met |= list.kinds[i];
-  uint32_t next = 0;
   for (uint32_t i = 0; i < event.outputs; ++i) {
-    if (!list.IsBad(i)) continue;
+    const ListedEntry found = FindListed(list, i);
+    if (found.kinds == 0) continue;
     SeenTensor& tensor = event.tensors[i];
-    if (next < list.counted && list.entry[next] == i) {
-      const uint32_t counted = next++;
-      if (list.kinds[counted] == 0) continue;  // written since, by another stream
-      FillCounts(list.counts[counted], list.kinds[counted], list.brief != 0, &tensor.stats);
+    if (found.counted) {
+      FillCounts(found.counts, found.kinds, list.brief != 0, &tensor.stats);
       PlaceToIndex(tensor.seen.View(), &tensor.stats);
     } else {
-      FillKinds(kinds_met != 0 ? kinds_met : uint8_t{wire::kHasNan}, &tensor.stats);
+      FillKinds(found.kinds, &tensor.stats);
     }
     TellHandedTensor(observer, event, tensor);
   }
