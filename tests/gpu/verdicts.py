@@ -58,7 +58,7 @@ def verdicts_of(folder, ids, arguments, on_default_device):
         raise CannotAsk(f"{arguments.nanwatch} is not there")
     environment = bare_environment(arguments)
     settings = argparse.Namespace(launcher=None, nanwatch=arguments.nanwatch, python=sys.executable, programs=folder, level="full", jobs=arguments.jobs,
-                                  only=",".join(ids) if ids else None)
+                                  only=",".join(ids) if ids else None, without="")
     expectations = corpus.chosen_programs(settings)
     cannot = {}
     if on_default_device:
