@@ -176,9 +176,13 @@ bool SumOfSquares(wire::ElementType type, const void* data, size_t count,
   }
   const auto* bytes = static_cast<const unsigned char*>(data);
   const size_t width = ElementBytes(type);
-  const DefaultFloatEnvironment environment{TinyResults::kMayBeZero};
-  squares->sum = count * width >= kParallelBytesMin ? SumOfLarge(type, bytes, count)
-                                                    : SumOfOne(type, bytes, count);
+  if (count * width >= kParallelBytesMin) {
+    // Modes are each thread's own, and one that is started takes over its maker's for good.
+    squares->sum = SumOfLarge(type, bytes, count);
+  } else {
+    const DefaultFloatEnvironment environment{TinyResults::kMayBeZero};
+    squares->sum = SumOfOne(type, bytes, count);
+  }
   squares->all_zero = squares->sum == 0 && (width == 8   ? AllZero<uint64_t>(bytes, count)
                                             : width == 4 ? AllZero<uint32_t>(bytes, count)
                                                          : AllZero<uint16_t>(bytes, count));

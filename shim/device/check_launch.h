@@ -48,11 +48,11 @@ struct TensorCounts {
 };
 static_assert(sizeof(TensorCounts) == 56);
 
-// Lies in memory that both sides see. Only the kernel writes it; the host clears `ticket` before it
-// gives the slot to another launch, and nothing else: an execution that finds another ticket than
-// its own fills all fields, one that finds its own adds 1 to `hits`, marks its step in `again` and
-// leaves the rest. Of outputs that are clean nothing is counted: no kinds, no elements, first_bad
-// ~0.
+// Lies in memory that both sides see. Only the kernel writes it; the host clears `ticket` and the
+// kinds before it gives the slot to another launch, and nothing else: an execution that finds
+// another ticket than its own fills all fields, one that finds its own adds 1 to `hits`, marks its
+// step in `again` and leaves the rest. Of outputs that are clean nothing is counted: no kinds, no
+// elements, first_bad ~0.
 struct CheckResult {
   uint64_t ticket;  // of the launch, written last; 0: no answer
   uint64_t hits;    // executions that found something: more than 1 where a graph is replayed

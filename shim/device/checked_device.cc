@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "shim/device/current_context.h"
 #include "shim/host/monotonic_clock.h"
@@ -526,7 +527,12 @@ size_t CheckedDevice::PollStream(uint32_t index, bool lost, FinishedCallback cal
     }
     callback(context, finished);
     ++told;
-    if (finished.result != nullptr) __atomic_store_n(&result->ticket, 0, __ATOMIC_RELAXED);
+    if (finished.result != nullptr) {
+      // The next launch writes those of its own tensors only.
+      std::memset(result->output_kinds, 0, sizeof result->output_kinds);
+      std::memset(result->input_kinds, 0, sizeof result->input_kinds);
+      __atomic_store_n(&result->ticket, 0, __ATOMIC_RELAXED);
+    }
     stream.oldest = launch.next_queued;
     stream.queued.fetch_sub(1, std::memory_order_relaxed);
     table_->Give(slot);

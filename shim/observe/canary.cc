@@ -41,7 +41,7 @@ void TellBadWritten(Observer& observer, ThreadState* thread, const PlainTensor& 
       UnseenAt(range_name, named != nullptr ? named->layer : nullptr, wire::Phase::kOptimizer,
                NonFiniteKinds(tensor.view), gradients.first_bad_value);
   // Gradients and parameters were finite: the update made it.
-  if (gradients.bad == 0 && gradients.known && !gradients.waits_for_gpu) {
+  if (gradients.bad == 0 && gradients.known && !gradients.some_unseen && !gradients.waits_for_gpu) {
     writer.source_count = 0;
     writer.finding_class = wire::FindingClass::kProduce;
   }
@@ -62,6 +62,12 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   OptimizedTensors tensors;
   if (optimizer == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return told;
   told.known = told.norm_known = true;
+  const auto unchecked = [thread] {
+    uint64_t sum = 0;
+    for (const auto& count : thread->counters.unchecked) sum += count;
+    return sum;
+  };
+  const uint64_t unchecked_before = unchecked();
   PlainTensor plain;
   wire::Unchecked reason;
   double found_inf = 0;
@@ -132,6 +138,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
                                told.skips_by_itself ? Timeline::HandedAs::kSkippableGradients
                                                     : Timeline::HandedAs::kGradients,
                                on_gpu.list());
+  told.some_unseen = unchecked() != unchecked_before;
   told.norm = told.bad != 0 ? std::nan("") : std::sqrt(squares_sum);
   if (tell && told.bad != 0 && ops_unseen) {
     observer.passes.OnBadGradients(observer, thread, told.count, told.bad, bad);
@@ -226,6 +233,7 @@ void BadGradients::Tell(Observer& observer, ThreadState* thread, const PlainTens
 void BadGradients::Settle(Observer& observer, ThreadState* thread, const char* range_name,
                           Gradients* gradients) noexcept {
   gradients->waits_for_gpu = false;
+  gradients->some_unseen |= some_unseen_;
   if (count_ != 0) {
     gradients->bad += count_;
     gradients->norm = std::nan("");

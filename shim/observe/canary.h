@@ -41,6 +41,7 @@ struct Gradients {
   // a GPU: bad gradients are taken for that.
   bool skips_by_itself = false;
   bool waits_for_gpu = false;  // some of them lie on a GPU, and what they are is told later
+  bool some_unseen = false;    // of some nothing will ever be known
 };
 
 // Where the step of `optimizer` begins, on its thread. Null: nothing is known of it.
@@ -59,6 +60,8 @@ class BadGradients {
  public:
   void Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
             const NamedTensor* named) noexcept;
+  // What some of them are will not be told.
+  void NoteUnseen() noexcept { some_unseen_ = true; }
   // Adds what was told to `gradients`, tells of the pass that made them, and forgets them. The
   // update begins.
   void Settle(Observer& observer, ThreadState* thread, const char* range_name,
@@ -73,6 +76,7 @@ class BadGradients {
   BackwardPasses::BadLeaves leaves_;
   const NamedTensor* first_ = nullptr;
   uint32_t count_ = 0;
+  bool some_unseen_ = false;
 };
 
 // A loss on a GPU is bad; the moment that is told knows where it was returned.

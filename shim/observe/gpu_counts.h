@@ -35,7 +35,7 @@ inline void FillCounts(const device::TensorCounts& counts, uint8_t kinds, bool b
 struct ListedEntry {
   uint8_t kinds = 0;  // 0: it is clean, or was written since by another stream
   bool counted = false;
-  device::TensorCounts counts;  // where `counted`; `first_bad` is a place in memory
+  device::TensorCounts counts = {};  // where `counted`; `first_bad` is a place in memory
 };
 [[nodiscard]] ListedEntry FindListed(const device::ListResult& list, uint32_t entry) noexcept;
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "shim/observe/cuts.h"
 #include "shim/observe/gpu_counts.h"
@@ -44,6 +45,34 @@ bool GpuCuts::Prepare() noexcept {
   return entries_ != nullptr && buckets_ != nullptr && made_ != nullptr && told_ != nullptr;
 }
 
+class GpuCuts::Locked {
+ public:
+  explicit Locked(GpuCuts& cuts) noexcept : cuts_(cuts) { cuts_.mutex_.lock(); }
+  ~Locked() {
+    c10::StorageImpl* dropped[kDroppedMax];
+    const uint32_t count = std::exchange(cuts_.dropped_count_, 0);
+    std::copy(cuts_.dropped_, cuts_.dropped_ + count, dropped);
+    cuts_.mutex_.unlock();
+    for (uint32_t i = 0; i < count; ++i) {
+      (void)c10::intrusive_ptr<c10::StorageImpl>::reclaim(dropped[i]);
+    }
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  GpuCuts& cuts_;
+};
+
+// One hold of it, once the mutex is given up.
+void GpuCuts::LetDie(c10::StorageImpl* storage) noexcept {
+  if (dropped_count_ < kDroppedMax) {
+    dropped_[dropped_count_++] = storage;
+  } else {
+    (void)c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage);
+  }
+}
+
 // ---- the table of what was written
 
 uint64_t GpuCuts::oldest() const noexcept {
@@ -58,7 +87,10 @@ GpuCuts::Entry* GpuCuts::Add(const InputSeen& seen, uint64_t event, uint8_t tens
                              List* list) noexcept {
   Entry& entry = At(count_);
   if (count_ >= kKept) {
-    if (entry.state == State::kOpen) Leave(&entry, State::kGone);
+    if (entry.state == State::kOpen) {
+      Leave(&entry, State::kGone);
+      Compact(entry.list);
+    }
     TorchWeakStorageOps().drop(entry.storage.handle);
   }
   entry = Entry{};
@@ -140,10 +172,7 @@ void GpuCuts::Hold(Entry* entry) noexcept {
 void GpuCuts::Release(Entry* entry) noexcept {
   c10::StorageImpl* held = std::exchange(entry->held, nullptr);
   if (held == nullptr) return;
-  if (PythonObjectIn(held->pyobj_slot()) == nullptr) {
-    (void)c10::intrusive_ptr<c10::StorageImpl>::reclaim(held);
-    return;
-  }
+  if (PythonObjectIn(held->pyobj_slot()) == nullptr) return LetDie(held);
   const uint32_t count = with_python_count_.load(std::memory_order_relaxed);
   if (count == kWithPythonMax) return;  // kept for good
   with_python_[count] = held;
@@ -155,7 +184,7 @@ void GpuCuts::ReleaseWithGil() noexcept {
   c10::StorageImpl* held[kWithPythonMax];
   uint32_t count = 0;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     count = with_python_count_.exchange(0, std::memory_order_relaxed);
     std::copy(with_python_, with_python_ + count, held);
   }
@@ -194,7 +223,7 @@ bool GpuCuts::IsCurrent(const List& list) const noexcept {
 }
 
 bool GpuCuts::MayWait(ThreadState* thread, int gpu) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   List* list = ListOf(gpu, gpu_.CurrentStream(gpu));
   thread->cut_run = list == thread->cut_list ? thread->cut_run + 1 : 0;
   thread->cut_list = list;
@@ -203,7 +232,7 @@ bool GpuCuts::MayWait(ThreadState* thread, int gpu) noexcept {
 
 void GpuCuts::Note(Observer& observer, ThreadState* thread, const Frame& frame,
                    const Moment& moment, CutOp* op, bool at_once, uint64_t ticket) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   any_.store(true, std::memory_order_relaxed);
   newest_event_ = std::max(newest_event_, op->number);
   op->at_layer = true;
@@ -272,7 +301,7 @@ const GpuCuts::Made* GpuCuts::FindMade(const SequenceEntry* entry,
 }
 
 void GpuCuts::NoteLost(const InputSeen& tensor, uint64_t event) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   MarkOverwritten(tensor);
   Add(tensor, event, 0, nullptr);
 }
@@ -285,7 +314,7 @@ void GpuCuts::NoteHanded(std::span<const InputSeen* const> tensors, uint64_t eve
                          bool as_list) noexcept {
   // All that the event holds is known when it is told: those beyond the bits share the last.
   constexpr size_t kLastBit = 61;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const InputSeen& seen = *tensors[i];
     Entry* entry = FindNewest(seen.storage.storage, seen.byte_begin, seen.byte_end);
@@ -373,21 +402,20 @@ void GpuCuts::LookAt(Observer& observer, ThreadState* thread, List* list,
 // The memory is held while the launch is made: another thread may be about to let go of it. From
 // then on the stream's order protects it.
 void GpuCuts::Launch(Observer& observer, ThreadState* thread, Batch* batch) noexcept {
-  c10::intrusive_ptr<c10::StorageImpl> held[device::kOutputsMax + device::kInputsMax];
-  size_t held_count = 0;
-  const InputSeen* outputs[device::kOutputsMax];
-  const InputSeen* inputs[device::kInputsMax];
+  const InputSeen* outputs[device::kOutputsMax] = {};
+  const InputSeen* inputs[device::kInputsMax] = {};
   const auto take = [&](Entry** entries, size_t* count, const InputSeen** seen) {
     size_t kept = 0;
     for (size_t i = 0; i < *count; ++i) {
       Entry* entry = entries[i];
       if (!IsReachable(*entry)) continue;
       auto storage = TakeStorage(static_cast<const c10::StorageImpl*>(entry->storage.storage));
-      if (!storage || !IsThere(*entry)) {
+      const bool there = storage && dropped_count_ < kDroppedMax && IsThere(*entry);
+      if (storage) LetDie(storage.release());
+      if (!there) {
         Leave(entry, State::kGone);
         continue;
       }
-      held[held_count++] = std::move(storage);
       seen[kept] = &entry->op->tensors[entry->tensor].seen;
       entries[kept++] = entry;
     }
@@ -407,6 +435,7 @@ void GpuCuts::Launch(Observer& observer, ThreadState* thread, Batch* batch) noex
   Timeline::CountLaunch(observer, thread, launched, {outputs, batch->crossing_count});
   const bool made = launched.ticket != 0 && launched.graph == 0;
   const auto settle = [&](Entry* entry, size_t place, bool gated) {
+    if (entry->op == nullptr) return;
     CutTensor& tensor = entry->op->tensors[entry->tensor].cut;
     if (made) tensor.Add({launched.ticket, static_cast<uint8_t>(place), gated, false});
     Leave(entry, !made ? State::kGone : gated ? State::kGated : State::kKnown);
@@ -474,7 +503,8 @@ void GpuCuts::CutAllCurrent(Observer& observer, ThreadState* thread) noexcept {
 // The value crosses the next cut of its stream.
 void GpuCuts::Cross(Observer& observer, ThreadState* thread, Entry* entry) noexcept {
   if (entry->list == nullptr || !IsReachable(*entry) || entry->result) return;
-  if (entry->state == State::kGated) Open(observer, thread, entry);
+  // To make room, what is open there may be cut, on the current stream.
+  if (entry->state == State::kGated && IsCurrent(*entry->list)) Open(observer, thread, entry);
   if (entry->state != State::kOpen) return;
   entry->result = true;
   ++entry->list->results;
@@ -482,7 +512,7 @@ void GpuCuts::Cross(Observer& observer, ThreadState* thread, Entry* entry) noexc
 
 void GpuCuts::AtResult(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
                        bool now) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   Entry* entry = FindNewest(tensor.storage, tensor.byte_begin, tensor.byte_end);
   if (entry == nullptr || entry->list == nullptr) return;
   List* list = entry->list;
@@ -492,7 +522,7 @@ void GpuCuts::AtResult(Observer& observer, ThreadState* thread, const PlainTenso
 }
 
 void GpuCuts::AtPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   const Made* made = root != nullptr ? FindMade(root, root->sequence.load()) : nullptr;
   if (made != nullptr && made->needed && made->event > final_.load(std::memory_order_relaxed)) {
     for (uint32_t i = 0; i < made->op->outputs; ++i) {
@@ -505,7 +535,7 @@ void GpuCuts::AtPass(Observer& observer, ThreadState* thread, const SequenceEntr
 }
 
 void GpuCuts::AtEscape(Observer& observer, ThreadState* thread, const InputSeen& input) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   Entry* entry = FindNewest(input.storage.storage, input.byte_begin, input.byte_end);
   if (entry == nullptr || entry->list == nullptr) return;
   List* list = entry->list;
@@ -514,7 +544,7 @@ void GpuCuts::AtEscape(Observer& observer, ThreadState* thread, const InputSeen&
 }
 
 void GpuCuts::AtNodeEnd(Observer& observer, ThreadState* thread) noexcept try {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   auto* list = const_cast<List*>(static_cast<const List*>(thread->cut_list));
   if (list == nullptr || list->open_count == 0 || !IsCurrent(*list)) return;
   Entry* left[kOpenMax];
@@ -564,7 +594,7 @@ void GpuCuts::AtNodeEnd(Observer& observer, ThreadState* thread) noexcept try {
 }
 
 void GpuCuts::AtUpdate(Observer& observer, ThreadState* thread) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   const uint64_t begin = std::max(step_begin_, oldest());
   step_begin_ = count_;
   const uint64_t before = final_.load(std::memory_order_relaxed);
@@ -608,14 +638,14 @@ void GpuCuts::LookAtAlive(Observer& observer, ThreadState* thread, uint64_t from
 
 void GpuCuts::CloseAll(Observer& observer, ThreadState* thread) noexcept {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Locked lock(*this);
     LookAtAlive(observer, thread, oldest(), UINT64_MAX);
   }
   LetGo();
 }
 
 void GpuCuts::LetGo() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   for (List& list : lists_) {
     for (uint32_t i = 0; i < list.open_count; ++i) {
       Entry& entry = entries_[list.open[i]];
@@ -629,7 +659,7 @@ void GpuCuts::LetGo() noexcept {
 }
 
 void GpuCuts::Finalize(uint64_t through) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Locked lock(*this);
   FinalizeLocked(through);
 }
 

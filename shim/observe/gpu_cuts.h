@@ -154,8 +154,9 @@ class GpuCuts {
 
   // ---- telling
   [[nodiscard]] bool MayTell(const CutOp& op) const noexcept {
-    return op.open.load(std::memory_order_acquire) == 0 &&
-           (!op.needed || op.number <= final_.load(std::memory_order_acquire));
+    // In this order: what is final is not opened again.
+    const bool final = !op.needed || op.number <= final_.load(std::memory_order_acquire);
+    return final && op.open.load(std::memory_order_acquire) == 0;
   }
   // A ticket that the op's event has to wait for; 0: none.
   [[nodiscard]] uint64_t FirstUnanswered(const CutOp& op) noexcept;
@@ -242,6 +243,10 @@ class GpuCuts {
   // So many ops in a row on one stream, and the thread is at home there.
   static constexpr uint32_t kAtHomeAfter = 16;
 
+  // Holds mutex_. Storages whose last hold may have been ours die after it is given up: freeing one
+  // may take the GIL or call the driver.
+  class Locked;
+
   // With mutex_ held, all of these.
   [[nodiscard]] Entry& At(uint64_t number) noexcept { return entries_[number % kKept]; }
   [[nodiscard]] uint64_t oldest() const noexcept;
@@ -250,6 +255,7 @@ class GpuCuts {
   Entry* Add(const InputSeen& seen, uint64_t event, uint8_t tensor, List* list) noexcept;
   void MarkOverwritten(const InputSeen& by) noexcept;
   static void Hold(Entry* entry) noexcept;
+  void LetDie(c10::StorageImpl* storage) noexcept;
   void Release(Entry* entry) noexcept;
   template <class Fn>
   void ForEachOf(const void* storage, uint64_t begin, uint64_t end, Fn&& fn) noexcept;
@@ -290,6 +296,10 @@ class GpuCuts {
   uint64_t newest_event_ = 0;
   uint64_t step_begin_ = 0;  // of the first entry since the last update
   List lists_[kListsMax] = {};
+  // Held by nobody else, perhaps: no more than are open, and than a few launches take.
+  static constexpr uint32_t kDroppedMax = 2 * kListsMax * kOpenMax;
+  c10::StorageImpl* dropped_[kDroppedMax] = {};
+  uint32_t dropped_count_ = 0;
   // Storages that a Python object has come to, of which ours may be the last hold.
   static constexpr uint32_t kWithPythonMax = 64;
   c10::StorageImpl* with_python_[kWithPythonMax] = {};

@@ -58,7 +58,7 @@ void Observer::WakeInChild() noexcept {
   mine->python->WantWholeStacks(false);
   mine->stops_on_anomaly = parents->stops_on_anomaly;
   mine->parameter_stats.SetInterval(parents->parameter_stats.interval());
-  if (parents->op_kernels.wanted()) mine->op_kernels.Want();
+  if (parents->op_kernels.wanted()) mine->op_kernels.Want(parents->op_kernels.on_demand());
   mine->self_proven.store(true, std::memory_order_relaxed);
   mine->arming.Inherit(parents->arming);
   mine->arming.WatchEverywhere(WatchesEveryOp(mine->level.watched()));

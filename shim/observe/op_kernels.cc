@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "shim/observe/observer.h"
@@ -17,11 +16,12 @@ using device::OpKernel;
 
 // Ten seconds of Tend's rounds.
 constexpr uint32_t kRoundsUntilSaid = 200;
+// A minute: an op whose kernels others have launched has none.
+constexpr uint32_t kRoundsOfFinding = 1200;
 
 // Why kernels cannot be traced in this process, whatever its CUPTI is; null: nothing is in the way.
-const char* FindObstacle() {
-  const char* const on_demand = std::getenv("KINETO_USE_DAEMON");
-  if (on_demand != nullptr && *on_demand != '\0') {
+const char* FindObstacle(bool on_demand) {
+  if (on_demand) {
     return "KINETO_USE_DAEMON is set, and a profiler may be started from outside at any time";
   }
   if (dlsym(RTLD_DEFAULT, "Py_GetVersion") == nullptr) {
@@ -51,7 +51,7 @@ bool OpKernels::List::Add(const Waiting& finding) noexcept {
 // What is told may be told on the job's thread, which must not wait for CUPTI.
 void OpKernels::NoteFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept {
   const std::lock_guard<std::mutex> lock(arriving_mutex_);
-  if (!arriving_.Add({finding, frame.kernels, 0})) given_up_.fetch_add(1);
+  if (!arriving_.Add({.finding = finding, .op = frame.kernels})) given_up_.fetch_add(1);
 }
 
 void OpKernels::TakeArrived() noexcept {
@@ -95,7 +95,8 @@ void OpKernels::Refuse(Observer& observer, const char* why) noexcept {
 void OpKernels::Start(Observer& observer) noexcept {
   using Calls = ProfilerCalls::State;
   if (state_ == State::kIdle) {
-    if (const char* const why = FindObstacle(); why != nullptr) return Refuse(observer, why);
+    if (const char* const why = FindObstacle(on_demand_); why != nullptr)
+      return Refuse(observer, why);
     const auto cupti = device::CuptiOfProcess();
     if (!cupti) {
       return Refuse(observer, "this process has mapped no CUPTI of CUDA 12 or 13, or both");
@@ -141,7 +142,9 @@ void OpKernels::Tell(Observer& observer, bool last) noexcept {
     uint64_t seen = 0;
     for (size_t k = 0; k < count; ++k) seen += kernels[k].count;
     // The records of one op may come in two buffers: told once nothing more has come for a round.
-    if (!last && (seen == 0 || seen != waiting.seen)) {
+    if (!last && seen == 0 && ++waiting.rounds > kRoundsOfFinding) {
+      given_up_.fetch_add(1);
+    } else if (!last && (seen == 0 || seen != waiting.seen)) {
       waiting.seen = seen;
       waiting_.findings[kept++] = waiting;
     } else if (seen != 0) {

@@ -8,9 +8,9 @@
 // are looked at; what they call has none, so that its kernels count as theirs, as its results do.
 // Kernels are traced whatever the level is: what turning CUPTI on and off costs is not known.
 //
-// A finding waits until CUPTI has handed over its kernels, as long as kFindingsMax others do not;
-// its op's records may be in a buffer that is full only much later. At the process's end what is
-// known then is told.
+// A finding waits until CUPTI has handed over its kernels, a minute at most, and as long as
+// kFindingsMax others do not; its op's records may be in a buffer that is full only much later. At
+// the process's end what is known then is told.
 //
 // Left out: ops in CUDA graphs, kernels of compiled regions that no op launches, and ops whose
 // records were lost (counted in the record).
@@ -33,8 +33,13 @@ class Observer;
 class OpKernels {
  public:
   // Before the first op.
-  void Want() noexcept { wanted_ = true; }
+  // `on_demand`: kineto may be started from outside (KINETO_USE_DAEMON).
+  void Want(bool on_demand) noexcept {
+    wanted_ = true;
+    on_demand_ = on_demand;
+  }
   [[nodiscard]] bool wanted() const noexcept { return wanted_; }
+  [[nodiscard]] bool on_demand() const noexcept { return on_demand_; }
 
   // ---- on an op's thread
   [[nodiscard]] bool On() const noexcept {
@@ -59,7 +64,8 @@ class OpKernels {
   struct Waiting {
     wire::RecordHeader finding;
     uint64_t op;
-    uint64_t seen;  // launches, when it was last looked at
+    uint64_t seen = 0;    // launches, when it was last looked at
+    uint32_t rounds = 0;  // for which it has waited
   };
   // The oldest goes where there is no room: it has waited in vain the longest.
   struct List {
@@ -78,6 +84,7 @@ class OpKernels {
   void TakeArrived() noexcept;
 
   bool wanted_ = false;
+  bool on_demand_ = false;
   std::atomic<device::KernelTrace*> trace_{nullptr};
   std::atomic<uint64_t> given_up_{0};
 

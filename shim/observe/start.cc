@@ -179,7 +179,10 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     const char* on_anomaly = getenv(wire::kEnvOnAnomaly);
     observer->stops_on_anomaly = on_anomaly != nullptr && std::strcmp(on_anomaly, "stop") == 0;
     observer->parameter_stats.SetInterval(GivenStatsInterval(entry));
-    if (GivenKernels(entry)) observer->op_kernels.Want();
+    if (GivenKernels(entry)) {
+      const char* on_demand = getenv("KINETO_USE_DAEMON");
+      observer->op_kernels.Want(on_demand != nullptr && *on_demand != '\0');
+    }
     Observer::Set(observer);
     if (!TurnOn(observer)) {
       std::snprintf(line, sizeof line,

@@ -10,6 +10,7 @@
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/stop.h"
+#include "shim/observe/torch_threads.h"
 
 namespace nanwatch {
 namespace {
@@ -256,6 +257,7 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
                         open_update.gradients);
   }
   open_update.optimizer = nullptr;
+  NoteThreadTrains();
   // Between two updates nothing is followed at level canary.
   const bool unwatched =
       checked || (thread->optimizer_watches_ops && observer.arming.EndWatchedRange());
@@ -299,6 +301,7 @@ void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool s
 void StepScope::OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
   observer.plain_update_due.store(false, std::memory_order_relaxed);
   observer.cuts.OnUpdate(observer, thread);
+  NoteThreadTrains();
   if (observer.timeline.On()) return observer.timeline.NotePlainUpdate(observer, thread);
   TellPlainUpdate(observer, thread);
 }

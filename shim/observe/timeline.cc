@@ -618,7 +618,9 @@ void Timeline::SettleAtExit(Observer& observer) noexcept {
   ThreadState* thread = ThreadStates::Mine();
   if (thread != nullptr) {
     gpu_.Ask(thread);
-    if (cuts_.AnyNoted()) cuts_.CloseAll(observer, thread);
+    if (cuts_.AnyNoted() && CapturedGraph(observer, thread, /*begins=*/true) == nullptr) {
+      cuts_.CloseAll(observer, thread);
+    }
   }
   for (int i = 0; i < kLooksMax; ++i) {
     Settle(observer);

@@ -74,7 +74,10 @@ void Timeline::TellCutsOfHanded(Observer& observer, ThreadState* thread, OpEvent
 }
 
 void Timeline::LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept {
-  if (observer.level.watched() != wire::Level::kLayer) cuts_.CloseAll(observer, thread);
+  if (observer.level.watched() == wire::Level::kLayer) return;
+  // In a graph a look at what lives now would be taken at each replay, when it lives no more.
+  if (CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return cuts_.LetGo();
+  cuts_.CloseAll(observer, thread);
 }
 
 // ---- cuts

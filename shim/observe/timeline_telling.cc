@@ -97,6 +97,12 @@ void Timeline::TellReady(Observer& observer) noexcept {
     }
     if (lost) {
       // What was found in a replay is told with the next.
+      if (head->kind == EventKind::kHanded) {
+        const HandedAs as = static_cast<const OpEvent*>(head)->handed_as;
+        if (as == HandedAs::kGradients || as == HandedAs::kSkippableGradients) {
+          bad_gradients_->NoteUnseen();
+        }
+      }
       ++teller_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
     } else {
       Tell(observer, *head, answer);
@@ -237,7 +243,13 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
     last_bad_event = event.number;
   } else if (event.cut.at_layer && !event.cut.AllOutputsKnown()) {
     for (uint32_t i = 0; i < event.outputs; ++i) {
-      if (!event.cut.IsKnown(i)) TellUnknown(observer, event, i);
+      const InputSeen& seen = event.tensors[i].seen;
+      if (!event.cut.IsKnown(i)) {
+        TellUnknown(observer, event, i);
+      } else {
+        observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
+                                  seen.Plain().IsDense());
+      }
     }
   } else {
     OnCleanOutputs(observer, thread, frame);

@@ -41,11 +41,12 @@ void RunShare(void* data) {
 
 // Whose pool it is.
 pid_t g_process = 0;
+thread_local bool thread_trains = false;
 
 void RunInTorchThreads(int64_t begin, int64_t end, int64_t grain,
                        void (*body)(void* context, int64_t begin, int64_t end), void* context) {
-  if (end - begin <= grain || at::in_parallel_region() || at::get_num_threads() <= 1 ||
-      getpid() != g_process) {
+  if (!thread_trains || end - begin <= grain || at::in_parallel_region() ||
+      at::get_num_threads() <= 1 || getpid() != g_process) {
     return body(context, begin, end);
   }
   Work work{begin, end, grain, body, context};
@@ -54,6 +55,8 @@ void RunInTorchThreads(int64_t begin, int64_t end, int64_t grain,
 }
 
 }  // namespace
+
+void NoteThreadTrains() noexcept { thread_trains = true; }
 
 void ReadInTorchThreads() noexcept {
   if (GOMP_parallel == nullptr || omp_get_num_threads == nullptr || omp_get_thread_num == nullptr) {

@@ -43,6 +43,7 @@ class TorchThreads : public testing::Test {
   void SetUp() override {
     at::set_num_threads(3);
     ReadInTorchThreads();
+    NoteThreadTrains();
     ASSERT_NE(ChosenParallelFor(), nullptr);
   }
 };
@@ -59,6 +60,12 @@ TEST_F(TorchThreads, AreAsManyAsTheJobAllows) {
   EXPECT_EQ(ThreadsFor(64), 1u);
   at::set_num_threads(2);
   EXPECT_EQ(ThreadsFor(64), 2u);
+}
+
+TEST_F(TorchThreads, AreLeftAloneByAThreadThatDoesNotTrain) {
+  size_t threads = 0;
+  std::thread([&threads] { threads = ThreadsFor(64); }).join();
+  EXPECT_EQ(threads, 1u);
 }
 
 TEST_F(TorchThreads, AreNotAskedInAForkedChild) {
