@@ -4,13 +4,18 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
+#include <array>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "shim/check/parallel.h"
+#include "shim/check/squares.h"
 
 namespace nanwatch {
 namespace {
@@ -61,6 +66,25 @@ TEST_F(TorchThreads, AreAsManyAsTheJobAllows) {
   at::set_num_threads(2);
   EXPECT_EQ(ThreadsFor(64), 2u);
 }
+
+#if defined(__x86_64__)
+void SeeModes(void* context, int64_t begin, int64_t end) {
+  auto& modes = *static_cast<std::array<unsigned, 64>*>(context);
+  for (int64_t i = begin; i < end; ++i) modes[static_cast<size_t>(i)] = _mm_getcsr() & ~0x3fu;
+}
+
+// The norm of gradients is summed with tiny squares as zero.
+TEST_F(TorchThreads, HaveTheJobsFloatingPointModesWhereTheyAreStartedForUs) {
+  at::set_num_threads(7);
+  const std::vector<float> values(4 * kParallelBytesMin / sizeof(float), 1.0f);
+  Squares squares;
+  ASSERT_TRUE(SumOfSquares(wire::ElementType::kFloat32, values.data(), values.size(), &squares));
+  std::array<unsigned, 64> modes{};
+  ChosenParallelFor()(0, 64, kParallelGrainBlocks, SeeModes, &modes);
+  EXPECT_EQ(std::set<unsigned>(modes.begin(), modes.end()),
+            std::set<unsigned>{_mm_getcsr() & ~0x3fu});
+}
+#endif
 
 TEST_F(TorchThreads, AreLeftAloneByAThreadThatDoesNotTrain) {
   size_t threads = 0;
