@@ -151,6 +151,24 @@ TEST_F(Polling, DoesNotTellAnOldResultOfALaterLaunchInTheSameSlot) {
   }
 }
 
+TEST_F(Polling, TellsNoKindsOfTensorsThatAnEarlierLaunchInTheSameSlotHad) {
+  options_.slots = 8;
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  for (int i = 0; i < 8; ++i) {
+    Check(stream, {Bad(), Bad(), Bad()}, {Bad(), Bad()});
+    ASSERT_EQ(RunAndPoll({stream}).size(), 1u);
+  }
+  for (int i = 0; i < 8; ++i) {
+    Check(stream, {Bad()}, {});
+    const std::vector<Told> told = RunAndPoll({stream});
+    ASSERT_EQ(told.size(), 1u);
+    const CheckResult& result = told[0].result;
+    EXPECT_THAT(result.output_kinds, ElementsAre(wire::kHasNan, 0, 0, 0, 0, 0, 0, 0));
+    EXPECT_THAT(result.input_kinds, ::testing::Each(0));
+  }
+}
+
 TEST_F(Polling, GoesOnWhileAnotherStreamNeverAdvances) {
   MakeReady();
   void* stuck = fake_cuda_new_stream(0);

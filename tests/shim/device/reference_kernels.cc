@@ -74,8 +74,9 @@ void Answer(const LaunchHead& head, const DeviceTensor* tensors) {
         found.input_kinds[i] = Count(tensors[head.output_count + i], &found.inputs[i]);
       }
       found.step = *reinterpret_cast<uint64_t*>(head.step_word);
-      std::copy(found.output_kinds, found.output_kinds + kOutputsMax, result->output_kinds);
-      std::copy(found.input_kinds, found.input_kinds + kInputsMax, result->input_kinds);
+      // Those of other tensors are left.
+      std::copy(found.output_kinds, found.output_kinds + head.output_count, result->output_kinds);
+      std::copy(found.input_kinds, found.input_kinds + head.input_count, result->input_kinds);
       std::copy(found.outputs, found.outputs + kOutputsMax, result->outputs);
       std::copy(found.inputs, found.inputs + kInputsMax, result->inputs);
       result->step = found.step;
