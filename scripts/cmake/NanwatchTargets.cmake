@@ -65,12 +65,18 @@ endfunction()
 function(add_unit_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
   find_package(GTest REQUIRED)
-  include(GoogleTest)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE nanwatch_user_side ${ARG_LINK} GTest::gtest_main GTest::gmock)
+  make_cases_known(${name} ${ARG_LABELS})
+endfunction()
+
+# make_cases_known(NAME [LABELS...]): the cases of a GoogleTest binary become tests of ctest's, labelled unit.
+function(make_cases_known name)
+  # Leaves a variable in the scope that includes it; where that is missing the cases are silently not found.
+  include(GoogleTest)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 300 LABELS "unit;${ARG_LABELS}")
+    PROPERTIES TIMEOUT 300 LABELS "unit;${ARGN}")
 endfunction()
 
 # Programs carry their libraries with them, glibc aside, so that a prefix may be copied to another machine.
