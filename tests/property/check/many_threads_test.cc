@@ -1,32 +1,13 @@
 // Memory large enough for several threads.
-#include <atomic>
 #include <cstring>
-#include <thread>
 
 #include "shim/check/parallel.h"
+#include "tests/fakes/three_threads.h"
 #include "tests/property/check/guarded_memory.h"
 #include "tests/property/check/level_and_type.h"
 
 namespace nanwatch {
 namespace {
-
-std::atomic<int> g_parts_run{0};
-
-// Three threads, uneven parts.
-void RunInThreads(int64_t begin, int64_t end, int64_t grain, void (*body)(void*, int64_t, int64_t),
-                  void* context) {
-  ASSERT_GE(grain, 1);
-  const int64_t first = begin + (end - begin) / 4;
-  const int64_t second = begin + (end - begin) / 2;
-  const auto part = [&](int64_t from, int64_t to) {
-    ++g_parts_run;
-    body(context, from, to);
-  };
-  std::thread a(part, begin, first), b(part, first, second);
-  part(second, end);
-  a.join();
-  b.join();
-}
 
 void RunInTurn(int64_t begin, int64_t end, int64_t, void (*body)(void*, int64_t, int64_t),
                void* context) {
@@ -44,7 +25,7 @@ class ManyThreads : public LevelAndType {
 };
 
 TEST_P(ManyThreads, FindOneBadValueInLargeMemoryWhereverItLies) {
-  SetParallelFor(RunInThreads);
+  SetParallelFor(RunInThreeThreads);
   const size_t count = (kParallelBytesMin + 3 * kParallelBlockBytes) / element_bytes() + 7;
   const size_t bytes = count * element_bytes();
   GuardedMemory memory(bytes);
@@ -65,7 +46,7 @@ TEST_P(ManyThreads, FindOneBadValueInLargeMemoryWhereverItLies) {
 }
 
 TEST_P(ManyThreads, AreNotWokenForMemoryOneCoreReadsFaster) {
-  SetParallelFor(RunInThreads);
+  SetParallelFor(RunInThreeThreads);
   const size_t count = kParallelBytesMin / element_bytes() - 1;
   GuardedMemory memory(count * element_bytes());
   g_parts_run = 0;

@@ -2,15 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cfenv>
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "shim/check/parallel.h"
+#include "tests/fakes/three_threads.h"
 
 namespace nanwatch {
 namespace {
@@ -75,22 +74,6 @@ TEST(Squares, TellZeroFromWhatIsTooSmallToBeSquared) {
   values[99] = 1e-30f;
   ASSERT_TRUE(SumOfSquares(ElementType::kFloat32, values.data(), values.size(), &squares));
   EXPECT_FALSE(squares.all_zero);
-}
-
-std::atomic<int> g_parts_run{0};
-
-void RunInThreeThreads(int64_t begin, int64_t end, int64_t, void (*body)(void*, int64_t, int64_t),
-                       void* context) {
-  const int64_t first = begin + (end - begin) / 4;
-  const int64_t second = begin + (end - begin) / 2;
-  const auto part = [&](int64_t from, int64_t to) {
-    ++g_parts_run;
-    body(context, from, to);
-  };
-  std::thread a(part, begin, first), b(part, first, second);
-  part(second, end);
-  a.join();
-  b.join();
 }
 
 TEST(Squares, OfLargeMemoryAreTheSameInAnyNumberOfThreads) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "shim/device/driver.h"
+#include "tests/shim/device/same_call.h"
 
 #if __has_include(<cuda.h>)
 #include <cuda.h>
@@ -15,19 +16,6 @@ namespace {
 
 #if NANWATCH_HAS_CUDA_HEADER
 
-// The same by the calling convention: as many parameters, each as wide, pointers where pointers
-// are.
-template <class Ours, class Theirs>
-constexpr bool kSame =
-    sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
-template <class... Ours, class... Theirs>
-constexpr bool SameCall(CuResult (*)(Ours...), CUresult (*)(Theirs...)) {
-  if constexpr (sizeof...(Ours) != sizeof...(Theirs)) {
-    return false;
-  } else {
-    return (kSame<Ours, Theirs> && ...);
-  }
-}
 constexpr Driver kDriver;
 #define NANWATCH_SAME_CALL(ours, theirs) \
   static_assert(SameCall(kDriver.ours, static_cast<decltype(&(theirs))>(nullptr)))

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "shim/device/cupti.h"
+#include "tests/shim/device/same_call.h"
 
 #if __has_include(<cupti.h>) && __has_include(<cupti_activity_deprecated.h>)
 #include <cupti.h>
@@ -15,18 +16,6 @@ namespace {
 
 #if NANWATCH_HAS_CUPTI_HEADER
 
-// The same by the calling convention; a pointer to a function is as any.
-template <class Ours, class Theirs>
-constexpr bool kSame =
-    sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
-template <class OurResult, class... Ours, class TheirResult, class... Theirs>
-constexpr bool SameCall(OurResult (*)(Ours...), TheirResult (*)(Theirs...)) {
-  if constexpr (sizeof...(Ours) != sizeof...(Theirs)) {
-    return false;
-  } else {
-    return std::is_void_v<OurResult> == std::is_void_v<TheirResult> && (kSame<Ours, Theirs> && ...);
-  }
-}
 constexpr Cupti kCupti;
 #define NANWATCH_SAME_CALL(ours, theirs) \
   static_assert(SameCall(kCupti.ours, static_cast<decltype(&(theirs))>(nullptr)))
