@@ -99,13 +99,11 @@ def own(*ids):
     return asked
 
 
-def known_programs(arguments):
-    return verdicts_of(HERE.parent / "corpus/programs", ["c001", "c006"] if arguments.dry_run else None, arguments, on_default_device=True)
-
-
-def known_programs_at_level_layer(arguments):
-    return verdicts_of(HERE.parent / "corpus/programs", ["c001", "c006"] if arguments.dry_run else None, arguments, on_default_device=True,
-                       level="layer")
+def known_programs(level):
+    def asked(arguments):
+        return verdicts_of(HERE.parent / "corpus/programs", ["c001", "c006"] if arguments.dry_run else None, arguments, on_default_device=True,
+                           level=level)
+    return asked
 
 
 def given_programs(arguments):
@@ -155,8 +153,8 @@ QUESTIONS = [
              own("cuda_graph", "graph_whole_step", "graphs_in_turn", "graphed_callables", "reduce_overhead"), "all"),
     Question("verdicts.kernels", "with --kernels, has the origin the kernels that its op ran, and a profiler started later all of its own?", named_kernels,
              "both"),
-    Question("verdicts.corpus", "are the programs with known verdicts explained on a GPU as they are on a CPU?", known_programs, "all that can run"),
-    Question("verdicts.corpus_at_layer", "and at level layer?", known_programs_at_level_layer, "nine of ten"),
+    Question("verdicts.corpus", "are the programs with known verdicts explained on a GPU as they are on a CPU?", known_programs("full"), "all that can run"),
+    Question("verdicts.corpus_at_layer", "and at level layer?", known_programs("layer"), "nine of ten"),
     Question("verdicts.programs", "are the programs of another folder?", given_programs, "all that can run"),
 ]
 

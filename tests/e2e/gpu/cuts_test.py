@@ -2,34 +2,15 @@
 only when all that it may have read is known; with fewer launches than at level full."""
 import unittest
 
-from gpu_job import LAGS, GpuJobTest, origins
+from gpu_job import LAGS, MODEL, GpuJobTest, origins
 
-# Results of 64 KB, of which none is held for us.
 TEXT = """
 import ctypes, sys, torch
 torch.manual_seed(1)
 driver = ctypes.CDLL("libcuda.so.1")
 driver.fake_cuda_calls.restype = ctypes.c_size_t
 driver.fake_cuda_set_logging(1)
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = torch.nn.Linear(128, 128), torch.nn.Linear(128, 128)
-        self.norm = torch.nn.LayerNorm(128)
-    def forward(self, x, faulty):
-        hidden = torch.nn.functional.gelu(self.a(x))
-        if faulty:
-            {fault}
-        return self.norm(x + self.b(hidden))
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = torch.nn.ModuleList([Block() for _ in range(3)])
-    def forward(self, x, faulty):
-        for i, block in enumerate(self.blocks):
-            x = block(x, faulty and i == 1)
-        return x
-model = Model().cuda()
+""" + MODEL + """model = Model().cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 losses, launches = [], []
 for step in range(40):

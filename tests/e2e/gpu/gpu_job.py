@@ -6,6 +6,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parent / "promises"))
 
+from blocks import MODEL  # noqa: E402
 from watched_job import PromiseTest, origins  # noqa: E402
 
 FAKE_GPU = ROOT / "tests/fakes/torch_cuda/run.py"
@@ -39,4 +40,4 @@ class GpuJobTest(PromiseTest):
         self.assertEqual({key: int(found[0][key]) if key == "step" else found[0][key] for key in expected}, expected)
 
 
-__all__ = ["GpuJobTest", "LAGS", "origins", "told"]
+__all__ = ["GpuJobTest", "LAGS", "MODEL", "origins", "told"]

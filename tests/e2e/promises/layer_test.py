@@ -2,31 +2,13 @@
 is; it then watches some steps in full, and comes back down."""
 import unittest
 
+from blocks import MODEL
 from watched_job import PromiseTest, origins
 
-# Results of 64 KB, which no level below full reads as they are made.
 TEXT = """
 import torch
 torch.manual_seed(1)
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = torch.nn.Linear(128, 128), torch.nn.Linear(128, 128)
-        self.norm = torch.nn.LayerNorm(128)
-    def forward(self, x, faulty):
-        hidden = torch.nn.functional.gelu(self.a(x))
-        if faulty:
-            {fault}
-        return self.norm(x + self.b(hidden))
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = torch.nn.ModuleList([Block() for _ in range(3)])
-    def forward(self, x, faulty):
-        for i, block in enumerate(self.blocks):
-            x = block(x, faulty and i == 1)
-        return x
-model = Model()
+""" + MODEL + """model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(40):
     optimizer.zero_grad()
