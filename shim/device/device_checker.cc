@@ -60,20 +60,22 @@ Skip DeviceChecker::Count(Skip skip) noexcept {
   return skip;
 }
 
-Enqueued DeviceChecker::Enqueue(const CheckRequest& request) noexcept {
+template <class Request>
+Enqueued DeviceChecker::EnqueueBy(Skip (CheckedDevice::*enqueue)(const Request&, Enqueued*),
+                                  const Request& request) noexcept {
   Enqueued enqueued;
   CheckedDevice* device = DeviceFor(request.device);
   enqueued.skip =
-      Count(device == nullptr ? Skip::kNoSuchDevice : device->Enqueue(request, &enqueued));
+      Count(device == nullptr ? Skip::kNoSuchDevice : (device->*enqueue)(request, &enqueued));
   return enqueued;
 }
 
+Enqueued DeviceChecker::Enqueue(const CheckRequest& request) noexcept {
+  return EnqueueBy<CheckRequest>(&CheckedDevice::Enqueue, request);
+}
+
 Enqueued DeviceChecker::EnqueueList(const CheckListRequest& request) noexcept {
-  Enqueued enqueued;
-  CheckedDevice* device = DeviceFor(request.device);
-  enqueued.skip =
-      Count(device == nullptr ? Skip::kNoSuchDevice : device->EnqueueList(request, &enqueued));
-  return enqueued;
+  return EnqueueBy<CheckListRequest>(&CheckedDevice::EnqueueList, request);
 }
 
 Skip DeviceChecker::AddStep(int device, CuStream stream) noexcept {

@@ -253,6 +253,9 @@ class DeviceChecker final {
   CheckedDevice* DeviceFor(int device) noexcept;
   [[nodiscard]] CheckedDevice* Seen(int device) const noexcept;
   Skip Count(Skip skip) noexcept;
+  template <class Request>
+  Enqueued EnqueueBy(Skip (CheckedDevice::*enqueue)(const Request&, Enqueued*),
+                     const Request& request) noexcept;
 
   CheckerShared shared_;
   std::atomic<CheckedDevice*> devices_[kDevicesMax] = {};
