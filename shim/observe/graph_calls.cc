@@ -11,8 +11,7 @@ GraphCalls* replaced = nullptr;
 }  // namespace
 
 void GraphCalls::ReplaceSoon() noexcept {
-  if (on_call_ == nullptr || asked_.exchange(true)) return;
-  if (!api_.Running() || api_.Py_AddPendingCall(Pending, this) != 0) asked_ = false;
+  if (on_call_ != nullptr) api_.CallSoon(&asked_, Pending, this);
 }
 
 int GraphCalls::Pending(void* self) {

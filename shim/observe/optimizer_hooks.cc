@@ -53,17 +53,11 @@ bool OptimizerHooks::Install(PyObj* module, PyObj* is_compiling) {
   return false;
 }
 
-// Without a module's name in its globals: torch._dynamo would look for that module.
 PyObj* OptimizerHooks::MakeHook(PyObj* is_compiling, PyMethod* told) {
-  const PyOwned globals(api_, api_.PyDict_New());
   const PyOwned tell(api_, api_.PyCFunction_NewEx(told, nullptr, nullptr));
-  if (!globals || !tell) return nullptr;
-  api_.PyDict_SetItemString(globals.get(), "is_compiling", is_compiling);
-  api_.PyDict_SetItemString(globals.get(), "tell", tell.get());
-  if (!api_.Run(kHook, globals.get())) return nullptr;
-  PyObj* hook = api_.PyDict_GetItemString(globals.get(), "nanwatch_step_hook");
-  if (hook != nullptr) api_.Py_IncRef(hook);
-  return hook;
+  if (!tell) return nullptr;
+  return api_.Define(kHook, "nanwatch_step_hook",
+                     {{"is_compiling", is_compiling}, {"tell", tell.get()}});
 }
 
 PyObj* OptimizerHooks::Begin(PyObj*, PyObj* optimizer) {

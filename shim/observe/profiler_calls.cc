@@ -16,8 +16,7 @@ constexpr char kCall[] =
 }  // namespace
 
 void ProfilerCalls::ReplaceSoon() noexcept {
-  if (on_start_ == nullptr || asked_.exchange(true)) return;
-  if (!api_.Running() || api_.Py_AddPendingCall(Pending, this) != 0) asked_ = false;
+  if (on_start_ != nullptr) api_.CallSoon(&asked_, Pending, this);
 }
 
 int ProfilerCalls::Pending(void* self) {
@@ -42,14 +41,11 @@ ProfilerCalls::State ProfilerCalls::Replace() {
 bool ProfilerCalls::Replace(PyObj* module, const char* name) {
   static PyMethod tell = {"tell", Tell, kMethodNoArguments, nullptr};
   const PyOwned original(api_, api_.AttributeOrNull(module, name));
-  const PyOwned globals(api_, api_.PyDict_New());
   const PyOwned told(api_, api_.PyCFunction_NewEx(&tell, nullptr, nullptr));
-  if (!original || !globals || !told) return false;
-  api_.PyDict_SetItemString(globals.get(), "tell", told.get());
-  api_.PyDict_SetItemString(globals.get(), "call", original.get());
-  if (!api_.Run(kCall, globals.get())) return false;
-  PyObj* ours = api_.PyDict_GetItemString(globals.get(), "nanwatch_profiler_call");
-  return ours != nullptr && api_.PyObject_SetAttrString(module, name, ours) == 0;
+  if (!original || !told) return false;
+  const PyOwned ours(api_, api_.Define(kCall, "nanwatch_profiler_call",
+                                       {{"tell", told.get()}, {"call", original.get()}}));
+  return ours && api_.PyObject_SetAttrString(module, name, ours.get()) == 0;
 }
 
 PyObj* ProfilerCalls::Tell(PyObj*, PyObj*) {

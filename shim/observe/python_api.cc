@@ -65,7 +65,13 @@ PyObj* PythonApi::ImportedModule(const char* name) const {
   return initializing && PyObject_IsTrue(initializing.get()) != 0 ? nullptr : module;
 }
 
-bool PythonApi::Run(const char* text, PyObj* globals) const {
+PyObj* PythonApi::Define(const char* text, const char* name,
+                         std::initializer_list<Global> globals) const {
+  const PyOwned names(*this, PyDict_New());
+  if (!names) return nullptr;
+  for (const Global& global : globals) {
+    PyDict_SetItemString(names.get(), global.name, global.value);
+  }
   constexpr PyObj* kEnd = nullptr;
   PyObj* builtins = PyEval_GetBuiltins();
   PyObj* compile = PyDict_GetItemString(builtins, "compile");
@@ -73,13 +79,24 @@ bool PythonApi::Run(const char* text, PyObj* globals) const {
   const PyOwned source(*this, PyUnicode_FromString(text));
   const PyOwned file(*this, PyUnicode_FromString("<nanwatch>"));
   const PyOwned mode(*this, PyUnicode_FromString("exec"));
-  if (compile == nullptr || exec == nullptr || !source || !file || !mode) return false;
+  if (compile == nullptr || exec == nullptr || !source || !file || !mode) return nullptr;
   const PyOwned code(
       *this, PyObject_CallFunctionObjArgs(compile, source.get(), file.get(), mode.get(), kEnd));
   const PyOwned done(
-      *this, code ? PyObject_CallFunctionObjArgs(exec, code.get(), globals, kEnd) : nullptr);
-  if (!done) PyErr_Clear();
-  return static_cast<bool>(done);
+      *this, code ? PyObject_CallFunctionObjArgs(exec, code.get(), names.get(), kEnd) : nullptr);
+  if (!done) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  PyObj* defined = PyDict_GetItemString(names.get(), name);
+  if (defined != nullptr) Py_IncRef(defined);
+  return defined;
+}
+
+void PythonApi::CallSoon(std::atomic<bool>* asked, int (*call)(void*),
+                         void* context) const noexcept {
+  if (asked->exchange(true)) return;
+  if (!Running() || Py_AddPendingCall(call, context) != 0) *asked = false;
 }
 
 PyObj* PythonApi::AttributeOrNull(PyObj* object, const char* name) const {

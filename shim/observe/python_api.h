@@ -8,8 +8,10 @@
 // API documents it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
 
 namespace nanwatch {
@@ -156,9 +158,18 @@ struct PythonApi {
   [[nodiscard]] PyObj* LoadedModule(const char* name) const;
   // The same of a module that has been imported to the end.
   [[nodiscard]] PyObj* ImportedModule(const char* name) const;
-  // Runs a text of Python's with these globals, from a file named "<nanwatch>". False, with no
-  // error pending: it raised.
-  bool Run(const char* text, PyObj* globals) const;
+  // What a text of Python's, run with these globals from a file named "<nanwatch>", calls `name`: a
+  // new reference, or null with no error pending. There is no module's name among the globals:
+  // torch._dynamo would look for that module.
+  struct Global {
+    const char* name;
+    PyObj* value;
+  };
+  [[nodiscard]] PyObj* Define(const char* text, const char* name,
+                              std::initializer_list<Global> globals) const;
+  // Any thread, no GIL: has Python's main thread make the call, between two of its instructions.
+  // Once, as `asked` says, unless it could not be asked for now.
+  void CallSoon(std::atomic<bool>* asked, int (*call)(void*), void* context) const noexcept;
   // An attribute by name, or null with no error pending.
   [[nodiscard]] PyObj* AttributeOrNull(PyObj* object, const char* name) const;
   // A str as UTF-8, owned by the str; null with no error pending when it is not a str.

@@ -217,14 +217,12 @@ bool PythonDoor::RaiseSoon(const char* message) noexcept try {
       "    def __str__(self):\n"
       "        return self.message\n";
   const Gil gil(api_);
-  const PyOwned names(api_, api_.PyDict_New());
   const PyOwned text(api_, api_.PyUnicode_FromString(message));
-  if (!names || !text) return false;
-  api_.PyDict_SetItemString(names.get(), "message", text.get());
-  if (!api_.Run(kClass, names.get())) return false;
-  PyObj* exception = api_.PyDict_GetItemString(names.get(), "NonFiniteGradient");
-  if (exception == nullptr) return false;
-  return api_.PyThreadState_SetAsyncExc(api_.PyThread_get_thread_ident(), exception) == 1;
+  if (!text) return false;
+  const PyOwned exception(api_,
+                          api_.Define(kClass, "NonFiniteGradient", {{"message", text.get()}}));
+  if (!exception) return false;
+  return api_.PyThreadState_SetAsyncExc(api_.PyThread_get_thread_ident(), exception.get()) == 1;
 } catch (const std::exception&) {
   return false;
 }
