@@ -116,7 +116,7 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
   if (__builtin_expect(!arguments.empty(), 0)) {
     frame.inputs_begin = thread->inputs_used;
     if (observer.arming.armed()) NoteInputs(observer, thread, frame, arguments);
-    if (observer.timeline.On() && HandsToCpu(thread, frame, arguments)) {
+    if (observer.timeline.AnyWaitForCut() && HandsToCpu(thread, frame, arguments)) {
       observer.timeline.CutAtEscape(observer, thread, frame);
     }
   }

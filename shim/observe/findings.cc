@@ -512,8 +512,7 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (!(input.updated || input.overwritten)) continue;
-    observer.bad_values.Clear(input.storage.storage, input.byte_begin, input.byte_end,
-                              input.Plain().IsDense());
+    ForgetBad(observer, input);
   }
   if (!frame.input_bad || frame.op->schema == nullptr || frame.op->skip || frame.child_bad ||
       (frame.op->families & kReadsMetadata) != 0) {

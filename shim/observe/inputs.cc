@@ -157,4 +157,9 @@ bool IsAlive(const InputSeen& input) noexcept {
          input.byte_end <= storage->nbytes();
 }
 
+void ForgetBad(Observer& observer, const InputSeen& written) noexcept {
+  observer.bad_values.Clear(written.storage.storage, written.byte_begin, written.byte_end,
+                            written.Plain().IsDense());
+}
+
 }  // namespace nanwatch

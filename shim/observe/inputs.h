@@ -20,4 +20,7 @@ void DropInputs(ThreadState* thread, Frame& frame) noexcept;
 // After the op: true if the memory of an input noted at its begin is still there, or need not be.
 bool IsAlive(const InputSeen& input) noexcept;
 
+// What was bad in its memory is no more: it was written over.
+void ForgetBad(Observer& observer, const InputSeen& written) noexcept;
+
 }  // namespace nanwatch

@@ -418,23 +418,31 @@ void Timeline::NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs a
   }
 }
 
+Timeline::OpEvent* Timeline::ReserveHanded(Observer& observer, ThreadState* thread, HandedAs as,
+                                           size_t looked_at, size_t others) noexcept {
+  auto* event = Reserve<OpEvent>((looked_at + others - 1) * sizeof(SeenTensor));
+  if (event == nullptr) {
+    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += looked_at;
+    return nullptr;
+  }
+  event->kind = EventKind::kHanded;
+  event->handed_as = as;
+  event->region = {};
+  event->moment = TakeMoment(observer, thread);
+  event->outputs = static_cast<uint32_t>(looked_at);
+  event->inputs = static_cast<uint32_t>(others);
+  return event;
+}
+
 // All on one GPU, as many as fit into one launch.
 void Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
                               std::span<const HandedTensor> tensors, const RegionSeen& region,
                               std::span<const HandedTensor> given) noexcept {
-  auto* event = Reserve<OpEvent>((tensors.size() + given.size() - 1) * sizeof(SeenTensor));
-  if (event == nullptr) {
-    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += tensors.size();
-    return;
-  }
-  event->kind = EventKind::kHanded;
-  event->handed_as = as;
+  OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), given.size());
+  if (event == nullptr) return;
   // A pass begins at it, where the stream would be asked.
   event->reports = as == HandedAs::kLoss;
   event->region = region;
-  event->moment = TakeMoment(observer, thread);
-  event->outputs = static_cast<uint32_t>(tensors.size());
-  event->inputs = static_cast<uint32_t>(given.size());
   const InputSeen* outputs[device::kOutputsMax];
   const InputSeen* inputs[device::kInputsMax];
   uint32_t looked_at = 0;

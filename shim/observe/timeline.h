@@ -121,6 +121,7 @@ class Timeline {
 
   // ---- cuts of level layer (cuts.h), on the thread on which they are
 
+  [[nodiscard]] bool AnyWaitForCut() const noexcept { return On() && cuts_.AnyNoted(); }
   void CutAtResults(Observer& observer, ThreadState* thread,
                     std::span<const at::TensorBase* const> results) noexcept;
   void CutAtPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
@@ -171,6 +172,10 @@ class Timeline {
   void NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
                      std::span<const HandedTensor> tensors, const RegionSeen& region,
                      std::span<const HandedTensor> given) noexcept;
+  // Room for an event of so many tensors, of which the first are looked at; null: there is none,
+  // and these are counted as unchecked.
+  OpEvent* ReserveHanded(Observer& observer, ThreadState* thread, HandedAs as, size_t looked_at,
+                         size_t others) noexcept;
   void NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
                       std::span<const HandedTensor> tensors, const RegionSeen& region,
                       std::span<const HandedTensor> given) noexcept;
@@ -207,7 +212,9 @@ class Timeline {
   [[nodiscard]] bool IsHeldForCuts(OpEvent& event) noexcept;
   void TellByCuts(Observer& observer, OpEvent& event) noexcept;
   void NoteToldAtLayer(OpEvent& event, uint64_t known) noexcept;
-  void TellUnknown(Observer& observer, OpEvent& event, uint32_t output) noexcept;
+  // An output that is not known to be bad.
+  void TellNotBad(Observer& observer, OpEvent& event, uint32_t output) noexcept;
+  void TellUnknown(const OpEvent& event) noexcept;
   // All tensors of an event that is told were known.
   void TellKnown(const Event& event) noexcept;
   [[nodiscard]] Traced TraceAtLayer(const OpEvent& event,

@@ -6,6 +6,7 @@
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/gpu_counts.h"
+#include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/sources.h"
 #include "shim/observe/timeline_events.h"
@@ -85,7 +86,7 @@ void Timeline::LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept
 void Timeline::CutAtResults(Observer& observer, ThreadState* thread,
                             std::span<const at::TensorBase* const> results) noexcept {
   cuts_.ReleaseWithGil();
-  if (!On() || !cuts_.AnyNoted() || !CutsNow(observer, thread)) return;
+  if (!AnyWaitForCut() || !CutsNow(observer, thread)) return;
   const bool is_root = ScopeDepth() == 1;
   for (const at::TensorBase* result : results) {
     PlainTensor plain;
@@ -99,24 +100,24 @@ void Timeline::CutAtResults(Observer& observer, ThreadState* thread,
 
 void Timeline::CutAtPass(Observer& observer, ThreadState* thread,
                          const SequenceEntry* root) noexcept {
-  if (!On() || !cuts_.AnyNoted() || !CutsNow(observer, thread)) return;
+  if (!AnyWaitForCut() || !CutsNow(observer, thread)) return;
   cuts_.AtPass(observer, thread, root);
 }
 
 void Timeline::CutAtNodeEnd(Observer& observer, ThreadState* thread) noexcept {
-  if (!On() || !cuts_.AnyNoted() || !CutsNow(observer, thread)) return;
+  if (!AnyWaitForCut() || !CutsNow(observer, thread)) return;
   cuts_.AtNodeEnd(observer, thread);
 }
 
 void Timeline::CutAtUpdate(Observer& observer, ThreadState* thread) noexcept {
-  if (!On() || !cuts_.AnyNoted()) return;
+  if (!AnyWaitForCut()) return;
   // The level is another one, or parameters are bad: nobody asks for what was noted.
   if (!CutsNow(observer, thread)) return cuts_.LetGo();
   cuts_.AtUpdate(observer, thread);
 }
 
 void Timeline::CutAtEscape(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
-  if (!On() || !cuts_.AnyNoted() || !CutsNow(observer, thread)) return;
+  if (!AnyWaitForCut() || !CutsNow(observer, thread)) return;
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (input.gpu >= 0) cuts_.AtEscape(observer, thread, input);
@@ -189,11 +190,13 @@ void Timeline::TellKnown(const Event& event) noexcept {
   if (cuts_.AnyNoted()) cuts_.NoteTold(event.number, kAllKnown);
 }
 
+void Timeline::TellNotBad(Observer& observer, OpEvent& event, uint32_t output) noexcept {
+  ForgetBad(observer, event.tensors[output].seen);
+  if (event.cut.at_layer && !event.cut.IsKnown(output)) TellUnknown(event);
+}
+
 // Nobody knows what the op has left there. If something bad went in, it may be bad, too.
-void Timeline::TellUnknown(Observer& observer, OpEvent& event, uint32_t output) noexcept {
-  const InputSeen& seen = event.tensors[output].seen;
-  observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
-                            seen.Plain().IsDense());
+void Timeline::TellUnknown(const OpEvent& event) noexcept {
   const auto note = [this, &event](const BadEntry& from, uint8_t kinds, bool sure) {
     cuts_.NoteDoubt(event.number, from, kinds);
     if (!sure || !HandsOnNan(*event.frame.op)) return;

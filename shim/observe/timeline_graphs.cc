@@ -6,6 +6,7 @@
 #include <new>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch {
@@ -318,9 +319,7 @@ void Timeline::TellOnce(Observer& observer, ReplayEvent& replay, const Event& no
   // Every replay writes the same memory: what an earlier one has left there is gone.
   const auto& op = static_cast<const OpEvent&>(*copy);
   for (uint32_t i = 0; i < op.outputs; ++i) {
-    const InputSeen& output = op.tensors[i].seen;
-    observer.bad_values.Clear(output.storage.storage, output.byte_begin, output.byte_end,
-                              output.Plain().IsDense());
+    ForgetBad(observer, op.tensors[i].seen);
   }
 }
 

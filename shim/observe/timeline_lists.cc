@@ -46,20 +46,11 @@ void Timeline::NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
 
 void Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
                         std::span<const HandedTensor* const> tensors, bool is_last) noexcept {
-  auto* event = Reserve<OpEvent>((tensors.size() - 1) * sizeof(SeenTensor));
-  if (event == nullptr) {
-    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += tensors.size();
-    return;
-  }
-  event->kind = EventKind::kHanded;
-  event->handed_as = as;
+  OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), 0);
+  if (event == nullptr) return;
   event->is_list = true;
   // Nothing of this step is launched behind what its update has written.
   event->reports = is_last && as == HandedAs::kWritten;
-  event->region = {};
-  event->moment = TakeMoment(observer, thread);
-  event->outputs = static_cast<uint32_t>(tensors.size());
-  event->inputs = 0;
   const InputSeen* seen[device::kListMax];
   for (size_t i = 0; i < tensors.size(); ++i) {
     KeepHanded(*tensors[i], &event->tensors[i]);

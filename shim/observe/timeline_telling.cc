@@ -242,15 +242,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
     }
     last_bad_event = event.number;
   } else if (event.cut.at_layer && !event.cut.AllOutputsKnown()) {
-    for (uint32_t i = 0; i < event.outputs; ++i) {
-      const InputSeen& seen = event.tensors[i].seen;
-      if (!event.cut.IsKnown(i)) {
-        TellUnknown(observer, event, i);
-      } else {
-        observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
-                                  seen.Plain().IsDense());
-      }
-    }
+    for (uint32_t i = 0; i < event.outputs; ++i) TellNotBad(observer, event, i);
   } else {
     OnCleanOutputs(observer, thread, frame);
   }
@@ -270,13 +262,8 @@ void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,
     InputSeen& seen = event.tensors[i].seen;
     wire::TensorStats& stats = event.tensors[i].stats;
     const uint8_t kinds = result.output_kinds[i];
-    if (kinds == 0 && event.cut.at_layer && !event.cut.IsKnown(i)) {
-      TellUnknown(observer, event, i);
-      continue;
-    }
     if (kinds == 0) {
-      observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
-                                seen.Plain().IsDense());
+      TellNotBad(observer, event, i);
       continue;
     }
     FillOutput(result, static_cast<int>(i), &stats);
