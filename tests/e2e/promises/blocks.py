@@ -1,7 +1,7 @@
 """A model for level layer: its results are of 64 KB, which no level below full reads as they are made, nor holds."""
 
 # {fault}: a statement of the second block's forward, for the steps that are faulty.
-MODEL = """
+MODEL = """\
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()
