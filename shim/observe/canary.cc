@@ -93,7 +93,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     if (readable == Readable::kYes && plain.gpu >= 0) {
       told.norm_known = false;
       told.waits_for_gpu = true;
-      if (unseen) {
+      if (unseen || observer.stops_on_anomaly) {
         on_gpu.Add(plain, wire::Target::kGradient,
                    observer.python->names().FindByImpl(tensor.parameter));
       }
@@ -134,10 +134,11 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     if (told.first_bad_value.ticket == 0) told.first_bad_value = value;
     bad.Add(value, NonFiniteKinds(plain.view), named);
   }
-  observer.timeline.NoteHanded(observer, thread,
-                               told.skips_by_itself ? Timeline::HandedAs::kSkippableGradients
-                                                    : Timeline::HandedAs::kGradients,
-                               on_gpu.list());
+  using HandedAs = Timeline::HandedAs;
+  const HandedAs as = told.skips_by_itself ? HandedAs::kSkippableGradients
+                      : unseen             ? HandedAs::kGradients
+                                           : HandedAs::kWatchedGradients;
+  observer.timeline.NoteHanded(observer, thread, as, on_gpu.list());
   told.some_unseen = unchecked() != unchecked_before;
   told.norm = told.bad != 0 ? std::nan("") : std::sqrt(squares_sum);
   if (tell && told.bad != 0 && ops_unseen) {
@@ -228,6 +229,15 @@ void BadGradients::Tell(Observer& observer, ThreadState* thread, const PlainTens
   const ValueRef from = leaves_.count != 0 ? leaves_.values[0] : observer.steps.TakeBadLoss();
   leaves_.Add(NoteBadGradient(observer, thread, gradient, named, from),
               NonFiniteKinds(gradient.view), named);
+  first_value_ = leaves_.values[0];
+}
+
+void BadGradients::TellWatched(Observer& observer, const PlainTensor& gradient,
+                               const NamedTensor* named) noexcept {
+  if (count_++ != 0) return;
+  first_ = named;
+  wire::Source known{};
+  SourceOf(observer, gradient, &known, &first_value_);
 }
 
 void BadGradients::Settle(Observer& observer, ThreadState* thread, const char* range_name,
@@ -238,7 +248,7 @@ void BadGradients::Settle(Observer& observer, ThreadState* thread, const char* r
     gradients->bad += count_;
     gradients->norm = std::nan("");
     gradients->first_bad = first_;
-    gradients->first_bad_value = leaves_.values[0];
+    gradients->first_bad_value = first_value_;
     if (leaves_.count != 0) {
       observer.passes.OnBadGradients(observer, thread, gradients->count, count_, leaves_);
     }

@@ -60,6 +60,9 @@ class BadGradients {
  public:
   void Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
             const NamedTensor* named) noexcept;
+  // Of one that ops have made under our eyes.
+  void TellWatched(Observer& observer, const PlainTensor& gradient,
+                   const NamedTensor* named) noexcept;
   // What some of them are will not be told.
   void NoteUnseen() noexcept { some_unseen_ = true; }
   // Adds what was told to `gradients`, tells of the pass that made them, and forgets them. The
@@ -75,6 +78,7 @@ class BadGradients {
   char range_name_[96] = {};
   BackwardPasses::BadLeaves leaves_;
   const NamedTensor* first_ = nullptr;
+  ValueRef first_value_;
   uint32_t count_ = 0;
   bool some_unseen_ = false;
 };

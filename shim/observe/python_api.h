@@ -90,6 +90,9 @@ enum class PythonPresence : uint8_t {
   X(PyFrame_GetLineNumber, int (*)(PyObj*))                         \
   X(PyCode_Addr2Line, int (*)(PyObj*, int))                         \
   X(PyGILState_GetThisThreadState, void* (*)())                     \
+  X(PyGILState_Check, int (*)())                                    \
+  X(PyEval_SaveThread, void* (*)())                                 \
+  X(PyEval_RestoreThread, void (*)(void*))                          \
   X(PyGILState_Ensure, int (*)())                                   \
   X(PyGILState_Release, void (*)(int))                              \
   X(PyDict_GetItemString, PyObj* (*)(PyObj*, const char*))          \

@@ -1,6 +1,7 @@
 #include "shim/observe/python_door.h"
 
 #include <time.h>
+#include <unistd.h>
 
 #include <exception>
 
@@ -225,6 +226,15 @@ bool PythonDoor::RaiseSoon(const char* message) noexcept try {
   return api_.PyThreadState_SetAsyncExc(api_.PyThread_get_thread_ident(), exception.get()) == 1;
 } catch (const std::exception&) {
   return false;
+}
+
+void PythonDoor::Rest(uint32_t microseconds) noexcept {
+  const bool has_gil = installed() && api_.Running() &&
+                       api_.PyGILState_GetThisThreadState() != nullptr &&
+                       api_.PyGILState_Check() != 0;
+  void* const state = has_gil ? api_.PyEval_SaveThread() : nullptr;
+  usleep(microseconds);
+  if (state != nullptr) api_.PyEval_RestoreThread(state);
 }
 
 void PythonDoor::HandOutRootResult(PyObj* result) {

@@ -124,6 +124,8 @@ class PythonDoor {
   // FloatingPointError) that says `message` to be raised on this thread before its next line of
   // Python. False when there is no Python here.
   bool RaiseSoon(const char* message) noexcept;
+  // This thread sleeps, and lets others run Python meanwhile. With or without the GIL.
+  void Rest(uint32_t microseconds) noexcept;
   // Takes the GIL for a moment: see optimizer_tensors.h.
   bool ReadOptimizer(const void* optimizer, OptimizedTensors* tensors) noexcept;
 

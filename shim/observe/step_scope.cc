@@ -193,8 +193,15 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   } else {
     TellOptimizerBegin(observer, thread, optimizer, range_name, gradients);
   }
+  bool told = !later;
+  if (later && observer.stops_on_anomaly && gradients.waits_for_gpu) {
+    CountOwnWork(thread);
+    told = observer.timeline.WaitForGpu(observer, thread);
+    if (told) gradients = GradientsTold();
+    thread->own_since = Ticks();  // the wait was asked for
+  }
   // A fused optimizer under a GradScaler skips inside its kernel.
-  const bool skipped = gradients.skipped || (!later && FoundInf());
+  const bool skipped = gradients.skipped || (told && FoundInf());
   if (gradients.bad != 0 && !skipped && observer.stops_on_anomaly) {
     thread->optimizer_stopped = StopBeforeUpdate(observer, gradients.bad, gradients.count,
                                                  gradients.first_bad, gradients.first_bad_value);
@@ -236,6 +243,11 @@ void StepScope::TellOptimizerBegin(Observer& observer, ThreadState* thread, cons
 bool StepScope::FoundInf() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   return found_inf_;
+}
+
+canary::Gradients StepScope::GradientsTold() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return gradients_;
 }
 
 // The first range tells whether the optimizer writes what only shows with inputs.

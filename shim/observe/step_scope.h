@@ -92,6 +92,7 @@ class StepScope {
                         const void* optimizer) noexcept;
   void OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept;
   bool FoundInf() noexcept;
+  canary::Gradients GradientsTold() noexcept;
   bool NeedsInputs(uint32_t index) noexcept;
   uint32_t IndexOf(const void* identity, const char* class_name, Emitter* emitter) noexcept;
   void Publish(Observer& observer, ThreadState* thread, uint32_t optimizer, bool skipped) noexcept;

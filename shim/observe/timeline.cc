@@ -14,6 +14,7 @@
 #include "proto/wire/naming.h"
 
 #include "shim/check/scan.h"
+#include "shim/host/monotonic_clock.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/tensor_stats.h"
@@ -398,8 +399,8 @@ void Timeline::CountLaunch(Observer& observer, ThreadState* thread,
 void Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
                           std::span<const HandedTensor> tensors, const RegionSeen& region,
                           std::span<const HandedTensor> given) noexcept {
-  const bool as_list =
-      as == HandedAs::kGradients || as == HandedAs::kSkippableGradients || as == HandedAs::kWritten;
+  const bool as_list = as == HandedAs::kGradients || as == HandedAs::kSkippableGradients ||
+                       as == HandedAs::kWatchedGradients || as == HandedAs::kWritten;
   if (as_list) return NoteLists(observer, thread, as, tensors);
   NoteHandedFew(observer, thread, as, tensors, region, given);
 }
@@ -616,6 +617,29 @@ void Timeline::Settle(Observer& observer) noexcept {
   if (!On()) return;
   const std::unique_lock<std::mutex> turn(telling_, std::try_to_lock);
   if (turn.owns_lock()) TellReady(observer);
+}
+
+bool Timeline::WaitForGpu(Observer& observer, ThreadState* thread) noexcept {
+  constexpr uint32_t kMicrosecondsBetween = 50;
+  constexpr uint64_t kPatienceNs = 60'000'000'000;
+  if (CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return false;
+  const uint64_t last = next_event() - 1;
+  gpu_.Ask(thread);
+  uint64_t told = 0;
+  for (uint64_t since = MonotonicNs();;) {
+    Settle(observer);
+    const uint64_t now_told = clock_.told.load(std::memory_order_acquire);
+    if (now_told >= last) return true;
+    if (now_told != told) {
+      told = now_told;
+      since = MonotonicNs();
+    } else if (MonotonicNs() - since > kPatienceNs) {
+      observer.entry()->say(
+          "a GPU has not answered for a minute: this step's gradients are not waited for");
+      return false;
+    }
+    observer.python->Rest(kMicrosecondsBetween);
+  }
 }
 
 void Timeline::SettleAtExit(Observer& observer) noexcept {

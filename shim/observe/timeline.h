@@ -94,6 +94,7 @@ class Timeline {
     kEntries,
     kGradients,
     kSkippableGradients,
+    kWatchedGradients,  // whose ops were looked at: what made them bad is told already
     kLoss,
     kOfRegion,
     kWritten,  // `target` is kParameter, or kOptimizerState of what is kept for `named`
@@ -140,6 +141,10 @@ class Timeline {
   // The stream of this thread says how far it is, when it gets there. Before something that makes
   // the host wait for it.
   void AskStream(const ThreadState* thread) noexcept;
+  // Waits until the GPU has answered for all that was noted up to now, and that is told: only for
+  // those who have asked for it (--on-anomaly stop). False: it will answer later (a capture), or
+  // has not for long, which is said.
+  bool WaitForGpu(Observer& observer, ThreadState* thread) noexcept;
   // The process ends: tells what is answered within a moment.
   void SettleAtExit(Observer& observer) noexcept;
 

@@ -99,7 +99,8 @@ void Timeline::TellReady(Observer& observer) noexcept {
       // What was found in a replay is told with the next.
       if (head->kind == EventKind::kHanded) {
         const HandedAs as = static_cast<const OpEvent*>(head)->handed_as;
-        if (as == HandedAs::kGradients || as == HandedAs::kSkippableGradients) {
+        if (as == HandedAs::kGradients || as == HandedAs::kSkippableGradients ||
+            as == HandedAs::kWatchedGradients) {
           bad_gradients_->NoteUnseen();
         }
       }
@@ -316,6 +317,8 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
       return entry_points::TellEntry(observer, plain, tensor.target, NameOf(observer, tensor));
     case HandedAs::kGradients:
       return bad_gradients_->Tell(observer, teller_, plain, tensor.named);
+    case HandedAs::kWatchedGradients:
+      return bad_gradients_->TellWatched(observer, plain, tensor.named);
     case HandedAs::kSkippableGradients:
       skips_update_ = true;
       return;

@@ -2,56 +2,9 @@
 and for updates that a GradScaler skips, nothing is interfered with."""
 import unittest
 
+from stopping import PLAIN, SCALED, UNCAUGHT
 from watched_job import PromiseTest
 
-NET = """
-import sys, torch
-
-class Gate(torch.nn.Module):
-    def forward(self, x, offset):
-        return x + torch.log(x.detach().square().sum() + offset)
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner, self.gate, self.head = torch.nn.Linear(8, 16), Gate(), torch.nn.Linear(16, 4)
-
-    def forward(self, x, offset):
-        return self.head(self.gate(torch.relu(self.inner(x)), offset))
-
-torch.manual_seed(3)
-model = Net()
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-
-def step(offset):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(model(torch.randn(4, 8), offset), torch.zeros(4, 4)).backward()
-    optimizer.step()
-"""
-PLAIN = NET + """
-try:
-    for i in range(8):
-        step(-1e6 if i == 5 else 1.0)
-except FloatingPointError as error:
-    print(i, type(error).__module__, type(error).__name__, all(p.isfinite().all().item() for p in model.parameters()))
-    print(error)
-    step(1.0)
-    print("went on")
-"""
-UNCAUGHT = NET + "step(1.0)\nstep(-1e6)\n"
-SCALED = """
-import torch
-torch.manual_seed(0)
-layer = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3, fused=True)
-scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 126)
-for _ in range(6):
-    optimizer.zero_grad()
-    scaler.scale(layer(torch.full((4, 4), 9.0)).square().mean()).backward()
-    scaler.step(optimizer)
-    scaler.update()
-print("done", scaler.get_scale() < 2.0 ** 126)
-"""
 RANKS = """
 import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
 

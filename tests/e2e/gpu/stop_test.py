@@ -1,0 +1,101 @@
+"""--on-anomaly stop on a GPU: the step waits for what the GPU says of its gradients, and a bad one is not applied."""
+import unittest
+
+from gpu_job import LAGS, GpuJobTest
+from stopping import PLAIN, SCALED, UNCAUGHT
+
+# A GPU goes on whatever the host does. Here that takes the GIL, which the waiting thread must have let go.
+ON_GPU = """
+import ctypes, threading
+device, driver, never = "cuda", ctypes.CDLL("libcuda.so.1"), threading.Event()
+
+def go_on():
+    while not never.wait(0.002):
+        driver.fake_cuda_run_all()
+
+threading.Thread(target=go_on, daemon=True).start()
+"""
+CAPTURED = ON_GPU + """
+import torch
+torch.manual_seed(3)
+layer = torch.nn.Linear(8, 8).to(device)
+optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+x = torch.randn(4, 8, device=device)
+
+def step():
+    optimizer.zero_grad(set_to_none=False)
+    layer(x).square().mean().backward()
+    optimizer.step()
+
+stream = torch.cuda.Stream()
+with torch.cuda.stream(stream):
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph, stream=stream):
+    step()
+for _ in range(3):
+    graph.replay()
+torch.cuda.synchronize()
+print("done")
+"""
+
+
+def on_gpu(text):
+    return text.replace('device = "cpu"\n', ON_GPU, 1)
+
+
+class Stop(GpuJobTest):
+    @classmethod
+    def start(cls, workplace):
+        programs = {"plain": on_gpu(PLAIN), "uncaught": on_gpu(UNCAUGHT), "scaled": on_gpu(SCALED), "captured": CAPTURED}
+        cls.commands = {name: cls.program(name, text) for name, text in programs.items()}
+
+    def run_stopping(self, name, *options, **environment):
+        return self.workplace.run_watched(self.commands[name], ("--on-anomaly", "stop", *options), **environment)
+
+    def test_the_update_is_not_applied_however_late_the_gpu_is(self):
+        for lag in LAGS:
+            with self.subTest(lag=lag):
+                job = self.run_stopping("plain", "--level", "full", NANWATCH_FAKE_LAG=lag)
+                self.assertEqual(job.status(), 0, job.stderr())
+                first, message, last = job.stdout().splitlines()
+                self.assertEqual(first, "5 nanwatch NonFiniteGradient True", job.stderr())
+                self.assertIn("4 of 4 gradients at step 5, first in inner.weight", message)
+                self.assertIn("began with aten::log in layer gate", message)
+                self.assertEqual(last, "went on")
+                self.assertNotIn("parameter", job.verdict()["incidents"][0]["reach"])
+
+    def test_at_other_levels_too(self):
+        for level in ("layer", "canary", "idle"):
+            with self.subTest(level):
+                job = self.run_stopping("plain", "--level", level)
+                self.assertEqual(job.status(), 0, job.stderr())
+                first, message, _ = job.stdout().splitlines()
+                self.assertEqual(first, "5 nanwatch NonFiniteGradient True", job.stderr())
+                self.assertIn("first in inner.weight", message)
+
+    def test_a_job_that_does_not_catch_it_ends_as_by_any_exception(self):
+        job = self.run_stopping("uncaught")
+        self.assertEqual(job.status(), 1)
+        self.assertIn("nanwatch.NonFiniteGradient: NaN or Inf in 4 of 4 gradients at step 1", job.stderr())
+
+    def test_updates_that_a_scaler_skips_do_not_stop(self):
+        for options in (("--level", "full"), ("--level", "canary"), ("--budget", "1")):
+            with self.subTest(options):
+                job = self.run_stopping("scaled", *options)
+                self.assertEqual((job.status(), job.stdout()), (0, "done True\n"), job.stderr())
+                self.assertNotEqual(job.verdict()["verdict"], "anomaly")
+
+    def test_what_is_captured_is_not_waited_for(self):
+        job = self.run_stopping("captured")
+        self.assertEqual((job.status(), job.stdout()), (0, "done\n"), job.stderr())
+
+    def test_without_the_option_nothing_is_interfered_with(self):
+        job = self.workplace.run_watched(self.commands["uncaught"])
+        self.assertEqual(job.status(), 0, job.stderr())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
