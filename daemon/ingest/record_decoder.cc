@@ -186,7 +186,7 @@ bool DecodeLevel(LevelFact& out, const unsigned char* record, size_t bytes) {
   constexpr auto kLevelMax = static_cast<uint32_t>(wire::Level::kAuto);
   out.set_from(InRange(from->from, kLevelMax));
   out.set_to(InRange(from->to, kLevelMax));
-  out.set_why(InRange(from->why, static_cast<uint32_t>(wire::LevelRecord::Why::kQuiet)));
+  out.set_why(InRange(from->why, static_cast<uint32_t>(wire::LevelRecord::Why::kOnGpu)));
   out.set_full_every(from->full_every);
   if (from->overhead_percent >= 0) out.set_overhead_percent(from->overhead_percent);
   if (from->budget_percent >= 0) out.set_budget_percent(from->budget_percent);

@@ -143,6 +143,8 @@ std::string LevelSentence(const LevelFact& level) {
       return change + ": asked for";
     case Why::kDeadline:
       return change + ": what was asked for has run out";
+    case Why::kOnGpu:
+      return change + ": a GPU is used, where this is the default";
     case Why::kSuspicion:
       return "auto: in full for a while, because a loss or gradient is bad or far off its own "
              "history";

@@ -283,6 +283,7 @@ struct LevelRecord {
     kBudget = 3,     // `auto` chose by what it measured
     kSuspicion = 4,  // `auto` saw something that may come before a non-finite value
     kQuiet = 5,      // nothing came of it
+    kOnGpu = 6,      // nobody had asked for a level, and the job uses a GPU (minor 4)
   };
   RecordHeader header;
   uint8_t from;  // Level

@@ -51,8 +51,19 @@ void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
   if (deadline == 0 || MonotonicNs() < deadline) return;
   deadline_ns_.store(0, std::memory_order_relaxed);
   observer.python->WantWholeStacks(false);
-  Apply(observer, thread, started_, Why::kDeadline);
+  Apply(observer, thread, Unasked(), Why::kDeadline);
   observer.PublishLive(wire::LiveState::kWatching);
+}
+
+wire::Level LevelControl::Unasked() const noexcept {
+  return on_gpu_ && !start_.chosen ? wire::Level::kLayer : start_.level;
+}
+
+void LevelControl::OnGpu(Observer& observer, ThreadState* thread) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  on_gpu_ = true;
+  if (start_.chosen || applied() != 0) return;
+  Apply(observer, thread, Unasked(), wire::LevelRecord::Why::kOnGpu);
 }
 
 void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level asked,

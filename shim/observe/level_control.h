@@ -31,21 +31,26 @@ struct ThreadState;
   return watched == wire::Level::kFull || watched == wire::Level::kLayer;
 }
 
+// What a process begins with.
+struct LevelAtStart {
+  wire::Level level;
+  bool chosen;  // somebody asked for it; else a GPU has another default
+  double budget_percent;
+};
+
 class LevelControl {
  public:
-  LevelControl(wire::Level started, double budget_percent) noexcept
-      : started_(started),
-        budget_percent_(budget_percent),
-        asked_(started),
-        watched_(WatchedAt(started)),
-        automatic_(budget_percent) {}
+  explicit LevelControl(const LevelAtStart& start) noexcept
+      : start_(start),
+        asked_(start.level),
+        watched_(WatchedAt(start.level)),
+        automatic_(start.budget_percent) {}
 
   // As the vocabulary has it, what people asked for.
   wire::Level asked() const noexcept { return asked_.load(std::memory_order_relaxed); }
   // kIdle, kCanary, kLayer or kFull: how ops are watched outside optimizers' ranges.
   wire::Level watched() const noexcept { return watched_.load(std::memory_order_relaxed); }
-  // As the process was started.
-  wire::Level started() const noexcept { return started_; }
+  [[nodiscard]] const LevelAtStart& start() const noexcept { return start_; }
   // The number of completed steps when the way of watching changed last; UINT32_MAX: never.
   uint32_t switched_in_step() const noexcept {
     return switched_in_step_.load(std::memory_order_relaxed);
@@ -70,6 +75,10 @@ class LevelControl {
     LookAgain(observer, thread, *control);
   }
 
+  // The first tensor of a GPU was seen. Where nobody has asked for a level, layer is what is
+  // watched: at full the host makes a launch for every op.
+  void OnGpu(Observer& observer, ThreadState* thread) noexcept;
+
   // At level layer: something bad was found. The next steps are watched in full.
   void Raise(Observer& observer) noexcept;
   // Whether that was so in the step that is running.
@@ -90,18 +99,18 @@ class LevelControl {
                    std::memory_order_relaxed);
   }
 
-  double budget_percent() const noexcept { return budget_percent_; }
-
  private:
   static wire::Level WatchedAt(wire::Level asked) noexcept;
+  // Where no tool has asked for anything; with mutex_ held.
+  [[nodiscard]] wire::Level Unasked() const noexcept;
   void LookAgain(Observer& observer, ThreadState* thread,
                  const wire::ControlBlock& control) noexcept;
   void Apply(Observer& observer, ThreadState* thread, wire::Level asked,
              wire::LevelRecord::Why why) noexcept;  // with mutex_ held
   void Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept;
 
-  const wire::Level started_;
-  const double budget_percent_;
+  const LevelAtStart start_;
+  bool on_gpu_ = false;  // with mutex_ held
   std::atomic<wire::Level> asked_;
   std::atomic<wire::Level> watched_;
   std::atomic<const wire::ControlBlock*> control_{nullptr};

@@ -32,11 +32,11 @@ const char* PythonVersion() {
 
 std::atomic<Observer*> Observer::current_{nullptr};
 
-Observer::Observer(const NanwatchEntry* entry_interface, wire::Level started, double budget_percent,
+Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
                    PythonDoor* python_door) noexcept
     : bad_values(TorchWeakStorageOps(), timeline.clock()),
       poison(timeline.clock()),
-      level(started, budget_percent),
+      level(start),
       python(python_door),
       entry_(entry_interface),
       active_(entry_interface->active),
@@ -50,8 +50,8 @@ void Observer::WakeInChild() noexcept {
   const int32_t parent = owner_pid.load(std::memory_order_relaxed);
   if (parent == getpid() || !parents->self_proven.load(std::memory_order_relaxed)) return;
   // The parent's object is leaked: its locks may be held by threads that do not exist here.
-  auto* mine = new (std::nothrow) Observer(parents->entry_, parents->level.started(),
-                                           parents->level.budget_percent(), parents->python);
+  auto* mine =
+      new (std::nothrow) Observer(parents->entry_, parents->level.start(), parents->python);
   if (mine == nullptr) return;
   mine->forked_from_ = parent;
   mine->listens_ = true;

@@ -45,7 +45,7 @@ namespace nanwatch {
 // The state of one process image. A forked child that trains gets a new one.
 class Observer {
  public:
-  Observer(const NanwatchEntry* entry_interface, wire::Level started, double budget_percent,
+  Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
            PythonDoor* python) noexcept;
 
   // The observer of this process; nullptr before it is made.

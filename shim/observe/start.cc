@@ -94,20 +94,24 @@ bool GivenKernels(const NanwatchEntry* entry) {
   return false;
 }
 
-wire::Level ChosenLevel(const NanwatchEntry* entry, double budget) {
+LevelAtStart ChosenLevel(const NanwatchEntry* entry) {
+  const double given_budget = GivenBudget(entry);
+  const double budget = given_budget > 0 ? given_budget : kBudgetPercent;
   const char* asked = IsLate(*entry) ? entry->late_level : getenv(wire::kEnvLevel);
-  if (asked == nullptr || *asked == '\0')
-    return budget > 0 ? wire::Level::kAuto : wire::Level::kFull;
+  if (asked == nullptr || *asked == '\0') {
+    if (given_budget > 0) return {wire::Level::kAuto, /*chosen=*/true, budget};
+    return {wire::Level::kFull, /*chosen=*/false, budget};
+  }
   char line[160];
   for (const LevelName& known : kLevels) {
-    if (std::strcmp(known.name, asked) == 0) return known.level;
+    if (std::strcmp(known.name, asked) == 0) return {known.level, /*chosen=*/true, budget};
   }
   std::snprintf(
       line, sizeof line,
       "NANWATCH_LEVEL=%.40s is no level (idle, canary, layer, full, auto): watching at level full",
       asked);
   entry->say(line);
-  return wire::Level::kFull;
+  return {wire::Level::kFull, /*chosen=*/true, budget};
 }
 
 void OnExit() {
@@ -170,10 +174,8 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_message = &SayToUser;
     callbacks.on_settled = &BeginToListen;
     auto* python = new (std::nothrow) PythonDoor(callbacks);
-    const double budget = GivenBudget(entry);
     auto* observer = python != nullptr ? new (std::nothrow)
-                                             Observer(entry, ChosenLevel(entry, budget),
-                                                      budget > 0 ? budget : kBudgetPercent, python)
+                                             Observer(entry, ChosenLevel(entry), python)
                                        : nullptr;
     if (observer == nullptr) return 1;
     const char* on_anomaly = getenv(wire::kEnvOnAnomaly);

@@ -3,8 +3,8 @@
 // The one thing that the observer ever does to a job, and only when it was asked to: where an
 // optimizer's step begins with bad gradients, a Python exception is left for the thread that runs
 // it, and Python raises it before the next line of the step. An update that a GradScaler skips is
-// none, and does not stop. What a GPU says of its gradients is waited for there, so that the host is
-// not ahead of it any more; an update that is part of a CUDA graph is not stopped.
+// none, and does not stop. What a GPU says of its gradients is waited for there, so that the host
+// is not ahead of it any more; an update that is part of a CUDA graph is not stopped.
 #pragma once
 
 #include <cstdint>

@@ -179,6 +179,7 @@ bool Timeline::Begin(Observer& observer) noexcept {
     });
     StartSettling(&observer);
     observer.python->ReplaceGraphCallsSoon();
+    observer.level.OnGpu(observer, ThreadStates::Mine());
   });
   return On();
 }

@@ -7,7 +7,7 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parent / "promises"))
 
 from blocks import MODEL  # noqa: E402
-from watched_job import PromiseTest, origins  # noqa: E402
+from watched_job import NANWATCH, PromiseTest, Workplace, origins  # noqa: E402
 
 FAKE_GPU = ROOT / "tests/fakes/torch_cuda/run.py"
 # How many launches a stream is behind: none, some within a step, some steps.
@@ -26,7 +26,20 @@ def told(verdict):
             for incident in verdict["incidents"]]
 
 
+class GpuWorkplace(Workplace):
+    """Every op is watched where a test asks for nothing else: the default on a GPU is level layer."""
+
+    def run_watched(self, command, options=(), **environment):
+        chosen = any(option in options for option in ("--level", "--budget"))
+        return super().run_watched(command, options if chosen else ("--level", "full", *options), **environment)
+
+    def run_by_default(self, command):
+        return super().run_watched(command)
+
+
 class GpuJobTest(PromiseTest):
+    WORKPLACE = GpuWorkplace
+
     @classmethod
     def program(cls, name, text):
         python, path = cls.workplace.program(name, text)
@@ -40,4 +53,4 @@ class GpuJobTest(PromiseTest):
         self.assertEqual({key: int(found[0][key]) if key == "step" else found[0][key] for key in expected}, expected)
 
 
-__all__ = ["GpuJobTest", "LAGS", "MODEL", "origins", "told"]
+__all__ = ["GpuJobTest", "LAGS", "MODEL", "NANWATCH", "origins", "told"]

@@ -15,6 +15,9 @@ class Levels(GpuJobTest):
             for name in OPTIMIZERS}
         healthy = cls.program("healthy", program_text("sgd", gpu=True))
         cls.healthy = {level: workplace.run_watched(healthy, ("--level", level)) for level in ("idle", "canary")}
+        cls.unasked = {
+            "gpu": workplace.run_by_default(healthy), "cpu": workplace.run_by_default(workplace.program("cpu", program_text("sgd"))),
+            "bad": workplace.run_by_default(cls.program("bad", program_text("sgd", BAD_GRADIENT, gpu=True)))}
         cls.update = workplace.run_watched(
             cls.program("update", program_text("sgd", BAD_UPDATE, gpu=True)), ("--level", "canary"))
 
@@ -33,6 +36,15 @@ class Levels(GpuJobTest):
         stats = self.healthy["canary"].verdict()["stats"]
         self.assertEqual((stats["parameters"], stats["snapshot"]["on_gpu"], stats["snapshot"]["optimizer"]), (0, 4, "SGD"))
         self.assertIn("0 parameters, 4 left out (4 on a GPU)", self.healthy["canary"].stderr())
+
+    def test_who_asks_for_nothing_gets_layer_on_a_gpu_and_full_elsewhere(self):
+        for name, level in (("gpu", "layer"), ("cpu", "full")):
+            verdict = self.unasked[name].verdict()
+            self.assertEqual((verdict["run"]["level"], list(verdict["coverage"]["steps_watched"])), (level, [level]))
+        # And is told as much as there is to tell, and watched in full for a while.
+        verdict = self.unasked["bad"].verdict()
+        self.assertEqual([int(o["step"]) for o in origins(verdict)], [7])
+        self.assertEqual(set(verdict["coverage"]["steps_watched"]), {"layer", "full"})
 
     def test_idle_looks_at_nothing(self):
         coverage = self.healthy["idle"].verdict()["coverage"]

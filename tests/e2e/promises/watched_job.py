@@ -130,9 +130,11 @@ class Workplace:
 class PromiseTest(unittest.TestCase):
     """One workplace for the cases of a class: they start their programs together in `start`, and each waits for its own."""
 
+    WORKPLACE = Workplace
+
     @classmethod
     def setUpClass(cls):
-        cls.workplace = Workplace()
+        cls.workplace = cls.WORKPLACE()
         cls.addClassCleanup(cls.workplace.close)
         cls.start(cls.workplace)
 
