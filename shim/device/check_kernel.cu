@@ -9,6 +9,7 @@
 
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_list.h"
+#include "shim/device/sum_list.h"
 
 namespace nanwatch::device {
 namespace {
@@ -51,8 +52,24 @@ struct GpuMemory {
                  : "memory");
     return before;
   }
+  __device__ __forceinline__ static void AddDoubleInDevice(uint64_t address, double value) {
+    asm volatile("red.relaxed.gpu.global.add.f64 [%0], %1;" ::"l"(address), "d"(value) : "memory");
+  }
+  __device__ __forceinline__ static double TakeDoubleInDevice(uint64_t address) {
+    uint64_t before;
+    asm volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], 0;"
+                 : "=l"(before)
+                 : "l"(address)
+                 : "memory");
+    return __builtin_bit_cast(double, before);
+  }
   __device__ __forceinline__ static void StoreInDevice(uint64_t address, uint32_t value) {
     *reinterpret_cast<Global<uint32_t>*>(address) = value;
+  }
+  __device__ __forceinline__ static float FloatOfHalf(uint16_t word) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(word));
+    return value;
   }
   __device__ __forceinline__ static void PublishToHost(uint64_t address, uint64_t value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
@@ -69,6 +86,11 @@ struct GpuTeam {
     __syncthreads();
   }
 };
+
+// Types of its own for nanwatch_sum_list: functions that two kernels call are optimised before they
+// are inlined, and nanwatch_check_list would have another text.
+struct SumMemory : GpuMemory {};
+struct SumTeam : GpuTeam {};
 
 __device__ __forceinline__ uint32_t ThisThread() {
   return static_cast<uint32_t>(__nvvm_read_ptx_sreg_tid_x());
@@ -115,6 +137,18 @@ extern "C" __global__
   CopyList(launch, block, team.thread);
   __syncthreads();
   CheckListBlock<GpuMemory>(block, ThisPlace(), team);
+}
+
+extern "C" __global__
+    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
+                                 nanwatch::device::kBlocksPerMultiprocessor))) void
+    nanwatch_sum_list(const nanwatch::device::ListLaunch launch) {
+  using namespace nanwatch::device;
+  __shared__ SumState block;
+  SumTeam team = {{ThisThread(), {}}};
+  CopyList(launch, block.list, team.thread);
+  __syncthreads();
+  SumListBlock<SumMemory>(block, ThisPlace(), team);
 }
 
 // Launched behind each step with one thread: the step in the order of the stream, which the host,

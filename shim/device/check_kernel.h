@@ -47,7 +47,9 @@
 //   OrInDevice(address, bits)       atomic among blocks
 //   AddInDevice(address, 1)         the value before; release and acquire among blocks
 //   TakeInDevice(address)           the value, which becomes 0
+//   AddDoubleInDevice(address, value), TakeDoubleInDevice(address)    the same of doubles
 //   StoreInDevice(address, value)   plain
+//   FloatOfHalf(word)               the value of a float16, NaN and infinities too
 //   PublishToHost(address, value)   release at system scope
 // Team runs a phase: team.Each(f) calls f(thread, tally) for every thread of the block, in any
 // order, and returns when all have (a barrier); the tally is the thread's own and outlives the

@@ -65,7 +65,7 @@ struct CheckResult {
   uint64_t brief;
   // Bit i: found something again in step `step` + 1 + i. The last bit: in that step or a later one.
   uint64_t again;
-  uint64_t unused;
+  uint64_t list_sums_ticket;  // ListResult::sums_ticket; no check of tensors writes it
   TensorCounts outputs[kOutputsMax];
   TensorCounts inputs[kInputsMax];
 };
@@ -79,8 +79,11 @@ struct LaunchScratch {
   uint32_t blocks_done;
   uint32_t bad_outputs;              // bit i: outputs[i] holds something non-finite; of a list 1
   uint32_t bad_entries[kListWords];  // of a list (list_launch.h), a bit for each entry
+  // Of a list that is summed. The address of `squares` is a multiple of 8.
+  double squares;
+  uint32_t nonzero[kListWords];
 };
-static_assert(sizeof(LaunchScratch) == 40);
+static_assert(sizeof(LaunchScratch) == 80);
 
 // In the device's own memory, one for the ops that are not in a graph, and one for each graph,
 // whose steps are its replays. When all is NaN every op finds something, and one block takes long

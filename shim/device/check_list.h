@@ -165,9 +165,16 @@ NANWATCH_BITS void ScanTiles(ListState& block, uint32_t index, uint32_t tile, ui
   }
 }
 
+// What a launch that only checks has to say besides: nothing. See SumsOfBlock.
+struct NoSums {
+  NANWATCH_BITS void AddToScratch() const noexcept {}
+  NANWATCH_BITS void TakeFromScratch() const noexcept {}
+  NANWATCH_BITS void Tell() const noexcept {}
+};
+
 // As Judge. The bits of entries go before the word that says that there are any.
-template <class Memory>
-NANWATCH_BITS void JudgeList(ListState& block, Place place) noexcept {
+template <class Memory, class Sums>
+NANWATCH_BITS void JudgeList(ListState& block, Place place, Sums sums) noexcept {
   const LaunchHead& head = block.head;
   block.answers = 0;
   uint32_t any = 0;
@@ -184,6 +191,7 @@ NANWATCH_BITS void JudgeList(ListState& block, Place place) noexcept {
       }
       Memory::OrInDevice(bad_outputs, 1u);
     }
+    sums.AddToScratch();
     if (Memory::AddInDevice(blocks_done, 1) != place.blocks - 1) return;
     any = Memory::TakeInDevice(bad_outputs);
     if (any != 0) {
@@ -192,8 +200,10 @@ NANWATCH_BITS void JudgeList(ListState& block, Place place) noexcept {
         block.bad[word] = Memory::TakeInDevice(bad_entries + 4 * word);
       }
     }
+    sums.TakeFromScratch();
     Memory::StoreInDevice(blocks_done, 0u);
   }
+  sums.Tell();
   if (any != 0) {
     auto* const result = reinterpret_cast<ListResult*>(head.result);
     if (result->ticket != head.ticket) {
@@ -271,7 +281,7 @@ NANWATCH_BITS void CheckListBlock(ListState& block, Place place, Team& team) noe
                       block.tiles_before[block.head.output_count], thread);
   });
   team.Each([&](uint32_t thread, Tally&) {
-    if (thread == 0) JudgeList<Memory>(block, place);
+    if (thread == 0) JudgeList<Memory>(block, place, NoSums{});
   });
   if (block.answers != 0) AnswerList<Memory>(block, team);
 }

@@ -23,8 +23,11 @@
 // are most of what it would read.
 #ifdef __CUDACC__
 #define NANWATCH_NO_UNROLL _Pragma("clang loop unroll(disable)")
+// One over an array that is to stay in registers.
+#define NANWATCH_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define NANWATCH_NO_UNROLL
+#define NANWATCH_UNROLL
 #endif
 
 namespace nanwatch::device {

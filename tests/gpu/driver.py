@@ -5,7 +5,7 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PTX = ROOT / "shim/device/check_kernel.ptx"
 FEW_TENSORS, MANY_TENSORS, DIMS_MAX = 4, 16, 8
-LIST_MAX, LIST_WORDS, GATE_COUNTED_MAX, LIST_COUNTED_MAX, SCRATCH_BYTES = 250, 8, 8, 15, 40
+LIST_MAX, LIST_WORDS, GATE_COUNTED_MAX, LIST_COUNTED_MAX, SCRATCH_BYTES = 250, 8, 8, 14, 80
 MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 THREADS_PER_BLOCK = 512
 u8, u32, u64, i64, f64 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_double
@@ -23,7 +23,7 @@ class TensorCounts(ctypes.Structure):
 
 class CheckResult(ctypes.Structure):
     _fields_ = [("ticket", u64), ("hits", u64), ("step", u64), ("output_kinds", u8 * 8), ("input_kinds", u8 * 8),
-                ("brief", u64), ("again", u64), ("unused", u64), ("outputs", TensorCounts * 8), ("inputs", TensorCounts * 8)]
+                ("brief", u64), ("again", u64), ("list_sums_ticket", u64), ("outputs", TensorCounts * 8), ("inputs", TensorCounts * 8)]
 
 
 class LaunchHead(ctypes.Structure):
@@ -47,10 +47,18 @@ class ListLaunch(ctypes.Structure):
     _fields_ = [("head", LaunchHead), ("entries", ListEntry * LIST_MAX)]
 
 
+class SumLaunch(ListLaunch):
+    """The same for nanwatch_sum_list."""
+
+
+class ListSums(ctypes.Structure):
+    _fields_ = [("squares", f64), ("first", f64), ("nonzero", u32 * LIST_WORDS)]
+
+
 class ListResult(ctypes.Structure):
     _fields_ = [("ticket", u64), ("hits", u64), ("step", u64), ("kinds", u8 * 16), ("brief", u64), ("again", u64),
-                ("counted", u32), ("unused", u32), ("bad", u32 * LIST_WORDS), ("entry", u8 * 16),
-                ("counts", TensorCounts * LIST_COUNTED_MAX), ("unused_end", u64)]
+                ("sums_ticket", u64), ("bad", u32 * LIST_WORDS), ("entry", u8 * 16),
+                ("counts", TensorCounts * LIST_COUNTED_MAX), ("sums", ListSums), ("counted", u32), ("unused", u32 * 3)]
 
 
 assert (ctypes.sizeof(DeviceTensor), ctypes.sizeof(CheckResult), ctypes.sizeof(LaunchHead)) == (152, 960, 48)
@@ -65,7 +73,8 @@ def layout():
             size(LaunchHead), LaunchHead.progress.offset, LaunchHead.output_count.offset,
             size(FewLaunch), size(ManyLaunch),
             size(ListLaunch), size(ListResult), ListResult.counted.offset, ListResult.bad.offset, ListResult.entry.offset,
-            ListResult.counts.offset, SCRATCH_BYTES, THREADS_PER_BLOCK]
+            ListResult.counts.offset, SCRATCH_BYTES, THREADS_PER_BLOCK,
+            ListResult.sums_ticket.offset, ListResult.sums.offset, size(ListSums), ListSums.first.offset, ListSums.nonzero.offset]
 
 
 class GridFor:
@@ -108,7 +117,8 @@ class Driver:
         self._call("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(PTX.read_bytes()), 0, None, None)
         self._functions = {FewLaunch: self._function(module, b"nanwatch_check_few"),
                            ManyLaunch: self._function(module, b"nanwatch_check_many"),
-                           ListLaunch: self._function(module, b"nanwatch_check_list")}
+                           ListLaunch: self._function(module, b"nanwatch_check_list"),
+                           SumLaunch: self._function(module, b"nanwatch_sum_list")}
 
     def _call(self, name, *arguments):
         result = getattr(self._cuda, name)(*arguments)

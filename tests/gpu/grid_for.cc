@@ -45,6 +45,11 @@ extern "C" __attribute__((visibility("default"))) uint64_t nanwatch_layout(uint3
       offsetof(ListResult, counts),
       sizeof(LaunchScratch),
       kThreadsPerBlock,
+      offsetof(ListResult, sums_ticket),
+      offsetof(ListResult, sums),
+      sizeof(ListSums),
+      offsetof(ListSums, first),
+      offsetof(ListSums, nonzero),
   };
   return index < sizeof(kLayout) / sizeof(kLayout[0]) ? kLayout[index] : ~uint64_t{0};
 }

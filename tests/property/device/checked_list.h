@@ -49,7 +49,11 @@ class CheckedList {
 
   void Run(uint32_t blocks, std::mt19937_64& random) {
     CpuMemory::misaligned = 0;
-    RunLaunch(Make(), blocks, random);
+    if (sums) {
+      RunLaunch(SumLaunch{Make()}, blocks, random);
+    } else {
+      RunLaunch(Make(), blocks, random);
+    }
     EXPECT_EQ(CpuMemory::misaligned, 0);
     EXPECT_EQ(std::memcmp(&scratch, &CheckedLaunch::kZero, sizeof(scratch)), 0);
     EXPECT_EQ(progress, kTicket);
@@ -59,6 +63,10 @@ class CheckedList {
     ListResult untouched;
     std::memset(&untouched, CheckedLaunch::kUntouched, sizeof(untouched));
     untouched.ticket = 0;
+    if (sums) {
+      untouched.sums_ticket = result.sums_ticket;
+      untouched.sums = result.sums;
+    }
     EXPECT_EQ(std::memcmp(&result, &untouched, sizeof(result)), 0) << "something was written";
   }
 
@@ -95,8 +103,9 @@ class CheckedList {
   LaunchScratch scratch = {};
   uint64_t progress = 0;
   StepWords words = {41, 0, 0};
+  bool sums = false;  // by nanwatch_sum_list, which tells its sums besides
 
- private:
+ protected:
   std::vector<JobTensor> tensors_;
   size_t gate_;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -12,6 +13,7 @@
 
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_list.h"
+#include "shim/device/sum_list.h"
 
 namespace nanwatch::device {
 
@@ -50,6 +52,21 @@ struct CpuMemory {
   }
   static uint32_t TakeInDevice(uint64_t address) {
     return WordAt(address).exchange(0, std::memory_order_relaxed);
+  }
+  static void AddDoubleInDevice(uint64_t address, double value) {
+    ExpectAligned(address, sizeof(value));
+    std::atomic_ref<double>(*reinterpret_cast<double*>(address))
+        .fetch_add(value, std::memory_order_relaxed);
+  }
+  static double TakeDoubleInDevice(uint64_t address) {
+    return std::atomic_ref<double>(*reinterpret_cast<double*>(address))
+        .exchange(0, std::memory_order_relaxed);
+  }
+  static float FloatOfHalf(uint16_t word) {
+    using Half = FormatOf<wire::ElementType::kFloat16>;
+    if (Half::IsNan(word)) return __builtin_nanf("");
+    if (Half::IsNonFinite(word)) return Half::IsPosInf(word) ? INFINITY : -INFINITY;
+    return static_cast<float>(Half::ToDouble(word));
   }
   static void StoreInDevice(uint64_t address, uint32_t value) {
     WordAt(address).store(value, std::memory_order_relaxed);
@@ -102,6 +119,17 @@ inline void RunBlock(const ListLaunch& launch, Place place, uint64_t seed) {
   CpuTeam team(seed);
   team.Each([&](uint32_t thread, Tally&) { CopyList(launch, *block, thread); });
   CheckListBlock<CpuMemory>(*block, place, team);
+}
+
+// The same list for nanwatch_sum_list.
+struct SumLaunch : ListLaunch {};
+
+inline void RunBlock(const SumLaunch& launch, Place place, uint64_t seed) {
+  const auto block = std::make_unique<SumState>();
+  std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(SumState));
+  CpuTeam team(seed);
+  team.Each([&](uint32_t thread, Tally&) { CopyList(launch, block->list, thread); });
+  SumListBlock<CpuMemory>(*block, place, team);
 }
 
 // All blocks of a launch, one after the other in an order drawn from `random`.

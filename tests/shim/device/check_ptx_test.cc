@@ -16,8 +16,9 @@ TEST(CheckPtx, IsTheWholeTextEndedByAZero) {
   EXPECT_EQ(ptx.text[ptx.text_bytes], '\0');
   EXPECT_EQ(text.find('\0'), std::string_view::npos);
   EXPECT_TRUE(text.ends_with("\n}\n"sv)) << text.substr(text.size() - 20);
-  for (const auto kernel : {"nanwatch_check_few("sv, "nanwatch_check_many("sv,
-                            "nanwatch_check_list("sv, "nanwatch_add_step("sv}) {
+  for (const auto kernel :
+       {"nanwatch_check_few("sv, "nanwatch_check_many("sv, "nanwatch_check_list("sv,
+        "nanwatch_sum_list("sv, "nanwatch_add_step("sv}) {
     EXPECT_NE(text.find(".visible .entry " + std::string(kernel)), std::string_view::npos)
         << kernel;
   }
