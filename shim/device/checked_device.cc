@@ -20,6 +20,13 @@ constexpr uint32_t kCapturedPolledMax = 512;
 // A word in memory that the GPU writes.
 uint64_t LoadAcquire(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
+// What the launch with this ticket has told in its slot besides; a copy.
+bool SumsOf(const CheckResult& slot, uint64_t ticket, ListSums* sums) {
+  if (LoadAcquire(&slot.list_sums_ticket) != ticket) return false;
+  *sums = ListOf(slot).sums;
+  return true;
+}
+
 void RaiseTo(std::atomic<uint64_t>& word, uint64_t value) {
   uint64_t seen = word.load(std::memory_order_relaxed);
   while (seen < value && !word.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
@@ -192,7 +199,8 @@ CuResult CheckedDevice::LaunchList(const LaunchHead& head, const Part& part) noe
   std::copy(part.gate.begin(), part.gate.end(), launch.entries);
   std::copy(part.others.begin(), part.others.end(), launch.entries + part.gate.size());
   const uint32_t blocks = shared_.options.list_grid_for(launch, multiprocessors_);
-  return Launch(check_list_, blocks, kThreadsPerBlock, &launch, part.stream);
+  return Launch(part.sums ? sum_list_ : check_list_, blocks, kThreadsPerBlock, &launch,
+                part.stream);
 }
 
 CuResult CheckedDevice::LaunchTensors(const LaunchHead& head, const Part& part) noexcept {
@@ -223,6 +231,7 @@ uint32_t CheckedDevice::Parts::Count() const noexcept {
 CheckedDevice::Part CheckedDevice::Parts::At(uint32_t i, uint64_t first_ticket) const noexcept {
   Part part = {
       Slice(outputs, i, kOutputsMax), inputs, gate, others, first_ticket + i, stream, step_word};
+  part.sums = sums && (others.empty() || i == 0);
   if (others.empty()) {
     part.gate = Slice(gate, i, kListMax);
   } else {
@@ -250,6 +259,7 @@ Skip CheckedDevice::EnqueueList(const CheckListRequest& request, Enqueued* enque
   Parts parts;
   parts.gate = request.gate;
   parts.stream = request.stream;
+  parts.sums = request.sums;
   if (request.gate.size() <= size_t{kListGateMax}) {
     parts.others = request.others;
   } else {
@@ -277,6 +287,7 @@ Skip CheckedDevice::CaptureAll(Parts parts, Enqueued* enqueued) noexcept {
   }
   if (const Skip skip = GraphFor(parts.stream, &enqueued->graph); skip != Skip::kNone) return skip;
   parts.step_word = ReplayWord(enqueued->graph);
+  parts.sums = false;
   enqueued->first_ticket = shared_.next_ticket.fetch_add(parts.Count());
   for (; enqueued->launches < parts.Count(); ++enqueued->launches) {
     const Skip skip = LaunchCaptured(parts.At(enqueued->launches, enqueued->first_ticket),
@@ -524,6 +535,10 @@ size_t CheckedDevice::PollStream(uint32_t index, bool lost, FinishedCallback cal
       finished.hits = LoadAcquire(&result->hits);
     } else if (!done) {
       finished.outcome = Finished::Outcome::kLost;
+    }
+    ListSums sums;
+    if (finished.outcome != Finished::Outcome::kLost && SumsOf(*result, launch.ticket, &sums)) {
+      finished.sums = &sums;
     }
     callback(context, finished);
     ++told;

@@ -91,6 +91,7 @@ class CheckedDevice {
     uint64_t ticket = 0;
     CuStream stream = nullptr;
     CuDeviceAddress step_word = 0;
+    bool sums = false;
 
     [[nodiscard]] bool IsMark() const noexcept { return outputs.empty() && gate.empty(); }
   };
@@ -102,6 +103,7 @@ class CheckedDevice {
     std::span<const ListEntry> others;
     CuStream stream = nullptr;
     CuDeviceAddress step_word = 0;
+    bool sums = false;
 
     [[nodiscard]] uint32_t Count() const noexcept;
     [[nodiscard]] Part At(uint32_t i, uint64_t first_ticket) const noexcept;
@@ -164,6 +166,7 @@ class CheckedDevice {
   CuFunction check_few_ = nullptr;
   CuFunction check_many_ = nullptr;
   CuFunction check_list_ = nullptr;
+  CuFunction sum_list_ = nullptr;
   CuFunction add_step_ = nullptr;
   char image_log_[160] = {};  // the driver's words on a module it did not take
   CuStream warm_stream_ = nullptr;

@@ -102,6 +102,10 @@ struct CheckListRequest {
   // kListGateMax entries has none: they are left out, and counted as inputs are.
   std::span<const ListEntry> others;
   bool reports = false;  // as in CheckRequest
+  // The gate is summed besides: Finished::sums. Each entry by one launch: where several look at the
+  // gate, for there are many others, by the first of them. Not in a capture: there the list is
+  // checked alone.
+  bool sums = false;
 };
 inline constexpr int kListGateMax = kListMax / 2;
 
@@ -169,6 +173,9 @@ struct Finished {
   uint64_t ticket = 0;
   uint64_t hits = 0;
   const CheckResult* result = nullptr;
+  // Of a list, of kClean and kBad, where asked for; entry i is that of the launch. Null of every
+  // other launch. Valid during the callback.
+  const ListSums* sums = nullptr;
 };
 using FinishedCallback = void (*)(void* context, const Finished& finished);
 

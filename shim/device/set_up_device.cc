@@ -128,6 +128,7 @@ CheckedDevice::Call CheckedDevice::LoadKernels() noexcept {
   } kernels[] = {{"nanwatch_check_few", &check_few_},
                  {"nanwatch_check_many", &check_many_},
                  {"nanwatch_check_list", &check_list_},
+                 {"nanwatch_sum_list", &sum_list_},
                  {"nanwatch_add_step", &add_step_}};
   for (const auto& kernel : kernels) {
     call = {"cuModuleGetFunction",
@@ -238,8 +239,10 @@ CheckedDevice::Call CheckedDevice::WarmUp() noexcept {
   if (call.Failed()) return call;
   ListLaunch list = {};
   list.head.ticket = 1;
-  call = {"cuLaunchKernel", Launch(check_list_, 1, kThreadsPerBlock, &list, warm_stream_)};
-  if (call.Failed()) return call;
+  for (const CuFunction function : {check_list_, sum_list_}) {
+    call = {"cuLaunchKernel", Launch(function, 1, kThreadsPerBlock, &list, warm_stream_)};
+    if (call.Failed()) return call;
+  }
   ManyLaunch many = {};
   many.head.ticket = 1;
   many.head.progress = host_address_;

@@ -1,5 +1,6 @@
 #include "tests/fakes/cuda/check_kernels.h"
 
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -43,6 +44,16 @@ void* Look(const void* parameter, uint32_t blocks, uint32_t) {
   return seen.release();
 }
 
+// Sums come before all else.
+void TellSums(const Seen& seen) {
+  const ListResult list = ListOf(seen.result);
+  if (list.sums_ticket == 0) return;
+  std::memcpy(reinterpret_cast<char*>(seen.result_address) + offsetof(ListResult, sums), &list.sums,
+              sizeof list.sums);
+  CpuMemory::PublishToHost(seen.result_address + offsetof(ListResult, sums_ticket),
+                           list.sums_ticket);
+}
+
 // As the kernel would have, had the slot not been a copy.
 void TellAgain(const Seen& seen, CheckResult* slot) {
   const uint64_t later = seen.result.step - slot->step;
@@ -52,6 +63,7 @@ void TellAgain(const Seen& seen, CheckResult* slot) {
 
 void Tell(void* context) {
   const std::unique_ptr<Seen> seen(static_cast<Seen*>(context));
+  TellSums(*seen);
   if (const uint64_t ticket = seen->result.ticket; ticket != 0) {
     auto* slot = reinterpret_cast<CheckResult*>(seen->result_address);
     if (slot->ticket == ticket) return TellAgain(*seen, slot);
@@ -81,6 +93,7 @@ void RegisterCheckKernels() {
                                   sizeof(ManyLaunch));
   fake_cuda_register_early_kernel("nanwatch_check_list", &Look<ListLaunch>, &Tell,
                                   sizeof(ListLaunch));
+  fake_cuda_register_early_kernel("nanwatch_sum_list", &Look<SumLaunch>, &Tell, sizeof(SumLaunch));
   fake_cuda_register_early_kernel("nanwatch_add_step", &AddStep, &TellNothing, sizeof(uint64_t));
 }
 

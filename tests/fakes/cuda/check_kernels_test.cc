@@ -10,6 +10,7 @@
 #include "proto/wire/record.h"
 #include "shim/device/check_launch.h"
 #include "shim/device/driver.h"
+#include "shim/device/list_launch.h"
 #include "tests/fakes/cuda/fake_cuda.h"
 
 namespace nanwatch::device {
@@ -84,6 +85,38 @@ TEST_F(CheckKernels, AreSeenOnlyAfterSoManyFurtherLaunches) {
   EXPECT_EQ(result_.ticket, 1u);
   EXPECT_EQ(result_.outputs[0].neg_inf, 1u);
   EXPECT_EQ(progress_, 1u);
+}
+
+TEST_F(CheckKernels, TellTheSumsOfAListAsItWasAtTheLaunch) {
+  CuModule module = nullptr;
+  EXPECT_EQ(driver_.module_load_data_ex(&module, "text", 0, nullptr, nullptr), kCuSuccess);
+  EXPECT_EQ(driver_.module_get_function(&function_, module, "nanwatch_sum_list"), kCuSuccess);
+  ListLaunch launch = {};
+  launch.head.result = reinterpret_cast<uint64_t>(&result_);
+  launch.head.output_count = 1;
+  launch.entries[0] = MakeEntry(reinterpret_cast<uint64_t>(values_.data()), values_.size(),
+                                static_cast<uint8_t>(wire::ElementType::kFloat32));
+  const auto sum = [&](uint64_t ticket) {
+    launch.head.ticket = ticket;
+    void* parameters[] = {&launch};
+    EXPECT_EQ(driver_.launch_kernel(function_, 1, 1, 1, kThreadsPerBlock, 1, 1, 0, nullptr,
+                                    parameters, nullptr),
+              kCuSuccess);
+  };
+  values_[0] = 2;
+  sum(1);
+  values_[0] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(ListOf(result_).sums_ticket, 0u);
+  fake_cuda_run_all();
+  EXPECT_EQ(ListOf(result_).sums_ticket, 1u);
+  EXPECT_EQ(ListOf(result_).sums.squares, 103);
+  EXPECT_EQ(ListOf(result_).sums.first, 2);
+  EXPECT_EQ(result_.ticket, 0u);
+  sum(2);
+  fake_cuda_run_all();
+  EXPECT_EQ(ListOf(result_).sums_ticket, 2u);
+  EXPECT_EQ(result_.ticket, 2u);
+  EXPECT_TRUE(ListOf(result_).IsBad(0));
 }
 
 TEST_F(CheckKernels, FindADeviceCurrentOnAnyThread) { EXPECT_EQ(fake_cuda_current_device(), 0); }

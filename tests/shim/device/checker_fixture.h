@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct Told {
   uint64_t ticket = 0;
   uint64_t hits = 0;
   CheckResult result = {};
+  std::optional<ListSums> sums;
 };
 
 std::vector<uint64_t> TicketsOf(const std::vector<Told>& told);

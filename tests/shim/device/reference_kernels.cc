@@ -19,6 +19,7 @@ std::atomic<int64_t> last_grid{-1};
 std::atomic<uint64_t> few_launches{0};
 std::atomic<uint64_t> many_launches{0};
 std::atomic<uint64_t> list_launches{0};
+std::atomic<uint64_t> sum_launches{0};
 
 void Require(bool condition, const char* what) {
   const char* none = nullptr;
@@ -118,6 +119,9 @@ void AnswerList(const LaunchHead& head, const ListEntry* entries) {
   if (result->ticket != head.ticket) {
     Require(result->ticket == 0, "the slot was not cleared");
     found.step = *reinterpret_cast<uint64_t*>(head.step_word);
+    // What is not this launch's to tell is left.
+    found.sums_ticket = result->sums_ticket;
+    found.sums = result->sums;
     *result = found;
   } else {
     MarkAgain(head, result);
@@ -126,6 +130,22 @@ void AnswerList(const LaunchHead& head, const ListEntry* entries) {
   __atomic_store_n(&result->ticket, head.ticket, __ATOMIC_RELEASE);
 }
 
+void AnswerSums(const LaunchHead& head, const ListEntry* entries) {
+  auto* result = reinterpret_cast<ListResult*>(head.result);
+  ListSums sums = {};
+  for (uint32_t i = 0; i < head.output_count; ++i) {
+    const auto* values = reinterpret_cast<const float*>(entries[i].data);
+    if (i == 0 && NumelOf(entries[i]) != 0) sums.first = values[0];
+    for (uint64_t at = 0; at < NumelOf(entries[i]); ++at) {
+      sums.squares += double{values[at]} * values[at];
+      if (values[at] != 0) sums.nonzero[i / 32] |= 1u << i % 32;
+    }
+  }
+  result->sums = sums;
+  __atomic_store_n(&result->sums_ticket, head.ticket, __ATOMIC_RELEASE);
+}
+
+template <bool kSums>
 void CheckList(const void* parameter, uint32_t blocks, uint32_t threads) {
   const auto& launch = *static_cast<const ListLaunch*>(parameter);
   const LaunchHead& head = launch.head;
@@ -137,7 +157,8 @@ void CheckList(const void* parameter, uint32_t blocks, uint32_t threads) {
   }
   if (head.output_count != 0) {
     last_grid.store(blocks);
-    ++list_launches;
+    ++(kSums ? sum_launches : list_launches);
+    if (kSums) AnswerSums(head, launch.entries);
     AnswerList(head, launch.entries);
   }
   if (head.progress != 0) {
@@ -185,9 +206,11 @@ void RegisterReferenceKernels() {
   few_launches.store(0);
   many_launches.store(0);
   list_launches.store(0);
+  sum_launches.store(0);
   fake_cuda_register_kernel("nanwatch_check_few", &Check<kFewTensors>, sizeof(FewLaunch));
   fake_cuda_register_kernel("nanwatch_check_many", &Check<kManyTensors>, sizeof(ManyLaunch));
-  fake_cuda_register_kernel("nanwatch_check_list", &CheckList, sizeof(ListLaunch));
+  fake_cuda_register_kernel("nanwatch_check_list", &CheckList<false>, sizeof(ListLaunch));
+  fake_cuda_register_kernel("nanwatch_sum_list", &CheckList<true>, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_add_step", &AddStep, sizeof(uint64_t));
 }
 
@@ -196,5 +219,6 @@ int64_t LastGrid() { return last_grid.load(); }
 uint64_t FewLaunches() { return few_launches.load(); }
 uint64_t ManyLaunches() { return many_launches.load(); }
 uint64_t ListLaunches() { return list_launches.load(); }
+uint64_t SumLaunches() { return sum_launches.load(); }
 
 }  // namespace nanwatch::device
