@@ -62,6 +62,7 @@ class Gpu:
 
 class Checker:
     """Makes launches and reads what they say."""
+    list_launch = ListLaunch
 
     def __init__(self, machine):
         self.machine = machine
@@ -83,7 +84,7 @@ class Checker:
 
     def make_list(self, tensors, gate, with_progress=True):
         """A launch over a list, of which the first `gate` are always looked at."""
-        launch = ListLaunch()
+        launch = self.list_launch()
         self._fill_head(launch.head, gate, len(tensors) - gate, with_progress)
         for entry, tensor in zip(launch.entries, tensors):
             entry.data, entry.numel_and_type = tensor.data_ptr, tensor.layout.numel | tensor.kind.code << 56

@@ -105,7 +105,7 @@ class Tensor:
     def __init__(self, kind, layout, device, generator):
         self.kind, self.layout = kind, layout
         self.bits = torch.full(((layout.extent + 2 * self.AROUND) * kind.parts,), kind.nan[0], dtype=kind.part, device=device)
-        own = self._parts()
+        own = self.own_parts()
         for dim, stride in enumerate(layout.strides):
             if stride == 0:
                 own = own.narrow(dim, 0, 1)
@@ -120,7 +120,7 @@ class Tensor:
         tensor.bits = finite_bits(kind, period, device, generator).repeat(-(-padded // period))[:padded * kind.parts]
         return tensor
 
-    def _parts(self):
+    def own_parts(self):
         """The tensor's own parts as integers, with one more dimension for the parts of an element."""
         parts = self.kind.parts
         return self.bits.as_strided((*self.layout.sizes, parts), (*(s * parts for s in self.layout.strides), 1),
@@ -135,7 +135,7 @@ class Tensor:
 
     def expected(self):
         """What torch says: counts, smallest bad row-major index, kinds, and the bounds of the finite parts."""
-        values = self._parts().contiguous().view(self.kind.real)
+        values = self.own_parts().contiguous().view(self.kind.real)
         # 8-bit types convert to float32 wherever they convert at all.
         values = (values.to(torch.float32) if self.kind.real.itemsize == 1 else values).to(torch.float64).reshape(-1, self.kind.parts)
         nan, up, down = torch.isnan(values).any(1), torch.isposinf(values).any(1), torch.isneginf(values).any(1)
