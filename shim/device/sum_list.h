@@ -371,10 +371,10 @@ struct SumsOfBlock {
   }
   NANWATCH_BITS void Tell() const noexcept {
     const LaunchHead& head = block.list.head;
-    if (head.result == 0) return;  // it looks at nothing
+    if (head.output_count == 0) return;  // it looks at nothing, and may have no slot
     const ListEntry& entry = block.list.entries[0];
     const auto type = static_cast<wire::ElementType>(TypeOf(entry));
-    const bool has_first = head.output_count != 0 && TilesOf(entry) != 0;
+    const bool has_first = TilesOf(entry) != 0;
     auto* const result = reinterpret_cast<ListResult*>(head.result);
     result->sums.squares = block.squares[0];
     result->sums.first =

@@ -119,6 +119,22 @@ TEST_F(CheckKernels, TellTheSumsOfAListAsItWasAtTheLaunch) {
   EXPECT_TRUE(ListOf(result_).IsBad(0));
 }
 
+// As the host warms the kernel up.
+TEST_F(CheckKernels, ThatAreToldNoListWriteNoSums) {
+  CuModule module = nullptr;
+  EXPECT_EQ(driver_.module_load_data_ex(&module, "text", 0, nullptr, nullptr), kCuSuccess);
+  EXPECT_EQ(driver_.module_get_function(&function_, module, "nanwatch_sum_list"), kCuSuccess);
+  ListLaunch launch = {};
+  launch.head.ticket = 1;
+  launch.head.progress = reinterpret_cast<uint64_t>(&progress_);
+  void* parameters[] = {&launch};
+  EXPECT_EQ(driver_.launch_kernel(function_, 1, 1, 1, kThreadsPerBlock, 1, 1, 0, nullptr,
+                                  parameters, nullptr),
+            kCuSuccess);
+  fake_cuda_run_all();
+  EXPECT_EQ(progress_, 1u);
+}
+
 TEST_F(CheckKernels, FindADeviceCurrentOnAnyThread) { EXPECT_EQ(fake_cuda_current_device(), 0); }
 
 }  // namespace
