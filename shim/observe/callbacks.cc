@@ -199,6 +199,14 @@ __attribute__((noinline, cold)) bool IsNotedMask(OutputScan& scan, const at::Ten
          observer.cuts.Note(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
 }
 
+// A result of one element may turn out to be a loss.
+void RememberScalar(ThreadState* thread, const Frame& frame, wire::ElementType type,
+                    const void* data, size_t bytes) {
+  thread->last_scalar.sequence_plus_one = frame.sequence + 1;
+  thread->last_scalar.type = type;
+  std::memcpy(&thread->last_scalar.bits, data, std::min<size_t>(bytes, 8));
+}
+
 inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   PlainTensor plain;
   wire::Unchecked reason;
@@ -232,6 +240,11 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   NoteChecked(scan.parent, plain.impl);
   if (!bad && !scan.noted) {
     scan.noted = true;
+    // Of several the first: losses bring their weights with them.
+    if (__builtin_expect(plain.view.numel == 1 && scan.index == 0, 0)) {
+      RememberScalar(scan.thread, *scan.frame, plain.view.type, plain.view.data,
+                     BytesOf(plain.view));
+    }
     NoteTrail(scan.thread, &op, plain.view.type, seen, Observer::Get()->steps.iteration());
   }
   if (__builtin_expect(bad && scan.notes, 0) && IsNotedMask(scan, tensor, plain)) return;
@@ -592,9 +605,7 @@ NANWATCH_HOT bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits, 
   }
   thread->counters.bytes_checked += plain.bytes;
   if (__builtin_expect(plain.count == 1, 0)) {
-    thread->last_scalar.sequence_plus_one = thread->frames[at].sequence + 1;
-    thread->last_scalar.type = plain.type;
-    std::memcpy(&thread->last_scalar.bits, plain.data, std::min<size_t>(plain.bytes, 8));
+    RememberScalar(thread, thread->frames[at], plain.type, plain.data, plain.bytes);
   }
   if (at != 0) NoteChecked(&thread->frames[at - 1], tensor.unsafeGetTensorImpl());
   return true;
