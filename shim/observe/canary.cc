@@ -81,7 +81,6 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   const bool unseen = ops_unseen || observer.level.switched_in_step() == observer.steps.completed();
   const bool tell = unseen && !told.skipped && !observer.Poisoned();
   BackwardPasses::BadLeaves bad;
-  double squares_sum = 0;
   GpuTensors on_gpu(observer, thread);
   for (const OptimizedTensor& tensor : tensors.list) {
     if (!tensor.gradient.defined()) {
@@ -91,12 +90,9 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     ++told.count;
     const Readable readable = DescribeTensor(tensor.gradient, &plain, &reason);
     if (readable == Readable::kYes && plain.gpu >= 0) {
-      told.norm_known = false;
-      told.waits_for_gpu = true;
-      if (unseen || observer.stops_on_anomaly) {
-        on_gpu.Add(plain, wire::Target::kGradient,
-                   observer.python->names().FindByImpl(tensor.parameter));
-      }
+      ++told.on_gpu;
+      on_gpu.Add(plain, wire::Target::kGradient,
+                 observer.python->names().FindByImpl(tensor.parameter));
       continue;
     }
     if (readable != Readable::kYes) {
@@ -115,7 +111,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
         plain.IsDense() && SumOfSquares(plain.view.type, plain.view.data,
                                         static_cast<size_t>(plain.view.numel), &squares);
     told.norm_known = told.norm_known && summed;
-    squares_sum += squares.sum;
+    told.squares += squares.sum;
     told.zero += squares.all_zero;
     // float16 counts an infinity as a number there.
     const bool may_be_bad =
@@ -140,7 +136,9 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
                                            : HandedAs::kWatchedGradients;
   observer.timeline.NoteHanded(observer, thread, as, on_gpu.list());
   told.some_unseen = unchecked() != unchecked_before;
-  told.norm = told.bad != 0 ? std::nan("") : std::sqrt(squares_sum);
+  told.waits_for_gpu = told.on_gpu != 0 && observer.timeline.On();
+  if (told.on_gpu != 0 && !told.waits_for_gpu) told.norm_known = false;
+  told.norm = told.bad != 0 ? std::nan("") : std::sqrt(told.squares);
   if (tell && told.bad != 0 && ops_unseen) {
     observer.passes.OnBadGradients(observer, thread, told.count, told.bad, bad);
   }
@@ -222,7 +220,13 @@ void TellBadLoss(Observer& observer, ThreadState* thread, const PlainTensor& los
   observer.steps.NoteBadLoss(value);
 }
 
-void BadGradients::Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
+void GpuGradients::AddSums(double squares, uint32_t count, uint32_t zero) noexcept {
+  squares_ += squares;
+  summed_ += count;
+  zero_ += zero;
+}
+
+void GpuGradients::Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
                         const NamedTensor* named) noexcept {
   if (count_++ == 0) first_ = named;
   if (leaves_.count == kBadGradientsToldMax) return;
@@ -232,7 +236,7 @@ void BadGradients::Tell(Observer& observer, ThreadState* thread, const PlainTens
   first_value_ = leaves_.values[0];
 }
 
-void BadGradients::TellWatched(Observer& observer, const PlainTensor& gradient,
+void GpuGradients::TellWatched(Observer& observer, const PlainTensor& gradient,
                                const NamedTensor* named) noexcept {
   if (count_++ != 0) return;
   first_ = named;
@@ -240,10 +244,16 @@ void BadGradients::TellWatched(Observer& observer, const PlainTensor& gradient,
   SourceOf(observer, gradient, &known, &first_value_);
 }
 
-void BadGradients::Settle(Observer& observer, ThreadState* thread, const char* range_name,
+void GpuGradients::Settle(Observer& observer, ThreadState* thread, const char* range_name,
                           Gradients* gradients) noexcept {
   gradients->waits_for_gpu = false;
   gradients->some_unseen |= some_unseen_;
+  gradients->zero += zero_;
+  if (summed_ != gradients->on_gpu) gradients->norm_known = false;
+  gradients->squares += squares_;
+  gradients->norm = gradients->bad == 0 && std::isfinite(gradients->squares)
+                        ? std::sqrt(gradients->squares)
+                        : std::nan("");
   if (count_ != 0) {
     gradients->bad += count_;
     gradients->norm = std::nan("");
@@ -258,7 +268,7 @@ void BadGradients::Settle(Observer& observer, ThreadState* thread, const char* r
   std::snprintf(range_name_, sizeof range_name_, "%s", range_name);
 }
 
-void BadGradients::TellWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+void GpuGradients::TellWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
                                const NamedTensor* named, bool is_state) const noexcept try {
   // One that has skipped itself has written nothing.
   if (update_.skipped) return;

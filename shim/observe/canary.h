@@ -28,7 +28,8 @@ namespace canary {
 // What is told of a step (wire::TelemetryEntry).
 struct Gradients {
   bool known = false;
-  bool norm_known = false;
+  bool norm_known = false;  // but for those on a GPU, while they are waited for
+  double squares = 0;       // the sum of those of all elements
   double norm = 0;
   uint32_t count = 0;
   uint32_t missing = 0;
@@ -40,7 +41,8 @@ struct Gradients {
   // The optimizer skips by itself where a GradScaler has found something, and what it found lies on
   // a GPU: bad gradients are taken for that.
   bool skips_by_itself = false;
-  bool waits_for_gpu = false;  // some of them lie on a GPU, and what they are is told later
+  uint32_t on_gpu = 0;         // so many lie on a GPU,
+  bool waits_for_gpu = false;  // and what they are is told later
   bool some_unseen = false;    // of some nothing will ever be known
 };
 
@@ -54,10 +56,12 @@ struct Gradients {
 void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
                  const char* range_name, const Gradients& gradients) noexcept;
 
-// Gradients on a GPU, of which some are bad: told one after another, then the step of their
-// optimizer, then what that has left bad.
-class BadGradients {
+// Gradients on a GPU: their sums, and those that are bad, told one after another, then the step of
+// their optimizer, then what that has left bad.
+class GpuGradients {
  public:
+  // Of `count` of them, of which so many hold nothing but zeros.
+  void AddSums(double squares, uint32_t count, uint32_t zero) noexcept;
   void Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
             const NamedTensor* named) noexcept;
   // Of one that ops have made under our eyes.
@@ -80,6 +84,9 @@ class BadGradients {
   const NamedTensor* first_ = nullptr;
   ValueRef first_value_;
   uint32_t count_ = 0;
+  uint32_t summed_ = 0;
+  uint32_t zero_ = 0;
+  double squares_ = 0;
   bool some_unseen_ = false;
 };
 

@@ -91,7 +91,8 @@ bool GpuChecks::Begin(const char** why) noexcept {
   answers_ = static_cast<GpuAnswer*>(Map(kAnswers * sizeof(GpuAnswer), MAP_PRIVATE));
   results_ =
       static_cast<device::CheckResult*>(Map(kAnswers * sizeof(device::CheckResult), MAP_PRIVATE));
-  if (answers_ == nullptr || results_ == nullptr) return false;
+  sums_ = static_cast<device::ListSums*>(Map(kAnswers * sizeof(device::ListSums), MAP_PRIVATE));
+  if (answers_ == nullptr || results_ == nullptr || sums_ == nullptr) return false;
   device::CheckerOptions options;
   options.memory_for = &ResultMemory;
   options.memory_context = &result_bytes;
@@ -147,8 +148,8 @@ GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputS
 
 GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread,
                                          std::span<const InputSeen* const> gate,
-                                         std::span<const InputSeen* const> others,
-                                         bool reports) noexcept {
+                                         std::span<const InputSeen* const> others, bool reports,
+                                         bool sums) noexcept {
   device::ListEntry list[device::kListMax];
   size_t count = 0;
   for (const InputSeen* tensor : gate) list[count++] = EntryOf(*tensor);
@@ -160,7 +161,8 @@ GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread,
                                              .device = gpu,
                                              .gate = entries.first(gate.size()),
                                              .others = entries.subspan(gate.size()),
-                                             .reports = reports || stream != nullptr}),
+                                             .reports = reports || stream != nullptr,
+                                             .sums = sums}),
                       gpu);
 }
 
@@ -251,6 +253,11 @@ void GpuChecks::OnFinished(void* self, const device::Finished& finished) {
   device::CheckResult& result = checks->results_[finished.ticket % kAnswers];
   if (finished.result != nullptr) result = *finished.result;
   answer = {finished.ticket, finished.outcome, &result};
+  if (finished.sums != nullptr) {
+    device::ListSums& sums = checks->sums_[finished.ticket % kAnswers];
+    sums = *finished.sums;
+    answer.sums = &sums;
+  }
   if (finished.result == nullptr) return;
   for (const uint8_t kinds : finished.result->output_kinds) {
     checks->hit_ |= (kinds & (wire::kHasNan | wire::kHasPosInf)) != 0;

@@ -20,6 +20,7 @@ struct GpuAnswer {
   uint64_t ticket;
   device::Finished::Outcome outcome;
   const device::CheckResult* result;
+  const device::ListSums* sums = nullptr;  // of a list that was summed
 };
 
 class GpuChecks {
@@ -43,9 +44,10 @@ class GpuChecks {
   Launched Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
                  std::span<const InputSeen* const> inputs, bool reports) noexcept;
   // The same of a list (device/list_launch.h), kListMax tensors at most, each of which is one run
-  // of memory (gpu_counts.h). `others` are looked at if one of the gate is bad.
+  // of memory (gpu_counts.h). `others` are looked at if one of the gate is bad. With `sums` the
+  // gate is summed besides, which is told but of what is captured into a graph.
   Launched CheckList(ThreadState* thread, std::span<const InputSeen* const> gate,
-                     std::span<const InputSeen* const> others, bool reports) noexcept;
+                     std::span<const InputSeen* const> others, bool reports, bool sums) noexcept;
 
   // The default stream, if this thread has last had something checked there, tells how far it is
   // when it gets there. (Every other stream does with each launch.)
@@ -103,10 +105,11 @@ class GpuChecks {
   device::DeviceChecker* checker_ = nullptr;  // never destroyed
   std::atomic<uint32_t> gpus_seen_{0};        // bit i: GPU i
   std::atomic<uint32_t> gpus_down_{0};
-  // Two tables, because hardly any launch finds anything: the second is touched where one does.
+  // Several tables, because hardly any launch finds anything: the second is touched where one does.
   uint64_t newest_answer_ = 0;
   GpuAnswer* answers_ = nullptr;
   device::CheckResult* results_ = nullptr;
+  device::ListSums* sums_ = nullptr;  // few launches have any
   device::CheckResult replayed_ = {};
   // Only where the replays of a graph are not announced does it matter what was noticed.
   static constexpr size_t kNoticedMax = 64;

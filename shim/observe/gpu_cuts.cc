@@ -432,7 +432,8 @@ void GpuCuts::Launch(Observer& observer, ThreadState* thread, Batch* batch) noex
   const GpuChecks::Launched launched =
       gpu_.Check(thread, {outputs, batch->crossing_count}, {inputs, batch->beside_count},
                  /*reports=*/false);
-  Timeline::CountLaunch(observer, thread, launched, {outputs, batch->crossing_count});
+  Timeline::CountLaunch(observer, thread, outputs[0]->gpu, launched,
+                        {outputs, batch->crossing_count});
   const bool made = launched.ticket != 0 && launched.graph == 0;
   const auto settle = [&](Entry* entry, size_t place, bool gated) {
     if (entry->op == nullptr) return;

@@ -163,9 +163,9 @@ bool Timeline::Begin(Observer& observer) noexcept {
     void* memory = mmap(nullptr, kQueueBytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     teller_ = ThreadStates::MakeForTelling();
-    bad_gradients_ = new (std::nothrow) canary::BadGradients;
+    gpu_gradients_ = new (std::nothrow) canary::GpuGradients;
     graphs_ = new (std::nothrow) Graphs;
-    if (memory == MAP_FAILED || teller_ == nullptr || bad_gradients_ == nullptr ||
+    if (memory == MAP_FAILED || teller_ == nullptr || gpu_gradients_ == nullptr ||
         graphs_ == nullptr || !cuts_.Prepare()) {
       return;
     }
@@ -281,6 +281,7 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
     return;
   }
   if (count == 0) return;
+  if ((frame.op->families & kUpdatesScale) != 0) NoteScale(observer, thread, frame);
   const Moment moment = MomentOf(observer, thread, frame);
   const InputSeen* const* in_list = std::find_if(
       written, written + count,
@@ -297,6 +298,8 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
     parts.AddInputsOf(thread, frame);
     NotePart(observer, thread, frame, moment, parts);
   }
+  // Of several the first: losses bring their weights with them.
+  if (written[0]->numel == 1) RememberScalar(thread, frame, *written[0]);
   if (next_event() % kOpsPerSettle < count) Settle(observer);
 }
 
@@ -356,9 +359,10 @@ void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
                       uint32_t input_count) noexcept {
   const GpuChecks::Launched launched =
       event->is_list
-          ? gpu_.CheckList(thread, {outputs, event->outputs}, {}, event->reports)
+          ? gpu_.CheckList(thread, {outputs, event->outputs}, {}, event->reports, event->sums)
           : gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count}, event->reports);
-  CountLaunch(observer, thread, launched, {outputs, event->outputs});
+  const bool counts = event->kind != EventKind::kHanded || !IsForFigures(event->handed_as);
+  CountLaunch(observer, thread, outputs[0]->gpu, launched, {outputs, counts ? event->outputs : 0});
   if (launched.ticket == 0) {
     DropTensors(event);
     event->kind = EventKind::kNothing;
@@ -376,34 +380,37 @@ void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
   }
 }
 
-void Timeline::CountLaunch(Observer& observer, ThreadState* thread,
+void Timeline::CountLaunch(Observer& observer, ThreadState* thread, int gpu,
                            const GpuChecks::Launched& launched,
-                           std::span<const InputSeen* const> outputs) noexcept {
+                           std::span<const InputSeen* const> counted) noexcept {
   ThreadCounters& counters = thread->counters;
   if (launched.down != nullptr) {
     char line[512];
-    std::snprintf(line, sizeof line, "tensors on GPU %d go unchecked from here on: %s",
-                  outputs[0]->gpu, launched.down);
+    std::snprintf(line, sizeof line, "tensors on GPU %d go unchecked from here on: %s", gpu,
+                  launched.down);
     observer.entry()->say(line);
   }
   if (launched.nothing_to_check) return;
   if (launched.ticket == 0) {
-    counters.unchecked[static_cast<int>(launched.reason)] += outputs.size();
+    counters.unchecked[static_cast<int>(launched.reason)] += counted.size();
     return;
   }
-  for (const InputSeen* output : outputs) {
+  for (const InputSeen* tensor : counted) {
     ++counters.tensors_checked;
-    counters.bytes_checked += static_cast<uint64_t>(output->numel) * ElementBytes(output->type);
+    counters.bytes_checked += static_cast<uint64_t>(tensor->numel) * ElementBytes(tensor->type);
   }
 }
 
 void Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
                           std::span<const HandedTensor> tensors, const RegionSeen& region,
                           std::span<const HandedTensor> given) noexcept {
-  const bool as_list = as == HandedAs::kGradients || as == HandedAs::kSkippableGradients ||
-                       as == HandedAs::kWatchedGradients || as == HandedAs::kWritten;
-  if (as_list) return NoteLists(observer, thread, as, tensors);
-  NoteHandedFew(observer, thread, as, tensors, region, given);
+  switch (as) {
+    case HandedAs::kEntries:
+    case HandedAs::kOfRegion:
+      return NoteHandedFew(observer, thread, as, tensors, region, given);
+    default:
+      return NoteLists(observer, thread, as, tensors);
+  }
 }
 
 void Timeline::NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
@@ -424,7 +431,9 @@ Timeline::OpEvent* Timeline::ReserveHanded(Observer& observer, ThreadState* thre
                                            size_t looked_at, size_t others) noexcept {
   auto* event = Reserve<OpEvent>((looked_at + others - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
-    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += looked_at;
+    if (!IsForFigures(as)) {
+      thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += looked_at;
+    }
     return nullptr;
   }
   event->kind = EventKind::kHanded;
@@ -442,8 +451,6 @@ void Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs 
                               std::span<const HandedTensor> given) noexcept {
   OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), given.size());
   if (event == nullptr) return;
-  // A pass begins at it, where the stream would be asked.
-  event->reports = as == HandedAs::kLoss;
   event->region = region;
   const InputSeen* outputs[device::kOutputsMax];
   const InputSeen* inputs[device::kInputsMax];
@@ -540,6 +547,7 @@ void Timeline::NoteEscape(Observer& observer, ThreadState* thread, const Frame& 
 
 void Timeline::NotePass(Observer& observer, ThreadState* thread, uint64_t number,
                         const SequenceEntry* root) noexcept {
+  NoteLossOf(observer, thread, root);
   auto* event = Reserve<PassEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kPass;

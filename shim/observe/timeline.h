@@ -58,7 +58,7 @@ struct HandedTensor {
 
 namespace canary {
 struct Gradients;
-class BadGradients;
+class GpuGradients;
 }  // namespace canary
 
 class Timeline {
@@ -89,13 +89,17 @@ class Timeline {
                 const PlainTensor& tensor) noexcept;
   // Tensors that no op of this moment hands over. Of what a compiled region has returned: the
   // region, and those of its arguments that lie on a GPU; as many as fit are looked at.
-  // Gradients and what an update has written are looked at in lists (timeline_lists.cc).
+  // Gradients and what an update has written are looked at in lists, and so is what is wanted as a
+  // number (timeline_lists.cc).
   enum class HandedAs : uint8_t {
     kEntries,
     kGradients,
     kSkippableGradients,
     kWatchedGradients,  // whose ops were looked at: what made them bad is told already
     kLoss,
+    kLossNumber,   // only its value is asked for
+    kScale,        // of a GradScaler; its update is told next
+    kScaleOfStep,  // that, and what was found in the step: the update itself goes by unseen
     kOfRegion,
     kWritten,  // `target` is kParameter, or kOptimizerState of what is kept for `named`
   };
@@ -148,10 +152,16 @@ class Timeline {
   // The process ends: tells what is answered within a moment.
   void SettleAtExit(Observer& observer) noexcept;
 
-  // A launch was made, or could not be: what it looks at is counted.
-  static void CountLaunch(Observer& observer, ThreadState* thread,
+  // A launch was made on this GPU, or could not be: `counted` of what it looks at counts as
+  // checked, or not.
+  static void CountLaunch(Observer& observer, ThreadState* thread, int gpu,
                           const GpuChecks::Launched& launched,
-                          std::span<const InputSeen* const> outputs) noexcept;
+                          std::span<const InputSeen* const> counted) noexcept;
+  // What is looked at for its figures alone, and was or will be looked at as what it is.
+  [[nodiscard]] static constexpr bool IsForFigures(HandedAs as) noexcept {
+    return as == HandedAs::kWatchedGradients || as == HandedAs::kLossNumber ||
+           as == HandedAs::kScale || as == HandedAs::kScaleOfStep;
+  }
 
  private:
   struct Event;
@@ -202,6 +212,12 @@ class Timeline {
                  std::span<const HandedTensor> tensors) noexcept;
   void NoteList(Observer& observer, ThreadState* thread, HandedAs as,
                 std::span<const HandedTensor* const> tensors, bool is_last) noexcept;
+  void NoteNumber(Observer& observer, ThreadState* thread, HandedAs as,
+                  const InputSeen& scalar) noexcept;
+  void RememberScalar(ThreadState* thread, const Frame& frame, const InputSeen& output) noexcept;
+  void NoteLossOf(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  void NoteScale(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
+  void TellSums(Observer& observer, const OpEvent& event, const device::ListSums& sums) noexcept;
   void TellList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
 
   // ---- timeline_cuts.cc
@@ -260,13 +276,21 @@ class Timeline {
   uint64_t begin_ = 0;  // bytes ever released, and ever reserved
   uint64_t end_ = 0;
 
+  // The last result of one element that needs a gradient, which may turn out to be a loss; covered
+  // by the mutex.
+  std::mutex scalar_mutex_;
+  SequenceRef scalar_of_;
+  InputSeen scalar_{};
+
   std::mutex telling_;                             // covers all below
-  canary::BadGradients* bad_gradients_ = nullptr;  // of the update that comes next
+  canary::GpuGradients* gpu_gradients_ = nullptr;  // of the update that comes next
   uint64_t region_bad_at_ = 0;  // number of the last event in which an op of a region was bad
   wire::Source region_source_{};
   ValueRef region_value_;
   uint64_t* last_bad_event_ = nullptr;  // not null in a replay: instead of the thread's
   bool skips_update_ = false;           // it will do nothing, because they are bad
+  double scale_ = 0;                    // what the next update of the scale leaves
+  bool scale_known_ = false;
   ThreadState* teller_ = nullptr;
   uint64_t stuck_at_ = 0;  // number of the event that is waited for, and since when
   uint64_t stuck_since_ns_ = 0;

@@ -54,6 +54,7 @@ struct Timeline::OpEvent : Event {
   HandedAs handed_as;
   bool is_list = false;  // of kHanded: its outputs are looked at as a list
   bool reports = false;  // the launch tells how far the stream is
+  bool sums = false;     // of a list: it is summed
   RegionSeen region;     // that was open, or has returned the tensors
   double escaped;        // what went to Python; 0: nothing did
   uint32_t slot;         // of its check, in a graph

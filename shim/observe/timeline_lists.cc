@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shim/observe/gpu_counts.h"
+#include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/timeline.h"
 #include "shim/observe/timeline_events.h"
@@ -49,16 +50,79 @@ void Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
   OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), 0);
   if (event == nullptr) return;
   event->is_list = true;
-  // Nothing of this step is launched behind what its update has written.
-  event->reports = is_last && as == HandedAs::kWritten;
+  event->sums = as != HandedAs::kWritten;
+  // Nothing of this step is launched behind what its update has written, and a pass begins at a
+  // loss, where the stream would be asked.
+  event->reports = is_last && (as == HandedAs::kWritten || as == HandedAs::kLoss);
   const InputSeen* seen[device::kListMax];
   for (size_t i = 0; i < tensors.size(); ++i) {
     KeepHanded(*tensors[i], &event->tensors[i]);
     seen[i] = &tensors[i]->seen;
   }
   Launch(observer, thread, event, seen, nullptr, 0);
-  TellCutsOfHanded(observer, thread, event, seen);
+  if (!IsForFigures(as)) TellCutsOfHanded(observer, thread, event, seen);
   Publish(event);
+}
+
+void Timeline::NoteNumber(Observer& observer, ThreadState* thread, HandedAs as,
+                          const InputSeen& scalar) noexcept {
+  const HandedTensor handed = {scalar, wire::Target::kNone, nullptr, 0};
+  const HandedTensor* const list[] = {&handed};
+  NoteList(observer, thread, as, list, /*is_last=*/true);
+}
+
+void Timeline::RememberScalar(ThreadState* thread, const Frame& frame,
+                              const InputSeen& output) noexcept {
+  if (frame.sequence < 0 || !output.requires_grad) return;
+  const std::lock_guard<std::mutex> lock(scalar_mutex_);
+  TorchWeakStorageOps().drop(scalar_.storage.handle);
+  scalar_ = output;
+  scalar_.counted = nullptr;
+  scalar_.storage = HoldWeakly(static_cast<const c10::StorageImpl*>(output.storage.storage));
+  scalar_of_ = SequenceRef(&thread->sequences[frame.sequence & (ThreadState::kSequences - 1)]);
+}
+
+// The loss is what the pass begins at; whoever began it holds it.
+void Timeline::NoteLossOf(Observer& observer, ThreadState* thread,
+                          const SequenceEntry* root) noexcept {
+  if (root == nullptr) return;
+  const std::lock_guard<std::mutex> lock(scalar_mutex_);
+  if (scalar_of_.Get() != root || !IsAlive(scalar_)) return;
+  NoteNumber(observer, thread, HandedAs::kLossNumber, scalar_);
+}
+
+// Told before the op is.
+void Timeline::NoteScale(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.argument != 0 || input.gpu < 0 || input.numel != 1) continue;
+    return NoteNumber(observer, thread, HandedAs::kScale, input);
+  }
+}
+
+void Timeline::TellSums(Observer& observer, const OpEvent& event,
+                        const device::ListSums& sums) noexcept {
+  switch (event.handed_as) {
+    case HandedAs::kLoss:
+    case HandedAs::kLossNumber:
+      return observer.steps.NoteLoss(sums.first);
+    case HandedAs::kScale:
+      scale_ = sums.first;
+      scale_known_ = true;
+      return;
+    case HandedAs::kScaleOfStep:
+      observer.steps.OnUnscale(!sums.IsZero(1));
+      return observer.steps.OnScaleUpdate(observer, teller_, sums.first, /*scale_known=*/true);
+    default:
+      break;
+  }
+  uint32_t summed = 0;
+  uint32_t zero = 0;
+  for (uint32_t i = 0; i < event.outputs; ++i) {
+    summed += device::IsSummed(static_cast<uint8_t>(event.tensors[i].seen.type));
+    zero += sums.IsZero(i);
+  }
+  gpu_gradients_->AddSums(sums.squares, summed, zero);
 }
 
 void Timeline::TellList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {

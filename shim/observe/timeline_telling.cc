@@ -101,7 +101,7 @@ void Timeline::TellReady(Observer& observer) noexcept {
         const HandedAs as = static_cast<const OpEvent*>(head)->handed_as;
         if (as == HandedAs::kGradients || as == HandedAs::kSkippableGradients ||
             as == HandedAs::kWatchedGradients) {
-          bad_gradients_->NoteUnseen();
+          gpu_gradients_->NoteUnseen();
         }
       }
       ++teller_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
@@ -167,7 +167,7 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
       canary::Gradients gradients = begin.gradients;
       gradients.skipped |= skips_update_;
       skips_update_ = false;
-      bad_gradients_->Settle(observer, thread, begin.range_name, &gradients);
+      gpu_gradients_->Settle(observer, thread, begin.range_name, &gradients);
       observer.steps.TellOptimizerBegin(observer, thread, begin.optimizer, begin.range_name,
                                         gradients);
       break;
@@ -247,9 +247,9 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
   } else {
     OnCleanOutputs(observer, thread, frame);
   }
-  // The new scale stays on the GPU.
   if ((families & kUpdatesScale) != 0) {
-    observer.steps.OnScaleUpdate(observer, thread, 0, /*scale_known=*/false);
+    observer.steps.OnScaleUpdate(observer, thread, scale_, scale_known_);
+    scale_known_ = false;  // in a graph it stays there
   }
 }
 
@@ -298,6 +298,7 @@ uint16_t Timeline::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
 }
 
 void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
+  if (answer.sums != nullptr) TellSums(observer, event, *answer.sums);
   if (answer.outcome != device::Finished::Outcome::kBad || observer.Poisoned()) return;
   if (event.is_list) return TellList(observer, event, answer);
   if (event.handed_as == HandedAs::kOfRegion) SettleGiven(observer, event, answer);
@@ -316,18 +317,22 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
     case HandedAs::kEntries:
       return entry_points::TellEntry(observer, plain, tensor.target, NameOf(observer, tensor));
     case HandedAs::kGradients:
-      return bad_gradients_->Tell(observer, teller_, plain, tensor.named);
+      return gpu_gradients_->Tell(observer, teller_, plain, tensor.named);
     case HandedAs::kWatchedGradients:
-      return bad_gradients_->TellWatched(observer, plain, tensor.named);
+      return gpu_gradients_->TellWatched(observer, plain, tensor.named);
     case HandedAs::kSkippableGradients:
       skips_update_ = true;
       return;
     case HandedAs::kLoss:
       return canary::TellBadLoss(observer, teller_, plain, event.moment.place.layer);
+    case HandedAs::kLossNumber:
+    case HandedAs::kScale:
+    case HandedAs::kScaleOfStep:
+      return;
     case HandedAs::kOfRegion:
       return TellOfRegion(observer, event, plain);
     case HandedAs::kWritten:
-      return bad_gradients_->TellWritten(observer, teller_, plain, tensor.named,
+      return gpu_gradients_->TellWritten(observer, teller_, plain, tensor.named,
                                          tensor.target == wire::Target::kOptimizerState);
   }
 }
