@@ -14,4 +14,5 @@ set(NANWATCH_OBSERVE_PYTHON_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/python_frames.cc
   ${CMAKE_CURRENT_LIST_DIR}/python_names.cc
   ${CMAKE_CURRENT_LIST_DIR}/python_text.cc
+  ${CMAKE_CURRENT_LIST_DIR}/scaler_calls.cc
   ${CMAKE_CURRENT_LIST_DIR}/storage_hold.cc)

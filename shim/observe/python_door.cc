@@ -32,6 +32,7 @@ PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
       tree_(api_, layers_, names_),
       scope_(*this),
       hooks_(api_, frames_),
+      scaler_calls_(api_, names_, callbacks.on_scale_updated),
       graph_calls_(api_, callbacks.on_graph_call),
       profiler_calls_(api_, callbacks.on_profiler) {}
 
@@ -70,6 +71,7 @@ int PythonDoor::PendingHooks(void* door) {
   auto* self = static_cast<PythonDoor*>(door);
   if (*self->active_ != 0) {
     self->hooks_.TryInstall(self->callbacks_.on_step);
+    if (self->hooks_.installed()) self->scaler_calls_.TryReplace();
     if (self->hooks_.installed() && self->callbacks_.on_steps_told != nullptr) {
       self->callbacks_.on_steps_told();
     }

@@ -23,6 +23,7 @@
 #include "shim/observe/python_api.h"
 #include "shim/observe/python_frames.h"
 #include "shim/observe/python_names.h"
+#include "shim/observe/scaler_calls.h"
 
 namespace nanwatch {
 
@@ -54,6 +55,8 @@ struct PythonDoorCallbacks {
   // A step of an optimizer begins and has ended (optimizer_hooks.h), and they are told from now on.
   OptimizerHooks::Callbacks on_step;
   void (*on_steps_told)() = nullptr;
+  // See scaler_calls.h; from when steps are told.
+  OnScaleUpdated on_scale_updated = nullptr;
   // See graph_calls.h; from ReplaceGraphCallsSoon on.
   OnGraphCall on_graph_call = nullptr;
   // A profiler of torch's is about to start; from ReplaceProfilerCallsSoon on.
@@ -158,6 +161,7 @@ class PythonDoor {
   ModuleTree tree_;
   ModuleScope scope_;
   OptimizerHooks hooks_;
+  ScalerCalls scaler_calls_;
   GraphCalls graph_calls_;
   ProfilerCalls profiler_calls_;
   PyObj* tensor_type_ = nullptr;  // torch._C.TensorBase, owned

@@ -40,4 +40,29 @@ void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
   observer.steps.OnScaleUpdate(observer, thread, scale, known);
 }
 
+void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept {
+  Here here;
+  if (!FindHere(&here)) return;
+  Observer& observer = *here.observer;
+  if (observer.level.watched() != wire::Level::kCanary) return;
+  BusyScope busy(here.thread);
+  PlainTensor plain[2];
+  wire::Unchecked reason;
+  if (DescribeTensor(scale, &plain[0], &reason) != Readable::kYes ||
+      DescribeTensor(found_inf, &plain[1], &reason) != Readable::kYes) {
+    return;
+  }
+  if (plain[0].gpu != plain[1].gpu) return;
+  if (plain[0].gpu >= 0) {
+    GpuTensors on_gpu(observer, here.thread);
+    for (const PlainTensor& number : plain) on_gpu.Add(number, wire::Target::kNone, nullptr);
+    return observer.timeline.NoteHanded(observer, here.thread, Timeline::HandedAs::kScaleOfStep,
+                                        on_gpu.list());
+  }
+  double numbers[2];
+  if (!ReadNumber(plain[0].view, &numbers[0]) || !ReadNumber(plain[1].view, &numbers[1])) return;
+  observer.steps.OnUnscale(numbers[1] != 0);
+  observer.steps.OnScaleUpdate(observer, here.thread, numbers[0], /*scale_known=*/true);
+}
+
 }  // namespace nanwatch

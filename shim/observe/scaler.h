@@ -1,5 +1,6 @@
 // GradScaler, seen by its two ops: the check that divides the gradients and says whether any was
-// infinite, and the update of the scale.
+// infinite, and the update of the scale. At level canary, where ops go by unwatched, by the call of
+// the second (scaler_calls.h).
 #pragma once
 
 #include <ATen/record_function.h>
@@ -10,5 +11,8 @@ namespace nanwatch {
 
 void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
                 const at::RecordFunction& range) noexcept;
+
+// For the Python door: a scale was updated. Does nothing where the op itself is watched.
+void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept;
 
 }  // namespace nanwatch

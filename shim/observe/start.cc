@@ -16,6 +16,7 @@
 #include "shim/observe/entry_points.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/scaler.h"
 #include "shim/observe/self_proof.h"
 #include "shim/observe/torch_threads.h"
 
@@ -169,6 +170,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
     callbacks.on_steps_told = &entry_points::OnStepsTold;
+    callbacks.on_scale_updated = &OnScaleUpdatedUnseen;
     callbacks.on_graph_call = &entry_points::OnGraphCalled;
     callbacks.on_profiler = &BeforeProfiler;
     callbacks.on_message = &SayToUser;

@@ -1,0 +1,59 @@
+"""What is told of each step of a job on a GPU is what torch says there itself: its loss, the norm of its gradients, its scale."""
+import pathlib
+import sys
+import unittest
+
+from gpu_job import FAKE_GPU, LAGS, GpuJobTest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "stats"))
+
+from step_figures import StepFigures  # noqa: E402
+
+
+class Telemetry(StepFigures, GpuJobTest):
+    @classmethod
+    def start(cls, workplace):
+        def job(*arguments, lag="50", level="full"):
+            return cls.figures_job(workplace, [sys.executable, FAKE_GPU], "--device", "cuda", *arguments, level=level, NANWATCH_FAKE_LAG=lag)
+        cls.late = {lag: job(lag=lag) for lag in LAGS}
+        cls.levels = {level: job(level=level) for level in ("layer", "canary")}
+        # Behind the first hundred steps, where the canary looks at no op of an update.
+        cls.long = job("--steps", "110", level="canary")
+        cls.half = job("--dtype", "bfloat16")
+        cls.classes = job("--loss", "cross_entropy")
+        cls.scaled = {level: job("--scaler", level=level) for level in ("full", "layer", "canary")}
+        # So large that the first scaled gradients overflow.
+        cls.skipping = {level: job("--scaler", "--scale", str(2.0 ** 127), "--loud", "8", level=level) for level in ("full", "canary")}
+        cls.scattered = job("--scattered")
+
+    def test_loss_and_norm_are_torch_s(self):
+        for way, job in (*self.late.items(), ("half", self.half), ("classes", self.classes)):
+            with self.subTest(way):
+                self.assertEqual(len(self.compare(job)["told"]["losses"]), 12)
+
+    def test_at_other_levels_too(self):
+        self.assertEqual(len(self.compare(self.levels["layer"])["told"]["losses"]), 12)
+        # The first loss is the first that the GPU is asked about, and finds it not ready.
+        self.assertEqual(len(self.compare(self.levels["canary"])["told"]["losses"]), 11)
+        self.compare(self.long)
+
+    def test_the_scale_is_the_scaler_s(self):
+        for level, job in self.scaled.items():
+            with self.subTest(level):
+                # What canary sees is the loss that the model returns, which is scaled afterwards.
+                self.compare(job, scale=1024.0, **({"loss": self.said(job)["loss"]} if level == "canary" else {}))
+
+    def test_steps_that_a_scaler_skips_are_no_steps(self):
+        for level, job in self.skipping.items():
+            with self.subTest(level):
+                said = self.said(job)
+                self.assertGreater(said["skipped"], 2)
+                self.assertEqual((said["told"]["step"], said["told"]["scale"]), (12 - said["skipped"], said["scale"]))
+                self.assertEqual(job.verdict()["verdict"], "expected" if level == "full" else "clean")
+
+    def test_a_norm_is_not_told_where_a_gradient_was_not_summed(self):
+        self.compare(self.scattered, gradient_norm=None)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
