@@ -52,6 +52,22 @@ void TellBadWritten(Observer& observer, ThreadState* thread, const PlainTensor& 
   OnUnseenWrite(observer, thread, tensor, writer);
 }
 
+// A fused optimizer under a GradScaler divides the gradients itself.
+void ReadScale(Observer& observer, ThreadState* thread, const at::TensorBase& scale,
+               Gradients* told) {
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (!scale.defined() || DescribeTensor(scale, &plain, &reason) != Readable::kYes) return;
+  if (plain.gpu < 0) {
+    if (!ReadNumber(plain.view, &told->scale) || !(told->scale > 0)) told->norm_known = false;
+    return;
+  }
+  told->scale_on_gpu = true;
+  GpuTensors on_gpu(observer, thread, /*counts=*/false);
+  on_gpu.Add(plain, wire::Target::kNone, nullptr);
+  observer.timeline.NoteHanded(observer, thread, Timeline::HandedAs::kGradientScale, on_gpu.list());
+}
+
 }  // namespace
 
 Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* optimizer) noexcept
@@ -81,7 +97,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   const bool unseen = ops_unseen || observer.level.switched_in_step() == observer.steps.completed();
   const bool tell = unseen && !told.skipped && !observer.Poisoned();
   BackwardPasses::BadLeaves bad;
-  GpuTensors on_gpu(observer, thread);
+  GpuTensors on_gpu(observer, thread, /*counts=*/unseen);
   for (const OptimizedTensor& tensor : tensors.list) {
     if (!tensor.gradient.defined()) {
       told.missing += tensor.requires_grad;
@@ -134,11 +150,12 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   const HandedAs as = told.skips_by_itself ? HandedAs::kSkippableGradients
                       : unseen             ? HandedAs::kGradients
                                            : HandedAs::kWatchedGradients;
-  observer.timeline.NoteHanded(observer, thread, as, on_gpu.list());
-  told.some_unseen = unchecked() != unchecked_before;
+  const bool all_seen = observer.timeline.NoteHanded(observer, thread, as, on_gpu.list());
+  told.some_unseen = !all_seen || unchecked() != unchecked_before;
+  ReadScale(observer, thread, tensors.grad_scale, &told);
   told.waits_for_gpu = told.on_gpu != 0 && observer.timeline.On();
   if (told.on_gpu != 0 && !told.waits_for_gpu) told.norm_known = false;
-  told.norm = told.bad != 0 ? std::nan("") : std::sqrt(told.squares);
+  told.norm = told.bad != 0 ? std::nan("") : std::sqrt(told.squares) / told.scale;
   if (tell && told.bad != 0 && ops_unseen) {
     observer.passes.OnBadGradients(observer, thread, told.count, told.bad, bad);
   }
@@ -196,8 +213,9 @@ void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
       BusyScope busy(here.thread);
       GpuTensors on_gpu(*here.observer, here.thread);
       on_gpu.Add(plain, wire::Target::kNone, nullptr);
-      return here.observer->timeline.NoteHanded(*here.observer, here.thread,
-                                                Timeline::HandedAs::kLoss, on_gpu.list());
+      (void)here.observer->timeline.NoteHanded(*here.observer, here.thread,
+                                               Timeline::HandedAs::kLoss, on_gpu.list());
+      return;
     }
     if (!ReadNumber(plain.view, &number)) continue;
     here.observer->steps.NoteLoss(number);
@@ -251,8 +269,12 @@ void GpuGradients::Settle(Observer& observer, ThreadState* thread, const char* r
   gradients->zero += zero_;
   if (summed_ != gradients->on_gpu) gradients->norm_known = false;
   gradients->squares += squares_;
+  if (gradients->scale_on_gpu) {
+    gradients->scale = scale_;
+    if (!(scale_ > 0)) gradients->norm_known = false;
+  }
   gradients->norm = gradients->bad == 0 && std::isfinite(gradients->squares)
-                        ? std::sqrt(gradients->squares)
+                        ? std::sqrt(gradients->squares) / gradients->scale
                         : std::nan("");
   if (count_ != 0) {
     gradients->bad += count_;

@@ -29,7 +29,9 @@ namespace canary {
 struct Gradients {
   bool known = false;
   bool norm_known = false;  // but for those on a GPU, while they are waited for
-  double squares = 0;       // the sum of those of all elements
+  double squares = 0;       // the sum of those of all elements, before an optimizer divides by
+  double scale = 1;         // this, of which a GPU may have to tell first
+  bool scale_on_gpu = false;
   double norm = 0;
   uint32_t count = 0;
   uint32_t missing = 0;
@@ -62,6 +64,8 @@ class GpuGradients {
  public:
   // Of `count` of them, of which so many hold nothing but zeros.
   void AddSums(double squares, uint32_t count, uint32_t zero) noexcept;
+  // What the optimizer divides them by.
+  void SetScale(double scale) noexcept { scale_ = scale; }
   void Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
             const NamedTensor* named) noexcept;
   // Of one that ops have made under our eyes.
@@ -87,6 +91,7 @@ class GpuGradients {
   uint32_t summed_ = 0;
   uint32_t zero_ = 0;
   double squares_ = 0;
+  double scale_ = 0;  // 0: not told
   bool some_unseen_ = false;
 };
 

@@ -207,6 +207,20 @@ void GpuChecks::Ask(const ThreadState* thread) noexcept {
   if (gpu >= 0 && thread->last_stream == nullptr) (void)checker_->Flush(gpu, nullptr);
 }
 
+void GpuChecks::AskAll() noexcept {
+  for (uint32_t gpus = gpus_seen(); gpus != 0; gpus &= gpus - 1) {
+    (void)checker_->Flush(__builtin_ctz(gpus), nullptr);
+  }
+}
+
+bool GpuChecks::AllSetUp() noexcept {
+  for (uint32_t gpus = gpus_seen(); gpus != 0; gpus &= gpus - 1) {
+    const int gpu = __builtin_ctz(gpus);
+    if (!checker_->Ready(gpu) && checker_->Reason(gpu) == nullptr) return false;
+  }
+  return true;
+}
+
 GpuChecks::Graph GpuChecks::CapturedInto(const ThreadState* thread) const noexcept {
   // The GPU that this thread last used, else any.
   uint32_t gpus = thread->last_gpu != 0 ? uint32_t{1} << (thread->last_gpu - 1) : gpus_seen();

@@ -52,6 +52,10 @@ class GpuChecks {
   // The default stream, if this thread has last had something checked there, tells how far it is
   // when it gets there. (Every other stream does with each launch.)
   void Ask(const ThreadState* thread) noexcept;
+  // The same of the default streams of all GPUs, whoever has launched there.
+  void AskAll() noexcept;
+  // Whether all GPUs that were seen answer by now, or never will.
+  [[nodiscard]] bool AllSetUp() noexcept;
   // A step has ended, in the order of the current stream.
   void AddStep(const ThreadState* thread) noexcept;
 

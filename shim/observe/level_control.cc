@@ -43,6 +43,7 @@ void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
     // Generation 0 is nobody's.
     if (asked.generation != 0 && wire::IsLevel(asked.level)) {
       observer.python->WantWholeStacks((asked.flags & wire::ControlRequest::kStacks) != 0);
+      requested_ = true;
       Apply(observer, thread, asked.level, Why::kAsked);
     }
     observer.PublishLive(wire::LiveState::kWatching);
@@ -51,6 +52,7 @@ void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
   if (deadline == 0 || MonotonicNs() < deadline) return;
   deadline_ns_.store(0, std::memory_order_relaxed);
   observer.python->WantWholeStacks(false);
+  requested_ = false;
   Apply(observer, thread, Unasked(), Why::kDeadline);
   observer.PublishLive(wire::LiveState::kWatching);
 }
@@ -62,8 +64,9 @@ wire::Level LevelControl::Unasked() const noexcept {
 void LevelControl::OnGpu(Observer& observer, ThreadState* thread) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   on_gpu_ = true;
-  if (start_.chosen || applied() != 0) return;
+  if (start_.chosen || requested_) return;
   Apply(observer, thread, Unasked(), wire::LevelRecord::Why::kOnGpu);
+  observer.PublishLive(wire::LiveState::kWatching);
 }
 
 void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level asked,

@@ -110,7 +110,8 @@ class LevelControl {
   void Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept;
 
   const LevelAtStart start_;
-  bool on_gpu_ = false;  // with mutex_ held
+  bool on_gpu_ = false;     // with mutex_ held
+  bool requested_ = false;  // what a tool has asked for is in force; with mutex_ held
   std::atomic<wire::Level> asked_;
   std::atomic<wire::Level> watched_;
   std::atomic<const wire::ControlBlock*> control_{nullptr};

@@ -91,11 +91,14 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
     AddStates(api, names, tensor_type, api.PyDict_GetItemString(own.get(), "state"), tensors);
     return true;
   }
-  PyObj* found_inf = api.PyDict_GetItemString(own.get(), "found_inf");
-  if (found_inf != nullptr && api.PyType_IsSubtype(found_inf->type, tensor_type) != 0) {
-    const at::TensorBase* tensor = names.TensorOf(found_inf);
-    if (tensor != nullptr) tensors->found_inf = *tensor;
-  }
+  const auto find = [&](const char* name, at::TensorBase* found) {
+    PyObj* object = api.PyDict_GetItemString(own.get(), name);
+    if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) return;
+    const at::TensorBase* tensor = names.TensorOf(object);
+    if (tensor != nullptr) *found = *tensor;
+  };
+  find("found_inf", &tensors->found_inf);
+  find("grad_scale", &tensors->grad_scale);
   return true;
 } catch (const std::exception&) {
   *tensors = {};

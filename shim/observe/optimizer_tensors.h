@@ -44,6 +44,8 @@ struct OptimizedTensors {
   // What a GradScaler found, while it has an optimizer that skips by itself (a fused one) step;
   // undefined otherwise.
   at::TensorBase found_inf;
+  // What it divides the gradients by, likewise.
+  at::TensorBase grad_scale;
 };
 
 // `optimizer`: the torch.optim.Optimizer whose step() runs on this thread, further down. False,

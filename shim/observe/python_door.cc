@@ -236,7 +236,10 @@ void PythonDoor::Rest(uint32_t microseconds) noexcept {
                        api_.PyGILState_Check() != 0;
   void* const state = has_gil ? api_.PyEval_SaveThread() : nullptr;
   usleep(microseconds);
-  if (state != nullptr) api_.PyEval_RestoreThread(state);
+  if (state == nullptr) return;
+  // Python ends threads that come back for the GIL while it ends itself, from below our frames.
+  while (api_.Py_IsFinalizing() != 0) pause();
+  api_.PyEval_RestoreThread(state);
 }
 
 void PythonDoor::HandOutRootResult(PyObj* result) {

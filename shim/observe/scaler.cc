@@ -54,10 +54,11 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   }
   if (plain[0].gpu != plain[1].gpu) return;
   if (plain[0].gpu >= 0) {
-    GpuTensors on_gpu(observer, here.thread);
+    GpuTensors on_gpu(observer, here.thread, /*counts=*/false);
     for (const PlainTensor& number : plain) on_gpu.Add(number, wire::Target::kNone, nullptr);
-    return observer.timeline.NoteHanded(observer, here.thread, Timeline::HandedAs::kScaleOfStep,
-                                        on_gpu.list());
+    (void)observer.timeline.NoteHanded(observer, here.thread, Timeline::HandedAs::kScaleOfStep,
+                                       on_gpu.list());
+    return;
   }
   double numbers[2];
   if (!ReadNumber(plain[0].view, &numbers[0]) || !ReadNumber(plain[1].view, &numbers[1])) return;

@@ -44,6 +44,15 @@ void CountOwnWork(ThreadState* thread) {
   thread->own_since = now;
 }
 
+// Once: who has asked for a stop is told that it may not come.
+void SayUnseen(Observer& observer) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  observer.entry()->say(
+      "gradients on a GPU could not be looked at before their update was applied: a bad one there "
+      "does not stop the job (--on-anomaly stop)");
+}
+
 class OwnWork {
  public:
   explicit OwnWork(ThreadState* thread) noexcept : thread_(thread) { thread->own_since = Ticks(); }
@@ -181,24 +190,35 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
                                  const void* optimizer) noexcept {
   observer.passes.ReleaseInputs(observer);
   if (observer.EnsureEmitter() == nullptr) return;
-  const bool later = observer.timeline.On();
-  if (!later) observer.SettlePoison();
+  if (!observer.timeline.On()) observer.SettlePoison();
   canary::Gradients gradients;
   if (observer.level.watched() != wire::Level::kIdle || observer.stops_on_anomaly) {
+    const auto& not_ready =
+        thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuNotReady)];
+    const uint64_t not_ready_before = not_ready;
     gradients = canary::ReadGradients(observer, thread, optimizer);
+    // Where the first tensors of a GPU are gradients, it has only now begun to be set up.
+    if (observer.stops_on_anomaly && not_ready != not_ready_before &&
+        observer.timeline.WaitForSetUp(observer)) {
+      gradients = canary::ReadGradients(observer, thread, optimizer);
+    }
   }
+  const bool later = observer.timeline.On();
   observer.cuts.OnUpdate(observer, thread);
+  uint64_t event = 0;
   if (later) {
-    observer.timeline.NoteOptimizerBegin(observer, thread, optimizer, range_name, gradients);
+    event =
+        observer.timeline.NoteOptimizerBegin(observer, thread, optimizer, range_name, gradients);
   } else {
     TellOptimizerBegin(observer, thread, optimizer, range_name, gradients);
   }
   bool told = !later;
   if (later && observer.stops_on_anomaly && gradients.waits_for_gpu) {
     CountOwnWork(thread);
-    told = observer.timeline.WaitForGpu(observer, thread);
+    told = observer.timeline.WaitForGpu(observer, thread, event);
     if (told) gradients = GradientsTold();
     thread->own_since = Ticks();  // the wait was asked for
+    if (!told || gradients.some_unseen) SayUnseen(observer);
   }
   // A fused optimizer under a GradScaler skips inside its kernel.
   const bool skipped = gradients.skipped || (told && FoundInf());

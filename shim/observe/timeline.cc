@@ -354,7 +354,7 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
 
 // The outputs are the event's, in order. Without a check that it could wait for the event stands
 // for nothing.
-void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
+bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
                       const InputSeen* const* outputs, const InputSeen* const* inputs,
                       uint32_t input_count) noexcept {
   const GpuChecks::Launched launched =
@@ -366,7 +366,7 @@ void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
   if (launched.ticket == 0) {
     DropTensors(event);
     event->kind = EventKind::kNothing;
-    return;
+    return launched.nothing_to_check;
   }
   event->ticket = launched.ticket;
   if (launched.graph != 0) {
@@ -378,6 +378,7 @@ void Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
   } else if (captures_.load(std::memory_order_relaxed) == thread) {
     captures_.store(nullptr, std::memory_order_relaxed);
   }
+  return true;
 }
 
 void Timeline::CountLaunch(Observer& observer, ThreadState* thread, int gpu,
@@ -401,7 +402,7 @@ void Timeline::CountLaunch(Observer& observer, ThreadState* thread, int gpu,
   }
 }
 
-void Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
+bool Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
                           std::span<const HandedTensor> tensors, const RegionSeen& region,
                           std::span<const HandedTensor> given) noexcept {
   switch (as) {
@@ -413,18 +414,20 @@ void Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
   }
 }
 
-void Timeline::NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
+bool Timeline::NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
                              std::span<const HandedTensor> tensors, const RegionSeen& region,
                              std::span<const HandedTensor> given) noexcept {
   constexpr size_t kGivenMax = 32;
   given = given.first(std::min(given.size(), kGivenMax));
+  bool all = true;
   while (!tensors.empty()) {
     const size_t room = std::min(tensors.size(), size_t{device::kOutputsMax});
     size_t count = 1;
     while (count < room && tensors[count].seen.gpu == tensors[0].seen.gpu) ++count;
-    NoteHandedPart(observer, thread, as, tensors.first(count), region, given);
+    all &= NoteHandedPart(observer, thread, as, tensors.first(count), region, given);
     tensors = tensors.subspan(count);
   }
+  return all;
 }
 
 Timeline::OpEvent* Timeline::ReserveHanded(Observer& observer, ThreadState* thread, HandedAs as,
@@ -446,11 +449,11 @@ Timeline::OpEvent* Timeline::ReserveHanded(Observer& observer, ThreadState* thre
 }
 
 // All on one GPU, as many as fit into one launch.
-void Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
+bool Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
                               std::span<const HandedTensor> tensors, const RegionSeen& region,
                               std::span<const HandedTensor> given) noexcept {
   OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), given.size());
-  if (event == nullptr) return;
+  if (event == nullptr) return false;
   event->region = region;
   const InputSeen* outputs[device::kOutputsMax];
   const InputSeen* inputs[device::kInputsMax];
@@ -468,9 +471,10 @@ void Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs 
     }
     ++kept;
   }
-  Launch(observer, thread, event, outputs, inputs, looked_at);
+  const bool launched = Launch(observer, thread, event, outputs, inputs, looked_at);
   TellCutsOfHanded(observer, thread, event, outputs);
   Publish(event);
+  return launched;
 }
 
 GpuTensors::~GpuTensors() {
@@ -482,7 +486,7 @@ GpuTensors::~GpuTensors() {
 void GpuTensors::Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
                      uint32_t name) noexcept try {
   if (!observer_.timeline.Begin(observer_) || tensor.view.ndim > wire::kShapeDimsMax) {
-    ++thread_->counters.unchecked[static_cast<int>(wire::Unchecked::kOtherDevice)];
+    if (counts_) ++thread_->counters.unchecked[static_cast<int>(wire::Unchecked::kOtherDevice)];
     return;
   }
   HandedTensor& handed = list_.emplace_back();
@@ -577,18 +581,20 @@ void Timeline::NoteLeaf(Observer& observer, ThreadState* thread, const PlainTens
   Publish(event);
 }
 
-void Timeline::NoteOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
-                                  const char* range_name,
-                                  const canary::Gradients& gradients) noexcept {
+uint64_t Timeline::NoteOptimizerBegin(Observer& observer, ThreadState* thread,
+                                      const void* optimizer, const char* range_name,
+                                      const canary::Gradients& gradients) noexcept {
   auto* event = Reserve<OptimizerEvent>();
-  if (event == nullptr) return;
+  if (event == nullptr) return 0;
   event->kind = EventKind::kOptimizerBegin;
   event->moment = TakeMoment(observer, thread);
   event->optimizer = optimizer;
   std::snprintf(event->range_name, sizeof event->range_name, "%s", range_name);
   event->gradients = gradients;
   event->graph = CapturedGraph(observer, thread, /*begins=*/true);
+  const uint64_t number = event->number;
   Publish(event);
+  return number;
 }
 
 void Timeline::NoteOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
@@ -628,17 +634,19 @@ void Timeline::Settle(Observer& observer) noexcept {
   if (turn.owns_lock()) TellReady(observer);
 }
 
-bool Timeline::WaitForGpu(Observer& observer, ThreadState* thread) noexcept {
-  constexpr uint32_t kMicrosecondsBetween = 50;
+constexpr uint32_t kMicrosecondsBetweenLooks = 50;
+
+bool Timeline::WaitForGpu(Observer& observer, ThreadState* thread, uint64_t event) noexcept {
   constexpr uint64_t kPatienceNs = 60'000'000'000;
-  if (CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return false;
-  const uint64_t last = next_event() - 1;
-  gpu_.Ask(thread);
+  if (event == 0 || CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return false;
+  // What is held open for a cut that another stream may yet bring would be waited for.
+  if (cuts_.AnyNoted()) cuts_.CloseAll(observer, thread);
+  gpu_.AskAll();
   uint64_t told = 0;
   for (uint64_t since = MonotonicNs();;) {
     Settle(observer);
     const uint64_t now_told = clock_.told.load(std::memory_order_acquire);
-    if (now_told >= last) return true;
+    if (now_told >= event) return true;
     if (now_told != told) {
       told = now_told;
       since = MonotonicNs();
@@ -647,8 +655,18 @@ bool Timeline::WaitForGpu(Observer& observer, ThreadState* thread) noexcept {
           "a GPU has not answered for a minute: this step's gradients are not waited for");
       return false;
     }
-    observer.python->Rest(kMicrosecondsBetween);
+    observer.python->Rest(kMicrosecondsBetweenLooks);
   }
+}
+
+bool Timeline::WaitForSetUp(Observer& observer) noexcept {
+  constexpr uint64_t kPatienceNs = 5'000'000'000;
+  const uint64_t since = MonotonicNs();
+  while (!gpu_.AllSetUp()) {
+    if (MonotonicNs() - since > kPatienceNs) return false;
+    observer.python->Rest(kMicrosecondsBetweenLooks);
+  }
+  return true;
 }
 
 void Timeline::SettleAtExit(Observer& observer) noexcept {

@@ -22,8 +22,8 @@
 // What is captured into a CUDA graph is told at every replay: timeline_graphs.h.
 //
 // Threads: events are noted by any, told by one at a time; nobody waits for another to finish
-// telling but at exit. Nothing is allocated once the queue is mapped, but for graphs. An op that
-// finds the queue full is not checked, and counted.
+// telling but at exit, and where that was asked for (WaitForGpu). Nothing is allocated once the
+// queue is mapped, but for graphs. An op that finds the queue full is not checked, and counted.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -97,13 +97,15 @@ class Timeline {
     kSkippableGradients,
     kWatchedGradients,  // whose ops were looked at: what made them bad is told already
     kLoss,
-    kLossNumber,   // only its value is asked for
-    kScale,        // of a GradScaler; its update is told next
-    kScaleOfStep,  // that, and what was found in the step: the update itself goes by unseen
+    kLossNumber,     // only its value is asked for
+    kScale,          // of a GradScaler; its update is told next
+    kScaleOfStep,    // that, and what was found in the step: the update itself goes by unseen
+    kGradientScale,  // by which an optimizer divides the gradients itself
     kOfRegion,
     kWritten,  // `target` is kParameter, or kOptimizerState of what is kept for `named`
   };
-  void NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
+  // False: some of them will not be looked at.
+  bool NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
                   std::span<const HandedTensor> tensors, const RegionSeen& region = {},
                   std::span<const HandedTensor> given = {}) noexcept;
   // An op handed a non-finite number to Python.
@@ -115,8 +117,9 @@ class Timeline {
   // A leaf takes its gradient; null: not seen.
   void NoteLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
                 const NamedTensor* named) noexcept;
-  void NoteOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
-                          const char* range_name, const canary::Gradients& gradients) noexcept;
+  // The event's number; 0: there was no room for it.
+  uint64_t NoteOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
+                              const char* range_name, const canary::Gradients& gradients) noexcept;
   void NoteOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
                         bool ops_unwatched) noexcept;
   void NotePlainUpdate(Observer& observer, ThreadState* thread) noexcept;
@@ -145,10 +148,13 @@ class Timeline {
   // The stream of this thread says how far it is, when it gets there. Before something that makes
   // the host wait for it.
   void AskStream(const ThreadState* thread) noexcept;
-  // Waits until the GPU has answered for all that was noted up to now, and that is told: only for
-  // those who have asked for it (--on-anomaly stop). False: it will answer later (a capture), or
-  // has not for long, which is said.
-  bool WaitForGpu(Observer& observer, ThreadState* thread) noexcept;
+  // ---- waiting: only for those who have asked for it (--on-anomaly stop)
+
+  // Until the event with this number is told. False: the GPU will answer later (a capture), or has
+  // not for long, which is said.
+  bool WaitForGpu(Observer& observer, ThreadState* thread, uint64_t event) noexcept;
+  // Until all GPUs that were seen are set up; false: that takes too long.
+  bool WaitForSetUp(Observer& observer) noexcept;
   // The process ends: tells what is answered within a moment.
   void SettleAtExit(Observer& observer) noexcept;
 
@@ -160,7 +166,7 @@ class Timeline {
   // What is looked at for its figures alone, and was or will be looked at as what it is.
   [[nodiscard]] static constexpr bool IsForFigures(HandedAs as) noexcept {
     return as == HandedAs::kWatchedGradients || as == HandedAs::kLossNumber ||
-           as == HandedAs::kScale || as == HandedAs::kScaleOfStep;
+           as == HandedAs::kScale || as == HandedAs::kScaleOfStep || as == HandedAs::kGradientScale;
   }
 
  private:
@@ -184,17 +190,17 @@ class Timeline {
 
   void NotePart(Observer& observer, ThreadState* thread, const Frame& frame, const Moment& moment,
                 const Parts& parts) noexcept;
-  void NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
+  bool NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
                      std::span<const HandedTensor> tensors, const RegionSeen& region,
                      std::span<const HandedTensor> given) noexcept;
   // Room for an event of so many tensors, of which the first are looked at; null: there is none,
   // and these are counted as unchecked.
   OpEvent* ReserveHanded(Observer& observer, ThreadState* thread, HandedAs as, size_t looked_at,
                          size_t others) noexcept;
-  void NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
+  bool NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
                       std::span<const HandedTensor> tensors, const RegionSeen& region,
                       std::span<const HandedTensor> given) noexcept;
-  void Launch(Observer& observer, ThreadState* thread, OpEvent* event,
+  bool Launch(Observer& observer, ThreadState* thread, OpEvent* event,
               const InputSeen* const* outputs, const InputSeen* const* inputs,
               uint32_t input_count) noexcept;
   void TellBadOutputs(Observer& observer, OpEvent& event,
@@ -208,9 +214,9 @@ class Timeline {
   static void Drop(Event* event) noexcept;
 
   // ---- timeline_lists.cc
-  void NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
+  bool NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
                  std::span<const HandedTensor> tensors) noexcept;
-  void NoteList(Observer& observer, ThreadState* thread, HandedAs as,
+  bool NoteList(Observer& observer, ThreadState* thread, HandedAs as,
                 std::span<const HandedTensor* const> tensors, bool is_last) noexcept;
   void NoteNumber(Observer& observer, ThreadState* thread, HandedAs as,
                   const InputSeen& scalar) noexcept;
@@ -306,13 +312,13 @@ class Timeline {
 // Gathers such tensors, and holds their storages weakly while it lives.
 class GpuTensors {
  public:
-  GpuTensors(Observer& observer, ThreadState* thread) noexcept
-      : observer_(observer), thread_(thread) {}
+  // `counts`: what cannot be looked at is counted as unchecked.
+  GpuTensors(Observer& observer, ThreadState* thread, bool counts = true) noexcept
+      : observer_(observer), thread_(thread), counts_(counts) {}
   ~GpuTensors();
   GpuTensors(const GpuTensors&) = delete;
   GpuTensors& operator=(const GpuTensors&) = delete;
 
-  // What cannot be looked at is counted as unchecked.
   void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
            uint32_t name = 0) noexcept;
   [[nodiscard]] std::span<const HandedTensor> list() const noexcept { return list_; }
@@ -320,6 +326,7 @@ class GpuTensors {
  private:
   Observer& observer_;
   ThreadState* thread_;
+  const bool counts_;
   std::vector<HandedTensor> list_;
 };
 

@@ -15,8 +15,11 @@ namespace nanwatch {
 
 // A list for each GPU, in the order in which these are met. What is no run of memory is looked at
 // behind them, as ever.
-void Timeline::NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
+bool Timeline::NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
                          std::span<const HandedTensor> tensors) noexcept try {
+  // The figures of what is captured nobody could ask for.
+  if (IsForFigures(as) && CapturedGraph(observer, thread, /*begins=*/false) != nullptr) return true;
+  bool all = true;
   std::vector<HandedTensor> scattered;
   std::vector<const HandedTensor*> left;
   left.reserve(tensors.size());
@@ -35,20 +38,21 @@ void Timeline::NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
                                               static_cast<size_t>(others - left.begin()));
     while (!list.empty()) {
       const size_t count = std::min(list.size(), size_t{device::kListMax});
-      NoteList(observer, thread, as, list.first(count), /*is_last=*/count == list.size());
+      all &= NoteList(observer, thread, as, list.first(count), /*is_last=*/count == list.size());
       list = list.subspan(count);
     }
     left.erase(left.begin(), others);
   }
-  NoteHandedFew(observer, thread, as, scattered, {}, {});
+  return NoteHandedFew(observer, thread, as, scattered, {}, {}) && all;
 } catch (const std::bad_alloc&) {
   thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += tensors.size();
+  return false;
 }
 
-void Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
+bool Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
                         std::span<const HandedTensor* const> tensors, bool is_last) noexcept {
   OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), 0);
-  if (event == nullptr) return;
+  if (event == nullptr) return false;
   event->is_list = true;
   event->sums = as != HandedAs::kWritten;
   // Nothing of this step is launched behind what its update has written, and a pass begins at a
@@ -59,13 +63,15 @@ void Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
     KeepHanded(*tensors[i], &event->tensors[i]);
     seen[i] = &tensors[i]->seen;
   }
-  Launch(observer, thread, event, seen, nullptr, 0);
+  const bool launched = Launch(observer, thread, event, seen, nullptr, 0);
   if (!IsForFigures(as)) TellCutsOfHanded(observer, thread, event, seen);
   Publish(event);
+  return launched;
 }
 
 void Timeline::NoteNumber(Observer& observer, ThreadState* thread, HandedAs as,
                           const InputSeen& scalar) noexcept {
+  if (CapturedGraph(observer, thread, /*begins=*/false) != nullptr) return;
   const HandedTensor handed = {scalar, wire::Target::kNone, nullptr, 0};
   const HandedTensor* const list[] = {&handed};
   NoteList(observer, thread, as, list, /*is_last=*/true);
@@ -110,6 +116,8 @@ void Timeline::TellSums(Observer& observer, const OpEvent& event,
       scale_ = sums.first;
       scale_known_ = true;
       return;
+    case HandedAs::kGradientScale:
+      return gpu_gradients_->SetScale(sums.first);
     case HandedAs::kScaleOfStep:
       observer.steps.OnUnscale(!sums.IsZero(1));
       return observer.steps.OnScaleUpdate(observer, teller_, sums.first, /*scale_known=*/true);

@@ -299,7 +299,12 @@ uint16_t Timeline::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
 
 void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
   if (answer.sums != nullptr) TellSums(observer, event, *answer.sums);
-  if (answer.outcome != device::Finished::Outcome::kBad || observer.Poisoned()) return;
+  if (answer.outcome != device::Finished::Outcome::kBad) return;
+  // Whose gradients are bad is known of each step, whatever else is not told any more.
+  const bool of_gradients = event.handed_as == HandedAs::kGradients ||
+                            event.handed_as == HandedAs::kSkippableGradients ||
+                            event.handed_as == HandedAs::kWatchedGradients;
+  if (observer.Poisoned() && !of_gradients) return;
   if (event.is_list) return TellList(observer, event, answer);
   if (event.handed_as == HandedAs::kOfRegion) SettleGiven(observer, event, answer);
   for (uint32_t i = 0; i < event.outputs; ++i) {
@@ -317,6 +322,7 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
     case HandedAs::kEntries:
       return entry_points::TellEntry(observer, plain, tensor.target, NameOf(observer, tensor));
     case HandedAs::kGradients:
+      if (observer.Poisoned()) return gpu_gradients_->TellWatched(observer, plain, tensor.named);
       return gpu_gradients_->Tell(observer, teller_, plain, tensor.named);
     case HandedAs::kWatchedGradients:
       return gpu_gradients_->TellWatched(observer, plain, tensor.named);
@@ -328,6 +334,7 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
     case HandedAs::kLossNumber:
     case HandedAs::kScale:
     case HandedAs::kScaleOfStep:
+    case HandedAs::kGradientScale:
       return;
     case HandedAs::kOfRegion:
       return TellOfRegion(observer, event, plain);

@@ -2,7 +2,7 @@
 import unittest
 
 from gpu_job import LAGS, GpuJobTest
-from stopping import PLAIN, SCALED, UNCAUGHT
+from stopping import BAD_UPDATE, PLAIN, SCALED, UNCAUGHT
 
 # A GPU goes on whatever the host does. Here that takes the GIL, which the waiting thread must have let go.
 ON_GPU = """
@@ -42,6 +42,43 @@ print("done")
 """
 
 
+# What an autograd thread has launched on the default stream nobody asks for, while the step runs on another.
+SIDE_STREAM = ON_GPU + """
+import time, torch
+torch.manual_seed(3)
+layer = torch.nn.Linear(8, 8).to(device)
+optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+stream, longest = torch.cuda.Stream(), 0
+for i in range(4):
+    optimizer.zero_grad()
+    loss = layer(torch.randn(4, 8, device=device)).square().mean()
+    with torch.cuda.stream(stream):
+        loss.backward()
+        begin = time.monotonic()
+        optimizer.step()
+        longest = max(longest, time.monotonic() - begin)
+print("in time" if longest < 1 else longest)
+"""
+TWO_DEVICES = ON_GPU + """
+import time, torch
+torch.manual_seed(3)
+first, second = torch.nn.Linear(8, 8).to("cuda:0"), torch.nn.Linear(8, 8).to("cuda:1")
+optimizers = [torch.optim.SGD(layer.parameters(), lr=1e-3) for layer in (first, second)]
+longest = 0
+for i in range(4):
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    (first(torch.randn(4, 8).to("cuda:0")) + second(torch.randn(4, 8).to("cuda:1")).to("cuda:0")).square().mean().backward()
+    begin = time.monotonic()
+    for optimizer in optimizers:
+        optimizer.step()
+    longest = max(longest, time.monotonic() - begin)
+print("in time" if longest < 1 else longest)
+"""
+# The first tensors of a GPU that anybody asks for are the first step's gradients.
+AT_ONCE = PLAIN.replace("i == 5", "i == 0")
+
+
 def on_gpu(text):
     return text.replace('device = "cpu"\n', ON_GPU, 1)
 
@@ -49,7 +86,8 @@ def on_gpu(text):
 class Stop(GpuJobTest):
     @classmethod
     def start(cls, workplace):
-        programs = {"plain": on_gpu(PLAIN), "uncaught": on_gpu(UNCAUGHT), "scaled": on_gpu(SCALED), "captured": CAPTURED}
+        programs = {"plain": on_gpu(PLAIN), "uncaught": on_gpu(UNCAUGHT), "scaled": on_gpu(SCALED), "captured": CAPTURED,
+                    "update": on_gpu(BAD_UPDATE), "side": SIDE_STREAM, "devices": TWO_DEVICES, "at_once": on_gpu(AT_ONCE)}
         cls.commands = {name: cls.program(name, text) for name, text in programs.items()}
 
     def run_stopping(self, name, *options, **environment):
@@ -75,6 +113,26 @@ class Stop(GpuJobTest):
                 first, message, _ = job.stdout().splitlines()
                 self.assertEqual(first, "5 nanwatch NonFiniteGradient True", job.stderr())
                 self.assertIn("first in inner.weight", message)
+
+    def test_the_first_step_is_stopped_though_the_gpu_is_only_then_set_up(self):
+        for level in ("full", "canary", "idle"):
+            with self.subTest(level):
+                job = self.run_stopping("at_once", "--level", level)
+                self.assertEqual(job.status(), 0, job.stderr())
+                self.assertEqual(job.stdout().splitlines()[0], "0 nanwatch NonFiniteGradient True", job.stderr())
+
+    def test_gradients_of_parameters_that_an_update_made_bad_stop_the_next(self):
+        for level in ("full", "layer", "canary"):
+            with self.subTest(level):
+                job = self.run_stopping("update", "--level", level)
+                self.assertEqual((job.status(), job.stdout()), (0, "5 NonFiniteGradient\n"), job.stderr())
+
+    def test_what_was_launched_elsewhere_is_not_waited_for_in_vain(self):
+        for name, devices in (("side", "1"), ("devices", "2")):
+            for level in ("full", "layer"):
+                with self.subTest(name, level=level):
+                    job = self.run_stopping(name, "--level", level, NANWATCH_FAKE_DEVICES=devices)
+                    self.assertEqual((job.status(), job.stdout()), (0, "in time\n"), job.stderr())
 
     def test_a_job_that_does_not_catch_it_ends_as_by_any_exception(self):
         job = self.run_stopping("uncaught")

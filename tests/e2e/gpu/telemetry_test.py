@@ -22,9 +22,12 @@ class Telemetry(StepFigures, GpuJobTest):
         cls.half = job("--dtype", "bfloat16")
         cls.classes = job("--loss", "cross_entropy")
         cls.scaled = {level: job("--scaler", level=level) for level in ("full", "layer", "canary")}
+        cls.fused = {level: job("--scaler", "--fused", level=level) for level in ("full", "canary")}
         # So large that the first scaled gradients overflow.
         cls.skipping = {level: job("--scaler", "--scale", str(2.0 ** 127), "--loud", "8", level=level) for level in ("full", "canary")}
         cls.scattered = job("--scattered")
+        # The first tensors that the GPU is asked about are the first step's gradients.
+        cls.first = {steps: job("--loss-outside", "--steps", steps, level="canary") for steps in ("1", "12")}
 
     def test_loss_and_norm_are_torch_s(self):
         for way, job in (*self.late.items(), ("half", self.half), ("classes", self.classes)):
@@ -37,11 +40,20 @@ class Telemetry(StepFigures, GpuJobTest):
         self.assertEqual(len(self.compare(self.levels["canary"])["told"]["losses"]), 11)
         self.compare(self.long)
 
+    def test_what_is_not_known_of_the_first_step_is_not_told(self):
+        self.compare(self.first["1"], loss=None, gradient_norm=None)
+        self.compare(self.first["12"], loss=None)
+
     def test_the_scale_is_the_scaler_s(self):
         for level, job in self.scaled.items():
             with self.subTest(level):
                 # What canary sees is the loss that the model returns, which is scaled afterwards.
                 self.compare(job, scale=1024.0, **({"loss": self.said(job)["loss"]} if level == "canary" else {}))
+
+    def test_the_norm_is_that_of_the_gradients_without_their_scale(self):
+        for level, job in self.fused.items():
+            with self.subTest(level):
+                self.compare(job, **({"loss": self.said(job)["loss"]} if level == "canary" else {}))
 
     def test_steps_that_a_scaler_skips_are_no_steps(self):
         for level, job in self.skipping.items():

@@ -2,7 +2,7 @@
 and for updates that a GradScaler skips, nothing is interfered with."""
 import unittest
 
-from stopping import PLAIN, SCALED, UNCAUGHT
+from stopping import BAD_UPDATE, PLAIN, SCALED, UNCAUGHT
 from watched_job import PromiseTest
 
 RANKS = """
@@ -33,7 +33,7 @@ if __name__ == "__main__":
 class Stop(PromiseTest):
     @classmethod
     def start(cls, workplace):
-        programs = {"plain": PLAIN, "uncaught": UNCAUGHT, "scaled": SCALED, "ranks": RANKS}
+        programs = {"plain": PLAIN, "uncaught": UNCAUGHT, "scaled": SCALED, "ranks": RANKS, "update": BAD_UPDATE}
         cls.commands = {name: workplace.program(name, text) for name, text in programs.items()}
 
     def run_stopping(self, name, *options):
@@ -58,6 +58,12 @@ class Stop(PromiseTest):
     def test_steps_that_a_budget_leaves_unwatched_are_stopped_too(self):
         job = self.run_stopping("plain", "--level", "idle")
         self.assertEqual(job.stdout().splitlines()[0], "5 nanwatch NonFiniteGradient True", job.stderr())
+
+    def test_gradients_of_parameters_that_an_update_made_bad_stop_the_next(self):
+        for level in ("full", "canary"):
+            with self.subTest(level):
+                job = self.run_stopping("update", "--level", level)
+                self.assertEqual((job.status(), job.stdout()), (0, "5 NonFiniteGradient\n"), job.stderr())
 
     def test_a_job_that_does_not_catch_it_ends_as_by_any_exception(self):
         job = self.run_stopping("uncaught")

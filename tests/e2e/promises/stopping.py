@@ -35,6 +35,15 @@ except FloatingPointError as error:
     step(1.0)
     print("went on")
 """
+# An update makes parameters bad of sound gradients: the gradients that come of them stop the next.
+BAD_UPDATE = NET + """
+try:
+    for i in range(8):
+        optimizer.param_groups[0]["lr"] = float("nan") if i == 4 else 1e-3
+        step(1.0)
+except FloatingPointError as error:
+    print(i, type(error).__name__)
+"""
 UNCAUGHT = NET + "step(1.0)\nstep(-1e6)\n"
 SCALED = """
 import torch

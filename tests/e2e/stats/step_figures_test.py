@@ -17,6 +17,7 @@ class Steps(StepFigures, PromiseTest):
         cls.jobs = {"full": job(), "layer": job(level="layer"), "canary": job(level="canary"), "half": job("--dtype", "bfloat16"),
                     "classes": job("--loss", "cross_entropy")}
         cls.scaled = {level: job("--scaler", level=level) for level in ("full", "layer", "canary")}
+        cls.fused = {level: job("--scaler", "--fused", level=level) for level in ("full", "canary")}
         # So large that the first scaled gradients overflow.
         cls.skipping = {level: job("--scaler", "--scale", str(2.0 ** 127), "--loud", "8", level=level) for level in ("full", "canary")}
 
@@ -30,6 +31,11 @@ class Steps(StepFigures, PromiseTest):
             with self.subTest(level):
                 # What canary sees is the loss that the model returns, which is scaled afterwards.
                 self.compare(job, scale=1024.0, **({"loss": self.said(job)["loss"]} if level == "canary" else {}))
+
+    def test_the_norm_is_that_of_the_gradients_without_their_scale(self):
+        for level, job in self.fused.items():
+            with self.subTest(level):
+                self.compare(job, **({"loss": self.said(job)["loss"]} if level == "canary" else {}))
 
     def test_steps_that_a_scaler_skips_are_no_steps(self):
         for level, job in self.skipping.items():

@@ -12,6 +12,8 @@ parser.add_argument("--dtype", default="float32")
 parser.add_argument("--loss", default="mse_loss", choices=("mse_loss", "cross_entropy"))
 parser.add_argument("--scaler", action="store_true")
 parser.add_argument("--scale", type=float, default=256.0)
+parser.add_argument("--fused", action="store_true", help="the optimizer divides by the scale itself")
+parser.add_argument("--loss-outside", action="store_true")
 parser.add_argument("--loud", type=float, default=1.0)
 parser.add_argument("--steps", type=int, default=12)
 parser.add_argument("--scattered", action="store_true", help="a gradient has holes in its memory")
@@ -27,23 +29,32 @@ class Model(torch.nn.Module):
 
     def forward(self, x, y):
         result = self.head(torch.relu(self.inner(x))).float() * arguments.loud
-        return getattr(torch.nn.functional, arguments.loss)(result, y if arguments.loss == "mse_loss" else y.argmax(1))
+        return result if arguments.loss_outside else loss_of(result, y)
+
+
+def loss_of(result, y):
+    return getattr(torch.nn.functional, arguments.loss)(result, y if arguments.loss == "mse_loss" else y.argmax(1))
 
 
 torch.manual_seed(1)
 model = Model().to(device, dtype)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=arguments.fused)
 scaler = torch.amp.GradScaler(device, init_scale=arguments.scale, growth_interval=5, enabled=arguments.scaler)
 skipped = 0
 for step in range(arguments.steps):
     optimizer.zero_grad()
-    loss = model(torch.randn(7, 40).to(device, dtype), torch.randn(7, 3).to(device))
+    y = torch.randn(7, 3).to(device)
+    loss = model(torch.randn(7, 40).to(device, dtype), y)
+    loss = loss_of(loss, y) if arguments.loss_outside else loss
     scaled = scaler.scale(loss)
     scaled.backward()
-    scaler.unscale_(optimizer)
+    if not arguments.fused:
+        scaler.unscale_(optimizer)
     if arguments.scattered:
         model.inner.weight.grad = torch.ones(60, 80, device=device)[:, ::2]
     norm = torch.stack([p.grad.double().square().sum() for p in model.parameters() if p.grad is not None]).sum().sqrt()
+    if arguments.fused and arguments.scaler:
+        norm = norm / scaler.get_scale()
     scaler.step(optimizer)
     scale = scaler.get_scale()
     scaler.update()
@@ -55,5 +66,7 @@ for _ in range(300):  # what a GPU has answered is told a moment later
     runs = [run for run in json.loads(shown.stdout)["runs"] if run["pid"] == os.getpid()]
     if runs and runs[0]["step"] == arguments.steps - skipped:
         break
+else:
+    raise SystemExit(f"the last step was never told: {runs}")
 print(json.dumps({"told": runs[0], "norm": norm.item(), "loss": loss.item(), "scaled": scaled.item(), "scale": scaler.get_scale(),
                   "skipped": skipped}))
