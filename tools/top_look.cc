@@ -21,22 +21,32 @@ constexpr uint64_t kRateWindowNs = 5'000'000'000;
 constexpr uint64_t kEndedShownNs = 30'000'000'000;
 constexpr size_t kFindingsMax = 64;
 
-RunFacts FactsOf(const SeenRun& seen) {
+// What a look has read. Of a training before the last steps little shows in it, so it may be told
+// otherwise than the daemon tells it.
+RunFacts FactsOf(const LiveRun& run) {
   RunFacts facts;
-  *facts.mutable_run() = seen.run;
-  *facts.mutable_state() = seen.state;
+  *facts.mutable_run() = run.seen.run;
+  *facts.mutable_state() = run.seen.state;
+  for (const StepSummary& step : run.last_steps) *facts.add_steps_read() = step;
   return facts;
+}
+
+// Another training has begun to count its steps.
+bool BeginsAnew(const StepMark& mark, const std::vector<StepMark>& marks) {
+  return !marks.empty() && mark.step < marks.back().step && mark.time_ns > marks.back().time_ns;
 }
 
 // Steps that a GradScaler skipped took their time too. Where nothing is known of an optimizer the
 // entries themselves are counted.
 std::vector<StepMark> MarksOf(const LiveRun& run) {
-  const StepClock clock(FactsOf(run.seen));
+  const StepClock clock(FactsOf(run));
   std::vector<StepMark> marks;
   for (const StepSummary& step : run.last_steps) {
-    const int64_t iteration = clock.Read(step.clocks()).iteration;
-    const StepMark mark = {.step = iteration >= 0 ? iteration : static_cast<int64_t>(step.index()),
+    const int64_t counted = clock.Read(step.clocks()).step;
+    const StepMark mark = {.step = counted >= 0 ? counted + step.clocks().scaler_skips()
+                                                : static_cast<int64_t>(step.index()),
                            .time_ns = step.time_ns()};
+    if (BeginsAnew(mark, marks)) marks.clear();
     // With several optimizers a step has several entries; the first to have it counts.
     if (marks.empty() || mark.step > marks.back().step) marks.push_back(mark);
   }
@@ -105,7 +115,8 @@ TopRow TopLook::RowOf(const LiveRun& run, uint64_t now_ns) {
                 .state = StateOf(seen),
                 .level = LevelName(seen.state.level()),
                 .findings = seen.state.values_bad()};
-  if (const int64_t step = StepOf(seen); step >= 0) row.step = step;
+  const StepClock clock(FactsOf(run));
+  if (const int64_t step = clock.Read(seen.state.clocks()).step; step >= 0) row.step = step;
   if (seen.state.has_loss()) row.loss = seen.state.loss();
   if (!row.loss.has_value())
     row.loss = Newest(run.last_steps, &StepSummary::has_loss, &StepSummary::loss);
@@ -122,6 +133,7 @@ TopRow TopLook::RowOf(const LiveRun& run, uint64_t now_ns) {
   }
   std::vector<StepMark>& marks = runs_[seen.id].marks;
   for (const StepMark& mark : MarksOf(run)) {
+    if (BeginsAnew(mark, marks)) marks.clear();
     if (marks.empty() || mark.step > marks.back().step) marks.push_back(mark);
   }
   // One older than the window is kept, for steps that take longer than it.
@@ -134,7 +146,7 @@ TopRow TopLook::RowOf(const LiveRun& run, uint64_t now_ns) {
 
 void TopLook::AddFindings(const LiveRun& run, TopPicture& picture) const {
   if (run.newest_sites.empty()) return;
-  const StepClock clock(FactsOf(run.seen));
+  const StepClock clock(FactsOf(run));
   for (const Site& site : run.newest_sites) {
     if (site.finding_class() == static_cast<uint32_t>(wire::FindingClass::kKilled)) continue;
     picture.findings.push_back({.run = run.seen.id,

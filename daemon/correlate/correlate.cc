@@ -35,11 +35,9 @@ std::vector<const RunFacts*> InRankOrder(const std::vector<RunFacts>& runs) {
 void AddIncidents(const std::vector<Lineage>& runs, uint32_t explained, Correlation& correlation) {
   Drafts drafts = GatherIncidents(runs);
   FoldReceived(runs, drafts);
-  std::vector<std::pair<Incident, const IncidentDraft*>> incidents;
+  std::vector<FinishedIncident> incidents;
   for (const auto& [key, draft] : drafts) incidents.emplace_back(Finish(draft), &draft);
-  std::stable_sort(incidents.begin(), incidents.end(), [](const auto& a, const auto& b) {
-    return IsMoreImportant(a.first, b.first);
-  });
+  std::stable_sort(incidents.begin(), incidents.end(), IsMoreImportant);
   if (explained > 0 && explained <= incidents.size()) {
     const auto& [incident, draft] = incidents[explained - 1];
     correlation.explanation.set_severity(incident.severity());

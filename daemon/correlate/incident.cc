@@ -29,16 +29,20 @@ int64_t StepAt(const Lineage& lineage, const Clocks* clocks) {
   return clocks == nullptr ? -1 : lineage.clock().Read(*clocks).step;
 }
 
+int64_t MomentOf(const Lineage& lineage, const Clocks* clocks) {
+  return clocks == nullptr ? -1 : lineage.clock().Read(*clocks).iteration_of_run;
+}
+
 // An earlier occurrence of the same place that mattered as much tells the story better.
 bool TellsBetter(const Lineage& lineage, const Origin& origin, bool anomalous,
                  const IncidentDraft& draft) {
   if (anomalous != draft.anomalous) return anomalous;
-  const int64_t step = StepAt(lineage, origin.clocks);
-  const int64_t known = StepAt(*draft.lineage, draft.origin->clocks);
-  if (&lineage == draft.lineage || step == known) {
+  const int64_t moment = MomentOf(lineage, origin.clocks);
+  const int64_t known = MomentOf(*draft.lineage, draft.origin->clocks);
+  if (&lineage == draft.lineage || moment == known) {
     return &lineage == draft.lineage && origin.ticket < draft.origin->ticket;
   }
-  return step < known;
+  return moment < known;
 }
 
 void AddEvents(const Lineage& lineage, Drafts& drafts) {
@@ -186,11 +190,12 @@ Incident Finish(const IncidentDraft& draft) {
   return incident;
 }
 
-bool IsMoreImportant(const Incident& a, const Incident& b) {
-  const auto rank = [](const Incident& incident) {
+bool IsMoreImportant(const FinishedIncident& a, const FinishedIncident& b) {
+  const auto rank = [](const FinishedIncident& finished) {
+    const auto& [incident, draft] = finished;
     return std::make_tuple(SeverityRank(incident.severity()), ReachRank(incident),
-                           incident.origin().iteration(), incident.origin().ticket(),
-                           incident.origin().rank());
+                           MomentOf(*draft->lineage, draft->origin->clocks),
+                           incident.origin().ticket(), incident.origin().rank());
   };
   return rank(a) < rank(b);
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/correlate/incident_key.h"
@@ -44,6 +45,7 @@ using Drafts = std::map<IncidentKey, IncidentDraft>;
 [[nodiscard]] Incident Finish(const IncidentDraft& draft);
 
 // Most important first: severity, how far it got, then when it happened.
-[[nodiscard]] bool IsMoreImportant(const Incident& a, const Incident& b);
+using FinishedIncident = std::pair<Incident, const IncidentDraft*>;
+[[nodiscard]] bool IsMoreImportant(const FinishedIncident& a, const FinishedIncident& b);
 
 }  // namespace nanwatch

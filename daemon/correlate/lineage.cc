@@ -298,7 +298,7 @@ bool Lineage::IsHabit(const ValueNode& node) const {
 }
 
 bool Lineage::IsEarlierStep(const Clocks& a, const Clocks& b) const {
-  return clock_.Read(a).iteration < clock_.Read(b).iteration;
+  return clock_.Read(a).iteration_of_run < clock_.Read(b).iteration_of_run;
 }
 
 // ---- sources
@@ -404,7 +404,8 @@ int Lineage::Inherited(const Record& record, uint32_t target, const std::string&
 // The job writes no values while it knows that parameters are bad. One of a later step says that
 // they are clean again, whatever the last update left.
 int Lineage::AssumedPoison(const Record& record) const {
-  if (parameters_.any < 0 || clock_.Read(record.clocks()).iteration > poisoned_in_) return -1;
+  if (parameters_.any < 0 || clock_.Read(record.clocks()).iteration_of_run > poisoned_in_)
+    return -1;
   return parameters_.any;
 }
 
@@ -413,7 +414,7 @@ Lineage::Best Lineage::Assumed(const Record& record) const {
 }
 
 void Lineage::PoisonParameters(const Record& record, const std::string& name, int origin) {
-  const int64_t iteration = clock_.Read(record.clocks()).iteration;
+  const int64_t iteration = clock_.Read(record.clocks()).iteration_of_run;
   if (parameters_.any < 0 || iteration > poisoned_in_) {
     parameters_ = Poison();
     poisoned_in_ = iteration;

@@ -9,7 +9,7 @@ namespace {
 int64_t IterationOf(const IncidentDraft& draft) {
   return draft.origin->clocks == nullptr
              ? -1
-             : draft.lineage->clock().Read(*draft.origin->clocks).iteration;
+             : draft.lineage->clock().Read(*draft.origin->clocks).iteration_of_run;
 }
 
 // The sender's origin for what came in by this collective; null when no run tells.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "daemon/watch/step_cycles.h"
+
 namespace nanwatch {
 namespace {
 
@@ -31,16 +33,66 @@ int ClosingOptimizer(const Clocks& last) {
   return closing;
 }
 
+// The newest counts that a record or the run's state tells.
+const Clocks& NewestClocks(const RunFacts& facts) {
+  const Clocks* newest = &facts.state().clocks();
+  for (const Record& record : facts.records()) {
+    if (record.clocks().optimizer_ranges() > newest->optimizer_ranges()) newest = &record.clocks();
+  }
+  return *newest;
+}
+
+void ReadSpan(const StepSpan& span, const Clocks& clocks, StepReading& reading) {
+  reading.source = "optimizer";
+  reading.micro_step = clocks.micro_passes();
+  const auto slot = static_cast<int>(std::min(span.slot(), 1'000u));
+  if (span.slot() == kSpanUnknown) {
+    reading.iteration_of_run = static_cast<int64_t>(span.cycles_before()) + clocks.scaler_skips();
+    return;
+  }
+  reading.step = slot < clocks.optimizer_steps_size() ? clocks.optimizer_steps(slot) : 0;
+  if (span.reused() && clocks.optimizer_ranges() < span.first()) {
+    // The slot still was another one's. It acted in none of these ranges or in all of them.
+    const uint32_t before = span.first() - clocks.optimizer_ranges();
+    reading.step = span.first_count() - std::min(span.first_count(), before);
+  }
+  const int64_t skips = clocks.scaler_skips();
+  reading.iteration = reading.step + std::max<int64_t>(0, skips - span.skips());
+  reading.iteration_of_run = static_cast<int64_t>(span.cycles_before()) + skips +
+                             std::max<int64_t>(0, reading.step - span.base_count());
+}
+
 }  // namespace
 
-StepClock::StepClock(const RunFacts& facts) {
+StepClock::StepClock(const RunFacts& facts) : cycles_(facts.training().cycles()) {
   RaiseTo(last_, facts.state().clocks());
   for (const Record& record : facts.records()) RaiseTo(last_, record.clocks());
-  closing_ = ClosingOptimizer(last_);
+  for (const StepSummary& step : facts.steps_read())
+    FoldStep(step.clocks(), step.optimizer(), cycles_);
+  if (cycles_.slots().empty()) {
+    closing_ = ClosingOptimizer(last_);
+    return;
+  }
+  FoldStep(NewestClocks(facts), std::nullopt, cycles_);
+  newest_ = NewestSpan(cycles_);
+}
+
+// Null where no optimizer with a count of its own is known.
+const StepSpan* StepClock::SpanOf(const Clocks& clocks) const {
+  const uint32_t ranges = clocks.optimizer_ranges();
+  if (newest_ && (ranges >= newest_->from() || cycles_.spans().empty())) return &*newest_;
+  const auto next =
+      std::upper_bound(cycles_.spans().begin(), cycles_.spans().end(), ranges,
+                       [](uint32_t at, const StepSpan& span) { return at < span.from(); });
+  return next == cycles_.spans().begin() ? nullptr : &*(next - 1);
 }
 
 StepReading StepClock::Read(const Clocks& clocks) const {
   StepReading reading;
+  if (const StepSpan* span = SpanOf(clocks); span != nullptr) {
+    ReadSpan(*span, clocks, reading);
+    return reading;
+  }
   if (closing_ >= 0) {
     reading.step = closing_ < clocks.optimizer_steps_size() ? clocks.optimizer_steps(closing_) : 0;
     reading.source = "optimizer";
@@ -58,10 +110,12 @@ StepReading StepClock::Read(const Clocks& clocks) const {
   }
   reading.iteration = reading.step + clocks.scaler_skips();
   reading.micro_step = clocks.micro_passes();
+  reading.iteration_of_run = reading.iteration;
   return reading;
 }
 
 uint64_t StepClock::UpdatesSeen() const {
+  if (newest_) return CyclesClosed(cycles_) + last_.scaler_skips();
   return static_cast<uint64_t>(std::max<int64_t>(0, Read(last_).iteration));
 }
 

@@ -1,13 +1,16 @@
 // Turns the clocks of a record, which are plain counts, into the step a person means.
 //
-// A job may have several optimizers (a GAN, a critic that is updated five times per generator). The
-// one that closes the cycle is the one that ends up with the smallest count, because the others act
-// at least as often; among equals it is the one seen last. A side optimizer that acted hardly ever
-// (a warm-up, a probe) must not freeze the clock, so instances below 1/32 of the busiest are passed
-// over.
+// A job may have several optimizers; which of them closes the cycle at the time of the record is
+// told by the fold of its steps (daemon/watch/step_cycles.h). Where no step is known, as of a run
+// of which only its newest counts are looked at, the one that ends up with the smallest count
+// closes it throughout; among equals it is the one seen last, and instances below 1/32 of the
+// busiest are passed over.
+//
+// Copies what it needs of the facts. A reading takes a search among 256 spans at most.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "verdict.pb.h"
@@ -19,11 +22,13 @@ struct StepReading {
   int64_t iteration = -1;   // the same, with the steps that a GradScaler skipped; -1 unknown
   int64_t micro_step = -1;  // backward passes that reached a leaf since; -1 unknown
   std::string_view source = "none";  // optimizer, scaler, backward, none
+  // Iterations of the whole process, where step and iteration begin anew with each training in it:
+  // what comes earlier has the smaller one. -1 unknown.
+  int64_t iteration_of_run = -1;
 };
 
 class StepClock {
  public:
-  // Reads the counts that the run ended with; they decide which optimizer closes the cycle.
   explicit StepClock(const RunFacts& facts);
 
   [[nodiscard]] StepReading Read(const Clocks& clocks) const;
@@ -32,8 +37,13 @@ class StepClock {
   [[nodiscard]] uint64_t UpdatesSeen() const;
 
  private:
-  Clocks last_;       // the largest counts that any fact of the run carries
-  int closing_ = -1;  // index of the optimizer that closes the cycle; -1: use all completed ranges
+  [[nodiscard]] const StepSpan* SpanOf(const Clocks& clocks) const;
+
+  Clocks last_;        // the largest counts that any fact of the run carries
+  StepCycles cycles_;  // empty where no step is known
+  std::optional<StepSpan> newest_;
+  int closing_ = -1;  // without steps: index of the optimizer that closes the cycle; -1: use all
+                      // completed ranges
 };
 
 }  // namespace nanwatch

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/step_clock.h"
@@ -88,7 +89,15 @@ const json& Book() {
   return book;
 }
 
-Warning WarningFrom(const TrainingAlarm& alarm, const RunFacts& facts, const StepClock& clock) {
+// A warning and when it was raised: StepReading.iteration_of_run, which grows where a process
+// trains one thing after another and begins to count its steps anew.
+struct RaisedWarning {
+  Warning warning;
+  int64_t iteration_of_run = -1;
+};
+
+RaisedWarning WarningFrom(const TrainingAlarm& alarm, const RunFacts& facts,
+                          const StepClock& clock) {
   const StepReading raised = clock.Read(alarm.clocks());
   Warning warning;
   warning.set_id(alarm.id());
@@ -103,30 +112,43 @@ Warning WarningFrom(const TrainingAlarm& alarm, const RunFacts& facts, const Ste
   warning.set_rank(facts.run().rank());
   warning.set_processes(1);
   Describe(Book(), warning);
-  return warning;
+  return {.warning = std::move(warning), .iteration_of_run = raised.iteration_of_run};
+}
+
+// The iteration of its run in which an incident began; that of its optimizer where no record of it
+// is left.
+int64_t BeginOf(const Incident& incident, const std::vector<RunFacts>& runs) {
+  const Finding& origin = incident.origin();
+  for (const RunFacts& facts : runs) {
+    if (origin.ticket() == 0 || RunId(facts.run()) != origin.run()) continue;
+    for (const Record& record : facts.records()) {
+      if (record.ticket() == origin.ticket())
+        return StepClock(facts).Read(record.clocks()).iteration_of_run;
+    }
+  }
+  return origin.iteration();
 }
 
 // The iteration in which the first incident that alarms began.
-std::optional<int64_t> FirstAlarm(const Verdict& verdict) {
+std::optional<int64_t> FirstAlarm(const Verdict& verdict, const std::vector<RunFacts>& runs) {
   std::optional<int64_t> first;
   for (const Incident& incident : verdict.incidents()) {
     if (incident.severity() == "info" || incident.origin().iteration() < 0) continue;
-    first = std::min(first.value_or(incident.origin().iteration()), incident.origin().iteration());
+    const int64_t began = BeginOf(incident, runs);
+    first = std::min(first.value_or(began), began);
   }
   return first;
 }
 
-bool IsSame(const Warning& a, const Warning& b) {
-  return a.family() == b.family() && a.run() != b.run() &&
-         std::abs(a.iteration() - b.iteration()) <= kSameWithinIterations;
+bool IsSame(const RaisedWarning& a, const RaisedWarning& b) {
+  return a.warning.family() == b.warning.family() && a.warning.run() != b.warning.run() &&
+         std::abs(a.iteration_of_run - b.iteration_of_run) <= kSameWithinIterations;
 }
 
-}  // namespace
-
-std::vector<Warning> WarningsOf(const RunFacts& facts) {
+std::vector<RaisedWarning> RaisedIn(const RunFacts& facts) {
   TrainingHistory training = facts.training();
   WatchAll(facts.steps_read(), facts.stats_read(), training);
-  std::vector<Warning> warnings;
+  std::vector<RaisedWarning> warnings;
   if (training.alarms().empty()) return warnings;
   const StepClock clock(facts);
   for (const TrainingAlarm& alarm : training.alarms())
@@ -134,27 +156,40 @@ std::vector<Warning> WarningsOf(const RunFacts& facts) {
   return warnings;
 }
 
+}  // namespace
+
+std::vector<Warning> WarningsOf(const RunFacts& facts) {
+  std::vector<Warning> warnings;
+  for (RaisedWarning& raised : RaisedIn(facts)) warnings.push_back(std::move(raised.warning));
+  return warnings;
+}
+
 void AddWarnings(const std::vector<RunFacts>& runs, Verdict& verdict) {
-  std::vector<Warning> all;
+  std::vector<RaisedWarning> all;
   for (const RunFacts& facts : runs) {
-    for (Warning& warning : WarningsOf(facts)) all.push_back(std::move(warning));
+    for (RaisedWarning& raised : RaisedIn(facts)) all.push_back(std::move(raised));
   }
-  std::stable_sort(all.begin(), all.end(), [](const Warning& a, const Warning& b) {
-    return std::make_tuple(a.iteration(), a.rank()) < std::make_tuple(b.iteration(), b.rank());
+  if (all.empty()) return;
+  std::stable_sort(all.begin(), all.end(), [](const RaisedWarning& a, const RaisedWarning& b) {
+    return std::make_tuple(a.iteration_of_run, a.warning.rank()) <
+           std::make_tuple(b.iteration_of_run, b.warning.rank());
   });
-  const std::optional<int64_t> first_alarm = FirstAlarm(verdict);
-  for (Warning& warning : all) {
-    const auto same =
-        std::find_if(verdict.mutable_warnings()->begin(), verdict.mutable_warnings()->end(),
-                     [&warning](const Warning& told) { return IsSame(told, warning); });
-    if (same != verdict.mutable_warnings()->end()) {
-      same->set_processes(same->processes() + 1);
+  const std::optional<int64_t> first_alarm = FirstAlarm(verdict, runs);
+  std::vector<RaisedWarning> told;
+  for (RaisedWarning& raised : all) {
+    const auto same = std::find_if(told.begin(), told.end(), [&raised](const RaisedWarning& known) {
+      return IsSame(known, raised);
+    });
+    if (same != told.end()) {
+      same->warning.set_processes(same->warning.processes() + 1);
       continue;
     }
-    if (first_alarm && warning.iteration() >= 0 && warning.iteration() <= *first_alarm)
-      warning.set_steps_before(*first_alarm - warning.iteration());
-    *verdict.add_warnings() = std::move(warning);
+    const int64_t at = raised.iteration_of_run;
+    if (first_alarm && at >= 0 && at <= *first_alarm)
+      raised.warning.set_steps_before(*first_alarm - at);
+    told.push_back(std::move(raised));
   }
+  for (RaisedWarning& raised : told) *verdict.add_warnings() = std::move(raised.warning);
 }
 
 }  // namespace nanwatch

@@ -6,6 +6,7 @@
 
 #include "daemon/watch/headroom_watch.h"
 #include "daemon/watch/level_series.h"
+#include "daemon/watch/step_cycles.h"
 #include "daemon/watch/training_alarms.h"
 
 namespace nanwatch {
@@ -227,6 +228,7 @@ void WatchScaler(const StepSummary& step, TrainingHistory& history) {
 void Watch(const StepSummary& step, TrainingHistory& history) {
   if (step.index() < history.next_index()) return;
   history.set_next_index(step.index() + 1);
+  FoldStep(step.clocks(), step.optimizer(), *history.mutable_cycles());
   // Early is over, and what is read of bad parameters is no training.
   if ((step.flags() & kParametersBad) != 0) return;
   WatchHeadroom(step, history);

@@ -1,0 +1,41 @@
+// Which optimizer closes the cycle, for every time of a run.
+//
+// A job may have several optimizers at once (a GAN, a critic that is updated five times per
+// generator), and one after another (pretraining, then training for good; k folds, each with a
+// model of its own). A *span* is a part of the run in which the same ones are at work: it ends with
+// the last act of one that has retired (proto/wire/optimizer_habit.h), which is known some steps
+// later. Within a span the one that acted least closes the cycle, because the others act at least
+// as often; among equals it is the one seen last. A side optimizer that acted hardly ever (a
+// warm-up, a probe) must not freeze the steps, so those below 1/32 of the busiest are passed over.
+//
+//   acts      A A A A A A B B B B B B B B B C B C B C B C
+//   spans     |----A----->|------------- C ------------->     (B and C are at work together)
+//
+// One that comes back after its retirement is at work again, and its silence belongs to its habit.
+//
+// A pure fold of the steps' clocks, which the daemon keeps with the run's TrainingHistory. Bounded:
+// four slots and kSpansMax spans. A step that changes nothing costs a comparison a slot.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// Beyond, those in the middle are forgotten: the first half and the newest stay.
+inline constexpr int kSpansMax = 256;
+// StepSpan.slot of those forgotten.
+inline constexpr uint32_t kSpanUnknown = UINT32_MAX;
+
+// Goes on with what was counted when a step had ended. Clocks that are no newer than those seen
+// change nothing. `optimizer`: whose step it was, where that is known.
+void FoldStep(const Clocks& clocks, std::optional<uint32_t> optimizer, StepCycles& cycles);
+
+// The span that lasts, as far as it is known yet; none when no optimizer with a slot was seen.
+[[nodiscard]] std::optional<StepSpan> NewestSpan(const StepCycles& cycles);
+// Cycles that were closed in all, whoever closed them.
+[[nodiscard]] uint64_t CyclesClosed(const StepCycles& cycles);
+
+}  // namespace nanwatch

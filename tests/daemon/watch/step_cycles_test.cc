@@ -1,0 +1,185 @@
+#include "daemon/watch/step_cycles.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace nanwatch {
+namespace {
+
+constexpr size_t kSlots = 4;
+
+// A run told act by act; each letter is an optimizer, and its number is its place in the alphabet.
+class ToldActs {
+ public:
+  // `slot` as the job has given it.
+  void Act(uint32_t optimizer, size_t slot) {
+    Count(optimizer, slot);
+    Tell(optimizer);
+  }
+
+  void Acts(const std::string& letters) {
+    for (const char letter : letters)
+      Act(static_cast<uint32_t>(letter - 'A'), static_cast<size_t>(letter - 'A') % kSlots);
+  }
+  void Repeat(int times, const std::string& letters) {
+    for (int i = 0; i < times; ++i) Acts(letters);
+  }
+  // Nobody read the entry.
+  void Unread(const std::string& letters) {
+    for (const char letter : letters)
+      Count(static_cast<uint32_t>(letter - 'A'), static_cast<size_t>(letter - 'A') % kSlots);
+  }
+  // A new optimizer has the slot from now on.
+  void GiveAway(size_t slot) { counts_[slot] = 0; }
+
+  [[nodiscard]] uint32_t SlotThatClosesAt(uint32_t ranges) const {
+    const std::optional<StepSpan> newest = NewestSpan(cycles_);
+    if (newest && newest->from() <= ranges) return newest->slot();
+    uint32_t slot = kSpanUnknown;
+    for (const StepSpan& span : cycles_.spans()) {
+      if (span.from() <= ranges) slot = span.slot();
+    }
+    return slot;
+  }
+  [[nodiscard]] const StepCycles& cycles() const { return cycles_; }
+  [[nodiscard]] uint32_t ranges() const { return ranges_; }
+
+ private:
+  void Count(uint32_t, size_t slot) {
+    ++counts_[slot];
+    ++ranges_;
+  }
+  void Tell(uint32_t optimizer) {
+    Clocks clocks;
+    for (const uint32_t count : counts_) clocks.add_optimizer_steps(count);
+    clocks.set_optimizer_ranges(ranges_);
+    FoldStep(clocks, optimizer, cycles_);
+  }
+
+  uint32_t counts_[kSlots] = {};
+  uint32_t ranges_ = 0;
+  StepCycles cycles_;
+};
+
+TEST(StepCycles, OneThatHasRetiredClosesNoCycleAfterItsLastAct) {
+  ToldActs run;
+  run.Repeat(100, "A");
+  run.Repeat(20, "B");
+  EXPECT_EQ(run.SlotThatClosesAt(99), 0u);
+  EXPECT_EQ(run.SlotThatClosesAt(100), 1u);
+  EXPECT_EQ(run.SlotThatClosesAt(119), 1u);
+}
+
+TEST(StepCycles, SilenceWithinTheHabitIsNoRetirement) {
+  ToldActs run;
+  // The generator is silent for as long as the critic takes, and once for twice that.
+  run.Repeat(10, "AAAAAB");
+  run.Repeat(2, "AAAAA");
+  run.Acts("B");
+  run.Repeat(10, "AAAAAB");
+  EXPECT_EQ(run.cycles().spans_size(), 0);
+  EXPECT_EQ(run.SlotThatClosesAt(3), 1u);
+  EXPECT_EQ(run.SlotThatClosesAt(run.ranges()), 1u);
+}
+
+TEST(StepCycles, RareOptimizerKeepsClosingTheCycle) {
+  ToldActs run;
+  run.Repeat(30, "AAAAAAAAAAAAAAAAAAAAB");
+  EXPECT_EQ(run.cycles().spans_size(), 0);
+  EXPECT_EQ(run.SlotThatClosesAt(run.ranges()), 1u);
+}
+
+TEST(StepCycles, SideOptimizerIsPassedOverInItsTime) {
+  ToldActs run;
+  run.Acts("B");
+  run.Repeat(200, "A");
+  run.Acts("B");
+  EXPECT_EQ(run.SlotThatClosesAt(150), 0u);
+}
+
+TEST(StepCycles, OneThatAlternatesInPhasesIsNotRetiredAgain) {
+  ToldActs run;
+  run.Repeat(20, "AAAAAAAAAABBBBBBBBBB");
+  EXPECT_LE(run.cycles().spans_size(), 3);
+}
+
+TEST(StepCycles, OneThatIsThereAllTheTimeClosesTheCycleOfThoseThatComeAndGo) {
+  ToldActs run;
+  // An outer optimizer after five steps of an inner one, which is new each time.
+  for (uint32_t episode = 0; episode < 50; ++episode) {
+    const size_t slot = 1 + episode % 3;
+    run.GiveAway(slot);
+    for (int i = 0; i < 5; ++i) run.Act(episode + 1, slot);
+    run.Act(0, 0);
+  }
+  for (const uint32_t at : {50u, 150u, 299u}) EXPECT_EQ(run.SlotThatClosesAt(at), 0u) << at;
+  // Those of the first inner one came before anything else was known.
+  EXPECT_EQ(CyclesClosed(run.cycles()), 50u + 5u);
+}
+
+TEST(StepCycles, CountThatFallsIsAnotherOptimizer) {
+  ToldActs run;
+  run.Repeat(12, "A");
+  run.GiveAway(0);
+  for (int i = 0; i < 5; ++i) run.Act(7, 0);
+  ASSERT_EQ(run.cycles().spans_size(), 1);
+  EXPECT_EQ(NewestSpan(run.cycles())->from(), 12u);
+  EXPECT_TRUE(NewestSpan(run.cycles())->reused());
+}
+
+TEST(StepCycles, SameCountOfAnotherOptimizerIsAnotherOptimizer) {
+  ToldActs run;
+  run.Acts("A");
+  run.Repeat(30, "B");
+  run.GiveAway(0);
+  run.Act(9, 0);
+  run.Act(9, 0);
+  EXPECT_EQ(run.cycles().slots(0).first_count(), 2u);
+}
+
+TEST(StepCycles, CyclesOfAllTimesAddUp) {
+  ToldActs run;
+  run.Repeat(10, "A");
+  run.Repeat(20, "BBBBBC");
+  run.Repeat(30, "D");
+  EXPECT_EQ(CyclesClosed(run.cycles()), 60u);
+}
+
+TEST(StepCycles, StepsThatNobodyReadAreCounted) {
+  ToldActs run;
+  for (int i = 0; i < 60; ++i) run.Unread("AB");
+  for (int i = 0; i < 60; ++i) run.Acts("B");
+  EXPECT_EQ(run.SlotThatClosesAt(180), 1u);
+  EXPECT_EQ(run.SlotThatClosesAt(60), 0u);  // the smaller count when they were seen
+}
+
+TEST(StepCycles, OlderClocksChangeNothing) {
+  ToldActs run;
+  run.Repeat(9, "A");
+  StepCycles again = run.cycles();
+  Clocks older;
+  older.add_optimizer_steps(4);
+  older.set_optimizer_ranges(4);
+  FoldStep(older, 0, again);
+  EXPECT_EQ(again.SerializeAsString(), run.cycles().SerializeAsString());
+}
+
+TEST(StepCycles, TheFirstAndTheNewestSpansAreKeptAndTheOthersUnknown) {
+  ToldActs run;
+  for (uint32_t model = 0; model < 1'000; ++model) {
+    const size_t slot = model % kSlots;
+    run.GiveAway(slot);
+    for (int i = 0; i < 10; ++i) run.Act(model, slot);
+  }
+  EXPECT_LE(run.cycles().spans_size(), kSpansMax);
+  EXPECT_EQ(run.SlotThatClosesAt(15), 1u);
+  EXPECT_EQ(run.SlotThatClosesAt(9'985), 998u % kSlots);
+  EXPECT_EQ(run.SlotThatClosesAt(5'000), kSpanUnknown);
+  EXPECT_EQ(CyclesClosed(run.cycles()), 10'000u);
+  EXPECT_LT(run.cycles().ByteSizeLong(), 12'000u);
+}
+
+}  // namespace
+}  // namespace nanwatch
