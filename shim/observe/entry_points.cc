@@ -37,7 +37,7 @@ void LeaveSteps(const Here& here, uint32_t begun_now) noexcept {
 
 }  // namespace
 
-void OnStepBegin(const void* optimizer, const char* name) noexcept {
+void OnStepBegin(const void* optimizer, const void* identity, const char* name) noexcept {
   if (Observer::Get() == nullptr) return;
   if (!Observer::Get()->Active()) Observer::WakeInChild();
   Here here;
@@ -49,7 +49,7 @@ void OnStepBegin(const void* optimizer, const char* name) noexcept {
     here.observer->level.ChooseRanges(*here.observer);
   }
   StepScope& steps = here.observer->steps;
-  steps.OnStepBegin(*here.observer, here.thread, name, optimizer);
+  steps.OnStepBegin(*here.observer, here.thread, name, optimizer, identity);
   // The exception that is on its way will end it, and nobody would tell.
   if (here.thread->optimizer_stopped) steps.OnStepsLeft(*here.observer, here.thread, 0);
 }

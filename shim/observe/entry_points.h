@@ -23,7 +23,7 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
                      size_t count) noexcept;
 void OnNewRoot(const Layer* root) noexcept;
 // Steps of optimizers, as their hooks tell them, and that they do from now on.
-void OnStepBegin(const void* optimizer, const char* name) noexcept;
+void OnStepBegin(const void* optimizer, const void* identity, const char* name) noexcept;
 void OnStepEnd() noexcept;
 void OnStepsTold() noexcept;
 // A CUDA graph's capture ends, or it is replayed.

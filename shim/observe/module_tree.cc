@@ -13,8 +13,6 @@ constexpr int kWrappersMax = 8;
 constexpr uint32_t kFreeWalks = 8;  // walks of a root that need no patience
 constexpr uint64_t kPatienceFactor =
     50;  // then a walk may cost a fiftieth of the time since the last one
-constexpr ptrdiff_t kWeakReferentOffset =
-    16;  // PyWeakReference.wr_object, behind the head; proven by Prepare
 
 struct Wrapper {
   const char* module;
@@ -45,13 +43,6 @@ constexpr Mixin kMixins[] = {
     {"torch.distributed._composable.replicate", "DDP"},
 };
 
-PyObj* Referent(const PyObj* weak) noexcept {
-  PyObj* object;
-  memcpy(&object, reinterpret_cast<const unsigned char*>(weak) + kWeakReferentOffset,
-         sizeof object);
-  return object;
-}
-
 }  // namespace
 
 bool ModuleTree::Prepare(PyObj* module_class, PyObj* tensor_type) {
@@ -63,12 +54,12 @@ bool ModuleTree::Prepare(PyObj* module_class, PyObj* tensor_type) {
   replica_name_ = api_.PyUnicode_InternFromString("_is_replica");
   const PyOwned weak(api_, api_.PyWeakref_NewRef(module_class, nullptr));
   if (!weak) api_.PyErr_Clear();
-  return weak && Referent(weak.get()) == module_class && modules_name_ != nullptr &&
+  return weak && PythonApi::WeakReferent(weak.get()) == module_class && modules_name_ != nullptr &&
          parameters_name_ != nullptr && buffers_name_ != nullptr && replica_name_ != nullptr;
 }
 
 bool ModuleTree::Alive(const Root& root) const noexcept {
-  return root.weak == nullptr || Referent(root.weak) == root.module;
+  return root.weak == nullptr || PythonApi::WeakReferent(root.weak) == root.module;
 }
 
 const ModuleEntry* ModuleTree::Known(PyObj* module) const noexcept {

@@ -61,13 +61,13 @@ PyObj* OptimizerHooks::MakeHook(PyObj* is_compiling, PyMethod* told) {
 }
 
 PyObj* OptimizerHooks::Begin(PyObj*, PyObj* optimizer) {
-  const OptimizerHooks& hooks = *the_hooks;
+  OptimizerHooks& hooks = *the_hooks;
   const PythonApi& api = hooks.api_;
   const PyOwned type_name(api, api.AttributeOrNull(optimizer->type, "__name__"));
   const char* text = type_name ? api.Text(type_name.get()) : nullptr;
   char name[96];
   std::snprintf(name, sizeof name, "Optimizer.step#%.70s.step", text != nullptr ? text : "?");
-  hooks.callbacks_.on_begin(optimizer, name);
+  hooks.callbacks_.on_begin(optimizer, hooks.known_.IdentityOf(optimizer), name);
   api.Py_IncRef(api.none);
   return api.none;
 }

@@ -15,6 +15,7 @@
 
 #include <atomic>
 
+#include "shim/observe/known_optimizers.h"
 #include "shim/observe/python_api.h"
 #include "shim/observe/python_frames.h"
 
@@ -23,14 +24,14 @@ namespace nanwatch {
 class OptimizerHooks {
  public:
   // On the thread of the step, with the GIL held, as it begins and as it has ended. `name` is that
-  // of its range, "Optimizer.step#SGD.step".
+  // of its range, "Optimizer.step#SGD.step", `identity` what KnownOptimizers says.
   struct Callbacks {
-    void (*on_begin)(const void* optimizer, const char* name) = nullptr;
+    void (*on_begin)(const void* optimizer, const void* identity, const char* name) = nullptr;
     void (*on_end)() = nullptr;
   };
 
   OptimizerHooks(const PythonApi& api, const PythonFrames& frames) noexcept
-      : api_(api), frames_(frames) {}
+      : api_(api), frames_(frames), known_(api) {}
 
   // GIL held: puts the hooks in place once torch.optim.optimizer is imported to the end. Leaves
   // Python's error indicator as it was. Does nothing once installed or failed.
@@ -50,6 +51,7 @@ class OptimizerHooks {
   const PythonApi& api_;
   const PythonFrames& frames_;
   Callbacks callbacks_;
+  KnownOptimizers known_;  // GIL held
   std::atomic<bool> installed_{false};
   bool failed_ = false;  // GIL held
 };

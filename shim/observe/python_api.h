@@ -175,6 +175,11 @@ struct PythonApi {
   void CallSoon(std::atomic<bool>* asked, int (*call)(void*), void* context) const noexcept;
   // An attribute by name, or null with no error pending.
   [[nodiscard]] PyObj* AttributeOrNull(PyObj* object, const char* name) const;
+  // What a weak reference refers to, borrowed; None where it is gone. PyWeakReference.wr_object
+  // stands behind the head, which ModuleTree::Prepare has proven.
+  [[nodiscard]] static PyObj* WeakReferent(const PyObj* weak) noexcept {
+    return *reinterpret_cast<PyObj* const*>(weak + 1);
+  }
   // A str as UTF-8, owned by the str; null with no error pending when it is not a str.
   [[nodiscard]] const char* Text(PyObj* object) const;
 };

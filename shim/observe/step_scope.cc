@@ -164,11 +164,12 @@ uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
 }
 
 void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
-                            const void* optimizer) noexcept {
+                            const void* optimizer, const void* identity) noexcept {
   if (thread->optimizer_depth++ != 0) return;
   const OwnWork work(thread);
   observer.level.Look(observer, thread);
-  OnOptimizerBegin(observer, thread, range_name, optimizer);
+  OnOptimizerBegin(observer, thread, range_name, optimizer,
+                   identity != nullptr ? identity : optimizer);
 }
 
 void StepScope::OnStepEnd(Observer& observer, ThreadState* thread) noexcept {
@@ -187,7 +188,7 @@ void StepScope::OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t op
 }
 
 void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name,
-                                 const void* optimizer) noexcept {
+                                 const void* optimizer, const void* identity) noexcept {
   observer.passes.ReleaseInputs(observer);
   if (observer.EnsureEmitter() == nullptr) return;
   if (!observer.timeline.On()) observer.SettlePoison();
@@ -207,10 +208,9 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   observer.cuts.OnUpdate(observer, thread);
   uint64_t event = 0;
   if (later) {
-    event =
-        observer.timeline.NoteOptimizerBegin(observer, thread, optimizer, range_name, gradients);
+    event = observer.timeline.NoteOptimizerBegin(observer, thread, identity, range_name, gradients);
   } else {
-    TellOptimizerBegin(observer, thread, optimizer, range_name, gradients);
+    TellOptimizerBegin(observer, thread, identity, range_name, gradients);
   }
   bool told = !later;
   if (later && observer.stops_on_anomaly && gradients.waits_for_gpu) {
@@ -248,11 +248,11 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   if (thread->optimizer_holds_inputs) observer.arming.Hold();
 }
 
-void StepScope::TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
+void StepScope::TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* identity,
                                    const char* range_name,
                                    const canary::Gradients& gradients) noexcept {
   if (thread->told != nullptr) observer.SettlePoison();
-  const uint32_t index = IndexOf(optimizer, range_name, observer.EnsureEmitter());
+  const uint32_t index = IndexOf(identity, range_name, observer.EnsureEmitter());
   thread->optimizer_index = index;
   range_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard<std::mutex> lock(mutex_);

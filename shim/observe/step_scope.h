@@ -24,14 +24,14 @@ class StepScope {
   wire::Clocks Now() noexcept;
 
   // An optimizer's step begins and ends on this thread; only the outermost one counts. `optimizer`
-  // may be null.
+  // may be null. `identity` is what no other optimizer has (known_optimizers.h); null: its address.
   void OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
-                   const void* optimizer) noexcept;
+                   const void* optimizer, const void* identity = nullptr) noexcept;
   void OnStepEnd(Observer& observer, ThreadState* thread) noexcept;
   // So many are open, whatever ends were told: exceptions have left the others.
   void OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t open) noexcept;
   // What follows of both for records and clocks: at once, or when a GPU has answered.
-  void TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
+  void TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* identity,
                           const char* range_name, const canary::Gradients& gradients) noexcept;
   void TellOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
                         bool ops_unwatched) noexcept;
@@ -89,7 +89,7 @@ class StepScope {
   static constexpr uint32_t kInstancesMax = 32;
 
   void OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name,
-                        const void* optimizer) noexcept;
+                        const void* optimizer, const void* identity) noexcept;
   void OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept;
   bool FoundInf() noexcept;
   canary::Gradients GradientsTold() noexcept;
