@@ -21,7 +21,7 @@ class Observer {
   virtual void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) = 0;
   // Once for each, as long as it lasts.
   virtual void WarningSeen(const Verdict& verdict, const Warning& warning) = 0;
-  // What a run checks has changed, at this step of its first optimizer.
+  // What a run checks has changed, at this step.
   virtual void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) = 0;
   // A file among the segments that is none.
   virtual void FileUnreadable(const std::string& name, const std::string& reason) = 0;

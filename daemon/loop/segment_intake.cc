@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <optional>
 #include <string_view>
 
 #include "daemon/base/directories.h"
 #include "daemon/base/unique_fd.h"
+#include "daemon/correlate/step_clock.h"
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/ingest/writer_liveness.h"
@@ -263,12 +265,7 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
     observer_.Trouble(done.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
   if (!std::exchange(segment.told_start, true)) observer_.RunStarted(batch.run);
-  for (const Record& record : batch.records) {
-    if (!record.has_level()) continue;
-    const Clocks& clocks = record.clocks();
-    const uint32_t step = clocks.optimizer_steps_size() > 0 ? clocks.optimizer_steps(0) : 0;
-    observer_.LevelChanged(batch.run, step, record.level());
-  }
+  TellLevels(segment, batch);
   const bool has_warnings =
       batch.training && batch.training->changes() != segment.training.changes();
   if (batch.training) segment.training = *batch.training;
@@ -277,6 +274,21 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
   if (!ready.dead) return;
   if (!segment.was_ended) observer_.RunEnded(batch.run, batch.state);
   Remove(segment);
+}
+
+void SegmentIntake::TellLevels(const Segment& segment, const RunBatch& batch) {
+  std::optional<StepClock> clock;
+  for (const Record& record : batch.records) {
+    if (!record.has_level()) continue;
+    if (!clock) {
+      RunFacts facts;
+      *facts.mutable_state() = batch.state;
+      *facts.mutable_training() = batch.training ? *batch.training : segment.training;
+      clock.emplace(facts);
+    }
+    const int64_t step = std::max<int64_t>(0, clock->Read(record.clocks()).step);
+    observer_.LevelChanged(batch.run, static_cast<uint32_t>(step), record.level());
+  }
 }
 
 // Only the file that was read: its name may meanwhile be that of another.

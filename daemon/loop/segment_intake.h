@@ -84,6 +84,7 @@ class SegmentIntake {
   void Collect(Store& store, bool all, std::vector<Ready>& ready, std::vector<RunBatch>& batches);
   void GiveUp(Segment& segment, bool dead, const Status& why, Store& store);
   void Finish(const Ready& ready, const RunBatch& batch);
+  void TellLevels(const Segment& segment, const RunBatch& batch);
   void Remove(Segment& segment) const;
   Status Failed(const Status& why);
   Status Commit(Store& store, bool all);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/wire/segment.h"
+
 namespace nanwatch {
 namespace {
 
@@ -13,8 +15,10 @@ Clocks DuringStep(const StepSummary& step) {
     clocks.set_scaler_skips(less(clocks.scaler_skips()));
   } else if (clocks.optimizer_ranges() > 0) {
     clocks.set_optimizer_ranges(less(clocks.optimizer_ranges()));
-    if (const auto i = static_cast<int>(std::min(step.optimizer(), 1'000u));
-        i < clocks.optimizer_steps_size())
+    // Where the place is not told it is the optimizer's number.
+    const uint32_t place = (step.flags() >> wire::kPlaceShift) & 7;
+    const uint32_t told = place != 0 ? place - 1 : step.optimizer();
+    if (const auto i = static_cast<int>(std::min(told, 1'000u)); i < clocks.optimizer_steps_size())
       clocks.set_optimizer_steps(i, less(clocks.optimizer_steps(i)));
   } else {
     clocks.set_plain_updates(less(clocks.plain_updates()));

@@ -96,8 +96,10 @@ inline constexpr uint16_t kRecordKindMax = 10;
 // Facts about where the job stood, taken when the record's op ended. The daemon makes `step`,
 // `iteration` and `micro_step` of them (CONTRACT: vocabulary).
 struct Clocks {
-  // Completed optimizer ranges per optimizer instance, in the order in which instances were first
-  // seen; instances after the fourth are counted in `optimizer_ranges` only.
+  // Completed optimizer ranges of four optimizer instances: of the first four that were seen, until
+  // one has retired (optimizer_habit.h). Its place goes to the next instance that has none and
+  // completes a range, so a count that falls, or grows by more than the ranges, is another's. While
+  // more than four are at work, the others are counted in `optimizer_ranges` only.
   uint32_t optimizer_steps[4];
   uint32_t optimizer_ranges;  // completed outermost optimizer ranges, all instances
   uint32_t scaler_skips;      // updates that a GradScaler skipped
@@ -227,7 +229,7 @@ static_assert(sizeof(PassRecord) == 64 + 48 + 96 + 16);
 struct UpdateRecord {
   enum Flag : uint32_t { kSkipped = 1, kPlain = 2, kScanned = 4 };
   RecordHeader header;
-  uint32_t optimizer;        // index of the instance
+  uint32_t optimizer;        // number of the instance
   uint32_t optimizer_class;  // name id
   uint32_t flags;
   uint32_t parameters_bad;

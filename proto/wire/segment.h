@@ -185,10 +185,14 @@ struct StepEntry {
   uint64_t tensors_checked;
   uint64_t bytes_checked;
   uint64_t values_bad;
-  uint32_t flags;  // bit 0: loss known, bit 1: skipped by a scaler, bit 2: parameters are bad
-  uint32_t optimizer;
+  // Bit 0: loss known, bit 1: skipped by a scaler, bit 2: parameters are bad; from kPlaceShift on,
+  // three bits: the optimizer's place in Clocks::optimizer_steps, from 1, 0: it has none (before
+  // this was told, its number was its place).
+  uint32_t flags;
+  uint32_t optimizer;  // number of the instance; that of a retired one is given away after 32
 };
 static_assert(sizeof(StepEntry) == 104);
+inline constexpr int kPlaceShift = 8;
 
 // What was read of the training in a step, as far as it was seen (`known`).
 struct TelemetryEntry {

@@ -148,19 +148,20 @@ uint32_t StepScope::completed() noexcept {
   return clocks_.optimizer_ranges + clocks_.plain_updates + clocks_.scaler_skips;
 }
 
+uint32_t StepScope::StepsOfNewest() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return counts_.StepsOf(newest_);
+}
+
 uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
                             Emitter* emitter) noexcept {
   const std::string_view class_name = ClassOf(range_name);
   const uint64_t hash = HashOf(class_name);
   std::lock_guard<std::mutex> lock(mutex_);
-  for (uint32_t i = 0; i < instances_count_; ++i) {
-    if (instances_[i].class_hash == hash && instances_[i].identity == identity) return i;
-  }
-  if (instances_count_ == kInstancesMax) return kInstancesMax - 1;
-  instances_[instances_count_] = {identity, hash, 0,
-                                  emitter != nullptr ? emitter->Intern(class_name) : 0};
-  clocks_.optimizer_count = instances_count_ + 1;
-  return instances_count_++;
+  bool is_new = false;
+  const uint32_t number = counts_.NumberOf(identity, hash, &clocks_, &is_new);
+  if (is_new && emitter != nullptr) counts_.set_class_name(number, emitter->Intern(class_name));
+  return number;
 }
 
 void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
@@ -257,7 +258,8 @@ void StepScope::TellOptimizerBegin(Observer& observer, ThreadState* thread, cons
   range_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard<std::mutex> lock(mutex_);
   gradients_ = gradients;
-  ++instances_[index].ranges_begun;
+  counts_.Begin(index);
+  newest_ = index;
 }
 
 bool StepScope::FoundInf() noexcept {
@@ -273,7 +275,7 @@ canary::Gradients StepScope::GradientsTold() noexcept {
 // The first range tells whether the optimizer writes what only shows with inputs.
 bool StepScope::NeedsInputs(uint32_t index) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return instances_[index].ranges_begun == 1 || fused_seen_.load(std::memory_order_relaxed);
+  return counts_.begun(index) == 1 || fused_seen_.load(std::memory_order_relaxed);
 }
 
 void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept {
@@ -309,7 +311,7 @@ void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool s
   uint32_t class_name = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    class_name = instances_[index].class_name;
+    class_name = counts_.class_name(index);
     ranges_since_unscale_ = true;
   }
   if (!observer.Poisoned() && observer.bad_values.size() != 0) {
@@ -321,10 +323,7 @@ void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool s
     // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.
     const bool skipped =
         gradients_.skipped || (found_inf_ && fused_seen_.load(std::memory_order_relaxed));
-    if (!skipped && !stopped) {
-      if (index < 4) ++clocks_.optimizer_steps[index];
-      ++clocks_.optimizer_ranges;
-    }
+    if (!skipped && !stopped) counts_.Complete(index, &clocks_);
     clocks_.micro_passes = 0;
   }
   Publish(observer, thread, index, false);
@@ -454,6 +453,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   {
     std::lock_guard<std::mutex> lock(mutex_);
     entry.clocks = clocks_;
+    entry.flags |= counts_.PlaceOf(optimizer) << wire::kPlaceShift;
     const bool measured = observer.arming.measuring();
     if (measured && step_began_ticks_ != 0) {
       const uint64_t own = sum.own_ticks - own_ticks_before_;

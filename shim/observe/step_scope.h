@@ -12,6 +12,7 @@
 #include "proto/wire/record.h"
 #include "proto/wire/segment.h"
 #include "shim/observe/canary.h"
+#include "shim/observe/step_counts.h"
 #include "shim/observe/thread_state.h"
 
 namespace nanwatch {
@@ -67,6 +68,8 @@ class StepScope {
   uint32_t completed() noexcept;
   // The same as of the last step that was published: one load, for every op.
   uint32_t iteration() const noexcept { return iteration_.load(std::memory_order_relaxed); }
+  // Completed steps of the optimizer whose step was told last to begin.
+  uint32_t StepsOfNewest() noexcept;
   // A fused optimizer writes arguments that only show with inputs; the next ranges ask for them.
   void OnFusedSeen() noexcept { fused_seen_.store(true, std::memory_order_relaxed); }
 
@@ -80,14 +83,6 @@ class StepScope {
   void Measured(uint64_t* own, uint64_t* steps) noexcept;
 
  private:
-  struct Instance {
-    const void* identity;
-    uint64_t class_hash;
-    uint32_t ranges_begun;
-    uint32_t class_name;
-  };
-  static constexpr uint32_t kInstancesMax = 32;
-
   void OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name,
                         const void* optimizer, const void* identity) noexcept;
   void OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept;
@@ -100,8 +95,8 @@ class StepScope {
 
   std::mutex mutex_;
   wire::Clocks clocks_{};
-  Instance instances_[kInstancesMax] = {};
-  uint32_t instances_count_ = 0;
+  StepCounts counts_;
+  uint32_t newest_ = 0;  // number of the optimizer whose step was told last to begin
   std::atomic<uint32_t> range_{0};
   std::atomic<uint32_t> iteration_{0};
   std::atomic<bool> fused_seen_{false};

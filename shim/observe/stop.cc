@@ -37,7 +37,7 @@ bool StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const Na
       std::snprintf(text, sizeof text,
                     "NaN or Inf in %u of %u gradients at step %u%s%s: this update was not applied "
                     "(--on-anomaly stop)",
-                    bad, count, observer.steps.Now().optimizer_steps[0],
+                    bad, count, observer.steps.StepsOfNewest(),
                     named != nullptr ? ", first in " : "", named != nullptr ? named->name : "");
   const RecentValues::Kept first = FirstOf(observer, value);
   if (emitter != nullptr && first.op != 0 && length > 0 &&

@@ -120,6 +120,50 @@ for step in range(130):
         train(seldom, of_seldom, 1)
 """, 5)
 
+    def test_fifth_of_five_models_each_with_its_own_optimizer(self):
+        self.assert_step("""
+for fold in range(5):
+    model = Net()
+    train(model, torch.optim.AdamW(model.parameters()), 10, bad=7 if fold == 4 else -1)
+""", 7)
+
+    def test_search_over_forty_learning_rates(self):
+        self.assert_step("""
+kept = []
+for trial in range(40):
+    model = Net()
+    kept.append(torch.optim.SGD(model.parameters(), lr=1e-6 * (trial + 1)))
+    train(model, kept[-1], 12, bad=5 if trial == 36 else -1)
+""", 5)
+
+    def test_optimizer_made_where_another_one_stood(self):
+        self.assert_step("""
+def made_at(address, others):
+    while True:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        if id(optimizer) == address:
+            return optimizer
+        others.append(optimizer)
+
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+train(model, optimizer, 20)
+address = id(optimizer)
+del optimizer
+train(model, made_at(address, []), 20, bad=11)
+""", 11)
+
+    def test_one_optimizer_for_each_of_many_parameters(self):
+        self.assert_step("""
+model = Net()
+optimizers = [torch.optim.SGD([p], lr=1e-3) for _ in range(3) for p in model.parameters()]
+for step in range(20):
+    backward(model, float(step != 13))
+    for optimizer in optimizers:
+        optimizer.step()
+""", 13)
+
 
 if __name__ == "__main__":
     main()
