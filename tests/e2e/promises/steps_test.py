@@ -67,6 +67,22 @@ for _ in range(4):
 print(sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"], model.weight.sum().item().hex())
 """
 
+# More steps than the segment keeps: the daemon has to have followed them.
+LONG = """
+import torch
+
+model = torch.nn.Linear(4, 2)
+x = torch.randn(3, 4)
+for optimizer, steps, bad in ((torch.optim.SGD(model.parameters(), lr=1e-5), 4000, -1),
+                              (torch.optim.Adam(model.parameters(), lr=1e-5), 6000, 5321)):
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        (loss / 0 if step == bad else loss).backward()
+        if step != bad:
+            optimizer.step()
+"""
+
 
 class Steps(PromiseTest):
     def verdict(self, level, text):
@@ -77,6 +93,10 @@ class Steps(PromiseTest):
     def test_steps_that_end_with_an_exception_are_not_counted(self):
         verdict = self.verdict("full", MODEL + BAD)
         self.assertEqual(verdict["incidents"][0]["origin"]["step"], COMPLETED)
+
+    def test_a_long_training_after_another_long_one_counts_from_its_beginning(self):
+        verdict = self.verdict("full", LONG)
+        self.assertEqual(verdict["incidents"][0]["origin"]["step"], 5321)
 
     def test_every_level_sees_the_same_steps(self):
         seen = {level: self.verdict(level, MODEL + MORE)["coverage"]["steps_watched"] for level in LEVELS}
