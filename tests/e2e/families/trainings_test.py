@@ -28,6 +28,20 @@ def train(model, optimizer, steps, bad=-1):
         optimizer.step()
 """
 
+ADVERSARIES = """
+critic, generator = Net(), Net()
+of_critic, of_generator = torch.optim.AdamW(critic.parameters()), torch.optim.AdamW(generator.parameters())
+"""
+# The second acts in every so many steps of the first.
+RARE = """
+often, seldom = Net(), Net()
+of_often, of_seldom = torch.optim.SGD(often.parameters(), lr=1e-3), torch.optim.SGD(seldom.parameters(), lr=1e-3)
+for step in range({steps}):
+    train(often, of_often, 1, bad=0 if step == 107 else -1)
+    if step % {every} == {every} - 1:
+        train(seldom, of_seldom, 1)
+"""
+
 
 class Trainings(WatchedProgramTest):
     def assert_step(self, text, step, **origin):
@@ -63,19 +77,13 @@ train(model, torch.optim.SGD(model.parameters(), lr=1e-3), 8, bad=7)
 """, 7)
 
     def test_critic_that_is_updated_five_times(self):
-        self.assert_step("""
-critic, generator = Net(), Net()
-of_critic, of_generator = torch.optim.AdamW(critic.parameters()), torch.optim.AdamW(generator.parameters())
-for step in range(12):
+        self.assert_step(ADVERSARIES + """for step in range(12):
     train(critic, of_critic, 5)
     train(generator, of_generator, 1, bad=0 if step == 9 else -1)
 """, 9)
 
     def test_critic_that_is_updated_five_times_goes_bad(self):
-        self.assert_step("""
-critic, generator = Net(), Net()
-of_critic, of_generator = torch.optim.AdamW(critic.parameters()), torch.optim.AdamW(generator.parameters())
-for step in range(12):
+        self.assert_step(ADVERSARIES + """for step in range(12):
     train(critic, of_critic, 5, bad=3 if step == 6 else -1)
     train(generator, of_generator, 1)
 """, 6)
@@ -101,24 +109,10 @@ for step in range(30):
 
     def test_one_that_is_rare_beside_one_that_is_busy(self):
         # Of every fortieth step: below 1/32 of the busy one's, so the busy one's steps are told.
-        self.assert_step("""
-often, seldom = Net(), Net()
-of_often, of_seldom = torch.optim.SGD(often.parameters(), lr=1e-3), torch.optim.SGD(seldom.parameters(), lr=1e-3)
-for step in range(150):
-    train(often, of_often, 1, bad=0 if step == 107 else -1)
-    if step % 40 == 39:
-        train(seldom, of_seldom, 1)
-""", 107)
+        self.assert_step(RARE.format(steps=150, every=40), 107)
 
     def test_one_that_acts_every_twentieth_step_closes_the_cycle(self):
-        self.assert_step("""
-often, seldom = Net(), Net()
-of_often, of_seldom = torch.optim.SGD(often.parameters(), lr=1e-3), torch.optim.SGD(seldom.parameters(), lr=1e-3)
-for step in range(130):
-    train(often, of_often, 1, bad=0 if step == 107 else -1)
-    if step % 20 == 19:
-        train(seldom, of_seldom, 1)
-""", 5)
+        self.assert_step(RARE.format(steps=130, every=20), 5)
 
     def test_fifth_of_five_models_each_with_its_own_optimizer(self):
         self.assert_step("""

@@ -21,10 +21,7 @@ class Telemetry(StepFigures, GpuJobTest):
         cls.long = job("--steps", "110", level="canary")
         cls.half = job("--dtype", "bfloat16")
         cls.classes = job("--loss", "cross_entropy")
-        cls.scaled = {level: job("--scaler", level=level) for level in ("full", "layer", "canary")}
-        cls.fused = {level: job("--scaler", "--fused", level=level) for level in ("full", "canary")}
-        # So large that the first scaled gradients overflow.
-        cls.skipping = {level: job("--scaler", "--scale", str(2.0 ** 127), "--loud", "8", level=level) for level in ("full", "canary")}
+        cls.start_scaled(job)
         cls.scattered = job("--scattered")
         # The first tensors that the GPU is asked about are the first step's gradients.
         cls.first = {steps: job("--loss-outside", "--steps", steps, level="canary") for steps in ("1", "12")}
@@ -43,25 +40,6 @@ class Telemetry(StepFigures, GpuJobTest):
     def test_what_is_not_known_of_the_first_step_is_not_told(self):
         self.compare(self.first["1"], loss=None, gradient_norm=None)
         self.compare(self.first["12"], loss=None)
-
-    def test_the_scale_is_the_scaler_s(self):
-        for level, job in self.scaled.items():
-            with self.subTest(level):
-                # What canary sees is the loss that the model returns, which is scaled afterwards.
-                self.compare(job, scale=1024.0, **({"loss": self.said(job)["loss"]} if level == "canary" else {}))
-
-    def test_the_norm_is_that_of_the_gradients_without_their_scale(self):
-        for level, job in self.fused.items():
-            with self.subTest(level):
-                self.compare(job, **({"loss": self.said(job)["loss"]} if level == "canary" else {}))
-
-    def test_steps_that_a_scaler_skips_are_no_steps(self):
-        for level, job in self.skipping.items():
-            with self.subTest(level):
-                said = self.said(job)
-                self.assertGreater(said["skipped"], 2)
-                self.assertEqual((said["told"]["step"], said["told"]["scale"]), (12 - said["skipped"], said["scale"]))
-                self.assertEqual(job.verdict()["verdict"], "expected" if level == "full" else "clean")
 
     def test_a_norm_is_not_told_where_a_gradient_was_not_summed(self):
         self.compare(self.scattered, gradient_norm=None)

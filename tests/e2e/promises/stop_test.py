@@ -2,7 +2,7 @@
 and for updates that a GradScaler skips, nothing is interfered with."""
 import unittest
 
-from stopping import BAD_UPDATE, PLAIN, SCALED, UNCAUGHT
+from stopping import BAD_UPDATE, PLAIN, SCALED, UNCAUGHT, Stops
 from watched_job import PromiseTest
 
 RANKS = """
@@ -30,14 +30,11 @@ if __name__ == "__main__":
 """
 
 
-class Stop(PromiseTest):
+class Stop(Stops, PromiseTest):
     @classmethod
     def start(cls, workplace):
         programs = {"plain": PLAIN, "uncaught": UNCAUGHT, "scaled": SCALED, "ranks": RANKS, "update": BAD_UPDATE}
         cls.commands = {name: workplace.program(name, text) for name, text in programs.items()}
-
-    def run_stopping(self, name, *options):
-        return self.workplace.run_watched(self.commands[name], ("--on-anomaly", "stop", *options))
 
     def test_an_exception_says_where_it_began_and_the_update_is_not_applied(self):
         job = self.run_stopping("plain")
@@ -58,24 +55,6 @@ class Stop(PromiseTest):
     def test_steps_that_a_budget_leaves_unwatched_are_stopped_too(self):
         job = self.run_stopping("plain", "--level", "idle")
         self.assertEqual(job.stdout().splitlines()[0], "5 nanwatch NonFiniteGradient True", job.stderr())
-
-    def test_gradients_of_parameters_that_an_update_made_bad_stop_the_next(self):
-        for level in ("full", "canary"):
-            with self.subTest(level):
-                job = self.run_stopping("update", "--level", level)
-                self.assertEqual((job.status(), job.stdout()), (0, "5 NonFiniteGradient\n"), job.stderr())
-
-    def test_a_job_that_does_not_catch_it_ends_as_by_any_exception(self):
-        job = self.run_stopping("uncaught")
-        self.assertEqual(job.status(), 1)
-        self.assertIn("nanwatch.NonFiniteGradient: NaN or Inf in 4 of 4 gradients at step 1", job.stderr())
-
-    def test_updates_that_a_scaler_skips_do_not_stop(self):
-        for options in ((), ("--level", "canary"), ("--budget", "1")):
-            with self.subTest(options):
-                job = self.run_stopping("scaled", *options)
-                self.assertEqual((job.status(), job.stdout()), (0, "done True\n"), job.stderr())
-                self.assertNotEqual(job.verdict()["verdict"], "anomaly")
 
     def test_every_rank_that_was_given_the_gradient_stops(self):
         job = self.run_stopping("ranks")

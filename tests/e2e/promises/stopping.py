@@ -1,4 +1,5 @@
-"""Programs whose updates are to be stopped, or not: a fault in step 5, and what a GradScaler skips. `device` is assigned in the second line of code."""
+"""Programs whose updates are to be stopped, or not: a fault in step 5, and what a GradScaler skips; and what is asked of them wherever they
+run. `device` is assigned in the second line of code."""
 NET = """
 import torch
 
@@ -60,3 +61,30 @@ for _ in range(6):
     scaler.update()
 print("done", scaler.get_scale() < 2.0 ** 126)
 """
+
+
+class Stops:
+    """For a test case whose `commands` run these programs."""
+    UPDATE_LEVELS = ("full", "canary")
+    SCALED_OPTIONS = ((), ("--level", "canary"), ("--budget", "1"))
+
+    def run_stopping(self, name, *options, **environment):
+        return self.workplace.run_watched(self.commands[name], ("--on-anomaly", "stop", *options), **environment)
+
+    def test_gradients_of_parameters_that_an_update_made_bad_stop_the_next(self):
+        for level in self.UPDATE_LEVELS:
+            with self.subTest(level):
+                job = self.run_stopping("update", "--level", level)
+                self.assertEqual((job.status(), job.stdout()), (0, "5 NonFiniteGradient\n"), job.stderr())
+
+    def test_a_job_that_does_not_catch_it_ends_as_by_any_exception(self):
+        job = self.run_stopping("uncaught")
+        self.assertEqual(job.status(), 1)
+        self.assertIn("nanwatch.NonFiniteGradient: NaN or Inf in 4 of 4 gradients at step 1", job.stderr())
+
+    def test_updates_that_a_scaler_skips_do_not_stop(self):
+        for options in self.SCALED_OPTIONS:
+            with self.subTest(options):
+                job = self.run_stopping("scaled", *options)
+                self.assertEqual((job.status(), job.stdout()), (0, "done True\n"), job.stderr())
+                self.assertNotEqual(job.verdict()["verdict"], "anomaly")

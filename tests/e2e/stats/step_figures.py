@@ -9,7 +9,15 @@ PROGRAM = pathlib.Path(__file__).resolve().parent / "programs/steps_told_by_torc
 
 
 class StepFigures:
-    """For a test case whose workplace is `workplace`."""
+    """For a test case whose workplace is `workplace`; what a GradScaler does is the same wherever the job runs."""
+
+    @classmethod
+    def start_scaled(cls, job):
+        """`job(*arguments, level=...)` starts one."""
+        cls.scaled = {level: job("--scaler", level=level) for level in ("full", "layer", "canary")}
+        cls.fused = {level: job("--scaler", "--fused", level=level) for level in ("full", "canary")}
+        # So large that the first scaled gradients overflow.
+        cls.skipping = {level: job("--scaler", "--scale", str(2.0 ** 127), "--loud", "8", level=level) for level in ("full", "canary")}
 
     @staticmethod
     def figures_job(workplace, before, *arguments, level="full", **environment):
@@ -30,3 +38,25 @@ class StepFigures:
             self.assertTrue(same, (name, value, said))
         self.assertEqual(job.verdict()["verdict"], "clean")
         return said
+
+    def compare_scaled(self, job, level, **expected):
+        # What canary sees is the loss that the model returns, which is scaled afterwards.
+        self.compare(job, **expected, **({"loss": self.said(job)["loss"]} if level == "canary" else {}))
+
+    def test_the_scale_is_the_scaler_s(self):
+        for level, job in self.scaled.items():
+            with self.subTest(level):
+                self.compare_scaled(job, level, scale=1024.0)
+
+    def test_the_norm_is_that_of_the_gradients_without_their_scale(self):
+        for level, job in self.fused.items():
+            with self.subTest(level):
+                self.compare_scaled(job, level)
+
+    def test_steps_that_a_scaler_skips_are_no_steps(self):
+        for level, job in self.skipping.items():
+            with self.subTest(level):
+                said = self.said(job)
+                self.assertGreater(said["skipped"], 2)
+                self.assertEqual((said["told"]["step"], said["told"]["scale"]), (12 - said["skipped"], said["scale"]))
+                self.assertEqual(job.verdict()["verdict"], "expected" if level == "full" else "clean")
