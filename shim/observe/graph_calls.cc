@@ -3,8 +3,6 @@
 namespace nanwatch {
 namespace {
 
-constexpr int kMethodNoArguments = 4;  // METH_NOARGS
-
 // A method has no room for a pointer of ours. There is one door a process.
 GraphCalls* replaced = nullptr;
 
@@ -20,8 +18,8 @@ int GraphCalls::Pending(void* self) {
 }
 
 void GraphCalls::Replace() {
-  static PyMethod capture_end = {"capture_end", CaptureEnd, kMethodNoArguments, nullptr};
-  static PyMethod replay = {"replay", Replay, kMethodNoArguments, nullptr};
+  static PyMethod capture_end = {"capture_end", CaptureEnd, kPyMethodNoArguments, nullptr};
+  static PyMethod replay = {"replay", Replay, kPyMethodNoArguments, nullptr};
   const KeptError error(api_);
   PyObj* module = api_.LoadedModule("torch.cuda.graphs");
   const PyOwned graph_class(

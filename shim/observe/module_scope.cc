@@ -19,7 +19,6 @@ constexpr int kSlotTpMembers = 72;
 constexpr int kSlotTpMethods = 64;
 constexpr int kMemberPySsize = 19;  // T_PYSSIZET
 constexpr int kMemberReadOnly = 1;
-constexpr int kMethodNoArguments = 4;  // METH_NOARGS
 // Set in a vectorcall's argument count when the callee may overwrite args[-1].
 constexpr size_t kArgumentsOffsetBit = size_t{1} << (8 * sizeof(size_t) - 1);
 
@@ -172,7 +171,8 @@ bool ModuleScope::MakeDescriptor(PyObj* original) {
                                {"__weaklistoffset__", kMemberPySsize,
                                 offsetof(Descriptor, weak_references), kMemberReadOnly, nullptr},
                                {}};
-  static PyMethod methods[] = {{"__reduce__", ModuleCall::Reduce, kMethodNoArguments, nullptr}, {}};
+  static PyMethod methods[] = {{"__reduce__", ModuleCall::Reduce, kPyMethodNoArguments, nullptr},
+                               {}};
   const PythonApi& api = door_.api_;
   PyTypeSlot slots[] = {{kSlotTpCall, reinterpret_cast<void*>(api.PyVectorcall_Call)},
                         {kSlotTpDescrGet, reinterpret_cast<void*>(ModuleCall::Get)},

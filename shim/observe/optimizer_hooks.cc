@@ -5,7 +5,6 @@
 namespace nanwatch {
 namespace {
 
-constexpr int kMethodOneArgument = 8;  // METH_O
 // A function of ours has no room for a pointer. There is one door a process.
 OptimizerHooks* the_hooks = nullptr;
 
@@ -32,8 +31,8 @@ void OptimizerHooks::TryInstall(const Callbacks& callbacks) {
 
 // By torch's own functions, which are there from 2.1 on.
 bool OptimizerHooks::Install(PyObj* module, PyObj* is_compiling) {
-  static PyMethod begin = {"begin", Begin, kMethodOneArgument, nullptr};
-  static PyMethod end = {"end", End, kMethodOneArgument, nullptr};
+  static PyMethod begin = {"begin", Begin, kPyMethodOneArgument, nullptr};
+  static PyMethod end = {"end", End, kPyMethodOneArgument, nullptr};
   const PyOwned add_first(api_, api_.AttributeOrNull(module, "register_optimizer_step_pre_hook"));
   const PyOwned add_last(api_, api_.AttributeOrNull(module, "register_optimizer_step_post_hook"));
   const PyOwned first(api_, MakeHook(is_compiling, &begin));

@@ -3,8 +3,6 @@
 namespace nanwatch {
 namespace {
 
-constexpr int kMethodNoArguments = 4;  // METH_NOARGS
-
 // A function of ours has no room for a pointer. There is one door a process.
 ProfilerCalls* the_calls = nullptr;
 
@@ -39,7 +37,7 @@ ProfilerCalls::State ProfilerCalls::Replace() {
 }
 
 bool ProfilerCalls::Replace(PyObj* module, const char* name) {
-  static PyMethod tell = {"tell", Tell, kMethodNoArguments, nullptr};
+  static PyMethod tell = {"tell", Tell, kPyMethodNoArguments, nullptr};
   const PyOwned original(api_, api_.AttributeOrNull(module, name));
   const PyOwned told(api_, api_.PyCFunction_NewEx(&tell, nullptr, nullptr));
   if (!original || !told) return false;

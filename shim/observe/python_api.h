@@ -48,6 +48,9 @@ struct PyMethod {
   int flags;
   const char* doc;
 };
+// PyMethod::flags, part of the stable ABI: METH_NOARGS, METH_O.
+inline constexpr int kPyMethodNoArguments = 4;
+inline constexpr int kPyMethodOneArgument = 8;
 struct PyGetSet {
   const char* name;
   PyObj* (*get)(PyObj* self, void* closure);

@@ -3,7 +3,6 @@
 namespace nanwatch {
 namespace {
 
-constexpr int kMethodOneArgument = 8;  // METH_O
 constexpr char kName[] = "_amp_update_scale_";
 
 // A function of ours has no room for a pointer. There is one door a process.
@@ -19,7 +18,7 @@ constexpr char kCall[] =
 }  // namespace
 
 void ScalerCalls::TryReplace() {
-  static PyMethod tell = {"tell", Tell, kMethodOneArgument, nullptr};
+  static PyMethod tell = {"tell", Tell, kPyMethodOneArgument, nullptr};
   if (replaced_ || on_update_ == nullptr) return;
   const KeptError error(api_);
   PyObj* torch = api_.LoadedModule("torch");
