@@ -38,8 +38,7 @@ bool BeginsAnew(const StepMark& mark, const std::vector<StepMark>& marks) {
 
 // Steps that a GradScaler skipped took their time too. Where nothing is known of an optimizer the
 // entries themselves are counted.
-std::vector<StepMark> MarksOf(const LiveRun& run) {
-  const StepClock clock(FactsOf(run));
+std::vector<StepMark> MarksOf(const LiveRun& run, const StepClock& clock) {
   std::vector<StepMark> marks;
   for (const StepSummary& step : run.last_steps) {
     const int64_t counted = clock.Read(step.clocks()).step;
@@ -132,7 +131,7 @@ TopRow TopLook::RowOf(const LiveRun& run, uint64_t now_ns) {
     if (step.has_loss()) row.losses.push_back(step.loss());
   }
   std::vector<StepMark>& marks = runs_[seen.id].marks;
-  for (const StepMark& mark : MarksOf(run)) {
+  for (const StepMark& mark : MarksOf(run, clock)) {
     if (BeginsAnew(mark, marks)) marks.clear();
     if (marks.empty() || mark.step > marks.back().step) marks.push_back(mark);
   }
