@@ -163,6 +163,10 @@ class Timeline {
   static void CountLaunch(Observer& observer, ThreadState* thread, int gpu,
                           const GpuChecks::Launched& launched,
                           std::span<const InputSeen* const> counted) noexcept;
+  [[nodiscard]] static constexpr bool AreGradients(HandedAs as) noexcept {
+    return as == HandedAs::kGradients || as == HandedAs::kSkippableGradients ||
+           as == HandedAs::kWatchedGradients;
+  }
   // What is looked at for its figures alone, and was or will be looked at as what it is.
   [[nodiscard]] static constexpr bool IsForFigures(HandedAs as) noexcept {
     return as == HandedAs::kWatchedGradients || as == HandedAs::kLossNumber ||

@@ -71,10 +71,8 @@ bool Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
 
 void Timeline::NoteNumber(Observer& observer, ThreadState* thread, HandedAs as,
                           const InputSeen& scalar) noexcept {
-  if (CapturedGraph(observer, thread, /*begins=*/false) != nullptr) return;
   const HandedTensor handed = {scalar, wire::Target::kNone, nullptr, 0};
-  const HandedTensor* const list[] = {&handed};
-  NoteList(observer, thread, as, list, /*is_last=*/true);
+  NoteLists(observer, thread, as, {&handed, 1});
 }
 
 void Timeline::RememberScalar(ThreadState* thread, const Frame& frame,

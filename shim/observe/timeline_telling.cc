@@ -97,12 +97,9 @@ void Timeline::TellReady(Observer& observer) noexcept {
     }
     if (lost) {
       // What was found in a replay is told with the next.
-      if (head->kind == EventKind::kHanded) {
-        const HandedAs as = static_cast<const OpEvent*>(head)->handed_as;
-        if (as == HandedAs::kGradients || as == HandedAs::kSkippableGradients ||
-            as == HandedAs::kWatchedGradients) {
-          gpu_gradients_->NoteUnseen();
-        }
+      if (head->kind == EventKind::kHanded &&
+          AreGradients(static_cast<const OpEvent*>(head)->handed_as)) {
+        gpu_gradients_->NoteUnseen();
       }
       ++teller_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
     } else {
@@ -301,10 +298,7 @@ void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& a
   if (answer.sums != nullptr) TellSums(observer, event, *answer.sums);
   if (answer.outcome != device::Finished::Outcome::kBad) return;
   // Whose gradients are bad is known of each step, whatever else is not told any more.
-  const bool of_gradients = event.handed_as == HandedAs::kGradients ||
-                            event.handed_as == HandedAs::kSkippableGradients ||
-                            event.handed_as == HandedAs::kWatchedGradients;
-  if (observer.Poisoned() && !of_gradients) return;
+  if (observer.Poisoned() && !AreGradients(event.handed_as)) return;
   if (event.is_list) return TellList(observer, event, answer);
   if (event.handed_as == HandedAs::kOfRegion) SettleGiven(observer, event, answer);
   for (uint32_t i = 0; i < event.outputs; ++i) {
