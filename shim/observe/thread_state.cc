@@ -125,7 +125,8 @@ SequenceEntry* ThreadStates::FindSequence(uint64_t torch_thread_id, int64_t sequ
 // Runs when a thread ends: its state joins the queue of those that may be used again. An op that a
 // later destructor of the thread calls makes a new one.
 void ThreadStates::OnThreadEnd(void* state) {
-  if (on_end_ != nullptr) on_end_(static_cast<ThreadState*>(state));
+  const auto on_end = on_end_.load(std::memory_order_relaxed);
+  if (on_end != nullptr) on_end(static_cast<ThreadState*>(state));
   current_ = nullptr;
   QueueEnded(static_cast<ThreadState*>(state));
 }

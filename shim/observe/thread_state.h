@@ -258,8 +258,10 @@ class ThreadStates {
   // The layer and op behind (thread, sequence number); nullptr when it has been overwritten.
   static SequenceEntry* FindSequence(uint64_t torch_thread_id, int64_t sequence) noexcept;
   static ThreadCounters Sum() noexcept;
-  // Called on a thread that ends, with its state; set before the first thread could.
-  static void SetOnEnd(void (*on_end)(ThreadState* ending)) noexcept { on_end_ = on_end; }
+  // Called on a thread that ends, with its state; null: nothing is.
+  static void SetOnEnd(void (*on_end)(ThreadState* ending)) noexcept {
+    on_end_.store(on_end, std::memory_order_relaxed);
+  }
   // A state of no thread; its counters are summed with the others'. Null: no memory.
   static ThreadState* MakeForTelling() noexcept;
   // In a forked child: forget every other thread and start anew.
@@ -268,7 +270,7 @@ class ThreadStates {
  private:
   static ThreadState* Make() noexcept;
   static void OnThreadEnd(void* state);
-  static inline void (*on_end_)(ThreadState*) = nullptr;
+  static inline std::atomic<void (*)(ThreadState*)> on_end_ = nullptr;
   // Initial-exec: one load, where the dynamic model costs two calls an op. Takes 8 bytes of static
   // TLS.
   static constinit thread_local ThreadState* current_ __attribute__((tls_model("initial-exec")));

@@ -673,6 +673,8 @@ void Timeline::SettleAtExit(Observer& observer) noexcept {
   constexpr int kLooksMax = 200;
   constexpr useconds_t kMicrosecondsBetween = 1000;
   if (!On()) return;
+  // Threads that end from now on would launch into a driver that ends too, for nobody to read.
+  ThreadStates::SetOnEnd(nullptr);
   if (!gpu_.ReadableForEver()) return telling_.lock();
   ThreadState* thread = ThreadStates::Mine();
   if (thread != nullptr) {

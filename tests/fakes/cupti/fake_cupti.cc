@@ -128,9 +128,10 @@ struct ThreadIds {
   std::map<int, std::vector<uint64_t>> pushed;
 };
 ThreadIds& ids() {
-  static thread_local ThreadIds state;
-  if (state.generation != fake().generation) state = {fake().generation, {}};
-  return state;
+  // Never destroyed: an ending thread still launches when its own objects are gone.
+  static thread_local auto* const state = new ThreadIds;
+  if (state->generation != fake().generation) *state = {fake().generation, {}};
+  return *state;
 }
 
 // The result that a test has planted, or 0.
