@@ -19,11 +19,11 @@
 // subscribes later is not refused because of us. But records go to one pair of callbacks a process,
 // those registered last, and torch.profiler (kineto) registers its own each time it begins, without
 // looking for others'. Nothing of ours ends with it, nor of its with us, because Yield comes
-// before: it is called where the profiler is prepared (observe/profiler_calls.h), turns our kinds
-// of records off, and calls back all buffers that CUPTI holds of ours, full or not. From then on it
-// is offered none of ours, and has none; a record that it completes late in one of them writes to
-// memory that is never used again. We do not come back when the profiler ends: kineto may take
-// CUPTI down (TEARDOWN_CUPTI) at a time of its own, and nothing tells of that. Whoever else
+// before: it is called where the profiler is prepared (observe/python/profiler_calls.h), turns our
+// kinds of records off, and calls back all buffers that CUPTI holds of ours, full or not. From then
+// on it is offered none of ours, and has none; a record that it completes late in one of them
+// writes to memory that is never used again. We do not come back when the profiler ends: kineto may
+// take CUPTI down (TEARDOWN_CUPTI) at a time of its own, and nothing tells of that. Whoever else
 // registers callbacks while we trace, unannounced, takes our buffers over with our records; we
 // would then learn of no kernels. cuptiFinalize is never called.
 //

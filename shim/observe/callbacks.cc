@@ -13,12 +13,12 @@
 #include "shim/observe/batch_norm.h"
 #include "shim/observe/collectives.h"
 #include "shim/observe/compiled_regions.h"
+#include "shim/observe/figures/trail.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/record_access.h"
-#include "shim/observe/scaler.h"
-#include "shim/observe/trail.h"
+#include "shim/observe/step/scaler.h"
 
 namespace nanwatch::callbacks {
 namespace {

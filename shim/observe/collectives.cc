@@ -8,7 +8,7 @@
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/storage_hold.h"
+#include "shim/observe/python/storage_hold.h"
 
 namespace nanwatch {
 

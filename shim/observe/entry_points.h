@@ -7,8 +7,8 @@
 
 #include <cstddef>
 
-#include "shim/observe/layer_table.h"
-#include "shim/observe/python_door.h"
+#include "shim/observe/python/layer_table.h"
+#include "shim/observe/python/python_door.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "shim/observe/python_names.h"
+#include "shim/observe/python/python_names.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch {

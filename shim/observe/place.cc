@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/layer_table.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/python/layer_table.h"
 
 namespace nanwatch {
 namespace {

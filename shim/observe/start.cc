@@ -11,13 +11,13 @@
 #include "proto/wire/naming.h"
 #include "shim/check/scan.h"
 #include "shim/entry/observer_interface.h"
-#include "shim/observe/canary.h"
 #include "shim/observe/compiled_regions.h"
 #include "shim/observe/entry_points.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/scaler.h"
 #include "shim/observe/self_proof.h"
+#include "shim/observe/step/canary.h"
+#include "shim/observe/step/scaler.h"
 #include "shim/observe/torch_threads.h"
 
 namespace nanwatch {

@@ -12,8 +12,8 @@
 #include "shim/check/magnitude.h"
 #include "shim/check/tensor_view.h"
 #include "shim/classify/bad_values.h"
-#include "shim/observe/layer_table.h"
 #include "shim/observe/op_table.h"
+#include "shim/observe/python/layer_table.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch {

@@ -61,7 +61,7 @@ PROGRAMS = {
                               "    torch.cuda.synchronize()"),
     "loss": text(loss="loss = loss / (loss * 0) if faulty else loss"),
 }
-STEPS_IN_FULL = 17  # The one in which it was found, from there on, and 16 more (shim/observe/level_control.cc).
+STEPS_IN_FULL = 17  # The one in which it was found, from there on, and 16 more (shim/observe/level/level_control.cc).
 
 
 def place(origin):

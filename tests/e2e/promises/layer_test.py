@@ -31,7 +31,7 @@ FAULTS = {
     "backward": "hidden = torch.where(hidden > 0, torch.sqrt(hidden), hidden)",
     "none": "pass",
 }
-STEPS_IN_FULL = 17  # The one in which it was found, from there on, and 16 more (shim/observe/level_control.cc).
+STEPS_IN_FULL = 17  # The one in which it was found, from there on, and 16 more (shim/observe/level/level_control.cc).
 
 
 def place(origin):

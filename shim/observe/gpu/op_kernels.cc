@@ -1,0 +1,174 @@
+#include "shim/observe/gpu/op_kernels.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "shim/observe/observer.h"
+
+namespace nanwatch {
+namespace {
+
+using device::KernelTrace;
+using device::OpKernel;
+
+// Ten seconds of Tend's rounds.
+constexpr uint32_t kRoundsUntilSaid = 200;
+// A minute: an op whose kernels others have launched has none.
+constexpr uint32_t kRoundsOfFinding = 1200;
+
+// Why kernels cannot be traced in this process, whatever its CUPTI is; null: nothing is in the way.
+const char* FindObstacle(bool on_demand) {
+  if (on_demand) {
+    return "KINETO_USE_DAEMON is set, and a profiler may be started from outside at any time";
+  }
+  if (dlsym(RTLD_DEFAULT, "Py_GetVersion") == nullptr) {
+    return "in a program without Python the start of a profiler cannot be seen";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void OpKernels::Begin(const ThreadState* thread, Frame* frame) noexcept {
+  // Views and allocations launch nothing.
+  if (frame->op->skip && !frame->op->writes_unseen) return;
+  // Threads count their ops from 1; an op of another thread has other high bits.
+  frame->kernels = uint64_t{thread->small_id} << 40 | thread->counters.ops_seen;
+  frame->kernels_pushed = true;
+  trace_.load(std::memory_order_acquire)->Push(frame->kernels);
+}
+
+bool OpKernels::List::Add(const Waiting& finding) noexcept {
+  const bool full = count == kFindingsMax;
+  if (full) std::copy(findings + 1, findings + count--, findings);
+  findings[count++] = finding;
+  return !full;
+}
+
+// What is told may be told on the job's thread, which must not wait for CUPTI.
+void OpKernels::NoteFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept {
+  const std::lock_guard<std::mutex> lock(arriving_mutex_);
+  if (!arriving_.Add({.finding = finding, .op = frame.kernels})) given_up_.fetch_add(1);
+}
+
+void OpKernels::TakeArrived() noexcept {
+  const std::lock_guard<std::mutex> lock(arriving_mutex_);
+  for (uint32_t i = 0; i < arriving_.count; ++i) {
+    if (!waiting_.Add(arriving_.findings[i])) given_up_.fetch_add(1);
+  }
+  arriving_.count = 0;
+}
+
+void OpKernels::Tend(Observer& observer) noexcept {
+  if (!wanted_) return;
+  const std::lock_guard<std::mutex> tending(tending_);
+  if (state_ == State::kIdle || state_ == State::kAsking) Start(observer);
+  if (state_ != State::kStarted) return;
+  trace_.load(std::memory_order_relaxed)->Tend();
+  Tell(observer, /*last=*/false);
+}
+
+void OpKernels::TellAtExit(Observer& observer) noexcept {
+  if (!wanted_) return;
+  // Nobody waits for a thread that may be in CUPTI while the process goes.
+  const std::unique_lock<std::mutex> tending(tending_, std::try_to_lock);
+  if (tending.owns_lock() && state_ == State::kStarted) Tell(observer, /*last=*/true);
+}
+
+void OpKernels::OnProfiler(Observer& observer) noexcept {
+  KernelTrace* trace = trace_.load(std::memory_order_acquire);
+  if (trace == nullptr || !trace->Yield()) return;
+  observer.entry()->say(
+      "kernels are not traced from here on: a profiler starts, and CUPTI is its own now");
+}
+
+void OpKernels::Refuse(Observer& observer, const char* why) noexcept {
+  state_ = State::kRefused;
+  char line[256];
+  std::snprintf(line, sizeof line, "findings go without the names of kernels: %s", why);
+  observer.entry()->say(line);
+}
+
+void OpKernels::Start(Observer& observer) noexcept {
+  using Calls = ProfilerCalls::State;
+  if (state_ == State::kIdle) {
+    if (const char* const why = FindObstacle(on_demand_); why != nullptr)
+      return Refuse(observer, why);
+    const auto cupti = device::CuptiOfProcess();
+    if (!cupti) {
+      return Refuse(observer, "this process has mapped no CUPTI of CUDA 12 or 13, or both");
+    }
+    trace_.store(KernelTrace::Create(*cupti), std::memory_order_release);
+    if (trace_.load() == nullptr) return Refuse(observer, "there is no memory for them");
+    state_ = State::kAsking;
+  }
+  observer.python->ReplaceProfilerCallsSoon();
+  switch (observer.python->profiler_calls()) {
+    case Calls::kUntold:
+      if (++rounds_asking_ == kRoundsUntilSaid) {
+        observer.entry()->say(
+            "findings go without the names of kernels for now: Python's main thread has been in "
+            "one "
+            "call, or is not of a kind that is known");
+      }
+      return;  // with the next round, perhaps
+    case Calls::kFailed:
+      return Refuse(observer, "this torch starts its profiler in a way that is not known");
+    case Calls::kRunning:
+      return Refuse(observer, "torch.profiler is running");
+    case Calls::kTold:
+      break;
+  }
+  KernelTrace* trace = trace_.load(std::memory_order_relaxed);
+  if (const char* const why = trace->Start(); why != nullptr) return Refuse(observer, why);
+  state_ = State::kStarted;
+}
+
+void OpKernels::Tell(Observer& observer, bool last) noexcept {
+  TakeArrived();
+  Emitter* emitter = observer.emitter();
+  if (waiting_.count == 0 || emitter == nullptr) return;
+  KernelTrace& trace = *trace_.load(std::memory_order_relaxed);
+  trace.Flush(last);
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < waiting_.count; ++i) {
+    Waiting& waiting = waiting_.findings[i];
+    constexpr size_t kNamesOfOpMax = 32;
+    OpKernel kernels[kNamesOfOpMax];
+    const size_t count = trace.Gather(waiting.op, kernels);
+    uint64_t seen = 0;
+    for (size_t k = 0; k < count; ++k) seen += kernels[k].count;
+    // The records of one op may come in two buffers: told once nothing more has come for a round.
+    if (!last && seen == 0 && ++waiting.rounds > kRoundsOfFinding) {
+      given_up_.fetch_add(1);
+    } else if (!last && (seen == 0 || seen != waiting.seen)) {
+      waiting.seen = seen;
+      waiting_.findings[kept++] = waiting;
+    } else if (seen != 0) {
+      TellOne(*emitter, waiting, {kernels, count}, trace.lost());
+    }
+  }
+  waiting_.count = kept;
+}
+
+void OpKernels::TellOne(Emitter& emitter, const Waiting& finding, std::span<const OpKernel> kernels,
+                        uint64_t lost) noexcept {
+  wire::KernelsRecord record{};
+  record.header = finding.finding;
+  record.header.kind = static_cast<uint16_t>(wire::RecordKind::kKernels);
+  record.header.bytes = sizeof record;
+  record.header.ticket = emitter.DrawTicket();
+  record.value = finding.finding.ticket;
+  record.lost = lost + given_up_.load();
+  record.n_kernels = static_cast<uint8_t>(std::min<size_t>(kernels.size(), wire::kKernelsMax));
+  record.left_out = static_cast<uint8_t>(kernels.size() - record.n_kernels);
+  for (size_t k = 0; k < record.n_kernels; ++k) {
+    record.kernels[k] = {emitter.Intern(kernels[k].name), kernels[k].count, kernels[k].nanoseconds};
+  }
+  emitter.Emit(record.header);
+}
+
+}  // namespace nanwatch

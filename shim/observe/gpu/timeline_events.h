@@ -1,0 +1,93 @@
+// What the timeline's events hold (timeline.h). They lie one behind another in its queue, each in
+// one piece, and are never moved.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/observe/gpu/gpu_cuts.h"
+#include "shim/observe/gpu/timeline.h"
+#include "shim/observe/step/canary.h"
+
+namespace nanwatch {
+
+enum class EventKind : uint8_t {
+  kNothing,  // fills the queue up to its end, or its check was not made
+  kOp,
+  kHanded,
+  kView,
+  kPass,
+  kLeaf,
+  kOptimizerBegin,
+  kOptimizerEnd,
+  kPlainUpdate,
+  kReplay,
+};
+
+struct Timeline::Event {
+  uint32_t bytes;
+  EventKind kind;
+  std::atomic<bool> noted;  // false while its thread still fills it in
+  uint64_t number;
+  uint64_t ticket;  // of its check's launch; 0: it waits for none
+  Graph* graph;     // it is part of (timeline_graphs.h), or is a replay of; null: none
+  Moment moment;
+};
+
+// A tensor and what will be known of it.
+struct SeenTensor {
+  InputSeen seen;  // holds the storage weakly
+  wire::TensorStats stats;
+  int8_t looked_at;  // place among the launch's outputs or inputs; -1: not part of it
+  // Of kHanded, as in HandedTensor:
+  wire::Target target;
+  const NamedTensor* named;
+  uint32_t name;
+  CutTensor cut;  // at level layer
+};
+
+// Keeps one of those handed over in an event.
+void KeepHanded(const HandedTensor& handed, SeenTensor* kept) noexcept;
+
+struct Timeline::OpEvent : Event {
+  Frame frame;
+  HandedAs handed_as;
+  bool is_list = false;  // of kHanded: its outputs are looked at as a list
+  bool reports = false;  // the launch tells how far the stream is
+  bool sums = false;     // of a list: it is summed
+  RegionSeen region;     // that was open, or has returned the tensors
+  double escaped;        // what went to Python; 0: nothing did
+  uint32_t slot;         // of its check, in a graph
+  uint32_t outputs;
+  uint32_t inputs;
+  CutOp cut;
+  SeenTensor tensors[1];  // outputs, then inputs
+
+  static constexpr uint32_t kTensorsMax = 128;  // but of a list device::kListMax
+};
+
+struct Timeline::ViewEvent : Event {
+  Frame frame;
+  SeenTensor tensor;
+};
+
+struct Timeline::PassEvent : Event {
+  uint64_t pass;  // its number
+  SequenceRef root;
+};
+
+struct Timeline::LeafEvent : Event {
+  const NamedTensor* named;
+  bool has_gradient;
+  SeenTensor gradient;
+};
+
+struct Timeline::OptimizerEvent : Event {
+  const void* optimizer;
+  char range_name[96];
+  canary::Gradients gradients;
+  bool stopped;
+  bool ops_unwatched;
+};
+
+}  // namespace nanwatch

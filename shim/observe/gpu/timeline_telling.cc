@@ -1,0 +1,390 @@
+// The timeline's other half: what was noted, and what the GPU has answered since, told to those who
+// decide about it.
+#include "shim/check/scan.h"
+#include "shim/host/monotonic_clock.h"
+#include "shim/observe/compiled_regions.h"
+#include "shim/observe/entry_points.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/gpu/gpu_counts.h"
+#include "shim/observe/gpu/timeline.h"
+#include "shim/observe/gpu/timeline_events.h"
+#include "shim/observe/gpu/timeline_graphs.h"
+#include "shim/observe/inputs.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/tensor_stats.h"
+
+namespace nanwatch {
+namespace {
+
+// What the table knows stands for what was not looked at.
+uint8_t KindsOf(const BadEntry& entry) { return entry.kinds != 0 ? entry.kinds : wire::kHasNan; }
+
+void FillOutput(const device::CheckResult& result, int place, wire::TensorStats* stats) {
+  FillCounts(result.outputs[place], result.output_kinds[place], result.brief != 0, stats);
+}
+
+void FillInput(const device::CheckResult& result, int place, wire::TensorStats* stats) {
+  FillCounts(result.inputs[place], result.input_kinds[place], result.brief != 0, stats);
+}
+
+// Names of parameters take room in the segment only where one is told.
+uint32_t NameOf(Observer& observer, const SeenTensor& tensor) {
+  Emitter* emitter = tensor.named != nullptr ? observer.EnsureEmitter() : nullptr;
+  return emitter != nullptr ? InternText(*emitter, tensor.named->name) : tensor.name;
+}
+
+bool FindBad(Observer& observer, const InputSeen& seen, BadEntry* entry) {
+  return observer.bad_values.Find(seen.storage.storage, seen.byte_begin, seen.byte_end, entry);
+}
+
+// Found out about an input of an op that is told: `looked_at` says whether the launch has looked at
+// it, which it does only where an output is bad.
+void SettleInput(Observer& observer, bool looked_at, SeenTensor* tensor) {
+  InputSeen& seen = tensor->seen;
+  seen.counted = &tensor->stats;
+  seen.known = !seen.overwritten && FindBad(observer, seen, &seen.bad);
+  if (seen.known && !looked_at && seen.gpu >= 0) FillKinds(KindsOf(seen.bad), &tensor->stats);
+  seen.kinds = seen.overwritten ? 0 : KindsCounted(tensor->stats);
+  if (seen.kinds == 0) seen.known = false;
+}
+
+}  // namespace
+
+void Timeline::SettleInputs(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
+  // What it has read was cut where it began (CutAtEscape), and nothing waits for a later pass.
+  if (cuts_.AnyNoted()) cuts_.Finalize(next_event() - 1);
+  Settle(observer);
+  static constexpr wire::TensorStats kClean = CountsOf(0);
+  static constexpr wire::TensorStats kBad = CountsOf(wire::kHasNan);
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.gpu < 0) continue;
+    input.known = !input.overwritten && FindBad(observer, input, &input.bad);
+    input.kinds = input.known ? KindsOf(input.bad) : 0;
+    input.counted = input.known ? &kBad : &kClean;
+  }
+}
+
+void Timeline::TellReady(Observer& observer) noexcept {
+  ThreadState* thread = ThreadStates::Mine();
+  const bool was_busy = thread != nullptr && thread->busy;
+  if (thread != nullptr) thread->busy = true;
+  gpu_.Collect();
+  if (gpu_.TakeHit() && cuts_.AnyNoted() && !observer.Poisoned()) observer.level.Raise(observer);
+  const bool may_tell = TellUnannounced(observer);
+  for (Event* head = Head(); may_tell && head != nullptr; head = Head()) {
+    const GpuAnswer* answer = nullptr;
+    bool lost = false;
+    if (head->graph != nullptr && head->kind != EventKind::kReplay) {
+      KeepForReplays(head);
+      Release(head);
+      continue;
+    }
+    if (head->kind == EventKind::kOp) {
+      auto& op = static_cast<OpEvent&>(*head);
+      if (op.cut.at_layer && IsHeldForCuts(op)) break;
+      if (op.cut.at_layer && !op.cut.at_once) {
+        Tell(observer, op, nullptr);
+        Drop(head);
+        Release(head);
+        continue;
+      }
+    }
+    if (head->ticket != 0) {
+      answer = gpu_.Find(head->ticket, &lost);
+      if (answer == nullptr && !lost && !IsStuck(*head)) break;
+      lost = answer == nullptr;
+    }
+    if (lost) {
+      // What was found in a replay is told with the next.
+      if (head->kind == EventKind::kHanded &&
+          AreGradients(static_cast<const OpEvent*>(head)->handed_as)) {
+        gpu_gradients_->NoteUnseen();
+      }
+      ++teller_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
+    } else {
+      Tell(observer, *head, answer);
+    }
+    Drop(head);
+    Release(head);
+  }
+  if (thread != nullptr) thread->busy = was_busy;
+}
+
+// A stream whose launches are answered no more must not hold up what others have answered since. (A
+// GPU that is busy with one long kernel answers nothing at all.)
+bool Timeline::IsStuck(const Event& head) noexcept {
+  constexpr uint64_t kPatienceNs = 2'000'000'000;
+  const uint64_t now = MonotonicNs();
+  if (stuck_at_ != head.number) {
+    stuck_at_ = head.number;
+    stuck_since_ns_ = now;
+  }
+  return now - stuck_since_ns_ > kPatienceNs && gpu_.newest_answer() > head.ticket;
+}
+
+void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept {
+  ThreadState* thread = teller_;
+  thread->told = &event.moment;
+  thread->depth = thread->inputs_used = 0;
+  thread->pass = event.moment.place.pass;
+  switch (event.kind) {
+    case EventKind::kNothing:
+      break;
+    case EventKind::kOp: {
+      auto& op = static_cast<OpEvent&>(event);
+      if (op.cut.at_layer && !op.cut.at_once) {
+        TellByCuts(observer, op);
+      } else {
+        if (op.cut.at_layer) NoteToldAtLayer(op, ~uint64_t{0});
+        TellOp(observer, op, answer);
+      }
+      break;
+    }
+    case EventKind::kHanded:
+      if (static_cast<OpEvent&>(event).cut.at_layer) TellKnown(event);
+      TellHanded(observer, static_cast<OpEvent&>(event), *answer);
+      break;
+    case EventKind::kView: {
+      auto& view = static_cast<ViewEvent&>(event);
+      TellKnown(view);
+      OnSkippedOutput(observer, thread, view.frame, view.tensor.seen.Plain());
+      break;
+    }
+    case EventKind::kPass: {
+      const auto& pass = static_cast<const PassEvent&>(event);
+      observer.passes.TellBegin(observer, thread, pass.pass, pass.root.Get());
+      break;
+    }
+    case EventKind::kLeaf:
+      TellLeaf(observer, static_cast<LeafEvent&>(event));
+      break;
+    case EventKind::kOptimizerBegin: {
+      const auto& begin = static_cast<const OptimizerEvent&>(event);
+      canary::Gradients gradients = begin.gradients;
+      gradients.skipped |= skips_update_;
+      skips_update_ = false;
+      gpu_gradients_->Settle(observer, thread, begin.range_name, &gradients);
+      observer.steps.TellOptimizerBegin(observer, thread, begin.optimizer, begin.range_name,
+                                        gradients);
+      break;
+    }
+    case EventKind::kOptimizerEnd: {
+      const auto& end = static_cast<const OptimizerEvent&>(event);
+      observer.steps.TellOptimizerEnd(observer, thread, end.stopped, end.ops_unwatched);
+      break;
+    }
+    case EventKind::kPlainUpdate:
+      observer.steps.TellPlainUpdate(observer, thread);
+      break;
+    case EventKind::kReplay:
+      TellReplay(observer, static_cast<ReplayEvent&>(event));
+      break;
+  }
+  thread->told = nullptr;
+}
+
+void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answer) noexcept {
+  const bool bad = answer != nullptr && answer->outcome == device::Finished::Outcome::kBad;
+  const uint32_t families = event.frame.op->families;
+  const bool of_scaler = (families & (kUnscales | kUpdatesScale)) != 0;
+  // The way of nearly all events.
+  if (!bad && event.escaped == 0 && !of_scaler && observer.bad_values.size() == 0 &&
+      !observer.Poisoned()) {
+    return;
+  }
+  ThreadState* thread = teller_;
+  uint64_t& last_bad_event =
+      last_bad_event_ != nullptr ? *last_bad_event_ : event.moment.thread->last_bad_event;
+  thread->optimizer_depth = event.moment.in_optimizer;
+  thread->regions_open = event.moment.in_region;
+  Frame& frame = thread->frames[0];
+  frame = event.frame;
+  frame.inputs_begin = 0;
+  frame.inputs_count = static_cast<uint16_t>(event.inputs);
+  frame.input_bad = false;
+  frame.child_bad = last_bad_event != 0 && last_bad_event >= event.moment.first_event;
+
+  SeenTensor* const inputs = event.tensors + event.outputs;
+  bool bad_read = false;
+  for (uint32_t i = 0; i < event.inputs; ++i) {
+    const bool looked_at = bad && inputs[i].looked_at >= 0;
+    if (looked_at) {
+      FillInput(*answer->result, inputs[i].looked_at, &inputs[i].stats);
+    }
+    SettleInput(observer, looked_at, &inputs[i]);
+    frame.input_bad |= inputs[i].seen.kinds != 0;
+    bad_read |= inputs[i].seen.kinds != 0 && inputs[i].seen.argument == 0;
+    thread->inputs[i] = inputs[i].seen;
+    if (!bad && observer.Poisoned() && (inputs[i].seen.updated || inputs[i].seen.overwritten)) {
+      observer.poison.NoteCleanWrite(inputs[i].seen.storage.storage, inputs[i].seen.byte_begin,
+                                     inputs[i].seen.byte_end);
+    }
+  }
+  if (event.escaped != 0) return OnEscape(observer, thread, frame, event.escaped);
+  if ((families & kUnscales) != 0) observer.steps.OnUnscale(bad_read);
+  if (bad) {
+    thread->region = event.region;
+    thread->region.source = wire::Source{};
+    Traced traced;
+    if (event.cut.at_layer) {
+      traced = TraceAtLayer(event, *answer->result);
+      thread->traced = &traced;
+    }
+    TellBadOutputs(observer, event, *answer->result);
+    thread->traced = nullptr;
+    if (thread->region.source.kinds != 0 && region_bad_at_ < event.region.first_event) {
+      region_bad_at_ = event.number;
+      region_source_ = thread->region.source;
+      region_value_ = thread->region.value;
+    }
+    last_bad_event = event.number;
+  } else if (event.cut.at_layer && !event.cut.AllOutputsKnown()) {
+    for (uint32_t i = 0; i < event.outputs; ++i) TellNotBad(observer, event, i);
+  } else {
+    OnCleanOutputs(observer, thread, frame);
+  }
+  if ((families & kUpdatesScale) != 0) {
+    observer.steps.OnScaleUpdate(observer, thread, scale_, scale_known_);
+    scale_known_ = false;  // in a graph it stays there
+  }
+}
+
+void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,
+                              const device::CheckResult& result) noexcept {
+  Frame& frame = teller_->frames[0];
+  const uint32_t families = frame.op->families;
+  BadOutput together[kBadOutputsMax];
+  int count = 0;
+  for (uint32_t i = 0; i < event.outputs; ++i) {
+    InputSeen& seen = event.tensors[i].seen;
+    wire::TensorStats& stats = event.tensors[i].stats;
+    const uint8_t kinds = result.output_kinds[i];
+    if (kinds == 0) {
+      TellNotBad(observer, event, i);
+      continue;
+    }
+    FillOutput(result, static_cast<int>(i), &stats);
+    if ((families & kFills) != 0 && stats.nan != 0) stats.nan = static_cast<uint64_t>(seen.numel);
+    seen.counted = &stats;
+    const BadOutput output{seen.Plain(), static_cast<uint8_t>(seen.argument), seen.requires_grad};
+    BadEntry known;
+    if (seen.place_in_list != InputSeen::kNoList) {
+      // Each tensor of a list was made of those that stand where it stands.
+      frame.inputs_count = TakeInputs(event, seen.place_in_list);
+      OnBadOutputs(observer, teller_, frame, &output, 1);
+    } else if (!seen.rewritten) {
+      together[count++] = output;
+    } else if (!FindBad(observer, seen, &known)) {
+      // Running statistics: reported when they go bad, and then each by itself.
+      OnBadOutputs(observer, teller_, frame, &output, 1);
+    }
+  }
+  if (count != 0) OnBadOutputs(observer, teller_, frame, together, count);
+}
+
+// Gives the told op the event's inputs, of lists those in this place; their number.
+uint16_t Timeline::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
+  uint16_t taken = 0;
+  for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
+    const InputSeen& input = event.tensors[i].seen;
+    if (input.place_in_list != InputSeen::kNoList && input.place_in_list != place) continue;
+    teller_->inputs[taken++] = input;
+  }
+  return taken;
+}
+
+void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
+  if (answer.sums != nullptr) TellSums(observer, event, *answer.sums);
+  if (answer.outcome != device::Finished::Outcome::kBad) return;
+  // Whose gradients are bad is known of each step, whatever else is not told any more.
+  if (observer.Poisoned() && !AreGradients(event.handed_as)) return;
+  if (event.is_list) return TellList(observer, event, answer);
+  if (event.handed_as == HandedAs::kOfRegion) SettleGiven(observer, event, answer);
+  for (uint32_t i = 0; i < event.outputs; ++i) {
+    if (answer.result->output_kinds[i] == 0) continue;
+    FillOutput(*answer.result, static_cast<int>(i), &event.tensors[i].stats);
+    TellHandedTensor(observer, event, event.tensors[i]);
+  }
+}
+
+// One that is bad; its `stats` are filled.
+void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& tensor) noexcept {
+  tensor.seen.counted = &tensor.stats;
+  const PlainTensor plain = tensor.seen.Plain();
+  switch (event.handed_as) {
+    case HandedAs::kEntries:
+      return entry_points::TellEntry(observer, plain, tensor.target, NameOf(observer, tensor));
+    case HandedAs::kGradients:
+      if (observer.Poisoned()) return gpu_gradients_->TellWatched(observer, plain, tensor.named);
+      return gpu_gradients_->Tell(observer, teller_, plain, tensor.named);
+    case HandedAs::kWatchedGradients:
+      return gpu_gradients_->TellWatched(observer, plain, tensor.named);
+    case HandedAs::kSkippableGradients:
+      skips_update_ = true;
+      return;
+    case HandedAs::kLoss:
+      return canary::TellBadLoss(observer, teller_, plain, event.moment.place.layer);
+    case HandedAs::kLossNumber:
+    case HandedAs::kScale:
+    case HandedAs::kScaleOfStep:
+    case HandedAs::kGradientScale:
+      return;
+    case HandedAs::kOfRegion:
+      return TellOfRegion(observer, event, plain);
+    case HandedAs::kWritten:
+      return gpu_gradients_->TellWritten(observer, teller_, plain, tensor.named,
+                                         tensor.target == wire::Target::kOptimizerState);
+  }
+}
+
+// What went into the region: known where it is bad, and where nobody knew, from now on.
+void Timeline::SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
+  for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
+    SeenTensor& tensor = event.tensors[i];
+    const int place = tensor.looked_at;
+    if (place >= 0) {
+      FillInput(*answer.result, place, &tensor.stats);
+    }
+    SettleInput(observer, place >= 0, &tensor);
+    if (tensor.seen.kinds == 0 || tensor.seen.known) continue;
+    NoteExternal(observer, tensor.seen.Plain(), tensor.target, NameOf(observer, tensor));
+    tensor.seen.known = FindBad(observer, tensor.seen, &tensor.seen.bad);
+  }
+}
+
+void Timeline::TellOfRegion(Observer& observer, const OpEvent& event,
+                            const PlainTensor& output) noexcept {
+  wire::Source known{};
+  ValueRef value;
+  if (SourceOf(observer, output, &known, &value)) return;
+  UnseenWriter writer =
+      compiled_regions::WriterOf(event.region.name, event.region.layer, event.region.is_backward);
+  // An op that the region called has said more than its arguments do.
+  if (event.region.first_event != 0 && region_bad_at_ >= event.region.first_event) {
+    writer.Add(region_source_, region_value_);
+  } else {
+    for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
+      const InputSeen& given = event.tensors[i].seen;
+      if (!given.known) continue;
+      wire::Source source = SourceFrom(given.bad);
+      source.kinds = given.kinds;
+      writer.Add(source, given.bad.value);
+    }
+  }
+  compiled_regions::Tell(observer, teller_, &writer, output);
+}
+
+void Timeline::TellLeaf(Observer& observer, LeafEvent& event) noexcept {
+  if (!event.has_gradient) return observer.passes.TellLeaf(observer, teller_, nullptr, event.named);
+  InputSeen& seen = event.gradient.seen;
+  BadEntry entry;
+  if (seen.gpu >= 0 && FindBad(observer, seen, &entry)) {
+    FillKinds(KindsOf(entry), &event.gradient.stats);
+  }
+  seen.counted = &event.gradient.stats;
+  const PlainTensor gradient = seen.Plain();
+  observer.passes.TellLeaf(observer, teller_, &gradient, event.named);
+}
+
+}  // namespace nanwatch

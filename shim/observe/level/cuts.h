@@ -1,0 +1,105 @@
+// Level layer: what crosses module boundaries is looked at, and what lies between two such cuts
+// only when one is bad.
+//
+//   forward    what each module's call returns
+//   backward   what an autograd node leaves alive for the next ones, where it ends; but the
+//   gradient
+//              of a leaf where its optimizer takes it (canary.h)
+//   loss       the value a backward pass begins at
+//   update     what outlives its step, before the optimizer runs; the optimizer's own ops
+//
+// Every op's output is noted (written_values.h) instead of read, but for small ones: those are
+// looked at at once, because that takes no longer than noting them. When a cut is bad, all noted
+// values that are still as they were written are looked at in the order in which they were, the bad
+// ones are told to the same functions that level full calls (findings.h), and the next steps are
+// watched in full.
+//
+// An op is told as exact only if everything it may have read is known: of values that died or were
+// written over before anybody looked, those that may still have been there when it ran make it "at
+// or before". Which of several bad values went into which is known where autograd has it
+// (forward_graph.h), and elsewhere assumed and told so.
+//
+// Tensors on a GPU are looked at by the same cuts, in another way: gpu_cuts.h.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "shim/classify/bad_values.h"
+#include "shim/observe/level/forward_graph.h"
+#include "shim/observe/level/written_values.h"
+#include "shim/observe/thread_state.h"
+
+namespace nanwatch {
+
+class Observer;
+struct Traced;
+
+class Cuts {
+ public:
+  // Reading as many bytes that were just written takes as long as noting them: some 100 ns.
+  static constexpr uint64_t kLookedAtAtOnceBytes = 4096;
+  // What outlives its step is state that a job keeps; more than this is left unknown.
+  static constexpr uint64_t kOutlivingBytesMax = uint64_t{64} << 20;
+
+  // Whether what this op leaves is noted, and not looked at. In an optimizer's range, while inputs
+  // are asked for, and where a step without an optimizer may show, everything is looked at.
+  [[nodiscard]] static bool Notes(const Observer& observer, const ThreadState* thread,
+                                  const OpTraits& op) noexcept;
+
+  // The same for what lies on a GPU, where inputs are always asked for.
+  [[nodiscard]] static bool MayNote(const Observer& observer, const ThreadState* thread,
+                                    const OpTraits& op) noexcept;
+
+  // An op that ends has left `tensor`, output `index`. False: it has to be looked at.
+  [[nodiscard]] bool Note(Observer& observer, ThreadState* thread, const Frame& frame,
+                          const at::TensorBase& tensor, const PlainTensor& plain,
+                          uint8_t index) noexcept;
+  // What an op left was looked at at once, and is bad: as OnBadOutputs.
+  void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
+                    int count) noexcept;
+
+  // A module's call on this thread has returned these. For the Python door.
+  static void OnModuleResult(const at::TensorBase* const* tensors, size_t count) noexcept;
+  // A backward pass begins; `root`: what made the value it begins at, or null.
+  void OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  // An autograd node ends. What it has saved of the forward is still there.
+  void OnNodeEnd(Observer& observer, ThreadState* thread) noexcept;
+  // An update is about to begin: what outlives its step is looked at.
+  void OnUpdate(Observer& observer, ThreadState* thread) noexcept;
+  // Whether these kinds in a small result are left to be met by a cut: -Inf alone, put there or
+  // moved by the op, or made by it all the time.
+  [[nodiscard]] bool IsMask(const OpTraits& op, uint8_t kinds, const Layer* layer) noexcept;
+  // Something is bad of which it is not known where it came from: finds out what can be found out.
+  // `bad`: the tensor; null: it is a gradient.
+  void Resolve(Observer& observer, ThreadState* thread, const c10::TensorImpl* bad) noexcept;
+
+ private:
+  struct Walk;
+  struct Call;
+
+  WrittenRing* RingOf(ThreadState* thread) noexcept;
+  // With walking_ held.
+  void WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) noexcept;
+  void Tell(Observer& observer, WrittenValue* const* values, size_t count, Walk* walk);
+  static Traced Trace(const Walk& walk, const Call& call);
+  void LookAtResult(Observer& observer, ThreadState* thread, const at::TensorBase& tensor) noexcept;
+  void LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing* ring) noexcept;
+
+  std::atomic<WrittenRing*> rings_{nullptr};
+  std::mutex walking_;             // covers all below
+  ThreadState* teller_ = nullptr;  // made at the first hit
+  struct Habit {
+    const OpTraits* op;
+    const Layer* layer;
+    uint32_t seen;
+  };
+  static constexpr uint32_t kTimesUntilHabit = 3;
+  Habit habits_[64] = {};
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,134 @@
+#include "shim/observe/level/level_control.h"
+
+#include "shim/host/monotonic_clock.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/observer.h"
+
+namespace nanwatch {
+namespace {
+
+void EmitChange(Observer& observer, ThreadState* thread, wire::LevelRecord record) {
+  Emitter* emitter = observer.emitter();
+  if (emitter == nullptr || thread == nullptr) return;
+  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kLevel, sizeof record);
+  emitter->Emit(record.header);
+}
+
+wire::LevelRecord Because(wire::LevelRecord::Why why, wire::Level from, wire::Level to) {
+  wire::LevelRecord record{};
+  record.from = static_cast<uint8_t>(from);
+  record.to = static_cast<uint8_t>(to);
+  record.why = static_cast<uint8_t>(why);
+  record.overhead_percent = record.budget_percent = -1;
+  return record;
+}
+
+}  // namespace
+
+wire::Level LevelControl::WatchedAt(wire::Level asked) noexcept {
+  // `auto` chooses after each step of an optimizer, and watches everything until there is one.
+  return asked == wire::Level::kAuto ? wire::Level::kFull : asked;
+}
+
+void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
+                             const wire::ControlBlock& control) noexcept {
+  using Why = wire::LevelRecord::Why;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t request = control.request.load(std::memory_order_acquire);
+  if (request != applied()) {
+    const auto asked = wire::ControlRequest::From(request);
+    deadline_ns_.store(control.deadline_ns.load(std::memory_order_acquire),
+                       std::memory_order_relaxed);
+    applied_.store(request, std::memory_order_relaxed);
+    // Generation 0 is nobody's.
+    if (asked.generation != 0 && wire::IsLevel(asked.level)) {
+      observer.python->WantWholeStacks((asked.flags & wire::ControlRequest::kStacks) != 0);
+      requested_ = true;
+      Apply(observer, thread, asked.level, Why::kAsked);
+    }
+    observer.PublishLive(wire::LiveState::kWatching);
+  }
+  const uint64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
+  if (deadline == 0 || MonotonicNs() < deadline) return;
+  deadline_ns_.store(0, std::memory_order_relaxed);
+  observer.python->WantWholeStacks(false);
+  requested_ = false;
+  Apply(observer, thread, Unasked(), Why::kDeadline);
+  observer.PublishLive(wire::LiveState::kWatching);
+}
+
+wire::Level LevelControl::Unasked() const noexcept {
+  return on_gpu_ && !start_.chosen ? wire::Level::kLayer : start_.level;
+}
+
+void LevelControl::OnGpu(Observer& observer, ThreadState* thread) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  on_gpu_ = true;
+  if (start_.chosen || requested_) return;
+  Apply(observer, thread, Unasked(), wire::LevelRecord::Why::kOnGpu);
+  observer.PublishLive(wire::LiveState::kWatching);
+}
+
+void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level asked,
+                         wire::LevelRecord::Why why) noexcept {
+  const wire::Level before = asked_.exchange(asked, std::memory_order_relaxed);
+  Switch(observer, thread, WatchedAt(asked));
+  if (before == asked) return;
+  wire::LevelRecord record = Because(why, before, asked);
+  record.control = applied();
+  EmitChange(observer, thread, record);
+}
+
+void LevelControl::Raise(Observer& observer) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (watched() != wire::Level::kLayer) return;
+  raised_in_.store(observer.steps.completed() + 1, std::memory_order_relaxed);
+  Switch(observer, nullptr, wire::Level::kFull);
+}
+
+void LevelControl::OnStep(Observer& observer, ThreadState* thread,
+                          const AutoLevel::Step& step) noexcept {
+  if (asked() == wire::Level::kLayer && watched() == wire::Level::kFull) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint32_t raised = raised_in_.load(std::memory_order_relaxed);
+    // As at `auto` after something suspicious: what has come once may come again.
+    const bool over = observer.steps.completed() + 1 - raised > AutoLevel::kAlertSteps;
+    if (over && asked() == wire::Level::kLayer) Switch(observer, thread, wire::Level::kLayer);
+  }
+  if (asked() != wire::Level::kAuto) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (asked() != wire::Level::kAuto) return;
+  const wire::Level before = watched();
+  const AutoLevel::Next next = automatic_.OnStep(step);
+  Switch(observer, thread, next.watched);
+  if (!next.tell) return;
+  wire::LevelRecord record = Because(next.why, before, next.watched);
+  record.full_every = next.full_every;
+  record.overhead_percent = next.overhead_percent;
+  record.budget_percent = automatic_.budget_percent();
+  record.control = applied();
+  EmitChange(observer, thread, record);
+}
+
+void LevelControl::ChooseRanges(Observer& observer) noexcept {
+  const PythonDoor& python = *observer.python;
+  observer.arming.WatchRanges(!python.TellsSteps() ||
+                              (watched() == wire::Level::kCanary && python.found_distributed()));
+}
+
+void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept {
+  const wire::Level before = watched_.exchange(watched, std::memory_order_relaxed);
+  if (before == watched) return;
+  const bool all_ops = WatchesEveryOp(watched);
+  if (!all_ops && thread != nullptr) {
+    // What is bad now is not followed any further, and a scaler's decision may go unseen.
+    observer.passes.Close(observer, thread);
+    observer.bad_values.Reset();
+    observer.steps.ForgetScaler();
+  }
+  switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
+  ChooseRanges(observer);
+  observer.arming.WatchEverywhere(all_ops);
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,39 @@
+#include "shim/observe/python/known_calls.h"
+
+#include <new>
+
+namespace nanwatch {
+
+KnownCall KnownCalls::OfThisThread(const PythonDoor& python) noexcept {
+  const PythonFrames::UserPlace place = python.UserPlaceNow();
+  if (place.code == nullptr) return {};
+  // While whole stacks are wanted, the stack is the place.
+  const uint64_t key = python.whole_stacks() ? (uint64_t{python.UserCall()} << 20) | 1
+                                             : ((reinterpret_cast<uintptr_t>(place.code) << 16) ^
+                                                static_cast<uint32_t>(place.offset)) |
+                                                   1;
+  const auto first = static_cast<uint32_t>((key * 0x9E3779B97F4A7C15u) >> 52);
+  for (uint32_t i = 0; i < kProbes; ++i) {
+    const Entry& entry = entries_[(first + i) % kCapacity];
+    const uint64_t held = entry.key.load(std::memory_order_acquire);
+    if (held == key) return entry.known;
+    if (held == 0) break;
+  }
+  KnownCall known;
+  known.call = python.UserCall();
+  auto* line = new (std::nothrow) SourceLine;
+  if (line != nullptr) python.UserSourceLine(line->text, sizeof line->text);
+  known.line = line;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t i = 0; i < kProbes; ++i) {
+    Entry& entry = entries_[(first + i) % kCapacity];
+    if (entry.key.load(std::memory_order_relaxed) != 0) continue;
+    entry.known = known;
+    entry.key.store(key, std::memory_order_release);
+    return known;
+  }
+  delete line;
+  return {known.call, nullptr};
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,56 @@
+#include "shim/observe/python/profiler_calls.h"
+
+namespace nanwatch {
+namespace {
+
+// A function of ours has no room for a pointer. There is one door a process.
+ProfilerCalls* the_calls = nullptr;
+
+constexpr char kCall[] =
+    "def nanwatch_profiler_call(*arguments, **named):\n"
+    "    tell()\n"
+    "    return call(*arguments, **named)\n";
+
+}  // namespace
+
+void ProfilerCalls::ReplaceSoon() noexcept {
+  if (on_start_ != nullptr) api_.CallSoon(&asked_, Pending, this);
+}
+
+int ProfilerCalls::Pending(void* self) {
+  auto* mine = static_cast<ProfilerCalls*>(self);
+  mine->state_.store(mine->Replace(), std::memory_order_release);
+  return 0;
+}
+
+ProfilerCalls::State ProfilerCalls::Replace() {
+  const KeptError error(api_);
+  PyObj* module = api_.LoadedModule("torch.autograd.profiler");
+  if (module == nullptr || the_calls != nullptr) return State::kFailed;
+  the_calls = this;
+  // One of them alone tells nothing wrong.
+  if (!Replace(module, "_prepare_profiler") || !Replace(module, "_enable_profiler")) {
+    return State::kFailed;
+  }
+  const PyOwned enabled(api_, api_.AttributeOrNull(module, "_is_profiler_enabled"));
+  return enabled && enabled.get() == api_.true_object ? State::kRunning : State::kTold;
+}
+
+bool ProfilerCalls::Replace(PyObj* module, const char* name) {
+  static PyMethod tell = {"tell", Tell, kPyMethodNoArguments, nullptr};
+  const PyOwned original(api_, api_.AttributeOrNull(module, name));
+  const PyOwned told(api_, api_.PyCFunction_NewEx(&tell, nullptr, nullptr));
+  if (!original || !told) return false;
+  const PyOwned ours(api_, api_.Define(kCall, "nanwatch_profiler_call",
+                                       {{"tell", told.get()}, {"call", original.get()}}));
+  return ours && api_.PyObject_SetAttrString(module, name, ours.get()) == 0;
+}
+
+PyObj* ProfilerCalls::Tell(PyObj*, PyObj*) {
+  const ProfilerCalls& mine = *the_calls;
+  mine.on_start_();
+  mine.api_.Py_IncRef(mine.api_.none);
+  return mine.api_.none;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,67 @@
+// The poisoned state: parameters are bad, so every value computed from them is, and there is
+// nothing to learn from any of them. Bad values are then only counted, until the parameters are
+// clean again (a checkpoint was loaded, the model was made anew).
+//
+// Threads: Poisoned() is a load; everything else locks, and is called at steps and on cold paths.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "shim/check/tensor_view.h"
+#include "shim/classify/bad_values.h"
+#include "shim/observe/python/python_names.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch {
+
+class Poison {
+ public:
+  // As for BadValues: where a GPU's values are told of late, a parameter whose storage has died
+  // holds until everything is told that was noted before its death was seen.
+  explicit Poison(const EventClock* clock) noexcept : clock_(clock) {}
+
+  bool Poisoned() const noexcept { return poisoned_.load(std::memory_order_relaxed); }
+
+  // A parameter was left bad. `named` is null for one that no module holds (a bare leaf, a C++
+  // program): it is then told by its memory, which is held weakly.
+  void Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept;
+
+  // Known of a GPU's memory, which cannot be looked at here: it was written, and is good.
+  void NoteCleanWrite(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
+
+  enum class Change : uint8_t { kNone, kEntered, kLeft };
+  // At a point where the program begins something new: enters the state when a parameter was marked
+  // since, and leaves it when none is bad any more.
+  Change Settle(const PythonNames& names) noexcept;
+
+ private:
+  // One bad parameter. Where there are many, the first few speak for all until they are clean.
+  struct Parameter {
+    const NamedTensor* named;
+    WeakStorage storage;  // of a nameless one, and of one on a GPU
+    wire::ElementType type;
+    uint64_t byte_begin;
+    uint64_t byte_end;
+    bool on_gpu;
+    bool clean_again;  // told of one on a GPU
+    uint64_t gone_by;  // likewise: as in BadEntry
+  };
+  static constexpr uint32_t kParametersMax = 8;
+
+  bool IsKnown(const NamedTensor* named, const PlainTensor& tensor) const noexcept;
+  bool IsBad(const PythonNames& names, Parameter& parameter) const noexcept;
+  bool IsGone(Parameter& parameter) const noexcept;
+  bool AnyIsBad(const PythonNames& names) noexcept;
+
+  const EventClock* const clock_;
+  std::mutex mutex_;
+  std::atomic<bool> poisoned_{false};
+  bool due_ = false;
+  bool more_ = false;  // than stand in the list
+  uint32_t count_ = 0;
+  Parameter parameters_[kParametersMax] = {};
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,69 @@
+#include "shim/observe/step/scaler.h"
+
+#include "shim/observe/inputs.h"
+#include "shim/observe/tensor_stats.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch {
+namespace {
+
+// Argument 1 of the check is found_inf, written by the op. Without seen inputs nothing bad was
+// alive, so the gradients were finite.
+bool FoundInf(const ThreadState* thread, const Frame& frame) {
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    double value = 0;
+    if (input.argument == 1 && IsAlive(input) && ReadNumber(input.View(), &value))
+      return value != 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
+                const at::RecordFunction& range) noexcept {
+  BusyScope busy(thread);
+  if ((frame.op->families & kUnscales) != 0) {
+    observer.steps.OnUnscale(FoundInf(thread, frame));
+    return;
+  }
+  double scale = 0;
+  bool known = false;
+  const auto& outputs = range.outputs();
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (!outputs.empty() && outputs.back().isTensor() &&
+      ReadTensor(outputs.back().toTensor(), &plain, &reason) == Readable::kYes) {
+    known = ReadNumber(plain.view, &scale);
+  }
+  observer.steps.OnScaleUpdate(observer, thread, scale, known);
+}
+
+void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept {
+  Here here;
+  if (!FindHere(&here)) return;
+  Observer& observer = *here.observer;
+  if (observer.level.watched() != wire::Level::kCanary) return;
+  BusyScope busy(here.thread);
+  PlainTensor plain[2];
+  wire::Unchecked reason;
+  if (DescribeTensor(scale, &plain[0], &reason) != Readable::kYes ||
+      DescribeTensor(found_inf, &plain[1], &reason) != Readable::kYes) {
+    return;
+  }
+  if (plain[0].gpu != plain[1].gpu) return;
+  if (plain[0].gpu >= 0) {
+    GpuTensors on_gpu(observer, here.thread, /*counts=*/false);
+    for (const PlainTensor& number : plain) on_gpu.Add(number, wire::Target::kNone, nullptr);
+    (void)observer.timeline.NoteHanded(observer, here.thread, Timeline::HandedAs::kScaleOfStep,
+                                       on_gpu.list());
+    return;
+  }
+  double numbers[2];
+  if (!ReadNumber(plain[0].view, &numbers[0]) || !ReadNumber(plain[1].view, &numbers[1])) return;
+  observer.steps.OnUnscale(numbers[1] != 0);
+  observer.steps.OnScaleUpdate(observer, here.thread, numbers[0], /*scale_known=*/true);
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,520 @@
+#include "shim/observe/step/step_scope.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "shim/host/monotonic_clock.h"
+#include "shim/host/ticks.h"
+#include "shim/observe/findings.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/step/canary.h"
+#include "shim/observe/step/stop.h"
+#include "shim/observe/torch_threads.h"
+
+namespace nanwatch {
+namespace {
+
+// A bad value that has been there for this many steps is part of the scenery (a mask in a buffer).
+constexpr uint32_t kStepsUntilResident = 3;
+// One step in this many has the ticks of our callbacks counted.
+constexpr uint64_t kStepsPerMeasurement = 16;
+
+uint64_t HashOf(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+// "Optimizer.step#AdamW.step" -> "AdamW"
+std::string_view ClassOf(const char* range_name) {
+  std::string_view name(range_name);
+  const size_t hash = name.find('#');
+  if (hash != std::string_view::npos) name.remove_prefix(hash + 1);
+  const size_t dot = name.rfind(".step");
+  return dot != std::string_view::npos ? name.substr(0, dot) : name;
+}
+
+// Our work where a step begins or ends is counted as that of ops is. A step is told in the middle
+// of it: what comes after belongs to the next one.
+void CountOwnWork(ThreadState* thread) {
+  if (thread->own_since == 0) return;
+  const uint64_t now = Ticks();
+  thread->counters.own_ticks += now - thread->own_since;
+  thread->own_since = now;
+}
+
+// Once: who has asked for a stop is told that it may not come.
+void SayUnseen(Observer& observer) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  observer.entry()->say(
+      "gradients on a GPU could not be looked at before their update was applied: a bad one there "
+      "does not stop the job (--on-anomaly stop)");
+}
+
+class OwnWork {
+ public:
+  explicit OwnWork(ThreadState* thread) noexcept : thread_(thread) { thread->own_since = Ticks(); }
+  ~OwnWork() {
+    CountOwnWork(thread_);
+    thread_->own_since = 0;
+  }
+  OwnWork(const OwnWork&) = delete;
+  OwnWork& operator=(const OwnWork&) = delete;
+
+ private:
+  ThreadState* thread_;
+};
+
+// The step that is open on this thread, if what it writes is to be looked at.
+struct OpenUpdate {
+  const void* optimizer = nullptr;  // null: it is not
+  canary::Gradients gradients;
+  char range_name[96] = {};
+};
+thread_local OpenUpdate open_update;
+
+// What is bad when an optimizer range ends.
+struct AfterUpdate {
+  uint32_t range;
+  wire::UpdateRecord record;
+  ValueRef values[wire::kSourcesMax];
+  ValueRef first_state;
+  ValueRef first_parameter;
+  uint32_t first_parameter_name;
+};
+
+void LookAtEntry(void* context, const BadEntry& entry) {
+  auto& after = *static_cast<AfterUpdate*>(context);
+  const bool written_now = entry.born_range == after.range && after.range != 0;
+  if (!written_now || entry.site == 0) return;
+  if (entry.target == wire::Target::kParameter) {
+    if (after.record.parameters_bad++ == 0) {
+      after.first_parameter = entry.value;
+      after.first_parameter_name = entry.name;
+    }
+  } else if (entry.target == wire::Target::kNone) {
+    // Written by the optimizer, alive after its range, and no parameter: its state.
+    if (after.record.states_bad++ == 0) after.first_state = entry.value;
+  } else {
+    return;
+  }
+  if (after.record.n_bad == wire::kSourcesMax) return;
+  after.record.bad[after.record.n_bad] = SourceFrom(entry);
+  if (entry.target == wire::Target::kNone) {
+    after.record.bad[after.record.n_bad].target =
+        static_cast<uint8_t>(wire::Target::kOptimizerState);
+  }
+  after.record.bad_names[after.record.n_bad] = entry.name;
+  after.values[after.record.n_bad++] = entry.value;
+}
+
+void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, uint32_t class_name,
+                  uint32_t flags) {
+  AfterUpdate after{};
+  after.range = observer.steps.range();
+  observer.bad_values.ForEach(&LookAtEntry, &after);
+  if (after.record.n_bad == 0) return;
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  after.record.optimizer = optimizer;
+  after.record.optimizer_class = class_name;
+  after.record.flags = flags;
+  after.record.header =
+      MakeHeader(observer, thread, *emitter, wire::RecordKind::kUpdate, sizeof after.record);
+  emitter->Emit(after.record.header);
+  for (int i = 0; i < after.record.n_bad; ++i) WriteAncestors(observer, after.values[i]);
+  const wire::RecordHeader& header = after.record.header;
+  if (after.record.parameters_bad != 0) {
+    emitter->NoteReach(wire::Reach::kParameter, after.first_parameter.ticket, header.ticket,
+                       after.first_parameter_name, header.clocks);
+  }
+  if (after.record.states_bad != 0) {
+    emitter->NoteReach(wire::Reach::kOptimizerState, after.first_state.ticket, header.ticket, 0,
+                       header.clocks);
+  }
+}
+
+}  // namespace
+
+wire::Clocks StepScope::Now() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return clocks_;
+}
+
+uint32_t StepScope::completed() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return clocks_.optimizer_ranges + clocks_.plain_updates + clocks_.scaler_skips;
+}
+
+uint32_t StepScope::StepsOfNewest() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return counts_.StepsOf(newest_);
+}
+
+uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
+                            Emitter* emitter) noexcept {
+  const std::string_view class_name = ClassOf(range_name);
+  const uint64_t hash = HashOf(class_name);
+  std::lock_guard<std::mutex> lock(mutex_);
+  bool is_new = false;
+  const uint32_t number = counts_.NumberOf(identity, hash, &clocks_, &is_new);
+  if (is_new && emitter != nullptr) counts_.set_class_name(number, emitter->Intern(class_name));
+  return number;
+}
+
+void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
+                            const void* optimizer, const void* identity) noexcept {
+  if (thread->optimizer_depth++ != 0) return;
+  const OwnWork work(thread);
+  observer.level.Look(observer, thread);
+  OnOptimizerBegin(observer, thread, range_name, optimizer,
+                   identity != nullptr ? identity : optimizer);
+}
+
+void StepScope::OnStepEnd(Observer& observer, ThreadState* thread) noexcept {
+  if (thread->optimizer_depth == 0 || --thread->optimizer_depth != 0) return;
+  const OwnWork work(thread);
+  OnOptimizerEnd(observer, thread);
+  observer.level.Look(observer, thread);
+}
+
+void StepScope::OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t open) noexcept {
+  if (thread->optimizer_depth <= open) return;
+  thread->optimizer_depth = open;
+  if (open != 0) return;
+  thread->optimizer_stopped = true;
+  OnOptimizerEnd(observer, thread);
+}
+
+void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name,
+                                 const void* optimizer, const void* identity) noexcept {
+  observer.passes.ReleaseInputs(observer);
+  if (observer.EnsureEmitter() == nullptr) return;
+  if (!observer.timeline.On()) observer.SettlePoison();
+  canary::Gradients gradients;
+  if (observer.level.watched() != wire::Level::kIdle || observer.stops_on_anomaly) {
+    const auto& not_ready =
+        thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuNotReady)];
+    const uint64_t not_ready_before = not_ready;
+    gradients = canary::ReadGradients(observer, thread, optimizer);
+    // Where the first tensors of a GPU are gradients, it has only now begun to be set up.
+    if (observer.stops_on_anomaly && not_ready != not_ready_before &&
+        observer.timeline.WaitForSetUp(observer)) {
+      gradients = canary::ReadGradients(observer, thread, optimizer);
+    }
+  }
+  const bool later = observer.timeline.On();
+  observer.cuts.OnUpdate(observer, thread);
+  uint64_t event = 0;
+  if (later) {
+    event = observer.timeline.NoteOptimizerBegin(observer, thread, identity, range_name, gradients);
+  } else {
+    TellOptimizerBegin(observer, thread, identity, range_name, gradients);
+  }
+  bool told = !later;
+  if (later && observer.stops_on_anomaly && gradients.waits_for_gpu) {
+    CountOwnWork(thread);
+    told = observer.timeline.WaitForGpu(observer, thread, event);
+    if (told) gradients = GradientsTold();
+    thread->own_since = Ticks();  // the wait was asked for
+    if (!told || gradients.some_unseen) SayUnseen(observer);
+  }
+  // A fused optimizer under a GradScaler skips inside its kernel.
+  const bool skipped = gradients.skipped || (told && FoundInf());
+  if (gradients.bad != 0 && !skipped && observer.stops_on_anomaly) {
+    thread->optimizer_stopped = StopBeforeUpdate(observer, gradients.bad, gradients.count,
+                                                 gradients.first_bad, gradients.first_bad_value);
+  }
+  // A skipped update does nothing but take the scale from the gradients.
+  const bool canary = observer.level.watched() == wire::Level::kCanary && !skipped;
+  const bool by_ops = optimizer == nullptr || iteration() < ops_watched_until_;
+  thread->optimizer_watches_ops = canary && by_ops;
+  open_update.optimizer = nullptr;
+  if (canary && !by_ops) {
+    open_update = {optimizer, gradients, {}};
+    std::strncpy(open_update.range_name, range_name, sizeof open_update.range_name - 1);
+  }
+  if (thread->optimizer_watches_ops) {
+    observer.arming.BeginWatchedRange();
+    // A gradient that is bad: what its update makes of it comes of it.
+    if (!observer.Poisoned() && observer.bad_values.transient() != 0) observer.arming.Arm();
+  }
+  observer.parameter_stats.OnOptimizerBegin(
+      observer, optimizer, ClassOf(range_name),
+      observer.level.watched() != wire::Level::kIdle && !skipped && !observer.Poisoned());
+  thread->optimizer_holds_inputs =
+      !later && NeedsInputs(thread->optimizer_index) && !observer.Poisoned();
+  if (thread->optimizer_holds_inputs) observer.arming.Hold();
+}
+
+void StepScope::TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* identity,
+                                   const char* range_name,
+                                   const canary::Gradients& gradients) noexcept {
+  if (thread->told != nullptr) observer.SettlePoison();
+  const uint32_t index = IndexOf(identity, range_name, observer.EnsureEmitter());
+  thread->optimizer_index = index;
+  range_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  gradients_ = gradients;
+  counts_.Begin(index);
+  newest_ = index;
+}
+
+bool StepScope::FoundInf() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return found_inf_;
+}
+
+canary::Gradients StepScope::GradientsTold() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return gradients_;
+}
+
+// The first range tells whether the optimizer writes what only shows with inputs.
+bool StepScope::NeedsInputs(uint32_t index) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return counts_.begun(index) == 1 || fused_seen_.load(std::memory_order_relaxed);
+}
+
+void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept {
+  const bool hold = thread->optimizer_holds_inputs;
+  thread->optimizer_holds_inputs = false;
+  const bool stopped = thread->optimizer_stopped;
+  thread->optimizer_stopped = false;
+  if (hold) observer.arming.Release();
+  observer.parameter_stats.OnOptimizerEnd(observer, stopped);
+  const bool checked = open_update.optimizer != nullptr;
+  if (checked && !stopped && !observer.Poisoned()) {
+    canary::CheckUpdate(observer, thread, open_update.optimizer, open_update.range_name,
+                        open_update.gradients);
+  }
+  open_update.optimizer = nullptr;
+  NoteThreadTrains();
+  // Between two updates nothing is followed at level canary.
+  const bool unwatched =
+      checked || (thread->optimizer_watches_ops && observer.arming.EndWatchedRange());
+  thread->optimizer_watches_ops = false;
+  observer.plain_update_due.store(false, std::memory_order_relaxed);
+  if (observer.timeline.On()) {
+    return observer.timeline.NoteOptimizerEnd(observer, thread, stopped, unwatched);
+  }
+  TellOptimizerEnd(observer, thread, stopped, unwatched);
+}
+
+void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
+                                 bool ops_unwatched) noexcept {
+  const uint32_t index = thread->optimizer_index;
+  // The pass that ended with this update is closed only now: a closure runs it inside the range.
+  observer.passes.Close(observer, thread);
+  uint32_t class_name = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    class_name = counts_.class_name(index);
+    ranges_since_unscale_ = true;
+  }
+  if (!observer.Poisoned() && observer.bad_values.size() != 0) {
+    RecordUpdate(observer, thread, index, class_name, 0);
+  }
+  if (ops_unwatched) observer.bad_values.Reset();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.
+    const bool skipped =
+        gradients_.skipped || (found_inf_ && fused_seen_.load(std::memory_order_relaxed));
+    if (!skipped && !stopped) counts_.Complete(index, &clocks_);
+    clocks_.micro_passes = 0;
+  }
+  Publish(observer, thread, index, false);
+}
+
+void StepScope::OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
+  observer.plain_update_due.store(false, std::memory_order_relaxed);
+  observer.cuts.OnUpdate(observer, thread);
+  NoteThreadTrains();
+  if (observer.timeline.On()) return observer.timeline.NotePlainUpdate(observer, thread);
+  TellPlainUpdate(observer, thread);
+}
+
+void StepScope::TellPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (clocks_.optimizer_ranges != 0) return;  // an optimizer sets the pace
+    ++clocks_.plain_updates;
+    clocks_.micro_passes = 0;
+  }
+  Publish(observer, thread, 0, false);
+}
+
+void StepScope::OnPassReachedLeaf() noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++clocks_.passes;
+  ++clocks_.micro_passes;
+}
+
+void StepScope::ForgetScaler() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  found_inf_ = scale_known_ = false;
+}
+
+void StepScope::OnUnscale(bool found_inf) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  found_inf_ = found_inf_ || found_inf;
+  ranges_since_unscale_ = false;
+}
+
+void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread, double scale_after,
+                              bool scale_known) noexcept {
+  wire::ScalerRecord record{};
+  bool skipped = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    skipped = found_inf_;
+    found_inf_ = false;
+    record.scale_before = scale_;
+    record.scale_after = scale_after;
+    record.flags = (skipped ? wire::ScalerRecord::kSkipped : 0u) |
+                   (scale_known && scale_known_ ? wire::ScalerRecord::kScaleKnown : 0u);
+    skips_in_a_row_ = skipped ? skips_in_a_row_ + 1 : 0;
+    record.skips_in_a_row = skips_in_a_row_;
+    scale_ = scale_after;
+    scale_known_ = scale_known;
+  }
+  if (!skipped) return;
+  observer.passes.Close(observer, thread);
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter != nullptr) {
+    record.header =
+        MakeHeader(observer, thread, *emitter, wire::RecordKind::kScaler, sizeof record);
+    emitter->Emit(record.header);
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++clocks_.scaler_skips;
+    clocks_.micro_passes = 0;
+  }
+  Publish(observer, thread, 0, true);
+}
+
+void StepScope::NoteBadLoss(ValueRef loss) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (bad_loss_.ticket == 0) bad_loss_ = loss;
+}
+
+ValueRef StepScope::TakeBadLoss() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const ValueRef loss = bad_loss_;
+  bad_loss_ = {};
+  return loss;
+}
+
+void StepScope::TakeTelemetry(Observer& observer, uint64_t now_ns,
+                              wire::TelemetryEntry* into) noexcept {
+  using wire::TelemetryEntry;
+  TelemetryEntry& entry = *into;
+  entry.time_ns = now_ns;
+  entry.level = static_cast<uint32_t>(observer.level.watched());
+  entry.loss = loss_.load(std::memory_order_relaxed);
+  if (loss_known_.exchange(false, std::memory_order_relaxed)) entry.known |= TelemetryEntry::kLoss;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (step_began_ns_ != 0) {
+    entry.step_ns = now_ns - step_began_ns_;
+    entry.known |= TelemetryEntry::kStepTime;
+  }
+  step_began_ns_ = now_ns;
+  entry.scale = scale_;
+  if (scale_known_) entry.known |= TelemetryEntry::kScale;
+  entry.gradient_norm = gradients_.norm;
+  entry.gradients = gradients_.count;
+  entry.gradients_missing = gradients_.missing;
+  entry.gradients_zero = gradients_.zero;
+  entry.gradients_bad = gradients_.bad;
+  if (gradients_.known) entry.known |= TelemetryEntry::kGradients;
+  if (gradients_.norm_known) entry.known |= TelemetryEntry::kGradientNorm;
+  gradients_ = {};
+}
+
+void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimizer,
+                        bool skipped) noexcept {
+  observer.bad_values.Sweep(0);
+  const uint32_t iteration = completed();
+  iteration_.store(iteration, std::memory_order_relaxed);
+  observer.bad_values.Settle(iteration, kStepsUntilResident);
+  if (observer.bad_values.transient() == 0) observer.arming.Disarm();
+  observer.SettlePoison();
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  CountOwnWork(thread);
+  const ThreadCounters sum = ThreadStates::Sum();
+  const uint64_t ticks = Ticks();
+  double own_share = -1;
+  wire::StepEntry entry{};
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    entry.clocks = clocks_;
+    entry.flags |= counts_.PlaceOf(optimizer) << wire::kPlaceShift;
+    const bool measured = observer.arming.measuring();
+    if (measured && step_began_ticks_ != 0) {
+      const uint64_t own = sum.own_ticks - own_ticks_before_;
+      own_ticks_ += own;
+      step_ticks_ += ticks - step_began_ticks_;
+      own_share = static_cast<double>(own) / static_cast<double>(ticks - step_began_ticks_);
+    }
+    step_began_ticks_ = ticks;
+    own_ticks_before_ = sum.own_ticks;
+    // The very first steps load code and warm caches; they say nothing about the rest.
+    ++steps_published_;
+    ++steps_watched_[static_cast<int>(observer.level.watched()) % wire::kWatchedLevels];
+    observer.arming.Measure(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3);
+  }
+  entry.time_ns = MonotonicNs();
+  wire::TelemetryEntry telemetry{};
+  TakeTelemetry(observer, entry.time_ns, &telemetry);
+  const double near_limit = observer.headroom.Take(observer, &telemetry);
+  if ((telemetry.known & wire::TelemetryEntry::kLoss) != 0) {
+    entry.loss = telemetry.loss;
+    entry.flags |= 1;
+  }
+  entry.ops_seen = sum.ops_seen;
+  entry.tensors_checked = sum.tensors_checked;
+  entry.bytes_checked = sum.bytes_checked;
+  entry.values_bad = sum.values_bad;
+  entry.optimizer = optimizer;
+  entry.flags |= (skipped ? 2u : 0u) | (observer.Poisoned() ? 4u : 0u);
+  emitter->PublishStep(entry, telemetry);
+  // Without an optimizer's ranges nobody would ever choose again.
+  using wire::TelemetryEntry;
+  if (entry.clocks.optimizer_ranges != 0 || observer.level.asked() == wire::Level::kLayer) {
+    observer.level.OnStep(observer, thread,
+                          // A step whose ticks are counted takes longer for that.
+                          {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 && own_share < 0
+                                     ? telemetry.step_ns
+                                     : 0,
+                           .watched = static_cast<wire::Level>(telemetry.level),
+                           .own_share = own_share,
+                           .loss = telemetry.loss,
+                           .gradient_norm = telemetry.gradient_norm,
+                           .near_limit = near_limit,
+                           .loss_known = (telemetry.known & TelemetryEntry::kLoss) != 0,
+                           .norm_known = (telemetry.known & TelemetryEntry::kGradientNorm) != 0});
+  }
+  observer.PublishLive(wire::LiveState::kWatching);
+  SegmentReport report;
+  if (!emitter->KeepSegment(report) && report.message[0] != '\0') {
+    observer.entry()->say(report.message);
+  }
+}
+
+void StepScope::StepsWatched(uint64_t* steps) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::copy_n(steps_watched_, wire::kWatchedLevels, steps);
+}
+
+void StepScope::Measured(uint64_t* own, uint64_t* steps) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  *own = own_ticks_;
+  *steps = step_ticks_;
+}
+
+}  // namespace nanwatch
