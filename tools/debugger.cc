@@ -72,12 +72,18 @@ class EndHeldBack {
   UniqueFd readable_;
 };
 
-bool IsStopped(int pid) {
+// What stands behind `name` in /proc/PID/status.
+std::string StatusOf(int pid, std::string_view name) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("State:")) return line.find("T (") != std::string::npos;
+    if (line.starts_with(name)) return line.substr(line.find_first_not_of(" \t", name.size()));
   }
-  return false;
+  return "";
+}
+bool IsStopped(int pid) { return StatusOf(pid, "State:").starts_with("T ("); }
+bool IsTraced(int pid) {
+  const std::string tracer = StatusOf(pid, "TracerPid:");
+  return !tracer.empty() && tracer != "0";
 }
 
 // A file without a name, to be read as /dev/fd/N by the program that inherits it.
@@ -153,7 +159,10 @@ DebuggerResult LoadByDebugger(const std::string& gdb, int pid, const LateCall& c
   EnvironmentBlock environment = outside;
   environment.Unset("DEBUGINFOD_URLS");
   EndHeldBack end;
-  const ProgramManners manners = {.ask_to_leave = [pid] { kill(pid, SIGSTOP); },
+  const ProgramManners manners = {.ask_to_leave =
+                                      [pid] {
+                                        if (IsTraced(pid)) kill(pid, SIGSTOP);
+                                      },
                                   .cancel = end.readable()};
   const ProgramOutput output = RunAndRead(
       {gdb, "-batch", "-nx", "-iex", "set auto-load off", "-iex", "set auto-solib-add off", "-p",

@@ -15,7 +15,8 @@ namespace nanwatch {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kLeaveTimeout{30};
+constexpr int kLeaveAskedMax = 30;
+constexpr std::chrono::seconds kBetweenAsking{1};
 constexpr size_t kTextMax = 64 * 1024;
 
 [[noreturn]] void Become(const std::vector<char*>& argv, const std::vector<char*>& variables,
@@ -76,11 +77,14 @@ ProgramOutput RunAndRead(const std::vector<std::string>& argv, const Environment
   output.timed_out = !ReadToEnd(reading.get(), cancel, SteadyClock::now() + timeout, output.text);
   if (output.timed_out && manners == nullptr) kill(pid, SIGKILL);
   if (output.timed_out && manners != nullptr) {
-    manners->ask_to_leave();
-    if (!ReadToEnd(reading.get(), -1, SteadyClock::now() + kLeaveTimeout, output.text)) {
-      output.still_running = pid;
-      return output;
-    }
+    int asked = 0;
+    do {
+      if (asked++ == kLeaveAskedMax) {
+        output.still_running = pid;
+        return output;
+      }
+      manners->ask_to_leave();
+    } while (!ReadToEnd(reading.get(), -1, SteadyClock::now() + kBetweenAsking, output.text));
   }
   int status = 0;
   waitpid(pid, &status, 0);

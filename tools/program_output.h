@@ -20,7 +20,8 @@ struct ProgramOutput {
 // For a program that must not be killed, because it has something to put back: its stderr is read
 // with its stdout, and it does not get the signals of our terminal.
 struct ProgramManners {
-  // Has it leave, when its time is up or `cancel` is readable; then it is waited for, 30 s at most.
+  // Has it leave, when its time is up or `cancel` is readable. Called once a second until it has,
+  // for it may be asked before it can listen; 30 s at most.
   std::function<void()> ask_to_leave;
   int cancel = -1;  // a descriptor
 };
