@@ -52,6 +52,7 @@ struct UnseenWriter {
 // Where an op is named only for the reader to know where a value was met that nobody saw made.
 // `from`: what is known to be bad already in this step, and explains the rest of it.
 inline constexpr char kModuleCall[] = "torch.nn.Module.__call__";
+inline constexpr char kBackwardCall[] = "torch.autograd.backward";
 [[nodiscard]] UnseenWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase,
                                     uint8_t kinds, ValueRef from) noexcept;
 ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,

@@ -17,6 +17,7 @@
 #include "shim/observe/observer.h"
 #include "shim/observe/self_proof.h"
 #include "shim/observe/step/canary.h"
+#include "shim/observe/step/loss.h"
 #include "shim/observe/step/scaler.h"
 #include "shim/observe/torch_threads.h"
 
@@ -163,14 +164,15 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     ReadInTorchThreads();
     PythonDoorCallbacks callbacks;
     callbacks.on_root_call = &entry_points::OnRootCall;
-    callbacks.on_root_result = &canary::OnRootResult;
+    callbacks.on_root_result = &loss::OnRootResult;
     callbacks.on_module_result = &Cuts::OnModuleResult;
     callbacks.on_root_arguments = &entry_points::OnRootArguments;
     callbacks.on_region_outputs = &compiled_regions::OnOutputs;
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
     callbacks.on_steps_told = &entry_points::OnStepsTold;
-    callbacks.on_scale_updated = &OnScaleUpdatedUnseen;
+    callbacks.on_scaler = {&loss::OnScale, &OnScaleUpdatedUnseen};
+    callbacks.on_backward = &loss::OnBackward;
     callbacks.on_graph_call = &entry_points::OnGraphCalled;
     callbacks.on_profiler = &BeforeProfiler;
     callbacks.on_message = &SayToUser;

@@ -550,14 +550,15 @@ void Timeline::NoteEscape(Observer& observer, ThreadState* thread, const Frame& 
 }
 
 void Timeline::NotePass(Observer& observer, ThreadState* thread, uint64_t number,
-                        const SequenceEntry* root) noexcept {
-  NoteLossOf(observer, thread, root);
+                        const SequenceEntry* root, bool tells_loss) noexcept {
+  if (tells_loss) NoteLossOf(observer, thread, root);
   auto* event = Reserve<PassEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kPass;
   event->moment = TakeMoment(observer, thread);
   event->pass = number;
   event->root = SequenceRef(root);
+  event->tells_loss = tells_loss;
   event->graph = CapturedGraph(observer, thread, /*begins=*/true);
   Publish(event);
   gpu_.Ask(thread);

@@ -111,9 +111,9 @@ class Timeline {
   // An op handed a non-finite number to Python.
   void NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
                   double number) noexcept;
-  // Pass `number` begins at what this entry stands for; null: unknown.
-  void NotePass(Observer& observer, ThreadState* thread, uint64_t number,
-                const SequenceEntry* root) noexcept;
+  // Pass `number` begins at what this entry stands for; null: unknown. The rest as of TellBegin.
+  void NotePass(Observer& observer, ThreadState* thread, uint64_t number, const SequenceEntry* root,
+                bool tells_loss) noexcept;
   // A leaf takes its gradient; null: not seen.
   void NoteLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
                 const NamedTensor* named) noexcept;

@@ -74,6 +74,7 @@ struct Timeline::ViewEvent : Event {
 struct Timeline::PassEvent : Event {
   uint64_t pass;  // its number
   SequenceRef root;
+  bool tells_loss;
 };
 
 struct Timeline::LeafEvent : Event {

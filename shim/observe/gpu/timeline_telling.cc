@@ -11,6 +11,7 @@
 #include "shim/observe/gpu/timeline_graphs.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/step/loss.h"
 #include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
@@ -153,7 +154,7 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
     }
     case EventKind::kPass: {
       const auto& pass = static_cast<const PassEvent&>(event);
-      observer.passes.TellBegin(observer, thread, pass.pass, pass.root.Get());
+      observer.passes.TellBegin(observer, thread, pass.pass, pass.root.Get(), pass.tells_loss);
       break;
     }
     case EventKind::kLeaf:
@@ -324,7 +325,7 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
       skips_update_ = true;
       return;
     case HandedAs::kLoss:
-      return canary::TellBadLoss(observer, teller_, plain, event.moment.place.layer);
+      return loss::TellBad(observer, teller_, plain, event.moment.place.layer);
     case HandedAs::kLossNumber:
     case HandedAs::kScale:
     case HandedAs::kScaleOfStep:

@@ -1,6 +1,7 @@
 # The Python door of the observer: layers, parameter names and source lines without Python.h.
 # The observer adds ${NANWATCH_OBSERVE_PYTHON_SOURCES} to its own sources; needs nanwatch_flags and nanwatch_torch.
 set(NANWATCH_OBSERVE_PYTHON_SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/backward_calls.cc
   ${CMAKE_CURRENT_LIST_DIR}/call_tensors.cc
   ${CMAKE_CURRENT_LIST_DIR}/graph_calls.cc
   ${CMAKE_CURRENT_LIST_DIR}/known_optimizers.cc

@@ -105,6 +105,16 @@ PyObj* PythonApi::AttributeOrNull(PyObj* object, const char* name) const {
   return value;
 }
 
+PyObj* PythonApi::FirstOf(PyObj* sequence) const {
+  if (HasFlag(sequence, kPyFlagTuple)) {
+    return PyTuple_Size(sequence) > 0 ? PyTuple_GetItem(sequence, 0) : nullptr;
+  }
+  if (HasFlag(sequence, kPyFlagList)) {
+    return PyList_Size(sequence) > 0 ? PyList_GetItem(sequence, 0) : nullptr;
+  }
+  return nullptr;
+}
+
 const char* PythonApi::Text(PyObj* object) const {
   if (object == nullptr || !HasFlag(object, kPyFlagUnicode)) return nullptr;
   const char* text = PyUnicode_AsUTF8AndSize(object, nullptr);

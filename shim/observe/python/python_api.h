@@ -48,7 +48,10 @@ struct PyMethod {
   int flags;
   const char* doc;
 };
-// PyMethod::flags, part of the stable ABI: METH_NOARGS, METH_O.
+// PyMethod::flags, part of the stable ABI: METH_VARARGS, METH_KEYWORDS (whose functions take a
+// third argument), METH_NOARGS, METH_O.
+inline constexpr int kPyMethodArguments = 1;
+inline constexpr int kPyMethodNamed = 2;
 inline constexpr int kPyMethodNoArguments = 4;
 inline constexpr int kPyMethodOneArgument = 8;
 struct PyGetSet {
@@ -101,6 +104,7 @@ enum class PythonPresence : uint8_t {
   X(PyDict_GetItemString, PyObj* (*)(PyObj*, const char*))          \
   X(PyDict_New, PyObj* (*)())                                       \
   X(PyDict_SetItemString, int (*)(PyObj*, const char*, PyObj*))     \
+  X(PyObject_Call, PyObj* (*)(PyObj*, PyObj*, PyObj*))              \
   X(PyObject_CallFunctionObjArgs, PyObj* (*)(PyObj*, ...))          \
   X(PyCFunction_NewEx, PyObj* (*)(PyMethod*, PyObj*, PyObj*))       \
   X(PyThreadState_SetAsyncExc, int (*)(unsigned long, PyObj*))      \
@@ -178,6 +182,8 @@ struct PythonApi {
   void CallSoon(std::atomic<bool>* asked, int (*call)(void*), void* context) const noexcept;
   // An attribute by name, or null with no error pending.
   [[nodiscard]] PyObj* AttributeOrNull(PyObj* object, const char* name) const;
+  // The first of a list's or a tuple's, borrowed; null: it is empty, or neither.
+  [[nodiscard]] PyObj* FirstOf(PyObj* sequence) const;
   // What a weak reference refers to, borrowed; None where it is gone. PyWeakReference.wr_object
   // stands behind the head, which ModuleTree::Prepare has proven.
   [[nodiscard]] static PyObj* WeakReferent(const PyObj* weak) noexcept {

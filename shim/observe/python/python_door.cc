@@ -32,7 +32,8 @@ PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
       tree_(api_, layers_, names_),
       scope_(*this),
       hooks_(api_, frames_),
-      scaler_calls_(api_, names_, callbacks.on_scale_updated),
+      scaler_calls_(api_, names_, tensor_type_, callbacks.on_scaler),
+      backward_calls_(api_, names_, tensor_type_, callbacks.on_backward),
       graph_calls_(api_, callbacks.on_graph_call),
       profiler_calls_(api_, callbacks.on_profiler) {}
 
@@ -71,7 +72,10 @@ int PythonDoor::PendingHooks(void* door) {
   auto* self = static_cast<PythonDoor*>(door);
   if (*self->active_ != 0) {
     self->hooks_.TryInstall(self->callbacks_.on_step);
-    if (self->hooks_.installed()) self->scaler_calls_.TryReplace();
+    if (self->hooks_.installed()) {
+      self->scaler_calls_.TryReplace();
+      self->backward_calls_.TryReplace();
+    }
     if (self->hooks_.installed() && self->callbacks_.on_steps_told != nullptr) {
       self->callbacks_.on_steps_told();
     }
@@ -116,6 +120,7 @@ int PythonDoor::Pending(void* door) {
   auto* self = static_cast<PythonDoor*>(door);
   if (self->active_ != nullptr && *self->active_ != 0 && !self->WaitsForCallToEnd()) {
     self->scope_.TryInstall();
+    if (self->installed()) self->backward_calls_.TryReplace();
   }
   self->queued_ = false;
   return 0;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/observe/python/backward_calls.h"
 #include "shim/observe/python/graph_calls.h"
 #include "shim/observe/python/layer_table.h"
 #include "shim/observe/python/module_scope.h"
@@ -56,7 +57,9 @@ struct PythonDoorCallbacks {
   OptimizerHooks::Callbacks on_step;
   void (*on_steps_told)() = nullptr;
   // See scaler_calls.h; from when steps are told.
-  OnScaleUpdated on_scale_updated = nullptr;
+  ScalerCalls::Callbacks on_scaler;
+  // See backward_calls.h; from when modules' calls are seen.
+  OnBackwardCall on_backward = nullptr;
   // See graph_calls.h; from ReplaceGraphCallsSoon on.
   OnGraphCall on_graph_call = nullptr;
   // A profiler of torch's is about to start; from ReplaceProfilerCallsSoon on.
@@ -162,6 +165,7 @@ class PythonDoor {
   ModuleScope scope_;
   OptimizerHooks hooks_;
   ScalerCalls scaler_calls_;
+  BackwardCalls backward_calls_;
   GraphCalls graph_calls_;
   ProfilerCalls profiler_calls_;
   PyObj* tensor_type_ = nullptr;  // torch._C.TensorBase, owned

@@ -1,6 +1,7 @@
-// torch._amp_update_scale_, replaced by a function that makes the call and then tells of it: the op
-// by which a GradScaler takes note of a step, skipped or not. At level canary no op is watched
-// where it is called, and a range of its own it has not.
+// Two calls of a GradScaler, replaced by functions that tell of the call and make it:
+//   GradScaler.scale             is handed the loss as it is, and multiplies it
+//   torch._amp_update_scale_     the op by which it takes note of a step, skipped or not
+// At level canary no op is watched where they are called, and ranges of their own they have not.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -10,29 +11,43 @@
 
 namespace nanwatch {
 
-// On the thread of the call, with the GIL: the scale as it is now, and what is not 0 where a
-// gradient was not finite. Not where torch.compile follows the call.
-using OnScaleUpdated = void (*)(const at::TensorBase& scale, const at::TensorBase& found_inf);
-
 class ScalerCalls {
  public:
-  // With the GIL held; `on_update` may be null.
-  ScalerCalls(const PythonApi& api, PythonNames& names, OnScaleUpdated on_update) noexcept
-      : api_(api), names_(names), on_update_(on_update) {}
+  // On the thread of the call, with the GIL. Not where torch.compile follows the call. Each may be
+  // null.
+  struct Callbacks {
+    // Before it is scaled; of several tensors the first. Not where the scaler is switched off.
+    void (*on_scale)(const at::TensorBase& loss) = nullptr;
+    // The scale as it is now, and what is not 0 where a gradient was not finite.
+    void (*on_updated)(const at::TensorBase& scale, const at::TensorBase& found_inf) = nullptr;
+  };
+
+  // With the GIL held. `tensor_type` is set once TryReplace may be called.
+  ScalerCalls(const PythonApi& api, PythonNames& names, PyObj* const& tensor_type,
+              const Callbacks& callbacks) noexcept
+      : api_(api), names_(names), tensor_type_(tensor_type), callbacks_(callbacks) {}
   ScalerCalls(const ScalerCalls&) = delete;
   ScalerCalls& operator=(const ScalerCalls&) = delete;
 
-  // GIL held: replaces it, once torch is imported. Leaves Python's error indicator as it was. Does
-  // nothing once done. A torch that has no such function has no such calls.
+  // GIL held: replaces them, once torch is imported. Leaves Python's error indicator as it was.
+  // Does nothing once done. A torch that has no such function has no such calls.
   void TryReplace();
 
  private:
-  static PyObj* Tell(PyObj* self, PyObj* arguments);
+  static PyObj* TellScale(PyObj* self, PyObj* outputs);
+  static PyObj* TellUpdate(PyObj* self, PyObj* arguments);
+  // A function of Python's, and what its text calls it.
+  struct Ours {
+    const char* text;
+    const char* name;
+  };
+  bool Replace(PyObj* holder, const char* name, const Ours& ours, PyMethod* tell);
 
   const PythonApi& api_;
   PythonNames& names_;
-  const OnScaleUpdated on_update_;
-  bool replaced_ = false;  // GIL held
+  PyObj* const& tensor_type_;
+  const Callbacks callbacks_;
+  bool tried_ = false;  // GIL held
 };
 
 }  // namespace nanwatch

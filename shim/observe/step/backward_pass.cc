@@ -39,16 +39,17 @@ uint64_t BackwardPasses::OnBegin(Observer& observer, ThreadState* thread, int ta
   begun_number_ = DrawNumber();
   ReleaseInputs(observer);
   awaits_leaf_.store(true, std::memory_order_relaxed);
+  const bool tells_loss = !observer.steps.TakeLossScaled();
   if (observer.timeline.On()) {
-    observer.timeline.NotePass(observer, thread, begun_number_, root);
+    observer.timeline.NotePass(observer, thread, begun_number_, root, tells_loss);
   } else {
-    TellBegin(observer, thread, begun_number_, root);
+    TellBegin(observer, thread, begun_number_, root, tells_loss);
   }
   return begun_number_;
 }
 
 void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t number,
-                               const SequenceEntry* root) noexcept {
+                               const SequenceEntry* root, bool tells_loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   CloseHeld(observer, thread);
   observer.SettlePoison();
@@ -71,7 +72,7 @@ void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t
   NoteRoot(record_.root_op, record_.root_layer);
   if (root_value.ticket == 0) {
     const ScalarSeen& scalar = thread->last_scalar;
-    if (root->sequence.load(std::memory_order_relaxed) == scalar.sequence_plus_one) {
+    if (tells_loss && root->sequence.load(std::memory_order_relaxed) == scalar.sequence_plus_one) {
       double loss = 0;
       if (ReadNumber(TensorView{&scalar.bits, scalar.type, 0, nullptr, nullptr, 1}, &loss)) {
         observer.steps.NoteLoss(loss);
@@ -79,7 +80,7 @@ void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t
     }
     return;
   }
-  observer.steps.NoteLoss(std::nan(""));
+  if (tells_loss) observer.steps.NoteLoss(std::nan(""));
   record_.flags |= wire::PassRecord::kRootBad;
   Emit(observer, thread, 0);
   emitter->NoteReach(wire::Reach::kLoss, root_value.ticket, record_.header.ticket, 0,

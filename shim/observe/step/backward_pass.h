@@ -29,9 +29,10 @@ class BackwardPasses {
   // engine has a thread for each GPU: the first that comes begins the pass. Gives its number.
   uint64_t OnBegin(Observer& observer, ThreadState* thread, int task,
                    const SequenceEntry* root) noexcept;
-  // The same once it is known what the root's value is; `number` is the pass's.
+  // The same once it is known what the root's value is; `number` is the pass's. `tells_loss`: the
+  // root is the loss, and its number not told yet.
   void TellBegin(Observer& observer, ThreadState* thread, uint64_t number,
-                 const SequenceEntry* root) noexcept;
+                 const SequenceEntry* root, bool tells_loss) noexcept;
   // AccumulateGrad begins. `range` carries its input while inputs are asked for.
   void OnLeaf(Observer& observer, ThreadState* thread, const at::RecordFunction& range) noexcept;
   // The same once it is known what the leaf takes; null: nothing that is bad.

@@ -196,48 +196,6 @@ void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
 } catch (...) {
 }
 
-void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
-  Here here;
-  if (!FindHere(&here)) return;
-  for (size_t i = 0; i < count; ++i) {
-    if (!tensors[i]->requires_grad()) continue;
-    PlainTensor plain;
-    wire::Unchecked reason;
-    double number = 0;
-    if (DescribeTensor(*tensors[i], &plain, &reason) != Readable::kYes || plain.view.numel != 1) {
-      continue;
-    }
-    const bool canary = here.observer->level.watched() == wire::Level::kCanary;
-    if (plain.gpu >= 0) {
-      if (!canary) return;
-      BusyScope busy(here.thread);
-      GpuTensors on_gpu(*here.observer, here.thread);
-      on_gpu.Add(plain, wire::Target::kNone, nullptr);
-      (void)here.observer->timeline.NoteHanded(*here.observer, here.thread,
-                                               Timeline::HandedAs::kLoss, on_gpu.list());
-      return;
-    }
-    if (!ReadNumber(plain.view, &number)) continue;
-    here.observer->steps.NoteLoss(number);
-    if (std::isfinite(number) || !canary) return;
-    BusyScope busy(here.thread);
-    return TellBadLoss(*here.observer, here.thread, plain, CurrentLayer());
-  }
-}
-
-void TellBadLoss(Observer& observer, ThreadState* thread, const PlainTensor& loss,
-                 const Layer* layer) noexcept {
-  wire::Source known{};
-  ValueRef value;
-  if (SourceOf(observer, loss, &known, &value)) return;
-  const UnseenWriter writer =
-      UnseenAt(kModuleCall, layer, wire::Phase::kForward, NonFiniteKinds(loss.view), {});
-  value = OnUnseenWrite(observer, thread, loss, writer);
-  if (value.ticket == 0) return;
-  observer.passes.OnBadLoss(observer, thread, value);
-  observer.steps.NoteBadLoss(value);
-}
-
 void GpuGradients::AddSums(double squares, uint32_t count, uint32_t zero) noexcept {
   squares_ += squares;
   summed_ += count;

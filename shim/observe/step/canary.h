@@ -1,5 +1,5 @@
 // What is read of the training once a step, whether ops are watched or not: every gradient that an
-// optimizer is given, and the loss where a module returns it.
+// optimizer is given. The loss is beside it (loss.h).
 //
 // At level canary this is all that is looked at beside the update: each op of it in the first
 // steps, later what it has written. On a GPU the gradients of a step are one list, and so is that.
@@ -94,13 +94,6 @@ class GpuGradients {
   double scale_ = 0;  // 0: not told
   bool some_unseen_ = false;
 };
-
-// A loss on a GPU is bad; the moment that is told knows where it was returned.
-void TellBadLoss(Observer& observer, ThreadState* thread, const PlainTensor& loss,
-                 const Layer* layer) noexcept;
-
-// For the Python door: tensors that a root module's call returned.
-void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept;
 
 }  // namespace canary
 }  // namespace nanwatch

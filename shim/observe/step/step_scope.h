@@ -50,6 +50,13 @@ class StepScope {
     *loss = loss_.load(std::memory_order_relaxed);
     return loss_ever_.load(std::memory_order_relaxed);
   }
+  // A loss has been multiplied by a GradScaler's scale, and its number told before: that of the
+  // pass that begins at it, which takes this note, is another.
+  void OnLossScaled() noexcept { loss_scaled_.store(true, std::memory_order_relaxed); }
+  bool TakeLossScaled() noexcept {
+    return loss_scaled_.load(std::memory_order_relaxed) &&
+           loss_scaled_.exchange(false, std::memory_order_relaxed);
+  }
   // At level canary: the loss was bad; and what it was, for the gradients that come of it.
   void NoteBadLoss(ValueRef loss) noexcept;
   ValueRef TakeBadLoss() noexcept;
@@ -105,6 +112,7 @@ class StepScope {
   uint32_t skips_in_a_row_ = 0;
   std::atomic<double> loss_{0};
   std::atomic<bool> loss_ever_{false};
+  std::atomic<bool> loss_scaled_{false};
   std::atomic<bool> loss_known_{false};  // seen since the step before
   canary::Gradients gradients_;          // of the range that is open
   ValueRef bad_loss_;                    // of this step

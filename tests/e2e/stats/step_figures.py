@@ -15,6 +15,8 @@ class StepFigures:
     def start_scaled(cls, job):
         """`job(*arguments, level=...)` starts one."""
         cls.scaled = {level: job("--scaler", level=level) for level in ("full", "layer", "canary")}
+        cls.outside = {(level, *scaler): job("--loss-outside", *scaler, level=level)
+                       for level in ("full", "canary") for scaler in ((), ("--scaler",))}
         cls.fused = {level: job("--scaler", "--fused", level=level) for level in ("full", "canary")}
         # So large that the first scaled gradients overflow.
         cls.skipping = {level: job("--scaler", "--scale", str(2.0 ** 127), "--loud", "8", level=level) for level in ("full", "canary")}
@@ -31,7 +33,7 @@ class StepFigures:
     def compare(self, job, **expected):
         """Loss and norm, or what is expected in their place, None where nothing may be told."""
         said = self.said(job)
-        expected = {"loss": said["scaled"], "gradient_norm": said["norm"]} | expected
+        expected = {"loss": said["loss"], "gradient_norm": said["norm"]} | expected
         for name, value in expected.items():
             told = said["told"][name]
             same = told is None if value is None else told is not None and math.isclose(told, value, rel_tol=1e-5)
@@ -39,19 +41,20 @@ class StepFigures:
         self.assertEqual(job.verdict()["verdict"], "clean")
         return said
 
-    def compare_scaled(self, job, level, **expected):
-        # What canary sees is the loss that the model returns, which is scaled afterwards.
-        self.compare(job, **expected, **({"loss": self.said(job)["loss"]} if level == "canary" else {}))
+    def test_the_loss_is_told_wherever_it_is_computed(self):
+        for way, job in self.outside.items():
+            with self.subTest(way):
+                self.compare(job)
 
     def test_the_scale_is_the_scaler_s(self):
         for level, job in self.scaled.items():
             with self.subTest(level):
-                self.compare_scaled(job, level, scale=1024.0)
+                self.compare(job, scale=1024.0)
 
     def test_the_norm_is_that_of_the_gradients_without_their_scale(self):
         for level, job in self.fused.items():
             with self.subTest(level):
-                self.compare_scaled(job, level)
+                self.compare(job)
 
     def test_steps_that_a_scaler_skips_are_no_steps(self):
         for level, job in self.skipping.items():

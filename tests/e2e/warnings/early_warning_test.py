@@ -11,10 +11,10 @@ from watched_job import PromiseTest  # noqa: E402
 
 PROGRAM = pathlib.Path(__file__).resolve().parent / "programs" / "going_bad.py"
 STEPS_BEFORE_MIN = 3
-# What warns of it: without a module that returns the loss, canary knows the gradients only, and it does not see the scaler.
+# What warns of it.
 EXPECTED = {
-    "learning_rate_ramp": {"full": "training-diverging", "canary": "gradient-exploding"},
-    "learning_rate_too_high": {"full": "training-diverging", "canary": "gradient-exploding"},
+    "learning_rate_ramp": {"full": "training-diverging", "canary": "training-diverging"},
+    "learning_rate_too_high": {"full": "training-diverging", "canary": "training-diverging"},
     "momentum": {"full": "training-diverging", "canary": "training-diverging"},
     "scaler_sinks": {"full": "scaler-sinking", "canary": "training-diverging"},
     "vanishing": {"full": "gradients-zero", "canary": "gradients-zero"},

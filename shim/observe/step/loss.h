@@ -1,0 +1,38 @@
+// The loss of a step: the number that a backward pass begins at, without the scale that a
+// GradScaler has multiplied it by.
+//
+// Where ops are watched they tell it (backward_pass.h), wherever it is computed. At level canary
+// they go by, and three calls of Python's tell it: the model's, whose result it may be, the
+// GradScaler's, which is handed it as it is, and the one that begins the pass. The last of them
+// counts, but of a scaled loss the number before it was scaled. A loss that is not finite becomes a
+// finding there, because what made it went by unseen.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+
+#include <cstddef>
+
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch {
+
+class Observer;
+struct Layer;
+struct ThreadState;
+
+namespace loss {
+
+// For the Python door, on the thread of the call. Tensors that a root module's call returned.
+void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept;
+// GradScaler.scale is handed this one (scaler_calls.h).
+void OnScale(const at::TensorBase& loss) noexcept;
+// A pass begins at this one (backward_calls.h); null: at another kind of value.
+void OnBackward(const at::TensorBase* root) noexcept;
+
+// At level canary: it is bad. `layer`: that returned it; null: it was met outside the model. On a
+// GPU this is told later, and the moment that is told knows where.
+void TellBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
+             const Layer* layer) noexcept;
+
+}  // namespace loss
+}  // namespace nanwatch
