@@ -1,6 +1,8 @@
 #include "shim/emit/emitter.h"
 
+#include <cstdio>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "shim/host/monotonic_clock.h"
@@ -43,11 +45,13 @@ uint32_t Emitter::Intern(std::string_view name) noexcept {
   return id;
 }
 
-std::string Emitter::TextOf(uint32_t id) const noexcept {
+void Emitter::TextOf(uint32_t id, char* out, size_t size) const noexcept try {
+  std::snprintf(out, size, "%s", "");
   const SegmentLayout& layout = segment_.layout();
   const std::optional<wire::NameReader> names = wire::NameReader::Open(
       segment_.names(), wire::NameTableBytes(layout.names, layout.name_bytes));
-  return names && id != 0 ? names->Get(id) : std::string();
+  if (names && id != 0) std::snprintf(out, size, "%s", names->Get(id).c_str());
+} catch (const std::bad_alloc&) {
 }
 
 uint32_t Emitter::InternSite(const SiteKey& key, SourceLine (*make_source)(void*), void* context,

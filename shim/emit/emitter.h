@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "proto/wire/first_findings.h"
@@ -54,8 +53,9 @@ class Emitter {
   // The id of `name` (cut to 512 bytes); 0 for "", and when the table is full, which is counted.
   uint32_t Intern(std::string_view name) noexcept;
 
-  // The text of a name's id, for messages; "" when there is none.
-  [[nodiscard]] std::string TextOf(uint32_t id) const noexcept;
+  // The text of a name's id, for messages, cut to `size` with the 0 at its end; "" when there is
+  // none. No std::string: an observer for a torch of the old string ABI has another one.
+  void TextOf(uint32_t id, char* out, size_t size) const noexcept;
 
   // The id of the place `key`; 0 when the table is full, which is counted. `make_source(context)`
   // is called only if the place is new, without any lock held; it may call back. Two threads that

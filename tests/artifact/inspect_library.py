@@ -5,6 +5,8 @@
   inspect_library.py versions LIBRARY NEWEST..  its version needs: GLIBC_2.17 allows GLIBC up to
                                                 2.17, a family that is not named is not allowed,
                                                 like:OTHER allows what the library OTHER needs
+  inspect_library.py strings ARCHIVE            no function of it takes or gives a std::string, of
+                                                which there are two in the world
   inspect_library.py hardening LIBRARY          stays mapped by dlclose, no executable stack, no
                                                 text relocations, no search path
 
@@ -102,6 +104,16 @@ def users_of(library, version):
     return sorted(set(re.findall(pattern, readelf("--dyn-syms", library)))) or ["?"]
 
 
+def check_strings(archive):
+    """Inline functions are compiled by their callers, with the callers' strings."""
+    problems = []
+    for line in readelf("--symbols", archive).splitlines():
+        fields = line.split()
+        if len(fields) >= 8 and fields[4] == "GLOBAL" and fields[6] != "UND" and "cxx11" in fields[7]:
+            problems.append(f"has a std::string in {fields[7]}")
+    return problems
+
+
 def check_hardening(library):
     dynamic, headers = readelf("-d", library), readelf("-l", library)
     problems = []
@@ -124,6 +136,7 @@ def main(arguments):
         "exports": lambda: compare_with_list("a symbol", exported_symbols(library), rest[0]),
         "needed": lambda: compare_with_list("a library", needed_libraries(library), rest[0]),
         "versions": lambda: check_versions(library, rest),
+        "strings": lambda: check_strings(library),
         "hardening": lambda: check_hardening(library),
     }[question]()
     for problem in problems:

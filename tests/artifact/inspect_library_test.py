@@ -17,6 +17,14 @@ def build(compiler, folder, *flags):
     return library
 
 
+def build_archive(compiler, folder, declaration):
+    source, archive = os.path.join(folder, "part.cc"), os.path.join(folder, "libpart.a")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(f"#include <string>\n{declaration}\n")
+    subprocess.run([compiler, "-x", "c++", "-fPIC", "-c", source, "-o", archive], check=True)
+    return archive
+
+
 def listing(folder, *names):
     path = os.path.join(folder, "list")
     with open(path, "w", encoding="utf-8") as file:
@@ -44,6 +52,9 @@ def main(compiler):
         expect(0, "", "versions", library, f"like:{library}")
         expect(1, "newer than GLIBC_2.1", "versions", library, "GLIBC_2.1", f"like:{library}")
         expect(1, "nothing of GLIBC is allowed", "versions", library, "CXXABI_1.3")
+        expect(0, "", "strings", build_archive(compiler, folder, "void planted(const char*) {}"))
+        for planted in ("std::string planted() { return {}; }", "void planted(const std::string&) {}"):
+            expect(1, "planted", "strings", build_archive(compiler, folder, planted))
         expect(0, "", "hardening", library)
         expect(1, "nodelete", "hardening", build(compiler, folder))
         expect(1, "search path", "hardening", build(compiler, folder, *kept, "-Wl,-rpath,/planted"))

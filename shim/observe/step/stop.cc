@@ -42,11 +42,12 @@ bool StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const Na
   const RecentValues::Kept first = FirstOf(observer, value);
   if (emitter != nullptr && first.op != 0 && length > 0 &&
       static_cast<size_t>(length) < sizeof text) {
-    const std::string op = emitter->TextOf(first.op);
-    const std::string layer = emitter->TextOf(first.layer);
+    char op[256];
+    char layer[256];
+    emitter->TextOf(first.op, op, sizeof op);
+    emitter->TextOf(first.layer, layer, sizeof layer);
     std::snprintf(text + length, sizeof text - static_cast<size_t>(length),
-                  ". It began with %s%s%s", op.c_str(), layer.empty() ? "" : " in layer ",
-                  layer.c_str());
+                  ". It began with %s%s%s", op, *layer == '\0' ? "" : " in layer ", layer);
   }
   if (observer.python->RaiseSoon(text)) return true;
   observer.entry()->say("the job could not be stopped: this thread runs no Python code");

@@ -19,8 +19,8 @@ def program(name):
 
 
 def on_two_ranks(name):
-    """Under torchrun, which finds a free port by itself."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", PROGRAMS / f"{name}.py"]
+    """Under torchrun, which finds a free port by itself, and keeps its logs where the job runs."""
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--log-dir", "logs", PROGRAMS / f"{name}.py"]
 
 
 def source_of(name, mark="# here"):
