@@ -9,6 +9,7 @@
 
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_list.h"
+#include "shim/device/measure_list.h"
 #include "shim/device/sum_list.h"
 
 namespace nanwatch::device {
@@ -91,6 +92,16 @@ struct GpuTeam {
 // are inlined, and nanwatch_check_list would have another text.
 struct SumMemory : GpuMemory {};
 struct SumTeam : GpuTeam {};
+// The same for nanwatch_measure_list.
+struct MeasureMemory : GpuMemory {
+  __device__ __forceinline__ static void AddLongInDevice(uint64_t address, uint64_t value) {
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+  }
+  __device__ __forceinline__ static void RaiseInDevice(uint64_t address, uint64_t value) {
+    asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+  }
+};
+struct MeasureTeam : GpuTeam {};
 
 __device__ __forceinline__ uint32_t ThisThread() {
   return static_cast<uint32_t>(__nvvm_read_ptx_sreg_tid_x());
@@ -149,6 +160,18 @@ extern "C" __global__
   CopyList(launch, block.list, team.thread);
   __syncthreads();
   SumListBlock<SumMemory>(block, ThisPlace(), team);
+}
+
+extern "C" __global__
+    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
+                                 nanwatch::device::kBlocksPerMultiprocessor))) void
+    nanwatch_measure_list(const nanwatch::device::ListLaunch launch) {
+  using namespace nanwatch::device;
+  __shared__ MeasureState block;
+  MeasureTeam team = {{ThisThread(), {}}};
+  CopyList(launch, block.list, team.thread);
+  __syncthreads();
+  MeasureListBlock<MeasureMemory>(block, ThisPlace(), team);
 }
 
 // Launched behind each step with one thread: the step in the order of the stream, which the host,

@@ -48,6 +48,7 @@
 //   AddInDevice(address, 1)         the value before; release and acquire among blocks
 //   TakeInDevice(address)           the value, which becomes 0
 //   AddDoubleInDevice(address, value), TakeDoubleInDevice(address)    the same of doubles
+//   AddLongInDevice(address, value), RaiseInDevice(address, value)    of 64 bits; sum and maximum
 //   StoreInDevice(address, value)   plain
 //   FloatOfHalf(word)               the value of a float16, NaN and infinities too
 //   PublishToHost(address, value)   release at system scope

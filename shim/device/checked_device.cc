@@ -27,6 +27,12 @@ bool SumsOf(const CheckResult& slot, uint64_t ticket, ListSums* sums) {
   return true;
 }
 
+// The same of a launch that measures, in place; null: it has told nothing.
+const Measure* MeasuresOf(const CheckResult& slot, uint64_t ticket) {
+  const auto& told = reinterpret_cast<const MeasureResult&>(slot);
+  return LoadAcquire(&told.measures_ticket) == ticket ? told.measures : nullptr;
+}
+
 void RaiseTo(std::atomic<uint64_t>& word, uint64_t value) {
   uint64_t seen = word.load(std::memory_order_relaxed);
   while (seen < value && !word.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
@@ -174,7 +180,8 @@ LaunchHead CheckedDevice::HeadFor(const Part& part, uint32_t slot) const noexcep
   head.ticket = part.ticket;
   if (part.IsMark()) return head;
   head.result = host_address_ + layout_.Result(slot);
-  head.scratch = scratch_ + slot * sizeof(LaunchScratch);
+  head.scratch = part.measures ? measures_ + slot * sizeof(MeasureScratch)
+                               : scratch_ + slot * sizeof(LaunchScratch);
   head.step_word = part.step_word;
   // Each launch has one kind or the other.
   head.output_count = static_cast<uint32_t>(part.outputs.size() + part.gate.size());
@@ -199,8 +206,8 @@ CuResult CheckedDevice::LaunchList(const LaunchHead& head, const Part& part) noe
   std::copy(part.gate.begin(), part.gate.end(), launch.entries);
   std::copy(part.others.begin(), part.others.end(), launch.entries + part.gate.size());
   const uint32_t blocks = shared_.options.list_grid_for(launch, multiprocessors_);
-  return Launch(part.sums ? sum_list_ : check_list_, blocks, kThreadsPerBlock, &launch,
-                part.stream);
+  const CuFunction function = part.measures ? measure_list_ : part.sums ? sum_list_ : check_list_;
+  return Launch(function, blocks, kThreadsPerBlock, &launch, part.stream);
 }
 
 CuResult CheckedDevice::LaunchTensors(const LaunchHead& head, const Part& part) noexcept {
@@ -224,7 +231,7 @@ uint32_t CheckedDevice::Parts::Count() const noexcept {
     return static_cast<uint32_t>((all + each - 1) / each);
   };
   if (!others.empty()) return launches(others.size(), kListMax - gate.size());
-  if (!gate.empty()) return launches(gate.size(), kListMax);
+  if (!gate.empty()) return launches(gate.size(), measures ? kMeasuredMax : kListMax);
   return outputs.empty() ? 1 : launches(outputs.size(), kOutputsMax);
 }
 
@@ -232,8 +239,9 @@ CheckedDevice::Part CheckedDevice::Parts::At(uint32_t i, uint64_t first_ticket) 
   Part part = {
       Slice(outputs, i, kOutputsMax), inputs, gate, others, first_ticket + i, stream, step_word};
   part.sums = sums && (others.empty() || i == 0);
+  part.measures = measures;
   if (others.empty()) {
-    part.gate = Slice(gate, i, kListMax);
+    part.gate = Slice(gate, i, measures ? kMeasuredMax : kListMax);
   } else {
     part.others = Slice(others, i, kListMax - gate.size());
   }
@@ -260,6 +268,7 @@ Skip CheckedDevice::EnqueueList(const CheckListRequest& request, Enqueued* enque
   parts.gate = request.gate;
   parts.stream = request.stream;
   parts.sums = request.sums;
+  parts.measures = request.measures;
   if (request.gate.size() <= size_t{kListGateMax}) {
     parts.others = request.others;
   } else {
@@ -282,6 +291,7 @@ Skip CheckedDevice::EnqueueParts(Parts parts, bool reports, Enqueued* enqueued) 
 }
 
 Skip CheckedDevice::CaptureAll(Parts parts, Enqueued* enqueued) noexcept {
+  if (parts.measures) return Skip::kNothingToCheck;
   if (captured_used_.load(std::memory_order_relaxed) >= layout_.captured_slots) {
     return Skip::kNoCapturedSlot;
   }
@@ -426,6 +436,7 @@ Skip CheckedDevice::LaunchOnStream(const Part& part, LaunchStream& stream, uint6
   }
   PendingLaunch& launch = table_->Launch(slot);
   launch.ticket = part.ticket;
+  launch.measures = part.measures;
   // Not a plain load: a processor may do that before the launch itself is visible to others. A
   // change of the word, even by nothing, stands in one order with the drawing of tickets.
   launch.finished_at = has_right ? part.ticket : shared_.next_ticket.fetch_add(0);
@@ -536,10 +547,12 @@ size_t CheckedDevice::PollStream(uint32_t index, bool lost, FinishedCallback cal
     } else if (!done) {
       finished.outcome = Finished::Outcome::kLost;
     }
+    const bool is_known = finished.outcome != Finished::Outcome::kLost;
     ListSums sums;
-    if (finished.outcome != Finished::Outcome::kLost && SumsOf(*result, launch.ticket, &sums)) {
+    if (is_known && !launch.measures && SumsOf(*result, launch.ticket, &sums)) {
       finished.sums = &sums;
     }
+    if (is_known && launch.measures) finished.measures = MeasuresOf(*result, launch.ticket);
     callback(context, finished);
     ++told;
     if (finished.result != nullptr) {

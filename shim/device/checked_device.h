@@ -92,6 +92,7 @@ class CheckedDevice {
     CuStream stream = nullptr;
     CuDeviceAddress step_word = 0;
     bool sums = false;
+    bool measures = false;
 
     [[nodiscard]] bool IsMark() const noexcept { return outputs.empty() && gate.empty(); }
   };
@@ -104,6 +105,7 @@ class CheckedDevice {
     CuStream stream = nullptr;
     CuDeviceAddress step_word = 0;
     bool sums = false;
+    bool measures = false;
 
     [[nodiscard]] uint32_t Count() const noexcept;
     [[nodiscard]] Part At(uint32_t i, uint64_t first_ticket) const noexcept;
@@ -167,6 +169,7 @@ class CheckedDevice {
   CuFunction check_many_ = nullptr;
   CuFunction check_list_ = nullptr;
   CuFunction sum_list_ = nullptr;
+  CuFunction measure_list_ = nullptr;
   CuFunction add_step_ = nullptr;
   char image_log_[160] = {};  // the driver's words on a module it did not take
   CuStream warm_stream_ = nullptr;
@@ -178,7 +181,8 @@ class CheckedDevice {
   CuDeviceAddress host_address_ = 0;  // the same, as the device sees it
   CuDeviceAddress step_word_ = 0;     // kStepWordsBytes
   CuDeviceAddress scratch_ = 0;       // layout_.All() of LaunchScratch
-  uint32_t scratch_slots_ = 0;
+  CuDeviceAddress measures_ = 0;      // layout_.slots of MeasureScratch
+  size_t device_bytes_ = 0;           // of all that begins with step_word_
   std::unique_ptr<LaunchTable> table_;
 
   struct CapturedLaunch {

@@ -41,6 +41,7 @@
 #include "shim/device/check_launch.h"
 #include "shim/device/driver.h"
 #include "shim/device/list_launch.h"
+#include "shim/device/measure_launch.h"
 
 namespace nanwatch::device {
 
@@ -106,6 +107,10 @@ struct CheckListRequest {
   // gate, for there are many others, by the first of them. Not in a capture: there the list is
   // checked alone.
   bool sums = false;
+  // The gate is measured instead, kMeasuredMax entries in each launch, and nothing is said of what
+  // is bad: Finished::measures. There must be no others. In a capture nothing is launched, which is
+  // answered kNothingToCheck.
+  bool measures = false;
 };
 inline constexpr int kListGateMax = kListMax / 2;
 
@@ -142,7 +147,7 @@ struct Enqueued {
   Skip skip = Skip::kNone;  // kNone: all launches were made
   // Launch i has ticket first_ticket + i and looks at outputs kOutputsMax * i onwards; of a list,
   // at entries kListMax * i of the gate, or at all of the gate and kListMax - gate.size() of the
-  // others.
+  // others; where it measures, at entries kMeasuredMax * i.
   uint32_t launches = 0;
   uint64_t first_ticket = 0;
   // The graph that the launches are nodes of, counted from 1 on each device; 0: none. The slot is
@@ -176,6 +181,9 @@ struct Finished {
   // Of a list, of kClean and kBad, where asked for; entry i is that of the launch. Null of every
   // other launch. Valid during the callback.
   const ListSums* sums = nullptr;
+  // The same of a list that was measured, of kClean: kMeasuredMax of them, in the order of the
+  // launch, those behind its entries without meaning.
+  const Measure* measures = nullptr;
 };
 using FinishedCallback = void (*)(void* context, const Finished& finished);
 

@@ -40,6 +40,7 @@ struct PendingLaunch {
   uint64_t finished_at = 0;            // done once the stream's progress word is this or more
   std::atomic<uint32_t> next_free{0};  // both links hold a slot number, or kNoSlot
   uint32_t next_queued = kNoSlot;
+  bool measures = false;  // it tells measures, else perhaps sums
 };
 
 struct alignas(64) LaunchStream {

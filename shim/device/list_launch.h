@@ -1,7 +1,7 @@
 // What a check of a whole list of tensors is told and what it answers: a step's gradients, or what
 // an update has written, in one launch. The contract between the host (device_checker.h) and the
 // kernels nanwatch_check_list (check_list.h) and nanwatch_sum_list (sum_list.h); what they share
-// with the other kernels is in check_launch.h.
+// with the other kernels is in check_launch.h. What measures them one by one: measure_launch.h.
 //
 // Every tensor is one run of memory, so that 16 bytes are enough to describe it. The first entries
 // are the *gate*, which is always looked at; the rest is looked at only if the gate is bad.

@@ -125,11 +125,9 @@ CheckedDevice::Call CheckedDevice::LoadKernels() noexcept {
   const struct {
     const char* name;
     CuFunction* function;
-  } kernels[] = {{"nanwatch_check_few", &check_few_},
-                 {"nanwatch_check_many", &check_many_},
-                 {"nanwatch_check_list", &check_list_},
-                 {"nanwatch_sum_list", &sum_list_},
-                 {"nanwatch_add_step", &add_step_}};
+  } kernels[] = {{"nanwatch_check_few", &check_few_},       {"nanwatch_check_many", &check_many_},
+                 {"nanwatch_check_list", &check_list_},     {"nanwatch_sum_list", &sum_list_},
+                 {"nanwatch_measure_list", &measure_list_}, {"nanwatch_add_step", &add_step_}};
   for (const auto& kernel : kernels) {
     call = {"cuModuleGetFunction",
             driver.module_get_function(kernel.function, module_, kernel.name)};
@@ -143,7 +141,8 @@ CheckedDevice::Call CheckedDevice::AllocateOnDevice() noexcept {
   layout_ = {shared_.options.slots, shared_.options.captured_slots};
   for (;;) {
     CuDeviceAddress memory = 0;
-    const size_t bytes = kStepWordBytes + layout_.All() * sizeof(LaunchScratch);
+    const size_t scratch_bytes = layout_.All() * sizeof(LaunchScratch);
+    const size_t bytes = kStepWordBytes + scratch_bytes + layout_.slots * sizeof(MeasureScratch);
     const Call call = {"cuMemAlloc", shared_.driver.mem_alloc(&memory, bytes)};
     if (call.result == kCuOutOfMemory && Halve(&layout_)) {
       CountFailure(call);
@@ -152,7 +151,8 @@ CheckedDevice::Call CheckedDevice::AllocateOnDevice() noexcept {
     if (call.Failed()) return call;
     step_word_ = memory;
     scratch_ = memory + kStepWordBytes;
-    scratch_slots_ = layout_.All();
+    measures_ = scratch_ + scratch_bytes;
+    device_bytes_ = bytes;
     return call;
   }
 }
@@ -228,10 +228,7 @@ CheckedDevice::Call CheckedDevice::WarmUp() noexcept {
   uint64_t step_word = step_word_;
   Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &step_word, warm_stream_)};
   if (call.Failed()) return call;
-  call = {
-      "cuMemsetD8Async",
-      driver.memset_d8_async(step_word_, 0, kStepWordBytes + scratch_slots_ * sizeof(LaunchScratch),
-                             warm_stream_)};
+  call = {"cuMemsetD8Async", driver.memset_d8_async(step_word_, 0, device_bytes_, warm_stream_)};
   if (call.Failed()) return call;
   FewLaunch few = {};
   few.head.ticket = 1;
@@ -239,7 +236,7 @@ CheckedDevice::Call CheckedDevice::WarmUp() noexcept {
   if (call.Failed()) return call;
   ListLaunch list = {};
   list.head.ticket = 1;
-  for (const CuFunction function : {check_list_, sum_list_}) {
+  for (const CuFunction function : {check_list_, sum_list_, measure_list_}) {
     call = {"cuLaunchKernel", Launch(function, 1, kThreadsPerBlock, &list, warm_stream_)};
     if (call.Failed()) return call;
   }

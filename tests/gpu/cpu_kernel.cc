@@ -18,6 +18,7 @@ extern "C" __attribute__((visibility("default"))) void nanwatch_make_cpu_device(
   using nanwatch::device::FewLaunch;
   using nanwatch::device::ListLaunch;
   using nanwatch::device::ManyLaunch;
+  using nanwatch::device::MeasureLaunch;
   using nanwatch::device::SumLaunch;
   fake_cuda_reset(1);
   fake_cuda_set_device(0);
@@ -26,4 +27,5 @@ extern "C" __attribute__((visibility("default"))) void nanwatch_make_cpu_device(
   fake_cuda_register_kernel("nanwatch_check_many", Run<ManyLaunch>, sizeof(ManyLaunch));
   fake_cuda_register_kernel("nanwatch_check_list", Run<ListLaunch>, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_sum_list", Run<SumLaunch>, sizeof(SumLaunch));
+  fake_cuda_register_kernel("nanwatch_measure_list", Run<MeasureLaunch>, sizeof(MeasureLaunch));
 }

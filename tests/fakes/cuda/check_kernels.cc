@@ -54,6 +54,39 @@ void TellSums(const Seen& seen) {
                            list.sums_ticket);
 }
 
+// A slot of its own result stands in for that of the launch.
+struct Measured {
+  MeasureResult result = {};
+  uint64_t progress = 0;
+  ListLaunch launch;
+};
+
+void* MeasureNow(const void* parameter, uint32_t blocks, uint32_t) {
+  static thread_local std::mt19937_64 random(1);
+  auto measured = std::make_unique<Measured>();
+  std::memcpy(static_cast<void*>(&measured->launch), parameter, sizeof(ListLaunch));
+  MeasureScratch scratch = {};
+  MeasureLaunch launch{measured->launch};
+  launch.head.result = reinterpret_cast<uint64_t>(&measured->result);
+  launch.head.scratch = reinterpret_cast<uint64_t>(&scratch);
+  if (launch.head.progress != 0)
+    launch.head.progress = reinterpret_cast<uint64_t>(&measured->progress);
+  RunLaunch(launch, blocks, random);
+  return measured.release();
+}
+
+void TellMeasured(void* context) {
+  const std::unique_ptr<Measured> measured(static_cast<Measured*>(context));
+  const LaunchHead& head = measured->launch.head;
+  if (measured->result.measures_ticket != 0) {
+    auto* slot = reinterpret_cast<MeasureResult*>(head.result);
+    std::copy(measured->result.measures, measured->result.measures + head.output_count,
+              slot->measures);
+    CpuMemory::PublishToHost(reinterpret_cast<uint64_t>(&slot->measures_ticket), head.ticket);
+  }
+  if (measured->progress != 0) CpuMemory::PublishToHost(head.progress, measured->progress);
+}
+
 // As the kernel would have, had the slot not been a copy.
 void TellAgain(const Seen& seen, CheckResult* slot) {
   const uint64_t later = seen.result.step - slot->step;
@@ -94,6 +127,8 @@ void RegisterCheckKernels() {
   fake_cuda_register_early_kernel("nanwatch_check_list", &Look<ListLaunch>, &Tell,
                                   sizeof(ListLaunch));
   fake_cuda_register_early_kernel("nanwatch_sum_list", &Look<SumLaunch>, &Tell, sizeof(SumLaunch));
+  fake_cuda_register_early_kernel("nanwatch_measure_list", &MeasureNow, &TellMeasured,
+                                  sizeof(ListLaunch));
   fake_cuda_register_early_kernel("nanwatch_add_step", &AddStep, &TellNothing, sizeof(uint64_t));
 }
 

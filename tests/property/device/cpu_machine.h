@@ -13,6 +13,7 @@
 
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_list.h"
+#include "shim/device/measure_list.h"
 #include "shim/device/sum_list.h"
 
 namespace nanwatch::device {
@@ -61,6 +62,18 @@ struct CpuMemory {
   static double TakeDoubleInDevice(uint64_t address) {
     return std::atomic_ref<double>(*reinterpret_cast<double*>(address))
         .exchange(0, std::memory_order_relaxed);
+  }
+  static std::atomic_ref<uint64_t> LongAt(uint64_t address) {
+    ExpectAligned(address, sizeof(uint64_t));
+    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(address));
+  }
+  static void AddLongInDevice(uint64_t address, uint64_t value) {
+    LongAt(address).fetch_add(value, std::memory_order_relaxed);
+  }
+  static void RaiseInDevice(uint64_t address, uint64_t value) {
+    uint64_t seen = LongAt(address).load(std::memory_order_relaxed);
+    while (seen < value && !LongAt(address).compare_exchange_weak(seen, value)) {
+    }
   }
   static float FloatOfHalf(uint16_t word) {
     using Half = FormatOf<wire::ElementType::kFloat16>;
@@ -130,6 +143,17 @@ inline void RunBlock(const SumLaunch& launch, Place place, uint64_t seed) {
   CpuTeam team(seed);
   team.Each([&](uint32_t thread, Tally&) { CopyList(launch, block->list, thread); });
   SumListBlock<CpuMemory>(*block, place, team);
+}
+
+// The same for nanwatch_measure_list.
+struct MeasureLaunch : ListLaunch {};
+
+inline void RunBlock(const MeasureLaunch& launch, Place place, uint64_t seed) {
+  const auto block = std::make_unique<MeasureState>();
+  std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(MeasureState));
+  CpuTeam team(seed);
+  team.Each([&](uint32_t thread, Tally&) { CopyList(launch, block->list, thread); });
+  MeasureListBlock<CpuMemory>(*block, place, team);
 }
 
 // All blocks of a launch, one after the other in an order drawn from `random`.

@@ -10,12 +10,16 @@ namespace {
 CuStream AsStream(void* stream) { return static_cast<CuStream>(stream); }
 
 void Remember(void* context, const Finished& finished) {
-  Told told = {finished.device, finished.outcome, finished.captured,
-               finished.ticket, finished.hits,    {},
-               std::nullopt};
+  Told told = {finished.device,   finished.outcome,
+               finished.captured, finished.ticket,
+               finished.hits,     {},
+               std::nullopt,      {}};
   EXPECT_EQ(finished.result != nullptr, finished.outcome == Finished::Outcome::kBad);
   if (finished.result != nullptr) told.result = *finished.result;
   if (finished.sums != nullptr) told.sums = *finished.sums;
+  if (finished.measures != nullptr) {
+    told.measures.assign(finished.measures, finished.measures + kMeasuredMax);
+  }
   static_cast<std::vector<Told>*>(context)->push_back(told);
 }
 

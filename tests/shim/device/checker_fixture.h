@@ -27,6 +27,7 @@ struct Told {
   uint64_t hits = 0;
   CheckResult result = {};
   std::optional<ListSums> sums;
+  std::vector<Measure> measures;
 };
 
 std::vector<uint64_t> TicketsOf(const std::vector<Told>& told);

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "proto/wire/record.h"
 #include "shim/device/list_launch.h"
+#include "shim/device/measure_launch.h"
 #include "tests/fakes/cuda/fake_cuda.h"
 
 namespace nanwatch::device {
@@ -20,6 +22,7 @@ std::atomic<uint64_t> few_launches{0};
 std::atomic<uint64_t> many_launches{0};
 std::atomic<uint64_t> list_launches{0};
 std::atomic<uint64_t> sum_launches{0};
+std::atomic<uint64_t> measure_launches{0};
 
 void Require(bool condition, const char* what) {
   const char* none = nullptr;
@@ -166,6 +169,41 @@ void CheckList(const void* parameter, uint32_t blocks, uint32_t threads) {
   }
 }
 
+void MeasureList(const void* parameter, uint32_t blocks, uint32_t threads) {
+  const auto& launch = *static_cast<const ListLaunch*>(parameter);
+  const LaunchHead& head = launch.head;
+  Require(head.ticket != 0, "a launch without a ticket");
+  Require(threads == kThreadsPerBlock, "a block of another size");
+  Require(head.output_count <= kMeasuredMax && head.input_count == 0, "too many entries");
+  for (const uint64_t address : {head.result, head.scratch, head.progress, head.step_word}) {
+    RequireDeviceAddress(address);
+  }
+  if (head.output_count != 0) {
+    last_grid.store(blocks);
+    ++measure_launches;
+    auto* result = reinterpret_cast<MeasureResult*>(head.result);
+    auto* scratch = reinterpret_cast<MeasureScratch*>(head.scratch);
+    constexpr MeasureScratch kZero = {};
+    Require(std::memcmp(scratch, &kZero, sizeof kZero) == 0, "scratch is not zero");
+    scratch->totals[kMeasuredMax - 1].zeros = 1;  // a launch that shares the scratch would see it
+    for (uint32_t i = 0; i < head.output_count; ++i) {
+      const auto* values = reinterpret_cast<const float*>(launch.entries[i].data);
+      Measure& told = result->measures[i] = {};
+      for (uint64_t at = 0; at < NumelOf(launch.entries[i]); ++at) {
+        told.sum += double{values[at]};
+        told.squares += double{values[at]} * values[at];
+        told.largest = std::max(told.largest, std::fabs(double{values[at]}));
+        told.zeros += values[at] == 0;
+      }
+    }
+    __atomic_store_n(&result->measures_ticket, head.ticket, __ATOMIC_RELEASE);
+    *scratch = {};
+  }
+  if (head.progress != 0) {
+    __atomic_store_n(reinterpret_cast<uint64_t*>(head.progress), head.ticket, __ATOMIC_RELEASE);
+  }
+}
+
 template <int kTensors>
 void Check(const void* parameter, uint32_t blocks, uint32_t threads) {
   const auto& launch = *static_cast<const CheckLaunch<kTensors>*>(parameter);
@@ -207,10 +245,12 @@ void RegisterReferenceKernels() {
   many_launches.store(0);
   list_launches.store(0);
   sum_launches.store(0);
+  measure_launches.store(0);
   fake_cuda_register_kernel("nanwatch_check_few", &Check<kFewTensors>, sizeof(FewLaunch));
   fake_cuda_register_kernel("nanwatch_check_many", &Check<kManyTensors>, sizeof(ManyLaunch));
   fake_cuda_register_kernel("nanwatch_check_list", &CheckList<false>, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_sum_list", &CheckList<true>, sizeof(ListLaunch));
+  fake_cuda_register_kernel("nanwatch_measure_list", &MeasureList, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_add_step", &AddStep, sizeof(uint64_t));
 }
 
@@ -220,5 +260,6 @@ uint64_t FewLaunches() { return few_launches.load(); }
 uint64_t ManyLaunches() { return many_launches.load(); }
 uint64_t ListLaunches() { return list_launches.load(); }
 uint64_t SumLaunches() { return sum_launches.load(); }
+uint64_t MeasureLaunches() { return measure_launches.load(); }
 
 }  // namespace nanwatch::device

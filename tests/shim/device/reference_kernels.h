@@ -7,7 +7,8 @@
 
 namespace nanwatch::device {
 
-// Registers nanwatch_check_few, _many and _list, nanwatch_sum_list and nanwatch_add_step with the fake driver.
+// Registers nanwatch_check_few, _many and _list, nanwatch_sum_list, nanwatch_measure_list and
+// nanwatch_add_step with the fake driver.
 void RegisterReferenceKernels();
 
 // Launches that broke the contract: scratch that was not zero, a slot that was not cleared, ...
@@ -21,5 +22,6 @@ uint64_t FewLaunches();
 uint64_t ManyLaunches();
 uint64_t ListLaunches();
 uint64_t SumLaunches();
+uint64_t MeasureLaunches();
 
 }  // namespace nanwatch::device
