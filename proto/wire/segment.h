@@ -275,7 +275,7 @@ struct StatsHead {
   uint32_t interval;         // steps of the optimizer between two snapshots, as it was asked for
   uint32_t parameters;       // entries that follow
   uint32_t left_out;         // parameters beyond those that there is room for
-  uint32_t on_gpu;           // left out because a GPU holds them or their gradients
+  uint32_t on_gpu;           // left out because a GPU holds them that is not checked
   uint32_t unreadable;       // left out because of their layout or element type
   uint32_t layers;           // entries that follow those of the parameters
   uint64_t reserved[3];

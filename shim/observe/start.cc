@@ -120,6 +120,7 @@ void OnExit() {
   Observer* observer = Observer::Get();
   if (observer == nullptr || !observer->Active()) return;
   observer->timeline.SettleAtExit(*observer);
+  observer->parameter_stats.TellAllAwaited(*observer);
   observer->op_kernels.TellAtExit(*observer);
   observer->PublishLive(wire::LiveState::kExited);
   if (observer->emitter() != nullptr) observer->emitter()->End(wire::EndRecord::How::kExit);

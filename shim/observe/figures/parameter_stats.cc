@@ -4,11 +4,13 @@
 #include <cmath>
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "shim/check/element_sample.h"
 #include "shim/check/moments.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/figures/layer_peaks.h"
+#include "shim/observe/gpu/timeline.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python/optimizer_tensors.h"
 #include "shim/observe/tensor_stats.h"
@@ -23,13 +25,15 @@ constexpr size_t kElementsInAllMax = 1u << 20;  // of all of them
 // Frozen ones are no parameters of the step.
 bool IsTrained(const OptimizedTensor& tensor) { return tensor.requires_grad; }
 
-// The tensor lies in one piece of the CPU's memory, is of a type that MomentsOf reads, and has
-// elements. Else one of `unread`'s counters goes up, unless there is nothing that could be read.
-bool DescribeWhole(const at::TensorBase& tensor, PlainTensor* plain, wire::StatsHead* unread) {
+// The tensor lies in one piece of memory, of the CPU or of a GPU that is looked at, is of a type
+// that MomentsOf reads, and has elements. Else one of `unread`'s counters goes up, unless there is
+// nothing that could be read.
+bool DescribeWhole(Observer& observer, const at::TensorBase& tensor, PlainTensor* plain,
+                   wire::StatsHead* unread) {
   wire::Unchecked reason;
   const Readable readable = DescribeTensor(tensor, plain, &reason);
   if (readable == Readable::kNothing) return false;
-  if (readable == Readable::kYes && plain->gpu >= 0) {
+  if (readable == Readable::kYes && plain->gpu >= 0 && !observer.timeline.On()) {
     ++unread->on_gpu;
     return false;
   }
@@ -39,22 +43,22 @@ bool DescribeWhole(const at::TensorBase& tensor, PlainTensor* plain, wire::Stats
   return whole;
 }
 
-void AddGradient(const at::TensorBase& gradient, wire::StatsParameter* told) {
+// Of one on a GPU the figures are told later, under `place`.
+void AddGradient(Observer& observer, const at::TensorBase& gradient, size_t place,
+                 wire::StatsParameter* told, GpuTensors* on_gpu) {
   using wire::StatsParameter;
   if (!gradient.defined()) return;
   told->flags |= StatsParameter::kHasGradient;
   PlainTensor plain;
   wire::StatsHead ignored{};  // it is told of the parameter that it was not read
   Moments moments;
-  if (!DescribeWhole(gradient, &plain, &ignored)) return;
+  if (!DescribeWhole(observer, gradient, &plain, &ignored)) return;
+  if (plain.gpu >= 0) {
+    return on_gpu->Add(plain, wire::Target::kGradient, nullptr, static_cast<uint32_t>(place));
+  }
   const auto count = static_cast<size_t>(plain.view.numel);
   if (!MomentsOf(plain.view.type, plain.view.data, count, &moments)) return;
-  told->flags |= StatsParameter::kGradientRead;
-  told->gradient_mean = moments.Mean(count);
-  told->gradient_std = moments.StandardDeviation(count);
-  told->gradient_max_abs = moments.max_abs;
-  told->gradient_norm = std::sqrt(moments.squares_sum);
-  told->gradient_zeros = moments.zeros;
+  FillGradient(moments, count, told);
 }
 
 }  // namespace
@@ -66,7 +70,8 @@ void ParameterStats::SetInterval(uint32_t steps) noexcept {
 }
 
 // On true the snapshot of `optimizer` is under way.
-bool ParameterStats::IsDue(const void* optimizer, bool may_look, uint32_t* index) noexcept {
+bool ParameterStats::IsDue(Observer& observer, const void* optimizer, bool may_look,
+                           uint32_t* index) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   Turn* const end = turns_ + turns_count_;
   Turn* turn = std::find_if(turns_, end, [&](const Turn& t) { return t.optimizer == optimizer; });
@@ -77,7 +82,10 @@ bool ParameterStats::IsDue(const void* optimizer, bool may_look, uint32_t* index
   }
   if (turn->steps_left > 0) --turn->steps_left;
   // One that was left open, because its end was not seen, is begun anew.
-  if (turn->steps_left > 0 || !may_look || (open_ != nullptr && open_ != optimizer)) return false;
+  if (turn->steps_left > 0 || !may_look || (open_ != nullptr && open_ != optimizer) ||
+      !MayMeasure(observer)) {
+    return false;
+  }
   turn->steps_left = interval_;
   open_ = optimizer;
   open_thread_ = ThreadStates::Mine();
@@ -85,11 +93,16 @@ bool ParameterStats::IsDue(const void* optimizer, bool may_look, uint32_t* index
   return true;
 }
 
+bool ParameterStats::MayMeasure(Observer& observer) noexcept {
+  if (!observer.timeline.On()) return true;
+  return awaited_.HasRoom() && observer.timeline.MayMeasure(observer, ThreadStates::Mine());
+}
+
 void ParameterStats::OnOptimizerBegin(Observer& observer, const void* optimizer,
                                       std::string_view class_name, bool may_look) noexcept try {
   if (interval_ == 0 || optimizer == nullptr) return;
   uint32_t index = 0;
-  if (!IsDue(optimizer, may_look, &index)) return;
+  if (!IsDue(observer, optimizer, may_look, &index)) return;
   Emitter* emitter = observer.EnsureEmitter();
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kStats;
@@ -100,12 +113,13 @@ void ParameterStats::OnOptimizerBegin(Observer& observer, const void* optimizer,
   head_.optimizer = index;
   head_.optimizer_class = emitter->Intern(class_name);
   head_.interval = interval_;
-  TakeSamples(tensors, emitter->stats_parameters_max());
+  TakeSamples(observer, tensors, emitter->stats_parameters_max());
 } catch (const std::exception&) {
   before_.clear();
 }
 
-void ParameterStats::TakeSamples(const OptimizedTensors& tensors, uint32_t parameters_max) {
+void ParameterStats::TakeSamples(Observer& observer, const OptimizedTensors& tensors,
+                                 uint32_t parameters_max) {
   const auto trained =
       static_cast<size_t>(std::count_if(tensors.list.begin(), tensors.list.end(), IsTrained));
   const size_t count = std::min<size_t>(trained, parameters_max);
@@ -121,7 +135,7 @@ void ParameterStats::TakeSamples(const OptimizedTensors& tensors, uint32_t param
     if (!IsTrained(tensor)) continue;
     Before& before = before_[at++];
     PlainTensor plain;
-    if (!DescribeWhole(tensor.held, &plain, &ignored)) continue;
+    if (!DescribeWhole(observer, tensor.held, &plain, &ignored) || plain.gpu >= 0) continue;
     const auto numel = static_cast<size_t>(plain.view.numel);
     const size_t width = ElementBytes(plain.view.type);
     before = {tensor.parameter, plain.view.data, samples_.size(), 0,
@@ -153,17 +167,45 @@ void ParameterStats::Finish(Observer& observer, const void* optimizer) noexcept 
   tensors.what = OptimizedTensors::For::kStats;
   if (!observer.python->ReadOptimizer(optimizer, &tensors)) return;
   told_.clear();
+  GpuTensors on_gpu(observer, ThreadStates::Mine(), /*counts=*/false);
   uint32_t trained = 0;
   for (uint32_t position = 0; position < tensors.list.size(); ++position) {
     const OptimizedTensor& tensor = tensors.list[position];
     if (!IsTrained(tensor)) continue;
     if (trained++ < before_.size()) {
-      Tell(observer, tensor, position, before_[trained - 1]);
+      Tell(observer, tensor, position, before_[trained - 1], &on_gpu);
     } else {
       ++head_.left_out;
     }
   }
+  AwaitedSnapshots::Snapshot snapshot = {head_, told_, MonotonicNs()};
+  Timeline& timeline = observer.timeline;
+  if (!timeline.On()) return Publish(observer, snapshot);
+  ThreadState* thread = ThreadStates::Mine();
+  const uint64_t number = awaited_.Await(std::move(snapshot));
+  timeline.NoteFigures(observer, thread, Timeline::HandedAs::kMeasuredGradients, on_gpu.list(),
+                       number);
+  if (!timeline.NoteSnapshot(observer, thread, number)) TellLast(observer, number);
+} catch (const std::exception&) {
+}
+
+// The steps told before this one are those that came before it: now their clocks are its own.
+void ParameterStats::TellLast(Observer& observer, uint64_t number) noexcept {
+  AwaitedSnapshots::Snapshot snapshot;
+  if (!awaited_.Take(number, &snapshot)) return;
+  snapshot.head.clocks = observer.steps.Now();
+  Publish(observer, snapshot);
+}
+
+void ParameterStats::TellAllAwaited(Observer& observer) noexcept {
+  AwaitedSnapshots::Snapshot snapshot;
+  while (awaited_.TakeFirst(&snapshot)) Publish(observer, snapshot);
+}
+
+void ParameterStats::Publish(Observer& observer,
+                             const AwaitedSnapshots::Snapshot& snapshot) noexcept try {
   Emitter& emitter = *observer.emitter();
+  const std::lock_guard<std::mutex> lock(publishing_);
   layers_told_.clear();
   LayerPeaks::Take([&](const LayerPeaks::Peak& peak) {
     if (layers_told_.size() == emitter.stats_parameters_max()) return;
@@ -175,15 +217,15 @@ void ParameterStats::Finish(Observer& observer, const void* optimizer) noexcept 
     told.element_type = static_cast<uint8_t>(peak.type);
     told.at_least = peak.at_least;
   });
-  emitter.PublishStats(head_, told_, layers_told_, MonotonicNs());
+  emitter.PublishStats(snapshot.head, snapshot.parameters, layers_told_, snapshot.time_ns);
 } catch (const std::exception&) {
 }
 
 void ParameterStats::Tell(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
-                          const Before& before) {
+                          const Before& before, GpuTensors* on_gpu) {
   using wire::StatsParameter;
   PlainTensor plain;
-  if (!DescribeWhole(tensor.held, &plain, &head_)) return;
+  if (!DescribeWhole(observer, tensor.held, &plain, &head_)) return;
   StatsParameter told{};
   const NamedTensor* named = observer.python->names().FindByImpl(tensor.parameter);
   if (named != nullptr) {
@@ -199,7 +241,7 @@ void ParameterStats::Tell(Observer& observer, const OptimizedTensor& tensor, uin
     told.flags |= StatsParameter::kEps;
   }
   if (tensor.fused) told.flags |= StatsParameter::kFused;
-  AddGradient(tensor.gradient, &told);
+  AddGradient(observer, tensor.gradient, told_.size(), &told, on_gpu);
   AddUpdate(plain.view, tensor.parameter, before, &told);
   told_.push_back(told);
 }

@@ -5,14 +5,20 @@
 // more than 256 parameters) is copied where the step begins, and compared where it ends. The
 // gradients are read whole, and at the end too: a closure makes them inside the step, and a fused
 // optimizer unscales them. Both read memory and nothing else, so the job's results are what they
-// were. Left out, and counted: what a GPU holds, what is not dense or of another type than the four
-// that check/moments.h reads, and what there is no room for in the segment.
+// were. Left out, and counted: what is not dense or of another type than the four that
+// check/moments.h reads, what there is no room for in the segment, and what lies on a GPU that is
+// not checked.
+//
+// Gradients on a GPU are measured there, whole, where the step ends: behind the update in the order
+// of its stream, 28 in a launch (device/measure_launch.h). The snapshot is published when the
+// timeline comes to its end, with what was answered by then; nobody waits. The first one comes when
+// the GPU is set up, and of what is captured into a graph there is none. Of their parameters no
+// update is told.
 //
 // Any thread. One snapshot is under way at a time: an optimizer that begins its step on a second
 // thread meanwhile waits for its next. Between snapshots a step costs a lock and a few loads. The
-// clocks told are those known when the step begins; where a GPU's answers are awaited they are
-// behind. The copies take at most 8 MiB and are kept; allocation happens in a snapshot, where it
-// has to grow. What a snapshot costs is in the root's README.
+// clocks told are those of the step. The copies take at most 8 MiB and are kept; allocation happens
+// in a snapshot, where it has to grow. What a snapshot costs is in the root's README.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +27,13 @@
 #include <vector>
 
 #include "proto/wire/segment.h"
+#include "shim/check/moments.h"
 #include "shim/check/tensor_view.h"
+#include "shim/observe/figures/awaited_snapshots.h"
 
 namespace nanwatch {
 
+class GpuTensors;
 class Observer;
 struct OptimizedTensor;
 struct OptimizedTensors;
@@ -44,6 +53,15 @@ class ParameterStats {
   // `stopped`: it was not let begin.
   void OnOptimizerEnd(Observer& observer, bool stopped) noexcept;
 
+  // For the timeline: what a GPU says of the gradient at `place` of snapshot `number`; and that all
+  // was told of this one.
+  void TellGradient(uint64_t number, uint32_t place, const Moments& moments) noexcept {
+    awaited_.TellGradient(number, place, moments);
+  }
+  void TellLast(Observer& observer, uint64_t number) noexcept;
+  // The process ends: nothing more will be told.
+  void TellAllAwaited(Observer& observer) noexcept;
+
  private:
   static constexpr uint32_t kOptimizersMax = 8;  // further ones are not looked at
 
@@ -61,11 +79,14 @@ class ParameterStats {
     wire::ElementType type = wire::ElementType::kNone;
   };
 
-  bool IsDue(const void* optimizer, bool may_look, uint32_t* index) noexcept;
-  void TakeSamples(const OptimizedTensors& tensors, uint32_t parameters_max);
+  bool IsDue(Observer& observer, const void* optimizer, bool may_look, uint32_t* index) noexcept;
+  // Whether the GPU, if there is one, can answer now.
+  bool MayMeasure(Observer& observer) noexcept;
+  void TakeSamples(Observer& observer, const OptimizedTensors& tensors, uint32_t parameters_max);
   void Finish(Observer& observer, const void* optimizer) noexcept;
   void Tell(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
-            const Before& before);
+            const Before& before, GpuTensors* on_gpu);
+  void Publish(Observer& observer, const AwaitedSnapshots::Snapshot& snapshot) noexcept;
   void AddUpdate(const TensorView& now, const void* impl, const Before& before,
                  wire::StatsParameter* told);
 
@@ -83,6 +104,9 @@ class ParameterStats {
   std::vector<unsigned char> samples_;
   std::vector<unsigned char> sample_now_;
   std::vector<wire::StatsParameter> told_;
+
+  AwaitedSnapshots awaited_;
+  std::mutex publishing_;  // covers the last
   std::vector<wire::StatsLayer> layers_told_;
 };
 

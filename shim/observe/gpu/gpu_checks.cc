@@ -166,6 +166,23 @@ GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread,
                       gpu);
 }
 
+GpuChecks::Launched GpuChecks::MeasureList(ThreadState* thread,
+                                           std::span<const InputSeen* const> list) noexcept {
+  device::ListEntry entries[device::kMeasuredMax];
+  size_t count = 0;
+  for (const InputSeen* tensor : list) entries[count++] = EntryOf(*tensor);
+  const int gpu = list.front()->gpu;
+  const device::CuStream stream = EnterStream(thread, gpu);
+  return WhatBecameOf(checker_->EnqueueList({.stream = stream,
+                                             .device = gpu,
+                                             .gate = {entries, count},
+                                             .others = {},
+                                             .reports = stream != nullptr,
+                                             .sums = false,
+                                             .measures = true}),
+                      gpu);
+}
+
 GpuChecks::Launched GpuChecks::WhatBecameOf(const device::Enqueued& enqueued, int gpu) noexcept {
   using device::Skip;
   const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(gpu) % 32);
@@ -271,6 +288,11 @@ void GpuChecks::OnFinished(void* self, const device::Finished& finished) {
     device::ListSums& sums = checks->sums_[finished.ticket % kAnswers];
     sums = *finished.sums;
     answer.sums = &sums;
+  }
+  if (finished.measures != nullptr) {
+    auto& kept = reinterpret_cast<device::MeasureResult&>(result);
+    std::copy_n(finished.measures, device::kMeasuredMax, kept.measures);
+    answer.measures = kept.measures;
   }
   if (finished.result == nullptr) return;
   for (const uint8_t kinds : finished.result->output_kinds) {

@@ -20,7 +20,8 @@ struct GpuAnswer {
   uint64_t ticket;
   device::Finished::Outcome outcome;
   const device::CheckResult* result;
-  const device::ListSums* sums = nullptr;  // of a list that was summed
+  const device::ListSums* sums = nullptr;     // of a list that was summed
+  const device::Measure* measures = nullptr;  // of one that was measured
 };
 
 class GpuChecks {
@@ -48,6 +49,8 @@ class GpuChecks {
   // gate is summed besides, which is told but of what is captured into a graph.
   Launched CheckList(ThreadState* thread, std::span<const InputSeen* const> gate,
                      std::span<const InputSeen* const> others, bool reports, bool sums) noexcept;
+  // Measures each tensor of such a list, device::kMeasuredMax at most.
+  Launched MeasureList(ThreadState* thread, std::span<const InputSeen* const> list) noexcept;
 
   // The default stream, if this thread has last had something checked there, tells how far it is
   // when it gets there. (Every other stream does with each launch.)

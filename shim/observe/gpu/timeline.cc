@@ -238,6 +238,7 @@ T* Timeline::Reserve(size_t extra_bytes) noexcept {
 }
 
 template Timeline::ReplayEvent* Timeline::Reserve(size_t extra_bytes) noexcept;
+template Timeline::SnapshotEvent* Timeline::Reserve(size_t extra_bytes) noexcept;
 
 void Timeline::Publish(Event* event) noexcept {
   event->noted.store(true, std::memory_order_release);
@@ -358,7 +359,8 @@ bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
                       const InputSeen* const* outputs, const InputSeen* const* inputs,
                       uint32_t input_count) noexcept {
   const GpuChecks::Launched launched =
-      event->is_list
+      event->measures ? gpu_.MeasureList(thread, {outputs, event->outputs})
+      : event->is_list
           ? gpu_.CheckList(thread, {outputs, event->outputs}, {}, event->reports, event->sums)
           : gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count}, event->reports);
   const bool counts = event->kind != EventKind::kHanded || !IsForFigures(event->handed_as);

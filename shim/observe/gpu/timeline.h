@@ -102,12 +102,24 @@ class Timeline {
     kScaleOfStep,    // that, and what was found in the step: the update itself goes by unseen
     kGradientScale,  // by which an optimizer divides the gradients itself
     kOfRegion,
-    kWritten,  // `target` is kParameter, or kOptimizerState of what is kept for `named`
+    kWritten,            // `target` is kParameter, or kOptimizerState of what is kept for `named`
+    kMeasuredGradients,  // by NoteFigures alone
   };
   // False: some of them will not be looked at.
   bool NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
                   std::span<const HandedTensor> tensors, const RegionSeen& region = {},
                   std::span<const HandedTensor> given = {}) noexcept;
+  // ---- what is measured for a snapshot of parameters (timeline_figures.cc)
+
+  // Whether it can be now. The timeline is on.
+  [[nodiscard]] bool MayMeasure(Observer& observer, const ThreadState* thread) noexcept;
+  // Each of the tensors, one run of memory, is measured for snapshot `snapshot`, in which `name` is
+  // its place.
+  void NoteFigures(Observer& observer, ThreadState* thread, HandedAs as,
+                   std::span<const HandedTensor> tensors, uint64_t snapshot) noexcept;
+  // All has been noted of this snapshot. False: there was no room for that.
+  bool NoteSnapshot(Observer& observer, ThreadState* thread, uint64_t snapshot) noexcept;
+
   // An op handed a non-finite number to Python.
   void NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
                   double number) noexcept;
@@ -170,7 +182,8 @@ class Timeline {
   // What is looked at for its figures alone, and was or will be looked at as what it is.
   [[nodiscard]] static constexpr bool IsForFigures(HandedAs as) noexcept {
     return as == HandedAs::kWatchedGradients || as == HandedAs::kLossNumber ||
-           as == HandedAs::kScale || as == HandedAs::kScaleOfStep || as == HandedAs::kGradientScale;
+           as == HandedAs::kScale || as == HandedAs::kScaleOfStep ||
+           as == HandedAs::kGradientScale || as == HandedAs::kMeasuredGradients;
   }
 
  private:
@@ -181,6 +194,7 @@ class Timeline {
   struct LeafEvent;
   struct OptimizerEvent;
   struct ReplayEvent;
+  struct SnapshotEvent;
   struct Graph;
   struct Graphs;
   struct Parts;
@@ -229,6 +243,12 @@ class Timeline {
   void NoteScale(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
   void TellSums(Observer& observer, const OpEvent& event, const device::ListSums& sums) noexcept;
   void TellList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
+
+  // ---- timeline_figures.cc
+  void NoteMeasured(Observer& observer, ThreadState* thread, HandedAs as,
+                    std::span<const HandedTensor> tensors, uint64_t snapshot) noexcept;
+  void TellMeasures(Observer& observer, const OpEvent& event,
+                    const device::Measure* measures) noexcept;
 
   // ---- timeline_cuts.cc
   // Whether the cuts of level layer decide now what is looked at.

@@ -178,6 +178,9 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
     case EventKind::kPlainUpdate:
       observer.steps.TellPlainUpdate(observer, thread);
       break;
+    case EventKind::kSnapshot:
+      observer.parameter_stats.TellLast(observer, static_cast<SnapshotEvent&>(event).snapshot);
+      break;
     case EventKind::kReplay:
       TellReplay(observer, static_cast<ReplayEvent&>(event));
       break;
@@ -296,6 +299,7 @@ uint16_t Timeline::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
 }
 
 void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
+  if (answer.measures != nullptr) return TellMeasures(observer, event, answer.measures);
   if (answer.sums != nullptr) TellSums(observer, event, *answer.sums);
   if (answer.outcome != device::Finished::Outcome::kBad) return;
   // Whose gradients are bad is known of each step, whatever else is not told any more.
@@ -330,6 +334,7 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
     case HandedAs::kScale:
     case HandedAs::kScaleOfStep:
     case HandedAs::kGradientScale:
+    case HandedAs::kMeasuredGradients:
       return;
     case HandedAs::kOfRegion:
       return TellOfRegion(observer, event, plain);

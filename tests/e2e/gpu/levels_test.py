@@ -32,11 +32,6 @@ class Levels(GpuJobTest):
     def test_a_healthy_job_is_clean_and_was_looked_at(self):
         self.assert_clean(self.healthy["canary"])
 
-    def test_parameters_on_a_gpu_are_not_looked_at_one_by_one_and_that_is_said(self):
-        stats = self.healthy["canary"].verdict()["stats"]
-        self.assertEqual((stats["parameters"], stats["snapshot"]["on_gpu"], stats["snapshot"]["optimizer"]), (0, 4, "SGD"))
-        self.assertIn("0 parameters, 4 left out (4 on a GPU)", self.healthy["canary"].stderr())
-
     def test_who_asks_for_nothing_gets_layer_on_a_gpu_and_full_elsewhere(self):
         for name, level in (("gpu", "layer"), ("cpu", "full")):
             verdict = self.unasked[name].verdict()

@@ -20,14 +20,17 @@ QUIET = ("nothing", "epsilon_fits")
 LEVELS = ("full", "canary")
 
 
-class ParameterWarnings(PromiseTest):
+class Warned:
+    """For a test case: the program is run by PYTHON, at each of LEVELS."""
+    PYTHON, LEVELS, EXPECTED = [sys.executable], LEVELS, EXPECTED
+
     @classmethod
     def start(cls, workplace):
         cls.jobs = {}
-        for name in (*EXPECTED, *QUIET):
-            for level in LEVELS:
-                cls.jobs[name, level] = workplace.run_watched([sys.executable, PROGRAM, name], options=["--level", level, "--stats", "2"])
-            for level in LEVELS:
+        for name in (*cls.EXPECTED, *QUIET):
+            for level in cls.LEVELS:
+                cls.jobs[name, level] = workplace.run_watched([*cls.PYTHON, PROGRAM, name], options=["--level", level, "--stats", "2"])
+            for level in cls.LEVELS:
                 cls.jobs[name, level].status()
 
     def warnings(self, name, level):
@@ -36,8 +39,8 @@ class ParameterWarnings(PromiseTest):
         return job.verdict()["warnings"]
 
     def test_each_is_told_once_with_its_parameter_and_its_numbers(self):
-        for name, (warning_id, param, evidence) in EXPECTED.items():
-            for level in LEVELS:
+        for name, (warning_id, param, evidence) in self.EXPECTED.items():
+            for level in self.LEVELS:
                 with self.subTest(name=name, level=level):
                     all_told = self.warnings(name, level)
                     told = [warning for warning in all_told if warning["id"] == warning_id]
@@ -51,9 +54,13 @@ class ParameterWarnings(PromiseTest):
 
     def test_nothing_is_said_of_what_shows_none_of_it(self):
         for name in QUIET:
-            for level in LEVELS:
+            for level in self.LEVELS:
                 with self.subTest(name=name, level=level):
                     self.assertEqual(self.warnings(name, level), [])
+
+
+class ParameterWarnings(Warned, PromiseTest):
+    pass
 
 
 if __name__ == "__main__":

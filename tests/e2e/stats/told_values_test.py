@@ -22,6 +22,26 @@ def stats(workplace, job):
     return json.loads(workplace.tool("report", job.verdict()["run"]["id"], "--stats", "--json"))
 
 
+def compare_gradient(test, told, by_torch, name):
+    test.assertEqual((told["numel"], told["dtype"], told["gradient"]), (by_torch["numel"], by_torch["dtype"], by_torch["gradient"]), name)
+    for figure in FIGURES:
+        expected = by_torch.get(figure)
+        if expected is None:
+            test.assertIsNone(told[figure], name)
+            continue
+        # A mean that cancels is known no better than the elements that it is made of.
+        slack = 1e-7 * by_torch["gradient_max_abs"]
+        test.assertTrue(math.isclose(told[figure], expected, rel_tol=1e-4, abs_tol=slack), (name, figure, told[figure], expected))
+
+
+def compare_update(test, told, by_torch, name, sampled_max=SAMPLED_MAX):
+    sampled = min(by_torch["numel"], sampled_max)
+    test.assertEqual(told["sampled"], sampled, name)
+    ratio = by_torch["update_norm"] / by_torch["weight_norm"]
+    tolerance = 1e-4 if sampled == by_torch["numel"] else OF_A_SAMPLE
+    test.assertTrue(math.isclose(told["update_ratio"], ratio, rel_tol=tolerance), (name, told["update_ratio"], ratio))
+
+
 class ToldValues(PromiseTest):
     @classmethod
     def start(cls, workplace):
@@ -29,20 +49,8 @@ class ToldValues(PromiseTest):
                     for kind, extra in (("single", []), ("half", ["half"]))}
 
     def compare(self, told, by_torch, name):
-        self.assertEqual((told["numel"], told["dtype"], told["gradient"]), (by_torch["numel"], by_torch["dtype"], by_torch["gradient"]), name)
-        for figure in FIGURES:
-            expected = by_torch.get(figure)
-            if expected is None:
-                self.assertIsNone(told[figure], name)
-                continue
-            # A mean that cancels is known no better than the elements that it is made of.
-            slack = 1e-7 * by_torch["gradient_max_abs"]
-            self.assertTrue(math.isclose(told[figure], expected, rel_tol=1e-4, abs_tol=slack), (name, figure, told[figure], expected))
-        sampled = min(by_torch["numel"], SAMPLED_MAX)
-        self.assertEqual(told["sampled"], sampled, name)
-        ratio = by_torch["update_norm"] / by_torch["weight_norm"]
-        tolerance = 1e-4 if sampled == by_torch["numel"] else OF_A_SAMPLE
-        self.assertTrue(math.isclose(told["update_ratio"], ratio, rel_tol=tolerance), (name, told["update_ratio"], ratio))
+        compare_gradient(self, told, by_torch, name)
+        compare_update(self, told, by_torch, name)
 
     def test_every_figure_of_every_parameter_is_torchs(self):
         for kind, job in self.jobs.items():

@@ -1,6 +1,7 @@
-"""told_by_torch.py STEPS [half]: trains a small model and writes what torch itself makes of each parameter to figures.json.
+"""told_by_torch.py STEPS [half] [cuda]: trains a small model (on a GPU all but two layers) and writes what torch itself makes of each parameter to figures.json.
 
-Of the last step of each 5: the gradient as the step used it, and the update against the weight before. Prints the losses, bit for bit.
+Of the first step of each 5, on a GPU of each step: the gradient as the step used it, and the update against the weight before. Prints
+the losses, bit for bit.
 """
 import json
 import sys
@@ -22,8 +23,10 @@ class Model(nn.Module):
         self.forgotten, self.frozen = nn.Linear(4, 4), nn.Linear(16, 16).requires_grad_(False)
 
     def forward(self, words, images):
-        seen = self.frozen(self.embedding(words) + self.rows(words % 50)).mean(1)
-        return self.head(self.wide(seen).relu()) + self.convolution(images).mean((2, 3))[:, :3]
+        rows = self.rows((words % 50).to(self.rows.weight.device))
+        seen = self.frozen(self.embedding(words) + rows.to(words.device)).mean(1)
+        wide = self.wide(seen).relu().to(self.head.weight.device)
+        return self.head(wide) + self.convolution(images).mean((2, 3))[:, :3].to(wide.device)
 
 
 def figures(before, parameter):
@@ -41,18 +44,22 @@ def figures(before, parameter):
 def main():
     torch.manual_seed(3)
     torch.set_num_threads(1)
-    half = sys.argv[2:] == ["half"]
+    half, device, every = "half" in sys.argv, "cuda" if "cuda" in sys.argv else "cpu", 1 if "cuda" in sys.argv else 5
     model = Model()
     if half:
         model.wide.to(torch.bfloat16)
         model.head.to(torch.float64)
         model.wide.register_forward_pre_hook(lambda _, args: args[0].bfloat16())
         model.head.register_forward_pre_hook(lambda _, args: args[0].double())
+    model.to(device)
+    for layer in (model.rows, model.head):
+        layer.cpu()
     dense = [parameter for name, parameter in model.named_parameters() if name != "rows.weight"]
     optimizers = [torch.optim.AdamW(dense, lr=1e-2), torch.optim.SGD(model.rows.parameters(), lr=0.1)]
     told = []
     for step in range(int(sys.argv[1])):
         words, images, labels = torch.randint(500, (8, 5)), torch.randn(8, 4, 6, 6), torch.randint(3, (8,))
+        words, images = words.to(device), images.to(device)
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss = functional.cross_entropy(model(words, images), labels)
@@ -61,7 +68,7 @@ def main():
         for optimizer in optimizers:
             optimizer.step()
         print(step, loss.item().hex(), flush=True)
-        if step % 5 == 0:
+        if step % every == 0:
             told.append({"step": step, "parameters": {name: figures(before[name], parameter) for name, parameter in
                                                       model.named_parameters() if parameter.requires_grad}})
     with open("figures.json", "w") as file:
