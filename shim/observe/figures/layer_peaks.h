@@ -1,4 +1,5 @@
-// The largest result of each layer's forward ops since it was last asked for.
+// The largest result of each layer's forward ops since it was last asked for; of those on a GPU,
+// since the step of a snapshot began (parameter_stats.h).
 #pragma once
 
 #include <array>
@@ -33,6 +34,10 @@ class LayerPeaks {
       Keep(layer);
     }
   }
+
+  // The same where the magnitude is known as a number, which `type` holds exactly: float64,
+  // float32, bfloat16 or float16.
+  static void NoteLargest(const Layer* layer, wire::ElementType type, double largest) noexcept;
 
   // Calls `tell` for each layer that was noted, and begins anew. One caller at a time.
   template <class Tell>

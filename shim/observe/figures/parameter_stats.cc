@@ -67,6 +67,7 @@ void ParameterStats::SetInterval(uint32_t steps) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   interval_ = steps;
   turns_count_ = 0;
+  layer_launches_.store(0, std::memory_order_relaxed);
 }
 
 // On true the snapshot of `optimizer` is under way.
@@ -81,16 +82,32 @@ bool ParameterStats::IsDue(Observer& observer, const void* optimizer, bool may_l
     ++turns_count_;
   }
   if (turn->steps_left > 0) --turn->steps_left;
+  LookAhead(*turn);
   // One that was left open, because its end was not seen, is begun anew.
   if (turn->steps_left > 0 || !may_look || (open_ != nullptr && open_ != optimizer) ||
       !MayMeasure(observer)) {
     return false;
   }
   turn->steps_left = interval_;
+  LookAhead(*turn);
   open_ = optimizer;
   open_thread_ = ThreadStates::Mine();
   *index = static_cast<uint32_t>(turn - turns_);
   return true;
+}
+
+void ParameterStats::LookAhead(const Turn& last) noexcept {
+  bool comes = false;
+  for (uint32_t i = 0; i < turns_count_; ++i) {
+    Turn& turn = turns_[i];
+    if (&turn == &last) {
+      turn.passed_over = 0;
+    } else if (turn.passed_over < kPassedOverMax) {
+      ++turn.passed_over;
+    }
+    comes |= turn.steps_left <= 1 && turn.passed_over < kPassedOverMax;
+  }
+  layer_launches_.store(comes ? kLayerLaunchesMax : 0, std::memory_order_relaxed);
 }
 
 bool ParameterStats::MayMeasure(Observer& observer) noexcept {

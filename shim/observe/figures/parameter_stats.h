@@ -10,10 +10,11 @@
 // not checked.
 //
 // Gradients on a GPU are measured there, whole, where the step ends: behind the update in the order
-// of its stream, 28 in a launch (device/measure_launch.h). The snapshot is published when the
-// timeline comes to its end, with what was answered by then; nobody waits. The first one comes when
-// the GPU is set up, and of what is captured into a graph there is none. Of their parameters no
-// update is told.
+// of its stream, 28 in a launch (device/measure_launch.h). Layers' results there are measured in
+// the forward before it alone: at level full those of each op, one launch for each, at level layer
+// what modules return, one for each call. The snapshot is published when the timeline comes to its
+// end, with what was answered by then; nobody waits. The first one comes when the GPU is set up,
+// and of what is captured into a graph there is none. Of their parameters no update is told.
 //
 // Any thread. One snapshot is under way at a time: an optimizer that begins its step on a second
 // thread meanwhile waits for its next. Between snapshots a step costs a lock and a few loads. The
@@ -21,6 +22,7 @@
 // in a snapshot, where it has to grow. What a snapshot costs is in the root's README.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string_view>
@@ -53,6 +55,16 @@ class ParameterStats {
   // `stopped`: it was not let begin.
   void OnOptimizerEnd(Observer& observer, bool stopped) noexcept;
 
+  // Whether the forward that runs now is of a step whose snapshot will be taken, so that results on
+  // a GPU are measured for LayerPeaks. A load.
+  [[nodiscard]] bool MeasuresLayers() const noexcept {
+    return layer_launches_.load(std::memory_order_relaxed) > 0;
+  }
+  // Asked for each launch that does it: false when there were too many of them.
+  [[nodiscard]] bool TakeLayerLaunch() noexcept {
+    return layer_launches_.fetch_sub(1, std::memory_order_relaxed) > 0;
+  }
+
   // For the timeline: what a GPU says of the gradient at `place` of snapshot `number`; and that all
   // was told of this one.
   void TellGradient(uint64_t number, uint32_t place, const Moments& moments) noexcept {
@@ -64,10 +76,15 @@ class ParameterStats {
 
  private:
   static constexpr uint32_t kOptimizersMax = 8;  // further ones are not looked at
+  // A program that has trained may go on without its optimizers for ever.
+  static constexpr int32_t kLayerLaunchesMax = 4096;
+  // Steps of others after which an optimizer is taken for one that is used no more.
+  static constexpr uint32_t kPassedOverMax = 16;
 
   struct Turn {
     const void* optimizer = nullptr;
-    uint32_t steps_left = 0;  // until it is its turn
+    uint32_t steps_left = 0;   // until it is its turn
+    uint32_t passed_over = 0;  // steps of others since its last
   };
   // A parameter as the step found it.
   struct Before {
@@ -80,6 +97,8 @@ class ParameterStats {
   };
 
   bool IsDue(Observer& observer, const void* optimizer, bool may_look, uint32_t* index) noexcept;
+  // Whether the step that comes next may be one of a snapshot. With the mutex held.
+  void LookAhead(const Turn& last) noexcept;
   // Whether the GPU, if there is one, can answer now.
   bool MayMeasure(Observer& observer) noexcept;
   void TakeSamples(Observer& observer, const OptimizedTensors& tensors, uint32_t parameters_max);
@@ -91,6 +110,7 @@ class ParameterStats {
                  wire::StatsParameter* told);
 
   uint32_t interval_ = 0;
+  std::atomic<int32_t> layer_launches_{0};  // that may be made until the next step
   std::mutex mutex_;
   Turn turns_[kOptimizersMax];
   uint32_t turns_count_ = 0;

@@ -299,6 +299,9 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
     parts.AddInputsOf(thread, frame);
     NotePart(observer, thread, frame, moment, parts);
   }
+  if (observer.parameter_stats.MeasuresLayers()) {
+    MeasureWritten(observer, thread, moment, {written, count});
+  }
   // Of several the first: losses bring their weights with them.
   if (written[0]->numel == 1) RememberScalar(thread, frame, *written[0]);
   if (next_event() % kOpsPerSettle < count) Settle(observer);

@@ -104,6 +104,7 @@ class Timeline {
     kOfRegion,
     kWritten,            // `target` is kParameter, or kOptimizerState of what is kept for `named`
     kMeasuredGradients,  // by NoteFigures alone
+    kMeasuredResults,    // the same, of ops or modules of the layer where it is noted
   };
   // False: some of them will not be looked at.
   bool NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
@@ -183,7 +184,8 @@ class Timeline {
   [[nodiscard]] static constexpr bool IsForFigures(HandedAs as) noexcept {
     return as == HandedAs::kWatchedGradients || as == HandedAs::kLossNumber ||
            as == HandedAs::kScale || as == HandedAs::kScaleOfStep ||
-           as == HandedAs::kGradientScale || as == HandedAs::kMeasuredGradients;
+           as == HandedAs::kGradientScale || as == HandedAs::kMeasuredGradients ||
+           as == HandedAs::kMeasuredResults;
   }
 
  private:
@@ -247,6 +249,10 @@ class Timeline {
   // ---- timeline_figures.cc
   void NoteMeasured(Observer& observer, ThreadState* thread, HandedAs as,
                     std::span<const HandedTensor> tensors, uint64_t snapshot) noexcept;
+  void MeasureWritten(Observer& observer, ThreadState* thread, const Moment& moment,
+                      std::span<const InputSeen* const> written) noexcept;
+  void MeasureResults(Observer& observer, ThreadState* thread,
+                      std::span<const at::TensorBase* const> results) noexcept;
   void TellMeasures(Observer& observer, const OpEvent& event,
                     const device::Measure* measures) noexcept;
 

@@ -86,6 +86,7 @@ void Timeline::LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept
 void Timeline::CutAtResults(Observer& observer, ThreadState* thread,
                             std::span<const at::TensorBase* const> results) noexcept {
   cuts_.ReleaseWithGil();
+  if (On() && observer.parameter_stats.MeasuresLayers()) MeasureResults(observer, thread, results);
   if (!AnyWaitForCut() || !CutsNow(observer, thread)) return;
   const bool is_root = ScopeDepth() == 1;
   for (const at::TensorBase* result : results) {

@@ -4,11 +4,20 @@
 #include <algorithm>
 
 #include "shim/check/moments.h"
+#include "shim/observe/figures/layer_peaks.h"
+#include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/timeline.h"
 #include "shim/observe/gpu/timeline_events.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch {
+namespace {
+
+bool CanBeMeasured(const TensorView& view) {
+  return view.numel > 0 && HasMoments(view.type) && IsOneRun(view, /*in_any_order=*/true);
+}
+
+}  // namespace
 
 bool Timeline::MayMeasure(Observer& observer, const ThreadState* thread) noexcept {
   return gpu_.AllSetUp() && CapturedGraph(observer, thread, /*begins=*/true) == nullptr;
@@ -50,10 +59,51 @@ bool Timeline::NoteSnapshot(Observer& observer, ThreadState* thread, uint64_t sn
   return true;
 }
 
+// What an op of a layer's forward has left, at level full, where each has a launch of its own.
+void Timeline::MeasureWritten(Observer& observer, ThreadState* thread, const Moment& moment,
+                              std::span<const InputSeen* const> written) noexcept {
+  if (observer.level.watched() != wire::Level::kFull || moment.place.layer == nullptr ||
+      moment.place.phase != wire::Phase::kForward || moment.in_optimizer) {
+    return;
+  }
+  HandedTensor list[device::kOutputsMax];
+  size_t count = 0;
+  for (const InputSeen* tensor : written) {
+    if (count == std::size(list)) break;
+    if (!CanBeMeasured(tensor->View())) continue;
+    list[count++] = {*tensor, wire::Target::kNone, nullptr, 0};
+  }
+  if (count == 0 || !observer.parameter_stats.TakeLayerLaunch()) return;
+  NoteFigures(observer, thread, HandedAs::kMeasuredResults, {list, count}, 0);
+}
+
+// What a module returns, at level layer, on the way out of it.
+void Timeline::MeasureResults(Observer& observer, ThreadState* thread,
+                              std::span<const at::TensorBase* const> results) noexcept {
+  GpuTensors on_gpu(observer, thread, /*counts=*/false);
+  for (const at::TensorBase* result : results) {
+    PlainTensor plain;
+    wire::Unchecked reason;
+    if (DescribeTensor(*result, &plain, &reason) == Readable::kYes && plain.gpu >= 0 &&
+        CanBeMeasured(plain.view)) {
+      on_gpu.Add(plain, wire::Target::kNone, nullptr);
+    }
+  }
+  if (on_gpu.list().empty() || !observer.parameter_stats.TakeLayerLaunch()) return;
+  NoteFigures(observer, thread, HandedAs::kMeasuredResults, on_gpu.list(), 0);
+}
+
 void Timeline::TellMeasures(Observer& observer, const OpEvent& event,
                             const device::Measure* measures) noexcept {
   for (uint32_t i = 0; i < event.outputs; ++i) {
     const device::Measure& told = measures[i];
+    if (event.handed_as == HandedAs::kMeasuredResults) {
+      const Layer* layer = event.moment.place.layer;
+      if (layer != nullptr && told.IsFinite()) {
+        LayerPeaks::NoteLargest(layer, event.tensors[i].seen.type, told.largest);
+      }
+      continue;
+    }
     const Moments moments = {told.sum, told.squares, told.largest, told.zeros};
     observer.parameter_stats.TellGradient(event.snapshot, event.tensors[i].name, moments);
   }

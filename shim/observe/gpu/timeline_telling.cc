@@ -335,6 +335,7 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
     case HandedAs::kScaleOfStep:
     case HandedAs::kGradientScale:
     case HandedAs::kMeasuredGradients:
+    case HandedAs::kMeasuredResults:
       return;
     case HandedAs::kOfRegion:
       return TellOfRegion(observer, event, plain);

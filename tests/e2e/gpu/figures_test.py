@@ -8,6 +8,7 @@ import unittest
 STATS = pathlib.Path(__file__).resolve().parents[1] / "stats"
 sys.path.insert(0, str(STATS))
 
+import layers_test  # noqa: E402
 from gpu_job import FAKE_GPU, LAGS, GpuJobTest  # noqa: E402
 from parameter_warnings_test import EXPECTED, Warned  # noqa: E402
 from told_values_test import compare_gradient, compare_update, stats  # noqa: E402
@@ -57,6 +58,32 @@ class Figures(GpuJobTest):
                         compare_gradient(self, parameter, expected[name], name)
                         if name.split(".")[0] in ON_CPU:
                             compare_update(self, parameter, expected[name], name)
+
+
+class Layers(GpuJobTest):
+    @classmethod
+    def start(cls, workplace):
+        command = [*cls.program("layers", layers_test.PROGRAM), "cuda"]
+        cls.jobs = {level: workplace.run_watched(command, ("--level", level, "--stats", "4")) for level in ("full", "layer", "canary")}
+
+    def test_the_largest_result_of_a_snapshot_s_step_is_told(self):
+        for level in ("full", "layer"):
+            job = self.jobs[level]
+            self.assertEqual(job.status(), 0, job.stderr())
+            made = json.loads(job.stdout())
+            snapshots = stats(self.workplace, job)["snapshots"]
+            self.assertEqual([snapshot["step"] for snapshot in snapshots], [0, 4, 8])
+            for snapshot in snapshots[1:]:
+                told = {layer["layer"]: layer for layer in snapshot["layers"]}
+                for name, dtype in (("narrow", "float16"), ("single", "float32")):
+                    with self.subTest(level=level, step=snapshot["step"], layer=name):
+                        self.assertEqual((told[name]["dtype"], told[name]["at_least"]), (dtype, False))
+                        self.assertAlmostEqual(told[name]["largest"] / made[snapshot["step"]][name], 1, 5)
+                self.assertEqual(told["silent"]["largest"], 0)
+
+    def test_where_no_layer_was_watched_none_is_told(self):
+        for snapshot in stats(self.workplace, self.jobs["canary"])["snapshots"]:
+            self.assertEqual(snapshot["layers"], [])
 
 
 class Warnings(Warned, GpuJobTest):

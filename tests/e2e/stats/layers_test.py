@@ -12,6 +12,7 @@ EVERY = 4
 LIMITS = {"float16": 65504, "float32": 3.4028234663852886e38}
 PROGRAM = """
 import json
+import sys
 import torch
 
 class Net(torch.nn.Module):
@@ -27,12 +28,13 @@ class Net(torch.nn.Module):
         return single.sum() + self.silent(-half.abs()).sum()
 
 torch.manual_seed(2)
-model = Net()
+device = "cuda" if "cuda" in sys.argv else "cpu"
+model = Net().to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 largest = []
 for step in range(12):
     optimizer.zero_grad()
-    loss = model(torch.randn(16, 8) * (step + 1))
+    loss = model((torch.randn(16, 8) * (step + 1)).to(device))
     loss.backward()
     optimizer.step()
     largest.append({name: seen.abs().max().item() for name, seen in model.seen.items()})
