@@ -11,16 +11,13 @@ size_t CopySample(const void* data, size_t count, size_t width, size_t elements_
     std::memcpy(to, from, count * width);
     return count;
   }
-  const size_t runs = elements_max / kSampleRun;
-  const size_t part = count / runs;  // at least kSampleRun
-  const size_t places = part - kSampleRun + 1;
-  for (size_t i = 0; i < runs; ++i) {
-    // Multiples of the golden ratio: spread evenly, and in step with no row length.
-    const size_t place = (i * 0x9e3779b97f4a7c15u >> 32) % places;
-    std::memcpy(to, from + (i * part + place) * width, kSampleRun * width);
-    to += kSampleRun * width;
+  const size_t sampled = elements_max / kSampleRun * kSampleRun;
+  for (size_t i = 0; i < sampled; i += kSampleRun) {
+    const size_t place =
+        SampledIndex(count, static_cast<uint32_t>(sampled), static_cast<uint32_t>(i));
+    std::memcpy(to + i * width, from + place * width, kSampleRun * width);
   }
-  return runs * kSampleRun;
+  return sampled;
 }
 
 }  // namespace nanwatch

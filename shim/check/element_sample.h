@@ -10,9 +10,23 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/check/float_bits.h"
+
 namespace nanwatch {
 
 inline constexpr size_t kSampleRun = 16;
+
+// The place of element `i` of the sample of `count` elements that has `sampled`. On a GPU, too
+// (device/compare_list.h).
+NANWATCH_BITS constexpr uint64_t SampledIndex(uint64_t count, uint32_t sampled,
+                                              uint32_t i) noexcept {
+  if (count <= sampled) return i;
+  const uint64_t part = count / (sampled / kSampleRun);  // at least kSampleRun
+  const uint64_t run = i / kSampleRun;
+  // Multiples of the golden ratio: spread evenly, and in step with no row length.
+  const uint64_t place = (run * 0x9e3779b97f4a7c15u >> 32) % (part - kSampleRun + 1);
+  return run * part + place + i % kSampleRun;
+}
 
 // Copies the sample of `count` elements of `width` bytes each to `to`, which has room for the
 // smaller of `count` and `elements_max`, a multiple of kSampleRun. Gives how many it copied.

@@ -9,6 +9,7 @@
 
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_list.h"
+#include "shim/device/compare_list.h"
 #include "shim/device/measure_list.h"
 #include "shim/device/sum_list.h"
 
@@ -102,6 +103,9 @@ struct MeasureMemory : GpuMemory {
   }
 };
 struct MeasureTeam : GpuTeam {};
+// And for nanwatch_compare_list.
+struct CompareMemory : MeasureMemory {};
+struct CompareTeam : GpuTeam {};
 
 __device__ __forceinline__ uint32_t ThisThread() {
   return static_cast<uint32_t>(__nvvm_read_ptx_sreg_tid_x());
@@ -172,6 +176,18 @@ extern "C" __global__
   CopyList(launch, block.list, team.thread);
   __syncthreads();
   MeasureListBlock<MeasureMemory>(block, ThisPlace(), team);
+}
+
+extern "C" __global__
+    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
+                                 nanwatch::device::kBlocksPerMultiprocessor))) void
+    nanwatch_compare_list(const nanwatch::device::ListLaunch launch) {
+  using namespace nanwatch::device;
+  __shared__ MeasureState block;
+  CompareTeam team = {{ThisThread(), {}}};
+  CopyList(launch, block.list, team.thread);
+  __syncthreads();
+  CompareListBlock<CompareMemory>(block, ThisPlace(), team);
 }
 
 // Launched behind each step with one thread: the step in the order of the stream, which the host,

@@ -185,7 +185,8 @@ LaunchHead CheckedDevice::HeadFor(const Part& part, uint32_t slot) const noexcep
   head.step_word = part.step_word;
   // Each launch has one kind or the other.
   head.output_count = static_cast<uint32_t>(part.outputs.size() + part.gate.size());
-  head.input_count = static_cast<uint32_t>(part.inputs.size() + part.others.size());
+  head.input_count =
+      static_cast<uint32_t>(part.inputs.size() + part.others.size() + part.samples.size());
   return head;
 }
 
@@ -205,9 +206,21 @@ CuResult CheckedDevice::LaunchList(const LaunchHead& head, const Part& part) noe
   launch.head = head;
   std::copy(part.gate.begin(), part.gate.end(), launch.entries);
   std::copy(part.others.begin(), part.others.end(), launch.entries + part.gate.size());
+  if (!part.samples.empty()) return LaunchComparison(&launch, part);
   const uint32_t blocks = shared_.options.list_grid_for(launch, multiprocessors_);
   const CuFunction function = part.measures ? measure_list_ : part.sums ? sum_list_ : check_list_;
   return Launch(function, blocks, kThreadsPerBlock, &launch, part.stream);
+}
+
+// A block for each tensor: its sample is small, however large it is.
+CuResult CheckedDevice::LaunchComparison(ListLaunch* launch, const Part& part) noexcept {
+  ListEntry* kept = launch->entries + part.gate.size();
+  for (const SampleSpan& span : part.samples) {
+    *kept++ = MakeEntry(samples_ + span.begin * sizeof(double), span.count,
+                        static_cast<uint8_t>(wire::ElementType::kFloat64));
+  }
+  return Launch(compare_list_, static_cast<uint32_t>(part.gate.size()), kThreadsPerBlock, launch,
+                part.stream);
 }
 
 CuResult CheckedDevice::LaunchTensors(const LaunchHead& head, const Part& part) noexcept {
@@ -240,6 +253,7 @@ CheckedDevice::Part CheckedDevice::Parts::At(uint32_t i, uint64_t first_ticket) 
       Slice(outputs, i, kOutputsMax), inputs, gate, others, first_ticket + i, stream, step_word};
   part.sums = sums && (others.empty() || i == 0);
   part.measures = measures;
+  part.samples = Slice(samples, i, kMeasuredMax);
   if (others.empty()) {
     part.gate = Slice(gate, i, measures ? kMeasuredMax : kListMax);
   } else {
@@ -269,6 +283,7 @@ Skip CheckedDevice::EnqueueList(const CheckListRequest& request, Enqueued* enque
   parts.stream = request.stream;
   parts.sums = request.sums;
   parts.measures = request.measures;
+  parts.samples = request.samples;
   if (request.gate.size() <= size_t{kListGateMax}) {
     parts.others = request.others;
   } else {

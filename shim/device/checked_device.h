@@ -93,6 +93,7 @@ class CheckedDevice {
     CuDeviceAddress step_word = 0;
     bool sums = false;
     bool measures = false;
+    std::span<const SampleSpan> samples = {};  // of the gate, where it is compared
 
     [[nodiscard]] bool IsMark() const noexcept { return outputs.empty() && gate.empty(); }
   };
@@ -106,6 +107,7 @@ class CheckedDevice {
     CuDeviceAddress step_word = 0;
     bool sums = false;
     bool measures = false;
+    std::span<const SampleSpan> samples = {};  // of the gate, where it is compared
 
     [[nodiscard]] uint32_t Count() const noexcept;
     [[nodiscard]] Part At(uint32_t i, uint64_t first_ticket) const noexcept;
@@ -130,6 +132,7 @@ class CheckedDevice {
   CuResult LaunchCheck(const LaunchHead& head, const Part& part) noexcept;
   CuResult LaunchTensors(const LaunchHead& head, const Part& part) noexcept;
   CuResult LaunchList(const LaunchHead& head, const Part& part) noexcept;
+  CuResult LaunchComparison(ListLaunch* launch, const Part& part) noexcept;
   CuResult Launch(CuFunction function, uint32_t blocks, uint32_t threads, void* parameter,
                   CuStream stream) const noexcept;
   // Whether the stream has not reported for so long that it should; says so once for each span.
@@ -170,6 +173,7 @@ class CheckedDevice {
   CuFunction check_list_ = nullptr;
   CuFunction sum_list_ = nullptr;
   CuFunction measure_list_ = nullptr;
+  CuFunction compare_list_ = nullptr;
   CuFunction add_step_ = nullptr;
   char image_log_[160] = {};  // the driver's words on a module it did not take
   CuStream warm_stream_ = nullptr;
@@ -182,6 +186,7 @@ class CheckedDevice {
   CuDeviceAddress step_word_ = 0;     // kStepWordsBytes
   CuDeviceAddress scratch_ = 0;       // layout_.All() of LaunchScratch
   CuDeviceAddress measures_ = 0;      // layout_.slots of MeasureScratch
+  CuDeviceAddress samples_ = 0;       // kSampleDoubles
   size_t device_bytes_ = 0;           // of all that begins with step_word_
   std::unique_ptr<LaunchTable> table_;
 

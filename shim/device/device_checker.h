@@ -111,6 +111,9 @@ struct CheckListRequest {
   // is bad: Finished::measures. There must be no others. In a capture nothing is launched, which is
   // answered kNothingToCheck.
   bool measures = false;
+  // With `measures`, as many as the gate has entries: samples of these are compared with what was
+  // kept in these places of the device's memory, and kept there. Nobody else has to use them.
+  std::span<const SampleSpan> samples = {};
 };
 inline constexpr int kListGateMax = kListMax / 2;
 

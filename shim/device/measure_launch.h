@@ -1,10 +1,15 @@
-// What a launch of nanwatch_measure_list (measure_list.h) is told and what it answers: of each
-// tensor of a list what its elements are like together, as check/moments.h says it of one on the
-// CPU.
+// What launches of nanwatch_measure_list (measure_list.h) and nanwatch_compare_list
+// (compare_list.h) are told and what they answer: of each tensor of a list what its elements are
+// like together, and how a sample of it differs from what it was, as check/moments.h says it of one
+// on the CPU.
 //
-// It is told a ListLaunch of a gate alone, kMeasuredMax entries at most, whose scratch is a
+// The first is told a ListLaunch of a gate alone, kMeasuredMax entries at most, whose scratch is a
 // MeasureScratch. It looks for nothing bad and answers always: all of `measures`, then
 // `measures_ticket`, then *progress where the launch has it.
+//
+// The second is told as many entries behind the gate as there are in it, of float64: where in the
+// device's memory the sample of each is kept. It answers the same way: `squares` is that of the
+// change, `sum` the squares of what was there before, and the rest is 0.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +26,13 @@ constexpr bool IsMeasured(uint8_t type) noexcept {
   const auto element = static_cast<wire::ElementType>(type);
   return element == kFloat64 || element == kFloat32 || element == kFloat16 || element == kBFloat16;
 }
+
+// A place in the memory that a device has for samples, in doubles.
+struct SampleSpan {
+  uint32_t begin;
+  uint32_t count;
+};
+inline constexpr uint32_t kSampleDoubles = 1u << 17;  // 1 MiB
 
 // Of one entry. Each element is made a double before it is added, so that the sums are wrong by
 // what doubles lose: not the same bits each time, for blocks come in any order.

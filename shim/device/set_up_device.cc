@@ -125,9 +125,11 @@ CheckedDevice::Call CheckedDevice::LoadKernels() noexcept {
   const struct {
     const char* name;
     CuFunction* function;
-  } kernels[] = {{"nanwatch_check_few", &check_few_},       {"nanwatch_check_many", &check_many_},
-                 {"nanwatch_check_list", &check_list_},     {"nanwatch_sum_list", &sum_list_},
-                 {"nanwatch_measure_list", &measure_list_}, {"nanwatch_add_step", &add_step_}};
+  } kernels[] = {
+      {"nanwatch_check_few", &check_few_},       {"nanwatch_check_many", &check_many_},
+      {"nanwatch_check_list", &check_list_},     {"nanwatch_sum_list", &sum_list_},
+      {"nanwatch_measure_list", &measure_list_}, {"nanwatch_compare_list", &compare_list_},
+      {"nanwatch_add_step", &add_step_}};
   for (const auto& kernel : kernels) {
     call = {"cuModuleGetFunction",
             driver.module_get_function(kernel.function, module_, kernel.name)};
@@ -142,7 +144,9 @@ CheckedDevice::Call CheckedDevice::AllocateOnDevice() noexcept {
   for (;;) {
     CuDeviceAddress memory = 0;
     const size_t scratch_bytes = layout_.All() * sizeof(LaunchScratch);
-    const size_t bytes = kStepWordBytes + scratch_bytes + layout_.slots * sizeof(MeasureScratch);
+    const size_t measure_bytes = layout_.slots * sizeof(MeasureScratch);
+    const size_t bytes =
+        kStepWordBytes + scratch_bytes + measure_bytes + kSampleDoubles * sizeof(double);
     const Call call = {"cuMemAlloc", shared_.driver.mem_alloc(&memory, bytes)};
     if (call.result == kCuOutOfMemory && Halve(&layout_)) {
       CountFailure(call);
@@ -152,6 +156,7 @@ CheckedDevice::Call CheckedDevice::AllocateOnDevice() noexcept {
     step_word_ = memory;
     scratch_ = memory + kStepWordBytes;
     measures_ = scratch_ + scratch_bytes;
+    samples_ = measures_ + measure_bytes;
     device_bytes_ = bytes;
     return call;
   }
@@ -236,7 +241,7 @@ CheckedDevice::Call CheckedDevice::WarmUp() noexcept {
   if (call.Failed()) return call;
   ListLaunch list = {};
   list.head.ticket = 1;
-  for (const CuFunction function : {check_list_, sum_list_, measure_list_}) {
+  for (const CuFunction function : {check_list_, sum_list_, measure_list_, compare_list_}) {
     call = {"cuLaunchKernel", Launch(function, 1, kThreadsPerBlock, &list, warm_stream_)};
     if (call.Failed()) return call;
   }

@@ -15,6 +15,7 @@ void Run(const void* parameter, uint32_t blocks, uint32_t /*threads*/) {
 
 // One device with its context current, as after the first tensor on it.
 extern "C" __attribute__((visibility("default"))) void nanwatch_make_cpu_device() {
+  using nanwatch::device::CompareLaunch;
   using nanwatch::device::FewLaunch;
   using nanwatch::device::ListLaunch;
   using nanwatch::device::ManyLaunch;
@@ -28,4 +29,5 @@ extern "C" __attribute__((visibility("default"))) void nanwatch_make_cpu_device(
   fake_cuda_register_kernel("nanwatch_check_list", Run<ListLaunch>, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_sum_list", Run<SumLaunch>, sizeof(SumLaunch));
   fake_cuda_register_kernel("nanwatch_measure_list", Run<MeasureLaunch>, sizeof(MeasureLaunch));
+  fake_cuda_register_kernel("nanwatch_compare_list", Run<CompareLaunch>, sizeof(CompareLaunch));
 }

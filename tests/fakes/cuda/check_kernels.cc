@@ -61,12 +61,13 @@ struct Measured {
   ListLaunch launch;
 };
 
+template <class Launch>
 void* MeasureNow(const void* parameter, uint32_t blocks, uint32_t) {
   static thread_local std::mt19937_64 random(1);
   auto measured = std::make_unique<Measured>();
   std::memcpy(static_cast<void*>(&measured->launch), parameter, sizeof(ListLaunch));
   MeasureScratch scratch = {};
-  MeasureLaunch launch{measured->launch};
+  Launch launch{measured->launch};
   launch.head.result = reinterpret_cast<uint64_t>(&measured->result);
   launch.head.scratch = reinterpret_cast<uint64_t>(&scratch);
   if (launch.head.progress != 0)
@@ -127,8 +128,10 @@ void RegisterCheckKernels() {
   fake_cuda_register_early_kernel("nanwatch_check_list", &Look<ListLaunch>, &Tell,
                                   sizeof(ListLaunch));
   fake_cuda_register_early_kernel("nanwatch_sum_list", &Look<SumLaunch>, &Tell, sizeof(SumLaunch));
-  fake_cuda_register_early_kernel("nanwatch_measure_list", &MeasureNow, &TellMeasured,
-                                  sizeof(ListLaunch));
+  fake_cuda_register_early_kernel("nanwatch_measure_list", &MeasureNow<MeasureLaunch>,
+                                  &TellMeasured, sizeof(ListLaunch));
+  fake_cuda_register_early_kernel("nanwatch_compare_list", &MeasureNow<CompareLaunch>,
+                                  &TellMeasured, sizeof(ListLaunch));
   fake_cuda_register_early_kernel("nanwatch_add_step", &AddStep, &TellNothing, sizeof(uint64_t));
 }
 

@@ -46,6 +46,21 @@ class CheckedMeasureList {
     ExpectDone();
   }
 
+  // Compares each with what is kept in its place of `samples`.
+  void RunComparison(std::vector<std::vector<double>>& samples, uint32_t blocks,
+                     std::mt19937_64& random) {
+    CpuMemory::misaligned = 0;
+    CompareLaunch launch{Make()};
+    launch.head.input_count = launch.head.output_count;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      launch.entries[tensors_.size() + i] =
+          MakeEntry(reinterpret_cast<uint64_t>(samples[i].data()), samples[i].size(),
+                    static_cast<uint8_t>(wire::ElementType::kFloat64));
+    }
+    RunLaunch(launch, blocks, random);
+    ExpectDone();
+  }
+
   void ExpectDone() const {
     EXPECT_EQ(CpuMemory::misaligned, 0);
     constexpr MeasureScratch kZero = {};

@@ -13,6 +13,7 @@
 
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_list.h"
+#include "shim/device/compare_list.h"
 #include "shim/device/measure_list.h"
 #include "shim/device/sum_list.h"
 
@@ -154,6 +155,17 @@ inline void RunBlock(const MeasureLaunch& launch, Place place, uint64_t seed) {
   CpuTeam team(seed);
   team.Each([&](uint32_t thread, Tally&) { CopyList(launch, block->list, thread); });
   MeasureListBlock<CpuMemory>(*block, place, team);
+}
+
+// The same for nanwatch_compare_list, with the samples' places behind it.
+struct CompareLaunch : ListLaunch {};
+
+inline void RunBlock(const CompareLaunch& launch, Place place, uint64_t seed) {
+  const auto block = std::make_unique<MeasureState>();
+  std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(MeasureState));
+  CpuTeam team(seed);
+  team.Each([&](uint32_t thread, Tally&) { CopyList(launch, block->list, thread); });
+  CompareListBlock<CpuMemory>(*block, place, team);
 }
 
 // All blocks of a launch, one after the other in an order drawn from `random`.

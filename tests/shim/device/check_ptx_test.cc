@@ -18,7 +18,8 @@ TEST(CheckPtx, IsTheWholeTextEndedByAZero) {
   EXPECT_TRUE(text.ends_with("\n}\n"sv)) << text.substr(text.size() - 20);
   for (const auto kernel :
        {"nanwatch_check_few("sv, "nanwatch_check_many("sv, "nanwatch_check_list("sv,
-        "nanwatch_sum_list("sv, "nanwatch_measure_list("sv, "nanwatch_add_step("sv}) {
+        "nanwatch_sum_list("sv, "nanwatch_measure_list("sv, "nanwatch_compare_list("sv,
+        "nanwatch_add_step("sv}) {
     EXPECT_NE(text.find(".visible .entry " + std::string(kernel)), std::string_view::npos)
         << kernel;
   }

@@ -86,6 +86,40 @@ TEST_F(Measures, AreNotTakenForSumsNorSumsForMeasures) {
   }
 }
 
+// Zeros are there at first.
+TEST_F(Measures, OfSamplesAreAgainstTheLookBefore) {
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  std::vector<ListEntry> list;
+  std::vector<SampleSpan> samples;
+  for (uint32_t i = 0; i < kMeasuredMax + 2; ++i) {
+    list.push_back(Entry(Tensor({3, 4})));
+    samples.push_back({2 * i, 2});
+  }
+  const auto compare = [&] {
+    const Enqueued enqueued = checker_->EnqueueList({.stream = static_cast<CuStream>(stream),
+                                                     .device = 0,
+                                                     .gate = list,
+                                                     .others = {},
+                                                     .reports = false,
+                                                     .sums = false,
+                                                     .measures = true,
+                                                     .samples = samples});
+    EXPECT_EQ(enqueued.launches, 2u);
+    return RunAndPoll({stream});
+  };
+  const std::vector<Told> first = compare();
+  ASSERT_THAT(first, SizeIs(2));
+  EXPECT_EQ(first[1].measures[1].sum, 0);
+  EXPECT_EQ(first[1].measures[1].squares, 25);
+  values_.back()[1] = 6;
+  const std::vector<Told> second = compare();
+  ASSERT_THAT(second, SizeIs(2));
+  EXPECT_EQ(second[1].measures[1].sum, 25);
+  EXPECT_EQ(second[1].measures[1].squares, 4);
+  EXPECT_EQ(second[0].measures[0].squares, 0);
+}
+
 TEST_F(Measures, AreNotMadeInACapture) {
   MakeReady();
   void* stream = fake_cuda_new_stream(0);

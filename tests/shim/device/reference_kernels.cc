@@ -204,6 +204,34 @@ void MeasureList(const void* parameter, uint32_t blocks, uint32_t threads) {
   }
 }
 
+void CompareList(const void* parameter, uint32_t blocks, uint32_t threads) {
+  const auto& launch = *static_cast<const ListLaunch*>(parameter);
+  const LaunchHead& head = launch.head;
+  Require(threads == kThreadsPerBlock && blocks == std::max(head.output_count, 1u), "another grid");
+  Require(head.output_count <= kMeasuredMax && head.input_count == head.output_count,
+          "not a sample for each entry");
+  for (uint32_t i = 0; i < head.output_count; ++i) {
+    const ListEntry& sample = launch.entries[head.output_count + i];
+    RequireDeviceAddress(sample.data);
+    Require(TypeOf(sample) == static_cast<uint8_t>(wire::ElementType::kFloat64), "not doubles");
+    Measure& told = reinterpret_cast<MeasureResult*>(head.result)->measures[i] = {};
+    for (uint64_t at = 0; at < NumelOf(sample); ++at) {
+      const double now = reinterpret_cast<const float*>(launch.entries[i].data)[at];
+      double& before = reinterpret_cast<double*>(sample.data)[at];
+      told.sum += before * before;
+      told.squares += (now - before) * (now - before);
+      before = now;
+    }
+  }
+  if (head.output_count != 0) {
+    __atomic_store_n(&reinterpret_cast<MeasureResult*>(head.result)->measures_ticket, head.ticket,
+                     __ATOMIC_RELEASE);
+  }
+  if (head.progress != 0) {
+    __atomic_store_n(reinterpret_cast<uint64_t*>(head.progress), head.ticket, __ATOMIC_RELEASE);
+  }
+}
+
 template <int kTensors>
 void Check(const void* parameter, uint32_t blocks, uint32_t threads) {
   const auto& launch = *static_cast<const CheckLaunch<kTensors>*>(parameter);
@@ -251,6 +279,7 @@ void RegisterReferenceKernels() {
   fake_cuda_register_kernel("nanwatch_check_list", &CheckList<false>, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_sum_list", &CheckList<true>, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_measure_list", &MeasureList, sizeof(ListLaunch));
+  fake_cuda_register_kernel("nanwatch_compare_list", &CompareList, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_add_step", &AddStep, sizeof(uint64_t));
 }
 

@@ -7,8 +7,8 @@
 
 namespace nanwatch::device {
 
-// Registers nanwatch_check_few, _many and _list, nanwatch_sum_list, nanwatch_measure_list and
-// nanwatch_add_step with the fake driver.
+// Registers nanwatch_check_few, _many and _list, nanwatch_sum_list, nanwatch_measure_list,
+// nanwatch_compare_list and nanwatch_add_step with the fake driver.
 void RegisterReferenceKernels();
 
 // Launches that broke the contract: scratch that was not zero, a slot that was not cleared, ...

@@ -61,7 +61,7 @@ TEST_F(SettingUp, RunsEachKernelOnceOnAStreamOfItsOwn) {
   EXPECT_EQ(Check(stream, {Bad()}).skip, Skip::kStarting);
   EXPECT_EQ(fake_cuda_queued(stream), 0u);
   EXPECT_EQ(fake_cuda_queued(nullptr), 0u);
-  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 6u);
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 7u);
   EXPECT_EQ(fake_cuda_calls("cuStreamCreate"), 1u);
 }
 
