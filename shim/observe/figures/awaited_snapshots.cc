@@ -15,6 +15,12 @@ void FillGradient(const Moments& moments, uint64_t numel, wire::StatsParameter* 
   told->gradient_zeros = moments.zeros;
 }
 
+void FillUpdate(const Change& change, wire::StatsParameter* told) noexcept {
+  told->flags |= wire::StatsParameter::kUpdateRead;
+  told->update_norm = std::sqrt(change.change_squares);
+  told->weight_norm = std::sqrt(change.before_squares);
+}
+
 bool AwaitedSnapshots::HasRoom() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   return awaited_.size() < kAwaitedMax;
@@ -40,6 +46,12 @@ void AwaitedSnapshots::TellGradient(uint64_t number, uint32_t place,
   const std::lock_guard<std::mutex> lock(mutex_);
   wire::StatsParameter* told = Find(number, place);
   if (told != nullptr) FillGradient(moments, told->numel, told);
+}
+
+void AwaitedSnapshots::TellUpdate(uint64_t number, uint32_t place, const Change& change) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  wire::StatsParameter* told = Find(number, place);
+  if (told != nullptr) FillUpdate(change, told);
 }
 
 bool AwaitedSnapshots::Take(uint64_t number, Snapshot* snapshot) noexcept {

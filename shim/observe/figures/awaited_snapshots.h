@@ -18,6 +18,9 @@ namespace nanwatch {
 // The gradient of `numel` elements was read.
 void FillGradient(const Moments& moments, uint64_t numel, wire::StatsParameter* told) noexcept;
 
+// And the update, of the sample of which `sampled` tells.
+void FillUpdate(const Change& change, wire::StatsParameter* told) noexcept;
+
 class AwaitedSnapshots {
  public:
   struct Snapshot {
@@ -35,6 +38,7 @@ class AwaitedSnapshots {
   uint64_t Await(Snapshot snapshot);
   // Of the parameter at `place` in the list of snapshot `number`. Nothing if that is gone.
   void TellGradient(uint64_t number, uint32_t place, const Moments& moments) noexcept;
+  void TellUpdate(uint64_t number, uint32_t place, const Change& change) noexcept;
   // False: it is gone.
   bool Take(uint64_t number, Snapshot* snapshot) noexcept;
   // The one that was awaited first, if any is.

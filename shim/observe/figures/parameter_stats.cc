@@ -22,6 +22,11 @@ namespace {
 constexpr size_t kElementsMax = 4096;           // of one parameter's sample
 constexpr size_t kElementsInAllMax = 1u << 20;  // of all of them
 
+// Of one parameter's, where there are `count`.
+size_t ElementsMax(size_t in_all, size_t count) {
+  return std::min(kElementsMax, in_all / count / kSampleRun * kSampleRun);
+}
+
 // Frozen ones are no parameters of the step.
 bool IsTrained(const OptimizedTensor& tensor) { return tensor.requires_grad; }
 
@@ -142,18 +147,32 @@ void ParameterStats::TakeSamples(Observer& observer, const OptimizedTensors& ten
   const size_t count = std::min<size_t>(trained, parameters_max);
   before_.resize(count);
   if (count == 0) return;
-  elements_max_ = std::min(kElementsMax, kElementsInAllMax / count / kSampleRun * kSampleRun);
+  elements_max_ = ElementsMax(kElementsInAllMax, count);
+  const size_t on_gpu_max = ElementsMax(device::kSampleDoubles, count);
+  GpuTensors on_gpu(observer, ThreadStates::Mine(), /*counts=*/false);
+  std::vector<device::SampleSpan> spans;
+  uint32_t spans_end = 0;
   sample_now_.resize(elements_max_ * sizeof(double));
   samples_.clear();
   size_t at = 0;
   wire::StatsHead ignored{};  // counted when the step ends
   for (const OptimizedTensor& tensor : tensors.list) {
-    if (at == count) return;
+    if (at == count) break;
     if (!IsTrained(tensor)) continue;
     Before& before = before_[at++];
     PlainTensor plain;
-    if (!DescribeWhole(observer, tensor.held, &plain, &ignored) || plain.gpu >= 0) continue;
+    if (!DescribeWhole(observer, tensor.held, &plain, &ignored)) continue;
     const auto numel = static_cast<size_t>(plain.view.numel);
+    if (plain.gpu >= 0) {
+      const auto sampled = static_cast<uint32_t>(std::min(numel, on_gpu_max));
+      on_gpu.Add(plain, wire::Target::kParameter, nullptr);
+      if (on_gpu.list().size() == spans.size()) continue;  // it was not taken
+      before = {tensor.parameter, plain.view.data,  spans_end,
+                sampled,          plain.view.numel, plain.view.type};
+      spans.push_back({spans_end, sampled});
+      spans_end += sampled;
+      continue;
+    }
     const size_t width = ElementBytes(plain.view.type);
     before = {tensor.parameter, plain.view.data, samples_.size(), 0,
               plain.view.numel, plain.view.type};
@@ -161,6 +180,8 @@ void ParameterStats::TakeSamples(Observer& observer, const OptimizedTensors& ten
     before.sampled = static_cast<uint32_t>(CopySample(plain.view.data, numel, width, elements_max_,
                                                       samples_.data() + before.sample_begin));
   }
+  sampled_on_gpu_ = observer.timeline.NoteFigures(
+      observer, ThreadStates::Mine(), Timeline::HandedAs::kSampled, on_gpu.list(), 0, spans);
 }
 
 void ParameterStats::OnOptimizerEnd(Observer& observer, bool stopped) noexcept {
@@ -179,18 +200,28 @@ void ParameterStats::OnOptimizerEnd(Observer& observer, bool stopped) noexcept {
   open_ = nullptr;
 }
 
+struct ParameterStats::Asked {
+  explicit Asked(Observer& observer)
+      : gradients(observer, ThreadStates::Mine(), /*counts=*/false),
+        parameters(observer, ThreadStates::Mine(), /*counts=*/false) {}
+
+  GpuTensors gradients;
+  GpuTensors parameters;
+  std::vector<device::SampleSpan> samples;  // of these
+};
+
 void ParameterStats::Finish(Observer& observer, const void* optimizer) noexcept try {
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kStats;
   if (!observer.python->ReadOptimizer(optimizer, &tensors)) return;
   told_.clear();
-  GpuTensors on_gpu(observer, ThreadStates::Mine(), /*counts=*/false);
+  Asked asked(observer);
   uint32_t trained = 0;
   for (uint32_t position = 0; position < tensors.list.size(); ++position) {
     const OptimizedTensor& tensor = tensors.list[position];
     if (!IsTrained(tensor)) continue;
     if (trained++ < before_.size()) {
-      Tell(observer, tensor, position, before_[trained - 1], &on_gpu);
+      Tell(observer, tensor, position, before_[trained - 1], &asked);
     } else {
       ++head_.left_out;
     }
@@ -200,8 +231,10 @@ void ParameterStats::Finish(Observer& observer, const void* optimizer) noexcept 
   if (!timeline.On()) return Publish(observer, snapshot);
   ThreadState* thread = ThreadStates::Mine();
   const uint64_t number = awaited_.Await(std::move(snapshot));
-  timeline.NoteFigures(observer, thread, Timeline::HandedAs::kMeasuredGradients, on_gpu.list(),
-                       number);
+  (void)timeline.NoteFigures(observer, thread, Timeline::HandedAs::kMeasuredGradients,
+                             asked.gradients.list(), number);
+  (void)timeline.NoteFigures(observer, thread, Timeline::HandedAs::kMeasuredUpdates,
+                             asked.parameters.list(), number, asked.samples);
   if (!timeline.NoteSnapshot(observer, thread, number)) TellLast(observer, number);
 } catch (const std::exception&) {
 }
@@ -239,7 +272,7 @@ void ParameterStats::Publish(Observer& observer,
 }
 
 void ParameterStats::Tell(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
-                          const Before& before, GpuTensors* on_gpu) {
+                          const Before& before, Asked* asked) {
   using wire::StatsParameter;
   PlainTensor plain;
   if (!DescribeWhole(observer, tensor.held, &plain, &head_)) return;
@@ -258,16 +291,26 @@ void ParameterStats::Tell(Observer& observer, const OptimizedTensor& tensor, uin
     told.flags |= StatsParameter::kEps;
   }
   if (tensor.fused) told.flags |= StatsParameter::kFused;
-  AddGradient(observer, tensor.gradient, told_.size(), &told, on_gpu);
-  AddUpdate(plain.view, tensor.parameter, before, &told);
+  AddGradient(observer, tensor.gradient, told_.size(), &told, &asked->gradients);
+  AddUpdate(plain, tensor.parameter, before, &told, asked);
   told_.push_back(told);
 }
 
 // A parameter that is another by now (replaced, or moved to other memory) has no update.
-void ParameterStats::AddUpdate(const TensorView& now, const void* impl, const Before& before,
-                               wire::StatsParameter* told) {
+void ParameterStats::AddUpdate(const PlainTensor& tensor, const void* impl, const Before& before,
+                               wire::StatsParameter* told, Asked* asked) {
+  const TensorView& now = tensor.view;
   if (before.impl != impl || before.data != now.data || before.numel != now.numel ||
       before.type != now.type) {
+    return;
+  }
+  if (tensor.gpu >= 0) {
+    if (!sampled_on_gpu_) return;
+    asked->parameters.Add(tensor, wire::Target::kParameter, nullptr,
+                          static_cast<uint32_t>(told_.size()));
+    if (asked->parameters.list().size() == asked->samples.size()) return;
+    asked->samples.push_back({static_cast<uint32_t>(before.sample_begin), before.sampled});
+    told->sampled = before.sampled;
     return;
   }
   CopySample(now.data, static_cast<size_t>(now.numel), ElementBytes(now.type), elements_max_,
@@ -277,10 +320,8 @@ void ParameterStats::AddUpdate(const TensorView& now, const void* impl, const Be
                 &change)) {
     return;
   }
-  told->flags |= wire::StatsParameter::kUpdateRead;
   told->sampled = before.sampled;
-  told->update_norm = std::sqrt(change.change_squares);
-  told->weight_norm = std::sqrt(change.before_squares);
+  FillUpdate(change, told);
 }
 
 }  // namespace nanwatch

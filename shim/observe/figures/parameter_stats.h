@@ -10,11 +10,15 @@
 // not checked.
 //
 // Gradients on a GPU are measured there, whole, where the step ends: behind the update in the order
-// of its stream, 28 in a launch (device/measure_launch.h). Layers' results there are measured in
-// the forward before it alone: at level full those of each op, one launch for each, at level layer
-// what modules return, one for each call. The snapshot is published when the timeline comes to its
-// end, with what was answered by then; nobody waits. The first one comes when the GPU is set up,
-// and of what is captured into a graph there is none. Of their parameters no update is told.
+// of its stream, 28 in a launch (device/measure_launch.h). Samples of its parameters never leave
+// it: at most 131,072 elements of all are kept there where the step begins, and compared where it
+// ends, 28 in a launch each time. Layers' results there are measured in the forward before it
+// alone: at level full those of each op, one launch for each, at level layer what modules return,
+// one for each call. The snapshot is published when the timeline comes to its end, with what was
+// answered by then; nobody waits. The first one comes when the GPU is set up, and of what is
+// captured into a graph there is none. Two optimizers that take turns on streams of their own would
+// have to be ordered by the job for their samples to be apart; they always are where they share a
+// forward.
 //
 // Any thread. One snapshot is under way at a time: an optimizer that begins its step on a second
 // thread meanwhile waits for its next. Between snapshots a step costs a lock and a few loads. The
@@ -36,6 +40,7 @@
 namespace nanwatch {
 
 class GpuTensors;
+struct PlainTensor;
 class Observer;
 struct OptimizedTensor;
 struct OptimizedTensors;
@@ -65,10 +70,13 @@ class ParameterStats {
     return layer_launches_.fetch_sub(1, std::memory_order_relaxed) > 0;
   }
 
-  // For the timeline: what a GPU says of the gradient at `place` of snapshot `number`; and that all
-  // was told of this one.
+  // For the timeline: what a GPU says of the gradient and of the update at `place` of snapshot
+  // `number`; and that all was told of this one.
   void TellGradient(uint64_t number, uint32_t place, const Moments& moments) noexcept {
     awaited_.TellGradient(number, place, moments);
+  }
+  void TellUpdate(uint64_t number, uint32_t place, const Change& change) noexcept {
+    awaited_.TellUpdate(number, place, change);
   }
   void TellLast(Observer& observer, uint64_t number) noexcept;
   // The process ends: nothing more will be told.
@@ -90,7 +98,7 @@ class ParameterStats {
   struct Before {
     const void* impl = nullptr;
     const void* data = nullptr;
-    size_t sample_begin = 0;  // in samples_
+    size_t sample_begin = 0;  // in samples_, or in the memory that the GPU has for them
     uint32_t sampled = 0;
     int64_t numel = 0;
     wire::ElementType type = wire::ElementType::kNone;
@@ -103,11 +111,13 @@ class ParameterStats {
   bool MayMeasure(Observer& observer) noexcept;
   void TakeSamples(Observer& observer, const OptimizedTensors& tensors, uint32_t parameters_max);
   void Finish(Observer& observer, const void* optimizer) noexcept;
+  // What a GPU is asked at the end of a step: names are places in told_.
+  struct Asked;
   void Tell(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
-            const Before& before, GpuTensors* on_gpu);
+            const Before& before, Asked* asked);
   void Publish(Observer& observer, const AwaitedSnapshots::Snapshot& snapshot) noexcept;
-  void AddUpdate(const TensorView& now, const void* impl, const Before& before,
-                 wire::StatsParameter* told);
+  void AddUpdate(const PlainTensor& now, const void* impl, const Before& before,
+                 wire::StatsParameter* told, Asked* asked);
 
   uint32_t interval_ = 0;
   std::atomic<int32_t> layer_launches_{0};  // that may be made until the next step
@@ -120,6 +130,7 @@ class ParameterStats {
   // Of the thread whose snapshot is under way.
   wire::StatsHead head_{};
   size_t elements_max_ = 0;
+  bool sampled_on_gpu_ = false;
   std::vector<Before> before_;  // of those that are trained, in the order of param_groups
   std::vector<unsigned char> samples_;
   std::vector<unsigned char> sample_now_;

@@ -167,7 +167,8 @@ GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread,
 }
 
 GpuChecks::Launched GpuChecks::MeasureList(ThreadState* thread,
-                                           std::span<const InputSeen* const> list) noexcept {
+                                           std::span<const InputSeen* const> list,
+                                           std::span<const device::SampleSpan> samples) noexcept {
   device::ListEntry entries[device::kMeasuredMax];
   size_t count = 0;
   for (const InputSeen* tensor : list) entries[count++] = EntryOf(*tensor);
@@ -179,7 +180,8 @@ GpuChecks::Launched GpuChecks::MeasureList(ThreadState* thread,
                                              .others = {},
                                              .reports = stream != nullptr,
                                              .sums = false,
-                                             .measures = true}),
+                                             .measures = true,
+                                             .samples = samples}),
                       gpu);
 }
 

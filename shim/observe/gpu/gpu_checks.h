@@ -49,8 +49,10 @@ class GpuChecks {
   // gate is summed besides, which is told but of what is captured into a graph.
   Launched CheckList(ThreadState* thread, std::span<const InputSeen* const> gate,
                      std::span<const InputSeen* const> others, bool reports, bool sums) noexcept;
-  // Measures each tensor of such a list, device::kMeasuredMax at most.
-  Launched MeasureList(ThreadState* thread, std::span<const InputSeen* const> list) noexcept;
+  // Measures each tensor of such a list, device::kMeasuredMax at most; or compares the sample of
+  // each, where there are any.
+  Launched MeasureList(ThreadState* thread, std::span<const InputSeen* const> list,
+                       std::span<const device::SampleSpan> samples) noexcept;
 
   // The default stream, if this thread has last had something checked there, tells how far it is
   // when it gets there. (Every other stream does with each launch.)

@@ -362,7 +362,7 @@ bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
                       const InputSeen* const* outputs, const InputSeen* const* inputs,
                       uint32_t input_count) noexcept {
   const GpuChecks::Launched launched =
-      event->measures ? gpu_.MeasureList(thread, {outputs, event->outputs})
+      event->measures ? gpu_.MeasureList(thread, {outputs, event->outputs}, event->samples)
       : event->is_list
           ? gpu_.CheckList(thread, {outputs, event->outputs}, {}, event->reports, event->sums)
           : gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count}, event->reports);

@@ -104,6 +104,8 @@ class Timeline {
     kOfRegion,
     kWritten,            // `target` is kParameter, or kOptimizerState of what is kept for `named`
     kMeasuredGradients,  // by NoteFigures alone
+    kSampled,            // the same, of parameters before their update,
+    kMeasuredUpdates,    // and after it
     kMeasuredResults,    // the same, of ops or modules of the layer where it is noted
   };
   // False: some of them will not be looked at.
@@ -115,9 +117,11 @@ class Timeline {
   // Whether it can be now. The timeline is on.
   [[nodiscard]] bool MayMeasure(Observer& observer, const ThreadState* thread) noexcept;
   // Each of the tensors, one run of memory, is measured for snapshot `snapshot`, in which `name` is
-  // its place.
-  void NoteFigures(Observer& observer, ThreadState* thread, HandedAs as,
-                   std::span<const HandedTensor> tensors, uint64_t snapshot) noexcept;
+  // its place. With `samples`, one for each, these are compared instead with what they were at the
+  // look before. False: some were not launched.
+  bool NoteFigures(Observer& observer, ThreadState* thread, HandedAs as,
+                   std::span<const HandedTensor> tensors, uint64_t snapshot,
+                   std::span<const device::SampleSpan> samples = {}) noexcept;
   // All has been noted of this snapshot. False: there was no room for that.
   bool NoteSnapshot(Observer& observer, ThreadState* thread, uint64_t snapshot) noexcept;
 
@@ -185,7 +189,8 @@ class Timeline {
     return as == HandedAs::kWatchedGradients || as == HandedAs::kLossNumber ||
            as == HandedAs::kScale || as == HandedAs::kScaleOfStep ||
            as == HandedAs::kGradientScale || as == HandedAs::kMeasuredGradients ||
-           as == HandedAs::kMeasuredResults;
+           as == HandedAs::kMeasuredResults || as == HandedAs::kSampled ||
+           as == HandedAs::kMeasuredUpdates;
   }
 
  private:
@@ -247,8 +252,9 @@ class Timeline {
   void TellList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
 
   // ---- timeline_figures.cc
-  void NoteMeasured(Observer& observer, ThreadState* thread, HandedAs as,
-                    std::span<const HandedTensor> tensors, uint64_t snapshot) noexcept;
+  bool NoteMeasured(Observer& observer, ThreadState* thread, HandedAs as,
+                    std::span<const HandedTensor> tensors, uint64_t snapshot,
+                    std::span<const device::SampleSpan> samples) noexcept;
   void MeasureWritten(Observer& observer, ThreadState* thread, const Moment& moment,
                       std::span<const InputSeen* const> written) noexcept;
   void MeasureResults(Observer& observer, ThreadState* thread,

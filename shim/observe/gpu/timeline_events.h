@@ -53,14 +53,15 @@ void KeepHanded(const HandedTensor& handed, SeenTensor* kept) noexcept;
 struct Timeline::OpEvent : Event {
   Frame frame;
   HandedAs handed_as;
-  bool is_list = false;   // of kHanded: its outputs are looked at as a list
-  bool reports = false;   // the launch tells how far the stream is
-  bool sums = false;      // of a list: it is summed
-  bool measures = false;  // instead: each of its tensors is measured,
-  uint64_t snapshot = 0;  // for this one, in which `name` is its place
-  RegionSeen region;      // that was open, or has returned the tensors
-  double escaped;         // what went to Python; 0: nothing did
-  uint32_t slot;          // of its check, in a graph
+  bool is_list = false;                         // of kHanded: its outputs are looked at as a list
+  bool reports = false;                         // the launch tells how far the stream is
+  bool sums = false;                            // of a list: it is summed
+  bool measures = false;                        // instead: each of its tensors is measured,
+  uint64_t snapshot = 0;                        // for this one, in which `name` is its place
+  std::span<const device::SampleSpan> samples;  // of these, while it is launched
+  RegionSeen region;                            // that was open, or has returned the tensors
+  double escaped;                               // what went to Python; 0: nothing did
+  uint32_t slot;                                // of its check, in a graph
   uint32_t outputs;
   uint32_t inputs;
   CutOp cut;

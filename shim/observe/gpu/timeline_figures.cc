@@ -23,30 +23,40 @@ bool Timeline::MayMeasure(Observer& observer, const ThreadState* thread) noexcep
   return gpu_.AllSetUp() && CapturedGraph(observer, thread, /*begins=*/true) == nullptr;
 }
 
-void Timeline::NoteFigures(Observer& observer, ThreadState* thread, HandedAs as,
-                           std::span<const HandedTensor> tensors, uint64_t snapshot) noexcept {
+bool Timeline::NoteFigures(Observer& observer, ThreadState* thread, HandedAs as,
+                           std::span<const HandedTensor> tensors, uint64_t snapshot,
+                           std::span<const device::SampleSpan> samples) noexcept {
+  bool all = true;
   while (!tensors.empty()) {
     const size_t room = std::min(tensors.size(), size_t{device::kMeasuredMax});
     size_t count = 1;
     while (count < room && tensors[count].seen.gpu == tensors[0].seen.gpu) ++count;
-    NoteMeasured(observer, thread, as, tensors.first(count), snapshot);
+    const size_t sampled = std::min(samples.size(), count);
+    all &=
+        NoteMeasured(observer, thread, as, tensors.first(count), snapshot, samples.first(sampled));
     tensors = tensors.subspan(count);
+    samples = samples.subspan(sampled);
   }
+  return all;
 }
 
-void Timeline::NoteMeasured(Observer& observer, ThreadState* thread, HandedAs as,
-                            std::span<const HandedTensor> tensors, uint64_t snapshot) noexcept {
+bool Timeline::NoteMeasured(Observer& observer, ThreadState* thread, HandedAs as,
+                            std::span<const HandedTensor> tensors, uint64_t snapshot,
+                            std::span<const device::SampleSpan> samples) noexcept {
   OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), 0);
-  if (event == nullptr) return;
+  if (event == nullptr) return false;
   event->is_list = event->measures = true;
   event->snapshot = snapshot;
+  event->samples = samples;
   const InputSeen* seen[device::kMeasuredMax];
   for (size_t i = 0; i < tensors.size(); ++i) {
     KeepHanded(tensors[i], &event->tensors[i]);
     seen[i] = &tensors[i].seen;
   }
-  (void)Launch(observer, thread, event, seen, nullptr, 0);
+  const bool launched = Launch(observer, thread, event, seen, nullptr, 0);
+  event->samples = {};
   Publish(event);
+  return launched;
 }
 
 bool Timeline::NoteSnapshot(Observer& observer, ThreadState* thread, uint64_t snapshot) noexcept {
@@ -97,15 +107,23 @@ void Timeline::TellMeasures(Observer& observer, const OpEvent& event,
                             const device::Measure* measures) noexcept {
   for (uint32_t i = 0; i < event.outputs; ++i) {
     const device::Measure& told = measures[i];
-    if (event.handed_as == HandedAs::kMeasuredResults) {
-      const Layer* layer = event.moment.place.layer;
-      if (layer != nullptr && told.IsFinite()) {
-        LayerPeaks::NoteLargest(layer, event.tensors[i].seen.type, told.largest);
-      }
-      continue;
+    const SeenTensor& tensor = event.tensors[i];
+    const Layer* layer = event.moment.place.layer;
+    switch (event.handed_as) {
+      case HandedAs::kMeasuredResults:
+        if (layer == nullptr || !told.IsFinite()) break;
+        LayerPeaks::NoteLargest(layer, tensor.seen.type, told.largest);
+        break;
+      case HandedAs::kMeasuredUpdates:
+        observer.parameter_stats.TellUpdate(event.snapshot, tensor.name, {told.sum, told.squares});
+        break;
+      case HandedAs::kMeasuredGradients:
+        observer.parameter_stats.TellGradient(event.snapshot, tensor.name,
+                                              {told.sum, told.squares, told.largest, told.zeros});
+        break;
+      default:
+        break;
     }
-    const Moments moments = {told.sum, told.squares, told.largest, told.zeros};
-    observer.parameter_stats.TellGradient(event.snapshot, event.tensors[i].name, moments);
   }
 }
 

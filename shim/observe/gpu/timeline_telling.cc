@@ -336,6 +336,8 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
     case HandedAs::kGradientScale:
     case HandedAs::kMeasuredGradients:
     case HandedAs::kMeasuredResults:
+    case HandedAs::kSampled:
+    case HandedAs::kMeasuredUpdates:
       return;
     case HandedAs::kOfRegion:
       return TellOfRegion(observer, event, plain);
