@@ -65,7 +65,8 @@ struct CheckResult {
   uint64_t brief;
   // Bit i: found something again in step `step` + 1 + i. The last bit: in that step or a later one.
   uint64_t again;
-  uint64_t list_sums_ticket;  // ListResult::sums_ticket; no check of tensors writes it
+  // ListResult::sums_ticket or MeasureResult::measures_ticket; no check of tensors writes it.
+  uint64_t list_sums_ticket;
   TensorCounts outputs[kOutputsMax];
   TensorCounts inputs[kInputsMax];
 };

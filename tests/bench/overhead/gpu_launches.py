@@ -1,10 +1,11 @@
 """Question: how many kernels a training step on a GPU launches for us, at each level?
 
-  tests/bench/overhead/gpu_launches.py [--levels idle,canary,layer,full] [--models mlp,transformer]
+  tests/bench/overhead/gpu_launches.py [--levels idle,canary,layer,full] [--models mlp,transformer] [--stats N]
 
 On the fake CUDA device (tests/fakes/torch_cuda), whose driver counts the launches: a number, no time. Those are the checks;
 the ops' own are not counted. Healthy runs of 120 steps, of which the last is printed: after 100, canary reads what updates have
 written and watches no op of them. All results but losses, norms and biases are larger than what level layer holds (4 KB).
+--stats 1: the step is one of a snapshot of parameters and layers, as one in a hundred is.
 """
 import argparse
 import os
@@ -51,11 +52,11 @@ print("launches", forward - begin, backward - forward, launches() - backward, la
 """
 
 
-def measure(model, level, folder):
+def measure(model, level, stats, folder):
     program = folder / "program.py"
     program.write_text(PROGRAM)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH_")} | {
-        "NANWATCH_DIR": str(folder / "segments"), "NANWATCH_STATE_DIR": str(folder / "state"), "NANWATCH_LEVEL": level,
+        "NANWATCH_DIR": str(folder / "segments"), "NANWATCH_STATE_DIR": str(folder / "state"), "NANWATCH_LEVEL": level, "NANWATCH_STATS": stats,
         "NANWATCH_FAKE_TORCH_CUDA": str(BUILD / "tests/fakes/torch_cuda/libfake_torch_cuda.so"),
         "LD_PRELOAD": str(BUILD / "lib/libnanwatch.so")}
     for name in ("segments", "state"):
@@ -69,12 +70,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--levels", default="idle,canary,layer,full")
     parser.add_argument("--models", default="mlp,transformer")
+    parser.add_argument("--stats", default="")
     arguments = parser.parse_args()
     print("| model | level | forward | backward | update | all |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="nanwatch-bench-") as folder:
         for model in arguments.models.split(","):
             for level in arguments.levels.split(","):
-                print("|", model, "|", level, "|", " | ".join(measure(model, level, pathlib.Path(folder))), "|", flush=True)
+                print("|", model, "|", level, "|", " | ".join(measure(model, level, arguments.stats, pathlib.Path(folder))), "|", flush=True)
 
 
 if __name__ == "__main__":
