@@ -80,7 +80,6 @@ std::string StatusOf(int pid, std::string_view name) {
   }
   return "";
 }
-bool IsStopped(int pid) { return StatusOf(pid, "State:").starts_with("T ("); }
 bool IsTraced(int pid) {
   const std::string tracer = StatusOf(pid, "TracerPid:");
   return !tracer.empty() && tracer != "0";
@@ -168,8 +167,8 @@ DebuggerResult LoadByDebugger(const std::string& gdb, int pid, const LateCall& c
       {gdb, "-batch", "-nx", "-iex", "set auto-load off", "-iex", "set auto-solib-add off", "-p",
        std::to_string(pid), "-x", "/dev/fd/" + std::to_string(script.get())},
       environment, limit, &manners);
-  // When it came too late for gdb, it came through.
-  if (output.timed_out && IsStopped(pid)) kill(pid, SIGCONT);
+  // When it came too late for gdb, it came through, or will.
+  if (output.timed_out && output.still_running == 0) kill(pid, SIGCONT);
   DebuggerResult result = ReadDebuggerOutput(output.text);
   result.in_time = !output.timed_out;
   result.debugger_left = output.still_running;

@@ -228,7 +228,7 @@ struct ThreadState {
   const void* cut_list;     // of the stream of its last op at level layer (gpu_cuts.h)
   uint32_t cut_run;         // ops in a row there
   ScalarSeen last_scalar;
-  const void* told_loss;                  // its node, of the loss that a model has returned
+  uint64_t told_loss;                     // of the loss that a model has returned (loss.cc)
   CollectiveName last_collective;         // that this thread began
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending
   Frame frames[kFramesMax];

@@ -162,6 +162,7 @@ bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyOb
     if (callbacks_.on_root_call != nullptr) wanted = callbacks_.on_root_call();
     stack.result_wanted = wanted.result && callbacks_.on_root_result != nullptr;
     stack.module_results_wanted = wanted.module_results && callbacks_.on_module_result != nullptr;
+    if (is_new) scaler_calls_.TryReplaceSharded();
     if (is_new && entry != nullptr && callbacks_.on_new_root != nullptr)
       callbacks_.on_new_root(entry->root->layer);
     if (wanted.arguments && callbacks_.on_root_arguments != nullptr) {

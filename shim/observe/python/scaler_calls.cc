@@ -12,18 +12,20 @@ constexpr char kScale[] =
     "def nanwatch_scale(self, outputs, *arguments, **named):\n"
     "    if not is_compiling() and self.is_enabled():\n"
     "        tell(outputs)\n"
-    "    return call(self, outputs, *arguments, **named)\n";
+    "    return call(self, outputs, *arguments, **named)\n"
+    // What torch.compile follows instead.
+    "nanwatch_scale._torchdynamo_inline = call\n";
 constexpr char kUpdate[] =
     "def nanwatch_amp_update_scale(*arguments, **named):\n"
     "    result = call(*arguments, **named)\n"
     "    if len(arguments) > 2 and not is_compiling():\n"
     "        tell(arguments)\n"
-    "    return result\n";
+    "    return result\n"
+    "nanwatch_amp_update_scale._torchdynamo_inline = call\n";
 
 }  // namespace
 
 void ScalerCalls::TryReplace() {
-  static PyMethod tell_scale = {"tell", TellScale, kPyMethodOneArgument, nullptr};
   static PyMethod tell_update = {"tell", TellUpdate, kPyMethodOneArgument, nullptr};
   if (tried_ || the_calls != nullptr) return;
   const KeptError error(api_);
@@ -34,10 +36,23 @@ void ScalerCalls::TryReplace() {
   the_calls = this;
   if (callbacks_.on_updated != nullptr)
     Replace(torch, "_amp_update_scale_", {kUpdate, "nanwatch_amp_update_scale"}, &tell_update);
-  const PyOwned scaler_class(api_, api_.AttributeOrNull(scaler, "GradScaler"));
-  if (scaler_class && callbacks_.on_scale != nullptr) {
-    Replace(scaler_class.get(), "scale", {kScale, "nanwatch_scale"}, &tell_scale);
-  }
+  ReplaceScale(scaler, "GradScaler");
+}
+
+void ScalerCalls::TryReplaceSharded() {
+  if (!tried_ || tried_sharded_) return;
+  const KeptError error(api_);
+  PyObj* module = api_.ImportedModule("torch.distributed.fsdp.sharded_grad_scaler");
+  if (module == nullptr) return;
+  tried_sharded_ = true;
+  ReplaceScale(module, "ShardedGradScaler");
+}
+
+void ScalerCalls::ReplaceScale(PyObj* module, const char* class_name) {
+  static PyMethod tell = {"tell", TellScale, kPyMethodOneArgument, nullptr};
+  const PyOwned scaler_class(api_, api_.AttributeOrNull(module, class_name));
+  if (!scaler_class || callbacks_.on_scale == nullptr) return;
+  Replace(scaler_class.get(), "scale", {kScale, "nanwatch_scale"}, &tell);
 }
 
 bool ScalerCalls::Replace(PyObj* holder, const char* name, const Ours& ours, PyMethod* tell) {
@@ -54,15 +69,11 @@ bool ScalerCalls::Replace(PyObj* holder, const char* name, const Ours& ours, PyM
   return made && api_.PyObject_SetAttrString(holder, name, made.get()) == 0;
 }
 
-// A tensor, or some of them, of which a list or tuple is looked into.
+// A tensor, or some of them.
 PyObj* ScalerCalls::TellScale(PyObj*, PyObj* outputs) {
   const ScalerCalls& mine = *the_calls;
-  PyObj* first = mine.api_.FirstOf(outputs);
-  if (first == nullptr) first = outputs;
-  if (mine.api_.PyType_IsSubtype(first->type, mine.tensor_type_) != 0) {
-    const at::TensorBase* loss = mine.names_.TensorOf(first);
-    if (loss != nullptr) mine.callbacks_.on_scale(*loss);
-  }
+  const bool is_tensor = mine.api_.PyType_IsSubtype(outputs->type, mine.tensor_type_) != 0;
+  mine.callbacks_.on_scale(is_tensor ? mine.names_.TensorOf(outputs) : nullptr);
   mine.api_.Py_IncRef(mine.api_.none);
   return mine.api_.none;
 }

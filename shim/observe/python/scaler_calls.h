@@ -16,8 +16,8 @@ class ScalerCalls {
   // On the thread of the call, with the GIL. Not where torch.compile follows the call. Each may be
   // null.
   struct Callbacks {
-    // Before it is scaled; of several tensors the first. Not where the scaler is switched off.
-    void (*on_scale)(const at::TensorBase& loss) = nullptr;
+    // Before it is scaled; null: several tensors at once. Not where the scaler is switched off.
+    void (*on_scale)(const at::TensorBase* loss) = nullptr;
     // The scale as it is now, and what is not 0 where a gradient was not finite.
     void (*on_updated)(const at::TensorBase& scale, const at::TensorBase& found_inf) = nullptr;
   };
@@ -32,6 +32,9 @@ class ScalerCalls {
   // GIL held: replaces them, once torch is imported. Leaves Python's error indicator as it was.
   // Does nothing once done. A torch that has no such function has no such calls.
   void TryReplace();
+  // Likewise the method of the one class of torch's own that does not call that of its base, once
+  // its module is imported.
+  void TryReplaceSharded();
 
  private:
   static PyObj* TellScale(PyObj* self, PyObj* outputs);
@@ -41,13 +44,15 @@ class ScalerCalls {
     const char* text;
     const char* name;
   };
+  void ReplaceScale(PyObj* module, const char* class_name);
   bool Replace(PyObj* holder, const char* name, const Ours& ours, PyMethod* tell);
 
   const PythonApi& api_;
   PythonNames& names_;
   PyObj* const& tensor_type_;
   const Callbacks callbacks_;
-  bool tried_ = false;  // GIL held
+  bool tried_ = false;  // GIL held, as of the next
+  bool tried_sharded_ = false;
 };
 
 }  // namespace nanwatch

@@ -39,7 +39,7 @@ uint64_t BackwardPasses::OnBegin(Observer& observer, ThreadState* thread, int ta
   begun_number_ = DrawNumber();
   ReleaseInputs(observer);
   awaits_leaf_.store(true, std::memory_order_relaxed);
-  const bool tells_loss = !observer.steps.TakeLossScaled();
+  const bool tells_loss = !observer.steps.LossIsScaled();
   if (observer.timeline.On()) {
     observer.timeline.NotePass(observer, thread, begun_number_, root, tells_loss);
   } else {

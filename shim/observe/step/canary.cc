@@ -243,6 +243,8 @@ void GpuGradients::Settle(Observer& observer, ThreadState* thread, const char* r
       observer.passes.OnBadGradients(observer, thread, gradients->count, count_, leaves_);
     }
   }
+  // One that led to no gradient explains none of a later step.
+  (void)observer.steps.TakeBadLoss();
   *this = {};
   update_ = *gradients;
   std::snprintf(range_name_, sizeof range_name_, "%s", range_name);

@@ -1,8 +1,11 @@
 #include "shim/observe/step/loss.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cmath>
+#include <utility>
 
 #include "shim/check/scan.h"
 #include "shim/observe/findings.h"
@@ -18,6 +21,28 @@ bool Describe(const at::TensorBase& tensor, PlainTensor* plain) {
   wire::Unchecked reason;
   return tensor.requires_grad() && DescribeTensor(tensor, plain, &reason) == Readable::kYes &&
          plain->view.numel == 1;
+}
+
+// What made it. Not TensorBase::grad_fn, which makes the node of a view anew that was written to,
+// and throws where that is not allowed. Null: it is a leaf.
+torch::autograd::Node* NodeOf(const at::TensorBase& tensor) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return meta != nullptr ? meta->grad_fn_.get() : nullptr;
+}
+
+// No other node of the thread ever has the same; 0: none.
+uint64_t NumberOf(const torch::autograd::Node* node) {
+  return node != nullptr && node->sequence_nr() != UINT64_MAX ? node->sequence_nr() + 1 : 0;
+}
+
+// Whether what is launched now comes behind what made it. A pass does: it runs where the forward
+// ran, whichever stream is current where it is begun.
+bool IsOnCurrentStream(const torch::autograd::Node* node, int gpu) {
+  if (gpu < 0) return true;
+  if (node == nullptr || node->num_inputs() == 0) return false;
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(gpu));
+  return c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device) ==
+         node->input_metadata(0).stream();
 }
 
 // False: it is no number.
@@ -45,48 +70,47 @@ bool Tell(const Here& here, const PlainTensor& plain, const Layer* layer) {
 
 }  // namespace
 
-void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
+void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept try {
   Here here;
-  if (!FindHere(&here)) return;
+  // In a pass, a part of a model runs once more.
+  if (!FindHere(&here) || torch::autograd::get_current_graph_task_id() != -1) return;
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
     if (!Describe(*tensors[i], &plain)) continue;
     // A GPU is asked once, by the ops where they are watched.
     if (plain.gpu >= 0 && here.observer->level.watched() != wire::Level::kCanary) return;
     if (!Tell(here, plain, CurrentLayer())) continue;
-    here.thread->told_loss = tensors[i]->grad_fn().get();
+    here.thread->told_loss = NumberOf(NodeOf(*tensors[i]));
     return;
   }
+} catch (...) {
 }
 
-void OnScale(const at::TensorBase& loss) noexcept {
+void OnScale(const at::TensorBase* loss) noexcept try {
   Here here;
   PlainTensor plain;
-  if (!FindHere(&here) || here.observer->level.watched() == wire::Level::kIdle ||
-      !Describe(loss, &plain)) {
-    return;
-  }
+  if (!FindHere(&here) || here.observer->level.watched() == wire::Level::kIdle) return;
   here.observer->steps.OnLossScaled();
-  // The model has returned it.
-  if (here.observer->level.watched() == wire::Level::kCanary &&
-      here.thread->told_loss == loss.grad_fn().get()) {
-    return;
-  }
+  if (loss == nullptr || !Describe(*loss, &plain)) return;
+  const uint64_t number = NumberOf(NodeOf(*loss));
+  const bool told = number != 0 && number == here.thread->told_loss;
+  if (told && here.observer->level.watched() == wire::Level::kCanary) return;
   Tell(here, plain, /*layer=*/nullptr);
+} catch (...) {
 }
 
-void OnBackward(const at::TensorBase* root) noexcept {
+void OnBackward(const at::TensorBase* root) noexcept try {
   Here here;
   if (!FindHere(&here) || here.observer->level.watched() != wire::Level::kCanary) return;
   // A pass inside a node belongs to that of the node.
   if (torch::autograd::get_current_graph_task_id() != -1) return;
-  const void* told = std::exchange(here.thread->told_loss, nullptr);
+  const uint64_t told = std::exchange(here.thread->told_loss, 0);
   PlainTensor plain;
-  if (here.observer->steps.TakeLossScaled() || root == nullptr || !Describe(*root, &plain) ||
-      (told != nullptr && told == root->grad_fn().get())) {
-    return;
-  }
+  if (root == nullptr || here.observer->steps.LossIsScaled() || !Describe(*root, &plain)) return;
+  torch::autograd::Node* node = NodeOf(*root);
+  if ((told != 0 && told == NumberOf(node)) || !IsOnCurrentStream(node, plain.gpu)) return;
   Tell(here, plain, /*layer=*/nullptr);
+} catch (...) {
 }
 
 void TellBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
@@ -94,8 +118,9 @@ void TellBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
   wire::Source known{};
   ValueRef value;
   if (SourceOf(observer, loss, &known, &value)) return;
-  const UnseenWriter writer = UnseenAt(layer != nullptr ? kModuleCall : kBackwardCall, layer,
-                                       wire::Phase::kForward, NonFiniteKinds(loss.view), {});
+  const UnseenWriter writer =
+      UnseenAt(layer != nullptr ? kModuleCall : kBackwardCall, layer, wire::Phase::kForward,
+               NonFiniteKinds(loss.view), observer.steps.BadLoss());
   value = OnUnseenWrite(observer, thread, loss, writer);
   if (value.ticket == 0) return;
   observer.passes.OnBadLoss(observer, thread, value);

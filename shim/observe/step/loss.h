@@ -4,8 +4,8 @@
 // Where ops are watched they tell it (backward_pass.h), wherever it is computed. At level canary
 // they go by, and three calls of Python's tell it: the model's, whose result it may be, the
 // GradScaler's, which is handed it as it is, and the one that begins the pass. The last of them
-// counts, but of a scaled loss the number before it was scaled. A loss that is not finite becomes a
-// finding there, because what made it went by unseen.
+// counts, but of a scaled loss the number before it was scaled, and none where that is not one
+// number. A loss that is not finite becomes a finding there, because what made it went by unseen.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -24,8 +24,8 @@ namespace loss {
 
 // For the Python door, on the thread of the call. Tensors that a root module's call returned.
 void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept;
-// GradScaler.scale is handed this one (scaler_calls.h).
-void OnScale(const at::TensorBase& loss) noexcept;
+// GradScaler.scale is handed this one (scaler_calls.h); null: several.
+void OnScale(const at::TensorBase* loss) noexcept;
 // A pass begins at this one (backward_calls.h); null: at another kind of value.
 void OnBackward(const at::TensorBase* root) noexcept;
 

@@ -176,6 +176,7 @@ void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char*
 void StepScope::OnStepEnd(Observer& observer, ThreadState* thread) noexcept {
   if (thread->optimizer_depth == 0 || --thread->optimizer_depth != 0) return;
   const OwnWork work(thread);
+  loss_scaled_.store(false, std::memory_order_relaxed);
   OnOptimizerEnd(observer, thread);
   observer.level.Look(observer, thread);
 }
@@ -400,6 +401,11 @@ void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread, double sc
 void StepScope::NoteBadLoss(ValueRef loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bad_loss_.ticket == 0) bad_loss_ = loss;
+}
+
+ValueRef StepScope::BadLoss() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return bad_loss_;
 }
 
 ValueRef StepScope::TakeBadLoss() noexcept {

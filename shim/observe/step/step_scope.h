@@ -50,15 +50,13 @@ class StepScope {
     *loss = loss_.load(std::memory_order_relaxed);
     return loss_ever_.load(std::memory_order_relaxed);
   }
-  // A loss has been multiplied by a GradScaler's scale, and its number told before: that of the
-  // pass that begins at it, which takes this note, is another.
+  // A loss has been multiplied by a GradScaler's scale, and its number told before: those that
+  // passes begin at until an optimizer's step has ended are others.
   void OnLossScaled() noexcept { loss_scaled_.store(true, std::memory_order_relaxed); }
-  bool TakeLossScaled() noexcept {
-    return loss_scaled_.load(std::memory_order_relaxed) &&
-           loss_scaled_.exchange(false, std::memory_order_relaxed);
-  }
+  bool LossIsScaled() const noexcept { return loss_scaled_.load(std::memory_order_relaxed); }
   // At level canary: the loss was bad; and what it was, for the gradients that come of it.
   void NoteBadLoss(ValueRef loss) noexcept;
+  ValueRef BadLoss() noexcept;
   ValueRef TakeBadLoss() noexcept;
   // A backward pass reached its first leaf.
   void OnPassReachedLeaf() noexcept;

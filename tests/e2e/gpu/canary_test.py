@@ -128,6 +128,25 @@ for i in range(12):
     if i == {bad}: rate.fill_(float("inf"))
     graph.replay() if graph else step()
 """
+# A loop that leaves out a bad loss by itself, and later a bad gradient that has nothing to do with it.
+LEFT_OUT = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1).to("{device}")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+class Criterion(torch.nn.Module):
+    def forward(self, out): return out.square().mean()
+criterion = Criterion()
+for i in range({late} + 60):
+    optimizer.zero_grad()
+    x = torch.randn(8, 4).to("{device}")
+    if i == {late}: x[0, 0] = float("nan")
+    loss = criterion(model(x))
+    if torch.isfinite(loss).item():
+        loss.backward()
+        if i == {late} + 50: model.weight.grad[0, 1] = float("nan")
+        optimizer.step()
+"""
 
 
 class CanaryLists(GpuJobTest):
@@ -153,6 +172,9 @@ class CanaryLists(GpuJobTest):
         cls.layouts = {kind: watched(f"layouts_{kind}", LAYOUTS.format(late=LATE, fault=fault)) for kind, fault in LAYOUT_FAULTS.items()}
         cls.captured = {(captures, bad): watched(f"captured_{captures}_{bad}", CAPTURED.format(late=LATE, captures=captures, bad=bad))
                         for captures in (True, False) for bad in (7, -1)}
+        cls.left_out = [run(LEFT_OUT.format(late=LATE, device=device)) for device, run in (
+            ("cuda", lambda text: watched("left_out", text)),
+            ("cpu", lambda text: workplace.run_watched(workplace.program("left_out_cpu", text), ("--level", "canary"))))]
         cls.scaled = {(fused, bad): watched(f"scaled_{fused}_{bad}", SCALED.format(late=LATE, fused=fused, fault=fault))
                       for fused in (False, True)
                       for bad, fault in ((False, "pass"), (True, "optimizer.param_groups[0]['lr'] = float('inf')"))}
@@ -171,6 +193,11 @@ class CanaryLists(GpuJobTest):
                 self.assertEqual(on_gpu.status(), 0, on_gpu.stderr())
                 self.assertEqual(len(on_gpu.verdict()["incidents"]), 1)
                 self.assertEqual(told_with_figures(on_gpu.verdict()), told_with_figures(on_cpu.verdict()))
+
+    def test_a_bad_loss_that_was_left_out_explains_nothing_later(self):
+        on_gpu, on_cpu = (job.verdict() for job in self.left_out)
+        self.assertEqual(told(on_gpu), told(on_cpu))
+        self.assertEqual(sorted(int(origin["step"]) for origin in origins(on_gpu)), [LATE, LATE + 49])
 
     def test_an_update_that_leaves_everything_bad_is_told_as_on_the_cpu(self):
         on_gpu, on_cpu = (job.verdict() for job in self.all_bad)

@@ -66,6 +66,17 @@ def signatures():
             inspect.getsource(torch.amp.GradScaler.scale)[:40], type(torch.autograd.Variable._execution_engine).__name__,
             isinstance(torch.autograd.Variable._execution_engine, torch._C._ImperativeEngine))
 
+class Rows(torch.nn.Module):
+    def forward(self, x):
+        y = x.square()
+        first, _ = y.unbind(0)
+        y.mul_(2)  # first is out of date, and must not be asked what made it
+        return first, y
+def an_outdated_view():
+    first, y = Rows()(tensor())
+    y.sum().backward()
+    first.backward()
+
 class Own(torch.amp.GradScaler):
     def scale(self, outputs):
         return super().scale(outputs) * 2
@@ -75,7 +86,7 @@ layer = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
 for what in (backward_twice, without_graph, no_scalar, an_error_in_a_hook, penalty, several, edges, into_one, checkpointed, a_callback,
-             compiled, scaled, scaled_wrongly, signatures, a_class_of_its_own):
+             compiled, an_outdated_view, scaled, scaled_wrongly, signatures, a_class_of_its_own):
     show(what)
 for _ in range(3):
     optimizer.zero_grad()
