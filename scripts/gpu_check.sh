@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 fail() { echo "gpu_check: $*" >&2; exit 1; }
 
-readonly files=(kernels sums verdicts no_sync steps)
+readonly files=(kernels sums measures verdicts no_sync steps)
 readonly build_s_max=240 ask_s_max=300
 work=build/gpu  # relative, as all that is said in a result: it is no matter where the tree lies
 parts=$PWD/$work/parts out=tests/gpu/results programs="" pack="" list=false dry_run=()
@@ -183,6 +183,7 @@ watched=(env "NANWATCH_DIR=$segments" "NANWATCH_STATE_DIR=$segments/state" NANWA
 [[ ! -e $prefix/lib/libnanwatch.so ]] || watched+=("LD_PRELOAD=$prefix/lib/libnanwatch.so")
 ask kernels 100 "$python" tests/gpu/kernels.py --seconds 60 "${grid[@]}"
 ask sums 30 "$python" tests/gpu/sums.py --seconds 20 "${grid[@]}"
+ask measures 30 "$python" tests/gpu/measures.py --seconds 20 "${grid[@]}"
 ask no_sync 40 "${watched[@]}" "$python" tests/gpu/no_sync.py
 ask verdicts 120 "$python" tests/gpu/verdicts.py "${tools[@]}" ${programs:+--programs "$programs"}
 ask steps 150 "${watched[@]}" "$python" tests/gpu/steps.py --seconds 70 "${tools[@]}" "${grid[@]}"

@@ -1,4 +1,4 @@
-"""The door to the check kernels: the structs of shim/device/check_launch.h and list_launch.h, and their launch through the driver's own functions."""
+"""The door to the check kernels: the structs of shim/device/check_launch.h, list_launch.h and measure_launch.h, and their launch through the driver's own functions."""
 import ctypes
 import pathlib
 
@@ -6,6 +6,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PTX = ROOT / "shim/device/check_kernel.ptx"
 FEW_TENSORS, MANY_TENSORS, DIMS_MAX = 4, 16, 8
 LIST_MAX, LIST_WORDS, GATE_COUNTED_MAX, LIST_COUNTED_MAX, SCRATCH_BYTES = 250, 8, 8, 14, 80
+MEASURED_MAX, MEASURE_SCRATCH_BYTES = 28, 904
 MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 THREADS_PER_BLOCK = 512
 u8, u32, u64, i64, f64 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_double
@@ -51,6 +52,22 @@ class SumLaunch(ListLaunch):
     """The same for nanwatch_sum_list."""
 
 
+class MeasureLaunch(ListLaunch):
+    """The same for nanwatch_measure_list, of no more than MEASURED_MAX entries."""
+
+
+class CompareLaunch(ListLaunch):
+    """The same for nanwatch_compare_list, which has a block for each entry."""
+
+
+class Measure(ctypes.Structure):
+    _fields_ = [("sum", f64), ("squares", f64), ("largest", f64), ("zeros", u64)]
+
+
+class MeasureResult(ctypes.Structure):
+    _fields_ = [("unused", u64 * 7), ("measures_ticket", u64), ("measures", Measure * MEASURED_MAX)]
+
+
 class ListSums(ctypes.Structure):
     _fields_ = [("squares", f64), ("first", f64), ("nonzero", u32 * LIST_WORDS)]
 
@@ -74,7 +91,9 @@ def layout():
             size(FewLaunch), size(ManyLaunch),
             size(ListLaunch), size(ListResult), ListResult.counted.offset, ListResult.bad.offset, ListResult.entry.offset,
             ListResult.counts.offset, SCRATCH_BYTES, THREADS_PER_BLOCK,
-            ListResult.sums_ticket.offset, ListResult.sums.offset, size(ListSums), ListSums.first.offset, ListSums.nonzero.offset]
+            ListResult.sums_ticket.offset, ListResult.sums.offset, size(ListSums), ListSums.first.offset, ListSums.nonzero.offset,
+            size(Measure), Measure.largest.offset, Measure.zeros.offset, size(MeasureResult), MeasureResult.measures_ticket.offset,
+            MeasureResult.measures.offset, MEASURED_MAX, MEASURE_SCRATCH_BYTES]
 
 
 class GridFor:
@@ -118,7 +137,9 @@ class Driver:
         self._functions = {FewLaunch: self._function(module, b"nanwatch_check_few"),
                            ManyLaunch: self._function(module, b"nanwatch_check_many"),
                            ListLaunch: self._function(module, b"nanwatch_check_list"),
-                           SumLaunch: self._function(module, b"nanwatch_sum_list")}
+                           SumLaunch: self._function(module, b"nanwatch_sum_list"),
+                           MeasureLaunch: self._function(module, b"nanwatch_measure_list"),
+                           CompareLaunch: self._function(module, b"nanwatch_compare_list")}
 
     def _call(self, name, *arguments):
         result = getattr(self._cuda, name)(*arguments)
@@ -132,7 +153,8 @@ class Driver:
 
     def launch(self, launch, stream):
         """The driver copies the parameters before it returns."""
-        blocks = self._grid_for(launch, self.multiprocessors)
+        is_comparison = isinstance(launch, CompareLaunch)
+        blocks = launch.head.output_count if is_comparison else self._grid_for(launch, self.multiprocessors)
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(launch))
         self._call("cuLaunchKernel", self._functions[type(launch)], blocks, 1, 1, THREADS_PER_BLOCK, 1, 1, 0,
                    ctypes.c_void_p(stream), parameters, None)

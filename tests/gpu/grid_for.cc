@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "shim/device/check_list.h"
+#include "shim/device/measure_launch.h"
 
 using namespace nanwatch::device;
 
@@ -50,6 +51,14 @@ extern "C" __attribute__((visibility("default"))) uint64_t nanwatch_layout(uint3
       sizeof(ListSums),
       offsetof(ListSums, first),
       offsetof(ListSums, nonzero),
+      sizeof(Measure),
+      offsetof(Measure, largest),
+      offsetof(Measure, zeros),
+      sizeof(MeasureResult),
+      offsetof(MeasureResult, measures_ticket),
+      offsetof(MeasureResult, measures),
+      kMeasuredMax,
+      sizeof(MeasureScratch),
   };
   return index < sizeof(kLayout) / sizeof(kLayout[0]) ? kLayout[index] : ~uint64_t{0};
 }

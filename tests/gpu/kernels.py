@@ -63,12 +63,13 @@ class Gpu:
 class Checker:
     """Makes launches and reads what they say."""
     list_launch = ListLaunch
+    scratch_bytes = SCRATCH_BYTES
 
     def __init__(self, machine):
         self.machine = machine
         self._result = machine.host_words(960 // 8)
         self._progress = machine.host_words(1)
-        self._scratch = torch.zeros(SCRATCH_BYTES // 8, dtype=torch.int64, device=machine.device)
+        self._scratch = torch.zeros(self.scratch_bytes // 8, dtype=torch.int64, device=machine.device)
 
     def make(self, outputs, with_progress=True):
         """A launch over the tensors `outputs`."""

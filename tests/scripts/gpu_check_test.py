@@ -43,7 +43,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         names = [line.split("\t")[0] for line in ran.stdout.splitlines()]
         self.assertEqual(len(names), len(set(names)))
-        self.assertEqual({name.split(".")[0] for name in names}, {"kernels", "verdicts", "no_sync", "steps", "sums"})
+        self.assertEqual({name.split(".")[0] for name in names}, {"kernels", "verdicts", "no_sync", "steps", "sums", "measures"})
 
 
 if __name__ == "__main__":
