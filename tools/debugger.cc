@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <fstream>
 
 #include "daemon/base/unique_fd.h"
+#include "tools/process_facts.h"
 #include "tools/program_output.h"
 #include "tools/terminal.h"
 
@@ -71,19 +71,6 @@ class EndHeldBack {
   sigset_t before_;
   UniqueFd readable_;
 };
-
-// What stands behind `name` in /proc/PID/status.
-std::string StatusOf(int pid, std::string_view name) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name)) return line.substr(line.find_first_not_of(" \t", name.size()));
-  }
-  return "";
-}
-bool IsTraced(int pid) {
-  const std::string tracer = StatusOf(pid, "TracerPid:");
-  return !tracer.empty() && tracer != "0";
-}
 
 // A file without a name, to be read as /dev/fd/N by the program that inherits it.
 UniqueFd Unnamed(const std::string& text) {
@@ -160,7 +147,7 @@ DebuggerResult LoadByDebugger(const std::string& gdb, int pid, const LateCall& c
   EndHeldBack end;
   const ProgramManners manners = {.ask_to_leave =
                                       [pid] {
-                                        if (IsTraced(pid)) kill(pid, SIGSTOP);
+                                        if (TracerOf(pid) != 0) kill(pid, SIGSTOP);
                                       },
                                   .cancel = end.readable()};
   const ProgramOutput output = RunAndRead(

@@ -152,6 +152,11 @@ void TakeStart(std::string_view environment, std::string_view command, ProcessFa
   });
 }
 
+int TracerOf(int pid) {
+  const std::string status = ReadText("/proc/" + std::to_string(pid) + "/status");
+  return NumberIn<int>(Field(status, "TracerPid"), 0);
+}
+
 ProcessFacts ReadProcessFacts(int pid, const std::string& library, const std::string& segment_dir) {
   const std::string proc = "/proc/" + std::to_string(pid);
   ProcessFacts facts;

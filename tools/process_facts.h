@@ -59,6 +59,9 @@ struct HostFacts {
   uint16_t machine = 0;        // e_machine of this program
   std::string debugger;        // gdb's path, "" none on PATH
 };
+// The process that traces it now; 0: none does.
+[[nodiscard]] int TracerOf(int pid);
+
 [[nodiscard]] HostFacts ReadHostFacts(std::string_view search_path);
 
 }  // namespace nanwatch

@@ -128,24 +128,19 @@ __device__ __forceinline__ void Check(const Launch& launch) {
 }  // namespace nanwatch::device
 
 // At most 64 registers a thread, so that two blocks are resident everywhere (GridFor).
-extern "C" __global__
-    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
-                                 nanwatch::device::kBlocksPerMultiprocessor))) void
-    nanwatch_check_few(const nanwatch::device::FewLaunch launch) {
+#define NANWATCH_KERNEL                               \
+  extern "C" __global__ __attribute__((launch_bounds( \
+      nanwatch::device::kThreadsPerBlock, nanwatch::device::kBlocksPerMultiprocessor))) void
+
+NANWATCH_KERNEL nanwatch_check_few(const nanwatch::device::FewLaunch launch) {
   nanwatch::device::Check(launch);
 }
 
-extern "C" __global__
-    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
-                                 nanwatch::device::kBlocksPerMultiprocessor))) void
-    nanwatch_check_many(const nanwatch::device::ManyLaunch launch) {
+NANWATCH_KERNEL nanwatch_check_many(const nanwatch::device::ManyLaunch launch) {
   nanwatch::device::Check(launch);
 }
 
-extern "C" __global__
-    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
-                                 nanwatch::device::kBlocksPerMultiprocessor))) void
-    nanwatch_check_list(const nanwatch::device::ListLaunch launch) {
+NANWATCH_KERNEL nanwatch_check_list(const nanwatch::device::ListLaunch launch) {
   using namespace nanwatch::device;
   __shared__ ListState block;
   GpuTeam team = {ThisThread(), {}};
@@ -154,10 +149,7 @@ extern "C" __global__
   CheckListBlock<GpuMemory>(block, ThisPlace(), team);
 }
 
-extern "C" __global__
-    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
-                                 nanwatch::device::kBlocksPerMultiprocessor))) void
-    nanwatch_sum_list(const nanwatch::device::ListLaunch launch) {
+NANWATCH_KERNEL nanwatch_sum_list(const nanwatch::device::ListLaunch launch) {
   using namespace nanwatch::device;
   __shared__ SumState block;
   SumTeam team = {{ThisThread(), {}}};
@@ -166,10 +158,7 @@ extern "C" __global__
   SumListBlock<SumMemory>(block, ThisPlace(), team);
 }
 
-extern "C" __global__
-    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
-                                 nanwatch::device::kBlocksPerMultiprocessor))) void
-    nanwatch_measure_list(const nanwatch::device::ListLaunch launch) {
+NANWATCH_KERNEL nanwatch_measure_list(const nanwatch::device::ListLaunch launch) {
   using namespace nanwatch::device;
   __shared__ MeasureState block;
   MeasureTeam team = {{ThisThread(), {}}};
@@ -178,10 +167,7 @@ extern "C" __global__
   MeasureListBlock<MeasureMemory>(block, ThisPlace(), team);
 }
 
-extern "C" __global__
-    __attribute__((launch_bounds(nanwatch::device::kThreadsPerBlock,
-                                 nanwatch::device::kBlocksPerMultiprocessor))) void
-    nanwatch_compare_list(const nanwatch::device::ListLaunch launch) {
+NANWATCH_KERNEL nanwatch_compare_list(const nanwatch::device::ListLaunch launch) {
   using namespace nanwatch::device;
   __shared__ MeasureState block;
   CompareTeam team = {{ThisThread(), {}}};

@@ -300,6 +300,27 @@ def bandwidth_of(machine, checker, kind, size):
             "ratio": statistics.median(add / scan for scan, add in zip(seconds["scan"], seconds["sum"]))}
 
 
+def beside_check(machine, kind, size, way, checker_class, scale=1):
+    """One row: lists of one tensor of `size` bytes, so many that together they are larger than any cache, by `checker_class`, in turn
+    with the same lists checked alone."""
+    count = max(2, machine.bandwidth_total // size)
+    generator = torch.Generator(device=machine.device).manual_seed(9)
+    buffers = [Tensor.repeated(kind, size // kind.bytes, machine.device, generator) for _ in range(count)]
+    if scale != 1:
+        for buffer in buffers:
+            buffer.bits.view(kind.real).mul_(scale)
+    ways = {}
+    for name, checker in (("check", Checker(machine)), (way, checker_class(machine))):
+        launches = [checker.make_list([buffer], 1, with_progress=False) for buffer in buffers]
+        ways[name] = checker, machine.timed(lambda launches=launches: [machine.launch(one) for one in launches])
+    seconds = interleaved({name: measure for name, (_, measure) in ways.items()}, 9)
+    for checker, _ in ways.values():
+        assert not checker.found_something(), f"{kind.name}: a list of finite values was found bad"
+    rates = {name: count * size / statistics.median(values) / 1e9 for name, values in seconds.items()}
+    return {"type": kind.name, "bytes": size, "check_gb_s": rates["check"], f"{way}_gb_s": rates[way],
+            "ratio": statistics.median(check / both for check, both in zip(seconds["check"], seconds[way]))}
+
+
 def bandwidth(arguments):
     """Clean scans, in turn with torch's sum of the same bytes."""
     machine = machine_of(arguments)

@@ -3,14 +3,13 @@
 Launched as the kernels of kernels.py are, with no observer in the process.
 """
 import math
-import statistics
 
 import torch
 
 import answers
 from answers import Answer, Question
 from driver import MEASURE_SCRATCH_BYTES, MEASURED_MAX, CompareLaunch, MeasureLaunch, MeasureResult
-from kernels import TICKET, Checker, add_options, interleaved, machine_of, planted
+from kernels import TICKET, Checker, add_options, beside_check, machine_of, planted
 from tensors import TYPES, Layout, Tensor, layouts
 
 MEASURED = TYPES[:4]
@@ -103,20 +102,7 @@ def comparisons_are_right(arguments):
 def bandwidth(arguments):
     """Tensors of 64 MB measured, in turn with the same ones checked."""
     machine = machine_of(arguments)
-    size, rows = machine.bandwidth_bytes[0], []
-    for kind in MEASURED:
-        count = max(2, machine.bandwidth_total // size)
-        generator = torch.Generator(device=machine.device).manual_seed(9)
-        buffers = [Tensor.repeated(kind, size // kind.bytes, machine.device, generator) for _ in range(count)]
-        ways = {}
-        for way, checker in (("check", Checker(machine)), ("measure", Measurer(machine))):
-            launches = [checker.make_list([buffer], 1, with_progress=False) for buffer in buffers]
-            ways[way] = machine.timed(lambda launches=launches: [machine.launch(one) for one in launches]), checker
-        seconds = interleaved({way: measure for way, (measure, _) in ways.items()}, 9)
-        rates = {way: count * size / statistics.median(values) / 1e9 for way, values in seconds.items()}
-        rows.append({"type": kind.name, "bytes": size, "check_gb_s": rates["check"], "measure_gb_s": rates["measure"],
-                     "ratio": statistics.median(check / both for check, both in zip(seconds["check"], seconds["measure"]))})
-    return Answer(rows)
+    return Answer([beside_check(machine, kind, machine.bandwidth_bytes[0], "measure", Measurer) for kind in MEASURED])
 
 
 QUESTIONS = [

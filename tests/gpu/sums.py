@@ -3,15 +3,14 @@
 Launched as the kernels of kernels.py are, with no observer in the process.
 """
 import itertools
-import statistics
 
 import torch
 
 import answers
 from answers import Answer, Question
 from driver import LIST_MAX, ListResult, SumLaunch
-from kernels import TICKET, Checker, add_options, drawn_list, interleaved, machine_of, planted
-from tensors import TYPES, Tensor
+from kernels import TICKET, Checker, add_options, beside_check, drawn_list, machine_of, planted
+from tensors import TYPES
 
 SUMMED = TYPES[:7]
 RELATIVE = 2**-22  # shim/device/list_launch.h
@@ -88,23 +87,8 @@ def sums_are_right(arguments):
 
 
 def rates_of(machine, kind, size, scale):
-    """One row: lists of one tensor of `size` bytes, so many that together they are larger than any cache."""
-    count = max(2, machine.bandwidth_total // size)
-    generator = torch.Generator(device=machine.device).manual_seed(9)
-    buffers = [Tensor.repeated(kind, size // kind.bytes, machine.device, generator) for _ in range(count)]
-    if scale != 1:
-        for buffer in buffers:
-            buffer.bits.view(kind.real).mul_(scale)
-    ways = {}
-    for way, checker in (("check", Checker(machine)), ("sum", SumChecker(machine))):
-        launches = [checker.make_list([buffer], 1, with_progress=False) for buffer in buffers]
-        ways[way] = checker, machine.timed(lambda launches=launches: [machine.launch(one) for one in launches])
-    seconds = interleaved({way: measure for way, (_, measure) in ways.items()}, 9)
-    for checker, _ in ways.values():
-        assert not checker.found_something(), f"{kind.name}: a list of finite values was found bad"
-    rates = {way: count * size / statistics.median(values) / 1e9 for way, values in seconds.items()}
-    return {"type": kind.name, "bytes": size, "values_about": scale, "check_gb_s": rates["check"], "sum_gb_s": rates["sum"],
-            "ratio": statistics.median(check / both for check, both in zip(seconds["check"], seconds["sum"]))}
+    """One row: how fast a list of one tensor of `size` bytes is summed, beside one that is only checked."""
+    return {"values_about": scale} | beside_check(machine, kind, size, "sum", SumChecker, scale)
 
 
 def bandwidth(arguments):

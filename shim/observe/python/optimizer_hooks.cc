@@ -67,15 +67,13 @@ PyObj* OptimizerHooks::Begin(PyObj*, PyObj* optimizer) {
   char name[96];
   std::snprintf(name, sizeof name, "Optimizer.step#%.70s.step", text != nullptr ? text : "?");
   hooks.callbacks_.on_begin(optimizer, hooks.known_.IdentityOf(optimizer), name);
-  api.Py_IncRef(api.none);
-  return api.none;
+  return api.NewNone();
 }
 
 PyObj* OptimizerHooks::End(PyObj*, PyObj*) {
   const OptimizerHooks& hooks = *the_hooks;
   hooks.callbacks_.on_end();
-  hooks.api_.Py_IncRef(hooks.api_.none);
-  return hooks.api_.none;
+  return hooks.api_.NewNone();
 }
 
 }  // namespace nanwatch

@@ -38,19 +38,13 @@ ProfilerCalls::State ProfilerCalls::Replace() {
 
 bool ProfilerCalls::Replace(PyObj* module, const char* name) {
   static PyMethod tell = {"tell", Tell, kPyMethodNoArguments, nullptr};
-  const PyOwned original(api_, api_.AttributeOrNull(module, name));
-  const PyOwned told(api_, api_.PyCFunction_NewEx(&tell, nullptr, nullptr));
-  if (!original || !told) return false;
-  const PyOwned ours(api_, api_.Define(kCall, "nanwatch_profiler_call",
-                                       {{"tell", told.get()}, {"call", original.get()}}));
-  return ours && api_.PyObject_SetAttrString(module, name, ours.get()) == 0;
+  return api_.ReplaceFunction(module, name, {kCall, "nanwatch_profiler_call"}, &tell);
 }
 
 PyObj* ProfilerCalls::Tell(PyObj*, PyObj*) {
   const ProfilerCalls& mine = *the_calls;
   mine.on_start_();
-  mine.api_.Py_IncRef(mine.api_.none);
-  return mine.api_.none;
+  return mine.api_.NewNone();
 }
 
 }  // namespace nanwatch

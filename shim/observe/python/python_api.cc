@@ -93,6 +93,23 @@ PyObj* PythonApi::Define(const char* text, const char* name,
   return defined;
 }
 
+bool PythonApi::ReplaceFunction(PyObj* holder, const char* name, const Function& ours,
+                                PyMethod* tell) const {
+  PyObj* compiler = LoadedModule("torch.compiler");
+  if (compiler == nullptr) return false;
+  const PyOwned original(*this, AttributeOrNull(holder, name));
+  const PyOwned is_compiling(*this, AttributeOrNull(compiler, "is_compiling"));
+  const PyOwned told(*this, PyCFunction_NewEx(tell, nullptr, nullptr));
+  if (!original || !is_compiling || !told) return false;
+  const PyOwned made(*this, Define(ours.text, ours.name,
+                                   {{"call", original.get()},
+                                    {"is_compiling", is_compiling.get()},
+                                    {"tell", told.get()}}));
+  if (made && PyObject_SetAttrString(holder, name, made.get()) == 0) return true;
+  PyErr_Clear();
+  return false;
+}
+
 void PythonApi::CallSoon(std::atomic<bool>* asked, int (*call)(void*),
                          void* context) const noexcept {
   if (asked->exchange(true)) return;

@@ -177,6 +177,20 @@ struct PythonApi {
   };
   [[nodiscard]] PyObj* Define(const char* text, const char* name,
                               std::initializer_list<Global> globals) const;
+  // Puts a function that Define makes of `ours.text` in the place of `holder`'s `name`. The text
+  // finds what stood there as `call`, `tell` as a function, and torch.compiler's `is_compiling`.
+  // False, with no error pending: it stays as it was.
+  struct Function {
+    const char* text;
+    const char* name;
+  };
+  [[nodiscard]] bool ReplaceFunction(PyObj* holder, const char* name, const Function& ours,
+                                     PyMethod* tell) const;
+  // What a function of ours answers that has nothing to say.
+  [[nodiscard]] PyObj* NewNone() const {
+    Py_IncRef(none);
+    return none;
+  }
   // Any thread, no GIL: has Python's main thread make the call, between two of its instructions.
   // Once, as `asked` says, unless it could not be asked for now.
   void CallSoon(std::atomic<bool>* asked, int (*call)(void*), void* context) const noexcept;

@@ -74,6 +74,8 @@ int PythonDoor::PendingHooks(void* door) {
     self->hooks_.TryInstall(self->callbacks_.on_step);
     if (self->hooks_.installed()) {
       self->scaler_calls_.TryReplace();
+      // Not there yet when modules' calls are seen: torch.nn is imported before all of
+      // torch.autograd.
       self->backward_calls_.TryReplace();
     }
     if (self->hooks_.installed() && self->callbacks_.on_steps_told != nullptr) {

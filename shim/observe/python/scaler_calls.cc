@@ -35,7 +35,8 @@ void ScalerCalls::TryReplace() {
   tried_ = true;
   the_calls = this;
   if (callbacks_.on_updated != nullptr)
-    Replace(torch, "_amp_update_scale_", {kUpdate, "nanwatch_amp_update_scale"}, &tell_update);
+    (void)api_.ReplaceFunction(torch, "_amp_update_scale_", {kUpdate, "nanwatch_amp_update_scale"},
+                               &tell_update);
   ReplaceScale(scaler, "GradScaler");
 }
 
@@ -52,21 +53,7 @@ void ScalerCalls::ReplaceScale(PyObj* module, const char* class_name) {
   static PyMethod tell = {"tell", TellScale, kPyMethodOneArgument, nullptr};
   const PyOwned scaler_class(api_, api_.AttributeOrNull(module, class_name));
   if (!scaler_class || callbacks_.on_scale == nullptr) return;
-  Replace(scaler_class.get(), "scale", {kScale, "nanwatch_scale"}, &tell);
-}
-
-bool ScalerCalls::Replace(PyObj* holder, const char* name, const Ours& ours, PyMethod* tell) {
-  PyObj* compiler = api_.LoadedModule("torch.compiler");
-  if (compiler == nullptr) return false;
-  const PyOwned original(api_, api_.AttributeOrNull(holder, name));
-  const PyOwned is_compiling(api_, api_.AttributeOrNull(compiler, "is_compiling"));
-  const PyOwned told(api_, api_.PyCFunction_NewEx(tell, nullptr, nullptr));
-  if (!original || !is_compiling || !told) return false;
-  const PyOwned made(api_, api_.Define(ours.text, ours.name,
-                                       {{"call", original.get()},
-                                        {"is_compiling", is_compiling.get()},
-                                        {"tell", told.get()}}));
-  return made && api_.PyObject_SetAttrString(holder, name, made.get()) == 0;
+  (void)api_.ReplaceFunction(scaler_class.get(), "scale", {kScale, "nanwatch_scale"}, &tell);
 }
 
 // A tensor, or some of them.
@@ -74,8 +61,7 @@ PyObj* ScalerCalls::TellScale(PyObj*, PyObj* outputs) {
   const ScalerCalls& mine = *the_calls;
   const bool is_tensor = mine.api_.PyType_IsSubtype(outputs->type, mine.tensor_type_) != 0;
   mine.callbacks_.on_scale(is_tensor ? mine.names_.TensorOf(outputs) : nullptr);
-  mine.api_.Py_IncRef(mine.api_.none);
-  return mine.api_.none;
+  return mine.api_.NewNone();
 }
 
 // The op's own arguments: the scale, the growth tracker, found_inf.
@@ -84,8 +70,7 @@ PyObj* ScalerCalls::TellUpdate(PyObj*, PyObj* arguments) {
   const at::TensorBase* scale = mine.names_.TensorOf(mine.api_.PyTuple_GetItem(arguments, 0));
   const at::TensorBase* found_inf = mine.names_.TensorOf(mine.api_.PyTuple_GetItem(arguments, 2));
   if (scale != nullptr && found_inf != nullptr) mine.callbacks_.on_updated(*scale, *found_inf);
-  mine.api_.Py_IncRef(mine.api_.none);
-  return mine.api_.none;
+  return mine.api_.NewNone();
 }
 
 }  // namespace nanwatch

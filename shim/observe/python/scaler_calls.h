@@ -39,13 +39,7 @@ class ScalerCalls {
  private:
   static PyObj* TellScale(PyObj* self, PyObj* outputs);
   static PyObj* TellUpdate(PyObj* self, PyObj* arguments);
-  // A function of Python's, and what its text calls it.
-  struct Ours {
-    const char* text;
-    const char* name;
-  };
   void ReplaceScale(PyObj* module, const char* class_name);
-  bool Replace(PyObj* holder, const char* name, const Ours& ours, PyMethod* tell);
 
   const PythonApi& api_;
   PythonNames& names_;

@@ -12,6 +12,15 @@
 
 namespace nanwatch::device {
 
+// The tensors, all of them dense, as entries of a list.
+inline void PutEntries(const std::vector<JobTensor>& tensors, ListLaunch& launch) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    launch.entries[i] = MakeEntry(reinterpret_cast<uint64_t>(tensors[i].data),
+                                  static_cast<uint64_t>(ViewOf(tensors[i]).numel),
+                                  static_cast<uint8_t>(tensors[i].type));
+  }
+}
+
 class CheckedList {
  public:
   static constexpr uint64_t kTicket = CheckedLaunch::kTicket;
@@ -39,11 +48,7 @@ class CheckedList {
                    .step_word = reinterpret_cast<uint64_t>(&words),
                    .output_count = static_cast<uint32_t>(gate_),
                    .input_count = static_cast<uint32_t>(tensors_.size() - gate_)};
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      launch.entries[i] = MakeEntry(reinterpret_cast<uint64_t>(tensors_[i].data),
-                                    static_cast<uint64_t>(ViewOf(tensors_[i]).numel),
-                                    static_cast<uint8_t>(tensors_[i].type));
-    }
+    PutEntries(tensors_, launch);
     return launch;
   }
 

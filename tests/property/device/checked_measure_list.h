@@ -32,11 +32,7 @@ class CheckedMeasureList {
                    .step_word = 0,
                    .output_count = static_cast<uint32_t>(tensors_.size()),
                    .input_count = 0};
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      launch.entries[i] = MakeEntry(reinterpret_cast<uint64_t>(tensors_[i].data),
-                                    static_cast<uint64_t>(tensors_[i].sizes[0]),
-                                    static_cast<uint8_t>(tensors_[i].type));
-    }
+    PutEntries(tensors_, launch);
     return launch;
   }
 

@@ -35,6 +35,19 @@ class Shelf {
   char* next_;
 };
 
+// Sizes around a vector, a turn of a block and a tile, each at two alignments.
+inline std::vector<JobTensor> ManySizes(Shelf& shelf, Values& values) {
+  const size_t per_vector = kVectorBytes / values.element_bytes();
+  const size_t tile = kTileUnits * per_vector;
+  std::vector<JobTensor> tensors;
+  for (const size_t count : {size_t{1}, size_t{0}, size_t{2}, per_vector, per_vector + 1,
+                             3 * per_vector - 1, 511 * per_vector, 513 * per_vector + 1,
+                             tile / 2 + 1, tile - 1, tile, tile + 1, 3 * tile + 1}) {
+    for (const size_t off : {0u, 15u}) tensors.push_back(shelf.Add(values, count, off));
+  }
+  return tensors;
+}
+
 inline char* At(const JobTensor& tensor, size_t byte) {
   return const_cast<char*>(static_cast<const char*>(tensor.data)) + byte;
 }
