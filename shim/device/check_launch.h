@@ -56,7 +56,7 @@ static_assert(sizeof(TensorCounts) == 56);
 struct CheckResult {
   uint64_t ticket;  // of the launch, written last; 0: no answer
   uint64_t hits;    // executions that found something: more than 1 where a graph is replayed
-  uint64_t step;    // *step_word of the first of them
+  uint64_t step;    // *step_word of the first of them: a replay, where the launch is in a graph
   uint8_t output_kinds[kOutputsMax];  // wire::kHasNan | ...
   uint8_t input_kinds[kInputsMax];
   // 1: this step has had its share of counting (StepWords). Of a tensor that holds a NaN the kinds
@@ -91,7 +91,7 @@ static_assert(sizeof(LaunchScratch) == 80);
 // to count large tensors: after so much in one step (about a second, see check_kernel.h) a count
 // ends with the first NaN. Small tensors are always counted in full.
 struct StepWords {
-  uint64_t steps;    // in the order of the stream
+  uint64_t steps;    // in the order of the stream; outside graphs of those after something bad
   uint32_t counted;  // units of kCountUnit elements that were counted since the last of them
   uint32_t unused;
 };

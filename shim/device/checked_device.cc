@@ -517,8 +517,12 @@ Skip CheckedDevice::AddStep(CuStream stream) noexcept {
   if (!Ready()) return Reason() != nullptr ? Skip::kSteppedDown : Skip::kStarting;
   const CurrentContext current(shared_.driver, context_);
   if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
-  bool capturing = false;  // in a graph, every replay counts a step
+  bool capturing = false;
   if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;
+  if (!capturing && (!has_counted_.load(std::memory_order_relaxed) ||
+                     !has_counted_.exchange(false, std::memory_order_relaxed))) {
+    return Skip::kNone;
+  }
   uint64_t step_word = step_word_;
   const Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &step_word, stream)};
   return call.Failed() ? Judge(call) : Skip::kNone;
@@ -559,6 +563,7 @@ size_t CheckedDevice::PollStream(uint32_t index, bool lost, FinishedCallback cal
       finished.outcome = Finished::Outcome::kBad;
       finished.result = result;
       finished.hits = LoadAcquire(&result->hits);
+      has_counted_.store(true, std::memory_order_relaxed);
     } else if (!done) {
       finished.outcome = Finished::Outcome::kLost;
     }

@@ -162,6 +162,7 @@ class CheckedDevice {
   std::atomic<bool> context_lost_{false};
   std::atomic<bool> reason_taken_{false};
   std::atomic<uint32_t> failures_in_a_row_{0};
+  std::atomic<bool> has_counted_{false};  // a launch that is in no graph, since the last AddStep
   char reason_[256] = {};
 
   // Written while setting up, constant after.

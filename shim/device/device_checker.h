@@ -226,8 +226,10 @@ class DeviceChecker final {
   // The same for a list, kListMax tensors in each launch.
   Enqueued EnqueueList(const CheckListRequest& request) noexcept;
 
-  // Counts a step in the order of the stream: later checks on the device carry it. To be called by
-  // the thread that ended the step, with its stream.
+  // A step has ended: what later checks on the device may count begins anew (StepWords), by a launch
+  // where Poll has told of something bad since the last one, and by none else: nothing was counted.
+  // Always by one in a capture, since any replay may be. To be called by the thread that ended the
+  // step, with its stream.
   Skip AddStep(int device, CuStream stream) noexcept;
 
   // Puts an empty launch on the stream, which Poll tells of as of any when all that was launched

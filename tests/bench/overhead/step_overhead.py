@@ -101,7 +101,10 @@ def main():
         print(f"{step.description}, {rounds} rounds", file=sys.stderr, flush=True)
         ways = methods(switch, step.model)
         if arguments.ways:
-            ways = {way: ways[way] for way in ["bare", *arguments.ways.split(",")]}
+            asked = ["bare", *arguments.ways.split(",")]
+            if unknown := [way for way in asked if way not in ways]:
+                sys.exit(f"step_overhead: no way is called '{unknown[0]}': there are {', '.join(ways)}")
+            ways = {way: ways[way] for way in asked}
         results[name] = {"description": step.description, "ways": summarize(measure(step, ways, rounds, visit_s, clock))}
     print_table(results)
     if arguments.json:
