@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "shim/check/scan.h"
+#include "shim/observe/storage_data.h"
 
 namespace nanwatch {
 namespace {
@@ -152,7 +153,7 @@ bool IsAlive(const InputSeen& input) noexcept {
   if (TorchWeakStorageOps().expired(input.storage.handle)) return false;
   // The storage may have been resized under the op.
   const auto* storage = static_cast<const c10::StorageImpl*>(input.storage.storage);
-  const auto* base = static_cast<const char*>(storage->data_ptr().get());
+  const auto* base = static_cast<const char*>(DataOf(*storage));
   return base != nullptr && base + input.byte_begin == input.data &&
          input.byte_end <= storage->nbytes();
 }

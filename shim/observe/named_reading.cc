@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shim/check/scan.h"
+#include "shim/observe/storage_data.h"
 
 namespace nanwatch {
 
@@ -14,7 +15,7 @@ NamedReading::NamedReading(const PythonNames& names, const NamedTensor& named) n
   }
   const wire::ElementType type = ElementTypeOf(held_->dtype);
   if (type == wire::ElementType::kNone) return;
-  const auto* base = static_cast<const char*>(held_->storage->data_ptr().get());
+  const auto* base = static_cast<const char*>(DataOf(*held_->storage));
   tensor_.storage = held_->storage.get();
   tensor_.view = TensorView{held_->data, type, 1, &held_->numel, &stride_, held_->numel};
   tensor_.byte_begin = static_cast<uint64_t>(static_cast<const char*>(held_->data) - base);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "shim/observe/storage_data.h"
 #include "shim/observe/torch_versions.h"
 
 namespace nanwatch {
@@ -101,7 +102,7 @@ __attribute__((hot)) bool ReadDense(const at::TensorBase& tensor, DensePlain* pl
   if (C10_UNLIKELY(type == wire::ElementType::kNone || numel <= 0 || !impl->is_contiguous())) {
     return false;
   }
-  const auto* data = static_cast<const char*>(storage->data_ptr().get());
+  const auto* data = static_cast<const char*>(DataOf(*storage));
   const size_t element_bytes = ElementBytes(type);
   const uint64_t begin = static_cast<uint64_t>(impl->storage_offset()) * element_bytes;
   const uint64_t bytes = static_cast<uint64_t>(numel) * element_bytes;
@@ -149,7 +150,7 @@ Readable DescribeTensor(const at::TensorBase& tensor, PlainTensor* plain,
   const int64_t numel = impl->numel();
   if (numel <= 0) return Readable::kNothing;
   const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  const void* data = storage->data_ptr().get();
+  const void* data = DataOf(*storage);
   const c10::Device device = storage->device();
   if (C10_UNLIKELY(data == nullptr || !(device.is_cpu() || device.is_cuda()))) {
     *reason = data == nullptr ? wire::Unchecked::kMeta : wire::Unchecked::kOtherDevice;

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "shim/observe/python/storage_hold.h"
+#include "shim/observe/storage_data.h"
 #include "shim/observe/torch_versions.h"
 
 namespace nanwatch {
@@ -206,7 +207,7 @@ std::optional<NamedTensorView> PythonNames::Read(const NamedTensor& tensor) cons
   NamedTensorView view;
   view.storage = TakeStorage(record.storage_address);
   if (!view.storage) return std::nullopt;
-  const auto* base = static_cast<const unsigned char*>(view.storage->data());
+  const auto* base = static_cast<const unsigned char*>(DataOf(*view.storage));
   const auto bytes = static_cast<int64_t>(view.storage->nbytes());
   const bool inside = record.byte_offset + record.numel * record.item_size <= bytes;
   view.data = base == nullptr || !inside ? nullptr : base + record.byte_offset;

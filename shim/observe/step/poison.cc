@@ -4,6 +4,7 @@
 #include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python/storage_hold.h"
+#include "shim/observe/storage_data.h"
 
 namespace nanwatch {
 namespace {
@@ -13,7 +14,7 @@ bool IsBadMemory(const WeakStorage& weak, wire::ElementType type, uint64_t byte_
                  uint64_t byte_end) {
   const auto storage = TakeStorage(static_cast<const c10::StorageImpl*>(weak.storage));
   if (!storage) return false;
-  const auto* base = static_cast<const char*>(storage->data_ptr().get());
+  const auto* base = static_cast<const char*>(DataOf(*storage));
   if (base == nullptr || byte_end > storage->nbytes()) return false;
   return HasNonFinite(type, base + byte_begin, (byte_end - byte_begin) / ElementBytes(type));
 }

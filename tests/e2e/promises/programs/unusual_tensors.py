@@ -90,6 +90,18 @@ def odd_scalars():
     return (torch.arange(3), torch.tensor([True, False]).logical_not(), torch.tensor([]), torch.tensor(5))
 
 
+def replayed_over():
+    """What torch.compile(mode="reduce-overhead") does to the outputs of a replay that is over: they may be handled, not read."""
+    bad = torch.tensor([-1.0, 4.0]).log()
+    stale = torch.ones(2) * 2
+    torch._C._set_storage_data_ptr_access_error_msg(stale.untyped_storage()._cdata, "overwritten by a later replay")
+    try:
+        read = str((stale + bad).shape)
+    except RuntimeError as error:
+        read = str(error).splitlines()[0]
+    return tuple(stale.view(2, 1).shape) + tuple(stale.detach().shape) + (read,)
+
+
 def train_once():
     torch.manual_seed(2)
     model = nn.Linear(4, 2)
@@ -100,6 +112,6 @@ def train_once():
 
 
 for case in (sparse, quantised, nested, meta, fake, functorch, complex_numbers, small_floats, zero_size, expanded, channels_last,
-             mkldnn, wrapped, odd_scalars, train_once):
+             mkldnn, wrapped, odd_scalars, replayed_over, train_once):
     for value in case():
         print(case.__name__, value.tolist() if isinstance(value, torch.Tensor) else value)
