@@ -35,9 +35,12 @@ constexpr uint64_t kChecksPerPublication = 1024;
 constexpr uint32_t kArmedOpsPerSweep = 16;
 constexpr uint32_t kSweepBudget = 32;
 
-bool AutocastsNow() {
-  return c10::impl::tls_local_dispatch_key_set().included_.has_any(
-      c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}));
+// Autocast is off where its key is excluded, which it is from the start and inside its own kernels
+// (ATen/autocast_mode.cpp, set_autocast_enabled).
+bool AutocastsNow(const OpTraits& op) {
+  const c10::DispatchKeySet off = c10::impl::tls_local_dispatch_key_set().excluded_;
+  return ((op.autocasts & kAutocastsOnCpu) != 0 && !off.has(c10::DispatchKey::AutocastCPU)) ||
+         ((op.autocasts & kAutocastsOnCuda) != 0 && !off.has(c10::DispatchKey::AutocastCUDA));
 }
 
 // ---- begin of an op
@@ -106,7 +109,8 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
     frame.hidden = false;
   }
   frame.hides = frame.hidden || !op->transparent;
-  if (__builtin_expect(op->autocasts, 0) && frame.hides && !frame.hidden && AutocastsNow()) {
+  if (__builtin_expect(op->autocasts != 0, 0) && frame.hides && !frame.hidden &&
+      AutocastsNow(*op)) {
     frame.hides = false;
   }
   if (frame.hidden) return;
@@ -628,7 +632,7 @@ __attribute__((noinline, cold)) void EndMeasured(Observer& observer, ThreadState
 // Under autocast the op casts its arguments, and calls itself on the results: the computation is
 // that one's.
 __attribute__((noinline)) std::unique_ptr<at::ObserverContext> ExposeUnderAutocast(Frame& frame) {
-  if (AutocastsNow()) frame.hides = false;
+  if (AutocastsNow(*frame.op)) frame.hides = false;
   return nullptr;
 }
 
@@ -727,7 +731,7 @@ __attribute__((hot)) std::unique_ptr<at::ObserverContext> Start(const at::Record
   frame.inputs_count = 0;
   frame.cleared_flags = 0;
   if (!hidden && frame.sequence >= 0) RememberSequence(thread, frame);
-  if (__builtin_expect(traits->autocasts && !hidden, 0)) return ExposeUnderAutocast(frame);
+  if (__builtin_expect(traits->autocasts != 0 && !hidden, 0)) return ExposeUnderAutocast(frame);
   return nullptr;
 }
 

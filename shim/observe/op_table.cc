@@ -64,9 +64,15 @@ bool IsComposition(const c10::FunctionSchema& schema, std::string_view name) {
   return op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
 }
 
-bool HasAutocastKernel(const c10::FunctionSchema& schema) {
+// The lists of ops differ: log, pow and sum are cast on a GPU alone.
+uint8_t AutocastKernels(const c10::FunctionSchema& schema) {
   const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
-  return op.has_value() && op->hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
+  if (!op.has_value()) return 0;
+  const auto has = [&op](c10::DispatchKey key, AutocastsOn bit) {
+    return static_cast<uint8_t>(op->hasKernelForDispatchKey(key) ? bit : 0);
+  };
+  return has(c10::DispatchKey::AutocastCPU, kAutocastsOnCpu) |
+         has(c10::DispatchKey::AutocastCUDA, kAutocastsOnCuda);
 }
 
 void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
@@ -81,7 +87,7 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   FindUndeclaredWrites(schema, traits);
   traits->writes_unseen = traits->in_place && !returns_tensor;
   traits->transparent = IsComposition(schema, schema.name()) || traits->writes_unseen;
-  traits->autocasts = HasAutocastKernel(schema);
+  traits->autocasts = AutocastKernels(schema);
   traits->quick_schema = &schema;
   const bool entry = (traits->families & kEnters) != 0;
   traits->skip = (!returns_tensor && (traits->families & kEscapes) == 0) ||

@@ -12,6 +12,8 @@
 
 namespace nanwatch {
 
+enum AutocastsOn : uint8_t { kAutocastsOnCpu = 1, kAutocastsOnCuda = 2 };
+
 struct OpTraits {
   const c10::FunctionSchema* schema;        // nullptr: a range that is named by a string
   const c10::FunctionSchema* quick_schema;  // the same, unless the begin of the op needs thought
@@ -29,7 +31,7 @@ struct OpTraits {
   bool is_view;       // returns memory of an argument
   bool transparent;  // its value is computed by the ops it calls: a composite, or a list op without
                      // returns
-  bool autocasts;    // transparent while autocast is on
+  uint8_t autocasts;  // transparent while autocast is on for these devices: AutocastsOn bits
   bool in_place;     // writes an argument
   bool writes_unseen;  // writes arguments and returns no tensor: they are seen only with inputs
   std::atomic<uint32_t> name_id;  // in the segment's name table, 0 not yet interned

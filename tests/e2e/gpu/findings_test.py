@@ -42,6 +42,9 @@ FAULTS = {
     "mask_taken_back": training(gate="x = x.masked_fill(x > 3, float('-inf')).clamp(min=-1)"),
     "fully_masked_row": training(gate="x = torch.softmax(x.masked_fill(x > -9, float('-inf')), -1) if self.bad else x"),
     "backward_formula": training(gate="x = x + 0 * (x * 0).norm(dim=-1, keepdim=True).sqrt() if self.bad else x"),
+    # Of these two the GPU alone casts the power.
+    "autocast": training(gate="""with torch.autocast("cuda", dtype=torch.bfloat16):
+            x = x + (torch.pow(x.bfloat16() * 0, 0.5).to(x.dtype) if self.bad else 0)"""),
     "in_place": training(gate="x = x.clone().div_(0) if self.bad else x"),
     "view_of_bad": training(gate="x = torch.cat([x[:, :8].log(), x[:, 8:].view(-1, 8)], 1) if self.bad else x"),
     "update": training(update="if step == 7: optimizer.param_groups[0]['eps'] = float('nan')"),
