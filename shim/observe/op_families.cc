@@ -162,6 +162,8 @@ constexpr Rule kRules[] = {
     {"aten::_ctc_loss", kFirstOutputOnly},
     {"aten::_embedding_bag*", kFirstOutputOnly},
     {"aten::native_dropout", kFirstOutputOnly},
+    // The sum of the weights, which is not written at all where nothing is reduced.
+    {"aten::nll_loss2d_forward", kFirstOutputOnly},
 };
 
 // The backward of attention has three gradients; they are values of the model.
