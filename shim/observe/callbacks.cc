@@ -120,6 +120,12 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
   if (__builtin_expect(!arguments.empty(), 0)) {
     frame.inputs_begin = thread->inputs_used;
     if (observer.arming.armed()) NoteInputs(observer, thread, frame, arguments);
+    if (op->in_place && observer.timeline.AnyReceivedUnlooked()) {
+      observer.timeline.LookAtReceived(observer, thread, frame);
+    }
+    if (__builtin_expect((op->families & kCommunicates) != 0, 0) && observer.timeline.On()) {
+      observer.timeline.LookAtGiven(observer, thread, frame);
+    }
     if (observer.timeline.AnyWaitForCut() && HandsToCpu(thread, frame, arguments)) {
       observer.timeline.CutAtEscape(observer, thread, frame);
     }

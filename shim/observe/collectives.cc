@@ -121,27 +121,25 @@ bool CameBackBad(Observer& observer, const LookedAt& looked_at) {
          !SourceOf(observer, seen.Plain(), &source, &value);
 }
 
-ValueRef ReportReceived(Observer& observer, ThreadState* thread, const LookedAt& looked_at) {
-  Emitter* emitter = observer.EnsureEmitter();
-  if (emitter == nullptr) return {};
-  UnseenWriter writer{};
-  writer.op = looked_at.collective.name;
-  writer.layer = looked_at.layer;
-  writer.phase = wire::Phase::kOther;
-  writer.finding_class = wire::FindingClass::kReceived;
-  wire::Source source{};
-  source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
-  source.value = looked_at.collective.sequence;
-  source.name = GroupOf(*emitter, looked_at.collective);
-  writer.Add(source, {});
-  return OnUnseenWrite(observer, thread, looked_at.tensor.Plain(), writer);
-}
-
 void AddTensors(const c10::IValue& value, Delivery* delivery) {
   if (value.isTensor()) {
     delivery->Add(value.toTensor());
   } else if (value.isList()) {
     for (const c10::IValue& item : value.toListRef()) AddTensors(item, delivery);
+  }
+}
+
+// What lies on a GPU is not read here (gpu/gpu_deliveries.h).
+void AddOnGpu(Observer& observer, const c10::IValue& value, GpuTensors* tensors) {
+  if (!observer.timeline.On()) return;
+  if (value.isTensor()) {
+    PlainTensor plain;
+    wire::Unchecked reason;
+    if (DescribeTensor(value.toTensor(), &plain, &reason) == Readable::kYes && plain.gpu >= 0) {
+      tensors->Add(plain, wire::Target::kNone, nullptr);
+    }
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) AddOnGpu(observer, item, tensors);
   }
 }
 
@@ -197,6 +195,9 @@ void Deliveries::OnHandedOut(Observer& observer, ThreadState* thread, const char
   CollectiveName name = std::exchange(thread->last_collective, {});
   // A process group that we do not know announces no range.
   if (name.sequence == 0) std::strncpy(name.name, op, sizeof name.name - 1);
+  GpuTensors on_gpu(observer, thread, /*counts=*/false);
+  for (const c10::IValue& output : outputs) AddOnGpu(observer, output, &on_gpu);
+  observer.timeline.NoteCollective(observer, thread, name, on_gpu.list(), /*given_in=*/false);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (handed_out_ == nullptr) handed_out_ = new Delivery[kHandedOutMax];
   Delivery& delivery = handed_out_[next_handed_out_++ % kHandedOutMax];
@@ -212,7 +213,8 @@ void Deliveries::Look(Observer& observer, ThreadState* thread, const std::vector
   for (const LookedAt& looked_at : all) {
     if (IsWrittenBy(written, count, looked_at.tensor) || !CameBackBad(observer, looked_at))
       continue;
-    const ValueRef value = ReportReceived(observer, thread, looked_at);
+    const ValueRef value = ReportReceived(observer, thread, looked_at.tensor.Plain(),
+                                          looked_at.collective, looked_at.layer);
     wire::Source source{};
     ValueRef known;
     if (looked_at.number == last_number ||  // its first bad tensor is the answer
@@ -287,9 +289,13 @@ std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadS
   auto collective = std::make_unique<Collective>();
   Delivery& back = collective->back;
   back.Begin(name, observer.steps.completed());
+  GpuTensors on_gpu(observer, thread, /*counts=*/false);
   for (const c10::IValue& value : range.inputs()) {
-    if (value.isTensor()) Note(observer, value.toTensor(), collective.get());
+    if (!value.isTensor()) continue;
+    Note(observer, value.toTensor(), collective.get());
+    AddOnGpu(observer, value, &on_gpu);
   }
+  observer.timeline.NoteCollective(observer, thread, name, on_gpu.list(), /*given_in=*/true);
   if (!back.tensors.empty()) observer.deliveries.Open(&back);
   return collective;
 } catch (...) {
@@ -302,16 +308,39 @@ void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext*
   if (back.tensors.empty()) return;
   observer.deliveries.Close(observer, thread, &back);
   if (observer.Poisoned() || (!collective.input_bad && back.received.ticket == 0)) return;
+  EmitCollective(observer, thread, back.collective,
+                 collective.input_bad ? &collective.input : nullptr, back.received);
+}
+
+ValueRef ReportReceived(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                        const CollectiveName& collective, const Layer* layer) noexcept {
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return {};
+  UnseenWriter writer{};
+  writer.op = collective.name;
+  writer.layer = layer;
+  writer.phase = wire::Phase::kOther;
+  writer.finding_class = wire::FindingClass::kReceived;
+  wire::Source source{};
+  source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
+  source.value = collective.sequence;
+  source.name = GroupOf(*emitter, collective);
+  writer.Add(source, {});
+  return OnUnseenWrite(observer, thread, tensor, writer);
+}
+
+void EmitCollective(Observer& observer, ThreadState* thread, const CollectiveName& collective,
+                    const wire::Source* input, ValueRef output) noexcept {
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
   wire::CollectiveRecord record{};
-  record.op = emitter->Intern(back.collective.name);
-  record.group = GroupOf(*emitter, back.collective);
-  record.sequence = back.collective.sequence;
-  record.flags = (collective.input_bad ? wire::CollectiveRecord::kInputBad : 0u) |
-                 (back.received.ticket != 0 ? wire::CollectiveRecord::kOutputBad : 0u);
-  record.input = collective.input;
-  record.output_value = back.received.ticket;
+  record.op = emitter->Intern(collective.name);
+  record.group = GroupOf(*emitter, collective);
+  record.sequence = collective.sequence;
+  record.flags = (input != nullptr ? wire::CollectiveRecord::kInputBad : 0u) |
+                 (output.ticket != 0 ? wire::CollectiveRecord::kOutputBad : 0u);
+  if (input != nullptr) record.input = *input;
+  record.output_value = output.ticket;
   record.header =
       MakeHeader(observer, thread, *emitter, wire::RecordKind::kCollective, sizeof record);
   emitter->Emit(record.header);

@@ -17,7 +17,10 @@ namespace nanwatch {
 
 class Observer;
 struct BadOutput;
+struct PlainTensor;
 struct ThreadState;
+struct CollectiveName;
+struct Layer;
 struct Delivery;
 struct LookedAt;
 
@@ -75,5 +78,13 @@ bool IsCollective(const char* range_name) noexcept;
 std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadState* thread,
                                                      const at::RecordFunction& range) noexcept;
 void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext* context) noexcept;
+
+// Tells that this tensor has come bad by the collective, which was begun in this layer.
+ValueRef ReportReceived(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                        const CollectiveName& collective, const Layer* layer) noexcept;
+// The collective's record, by which the daemon finds it on other ranks. `input`: the first bad
+// tensor given in; null: none is known. `output`: what came back bad.
+void EmitCollective(Observer& observer, ThreadState* thread, const CollectiveName& collective,
+                    const wire::Source* input, ValueRef output) noexcept;
 
 }  // namespace nanwatch

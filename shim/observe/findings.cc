@@ -450,10 +450,11 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);
   const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
   value.site = site;
-  value.flags = flags | (frame.inputs_seen ? ValueRecord::kInputsSeen : 0u) |
-                (outputs[0].requires_grad ? ValueRecord::kNeedsGradient : 0u) |
-                (traced != nullptr && !traced->complete ? ValueRecord::kInexact : 0u) |
-                GpuFlag(outputs[0].tensor);
+  value.flags =
+      flags | (frame.inputs_seen ? ValueRecord::kInputsSeen : 0u) |
+      (outputs[0].requires_grad ? ValueRecord::kNeedsGradient : 0u) |
+      ((traced != nullptr && !traced->complete) || sources.assumed ? ValueRecord::kInexact : 0u) |
+      GpuFlag(outputs[0].tensor);
   value.param = written.name;
   value.target = static_cast<uint8_t>(written.target);
   value.pass = place.pass;

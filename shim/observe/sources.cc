@@ -43,7 +43,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& i
   observer.deliveries.LookAtAll(observer, thread, own.outputs, own.count);
   Source received{};
   ValueRef received_value;
-  if (!find(&entry)) {
+  if (!find(&entry) && !(observer.timeline.TellReceived(observer, thread, plain) && find(&entry))) {
     // A process group's own thread unpacks what came from a buffer that nobody announces.
     if (own.outputs == nullptr && observer.deliveries.FindReceived(observer, thread, nullptr, 0,
                                                                    &received, &received_value)) {
@@ -53,6 +53,14 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& i
     }
     if (AddSavedByForward(thread, kinds, input, sources)) return;
     const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
+    if (named == nullptr &&
+        observer.timeline.AssumeSource(observer, thread, plain, &received, &received_value)) {
+      received.kinds = kinds;
+      received.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+      sources->Add(received, received_value.index);
+      sources->assumed = true;
+      return;
+    }
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
     NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
     if (!find(&entry)) return;

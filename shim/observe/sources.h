@@ -19,6 +19,7 @@ struct Sources {
   uint8_t kinds = 0;
   // An input that only a kernel of the open compiled region can have written.
   bool made_in_region = false;
+  bool assumed = false;  // one of them is what is likely, not what is known
 
   void Add(const wire::Source& source, uint64_t recent_index) {
     kinds |= source.kinds;

@@ -310,6 +310,15 @@ void GpuCuts::NoteClean(const InputSeen& tensor, uint64_t event) noexcept {
   NoteLost(tensor, event);  // the event says more when it is told
 }
 
+void GpuCuts::Forget(const InputSeen& tensor) noexcept {
+  const Locked lock(*this);
+  MarkOverwritten(tensor);
+  ForEachOf(tensor.storage.storage, tensor.byte_begin, tensor.byte_end, [](Entry& entry) {
+    entry.byte_end = entry.byte_begin;
+    return true;
+  });
+}
+
 void GpuCuts::NoteHanded(std::span<const InputSeen* const> tensors, uint64_t event, uint64_t ticket,
                          bool as_list) noexcept {
   // All that the event holds is known when it is told: those beyond the bits share the last.

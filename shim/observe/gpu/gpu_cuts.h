@@ -127,6 +127,8 @@ class GpuCuts {
   void NoteLost(const InputSeen& tensor, uint64_t event) noexcept;
   // An op has left values here that nobody needs to look at.
   void NoteClean(const InputSeen& tensor, uint64_t event) noexcept;
+  // Somebody unseen writes here: who has written it is not known any more.
+  void Forget(const InputSeen& tensor) noexcept;
   // A launch that was made for other reasons looks at these tensors, as its outputs.
   void NoteHanded(std::span<const InputSeen* const> tensors, uint64_t event, uint64_t ticket,
                   bool as_list) noexcept;

@@ -239,6 +239,7 @@ T* Timeline::Reserve(size_t extra_bytes) noexcept {
 
 template Timeline::ReplayEvent* Timeline::Reserve(size_t extra_bytes) noexcept;
 template Timeline::SnapshotEvent* Timeline::Reserve(size_t extra_bytes) noexcept;
+template Timeline::CollectiveEvent* Timeline::Reserve(size_t extra_bytes) noexcept;
 
 void Timeline::Publish(Event* event) noexcept {
   event->noted.store(true, std::memory_order_release);
@@ -518,6 +519,13 @@ void Timeline::Drop(Event* event) noexcept {
       return DropTensors(static_cast<OpEvent*>(event));
     case EventKind::kView:
       return ops.drop(static_cast<ViewEvent*>(event)->tensor.seen.storage.handle);
+    case EventKind::kCollective: {
+      auto* collective = static_cast<CollectiveEvent*>(event);
+      for (uint32_t i = 0; i < collective->count; ++i) {
+        ops.drop(collective->tensors[i].seen.storage.handle);
+      }
+      return;
+    }
     case EventKind::kLeaf:
       if (static_cast<LeafEvent*>(event)->has_gradient) {
         ops.drop(static_cast<LeafEvent*>(event)->gradient.seen.storage.handle);

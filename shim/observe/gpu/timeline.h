@@ -37,6 +37,7 @@
 #include "shim/classify/bad_values.h"
 #include "shim/observe/gpu/gpu_checks.h"
 #include "shim/observe/gpu/gpu_cuts.h"
+#include "shim/observe/gpu/gpu_deliveries.h"
 #include "shim/observe/place.h"
 #include "shim/observe/python/graph_calls.h"
 #include "shim/observe/python/known_calls.h"
@@ -102,6 +103,8 @@ class Timeline {
     kScaleOfStep,    // that, and what was found in the step: the update itself goes by unseen
     kGradientScale,  // by which an optimizer divides the gradients itself
     kOfRegion,
+    kGiven,              // into a collective that gives one rank's values to all
+    kReceived,           // by a collective, before an op writes over it
     kWritten,            // `target` is kParameter, or kOptimizerState of what is kept for `named`
     kMeasuredGradients,  // by NoteFigures alone
     kSampled,            // the same, of parameters before their update,
@@ -124,6 +127,29 @@ class Timeline {
                    std::span<const device::SampleSpan> samples = {}) noexcept;
   // All has been noted of this snapshot. False: there was no room for that.
   bool NoteSnapshot(Observer& observer, ThreadState* thread, uint64_t snapshot) noexcept;
+
+  // ---- collectives (timeline_collectives.cc)
+
+  // One begins, into which these are given, or has ended that hands these out: what lies there is
+  // not there yet.
+  void NoteCollective(Observer& observer, ThreadState* thread, const CollectiveName& collective,
+                      std::span<const HandedTensor> tensors, bool given_in) noexcept;
+  // Before it begins: one rank gives, and the others take. What nobody saw being written, such as
+  // loaded weights, must be told from what comes.
+  void LookAtGiven(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
+  // Whether some of what came was not looked at; then, where an op begins that writes in place.
+  [[nodiscard]] bool AnyReceivedUnlooked() const noexcept { return deliveries_.AnyUnlooked(); }
+  void LookAtReceived(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
+  // A bad tensor of which nobody is known to have written it: whether it has come by a collective,
+  // which is told then and known from there on.
+  bool TellReceived(Observer& observer, ThreadState* thread, const PlainTensor& tensor) noexcept;
+
+  // Level layer has found something bad in this step, and ops since are watched in full: what
+  // one of them reads may have been noted before and lost unread. Then it has come of what was
+  // found last rather than from outside the ops. For a bad tensor without a name that nobody is
+  // known to have written. Fills kind and value.
+  bool AssumeSource(Observer& observer, const ThreadState* thread, const PlainTensor& tensor,
+                    wire::Source* source, ValueRef* value) const noexcept;
 
   // An op handed a non-finite number to Python.
   void NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
@@ -184,6 +210,10 @@ class Timeline {
     return as == HandedAs::kGradients || as == HandedAs::kSkippableGradients ||
            as == HandedAs::kWatchedGradients;
   }
+  // Of what is handed over in lists: its numbers are of no interest.
+  [[nodiscard]] static constexpr bool IsOnlyChecked(HandedAs as) noexcept {
+    return as == HandedAs::kWritten || as == HandedAs::kGiven || as == HandedAs::kReceived;
+  }
   // What is looked at for its figures alone, and was or will be looked at as what it is.
   [[nodiscard]] static constexpr bool IsForFigures(HandedAs as) noexcept {
     return as == HandedAs::kWatchedGradients || as == HandedAs::kLossNumber ||
@@ -202,6 +232,7 @@ class Timeline {
   struct OptimizerEvent;
   struct ReplayEvent;
   struct SnapshotEvent;
+  struct CollectiveEvent;
   struct Graph;
   struct Graphs;
   struct Parts;
@@ -304,6 +335,12 @@ class Timeline {
   void Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept;
   void TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answer) noexcept;
   void TellLeaf(Observer& observer, LeafEvent& event) noexcept;
+  void NoteNewestBad(Observer& observer, const OpEvent& event) noexcept;
+  template <class Fn>
+  void LookAtInputs(Observer& observer, ThreadState* thread, const Frame& frame, HandedAs as,
+                    Fn&& wanted) noexcept;
+  void TellCollective(Observer& observer, CollectiveEvent& event) noexcept;
+  void TellGiven(Observer& observer, const PlainTensor& tensor) noexcept;
 
   std::atomic<bool> on_{false};
   std::once_flag begun_;
@@ -311,6 +348,7 @@ class Timeline {
   KnownCalls calls_;
   GpuChecks gpu_;
   GpuCuts cuts_{gpu_};
+  GpuDeliveries deliveries_;
   std::atomic<bool> pressed_{false};  // the queue is half full
 
   std::mutex mutex_;  // covers the queue
@@ -334,6 +372,11 @@ class Timeline {
   double scale_ = 0;                    // what the next update of the scale leaves
   bool scale_known_ = false;
   ThreadState* teller_ = nullptr;
+  uint64_t told_event_ = 0;  // number of the event that is being told
+  ValueRef newest_bad_;      // of an op of a pass, and in which step
+  uint32_t newest_bad_step_ = 0;
+  ValueRef bad_leaf_;  // the first gradient that a leaf took bad, and in which step
+  uint32_t bad_leaf_step_ = 0;
   uint64_t stuck_at_ = 0;  // number of the event that is waited for, and since when
   uint64_t stuck_since_ns_ = 0;
   uint64_t quiet_at_ = 0;  // events noted when the head was first found to be held for cuts

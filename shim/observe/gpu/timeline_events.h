@@ -23,6 +23,7 @@ enum class EventKind : uint8_t {
   kPlainUpdate,
   kReplay,
   kSnapshot,
+  kCollective,
 };
 
 struct Timeline::Event {
@@ -85,6 +86,13 @@ struct Timeline::LeafEvent : Event {
   const NamedTensor* named;
   bool has_gradient;
   SeenTensor gradient;
+};
+
+struct Timeline::CollectiveEvent : Event {
+  CollectiveName collective;
+  bool given_in;  // else these are what it hands out elsewhere
+  uint32_t count;
+  SeenTensor tensors[1];
 };
 
 struct Timeline::SnapshotEvent : Event {

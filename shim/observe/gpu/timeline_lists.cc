@@ -54,7 +54,7 @@ bool Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
   OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), 0);
   if (event == nullptr) return false;
   event->is_list = true;
-  event->sums = as != HandedAs::kWritten;
+  event->sums = !IsOnlyChecked(as);
   // Nothing of this step is launched behind what its update has written, and a pass begins at a
   // loss, where the stream would be asked.
   event->reports = is_last && (as == HandedAs::kWritten || as == HandedAs::kLoss);

@@ -127,6 +127,7 @@ bool Timeline::IsStuck(const Event& head) noexcept {
 void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept {
   ThreadState* thread = teller_;
   thread->told = &event.moment;
+  told_event_ = event.number;
   thread->depth = thread->inputs_used = 0;
   thread->pass = event.moment.place.pass;
   switch (event.kind) {
@@ -177,6 +178,9 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
     }
     case EventKind::kPlainUpdate:
       observer.steps.TellPlainUpdate(observer, thread);
+      break;
+    case EventKind::kCollective:
+      TellCollective(observer, static_cast<CollectiveEvent&>(event));
       break;
     case EventKind::kSnapshot:
       observer.parameter_stats.TellLast(observer, static_cast<SnapshotEvent&>(event).snapshot);
@@ -243,6 +247,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
       region_value_ = thread->region.value;
     }
     last_bad_event = event.number;
+    NoteNewestBad(observer, event);
   } else if (event.cut.at_layer && !event.cut.AllOutputsKnown()) {
     for (uint32_t i = 0; i < event.outputs; ++i) TellNotBad(observer, event, i);
   } else {
@@ -287,6 +292,32 @@ void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,
   if (count != 0) OnBadOutputs(observer, teller_, frame, together, count);
 }
 
+void Timeline::NoteNewestBad(Observer& observer, const OpEvent& event) noexcept {
+  if (event.moment.place.phase != wire::Phase::kBackward) return;
+  BadEntry entry;
+  for (uint32_t i = 0; i < event.outputs; ++i) {
+    if (!FindBad(observer, event.tensors[i].seen, &entry) || entry.value.ticket == 0) continue;
+    newest_bad_ = entry.value;
+    newest_bad_step_ = observer.steps.completed();
+    return;
+  }
+}
+
+bool Timeline::AssumeSource(Observer& observer, const ThreadState* thread,
+                            const PlainTensor& tensor, wire::Source* source,
+                            ValueRef* value) const noexcept {
+  const uint32_t step = observer.steps.completed();
+  if (tensor.gpu < 0 || thread != teller_ || newest_bad_.ticket == 0 || newest_bad_step_ != step ||
+      observer.level.asked() != wire::Level::kLayer) {
+    return false;
+  }
+  *source = {};
+  source->kind = static_cast<uint8_t>(wire::SourceKind::kValue);
+  source->value = newest_bad_.ticket;
+  *value = newest_bad_;
+  return true;
+}
+
 // Gives the told op the event's inputs, of lists those in this place; their number.
 uint16_t Timeline::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
   uint16_t taken = 0;
@@ -319,6 +350,7 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
   const PlainTensor plain = tensor.seen.Plain();
   switch (event.handed_as) {
     case HandedAs::kEntries:
+      TellReceived(observer, teller_, plain);
       return entry_points::TellEntry(observer, plain, tensor.target, NameOf(observer, tensor));
     case HandedAs::kGradients:
       if (observer.Poisoned()) return gpu_gradients_->TellWatched(observer, plain, tensor.named);
@@ -339,6 +371,11 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
     case HandedAs::kSampled:
     case HandedAs::kMeasuredUpdates:
       return;
+    case HandedAs::kGiven:
+      return TellGiven(observer, plain);
+    case HandedAs::kReceived:
+      TellReceived(observer, teller_, plain);
+      return;
     case HandedAs::kOfRegion:
       return TellOfRegion(observer, event, plain);
     case HandedAs::kWritten:
@@ -357,7 +394,8 @@ void Timeline::SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& 
     }
     SettleInput(observer, place >= 0, &tensor);
     if (tensor.seen.kinds == 0 || tensor.seen.known) continue;
-    NoteExternal(observer, tensor.seen.Plain(), tensor.target, NameOf(observer, tensor));
+    if (!TellReceived(observer, teller_, tensor.seen.Plain()))
+      NoteExternal(observer, tensor.seen.Plain(), tensor.target, NameOf(observer, tensor));
     tensor.seen.known = FindBad(observer, tensor.seen, &tensor.seen.bad);
   }
 }
@@ -390,6 +428,10 @@ void Timeline::TellLeaf(Observer& observer, LeafEvent& event) noexcept {
   BadEntry entry;
   if (seen.gpu >= 0 && FindBad(observer, seen, &entry)) {
     FillKinds(KindsOf(entry), &event.gradient.stats);
+    if (bad_leaf_.ticket == 0 || bad_leaf_step_ != observer.steps.completed()) {
+      bad_leaf_ = entry.value;
+      bad_leaf_step_ = observer.steps.completed();
+    }
   }
   seen.counted = &event.gradient.stats;
   const PlainTensor gradient = seen.Plain();

@@ -207,6 +207,7 @@ void GpuGradients::Tell(Observer& observer, ThreadState* thread, const PlainTens
   if (count_++ == 0) first_ = named;
   if (leaves_.count == kBadGradientsToldMax) return;
   const ValueRef from = leaves_.count != 0 ? leaves_.values[0] : observer.steps.TakeBadLoss();
+  if (from.ticket == 0) observer.timeline.TellReceived(observer, thread, gradient);
   leaves_.Add(NoteBadGradient(observer, thread, gradient, named, from),
               NonFiniteKinds(gradient.view), named);
   first_value_ = leaves_.values[0];

@@ -17,11 +17,13 @@
 //   tests/fakes/torch_cuda/run.py --default-device PROGRAM [ARGS]  with tensors on cuda by default
 //
 // It is loaded after `import torch`, with RTLD_GLOBAL, so that aoti_torch_get_current_cuda_stream
-// is found here by dlsym(RTLD_DEFAULT). Not real: time, memory limits, errors about tensors of two
-// devices, sparse tensors, collectives. Of graphs (graphs.h) a graph's own pool of memory: what is
-// made in a capture has memory of its own as long as the process runs.
+// is found here by dlsym(RTLD_DEFAULT). Collectives are gloo's, and look like NCCL's
+// (collectives.cc). Not real: time, memory limits, errors about tensors of two devices, sparse
+// tensors. Of graphs (graphs.h) a graph's own pool of memory: what is made in a capture has memory
+// of its own as long as the process runs.
 #include <cstdlib>
 
+#include "tests/fakes/torch_cuda/collectives.h"
 #include "tests/fakes/torch_cuda/cuda_only.h"
 #include "tests/fakes/torch_cuda/fake_device.h"
 #include "tests/fakes/torch_cuda/redirect.h"
@@ -30,4 +32,5 @@ extern "C" __attribute__((visibility("default"))) void fake_torch_cuda_install(i
   nanwatch::fake::InstallDevice(devices);
   nanwatch::fake::ChooseKnownKernels();
   nanwatch::fake::RedirectOperators();
+  nanwatch::fake::InstallCollectives();
 }

@@ -3,6 +3,7 @@
 The starter does not import torch. In each case one rank makes a NaN of its own (the line ends with `# here`), and the others
 get it by a collective. A rank's place comes from the environment, as from any launcher.
 """
+import ctypes
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ def start_ranks(count, unwatched=None):
                   for rank in range(count)]
         if unwatched is not None:
             places[unwatched]["NANWATCH"] = "0"
-        ranks = [subprocess.Popen([sys.executable, *sys.argv], env=os.environ | place) for place in places]
+        ranks = [subprocess.Popen([sys.executable, *sys.orig_argv[1:]], env=os.environ | place) for place in places]
         sys.exit(max(rank.wait() for rank in ranks))
 
 
@@ -70,12 +71,22 @@ def gather(rank, count, model, optimizer):
 def broadcast(rank, count, model, optimizer):
     """Rank 0 has loaded weights with a NaN and gives them to all."""
     if rank == 0:
-        model[0].weight.detach().numpy()[1, 2] = float("nan")
+        # Written by nobody that is watched; on the fake GPU the memory is the host's, too.
+        ctypes.cast(model[0].weight.data_ptr(), ctypes.POINTER(ctypes.c_float))[1 * 6 + 2] = float("nan")
     for parameter in model.parameters():
         dist.broadcast(parameter.data, 0)
     for _ in range(STEPS):
         optimizer.zero_grad()
         model(torch.randn(4, 6)).pow(2).mean().backward()
+        optimizer.step()
+
+
+def parallel(rank, count, model, optimizer):
+    """DistributedDataParallel; rank 1 makes a bad loss in step 2."""
+    model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=bool(os.environ.get("AS_VIEW")))
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        spoil(model(torch.randn(4, 6)), (1, 2), rank, step).pow(2).mean().backward()
         optimizer.step()
 
 

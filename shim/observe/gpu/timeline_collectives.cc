@@ -1,0 +1,161 @@
+// The timeline's collectives: what was given in is known when they are told, what came back when
+// somebody meets it (gpu_deliveries.h).
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "shim/observe/collectives.h"
+#include "shim/observe/gpu/gpu_counts.h"
+#include "shim/observe/gpu/timeline.h"
+#include "shim/observe/gpu/timeline_events.h"
+#include "shim/observe/named_reading.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/sources.h"
+
+namespace nanwatch {
+namespace {
+
+// What comes back is made of what all ranks gave in.
+bool Mixes(const CollectiveName& collective) {
+  return std::strstr(collective.name, "reduce") != nullptr;
+}
+
+BadEntry EntryOf(Observer& observer, const PlainTensor& tensor, ValueRef value, uint32_t site) {
+  BadEntry entry;
+  entry.storage = HoldWeakly(tensor.storage);
+  entry.byte_begin = tensor.byte_begin;
+  entry.byte_end = tensor.byte_end;
+  entry.dense = tensor.IsDense();
+  entry.value = value;
+  entry.site = site;
+  entry.born_step = observer.steps.completed();
+  return entry;
+}
+
+}  // namespace
+
+void Timeline::NoteCollective(Observer& observer, ThreadState* thread,
+                              const CollectiveName& collective,
+                              std::span<const HandedTensor> tensors, bool given_in) noexcept {
+  // In a graph it runs at every replay, and would have to be noted there.
+  if (CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return;
+  const Layer* layer = CurrentLayer();
+  while (!tensors.empty()) {
+    const size_t count = std::min(tensors.size(), size_t{OpEvent::kTensorsMax});
+    auto* event = Reserve<CollectiveEvent>((count - 1) * sizeof(SeenTensor));
+    if (event == nullptr) return;
+    event->kind = EventKind::kCollective;
+    event->moment = TakeMoment(observer, thread);
+    event->collective = collective;
+    event->given_in = given_in;
+    event->count = static_cast<uint32_t>(count);
+    for (size_t i = 0; i < count; ++i) {
+      const InputSeen& seen = tensors[i].seen;
+      KeepHanded(tensors[i], &event->tensors[i]);
+      // Who wrote there before says nothing of what is read there from now on.
+      if (cuts_.AnyNoted()) cuts_.Forget(seen);
+      deliveries_.Note(seen, collective, layer, event->number, given_in);
+    }
+    Publish(event);
+    tensors = tensors.subspan(count);
+  }
+}
+
+template <class Fn>
+void Timeline::LookAtInputs(Observer& observer, ThreadState* thread, const Frame& frame,
+                            HandedAs as, Fn&& wanted) noexcept try {
+  if (observer.Poisoned() || CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return;
+  std::vector<HandedTensor> tensors;
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.gpu >= 0 && wanted(input)) {
+      tensors.push_back({input, wire::Target::kNone, nullptr, 0});
+    }
+  }
+  if (!tensors.empty()) NoteLists(observer, thread, as, tensors);
+} catch (const std::bad_alloc&) {
+}
+
+void Timeline::LookAtGiven(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
+  if (std::strstr(frame.op->name, "broadcast") == nullptr) return;
+  LookAtInputs(observer, thread, frame, HandedAs::kGiven, [](const InputSeen&) { return true; });
+}
+
+void Timeline::LookAtReceived(Observer& observer, ThreadState* thread,
+                              const Frame& frame) noexcept {
+  LookAtInputs(observer, thread, frame, HandedAs::kReceived, [this](const InputSeen& input) {
+    return input.updated && deliveries_.TakeUnlooked(input);
+  });
+}
+
+// ---- telling
+
+void Timeline::TellCollective(Observer& observer, CollectiveEvent& event) noexcept {
+  // A leaf of this pass took a bad gradient: that is what was averaged.
+  const bool leaf_bad = bad_leaf_.ticket != 0 && bad_leaf_step_ == observer.steps.completed() &&
+                        Mixes(event.collective);
+  bool emitted = false;
+  for (uint32_t i = 0; i < event.count; ++i) {
+    const InputSeen& seen = event.tensors[i].seen;
+    BadEntry known;
+    const bool in_table =
+        observer.bad_values.Find(seen.storage.storage, seen.byte_begin, seen.byte_end, &known);
+    if (!event.given_in) {
+      // Whatever stood there is written over.
+      if (in_table) {
+        observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
+                                  seen.Plain().IsDense());
+      }
+      continue;
+    }
+    if (!in_table && !leaf_bad) continue;
+    if (!in_table) known.value = bad_leaf_;
+    GpuDeliveries::Delivery delivery;
+    if (deliveries_.Find(seen.storage.storage, seen.byte_begin, seen.byte_end, event.number + 1,
+                         &delivery) &&
+        delivery.event == event.number) {
+      deliveries_.SetValue(delivery, known.value, known.site, /*own=*/true);
+    }
+    if (!in_table || std::exchange(emitted, true)) continue;
+    wire::Source source = SourceFrom(known);
+    source.kinds = known.kinds;
+    EmitCollective(observer, teller_, event.collective, &source, {});
+  }
+}
+
+void Timeline::TellGiven(Observer& observer, const PlainTensor& tensor) noexcept {
+  if (TellReceived(observer, teller_, tensor)) return;
+  const NamedTensor* named = observer.python->names().FindByStorage(tensor.storage);
+  NoteExternal(observer, tensor, named != nullptr ? TargetOf(*named) : wire::Target::kInputData,
+               named != nullptr ? named->name : "");
+}
+
+bool Timeline::TellReceived(Observer& observer, ThreadState* thread,
+                            const PlainTensor& tensor) noexcept {
+  if (!On() || tensor.gpu < 0 || observer.Poisoned()) return false;
+  const uint64_t event = thread == teller_ ? told_event_ : ~uint64_t{0};
+  GpuDeliveries::Delivery delivery;
+  BadEntry known;
+  if (observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &known)) {
+    return true;
+  }
+  if (!deliveries_.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, event, &delivery)) {
+    return false;
+  }
+  if (delivery.value.ticket != 0) {
+    observer.bad_values.Add(EntryOf(observer, tensor, delivery.value, delivery.site));
+    observer.arming.Arm();
+    return true;
+  }
+  const ValueRef value =
+      ReportReceived(observer, thread, tensor, delivery.collective, delivery.layer);
+  if (!observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &known)) {
+    return false;
+  }
+  deliveries_.SetValue(delivery, value, known.site, /*own=*/false);
+  EmitCollective(observer, thread, delivery.collective, nullptr, value);
+  return true;
+}
+
+}  // namespace nanwatch
