@@ -12,6 +12,7 @@ does not have are left out and named.
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import pathlib
 import re
@@ -24,10 +25,14 @@ import tempfile
 import time
 
 import score
+from process_groups import at_once
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TIMEOUT_S = 180
+# Of a program that was not run to its end because the caller's time was over: neither right nor wrong.
+LEFT_OUT = "left out for time"
+WORTHWHILE_S = 5  # with less time left none is begun
 RIGHT_FIELDS = ("verdict", "op", "phase", "layer", "step")
 OPTIONAL_PACKAGES = ("lightning", "transformers", "torchvision")
 
@@ -60,23 +65,20 @@ def imported_packages(program):
     return set(re.findall(r"(?:import|from|,)\s+(" + "|".join(OPTIONAL_PACKAGES) + r")\b", program.read_text()))
 
 
-def run_program(program, arguments, out, environment):
+def run_program(program, arguments, out, environment, groups, deadline):
     """Runs one program to its end and returns (seconds, what went wrong or "")."""
     started = time.monotonic()
+    left = deadline - started
+    if left < WORTHWHILE_S:
+        return 0, LEFT_OUT
     level = ["--level", arguments.level] if arguments.level else []
     command = [arguments.nanwatch, "run", *level, "--verdict", out / f"{program.stem}.json", "--", arguments.python,
                *shlex.split(arguments.launcher or ""), program]
     # Trainers leave files in the directory they run in.
     with tempfile.TemporaryDirectory() as workplace, open(out / f"{program.stem}.log", "wb") as log:
-        process = subprocess.Popen([str(c) for c in command], cwd=workplace, env=environment, stdin=subprocess.DEVNULL,
-                                   stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-        trouble = ""
-        try:
-            process.wait(TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            trouble = f"did not end within {TIMEOUT_S} s"
+        status = groups.run(command, min(TIMEOUT_S, left), cwd=workplace, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                            stderr=subprocess.STDOUT)
+    trouble = "" if status is not None else LEFT_OUT if left < TIMEOUT_S else f"did not end within {TIMEOUT_S} s"
     return time.monotonic() - started, trouble
 
 
@@ -155,16 +157,17 @@ def chosen_programs(arguments):
     return runnable
 
 
-def run_programs(expectations, arguments, out):
-    """Runs them under nanwatch; verdicts and logs lie in `out` afterwards. Returns what went wrong, by program."""
+def run_programs(expectations, arguments, out, deadline=math.inf):
+    """Runs them under nanwatch; verdicts and logs lie in `out` afterwards. Returns what went wrong, by program; past `deadline`, by the
+    monotonic clock, none is begun and those that run are ended."""
     scratch = tempfile.mkdtemp(prefix="nanwatch-corpus-")
     segments = tempfile.mkdtemp(prefix="nanwatch-corpus-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH")}
     environment |= {"NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": f"{scratch}/state"}
     troubles = {}
     try:
-        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-            runs = {pool.submit(run_program, arguments.programs.resolve() / f"{e['id']}.py", arguments, out, environment): e["id"]
+        with at_once(arguments.jobs) as (pool, groups):
+            runs = {pool.submit(run_program, arguments.programs.resolve() / f"{e['id']}.py", arguments, out, environment, groups, deadline): e["id"]
                     for e in expectations}
             for done, run in enumerate(concurrent.futures.as_completed(runs), 1):
                 seconds, troubles[runs[run]] = run.result()
