@@ -9,7 +9,7 @@ import unittest
 from unittest import mock
 
 import answers
-import write_results
+import result
 from answers import Answer, CannotAsk, Question
 
 
@@ -28,6 +28,7 @@ QUESTIONS = [
     Question("one.odd", "what is it?", lambda _: Answer({"set": {1}})),
     Question("one.table", "which?", lambda _: Answer([{"type": "float32", "ratio": 0.912345}, {"type": "float16", "ratio": 0.5}], met=True), "0.4"),
 ]
+TAKEN = "2026-01-02T03:04:05Z"
 MACHINE = {"gpu": "A GPU (80 GB)", "cores": 2}
 
 
@@ -48,9 +49,10 @@ class Answers(unittest.TestCase):
 
     def document(self):
         (self.work / "questions.tsv").write_text("".join(f"{q.id}\t{q.asks}\n" for q in QUESTIONS) + "two.lost\twhere is it?\nthree.none\twhat?\n")
-        (self.work / "endings.tsv").write_text("two\ttests/gpu/two.py ended with status 139\n")
+        (self.work / "endings.tsv").write_text("two.lost\tfailed\tits process ended with status -11\nthree\tnot asked\tleft out for time\n")
         (self.work / "parts.tsv").write_text("observer\tmissing\tand none was packed\n")
-        return write_results.document_of(self.work, MACHINE)
+        (self.work / "machine.json").write_text(json.dumps(MACHINE))
+        return result.document_of(self.work, TAKEN)
 
     def test_each_question_leaves_a_line_whatever_the_others_do(self):
         status, lines = self.ask()
@@ -75,18 +77,24 @@ class Answers(unittest.TestCase):
         self.ask()
         by_id = {answer["id"]: answer for answer in self.document()["answers"]}
         self.assertEqual(list(by_id), [q.id for q in QUESTIONS] + ["two.lost", "three.none"])
-        self.assertEqual((by_id["two.lost"]["state"], by_id["two.lost"]["why"]), ("not asked", "tests/gpu/two.py ended with status 139"))
-        self.assertEqual(by_id["three.none"]["why"], "its file was not run")
+        self.assertEqual((by_id["two.lost"]["state"], by_id["two.lost"]["why"]), ("failed", "its process ended with status -11"))
+        self.assertEqual((by_id["three.none"]["state"], by_id["three.none"]["why"]), ("not asked", "left out for time"))
+
+    def test_a_line_that_was_cut_off_costs_one_answer(self):
+        self.ask()
+        with open(self.work / "answers.jsonl", "a") as file:
+            file.write('{"id": "two.lost", "ans')
+        self.assertEqual({answer["id"]: answer["state"] for answer in self.document()["answers"]}["one.number"], "answered")
 
     def test_a_run_that_left_nothing_has_a_result_too(self):
-        self.assertTrue(all(answer["state"] == "not asked" for answer in self.document()["answers"]))
+        self.assertTrue(all("answer" not in answer and answer["why"] for answer in self.document()["answers"]))
 
     def test_both_files_are_written_and_named_after_the_machine(self):
         self.ask()
-        path = write_results.write(self.document(), self.work / "results")
-        self.assertRegex(path.name, r"^a-gpu-80-gb-\d{8}T\d{6}Z\.json$")
+        path = result.write(self.document(), self.work / "results")
+        self.assertRegex(path.name, r"^a-gpu-80-gb-20260102T030405Z\.json$")
         document, text = json.loads(path.read_text()), path.with_suffix(".txt").read_text()
-        self.assertEqual((document["schema"], document["machine"]), ("nanwatch.gpu_check/1", MACHINE))
+        self.assertEqual((document["schema"], document["machine"]), ("nanwatch.gpu_check/2", MACHINE))
         for words in ("cores: 2", "part observer: missing: and none was packed", "goal: 2 or more: NOT MET", "goal: 0.4: met",
                       "figure: 1.5", "float32  0.9123", "failed: RuntimeError: a kernel's words", "not asked: there is no such thing here"):
             self.assertIn(words, text)

@@ -32,6 +32,9 @@ class DryRun(unittest.TestCase):
         self.assertEqual(set(self.asked("no_sync").values()), {"not asked: a dry run measures nothing"})
         self.assertEqual(set(self.asked("no_sync", preload=False).values()), {"not asked: the preload library is not in this process"})
 
+    def test_the_first_program_runs_before_all_others(self):
+        self.assertEqual(self.asked("smoke", "--nanwatch", BUILD / "bin/nanwatch", preload=False), {"smoke.eager": "not asked: a dry run measures nothing"})
+
     def test_programs_run_under_the_product(self):
         said = self.asked("verdicts", "--only", "verdicts.eager,verdicts.graphs,verdicts.programs", "--nanwatch", BUILD / "bin/nanwatch", preload=False)
         self.assertEqual(said["verdicts.eager"], "not asked: a dry run measures nothing")

@@ -108,7 +108,7 @@ def bandwidth(arguments):
 QUESTIONS = [
     Question("measures.right", "are sum, squares, largest and zeros of each tensor those of torch?", measures_are_right, "all"),
     Question("measures.compared", "are samples compared with what they were, as torch would?", comparisons_are_right, "all"),
-    Question("measures.bandwidth", "how fast is a tensor of 64 MB measured, beside one that is only checked?", bandwidth),
+    Question("measures.bandwidth", "how fast is a tensor of 64 MB measured, beside one that is only checked?", bandwidth, timed=True),
 ]
 
 

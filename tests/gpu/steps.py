@@ -9,6 +9,7 @@ The floor of level full is one launch behind every op, or reading all that ops w
 """
 import contextlib
 import json
+import math
 import os
 import pathlib
 import random
@@ -28,6 +29,8 @@ import methods as by_hand  # noqa: E402
 import observer_switch  # noqa: E402
 
 VISIT_S, ROUNDS_MIN = 0.25, 3
+REPORT_S_MAX = 20
+FLOOR_S = 15  # that the floor is given; it takes a few
 OWN_WAYS = {"nanwatch idle": observer_switch.IDLE, "nanwatch canary": observer_switch.CANARY, "nanwatch layer": observer_switch.LAYER,
             "empty outputs callback": observer_switch.EMPTY_CALLBACK, "nanwatch full": observer_switch.FULL}
 
@@ -45,7 +48,16 @@ class Machine:
             torch.cuda.reset_peak_memory_stats()
 
     def peak_bytes(self):
+        """Of torch's allocator alone: what a checker takes from the driver is not in it."""
         return torch.cuda.max_memory_allocated() if self.is_gpu else 0
+
+    def bytes_outside_torch(self):
+        """What is in use on the GPU and torch's allocator does not hold: the context, loaded kernels, and what the checker has taken."""
+        if not self.is_gpu:
+            return 0
+        torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        return total - free - torch.cuda.memory_reserved()
 
 
 def machine_of(arguments):
@@ -64,7 +76,9 @@ def switch_of(arguments):
         try:
             arguments.switch = observer_switch.ObserverSwitch()
         except SystemExit:
-            return None, "the preload library is in this process, and has loaded no observer"
+            arguments.switch = False  # it was waited for, and not to be again
+    if not arguments.switch:
+        return None, "the preload library is in this process, and has loaded no observer"
     return arguments.switch, ""
 
 
@@ -75,6 +89,26 @@ def set_to(switch, mode):
         yield
     finally:
         switch.set(observer_switch.BARE)
+
+
+def be_bare(arguments):
+    """Nothing is watched before a question begins, nor while the GPU is warmed up for it."""
+    switch, _ = switch_of(arguments)
+    if switch is not None:
+        switch.set(observer_switch.BARE)
+
+
+def bytes_added(machine, switch, step):
+    """What the first steps of this process at level full take on the GPU beside torch's allocator, after bare ones; about 3 MB are the
+    checker's own, and kernels that the driver loads only now are in it too. 0 where steps were watched before."""
+    for _ in range(3):
+        step.run()
+    before = machine.bytes_outside_torch()
+    with set_to(switch, observer_switch.FULL):
+        for _ in range(3):
+            step.run()
+        machine.synchronize()
+        return machine.bytes_outside_torch() - before
 
 
 def ways_of(switch, model):
@@ -98,14 +132,15 @@ def time_visit(machine, step, repeats):
     return (time.perf_counter() - started) / repeats, machine.peak_bytes()
 
 
-def measure(machine, step, ways, seconds_given):
-    """By way, a list of seconds per step and one of peak bytes; one entry a round."""
+def measure(machine, step, ways, seconds_given, ends_at=math.inf):
+    """By way, a list of seconds per step and one of peak bytes; one entry a round. Past `ends_at`, by the monotonic clock, two rounds are
+    enough."""
     for _ in range(3):
         step.run()
     repeats = max(2, round(VISIT_S / time_visit(machine, step, 3)[0]))
     seconds, peaks = {name: [] for name in ways}, {name: [] for name in ways}
     deadline = time.monotonic() + seconds_given
-    while len(seconds["bare"]) < ROUNDS_MIN or time.monotonic() < deadline:
+    while len(seconds["bare"]) < (ROUNDS_MIN if time.monotonic() < ends_at else 2) or time.monotonic() < deadline:
         for name in random.sample(list(ways), len(ways)):
             with ways[name]():
                 elapsed, peak = time_visit(machine, step, repeats)
@@ -126,10 +161,10 @@ def summarize(seconds, peaks):
 
 def coverage(arguments):
     """What the observer says of this process so far; None where that cannot be had."""
-    told = subprocess.run([str(arguments.nanwatch), "report", "--json"], capture_output=True, text=True, check=False)
     try:
+        told = subprocess.run([str(arguments.nanwatch), "report", "--json"], capture_output=True, text=True, check=False, timeout=REPORT_S_MAX)
         return json.loads(told.stdout)["coverage"]
-    except (ValueError, KeyError):
+    except (OSError, ValueError, KeyError, subprocess.TimeoutExpired):
         return None
 
 
@@ -152,13 +187,14 @@ def looked_at(arguments, switch, step, steps=10):
 
 
 def launches_in(machine, switch, step):
-    """Launches of our kernels in one step, counted by torch's profiler."""
+    """Launches of our kernels in one step, counted by torch's profiler; 0 also where it does not show them."""
     if not machine.is_gpu:
         return 0
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with set_to(switch, observer_switch.FULL):
         step.run()
         machine.synchronize()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        with torch.profiler.profile(activities=activities) as profile:
             step.run()
             machine.synchronize()
     return sum(event.count for event in profile.key_averages() if event.key.startswith("nanwatch_"))
@@ -209,29 +245,38 @@ def floor(arguments, machine, switch, step, bare_s):
     checked = looked_at(arguments, switch, step)
     if checked["unchecked"].get("other_device"):
         return {"checked_per_step": checked, "why": "this observer leaves tensors on the GPU unchecked: 'full' above is not what a check costs"}
-    launches = launches_in(machine, switch, step)
+    launches, counted_by = launches_in(machine, switch, step), "torch's profiler"
     if machine.is_gpu and launches == 0:
-        return {"checked_per_step": checked, "why": "the profiler saw no launch of our kernels in a step at level full"}
+        if not checked["tensors"]:
+            return {"checked_per_step": checked, "why": "neither the profiler nor the observer knows of a check in a step at level full"}
+        launches, counted_by = checked["tensors"], "the tensors checked, of which a launch has one or more: the floor is lower"
     reading_s = checked["bytes"] / read_bandwidth(machine)
     empty_s, callback_s = empty_launch_seconds(arguments, machine), callback_seconds(machine, switch)
     launching_s = launches * (empty_s + callback_s)
-    return {"checked_per_step": checked, "reading_ms": 1e3 * reading_s, "launches": launches, "launching_ms": 1e3 * launching_s,
+    return {"checked_per_step": checked, "reading_ms": 1e3 * reading_s, "launches": launches, "launches_counted_by": counted_by, "launching_ms": 1e3 * launching_s,
             "empty_launch_us": 1e6 * empty_s, "callback_us": 1e6 * callback_s, "ratio": 1 + max(reading_s, launching_s) / bare_s}
 
 
 def ask(name):
     def asked(arguments):
         machine = machine_of(arguments)
+        be_bare(arguments)
         torch.manual_seed(0)
         step = models.STEPS[name](machine.device, arguments.dry_run)
         switch, why_not = switch_of(arguments)
-        seconds, peaks = measure(machine, step, ways_of(switch, step.model), 0 if arguments.dry_run else arguments.seconds)
+        added = bytes_added(machine, switch, step) if switch is not None else None
+        seconds, peaks = measure(machine, step, ways_of(switch, step.model), 0 if arguments.dry_run else arguments.seconds,
+                                 arguments.ends_at - FLOOR_S)
         rows = summarize(seconds, peaks)
         missing = {}
         value = {"step": step.description, "rounds": len(seconds["bare"]), "ways": rows, "not_measured": missing,
+                 "peak_bytes_are": "of torch's allocator alone", "bytes_outside_torch_added_by_first_full_steps": added,
                  "conv_tf32": torch.backends.cudnn.allow_tf32, "matmul_tf32": torch.backends.cuda.matmul.allow_tf32}
         if switch is None:
             missing |= {way: why_not for way in [*OWN_WAYS, "floor of full"]}
+            return Answer(value)
+        if time.monotonic() > arguments.ends_at - FLOOR_S:
+            missing["floor of full"] = "left out for time"
             return Answer(value)
         try:
             value["floor_of_full"] = floor(arguments, machine, switch, step, rows["bare"]["median_ms"] / 1e3)
@@ -246,13 +291,13 @@ def ask(name):
 
 
 QUESTIONS = [Question(f"steps.{name}", f"what do the levels add to a training step of {name}, in time and memory, and what is full's floor?",
-                      ask(name)) for name in models.STEPS]
+                      ask(name), timed=True) for name in models.STEPS]
 
 
 def add_options(parser):
     parser.add_argument("--nanwatch", type=pathlib.Path, default=pathlib.Path("build/gpu/prefix/bin/nanwatch"))
     parser.add_argument("--grid-for", type=pathlib.Path, default=pathlib.Path("build/gpu/libgrid_for.so"))
-    parser.set_defaults(switch=None)
+    parser.set_defaults(switch=None, prepare=be_bare)
 
 
 if __name__ == "__main__":

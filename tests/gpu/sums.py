@@ -101,7 +101,7 @@ def bandwidth(arguments):
 
 QUESTIONS = [
     Question("sums.right", "are the sums of lists of 250 those of torch, and their bad ones found?", sums_are_right, "all"),
-    Question("sums.bandwidth", "how fast is a list summed, beside one that is only checked, at 64 MB?", bandwidth),
+    Question("sums.bandwidth", "how fast is a list summed, beside one that is only checked, at 64 MB?", bandwidth, timed=True),
 ]
 
 

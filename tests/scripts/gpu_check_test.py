@@ -43,7 +43,17 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         names = [line.split("\t")[0] for line in ran.stdout.splitlines()]
         self.assertEqual(len(names), len(set(names)))
-        self.assertEqual({name.split(".")[0] for name in names}, {"kernels", "verdicts", "no_sync", "steps", "sums", "measures"})
+        self.assertEqual({name.split(".")[0] for name in names}, {"smoke", "kernels", "sums", "measures", "no_sync", "steps", "verdicts", "build"})
+
+    def test_a_file_of_questions_that_is_not_there_is_named(self):
+        ran = self.run_script("--only", "kernels,frob", "--list")
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("there are no questions 'frob'", ran.stderr)
+
+    def test_one_result_is_not_merged(self):
+        ran = self.run_script("--merge", "/dev/null", "--out", "results")
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("two results or more", ran.stderr)
 
 
 if __name__ == "__main__":
