@@ -115,10 +115,9 @@ NANWATCH_BITS constexpr void AddElement(const Walk& walk, uint64_t unit, uint64_
   if (walk.parts == 2) AddFinitePart(other.bits, tally);
 }
 
-// The elements of the walk that fall to one of a block's threads. `stop`, if there is one, lies in
-// the block's memory: the thread that meets a NaN sets it, and all end when they see it.
+// The elements of the walk that fall to one of a block's threads.
 template <class Memory>
-NANWATCH_BITS Tally CountElements(const Walk& walk, uint32_t thread, uint32_t* stop) noexcept {
+NANWATCH_BITS Tally CountElements(const Walk& walk, uint32_t thread) noexcept {
   ThreadTally tally = {0, 0, 0, 0, ~uint64_t{0}, INT64_MAX, INT64_MIN, 0, 0};
   NANWATCH_NO_UNROLL
   for (uint64_t unit = thread; unit < walk.units; unit = UnitAfter(unit, kCountLoads)) {
@@ -149,9 +148,6 @@ NANWATCH_BITS Tally CountElements(const Walk& walk, uint32_t thread, uint32_t* s
         second[next - 1] = second[next];
       }
     }
-    if (stop == nullptr) continue;
-    if (tally.nan != 0) Memory::OrInBlock(stop, 1u);
-    if (*static_cast<volatile const uint32_t*>(stop) != 0) break;
   }
   using Double = FormatOf<wire::ElementType::kFloat64>;
   Tally found = EmptyTally();

@@ -24,12 +24,14 @@
 //
 // What a hit costs. One block counts, in the op's stream, with 1,024 elements in flight: about 10^9
 // elements a second (1,024 / 0.8 us of latency; an estimate, never measured), so 0.1 s where
-// outputs and inputs have 10^8. After about a second of that in one step (kCountedInFullMax) a
-// count ends with the first NaN, which where all is NaN is at once: a GradScaler's search for its
-// scale makes whole backward passes bad. Counts on all blocks would need them to wait for each
-// other, which may never end where a collective's kernel holds the rest of the GPU. A graph that is
-// replayed over the same NaN pays once: it finds its own ticket in *result, adds 1 to `hits`, says
-// in `again` which replay it is, and leaves the first figures.
+// outputs and inputs have 10^8. A step may count kCountedInFullMax units so, about a second; a
+// tensor that would go beyond that, be it the first, is read briefly (check_brief.h): up to the
+// first NaN or +Inf, or where it is clean to its end, 20 times as fast for float32. A GradScaler's
+// search for its scale makes whole backward passes bad, and their weights and saved activations are
+// clean. Counts on all blocks would need them to wait for each other, which may never end where a
+// collective's kernel holds the rest of the GPU. A graph that is replayed over the same NaN pays
+// once: it finds its own ticket in *result, adds 1 to `hits`, says in `again` which replay it is,
+// and leaves the first figures.
 //
 // Memory order. A block's OR comes before its addition to blocks_done, which is a release and an
 // acquire at device scope: the block that counts to the end has acquired what all others released,
@@ -59,6 +61,7 @@
 
 #include <cstdint>
 
+#include "shim/device/check_brief.h"
 #include "shim/device/check_count.h"
 #include "shim/device/check_launch.h"
 #include "shim/device/check_scan.h"
@@ -89,8 +92,9 @@ struct Place {
 struct CountState {
   Walk walk;
   Tally tallies[kMergeSlots];
-  uint32_t brief;  // 1: it stops at the first NaN,
-  uint32_t stop;   // which has been met
+  uint32_t brief;      // 1: what is met first is all that is asked,
+  uint32_t met;        // and this was
+  uint32_t any_brief;  // 1: of this tensor or one before it
 };
 
 // What the threads of a block share.
@@ -160,24 +164,16 @@ NANWATCH_BITS void Scan(BlockState& block, Place place, uint32_t thread) noexcep
   }
 }
 
-// Whether so many elements, on top of what was counted in this step, are too much.
+// Whether so many elements of memory, on top of what was counted in this step, are too much. What
+// is not counted is not held against those that come later.
 template <class Memory>
 NANWATCH_BITS uint32_t IsDear(const LaunchHead& head, uint64_t elements) noexcept {
   const auto units = static_cast<uint32_t>(elements >> kCountUnitShift);
   if (head.step_word == 0 || units == 0) return 0;
   const uint64_t counted = head.step_word + __builtin_offsetof(StepWords, counted);
-  return Memory::AddInDevice(counted, units) >= kCountedInFullMax ? 1 : 0;
-}
-
-// Elements that are going to be counted.
-NANWATCH_BITS uint64_t ElementsToCount(const BlockState& block) noexcept {
-  uint64_t elements = 0;
-  NANWATCH_NO_UNROLL
-  for (uint32_t i = 0; i < block.head.output_count + block.head.input_count; ++i) {
-    const bool counted = i >= block.head.output_count || (block.bad_outputs >> i & 1) != 0;
-    if (counted) elements += static_cast<uint64_t>(block.tensors[i].numel);
-  }
-  return elements;
+  if (uint64_t{Memory::AddInDevice(counted, units)} + units <= kCountedInFullMax) return 0;
+  (void)Memory::AddInDevice(counted, 0u - units);
+  return 1;
 }
 
 template <class Memory>
@@ -221,7 +217,7 @@ NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
     auto* const result = reinterpret_cast<CheckResult*>(head.result);
     if (result->ticket != head.ticket) {
       block.counts = 1;  // the result, then progress, come at the end
-      block.count.brief = IsDear<Memory>(head, ElementsToCount(block));
+      block.count.any_brief = 0;
       return;
     }
     AddHit<Memory>(head, result);
@@ -229,21 +225,33 @@ NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
   if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
 }
 
-// Exact figures of one tensor, by all threads of a block. Tallies are merged in a fixed order: the
-// mean does not depend on which thread was first.
-template <class Memory, class Team>
-NANWATCH_BITS void CountTensor(const DeviceTensor& tensor, bool is_clean, CountState& state,
-                               Team& team, uint8_t* kinds, TensorCounts* counts) noexcept {
+// Figures of one tensor, by all threads of a block: exact ones, or where that is too dear what is
+// met first; `tell` is called with them by thread 0. Tallies are merged in a fixed order: the mean
+// does not depend on which thread was first.
+template <class Memory, class Team, class Tell>
+NANWATCH_BITS void CountTensor(const LaunchHead& head, const DeviceTensor& tensor, bool is_clean,
+                               CountState& state, Team& team, Tell tell) noexcept {
   team.Each([&](uint32_t thread, Tally&) {
     if (thread < kMergeSlots) state.tallies[thread] = EmptyTally();
     if (thread != 0) return;
-    state.stop = 0;
-    PlanCount(tensor, state.walk);
+    state.brief = state.met = 0;
+    if (!TakeDims(tensor, state.walk)) return;
+    PlanCountOfDims(state.walk);
     if (is_clean) state.walk.units = 0;
+    state.brief = IsDear<Memory>(head, state.walk.units);
+    state.any_brief |= state.brief;
+    if (state.brief != 0) PlanBrief(state.walk);
   });
-  team.Each([&](uint32_t thread, Tally& tally) {
-    tally = CountElements<Memory>(state.walk, thread, state.brief != 0 ? &state.stop : nullptr);
-  });
+  if (state.brief != 0) {
+    team.Each([&](uint32_t thread, Tally&) { MeetKinds<Memory>(state.walk, thread, &state.met); });
+    team.Each([&](uint32_t thread, Tally&) {
+      if (thread != 0) return;
+      tell(CountsOfMet(state.met));
+    });
+    return;
+  }
+  team.Each(
+      [&](uint32_t thread, Tally& tally) { tally = CountElements<Memory>(state.walk, thread); });
   NANWATCH_NO_UNROLL
   for (uint32_t turn = 0; turn < kThreadsPerBlock / kMergeSlots; ++turn) {
     team.Each([&](uint32_t thread, Tally& tally) {
@@ -256,9 +264,7 @@ NANWATCH_BITS void CountTensor(const DeviceTensor& tensor, bool is_clean, CountS
     for (uint32_t slot = 1; slot < kMergeSlots; ++slot) {
       Merge(state.tallies[slot], state.tallies[0]);
     }
-    const TensorCounts found = CountsOf(state.tallies[0], state.walk.repeats);
-    *kinds = KindsOf(found);
-    *counts = found;
+    tell(CountsOf(state.tallies[0], state.walk.repeats));
   });
 }
 
@@ -266,19 +272,23 @@ NANWATCH_BITS void CountTensor(const DeviceTensor& tensor, bool is_clean, CountS
 template <class Memory, class Team>
 NANWATCH_BITS void CountAll(BlockState& block, Team& team) noexcept {
   const LaunchHead& head = block.head;
-  auto* const result = reinterpret_cast<CheckResult*>(head.result);
   NANWATCH_NO_UNROLL
   for (uint32_t i = 0; i < head.output_count + head.input_count; ++i) {
-    const bool is_output = i < head.output_count;
     Memory::ForgetBlock();
-    const uint32_t index = is_output ? i : i - head.output_count;
-    CountTensor<Memory>(block.tensors[i], is_output && (block.bad_outputs >> i & 1) == 0,
-                        block.count, team,
-                        (is_output ? result->output_kinds : result->input_kinds) + index,
-                        (is_output ? result->outputs : result->inputs) + index);
+    const bool is_clean = i < head.output_count && (block.bad_outputs >> i & 1) == 0;
+    CountTensor<Memory>(
+        head, block.tensors[i], is_clean, block.count, team, [&head, i](const TensorCounts& found) {
+          auto* const result = reinterpret_cast<CheckResult*>(head.result);
+          const bool is_output = i < head.output_count;
+          const uint32_t index = is_output ? i : i - head.output_count;
+          (is_output ? result->output_kinds : result->input_kinds)[index] = KindsOf(found);
+          (is_output ? result->outputs : result->inputs)[index] = found;
+        });
   }
   team.Each([&](uint32_t thread, Tally&) {
-    if (thread == 0) PublishFirst<Memory>(head, block.count.brief, result);
+    if (thread == 0)
+      PublishFirst<Memory>(head, block.count.any_brief,
+                           reinterpret_cast<CheckResult*>(head.result));
   });
 }
 

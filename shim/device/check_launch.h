@@ -59,9 +59,11 @@ struct CheckResult {
   uint64_t step;    // *step_word of the first of them: a replay, where the launch is in a graph
   uint8_t output_kinds[kOutputsMax];  // wire::kHasNan | ...
   uint8_t input_kinds[kInputsMax];
-  // 1: this step has had its share of counting (StepWords). Of a tensor that holds a NaN the kinds
-  // say so and may leave out infinities, and the counts are what was met until then; else all is
-  // as ever.
+  // 1: this step has had its share of counting (StepWords). Of a tensor that is bad the kinds say
+  // so and may leave out others, counts are 1 of each kind that was met, and first_bad is ~0; a NaN
+  // or +Inf that was met ends the search, so that -Inf alone has been looked behind
+  // (check_brief.h). Of a clean one it is known that it is clean, and nothing else. Small tensors
+  // are counted as ever.
   uint64_t brief;
   // Bit i: found something again in step `step` + 1 + i. The last bit: in that step or a later one.
   uint64_t again;
@@ -88,8 +90,9 @@ static_assert(sizeof(LaunchScratch) == 80);
 
 // In the device's own memory, one for the ops that are not in a graph, and one for each graph,
 // whose steps are its replays. When all is NaN every op finds something, and one block takes long
-// to count large tensors: after so much in one step (about a second, see check_kernel.h) a count
-// ends with the first NaN. Small tensors are always counted in full.
+// to count large tensors. So much of them is counted in one step (about a second, see
+// check_kernel.h) and no tensor that would go beyond it: of those it is found what they hold first
+// (CheckResult::brief). Tensors of less than a unit are always counted in full.
 struct StepWords {
   uint64_t steps;    // in the order of the stream; outside graphs of those after something bad
   uint32_t counted;  // units of kCountUnit elements that were counted since the last of them

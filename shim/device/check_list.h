@@ -215,9 +215,8 @@ NANWATCH_BITS void JudgeList(ListState& block, Place place, Sums sums) noexcept 
   if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
 }
 
-// Which of the bad entries are counted; how many elements they have.
-NANWATCH_BITS uint64_t ChooseCounted(ListState& block) noexcept {
-  uint64_t elements = 0;
+// Which of the bad entries are counted.
+NANWATCH_BITS void ChooseCounted(ListState& block) noexcept {
   uint32_t count = 0;
   NANWATCH_NO_UNROLL
   for (uint32_t i = 0; i < block.head.output_count + block.head.input_count; ++i) {
@@ -227,10 +226,8 @@ NANWATCH_BITS uint64_t ChooseCounted(ListState& block) noexcept {
                                                         : uint32_t{kListCountedMax});
     if (!has_room || (block.bad[i / 32] >> i % 32 & 1) == 0) continue;
     block.counted[count++] = static_cast<uint8_t>(i);
-    elements += NumelOf(block.entries[i]);
   }
   block.counted_count = count;
-  return elements;
 }
 
 // What the last block does where the gate is bad.
@@ -238,7 +235,6 @@ template <class Memory, class Team>
 NANWATCH_BITS void AnswerList(ListState& block, Team& team) noexcept {
   const LaunchHead& head = block.head;
   const uint32_t gate = head.output_count, entries = gate + head.input_count;
-  auto* const result = reinterpret_cast<ListResult*>(head.result);
   if (head.input_count != 0) {
     team.Each([&](uint32_t thread, Tally&) {
       ScanTiles<Memory>(block, gate, block.tiles_before[gate], 1, block.tiles_before[entries],
@@ -246,7 +242,9 @@ NANWATCH_BITS void AnswerList(ListState& block, Team& team) noexcept {
     });
   }
   team.Each([&](uint32_t thread, Tally&) {
-    if (thread == 0) block.count.brief = IsDear<Memory>(head, ChooseCounted(block));
+    if (thread != 0) return;
+    block.count.any_brief = 0;
+    ChooseCounted(block);
   });
   NANWATCH_NO_UNROLL
   for (uint32_t i = 0; i < block.counted_count; ++i) {
@@ -258,17 +256,22 @@ NANWATCH_BITS void AnswerList(ListState& block, Team& team) noexcept {
       block.tensor.type = TypeOf(entry);
       block.tensor.ndim = 0;
     });
-    CountTensor<Memory>(block.tensor, /*is_clean=*/false, block.count, team, &result->kinds[i],
-                        &result->counts[i]);
+    CountTensor<Memory>(head, block.tensor, /*is_clean=*/false, block.count, team,
+                        [&head, i](const TensorCounts& found) {
+                          auto* const result = reinterpret_cast<ListResult*>(head.result);
+                          result->kinds[i] = KindsOf(found);
+                          result->counts[i] = found;
+                        });
   }
   team.Each([&](uint32_t thread, Tally&) {
     if (thread != 0) return;
+    auto* const result = reinterpret_cast<ListResult*>(head.result);
     NANWATCH_NO_UNROLL
     for (uint32_t i = 0; i < block.counted_count; ++i) result->entry[i] = block.counted[i];
     result->counted = block.counted_count;
     NANWATCH_NO_UNROLL
     for (uint32_t word = 0; word < kListWords; ++word) result->bad[word] = block.bad[word];
-    PublishFirst<Memory>(head, block.count.brief, result);
+    PublishFirst<Memory>(head, block.count.any_brief, result);
   });
 }
 

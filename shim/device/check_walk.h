@@ -147,8 +147,8 @@ NANWATCH_BITS constexpr void PlanRun(Walk& walk, uint64_t bytes) noexcept {
   walk.is_one_run = 1;
 }
 
-NANWATCH_BITS constexpr void PlanScan(const DeviceTensor& tensor, Walk& walk) noexcept {
-  if (!TakeDims(tensor, walk)) return;
+// Of what TakeDims has taken, or PlanCountOfDims after it.
+NANWATCH_BITS constexpr void PlanScanOfDims(Walk& walk) noexcept {
   WithFormat(static_cast<wire::ElementType>(walk.type),
              [&](auto format) { walk.test = TestOf<decltype(format)>(); });
   NANWATCH_NO_UNROLL
@@ -176,11 +176,18 @@ NANWATCH_BITS constexpr void PlanScan(const DeviceTensor& tensor, Walk& walk) no
   CountUnits(walk);
 }
 
-NANWATCH_BITS constexpr void PlanCount(const DeviceTensor& tensor, Walk& walk) noexcept {
-  if (!TakeDims(tensor, walk)) return;
+NANWATCH_BITS constexpr void PlanScan(const DeviceTensor& tensor, Walk& walk) noexcept {
+  if (TakeDims(tensor, walk)) PlanScanOfDims(walk);
+}
+
+NANWATCH_BITS constexpr void PlanCountOfDims(Walk& walk) noexcept {
   JoinDims(walk, /*by_row=*/true);
   walk.unit_bytes = walk.part_bytes * walk.parts;
   CountUnits(walk);
+}
+
+NANWATCH_BITS constexpr void PlanCount(const DeviceTensor& tensor, Walk& walk) noexcept {
+  if (TakeDims(tensor, walk)) PlanCountOfDims(walk);
 }
 
 // The unit that a thread reads `turns` after `unit`: in each turn a block's threads read as many as

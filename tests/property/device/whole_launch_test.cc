@@ -167,46 +167,6 @@ TEST_F(KernelLaunch, WithoutProgressAndStepWritesNeither) {
   }
 }
 
-TEST_F(KernelLaunch, CountsBrieflyOnceItsStepHasHadItsShare) {
-  std::vector<float> floats;
-  const JobTensor tensor = Ones(floats, 20'000);
-  floats[0] = NAN;
-  floats[19'999] = NAN;
-  CheckedLaunch launch({tensor}, {});
-  launch.words.counted = kCountedInFullMax - 1;
-  launch.Run(3, random_);
-  launch.ExpectAsReference();
-  EXPECT_EQ(launch.result.brief, 0u);
-  EXPECT_EQ(launch.words.counted, kCountedInFullMax - 1 + (20'000u >> kCountUnitShift));
-  launch.ClearResult();
-  launch.Run(3, random_);
-  EXPECT_EQ(launch.result.brief, 1u);
-  EXPECT_EQ(launch.result.output_kinds[0], wire::kHasNan);
-  EXPECT_GE(launch.result.outputs[0].nan, 1u);
-}
-
-TEST_F(KernelLaunch, FindsInfinitiesInABriefCount) {
-  std::vector<float> floats;
-  const JobTensor tensor = Ones(floats, 20'000);
-  floats[19'999] = -INFINITY;
-  CheckedLaunch launch({tensor}, {});
-  launch.words.counted = kCountedInFullMax;
-  launch.Run(3, random_);
-  EXPECT_EQ(launch.result.brief, 1u);
-  launch.ExpectAsReference();
-}
-
-TEST_F(KernelLaunch, CountsSmallTensorsInFullAlways) {
-  std::vector<float> floats;
-  const JobTensor tensor = Ones(floats, 1000);
-  floats[3] = floats[999] = NAN;
-  CheckedLaunch launch({tensor}, {});
-  launch.words.counted = kCountedInFullMax;
-  launch.Run(1, random_);
-  launch.ExpectAsReference();
-  EXPECT_EQ(launch.result.brief, 0u);
-}
-
 TEST_F(KernelLaunch, OfOneBlockNeedsNoScratch) {
   std::vector<float> floats;
   const JobTensor tensor = Ones(floats, 1000);
