@@ -122,6 +122,7 @@ void CheckedDevice::StepDown(const Call& call, const char* why) noexcept {
   if (reason_taken_.exchange(true, std::memory_order_acq_rel)) return;
   std::snprintf(reason_, sizeof reason_, "%s answered CUDA error %d: %s", call.function,
                 static_cast<int>(call.result), why);
+  down_ns_.store(MonotonicNs(), std::memory_order_relaxed);
   state_.store(State::kDown, std::memory_order_release);
 }
 
@@ -533,7 +534,12 @@ Skip CheckedDevice::AddStep(CuStream stream) noexcept {
 size_t CheckedDevice::Poll(FinishedCallback callback, void* context) noexcept {
   const State state = state_.load(std::memory_order_acquire);
   if (state == State::kUnseen || state == State::kSettingUp || table_ == nullptr) return 0;
-  const bool lost = context_lost_.load(std::memory_order_acquire);
+  // What is in the host's memory by then is told as ever. Slots of a device that is down are not
+  // used again, so that what comes later finds nobody's.
+  const bool lost =
+      context_lost_.load(std::memory_order_acquire) ||
+      (state == State::kDown &&
+       MonotonicNs() - down_ns_.load(std::memory_order_relaxed) >= shared_.options.down_after_ns);
   size_t told = 0;
   for (uint32_t index = 0; index < kStreamsMax; ++index) {
     if (table_->Stream(index).key.load(std::memory_order_relaxed) != 0) {

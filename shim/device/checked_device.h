@@ -161,6 +161,7 @@ class CheckedDevice {
   std::atomic<State> state_{State::kUnseen};
   std::atomic<bool> context_lost_{false};
   std::atomic<bool> reason_taken_{false};
+  std::atomic<uint64_t> down_ns_{0};  // CLOCK_MONOTONIC of stepping down
   std::atomic<uint32_t> failures_in_a_row_{0};
   std::atomic<bool> has_counted_{false};  // a launch that is in no graph, since the last AddStep
   char reason_[256] = {};

@@ -79,6 +79,9 @@ struct CheckerOptions {
   // And whenever so much time has gone by since the stream last did, so that one with little to do
   // is never far behind. 0: never for that reason.
   uint64_t progress_after_ns = 0;
+  // What was launched on a device that has stepped down is waited for so long. Nobody asks its
+  // streams any more how far they are, and what is never told holds up all that is told in order.
+  uint64_t down_after_ns = 2'000'000'000;
 };
 
 // Bytes that memory_for should return to hold as many slots as the options ask for. With less there
@@ -171,7 +174,7 @@ struct Finished {
   enum class Outcome : uint8_t {
     kClean,
     kBad,   // `result` says what was found, ListOf(*result) of a list; valid during the callback
-    kLost,  // the context went away before the launch was done
+    kLost,  // the context went away, or the device stepped down, before it was known to be done
   };
   int device = 0;
   Outcome outcome = Outcome::kClean;

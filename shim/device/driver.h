@@ -3,7 +3,8 @@
 // Nothing is linked and nothing is loaded: a job without a GPU has no libcuda.so.1, and one with it
 // has initialised it before the first tensor is on a device. Types and numbers are declared here,
 // because the observer is built where no CUDA toolkit is. Their source is cuda.h of CUDA 12.0;
-// those of 12.1, 12.8 and 13.0 say the same. tests/shim/device compares where there is one.
+// those of 12.1, 12.8 and 13.0 say the same (226 and 721: of 13.0).
+// tests/shim/device compares where there is one.
 //
 // What is not among these functions cannot be called: none of them waits for a stream, an event or
 // a context, none copies, none frees (freeing waits), and none takes an error that belongs to the
@@ -39,6 +40,7 @@ inline constexpr CuResult kCuEccUncorrectable = 214;
 inline constexpr CuResult kCuInvalidPtx = 218;
 inline constexpr CuResult kCuNvlinkUncorrectable = 220;
 inline constexpr CuResult kCuJitCompilationDisabled = 223;
+inline constexpr CuResult kCuContained = 226;
 inline constexpr CuResult kCuInvalidHandle = 400;
 inline constexpr CuResult kCuNotFound = 500;
 inline constexpr CuResult kCuIllegalAddress = 700;
@@ -49,6 +51,7 @@ inline constexpr CuResult kCuHostMemoryAlreadyRegistered = 712;
 inline constexpr CuResult kCuHardwareStackError = 714;
 inline constexpr CuResult kCuInvalidPc = 718;  // 714 to 719: what a kernel did ruined the context
 inline constexpr CuResult kCuLaunchFailed = 719;
+inline constexpr CuResult kCuTensorMemoryLeak = 721;
 inline constexpr CuResult kCuNotPermitted = 800;
 inline constexpr CuResult kCuNotSupported = 801;
 inline constexpr CuResult kCuMpsClientTerminated = 810;
@@ -56,6 +59,8 @@ inline constexpr CuResult kCuStreamCaptureUnsupported = 900;
 inline constexpr CuResult kCuStreamCaptureInvalidated = 901;
 inline constexpr CuResult kCuStreamCaptureImplicit = 906;
 inline constexpr CuResult kCuStreamCaptureWrongThread = 908;  // 900 to 908: about a capture
+inline constexpr CuResult kCuExternalDevice = 911;
+inline constexpr CuResult kCuUnknown = 999;
 
 inline constexpr uint32_t kCuMemHostPortable = 1;   // also CU_MEMHOSTREGISTER_PORTABLE
 inline constexpr uint32_t kCuMemHostDeviceMap = 2;  // also CU_MEMHOSTREGISTER_DEVICEMAP
@@ -127,17 +132,23 @@ using DriverLookup = void* (*)(void* context, const char* name);
 // The driver of this process; nothing if it has not loaded one.
 [[nodiscard]] std::optional<Driver> DriverOfProcess() noexcept;
 
-// True for a result after which no call in that context succeeds again.
+// True for a result after which no call in that context succeeds again: those of which cuda.h says
+// that "any further CUDA work will return the same error", and kCuUnknown, which may mean anything
+// and is what drivers answer once a GPU has fallen off its bus.
 [[nodiscard]] constexpr bool MeansContextLost(CuResult result) noexcept {
   switch (result) {
     case kCuDeinitialized:
     case kCuEccUncorrectable:
     case kCuNvlinkUncorrectable:
+    case kCuContained:
     case kCuIllegalAddress:
     case kCuLaunchTimeout:
     case kCuContextIsDestroyed:
     case kCuAssert:
+    case kCuTensorMemoryLeak:
     case kCuMpsClientTerminated:
+    case kCuExternalDevice:
+    case kCuUnknown:
       return true;
     default:
       return result >= kCuHardwareStackError && result <= kCuLaunchFailed;

@@ -192,7 +192,8 @@ CheckedDevice::Call CheckedDevice::AllocateForBoth() noexcept {
     // Registering is refused where locked memory is limited, and in some sandboxes.
     if (given.Failed()) {
       if (given.function[0] != 0) CountFailure(given);
-      if (MeansContextLost(given.result)) return given;
+      // An error that says nothing may be such a refusal, too: the next call will tell.
+      if (MeansContextLost(given.result) && given.result != kCuUnknown) return given;
     }
   }
   while (host_ == nullptr) {

@@ -68,7 +68,8 @@ TEST(LookUpDriver, AsksForNothingThatWaitsCopiesFreesOrTakesAnError) {
 
 TEST(MeansContextLost, IsTrueOfWhatNoLaterCallRecoversFrom) {
   for (const CuResult result : {kCuDeinitialized, kCuEccUncorrectable, kCuIllegalAddress,
-                                kCuContextIsDestroyed, kCuAssert, kCuInvalidPc, kCuLaunchFailed}) {
+                                kCuContextIsDestroyed, kCuAssert, kCuInvalidPc, kCuLaunchFailed,
+                                kCuContained, kCuTensorMemoryLeak, kCuExternalDevice, kCuUnknown}) {
     EXPECT_TRUE(MeansContextLost(result)) << result;
   }
   for (const CuResult result :

@@ -63,6 +63,36 @@ TEST_F(Failing, EightTimesInARowStepsTheDeviceDown) {
   EXPECT_EQ(Failures(Failure::kOther), 15u);
 }
 
+// Nobody asks its streams any more how far they are.
+TEST_F(Failing, TooOftenTellsWhatIsUnderWayAsLostAfterAWhile) {
+  for (const bool at_once : {false, true}) {
+    if (at_once) options_.down_after_ns = 0;
+    checker_ = nullptr;
+    MakeReady();
+    void* stream = fake_cuda_new_stream(0);
+    const uint64_t clean = CheckOne(stream, Clean());
+    const uint64_t bad = CheckOne(stream, Bad());
+    const uint64_t late = CheckOne(stream, Bad());
+    fake_cuda_run(stream, 2);
+    fake_cuda_fail("cuLaunchKernel", 1, 8, kCuInvalidHandle);
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(Check(stream, {Clean()}).skip, Skip::kDriverError);
+    ASSERT_THAT(checker_->Reason(0), HasSubstr("too many calls failed"));
+    const std::vector<Told> told = Poll();
+    if (!at_once) {
+      EXPECT_THAT(told, IsEmpty());
+      fake_cuda_run_all();
+      continue;
+    }
+    ASSERT_THAT(TicketsOf(told), ElementsAre(clean, bad, late));
+    EXPECT_EQ(told[0].outcome, Outcome::kLost);  // nothing says that it was done
+    EXPECT_EQ(told[1].outcome, Outcome::kBad);
+    EXPECT_EQ(told[1].result.outputs[0].nan, 1u);
+    EXPECT_EQ(told[2].outcome, Outcome::kLost);
+    fake_cuda_run_all();
+    EXPECT_THAT(Poll(), IsEmpty());
+  }
+}
+
 TEST_F(Failing, LaunchGivesItsSlotBack) {
   MakeReady();
   void* stream = fake_cuda_new_stream(0);
