@@ -409,10 +409,12 @@ Skip CheckedDevice::LaunchAll(const Parts& parts, uint32_t index, bool report_no
   const uint64_t progress = host_address_ + layout_.Progress(index);
   const uint32_t every = std::min(shared_.options.progress_every, layout_.slots / 8);
   Skip skip = Skip::kNone;
+  bool another_has_right = false;
   {
     const uint32_t unreported = stream.unreported.load(std::memory_order_relaxed);
     const bool due = report_now || unreported + parts.Count() >= every || IsLongSince(stream);
     const ReportRight right(stream, due);
+    another_has_right = due && !right.Held();
     enqueued->first_ticket = shared_.next_ticket.fetch_add(parts.Count());
     for (; enqueued->launches < parts.Count() && skip == Skip::kNone; ++enqueued->launches) {
       const bool reports = right.Held() && enqueued->launches + 1 == parts.Count();
@@ -421,9 +423,14 @@ Skip CheckedDevice::LaunchAll(const Parts& parts, uint32_t index, bool report_no
     }
     if (skip != Skip::kNone) --enqueued->launches;
   }
-  // Whoever finds no room has to have asked for it.
+  // Whoever finds no room has to have asked for it. Who was to report and could not asks now that
+  // the launch is made: either the other one still has the right and looks at `ask_again` behind
+  // it, or has given it up. (Asking before the launch would not do: the other one may look between,
+  // and find nothing that it has not told of.)
   const bool no_room = skip == Skip::kNoSlot || skip == Skip::kStreamNoSlot;
-  if (no_room || stream.ask_again.load()) (void)AskForProgress(parts.stream, stream, progress);
+  if (no_room || another_has_right || stream.ask_again.load()) {
+    (void)AskForProgress(parts.stream, stream, progress);
+  }
   return skip;
 }
 

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <latch>
 #include <thread>
 #include <utility>
 
@@ -14,6 +15,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 using Outcome = Finished::Outcome;
 
 class Polling : public CheckerTest {
@@ -98,6 +100,46 @@ TEST_F(Polling, LetsOneThreadAtATimeHaveAStreamTell) {
   InsideTheNextLaunch([&] { CheckOne(stream, Bad()); });
   CheckOne(stream, Bad());
   EXPECT_EQ(RunAndPoll({stream}).size(), 2u);
+}
+
+// Every stream but the default one is to report with each launch, and nobody asks it later.
+TEST_F(Polling, TellsALaunchThatCouldNotReportBecauseAnotherThreadWasAboutTo) {
+  options_.progress_every = 1;
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  uint64_t inner = 0;
+  InsideTheNextLaunch([&] { inner = CheckOne(stream, Bad()); });
+  const uint64_t outer = CheckOne(stream, Bad());
+  fake_cuda_run_all();
+  EXPECT_THAT(TicketsOf(Poll()), UnorderedElementsAre(outer, inner));
+}
+
+// The same where the other thread has reported, and gone, before this one has launched.
+TEST_F(Polling, TellsALaunchThatCouldNotReportAndCameLater) {
+  options_.progress_every = 1;
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  std::latch without_right(1), other_is_done(1);
+  uint64_t inner = 0;
+  std::thread thread;
+  std::function<void()> inside_other = [&] {
+    without_right.count_down();
+    other_is_done.wait();
+  };
+  InsideTheNextLaunch([&] {
+    fake_cuda_before_next_launch(
+        [](void* inside) { (*static_cast<std::function<void()>*>(inside))(); }, &inside_other);
+    thread = std::thread([&] {
+      fake_cuda_set_device(0);
+      inner = CheckOne(stream, Bad());
+    });
+    without_right.wait();
+  });
+  const uint64_t outer = CheckOne(stream, Bad());
+  other_is_done.count_down();
+  thread.join();
+  fake_cuda_run_all();
+  EXPECT_THAT(TicketsOf(Poll()), UnorderedElementsAre(outer, inner));
 }
 
 TEST_F(Polling, MakesUpForAFlushThatCameWhileAnotherThreadHadTheStreamTell) {
