@@ -126,6 +126,12 @@ void CheckedDevice::StepDown(const Call& call, const char* why) noexcept {
   state_.store(State::kDown, std::memory_order_release);
 }
 
+Skip CheckedDevice::SkipFor(const CurrentContext& current) noexcept {
+  if (current.IsForeign()) return Skip::kForeignContext;
+  return current.Result() == kCuSuccess ? Skip::kNone
+                                        : Judge({current.Function(), current.Result()});
+}
+
 Skip CheckedDevice::CaptureState(CuStream stream, bool* capturing) noexcept {
   int32_t status = kCuCaptureStatusInvalidated;
   const Call call = {"cuStreamIsCapturing", shared_.driver.stream_is_capturing(stream, &status)};
@@ -295,8 +301,8 @@ Skip CheckedDevice::EnqueueList(const CheckListRequest& request, Enqueued* enque
 
 Skip CheckedDevice::EnqueueParts(Parts parts, bool reports, Enqueued* enqueued) noexcept {
   if (const Skip skip = Enter(parts.stream); skip != Skip::kNone) return skip;
-  const CurrentContext current(shared_.driver, context_);
-  if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
+  const CurrentContext current(shared_.driver, context_, device_, parts.stream);
+  if (const Skip skip = SkipFor(current); skip != Skip::kNone) return skip;
   bool capturing = false;
   if (const Skip skip = CaptureState(parts.stream, &capturing); skip != Skip::kNone) return skip;
   if (capturing) return CaptureAll(parts, enqueued);
@@ -351,10 +357,10 @@ uint32_t CheckedDevice::GraphOf(uint64_t id) const noexcept {
 
 uint32_t CheckedDevice::CapturedInto(CuStream stream) noexcept {
   if (!Ready()) return 0;
-  const CurrentContext current(shared_.driver, context_);
+  const CurrentContext current(shared_.driver, context_, device_, stream);
   bool capturing = false;
   uint32_t graph = 0;
-  if (current.Result() != kCuSuccess || CaptureState(stream, &capturing) != Skip::kNone ||
+  if (SkipFor(current) != Skip::kNone || CaptureState(stream, &capturing) != Skip::kNone ||
       !capturing || GraphFor(stream, &graph) != Skip::kNone) {
     return 0;
   }
@@ -391,8 +397,8 @@ void CheckedDevice::Forget(uint32_t captured_slot) noexcept {
 
 Skip CheckedDevice::Mark(CuStream stream, Enqueued* enqueued) noexcept {
   if (!Ready()) return Reason() != nullptr ? Skip::kSteppedDown : Skip::kStarting;
-  const CurrentContext current(shared_.driver, context_);
-  if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
+  const CurrentContext current(shared_.driver, context_, device_, stream);
+  if (const Skip skip = SkipFor(current); skip != Skip::kNone) return skip;
   bool capturing = false;
   if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;
   if (capturing) return Skip::kCaptureUnknown;  // what is replayed there is part of another graph
@@ -511,8 +517,9 @@ Skip CheckedDevice::AskForProgress(CuStream handle, LaunchStream& stream,
 
 Skip CheckedDevice::Flush(CuStream stream) noexcept {
   if (!Ready()) return Reason() != nullptr ? Skip::kSteppedDown : Skip::kStarting;
+  // What was launched on a default stream was launched on this context's.
   const CurrentContext current(shared_.driver, context_);
-  if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
+  if (const Skip skip = SkipFor(current); skip != Skip::kNone) return skip;
   bool capturing = false;
   if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;
   if (capturing) return Skip::kNone;  // what is in a graph has no progress to tell
@@ -523,8 +530,8 @@ Skip CheckedDevice::Flush(CuStream stream) noexcept {
 
 Skip CheckedDevice::AddStep(CuStream stream) noexcept {
   if (!Ready()) return Reason() != nullptr ? Skip::kSteppedDown : Skip::kStarting;
-  const CurrentContext current(shared_.driver, context_);
-  if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
+  const CurrentContext current(shared_.driver, context_, device_, stream);
+  if (const Skip skip = SkipFor(current); skip != Skip::kNone) return skip;
   bool capturing = false;
   if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;
   if (!capturing && (!has_counted_.load(std::memory_order_relaxed) ||

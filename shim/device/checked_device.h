@@ -37,6 +37,8 @@ inline constexpr uint32_t kGraphsMax = 1024;
 // One word for the steps of the device, which comes first, and one for the replays of each graph.
 inline constexpr size_t kStepWordsBytes = (1 + size_t{kGraphsMax}) * sizeof(StepWords);
 
+class CurrentContext;
+
 class CheckedDevice {
  public:
   CheckedDevice(CheckerShared& shared, int ordinal) noexcept : shared_(shared), ordinal_(ordinal) {}
@@ -70,6 +72,8 @@ class CheckedDevice {
   Skip Enter(CuStream stream) noexcept;
   Skip SetUp(CuStream stream) noexcept;
   Skip SetUpInContext(CuStream stream) noexcept;
+  // kNone if the context is current now.
+  Skip SkipFor(const CurrentContext& current) noexcept;
   // Asks for the state of the stream's own capture; kNone if something may be launched on it.
   Skip CaptureState(CuStream stream, bool* capturing) noexcept;
   // The same of a stream that captures: the capture's id, plus one.

@@ -133,11 +133,12 @@ enum class Skip : uint8_t {
   kNoSlot,               // all slots are in use
   kStreamNoSlot,         // all slots that one stream may use are
   kNoCapturedSlot,
-  kNoStreamEntry,  // kStreamsMax streams were seen
-  kDriverError,    // one of our calls failed
-  kNoGraphEntry,   // kGraphsMax graphs were seen
+  kNoStreamEntry,   // kStreamsMax streams were seen
+  kDriverError,     // one of our calls failed
+  kNoGraphEntry,    // kGraphsMax graphs were seen
+  kForeignContext,  // a default stream, of another context of the device: see current_context.h
 };
-inline constexpr int kSkipCount = 14;
+inline constexpr int kSkipCount = 15;
 
 // Failures of our own calls, by what they say.
 enum class Failure : uint8_t {

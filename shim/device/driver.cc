@@ -26,6 +26,7 @@ constexpr Entry kEntries[] = {
     {"cuDevicePrimaryCtxGetState", offsetof(Driver, primary_context_get_state), true},
     {"cuDevicePrimaryCtxRetain", offsetof(Driver, primary_context_retain), true},
     {"cuCtxGetCurrent", offsetof(Driver, context_get_current), true},
+    {"cuCtxGetDevice", offsetof(Driver, context_get_device), false},
     {"cuCtxPushCurrent_v2", offsetof(Driver, context_push_current), true},
     {"cuCtxPopCurrent_v2", offsetof(Driver, context_pop_current), true},
     {"cuThreadExchangeStreamCaptureMode", offsetof(Driver, thread_exchange_capture_mode), true},

@@ -87,6 +87,7 @@ struct Driver {
   CuResult (*primary_context_get_state)(CuDevice device, uint32_t* flags, int* active) = nullptr;
   CuResult (*primary_context_retain)(CuContext* context, CuDevice device) = nullptr;
   CuResult (*context_get_current)(CuContext* context) = nullptr;
+  CuResult (*context_get_device)(CuDevice* device) = nullptr;
   CuResult (*context_push_current)(CuContext context) = nullptr;
   CuResult (*context_pop_current)(CuContext* context) = nullptr;
   CuResult (*thread_exchange_capture_mode)(int32_t* mode) = nullptr;
@@ -114,7 +115,8 @@ struct Driver {
                             void** extra) = nullptr;
 
   // The name of the first absent function without which nothing can be checked, or null. The
-  // others are cuDriverGetVersion (no version to tell), cuMemHostRegister (results lie in memory of
+  // others are cuDriverGetVersion (no version to tell), cuCtxGetDevice (green contexts are not
+  // known), cuMemHostRegister (results lie in memory of
   // the driver's), cuStreamGetId, of CUDA 12.0 (streams are told apart by their handles), and
   // cuStreamGetCaptureInfo, in the form that it has from CUDA 11.3 on (nothing in a graph is
   // checked).

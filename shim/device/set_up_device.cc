@@ -61,8 +61,8 @@ Skip CheckedDevice::SetUp(CuStream stream) noexcept {
 Skip CheckedDevice::SetUpInContext(CuStream stream) noexcept {
   const Driver& driver = shared_.driver;
   if (const Skip skip = RetainContext(); skip != Skip::kNone) return skip;
-  const CurrentContext current(driver, context_);
-  if (current.Result() != kCuSuccess) return Judge({current.Function(), current.Result()});
+  const CurrentContext current(driver, context_, device_, stream);
+  if (const Skip skip = SkipFor(current); skip != Skip::kNone) return skip;
 
   bool capturing = false;
   if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;

@@ -114,6 +114,7 @@ struct Failing {
 struct Fake {
   std::mutex lock;
   std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<Device>> other_contexts;  // of the devices, by their ordinals
   std::vector<std::unique_ptr<Stream>> streams;
   std::map<std::pair<const void*, Device*>, Stream*> per_thread;
   std::map<std::string, std::unique_ptr<Kernel>> kernels;
@@ -213,6 +214,7 @@ void ForEachStream(Function function) {
   {
     const std::lock_guard<std::mutex> guard(fake().lock);
     for (const auto& device : fake().devices) all.push_back(&device->legacy);
+    for (const auto& context : fake().other_contexts) all.push_back(&context->legacy);
     for (const auto& stream : fake().streams) all.push_back(stream.get());
   }
   for (Stream* stream : all) function(*stream);
@@ -383,6 +385,13 @@ FAKE_CUDA int cuDevicePrimaryCtxRetain(void** context, int device) {
 FAKE_CUDA int cuCtxGetCurrent(void** context) {
   ENTER("cuCtxGetCurrent");
   *context = Current();
+  return kSuccess;
+}
+
+FAKE_CUDA int cuCtxGetDevice(int* device) {
+  ENTER("cuCtxGetDevice");
+  if (Current() == nullptr) return kInvalidContext;
+  *device = Current()->ordinal;
   return kSuccess;
 }
 
@@ -583,6 +592,7 @@ FAKE_CUDA void fake_cuda_reset(int devices) {
   all.per_thread.clear();
   all.streams.clear();
   all.devices.clear();
+  all.other_contexts.clear();
   all.kernels.clear();
   all.graphs.clear();
   all.failing.clear();
@@ -616,6 +626,16 @@ FAKE_CUDA void fake_cuda_set_context_active(int device, int active) {
 FAKE_CUDA void fake_cuda_set_device(int device) {
   thread().contexts.clear();
   if (device >= 0) thread().contexts.push_back(fake().devices[device].get());
+}
+
+FAKE_CUDA void fake_cuda_set_other_context(int device) {
+  auto context = std::make_unique<Device>();
+  context->ordinal = device;
+  context->legacy.device = context.get();
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  context->legacy.id = fake().next_id++;
+  thread().contexts = {context.get()};
+  fake().other_contexts.push_back(std::move(context));
 }
 
 FAKE_CUDA int fake_cuda_current_device() { return Current() == nullptr ? -1 : Current()->ordinal; }

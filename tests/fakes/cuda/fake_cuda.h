@@ -27,6 +27,9 @@ void fake_cuda_reset(int devices);
 void fake_cuda_set_context_active(int device, int active);
 // Makes the device's primary context the calling thread's, as cudaSetDevice does; -1: none.
 void fake_cuda_set_device(int device);
+// Makes another context of the device the thread's, as a green one is: with default streams of its
+// own, in which nothing of the primary context's can be launched.
+void fake_cuda_set_other_context(int device);
 // The ordinal of the current context, -1 for none; and how many are on the thread's stack.
 // The device that is current on every thread that has set none; -1: none is, as after a reset.
 void fake_cuda_set_default_device(int device);

@@ -6,7 +6,9 @@
 namespace nanwatch::device {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Not;
 using Outcome = Finished::Outcome;
 
 class Launching : public CheckerTest {};
@@ -124,6 +126,49 @@ TEST_F(Launching, TakesTheDefaultStreamOfTheTensorsDeviceNotOfTheCurrentOne) {
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].device, 1);
   EXPECT_EQ(told[0].outcome, Outcome::kBad);
+}
+
+// Of a green context, say: stream 0 is its own then, and ours would not be behind the op.
+TEST_F(Launching, LeavesTheDefaultStreamOfAnotherContextOfTheDeviceAlone) {
+  MakeReady();
+  const CuStream defaults[] = {nullptr, reinterpret_cast<CuStream>(kCuStreamLegacy),
+                               reinterpret_cast<CuStream>(kCuStreamPerThread)};
+  CheckOne(nullptr, Bad());
+  fake_cuda_set_other_context(0);
+  const size_t before = fake_cuda_log_size();
+  const size_t launches = fake_cuda_calls("cuLaunchKernel");
+  for (const CuStream stream : defaults) {
+    EXPECT_EQ(Check(stream, {Bad()}).skip, Skip::kForeignContext);
+    EXPECT_EQ(checker_->Mark(0, stream).skip, Skip::kForeignContext);
+    EXPECT_EQ(checker_->AddStep(0, stream), Skip::kForeignContext);
+    EXPECT_EQ(checker_->CapturedInto(0, stream), 0u);
+  }
+  EXPECT_EQ(Skips(Skip::kForeignContext), 9u);
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), launches);
+  EXPECT_THAT(LogSince(before), Not(Contains("cuCtxPushCurrent_v2")));
+  // Streams of their own, and what is asked of the primary context's default stream, as ever.
+  void* stream = fake_cuda_new_stream(0);
+  CheckOne(stream, Bad());
+  EXPECT_EQ(RunAndPoll({nullptr, stream}).size(), 2u);
+  EXPECT_EQ(fake_cuda_context_depth(), 1);
+  EXPECT_EQ(checker_->Reason(0), nullptr);
+  fake_cuda_set_device(1);
+  EXPECT_EQ(Check(nullptr, {Bad()}).skip, Skip::kNone) << "of another device it does not matter";
+}
+
+TEST_F(Launching, TakesADefaultStreamForItsOwnWhereTheContextsDeviceCannotBeAsked) {
+  driver_.context_get_device = nullptr;
+  MakeReady();
+  fake_cuda_set_other_context(0);
+  EXPECT_EQ(Check(nullptr, {Bad()}).skip, Skip::kNone);
+}
+
+TEST_F(Launching, IsNotSetUpForTheDefaultStreamOfAnotherContext) {
+  Make();
+  fake_cuda_set_other_context(0);
+  EXPECT_EQ(Check(nullptr, {Bad()}).skip, Skip::kForeignContext);
+  fake_cuda_set_device(0);
+  MakeReady();
 }
 
 // What was counted is forgotten by a launch; a step in which nothing was counted needs none.
