@@ -144,11 +144,14 @@ Skip CheckedDevice::CaptureState(CuStream stream, bool* capturing) noexcept {
 }
 
 Skip CheckedDevice::CaptureId(CuStream stream, uint64_t* id) noexcept {
-  const auto get_info = shared_.driver.stream_get_capture_info;
-  if (get_info == nullptr) return Skip::kCaptureUnknown;
+  const auto second = shared_.driver.stream_get_capture_info;
+  const auto third = shared_.driver.stream_get_capture_info_v3;
+  if (second == nullptr && third == nullptr) return Skip::kCaptureUnknown;
   int32_t status = kCuCaptureStatusInvalidated;
   const Call call = {"cuStreamGetCaptureInfo",
-                     get_info(stream, &status, id, nullptr, nullptr, nullptr)};
+                     second != nullptr
+                         ? second(stream, &status, id, nullptr, nullptr, nullptr)
+                         : third(stream, &status, id, nullptr, nullptr, nullptr, nullptr)};
   if (call.Failed()) {
     (void)Judge(call);
     return Skip::kCaptureUnknown;

@@ -17,6 +17,7 @@ struct Entry {
   const char* name;
   size_t offset;  // of the pointer in Driver
   bool required;
+  bool instead = false;  // where the one before is absent
 };
 
 constexpr Entry kEntries[] = {
@@ -41,6 +42,7 @@ constexpr Entry kEntries[] = {
     {"cuStreamIsCapturing", offsetof(Driver, stream_is_capturing), true},
     {"cuStreamGetId", offsetof(Driver, stream_get_id), false},
     {"cuStreamGetCaptureInfo_v2", offsetof(Driver, stream_get_capture_info), false},
+    {"cuStreamGetCaptureInfo_v3", offsetof(Driver, stream_get_capture_info_v3), false, true},
     {"cuLaunchKernel", offsetof(Driver, launch_kernel), true},
 };
 
@@ -53,6 +55,7 @@ Driver LookUpDriver(DriverLookup lookup, void* context) noexcept {
   for (const Entry& entry : kEntries) {
     void* const function = lookup(context, entry.name);
     std::memcpy(reinterpret_cast<char*>(&driver) + entry.offset, &function, sizeof function);
+    if (entry.instead) continue;
     const char*& absent = entry.required ? driver.absent_required : driver.absent_optional;
     if (function == nullptr && absent == nullptr) absent = entry.name;
   }

@@ -105,10 +105,13 @@ struct Driver {
   CuResult (*stream_create)(CuStream* stream, uint32_t flags) = nullptr;
   CuResult (*stream_is_capturing)(CuStream stream, int32_t* status) = nullptr;
   CuResult (*stream_get_id)(CuStream stream, unsigned long long* id) = nullptr;
-  // The last three may be null.
+  // Pointers behind `id` may be null. The third form, of CUDA 12.3, stands in for the second.
   CuResult (*stream_get_capture_info)(CuStream stream, int32_t* status, uint64_t* id, void** graph,
                                       const void** dependencies,
                                       size_t* dependency_count) = nullptr;
+  CuResult (*stream_get_capture_info_v3)(CuStream stream, int32_t* status, uint64_t* id,
+                                         void** graph, const void** dependencies,
+                                         const void** edges, size_t* dependency_count) = nullptr;
   CuResult (*launch_kernel)(CuFunction function, uint32_t grid_x, uint32_t grid_y, uint32_t grid_z,
                             uint32_t block_x, uint32_t block_y, uint32_t block_z,
                             uint32_t shared_bytes, CuStream stream, void** parameters,
@@ -118,10 +121,10 @@ struct Driver {
   // others are cuDriverGetVersion (no version to tell), cuCtxGetDevice (green contexts are not
   // known), cuMemHostRegister (results lie in memory of
   // the driver's), cuStreamGetId, of CUDA 12.0 (streams are told apart by their handles), and
-  // cuStreamGetCaptureInfo, in the form that it has from CUDA 11.3 on (nothing in a graph is
-  // checked).
+  // cuStreamGetCaptureInfo, in the forms that it has from CUDA 11.3 and 12.3 on (with neither,
+  // nothing in a graph is checked).
   const char* absent_required = nullptr;
-  // The first absent one of those others, or null.
+  // The first absent one of those others, or null. Of the two forms the first is meant.
   const char* absent_optional = nullptr;
 };
 

@@ -535,6 +535,14 @@ FAKE_CUDA int cuStreamGetCaptureInfo_v2(void* handle, int* status, uint64_t* id,
   return kSuccess;
 }
 
+FAKE_CUDA int cuStreamGetCaptureInfo_v3(void* handle, int* status, uint64_t* id, void** graph,
+                                        const void** dependencies, const void** edges,
+                                        size_t* dependency_count) {
+  ENTER("cuStreamGetCaptureInfo_v3");
+  if (edges != nullptr) return kInvalidValue;
+  return cuStreamGetCaptureInfo_v2(handle, status, id, graph, dependencies, dependency_count);
+}
+
 FAKE_CUDA int cuStreamGetId(void* handle, unsigned long long* id) {
   ENTER("cuStreamGetId");
   Stream* stream = Resolve(handle);

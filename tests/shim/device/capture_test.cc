@@ -246,8 +246,24 @@ TEST_F(Capture, TellsGraphsApart) {
   EXPECT_EQ(checker_->FoundIn(0, slots[1], 1, 2, &result), Found::kAgain);
 }
 
+TEST_F(Capture, IsNumberedByTheThirdFormOfTheCallWhereTheSecondIsAbsent) {
+  driver_.stream_get_capture_info = nullptr;
+  MakeReady();
+  const DeviceTensor output = Bad();
+  uint64_t ticket = 0;
+  void* stream = fake_cuda_new_stream(0);
+  for (int i = 0; i < 2; ++i) {
+    fake_cuda_replay(Graph(output, &ticket), stream);
+    fake_cuda_run_all();
+    EXPECT_THAT(TicketsOf(Poll()), ElementsAre(ticket));
+  }
+  EXPECT_EQ(fake_cuda_calls("cuStreamGetCaptureInfo_v2"), 2u) << "which the fake's third calls";
+  EXPECT_EQ(fake_cuda_calls("cuStreamGetCaptureInfo_v3"), 2u);
+}
+
 TEST_F(Capture, IsLeftUncheckedWhereTheDriverDoesNotNumberIt) {
   driver_.stream_get_capture_info = nullptr;
+  driver_.stream_get_capture_info_v3 = nullptr;
   MakeReady();
   void* stream = fake_cuda_new_stream(0);
   fake_cuda_begin_capture(stream, kCuCaptureModeGlobal);

@@ -43,6 +43,8 @@ NANWATCH_SAME_CALL(stream_get_id, cuStreamGetId);
 NANWATCH_SAME_CALL(launch_kernel, cuLaunchKernel);
 #if CUDA_VERSION < 13000  // later headers declare its third form only
 NANWATCH_SAME_CALL(stream_get_capture_info, cuStreamGetCaptureInfo);
+#else
+NANWATCH_SAME_CALL(stream_get_capture_info_v3, cuStreamGetCaptureInfo);
 #endif
 
 // cuda.h gives a changed function a new name; ours are those that its macros stand for.
@@ -61,6 +63,8 @@ TEST(CudaHeader, RenamesTheFunctionsThatWeAskForByTheirNewNames) {
   EXPECT_STREQ(NANWATCH_TEXT(cuStreamGetId), "cuStreamGetId");
 #if CUDA_VERSION < 13000
   EXPECT_STREQ(NANWATCH_TEXT(cuStreamGetCaptureInfo), "cuStreamGetCaptureInfo_v2");
+#else
+  EXPECT_STREQ(NANWATCH_TEXT(cuStreamGetCaptureInfo), "cuStreamGetCaptureInfo_v3");
 #endif
 }
 

@@ -53,11 +53,20 @@ TEST(LookUpDriver, DoesWithoutWhatOldDriversLack) {
   EXPECT_STREQ(driver.absent_optional, "cuStreamGetId");
 }
 
+TEST(LookUpDriver, MissesNoFormThatStandsInForAnotherOne) {
+  Library library = {{"cuStreamGetCaptureInfo_v3"}, {}};
+  EXPECT_EQ(library.LookUp().absent_optional, nullptr);
+  library.without = {"cuStreamGetCaptureInfo_v2"};
+  const Driver driver = library.LookUp();
+  EXPECT_STREQ(driver.absent_optional, "cuStreamGetCaptureInfo_v2");
+  EXPECT_NE(driver.stream_get_capture_info_v3, nullptr);
+}
+
 // What is not looked up cannot be called, whatever else the code does.
 TEST(LookUpDriver, AsksForNothingThatWaitsCopiesFreesOrTakesAnError) {
   Library library;
   (void)library.LookUp();
-  EXPECT_EQ(library.asked.size(), 22u);
+  EXPECT_EQ(library.asked.size(), 23u);
   for (const std::string& name : library.asked) {
     for (const char* forbidden : {"Synchronize", "Query", "Wait", "Memcpy", "Free", "Destroy",
                                   "Unload", "Unregister", "GetLastError", "SetCurrent", "cuda"}) {
