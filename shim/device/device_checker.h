@@ -13,10 +13,11 @@
 //   unseen -> setting up -> warming -> ready -> down
 //      ^----------'  ('context not there', 'a capture is in the way': tried again later)
 //
-// What is promised to the job: no call waits for a stream, an event, a context or another thread;
-// none allocates or takes a lock once the device is ready; where there is no room the check is not
-// made, and counted. The current context, the capture mode and the errors of the calling thread are
-// as before. In a capture only kernel launches are made, which become nodes of the graph.
+// What is promised to the job: no call asks to wait for a stream, an event, a context or another
+// thread, and none does but what sets a device up (driver.h says why that may); none allocates or
+// takes a lock once the device is ready; where there is no room the check is not made, and
+// counted. The current context, the capture mode and the errors of the calling thread are as
+// before. In a capture only kernel launches are made, which become nodes of the graph.
 //
 // Graphs. Before the first check in a capture stands a node that counts the replays of the graph,
 // in a word of the graph's own that its checks carry as their step. So a result says in which
@@ -25,11 +26,18 @@
 // check has found in it once the mark is told. Slots of checks in graphs are never given back.
 //
 // Known limits. A graph that is instantiated twice, both running at once, shares the slots and the
-// count of its checks. In a graph that forks before its first check, what runs beside the count may
-// be taken for the replay before or after. A stream that is destroyed keeps the slots of its last
-// launches, progress_every at most, unless Flush was called on it. A per-thread default stream
-// needs cuStreamGetId (CUDA 12.0) to be told from that of a thread before it with the same
-// pthread_t.
+// count of its checks. In a graph that forks before its first check, what runs beside the count
+// may be taken for the replay before or after. A stream that is destroyed keeps the slots of its
+// last launches, progress_every at most, unless Flush was called on it. A per-thread default
+// stream needs cuStreamGetId (CUDA 12.0) to be told from that of a thread before it with the same
+// pthread_t. A default stream of another context of the device (a green one) is not checked.
+//
+// A launch of ours waits behind the op's kernel, and what shares its hardware queue waits behind
+// it: work of other streams, where CUDA_DEVICE_MAX_CONNECTIONS is 1 or there are more streams than
+// queues. So a kernel that spins until work of another stream is done, as torch's native
+// asynchronous tensor parallelism has them, may find that work behind our launch, which is behind
+// the kernel: a job that counts on an order of launches within one queue can hang. Not tried on a
+// GPU.
 #pragma once
 
 #include <atomic>

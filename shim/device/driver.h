@@ -6,9 +6,13 @@
 // those of 12.1, 12.8 and 13.0 say the same (226 and 721: of 13.0).
 // tests/shim/device compares where there is one.
 //
-// What is not among these functions cannot be called: none of them waits for a stream, an event or
-// a context, none copies, none frees (freeing waits), and none takes an error that belongs to the
-// host thread (the driver's functions return theirs, and the runtime's last error is untouched).
+// What is not among these functions cannot be called: none of them is there to wait for a stream,
+// an event or a context, none copies, none frees (freeing waits), and none takes an error that
+// belongs to the host thread (the driver's functions return theirs, and the runtime's last error
+// is untouched). Those that set a device up may wait all the same, once for each device: with lazy
+// loading, the default on Linux from CUDA 12.2 on, a kernel is loaded by cuModuleGetFunction,
+// which by NVIDIA's Programming Guide may have to synchronise the context, so that it waits for
+// work that is under way; allocating and registering memory may, too. Not tried on a GPU.
 //
 // The plain names are taken, not those with the suffix _ptsz: a stream of 0 is the legacy default
 // stream, as it is to libtorch.
