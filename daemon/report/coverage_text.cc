@@ -28,7 +28,7 @@ constexpr std::array<Reason, 16> kReasons = {{
     {"written_unseen",
      "arguments written by ops that return nothing; the update's end looks at them"},
     {"too_deep", "calls nested deeper than are followed"},
-    {"opaque", "tensors in an opaque layout (mkldnn)"},
+    {"opaque", "tensors in an opaque layout (mkldnn), or off their alignment on a GPU"},
     {"after_poisoned", "values computed after the parameters were bad: only counted"},
     {"gpu_not_ready",
      "tensors on a GPU whose checks had not begun or have ended, or captured before they had"},

@@ -28,8 +28,9 @@ inline constexpr int kManyTensors = kOutputsMax + kInputsMax;
 static_assert(kManyTensors == 16);
 
 struct DeviceTensor {
-  uint64_t
-      data;  // device address of the element at index 0 in every dimension; aligned to the element
+  // Device address of the element at index 0 in every dimension. A multiple of the bytes of a part
+  // of it: reading another one ends the context.
+  uint64_t data;
   int64_t numel;
   uint8_t type;  // wire::ElementType
   uint8_t ndim;  // 0: the elements lie side by side in any order, `numel` of them from `data` on

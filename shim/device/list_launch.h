@@ -28,7 +28,7 @@ static_assert(kListMax <= 32 * kListWords);
 
 // `numel` elements side by side from `data` on.
 struct ListEntry {
-  uint64_t data;            // device address, aligned to the element
+  uint64_t data;            // device address, as of DeviceTensor
   uint64_t numel_and_type;  // elements in the low 56 bits, wire::ElementType above
 };
 static_assert(sizeof(ListEntry) == 16);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shim/check/scan.h"
+#include "shim/observe/alignment.h"
 #include "shim/observe/storage_data.h"
 
 namespace nanwatch {
@@ -15,6 +16,7 @@ NamedReading::NamedReading(const PythonNames& names, const NamedTensor& named) n
   }
   const wire::ElementType type = ElementTypeOf(held_->dtype);
   if (type == wire::ElementType::kNone) return;
+  if (held_->device.is_cuda() && IsMisaligned(held_->data, type)) return;
   const auto* base = static_cast<const char*>(DataOf(*held_->storage));
   tensor_.storage = held_->storage.get();
   tensor_.view = TensorView{held_->data, type, 1, &held_->numel, &stride_, held_->numel};

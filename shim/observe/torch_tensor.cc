@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "shim/observe/alignment.h"
 #include "shim/observe/storage_data.h"
 #include "shim/observe/torch_versions.h"
 
@@ -156,7 +157,15 @@ Readable DescribeTensor(const at::TensorBase& tensor, PlainTensor* plain,
     *reason = data == nullptr ? wire::Unchecked::kMeta : wire::Unchecked::kOtherDevice;
     return Readable::kNo;
   }
-  plain->gpu = C10_LIKELY(device.is_cpu()) ? int8_t{-1} : std::max<int8_t>(device.index(), 0);
+  plain->gpu = -1;
+  if (C10_UNLIKELY(!device.is_cpu())) {
+    // Offsets within a storage are whole elements.
+    if (IsMisaligned(data, type)) {
+      *reason = wire::Unchecked::kOpaque;
+      return Readable::kNo;
+    }
+    plain->gpu = std::max<int8_t>(device.index(), 0);
+  }
   const size_t element_bytes = ElementBytes(type);
   const auto offset = static_cast<uint64_t>(impl->storage_offset());
   const uint64_t extent =

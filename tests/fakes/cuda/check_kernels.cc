@@ -19,6 +19,11 @@ struct Seen {
   uint64_t progress_address = 0;
 };
 
+// As a GPU does, with CUDA_ERROR_MISALIGNED_ADDRESS; of the first device, whichever it was.
+void LoseContextWhereMisaligned() {
+  if (CpuMemory::misaligned.exchange(0) != 0) fake_cuda_lose_context(0, 716);
+}
+
 // The launch's slot is clear when it begins, but in a graph, and its scratch zero: copies stand in
 // for both. The result of a list has the size of any, and what is told of it stands in its place.
 template <class Launch>
@@ -41,6 +46,7 @@ void* Look(const void* parameter, uint32_t blocks, uint32_t) {
   head.scratch = reinterpret_cast<uint64_t>(&scratch);
   if (head.progress != 0) head.progress = reinterpret_cast<uint64_t>(&seen->progress);
   RunLaunch(launch, blocks, random);
+  LoseContextWhereMisaligned();
   return seen.release();
 }
 
@@ -73,6 +79,7 @@ void* MeasureNow(const void* parameter, uint32_t blocks, uint32_t) {
   if (launch.head.progress != 0)
     launch.head.progress = reinterpret_cast<uint64_t>(&measured->progress);
   RunLaunch(launch, blocks, random);
+  LoseContextWhereMisaligned();
   return measured.release();
 }
 
