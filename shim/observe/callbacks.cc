@@ -79,6 +79,40 @@ bool HandsToCpu(const ThreadState* thread, const Frame& frame,
   });
 }
 
+template <class Predicate>
+bool AnyOf(const c10::IValue& value, Predicate predicate) {
+  if (!value.isList()) return predicate(value);
+  const auto list = value.toListRef();
+  return std::any_of(list.begin(), list.end(), predicate);
+}
+
+bool IsOnGpu(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined() && value.toTensor().is_cuda();
+}
+
+bool IsOnCpu(const c10::IValue& value) {
+  return value.isTensor() ? value.toTensor().defined() && value.toTensor().is_cpu()
+                          : value.isDevice() && value.toDevice().is_cpu();
+}
+
+// A copy begins, with or without waiting. Where it goes from a GPU to the CPU, what is known of the
+// source is there once the program has waited; and where nobody waits, what it leaves on the CPU
+// may not have arrived when it ends, and is not to be read then.
+__attribute__((noinline)) void BeginCopy(Observer& observer, ThreadState* thread, Frame& frame,
+                                         c10::ArrayRef<const c10::IValue> arguments) {
+  const OpTraits& op = *frame.op;
+  if (arguments.size() < op.arguments) return;
+  const auto own = arguments.slice(arguments.size() - op.arguments);
+  const auto written = op.in_place ? own.slice(0, 1) : own;
+  const auto any = [](c10::ArrayRef<const c10::IValue> of, bool (*is)(const c10::IValue&)) {
+    return std::any_of(of.begin(), of.end(),
+                       [is](const c10::IValue& value) { return AnyOf(value, is); });
+  };
+  if (!any(written, &IsOnCpu) || !any(own, &IsOnGpu)) return;
+  frame.may_be_late = own[op.non_blocking].isBool() && own[op.non_blocking].toBool();
+  if (observer.timeline.On()) observer.timeline.AskStream(thread);
+}
+
 void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
   const uint32_t at = thread->depth++;
   ++thread->counters.ops_seen;
@@ -129,6 +163,7 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
     if (observer.timeline.AnyWaitForCut() && HandsToCpu(thread, frame, arguments)) {
       observer.timeline.CutAtEscape(observer, thread, frame);
     }
+    if ((op->families & kMayNotWait) != 0) BeginCopy(observer, thread, frame, arguments);
   }
   if ((op->families & kEscapes) != 0 && observer.timeline.On()) observer.timeline.AskStream(thread);
 }
@@ -145,6 +180,7 @@ struct OutputScan {
   uint8_t index = 0;
   uint16_t place_in_list = InputSeen::kNoList;
   uint32_t on_gpu = 0;  // noted behind the frame's inputs
+  bool late = false;    // the only one, noted there too
   bool notes = false;   // level layer: large outputs are noted, not looked at
   bool noted = false;   // the first clean output stands for the op in the trail
 };
@@ -172,6 +208,41 @@ __attribute__((noinline, cold)) void CountUnreadable(ThreadState* thread, wire::
   }
 }
 
+// Noted behind the frame's inputs. False: there is no room.
+bool NoteOutput(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
+  ThreadState* thread = scan.thread;
+  const uint32_t at = thread->inputs_used + scan.on_gpu;
+  if (at >= ThreadState::kInputsMax || plain.view.ndim > wire::kShapeDimsMax) return false;
+  InputSeen& output = thread->inputs[at];
+  output = InputSeen{};
+  output.Copy(plain);
+  output.argument = scan.index;
+  output.place_in_list = scan.place_in_list;
+  output.requires_grad = tensor.requires_grad();
+  return true;
+}
+
+// On its way to the CPU. What is known of its source is known of it.
+__attribute__((noinline, cold)) void NoteLate(OutputScan& scan, const at::TensorBase& tensor,
+                                              const PlainTensor& plain) {
+  ++scan.thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAsync)];
+  NoteChecked(scan.parent, plain.impl);
+  const Observer& observer = *Observer::Get();
+  scan.late = observer.timeline.On() && scan.on_gpu == 0 && NoteOutput(scan, tensor, plain);
+}
+
+// Where inputs go unseen (GPUs are not checked): the result of a copy that lies in memory which is
+// not that of ordinary tensors, but pinned as all that a GPU writes to behind the program's back.
+__attribute__((noinline, cold)) bool MayHaveComeLate(const OutputScan& scan,
+                                                     const PlainTensor& plain) {
+  const c10::Allocator* made_by = plain.storage->allocator();
+  if (scan.frame->inputs_seen || made_by == nullptr || made_by == c10::GetAllocator(c10::kCPU)) {
+    return false;
+  }
+  ++scan.thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAsync)];
+  return true;
+}
+
 // A GPU is asked about it once all that the op returned is together.
 __attribute__((noinline)) void NoteGpuOutput(OutputScan& scan, const at::TensorBase& tensor,
                                              PlainTensor& plain) {
@@ -180,18 +251,10 @@ __attribute__((noinline)) void NoteGpuOutput(OutputScan& scan, const at::TensorB
   if (op.transparent && WasCheckedByChild(*scan.frame, plain.impl)) {
     return NoteChecked(scan.parent, plain.impl);
   }
-  const uint32_t at = thread->inputs_used + scan.on_gpu;
-  if (!Observer::Get()->timeline.Begin(*Observer::Get()) || at >= ThreadState::kInputsMax ||
-      plain.view.ndim > wire::kShapeDimsMax) {
+  if ((op.families & kFills) != 0) plain.view.numel = 1, plain.view.ndim = 0;
+  if (!Observer::Get()->timeline.Begin(*Observer::Get()) || !NoteOutput(scan, tensor, plain)) {
     return CountUnreadable(thread, wire::Unchecked::kOtherDevice);
   }
-  if ((op.families & kFills) != 0) plain.view.numel = 1, plain.view.ndim = 0;
-  InputSeen& output = thread->inputs[at];
-  output = InputSeen{};
-  output.Copy(plain);
-  output.argument = scan.index;
-  output.place_in_list = scan.place_in_list;
-  output.requires_grad = tensor.requires_grad();
   ++scan.on_gpu;
   NoteChecked(scan.parent, plain.impl);
 }
@@ -234,9 +297,12 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
     return;
   }
   const TensorView whole = plain.view;
-  if (__builtin_expect((op.families & kFills) != 0, 0)) {
-    plain.view.numel = 1;
-    plain.view.ndim = 0;
+  if (__builtin_expect((op.families & (kFills | kMayNotWait)) != 0, 0)) {
+    if (scan.frame->may_be_late) return NoteLate(scan, tensor, plain);
+    if ((op.families & kFills) != 0) {
+      plain.view.numel = 1;
+      plain.view.ndim = 0;
+    }
   }
   if (scan.notes && IsNoted(scan, tensor, plain)) return NoteChecked(scan.parent, plain.impl);
   ThreadCounters& counters = scan.thread->counters;
@@ -248,6 +314,10 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
             : Look(plain.view);
   const bool bad = seen.IsNonFinite();
   NoteChecked(scan.parent, plain.impl);
+  if (__builtin_expect(bad && (op.families & kMayNotWait) != 0, 0) &&
+      MayHaveComeLate(scan, plain)) {
+    return;
+  }
   if (!bad && !scan.noted) {
     scan.noted = true;
     // Of several the first: losses bring their weights with them.
@@ -294,6 +364,7 @@ void CheckWrittenArguments(OutputScan& scan) {
   for (uint32_t i = 0; i < scan.frame->inputs_count; ++i) {
     const InputSeen& input = thread->inputs[scan.frame->inputs_begin + i];
     if (!(input.updated || input.overwritten) || input.gpu >= 0 || !IsAlive(input)) continue;
+    if (scan.frame->may_be_late) continue;  // counted by the copies that the op has called
     ++thread->counters.tensors_checked;
     thread->counters.bytes_checked += static_cast<uint64_t>(input.numel) * ElementBytes(input.type);
     if (!HasNonFinite(input.View()) || scan.bad_count >= kBadOutputsMax) continue;
@@ -326,12 +397,19 @@ bool HasGpuInput(const ThreadState* thread, const Frame& frame) {
 bool NoteOnGpu(Observer& observer, OutputScan& scan) {
   if (!observer.timeline.On()) return false;
   const Frame& frame = *scan.frame;
+  const WeakStorageOps ops = TorchWeakStorageOps();
+  if (__builtin_expect(scan.late, 0)) {
+    BusyScope busy(scan.thread);
+    const InputSeen& to = scan.thread->inputs[scan.thread->inputs_used];
+    observer.timeline.NoteLateCopy(observer, scan.thread, frame, to);
+    ops.drop(to.storage.handle);
+    return true;
+  }
   const bool by_arguments = (frame.op->writes_unseen && frame.checked_count == 0) ||
                             (frame.op->families & (kBatchNorm | kCompares)) != 0;
   if (scan.on_gpu == 0 && !(by_arguments && HasGpuInput(scan.thread, frame))) return false;
   BusyScope busy(scan.thread);
   observer.timeline.NoteOp(observer, scan.thread, frame, scan.on_gpu);
-  const WeakStorageOps ops = TorchWeakStorageOps();
   for (uint32_t i = 0; i < scan.on_gpu; ++i) {
     ops.drop(scan.thread->inputs[scan.thread->inputs_used + i].storage.handle);
   }

@@ -106,8 +106,8 @@ Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& plac
   if (!writes_existing) return written;
   if (frame.op->in_place) written.flags |= ValueRecord::kInPlace;
   const PythonNames& names = observer.python->names();
-  // What a GPU has written is told of when the tensor may be gone.
-  written.named = output.tensor.gpu >= 0
+  // What a GPU has written, here or on its own side, is told of when the tensor may be gone.
+  written.named = output.tensor.gpu >= 0 || output.tensor.view.counted != nullptr
                       ? names.FindByImpl(output.tensor.impl, output.tensor.storage)
                       : names.FindByImpl(output.tensor.impl);
   if (written.named == nullptr) {

@@ -47,6 +47,8 @@ enum OpFamily : uint32_t {
   kHandsOut = 1u << 15,
   // Compares numbers: torch.isnan(x) is x != x, torch.isfinite(x) begins with x == x.
   kCompares = 1u << 16,
+  // Copies, and has an argument that says whether the host waits for it. Known by the schema.
+  kMayNotWait = 1u << 17,
 };
 
 // Something is done at the end of these beside the look at their outputs.

@@ -56,6 +56,17 @@ void FindUndeclaredWrites(const c10::FunctionSchema& schema, OpTraits* traits) {
   }
 }
 
+// aten::to and others that hand the argument on to what they call are left out: it is told there.
+void FindNonBlocking(const c10::FunctionSchema& schema, OpTraits* traits) {
+  if (traits->transparent && !traits->writes_unseen) return;
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() != "non_blocking") continue;
+    traits->families |= kMayNotWait;
+    traits->non_blocking = static_cast<uint16_t>(i);
+  }
+}
+
 // An op whose kernel is a composition of others computes nothing itself. Ops outside ATen may be
 // implemented in Python by whoever wrote them: what they call is looked at as well.
 bool IsComposition(const c10::FunctionSchema& schema, std::string_view name) {
@@ -87,6 +98,7 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   FindUndeclaredWrites(schema, traits);
   traits->writes_unseen = traits->in_place && !returns_tensor;
   traits->transparent = IsComposition(schema, schema.name()) || traits->writes_unseen;
+  FindNonBlocking(schema, traits);
   traits->autocasts = AutocastKernels(schema);
   traits->quick_schema = &schema;
   const bool entry = (traits->families & kEnters) != 0;

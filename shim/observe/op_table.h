@@ -26,9 +26,10 @@ struct OpTraits {
       rewrites;  // written although the schema does not say so: batch norm's running statistics
   uint16_t arguments;
   uint16_t returns;
-  bool skip;          // outputs need no look: views, allocations, random values, integers
-  bool ends_quietly;  // skip, and nothing else is to be done at its end either
-  bool is_view;       // returns memory of an argument
+  uint16_t non_blocking;  // place of that argument, with kMayNotWait
+  bool skip;              // outputs need no look: views, allocations, random values, integers
+  bool ends_quietly;      // skip, and nothing else is to be done at its end either
+  bool is_view;           // returns memory of an argument
   bool transparent;  // its value is computed by the ops it calls: a composite, or a list op without
                      // returns
   uint8_t autocasts;  // transparent while autocast is on for these devices: AutocastsOn bits

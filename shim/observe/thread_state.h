@@ -97,6 +97,7 @@ struct alignas(128) Frame {
       bool child_bad;  // an op called from here has reported a bad value
       bool input_bad;
       bool kernels_pushed;  // `kernels` is the number of this op (op_kernels.h)
+      bool may_be_late;     // what it leaves on the CPU comes from a GPU, and nobody waits for it
     };
   };
   uint64_t kernels;

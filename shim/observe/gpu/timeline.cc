@@ -38,14 +38,8 @@ void Keep(const InputSeen& seen, SeenTensor* kept) {
   kept->seen = seen;
   kept->seen.storage = HoldWeakly(static_cast<const c10::StorageImpl*>(seen.storage.storage));
   kept->looked_at = -1;
+  kept->unread = false;
   FillShapeOnly(seen.View(), &kept->stats);
-}
-
-// What lies in the CPU's memory is read here and now.
-void KeepRead(const InputSeen& seen, SeenTensor* kept) {
-  Keep(seen, kept);
-  if (seen.gpu >= 0 || IsWritten(seen) || !IsAlive(seen)) return;
-  if (HasNonFinite(seen.View())) FillStats(seen.View(), 0, &kept->stats);
 }
 
 // The op's results, `returned` of them, which lie behind the inputs in use, and the arguments that
@@ -145,6 +139,14 @@ void KeepHanded(const HandedTensor& handed, SeenTensor* kept) noexcept {
   kept->target = handed.target;
   kept->named = handed.named;
   kept->name = handed.name;
+}
+
+// What lies in the CPU's memory is read here and now, if it is there.
+void Timeline::KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept {
+  Keep(seen, kept);
+  if (seen.gpu >= 0 || IsWritten(seen) || !IsAlive(seen)) return;
+  kept->unread = MayBeUnderWay(seen.Plain());
+  if (!kept->unread && HasNonFinite(seen.View())) FillStats(seen.View(), 0, &kept->stats);
 }
 
 // ---- the queue
@@ -354,6 +356,33 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
   } else {
     event->graph = CapturedGraph(observer, thread, /*begins=*/false);
   }
+  Publish(event);
+}
+
+void Timeline::NoteLateCopy(Observer& observer, ThreadState* thread, const Frame& frame,
+                            const InputSeen& to) noexcept {
+  late_copies_.Add(to, next_event());
+  Parts parts;
+  parts.outputs[parts.output_count++] = &to;
+  parts.AddInputsOf(thread, frame);
+  auto* event = Reserve<OpEvent>(parts.input_count * sizeof(SeenTensor));
+  if (event == nullptr) {
+    ForgetBad(observer, to);
+    return Settle(observer);
+  }
+  event->kind = EventKind::kOp;
+  event->moment = MomentOf(observer, thread, frame);
+  event->frame = frame;
+  event->is_late_copy = true;
+  event->escaped = 0;
+  event->region = event->moment.in_region ? thread->region : RegionSeen{};
+  event->outputs = 1;
+  event->inputs = parts.input_count;
+  Keep(to, &event->tensors[0]);
+  for (uint32_t i = 0; i < parts.input_count; ++i) {
+    Keep(*parts.inputs[i], &event->tensors[1 + i]);
+  }
+  event->graph = CapturedGraph(observer, thread, /*begins=*/false);
   Publish(event);
 }
 

@@ -38,6 +38,7 @@
 #include "shim/observe/gpu/gpu_checks.h"
 #include "shim/observe/gpu/gpu_cuts.h"
 #include "shim/observe/gpu/gpu_deliveries.h"
+#include "shim/observe/gpu/late_copies.h"
 #include "shim/observe/place.h"
 #include "shim/observe/python/graph_calls.h"
 #include "shim/observe/python/known_calls.h"
@@ -85,6 +86,14 @@ class Timeline {
   // stand behind them in the thread's inputs, `returned` of them.
   void NoteOp(Observer& observer, ThreadState* thread, const Frame& frame,
               uint32_t returned) noexcept;
+  // An op ended that copies from a GPU to `to`, on the CPU, without waiting for it: what is known
+  // of its source when all before it is told is known of the copy, which is not read.
+  void NoteLateCopy(Observer& observer, ThreadState* thread, const Frame& frame,
+                    const InputSeen& to) noexcept;
+  // Whether such a copy to this tensor, on the CPU, may not have arrived yet.
+  [[nodiscard]] bool MayBeUnderWay(const PlainTensor& tensor) noexcept {
+    return late_copies_.MayBeUnderWay(tensor, next_event());
+  }
   // An op returned memory of another's (a view), or wrote values nobody needs to look at.
   void NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
                 const PlainTensor& tensor) noexcept;
@@ -244,6 +253,8 @@ class Timeline {
   Event* Head() noexcept;
   void Release(Event* event) noexcept;
 
+  void KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept;
+  void TellLateCopy(Observer& observer, OpEvent& event) noexcept;
   void NotePart(Observer& observer, ThreadState* thread, const Frame& frame, const Moment& moment,
                 const Parts& parts) noexcept;
   bool NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
@@ -346,6 +357,7 @@ class Timeline {
   std::once_flag begun_;
   EventClock clock_;
   KnownCalls calls_;
+  LateCopies late_copies_;
   GpuChecks gpu_;
   GpuCuts cuts_{gpu_};
   GpuDeliveries deliveries_;

@@ -41,6 +41,7 @@ struct SeenTensor {
   InputSeen seen;  // holds the storage weakly
   wire::TensorStats stats;
   int8_t looked_at;  // place among the launch's outputs or inputs; -1: not part of it
+  bool unread;       // on the CPU, and may not have arrived there: known by the table alone
   // Of kHanded, as in HandedTensor:
   wire::Target target;
   const NamedTensor* named;
@@ -55,6 +56,7 @@ struct Timeline::OpEvent : Event {
   Frame frame;
   HandedAs handed_as;
   bool is_list = false;                         // of kHanded: its outputs are looked at as a list
+  bool is_late_copy = false;                    // of kOp: NoteLateCopy
   bool reports = false;                         // the launch tells how far the stream is
   bool sums = false;                            // of a list: it is summed
   bool measures = false;                        // instead: each of its tensors is measured,

@@ -44,7 +44,8 @@ void SettleInput(Observer& observer, bool looked_at, SeenTensor* tensor) {
   InputSeen& seen = tensor->seen;
   seen.counted = &tensor->stats;
   seen.known = !seen.overwritten && FindBad(observer, seen, &seen.bad);
-  if (seen.known && !looked_at && seen.gpu >= 0) FillKinds(KindsOf(seen.bad), &tensor->stats);
+  if (seen.known && !looked_at && (seen.gpu >= 0 || tensor->unread))
+    FillKinds(KindsOf(seen.bad), &tensor->stats);
   seen.kinds = seen.overwritten ? 0 : KindsCounted(tensor->stats);
   if (seen.kinds == 0) seen.known = false;
 }
@@ -229,6 +230,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
                                      inputs[i].seen.byte_end);
     }
   }
+  if (event.is_late_copy && frame.input_bad) return TellLateCopy(observer, event);
   if (event.escaped != 0) return OnEscape(observer, thread, frame, event.escaped);
   if ((families & kUnscales) != 0) observer.steps.OnUnscale(bad_read);
   if (bad) {
@@ -257,6 +259,18 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
     observer.steps.OnScaleUpdate(observer, thread, scale_, scale_known_);
     scale_known_ = false;  // in a graph it stays there
   }
+}
+
+// Of what the copy has left nothing is known but what is known of its source, all of which may be
+// bad or a part.
+void Timeline::TellLateCopy(Observer& observer, OpEvent& event) noexcept {
+  SeenTensor& to = event.tensors[0];
+  uint8_t kinds = 0;
+  for (uint32_t i = 0; i < event.inputs; ++i) kinds |= teller_->inputs[i].kinds;
+  FillKinds(kinds, &to.stats);
+  to.seen.counted = &to.stats;
+  const BadOutput output{to.seen.Plain(), 0, to.seen.requires_grad};
+  OnBadOutputs(observer, teller_, teller_->frames[0], &output, 1);
 }
 
 void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,

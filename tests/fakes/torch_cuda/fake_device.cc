@@ -15,6 +15,7 @@
 
 #include "tests/fakes/cuda/check_kernels.h"
 #include "tests/fakes/cuda/fake_cuda.h"
+#include "tests/fakes/torch_cuda/host_copies.h"
 
 namespace nanwatch::fake {
 namespace {
@@ -105,7 +106,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     *static_cast<int64_t*>(*event) = NowNs();
   }
   void block(void*, const Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
+  bool queryEvent(void*) const override {
+    WaitForDevices();
+    return true;
+  }
   void synchronizeEvent(void*) const override { WaitForDevices(); }
   void destroyEvent(void* event, DeviceIndex) const noexcept override {
     delete static_cast<int64_t*>(event);
@@ -194,9 +198,8 @@ class Hooks final : public at::CUDAHooksInterface {
   DeviceIndex maybeExchangeDevice(DeviceIndex device) const override {
     return exchangeDevice(device);
   }
-  // Pinning degrades to a copy.
-  bool isPinnedPtr(const void*) const override { return false; }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  bool isPinnedPtr(const void* address) const override { return IsPinned(address); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return PinnedAllocator(); }
   c10::Allocator* getCUDADeviceAllocator() const override { return FakeAllocator(); }
   Device getDeviceFromPtr(void*) const override { return {c10::kCUDA, thread().device}; }
   const at::Generator& getDefaultGenerator(DeviceIndex device) const override {

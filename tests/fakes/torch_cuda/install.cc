@@ -9,9 +9,10 @@
 //
 // An op is done when it returns, and so a check kernel looks when it is launched. But its result
 // and progress are seen only when the program waits for the device (.item(), .cpu(), synchronize),
-// or after NANWATCH_FAKE_LAG further launches (50). NANWATCH_FAKE_DEVICES (1) is the number of
-// devices. NANWATCH_FAKE_CUPTI_LIBRARY names the library of tests/fakes/cupti, which then takes the
-// place of CUPTI, and is told of one kernel for each op that computes.
+// or after NANWATCH_FAKE_LAG further launches (50); so it is with what a non-blocking copy to
+// pinned memory brings (host_copies.h). NANWATCH_FAKE_DEVICES (1) is the number of devices.
+// NANWATCH_FAKE_CUPTI_LIBRARY names the library of tests/fakes/cupti, which then takes the place of
+// CUPTI, and is told of one kernel for each op that computes.
 //
 //   tests/fakes/torch_cuda/run.py PROGRAM [ARGS]                   as python PROGRAM [ARGS]
 //   tests/fakes/torch_cuda/run.py --default-device PROGRAM [ARGS]  with tensors on cuda by default

@@ -28,6 +28,7 @@
 #include "tests/fakes/cuda/fake_cuda.h"
 #include "tests/fakes/torch_cuda/fake_device.h"
 #include "tests/fakes/torch_cuda/graphs.h"
+#include "tests/fakes/torch_cuda/host_copies.h"
 
 namespace nanwatch::fake {
 namespace {
@@ -122,8 +123,8 @@ class Crossing {
     return value;
   }
 
-  // Something on the CPU is written: the program would wait for the device.
-  [[nodiscard]] bool HasCpuTensor() const { return !of_cpu_.empty(); }
+  // Something on the CPU is read or written: the program would wait for the device.
+  [[nodiscard]] const std::vector<at::Tensor>& of_cpu() const { return of_cpu_; }
 
   // For a graph, once the call has been written back: an argument of the CPU's kernel that keeps
   // memory of the device, but not the storage that the program knows it by.
@@ -237,6 +238,14 @@ class Crossing {
 
 enum class Waits { kNever, kAlways, kForCpuTensor };
 
+// aten::copy_(Tensor self, Tensor src, bool non_blocking) between the device and pinned memory.
+bool IsNotWaitedFor(const torch::jit::Stack& stack, size_t first) {
+  const at::Tensor& to = stack[first].toTensor();
+  const at::Tensor& from = stack[first + 1].toTensor();
+  return stack[first + 2].toBool() && OnFake(to) != OnFake(from) &&
+         IsPinnedRun(OnFake(to) ? from : to);
+}
+
 // Where a fake CUPTI asks for it: one kernel for each op that computes, "void
 // at::native::sqrt_kernel<float>(float*)".
 void LaunchKernelOf(const c10::OperatorHandle& op) {
@@ -258,6 +267,9 @@ template <Waits kWaits>
 void Redirect(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   Crossing crossing;
   const size_t first = stack->size() - op.schema().arguments().size();
+  constexpr bool kCopies = kWaits == Waits::kForCpuTensor;
+  const bool to_cpu = kCopies && !OnFake((*stack)[first].toTensor());
+  const bool not_waited_for = kCopies && !IsCapturing() && IsNotWaitedFor(*stack, first);
   for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = crossing.In((*stack)[i]);
   if (IsCapturing()) {
     TORCH_CHECK(kWaits != Waits::kAlways, "the fake CUDA device: ", op.operator_name(),
@@ -269,13 +281,19 @@ void Redirect(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
     for (IValue& argument : arguments) argument = crossing.Kept(argument);
     std::move(call).Record(std::move(arguments),
                            {stack->begin() + static_cast<ptrdiff_t>(first), stack->end()});
+  } else if (to_cpu) {
+    const at::Tensor to = (*stack)[first].toTensor();
+    BeginCopyTo(to);
+    CallOnCpu(op, stack);
+    if (not_waited_for) ArriveLater(to);
   } else {
+    const ReadByDevice arrived(crossing.of_cpu());
     CallOnCpu(op, stack);
     crossing.WriteBack();
     LaunchKernelOf(op);
   }
   for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = crossing.Out((*stack)[i]);
-  if (kWaits == Waits::kAlways || (kWaits == Waits::kForCpuTensor && crossing.HasCpuTensor())) {
+  if (kWaits == Waits::kAlways || (kCopies && !not_waited_for && !crossing.of_cpu().empty())) {
     WaitForCurrentStream();
   }
 }

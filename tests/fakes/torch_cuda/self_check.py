@@ -252,6 +252,38 @@ class ChecksAreSeenLate(unittest.TestCase):
                 self.assertEqual((launch.ticket(), launch.progress.value), (5, 5))
 
 
+class CopiesThatNobodyWaitsFor(unittest.TestCase):
+    def test_arrive_when_the_program_waits(self):
+        waits = {"item": lambda x: x[1].item(), "synchronize": lambda x: torch.cuda.synchronize(),
+                 "stream": lambda x: torch.cuda.current_stream().synchronize(), "event": lambda x: torch.cuda.current_stream().record_event().synchronize()}
+        for name, wait in waits.items():
+            with self.subTest(name):
+                x = torch.arange(4.0, device="cuda")
+                kept = torch.zeros(4).pin_memory()
+                made = x.to("cpu", non_blocking=True)
+                kept.copy_(x, non_blocking=True)
+                self.assertTrue(made.is_pinned() and made.isnan().all() and kept.isnan().all())
+                back = kept.to("cuda", non_blocking=True)  # in the stream's order
+                self.assertTrue(kept.isnan().all())
+                wait(x)
+                self.assertEqual((made.tolist(), kept.tolist(), back.tolist()), ([0, 1, 2, 3],) * 3)
+
+    def test_are_waited_for_where_they_are_not_asynchronous(self):
+        x = torch.arange(4.0, device="cuda")
+        pinned, pageable = torch.zeros(4).pin_memory(), torch.zeros(4)
+        pinned.copy_(x + 1, non_blocking=True)
+        pinned.copy_(x)
+        pageable.copy_(x, non_blocking=True)
+        torch.cuda.synchronize()
+        self.assertEqual((pinned.tolist(), pageable.tolist(), x.cpu().tolist()), ([0, 1, 2, 3],) * 3)
+
+    def test_go_nowhere_once_their_memory_is_given_back(self):
+        torch.arange(4.0, device="cuda").to("cpu", non_blocking=True)
+        again = torch.ones(4).pin_memory()
+        torch.cuda.synchronize()
+        self.assertEqual(again.tolist(), [1, 1, 1, 1])
+
+
 class Graphs(unittest.TestCase):
     @staticmethod
     def network(device="cuda"):
