@@ -120,8 +120,11 @@ Skip CheckedDevice::Judge(const Call& call) noexcept {
 void CheckedDevice::StepDown(const Call& call, const char* why) noexcept {
   if (MeansContextLost(call.result)) context_lost_.store(true, std::memory_order_release);
   if (reason_taken_.exchange(true, std::memory_order_acq_rel)) return;
-  std::snprintf(reason_, sizeof reason_, "%s answered CUDA error %d: %s", call.function,
-                static_cast<int>(call.result), why);
+  // Where the process ends there is nothing to say.
+  if (call.result != kCuDeinitialized) {
+    std::snprintf(reason_, sizeof reason_, "%s answered CUDA error %d: %s", call.function,
+                  static_cast<int>(call.result), why);
+  }
   down_ns_.store(MonotonicNs(), std::memory_order_relaxed);
   state_.store(State::kDown, std::memory_order_release);
 }

@@ -238,10 +238,10 @@ class DeviceChecker final {
   // The same for a list, kListMax tensors in each launch.
   Enqueued EnqueueList(const CheckListRequest& request) noexcept;
 
-  // A step has ended: what later checks on the device may count begins anew (StepWords), by a launch
-  // where Poll has told of something bad since the last one, and by none else: nothing was counted.
-  // Always by one in a capture, since any replay may be. To be called by the thread that ended the
-  // step, with its stream.
+  // A step has ended: what later checks on the device may count begins anew (StepWords), by a
+  // launch where Poll has told of something bad since the last one, and by none else: nothing was
+  // counted. Always by one in a capture, since any replay may be. To be called by the thread that
+  // ended the step, with its stream.
   Skip AddStep(int device, CuStream stream) noexcept;
 
   // Puts an empty launch on the stream, which Poll tells of as of any when all that was launched
@@ -273,7 +273,8 @@ class DeviceChecker final {
 
   // Whether checks are made.
   [[nodiscard]] bool Ready(int device) noexcept;
-  // Why the device stepped down, a sentence; null while it has not.
+  // Why the device stepped down, a sentence; null while it has not. Empty: the process ends, and
+  // the driver has ended before it.
   [[nodiscard]] const char* Reason(int device) const noexcept;
   // Whether results lie in the memory that memory_for returned. False before the device is ready.
   [[nodiscard]] bool UsesGivenMemory(int device) const noexcept;

@@ -88,6 +88,7 @@ bool GpuChecks::Begin(const char** why) noexcept {
   *why = "this process has loaded no CUDA driver that the checks can use";
   const auto driver = device::DriverOfProcess();
   if (!driver) return false;
+  context_get_current_ = driver->context_get_current;
   answers_ = static_cast<GpuAnswer*>(Map(kAnswers * sizeof(GpuAnswer), MAP_PRIVATE));
   results_ =
       static_cast<device::CheckResult*>(Map(kAnswers * sizeof(device::CheckResult), MAP_PRIVATE));
@@ -206,7 +207,10 @@ GpuChecks::Launched GpuChecks::WhatBecameOf(const device::Enqueued& enqueued, in
       launched.reason = wire::Unchecked::kGpuBusy;
       break;
     case Skip::kSteppedDown:
-      if ((gpus_down_.fetch_or(bit) & bit) == 0) launched.down = checker_->Reason(gpu);
+      if (const char* why = checker_->Reason(gpu);
+          (gpus_down_.fetch_or(bit) & bit) == 0 && why != nullptr && *why != '\0') {
+        launched.down = why;
+      }
       break;
     default:
       break;
@@ -309,6 +313,11 @@ const GpuAnswer* GpuChecks::Find(uint64_t ticket, bool* lost) noexcept {
   *lost = answer.ticket > ticket ||
           (answer.ticket == ticket && answer.outcome == device::Finished::Outcome::kLost);
   return answer.ticket == ticket && !*lost ? &answer : nullptr;
+}
+
+bool GpuChecks::DriverIsUp() const noexcept {
+  device::CuContext context = nullptr;
+  return context_get_current_ != nullptr && context_get_current_(&context) == device::kCuSuccess;
 }
 
 bool GpuChecks::ReadableForEver() const noexcept {

@@ -94,6 +94,8 @@ class GpuChecks {
     return gpus_seen_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] uint64_t newest_answer() const noexcept { return newest_answer_; }
+  // Whether the driver is initialised, and has not ended with the process yet.
+  [[nodiscard]] bool DriverIsUp() const noexcept;
   // The answers lie in memory of this process's own, which outlives CUDA.
   [[nodiscard]] bool ReadableForEver() const noexcept;
 
@@ -126,6 +128,7 @@ class GpuChecks {
   size_t noticed_count_ = 0;
   bool hit_ = false;
   int32_t (*current_stream_)(int32_t gpu, void** stream) = nullptr;
+  device::CuResult (*context_get_current_)(device::CuContext* context) = nullptr;
 };
 
 }  // namespace nanwatch

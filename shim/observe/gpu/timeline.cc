@@ -180,6 +180,7 @@ bool Timeline::Begin(Observer& observer) noexcept {
       if (mine->Active() && mine->timeline.On()) mine->timeline.AskStream(ending);
     });
     StartSettling(&observer);
+    EndBeforeDriver();
     observer.python->ReplaceGraphCallsSoon();
     observer.level.OnGpu(observer, ThreadStates::Mine());
   });
@@ -206,6 +207,20 @@ void Timeline::StartSettling(Observer* observer) noexcept {
   pthread_t thread{};
   if (pthread_create(&thread, nullptr, run, observer) == 0) pthread_detach(thread);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// The driver ends in an exit handler that it has registered when it was initialised, which it was
+// before there was a tensor of a GPU; of two handlers the later one runs first. The observer's own
+// (start.cc), from before all that, would find a driver that answers nothing any more and has given
+// back its memory.
+void Timeline::EndBeforeDriver() noexcept {
+  if (!gpu_.DriverIsUp()) return;
+  (void)std::atexit([] {
+    Observer* mine = Observer::Get();
+    if (mine == nullptr || !mine->Active()) return;
+    mine->timeline.SettleAtExit(*mine);
+    mine->op_kernels.TellAtExit(*mine);
+  });
 }
 
 template <class T>
@@ -718,15 +733,16 @@ void Timeline::SettleAtExit(Observer& observer) noexcept {
   if (!On()) return;
   // Threads that end from now on would launch into a driver that ends too, for nobody to read.
   ThreadStates::SetOnEnd(nullptr);
-  if (!gpu_.ReadableForEver()) return telling_.lock();
+  const bool may_launch = gpu_.DriverIsUp();
   ThreadState* thread = ThreadStates::Mine();
-  if (thread != nullptr) {
-    gpu_.Ask(thread);
+  if (may_launch && thread != nullptr) {
     if (cuts_.AnyNoted() && CapturedGraph(observer, thread, /*begins=*/true) == nullptr) {
       cuts_.CloseAll(observer, thread);
     }
+    gpu_.AskAll();
   }
-  for (int i = 0; i < kLooksMax; ++i) {
+  const bool may_read = may_launch || gpu_.ReadableForEver();
+  for (int i = 0; may_read && i < kLooksMax; ++i) {
     Settle(observer);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -734,6 +750,8 @@ void Timeline::SettleAtExit(Observer& observer) noexcept {
     }
     usleep(kMicrosecondsBetween);
   }
+  // Threads that still run ops have nothing launched for them from here on.
+  on_.store(false, std::memory_order_release);
   // Never given back: what the process ends with is destroyed next.
   telling_.lock();
 }

@@ -207,7 +207,8 @@ class Timeline {
   bool WaitForGpu(Observer& observer, ThreadState* thread, uint64_t event) noexcept;
   // Until all GPUs that were seen are set up; false: that takes too long.
   bool WaitForSetUp(Observer& observer) noexcept;
-  // The process ends: tells what is answered within a moment.
+  // The process ends: tells what is answered within a moment. The first call counts, and is the
+  // timeline's end.
   void SettleAtExit(Observer& observer) noexcept;
 
   // A launch was made on this GPU, or could not be: `counted` of what it looks at counts as
@@ -247,6 +248,7 @@ class Timeline {
   struct Parts;
 
   static void StartSettling(Observer* observer) noexcept;
+  void EndBeforeDriver() noexcept;
   template <class T>
   T* Reserve(size_t extra_bytes = 0) noexcept;
   void Publish(Event* event) noexcept;

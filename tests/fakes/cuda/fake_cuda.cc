@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <iterator>
@@ -23,6 +24,7 @@ namespace {
 enum : int {
   kSuccess = 0,
   kInvalidValue = 1,
+  kDeinitialized = 4,
   kInvalidImage = 200,
   kInvalidContext = 201,
   kInvalidDevice = 101,
@@ -144,6 +146,8 @@ Fake& fake() {
   return *object;
 }
 std::atomic<bool> logging{true};
+std::atomic<bool> ended{false};
+std::atomic<int> registration_refused{kSuccess};
 std::atomic<int> open_captures{0};
 std::atomic<int> generation{0};
 
@@ -167,6 +171,7 @@ void NoteMisdeed(const std::string& what) {
 
 // Logs the call; the result that a test has planted for it, or 0.
 int Called(const char* function) {
+  if (ended.load()) return kDeinitialized;
   if (!logging.load(std::memory_order_relaxed)) return kSuccess;
   const std::lock_guard<std::mutex> guard(fake().lock);
   const int number = ++fake().calls[function];
@@ -251,7 +256,7 @@ bool ConflictsWithCapture(const Stream& stream) {
 
 // Runs the first `count` of what is queued; returns how many ran.
 size_t RunQueued(Stream& stream, size_t count) {
-  if (stream.device->lost.load() != kSuccess) return 0;
+  if (stream.device->lost.load() != kSuccess || ended.load()) return 0;
   const std::lock_guard<std::mutex> running(stream.run_lock);
   size_t ran = 0;
   for (; ran < count; ++ran) {
@@ -467,6 +472,7 @@ FAKE_CUDA int cuMemsetD8Async(uint64_t address, unsigned char value, size_t byte
 
 FAKE_CUDA int cuMemHostRegister_v2(void* memory, size_t bytes, unsigned flags) {
   ENTER_UNSAFE("cuMemHostRegister_v2");
+  if (const int refused = registration_refused.load(); refused != kSuccess) return refused;
   if (memory == nullptr || bytes == 0 || flags != 3) return kInvalidValue;
   const std::lock_guard<std::mutex> guard(fake().lock);
   fake().device_ranges[reinterpret_cast<uint64_t>(memory)] = bytes;
@@ -575,6 +581,17 @@ FAKE_CUDA int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, u
   return Enqueue(Resolve(stream), std::move(node));
 }
 
+// What the driver does in its exit handler.
+namespace {
+void EndDriver() {
+  ended.store(true);
+  // Who runs a queue just now has done so.
+  ForEachStream([](Stream& stream) { const std::lock_guard<std::mutex> running(stream.run_lock); });
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  for (const auto& [memory, bytes] : fake().mappings) mprotect(memory, bytes, PROT_NONE);
+}
+}  // namespace
+
 // ---- functions that nobody may call; here to be caught
 
 FAKE_CUDA int cuCtxSynchronize() { return NeverCall("cuCtxSynchronize"); }
@@ -626,6 +643,13 @@ FAKE_CUDA void fake_cuda_reset(int devices) {
   logging.store(true);
   generation.fetch_add(1);
 }
+
+FAKE_CUDA void fake_cuda_initialize() {
+  static std::once_flag once;
+  std::call_once(once, [] { (void)std::atexit(&EndDriver); });
+}
+
+FAKE_CUDA void fake_cuda_refuse_registration(int result) { registration_refused.store(result); }
 
 FAKE_CUDA void fake_cuda_set_context_active(int device, int active) {
   fake().devices[device]->active.store(active != 0);

@@ -24,6 +24,12 @@ using FakeCudaTell = void (*)(void* seen);
 
 // Forgets everything; `devices` devices, their primary contexts active, none current.
 void fake_cuda_reset(int devices);
+// The driver is initialised, once: as the real one does it registers a handler of the process's end
+// behind which every call answers 4 (CUDA_ERROR_DEINITIALIZED), queues stop, and nobody may touch
+// memory of cuMemHostAlloc. After a reset and before any other thread is in the library.
+void fake_cuda_initialize();
+// cuMemHostRegister answers this from now on; 0: as ever.
+void fake_cuda_refuse_registration(int result);
 void fake_cuda_set_context_active(int device, int active);
 // Makes the device's primary context the calling thread's, as cudaSetDevice does; -1: none.
 void fake_cuda_set_device(int device);

@@ -244,6 +244,8 @@ void SetUpDriver() {
   fake_cuda_set_default_device(0);
   fake_cuda_set_multiprocessors(2);
   fake_cuda_set_late(static_cast<size_t>(FromEnvironment("NANWATCH_FAKE_LAG", 50)));
+  // CUDA_ERROR_NOT_SUPPORTED, as on some virtual machines.
+  if (FromEnvironment("NANWATCH_FAKE_NO_REGISTRATION", 0) != 0) fake_cuda_refuse_registration(801);
   device::RegisterCheckKernels();
   ConnectCupti();
   for (int device = 0; device < device_count; ++device) {

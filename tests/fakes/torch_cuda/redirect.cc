@@ -265,6 +265,7 @@ void LaunchKernelOf(const c10::OperatorHandle& op) {
 
 template <Waits kWaits>
 void Redirect(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  fake_cuda_initialize();  // by the first operator, as torch does
   Crossing crossing;
   const size_t first = stack->size() - op.schema().arguments().size();
   constexpr bool kCopies = kWaits == Waits::kForCpuTensor;

@@ -12,6 +12,14 @@ using Outcome = Finished::Outcome;
 
 class Failing : public CheckerTest {};
 
+TEST_F(Failing, DriverThatEndsWithTheProcessIsNoReasonToTell) {
+  MakeReady(0);
+  fake_cuda_lose_context(0, kCuDeinitialized);
+  EXPECT_NE(Check(fake_cuda_new_stream(0), {Clean()}).skip, Skip::kNone);
+  EXPECT_FALSE(checker_->Ready(0));
+  EXPECT_STREQ(checker_->Reason(0), "");
+}
+
 TEST_F(Failing, ContextStepsTheDeviceDownForGoodAndLeavesTheOtherAlone) {
   MakeReady(0);
   MakeReady(1);
