@@ -79,6 +79,16 @@ bool GpuDeliveries::Find(const void* storage, uint64_t byte_begin, uint64_t byte
   return false;
 }
 
+void GpuDeliveries::SetStep(uint64_t event, uint32_t step) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (uint64_t i = count_; i-- > count_ - std::min(count_, kKept);) {
+    Delivery& delivery = kept_[i % kKept];
+    if (delivery.event == event) delivery.step = step + 1;
+    // They stand one behind another, but for those of other threads.
+    if (delivery.event + 64 < event) return;
+  }
+}
+
 void GpuDeliveries::SetValue(const Delivery& of, ValueRef value, uint32_t site, bool own) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (uint64_t i = count_; i-- > count_ - std::min(count_, kKept);) {

@@ -31,6 +31,7 @@ class GpuDeliveries {
     uint64_t byte_begin;
     uint64_t byte_end;
     uint64_t event;  // that noted it
+    uint32_t step;   // steps completed when that was told, plus one; 0: it is not told yet
     CollectiveName collective;
     const Layer* layer;
     bool given_in;   // what was given in lay there
@@ -55,6 +56,8 @@ class GpuDeliveries {
   // The newest that overlaps the bytes and was noted before `event`.
   bool Find(const void* storage, uint64_t byte_begin, uint64_t byte_end, uint64_t event,
             Delivery* found) noexcept;
+  // The event is told, `step` steps being completed.
+  void SetStep(uint64_t event, uint32_t step) noexcept;
   // What the results in this place that this event has noted were told as.
   void SetValue(const Delivery& of, ValueRef value, uint32_t site, bool own) noexcept;
 

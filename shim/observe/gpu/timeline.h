@@ -387,6 +387,9 @@ class Timeline {
   bool scale_known_ = false;
   ThreadState* teller_ = nullptr;
   uint64_t told_event_ = 0;  // number of the event that is being told
+  uint64_t own_given_ = 0;  // number of the last collective into which this rank gave something bad
+  ValueRef own_value_;      // and what that was
+  uint32_t own_site_ = 0;
   ValueRef newest_bad_;      // of an op of a pass, and in which step
   uint32_t newest_bad_step_ = 0;
   ValueRef bad_leaf_;  // the first gradient that a leaf took bad, and in which step

@@ -65,7 +65,6 @@ void Timeline::NoteCollective(Observer& observer, ThreadState* thread,
 template <class Fn>
 void Timeline::LookAtInputs(Observer& observer, ThreadState* thread, const Frame& frame,
                             HandedAs as, Fn&& wanted) noexcept try {
-  if (observer.Poisoned() || CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return;
   std::vector<HandedTensor> tensors;
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
@@ -73,7 +72,12 @@ void Timeline::LookAtInputs(Observer& observer, ThreadState* thread, const Frame
       tensors.push_back({input, wire::Target::kNone, nullptr, 0});
     }
   }
-  if (!tensors.empty()) NoteLists(observer, thread, as, tensors);
+  // Asking the driver about the stream comes last: it is nearly always for nothing.
+  if (tensors.empty() || observer.Poisoned() ||
+      CapturedGraph(observer, thread, /*begins=*/true) != nullptr) {
+    return;
+  }
+  NoteLists(observer, thread, as, tensors);
 } catch (const std::bad_alloc&) {
 }
 
@@ -92,9 +96,18 @@ void Timeline::LookAtReceived(Observer& observer, ThreadState* thread,
 // ---- telling
 
 void Timeline::TellCollective(Observer& observer, CollectiveEvent& event) noexcept {
+  const uint32_t step = observer.steps.completed();
+  deliveries_.SetStep(event.number, step);
+  const auto set_own = [this, &event](const InputSeen& seen, ValueRef value, uint32_t site) {
+    GpuDeliveries::Delivery delivery;
+    if (deliveries_.Find(seen.storage.storage, seen.byte_begin, seen.byte_end, event.number + 1,
+                         &delivery) &&
+        delivery.event == event.number) {
+      deliveries_.SetValue(delivery, value, site, /*own=*/true);
+    }
+  };
   // A leaf of this pass took a bad gradient: that is what was averaged.
-  const bool leaf_bad = bad_leaf_.ticket != 0 && bad_leaf_step_ == observer.steps.completed() &&
-                        Mixes(event.collective);
+  const bool leaf_bad = bad_leaf_.ticket != 0 && bad_leaf_step_ == step && Mixes(event.collective);
   bool emitted = false;
   for (uint32_t i = 0; i < event.count; ++i) {
     const InputSeen& seen = event.tensors[i].seen;
@@ -102,21 +115,20 @@ void Timeline::TellCollective(Observer& observer, CollectiveEvent& event) noexce
     const bool in_table =
         observer.bad_values.Find(seen.storage.storage, seen.byte_begin, seen.byte_end, &known);
     if (!event.given_in) {
-      // Whatever stood there is written over.
+      // Whatever stood there is written over, and by what this rank gave in, too.
       if (in_table) {
         observer.bad_values.Clear(seen.storage.storage, seen.byte_begin, seen.byte_end,
                                   seen.Plain().IsDense());
       }
+      if (own_given_ == event.collective.sequence) set_own(seen, own_value_, own_site_);
       continue;
     }
     if (!in_table && !leaf_bad) continue;
     if (!in_table) known.value = bad_leaf_;
-    GpuDeliveries::Delivery delivery;
-    if (deliveries_.Find(seen.storage.storage, seen.byte_begin, seen.byte_end, event.number + 1,
-                         &delivery) &&
-        delivery.event == event.number) {
-      deliveries_.SetValue(delivery, known.value, known.site, /*own=*/true);
-    }
+    own_given_ = event.collective.sequence;
+    own_value_ = known.value;
+    own_site_ = known.site;
+    set_own(seen, known.value, known.site);
     if (!in_table || std::exchange(emitted, true)) continue;
     wire::Source source = SourceFrom(known);
     source.kinds = known.kinds;
@@ -143,6 +155,8 @@ bool Timeline::TellReceived(Observer& observer, ThreadState* thread,
   if (!deliveries_.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, event, &delivery)) {
     return false;
   }
+  // What came steps ago was in use since, and good.
+  if (delivery.step != 0 && delivery.step < observer.steps.completed()) return false;
   if (delivery.value.ticket != 0) {
     observer.bad_values.Add(EntryOf(observer, tensor, delivery.value, delivery.site));
     observer.arming.Arm();
