@@ -251,8 +251,9 @@ class Teller {
                                                         source.site->finding_class();
     if (restated) return "it was recorded as passing on a mask, but NaN is new in its output";
     std::string text = "so the job recorded it";
-    text +=
-        origin.inputs_seen() ? ", with its inputs looked at" : ", without looking at its inputs";
+    text += origin.inputs_seen()       ? ", with its inputs looked at"
+            : origin.inputs().empty() ? ", without looking at its inputs"
+                                      : ", with those inputs looked at that autograd had kept";
     if (source.kinds != 0) text += "; it wrote " + KindsText(source.kinds);
     return text;
   }

@@ -8,6 +8,7 @@
 #include "shim/classify/finding_class.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/inputs.h"
+#include "shim/observe/kept_inputs.h"
 #include "shim/observe/named_reading.h"
 #include "shim/observe/place.h"
 #include "shim/observe/tensor_stats.h"
@@ -392,7 +393,13 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const bool in_python = UserCallOf(observer, thread) != 0;
   const OwnWrites own{in_python ? outputs : nullptr, in_python ? count : 0};
   const Traced* traced = thread->traced;
-  if (frame.inputs_seen) CollectSeenSources(observer, thread, frame, own, &sources);
+  KeptInputs kept;
+  if (frame.inputs_seen) {
+    CollectSeenSources(observer, thread, frame, own, &sources);
+  } else if (traced == nullptr && thread->told == nullptr && thread->regions_open == 0) {
+    kept.Take(frame, outputs, count);
+    kept.AddSources(observer, thread, own, &sources);
+  }
   if (traced != nullptr) {
     for (int i = 0; i < traced->sources.count; ++i) {
       sources.Add(traced->sources.list[i], traced->sources.index[i]);
@@ -402,9 +409,11 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   // and what these ops make of it, is judged where the region returns, by what went in.
   if (sources.made_in_region && sources.count == 0) return;
   OpEvidence evidence = EvidenceOf(frame, place, outputs, count, sources);
-  if (traced != nullptr && sources.count != 0) {
+  const bool source_known = (traced != nullptr || !frame.inputs_seen) && sources.count != 0;
+  if (source_known || kept.number_bad()) {
     evidence.inputs_seen = true;
     evidence.input_kinds = sources.kinds;
+    evidence.scalar_bad = kept.number_bad() && place.phase != Phase::kBackward;
   }
   FindingClass finding_class = Classify(evidence);
   if (!evidence.inputs_seen) {
@@ -471,6 +480,9 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     if (frame.inputs_seen && frame.op->schema != nullptr) {
       value.n_inputs = static_cast<uint8_t>(
           FillInputs(observer, thread, frame, *emitter, &draft.tensors[value.n_outputs]));
+    } else {
+      value.n_inputs = static_cast<uint8_t>(
+          kept.Fill(observer, frame, *emitter, &draft.tensors[value.n_outputs]));
     }
   }
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);

@@ -15,9 +15,13 @@ using wire::Source;
 using wire::SourceKind;
 using wire::Target;
 
+uint8_t ArgumentOf(const InputSeen& input) {
+  return static_cast<uint8_t>(std::min<int>(input.argument, 255));
+}
+
 // Autograd saves a copy of what an op is about to write in place, inside that op, where nobody
 // looks: what a node finds bad is then what its own forward op is known to have had.
-bool AddSavedByForward(const ThreadState* thread, uint8_t kinds, const InputSeen& input,
+bool AddSavedByForward(const ThreadState* thread, uint8_t kinds, uint8_t argument,
                        Sources* sources) {
   const SequenceEntry* made = MadeRunningNode(thread);
   if (made == nullptr || made->value.ticket == 0) return false;
@@ -26,16 +30,15 @@ bool AddSavedByForward(const ThreadState* thread, uint8_t kinds, const InputSeen
   source.site = made->site;
   source.value = made->value.ticket;
   source.kinds = kinds;
-  source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+  source.input = argument;
   sources->Add(source, made->value.index);
   return true;
 }
 
 // An input that is bad although no observed op is known to have written it: come by a collective
 // since, or else named if it is a parameter or buffer, and known from now on.
-void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& input, uint8_t kinds,
-                     const OwnWrites& own, Sources* sources) {
-  const PlainTensor plain = input.Plain();
+void AddUnknownInput(Observer& observer, ThreadState* thread, const PlainTensor& plain,
+                     uint8_t argument, uint8_t kinds, const OwnWrites& own, Sources* sources) {
   const auto find = [&observer, &plain](BadEntry* entry) {
     return observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, entry);
   };
@@ -47,16 +50,16 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& i
     // A process group's own thread unpacks what came from a buffer that nobody announces.
     if (own.outputs == nullptr && observer.deliveries.FindReceived(observer, thread, nullptr, 0,
                                                                    &received, &received_value)) {
-      received.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+      received.input = argument;
       sources->Add(received, received_value.index);
       return;
     }
-    if (AddSavedByForward(thread, kinds, input, sources)) return;
+    if (AddSavedByForward(thread, kinds, argument, sources)) return;
     const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
     if (named == nullptr &&
         observer.timeline.AssumeSource(observer, thread, plain, &received, &received_value)) {
       received.kinds = kinds;
-      received.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+      received.input = argument;
       sources->Add(received, received_value.index);
       sources->assumed = true;
       return;
@@ -67,7 +70,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const InputSeen& i
   }
   Source source = SourceFrom(entry);
   source.kinds = kinds;
-  source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+  source.input = argument;
   sources->Add(source, 0);
 }
 
@@ -112,7 +115,7 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
     if (input.known) {
       Source source = SourceFrom(input.bad);
       source.kinds = input.kinds;
-      source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
+      source.input = ArgumentOf(input);
       sources->Add(source, input.bad.value.index);
       continue;
     }
@@ -127,8 +130,21 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
       sources->made_in_region = true;
       continue;
     }
-    AddUnknownInput(observer, thread, input, kinds, own, sources);
+    AddUnknownInput(observer, thread, input.Plain(), ArgumentOf(input), kinds, own, sources);
   }
+}
+
+void AddBadInput(Observer& observer, ThreadState* thread, const PlainTensor& plain,
+                 uint8_t argument, uint8_t kinds, const OwnWrites& own,
+                 Sources* sources) noexcept {
+  Source source{};
+  ValueRef value;
+  if (!SourceOf(observer, plain, &source, &value)) {
+    return AddUnknownInput(observer, thread, plain, argument, kinds, own, sources);
+  }
+  source.kinds = kinds;
+  source.input = argument;
+  sources->Add(source, value.index);
 }
 
 void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,

@@ -52,6 +52,10 @@ struct OwnWrites {
 void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& frame,
                         const OwnWrites& own, Sources* sources) noexcept;
 
+// One tensor that the op has read and that is bad, its argument number `argument`.
+void AddBadInput(Observer& observer, ThreadState* thread, const PlainTensor& plain,
+                 uint8_t argument, uint8_t kinds, const OwnWrites& own, Sources* sources) noexcept;
+
 // Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the
 // layer's own parameters and buffers, and residents.
 void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,

@@ -103,6 +103,19 @@ class Normalisation(PatternTest):
         return program("return F.layer_norm(x * (0 if step == 2 else 1), (8,))")
 
 
+class Attention(PatternTest):
+    @triggers("attention-overflow", "queries up to ", op="aten::_scaled_dot_product_flash_attention_for_cpu", layer="layer", step=2)
+    def test_queries_and_keys_out_of_range(self):
+        return program("q = (x * (1e20 if step == 2 else 1)).view(1, 1, 6, 8)\n"
+                       "return x + F.scaled_dot_product_attention(q, q, x.view(1, 1, 6, 8)).view(6, 8)")
+
+    @resembles("attention-overflow", instead="infinity-into-another-op",
+               op="aten::_scaled_dot_product_flash_attention_for_cpu")
+    def test_queries_that_are_infinite_already(self):
+        return program("q = (x * (3e38 if step == 2 else 1) * (100 if step == 2 else 1)).view(1, 1, 6, 8)\n"
+                       "return x + F.scaled_dot_product_attention(q, q, x.view(1, 1, 6, 8)).view(6, 8)")
+
+
 class Growth(PatternTest):
     @triggers("blow-up", "1 of 1 values of aten::mse_loss at step 3", op="aten::mse_loss")
     def test_learning_rate_that_is_too_large(self):
