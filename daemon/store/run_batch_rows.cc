@@ -1,0 +1,165 @@
+#include "daemon/store/run_batch_rows.h"
+
+#include <optional>
+#include <string>
+
+#include "daemon/store/job_exits.h"
+
+namespace nanwatch {
+namespace {
+
+Result<int64_t> WriteRun(const Database& database, const RunBatch& batch, uint64_t now_real_ns) {
+  const std::string job = JobOf(batch.run);
+  RunState state = batch.state;
+  Result<std::optional<JobExit>> exit = FindExit(database, job, batch.run);
+  if (!exit.ok()) return exit.status();
+  if (exit->has_value()) SetExit(state, **exit);
+
+  Result<Statement> write = database.Prepare(
+      "INSERT INTO run (id, job, rank, attempt, host, pid, pid_outer, program, started_real_ns,"
+      " updated_real_ns, ended, identity, state) VALUES "
+      "(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)"
+      " ON CONFLICT (id) DO UPDATE SET updated_real_ns = ?10, ended = ?11, identity = ?12, state = "
+      "?13"
+      " RETURNING key");
+  if (!write.ok()) return write.status();
+  write->BindText(1, batch.run_id)
+      .BindText(2, job)
+      .Bind(3, batch.run.rank())
+      .Bind(4, batch.run.attempt());
+  write->BindText(5, batch.run.host()).Bind(6, batch.run.pid()).Bind(7, batch.run.pid_outer());
+  write->BindText(8, batch.run.program()).BindUnsigned(9, batch.run.started_real_ns());
+  write->BindUnsigned(10, now_real_ns).Bind(11, state.ended() ? 1 : 0);
+  write->BindBlob(12, batch.run.SerializeAsString()).BindBlob(13, state.SerializeAsString());
+  const Result<bool> row = write->Next();
+  if (!row.ok()) return row.status();
+  const int64_t key = write->Integer(0);
+  if (Status finished = write->Run(); !finished.ok()) return finished;
+  return key;
+}
+
+Status WriteSites(const Database& database, int64_t run, const RunBatch& batch) {
+  if (batch.sites.empty()) return Status();
+  Result<Statement> write =
+      database.Prepare("INSERT OR REPLACE INTO site (run, id, body) VALUES (?1,?2,?3)");
+  if (!write.ok()) return write.status();
+  for (const Site& site : batch.sites) {
+    write->Bind(1, run).Bind(2, site.id()).BindBlob(3, site.SerializeAsString());
+    if (Status written = write->Run(); !written.ok()) return written;
+  }
+  return Status();
+}
+
+Status WriteRecords(const Database& database, Retention& retention, int64_t run,
+                    const RunBatch& batch) {
+  if (batch.records.empty()) return Status();
+  Result<Statement> write = database.Prepare(
+      "INSERT OR IGNORE INTO record (run, ticket, kind, body) VALUES (?1,?2,?3,?4)");
+  if (!write.ok()) return write.status();
+  int64_t added = 0;
+  bool has_trails = false;
+  for (const Record& record : batch.records) {
+    has_trails |= record.has_trail();
+    write->Bind(1, run).BindUnsigned(2, record.ticket()).Bind(3, record.fact_case());
+    write->BindBlob(4, record.SerializeAsString());
+    if (Status written = write->Run(); !written.ok()) return written;
+    added += database.Changes();
+  }
+  if (has_trails) {
+    const Result<int64_t> gone = retention.ThinTrails(run);
+    if (!gone.ok()) return gone.status();
+    added -= *gone;
+  }
+  return retention.ThinRecords(run, added);
+}
+
+Status WriteReach(const Database& database, int64_t run, const RunBatch& batch) {
+  if (batch.reach.empty()) return Status();
+  Result<Statement> write =
+      database.Prepare("INSERT OR IGNORE INTO reach (run, reach, body) VALUES (?1,?2,?3)");
+  if (!write.ok()) return write.status();
+  for (const FirstReachFact& reach : batch.reach) {
+    write->Bind(1, run).Bind(2, reach.reach()).BindBlob(3, reach.SerializeAsString());
+    if (Status written = write->Run(); !written.ok()) return written;
+  }
+  return Status();
+}
+
+Status WriteSteps(const Database& database, Retention& retention, int64_t run,
+                  const RunBatch& batch) {
+  if (batch.steps.empty()) return Status();
+  Result<Statement> write =
+      database.Prepare("INSERT OR IGNORE INTO step (run, number, body) VALUES (?1,?2,?3)");
+  if (!write.ok()) return write.status();
+  int64_t added = 0;
+  for (const StepSummary& step : batch.steps) {
+    write->Bind(1, run).BindUnsigned(2, step.index()).BindBlob(3, step.SerializeAsString());
+    if (Status written = write->Run(); !written.ok()) return written;
+    added += database.Changes();
+  }
+  return retention.ThinSteps(run, added);
+}
+
+Status WriteStats(const Database& database, Retention& retention, int64_t run,
+                  const RunBatch& batch) {
+  if (batch.stats.empty()) return Status();
+  Result<Statement> write =
+      database.Prepare("INSERT OR IGNORE INTO stats (run, number, body) VALUES (?1,?2,?3)");
+  if (!write.ok()) return write.status();
+  for (const StatsSnapshot& snapshot : batch.stats) {
+    write->Bind(1, run).BindUnsigned(2, snapshot.number());
+    write->BindBlob(3, snapshot.SerializeAsString());
+    if (Status written = write->Run(); !written.ok()) return written;
+  }
+  return retention.ThinStats(run);
+}
+
+Status WriteTraining(const Database& database, int64_t run, const RunBatch& batch) {
+  if (!batch.training) return Status();
+  Result<Statement> write =
+      database.Prepare("INSERT OR REPLACE INTO training (run, body) VALUES (?1,?2)");
+  if (!write.ok()) return write.status();
+  return write->Bind(1, run).BindBlob(2, batch.training->SerializeAsString()).Run();
+}
+
+Status WriteCursor(const Database& database, int64_t run, const SegmentCursor& cursor) {
+  Result<Statement> write = database.Prepare(
+      "INSERT OR REPLACE INTO cursor (run, ring, steps, holes, malformed, steps_lost, stats,"
+      " stats_lost) VALUES (?1,?2,?3,?4,?5,?6,?7,?8)");
+  if (!write.ok()) return write.status();
+  write->Bind(1, run).BindUnsigned(2, cursor.ring).BindUnsigned(3, cursor.steps);
+  write->BindUnsigned(4, cursor.holes)
+      .BindUnsigned(5, cursor.malformed)
+      .BindUnsigned(6, cursor.steps_lost);
+  write->BindUnsigned(7, cursor.stats).BindUnsigned(8, cursor.stats_lost);
+  return write->Run();
+}
+
+Status WriteBatch(const Database& database, Retention& retention, const RunBatch& batch,
+                  uint64_t now_real_ns) {
+  const Result<int64_t> run = WriteRun(database, batch, now_real_ns);
+  if (!run.ok()) return run.status();
+  if (Status written = WriteSites(database, *run, batch); !written.ok()) return written;
+  if (Status written = WriteRecords(database, retention, *run, batch); !written.ok())
+    return written;
+  if (Status written = WriteReach(database, *run, batch); !written.ok()) return written;
+  if (Status written = WriteSteps(database, retention, *run, batch); !written.ok()) return written;
+  if (Status written = WriteStats(database, retention, *run, batch); !written.ok()) return written;
+  if (Status written = WriteTraining(database, *run, batch); !written.ok()) return written;
+  return WriteCursor(database, *run, batch.cursor);
+}
+
+}  // namespace
+
+Status WriteBatches(const Database& database, Retention& retention,
+                    const std::vector<RunBatch>& batches, uint64_t now_real_ns) {
+  Result<Transaction> transaction = Transaction::BeginWrite(database);
+  if (!transaction.ok()) return transaction.status();
+  for (const RunBatch& batch : batches) {
+    if (Status written = WriteBatch(database, retention, batch, now_real_ns); !written.ok())
+      return written;
+  }
+  return transaction->Commit();
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,19 @@
+// A run batch as rows: all that was read from a segment since the last one, its cursor among it.
+// Rows that are there already are not written twice.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "daemon/ingest/run_batch.h"
+#include "daemon/store/retention.h"
+#include "daemon/store/sqlite.h"
+
+namespace nanwatch {
+
+// One transaction for all. When it fails, what `retention` remembers is no longer true.
+Status WriteBatches(const Database& database, Retention& retention,
+                    const std::vector<RunBatch>& batches, uint64_t now_real_ns);
+
+}  // namespace nanwatch

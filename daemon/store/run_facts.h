@@ -1,0 +1,19 @@
+// All that is known of a run, put together from its tables: what correlate concludes from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/base/status.h"
+#include "daemon/store/sqlite.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// To be called within a transaction, so that the tables are of one moment.
+[[nodiscard]] Result<RunFacts> ReadFacts(const Database& database, const std::string& run_id);
+
+// Leaves `training` as it is where nothing of the run, by its key, was watched yet.
+Status ReadTraining(const Database& database, int64_t run, TrainingHistory& training);
+
+}  // namespace nanwatch
