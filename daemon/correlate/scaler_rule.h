@@ -10,7 +10,9 @@
 
 #include <vector>
 
-#include "daemon/correlate/lineage.h"
+#include "daemon/correlate/origin.h"
+#include "daemon/correlate/reach_event.h"
+#include "verdict.pb.h"
 
 namespace nanwatch {
 

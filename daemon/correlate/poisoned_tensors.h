@@ -1,0 +1,46 @@
+// Parameters, buffers and gradients that are bad by now, and of which origin: what keeps a bad
+// value from one step to the next, and what is assumed of ops whose inputs nobody looked at.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "daemon/correlate/step_clock.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+class PoisonedTensors {
+ public:
+  // `clock` must outlive the object.
+  explicit PoisonedTensors(const StepClock& clock) : clock_(clock) {}
+
+  // Each with the index of its origin. "": its name is not known.
+  void AddParameter(const Record& record, const std::string& name, int origin);
+  void AddBuffer(const std::string& name, int origin) { buffers_.Add(name, origin); }
+  void AddGradient(const std::string& name, int origin) { gradients_.Add(name, origin); }
+  void ForgetParameters() { parameters_ = Tensors(); }
+  void ForgetGradients() { gradients_ = Tensors(); }
+
+  // The origin of bad parameters, if they explain what this record tells; else -1.
+  [[nodiscard]] int Assumed(const Record& record) const;
+  // The origin of what made this long-lived tensor bad, if an earlier record told; else -1.
+  [[nodiscard]] int Inherited(const Record& record, uint32_t target, const std::string& name) const;
+
+ private:
+  struct Tensors {
+    int any = -1;  // origin of the first bad one; -1: all clean
+    std::map<std::string, int, std::less<>> by_name;
+    void Add(const std::string& name, int origin);
+  };
+
+  const StepClock& clock_;
+  Tensors parameters_;
+  int64_t poisoned_in_ = -1;  // iteration in which the first of them went bad
+  Tensors buffers_;
+  Tensors gradients_;
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,38 @@
+// What became of a bad value: it reached something that outlives its op, or was given to the other
+// ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/wire/record.h"
+#include "proto/wire/segment.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+struct ReachEvent {
+  // By what we know it.
+  enum class How : uint8_t { kRoot, kLeaf, kUpdate, kWrite, kEscape, kFirstReach };
+
+  wire::Reach reach = wire::Reach::kActivation;
+  uint64_t ticket = 0;
+  const Clocks* clocks = nullptr;
+  int node = -1;  // -1: what got there is not known
+  int origin = -1;
+  std::string name = {};  // parameter, buffer or leaf; "" unknown
+  How how = How::kRoot;
+  uint32_t count = 0;  // leaves or parameters that were bad at that moment
+  uint64_t pass = 0;
+  bool deliberate = false;  // a constant was written into a parameter or buffer on purpose
+  bool excused = false;     // a GradScaler took care of it (scaler_rule.h)
+};
+
+// A bad value that this run gave into a collective.
+struct Sending {
+  std::string group;
+  uint64_t sequence = 0;
+  int origin = -1;
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,210 @@
+#include "daemon/correlate/reach_log.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "daemon/correlate/wire_facts.h"
+#include "proto/wire/record.h"
+#include "proto/wire/segment.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::Reach;
+using wire::SourceKind;
+using wire::Target;
+
+RecordSource SourceOfValue(uint64_t value, uint32_t site) {
+  RecordSource source;
+  source.set_kind(static_cast<uint32_t>(SourceKind::kValue));
+  source.set_value(value);
+  source.set_site(site);
+  return source;
+}
+
+}  // namespace
+
+void ReachLog::OnValue(const Record& record, int node) {
+  const ValueFact& fact = record.value();
+  const int origin = values_.node(node).origin;
+  const bool deliberate = values_.origins()[origin].IsMask() &&
+                          !Has(fact.flags(), wire::ValueRecord::kInOptimizerRange);
+  const auto reached = [&](uint32_t flag, Reach reach) {
+    if (!Has(fact.flags(), flag)) return;
+    AddEvent({.reach = reach,
+              .ticket = record.ticket(),
+              .clocks = &record.clocks(),
+              .node = node,
+              .origin = origin,
+              .name = fact.param(),
+              .how = ReachEvent::How::kWrite,
+              .deliberate = deliberate});
+    if (deliberate) return;
+    if (reach == Reach::kParameter) values_.poison().AddParameter(record, fact.param(), origin);
+    if (reach == Reach::kBuffer) values_.poison().AddBuffer(fact.param(), origin);
+  };
+  reached(wire::ValueRecord::kWroteParameter, Reach::kParameter);
+  reached(wire::ValueRecord::kWroteOptimizerState, Reach::kOptimizerState);
+  reached(wire::ValueRecord::kWroteBuffer, Reach::kBuffer);
+}
+
+void ReachLog::AddEventsOf(const Record& record, Reach reach, const ValueGraph::Sources& bad,
+                           uint32_t count, int fallback) {
+  bool any = false;
+  const ReachEvent::How how =
+      reach == Reach::kGradient ? ReachEvent::How::kLeaf : ReachEvent::How::kUpdate;
+  for (const RecordSource& source : bad) {
+    const bool is_state = Is(source.target(), Target::kOptimizerState);
+    if (reach == Reach::kParameter && is_state) continue;
+    if (reach == Reach::kOptimizerState && !is_state) continue;
+    ValueGraph::Best found;
+    if (!Is(source, SourceKind::kUnknown) || fallback < 0)
+      found = values_.FromSource(record, source, -1);
+    if (found.origin < 0) found.origin = fallback;
+    if (found.origin < 0) found.origin = values_.origins().AddUnseen(record, nullptr, -1, &source);
+    any = true;
+    AddEvent({.reach = reach,
+              .ticket = record.ticket(),
+              .clocks = &record.clocks(),
+              .node = found.via,
+              .origin = found.origin,
+              .name = source.name(),
+              .how = how,
+              .count = count});
+  }
+  if (any) return;
+  const int origin =
+      fallback >= 0 ? fallback : values_.origins().AddUnseen(record, nullptr, -1, nullptr);
+  AddEvent({.reach = reach,
+            .ticket = record.ticket(),
+            .clocks = &record.clocks(),
+            .origin = origin,
+            .how = how,
+            .count = count});
+}
+
+void ReachLog::OnPass(const Record& record) {
+  const PassFact& pass = record.pass();
+  const size_t first = events_.size();
+  const bool root_bad = pass.root_value() != 0 || pass.root_site() != 0 ||
+                        Has(pass.flags(), wire::PassRecord::kRootBad);
+  if (root_bad && values_.FindBadRoot(pass.pass()) == nullptr) {
+    const RecordSource root = SourceOfValue(pass.root_value(), pass.root_site());
+    const int node = values_.Resolve(root, record);
+    int origin = node >= 0 ? values_.node(node).origin : values_.poison().Assumed(record);
+    if (origin < 0) origin = values_.origins().AddUnseen(record, nullptr, -1, nullptr);
+    origin = values_.origins().NoLongerMask(origin);
+    AddEvent({.reach = Reach::kLoss,
+              .ticket = record.ticket(),
+              .clocks = &record.clocks(),
+              .node = node,
+              .origin = origin});
+    values_.NoteBadRoot(pass.pass(), {origin, node});
+  }
+  const bool leaf_bad =
+      pass.leaves_bad() > 0 || pass.bad_size() > 0 || Has(pass.flags(), wire::PassRecord::kLeafBad);
+  if (leaf_bad) {
+    const ValueGraph::Best* root = values_.FindBadRoot(pass.pass());
+    const int fallback = root != nullptr ? root->origin : values_.poison().Assumed(record);
+    AddEventsOf(record, Reach::kGradient, pass.bad(), pass.leaves_bad(), fallback);
+  }
+  for (size_t i = first; i < events_.size(); ++i) {
+    events_[i].pass = pass.pass();
+    if (events_[i].reach == Reach::kGradient)
+      values_.poison().AddGradient(events_[i].name, events_[i].origin);
+  }
+}
+
+// The gradients an update was made of are those of the passes since the last one.
+int ReachLog::LastGradientOrigin() const {
+  for (auto event = events_.rbegin(); event != events_.rend(); ++event) {
+    if (event->reach == Reach::kGradient) return event->origin;
+  }
+  return -1;
+}
+
+void ReachLog::OnUpdate(const Record& record) {
+  const UpdateFact& update = record.update();
+  const bool nothing_bad = update.parameters_bad() == 0 && update.states_bad() == 0;
+  if (Has(update.flags(), wire::UpdateRecord::kSkipped)) return;
+  if (nothing_bad) {
+    // Somebody loaded a checkpoint, or never let the gradients in: what comes next is a new story.
+    if (Has(update.flags(), wire::UpdateRecord::kScanned)) values_.poison().ForgetParameters();
+    values_.poison().ForgetGradients();
+    return;
+  }
+  const int assumed = values_.poison().Assumed(record);
+  const int fallback = assumed >= 0 ? assumed : LastGradientOrigin();
+  const size_t first = events_.size();
+  if (update.parameters_bad() > 0) {
+    AddEventsOf(record, Reach::kParameter, update.bad(), update.parameters_bad(), fallback);
+  }
+  if (update.states_bad() > 0) {
+    const int of_parameters = events_.size() > first ? events_[first].origin : fallback;
+    AddEventsOf(record, Reach::kOptimizerState, update.bad(), update.states_bad(), of_parameters);
+  }
+  for (size_t i = first; i < events_.size(); ++i) {
+    if (events_[i].reach != Reach::kParameter) continue;
+    values_.poison().AddParameter(record, events_[i].name, events_[i].origin);
+  }
+}
+
+// A number that Python read, or the program compared with another, is the loss if backward roots
+// are made at the same place. A metric may be made by the same op there (the mean over one class),
+// but needs no gradient: no pass could begin at it. Without its record nobody knows.
+void ReachLog::OnEscape(const Record& record) {
+  const EscapeFact& escape = record.escape();
+  if (!Is(escape.source(), SourceKind::kValue)) return;
+  const int node = values_.Resolve(escape.source(), record);
+  if (node < 0) return;
+  const Site* site = values_.node(node).site;
+  const Record* made = values_.node(node).record;
+  if (made != nullptr && !Has(made->value().flags(), wire::ValueRecord::kNeedsGradient)) return;
+  const bool is_root = site != nullptr && index_.IsRoot(*site);
+  if (!is_root && !Has(escape.flags(), 1)) return;
+  AddEvent({.reach = Reach::kLoss,
+            .ticket = record.ticket(),
+            .clocks = &record.clocks(),
+            .node = node,
+            .origin = values_.node(node).origin,
+            .how = ReachEvent::How::kEscape});
+}
+
+void ReachLog::OnCollective(const Record& record) {
+  const CollectiveFact& fact = record.collective();
+  if (!Has(fact.flags(), wire::CollectiveRecord::kInputBad)) return;
+  const ValueGraph::Best found = values_.FromSource(record, fact.input(), -1);
+  if (found.origin >= 0) sendings_.push_back({fact.group(), fact.sequence(), found.origin});
+}
+
+// The section that nothing evicts: it stands in for the records that were lost. Gradients are left
+// out, because without its pass nobody knows whether a scaler took care of one.
+void ReachLog::AddFirstReaches(const RunFacts& facts) {
+  for (const FirstReachFact& fact : facts.reach()) {
+    const auto reach = static_cast<Reach>(fact.reach());
+    if (fact.reach() > static_cast<uint32_t>(Reach::kBuffer)) continue;
+    if (reach == Reach::kActivation || reach == Reach::kGradient) continue;
+    const bool told = std::any_of(events_.begin(), events_.end(),
+                                  [&](const ReachEvent& event) { return event.reach == reach; });
+    const int node = values_.Find(fact.value());
+    if (told || node < 0) continue;
+    const int origin = values_.node(node).origin;
+    AddEvent({.reach = reach,
+              .ticket = fact.ticket(),
+              .clocks = &fact.clocks(),
+              .node = node,
+              .origin = origin,
+              .name = fact.name(),
+              .how = ReachEvent::How::kFirstReach,
+              .deliberate = values_.origins()[origin].IsMask()});
+  }
+}
+
+std::vector<ReachEvent> ReachLog::TakeEvents() {
+  std::stable_sort(events_.begin(), events_.end(),
+                   [](const ReachEvent& a, const ReachEvent& b) { return a.ticket < b.ticket; });
+  return std::move(events_);
+}
+
+}  // namespace nanwatch

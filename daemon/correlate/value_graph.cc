@@ -1,0 +1,321 @@
+#include "daemon/correlate/value_graph.h"
+
+#include <algorithm>
+
+#include "daemon/correlate/wire_facts.h"
+#include "proto/wire/segment.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::FindingClass;
+using wire::SourceKind;
+using wire::Target;
+
+uint32_t KindsOf(const ValueFact& fact, const Site* site) {
+  uint32_t kinds = 0;
+  for (const RecordTensor& output : fact.outputs()) {
+    if (output.nan() > 0) kinds |= wire::kHasNan;
+    if (output.pos_inf() > 0) kinds |= wire::kHasPosInf;
+    if (output.neg_inf() > 0) kinds |= wire::kHasNegInf;
+  }
+  return kinds != 0 || site == nullptr ? kinds : site->kinds();
+}
+
+// By counts: false where they were not written down.
+bool IsNanAlone(const ValueFact& value) {
+  return value.outputs_size() > 0 &&
+         std::all_of(value.outputs().begin(), value.outputs().end(),
+                     [](const RecordTensor& tensor) {
+                       return tensor.nan() > 0 && tensor.pos_inf() == 0 && tensor.neg_inf() == 0;
+                     });
+}
+
+}  // namespace
+
+int ValueGraph::Add(const Record& record) {
+  const ValueFact& fact = record.value();
+  ValueNode self;
+  self.ticket = record.ticket();
+  self.site = index_.FindSite(fact.site());
+  self.record = &record;
+  self.clocks = &record.clocks();
+  self.kinds = KindsOf(fact, self.site);
+  const int index = static_cast<int>(nodes_.size());
+  nodes_.push_back(self);
+  Best found = AfterBadRoot(record, index, OriginOfClass(record, index));
+  if (Has(fact.flags(), wire::ValueRecord::kInexact))
+    found.origin = origins_.NoLongerExact(found.origin);
+  ValueNode& made = nodes_[static_cast<size_t>(index)];  // looking back may have added nodes
+  made.origin = found.origin;
+  made.via = found.via;
+  made.because = found.because;
+  node_by_value_.try_emplace(record.ticket(), index);
+  last_node_of_site_[fact.site()] = index;
+  return index;
+}
+
+// A pass that began at a bad loss: what its backward ops make anew (the slope of the division that
+// made the loss NaN is 0/0 too) is no second cause. No gradient of such a pass means anything,
+// whatever made it. The same goes for what the layer that spoiled the loss reads in backward and
+// nobody named: its own buffer, known by name only to the forward.
+ValueGraph::Best ValueGraph::AfterBadRoot(const Record& record, int index, Best own) const {
+  const ValueNode& self = node(index);
+  if (self.site == nullptr || self.site->phase() != static_cast<uint32_t>(wire::Phase::kBackward) ||
+      own.origin < 0) {
+    return own;
+  }
+  const Best* root = FindBadRoot(record.value().pass());
+  if (root == nullptr || root->origin < 0) return own;
+  const Origin& lost = origins_[root->origin];
+  // A loss whose own origin went unseen was bad before its pass all the same.
+  const bool unseen = lost.strength == Origin::Strength::kUnseen && lost.site != nullptr;
+  if (lost.strength != Origin::Strength::kMade && !unseen) return own;
+  const Origin& origin = origins_[own.origin];
+  const bool nameless = origin.IsExternal() &&
+                        (Is(origin.target, Target::kNone) || Is(origin.target, Target::kInputData));
+  const bool own_buffer = nameless && Is(lost.target, Target::kBuffer) && lost.site != nullptr &&
+                          lost.site->layer() == self.site->layer();
+  if (origin.node != index && !own_buffer) return own;
+  return {root->origin, root->via, Because::kUnderBadRoot};
+}
+
+ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
+  const bool seen = Has(record.value().flags(), wire::ValueRecord::kInputsSeen);
+  switch (node(index).Class()) {
+    case FindingClass::kProduce: {
+      // "Inputs were clean" was only assumed, and with bad parameters about it is a bad assumption.
+      if (!seen && poison_.Assumed(record) >= 0) return Assumed(record);
+      const bool habit = IsHabit(node(index));
+      const Because clean = seen ? Because::kMadeOfFinite : Because::kMadeAssumedFinite;
+      return {OwnOrigin(index, habit ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true),
+              -1, habit ? Because::kHabit : clean};
+    }
+    case FindingClass::kScalar:
+      return {OwnOrigin(index, Origin::Strength::kAskedFor, true), -1, Because::kConstant};
+    case FindingClass::kExternal:
+      return OriginOfExternal(record, index);
+    case FindingClass::kReceived: {
+      const Best found = BestSource(record, record.value().sources(), index);
+      if (found.origin >= 0 && origins_[found.origin].strength == Origin::Strength::kMade) {
+        return found;
+      }
+      const CollectiveFact* collective = index_.FindCollectiveThatGave(record.ticket());
+      if (collective != nullptr && Has(collective->flags(), wire::CollectiveRecord::kInputBad)) {
+        const Best sent = FromSource(record, collective->input(), index);
+        if (sent.origin >= 0) return sent;
+      }
+      return {OwnOrigin(index, Origin::Strength::kMade, true), -1, Because::kCameIn};
+    }
+    default:
+      return OriginOfSpread(record, index);
+  }
+}
+
+// A class that says "an input was bad": the input's origin, unless only masks came in and a NaN
+// came out.
+ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
+  const Best found = BestSource(record, record.value().sources(), index);
+  const ValueNode& self = node(index);
+  const bool inf_to_nan = self.Class() == FindingClass::kInfToNan;
+  if (found.origin < 0) {
+    if (inf_to_nan) {
+      return {OwnOrigin(index, Origin::Strength::kMade, true), -1, Because::kInfToNanHere};
+    }
+    if (poison_.Assumed(record) >= 0) return Assumed(record);
+    return {UnseenOrigin(record, index, nullptr), -1, Because::kUnseen};
+  }
+  const Origin origin = origins_[found.origin];  // looking on may move them
+  const bool nan_is_new = (self.kinds & wire::kHasNan) != 0 && (origin.kinds & wire::kHasNan) == 0;
+  if (origin.IsMask() && nan_is_new && !inf_to_nan) {
+    const Best asked_for = NanAmong(record, index);
+    if (asked_for.origin >= 0) return asked_for;
+  }
+  if (origin.IsMask() && (inf_to_nan || nan_is_new)) {
+    return {OwnOrigin(index, Origin::Strength::kMade, true), found.via, Because::kNanOfMask};
+  }
+  if (origin.strength == Origin::Strength::kUnseen && inf_to_nan) {
+    return {OwnOrigin(index, Origin::Strength::kMade, false), found.via, Because::kInfToNanHere};
+  }
+  return found;
+}
+
+// Of several masks the one that holds NaN: padding with NaN beside scores of -Inf makes nothing
+// new.
+ValueGraph::Best ValueGraph::NanAmong(const Record& record, int consumer) {
+  for (const RecordSource& source : record.value().sources()) {
+    const Best found = FromSource(record, source, consumer);
+    if (found.origin >= 0 && (origins_[found.origin].kinds & wire::kHasNan) != 0) {
+      return found;
+    }
+  }
+  return {};
+}
+
+ValueGraph::Best ValueGraph::OriginOfExternal(const Record& record, int index) {
+  const Best found = BestSource(record, record.value().sources(), index);
+  if (found.origin >= 0) return found;
+  if (poison_.Assumed(record) >= 0) return Assumed(record);
+  const uint32_t kinds = node(index).kinds;
+  const bool mask = kinds == wire::kHasNegInf;
+  return {OwnOrigin(index, mask ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true), -1,
+          Because::kCameIn};
+}
+
+// -Inf alone that the same place already made in an earlier step is how some masks are written (log
+// of a triangle of ones): not where things went wrong.
+bool ValueGraph::IsHabit(const ValueNode& node) const {
+  return node.kinds == wire::kHasNegInf && node.site != nullptr && node.site->first_ticket() != 0 &&
+         node.site->first_ticket() < node.ticket &&
+         IsEarlierStep(node.site->first_clocks(), *node.clocks);
+}
+
+bool ValueGraph::IsEarlierStep(const Clocks& a, const Clocks& b) const {
+  return clock_.Read(a).iteration_of_run < clock_.Read(b).iteration_of_run;
+}
+
+ValueGraph::Best ValueGraph::BestSource(const Record& record, const Sources& sources,
+                                        int consumer) {
+  Best best;
+  // Where NaN alone came out, the NaN that went in tells why, whatever mask of -Inf went in beside
+  // it. With Inf left in the result, each may live on in a part of it.
+  const bool only_nan = record.has_value() && IsNanAlone(record.value()) &&
+                        std::any_of(sources.begin(), sources.end(), [](const RecordSource& source) {
+                          return Has(source.kinds(), wire::kHasNan);
+                        });
+  for (const RecordSource& source : sources) {
+    if (only_nan && source.kinds() == wire::kHasNegInf) continue;
+    const Best found = FromSource(record, source, consumer);
+    if (found.origin < 0) continue;
+    if (best.origin < 0 || Explains(origins_[found.origin], origins_[best.origin])) {
+      best = found;
+    }
+  }
+  return best;
+}
+
+ValueGraph::Best ValueGraph::FromSource(const Record& record, const RecordSource& source,
+                                        int consumer) {
+  if (Is(source, SourceKind::kValue)) {
+    const int index = Resolve(source, record);
+    if (index >= 0 && index != consumer) {
+      return {node(index).origin, index, Because::kFromSource};
+    }
+  } else if (Is(source, SourceKind::kExternal)) {
+    return FromExternal(record, source, consumer);
+  } else if (Is(source, SourceKind::kCollective)) {
+    return FromCollective(record, source, consumer);
+  } else if (Is(source, SourceKind::kNone)) {
+    return {};
+  }
+  if (poison_.Assumed(record) >= 0) return Assumed(record);
+  return {UnseenOrigin(record, consumer, &source), -1, Because::kUnseen};
+}
+
+ValueGraph::Best ValueGraph::FromExternal(const Record& record, const RecordSource& source,
+                                          int consumer) {
+  const int inherited = poison_.Inherited(record, source.target(), source.name());
+  if (inherited >= 0) return {inherited, -1, Because::kFromSource};
+  Origin::Strength strength = Origin::Strength::kMade;
+  if (source.kinds() == wire::kHasNegInf) strength = Origin::Strength::kAskedFor;
+  if (Is(source.target(), Target::kUninitialised)) strength = Origin::Strength::kUninitialised;
+  return {origins_.AddCameIn(record, NodeOrNull(consumer), consumer, source,
+                             FindingClass::kExternal, strength),
+          -1, Because::kCameIn};
+}
+
+ValueGraph::Best ValueGraph::FromCollective(const Record& record, const RecordSource& source,
+                                            int consumer) {
+  const CollectiveFact* collective = index_.FindCollective(source.name(), source.value());
+  if (collective != nullptr && Has(collective->flags(), wire::CollectiveRecord::kInputBad)) {
+    const Best sent = FromSource(record, collective->input(), consumer);
+    if (sent.origin >= 0) return sent;
+  }
+  return {origins_.AddCameIn(record, NodeOrNull(consumer), consumer, source,
+                             FindingClass::kReceived, Origin::Strength::kMade),
+          -1, Because::kCameIn};
+}
+
+ValueGraph::Best ValueGraph::Assumed(const Record& record) const {
+  return {poison_.Assumed(record), -1, Because::kPoisoned};
+}
+
+int ValueGraph::Resolve(const RecordSource& source, const Record& consumer) {
+  const auto found = node_by_value_.find(source.value());
+  if (found != node_by_value_.end()) return found->second;
+  const Site* site = index_.FindSite(source.site());
+  if (site == nullptr || source.value() > consumer.ticket()) return -1;
+  return AddSuppressed(source, *site, consumer);
+}
+
+int ValueGraph::AddSuppressed(const RecordSource& source, const Site& site,
+                              const Record& consumer) {
+  ValueNode self;
+  self.ticket = source.value() != 0 ? source.value() : consumer.ticket();
+  self.site = &site;
+  self.clocks = &consumer.clocks();  // what it was consumed in: the step it was made in, or later
+  self.kinds = source.kinds() != 0 ? source.kinds() : site.kinds();
+  const int index = static_cast<int>(nodes_.size());
+  nodes_.push_back(self);
+  const auto last = last_node_of_site_.find(site.id());
+  const auto own = [&](Origin::Strength strength) { return OwnOrigin(index, strength, true); };
+  int origin = -1;
+  Because because = Because::kUnseen;
+  switch (self.Class()) {
+    case FindingClass::kProduce:
+      because = IsHabit(self) ? Because::kHabit : Because::kMadeAssumedFinite;
+      origin = own(IsHabit(self) ? Origin::Strength::kAskedFor : Origin::Strength::kMade);
+      break;
+    case FindingClass::kScalar:
+      because = Because::kConstant;
+      origin = own(Origin::Strength::kAskedFor);
+      break;
+    case FindingClass::kExternal:
+    case FindingClass::kReceived:
+      because = Because::kCameIn;
+      if (last == last_node_of_site_.end()) origin = own(Origin::Strength::kMade);
+      break;
+    default:
+      break;
+  }
+  if (origin < 0 && last != last_node_of_site_.end()) {
+    // The same place as before: its chain is that of the last value that was written out.
+    const ValueNode& twin = node(last->second);
+    Origin restated = origins_[twin.origin];
+    restated.ticket = self.ticket;
+    restated.clocks = self.clocks;
+    if (IsEarlierStep(*twin.clocks, *self.clocks))
+      restated.record = nullptr;  // its numbers are of another step
+    because = Because::kTwin;
+    nodes_[static_cast<size_t>(index)].via = twin.via;
+    origin = origins_.Add(restated);
+  }
+  if (origin < 0 && self.Class() == FindingClass::kInfToNan) {
+    because = Because::kInfToNanHere;
+    origin = own(Origin::Strength::kMade);
+  }
+  if (origin < 0) {
+    because = Because::kPoisoned;
+    origin = poison_.Assumed(consumer);
+  }
+  if (origin < 0) {
+    because = Because::kUnseen;
+    origin = UnseenOrigin(consumer, index, nullptr);
+  }
+  nodes_[static_cast<size_t>(index)].because = because;
+  nodes_[static_cast<size_t>(index)].origin = origin;
+  if (source.value() != 0) node_by_value_.try_emplace(source.value(), index);
+  return index;
+}
+
+int ValueGraph::Find(uint64_t value) const {
+  const auto found = node_by_value_.find(value);
+  return found == node_by_value_.end() ? -1 : found->second;
+}
+
+const ValueGraph::Best* ValueGraph::FindBadRoot(uint64_t pass) const {
+  const auto found = bad_root_of_pass_.find(pass);
+  return found == bad_root_of_pass_.end() ? nullptr : &found->second;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,93 @@
+// Where the bad values of a run came from: for each, the source that leads to its origin.
+//
+// Values are added in ticket order, and edges only point to smaller tickets, so that one pass is
+// enough and a forged cycle cannot be walked. A value without a record is known by its site at
+// most; it becomes a node of its own that takes its place in the chain from the last recorded value
+// of that site.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "daemon/correlate/fact_index.h"
+#include "daemon/correlate/incident_key.h"
+#include "daemon/correlate/origin_list.h"
+#include "daemon/correlate/poisoned_tensors.h"
+#include "daemon/correlate/step_clock.h"
+#include "daemon/correlate/value_node.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+class ValueGraph {
+ public:
+  // The best explanation found: an origin, and the node on the way to it.
+  struct Best {
+    int origin = -1;  // -1: none
+    int via = -1;
+    Because because = Because::kUnseen;
+  };
+  using Sources = google::protobuf::RepeatedPtrField<RecordSource>;
+
+  // All must outlive the object.
+  ValueGraph(const FactIndex& index, const StepClock& clock, const Excused& excused)
+      : index_(index), clock_(clock), poison_(clock), origins_(excused) {}
+
+  // The index of the new node.
+  int Add(const Record& value);
+
+  // The node that a source names, which may be new; -1: it names none that is known.
+  int Resolve(const RecordSource& source, const Record& consumer);
+  // `consumer`: the node that the source went into; -1: what is no value.
+  Best FromSource(const Record& record, const RecordSource& source, int consumer);
+  // The node with this ticket; -1: none.
+  [[nodiscard]] int Find(uint64_t value) const;
+
+  // A backward pass began at a bad loss. Null: the pass did not, as far as is known.
+  void NoteBadRoot(uint64_t pass, Best root) { bad_root_of_pass_[pass] = root; }
+  [[nodiscard]] const Best* FindBadRoot(uint64_t pass) const;
+
+  [[nodiscard]] const ValueNode& node(int index) const {
+    return nodes_[static_cast<size_t>(index)];
+  }
+  [[nodiscard]] PoisonedTensors& poison() { return poison_; }
+  [[nodiscard]] OriginList& origins() { return origins_; }
+  [[nodiscard]] std::vector<ValueNode> TakeNodes() { return std::move(nodes_); }
+
+ private:
+  Best BestSource(const Record& record, const Sources& sources, int consumer);
+  Best FromExternal(const Record& record, const RecordSource& source, int consumer);
+  Best FromCollective(const Record& record, const RecordSource& source, int consumer);
+  Best Assumed(const Record& record) const;
+  int AddSuppressed(const RecordSource& source, const Site& site, const Record& consumer);
+  Best AfterBadRoot(const Record& record, int index, Best own) const;
+  Best OriginOfClass(const Record& record, int index);
+  Best OriginOfSpread(const Record& record, int index);
+  Best NanAmong(const Record& record, int consumer);
+  Best OriginOfExternal(const Record& record, int index);
+  int OwnOrigin(int index, Origin::Strength strength, bool exact) {
+    return origins_.AddOwn(node(index), index, strength, exact);
+  }
+  int UnseenOrigin(const Record& record, int index, const RecordSource* source) {
+    return origins_.AddUnseen(record, NodeOrNull(index), index, source);
+  }
+  [[nodiscard]] const ValueNode* NodeOrNull(int index) const {
+    return index < 0 ? nullptr : &node(index);
+  }
+  [[nodiscard]] bool IsHabit(const ValueNode& node) const;
+  [[nodiscard]] bool IsEarlierStep(const Clocks& a, const Clocks& b) const;
+
+  const FactIndex& index_;
+  const StepClock& clock_;
+  PoisonedTensors poison_;
+  OriginList origins_;
+  std::vector<ValueNode> nodes_;
+  std::unordered_map<uint64_t, int> node_by_value_;
+  std::unordered_map<uint32_t, int> last_node_of_site_;
+  std::unordered_map<uint64_t, Best> bad_root_of_pass_;  // and where that came from
+};
+
+}  // namespace nanwatch
