@@ -138,6 +138,13 @@ void InputSeen::Copy(const PlainTensor& plain) noexcept {
   counted = plain.view.counted;
 }
 
+bool HasGpuInput(const ThreadState* thread, const Frame& frame) noexcept {
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    if (thread->inputs[frame.inputs_begin + i].gpu >= 0) return true;
+  }
+  return false;
+}
+
 void DropInputs(ThreadState* thread, Frame& frame) noexcept {
   if (frame.inputs_count == 0) return;  // inputs_begin says nothing then
   const WeakStorageOps ops = TorchWeakStorageOps();

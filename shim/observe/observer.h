@@ -1,9 +1,10 @@
 // The observer: one object per process, made when libtorch is there, never destroyed.
 //
 // Life of an op (numbers are the order in time):
-//   1 callbacks.cc      FnStart: push a frame, remember the layer for the op's autograd node
-//   2 (if armed)        inputs.cc: note the inputs, look whether any is bad
-//   3 callbacks.cc      FnEnd: look at the outputs; clean and nothing bad alive: done
+//   1 callbacks.cc      Start: push a frame, remember the layer for the op's autograd node
+//   2 (if armed)        op_begin.cc, inputs.cc: note the inputs, look whether any is bad
+//   3 callbacks.cc      End: look at the output; clean and nothing bad alive: done
+//     output_scan.h     the same of an op that is not of the commonest kind
 //   4 findings.cc       a bad value: class, sources, site, record
 //   On a GPU 2 to 4 take place later, when it has answered: timeline.h.
 //   5 arming.h          ask for inputs from now on, until nothing transient and bad is alive

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "shim/emit/emitter.h"
+#include "shim/observe/python/layer_table.h"
 #include "shim/observe/thread_state.h"
 
 namespace nanwatch {
@@ -39,6 +40,18 @@ Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept;
 // PythonDoor's, or what the moment knows that is told on this thread.
 uint32_t UserCallOf(const Observer& observer, const ThreadState* thread) noexcept;
 SourceLine UserLineOf(const Observer& observer, const ThreadState* thread) noexcept;
+
+// The op may make an autograd node: what its sequence number stands for, noted for every op.
+[[gnu::always_inline]] inline void RememberSequence(ThreadState* thread,
+                                                    const Frame& frame) noexcept {
+  SequenceEntry& entry = thread->sequences[frame.sequence & (ThreadState::kSequences - 1)];
+  entry.sequence.store(frame.sequence + 1, std::memory_order_relaxed);
+  entry.layer = __builtin_expect(thread->nodes_open != 0, 0) && ScopeDepth() == 0
+                    ? thread->node_layer
+                    : CurrentLayer();
+  entry.op = frame.op;
+  entry.value.ticket = 0;
+}
 
 // What the op's autograd node, if it made one, is known by; null: none, or written over since.
 SequenceEntry* SequenceOf(ThreadState* thread, const Frame& frame) noexcept;

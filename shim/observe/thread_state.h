@@ -5,8 +5,10 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 
 #include "proto/wire/segment.h"
 #include "shim/check/magnitude.h"
@@ -135,6 +137,13 @@ struct ScalarSeen {
   int64_t sequence_plus_one;  // of the op that made it; 0: none yet, as the memory comes
   uint64_t bits;              // the element, from the lowest byte on
   wire::ElementType type;
+
+  void Remember(int64_t sequence, wire::ElementType type_seen, const void* data,
+                size_t bytes) noexcept {
+    sequence_plus_one = sequence + 1;
+    type = type_seen;
+    std::memcpy(&bits, data, std::min<size_t>(bytes, sizeof bits));
+  }
 };
 
 // An op that left a clean result (trail.h).
