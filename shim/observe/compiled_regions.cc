@@ -189,4 +189,15 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
 } catch (...) {
 }
 
+ValueRef OnBadRoot(Observer& observer, ThreadState* thread, const PlainTensor& root) noexcept {
+  wire::Source known{};
+  ValueRef value;
+  if (SourceOf(observer, root, &known, &value)) return value;
+  const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
+  UnseenWriter writer = WriterOf(region.name, nullptr, /*is_backward=*/false);
+  if (region.source.kinds != 0) writer.Add(region.source, region.value);
+  writer.finding_class = ClassOf(writer, root);
+  return OnUnseenWrite(observer, thread, root, writer);
+}
+
 }  // namespace nanwatch::compiled_regions

@@ -10,7 +10,8 @@
 //   AccumulateGrad among them
 //
 // A value that came out bad is the region's own if nothing bad went in. A compiled function that is
-// no module's has no return that we see: what it spoiled shows in its backward.
+// no module's has no return that we see: what it spoiled shows where a pass begins at its result,
+// or in its backward, and nothing is known of its arguments.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -26,6 +27,7 @@ struct Layer;
 struct PlainTensor;
 struct ThreadState;
 struct UnseenWriter;
+struct ValueRef;
 
 namespace compiled_regions {
 
@@ -51,6 +53,10 @@ void LookAtGradients(Observer& observer, ThreadState* thread,
 void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
                const at::TensorBase* const* inputs, const char* const* input_names,
                size_t input_count) noexcept;
+
+// A pass begins at this, which is bad and was made by a region: what is known of it, or its record.
+[[nodiscard]] ValueRef OnBadRoot(Observer& observer, ThreadState* thread,
+                                 const PlainTensor& root) noexcept;
 
 // For a bad tensor that a region has returned, where that is told later (timeline.h): who wrote it,
 // as far as is known; and its record, once it is known what went in.

@@ -100,7 +100,7 @@ class Observer {
   PythonDoor* const python;
 
   std::atomic<bool> plain_update_due{
-      false};  // a pass reached a leaf; no optimizer range has closed it
+      false};  // a pass has begun; no optimizer range has closed it
   std::atomic<bool> self_proven{false};
   bool stops_on_anomaly = false;  // set before the first callback
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <cmath>
+#include <utility>
 
 #include "shim/check/scan.h"
 #include "shim/observe/findings.h"
@@ -38,7 +39,8 @@ uint64_t BackwardPasses::OnBegin(Observer& observer, ThreadState* thread, int ta
   begun_task_ = task;
   begun_number_ = DrawNumber();
   ReleaseInputs(observer);
-  awaits_leaf_.store(true, std::memory_order_relaxed);
+  // Whether its gradients are accumulated or handed back (autograd.grad): an update may follow.
+  observer.plain_update_due.store(true, std::memory_order_relaxed);
   const bool tells_loss = !observer.steps.LossIsScaled();
   if (observer.timeline.On()) {
     observer.timeline.NotePass(observer, thread, begun_number_, root, tells_loss);
@@ -59,8 +61,10 @@ void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t
   record_.pass = number;
   reached_leaf_ = written_ = false;
   open_ = true;
+  const ValueRef expected = std::exchange(expected_root_, ValueRef());
   if (root == nullptr) {
     record_.flags = wire::PassRecord::kRootUnknown;
+    if (SetRoot(observer, expected)) EmitBadRoot(observer, thread, expected);
     return;
   }
   const ValueRef root_value = root->value;
@@ -82,17 +86,36 @@ void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t
   }
   if (tells_loss) observer.steps.NoteLoss(std::nan(""));
   record_.flags |= wire::PassRecord::kRootBad;
-  Emit(observer, thread, 0);
-  emitter->NoteReach(wire::Reach::kLoss, root_value.ticket, record_.header.ticket, 0,
-                     record_.header.clocks);
-  WriteAncestors(observer, root_value);
+  EmitBadRoot(observer, thread, root_value);
+}
+
+// False: nothing is known of the value, or it is none.
+bool BackwardPasses::SetRoot(Observer& observer, ValueRef root) noexcept {
+  RecentValues::Kept made;
+  if (root.ticket == 0 || !observer.recent_values.Look(root, &made)) return false;
+  record_.flags = wire::PassRecord::kRootBad;
+  record_.root_value = root.ticket;
+  record_.root_site = made.record.site;
+  record_.root_op = made.op;
+  record_.root_layer = made.layer;
+  return true;
+}
+
+void BackwardPasses::EmitBadRoot(Observer& observer, ThreadState* thread, ValueRef root,
+                                 uint32_t flags) noexcept {
+  Emit(observer, thread, flags);
+  observer.emitter()->NoteReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
+                                record_.header.clocks);
+  WriteAncestors(observer, root);
+}
+
+void BackwardPasses::ExpectRoot(ValueRef loss) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  expected_root_ = loss;
 }
 
 void BackwardPasses::OnLeaf(Observer& observer, ThreadState* thread,
                             const at::RecordFunction& range) noexcept try {
-  if (awaits_leaf_.exchange(false, std::memory_order_relaxed)) {
-    observer.plain_update_due.store(true, std::memory_order_relaxed);
-  }
   const auto inputs = range.inputs();
   PlainTensor plain;
   wire::Unchecked reason;
@@ -185,21 +208,11 @@ void BackwardPasses::OnBadGradients(Observer& observer, ThreadState* thread, uin
 
 void BackwardPasses::OnBadLoss(Observer& observer, ThreadState* thread, ValueRef loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Emitter* emitter = observer.EnsureEmitter();
-  RecentValues::Kept made;
-  if (emitter == nullptr || !observer.recent_values.Look(loss, &made)) return;
+  if (observer.EnsureEmitter() == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = DrawNumber();
-  record_.flags = wire::PassRecord::kRootBad;
-  record_.root_value = loss.ticket;
-  record_.root_site = made.record.site;
-  record_.root_op = made.op;
-  record_.root_layer = made.layer;
   written_ = false;
-  Emit(observer, thread, wire::PassRecord::kEnded);
-  emitter->NoteReach(wire::Reach::kLoss, loss.ticket, record_.header.ticket, 0,
-                     record_.header.clocks);
-  WriteAncestors(observer, loss);
+  if (SetRoot(observer, loss)) EmitBadRoot(observer, thread, loss, wire::PassRecord::kEnded);
 }
 
 void BackwardPasses::Close(Observer& observer, ThreadState* thread) noexcept {

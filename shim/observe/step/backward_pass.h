@@ -51,6 +51,8 @@ class BackwardPasses {
   void OnBadGradients(Observer& observer, ThreadState* thread, uint32_t leaves, uint32_t leaves_bad,
                       const BadLeaves& bad) noexcept;
   void OnBadLoss(Observer& observer, ThreadState* thread, ValueRef loss) noexcept;
+  // The pass that is about to begin has this bad loss for its root, which no watched op made.
+  void ExpectRoot(ValueRef loss) noexcept;
   // Something began that cannot be part of the pass that is open.
   void Close(Observer& observer, ThreadState* thread) noexcept;
 
@@ -76,16 +78,19 @@ class BackwardPasses {
   void NoteRoot(uint32_t op, uint32_t layer) noexcept;
   void Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept;
   bool ShouldWrite() noexcept;
+  bool SetRoot(Observer& observer, ValueRef root) noexcept;
+  void EmitBadRoot(Observer& observer, ThreadState* thread, ValueRef root,
+                   uint32_t flags = 0) noexcept;
 
   std::mutex begin_mutex_;  // covers the next two; taken before mutex_
   int begun_task_ = -1;     // the graph task last seen, and the number of its pass
   uint64_t begun_number_ = 0;
-  std::atomic<bool> awaits_leaf_{false};  // none has been reached in the pass last begun
   std::atomic<uint64_t> numbers_{0};      // drawn, one for each pass
 
   std::mutex mutex_;  // covers everything below
   bool open_ = false;
   wire::PassRecord record_{};  // of the open pass
+  ValueRef expected_root_;     // of the pass that begins next
   bool reached_leaf_ = false;
   bool written_ = false;
   bool holds_inputs_ = false;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shim/check/scan.h"
+#include "shim/observe/compiled_regions.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/sources.h"
@@ -68,6 +69,27 @@ bool Tell(const Here& here, const PlainTensor& plain, const Layer* layer) {
   return true;
 }
 
+// Where ops are watched they tell the loss, but of a compiled function there is none to tell it.
+void TellOfRegion(const Here& here, const at::TensorBase* root) {
+  Observer& observer = *here.observer;
+  PlainTensor plain;
+  double number = 0;
+  if (root == nullptr || observer.level.watched() == wire::Level::kIdle ||
+      torch::autograd::get_current_graph_task_id() != -1 || !Describe(*root, &plain) ||
+      plain.gpu >= 0) {
+    return;
+  }
+  torch::autograd::Node* node = NodeOf(*root);
+  if (node == nullptr || !compiled_regions::IsBackwardNode(node->name().c_str()) ||
+      !ReadNumber(plain.view, &number)) {
+    return;
+  }
+  if (!observer.steps.LossIsScaled()) observer.steps.NoteLoss(number);
+  if (std::isfinite(number) || observer.Poisoned()) return;
+  BusyScope busy(here.thread);
+  observer.passes.ExpectRoot(compiled_regions::OnBadRoot(observer, here.thread, plain));
+}
+
 }  // namespace
 
 void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept try {
@@ -101,7 +123,10 @@ void OnScale(const at::TensorBase* loss) noexcept try {
 
 void OnBackward(const at::TensorBase* root) noexcept try {
   Here here;
-  if (!FindHere(&here) || here.observer->level.watched() != wire::Level::kCanary) return;
+  if (!FindHere(&here)) return;
+  if (here.observer->level.watched() != wire::Level::kCanary) {
+    return TellOfRegion(here, root);
+  }
   // A pass inside a node belongs to that of the node.
   if (torch::autograd::get_current_graph_task_id() != -1) return;
   const uint64_t told = std::exchange(here.thread->told_loss, 0);
