@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "daemon/correlate/chain.h"
+#include "daemon/correlate/death_rule.h"
 #include "daemon/correlate/finding.h"
 #include "daemon/correlate/kernels.h"
 #include "daemon/correlate/trail.h"
@@ -86,6 +87,18 @@ void AddValues(const Lineage& lineage, Drafts& drafts) {
   }
 }
 
+void AddDeath(const Lineage& lineage, Drafts& drafts) {
+  for (const int index : OriginsAtDeath(lineage)) {
+    const Origin& origin = lineage.origins()[static_cast<size_t>(index)];
+    if (origin.IsMask()) continue;
+    IncidentDraft& draft = DraftOf(drafts, lineage, index);
+    if (draft.anomalous) continue;  // it is told by what it reached
+    draft.lineage = &lineage;
+    draft.origin = &origin;
+    draft.anomalous = draft.ended_job = true;
+  }
+}
+
 void SortEvents(IncidentDraft& draft) {
   const Lineage* home = draft.lineage;
   const auto begin = home->events().data();
@@ -152,17 +165,21 @@ void IncidentDraft::Merge(const IncidentDraft& other) {
   for (const ReachEvent* event : other.other_events) other_events.push_back(event);
   reach.insert(other.reach.begin(), other.reach.end());
   anomalous |= other.anomalous;
+  ended_job |= other.ended_job;
   count += other.count;
   SeeStep(other.first_step);
   SeeStep(other.last_step);
 }
 
-bool IsAnomalous(const ReachEvent& event) { return !event.deliberate && !event.excused; }
+bool IsAnomalous(const ReachEvent& event) {
+  return !event.deliberate && !event.excused && !event.unapplied;
+}
 
 Drafts GatherIncidents(const std::vector<Lineage>& runs) {
   Drafts drafts;
   for (const Lineage& lineage : runs) AddEvents(lineage, drafts);
   for (const Lineage& lineage : runs) AddValues(lineage, drafts);
+  for (const Lineage& lineage : runs) AddDeath(lineage, drafts);
   for (auto& [key, draft] : drafts) SortEvents(draft);
   return drafts;
 }
@@ -179,6 +196,7 @@ Incident Finish(const IncidentDraft& draft) {
   incident.set_first_step(draft.first_step);
   incident.set_last_step(draft.last_step);
   incident.set_gradients(FirstCount(draft, Reach::kGradient));
+  incident.set_ended_job(draft.ended_job);
   incident.set_parameters(FirstCount(draft, Reach::kParameter));
   AddChain(draft, incident);
   if (const KernelsFact* kernels = draft.lineage->FindKernels(incident.origin().ticket())) {

@@ -25,7 +25,8 @@ struct IncidentDraft {
   std::vector<const ReachEvent*> events;  // in the origin's run, by ticket
   std::vector<const ReachEvent*> other_events;  // in other runs
   std::set<wire::Reach> reach;
-  bool anomalous = false;   // something reached further than it may
+  bool anomalous = false;   // something reached further than it may, or:
+  bool ended_job = false;   // the job ended with an error that it may have led to (death_rule.h)
   uint64_t count = 0;       // values that belong to it
   int64_t first_step = -1;  // -1 unknown
   int64_t last_step = -1;

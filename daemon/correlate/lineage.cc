@@ -2,6 +2,7 @@
 
 #include "daemon/correlate/reach_log.h"
 #include "daemon/correlate/scaler_rule.h"
+#include "daemon/correlate/unapplied_rule.h"
 #include "daemon/correlate/value_graph.h"
 
 namespace nanwatch {
@@ -48,6 +49,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   events_ = reach.TakeEvents();
   sendings_ = reach.TakeSendings();
   ExcuseSkippedUpdates(records, origins_, events_);
+  MarkUnapplied(facts.state().clocks(), events_);
 }
 
 }  // namespace nanwatch

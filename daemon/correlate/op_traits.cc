@@ -27,6 +27,31 @@ bool MovesValues(std::string_view op) {
   return std::binary_search(kMovers.begin(), kMovers.end(), op);
 }
 
+bool Compares(std::string_view op) {
+  constexpr std::array<std::string_view, 10> kTests = {
+      "aten::eq", "aten::ne",    "aten::lt",    "aten::le",       "aten::gt",
+      "aten::ge", "aten::isnan", "aten::isinf", "aten::isfinite", "aten::isclose"};
+  return std::find(kTests.begin(), kTests.end(), op) != kTests.end();
+}
+
+bool IsFactor(std::string_view op, uint32_t input) {
+  constexpr std::array<std::string_view, 6> kProducts = {
+      "aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::matmul", "aten::linear"};
+  constexpr std::array<std::string_view, 4> kAddingProducts = {"aten::addmm", "aten::baddbmm",
+                                                               "aten::addbmm", "aten::addmv"};
+  const auto is_op = [op](std::string_view name) { return name == op; };
+  if (std::any_of(kAddingProducts.begin(), kAddingProducts.end(), is_op)) return input != 0;
+  return std::any_of(kProducts.begin(), kProducts.end(), is_op) ||
+         op.find("convolution") != std::string_view::npos;
+}
+
+bool ComputesWithNumber(std::string_view op) {
+  constexpr std::array<std::string_view, 12> kArithmetic = {
+      "aten::add",  "aten::add_", "aten::sub", "aten::sub_", "aten::rsub", "aten::mul",
+      "aten::mul_", "aten::div",  "aten::div_", "aten::pow", "aten::pow_", "aten::lerp"};
+  return std::find(kArithmetic.begin(), kArithmetic.end(), op) != kArithmetic.end();
+}
+
 bool Scales(std::string_view op) { return op == "aten::mul" || op == "aten::mul_"; }
 
 std::string_view ModuleOfParameter(std::string_view parameter) {

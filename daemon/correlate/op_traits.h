@@ -2,12 +2,23 @@
 // know (it classifies); here stand only the names that change how a chain is told.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 namespace nanwatch {
 
 // Only moves values: a batch that is stacked, copied or sliced has not been consumed yet.
 [[nodiscard]] bool MovesValues(std::string_view op);
+
+// Asks something of values and makes bool of them, as a check of arguments does.
+[[nodiscard]] bool Compares(std::string_view op);
+
+// Multiplies its argument number `input` with another one and adds up: a matrix product or a
+// convolution. `input` may be 255, unknown.
+[[nodiscard]] bool IsFactor(std::string_view op, uint32_t input);
+
+// Takes a number as an operand, as against those that are asked to write one (masks).
+[[nodiscard]] bool ComputesWithNumber(std::string_view op);
 
 // Multiplies: how a GradScaler applies its scale to a loss.
 [[nodiscard]] bool Scales(std::string_view op);

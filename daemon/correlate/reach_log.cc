@@ -158,6 +158,7 @@ void ReachLog::OnEscape(const Record& record) {
   if (!Is(escape.source(), SourceKind::kValue)) return;
   const int node = values_.Resolve(escape.source(), record);
   if (node < 0) return;
+  values_.NoteRead(record);
   const Site* site = values_.node(node).site;
   const Record* made = values_.node(node).record;
   if (made != nullptr && !Has(made->value().flags(), wire::ValueRecord::kNeedsGradient)) return;

@@ -354,6 +354,9 @@ class Teller {
   [[nodiscard]] static std::string JudgementText(const ReachEvent& event) {
     if (event.deliberate) return "; a constant written on purpose, which harms nothing";
     if (event.excused) return "; a GradScaler found it and skipped the update, which harms nothing";
+    if (event.unapplied) {
+      return "; the training went on and left no parameter bad, so that no update was made of it";
+    }
     return "";
   }
 
@@ -366,7 +369,11 @@ class Teller {
       return no_further
                  ? "no record leads from it to a loss, a gradient, an update, a parameter or a "
                    "buffer, and a bad value that meets none of them harms nothing"
-                 : "all that it reached was written on purpose or skipped by a GradScaler";
+                 : "all that it reached was written on purpose, skipped by a GradScaler, or never applied";
+    }
+    if (incident_.ended_job()) {
+      return "the job ended with an error in the same step, and nothing that is recorded was made "
+             "of it, so that the error may have been about it";
     }
     if (incident_.severity() == "critical") {
       return "it stays, in parameters, a buffer or the optimizer's state, and spoils what comes "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "daemon/correlate/op_traits.h"
 #include "daemon/correlate/wire_facts.h"
 #include "proto/wire/segment.h"
 
@@ -91,8 +92,11 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
       return {OwnOrigin(index, habit ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true),
               -1, habit ? Because::kHabit : clean};
     }
-    case FindingClass::kScalar:
+    case FindingClass::kScalar: {
+      const Best read = NumberReadBefore(record);
+      if (read.origin >= 0) return read;
       return {OwnOrigin(index, Origin::Strength::kAskedFor, true), -1, Because::kConstant};
+    }
     case FindingClass::kExternal:
       return OriginOfExternal(record, index);
     case FindingClass::kReceived: {
@@ -112,6 +116,19 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
   }
 }
 
+// The number that an op was given may be one that Python has read from a tensor in the same step:
+// w = (a / b).item(), then w * c.
+ValueGraph::Best ValueGraph::NumberReadBefore(const Record& record) const {
+  const Site* site = index_.FindSite(record.value().site());
+  const bool computes = site != nullptr && ComputesWithNumber(site->op());
+  if (!computes || last_read_ == nullptr || IsEarlierStep(last_read_->clocks(), record.clocks())) {
+    return {};
+  }
+  const int index = Find(last_read_->escape().source().value());
+  if (index < 0) return {};
+  return {node(index).origin, index, Because::kFromSource};
+}
+
 // A class that says "an input was bad": the input's origin, unless only masks came in and a NaN
 // came out.
 ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
@@ -124,6 +141,9 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
     }
     if (poison_.Assumed(record) >= 0) return Assumed(record);
     return {UnseenOrigin(record, index, nullptr), -1, Because::kUnseen};
+  }
+  if (IsMultiplied(record, found)) {
+    return {origins_.NoLongerMask(found.origin), found.via, found.because};
   }
   const Origin origin = origins_[found.origin];  // looking on may move them
   const bool nan_is_new = (self.kinds & wire::kHasNan) != 0 && (origin.kinds & wire::kHasNan) == 0;
@@ -138,6 +158,19 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
     return {OwnOrigin(index, Origin::Strength::kMade, false), found.via, Because::kInfToNanHere};
   }
   return found;
+}
+
+// A mask is added, filled in or compared. What came from outside and is multiplied by weights is
+// data, also where it holds -Inf alone (log of 0, made where the data set is read).
+bool ValueGraph::IsMultiplied(const Record& record, const Best& found) const {
+  const Origin& origin = origins_[found.origin];
+  const Site* site = index_.FindSite(record.value().site());
+  const bool nameless = Is(origin.target, Target::kNone) || Is(origin.target, Target::kInputData);
+  if (!origin.IsMask() || !origin.IsExternal() || !nameless || site == nullptr) return false;
+  const Sources& sources = record.value().sources();
+  return std::any_of(sources.begin(), sources.end(), [site](const RecordSource& source) {
+    return IsFactor(site->op(), source.input());
+  });
 }
 
 // Of several masks the one that holds NaN: padding with NaN beside scores of -Inf makes nothing

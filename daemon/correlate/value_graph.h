@@ -46,6 +46,9 @@ class ValueGraph {
   // The node with this ticket; -1: none.
   [[nodiscard]] int Find(uint64_t value) const;
 
+  // Python has read a bad number; the record must outlive the object.
+  void NoteRead(const Record& escape) { last_read_ = &escape; }
+
   // A backward pass began at a bad loss. Null: the pass did not, as far as is known.
   void NoteBadRoot(uint64_t pass, Best root) { bad_root_of_pass_[pass] = root; }
   [[nodiscard]] const Best* FindBadRoot(uint64_t pass) const;
@@ -67,6 +70,8 @@ class ValueGraph {
   Best OriginOfClass(const Record& record, int index);
   Best OriginOfSpread(const Record& record, int index);
   Best NanAmong(const Record& record, int consumer);
+  bool IsMultiplied(const Record& record, const Best& found) const;
+  Best NumberReadBefore(const Record& record) const;
   Best OriginOfExternal(const Record& record, int index);
   int OwnOrigin(int index, Origin::Strength strength, bool exact) {
     return origins_.AddOwn(node(index), index, strength, exact);
@@ -87,6 +92,7 @@ class ValueGraph {
   std::vector<ValueNode> nodes_;
   std::unordered_map<uint64_t, int> node_by_value_;
   std::unordered_map<uint32_t, int> last_node_of_site_;
+  const Record* last_read_ = nullptr;
   std::unordered_map<uint64_t, Best> bad_root_of_pass_;  // and where that came from
 };
 

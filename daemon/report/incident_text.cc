@@ -251,6 +251,9 @@ std::string ReasonRows(const Incident& incident, int width) {
 
 std::string Headline(const Incident& incident) {
   const std::string bad = BadWord(incident);
+  if (incident.ended_job()) {
+    return bad + " before the error that ended the job, at " + StepText(incident.origin());
+  }
   std::string text = bad + " reached ";
   if (Reaches(incident, "parameter")) {
     text += "the parameters";

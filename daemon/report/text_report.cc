@@ -163,7 +163,7 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
   text += Row("why",
               who +
                   " reached the loss, an applied gradient, a parameter or a buffer: masks, "
-                  "discarded branches, updates that a GradScaler skipped",
+                  "discarded branches, updates that were skipped",
               width);
   return text + Row("do", "nothing", width) + WarningRows(verdict, width) +
          StatsRow(verdict, width) + WatchedRows(verdict, options);

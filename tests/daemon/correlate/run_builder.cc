@@ -304,6 +304,16 @@ void RunBuilder::ScalerSkip(uint64_t ticket, double scale, uint32_t skips_in_a_r
   clocks_.set_scaler_skips(clocks_.scaler_skips() + 1);
 }
 
+void RunBuilder::Kill(uint64_t ticket, const std::string& op, uint64_t value) {
+  Site& site = *facts_.add_sites();
+  site.set_id(static_cast<uint32_t>(1000 + ticket));
+  site.set_op(op);
+  site.set_finding_class(static_cast<uint32_t>(wire::FindingClass::kKilled));
+  KillFact& kill = *Add(ticket).mutable_kill();
+  kill.set_site(site.id());
+  *kill.add_sources() = ValueSource(value);
+}
+
 void RunBuilder::Escape(uint64_t ticket, uint64_t value, bool at_root) {
   EscapeFact& escape = *Add(ticket).mutable_escape();
   *escape.mutable_source() = ValueSource(value);
@@ -359,6 +369,11 @@ RunBuilder& RunBuilder::Clock(const Clocks& clocks) {
 
 RunBuilder& RunBuilder::Ended(const Clocks& clocks) {
   *facts_.mutable_state()->mutable_clocks() = clocks;
+  return *this;
+}
+
+RunBuilder& RunBuilder::ExitCode(int code) {
+  facts_.mutable_state()->set_exit_code(code);
   return *this;
 }
 

@@ -109,6 +109,8 @@ class RunBuilder {
   PassBuilder Pass(uint64_t ticket);
   UpdateBuilder Update(uint64_t ticket);
   void ScalerSkip(uint64_t ticket, double scale, uint32_t skips_in_a_row);
+  // The op made something finite of the value.
+  void Kill(uint64_t ticket, const std::string& op, uint64_t value);
   void Escape(uint64_t ticket, uint64_t value, bool at_root);
   void CollectiveIn(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
   void CollectiveOut(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
@@ -118,6 +120,7 @@ class RunBuilder {
   RunBuilder& Step(uint32_t step);  // of the only optimizer
   RunBuilder& Clock(const Clocks& clocks);
   RunBuilder& Ended(const Clocks& clocks);  // the last clocks of the run
+  RunBuilder& ExitCode(int code);
 
   [[nodiscard]] RunFacts Build() const;
 

@@ -1,0 +1,20 @@
+// Bad values that a job which ended with an error had last met: what a loss function refuses
+// (binary_cross_entropy), a distribution's check of its arguments, torch.multinomial, anomaly mode.
+// They reached nothing by the records, for the job did not live to see it.
+//
+// Such a value was computed for a gradient, or in a backward pass, in the iteration in which the
+// job ended; nothing that is recorded was made of it, and no op made something finite of it, here
+// or at an earlier step, but for comparisons, by which checks are written. -Inf alone is a mask.
+#pragma once
+
+#include <vector>
+
+#include "daemon/correlate/lineage.h"
+
+namespace nanwatch {
+
+// The origins of these values; empty where the job ended otherwise, or its exit status is not
+// known.
+[[nodiscard]] std::vector<int> OriginsAtDeath(const Lineage& run);
+
+}  // namespace nanwatch

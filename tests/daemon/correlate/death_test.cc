@@ -1,0 +1,66 @@
+// Values that were bad when the job ended with an error.
+#include <gtest/gtest.h>
+
+#include "daemon/correlate/correlate.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+// An activation that is NaN, and that nothing is made of.
+RunBuilder WithBadActivation() {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").At("probabilities").Step(2).NeedsGradient().Nan();
+  return run;
+}
+
+TEST(Death, BadValueBeforeTheErrorThatEndedTheJobIsAnAnomaly) {
+  const Verdict verdict = Correlate({WithBadActivation().ExitCode(1).Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(verdict.incidents(0).severity(), "error");
+  EXPECT_TRUE(verdict.incidents(0).ended_job());
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::div");
+}
+
+TEST(Death, WithoutAnErrorItHarmsNothing) {
+  EXPECT_EQ(Correlate({WithBadActivation().ExitCode(0).Build()}).verdict(), "expected");
+  EXPECT_EQ(Correlate({WithBadActivation().Build()}).verdict(), "expected");
+}
+
+TEST(Death, OfAnEarlierStepItHarmedNothing) {
+  RunBuilder run = WithBadActivation();
+  EXPECT_EQ(Correlate({run.Ended(OptimizerClocks({5})).ExitCode(1).Build()}).verdict(), "expected");
+}
+
+TEST(Death, WhatWasMadeFiniteAgainHarmedNothing) {
+  RunBuilder run = WithBadActivation();
+  run.Kill(2, "aten::where", 1);
+  EXPECT_EQ(Correlate({run.ExitCode(1).Build()}).verdict(), "expected");
+}
+
+TEST(Death, CheckThatAsksForNanMakesNothingFinite) {
+  RunBuilder run = WithBadActivation();
+  run.Kill(2, "aten::eq", 1);
+  EXPECT_EQ(Correlate({run.ExitCode(1).Build()}).verdict(), "anomaly");
+}
+
+TEST(Death, TheLastOfAChainCountsForItsOrigin) {
+  RunBuilder run = WithBadActivation();
+  run.Value(2).Propagate("aten::mul").From(1).NeedsGradient().Nan();
+  const Verdict verdict = Correlate({run.ExitCode(1).Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::div");
+}
+
+TEST(Death, MasksAndWhatNeedsNoGradientArePassedOver) {
+  RunBuilder mask;
+  mask.Value(1).Scalar("aten::masked_fill").NeedsGradient().NegInf();
+  EXPECT_EQ(Correlate({mask.ExitCode(1).Build()}).verdict(), "expected");
+  RunBuilder metric;
+  metric.Value(1).Produce("aten::div").Nan();
+  EXPECT_EQ(Correlate({metric.ExitCode(1).Build()}).verdict(), "expected");
+}
+
+}  // namespace
+}  // namespace nanwatch
