@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/findings.h"
+#include "shim/observe/finding_record.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python/storage_hold.h"
+#include "shim/observe/sources.h"
+#include "shim/observe/unseen_writer.h"
 
 namespace nanwatch {
 

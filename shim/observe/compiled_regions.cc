@@ -4,10 +4,11 @@
 
 #include "shim/check/scan.h"
 #include "shim/classify/finding_class.h"
-#include "shim/observe/findings.h"
 #include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/sources.h"
 #include "shim/observe/tensor_stats.h"
+#include "shim/observe/unseen_writer.h"
 
 namespace nanwatch::compiled_regions {
 namespace {

@@ -1,51 +1,30 @@
 #include "shim/observe/findings.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
-#include "shim/check/scan.h"
 #include "shim/classify/finding_class.h"
-#include "shim/host/monotonic_clock.h"
+#include "shim/observe/escapes.h"
+#include "shim/observe/finding_record.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/kept_inputs.h"
 #include "shim/observe/named_reading.h"
+#include "shim/observe/op_evidence.h"
 #include "shim/observe/place.h"
+#include "shim/observe/sources.h"
 #include "shim/observe/tensor_stats.h"
+#include "shim/observe/written_tensor.h"
 
 namespace nanwatch {
 namespace {
 
 using wire::FindingClass;
-using wire::Phase;
 using wire::Source;
 using wire::SourceKind;
 using wire::Target;
 using wire::ValueRecord;
 
-// A site's first values are written out with everything known; later ones only when they turn out
-// to matter.
-constexpr uint32_t kFullRecordsPerSite = 2;
 // Writes to parameters and the like matter by themselves.
 constexpr uint32_t kFullWritesPerSite = 8;
-constexpr int kAncestorsMax = 512;
-
-struct LineAsker {
-  const Observer& observer;
-  const ThreadState* thread;
-};
-
-uint32_t InternSite(Observer& observer, ThreadState* thread, Emitter& emitter, const SiteKey& key,
-                    bool* is_new) {
-  LineAsker asker{observer, thread};
-  const auto line = [](void* context) {
-    const auto& from = *static_cast<const LineAsker*>(context);
-    return UserLineOf(from.observer, from.thread);
-  };
-  return emitter.InternSite(key, line, &asker, is_new);
-}
-
-// ---- tensors of a record
 
 int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
                wire::TensorStats* stats) {
@@ -72,109 +51,6 @@ int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emit
   return count;
 }
 
-// ---- what was written
-
-uint32_t GpuFlag(const PlainTensor& tensor) {
-  return static_cast<uint32_t>(tensor.gpu + 1) << ValueRecord::kGpuShift;
-}
-
-struct Written {
-  Target target = Target::kNone;
-  uint32_t flags = 0;
-  uint32_t name = 0;
-  const NamedTensor* named = nullptr;
-};
-
-// Nobody knows where what went in came from.
-Source UnknownSource(uint8_t kinds) {
-  Source source{};
-  source.kind = static_cast<uint8_t>(SourceKind::kUnknown);
-  source.kinds = kinds;
-  source.input = 255;
-  return source;
-}
-
-// After a backward pass a leaf that requires a gradient is written in place without grad mode: that
-// is an update.
-bool IsUpdateByHand(Observer& observer, const Place& place) {
-  return place.phase == Phase::kOther && observer.plain_update_due.load(std::memory_order_relaxed);
-}
-
-Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& place, Emitter& emitter,
-                       const BadOutput& output) {
-  Written written;
-  const bool writes_existing = frame.op->in_place || (frame.op->families & kBatchNorm) != 0;
-  if (!writes_existing) return written;
-  if (frame.op->in_place) written.flags |= ValueRecord::kInPlace;
-  const PythonNames& names = observer.python->names();
-  // What a GPU has written, here or on its own side, is told of when the tensor may be gone.
-  written.named = output.tensor.gpu >= 0 || output.tensor.view.counted != nullptr
-                      ? names.FindByImpl(output.tensor.impl, output.tensor.storage)
-                      : names.FindByImpl(output.tensor.impl);
-  if (written.named == nullptr) {
-    written.named = observer.python->names().FindByStorage(output.tensor.storage);
-  }
-  if (written.named != nullptr) {
-    written.name = InternText(emitter, written.named->name);
-    written.target = TargetOf(*written.named);
-    written.flags |= written.target == Target::kParameter ? ValueRecord::kWroteParameter
-                                                          : ValueRecord::kWroteBuffer;
-  } else if (output.requires_grad && frame.op->in_place &&
-             (place.phase == Phase::kOptimizer || IsUpdateByHand(observer, place))) {
-    written.target = Target::kParameter;  // a leaf that no module holds
-    written.flags |= ValueRecord::kWroteParameter;
-  }
-  return written;
-}
-
-// A cast to a wide type may overflow too (float64 to float32). Of a batch it rather passes on an
-// Inf that was there (tables are read as float64); but what has a gradient was computed, by an op
-// that left it finite.
-bool IsCastOfComputed(const Frame& frame, const BadOutput& output) {
-  return output.requires_grad && std::strcmp(frame.op->name, "aten::_to_copy") == 0;
-}
-
-// A composite of torch computes nothing but by the ops it calls. With none of them bad, it returned
-// what it was given (dropout in evaluation).
-bool PassesOn(const Frame& frame) {
-  return frame.op->transparent && !frame.op->writes_unseen && !frame.child_bad &&
-         frame.op->schema != nullptr && std::strncmp(frame.op->name, "aten::", 6) == 0;
-}
-
-OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* outputs, int count,
-                      const Sources& sources) {
-  OpEvidence evidence;
-  for (int i = 0; i < count; ++i) evidence.output_kinds |= NonFiniteKinds(outputs[i].tensor.view);
-  const uint32_t families = frame.op->families;
-  evidence.inputs_seen = frame.inputs_seen;
-  evidence.input_kinds = frame.inputs_seen ? sources.kinds : 0;
-  // The numbers that a backward formula works with are its own results (2 / (n - 1) of a variance):
-  // nobody asked.
-  evidence.scalar_bad = frame.scalar_bad && place.phase != Phase::kBackward;
-  evidence.writes_constants = (families & (kFills | kMasks)) != 0;
-  evidence.enters = (families & kEnters) != 0;
-  evidence.moves = (families & kMoves) != 0 || PassesOn(frame);
-  evidence.nan_proof = (families & kNanProof) != 0;
-  const wire::ElementType type = outputs[0].tensor.view.type;
-  // Complex arithmetic makes NaN of Inf - Inf between its parts.
-  if (type == wire::ElementType::kComplex128 || type == wire::ElementType::kComplex64 ||
-      type == wire::ElementType::kComplex32) {
-    evidence.nan_proof = false;
-  }
-  if (evidence.nan_proof && !frame.inputs_seen && place.phase == Phase::kOptimizer) {
-    BadEntry bad;
-    CountBad(outputs[0].tensor.view, &bad);
-    evidence.bad_number =
-        bad.elements > 1 && bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
-  }
-  // What came into a module was looked at there, so that a cast inside one is of something finite.
-  evidence.lacks_inf = ElementBytes(type) == 1 && type != wire::ElementType::kFloat8E5M2 &&
-                       (place.layer != nullptr || outputs[0].requires_grad);
-  evidence.narrows = type == wire::ElementType::kFloat16 || type == wire::ElementType::kBFloat16 ||
-                     ElementBytes(type) == 1 || IsCastOfComputed(frame, outputs[0]);
-  return evidence;
-}
-
 // An in-place op left exactly as much bad as it found (an optimizer stepping over a parameter that
 // holds a NaN row, a clipped gradient): nothing came to be, and what is known of the memory stays
 // true. What is known may be of a part only (one entry of a bias was set to -Inf): it explains all
@@ -191,28 +67,6 @@ bool IsUnchanged(Observer& observer, const Frame& frame, const BadOutput& output
   BadEntry now;
   CountBad(tensor.view, &now);
   return now.elements == entry.elements && now.kinds == entry.kinds;
-}
-
-// Remembers where the value lies, so that ops which read it are told from those that make their
-// own.
-void Remember(Observer& observer, const BadOutput* outputs, int count, ValueRef value,
-              uint32_t site, const Written& written, bool in_optimizer, bool count_elements) {
-  for (int i = 0; i < count; ++i) {
-    BadEntry entry;
-    entry.storage = HoldWeakly(outputs[i].tensor.storage);
-    entry.byte_begin = outputs[i].tensor.byte_begin;
-    entry.byte_end = outputs[i].tensor.byte_end;
-    entry.dense = outputs[i].tensor.IsDense();
-    entry.value = value;
-    entry.site = site;
-    entry.name = i == 0 ? written.name : 0;
-    entry.target = i == 0 ? written.target : Target::kNone;
-    entry.born_step = observer.steps.completed();
-    entry.born_range = in_optimizer ? observer.steps.range() : 0;
-    if (count_elements) CountBad(outputs[i].tensor.view, &entry);
-    observer.bad_values.Add(entry);
-  }
-  observer.arming.Arm();
 }
 
 // A composite returns what an op called by it has computed and reported, or what it was given: the
@@ -234,67 +88,6 @@ bool IsInherited(Observer& observer, ThreadState* thread, Frame& frame, const Ba
   return true;
 }
 
-// One record in the making.
-struct Draft {
-  ValueRecord value{};
-  wire::TensorStats tensors[wire::kOutputsMax + wire::kInputsMax];
-};
-static_assert(sizeof(Draft) == wire::kRecordBytesMax);
-
-void NoteReachOf(Observer& observer, Emitter& emitter, const ValueRecord& record, ValueRef value) {
-  const auto note = [&](wire::Reach reach) {
-    emitter.NoteReach(reach, record.header.ticket, record.header.ticket, record.param,
-                      record.header.clocks);
-  };
-  note(wire::Reach::kActivation);
-  if ((record.flags & ValueRecord::kWroteParameter) != 0) note(wire::Reach::kParameter);
-  if ((record.flags & ValueRecord::kWroteBuffer) != 0) note(wire::Reach::kBuffer);
-  constexpr uint32_t kMatters = ValueRecord::kWroteParameter | ValueRecord::kWroteBuffer;
-  if ((record.flags & kMatters) != 0) WriteAncestors(observer, value);
-}
-
-// Emits, or keeps for later, and says where the value stands among the recent ones.
-ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources& sources,
-              const SiteKey& key, bool write, bool is_new_site) {
-  const size_t bytes = sizeof(ValueRecord) +
-                       sizeof(wire::TensorStats) * (draft.value.n_outputs + draft.value.n_inputs);
-  draft.value.header.bytes = static_cast<uint16_t>(bytes);
-  if (write) {
-    if (is_new_site) emitter.KeepFirst(draft.value);
-    emitter.Emit(draft.value.header);
-  }
-  RecentValues::Kept kept{};
-  kept.record = draft.value;
-  std::copy(sources.index, sources.index + wire::kSourcesMax, kept.source_index);
-  kept.op = key.op;
-  kept.layer = key.layer;
-  kept.finding_class = key.finding_class;
-  kept.written = write;
-  return observer.recent_values.Add(kept);
-}
-
-SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter, const Place& place,
-                uint32_t op, FindingClass finding_class, uint8_t kinds, uint8_t outputs,
-                uint32_t flags, uint32_t param) {
-  SiteKey key;
-  key.op = op;
-  if (place.layer != nullptr) {
-    key.layer = InternText(emitter, place.layer->path);
-    key.layer_type = InternText(emitter, place.layer->type);
-    key.root = InternText(emitter, place.layer->root);
-  }
-  key.node = InternText(emitter, place.node);
-  if (key.node == 0 && thread->told != nullptr) key.node = thread->told->node;
-  key.flags = flags;
-  key.param = param;
-  key.call = UserCallOf(observer, thread);
-  key.phase = place.phase;
-  key.finding_class = finding_class;
-  key.kinds = kinds;
-  key.outputs = outputs;
-  return key;
-}
-
 bool MayBeOrigin(FindingClass finding_class) {
   return finding_class == FindingClass::kProduce || finding_class == FindingClass::kInfToNan ||
          finding_class == FindingClass::kExternal;
@@ -307,67 +100,7 @@ bool IsWorthATrail(uint32_t seen) {
   return seen <= kAlwaysMax || (seen & (seen - 1)) == 0;
 }
 
-// A pass may begin at the value: it is made where the roots of passes are made. A metric may be
-// made by the same op there (mean, div), but needs no gradient.
-bool MayBeLoss(Observer& observer, ValueRef value) {
-  RecentValues::Kept made;
-  return observer.recent_values.Look(value, &made) &&
-         (made.record.flags & ValueRecord::kNeedsGradient) != 0 &&
-         observer.passes.WasRoot(made.op, made.layer);
-}
-
-void EmitEscape(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
-                const Source& source, ValueRef value, double number) {
-  wire::EscapeRecord record{};
-  record.value = number;
-  record.source = source;
-  const Place place = PlaceOf(thread);
-  bool is_new = false;
-  record.site = InternSite(observer, thread, emitter,
-                           MakeKey(observer, thread, emitter, place, observer.NameOf(*frame.op),
-                                   FindingClass::kPropagate, source.kinds, 0, place.flags, 0),
-                           &is_new);
-  record.header = MakeHeader(observer, thread, emitter, wire::RecordKind::kEscape, sizeof record);
-  const uint32_t seen = emitter.CountSite(record.site, record.header.ticket, record.header.clocks);
-  if (seen > kFullRecordsPerSite) return;
-  if (MayBeLoss(observer, value)) {
-    record.flags |= 1;
-    emitter.NoteReach(wire::Reach::kLoss, value.ticket, record.header.ticket, 0,
-                      record.header.clocks);
-  }
-  emitter.Emit(record.header);
-  if (value.ticket != 0) WriteAncestors(observer, value);
-}
-
-// A program that tests its loss and leaves a bad one out neither begins a pass at it nor need it
-// read the number: what can be seen is that one number was compared.
-void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& frame,
-                      Emitter& emitter) {
-  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
-    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
-    if (!input.known || input.numel != 1 || !MayBeLoss(observer, input.bad.value)) continue;
-    Source source = SourceFrom(input.bad);
-    source.kinds = input.kinds;
-    const double infinity = input.kinds == wire::kHasNegInf ? -HUGE_VAL : HUGE_VAL;
-    const double number = (input.kinds & wire::kHasNan) != 0 ? std::nan("") : infinity;
-    return EmitEscape(observer, thread, frame, emitter, source, input.bad.value, number);
-  }
-}
-
 }  // namespace
-
-wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
-                              wire::RecordKind kind, size_t bytes) noexcept {
-  wire::RecordHeader header{};
-  header.kind = static_cast<uint16_t>(kind);
-  header.bytes = static_cast<uint16_t>(bytes);
-  const Moment* told = thread->told;
-  header.thread = (told != nullptr ? told->thread : thread)->small_id;
-  header.ticket = emitter.DrawTicket();
-  header.time_ns = told != nullptr ? told->time_ns : MonotonicNs();
-  header.clocks = observer.steps.Now();
-  return header;
-}
 
 void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
                   int count) noexcept {
@@ -593,95 +326,6 @@ void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double numb
     value = input.bad.value;
   }
   EmitEscape(observer, thread, frame, *emitter, source, value, number);
-}
-
-UnseenWriter UnseenAt(const char* op, const Layer* layer, Phase phase, uint8_t kinds,
-                      ValueRef from) noexcept {
-  UnseenWriter writer{};
-  writer.op = op;
-  writer.node = "";
-  writer.layer = layer;
-  writer.phase = phase;
-  writer.finding_class = FindingClass::kPropagate;
-  Source source = UnknownSource(kinds);
-  if (from.ticket != 0) {
-    source.kind = static_cast<uint8_t>(SourceKind::kValue);
-    source.value = from.ticket;
-  }
-  writer.Add(source, from);
-  return writer;
-}
-
-ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                       const UnseenWriter& writer) noexcept {
-  ++thread->counters.values_bad;
-  Emitter* emitter = observer.Poisoned() ? nullptr : observer.EnsureEmitter();
-  if (emitter == nullptr) return {};
-  Place place = PlaceOf(thread);
-  place.layer = writer.layer;
-  place.phase = writer.phase;
-  if (writer.node != nullptr) place.node = writer.node;
-  const uint8_t kinds = NonFiniteKinds(tensor.view);
-  Written written;
-  written.named = writer.named;
-  written.target = writer.target;
-  if (writer.named != nullptr) written.name = InternText(*emitter, writer.named->name);
-  if (writer.target == Target::kParameter) written.flags |= ValueRecord::kWroteParameter;
-  const uint32_t flags = writer.flags | place.flags | written.flags;
-  bool is_new = false;
-  const SiteKey key = MakeKey(observer, thread, *emitter, place, InternText(*emitter, writer.op),
-                              writer.finding_class, kinds, 1, flags, written.name);
-  const uint32_t site = InternSite(observer, thread, *emitter, key, &is_new);
-  Draft draft;
-  ValueRecord& value = draft.value;
-  value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);
-  const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
-  value.site = site;
-  value.flags = flags | GpuFlag(tensor);
-  value.param = written.name;
-  value.target = static_cast<uint8_t>(written.target);
-  value.pass = place.pass;
-  Sources sources;
-  for (int i = 0; i < writer.source_count; ++i) {
-    sources.Add(writer.sources[i], writer.values[i].index);
-  }
-  value.n_sources = static_cast<uint8_t>(sources.count);
-  std::copy(sources.list, sources.list + sources.count, value.sources);
-  const bool write = seen <= kFullRecordsPerSite;
-  if (write) {
-    value.n_outputs = 1;
-    FillStats(tensor.view, 0, &draft.tensors[0]);
-    draft.tensors[0].value = value.header.ticket;
-  }
-  const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
-  const BadOutput output{tensor, 0, false};
-  const bool in_update = writer.phase == Phase::kOptimizer;
-  if (in_update) NoteReachOf(observer, *emitter, value, ref);
-  Remember(observer, &output, 1, ref, site, written, in_update, in_update);
-  if (written.target == Target::kParameter) observer.poison.Mark(written.named, tensor);
-  return ref;
-}
-
-void WriteAncestors(Observer& observer, ValueRef value) noexcept {
-  Emitter* emitter = observer.emitter();
-  if (emitter == nullptr) return;
-  ValueRef open[kAncestorsMax];
-  int count = 0;
-  open[count++] = value;
-  // A value that has been traced before ends its branch, so that each is visited once.
-  for (int i = 0; i < count; ++i) {
-    RecentValues::Kept kept;
-    if (!observer.recent_values.Trace(open[i], &kept) || kept.traced) continue;
-    for (int s = 0; s < kept.record.n_sources && count < kAncestorsMax; ++s) {
-      if (kept.record.sources[s].kind != static_cast<uint8_t>(SourceKind::kValue)) continue;
-      open[count++] = ValueRef{kept.record.sources[s].value, kept.source_index[s]};
-    }
-    if (kept.written) continue;
-    kept.record.flags |= ValueRecord::kLate;
-    kept.record.n_outputs = kept.record.n_inputs = 0;
-    kept.record.header.bytes = sizeof(ValueRecord);
-    emitter->Emit(kept.record.header);
-  }
 }
 
 }  // namespace nanwatch

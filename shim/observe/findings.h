@@ -8,6 +8,7 @@
 #include "shim/observe/observer.h"
 #include "shim/observe/sources.h"
 #include "shim/observe/torch_tensor.h"
+#include "shim/observe/unseen_writer.h"
 
 namespace nanwatch {
 
@@ -25,44 +26,5 @@ void OnSkippedOutput(Observer& observer, ThreadState* thread, const Frame& frame
 
 // A non-finite scalar went to Python.
 void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double value) noexcept;
-
-// A bad value whose writer ran out of sight: a compiled region, a collective. `op` names it.
-struct UnseenWriter {
-  const char* op;
-  const char* node;  // the autograd node it ran in; null for the one that is open
-  const Layer* layer;
-  wire::Phase phase;
-  wire::FindingClass finding_class;
-  uint32_t flags;  // ValueRecord::Flag
-  // What bad went in.
-  wire::Source sources[wire::kSourcesMax];
-  ValueRef values[wire::kSourcesMax];
-  int source_count;
-  // What it wrote over, if that has a name or a part in the training.
-  const NamedTensor* named;
-  wire::Target target;
-
-  void Add(const wire::Source& source, ValueRef value) noexcept {
-    if (source_count == wire::kSourcesMax) return;
-    sources[source_count] = source;
-    values[source_count++] = value;
-  }
-};
-
-// Where an op is named only for the reader to know where a value was met that nobody saw made.
-// `from`: what is known to be bad already in this step, and explains the rest of it.
-inline constexpr char kModuleCall[] = "torch.nn.Module.__call__";
-inline constexpr char kBackwardCall[] = "torch.autograd.backward";
-[[nodiscard]] UnseenWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase,
-                                    uint8_t kinds, ValueRef from) noexcept;
-ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                       const UnseenWriter& writer) noexcept;
-
-// Writes out the records of `value` and of what it came from, as far as they were held back.
-void WriteAncestors(Observer& observer, ValueRef value) noexcept;
-
-// Fills kind, bytes, ticket, thread, time and clocks.
-wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
-                              wire::RecordKind kind, size_t bytes) noexcept;
 
 }  // namespace nanwatch

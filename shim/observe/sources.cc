@@ -229,4 +229,12 @@ void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
   observer.arming.Arm();
 }
 
+Source UnknownSource(uint8_t kinds) noexcept {
+  Source source{};
+  source.kind = static_cast<uint8_t>(SourceKind::kUnknown);
+  source.kinds = kinds;
+  source.input = 255;
+  return source;
+}
+
 }  // namespace nanwatch

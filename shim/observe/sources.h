@@ -78,5 +78,7 @@ wire::Source NamedSource(Observer& observer, const NamedTensor& named,
 bool SourceOf(Observer& observer, const PlainTensor& tensor, wire::Source* source,
               ValueRef* value) noexcept;
 wire::Source SourceFrom(const BadEntry& entry) noexcept;
+// Nobody knows where what went in came from.
+wire::Source UnknownSource(uint8_t kinds) noexcept;
 
 }  // namespace nanwatch

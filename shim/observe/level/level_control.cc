@@ -1,7 +1,7 @@
 #include "shim/observe/level/level_control.h"
 
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/findings.h"
+#include "shim/observe/finding_record.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch {

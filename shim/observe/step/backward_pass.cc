@@ -8,9 +8,10 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/findings.h"
+#include "shim/observe/finding_record.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python/python_names.h"
+#include "shim/observe/sources.h"
 #include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {

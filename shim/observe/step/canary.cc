@@ -5,11 +5,11 @@
 
 #include "shim/check/scan.h"
 #include "shim/check/squares.h"
-#include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/sources.h"
 #include "shim/observe/tensor_stats.h"
 #include "shim/observe/torch_tensor.h"
+#include "shim/observe/unseen_writer.h"
 
 namespace nanwatch::canary {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "shim/check/scan.h"
 #include "shim/observe/compiled_regions.h"
-#include "shim/observe/findings.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/sources.h"
 #include "shim/observe/tensor_stats.h"
+#include "shim/observe/unseen_writer.h"
 
 namespace nanwatch::loss {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "shim/host/monotonic_clock.h"
 #include "shim/host/ticks.h"
-#include "shim/observe/findings.h"
+#include "shim/observe/finding_record.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/stop.h"

@@ -1,0 +1,19 @@
+// A bad number that left the tensors: Python read it, or the program compared it with another.
+#pragma once
+
+#include "shim/observe/observer.h"
+#include "shim/observe/sources.h"
+#include "shim/observe/thread_state.h"
+
+namespace nanwatch {
+
+// `source`: what it came from, the value `value` if that is known.
+void EmitEscape(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
+                const wire::Source& source, ValueRef value, double number) noexcept;
+
+// A program that tests its loss and leaves a bad one out neither begins a pass at it nor need it
+// read the number: what can be seen is that one number was compared.
+void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& frame,
+                      Emitter& emitter) noexcept;
+
+}  // namespace nanwatch

@@ -1,0 +1,123 @@
+#include "shim/observe/finding_record.h"
+
+#include <algorithm>
+
+#include "shim/host/monotonic_clock.h"
+#include "shim/observe/tensor_stats.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::FindingClass;
+using wire::SourceKind;
+using wire::ValueRecord;
+
+constexpr int kAncestorsMax = 512;
+
+struct LineAsker {
+  const Observer& observer;
+  const ThreadState* thread;
+};
+
+}  // namespace
+
+SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter, const Place& place,
+                uint32_t op, FindingClass finding_class, uint8_t kinds, uint8_t outputs,
+                uint32_t flags, uint32_t param) noexcept {
+  SiteKey key;
+  key.op = op;
+  if (place.layer != nullptr) {
+    key.layer = InternText(emitter, place.layer->path);
+    key.layer_type = InternText(emitter, place.layer->type);
+    key.root = InternText(emitter, place.layer->root);
+  }
+  key.node = InternText(emitter, place.node);
+  if (key.node == 0 && thread->told != nullptr) key.node = thread->told->node;
+  key.flags = flags;
+  key.param = param;
+  key.call = UserCallOf(observer, thread);
+  key.phase = place.phase;
+  key.finding_class = finding_class;
+  key.kinds = kinds;
+  key.outputs = outputs;
+  return key;
+}
+
+uint32_t InternSite(Observer& observer, ThreadState* thread, Emitter& emitter, const SiteKey& key,
+                    bool* is_new) noexcept {
+  LineAsker asker{observer, thread};
+  const auto line = [](void* context) {
+    const auto& from = *static_cast<const LineAsker*>(context);
+    return UserLineOf(from.observer, from.thread);
+  };
+  return emitter.InternSite(key, line, &asker, is_new);
+}
+
+wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
+                              wire::RecordKind kind, size_t bytes) noexcept {
+  wire::RecordHeader header{};
+  header.kind = static_cast<uint16_t>(kind);
+  header.bytes = static_cast<uint16_t>(bytes);
+  const Moment* told = thread->told;
+  header.thread = (told != nullptr ? told->thread : thread)->small_id;
+  header.ticket = emitter.DrawTicket();
+  header.time_ns = told != nullptr ? told->time_ns : MonotonicNs();
+  header.clocks = observer.steps.Now();
+  return header;
+}
+
+ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources& sources,
+              const SiteKey& key, bool write, bool is_new_site) noexcept {
+  const size_t bytes = sizeof(ValueRecord) +
+                       sizeof(wire::TensorStats) * (draft.value.n_outputs + draft.value.n_inputs);
+  draft.value.header.bytes = static_cast<uint16_t>(bytes);
+  if (write) {
+    if (is_new_site) emitter.KeepFirst(draft.value);
+    emitter.Emit(draft.value.header);
+  }
+  RecentValues::Kept kept{};
+  kept.record = draft.value;
+  std::copy(sources.index, sources.index + wire::kSourcesMax, kept.source_index);
+  kept.op = key.op;
+  kept.layer = key.layer;
+  kept.finding_class = key.finding_class;
+  kept.written = write;
+  return observer.recent_values.Add(kept);
+}
+
+void NoteReachOf(Observer& observer, Emitter& emitter, const ValueRecord& record,
+                 ValueRef value) noexcept {
+  const auto note = [&](wire::Reach reach) {
+    emitter.NoteReach(reach, record.header.ticket, record.header.ticket, record.param,
+                      record.header.clocks);
+  };
+  note(wire::Reach::kActivation);
+  if ((record.flags & ValueRecord::kWroteParameter) != 0) note(wire::Reach::kParameter);
+  if ((record.flags & ValueRecord::kWroteBuffer) != 0) note(wire::Reach::kBuffer);
+  constexpr uint32_t kMatters = ValueRecord::kWroteParameter | ValueRecord::kWroteBuffer;
+  if ((record.flags & kMatters) != 0) WriteAncestors(observer, value);
+}
+
+void WriteAncestors(Observer& observer, ValueRef value) noexcept {
+  Emitter* emitter = observer.emitter();
+  if (emitter == nullptr) return;
+  ValueRef open[kAncestorsMax];
+  int count = 0;
+  open[count++] = value;
+  // A value that has been traced before ends its branch, so that each is visited once.
+  for (int i = 0; i < count; ++i) {
+    RecentValues::Kept kept;
+    if (!observer.recent_values.Trace(open[i], &kept) || kept.traced) continue;
+    for (int s = 0; s < kept.record.n_sources && count < kAncestorsMax; ++s) {
+      if (kept.record.sources[s].kind != static_cast<uint8_t>(SourceKind::kValue)) continue;
+      open[count++] = ValueRef{kept.record.sources[s].value, kept.source_index[s]};
+    }
+    if (kept.written) continue;
+    kept.record.flags |= ValueRecord::kLate;
+    kept.record.n_outputs = kept.record.n_inputs = 0;
+    kept.record.header.bytes = sizeof(ValueRecord);
+    emitter->Emit(kept.record.header);
+  }
+}
+
+}  // namespace nanwatch

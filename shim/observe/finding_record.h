@@ -1,0 +1,54 @@
+// The record of a bad value in the making: its place in the table of sites, its head, and what
+// becomes of it. The first values of a site are written out at once, with all that is known; later
+// ones are kept, and written when something comes of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/observe/observer.h"
+#include "shim/observe/place.h"
+#include "shim/observe/sources.h"
+#include "shim/observe/torch_tensor.h"
+
+namespace nanwatch {
+
+// A site's first values are written out with everything known; later ones only when they turn out
+// to matter.
+inline constexpr uint32_t kFullRecordsPerSite = 2;
+
+// One record in the making.
+struct Draft {
+  wire::ValueRecord value{};
+  wire::TensorStats tensors[wire::kOutputsMax + wire::kInputsMax];
+};
+static_assert(sizeof(Draft) == wire::kRecordBytesMax);
+
+[[nodiscard]] SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter,
+                              const Place& place, uint32_t op, wire::FindingClass finding_class,
+                              uint8_t kinds, uint8_t outputs, uint32_t flags,
+                              uint32_t param) noexcept;
+// The site's number. Where it is new the user's line is asked for.
+uint32_t InternSite(Observer& observer, ThreadState* thread, Emitter& emitter, const SiteKey& key,
+                    bool* is_new) noexcept;
+
+// Fills kind, bytes, ticket, thread, time and clocks.
+wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
+                              wire::RecordKind kind, size_t bytes) noexcept;
+
+// Of ValueRecord: on which GPU the tensor lies.
+inline uint32_t GpuFlag(const PlainTensor& tensor) noexcept {
+  return static_cast<uint32_t>(tensor.gpu + 1) << wire::ValueRecord::kGpuShift;
+}
+
+// Emits, or keeps for later, and says where the value stands among the recent ones.
+ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources& sources,
+              const SiteKey& key, bool write, bool is_new_site) noexcept;
+// What the value has reached by being written where it is.
+void NoteReachOf(Observer& observer, Emitter& emitter, const wire::ValueRecord& record,
+                 ValueRef value) noexcept;
+
+// Writes out the records of `value` and of what it came from, as far as they were held back.
+void WriteAncestors(Observer& observer, ValueRef value) noexcept;
+
+}  // namespace nanwatch

@@ -1,0 +1,61 @@
+#include "shim/observe/op_evidence.h"
+
+#include <cstring>
+
+#include "shim/check/scan.h"
+#include "shim/observe/tensor_stats.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::Phase;
+
+// A cast to a wide type may overflow too (float64 to float32). Of a batch it rather passes on an
+// Inf that was there (tables are read as float64); but what has a gradient was computed, by an op
+// that left it finite.
+bool IsCastOfComputed(const Frame& frame, const BadOutput& output) {
+  return output.requires_grad && std::strcmp(frame.op->name, "aten::_to_copy") == 0;
+}
+
+}  // namespace
+
+bool PassesOn(const Frame& frame) noexcept {
+  return frame.op->transparent && !frame.op->writes_unseen && !frame.child_bad &&
+         frame.op->schema != nullptr && std::strncmp(frame.op->name, "aten::", 6) == 0;
+}
+
+OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* outputs, int count,
+                      const Sources& sources) noexcept {
+  OpEvidence evidence;
+  for (int i = 0; i < count; ++i) evidence.output_kinds |= NonFiniteKinds(outputs[i].tensor.view);
+  const uint32_t families = frame.op->families;
+  evidence.inputs_seen = frame.inputs_seen;
+  evidence.input_kinds = frame.inputs_seen ? sources.kinds : 0;
+  // The numbers that a backward formula works with are its own results (2 / (n - 1) of a variance):
+  // nobody asked.
+  evidence.scalar_bad = frame.scalar_bad && place.phase != Phase::kBackward;
+  evidence.writes_constants = (families & (kFills | kMasks)) != 0;
+  evidence.enters = (families & kEnters) != 0;
+  evidence.moves = (families & kMoves) != 0 || PassesOn(frame);
+  evidence.nan_proof = (families & kNanProof) != 0;
+  const wire::ElementType type = outputs[0].tensor.view.type;
+  // Complex arithmetic makes NaN of Inf - Inf between its parts.
+  if (type == wire::ElementType::kComplex128 || type == wire::ElementType::kComplex64 ||
+      type == wire::ElementType::kComplex32) {
+    evidence.nan_proof = false;
+  }
+  if (evidence.nan_proof && !frame.inputs_seen && place.phase == Phase::kOptimizer) {
+    BadEntry bad;
+    CountBad(outputs[0].tensor.view, &bad);
+    evidence.bad_number =
+        bad.elements > 1 && bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
+  }
+  // What came into a module was looked at there, so that a cast inside one is of something finite.
+  evidence.lacks_inf = ElementBytes(type) == 1 && type != wire::ElementType::kFloat8E5M2 &&
+                       (place.layer != nullptr || outputs[0].requires_grad);
+  evidence.narrows = type == wire::ElementType::kFloat16 || type == wire::ElementType::kBFloat16 ||
+                     ElementBytes(type) == 1 || IsCastOfComputed(frame, outputs[0]);
+  return evidence;
+}
+
+}  // namespace nanwatch
