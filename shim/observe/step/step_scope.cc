@@ -9,7 +9,9 @@
 #include "shim/observe/finding_record.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/step/canary.h"
+#include "shim/observe/step/own_work.h"
 #include "shim/observe/step/stop.h"
+#include "shim/observe/step/update_record.h"
 #include "shim/observe/torch_threads.h"
 
 namespace nanwatch {
@@ -35,15 +37,6 @@ std::string_view ClassOf(const char* range_name) {
   return dot != std::string_view::npos ? name.substr(0, dot) : name;
 }
 
-// Our work where a step begins or ends is counted as that of ops is. A step is told in the middle
-// of it: what comes after belongs to the next one.
-void CountOwnWork(ThreadState* thread) {
-  if (thread->own_since == 0) return;
-  const uint64_t now = Ticks();
-  thread->counters.own_ticks += now - thread->own_since;
-  thread->own_since = now;
-}
-
 // Once: who has asked for a stop is told that it may not come.
 void SayUnseen(Observer& observer) {
   static std::atomic<bool> said{false};
@@ -53,20 +46,6 @@ void SayUnseen(Observer& observer) {
       "does not stop the job (--on-anomaly stop)");
 }
 
-class OwnWork {
- public:
-  explicit OwnWork(ThreadState* thread) noexcept : thread_(thread) { thread->own_since = Ticks(); }
-  ~OwnWork() {
-    CountOwnWork(thread_);
-    thread_->own_since = 0;
-  }
-  OwnWork(const OwnWork&) = delete;
-  OwnWork& operator=(const OwnWork&) = delete;
-
- private:
-  ThreadState* thread_;
-};
-
 // The step that is open on this thread, if what it writes is to be looked at.
 struct OpenUpdate {
   const void* optimizer = nullptr;  // null: it is not
@@ -74,67 +53,6 @@ struct OpenUpdate {
   char range_name[96] = {};
 };
 thread_local OpenUpdate open_update;
-
-// What is bad when an optimizer range ends.
-struct AfterUpdate {
-  uint32_t range;
-  wire::UpdateRecord record;
-  ValueRef values[wire::kSourcesMax];
-  ValueRef first_state;
-  ValueRef first_parameter;
-  uint32_t first_parameter_name;
-};
-
-void LookAtEntry(void* context, const BadEntry& entry) {
-  auto& after = *static_cast<AfterUpdate*>(context);
-  const bool written_now = entry.born_range == after.range && after.range != 0;
-  if (!written_now || entry.site == 0) return;
-  if (entry.target == wire::Target::kParameter) {
-    if (after.record.parameters_bad++ == 0) {
-      after.first_parameter = entry.value;
-      after.first_parameter_name = entry.name;
-    }
-  } else if (entry.target == wire::Target::kNone) {
-    // Written by the optimizer, alive after its range, and no parameter: its state.
-    if (after.record.states_bad++ == 0) after.first_state = entry.value;
-  } else {
-    return;
-  }
-  if (after.record.n_bad == wire::kSourcesMax) return;
-  after.record.bad[after.record.n_bad] = SourceFrom(entry);
-  if (entry.target == wire::Target::kNone) {
-    after.record.bad[after.record.n_bad].target =
-        static_cast<uint8_t>(wire::Target::kOptimizerState);
-  }
-  after.record.bad_names[after.record.n_bad] = entry.name;
-  after.values[after.record.n_bad++] = entry.value;
-}
-
-void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, uint32_t class_name,
-                  uint32_t flags) {
-  AfterUpdate after{};
-  after.range = observer.steps.range();
-  observer.bad_values.ForEach(&LookAtEntry, &after);
-  if (after.record.n_bad == 0) return;
-  Emitter* emitter = observer.EnsureEmitter();
-  if (emitter == nullptr) return;
-  after.record.optimizer = optimizer;
-  after.record.optimizer_class = class_name;
-  after.record.flags = flags;
-  after.record.header =
-      MakeHeader(observer, thread, *emitter, wire::RecordKind::kUpdate, sizeof after.record);
-  emitter->Emit(after.record.header);
-  for (int i = 0; i < after.record.n_bad; ++i) WriteAncestors(observer, after.values[i]);
-  const wire::RecordHeader& header = after.record.header;
-  if (after.record.parameters_bad != 0) {
-    emitter->NoteReach(wire::Reach::kParameter, after.first_parameter.ticket, header.ticket,
-                       after.first_parameter_name, header.clocks);
-  }
-  if (after.record.states_bad != 0) {
-    emitter->NoteReach(wire::Reach::kOptimizerState, after.first_state.ticket, header.ticket, 0,
-                       header.clocks);
-  }
-}
 
 }  // namespace
 

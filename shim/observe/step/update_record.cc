@@ -1,0 +1,72 @@
+#include "shim/observe/step/update_record.h"
+
+#include "shim/observe/finding_record.h"
+#include "shim/observe/sources.h"
+
+namespace nanwatch {
+namespace {
+
+// What is bad when an optimizer range ends.
+struct AfterUpdate {
+  uint32_t range;
+  wire::UpdateRecord record;
+  ValueRef values[wire::kSourcesMax];
+  ValueRef first_state;
+  ValueRef first_parameter;
+  uint32_t first_parameter_name;
+};
+
+void LookAtEntry(void* context, const BadEntry& entry) {
+  auto& after = *static_cast<AfterUpdate*>(context);
+  const bool written_now = entry.born_range == after.range && after.range != 0;
+  if (!written_now || entry.site == 0) return;
+  if (entry.target == wire::Target::kParameter) {
+    if (after.record.parameters_bad++ == 0) {
+      after.first_parameter = entry.value;
+      after.first_parameter_name = entry.name;
+    }
+  } else if (entry.target == wire::Target::kNone) {
+    // Written by the optimizer, alive after its range, and no parameter: its state.
+    if (after.record.states_bad++ == 0) after.first_state = entry.value;
+  } else {
+    return;
+  }
+  if (after.record.n_bad == wire::kSourcesMax) return;
+  after.record.bad[after.record.n_bad] = SourceFrom(entry);
+  if (entry.target == wire::Target::kNone) {
+    after.record.bad[after.record.n_bad].target =
+        static_cast<uint8_t>(wire::Target::kOptimizerState);
+  }
+  after.record.bad_names[after.record.n_bad] = entry.name;
+  after.values[after.record.n_bad++] = entry.value;
+}
+
+}  // namespace
+
+void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, uint32_t class_name,
+                  uint32_t flags) noexcept {
+  AfterUpdate after{};
+  after.range = observer.steps.range();
+  observer.bad_values.ForEach(&LookAtEntry, &after);
+  if (after.record.n_bad == 0) return;
+  Emitter* emitter = observer.EnsureEmitter();
+  if (emitter == nullptr) return;
+  after.record.optimizer = optimizer;
+  after.record.optimizer_class = class_name;
+  after.record.flags = flags;
+  after.record.header =
+      MakeHeader(observer, thread, *emitter, wire::RecordKind::kUpdate, sizeof after.record);
+  emitter->Emit(after.record.header);
+  for (int i = 0; i < after.record.n_bad; ++i) WriteAncestors(observer, after.values[i]);
+  const wire::RecordHeader& header = after.record.header;
+  if (after.record.parameters_bad != 0) {
+    emitter->NoteReach(wire::Reach::kParameter, after.first_parameter.ticket, header.ticket,
+                       after.first_parameter_name, header.clocks);
+  }
+  if (after.record.states_bad != 0) {
+    emitter->NoteReach(wire::Reach::kOptimizerState, after.first_state.ticket, header.ticket, 0,
+                       header.clocks);
+  }
+}
+
+}  // namespace nanwatch
