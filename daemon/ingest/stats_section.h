@@ -1,0 +1,20 @@
+// The snapshots of parameters that a segment holds.
+#pragma once
+
+#include <optional>
+
+#include "daemon/ingest/name_cache.h"
+#include "daemon/ingest/run_batch.h"
+#include "daemon/ingest/segment_file.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// Those since `cursor.stats`, which goes on with them.
+void ReadStats(const SegmentFile& file, const NameCache& names, SegmentCursor& cursor,
+               RunBatch& batch);
+
+[[nodiscard]] std::optional<StatsSnapshot> ReadNewestStats(const SegmentFile& file,
+                                                           const NameCache& names);
+
+}  // namespace nanwatch

@@ -1,0 +1,22 @@
+// The steps of a segment, with the telemetry that belongs to each, if it still stands.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/ingest/name_cache.h"
+#include "daemon/ingest/run_batch.h"
+#include "daemon/ingest/segment_file.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// Those since `cursor.steps`, which goes on with them.
+void ReadSteps(const SegmentFile& file, const NameCache& names, SegmentCursor& cursor,
+               RunBatch& batch);
+
+// At most so many, oldest first.
+[[nodiscard]] std::vector<StepSummary> ReadLastSteps(const SegmentFile& file,
+                                                     const NameCache& names, uint64_t steps_max);
+
+}  // namespace nanwatch
