@@ -37,6 +37,11 @@ inline constexpr uint32_t kGraphsMax = 1024;
 // One word for the steps of the device, which comes first, and one for the replays of each graph.
 inline constexpr size_t kStepWordsBytes = (1 + size_t{kGraphsMax}) * sizeof(StepWords);
 
+// A word in memory that the GPU writes.
+[[nodiscard]] inline uint64_t LoadAcquire(const uint64_t* word) noexcept {
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
 class CurrentContext;
 
 class CheckedDevice {

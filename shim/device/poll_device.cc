@@ -1,0 +1,88 @@
+// Polling: what the kernels that CheckedDevice has launched have told.
+#include <cstring>
+
+#include "shim/device/checked_device.h"
+#include "shim/host/monotonic_clock.h"
+
+namespace nanwatch::device {
+namespace {
+
+// What the launch with this ticket has told in its slot besides; a copy.
+bool SumsOf(const CheckResult& slot, uint64_t ticket, ListSums* sums) {
+  if (LoadAcquire(&slot.list_sums_ticket) != ticket) return false;
+  *sums = ListOf(slot).sums;
+  return true;
+}
+
+// The same of a launch that measures, in place; null: it has told nothing.
+const Measure* MeasuresOf(const CheckResult& slot, uint64_t ticket) {
+  const auto& told = reinterpret_cast<const MeasureResult&>(slot);
+  return LoadAcquire(&told.measures_ticket) == ticket ? told.measures : nullptr;
+}
+
+}  // namespace
+
+size_t CheckedDevice::Poll(FinishedCallback callback, void* context) noexcept {
+  const State state = state_.load(std::memory_order_acquire);
+  if (state == State::kUnseen || state == State::kSettingUp || table_ == nullptr) return 0;
+  // What is in the host's memory by then is told as ever. Slots of a device that is down are not
+  // used again, so that what comes later finds nobody's.
+  const bool lost =
+      context_lost_.load(std::memory_order_acquire) ||
+      (state == State::kDown &&
+       MonotonicNs() - down_ns_.load(std::memory_order_relaxed) >= shared_.options.down_after_ns);
+  size_t told = 0;
+  for (uint32_t index = 0; index < kStreamsMax; ++index) {
+    if (table_->Stream(index).key.load(std::memory_order_relaxed) != 0) {
+      told += PollStream(index, lost, callback, context);
+    }
+  }
+  return captured_ == nullptr ? told : told + PollCaptured(callback, context);
+}
+
+size_t CheckedDevice::PollStream(uint32_t index, bool lost, FinishedCallback callback,
+                                 void* context) noexcept {
+  LaunchStream& stream = table_->Stream(index);
+  table_->TakeQueued(stream);
+  const uint64_t progress = ProgressOf(index);
+  size_t told = 0;
+  while (stream.oldest != kNoSlot) {
+    const uint32_t slot = stream.oldest;
+    const PendingLaunch& launch = table_->Launch(slot);
+    const bool done = progress >= launch.finished_at;
+    if (!done && !lost) break;
+
+    CheckResult* result = Result(slot);
+    Finished finished;
+    finished.device = ordinal_;
+    finished.ticket = launch.ticket;
+    if (LoadAcquire(&result->ticket) == launch.ticket) {
+      finished.outcome = Finished::Outcome::kBad;
+      finished.result = result;
+      finished.hits = LoadAcquire(&result->hits);
+      has_counted_.store(true, std::memory_order_relaxed);
+    } else if (!done) {
+      finished.outcome = Finished::Outcome::kLost;
+    }
+    const bool is_known = finished.outcome != Finished::Outcome::kLost;
+    ListSums sums;
+    if (is_known && !launch.measures && SumsOf(*result, launch.ticket, &sums)) {
+      finished.sums = &sums;
+    }
+    if (is_known && launch.measures) finished.measures = MeasuresOf(*result, launch.ticket);
+    callback(context, finished);
+    ++told;
+    if (finished.result != nullptr) {
+      // The next launch writes those of its own tensors only.
+      std::memset(result->output_kinds, 0, sizeof result->output_kinds);
+      std::memset(result->input_kinds, 0, sizeof result->input_kinds);
+      __atomic_store_n(&result->ticket, 0, __ATOMIC_RELAXED);
+    }
+    stream.oldest = launch.next_queued;
+    stream.queued.fetch_sub(1, std::memory_order_relaxed);
+    table_->Give(slot);
+  }
+  return told;
+}
+
+}  // namespace nanwatch::device
