@@ -11,6 +11,7 @@ import time
 import torch
 
 import answers
+import clocks
 from answers import Answer, CannotAsk, Question
 from driver import (GATE_COUNTED_MAX, LIST_COUNTED_MAX, LIST_MAX, SCRATCH_BYTES, CheckResult, Driver, FewLaunch, GridFor, ListLaunch, ListResult, layout)
 from tensors import TYPES, Layout, Tensor, layouts
@@ -19,6 +20,7 @@ SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 127, 511, 512, 513, 2047, 2048, 
 NONE = 2**64 - 1
 TICKET = 7
 GRAPH_LAUNCHES = 200
+HEAD_START_CYCLES, HEAD_START_CYCLES_MAX = 1 << 20, 1 << 28  # half a millisecond of an H200, and 140
 
 
 class Gpu:
@@ -42,7 +44,9 @@ class Gpu:
         return torch.zeros(count, dtype=torch.int64, pin_memory=True)
 
     def timed(self, work):
-        """Seconds that one replay of `work`, captured as a graph, takes on the GPU: what the host does is not in it."""
+        """Seconds that one replay of `work`, captured as a graph, takes on the GPU: what the host does is not in it. An event is stamped as
+        soon as the stream reaches it, and a graph of 200 launches takes the host longer to hand over than some take to run; so the stream is
+        kept busy until all of it is queued."""
         work()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
@@ -50,14 +54,27 @@ class Gpu:
             work()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
+        cycles = HEAD_START_CYCLES
+
         def measure():
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            return begin.elapsed_time(end) / 1e3
+            nonlocal cycles
+            while True:
+                torch.cuda._sleep(cycles)
+                begin.record()
+                graph.replay()
+                end.record()
+                was_queued = not begin.query()
+                end.synchronize()
+                if was_queued:
+                    return begin.elapsed_time(end) / 1e3
+                if cycles >= HEAD_START_CYCLES_MAX:
+                    raise RuntimeError("the host took longer to queue a replay than the GPU was kept busy before it")
+                cycles *= 4
         measure()
         return measure
+
+    def warmed_again(self):
+        return clocks.warmed_again()
 
 
 class Checker:
@@ -263,11 +280,12 @@ def list_bandwidth(arguments):
             tensors = [Tensor.repeated(kind, size, machine.device, generator) for size in sizes]
             launch = checker.make_list(tensors, len(tensors), with_progress=False)
             summed = [summable(tensor)[0] for tensor in tensors]
-            seconds = interleaved({"list": machine.timed(lambda: machine.launch(launch)),
-                                   "sums": machine.timed(lambda: [values.sum() for values in summed])}, 9)
+            ways = {"list": machine.timed(lambda: machine.launch(launch)), "sums": machine.timed(lambda: [values.sum() for values in summed])}
+            clock = machine.warmed_again()
+            seconds = interleaved(ways, 9)
             assert not checker.found_something(), f"{name}: a list of finite values was found bad"
             took = {way: statistics.median(values) for way, values in seconds.items()}
-            rows.append({"list": name, "type": kind.name, "tensors": len(sizes), "bytes": sum(sizes) * kind.bytes,
+            rows.append({"list": name, "type": kind.name, "tensors": len(sizes), "bytes": sum(sizes) * kind.bytes, "sm_clock_mhz": clock,
                          "list_microseconds": 1e6 * took["list"], "sums_microseconds": 1e6 * took["sums"],
                          "list_gb_s": sum(sizes) * kind.bytes / took["list"] / 1e9})
     return Answer(rows)
@@ -291,12 +309,14 @@ def bandwidth_of(machine, checker, kind, size):
     buffers = [Tensor.repeated(kind, size // kind.bytes, machine.device, generator) for _ in range(count)]
     launches = [checker.make([buffer], with_progress=False) for buffer in buffers]
     summed = [summable(buffer) for buffer in buffers]
-    seconds = interleaved({"scan": machine.timed(lambda: [machine.launch(one) for one in launches]),
-                           "sum": machine.timed(lambda: [values.sum() for values, _ in summed])}, 9)
+    ways = {"scan": machine.timed(lambda: [machine.launch(one) for one in launches]),
+            "sum": machine.timed(lambda: [values.sum() for values, _ in summed])}
+    clock = machine.warmed_again()
+    seconds = interleaved(ways, 9)
     # A hit would have been timed as well.
     assert not checker.found_something(), f"{kind.name}: a scan of finite values found something"
     rates = {name: count * size / statistics.median(values) / 1e9 for name, values in seconds.items()}
-    return {"type": kind.name, "bytes": size, "scan_gb_s": rates["scan"], "sum_gb_s": rates["sum"], "sum_as": summed[0][1],
+    return {"type": kind.name, "bytes": size, "sm_clock_mhz": clock, "scan_gb_s": rates["scan"], "sum_gb_s": rates["sum"], "sum_as": summed[0][1],
             "ratio": statistics.median(add / scan for scan, add in zip(seconds["scan"], seconds["sum"]))}
 
 
@@ -313,11 +333,12 @@ def beside_check(machine, kind, size, way, checker_class, scale=1):
     for name, checker in (("check", Checker(machine)), (way, checker_class(machine))):
         launches = [checker.make_list([buffer], 1, with_progress=False) for buffer in buffers]
         ways[name] = checker, machine.timed(lambda launches=launches: [machine.launch(one) for one in launches])
+    clock = machine.warmed_again()
     seconds = interleaved({name: measure for name, (_, measure) in ways.items()}, 9)
     for checker, _ in ways.values():
         assert not checker.found_something(), f"{kind.name}: a list of finite values was found bad"
     rates = {name: count * size / statistics.median(values) / 1e9 for name, values in seconds.items()}
-    return {"type": kind.name, "bytes": size, "check_gb_s": rates["check"], f"{way}_gb_s": rates[way],
+    return {"type": kind.name, "bytes": size, "sm_clock_mhz": clock, "check_gb_s": rates["check"], f"{way}_gb_s": rates[way],
             "ratio": statistics.median(check / both for check, both in zip(seconds["check"], seconds[way]))}
 
 

@@ -1,10 +1,13 @@
 """kernels_test.py GRID_FOR CPU_KERNEL FAKE_CUDA: kernels.py, on a driver whose device is this CPU."""
 import argparse
+import contextlib
 import ctypes
 import pathlib
 import sys
 import time
+import types
 import unittest
+from unittest import mock
 
 import torch
 
@@ -42,6 +45,47 @@ class Cpu:
             self.synchronize()
             return time.perf_counter() - started
         return measure
+
+    def warmed_again(self):
+        return None
+
+
+class Stream:
+    """In torch.cuda's place: a stream of a GPU, and a host that takes `replay_s` to hand over a graph that runs for `graph_s`."""
+
+    def __init__(self, graph_s, replay_s):
+        self._graph_s, self._replay_s, self._host, self._free = graph_s, replay_s, 0.0, 0.0
+
+    def queue(self, host_s, gpu_s):
+        """When the GPU is through with it."""
+        self._host += host_s
+        self._free = max(self._free, self._host) + gpu_s
+        return self._free
+
+    def synchronize(self):
+        self._host = max(self._host, self._free)
+
+    def cuda(self):
+        stream = self
+
+        class Event:
+            def __init__(self, enable_timing):
+                self.stamp = 0.0
+
+            def record(self):
+                self.stamp = stream.queue(1e-6, 0)
+
+            def query(self):
+                return self.stamp <= stream._host
+
+            def synchronize(self):
+                stream.synchronize()
+
+            def elapsed_time(self, end):
+                return 1e3 * (end.stamp - self.stamp)
+        graph = types.SimpleNamespace(replay=lambda: stream.queue(stream._replay_s, stream._graph_s))
+        return mock.patch.multiple(torch.cuda, Event=Event, CUDAGraph=lambda: graph, graph=lambda _: contextlib.nullcontext(),
+                                   synchronize=self.synchronize, _sleep=lambda cycles: stream.queue(1e-6, cycles / 2e9))
 
 
 class Kernels(unittest.TestCase):
@@ -103,6 +147,18 @@ class Kernels(unittest.TestCase):
         self.assertEqual([row["type"] for row in rows], [kind.name for kind in kernels.TYPES])
         self.assertEqual(set(kernels.small(self.arguments).value["microseconds"]), {"scan_64_kib", "empty_launch"})
         self.assertEqual(len(kernels.hit(self.arguments).value), 1)
+
+
+    def test_what_the_host_takes_to_queue_a_graph_is_not_in_its_time(self):
+        for replay_s in (5e-6, 900e-6, 20e-3):
+            with Stream(graph_s=10e-6, replay_s=replay_s).cuda():
+                measure = kernels.Gpu.__new__(kernels.Gpu).timed(lambda: None)
+                for _ in range(3):
+                    self.assertAlmostEqual(measure(), 10e-6, delta=1e-9)
+
+    def test_a_host_that_is_never_quick_enough_makes_no_figure(self):
+        with Stream(graph_s=10e-6, replay_s=10).cuda(), self.assertRaisesRegex(RuntimeError, "took longer to queue"):
+            kernels.Gpu.__new__(kernels.Gpu).timed(lambda: None)
 
 
 class Small:

@@ -76,7 +76,15 @@ class Results(unittest.TestCase):
         self.assertIn("unspecified launch failure", described["torch_could_not_say"])
         self.assertGreater(described["cores"], 0)
 
-    def test_the_clock_is_what_nvidia_smi_says_or_unknown(self):
+    def test_the_clock_is_what_the_driver_says_or_nvidia_smi_or_unknown(self):
+        def told(_handle, _domain, clock):
+            clock._obj.value = 1755
+            return 0
+        with mock.patch.object(clocks, "nvml", return_value=(mock.Mock(nvmlDeviceGetClockInfo=told), None)):
+            self.assertEqual(clocks.sm_clock_mhz(), 1755)
+        without = mock.patch.object(clocks, "nvml", return_value=None)
+        without.start()
+        self.addCleanup(without.stop)
         with mock.patch.object(subprocess, "run", return_value=mock.Mock(stdout="1980\n")):
             self.assertEqual(clocks.sm_clock_mhz(), 1980)
         for trouble in (FileNotFoundError(), subprocess.TimeoutExpired("nvidia-smi", 10)):
