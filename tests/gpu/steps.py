@@ -30,9 +30,11 @@ import observer_switch  # noqa: E402
 
 VISIT_S, ROUNDS_MIN = 0.25, 3
 REPORT_S_MAX = 20
+UNCHECKED_TOLD = 0.01  # of what a level looks at
 FLOOR_S = 15  # that the floor is given; it takes a few
 OWN_WAYS = {"nanwatch idle": observer_switch.IDLE, "nanwatch canary": observer_switch.CANARY, "nanwatch layer": observer_switch.LAYER,
             "empty outputs callback": observer_switch.EMPTY_CALLBACK, "nanwatch full": observer_switch.FULL}
+WATCHING_WAYS = ("nanwatch canary", "nanwatch layer", "nanwatch full")
 
 
 class Machine:
@@ -133,8 +135,8 @@ def time_visit(machine, step, repeats):
 
 
 def measure(machine, step, ways, seconds_given, ends_at=math.inf):
-    """By way, a list of seconds per step and one of peak bytes; one entry a round. Past `ends_at`, by the monotonic clock, two rounds are
-    enough."""
+    """By way, a list of seconds per step and one of peak bytes, one entry a round; and the steps of a visit. Past `ends_at`, by the monotonic
+    clock, two rounds are enough."""
     for _ in range(3):
         step.run()
     repeats = max(2, round(VISIT_S / time_visit(machine, step, 3)[0]))
@@ -146,7 +148,7 @@ def measure(machine, step, ways, seconds_given, ends_at=math.inf):
                 elapsed, peak = time_visit(machine, step, repeats)
             seconds[name].append(elapsed)
             peaks[name].append(peak)
-    return seconds, peaks
+    return seconds, peaks, repeats
 
 
 def summarize(seconds, peaks):
@@ -168,9 +170,9 @@ def coverage(arguments):
         return None
 
 
-def looked_at(arguments, switch, step, steps=10):
-    """What level full checks in one step: tensors, bytes, and tensors left unchecked, by reason; or why that is not known."""
-    with set_to(switch, observer_switch.FULL):
+def looked_at(arguments, switch, step, steps=10, mode=observer_switch.FULL):
+    """What a level checks in one step: tensors, bytes, and tensors left unchecked, by reason; or why that is not known."""
+    with set_to(switch, mode):
         step.run()
         before = coverage(arguments)
         for _ in range(steps):
@@ -184,6 +186,21 @@ def looked_at(arguments, switch, step, steps=10):
     unchecked = {reason: (int(count) - int(before["unchecked"].get(reason, 0))) / steps for reason, count in after["unchecked"].items()}
     return {"tensors": added("tensors_checked"), "bytes": added("bytes_checked"),
             "unchecked": {reason: count for reason, count in unchecked.items() if count}}
+
+
+def unchecked_by(arguments, switch, step, repeats):
+    """By way, what it leaves unchecked of what is on a GPU, in as many steps without a pause as a visit has: who does not look is quick.
+    Empty where nothing is left out."""
+    by_way = {}
+    for way in WATCHING_WAYS:
+        seen = looked_at(arguments, switch, step, repeats, OWN_WAYS[way])
+        unchecked = {reason: count for reason, count in seen["unchecked"].items() if reason in ("gpu_not_ready", "gpu_busy", "other_device")}
+        if unchecked:
+            share = sum(unchecked.values()) / max(1, seen["tensors"] + sum(unchecked.values()))
+            by_way[way] = {"tensors_per_step": seen["tensors"], "unchecked_per_step": unchecked, "share": share}
+            if share > UNCHECKED_TOLD:
+                by_way[way]["note"] = f"{100 * share:.0f} % were not looked at: its time above is not what looking at all of them takes"
+    return by_way
 
 
 def launches_in(machine, switch, step):
@@ -257,6 +274,19 @@ def floor(arguments, machine, switch, step, bare_s):
             "empty_launch_us": 1e6 * empty_s, "callback_us": 1e6 * callback_s, "ratio": 1 + max(reading_s, launching_s) / bare_s}
 
 
+def tried(what, find_out, arguments, missing):
+    """What `find_out` answers; what was measured before it stays where it cannot, and why it could not is in `missing`."""
+    try:
+        return find_out()
+    except CannotAsk as reason:
+        missing[what] = str(reason)
+    except Exception as error:
+        if arguments.dry_run:
+            raise
+        missing[what] = f"{type(error).__name__}: {error}"[:600]
+    return None
+
+
 def ask(name):
     def asked(arguments):
         machine = machine_of(arguments)
@@ -265,7 +295,7 @@ def ask(name):
         step = models.STEPS[name](machine.device, arguments.dry_run)
         switch, why_not = switch_of(arguments)
         added = bytes_added(machine, switch, step) if switch is not None else None
-        seconds, peaks = measure(machine, step, ways_of(switch, step.model), 0 if arguments.dry_run else arguments.seconds,
+        seconds, peaks, repeats = measure(machine, step, ways_of(switch, step.model), 0 if arguments.dry_run else arguments.seconds,
                                  arguments.ends_at - FLOOR_S)
         rows = summarize(seconds, peaks)
         missing = {}
@@ -273,19 +303,13 @@ def ask(name):
                  "peak_bytes_are": "of torch's allocator alone", "bytes_outside_torch_added_by_first_full_steps": added,
                  "conv_tf32": torch.backends.cudnn.allow_tf32, "matmul_tf32": torch.backends.cuda.matmul.allow_tf32}
         if switch is None:
-            missing |= {way: why_not for way in [*OWN_WAYS, "floor of full"]}
+            missing |= {way: why_not for way in [*OWN_WAYS, "unchecked", "floor of full"]}
             return Answer(value)
+        value["unchecked"] = tried("unchecked", lambda: unchecked_by(arguments, switch, step, repeats), arguments, missing)
         if time.monotonic() > arguments.ends_at - FLOOR_S:
             missing["floor of full"] = "left out for time"
             return Answer(value)
-        try:
-            value["floor_of_full"] = floor(arguments, machine, switch, step, rows["bare"]["median_ms"] / 1e3)
-        except CannotAsk as reason:
-            missing["floor of full"] = str(reason)
-        except Exception as error:  # What was measured above stays.
-            if arguments.dry_run:
-                raise
-            missing["floor of full"] = f"{type(error).__name__}: {error}"[:600]
+        value["floor_of_full"] = tried("floor of full", lambda: floor(arguments, machine, switch, step, rows["bare"]["median_ms"] / 1e3), arguments, missing)
         return Answer(value)
     return asked
 

@@ -30,6 +30,8 @@ LINES_KEPT = 20
 KEPT_BYTES = 256 << 10  # of a log
 # What programs die of whose tensors are on two devices; a program may also end badly because it should.
 OF_THE_DEVICE = ("device", "cuda", "CUDA", "numpy", "can't convert")
+# Of the tensors that are checked. What is not looked at is healthy, too.
+PASSED_OVER_MAX = 0.02
 STEPPED_DOWN = "go unchecked from here on"  # shim/observe/gpu/timeline.cc
 # Sixteen programs at a time on as many cores: threads of their own would only be in each other's way.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -85,16 +87,23 @@ def lines_of(log):
     return log.read_text(errors="replace").splitlines() if log.exists() else []
 
 
+def is_looked_at(checked, unchecked):
+    """Whether next to all tensors of a job were: of the others, a few go by while the checker begins."""
+    passed_over = unchecked.get("gpu_not_ready", 0) + unchecked.get("gpu_busy", 0)
+    return checked > 0 and passed_over <= PASSED_OVER_MAX * checked and not unchecked.get("other_device")
+
+
 def row_of(expected, out, trouble):
     """What was said of one program, from its verdict document and its log in `out`."""
     verdict, lines = corpus.read_verdict(out / f"{expected['id']}.json"), lines_of(out / f"{expected['id']}.log")
     judged = corpus.judge(expected, verdict)
-    counts = ((verdict or {}).get("coverage") or {}).get("unchecked") or {}
+    coverage = (verdict or {}).get("coverage") or {}
+    counts, checked = coverage.get("unchecked") or {}, int(coverage.get("tensors_checked") or 0)
     unchecked = {reason: int(counts[reason]) for reason in ("other_device", "gpu_not_ready", "gpu_busy") if int(counts.get(reason, 0))}
     stepped_down = [line for line in lines if STEPPED_DOWN in line]
-    # Not one tensor of a GPU may have been passed over for good: what is not looked at is healthy, too.
-    right = all(judged.values()) and not unchecked.get("other_device") and not stepped_down and not trouble
-    row = {"right": right, "exit_code": ((verdict or {}).get("run") or {}).get("exit_code"), "gpu_tensors_unchecked": unchecked,
+    judged["looked_at"] = is_looked_at(checked, unchecked)
+    right = all(judged.values()) and not stepped_down and not trouble
+    row = {"right": right, "exit_code": ((verdict or {}).get("run") or {}).get("exit_code"), "tensors_checked": checked, "gpu_tensors_unchecked": unchecked,
            "stepped_down": stepped_down[:1], "verdict": verdict}
     if not right:
         row |= {"not_right": [field for field, one in judged.items() if not one], "said": corpus.describe(verdict), "trouble": trouble,

@@ -10,16 +10,19 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import smoke  # noqa: E402
 import watched  # noqa: E402
 
 # In nanwatch's place: `run --level L --verdict FILE -- PYTHON PROGRAM`. Says "clean", and leaves by the program's own status.
 NANWATCH = f"""#!{sys.executable}
-import json, subprocess, sys
+import json, pathlib, subprocess, sys
 verdict, command = sys.argv[sys.argv.index("--verdict") + 1], sys.argv[sys.argv.index("--") + 1:]
 print("nanwatch: watching", flush=True)
 status = subprocess.call(command)
+checked, not_ready = {{"is_not_seen": (0, 0), "is_seen_late": (100, 3)}}.get(pathlib.Path(command[-1]).stem, (1000, 10))
 print("nanwatch: the diagnosis", flush=True)
-json.dump({{"verdict": "clean", "run": {{"exit_code": status}}, "incidents": [], "coverage": {{"unchecked": {{"gpu_busy": "3"}}}}}}, open(verdict, "w"))
+json.dump({{"verdict": "clean", "run": {{"exit_code": status}}, "incidents": [], 
+           "coverage": {{"tensors_checked": str(checked), "unchecked": {{"gpu_busy": "0", "gpu_not_ready": str(not_ready)}}}}}}, open(verdict, "w"))
 sys.exit(status)
 """
 PROGRAMS = {
@@ -28,6 +31,8 @@ PROGRAMS = {
     "of_two_devices": "open(__file__ + '.runs', 'a').write('.'); raise RuntimeError('Expected all tensors to be on the same device')",
     "steps_down": "print('nanwatch: tensors on GPU 0 go unchecked from here on: a call failed')",
     "is_wrong": "for i in range(100): print('line', i)",
+    "is_not_seen": "",
+    "is_seen_late": "",
     "never_ends": "import time; time.sleep(1000)",
 }
 
@@ -55,7 +60,14 @@ class Watched(unittest.TestCase):
     def test_a_program_that_ends_as_it_should_is_right(self):
         rows, cannot, left_out = self.rows("fine", "ends_badly")
         self.assertEqual(({name: row["right"] for name, row in rows.items()}, cannot, left_out), ({"fine": True, "ends_badly": True}, {}, []))
-        self.assertEqual(rows["fine"]["gpu_tensors_unchecked"], {"gpu_busy": 3})
+        self.assertEqual(rows["fine"]["gpu_tensors_unchecked"], {"gpu_not_ready": 10})
+
+    def test_what_was_not_looked_at_is_not_right(self):
+        rows = self.rows("is_not_seen", "is_seen_late", on_default_device=False)[0]
+        self.assertEqual({name: (row["right"], row["not_right"]) for name, row in rows.items()},
+                         {"is_not_seen": (False, ["looked_at"]), "is_seen_late": (False, ["looked_at"])})
+        self.assertEqual([smoke.works(row) for row in rows.values()], [False, True])
+        self.assertFalse(smoke.works(rows["is_seen_late"] | {"gpu_tensors_unchecked": {"gpu_not_ready": 100}}))
 
     def test_a_wrong_one_brings_what_was_said_and_its_files_are_kept(self):
         row = self.rows("is_wrong")[0]["is_wrong"]
