@@ -38,7 +38,7 @@ class CannotAsk(Exception):
 
 @dataclasses.dataclass
 class Answer:
-    """`met` stays None where there is no goal."""
+    """`met` stays None where there is no goal, and where too little was asked to know."""
     value: typing.Any
     met: bool | None = None
 

@@ -27,6 +27,7 @@ QUESTIONS = [
     Question("one.fails", "does it?", fails),
     Question("one.odd", "what is it?", lambda _: Answer({"set": {1}})),
     Question("one.table", "which?", lambda _: Answer([{"type": "float32", "ratio": 0.912345}, {"type": "float16", "ratio": 0.5}], met=True), "0.4"),
+    Question("one.cut", "are all?", lambda _: Answer({"left_out": 3}), "all"),
 ]
 TAKEN = "2026-01-02T03:04:05Z"
 MACHINE = {"gpu": "A GPU (80 GB)", "cores": 2}
@@ -58,7 +59,8 @@ class Answers(unittest.TestCase):
         status, lines = self.ask()
         self.assertEqual(status, 1)
         self.assertEqual({name: line["state"] for name, line in lines.items()},
-                         {"one.number": "answered", "one.cannot": "not asked", "one.fails": "failed", "one.odd": "failed", "one.table": "answered"})
+                         {"one.number": "answered", "one.cannot": "not asked", "one.fails": "failed", "one.odd": "failed", "one.table": "answered",
+                          "one.cut": "answered"})
         self.assertEqual((lines["one.number"]["answer"], lines["one.number"]["met"]), ({"figure": 1.5}, False))
         self.assertEqual(lines["one.cannot"]["why"], "there is no such thing here")
         self.assertIn("a kernel's words", lines["one.fails"]["why"])
@@ -98,6 +100,7 @@ class Answers(unittest.TestCase):
         for words in ("cores: 2", "part observer: missing: and none was packed", "goal: 2 or more: NOT MET", "goal: 0.4: met",
                       "figure: 1.5", "float32  0.9123", "failed: RuntimeError: a kernel's words", "not asked: there is no such thing here"):
             self.assertIn(words, text)
+        self.assertIn("goal: all: not known: not all was asked", text)
 
 
 if __name__ == "__main__":

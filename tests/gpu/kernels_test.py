@@ -2,6 +2,7 @@
 import argparse
 import contextlib
 import ctypes
+import math
 import pathlib
 import sys
 import time
@@ -91,7 +92,7 @@ class Stream:
 class Kernels(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.arguments = argparse.Namespace(grid_for=pathlib.Path(GRID_FOR), machine=Cpu(), seconds=1000)
+        cls.arguments = argparse.Namespace(grid_for=pathlib.Path(GRID_FOR), machine=Cpu(), seconds=1000, ends_at=math.inf)
 
     def test_structs_lie_as_the_compiled_ones(self):
         self.assertEqual(GridFor(GRID_FOR).layout(), layout())
@@ -110,7 +111,7 @@ class Kernels(unittest.TestCase):
                 return found and found | {"first_bad": found["first_bad"] + 1}
         honest, kernels.Checker = kernels.Checker, Liar
         try:
-            answer = kernels.is_right(argparse.Namespace(machine=Small(self.arguments.machine), seconds=1000))
+            answer = kernels.is_right(argparse.Namespace(machine=Small(self.arguments.machine), seconds=1000, ends_at=math.inf))
         finally:
             kernels.Checker = honest
         self.assertFalse(answer.met)
@@ -135,9 +136,18 @@ class Kernels(unittest.TestCase):
         self.assertFalse(answer.met)
 
     def test_what_takes_too_long_is_told_as_left_out(self):
-        answer = kernels.is_right(argparse.Namespace(machine=Small(self.arguments.machine), seconds=-1))
-        self.assertFalse(answer.met)
-        self.assertGreater(answer.value["left_out_for_time"], 0)
+        for liar, met in ((False, None), (True, False)):
+            arguments = argparse.Namespace(machine=Hurried(self.arguments.machine, liar), seconds=1000, ends_at=time.monotonic() + 100)
+            with mock.patch.object(time, "monotonic", arguments.machine.monotonic):
+                answer = kernels.is_right(arguments)
+            self.assertIs(answer.met, met)
+            self.assertGreater(answer.value["cases"], 0)
+            self.assertGreater(answer.value["left_out_for_time"], 0)
+
+    def test_it_has_all_the_time_of_its_question(self):
+        """Not only the part of it that measuring may take."""
+        answer = kernels.is_right(argparse.Namespace(machine=Small(self.arguments.machine), seconds=-1, ends_at=time.monotonic() + 100))
+        self.assertEqual((answer.met, answer.value["left_out_for_time"]), (True, 0))
 
     def test_a_large_tensor_is_told_by_what_was_planted(self):
         self.assertTrue(kernels.is_right_beyond_32_bits(self.arguments).met)
@@ -159,6 +169,26 @@ class Kernels(unittest.TestCase):
     def test_a_host_that_is_never_quick_enough_makes_no_figure(self):
         with Stream(graph_s=10e-6, replay_s=10).cuda(), self.assertRaisesRegex(RuntimeError, "took longer to queue"):
             kernels.Gpu.__new__(kernels.Gpu).timed(lambda: None)
+
+
+class Hurried:
+    """The same machine with one size, on which the time is over after ten launches; a liar's tensors are spoilt behind its back."""
+    sizes = [17]
+
+    def __init__(self, machine, liar):
+        self._machine, self._liar, self._launches, self._began = machine, liar, 0, time.monotonic()
+
+    def monotonic(self):
+        return self._began + (1000 if self._launches >= 10 else 0)
+
+    def launch(self, launch):
+        self._launches += 1
+        if self._liar and self._launches == 2:
+            launch.tensors[0].numel -= 17
+        self._machine.launch(launch)
+
+    def __getattr__(self, name):
+        return getattr(self._machine, name)
 
 
 class Small:

@@ -1,5 +1,6 @@
 """measures_test.py GRID_FOR CPU_KERNEL FAKE_CUDA: measures.py, on a driver whose device is this CPU."""
 import argparse
+import math
 import unittest
 
 import measures
@@ -9,7 +10,7 @@ from kernels_test import Cpu
 class Measures(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.arguments = argparse.Namespace(machine=Cpu(), seconds=1000)
+        cls.arguments = argparse.Namespace(machine=Cpu(), seconds=1000, ends_at=math.inf)
 
     def test_agree_with_torch(self):
         answer = measures.measures_are_right(self.arguments)

@@ -1,6 +1,8 @@
 """A result document in words, for people."""
 import json
 
+GOALS = {None: "not known: not all was asked", True: "met", False: "NOT MET"}
+
 
 def shown(value):
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value) if isinstance(value, (dict, list)) else str(value)
@@ -39,7 +41,7 @@ def as_text(document):
             lines += [f"  {line}" for line in f"{answer['state']}: {answer['why']}".splitlines()]
             continue
         if answer.get("goal"):
-            lines.append(f"  goal: {answer['goal']}: {'met' if answer['met'] else 'NOT MET'}")
+            lines.append(f"  goal: {answer['goal']}: {GOALS[answer['met']]}")
         if "sm_clock_mhz" in answer:
             lines.append(f"  SM clock, MHz: {answer['sm_clock_mhz']}")
         lines += as_lines(answer["answer"])

@@ -21,6 +21,7 @@ import evidence
 import limited
 import result
 from parts import Parts
+from result_text import GOALS
 
 HERE = pathlib.Path(__file__).resolve().parent
 # The most seconds that each file of questions is given, in the order in which they are asked; what one does not need, the later ones
@@ -163,7 +164,7 @@ class Session:
         def told(answer):
             if answer["state"] != "answered":
                 return f"{answer['state']}: {answer['why'][:150]}"
-            return {None: "answered", True: "answered, goal met", False: "answered, goal NOT MET"}[answer["met"]]
+            return f"answered, goal {GOALS[answer['met']]}" if answer.get("goal") else "answered"
         return "\n".join(f"{answer['id']}: {told(answer)}" for answer in self.document()["answers"])
 
     def has_failed(self):
