@@ -6,6 +6,9 @@ a crash loses one answer and no more:
   {"id": ..., "asks": ..., "state": "answered", "answer": ..., "goal": ..., "met": ..., "command": ...}
   {"id": ..., "asks": ..., "state": "not asked" | "failed", "why": ..., "command": ...}
 
+A question that takes long tells what it has so far (arguments.so_far), as an answered line with "provisional": true, which the next one
+replaces. A GPU that an answer has found out of order for this process is told by "gpu_lost": true.
+
 A question that hangs ends the process when its time is over, and its stacks go to stderr: by --limit, which is shared out among the
 questions by their weight. session.py then asks the others in a process of their own; after a failure too, since an error of
 the GPU's stays with the process that it befell.
@@ -41,6 +44,7 @@ class Answer:
     """`met` stays None where there is no goal, and where too little was asked to know."""
     value: typing.Any
     met: bool | None = None
+    gpu_lost: bool = False  # for this process, which had better ask nothing more
 
 
 @dataclasses.dataclass
@@ -58,12 +62,13 @@ def ask_one(question, arguments):
     if question.goal:
         line["goal"] = question.goal
     try:
+        arguments.so_far = lambda answer: write(line | answered(answer) | {"provisional": True}, arguments)
         arguments.prepare(arguments)
         if question.timed and not arguments.dry_run:
             line["sm_clock_mhz"] = {"before": clocks.warmed_up()}
         answer = question.ask(arguments)
         json.dumps(answer.value)
-        if "sm_clock_mhz" in line:
+        if "sm_clock_mhz" in line and not answer.gpu_lost:
             line["sm_clock_mhz"]["after"] = clocks.sm_clock_mhz()
     except CannotAsk as reason:
         return line | {"state": "not asked", "why": str(reason)}
@@ -72,7 +77,18 @@ def ask_one(question, arguments):
         return line | {"state": "failed", "why": f"{type(error).__name__}: {error}"[:600]}
     if arguments.dry_run:
         return line | {"state": "not asked", "why": "a dry run measures nothing"}
-    return line | {"state": "answered", "answer": answer.value, "met": answer.met}
+    return line | answered(answer)
+
+
+def answered(answer):
+    return {"state": "answered", "answer": answer.value, "met": answer.met} | ({"gpu_lost": True} if answer.gpu_lost else {})
+
+
+def write(line, arguments):
+    """To the file of answers; of a dry run there are none."""
+    if arguments.answers and not (arguments.dry_run and line["state"] == "answered"):
+        with open(arguments.answers, "a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def preload_words():
@@ -115,7 +131,7 @@ def parser_of(description):
     parser.add_argument("--answers", metavar="FILE", help="append the answers here, one JSON object a line")
     parser.add_argument("--seconds", type=float, default=60, help="about how long all questions together may measure")
     parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="when all have to be done")
-    parser.add_argument("--stop-at-failure", action="store_true", help="ask no other after one that failed")
+    parser.add_argument("--stop-at-failure", action="store_true", help="ask no other after one that failed, or lost the GPU")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, small; no answer is kept")
     return parser
 
@@ -136,9 +152,7 @@ def main(description, questions, add_options=lambda parser: None):
     for line in ask_all(chosen, arguments):
         failed |= line["state"] == "failed"
         print(f"{line['id']}: {line['state']}" + (f": {line['why']}" if "why" in line else ""), flush=True)
-        if arguments.answers:
-            with open(arguments.answers, "a") as file:
-                file.write(json.dumps(line) + "\n")
-        if failed and arguments.stop_at_failure:
+        write(line, arguments)
+        if (failed or line.get("gpu_lost")) and arguments.stop_at_failure:
             break
     sys.exit(1 if failed else 0)

@@ -3,10 +3,13 @@
 The kernels are those of shim/device/check_kernel.ptx, launched through the driver in torch's context and on its current stream,
 with no observer in the process. `--grid-for` is the library made of grid_for.cc.
 """
+import functools
+import gc
 import itertools
 import pathlib
 import statistics
 import time
+import traceback
 
 import torch
 
@@ -20,7 +23,7 @@ SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 127, 511, 512, 513, 2047, 2048, 
 NONE = 2**64 - 1
 TICKET = 7
 GRAPH_LAUNCHES = 200
-LAST_CASE_S = 3  # that one case may take
+LAST_CASE_S, LAST_ROW_S = 3, 5  # that one case, and one row, may take
 HEAD_START_CYCLES, HEAD_START_CYCLES_MAX = 1 << 20, 1 << 28  # half a millisecond of an H200, and 140
 
 
@@ -76,6 +79,10 @@ class Gpu:
 
     def warmed_again(self):
         return clocks.warmed_again()
+
+    def forget(self):
+        """Gives back what the last row has allocated."""
+        torch.cuda.empty_cache()
 
 
 class Checker:
@@ -175,6 +182,40 @@ def layouts_agree(arguments):
 def reached(right, left_out):
     """Whether a goal is met: not known where something was left out, and what was not is right."""
     return right if not right or not left_out else None
+
+
+def rows_of(machine, arguments, cases, goal=None):
+    """A row for each of `cases`, which are pairs of what it is about and how it is made. One that fails, for want of memory say, or for
+    which there is no time, costs itself alone; `goal` says of a row whether it reaches it."""
+    rows, left_out, lost = [], [], False
+    for about, make in cases:
+        if lost or time.monotonic() > arguments.ends_at - LAST_ROW_S:
+            left_out.append(about)
+            continue
+        try:
+            rows.append(about | make())
+        except Exception as error:  # OutOfMemoryError is one
+            traceback.print_exc()
+            rows.append(about | {"failed": f"{type(error).__name__}: {error}"[:300]})
+            error.__traceback__ = None  # its frames hold the row's tensors
+        lost = lost or not is_usable(machine)
+        getattr(arguments, "so_far", lambda answer: None)(Answer({"rows": rows, "provisional": "more rows were to come"}))
+    failed = [row for row in rows if "failed" in row]
+    right = goal is None or all(map(goal, (row for row in rows if "failed" not in row)))
+    value = {"rows": rows} | ({"left_out_for_time" if not lost else "left_out_as_the_gpu_is_lost": left_out} if left_out else {})
+    return Answer(value, reached(right, failed + left_out) if goal and len(rows) > len(failed) else None, lost)
+
+
+def is_usable(machine):
+    """Whether the GPU still does what this process asks it; after some errors it does nothing more for it."""
+    try:
+        gc.collect()
+        machine.synchronize()
+        machine.forget()
+        return True
+    except Exception:
+        traceback.print_exc()
+        return False
 
 
 def planted(tensor, pattern):
@@ -277,24 +318,28 @@ LARGE = [1 << 26, 1 << 26]
 def list_bandwidth(arguments):
     """A clean list in one launch, beside torch's sum of each tensor, all as one graph."""
     machine = machine_of(arguments)
-    checker = Checker(machine)
-    rows = []
+    cases = []
     for name, sizes in (("gpt2_124m", GPT2), ("148_small", SMALL), ("2_large", LARGE)):
         sizes = sizes if machine.device == "cuda" else [min(size, 1000) for size in sizes]
         for kind in (TYPES[1], TYPES[3]):
-            generator = torch.Generator(device=machine.device).manual_seed(8)
-            tensors = [Tensor.repeated(kind, size, machine.device, generator) for size in sizes]
-            launch = checker.make_list(tensors, len(tensors), with_progress=False)
-            summed = [summable(tensor)[0] for tensor in tensors]
-            ways = {"list": machine.timed(lambda: machine.launch(launch)), "sums": machine.timed(lambda: [values.sum() for values in summed])}
-            clock = machine.warmed_again()
-            seconds = interleaved(ways, 9)
-            assert not checker.found_something(), f"{name}: a list of finite values was found bad"
-            took = {way: statistics.median(values) for way, values in seconds.items()}
-            rows.append({"list": name, "type": kind.name, "tensors": len(sizes), "bytes": sum(sizes) * kind.bytes, "sm_clock_mhz": clock,
-                         "list_microseconds": 1e6 * took["list"], "sums_microseconds": 1e6 * took["sums"],
-                         "list_gb_s": sum(sizes) * kind.bytes / took["list"] / 1e9})
-    return Answer(rows)
+            about = {"list": name, "type": kind.name, "tensors": len(sizes), "bytes": sum(sizes) * kind.bytes}
+            cases.append((about, functools.partial(list_rate_of, machine, kind, sizes)))
+    return rows_of(machine, arguments, cases)
+
+
+def list_rate_of(machine, kind, sizes):
+    checker = Checker(machine)
+    generator = torch.Generator(device=machine.device).manual_seed(8)
+    tensors = [Tensor.repeated(kind, size, machine.device, generator) for size in sizes]
+    launch = checker.make_list(tensors, len(tensors), with_progress=False)
+    summed = [summable(tensor)[0] for tensor in tensors]
+    ways = {"list": machine.timed(lambda: machine.launch(launch)), "sums": machine.timed(lambda: [values.sum() for values in summed])}
+    clock = machine.warmed_again()
+    seconds = interleaved(ways, 9)
+    assert not checker.found_something(), "a list of finite values was found bad"
+    took = {way: statistics.median(values) for way, values in seconds.items()}
+    return {"sm_clock_mhz": clock, "list_microseconds": 1e6 * took["list"], "sums_microseconds": 1e6 * took["sums"],
+            "list_gb_s": sum(sizes) * kind.bytes / took["list"] / 1e9}
 
 
 def summable(tensor):
@@ -308,8 +353,9 @@ def summable(tensor):
         return own.view(torch.float32), "float32"
 
 
-def bandwidth_of(machine, checker, kind, size):
+def bandwidth_of(machine, kind, size):
     """One row: tensors of `size` bytes, so many that together they are larger than any cache."""
+    checker = Checker(machine)
     count = max(2, machine.bandwidth_total // size)
     generator = torch.Generator(device=machine.device).manual_seed(3)
     buffers = [Tensor.repeated(kind, size // kind.bytes, machine.device, generator) for _ in range(count)]
@@ -322,11 +368,20 @@ def bandwidth_of(machine, checker, kind, size):
     # A hit would have been timed as well.
     assert not checker.found_something(), f"{kind.name}: a scan of finite values found something"
     rates = {name: count * size / statistics.median(values) / 1e9 for name, values in seconds.items()}
-    return {"type": kind.name, "bytes": size, "sm_clock_mhz": clock, "scan_gb_s": rates["scan"], "sum_gb_s": rates["sum"], "sum_as": summed[0][1],
+    return {"sm_clock_mhz": clock, "scan_gb_s": rates["scan"], "sum_gb_s": rates["sum"], "sum_as": summed[0][1],
             "ratio": statistics.median(add / scan for scan, add in zip(seconds["scan"], seconds["sum"]))}
 
 
-def beside_check(machine, kind, size, way, checker_class, scale=1):
+def rows_beside_check(arguments, kinds_and_scales, way, checker_class):
+    """A row for each type, and about how large its values are."""
+    machine = machine_of(arguments)
+    size = machine.bandwidth_bytes[0]
+    cases = [({"type": kind.name, "values_about": scale, "bytes": size}, functools.partial(beside_check, machine, kind, size, way, checker_class, scale))
+             for kind, scale in kinds_and_scales]
+    return rows_of(machine, arguments, cases)
+
+
+def beside_check(machine, kind, size, way, checker_class, scale):
     """One row: lists of one tensor of `size` bytes, so many that together they are larger than any cache, by `checker_class`, in turn
     with the same lists checked alone."""
     count = max(2, machine.bandwidth_total // size)
@@ -344,20 +399,16 @@ def beside_check(machine, kind, size, way, checker_class, scale=1):
     for checker, _ in ways.values():
         assert not checker.found_something(), f"{kind.name}: a list of finite values was found bad"
     rates = {name: count * size / statistics.median(values) / 1e9 for name, values in seconds.items()}
-    return {"type": kind.name, "bytes": size, "sm_clock_mhz": clock, "check_gb_s": rates["check"], f"{way}_gb_s": rates[way],
+    return {"sm_clock_mhz": clock, "check_gb_s": rates["check"], f"{way}_gb_s": rates[way],
             "ratio": statistics.median(check / both for check, both in zip(seconds["check"], seconds[way]))}
 
 
 def bandwidth(arguments):
     """Clean scans, in turn with torch's sum of the same bytes."""
     machine = machine_of(arguments)
-    checker = Checker(machine)
-    rows = []
-    for kind, size in itertools.product(TYPES, machine.bandwidth_bytes):
-        rows.append(bandwidth_of(machine, checker, kind, size))
-        if machine.device == "cuda":
-            torch.cuda.empty_cache()
-    return Answer(rows, all(row["ratio"] >= 0.90 for row in rows))
+    cases = [({"type": kind.name, "bytes": size}, functools.partial(bandwidth_of, machine, kind, size))
+             for kind, size in itertools.product(TYPES, machine.bandwidth_bytes)]
+    return rows_of(machine, arguments, cases, goal=lambda row: row["ratio"] >= 0.90)
 
 
 def interleaved(ways, rounds):

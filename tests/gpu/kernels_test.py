@@ -2,6 +2,7 @@
 import argparse
 import contextlib
 import ctypes
+import itertools
 import math
 import pathlib
 import sys
@@ -49,6 +50,9 @@ class Cpu:
 
     def warmed_again(self):
         return None
+
+    def forget(self):
+        pass
 
 
 class Stream:
@@ -120,7 +124,7 @@ class Kernels(unittest.TestCase):
     def test_lists_are_found_right_with_a_gate_and_without(self):
         answer = kernels.lists_are_right(self.arguments)
         self.assertEqual((answer.value["first_wrong"], answer.value["lists"]), ([], 18))
-        rows = kernels.list_bandwidth(self.arguments).value
+        rows = kernels.list_bandwidth(self.arguments).value["rows"]
         self.assertEqual([row["tensors"] for row in rows], [148, 148, 148, 148, 2, 2])
 
     def test_a_list_that_is_told_wrong_is_told(self):
@@ -153,11 +157,41 @@ class Kernels(unittest.TestCase):
         self.assertTrue(kernels.is_right_beyond_32_bits(self.arguments).met)
 
     def test_speed_is_asked_of_every_type(self):
-        rows = kernels.bandwidth(self.arguments).value
+        rows = kernels.bandwidth(self.arguments).value["rows"]
         self.assertEqual([row["type"] for row in rows], [kind.name for kind in kernels.TYPES])
         self.assertEqual(set(kernels.small(self.arguments).value["microseconds"]), {"scan_64_kib", "empty_launch"})
         self.assertEqual(len(kernels.hit(self.arguments).value), 1)
 
+
+    def rows(self, ends_at=math.inf, machine=None, **makers):
+        """The answer, and what was told on the way."""
+        told, arguments = [], argparse.Namespace(ends_at=ends_at)
+        arguments.so_far = lambda answer: told.append([row["name"] for row in answer.value["rows"]])
+        return kernels.rows_of(machine or self.arguments.machine, arguments, [({"name": name}, make) for name, make in makers.items()],
+                               goal=lambda row: row["ratio"] >= 0.9), told
+
+    def test_a_row_that_fails_or_that_there_is_no_time_for_costs_itself_alone(self):
+        def fails():
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        fine, slow = (lambda: {"ratio": 0.95}), (lambda: {"ratio": 0.5})
+        answer, told = self.rows(a=fine, b=fails, c=fine)
+        self.assertEqual((answer.met, answer.gpu_lost, told), (None, False, [["a"], ["a", "b"], ["a", "b", "c"]]))
+        self.assertEqual(answer.value, {"rows": [{"name": "a", "ratio": 0.95}, {"name": "b", "failed": "OutOfMemoryError: CUDA out of memory"},
+                                                 {"name": "c", "ratio": 0.95}]})
+        self.assertEqual((self.rows(a=fine)[0].met, self.rows(a=fine, b=slow)[0].met, self.rows(a=slow, b=fails)[0].met), (True, False, False))
+        self.assertIsNone(self.rows(a=fails)[0].met)
+        ends_at, clock = time.monotonic() + 1000, itertools.chain([0], itertools.repeat(996))
+        with mock.patch.object(time, "monotonic", lambda: ends_at - 1000 + next(clock)):
+            answer, _ = self.rows(ends_at, a=fine, b=fine)
+        self.assertEqual((answer.met, answer.value), (None, {"rows": [{"name": "a", "ratio": 0.95}], "left_out_for_time": [{"name": "b"}]}))
+
+    def test_on_a_gpu_that_is_lost_no_more_rows_are_made(self):
+        def fails():
+            raise RuntimeError("CUDA error: an illegal memory access")
+        machine = mock.Mock(synchronize=fails)
+        answer, _ = self.rows(machine=machine, a=fails, b=lambda: {"ratio": 1})
+        self.assertTrue(answer.gpu_lost)
+        self.assertEqual(answer.value["left_out_as_the_gpu_is_lost"], [{"name": "b"}])
 
     def test_what_the_host_takes_to_queue_a_graph_is_not_in_its_time(self):
         for replay_s in (5e-6, 900e-6, 20e-3):

@@ -9,7 +9,7 @@ import torch
 import answers
 from answers import Answer, Question
 from driver import MEASURE_SCRATCH_BYTES, MEASURED_MAX, CompareLaunch, MeasureLaunch, MeasureResult
-from kernels import TICKET, Checker, add_options, beside_check, machine_of, planted
+from kernels import TICKET, Checker, add_options, machine_of, planted, rows_beside_check
 from tensors import TYPES, Layout, Tensor, layouts
 
 MEASURED = TYPES[:4]
@@ -101,8 +101,7 @@ def comparisons_are_right(arguments):
 
 def bandwidth(arguments):
     """Tensors of 64 MB measured, in turn with the same ones checked."""
-    machine = machine_of(arguments)
-    return Answer([beside_check(machine, kind, machine.bandwidth_bytes[0], "measure", Measurer) for kind in MEASURED])
+    return rows_beside_check(arguments, [(kind, 1) for kind in MEASURED], "measure", Measurer)
 
 
 QUESTIONS = [

@@ -33,7 +33,7 @@ class Measures(unittest.TestCase):
         self.assertEqual(measures.comparisons_are_right(self.arguments).value, {"tensors": 24, "wrong": 0, "first_wrong": []})
 
     def test_speed_is_asked_of_every_type(self):
-        self.assertEqual([row["type"] for row in measures.bandwidth(self.arguments).value], ["float64", "float32", "float16", "bfloat16"])
+        self.assertEqual([row["type"] for row in measures.bandwidth(self.arguments).value["rows"]], ["float64", "float32", "float16", "bfloat16"])
 
 
 if __name__ == "__main__":

@@ -13,8 +13,13 @@ from machine import first_line
 from result_text import as_text
 
 SCHEMA = "nanwatch.gpu_check/2"
-# Of two lines about one question the one with the higher rank stays, of equals the later one.
-RANKS = {"not asked": 0, "failed": 1, "answered": 2}
+# Of two lines about one question the one with the higher rank stays, of equals the later one. An answer that was cut off is more than none.
+RANKS = {"not asked": 0, "failed": 1, "answered": 3}
+CUT_OFF = 2
+
+
+def rank_of(answer):
+    return CUT_OFF if answer.get("provisional") else RANKS[answer["state"]]
 
 
 def commit_of(work):
@@ -45,7 +50,8 @@ def all_answers(work):
     answers = []
     for name, asks in rows_of(work / "questions.tsv"):
         state, why = endings.get(name) or endings.get(name.split(".")[0]) or ("not asked", "its file was not run")
-        answers.append(given.pop(name, {"id": name, "asks": asks, "state": state, "why": why}))
+        answer = given.pop(name, {"id": name, "asks": asks, "state": state, "why": why})
+        answers.append(answer | ({"cut_off": why} if answer.get("provisional") and name in endings else {}))
     return answers + list(given.values())
 
 
@@ -70,7 +76,7 @@ def merged(documents):
     for document in sorted(documents, key=lambda one: one["calls"][0]["taken"]):
         for answer in document["answers"]:
             known = by_id.get(answer["id"])
-            if known is None or RANKS[answer["state"]] >= RANKS[known["state"]]:
+            if known is None or rank_of(answer) >= rank_of(known):
                 by_id[answer["id"]] = answer | {"call": answer["call"] + len(calls)}
         calls += document["calls"]
     order = [answer["id"] for answer in documents[0]["answers"]]

@@ -41,6 +41,12 @@ class Results(unittest.TestCase):
             "build": ("answered", "2026-01-02T00:00:00Z", 1)})
         self.assertEqual([call["taken"] for call in one["calls"]], ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"])
 
+    def test_an_answer_that_was_cut_off_gives_way_to_a_whole_one_and_to_no_failure(self):
+        cut, whole, failed = (document(f"2026-01-0{day}T00:00:00Z", steps=state) for day, state in ((2, "answered"), (1, "answered"), (3, "failed")))
+        cut["answers"][0]["provisional"] = True
+        self.assertEqual(result.merged([cut, whole])["answers"][0]["answer"], "2026-01-01T00:00:00Z")
+        self.assertEqual(result.merged([cut, failed])["answers"][0]["answer"], "2026-01-02T00:00:00Z")
+
     def test_one_result_is_written_by_the_command(self):
         for day in (1, 2):
             (self.folder / f"{day}.json").write_text(json.dumps(document(f"2026-01-0{day}T00:00:00Z", steps="answered")))

@@ -40,6 +40,8 @@ def as_text(document):
         if answer["state"] != "answered":
             lines += [f"  {line}" for line in f"{answer['state']}: {answer['why']}".splitlines()]
             continue
+        if answer.get("provisional"):
+            lines.append(f"  as far as it came: {answer.get('cut_off', 'it was cut off')}")
         if answer.get("goal"):
             lines.append(f"  goal: {answer['goal']}: {GOALS[answer['met']]}")
         if "sm_clock_mhz" in answer:

@@ -58,7 +58,7 @@ class Session:
             self._write("the result", lambda: result.write(self.document(), self.out))
         self._published = state
         for name, answer in result.given_answers(self.work).items():
-            if name not in self._said:
+            if name not in self._said and not answer.get("provisional"):
                 self._said.add(name)
                 print(f"[{self.left():4.0f} s left] {name}: {answer['state']}" + (f": {answer['why'][:200]}" if "why" in answer else ""), flush=True)
 
@@ -111,8 +111,9 @@ class Session:
             given = result.given_answers(self.work)
             if pending == [f"{file}.all"] and any(name.split(".")[0] == file for name in given):
                 self.end(pending.pop(), "not asked", "it stands for the questions of its file, which stand below")
-            unanswered = [name for name in pending if name not in given]
-            if unanswered and all(given[name]["state"] != "failed" for name in pending if name in given):
+            settled = [given[name] for name in pending if name in given and not given[name].get("provisional")]
+            unanswered = [name for name in pending if given.get(name) not in settled]
+            if unanswered and not any(answer["state"] == "failed" or answer.get("gpu_lost") for answer in settled):
                 self.end(unanswered.pop(0), "failed", self._how_it_ended(file, status, left))
             pending = unanswered
             self.publish()
@@ -164,6 +165,8 @@ class Session:
         def told(answer):
             if answer["state"] != "answered":
                 return f"{answer['state']}: {answer['why'][:150]}"
+            if answer.get("provisional"):
+                return "answered as far as it came"
             return f"answered, goal {GOALS[answer['met']]}" if answer.get("goal") else "answered"
         return "\n".join(f"{answer['id']}: {told(answer)}" for answer in self.document()["answers"])
 

@@ -27,6 +27,14 @@ def fine(_): return Answer({{"figure": 1}}, True)
 def hangs(_): time.sleep(1000)
 def crashes(_): os.kill(os.getpid(), signal.SIGSEGV)
 def fails(_): raise RuntimeError("CUDA error: an illegal memory access")
+def partly(arguments):
+    arguments.so_far(Answer({{"rounds": 1}}))
+    arguments.so_far(Answer({{"rounds": 2}}))
+    crashes(arguments)
+def wholly(arguments):
+    arguments.so_far(Answer({{"rounds": 1}}))
+    return Answer({{"rounds": 3}})
+def loses(_): return Answer({{"figure": 1}}, gpu_lost=True)
 def process(_): return Answer(os.getpid())
 def deaf(_):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -92,6 +100,19 @@ class SessionTest(unittest.TestCase):
         by_id = self.asked(self.session(500, kernels=self.file("kernels", ("a", "crashes"), ("b", "fine")), sums=self.file("sums", ("a", "fine"))))
         self.assertEqual(self.states(by_id), {"kernels.a": "failed", "kernels.b": "answered", "sums.a": "answered"})
         self.assertIn("status -11", by_id["kernels.a"]["why"])
+
+    def test_of_one_that_is_cut_off_stays_what_it_has_told(self):
+        by_id = self.asked(self.session(500, steps=self.file("steps", ("a", "fine"), ("b", "partly"), ("c", "wholly"))))
+        self.assertEqual(self.states(by_id), {"steps.a": "answered", "steps.b": "answered", "steps.c": "answered"})
+        self.assertEqual((by_id["steps.b"]["answer"], by_id["steps.c"]["answer"]), ({"rounds": 2}, {"rounds": 3}))
+        self.assertIn("status -11", by_id["steps.b"]["cut_off"])
+        self.assertEqual([name for name, answer in by_id.items() if answer.get("provisional")], ["steps.b"])
+        self.assertIn("as far as it came: its process ended with status -11", next(self.out.glob("*.txt")).read_text())
+
+    def test_after_a_lost_gpu_the_others_have_a_process_of_their_own_and_none_is_blamed(self):
+        by_id = self.asked(self.session(500, kernels=self.file("kernels", ("a", "process"), ("b", "loses"), ("c", "process"))))
+        self.assertEqual(set(self.states(by_id).values()), {"answered"})
+        self.assertNotEqual(by_id["kernels.a"]["answer"], by_id["kernels.c"]["answer"])
 
     def test_after_a_failure_the_others_have_a_process_of_their_own(self):
         by_id = self.asked(self.session(500, kernels=self.file("kernels", ("a", "process"), ("b", "fails"), ("c", "process"))))

@@ -134,7 +134,7 @@ def time_visit(machine, step, repeats):
     return (time.perf_counter() - started) / repeats, machine.peak_bytes()
 
 
-def measure(machine, step, ways, seconds_given, ends_at=math.inf):
+def measure(machine, step, ways, seconds_given, ends_at=math.inf, after_round=lambda seconds, peaks: None):
     """By way, a list of seconds per step and one of peak bytes, one entry a round; and the steps of a visit. Past `ends_at`, by the monotonic
     clock, two rounds are enough."""
     for _ in range(3):
@@ -148,6 +148,7 @@ def measure(machine, step, ways, seconds_given, ends_at=math.inf):
                 elapsed, peak = time_visit(machine, step, repeats)
             seconds[name].append(elapsed)
             peaks[name].append(peak)
+        after_round(seconds, peaks)
     return seconds, peaks, repeats
 
 
@@ -155,7 +156,8 @@ def summarize(seconds, peaks):
     """Ratios are to the same round's bare step."""
     rows = {}
     for name, values in seconds.items():
-        low, middle, high = statistics.quantiles([v / b for v, b in zip(values, seconds["bare"])], n=4)
+        ratios = [v / b for v, b in zip(values, seconds["bare"])]
+        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
         rows[name] = {"median_ms": 1e3 * statistics.median(values), "ratio": middle, "ratio_quartiles": [low, high],
                       "peak_bytes": max(peaks[name]), "peak_bytes_over_bare": max(peaks[name]) - max(peaks["bare"])}
     return rows
@@ -295,13 +297,18 @@ def ask(name):
         step = models.STEPS[name](machine.device, arguments.dry_run)
         switch, why_not = switch_of(arguments)
         added = bytes_added(machine, switch, step) if switch is not None else None
-        seconds, peaks, repeats = measure(machine, step, ways_of(switch, step.model), 0 if arguments.dry_run else arguments.seconds,
-                                 arguments.ends_at - FLOOR_S)
-        rows = summarize(seconds, peaks)
         missing = {}
-        value = {"step": step.description, "rounds": len(seconds["bare"]), "ways": rows, "not_measured": missing,
-                 "peak_bytes_are": "of torch's allocator alone", "bytes_outside_torch_added_by_first_full_steps": added,
-                 "conv_tf32": torch.backends.cudnn.allow_tf32, "matmul_tf32": torch.backends.cuda.matmul.allow_tf32}
+        value = {"step": step.description, "not_measured": missing, "peak_bytes_are": "of torch's allocator alone",
+                 "bytes_outside_torch_added_by_first_full_steps": added, "conv_tf32": torch.backends.cudnn.allow_tf32,
+                 "matmul_tf32": torch.backends.cuda.matmul.allow_tf32}
+
+        def tell_so_far(seconds, peaks):
+            so_far = {"rounds": len(seconds["bare"]), "ways": summarize(seconds, peaks)}
+            arguments.so_far(Answer(value | so_far | {"provisional": "more rounds, and the floor of full, were to come"}))
+        seconds, peaks, repeats = measure(machine, step, ways_of(switch, step.model), 0 if arguments.dry_run else arguments.seconds,
+                                          arguments.ends_at - FLOOR_S, tell_so_far)
+        rows = summarize(seconds, peaks)
+        value |= {"rounds": len(seconds["bare"]), "ways": rows}
         if switch is None:
             missing |= {way: why_not for way in [*OWN_WAYS, "unchecked", "floor of full"]}
             return Answer(value)

@@ -9,7 +9,7 @@ import torch
 import answers
 from answers import Answer, Question
 from driver import LIST_MAX, ListResult, SumLaunch
-from kernels import TICKET, Checker, add_options, beside_check, drawn_list, machine_of, planted
+from kernels import TICKET, Checker, add_options, drawn_list, machine_of, planted, rows_beside_check
 from tensors import TYPES
 
 SUMMED = TYPES[:7]
@@ -86,17 +86,9 @@ def sums_are_right(arguments):
     return Answer({"lists": cases, "wrong": len(wrong), "first_wrong": wrong[:3]}, not wrong)
 
 
-def rates_of(machine, kind, size, scale):
-    """One row: how fast a list of one tensor of `size` bytes is summed, beside one that is only checked."""
-    return {"values_about": scale} | beside_check(machine, kind, size, "sum", SumChecker, scale)
-
-
 def bandwidth(arguments):
     """Lists summed, in turn with the same lists checked alone."""
-    machine = machine_of(arguments)
-    size = machine.bandwidth_bytes[0]
-    rows = [(kind, 1) for kind in TYPES[:4]] + [(TYPES[1], TINY), (TYPES[3], TINY)]
-    return Answer([rates_of(machine, kind, size, scale) for kind, scale in rows])
+    return rows_beside_check(arguments, [(kind, 1) for kind in TYPES[:4]] + [(TYPES[1], TINY), (TYPES[3], TINY)], "sum", SumChecker)
 
 
 QUESTIONS = [
