@@ -77,6 +77,7 @@ class CheckedDevice {
   Skip Enter(CuStream stream) noexcept;
   Skip SetUp(CuStream stream) noexcept;
   Skip SetUpInContext(CuStream stream) noexcept;
+  Skip WaitForWarmUp() noexcept;
   // kNone if the context is current now.
   Skip SkipFor(const CurrentContext& current) noexcept;
   // Asks for the state of the stream's own capture; kNone if something may be launched on it.

@@ -90,6 +90,10 @@ struct CheckerOptions {
   // What was launched on a device that has stepped down is waited for so long. Nobody asks its
   // streams any more how far they are, and what is never told holds up all that is told in order.
   uint64_t down_after_ns = 2'000'000'000;
+  // The tensor that a device is set up for is looked at too, if the kernels are loaded and have run
+  // within so much time. Setting up takes a second or two, once; what is launched at its end runs
+  // in less than a millisecond, unless the job has filled the device. 0: it is not waited for.
+  uint64_t warm_up_wait_ns = 20'000'000;
 };
 
 // Bytes that memory_for should return to hold as many slots as the options ask for. With less there

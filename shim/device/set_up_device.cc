@@ -1,10 +1,13 @@
 // Setting a device up: the cold half of CheckedDevice.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 #include <new>
 
 #include "shim/device/checked_device.h"
 #include "shim/device/current_context.h"
+#include "shim/host/monotonic_clock.h"
 
 namespace nanwatch::device {
 namespace {
@@ -55,7 +58,20 @@ Skip CheckedDevice::SetUp(CuStream stream) noexcept {
   state_.compare_exchange_strong(expected,
                                  skip == Skip::kStarting ? State::kWarming : State::kUnseen,
                                  std::memory_order_acq_rel);
-  return skip;
+  return skip == Skip::kStarting ? WaitForWarmUp() : skip;
+}
+
+// Reads the host's memory and calls nothing of the driver's, so that no capture of any thread is in
+// the way, and none is ruined.
+Skip CheckedDevice::WaitForWarmUp() noexcept {
+  constexpr useconds_t kMicrosecondsBetween = 20;
+  const uint64_t began_ns = MonotonicNs();
+  while (!Ready()) {
+    if (state_.load(std::memory_order_acquire) == State::kDown) return Skip::kSteppedDown;
+    if (MonotonicNs() - began_ns >= shared_.options.warm_up_wait_ns) return Skip::kStarting;
+    usleep(kMicrosecondsBetween);
+  }
+  return Skip::kNone;
 }
 
 Skip CheckedDevice::SetUpInContext(CuStream stream) noexcept {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #define FAKE_CUDA extern "C" __attribute__((visibility("default")))
@@ -139,6 +142,8 @@ struct Fake {
   int multiprocessors = 0;
   bool late = false;
   size_t late_max = 0;
+  std::chrono::milliseconds own_lag{0};
+  std::vector<std::thread> laggards;  // one for each launch
 };
 
 Fake& fake() {
@@ -272,6 +277,16 @@ size_t RunQueued(Stream& stream, size_t count) {
   return ran;
 }
 
+// Runs the oldest of what is queued, a while later.
+void RunLater(Stream& stream) {
+  const auto lag = fake().own_lag;
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  fake().laggards.emplace_back([&stream, lag] {
+    std::this_thread::sleep_for(lag);
+    RunQueued(stream, 1);
+  });
+}
+
 int Enqueue(Stream* stream, Node node) {
   if (stream == nullptr) return kInvalidHandle;
   if (stream->device != Current()) {
@@ -290,7 +305,8 @@ int Enqueue(Stream* stream, Node node) {
     case kInvalidated:
       return kCaptureInvalidated;
     default: {
-      if (fake().late && node.fill != nullptr) {
+      const bool lags = stream->prompt && fake().own_lag.count() != 0;
+      if (fake().late && node.fill != nullptr && !lags) {
         node.Run();  // early kernels count on it
         return kSuccess;
       }
@@ -300,6 +316,10 @@ int Enqueue(Stream* stream, Node node) {
         const std::lock_guard<std::mutex> guard(stream->queue_lock);
         stream->queue.push_back(std::move(node));
         queued = stream->queue.size();
+      }
+      if (lags) {
+        RunLater(*stream);
+        return kSuccess;
       }
       const size_t late_max = stream->prompt ? 0 : fake().late_max;
       if (fake().late && queued > late_max) RunQueued(*stream, queued - late_max);
@@ -611,6 +631,7 @@ FAKE_CUDA int cuCtxSetCurrent(void*) { return NeverCall("cuCtxSetCurrent"); }
 
 FAKE_CUDA void fake_cuda_reset(int devices) {
   Fake& all = fake();
+  for (std::thread& laggard : std::exchange(all.laggards, {})) laggard.join();
   for (const auto& [memory, bytes] : all.mappings) munmap(memory, bytes);
   for (const char* memory : all.allocations) delete[] memory;
   const std::lock_guard<std::mutex> guard(all.lock);
@@ -633,6 +654,7 @@ FAKE_CUDA void fake_cuda_reset(int devices) {
   all.default_device = nullptr;
   all.multiprocessors = 0;
   all.late = false;
+  all.own_lag = {};
   for (int i = 0; i < devices; ++i) {
     all.devices.push_back(std::make_unique<Device>());
     all.devices.back()->ordinal = i;
@@ -694,6 +716,10 @@ FAKE_CUDA void fake_cuda_set_multiprocessors(int count) { fake().multiprocessors
 FAKE_CUDA void fake_cuda_set_late(size_t launches) {
   fake().late = true;
   fake().late_max = launches;
+}
+
+FAKE_CUDA void fake_cuda_set_own_lag(int milliseconds) {
+  fake().own_lag = std::chrono::milliseconds(milliseconds);
 }
 
 FAKE_CUDA void fake_cuda_set_blocking(void* handle, int blocking) {

@@ -53,6 +53,9 @@ void fake_cuda_register_early_kernel(const char* name, FakeCudaLook look, FakeCu
 // Streams run by themselves what has more than `launches` behind it, those of cuStreamCreate at
 // once, and fill memory at once.
 void fake_cuda_set_late(size_t launches);
+// What is launched on streams of cuStreamCreate runs by itself so many milliseconds later, on a
+// thread of the library's; 0: as ever.
+void fake_cuda_set_own_lag(int milliseconds);
 // What the attribute answers, on all devices; 0: 100 + the device's ordinal.
 void fake_cuda_set_multiprocessors(int count);
 

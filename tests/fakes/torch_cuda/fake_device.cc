@@ -244,6 +244,7 @@ void SetUpDriver() {
   fake_cuda_set_default_device(0);
   fake_cuda_set_multiprocessors(2);
   fake_cuda_set_late(static_cast<size_t>(FromEnvironment("NANWATCH_FAKE_LAG", 50)));
+  fake_cuda_set_own_lag(FromEnvironment("NANWATCH_FAKE_OWN_LAG_MS", 2));
   // CUDA_ERROR_NOT_SUPPORTED, as on some virtual machines.
   if (FromEnvironment("NANWATCH_FAKE_NO_REGISTRATION", 0) != 0) fake_cuda_refuse_registration(801);
   device::RegisterCheckKernels();

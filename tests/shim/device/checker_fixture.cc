@@ -56,6 +56,7 @@ CheckerTest::CheckerTest() {
   options_.slots = 64;
   options_.captured_slots = 16;
   options_.progress_every = 8;
+  options_.warm_up_wait_ns = 0;  // nothing runs before the test says so
 }
 
 void CheckerTest::TearDown() {

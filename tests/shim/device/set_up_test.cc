@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "tests/shim/device/checker_fixture.h"
 
@@ -63,6 +64,47 @@ TEST_F(SettingUp, RunsEachKernelOnceOnAStreamOfItsOwn) {
   EXPECT_EQ(fake_cuda_queued(nullptr), 0u);
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 7u);
   EXPECT_EQ(fake_cuda_calls("cuStreamCreate"), 1u);
+}
+
+TEST_F(SettingUp, LooksAtTheTensorItBeganWith) {
+  options_.warm_up_wait_ns = 10'000'000'000;
+  fake_cuda_set_own_lag(5);
+  Make();
+  void* stream = fake_cuda_new_stream(0);
+  CheckOne(stream, Bad());
+  EXPECT_EQ(Skips(Skip::kStarting), 0u);
+  const std::vector<Told> told = RunAndPoll({stream});
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].outcome, Outcome::kBad);
+}
+
+TEST_F(SettingUp, IsNotWaitedForWhereTheDeviceIsBusy) {
+  options_.warm_up_wait_ns = 20'000'000;
+  Make();
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(Check(fake_cuda_new_stream(0), {Bad()}).skip, Skip::kStarting);
+  const auto took = std::chrono::steady_clock::now() - began;
+  EXPECT_GE(took, std::chrono::milliseconds(20));
+  EXPECT_LT(took, std::chrono::seconds(5));
+  EXPECT_STREQ(fake_cuda_log_entry(fake_cuda_log_size() - 2), "cuLaunchKernel");
+  EXPECT_STREQ(fake_cuda_log_entry(fake_cuda_log_size() - 1), "cuThreadExchangeStreamCaptureMode")
+      << "the wait itself calls nothing";
+  fake_cuda_run_all();
+  ExpectChecks();
+}
+
+TEST_F(SettingUp, WaitsWhileAnotherStreamIsCapturedAndLeavesTheGraphWhole) {
+  options_.warm_up_wait_ns = 10'000'000'000;
+  fake_cuda_set_own_lag(5);
+  Make();
+  void* captured = fake_cuda_new_stream(0);
+  ASSERT_EQ(fake_cuda_begin_capture(captured, kCuCaptureModeGlobal), 0);
+  EXPECT_EQ(Check(captured, {Bad()}).skip, Skip::kCapturedBeforeReady);
+  void* stream = fake_cuda_new_stream(0);
+  CheckOne(stream, Bad());
+  CheckOne(captured, Clean());
+  EXPECT_GE(fake_cuda_end_capture(captured), 0);
+  EXPECT_EQ(RunAndPoll({stream}).size(), 1u);
 }
 
 TEST_F(SettingUp, IsDoneOnce) {
