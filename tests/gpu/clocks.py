@@ -4,8 +4,6 @@ import functools
 import subprocess
 import time
 
-import torch
-
 WARM_S, WARM_AGAIN_S = 0.5, 0.05
 QUEUED, QUEUED_AGAIN = 500, 20  # multiplications: about 0.7 s, and 30 ms, of an H200
 NVML_CLOCK_SM = 1
@@ -40,6 +38,7 @@ def sm_clock_mhz():
 
 def multiply(seconds, queued):
     """Keeps the current GPU busy for so long, and leaves it so many multiplications of work."""
+    import torch  # which every file of questions would wait for otherwise, also to list them
     values = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     begin = time.monotonic()
     while time.monotonic() - begin < seconds:
@@ -52,6 +51,7 @@ def multiply(seconds, queued):
 
 def warmed_up():
     """The clock under load; the GPU has just been under it when this returns."""
+    import torch
     if not torch.cuda.is_available():
         return None
     multiply(WARM_S, QUEUED)
