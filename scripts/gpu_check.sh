@@ -76,7 +76,8 @@ pack_parts() {
   needs=$(ldd "$pack"/bin/* | grep -vE '^/|^[^=]*:$|linux-vdso|ld-linux|lib(c|m|dl|pthread|rt)\.so' || true)
   [[ -z $needs ]] || fail "the tools need libraries that a bare machine may not have:$needs"
   boost_headers | while read -r header; do install -D -m 644 "$header" "$pack/include/boost/${header#*/boost/}"; done
-  git rev-parse HEAD >"$pack/commit"
+  git describe --always --dirty --abbrev=40 >"$pack/commit"
+  sha256sum <shim/device/check_kernel.ptx | cut -d' ' -f1 >"$pack/check_kernel.sha256"
   size=$(du -sm "$pack" | cut -f1)
   ((size < 64)) || fail "$pack has $size MiB, more than the 64 that it may have"
   echo "gpu_check: $pack, $size MiB: carry it to the machine with the GPU, and name it by --parts"

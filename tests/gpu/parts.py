@@ -1,4 +1,5 @@
 """What the questions need besides Python and torch, put together in one prefix: packed parts where they work, else what is built here."""
+import hashlib
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import limited
 
 BUILD_S_MAX = 240
 SHORT_S_MAX = 60
+PTX = pathlib.Path("shim/device/check_kernel.ptx")
 IN_TORCH = 'import sys; sys.path.insert(0, "tests/bench/overhead"); import observer_switch; observer_switch.ObserverSwitch()'
 
 
@@ -32,6 +34,7 @@ class Parts:
         for folder in ("bin", "lib/nanwatch"):
             (self.prefix / folder).mkdir(parents=True)
         self._note_commit()
+        self._compare_kernels()
         self._make_grid_for()
         self._take_tools()
         self._take_observer()
@@ -48,6 +51,13 @@ class Parts:
     def _note_commit(self):
         if (self.packed / "commit").exists():
             shutil.copy(self.packed / "commit", self.work)
+
+    def _compare_kernels(self):
+        """The observer has the kernels of where it was packed in it, and the questions about the kernels ask those of this tree."""
+        packed = self.packed / "check_kernel.sha256"
+        if packed.exists():
+            same = packed.read_text().strip() == hashlib.sha256(PTX.read_bytes()).hexdigest()
+            self._say("kernels", *(("same",) if same else ("differ", f"{PTX} of this tree is not what the parts were packed with: pack them anew")))
 
     def _make_grid_for(self):
         if (self.packed / "lib/libgrid_for.so").exists():

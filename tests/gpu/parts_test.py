@@ -1,5 +1,6 @@
 """What a session takes of packed parts, of which some may not work where it runs."""
 import contextlib
+import hashlib
 import io
 import os
 import pathlib
@@ -19,6 +20,7 @@ class Packed(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+        os.chdir(HERE.parents[1])
         self.packed, self.work = self.folder / "packed", self.folder / "work"
         self.work.mkdir()
         for name in ("bin/nanwatch", "bin/nanwatchd"):
@@ -56,6 +58,12 @@ class Packed(unittest.TestCase):
         self.assertEqual(self.states(), [("grid_for", "taken"), ("tools", "taken"), ("observer", "taken"), ("observer_in_torch", "works")])
         self.assertFalse((self.folder / "built").exists())
         self.assertEqual((self.folder / "tries").read_text(), "tried\n")
+
+    def test_kernels_that_are_not_those_of_this_tree_are_named(self):
+        for text, state in ((hashlib.sha256(parts.PTX.read_bytes()).hexdigest() + "\n", "same"), ("0" * 64 + "\n", "differ")):
+            (self.packed / "check_kernel.sha256").write_text(text)
+            self.assertEqual(self.states()[0], ("kernels", state))
+            (self.work / "parts.tsv").unlink()
 
     def test_an_observer_that_does_not_start_is_built(self):
         self.status(1)

@@ -23,9 +23,11 @@ def rank_of(answer):
 
 
 def commit_of(work):
-    """Of this tree, or where it came without its history, of the packed parts."""
-    here = first_line(["git", "rev-parse", "HEAD"])
-    return here or ((work / "commit").read_text().strip() if (work / "commit").exists() else "")
+    """Of the packed parts, which were told what they were made of, and where this tree has a history that says otherwise, its own: what
+    carries a tree to another machine may make a history for it."""
+    here = first_line(["git", "describe", "--always", "--dirty", "--abbrev=40"])
+    packed = (work / "commit").read_text().strip() if (work / "commit").exists() else ""
+    return f"{packed} (the parts), {here} (this tree)" if packed and here and packed != here else packed or here
 
 
 def rows_of(path):

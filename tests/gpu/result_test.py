@@ -55,6 +55,14 @@ class Results(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in (self.folder / "out").iterdir()),
                          ["nvidia-h200-20260101T000000Z.json", "nvidia-h200-20260101T000000Z.txt"])
 
+    def test_the_commit_is_that_of_the_parts_and_of_this_tree_where_it_differs(self):
+        for here, packed, told in (("a-dirty", "b", "b (the parts), a-dirty (this tree)"), ("a", "a", "a"), ("a", None, "a"), ("", "b", "b"), ("", None, "")):
+            (self.folder / "commit").unlink(missing_ok=True)
+            if packed:
+                (self.folder / "commit").write_text(packed + "\n")
+            with mock.patch.object(result, "first_line", return_value=here):
+                self.assertEqual(result.commit_of(self.folder), told)
+
     def test_different_gpus_are_not_mixed(self):
         with self.assertRaisesRegex(ValueError, "different GPUs: A, B"):
             result.merged([document("1", "A", steps="answered"), document("2", "B", steps="answered")])
