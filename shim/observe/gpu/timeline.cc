@@ -728,7 +728,10 @@ bool Timeline::WaitForSetUp(Observer& observer) noexcept {
 }
 
 void Timeline::SettleAtExit(Observer& observer) noexcept {
-  constexpr int kLooksMax = 200;
+  // A GPU that is steps behind is waited for as long as it answers; one that does not, or does for
+  // very long, is not.
+  constexpr uint64_t kSilenceNs = 200'000'000;
+  constexpr uint64_t kLongestNs = 5'000'000'000;
   constexpr useconds_t kMicrosecondsBetween = 1000;
   if (!On()) return;
   // Threads that end from now on would launch into a driver that ends too, for nobody to read.
@@ -742,12 +745,20 @@ void Timeline::SettleAtExit(Observer& observer) noexcept {
     gpu_.AskAll();
   }
   const bool may_read = may_launch || gpu_.ReadableForEver();
-  for (int i = 0; may_read && i < kLooksMax; ++i) {
+  const uint64_t began_ns = MonotonicNs();
+  uint64_t told = clock_.told.load(std::memory_order_acquire);
+  uint64_t told_ns = began_ns;
+  while (may_read) {
     Settle(observer);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (begin_ == end_) break;
     }
+    const uint64_t now_ns = MonotonicNs();
+    const uint64_t now_told = clock_.told.load(std::memory_order_acquire);
+    if (now_told != told) told_ns = now_ns;
+    told = now_told;
+    if (now_ns - told_ns >= kSilenceNs || now_ns - began_ns >= kLongestNs) break;
     usleep(kMicrosecondsBetween);
   }
   // Threads that still run ops have nothing launched for them from here on.

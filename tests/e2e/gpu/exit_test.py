@@ -1,4 +1,5 @@
 """What a program does last is told, although the driver ends with the process; and its end is as without us."""
+import time
 import unittest
 
 from gpu_job import GpuJobTest, origins
@@ -51,6 +52,13 @@ class Exit(GpuJobTest):
         for number, (level, memory) in enumerate((level, memory) for level in LEVELS for memory in MEMORY):
             cls.healthy[level, memory] = workplace.run_preloaded(
                 program, NANWATCH_LEVEL=level, NANWATCH_FAKE_NO_REGISTRATION=memory, NANWATCH_JOB=f"healthy{number}")
+        # A loop that is seconds ahead of its GPU, as one without .item() is.
+        program = cls.program("far_ahead", LAST_LINE.format(last=SPOILED["by_return"]))
+        cls.behind, cls.seconds = {}, {}
+        for us in ("2000", "100000"):
+            began = time.monotonic()
+            cls.behind[us] = workplace.run_watched(program, NANWATCH_FAKE_LAG="100000", NANWATCH_FAKE_END_US=us)
+            cls.seconds[us] = time.monotonic() - began
         fork = cls.program("fork", FORK)
         cls.bare["fork"] = workplace.run_bare(fork)
         cls.fork = workplace.run_watched(fork)
@@ -62,6 +70,11 @@ class Exit(GpuJobTest):
                 verdict = job.verdict()
                 self.assertEqual([(o["op"], o["class"], int(o["step"])) for o in origins(verdict)], [("aten::sqrt", "produce", 6)])
                 self.assertEqual(int(verdict["coverage"]["unchecked"].get("gpu_busy", 0)), 0)
+
+    def test_a_gpu_that_is_behind_is_waited_for_while_it_answers(self):
+        self.assertEqual([o["op"] for o in origins(self.behind["2000"].verdict())], ["aten::sqrt"])
+        self.assertEqual([job.status() for job in self.behind.values()], [0, 0])
+        self.assertLess(self.seconds["100000"], self.seconds["2000"] + 15, "one that takes longer is not")
 
     def test_a_healthy_job_ends_without_a_word(self):
         for (level, memory), job in self.healthy.items():

@@ -12,6 +12,8 @@
 // or after NANWATCH_FAKE_LAG further launches (50); so it is with what a non-blocking copy to
 // pinned memory brings (host_copies.h). NANWATCH_FAKE_DEVICES (1) is the number of devices.
 // NANWATCH_FAKE_OWN_LAG_MS (2) is how long what runs on streams of the driver's own making takes.
+// NANWATCH_FAKE_END_US is how long each launch takes that is left when the program ends (0: none
+// is left).
 // NANWATCH_FAKE_NO_REGISTRATION=1: memory of the program's cannot be registered with the driver.
 // NANWATCH_FAKE_CUPTI_LIBRARY names the library of tests/fakes/cupti, which then takes the place of
 // CUPTI, and is told of one kernel for each op that computes.
