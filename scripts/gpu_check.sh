@@ -62,6 +62,18 @@ boost_headers() {
   done | sort -u
 }
 
+# The kernels as a driver takes them that has no compiler for their text; nothing where there is no ptxas.
+make_cubin() {
+  local ptxas
+  for ptxas in /usr/local/cuda/bin/ptxas /usr/local/cuda-*/bin/ptxas "$(command -v ptxas || true)"; do
+    if [[ -x $ptxas ]]; then
+      "$ptxas" -arch=sm_90 shim/device/check_kernel.ptx -o "$1/check_kernel.sm_90.cubin" || fail "$ptxas does not take the kernels"
+      return
+    fi
+  done
+  echo "gpu_check: there is no ptxas: no cubin is packed for a driver that has no compiler"
+}
+
 pack_parts() {
   local release=build/release needs size
   cmake --preset release >/dev/null
@@ -75,6 +87,7 @@ pack_parts() {
   strip --strip-debug "$pack"/bin/* "$pack"/lib/*.so "$pack"/lib/nanwatch/*.so
   needs=$(ldd "$pack"/bin/* | grep -vE '^/|^[^=]*:$|linux-vdso|ld-linux|lib(c|m|dl|pthread|rt)\.so' || true)
   [[ -z $needs ]] || fail "the tools need libraries that a bare machine may not have:$needs"
+  make_cubin "$pack/lib"
   boost_headers | while read -r header; do install -D -m 644 "$header" "$pack/include/boost/${header#*/boost/}"; done
   git describe --always --dirty --abbrev=40 >"$pack/commit"
   sha256sum <shim/device/check_kernel.ptx | cut -d' ' -f1 >"$pack/check_kernel.sha256"

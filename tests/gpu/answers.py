@@ -63,6 +63,7 @@ def ask_one(question, arguments):
         line["goal"] = question.goal
     try:
         arguments.so_far = lambda answer: write(line | answered(answer) | {"provisional": True}, arguments)
+        arguments.notes = {}  # of the question, for its line
         arguments.prepare(arguments)
         if question.timed and not arguments.dry_run:
             line["sm_clock_mhz"] = {"before": clocks.warmed_up()}
@@ -77,7 +78,7 @@ def ask_one(question, arguments):
         return line | {"state": "failed", "why": f"{type(error).__name__}: {error}"[:600]}
     if arguments.dry_run:
         return line | {"state": "not asked", "why": "a dry run measures nothing"}
-    return line | answered(answer)
+    return line | arguments.notes | answered(answer)
 
 
 def answered(answer):

@@ -4,6 +4,8 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PTX = ROOT / "shim/device/check_kernel.ptx"
+CUBIN = "check_kernel.sm_90.cubin"  # where it was packed it lies beside the library of grid_for.cc
+NO_COMPILER = 221  # CUDA_ERROR_JIT_COMPILER_NOT_FOUND
 FEW_TENSORS, MANY_TENSORS, DIMS_MAX = 4, 16, 8
 LIST_MAX, LIST_WORDS, GATE_COUNTED_MAX, LIST_COUNTED_MAX, SCRATCH_BYTES = 250, 8, 8, 14, 80
 MEASURED_MAX, MEASURE_SCRATCH_BYTES = 28, 904
@@ -100,6 +102,7 @@ class GridFor:
     """GridFor of shim/device/check_kernel.h and ListGridFor of check_list.h, compiled, and the layouts that it was compiled with."""
 
     def __init__(self, library):
+        self.path = pathlib.Path(library)
         self._library = ctypes.CDLL(str(library))
         self._grid_for, self._layout = self._library.nanwatch_grid_for, self._library.nanwatch_layout
         self._grid_for.argtypes, self._grid_for.restype = [ctypes.c_void_p, u32], u32
@@ -119,11 +122,14 @@ class GridFor:
 
 
 class DriverError(Exception):
-    pass
+    def __init__(self, function, result):
+        super().__init__(f"{function} answered {result}")
+        self.result = result
 
 
 class Driver:
-    """The kernels of check_kernel.ptx, in the context that is current on this thread."""
+    """The kernels of check_kernel.ptx, in the context that is current on this thread. Where its driver has no compiler they are those of
+    the cubin that lies beside the library of `grid_for`, and `kernels_from` says so."""
 
     def __init__(self, grid_for, library="libcuda.so.1"):
         self._cuda = ctypes.CDLL(library)
@@ -132,8 +138,8 @@ class Driver:
         self._call("cuDeviceGet", ctypes.byref(device), 0)
         self._call("cuDeviceGetAttribute", ctypes.byref(count), MULTIPROCESSOR_COUNT, device)
         self.multiprocessors = count.value
-        module = ctypes.c_void_p()
-        self._call("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(PTX.read_bytes()), 0, None, None)
+        self.kernels_from = ""
+        module = self._load(grid_for.path.with_name(CUBIN))
         self._functions = {FewLaunch: self._function(module, b"nanwatch_check_few"),
                            ManyLaunch: self._function(module, b"nanwatch_check_many"),
                            ListLaunch: self._function(module, b"nanwatch_check_list"),
@@ -141,10 +147,21 @@ class Driver:
                            MeasureLaunch: self._function(module, b"nanwatch_measure_list"),
                            CompareLaunch: self._function(module, b"nanwatch_compare_list")}
 
+    def _load(self, cubin):
+        module = ctypes.c_void_p()
+        try:
+            self._call("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(PTX.read_bytes()), 0, None, None)
+        except DriverError as error:
+            if error.result != NO_COMPILER or not cubin.exists():
+                raise
+            self._call("cuModuleLoadDataEx", ctypes.byref(module), ctypes.c_char_p(cubin.read_bytes()), 0, None, None)
+            self.kernels_from = f"{CUBIN}, assembled elsewhere: this driver has no compiler for their text ({error})"
+        return module
+
     def _call(self, name, *arguments):
         result = getattr(self._cuda, name)(*arguments)
         if result != 0:
-            raise DriverError(f"{name} answered {result}")
+            raise DriverError(name, result)
 
     def _function(self, module, name):
         function = ctypes.c_void_p()

@@ -162,13 +162,14 @@ def figures(counts, kinds):
 
 
 def machine_of(arguments):
-    if arguments.machine:
-        return arguments.machine
-    if not torch.cuda.is_available():
-        raise CannotAsk("no GPU")
-    if not arguments.grid_for.exists():
-        raise CannotAsk(f"{arguments.grid_for} was not built")
-    arguments.machine = Gpu(GridFor(arguments.grid_for))
+    if not arguments.machine:
+        if not torch.cuda.is_available():
+            raise CannotAsk("no GPU")
+        if not arguments.grid_for.exists():
+            raise CannotAsk(f"{arguments.grid_for} was not built")
+        arguments.machine = Gpu(GridFor(arguments.grid_for))
+    if arguments.machine.driver.kernels_from:
+        arguments.notes["kernels_from"] = arguments.machine.driver.kernels_from
     return arguments.machine
 
 

@@ -5,7 +5,9 @@ import ctypes
 import itertools
 import math
 import pathlib
+import shutil
 import sys
+import tempfile
 import time
 import types
 import unittest
@@ -14,7 +16,7 @@ from unittest import mock
 import torch
 
 import kernels
-from driver import Driver, GridFor, layout
+from driver import CUBIN, Driver, DriverError, GridFor, layout
 
 GRID_FOR, CPU_KERNEL, FAKE_CUDA = sys.argv[1:4]
 
@@ -126,6 +128,23 @@ class Kernels(unittest.TestCase):
         self.assertEqual((answer.value["first_wrong"], answer.value["lists"]), ([], 18))
         rows = kernels.list_bandwidth(self.arguments).value["rows"]
         self.assertEqual([row["tensors"] for row in rows], [148, 148, 148, 148, 2, 2])
+
+    def test_where_the_driver_has_no_compiler_the_packed_cubin_is_taken_and_told(self):
+        fake = ctypes.CDLL(FAKE_CUDA)
+        fake.fake_cuda_set_logging(1)  # calls that fail are counted then
+        self.addCleanup(fake.fake_cuda_set_logging, 0)
+        with tempfile.TemporaryDirectory() as folder:
+            grid_for = GridFor(shutil.copy(GRID_FOR, folder))
+            fake.fake_cuda_fail(b"cuModuleLoadDataEx", 1, 1, 221)
+            with self.assertRaisesRegex(DriverError, "cuModuleLoadDataEx answered 221"):
+                Driver(grid_for, FAKE_CUDA)
+            (pathlib.Path(folder) / CUBIN).write_bytes(b"\x7fELF\0.version")
+            fake.fake_cuda_fail(b"cuModuleLoadDataEx", 1, 1, 221)
+            driver = Driver(grid_for, FAKE_CUDA)
+        arguments = argparse.Namespace(machine=mock.Mock(driver=driver), notes={})
+        kernels.machine_of(arguments)
+        self.assertIn("check_kernel.sm_90.cubin, assembled elsewhere", arguments.notes["kernels_from"])
+        self.assertEqual(self.arguments.machine.driver.kernels_from, "")
 
     def test_a_list_that_is_told_wrong_is_told(self):
         class Liar(kernels.Checker):

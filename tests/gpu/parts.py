@@ -10,6 +10,7 @@ import limited
 
 BUILD_S_MAX = 240
 SHORT_S_MAX = 60
+CUBIN = "check_kernel.sm_90.cubin"  # driver.py takes it where the driver has no compiler
 PTX = pathlib.Path("shim/device/check_kernel.ptx")
 IN_TORCH = 'import sys; sys.path.insert(0, "tests/bench/overhead"); import observer_switch; observer_switch.ObserverSwitch()'
 
@@ -35,6 +36,7 @@ class Parts:
             (self.prefix / folder).mkdir(parents=True)
         self._note_commit()
         self._compare_kernels()
+        self._take_cubin()
         self._make_grid_for()
         self._take_tools()
         self._take_observer()
@@ -55,9 +57,17 @@ class Parts:
     def _compare_kernels(self):
         """The observer has the kernels of where it was packed in it, and the questions about the kernels ask those of this tree."""
         packed = self.packed / "check_kernel.sha256"
+        self._kernels_are_the_same = False
         if packed.exists():
             same = packed.read_text().strip() == hashlib.sha256(PTX.read_bytes()).hexdigest()
+            self._kernels_are_the_same = same
             self._say("kernels", *(("same",) if same else ("differ", f"{PTX} of this tree is not what the parts were packed with: pack them anew")))
+
+    def _take_cubin(self):
+        """Beside the library of grid_for.cc; of other kernels than this tree's it is left where it is."""
+        (self.work / CUBIN).unlink(missing_ok=True)
+        if (self.packed / "lib" / CUBIN).exists() and self._kernels_are_the_same:
+            shutil.copy(self.packed / "lib" / CUBIN, self.work)
 
     def _make_grid_for(self):
         if (self.packed / "lib/libgrid_for.so").exists():

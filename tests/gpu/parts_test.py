@@ -25,7 +25,7 @@ class Packed(unittest.TestCase):
         self.work.mkdir()
         for name in ("bin/nanwatch", "bin/nanwatchd"):
             self.script(self.packed / name, "echo nanwatch 0")
-        for name in ("lib/libnanwatch.so", "lib/libgrid_for.so", "lib/nanwatch/libnanwatch_observer-2.11.so"):
+        for name in ("lib/libnanwatch.so", "lib/libgrid_for.so", "lib/nanwatch/libnanwatch_observer-2.11.so", f"lib/{parts.CUBIN}"):
             (self.packed / name).parent.mkdir(parents=True, exist_ok=True)
             (self.packed / name).write_text("")
         # Of the Python, only the status with which it tries the observer.
@@ -63,6 +63,7 @@ class Packed(unittest.TestCase):
         for text, state in ((hashlib.sha256(parts.PTX.read_bytes()).hexdigest() + "\n", "same"), ("0" * 64 + "\n", "differ")):
             (self.packed / "check_kernel.sha256").write_text(text)
             self.assertEqual(self.states()[0], ("kernels", state))
+            self.assertEqual((self.work / parts.CUBIN).exists(), state == "same", "the cubin of other kernels is not taken")
             (self.work / "parts.tsv").unlink()
 
     def test_an_observer_that_does_not_start_is_built(self):

@@ -42,6 +42,8 @@ def as_text(document):
             continue
         if answer.get("provisional"):
             lines.append(f"  as far as it came: {answer.get('cut_off', 'it was cut off')}")
+        if "kernels_from" in answer:
+            lines.append(f"  kernels: {answer['kernels_from']}")
         if answer.get("goal"):
             lines.append(f"  goal: {answer['goal']}: {GOALS[answer['met']]}")
         if "sm_clock_mhz" in answer:
