@@ -34,7 +34,10 @@ struct DeviceTensor {
   int64_t numel;
   uint8_t type;  // wire::ElementType
   uint8_t ndim;  // 0: the elements lie side by side in any order, `numel` of them from `data` on
-  uint8_t unused[6];
+  // 1: so they do where there are dimensions, too, in another order than that of their indices:
+  // channels last, or transposed. The scan needs to know no more of them; a count goes by them.
+  uint8_t one_run;
+  uint8_t unused[5];
   int64_t sizes[kDimsMax];    // `ndim` entries
   int64_t strides[kDimsMax];  // in elements; 0 (expanded) and negative allowed
 };

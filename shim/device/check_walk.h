@@ -51,6 +51,23 @@ NANWATCH_BITS constexpr uint32_t PartBytesOf(wire::ElementType type) noexcept {
   return bytes;
 }
 
+// log2 of the bytes of a part, or of an element, of each type, four bits for each: one shift of a
+// number known at compile time, where a switch by format would be a chain of branches.
+inline constexpr uint64_t kNoType = 15;
+NANWATCH_BITS constexpr uint64_t ShiftsOfTypes(bool of_elements) noexcept {
+  uint64_t shifts = 0;
+  for (uint32_t code = 0; code < 16; ++code) {
+    const auto type = static_cast<wire::ElementType>(code);
+    uint32_t bytes = PartBytesOf(type);
+    if (bytes != 0 && of_elements) bytes *= static_cast<uint32_t>(PartsOf(type));
+    shifts |= (bytes == 0 ? kNoType : static_cast<uint64_t>(__builtin_ctz(bytes))) << (4 * code);
+  }
+  return shifts;
+}
+inline constexpr uint64_t kPartShifts = ShiftsOfTypes(/*of_elements=*/false);
+inline constexpr uint64_t kElementShifts = ShiftsOfTypes(/*of_elements=*/true);
+static_assert(wire::kElementTypeCount <= 16);
+
 // Puts `dim` where its distance belongs. The order among equals does not matter: they overlap.
 NANWATCH_BITS constexpr void InsertDim(Walk& walk, uint64_t size, int64_t stride,
                                        uint64_t row_step) noexcept {
@@ -140,10 +157,11 @@ NANWATCH_BITS constexpr void PlanRun(Walk& walk, uint64_t bytes) noexcept {
   walk.unit_bytes = kVectorBytes;
   walk.units = (end - middle) / kVectorBytes;
   walk.head = begin;
-  walk.head_parts = static_cast<uint32_t>(middle - begin) / walk.part_bytes;
+  const auto part_shift = static_cast<uint32_t>(__builtin_ctz(walk.part_bytes));
+  walk.head_parts = static_cast<uint32_t>(middle - begin) >> part_shift;
   walk.base = middle;
   walk.tail = middle + walk.units * kVectorBytes;
-  walk.tail_parts = static_cast<uint32_t>(end - walk.tail) / walk.part_bytes;
+  walk.tail_parts = static_cast<uint32_t>(end - walk.tail) >> part_shift;
   walk.is_one_run = 1;
 }
 
@@ -176,7 +194,24 @@ NANWATCH_BITS constexpr void PlanScanOfDims(Walk& walk) noexcept {
   CountUnits(walk);
 }
 
+// The scan of a tensor that is known to be one run, which nearly all are. Until it is planned the
+// block waits for this one thread, so that each step of it is a step of every launch.
+NANWATCH_BITS constexpr void PlanDense(const DeviceTensor& tensor, Walk& walk) noexcept {
+  walk.units = 0;
+  walk.head_parts = walk.tail_parts = 0;
+  walk.is_one_run = 1;
+  const uint32_t shift_at = 4u * (tensor.type & 15u);
+  const uint64_t part_shift = kPartShifts >> shift_at & 15;
+  if (part_shift == kNoType || tensor.type > 15 || tensor.data == 0 || tensor.numel <= 0) return;
+  walk.part_bytes = 1u << part_shift;
+  walk.base = tensor.data;
+  WithFormat(static_cast<wire::ElementType>(tensor.type),
+             [&](auto format) { walk.test = TestOf<decltype(format)>(); });
+  PlanRun(walk, static_cast<uint64_t>(tensor.numel) << (kElementShifts >> shift_at & 15));
+}
+
 NANWATCH_BITS constexpr void PlanScan(const DeviceTensor& tensor, Walk& walk) noexcept {
+  if (tensor.ndim == 0 || tensor.one_run != 0) return PlanDense(tensor, walk);
   if (TakeDims(tensor, walk)) PlanScanOfDims(walk);
 }
 

@@ -15,7 +15,7 @@ u8, u32, u64, i64, f64 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctype
 
 
 class DeviceTensor(ctypes.Structure):
-    _fields_ = [("data", u64), ("numel", i64), ("type", u8), ("ndim", u8), ("unused", u8 * 6),
+    _fields_ = [("data", u64), ("numel", i64), ("type", u8), ("ndim", u8), ("one_run", u8), ("unused", u8 * 5),
                 ("sizes", i64 * DIMS_MAX), ("strides", i64 * DIMS_MAX)]
 
 
@@ -86,7 +86,7 @@ assert (ctypes.sizeof(DeviceTensor), ctypes.sizeof(CheckResult), ctypes.sizeof(L
 def layout():
     """As nanwatch_layout of grid_for.cc counts it, in the same order."""
     size = ctypes.sizeof
-    return [size(DeviceTensor), DeviceTensor.type.offset, DeviceTensor.sizes.offset, DeviceTensor.strides.offset,
+    return [size(DeviceTensor), DeviceTensor.type.offset, DeviceTensor.one_run.offset, DeviceTensor.sizes.offset, DeviceTensor.strides.offset,
             size(TensorCounts), TensorCounts.first_bad.offset, TensorCounts.finite_min.offset,
             size(CheckResult), CheckResult.output_kinds.offset, CheckResult.outputs.offset, CheckResult.inputs.offset,
             size(LaunchHead), LaunchHead.progress.offset, LaunchHead.output_count.offset,

@@ -24,6 +24,7 @@ extern "C" __attribute__((visibility("default"))) uint64_t nanwatch_layout(uint3
   static constexpr uint64_t kLayout[] = {
       sizeof(DeviceTensor),
       offsetof(DeviceTensor, type),
+      offsetof(DeviceTensor, one_run),
       offsetof(DeviceTensor, sizes),
       offsetof(DeviceTensor, strides),
       sizeof(TensorCounts),

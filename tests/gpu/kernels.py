@@ -104,6 +104,7 @@ class Checker:
             shape = tensor.layout
             described.data, described.numel, described.type = tensor.data_ptr, shape.numel, tensor.kind.code
             described.ndim = 0 if shape.dense else len(shape.sizes)
+            described.one_run = shape.is_one_run
             for dim in range(described.ndim):
                 described.sizes[dim], described.strides[dim] = shape.sizes[dim], shape.strides[dim]
         return launch

@@ -61,6 +61,16 @@ class Layout:
         return count
 
     @property
+    def is_one_run(self):
+        """As the observer tells the kernel of those that are, in any order."""
+        expected = 1
+        for stride, size in sorted((stride, size) for size, stride in zip(self.sizes, self.strides) if size != 1):
+            if stride != expected:
+                return False
+            expected *= size
+        return True
+
+    @property
     def extent(self):
         return self.offset + 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides))
 

@@ -57,6 +57,7 @@ DeviceTensor Describe(const InputSeen& seen) {
   tensor.numel = seen.numel;
   tensor.type = static_cast<uint8_t>(seen.type);
   if (IsOneRun(seen.View(), /*in_any_order=*/false)) return tensor;
+  tensor.one_run = IsOneRun(seen.View(), /*in_any_order=*/true) ? 1 : 0;
   tensor.ndim = seen.ndim;
   for (int d = 0; d < seen.ndim; ++d) {
     tensor.sizes[d] = seen.sizes[d];

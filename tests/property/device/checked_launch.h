@@ -21,6 +21,7 @@ struct JobTensor {
   const void* data = nullptr;
   std::vector<int64_t> sizes, strides;  // in elements
   bool is_dense = false;                // told as `numel` elements side by side
+  bool is_one_run = false;              // told to be so, besides its dimensions
 };
 
 inline JobTensor DenseTensor(wire::ElementType type, const void* data, size_t count) {
@@ -42,6 +43,7 @@ inline DeviceTensor Describe(const JobTensor& tensor) {
   described.numel = view.numel;
   described.type = static_cast<uint8_t>(view.type);
   described.ndim = static_cast<uint8_t>(tensor.is_dense ? 0 : view.ndim);
+  described.one_run = tensor.is_one_run ? 1 : 0;
   for (int d = 0; d < described.ndim; ++d) {
     described.sizes[d] = view.sizes[d];
     described.strides[d] = view.strides[d];

@@ -1,7 +1,10 @@
 // Tensors whose elements do not lie side by side, as the scan's tests lay them out, and rows of
-// larger tensors that begin and end on 16 bytes.
+// larger tensors that begin and end on 16 bytes. Those that are one run in another order are told
+// as the observer tells them, too.
+#include <algorithm>
 #include <functional>
 
+#include "shim/observe/gpu/gpu_counts.h"
 #include "tests/property/check/layouts.h"
 #include "tests/property/device/checked_launch.h"
 #include "tests/property/device/every_type.h"
@@ -62,6 +65,29 @@ class KernelOnLayouts : public EveryType {
     return placed;
   }
 
+  // Whether its elements are all of a piece of memory that begins with the first, each once.
+  bool FormOneRun(const Placed& placed) const {
+    std::vector<char*> elements = placed.elements;
+    std::sort(elements.begin(), elements.end());
+    for (size_t i = 0; i < elements.size(); ++i) {
+      const char* data = static_cast<const char*>(placed.tensor.data);
+      if (elements[i] != data + i * values_.element_bytes()) return false;
+    }
+    return true;
+  }
+
+  // A count of a run goes by the dimensions as ever, and so do first bad indices.
+  void Expect(const Placed& placed) {
+    const bool one_run = IsOneRun(ViewOf(placed.tensor), /*in_any_order=*/true);
+    if (!placed.elements.empty()) EXPECT_EQ(one_run, FormOneRun(placed));
+    Expect(placed.tensor);
+    if (!one_run) return;
+    JobTensor told = placed.tensor;
+    told.is_one_run = true;
+    Expect(told);
+    ++runs_;
+  }
+
   void Expect(const JobTensor& tensor) {
     CheckedLaunch launch({tensor}, {tensor});
     launch.Run(1 + random_() % 5, random_);
@@ -79,14 +105,14 @@ class KernelOnLayouts : public EveryType {
       if (layout.sizes.size() > kDimsMax || layout.sizes.empty()) continue;
       for (const Edge edge : {Edge::kStart, Edge::kEnd, Edge::kPartFromStart}) {
         const Placed placed = Place(layout, edge);
-        Expect(placed.tensor);
+        Expect(placed);
         for (int round = 0; round < 3 && !placed.elements.empty(); ++round) {
           // One more bad part with each round, the first in the last element.
           const size_t row =
               round == 0 ? placed.elements.size() - 1 : random_() % placed.elements.size();
           const size_t parts = values_.element_bytes() / values_.part_bytes();
           values_.PutBad(placed.elements[row] + random_() % parts * values_.part_bytes());
-          Expect(placed.tensor);
+          Expect(placed);
         }
         ASSERT_FALSE(HasFailure()) << layout.name << ", place " << static_cast<int>(edge);
       }
@@ -94,9 +120,13 @@ class KernelOnLayouts : public EveryType {
   }
 
   GuardedMemory memory_{size_t{24320} * 16};
+  int runs_ = 0;  // told to be one
 };
 
-TEST_P(KernelOnLayouts, HoldsWhatTheReferenceFindsInIt) { TryAll(Layouts()); }
+TEST_P(KernelOnLayouts, HoldsWhatTheReferenceFindsInIt) {
+  TryAll(Layouts());
+  EXPECT_GT(runs_, 7 * 3) << "channels last, transposed, permuted";
+}
 TEST_P(KernelOnLayouts, IsReadByRowsWhereTheyStandOnSixteenBytes) { TryAll(LayoutsOfRows()); }
 
 NANWATCH_EVERY_TYPE(KernelOnLayouts);
