@@ -5,10 +5,23 @@
 namespace nanwatch {
 namespace {
 
-void SetEnd(RunInfo& run, const JobExit& exit) {
+// RunInfo or RunState.
+template <class Run>
+void SetEnd(Run& run, const JobExit& exit) {
   if (run.has_exit_code() || run.has_signal()) return;
   if (exit.exit_code.has_value()) run.set_exit_code(*exit.exit_code);
   if (exit.signal.has_value()) run.set_signal(*exit.signal);
+}
+
+// What a job ended with is a fact that verdicts go by (correlate/death_rule.h).
+std::vector<RunFacts> WithEnd(std::vector<RunFacts> facts, const std::optional<JobExit>& exit) {
+  for (RunFacts& run : facts) {
+    const bool alone = facts.size() == 1 && run.state().ended();
+    if (exit.has_value() && (alone || run.run().pid() == exit->pid)) {
+      SetEnd(*run.mutable_state(), *exit);
+    }
+  }
+  return facts;
 }
 
 }  // namespace
@@ -19,15 +32,10 @@ Verdict VerdictOfJob(const std::vector<RunFacts>& facts, const std::optional<Job
 
 Diagnosed DiagnosisOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit,
                          const DiagnosisRequest& request) {
-  Diagnosed diagnosed = DiagnoseAsked(facts, request);
+  Diagnosed diagnosed = DiagnoseAsked(WithEnd(facts, exit), request);
   Verdict& verdict = diagnosed.verdict;
   if (verdict.schema().empty()) verdict.set_schema("nanwatch.verdict/1");
   if (!exit.has_value()) return diagnosed;
-  for (RunInfo& run : *verdict.mutable_runs()) {
-    if (run.pid() == exit->pid || (verdict.runs_size() == 1 && run.has_ended_at())) {
-      SetEnd(run, *exit);
-    }
-  }
   if (verdict.has_run() && (verdict.run().has_ended_at() || verdict.run().pid() == exit->pid)) {
     SetEnd(*verdict.mutable_run(), *exit);
   }

@@ -1,6 +1,7 @@
 #include "daemon/correlate/death_rule.h"
 
 #include <set>
+#include <string>
 
 #include "daemon/correlate/op_traits.h"
 
@@ -13,7 +14,11 @@ bool EndedWithError(const RunState& state) {
   return state.has_exit_code() && state.exit_code() != 0 && !state.has_signal();
 }
 
-// What some op made finite again, but for comparisons.
+// Makes nothing of the values that the job goes on with: a check, or how torch prints a tensor, as
+// it does for the message of an error about it.
+bool OnlyLooks(const std::string& op) { return Compares(op) || op == "aten::masked_select"; }
+
+// What some op made finite again, but for those.
 struct Killed {
   std::set<uint64_t> values;
   std::set<uint32_t> sites;
@@ -24,7 +29,7 @@ Killed WhatWasKilled(const Lineage& run) {
   for (const Record& record : run.facts().records()) {
     if (!record.has_kill()) continue;
     const Site* by = run.FindSite(record.kill().site());
-    if (by == nullptr || Compares(by->op())) continue;
+    if (by == nullptr || OnlyLooks(by->op())) continue;
     for (const RecordSource& source : record.kill().sources()) {
       killed.values.insert(source.value());
       if (source.site() != 0) killed.sites.insert(source.site());
@@ -33,18 +38,20 @@ Killed WhatWasKilled(const Lineage& run) {
   return killed;
 }
 
+// Something was made of it, or would have been, that the training goes by.
+bool IsForGradient(const ValueNode& node) {
+  if (node.record == nullptr || node.site == nullptr) return false;
+  return (node.record->value().flags() & ValueRecord::kNeedsGradient) != 0 ||
+         node.site->phase() == static_cast<uint32_t>(wire::Phase::kBackward);
+}
+
 std::set<uint64_t> WhatWasPassedOn(const Lineage& run) {
   std::set<uint64_t> values;
   for (const ValueNode& node : run.nodes()) {
-    if (node.record == nullptr) continue;
+    if (!IsForGradient(node)) continue;
     for (const RecordSource& source : node.record->value().sources()) values.insert(source.value());
   }
   return values;
-}
-
-bool IsForGradient(const ValueNode& node) {
-  return (node.record->value().flags() & ValueRecord::kNeedsGradient) != 0 ||
-         node.site->phase() == static_cast<uint32_t>(wire::Phase::kBackward);
 }
 
 bool IsInLastIteration(const Lineage& run, const ValueNode& node) {
@@ -60,12 +67,11 @@ std::vector<int> OriginsAtDeath(const Lineage& run) {
   const std::set<uint64_t> passed_on = WhatWasPassedOn(run);
   std::set<int> origins;
   for (const ValueNode& node : run.nodes()) {
-    if (node.record == nullptr || node.site == nullptr || node.origin < 0) continue;
+    if (!IsForGradient(node) || node.origin < 0) continue;
     const bool last = !passed_on.contains(node.ticket) &&
                       !killed.values.contains(node.ticket) &&
                       !killed.sites.contains(node.site->id());
-    if (last && node.kinds != wire::kHasNegInf && IsForGradient(node) &&
-        IsInLastIteration(run, node)) {
+    if (last && node.kinds != wire::kHasNegInf && IsInLastIteration(run, node)) {
       origins.insert(node.origin);
     }
   }

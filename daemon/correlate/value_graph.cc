@@ -32,6 +32,21 @@ bool IsNanAlone(const ValueFact& value) {
                      });
 }
 
+// What one collective was given may have come by another one; a forged record names itself.
+constexpr int kCollectivesFollowedMax = 64;
+
+// One more for as long as it lives.
+class Deeper {
+ public:
+  explicit Deeper(int& depth) : depth_(depth) { ++depth_; }
+  ~Deeper() { --depth_; }
+  Deeper(const Deeper&) = delete;
+  Deeper& operator=(const Deeper&) = delete;
+
+ private:
+  int& depth_;
+};
+
 }  // namespace
 
 int ValueGraph::Add(const Record& record) {
@@ -260,7 +275,9 @@ ValueGraph::Best ValueGraph::FromExternal(const Record& record, const RecordSour
 ValueGraph::Best ValueGraph::FromCollective(const Record& record, const RecordSource& source,
                                             int consumer) {
   const CollectiveFact* collective = index_.FindCollective(source.name(), source.value());
-  if (collective != nullptr && Has(collective->flags(), wire::CollectiveRecord::kInputBad)) {
+  const Deeper deeper(collectives_followed_);
+  if (collective != nullptr && collectives_followed_ <= kCollectivesFollowedMax &&
+      Has(collective->flags(), wire::CollectiveRecord::kInputBad)) {
     const Best sent = FromSource(record, collective->input(), consumer);
     if (sent.origin >= 0) return sent;
   }
@@ -304,10 +321,14 @@ int ValueGraph::AddSuppressed(const RecordSource& source, const Site& site,
       origin = own(Origin::Strength::kAskedFor);
       break;
     case FindingClass::kExternal:
-    case FindingClass::kReceived:
+    case FindingClass::kReceived: {
       because = Because::kCameIn;
-      if (last == last_node_of_site_.end()) origin = own(Origin::Strength::kMade);
+      const bool mask =
+          self.Class() == FindingClass::kExternal && self.kinds == wire::kHasNegInf;
+      if (last == last_node_of_site_.end())
+        origin = own(mask ? Origin::Strength::kAskedFor : Origin::Strength::kMade);
       break;
+    }
     default:
       break;
   }

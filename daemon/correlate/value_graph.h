@@ -93,6 +93,7 @@ class ValueGraph {
   std::unordered_map<uint64_t, int> node_by_value_;
   std::unordered_map<uint32_t, int> last_node_of_site_;
   const Record* last_read_ = nullptr;
+  int collectives_followed_ = 0;  // each was given what the next one brought
   std::unordered_map<uint64_t, Best> bad_root_of_pass_;  // and where that came from
 };
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <system_error>
 
 #include "daemon/explain/element_types.h"
@@ -133,6 +134,10 @@ std::string NumberText(double number) {
   const double size = std::abs(number);
   const bool whole = (number == std::floor(number) && size < 1e15) || (size >= 1e3 && size < 1e6);
   std::snprintf(text.data(), text.size(), whole ? "%.0f" : "%.4g", number);
+  // 1.00000012 is not 1, where a domain ends there.
+  if (!whole && std::strtod(text.data(), nullptr) == std::round(number)) {
+    std::snprintf(text.data(), text.size(), "%.9g", number);
+  }
   return text.data();
 }
 

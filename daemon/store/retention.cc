@@ -98,8 +98,9 @@ Status Retention::Retire() {
   Result<int64_t> limit = database_.Ask("PRAGMA max_page_count");
   Result<int64_t> pages = database_.Ask("PRAGMA page_count");
   Result<int64_t> free_pages = database_.Ask("PRAGMA freelist_count");
-  if (!limit.ok() || !pages.ok() || !free_pages.ok())
-    return limit.ok() ? pages.status() : limit.status();
+  if (!limit.ok()) return limit.status();
+  if (!pages.ok()) return pages.status();
+  if (!free_pages.ok()) return free_pages.status();
   // Nearly full by its own limit: half of what has ended makes room.
   const bool tight = *pages - *free_pages > *limit / 10 * 9;
   Result<Statement> forget = database_.Prepare(

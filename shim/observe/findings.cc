@@ -146,7 +146,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   if (source_known || kept.number_bad()) {
     evidence.inputs_seen = true;
     evidence.input_kinds = sources.kinds;
-    evidence.scalar_bad = kept.number_bad() && place.phase != Phase::kBackward;
+    evidence.scalar_bad = kept.number_bad() && place.phase != wire::Phase::kBackward;
   }
   FindingClass finding_class = Classify(evidence);
   if (!evidence.inputs_seen) {

@@ -135,6 +135,7 @@ const Keeper kKeepers[] = {
 
 // The node that the op of `frame` made; null: none, or it has been replaced by another one.
 const Node* NodeOf(const Frame& frame, const BadOutput& output) {
+  if (output.tensor.impl == nullptr) return nullptr;  // a buffer, known by its memory
   // The accessor of the tensor would make the node of a view anew.
   const auto* meta =
       static_cast<const torch::autograd::AutogradMeta*>(output.tensor.impl->autograd_meta());
@@ -147,7 +148,8 @@ const Node* NodeOf(const Frame& frame, const BadOutput& output) {
 }  // namespace
 
 void KeptInputs::Take(const Frame& frame, const BadOutput* outputs, int count) noexcept {
-  if (frame.sequence < 0 || frame.op->schema == nullptr) return;
+  // With inputs noted, what was written may be one of them, which need not be alive.
+  if (frame.sequence < 0 || frame.op->schema == nullptr || frame.inputs_count != 0) return;
   const Node* node = nullptr;
   for (int i = 0; i < count && node == nullptr; ++i) node = NodeOf(frame, outputs[i]);
   if (node == nullptr) return;

@@ -62,10 +62,13 @@ void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t
   record_.pass = number;
   reached_leaf_ = written_ = false;
   open_ = true;
-  const ValueRef expected = std::exchange(expected_root_, ValueRef());
+  // Under the number of a compiled node an op inside the region may be known.
+  if (const ValueRef expected = std::exchange(expected_root_, ValueRef());
+      SetRoot(observer, expected)) {
+    return EmitBadRoot(observer, thread, expected);
+  }
   if (root == nullptr) {
     record_.flags = wire::PassRecord::kRootUnknown;
-    if (SetRoot(observer, expected)) EmitBadRoot(observer, thread, expected);
     return;
   }
   const ValueRef root_value = root->value;

@@ -33,6 +33,24 @@ TEST(BrokenRecords, SuppressedSourceIsKnownByItsSite) {
   EXPECT_TRUE(verdict.incidents(0).origin().outputs().empty());
 }
 
+TEST(BrokenRecords, CollectiveThatNamesItselfAsItsSourceIsNotFollowedForEver) {
+  RunBuilder run;
+  run.Value(1).Propagate("aten::add").FromCollective("gloo:0", 5).Nan();
+  run.Pass(3).Root(1);
+  run.CollectiveIn(4, "gloo:0", 5, 1);
+  RunFacts facts = run.Build();
+  for (Record& record : *facts.mutable_records()) {
+    if (!record.has_collective()) continue;
+    RecordSource& input = *record.mutable_collective()->mutable_input();
+    input.set_kind(static_cast<uint32_t>(wire::SourceKind::kCollective));
+    input.set_name("gloo:0");
+    input.set_value(5);
+  }
+  const Verdict verdict = Correlate({facts});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "received");
+}
+
 TEST(BrokenRecords, SuppressedMaskIsStillAMask) {
   RunBuilder run;
   run.Value(1).Scalar("aten::masked_fill").Step(0).NegInf();

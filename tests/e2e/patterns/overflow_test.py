@@ -82,7 +82,7 @@ class HalfPrecision(PatternTest):
 
 
 class Normalisation(PatternTest):
-    @triggers("layer-norm-overflow", "48 of 48 values", op="aten::native_layer_norm", layer="layer", step=2)
+    @triggers("layer-norm-overflow", "inputs from -", op="aten::native_layer_norm", layer="layer", step=2)
     def test_raw_data_in_layer_norm(self):
         return program("return F.layer_norm(x * (1e25 if step == 2 else 1), (8,))")
 
@@ -109,15 +109,14 @@ class Attention(PatternTest):
         return program("q = (x * (1e20 if step == 2 else 1)).view(1, 1, 6, 8)\n"
                        "return x + F.scaled_dot_product_attention(q, q, x.view(1, 1, 6, 8)).view(6, 8)")
 
-    @resembles("attention-overflow", instead="infinity-into-another-op",
-               op="aten::_scaled_dot_product_flash_attention_for_cpu")
+    @resembles("attention-overflow", instead="softmax-of-plus-infinity")
     def test_queries_that_are_infinite_already(self):
-        return program("q = (x * (3e38 if step == 2 else 1) * (100 if step == 2 else 1)).view(1, 1, 6, 8)\n"
+        return program("h = torch.where(x > (0 if step == 2 else 99), math.inf, x)\nq = h.view(1, 1, 6, 8)\n"
                        "return x + F.scaled_dot_product_attention(q, q, x.view(1, 1, 6, 8)).view(6, 8)")
 
 
 class Growth(PatternTest):
-    @triggers("blow-up", "1 of 1 values of aten::mse_loss at step 3", op="aten::mse_loss")
+    @triggers("blow-up", "1 of 1 values of aten::mse_loss; values up to ", op="aten::mse_loss")
     def test_learning_rate_that_is_too_large(self):
         return program(optimizer="torch.optim.SGD(model.parameters(), lr=60.)", steps=40)
 

@@ -79,7 +79,9 @@ class KernelOnLayouts : public EveryType {
   // A count of a run goes by the dimensions as ever, and so do first bad indices.
   void Expect(const Placed& placed) {
     const bool one_run = IsOneRun(ViewOf(placed.tensor), /*in_any_order=*/true);
-    if (!placed.elements.empty()) EXPECT_EQ(one_run, FormOneRun(placed));
+    if (!placed.elements.empty()) {
+      EXPECT_EQ(one_run, FormOneRun(placed));
+    }
     Expect(placed.tensor);
     if (!one_run) return;
     JobTensor told = placed.tensor;
