@@ -1,5 +1,6 @@
 #include "daemon/correlate/lineage.h"
 
+#include "daemon/correlate/loaded_rule.h"
 #include "daemon/correlate/reach_log.h"
 #include "daemon/correlate/scaler_rule.h"
 #include "daemon/correlate/unapplied_rule.h"
@@ -48,6 +49,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   origins_ = values.origins().Take();
   events_ = reach.TakeEvents();
   sendings_ = reach.TakeSendings();
+  TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
   ExcuseSkippedUpdates(records, origins_, events_);
   MarkUnapplied(facts.state().clocks(), events_);
 }

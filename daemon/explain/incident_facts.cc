@@ -204,6 +204,8 @@ std::optional<std::string> TextOf(const Incident& incident, std::string_view nam
   std::string_view field;
   if (const TensorStats* tensor = TensorOf(incident, name, field)) {
     if (field == "dtype") return Known(tensor->dtype());
+    // What was bad was another tensor, which is not among those that are there.
+    if (field == "bad" && name.starts_with("input") && Bad(*tensor) == 0) return std::nullopt;
     if (field == "role") return Known(tensor->role());
     if (field == "shape") return ListText(tensor->shape());
     if (field == "first_bad_index") {

@@ -392,5 +392,36 @@ TEST(KnownPrograms, EarliestOfSeveralProducersIsTheOrigin) {
   EXPECT_EQ(verdict.incidents(0).origin().layer(), "prob");
 }
 
+// load_state_dict: a copy of what nobody knows yet to be a parameter.
+TEST(KnownPrograms, TensorThatWasCopiedBeforeAnyModuleWasCalledIsTheParameterFoundBadThen) {
+  RunBuilder run;
+  run.Value(1).External("aten::copy_").Phase(wire::Phase::kOther).FromOutside(
+      wire::Target::kInputData, "");
+  run.Value(2)
+      .Propagate("aten::addmm")
+      .At("2")
+      .FromOutside(wire::Target::kParameter, "2.weight")
+      .Nan();
+  run.Value(3).Propagate("aten::mean").From(2).Nan();
+  run.Pass(4).Root(3);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().kind(), "parameter");
+  EXPECT_EQ(verdict.incidents(0).origin().param(), "2.weight");
+}
+
+TEST(KnownPrograms, BatchThatIsBadBesideALoadedParameterIsToldByItself) {
+  RunBuilder run;
+  run.Value(1).External("aten::set_").Phase(wire::Phase::kOther).FromOutside(
+      wire::Target::kInputData, "");
+  run.Value(2)
+      .Propagate("aten::addmm")
+      .At("2")
+      .FromOutside(wire::Target::kParameter, "2.weight")
+      .Nan();
+  run.Pass(3).Root(2);
+  EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
+}
+
 }  // namespace
 }  // namespace nanwatch
