@@ -61,7 +61,10 @@ Skip CheckedDevice::GraphFor(CuStream stream, uint32_t* graph) noexcept {
     if (!is_new) return Skip::kNone;
     uint64_t word = ReplayWord(*graph);
     const Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &word, stream)};
-    return call.Failed() ? Judge(call) : Skip::kNone;
+    if (!call.Failed()) return Skip::kNone;
+    // The next check begins anew: in a graph without it no replay would be told of.
+    graphs_[i].store(0, std::memory_order_relaxed);
+    return Judge(call);
   }
   return Skip::kNoGraphEntry;
 }

@@ -57,6 +57,17 @@ TEST_F(Capture, MakesTheCheckANodeThatEveryReplayRuns) {
   EXPECT_EQ(told[0].result.outputs[0].nan, 1u);
 }
 
+// A check in a graph whose replays nobody counts would be told of no replay.
+TEST_F(Capture, BeginsAnewWithWhatCountsTheReplaysWhereThatCouldNotBeLaunched) {
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  fake_cuda_begin_capture(stream, kCuCaptureModeGlobal);
+  fake_cuda_fail("cuLaunchKernel", 1, 1, kCuOutOfMemory);
+  EXPECT_NE(Check(stream, {Clean()}).skip, Skip::kNone);
+  CheckOne(stream, Clean());
+  EXPECT_EQ(fake_cuda_graph_nodes(fake_cuda_end_capture(stream)), 2u);
+}
+
 TEST_F(Capture, SeesOnlyTheLaunchItself) {
   MakeReady();
   for (const int mode : kModes) {
