@@ -15,8 +15,10 @@ namespace {
 
 using Tensors = google::protobuf::RepeatedPtrField<TensorStats>;
 
+// A complex element counts once for each kind that it holds.
 uint64_t Bad(const TensorStats& tensor) {
-  return tensor.nan() + tensor.pos_inf() + tensor.neg_inf();
+  const uint64_t kinds = tensor.nan() + tensor.pos_inf() + tensor.neg_inf();
+  return std::min(kinds, static_cast<uint64_t>(std::max<int64_t>(tensor.numel(), 0)));
 }
 
 bool HasFinite(const TensorStats& tensor) {

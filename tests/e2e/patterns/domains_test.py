@@ -139,5 +139,21 @@ class Divisions(PatternTest):
         return program(SEEN + "h = (x * 0 + (1e-6 if step == 2 else 1)).half()\nreturn x + (x.half() / h).float()")
 
 
+class Matrices(PatternTest):
+    @triggers("singular-matrix", "1 of 1 matrices", op="aten::_linalg_slogdet", layer="layer", step=2)
+    def test_determinant_of_a_matrix_of_zeros(self):
+        return program("a = (x.T @ x + torch.eye(8)) * (0 if step == 2 else 1)\nreturn x + torch.linalg.slogdet(a).logabsdet")
+
+    @triggers("singular-matrix", "2 of 6 matrices", op="aten::_linalg_slogdet")
+    def test_some_of_several_matrices(self):
+        return program("a = torch.eye(4) * x[:, :1, None].exp()\n"
+                       "if step == 2: a = a * (torch.arange(6) > 1)[:, None, None]\n"
+                       "return x + torch.linalg.slogdet(a).logabsdet[:, None]")
+
+    @resembles("singular-matrix", instead="log-of-zero", op="aten::log")
+    def test_logarithm_of_a_determinant(self):
+        return program("a = (x.T @ x + torch.eye(8)) * (0 if step == 2 else 1)\nreturn x + torch.linalg.det(a).log()")
+
+
 if __name__ == "__main__":
     main()
