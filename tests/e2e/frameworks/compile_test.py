@@ -68,9 +68,10 @@ class Compile(HealthyCase, FrameworkTest):
         self.assert_hint(incident)
 
     def test_a_compiled_function_around_the_model_is_a_region_of_no_layer(self):
-        # A compiled function that is no module's has no return that we see: its backward is the first to show.
-        incident = self.assert_origin(self.faulty("step", "inside"), kind="op", phase="backward", step=4)
+        # A compiled function that is no module's has no return that we see: the call that begins a pass at it shows it.
+        incident = self.assert_origin(self.faulty("step", "inside"), kind="op", phase="forward", step=4)
         self.assertTrue(incident["origin"]["op"].startswith(REGION), incident["origin"])
+        self.assertIn("loss", incident["reach"])
         self.assert_hint(incident)
 
 
