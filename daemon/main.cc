@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -22,12 +23,13 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/event_log.h"
 #include "daemon/loop/human_log.h"
+#include "daemon/loop/instance_lock.h"
 #include "daemon/loop/observer_list.h"
+#include "proto/wire/naming.h"
+#include "proto/wire/place.h"
 
 namespace nanwatch {
 namespace {
-
-constexpr uint64_t kNsPerSecond = 1'000'000'000;
 
 struct CommandLine {
   std::string segment_dir;
@@ -40,6 +42,8 @@ struct Places {
   std::string segment_dir;
   StateDirectory state;
 };
+
+constexpr int kWrongUse = 2;  // exit status, as of `nanwatch`
 
 int Refuse(const Status& why) {
   std::fprintf(stderr, "nanwatchd: %s\n", why.message().c_str());
@@ -60,6 +64,54 @@ Result<Places> FindPlaces(const CommandLine& asked) {
   Result<StateDirectory> state = StateDirectoryPath(environment);
   if (!state.ok()) return state.status();
   return Places{*std::move(segments), *std::move(state)};
+}
+
+// Another daemon that is about to leave gives its locks back one after the other.
+constexpr int kStateLockTries = 100;
+constexpr useconds_t kStateLockWaitUs = 20'000;
+
+// Why the state directory cannot be had, or ok. Makes it.
+Status CheckState(const Places& places) {
+  if (Status made = EnsureStateDirectory(places.state.path); !made.ok()) return made;
+  // The other daemon may be the one of our segments: Daemon::Start says so.
+  if (!InstanceLock::Probe(DaemonLockPath(places.segment_dir), "").ok()) return Status();
+  Status held;
+  for (int i = 0; i < kStateLockTries; ++i) {
+    held = InstanceLock::Probe(StateLockPath(places.state.path),
+                               "writes the database in " + places.state.path);
+    if (held.ok()) return held;
+    usleep(kStateLockWaitUs);
+  }
+  return held;
+}
+
+// A state directory that cannot be had costs history, not the daemon: the database is then beside
+// the segments. What was kept there meanwhile stays, under another name, once it is not needed.
+Status ChooseState(Places& places, bool& beside) {
+  const std::string path = StateBesideSegments(places.segment_dir);
+  beside = false;
+  const Status problem = CheckState(places);
+  if (problem.ok()) {
+    const std::string kept = path + ".before";
+    if (access(DatabasePath(path).c_str(), F_OK) != 0 || path == places.state.path ||
+        !InstanceLock::Probe(StateLockPath(path), "").ok())
+      return problem;
+    std::error_code error;
+    std::filesystem::remove_all(kept, error);
+    std::filesystem::rename(path, kept, error);
+    if (!error) {
+      places.state.note = "the runs of the time when the database lay beside the segments are in " +
+                          kept + ": '" + wire::kEnvStateDir + "=" + kept +
+                          " nanwatch ps' lists them";
+    }
+    return problem;
+  }
+  beside = true;
+  if (Status made = EnsureSegmentDirectory(places.segment_dir); !made.ok()) return made;
+  if (Status made = EnsureStateDirectory(path); !made.ok()) return problem;
+  places.state = {path, problem.message() + ": database and logs are beside the segments, in " +
+                            path + ", until the next boot"};
+  return Status();
 }
 
 // The preload library does nothing in this process; whatever we might start one day shall not have
@@ -156,20 +208,25 @@ void LetGo() {
 // --------------------------------------------------------------------------------------------
 
 int Serve(const CommandLine& asked) {
-  const Result<Places> places = FindPlaces(asked);
+  Result<Places> places = FindPlaces(asked);
   if (!places.ok()) return Refuse(places.status());
   const UniqueFd signals = TakeSignals();
   RaiseDescriptorLimit();
-  if (Status made = EnsureStateDirectory(places->state.path); !made.ok()) return Refuse(made);
+  bool beside = false;
+  if (Status chosen = ChooseState(*places, beside); !chosen.ok()) return Refuse(chosen);
 
   const SystemClock clock;
   HumanLog human_log(HumanLogPath(places->state.path), /*to_stderr=*/!asked.detach);
-  EventLog event_log(EventLogPath(places->state.path), clock);
+  EventLog event_log(EventLogPath(places->state.path), clock,
+                     beside ? kBesideEventBytesMax : kEventFileBytesMax);
   ObserverList observers({&human_log, &event_log});
-  Result<Daemon> daemon = Daemon::Start({.segment_dir = places->segment_dir,
-                                         .state_dir = places->state.path,
-                                         .idle_exit_ns = asked.idle_exit_seconds * kNsPerSecond},
-                                        Diagnose, clock, observers);
+  Result<Daemon> daemon =
+      Daemon::Start({.segment_dir = places->segment_dir,
+                     .state_dir = places->state.path,
+                     .database_bytes_max = beside ? kBesideBytesMax : 0,
+                     .places_prefix = wire::DefaultDirectoryOf(geteuid(), 0).path,
+                     .idle_exit_ns = asked.idle_exit_seconds * kNsPerSecond},
+                    Diagnose, clock, observers);
   if (!daemon.ok()) return Refuse(daemon.status());
   if (!places->state.note.empty()) observers.Remark(places->state.note);
   observers.Remark("nanwatchd " NANWATCH_VERSION " watches " + places->segment_dir + ", state in " +
@@ -219,7 +276,14 @@ int Main(int argc, char** argv) {
                  "leave after so many seconds without a job")
       ->type_name("SECONDS");
   app.add_flag("--detach", asked.detach, "go to the background once ready");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    (void)app.exit(error);  // says what is wrong
+    return kWrongUse;
+  }
   umask(077);
   StripPreload();
   return asked.detach ? ServeInBackground(asked) : Serve(asked);

@@ -4,7 +4,8 @@
 #   scripts/build-observer.sh --python PYTHON [--prefix DIR] [--no-setup]
 #
 # PYTHON is the interpreter that runs the training job (only its torch's headers and libraries are used; they come with the
-# wheel). DIR is where nanwatch is installed; without it, the observer goes to the build tree, build/release. With --no-setup nothing
+# wheel). DIR is where nanwatch is installed; without it, the observer goes to the prefix that this script was
+# installed in, or to the build tree, build/release. With --no-setup nothing
 # is installed: for machines without package lists, where Boost's headers may be named by CPATH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +13,8 @@ cd "$(dirname "$0")/.."
 fail() { echo "build-observer: $*" >&2; exit 1; }
 
 python="" prefix=build/release setup=true
+# An installed copy lies in PREFIX/share/nanwatch.
+if [[ $PWD == */share/nanwatch && -x ${PWD%/share/nanwatch}/bin/nanwatch ]]; then prefix=${PWD%/share/nanwatch}; fi
 while (($#)); do
   case $1 in
     --python | --prefix)
@@ -20,7 +23,7 @@ while (($#)); do
       shift 2
       ;;
     --no-setup) setup=false; shift ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "'$1' is unknown; see --help" ;;
   esac
 done
@@ -31,13 +34,15 @@ python=$(command -v "$python") || fail "there is no such program: --python must 
 probe=$("$python" scripts/cmake/torch_probe.py) || fail "no torch found with $python (the reason stands above)"
 IFS=';' read -r torch_dir torch_version new_string_abi <<<"$probe"
 minor=${torch_version%.*}
-build=build/observer-$minor
+# An installed copy may be nobody's to write to.
+work=build
+mkdir -p build 2>/dev/null && [[ -w build ]] || work=$(mktemp -d -t nanwatch-observer-XXXXXX)
+build=$work/observer-$minor
 abi=$([[ $new_string_abi == 1 ]] && echo new || echo old)
 echo "build-observer: torch $torch_version in $torch_dir, $abi string ABI"
 
 if $setup; then NANWATCH_PYTHON=$python scripts/setup.sh; fi
-mkdir -p build
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNANWATCH_OBSERVER_ONLY=ON \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DNANWATCH_OBSERVER_ONLY=ON \
   -DNANWATCH_PYTHON="$python" >"$build.log" 2>&1 || { cat "$build.log" >&2; fail "cmake failed"; }
 cmake --build "$build" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-2}" >>"$build.log" 2>&1 || { cat "$build.log" >&2; fail "the observer did not compile"; }
 

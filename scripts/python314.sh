@@ -29,7 +29,7 @@ mount -t proc proc "$folder/proc"
 mount --rbind /dev "$folder/dev"
 if [[ ! -e $folder/nanwatch/ready ]]; then
   within apt-get -q update >/dev/null
-  within apt-get -q -y install --no-install-recommends python3 python3-torch libtorch-dev g++ binutils cmake ninja-build libboost-dev gdb \
+  within apt-get -q -y install --no-install-recommends python3 python3-torch libtorch-dev g++ binutils cmake ninja-build libboost-dev \
     </dev/null >>"$folder.log" 2>&1 || fail "apt-get failed, see $folder.log"
   mkdir -p "$folder/nanwatch/prefix/lib/nanwatch"
   touch "$folder/nanwatch/ready"

@@ -14,7 +14,7 @@ build_packages=(
   protobuf-compiler libprotobuf-dev libspdlog-dev libboost-dev libsqlite3-dev libcli11-dev nlohmann-json3-dev
   python3 python3-venv
 )
-test_packages=(libgtest-dev libgmock-dev valgrind gdb git procps clang tmux)
+test_packages=(libgtest-dev libgmock-dev valgrind git procps clang tmux bubblewrap)
 
 fail() { echo "setup: $*" >&2; exit 1; }
 

@@ -8,18 +8,21 @@
 #include <charconv>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
 #include "daemon/correlate/wire_names.h"
+#include "proto/wire/place.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/installation.h"
 #include "tools/late_load.h"
 #include "tools/level_request.h"
 #include "tools/observations.h"
+#include "tools/process_facts.h"
 #include "tools/table.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
@@ -32,7 +35,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr int kLookEveryMs = 5;
 
-constexpr char kFooter[] =
+constexpr char kAttachHelp[] =
     "A process is found when it was started with the library (`nanwatch run`, or LD_PRELOAD), at "
     "any\n"
     "level, and has run a module or an optimizer's step. It changes between two of its ops, at "
@@ -41,11 +44,12 @@ constexpr char kFooter[] =
     "\n"
     "One that was started without gets the library when it is named by its PID. Python 3.14 and "
     "later\n"
-    "load it by themselves (sys.remote_exec). Into others --inject brings it by gdb, which stops "
-    "the\n"
-    "process for some tenths of a second, at a point where that is safe. Its steps are then "
-    "counted\n"
-    "from that moment, and programs that it starts are not watched.\n"
+    "load it by themselves (sys.remote_exec). Others do with --inject, by a hook on a call of "
+    "their\n"
+    "Python's, where no lock is held; no debugger is needed. A process is stopped for it only "
+    "when its\n"
+    "main thread computes on without such a call: for a moment. Its steps are then\n"
+    "counted from that moment, and programs that it starts are not watched.\n"
     "\n"
     "Levels: idle, canary (gradients, losses, updates), layer (and what modules return), full "
     "(every\n"
@@ -138,6 +142,25 @@ struct Refusal {
   std::string problem;
 };
 
+// A process of another container, or of the host, has its segment where its own nanwatch finds it.
+std::optional<Refusal> WhyOfAnotherPlace(int pid) {
+  const wire::Place there = wire::PlaceOfProcess(pid);
+  if (there.pid_namespace == 0 || there.key == wire::PlaceOfProcess(0).key) return std::nullopt;
+  const std::string proc = "/proc/" + std::to_string(pid);
+  std::ifstream file(proc + "/status");
+  ProcessFacts facts;
+  TakeStatus(std::string(std::istreambuf_iterator<char>(file), {}), facts);
+  return Refusal{"other_container",
+                 "process " + std::to_string(pid) +
+                     " runs in another container (its own pid namespace or root), where it is "
+                     "process " +
+                     std::to_string(facts.inner_pid) + ", and keeps its segment in " +
+                     wire::DefaultDirectoryOf(facts.uid, there.key).path +
+                     " unless NANWATCH_DIR says otherwise in there: run nanwatch in there, by "
+                     "'docker exec', or by 'nsenter -t " +
+                     std::to_string(pid) + " -a'"};
+}
+
 // Why what somebody means is not among the live runs, and cannot be made one of them either.
 std::optional<Refusal> WhyNotFound(const AttachOptions& options, const Places& places) {
   const std::string where = " (looked in " + places.segment_dir + ")";
@@ -147,6 +170,7 @@ std::optional<Refusal> WhyNotFound(const AttachOptions& options, const Places& p
   const std::string name = "process " + options.target;
   if (access(("/proc/" + options.target).c_str(), F_OK) != 0)
     return Refusal{"no_process", "there is no " + name + " here"};
+  if (std::optional<Refusal> elsewhere = WhyOfAnotherPlace(*pid)) return elsewhere;
   if (Maps(*pid, "libnanwatch_observer")) {
     return Refusal{"already",
                    name +
@@ -174,6 +198,15 @@ std::vector<Target> FindTargets(const AttachOptions& options, Observations& obse
   return targets;
 }
 
+// What the hook cost the process.
+std::string HookWords(const LateLoadResult& result) {
+  const std::string took = std::to_string(result.took.count()) + " ms";
+  if (result.stops == 0) return took + ", and was not stopped";
+  return took + "; its main thread was stopped for " +
+         std::to_string(result.stopped_max.count() / 1000) + " us" +
+         (result.stops > 1 ? " at most, " + std::to_string(result.stops) + " times" : "");
+}
+
 // Brings the library into the process that is meant. `loaded` says how, for people and programs.
 std::optional<Refusal> Load(const AttachOptions& options, const Places& places,
                             std::string& loaded) {
@@ -188,8 +221,8 @@ std::optional<Refusal> Load(const AttachOptions& options, const Places& places,
   if (!result.watched) return Refusal{result.reason, result.problem};
   if (!result.said.empty()) Say("process " + options.target + " says: " + result.said);
   Say("process " + options.target + " has the library now, " +
-      (result.how == LateLoad::kDebugger
-           ? "by gdb, which took " + std::to_string(result.took.count()) + " ms"
+      (result.how == LateLoad::kInject
+           ? "by a hook, after " + HookWords(result)
            : std::string("loaded by its own Python, and was not stopped")) +
       "; its steps are counted from here on");
   return std::nullopt;
@@ -328,7 +361,7 @@ CLI::App* AddVerb(CLI::App& app, VerbCall& call, const char* name, const char* d
                   const std::shared_ptr<AttachOptions>& options) {
   CLI::App* verb = app.add_subcommand(name, description);
   SetHelp(*verb, "nanwatch " + std::string(name) + " (PID|RUN|--job ID|--rank N|--all) [OPTIONS]",
-          kFooter);
+          kAttachHelp);
   CLI::Option* target =
       verb->add_option("TARGET", options->target,
                        "A process, or a run or the beginning of its id ('nanwatch ps')")
@@ -370,9 +403,10 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call) {
   verb->add_flag("--stacks", attach->stacks,
                  "Have findings say who called the user's line, as far as they are the user's own "
                  "frames, until the next attach or detach");
-  verb->add_flag("--inject", attach->inject,
-                 "Let gdb load the library into a process that was started without it; this stops "
-                 "the process for a moment");
+  verb->add_flag(
+      "--inject", attach->inject,
+      "Bring the library into a process that was started without it, by a hook on a call "
+      "of its Python's");
   attach->may_load = true;
   const std::map<std::string, double> units = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
   verb->add_option("--for", attach->for_s,

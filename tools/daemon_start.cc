@@ -12,7 +12,7 @@
 #include <cstring>
 #include <vector>
 
-#include "proto/wire/naming.h"
+#include "daemon/base/directories.h"
 #include "tools/preload.h"
 
 namespace nanwatch {
@@ -89,7 +89,7 @@ std::string FirstLine(const std::string& words) {
 }  // namespace
 
 std::optional<pid_t> RunningDaemon(const std::string& segment_dir) {
-  const std::string path = segment_dir + "/" + wire::kDaemonLock;
+  const std::string path = DaemonLockPath(segment_dir);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return std::nullopt;
   struct flock lock = {};

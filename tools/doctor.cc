@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kFooter[] =
+constexpr char kDoctorHelp[] =
     "Every line is ok, warn (it works, but know this) or FAIL (a job would not be observed), and "
     "says what\n"
     "  to do. Give --python the Python of the job, in the job's container and as the job's user.\n"
@@ -24,12 +24,14 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  nanwatch doctor\n"
     "  nanwatch doctor --python .venv/bin/python --json\n"
+    "  nanwatch doctor --ranks 8\n"
     "\n"
     "Exit status: 0 usable (warnings included), 1 not.\n"
     "Environment: as for the job; NANWATCH, NANWATCH_DIR, NANWATCH_STATE_DIR, LD_PRELOAD.";
 
 struct DoctorOptions {
   std::string python;
+  int ranks = 0;
   bool json = false;
 };
 
@@ -73,7 +75,7 @@ std::string AsJson(const Checks& checks, bool usable) {
 }
 
 int Doctor(const DoctorOptions& options) {
-  const Checks checks = Examine(options.python);
+  const Checks checks = Examine(options.python, options.ranks);
   const bool usable = std::none_of(checks.begin(), checks.end(), [](const Check& check) {
     return check.health == Health::kFail;
   });
@@ -87,10 +89,15 @@ int Doctor(const DoctorOptions& options) {
 void AddDoctorVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb = app.add_subcommand(
       "doctor", "Say whether a job started here would be observed, and why not.");
-  SetHelp(*verb, "nanwatch doctor [OPTIONS]", kFooter);
+  SetHelp(*verb, "nanwatch doctor [OPTIONS]", kDoctorHelp);
   auto options = std::make_shared<DoctorOptions>();
   verb->add_option("--python", options->python, "The job's Python (default: python on PATH)")
       ->type_name("PYTHON");
+  verb->add_option("--ranks", options->ranks,
+                   "Processes with torch that a job has on this host (default: LOCAL_WORLD_SIZE, "
+                   "SLURM_NTASKS_PER_NODE, the GPUs, the cores)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000));
   verb->add_flag("--json", options->json, "Print a JSON document (nanwatch.doctor/1)");
   verb->callback([options, &call] { call.chosen = [options] { return Doctor(*options); }; });
 }

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "daemon/base/directories.h"
 #include "proto/wire/naming.h"
+#include "shim/host/file_room.h"
 #include "tools/command.h"
 #include "tools/daemon_start.h"
 #include "tools/installation.h"
@@ -23,8 +26,11 @@
 namespace nanwatch {
 namespace {
 
-// What one segment takes at its default size, rounded up (shim/host/segment_layout.h).
-constexpr uint64_t kSegmentBytes = uint64_t{8} << 20;
+// What a segment has at the start and what a healthy job fills of it, rounded up; tests/shim/host
+// keeps both (segment_growth_test.cc).
+constexpr uint64_t kFirstBytes = uint64_t{320} << 10;
+constexpr uint64_t kHealthyBytes = uint64_t{1} << 20;
+constexpr int kRanksMax = 100'000;
 constexpr long kTmpfsMagic = 0x01021994;
 constexpr unsigned kFirstLoginUid = 1000;
 
@@ -58,8 +64,8 @@ Check CheckObservers(const Installation& installation) {
   }
   if (!list.empty()) return {"observers", Health::kOk, "for torch " + list};
   return {"observers", Health::kFail,
-          "none in " + installation.observer_dir +
-              ": build one with scripts/build-observer.sh --python PYTHON"};
+          "none in " + installation.observer_dir + ": build one with " +
+              BuildObserverCommand(installation, "PYTHON")};
 }
 
 // The loader decides whether LD_PRELOAD is honoured at all.
@@ -93,8 +99,8 @@ Check CheckTorch(const PythonProbe& probe, const Installation& installation) {
                 " fits"};
   }
   return {"torch", Health::kFail,
-          "there is no observer for torch " + probe.torch_version +
-              ": build one with scripts/build-observer.sh --python " + probe.executable};
+          "there is no observer for torch " + probe.torch_version + ": build one with " +
+              BuildObserverCommand(installation, probe.executable)};
 }
 
 void CheckPython(const std::string& named_python, const EnvironmentBlock& outside,
@@ -146,8 +152,21 @@ void CheckPreload(const EnvironmentBlock& outside, const Installation& installat
 
 std::string Mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
+int CountGpus() {
+  std::error_code error;
+  int gpus = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
+    const std::string name = entry.path().filename();
+    if (name.size() > 6 && name.starts_with("nvidia") &&
+        std::all_of(name.begin() + 6, name.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+      ++gpus;
+    }
+  }
+  return gpus;
+}
+
 // Room and kind of the file system that holds `path`, or will hold it.
-void CheckSegmentRoom(const std::string& path, Checks& checks) {
+void CheckSegmentRoom(const std::string& path, const ExpectedRanks& ranks, Checks& checks) {
   std::string existing = path;
   while (access(existing.c_str(), F_OK) != 0 && existing != "/") {
     existing = std::filesystem::path(existing).parent_path();
@@ -156,13 +175,7 @@ void CheckSegmentRoom(const std::string& path, Checks& checks) {
   struct statfs kind = {};
   if (statvfs(existing.c_str(), &room) != 0 || statfs(existing.c_str(), &kind) != 0) return;
   const uint64_t free_bytes = uint64_t{room.f_bavail} * room.f_frsize;
-  const std::string free_text =
-      Mebibytes(free_bytes) + " free; a process needs up to " + Mebibytes(kSegmentBytes);
-  checks.push_back(
-      {"segment room", free_bytes < kSegmentBytes ? Health::kFail : Health::kOk,
-       free_bytes < kSegmentBytes
-           ? free_text + ": give /dev/shm more room, or set NANWATCH_DIR to another tmpfs"
-           : free_text});
+  checks.push_back(JudgeRoom(free_bytes, uint64_t{room.f_blocks} * room.f_frsize, ranks));
   if (kind.f_type != kTmpfsMagic) {
     checks.push_back({"segment room", Health::kWarn,
                       existing + " is not a tmpfs: a job may have to wait "
@@ -170,7 +183,7 @@ void CheckSegmentRoom(const std::string& path, Checks& checks) {
   }
 }
 
-void CheckSegmentDirectory(const Places& places, Checks& checks) {
+void CheckSegmentDirectory(const Places& places, const ExpectedRanks& ranks, Checks& checks) {
   const Status& status = places.segment_status;
   if (places.segment_dir.empty()) {
     checks.push_back({"segments", Health::kFail, status.message()});
@@ -191,17 +204,16 @@ void CheckSegmentDirectory(const Places& places, Checks& checks) {
   } else {
     checks.push_back({"segments", Health::kFail, status.message()});
   }
-  CheckSegmentRoom(places.segment_dir, checks);
+  CheckSegmentRoom(places.segment_dir, ranks, checks);
 }
 
 Check CheckStateDirectory(const Places& places) {
   if (!places.state_status.ok()) return {"state", Health::kFail, places.state_status.message()};
-  const Status writable = EnsureStateDirectory(places.state_dir);
+  const Status writable = EnsureStateDirectory(places.wanted_state_dir);
   if (!writable.ok()) {
     return {"state", Health::kWarn,
-            writable.message() +
-                "; without it jobs are watched, but nothing is "
-                "kept after them"};
+            writable.message() + "; the database is beside the segments meanwhile, in " +
+                StateBesideSegments(places.segment_dir) + ", until the next boot"};
   }
   if (!places.note.empty()) return {"state", Health::kWarn, places.note};
   return {"state", Health::kOk, places.state_dir};
@@ -224,6 +236,17 @@ Check CheckDaemon(const Places& places, const Installation& installation) {
   return {"daemon", Health::kOk, "none runs; 'nanwatch run' starts one"};
 }
 
+// Containers that share /dev/shm with us, and the host when we are in one of them.
+void CheckOtherPlaces(const Places& places, Checks& checks) {
+  for (const OtherPlace& other : FindOtherPlaces(places.segment_dir)) {
+    checks.push_back({"containers", Health::kWarn,
+                      other.path + " belongs to another container of this user, or to the host (" +
+                          std::to_string(other.segments) +
+                          " segments): its runs are listed and attached to from in there; what one "
+                          "that ended left is removed after a day"});
+  }
+}
+
 // systemd-logind removes what a user has in /dev/shm when his last session ends, unless told not
 // to.
 void CheckLogout(const Places& places, const EnvironmentBlock& outside, Checks& checks) {
@@ -243,8 +266,8 @@ void CheckLogout(const Places& places, const EnvironmentBlock& outside, Checks& 
 }
 
 // Whether a process that was started without the library could be given it.
-Check CheckLateLoad(const EnvironmentBlock& outside) {
-  const HostFacts host = ReadHostFacts(outside.Text("PATH"));
+Check CheckLateLoad() {
+  const HostFacts host = ReadHostFacts();
   if (host.ptrace_scope >= 1 && !host.may_trace_all) {
     return {"attach", Health::kWarn,
             "processes that were started without nanwatch cannot be attached to: "
@@ -253,14 +276,15 @@ Check CheckLateLoad(const EnvironmentBlock& outside) {
                 (host.ptrace_scope == 3 ? ", until the next boot"
                                         : "; 'sysctl kernel.yama.ptrace_scope=0' allows it")};
   }
-  if (host.debugger.empty()) {
-    return {"attach", Health::kOk,
-            "works; without gdb, of processes that were started without nanwatch, into those of "
-            "Python 3.14 and later alone"};
+  if (!host.may_write_code) {
+    return {"attach", Health::kWarn,
+            "of processes that were started without nanwatch, only those of Python 3.14 and later "
+            "can be attached to: this kernel lets nobody write to read-only memory "
+            "(proc_mem.force_override)"};
   }
   return {"attach", Health::kOk,
-          "works, by " + host.debugger +
-              " also into processes that were started without nanwatch (--inject)"};
+          "works, also with processes that were started without nanwatch: Python 3.14 loads the "
+          "library when asked, older ones by --inject, without a debugger"};
 }
 
 Check CheckLibc() {
@@ -283,7 +307,41 @@ void CheckForeign(Observations& observations, Checks& checks) {
 
 }  // namespace
 
-Checks Examine(const std::string& named_python) {
+ExpectedRanks GuessRanks(const EnvironmentBlock& outside, int gpus, int cores) {
+  for (const char* name : {"LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE"}) {
+    // Slurm also writes "4(x2)".
+    const int count = static_cast<int>(strtol(outside.Text(name).c_str(), nullptr, 10));
+    if (count > 0 && count <= kRanksMax) return {count, name};
+  }
+  if (gpus > 0) return {gpus, "GPUs here"};
+  return {std::max(1, cores), "cores here"};
+}
+
+Check JudgeRoom(uint64_t free_bytes, uint64_t total_bytes, const ExpectedRanks& ranks) {
+  const auto count = static_cast<uint64_t>(ranks.count);
+  const auto fits = [&](uint64_t each) {
+    const uint64_t all = each * count;
+    if (total_bytes == 0) return true;
+    return all <= free_bytes &&
+           LeavesEnough({.free = free_bytes - all, .total = total_bytes}, each);
+  };
+  const std::string text = Mebibytes(free_bytes) + " free; " + std::to_string(count) +
+                           (count == 1 ? " process" : " processes") + " (" + ranks.source +
+                           ") begin with " + std::to_string((count * kFirstBytes) >> 10) +
+                           " KiB and fill up to " + Mebibytes(count * kHealthyBytes) +
+                           " while nothing is found";
+  if (fits(kHealthyBytes)) return {"segment room", Health::kOk, text};
+  const std::string advice =
+      ": give /dev/shm more room (in Docker: --shm-size), or set "
+      "NANWATCH_DIR to another tmpfs";
+  if (fits(kFirstBytes)) {
+    return {"segment room", Health::kWarn,
+            text + ", of which they get a part: fewer steps and findings are kept" + advice};
+  }
+  return {"segment room", Health::kFail, text + ", and not all of them would be watched" + advice};
+}
+
+Checks Examine(const std::string& named_python, int ranks) {
   const EnvironmentBlock outside = EnvironmentBlock::OfThisProcess();
   const Installation installation = LocateInstallation();
   Observations observations(FindPlaces(ProcessEnvironment()));
@@ -294,14 +352,19 @@ Checks Examine(const std::string& named_python) {
   CheckPython(named_python, outside, installation, checks);
   checks.push_back(CheckSwitch(outside));
   CheckPreload(outside, installation, checks);
-  CheckSegmentDirectory(places, checks);
+  const ExpectedRanks expected =
+      ranks > 0
+          ? ExpectedRanks{ranks, "--ranks"}
+          : GuessRanks(outside, CountGpus(), static_cast<int>(std::thread::hardware_concurrency()));
+  CheckSegmentDirectory(places, expected, checks);
   checks.push_back(CheckStateDirectory(places));
   checks.push_back(CheckDatabase(observations));
   checks.push_back(CheckDaemon(places, installation));
   CheckLogout(places, outside, checks);
-  checks.push_back(CheckLateLoad(outside));
+  checks.push_back(CheckLateLoad());
   checks.push_back(CheckLibc());
   CheckForeign(observations, checks);
+  CheckOtherPlaces(places, checks);
   return checks;
 }
 

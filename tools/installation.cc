@@ -35,4 +35,11 @@ std::vector<std::string> ObserverFiles(const Installation& installation) {
   return files;
 }
 
+std::string BuildObserverCommand(const Installation& installation, const std::string& python) {
+  const std::string prefix =
+      std::filesystem::path(installation.observer_dir).parent_path().parent_path();
+  return prefix + "/share/nanwatch/scripts/build-observer.sh --python " + python + " --prefix " +
+         prefix;
+}
+
 }  // namespace nanwatch

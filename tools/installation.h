@@ -26,4 +26,9 @@ struct Installation {
 // File names in the observer directory, sorted.
 [[nodiscard]] std::vector<std::string> ObserverFiles(const Installation& installation);
 
+// What builds the observer for this Python's torch and puts it into this installation: a command
+// that lies in the prefix.
+[[nodiscard]] std::string BuildObserverCommand(const Installation& installation,
+                                               const std::string& python);
+
 }  // namespace nanwatch

@@ -4,8 +4,9 @@
 //   {"job": "3f9c...", "pid": 4711, "exit_code": 1, "signal": null, "ended_real_ns":
 //   1795257546123000000}
 //
-// Written under another name and renamed, so that a reader finds all of it or nothing. The daemon
-// removes it once it stands in the database.
+// Where several `nanwatch run` share a job and the first one's file still lies there, the next
+// writes <job>.<pid>.exit. Written under another name first, so that a reader finds all of it or
+// nothing. The daemon removes it once it stands in the database.
 #pragma once
 
 #include <sys/types.h>

@@ -24,8 +24,7 @@ std::string FindWrongWord(std::string_view where, const std::string& typed,
   if (typed.empty() || std::find(words.begin(), words.end(), typed) != words.end()) return "";
   std::string message = std::string(where) + " is '" + typed + "'";
   const std::string near = NearestWord(typed, words);
-  if (!near.empty()) message += "; did you mean '" + near + "'?";
-  message += " It is one of";
+  message += near.empty() ? ": use one of" : "; did you mean '" + near + "'? It is one of";
   for (const std::string& word : words) message += (word == words.front() ? " " : ", ") + word;
   return message;
 }

@@ -26,8 +26,9 @@ std::vector<RunFacts> WithEnd(std::vector<RunFacts> facts, const std::optional<J
 
 }  // namespace
 
-Verdict VerdictOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit) {
-  return DiagnosisOfJob(facts, exit, {}).verdict;
+Verdict VerdictOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit,
+                     const std::vector<UnwatchedProcess>& unwatched) {
+  return DiagnosisOfJob(facts, exit, {.unwatched = unwatched}).verdict;
 }
 
 Diagnosed DiagnosisOfJob(const std::vector<RunFacts>& facts, const std::optional<JobExit>& exit,
@@ -44,9 +45,8 @@ Diagnosed DiagnosisOfJob(const std::vector<RunFacts>& facts, const std::optional
 
 int CheckExitCode(const Verdict& verdict) {
   if (verdict.verdict() == "anomaly") return kExitAnomaly;
-  const bool watched = verdict.runs_size() > 0 && verdict.coverage().tensors_checked() > 0;
-  if (!watched || verdict.coverage().lost_events() > 0) return kExitCannotTell;
-  return kExitOk;
+  const bool is_known = verdict.verdict() == "clean" || verdict.verdict() == "expected";
+  return is_known ? kExitOk : kExitCannotTell;
 }
 
 }  // namespace nanwatch

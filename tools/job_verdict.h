@@ -13,7 +13,8 @@ namespace nanwatch {
 // The diagnosis, and the command's end where it belongs: the process with its pid, a job of one
 // process, and the headline run, unless that process still runs.
 [[nodiscard]] Verdict VerdictOfJob(const std::vector<RunFacts>& facts,
-                                   const std::optional<JobExit>& exit);
+                                   const std::optional<JobExit>& exit,
+                                   const std::vector<UnwatchedProcess>& unwatched = {});
 [[nodiscard]] Diagnosed DiagnosisOfJob(const std::vector<RunFacts>& facts,
                                        const std::optional<JobExit>& exit,
                                        const DiagnosisRequest& request);

@@ -16,7 +16,7 @@
 #include "proto/wire/naming.h"
 #include "shim/entry/attach.h"
 #include "tools/daemon_start.h"
-#include "tools/debugger.h"
+#include "tools/inject/injection.h"
 #include "tools/python_probe.h"
 #include "tools/remote_exec.h"
 #include "tools/terminal.h"
@@ -157,13 +157,13 @@ struct Loading {
     return std::max(Milliseconds(1),
                     std::chrono::duration_cast<Milliseconds>(deadline - SteadyClock::now()));
   }
-  // Where gdb may go on, Python need not have all the time.
+  // Where a hook may follow, Python need not have all the time.
   [[nodiscard]] SteadyClock::time_point PatienceWithPython() const {
     constexpr Milliseconds kEnough{5000};
     return MayGoOn() ? std::min(deadline, SteadyClock::now() + std::min(kEnough, request.limit / 2))
                      : deadline;
   }
-  [[nodiscard]] bool MayGoOn() const { return request.inject && !host.debugger.empty(); }
+  [[nodiscard]] bool MayGoOn() const { return request.inject && host.may_write_code; }
   [[nodiscard]] std::string Seconds() const {
     std::ostringstream text;
     text << std::chrono::duration<double>(request.limit).count() << " s";
@@ -180,24 +180,27 @@ LateLoadResult Conclude(const Loading& loading, LateLoadResult result, const std
   return refusal.empty() ? result : Failed(result, "load_failed", refusal);
 }
 
-LateLoadResult ByDebugger(const Loading& loading, LateLoadResult result) {
-  const SteadyClock::time_point began = SteadyClock::now();
-  const DebuggerResult done = LoadByDebugger(loading.host.debugger, loading.request.pid,
-                                             loading.call, loading.outside, loading.Left());
-  result.took = std::chrono::duration_cast<Milliseconds>(SteadyClock::now() - began);
-  if (!done.called && done.debugger_left != 0) {
-    return Failed(result, "gdb_stays",
-                  "gdb, process " + std::to_string(done.debugger_left) + ", does not let go of " +
-                      loading.name +
-                      ", which runs on under it; gdb leaves by itself when it has "
-                      "loaded the library, do not kill it before");
-  }
+LateLoadResult ByInjection(const Loading& loading, LateLoadResult result) {
+  const InjectionResult done = Inject({
+      .pid = loading.request.pid,
+      .free_threaded = loading.process.python.ends_with('t'),
+      .call = loading.call,
+      .limit = loading.Left(),
+      .on_wait =
+          [&] {
+            Say(loading.name +
+                " has come to no point yet at which it can load the library: waiting");
+          },
+  });
+  result.took = std::chrono::duration_cast<Milliseconds>(done.took);
+  result.stops = done.stops;
+  result.stopped_max = done.stopped_max;
   if (!done.called && !done.in_time) {
     return Failed(result, kNoSafePoint,
                   loading.name + " came to no point within " + loading.Seconds() +
                       " at which the library can be loaded: it waits in the kernel or in one long "
-                      "call (a hung collective?); nothing was changed and it runs on, try again "
-                      "later or with a longer --wait");
+                      "call (a hung collective?); it runs on as before, try again later or with a "
+                      "longer --wait");
   }
   return Conclude(loading, std::move(result), done.called ? nullptr : &done.problem, done.answer);
 }
@@ -211,7 +214,7 @@ LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
   if (!refusal.empty()) {
     return Failed(result, kRemoteExecRefused,
                   loading.name + " could not be asked to load the library, " + refusal +
-                      "; --inject does it by gdb then, which stops the process for a moment");
+                      "; --inject does it by a hook on a call of its Python's");
   }
   Answers answers;
   const SteadyClock::time_point patience = loading.PatienceWithPython();
@@ -224,7 +227,7 @@ LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
               " has been asked to load the library, and its main thread has run no Python for " +
               loading.Seconds() +
               " (it waits in a call: a hung collective, another thread that trains?); it will as "
-              "soon as it does, attach again then; --inject has gdb look at all threads");
+              "soon as it does, attach again then; --inject waits for any thread of it");
     }
     poll(nullptr, 0, kLookEveryMs);
     answers = ReadAnswers(loading.call.answers);
@@ -268,7 +271,7 @@ LateLoadResult LoadLate(const LateLoadRequest& request, const Places& places,
     return Failed(result, "directory", places.segment_status.message());
   const ProcessFacts process =
       ReadProcessFacts(request.pid, installation.library, places.segment_dir);
-  const HostFacts host = ReadHostFacts(outside.Text("PATH"));
+  const HostFacts host = ReadHostFacts();
   const LateLoadPlan plan = PlanLateLoad(process, host,
                                          {.inject = request.inject,
                                           .torch_version = TorchVersionOf(process),
@@ -300,10 +303,10 @@ LateLoadResult LoadLate(const LateLoadRequest& request, const Places& places,
   result.how = plan.how;
   if (plan.how == LateLoad::kRemoteExec) result = ByRemoteExec(loading, std::move(result));
   const bool in_vain = result.reason == kRemoteExecRefused || result.reason == kNoSafePoint;
-  if (plan.how == LateLoad::kDebugger || (in_vain && loading.MayGoOn())) {
+  if (plan.how == LateLoad::kInject || (in_vain && loading.MayGoOn())) {
     LateLoadResult anew;
-    anew.how = LateLoad::kDebugger;
-    result = ByDebugger(loading, std::move(anew));
+    anew.how = LateLoad::kInject;
+    result = ByInjection(loading, std::move(anew));
   }
   return result.reason.empty() ? AwaitSegment(loading, std::move(result)) : result;
 }

@@ -14,7 +14,7 @@ namespace nanwatch {
 
 struct LateLoadRequest {
   int pid = 0;
-  bool inject = false;  // a debugger may stop it
+  bool inject = false;  // its memory may be written to
   std::chrono::milliseconds limit{10'000};
 };
 
@@ -24,7 +24,9 @@ struct LateLoadResult {
   std::string reason;                 // when not watched: one word for programs,
   std::string problem;                // and a sentence that says what to do
   std::string said;                   // what the library said in the process, a line; "" nothing
-  std::chrono::milliseconds took{0};  // gdb's whole run: it was stopped for less; else 0
+  std::chrono::milliseconds took{0};  // by --inject: until a thread of it had loaded the library,
+  int stops = 0;                      // how often its main thread was stopped for that,
+  std::chrono::nanoseconds stopped_max{0};  // and for how long at most
 };
 
 // Looks whether it is possible, does it, and waits until the process's observer has proven itself

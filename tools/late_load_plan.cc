@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tools/installation.h"
 #include "tools/python_probe.h"
 
 namespace nanwatch {
@@ -129,8 +130,8 @@ LateLoadPlan CheckTorch(const ProcessFacts& process, const LateLoadWish& wish) {
   if (std::find(minors.begin(), minors.end(), minor) == minors.end()) {
     return Refuse("torch_unsupported",
                   "there is no observer for torch " + wish.torch_version + ", which " + name +
-                      " uses: build one with scripts/build-observer.sh --python " +
-                      process.executable);
+                      " uses: build one with " +
+                      BuildObserverCommand(LocateInstallation(), process.executable));
   }
   return {};
 }
@@ -146,7 +147,7 @@ std::string PythonName(const ProcessFacts& process) {
   return "Python " + process.python.substr(0, 1) + "." + process.python.substr(1);
 }
 
-LateLoadPlan PlanDebugger(const ProcessFacts& process, const HostFacts& host) {
+LateLoadPlan PlanInjection(const ProcessFacts& process, const HostFacts& host) {
   const std::string name = Name(process);
   if (process.tracer_pid != 0) {
     return Refuse("traced", name + " is being traced by process " +
@@ -157,19 +158,19 @@ LateLoadPlan PlanDebugger(const ProcessFacts& process, const HostFacts& host) {
     return Refuse("seccomp",
                   name + " runs under strict seccomp, where nothing can be loaded: " + kOrAtStart);
   }
-  if (host.debugger.empty()) {
-    return Refuse("no_gdb",
-                  "--inject needs gdb, which is not on PATH: install it ('apt-get install "
-                  "gdb'), or " +
-                      std::string(kOrAtStart));
+  if (!host.may_write_code) {
+    return Refuse(
+        "read_only_code",
+        "this kernel lets nobody write to the read-only memory of " + name +
+            " (the boot option proc_mem.force_override), which --inject has to: " + kOrAtStart);
   }
-  return {.how = LateLoad::kDebugger, .reason = "", .problem = ""};
+  return {.how = LateLoad::kInject, .reason = "", .problem = ""};
 }
 
 }  // namespace
 
 const char* LateLoadName(LateLoad how) {
-  return how == LateLoad::kRemoteExec ? "remote_exec" : how == LateLoad::kDebugger ? "gdb" : "";
+  return how == LateLoad::kRemoteExec ? "remote_exec" : how == LateLoad::kInject ? "inject" : "";
 }
 
 LateLoadPlan PlanLateLoad(const ProcessFacts& process, const HostFacts& host,
@@ -185,21 +186,21 @@ LateLoadPlan PlanLateLoad(const ProcessFacts& process, const HostFacts& host,
   }
   if (HasRemoteExec(process) && !process.remote_debug_off)
     return {.how = LateLoad::kRemoteExec, .reason = "", .problem = ""};
-  if (wish.inject) return PlanDebugger(process, host);
+  if (wish.inject) return PlanInjection(process, host);
   if (HasRemoteExec(process)) {
     return Refuse(
         "remote_debug_off",
         name + " was not started with nanwatch, and its " + PythonName(process) +
             " was told to let nobody in (PYTHON_DISABLE_REMOTE_DEBUG, or -X "
-            "disable-remote-debug): --inject loads the library by gdb all the same, which "
-            "stops the process for a moment");
+            "disable-remote-debug): --inject loads the library all the same, by a hook on a call "
+            "of its Python's");
   }
   return Refuse(
       "needs_inject",
       name + " was not started with nanwatch, and its " + PythonName(process) +
-          " cannot be asked to load the library (3.14 can): --inject does it by gdb, which "
-          "stops the process for some tenths of a second; 'nanwatch run --level idle -- "
-          "COMMAND' makes the next one ready from its start");
+          " cannot be asked to load the library (3.14 can): --inject has it do so by a hook on a "
+          "call of its Python's; 'nanwatch run --level idle -- COMMAND' makes the next one ready "
+          "from its start");
 }
 
 }  // namespace nanwatch

@@ -12,10 +12,10 @@ namespace nanwatch {
 enum class LateLoad {
   kNone,
   kRemoteExec,  // its own Python runs a script, by sys.remote_exec (3.14); it is never stopped
-  kDebugger,    // gdb stops it for a moment and lets it call dlopen
+  kInject,      // a hook has one of its threads call dlopen (tools/inject)
 };
 
-// "remote_exec", "gdb"; "" for kNone.
+// "remote_exec", "inject"; "" for kNone.
 [[nodiscard]] const char* LateLoadName(LateLoad how);
 
 struct LateLoadPlan {
@@ -25,7 +25,7 @@ struct LateLoadPlan {
 };
 
 struct LateLoadWish {
-  bool inject = false;                       // `--inject`: a debugger may stop the process
+  bool inject = false;                       // `--inject`: its memory may be written to
   std::string torch_version;                 // of the process's libtorch; "" unknown
   std::vector<std::string> observer_minors;  // for which there are observers here
 };

@@ -36,7 +36,8 @@ std::string Footer() {
          "\n"
          "Environment, all optional: NANWATCH=0 switches off; NANWATCH_DIR is where segments are "
          "(default\n"
-         "  /dev/shm/nanwatch-UID), NANWATCH_STATE_DIR database and logs (default\n"
+         "  /dev/shm/nanwatch-UID, in a container with -KEY), NANWATCH_STATE_DIR database and logs "
+         "(default\n"
          "  ~/.local/state/nanwatch/HOST); NANWATCH_JOB, NANWATCH_LEVEL, NANWATCH_BUDGET, "
          "NANWATCH_IGNORE,\n"
          "  NANWATCH_LOG; NO_COLOR.";

@@ -6,7 +6,6 @@
 
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/run_batch.h"
-#include "proto/wire/naming.h"
 
 namespace nanwatch {
 namespace {
@@ -18,10 +17,12 @@ void SortNewestFirst(std::vector<SeenRun>& runs) {
 }
 
 // What the daemon would do if it had read the file already.
-void AddExit(const std::optional<JobExit>& exit, SeenRun& run) {
-  if (!exit.has_value() || exit->pid != run.run.pid()) return;
-  if (exit->exit_code.has_value()) run.state.set_exit_code(*exit->exit_code);
-  if (exit->signal.has_value()) run.state.set_signal(*exit->signal);
+void AddExits(const std::vector<JobExit>& exits, const Run& run, RunState& state) {
+  for (const JobExit& exit : exits) {
+    if (exit.pid != run.pid()) continue;
+    if (exit.exit_code.has_value()) state.set_exit_code(*exit.exit_code);
+    if (exit.signal.has_value()) state.set_signal(*exit.signal);
+  }
 }
 
 }  // namespace
@@ -71,7 +72,7 @@ std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::strin
     if (job.has_value() && seen.job != *job) continue;
     const Result<RunFacts> facts = ReadWhole(path, clock_);
     if (facts.ok()) seen.state = facts->state();
-    if (!seen.live) AddExit(ExitOfJob(seen.job), seen);
+    if (!seen.live) AddExits(UnreadExits(seen.job), seen.run, seen.state);
     runs.push_back(std::move(seen));
   }
   return runs;
@@ -178,6 +179,8 @@ std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
   }
   std::vector<RunFacts> facts;
   for (auto& [id, run] : by_run) facts.push_back(std::move(run));
+  const std::vector<JobExit> exits = UnreadExits(job);
+  for (RunFacts& run : facts) AddExits(exits, run.run(), *run.mutable_state());
   std::sort(facts.begin(), facts.end(), [](const RunFacts& a, const RunFacts& b) {
     return a.run().started_real_ns() < b.run().started_real_ns();
   });
@@ -196,9 +199,32 @@ std::vector<RunFacts> Observations::FactsWithStatsOfJob(const std::string& job) 
   return all;
 }
 
+std::vector<std::string> Observations::ExitFilesOfJob(const std::string& job) const {
+  std::vector<std::string> paths;
+  const Result<SegmentListing> listing = ListSegments(places_.segment_dir);
+  if (!listing.ok()) return paths;
+  for (const std::string& name : listing->exits) {
+    if (!name.starts_with(job)) continue;
+    const Result<JobExit> exit = ReadJobExit(SegmentPath(name));
+    if (exit.ok() && exit->job == job) paths.push_back(SegmentPath(name));
+  }
+  return paths;
+}
+
+std::vector<JobExit> Observations::UnreadExits(const std::string& job) const {
+  std::vector<JobExit> exits;
+  for (const std::string& path : ExitFilesOfJob(job)) {
+    const Result<JobExit> exit = ReadJobExit(path);
+    if (exit.ok()) exits.push_back(*exit);
+  }
+  std::sort(exits.begin(), exits.end(),
+            [](const JobExit& a, const JobExit& b) { return a.ended_real_ns < b.ended_real_ns; });
+  return exits;
+}
+
 std::optional<JobExit> Observations::ExitOfJob(const std::string& job) {
-  const Result<JobExit> unread = ReadJobExit(places_.segment_dir + "/" + job + wire::kExitSuffix);
-  if (unread.ok()) return *unread;
+  const std::vector<JobExit> unread = UnreadExits(job);
+  if (!unread.empty()) return unread.back();
   Store* store = Database();
   if (store == nullptr) return std::nullopt;
   const Result<std::optional<JobExit>> exit = store->ExitOfJob(job);
@@ -208,10 +234,17 @@ std::optional<JobExit> Observations::ExitOfJob(const std::string& job) {
 Result<std::string> Observations::ResolveJob(const std::string& name) {
   const std::vector<SeenRun> runs = Runs();
   if (runs.empty()) {
-    return Status(ErrorKind::kNotFound,
-                  "no run is known yet: start one with 'nanwatch run -- python train.py'");
+    return Status(ErrorKind::kNotFound, NoRunIsKnown(places_));
   }
   if (name.empty()) return runs.front().job;
+  // A number is a process, the newest that had it, before it is the beginning of an id.
+  const auto of_process = std::find_if(runs.begin(), runs.end(), [&](const SeenRun& run) {
+    return name == std::to_string(run.run.pid()) || name == std::to_string(run.run.pid_outer());
+  });
+  const auto is_named = [&](const SeenRun& run) { return run.id == name || run.job == name; };
+  if (of_process != runs.end() && std::none_of(runs.begin(), runs.end(), is_named)) {
+    return of_process->job;
+  }
   std::set<std::string> jobs;
   std::string candidates;
   for (const SeenRun& run : runs) {

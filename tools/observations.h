@@ -80,6 +80,9 @@ class Observations {
   // How its command ended, read by a daemon or not yet.
   [[nodiscard]] std::optional<JobExit> ExitOfJob(const std::string& job);
 
+  // The files in the segment directory that say how its commands ended.
+  [[nodiscard]] std::vector<std::string> ExitFilesOfJob(const std::string& job) const;
+
   // The job that `name` stands for: a run's id, a job's id, or the beginning of one; "" stands for
   // the newest run. kNotFound, or kAmbiguous with the candidates named.
   [[nodiscard]] Result<std::string> ResolveJob(const std::string& name);
@@ -97,6 +100,8 @@ class Observations {
   };
 
   void OpenSegments();
+  // What no daemon has read yet, the newest last.
+  [[nodiscard]] std::vector<JobExit> UnreadExits(const std::string& job) const;
   [[nodiscard]] std::vector<SeenRun> Join(const std::optional<std::string>& job);
   [[nodiscard]] std::vector<SeenRun> RunsInSegments(const std::optional<std::string>& job);
   [[nodiscard]] std::vector<std::string> SegmentNames() const;

@@ -1,7 +1,17 @@
 #include "tools/places.h"
 
-#include <filesystem>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "daemon/ingest/segment_directory_watch.h"
+#include "proto/wire/place.h"
+#include "proto/wire/segment.h"
 #include "tools/daemon_start.h"
 
 namespace nanwatch {
@@ -17,6 +27,21 @@ std::string DatabaseOfProcess(int pid) {
   return "";
 }
 
+namespace {
+
+void UseDatabase(const std::string& database, Places& places) {
+  places.database = database;
+  places.state_dir = std::filesystem::path(database).parent_path();
+  places.state_status = {};
+}
+
+// Whether NANWATCH_STATE_DIR names a database that exists.
+bool IsChosen(const Environment& environment, const Places& places) {
+  return !environment(wire::kEnvStateDir).empty() && access(places.database.c_str(), F_OK) == 0;
+}
+
+}  // namespace
+
 Places FindPlaces(const Environment& environment) {
   Places places;
   const Result<std::string> segments = SegmentDirectoryPath(environment);
@@ -29,6 +54,7 @@ Places FindPlaces(const Environment& environment) {
   const Result<StateDirectory> state = StateDirectoryPath(environment);
   if (state.ok()) {
     places.state_dir = state->path;
+    places.wanted_state_dir = state->path;
     places.database = DatabasePath(state->path);
     places.note = state->note;
   } else {
@@ -36,14 +62,81 @@ Places FindPlaces(const Environment& environment) {
   }
   const int daemon = places.segment_status.ok() ? RunningDaemon(places.segment_dir).value_or(0) : 0;
   const std::string in_use = daemon > 0 ? DatabaseOfProcess(daemon) : "";
-  if (!in_use.empty() && in_use != places.database) {
-    places.database = in_use;
-    places.state_dir = std::filesystem::path(in_use).parent_path();
-    places.state_status = {};
-    places.note = "the daemon that runs (pid " + std::to_string(daemon) +
-                  ") keeps its database in " + places.state_dir + ", so that one is used";
+  if (!in_use.empty()) {
+    if (in_use != places.database) {
+      UseDatabase(in_use, places);
+      places.note = "the daemon that runs (pid " + std::to_string(daemon) +
+                    ") keeps its database in " + places.state_dir + ", so that one is used";
+    }
+  } else if (places.segment_status.ok() && !IsChosen(environment, places)) {
+    const std::string beside = DatabasePath(StateBesideSegments(places.segment_dir));
+    if (access(beside.c_str(), F_OK) == 0) UseDatabase(beside, places);
+  }
+  if (places.is_beside()) {
+    places.note = "the database is in " + places.state_dir +
+                  " until the next boot, because the state directory could not be had";
   }
   return places;
+}
+
+std::vector<OtherPlace> FindOtherPlaces(const std::string& segment_dir) {
+  std::vector<OtherPlace> others;
+  const std::string host = wire::DefaultDirectoryOf(geteuid(), 0).path;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(host).parent_path(), error)) {
+    const std::string path = entry.path();
+    if (path == segment_dir || (path != host && !path.starts_with(host + "-"))) continue;
+    if (!CheckPrivateDirectory(path).ok()) continue;
+    const Result<SegmentListing> listing = ListSegments(path);
+    if (!listing.ok()) continue;
+    others.push_back({path, static_cast<int>(listing->segments.size())});
+  }
+  std::sort(others.begin(), others.end(),
+            [](const OtherPlace& a, const OtherPlace& b) { return a.path < b.path; });
+  return others;
+}
+
+std::string NoRunIsKnown(const Places& places) {
+  std::string text = "no run is known yet: start one with 'nanwatch run -- python train.py'";
+  if (places.state_dir.empty()) return text;
+  struct stat status {};
+  const bool there = stat(places.state_dir.c_str(), &status) == 0;
+  text += " (looked in " + places.state_dir;
+  if (there && status.st_uid != geteuid()) {
+    const passwd* owner = getpwuid(status.st_uid);
+    text += ", which belongs to " +
+            (owner != nullptr ? "user " + std::string(owner->pw_name)
+                              : "the user with number " + std::to_string(status.st_uid)) +
+            ": each user's runs are in a directory of his own";
+  } else if (there && access(places.state_dir.c_str(), R_OK | X_OK) != 0) {
+    text += ", which may not be read";
+  } else if (there && access(places.database.c_str(), F_OK) == 0) {
+    text += ", whose database holds none";
+  } else if (there) {
+    text += ", where there is no database";
+  } else {
+    text += ", which does not exist";
+  }
+  return text + "; NANWATCH_STATE_DIR names another)";
+}
+
+std::string JobInAnotherPlace(const std::string& segment_dir, const std::string& job) {
+  std::vector<std::string> directories = {segment_dir};
+  for (const OtherPlace& other : FindOtherPlaces(segment_dir)) directories.push_back(other.path);
+  for (const std::string& directory : directories) {
+    const Result<SegmentListing> listing = ListSegments(directory);
+    if (!listing.ok()) continue;
+    for (const std::string& name : listing->segments) {
+      std::ifstream file(directory + "/" + name, std::ios::binary);
+      wire::SegmentHeader header{};
+      file.read(reinterpret_cast<char*>(&header), sizeof header);
+      if (!file || header.magic != wire::kSegmentMagic) continue;
+      if (job == std::string_view(header.job, strnlen(header.job, sizeof header.job)))
+        return directory;
+    }
+  }
+  return "";
 }
 
 }  // namespace nanwatch

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "tools/command.h"
+#include "tools/inject/target_memory.h"
 
 namespace nanwatch {
 namespace {
@@ -53,8 +53,8 @@ T NumberIn(std::string_view field, int n, int base = 10) {
   return number;
 }
 
-// The kernel's answer to the question that gdb and sys.remote_exec will ask it; the address does
-// not matter, because it judges before it looks.
+// The kernel's answer to the question that --inject and sys.remote_exec will ask it; the address
+// does not matter, because it judges before it looks.
 int TraceError(int pid) {
   char byte = 0;
   iovec here = {.iov_base = &byte, .iov_len = 1};
@@ -152,11 +152,6 @@ void TakeStart(std::string_view environment, std::string_view command, ProcessFa
   });
 }
 
-int TracerOf(int pid) {
-  const std::string status = ReadText("/proc/" + std::to_string(pid) + "/status");
-  return NumberIn<int>(Field(status, "TracerPid"), 0);
-}
-
 ProcessFacts ReadProcessFacts(int pid, const std::string& library, const std::string& segment_dir) {
   const std::string proc = "/proc/" + std::to_string(pid);
   ProcessFacts facts;
@@ -184,7 +179,7 @@ ProcessFacts ReadProcessFacts(int pid, const std::string& library, const std::st
   return facts;
 }
 
-HostFacts ReadHostFacts(std::string_view search_path) {
+HostFacts ReadHostFacts() {
   HostFacts facts;
   facts.uid = geteuid();
   const std::string status = ReadText("/proc/self/status");
@@ -195,8 +190,7 @@ HostFacts ReadHostFacts(std::string_view search_path) {
   if (!scope.empty()) facts.ptrace_scope = NumberIn<int>(scope, 0);
   const std::optional<ElfFile> elf = ReadElf("/proc/self/exe");
   if (elf.has_value()) facts.machine = elf->machine;
-  const CommandLookup gdb = FindCommand("gdb", search_path);
-  if (gdb.exit_code == 0) facts.debugger = gdb.path;
+  facts.may_write_code = MayWriteReadOnlyPages();
   return facts;
 }
 

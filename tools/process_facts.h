@@ -57,11 +57,8 @@ struct HostFacts {
   int ptrace_scope = -1;       // of Yama; -1: this kernel has none
   bool filtered = false;       // system calls are filtered (seccomp), as in containers
   uint16_t machine = 0;        // e_machine of this program
-  std::string debugger;        // gdb's path, "" none on PATH
+  bool may_write_code = true;  // this kernel lets a tracer write to read-only pages
 };
-// The process that traces it now; 0: none does.
-[[nodiscard]] int TracerOf(int pid);
-
-[[nodiscard]] HostFacts ReadHostFacts(std::string_view search_path);
+[[nodiscard]] HostFacts ReadHostFacts();
 
 }  // namespace nanwatch

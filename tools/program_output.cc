@@ -15,35 +15,26 @@ namespace nanwatch {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-constexpr int kLeaveAskedMax = 30;
-constexpr std::chrono::seconds kBetweenAsking{1};
 constexpr size_t kTextMax = 64 * 1024;
 
 [[noreturn]] void Become(const std::vector<char*>& argv, const std::vector<char*>& variables,
-                         int out, bool with_manners) {
-  if (with_manners) setsid();
-  // What we block, it may need.
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+                         int out) {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   dup2(nothing, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
-  dup2(with_manners ? out : nothing, STDERR_FILENO);
+  dup2(nothing, STDERR_FILENO);
   execve(argv[0], argv.data(), variables.data());
   _exit(127);
 }
 
-// Reads until the end of the pipe; false when that took too long, or `cancel` is readable.
-bool ReadToEnd(int fd, int cancel, SteadyClock::time_point deadline, std::string& text) {
+// Reads until the end of the pipe; false when that took too long.
+bool ReadToEnd(int fd, SteadyClock::time_point deadline, std::string& text) {
   char part[4096];
   while (true) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - SteadyClock::now());
-    pollfd readable[] = {{.fd = fd, .events = POLLIN, .revents = 0},
-                         {.fd = cancel, .events = POLLIN, .revents = 0}};
-    if (left.count() <= 0 || poll(readable, 2, static_cast<int>(left.count())) == 0) return false;
-    if (readable[1].revents != 0) return false;
+    pollfd readable = {.fd = fd, .events = POLLIN, .revents = 0};
+    if (left.count() <= 0 || poll(&readable, 1, static_cast<int>(left.count())) == 0) return false;
     const ssize_t got = read(fd, part, sizeof part);
     if (got <= 0) return true;
     text.append(part, std::min(static_cast<size_t>(got), kTextMax - text.size()));
@@ -53,7 +44,7 @@ bool ReadToEnd(int fd, int cancel, SteadyClock::time_point deadline, std::string
 }  // namespace
 
 ProgramOutput RunAndRead(const std::vector<std::string>& argv, const EnvironmentBlock& outside,
-                         std::chrono::milliseconds timeout, const ProgramManners* manners) {
+                         std::chrono::milliseconds timeout) {
   ProgramOutput output;
   EnvironmentBlock environment = outside;
   environment.Set("LD_PRELOAD", WithoutNanwatch(outside.Text("LD_PRELOAD")));
@@ -71,21 +62,10 @@ ProgramOutput RunAndRead(const std::vector<std::string>& argv, const Environment
   UniqueFd writing(ends[1]);
   const pid_t pid = fork();
   if (pid < 0) return output;
-  if (pid == 0) Become(words, variables, writing.get(), manners != nullptr);
+  if (pid == 0) Become(words, variables, writing.get());
   writing.Close();
-  const int cancel = manners != nullptr ? manners->cancel : -1;
-  output.timed_out = !ReadToEnd(reading.get(), cancel, SteadyClock::now() + timeout, output.text);
-  if (output.timed_out && manners == nullptr) kill(pid, SIGKILL);
-  if (output.timed_out && manners != nullptr) {
-    int asked = 0;
-    do {
-      if (asked++ == kLeaveAskedMax) {
-        output.still_running = pid;
-        return output;
-      }
-      manners->ask_to_leave();
-    } while (!ReadToEnd(reading.get(), -1, SteadyClock::now() + kBetweenAsking, output.text));
-  }
+  output.timed_out = !ReadToEnd(reading.get(), SteadyClock::now() + timeout, output.text);
+  if (output.timed_out) kill(pid, SIGKILL);
   int status = 0;
   waitpid(pid, &status, 0);
   output.ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;

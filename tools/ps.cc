@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kEndedShown = 10;
 
-constexpr char kFooter[] =
+constexpr char kPsHelp[] =
     "States: starting, watching, stepped down (it failed at something and only counts now), "
     "exiting,\n"
     "  ended; with how, where a 'nanwatch run' saw it.\n"
@@ -103,10 +103,10 @@ std::vector<SeenRun> Choose(std::vector<SeenRun> runs, bool all) {
 }
 
 std::string AsText(const std::vector<SeenRun>& shown, size_t known,
-                   const std::vector<UnreadableFile>& foreign) {
+                   const std::vector<UnreadableFile>& foreign, const Places& places) {
   std::string text;
   if (shown.empty()) {
-    text = "no run is known yet: start one with 'nanwatch run -- python train.py'\n";
+    text = NoRunIsKnown(places) + "\n";
   } else {
     std::vector<std::vector<std::string>> rows;
     const uint64_t now_ns = SystemClock().real_ns();
@@ -152,7 +152,8 @@ int Ps(const PsOptions& options) {
   const std::vector<SeenRun> runs = observations.Runs();
   const std::vector<SeenRun> shown = Choose(runs, options.all);
   WriteAll(STDOUT_FILENO, options.json ? AsJson(shown, observations.foreign())
-                                       : AsText(shown, runs.size(), observations.foreign()));
+                                       : AsText(shown, runs.size(), observations.foreign(),
+                                                observations.places()));
   const Status database = observations.DatabaseStatus();
   if (database.ok()) return kExitOk;
   Say("the database cannot be read: " + database.message());
@@ -164,7 +165,7 @@ int Ps(const PsOptions& options) {
 void AddPsVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb =
       app.add_subcommand("ps", "List the runs that are live, and the last ones that ended.");
-  SetHelp(*verb, "nanwatch ps [OPTIONS]", kFooter);
+  SetHelp(*verb, "nanwatch ps [OPTIONS]", kPsHelp);
   auto options = std::make_shared<PsOptions>();
   verb->add_flag("--all", options->all,
                  "Every run that is known, not only the last ten that ended");

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <string>
 
-#include "tools/debugger.h"
 #include "tools/environment_block.h"
+#include "tools/late_call.h"
 
 namespace nanwatch {
 

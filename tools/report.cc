@@ -12,6 +12,7 @@
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/ignore_option.h"
+#include "tools/job_leftovers.h"
 #include "tools/job_verdict.h"
 #include "tools/observations.h"
 #include "tools/stats_table.h"
@@ -21,7 +22,7 @@
 namespace nanwatch {
 namespace {
 
-constexpr char kFooter[] =
+constexpr char kReportHelp[] =
     "RUN is the id of a run or job, or the beginning of one ('nanwatch ps'); without it, the "
     "newest run's\n"
     "  job is meant. A job still running is reported as far as it has come.\n"
@@ -35,9 +36,9 @@ constexpr char kFooter[] =
     "the rules)\n"
     "  nanwatch report --check --json > verdict.json || echo 'look at it'\n"
     "\n"
-    "Exit status: 0; with --check 0 clean or expected, 2 anomaly, 3 cannot tell (nothing was "
-    "observed, or\n"
-    "  findings were lost; 2 wins over 3); 1 no such run; 64 wrong use.\n"
+    "Exit status: 0; with --check 0 clean or expected, 2 anomaly, 3 unknown (too little was "
+    "watched to say);\n"
+    "  1 no such run; 64 wrong use.\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR, NO_COLOR.";
 
 struct ReportOptions {
@@ -95,7 +96,9 @@ int Report(const ReportOptions& options) {
   for (const std::string& problem : rules.problems) Say(problem);
   const Diagnosed diagnosed =
       DiagnosisOfJob(observations.FactsOfJob(*job), observations.ExitOfJob(*job),
-                     {.further_rules = rules.text, .explained = options.explain});
+                     {.further_rules = rules.text,
+                      .explained = options.explain,
+                      .unwatched = UnwatchedOfJob(observations.places(), *job)});
   const Verdict& verdict = diagnosed.verdict;
   if (options.explain > 0 && diagnosed.explanation.steps().empty()) {
     Say("there is no incident " + std::to_string(options.explain) + ": the verdict is " +
@@ -112,7 +115,7 @@ int Report(const ReportOptions& options) {
 void AddReportVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb = app.add_subcommand(
       "report", "Say what began it, in which layer, at which step, why, and what to do.");
-  SetHelp(*verb, "nanwatch report [RUN] [OPTIONS]", kFooter);
+  SetHelp(*verb, "nanwatch report [RUN] [OPTIONS]", kReportHelp);
   auto options = std::make_shared<ReportOptions>();
   verb->add_option("RUN", options->run, "A run or job, or the beginning of its id")->type_name("");
   verb->add_flag("--check", options->check, "Exit 0, 2 or 3 by the verdict, for scripts and CI");

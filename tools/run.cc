@@ -1,16 +1,24 @@
 #include "tools/run.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <memory>
+#include <optional>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/directories.h"
+#include "daemon/base/unique_fd.h"
 #include "daemon/explain/ignore_rules.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_report.h"
+#include "daemon/report/unknown_text.h"
 #include "proto/wire/ignore_section.h"
+#include "proto/wire/launch.h"
 #include "proto/wire/naming.h"
 #include "tools/child.h"
 #include "tools/command.h"
@@ -21,7 +29,9 @@
 #include "tools/installation.h"
 #include "tools/job_end.h"
 #include "tools/job_exit.h"
+#include "tools/job_leftovers.h"
 #include "tools/job_verdict.h"
+#include "tools/launch_turn.h"
 #include "tools/observations.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
@@ -32,7 +42,7 @@ namespace {
 
 constexpr char kHelp[] = "Start a command under observation, and say at its end what was seen.";
 
-constexpr char kFooter[] =
+constexpr char kRunHelp[] =
     "The command is not changed: its output, its signals and its exit status stay its own. One "
     "line before\n"
     "  it and the diagnosis after it go to stderr.\n"
@@ -72,6 +82,7 @@ struct Preparation {
   VerdictFile verdict_file;
   JobLaunch launch;
   Places places;
+  bool shares_job = false;  // others may run in it: a launcher or NANWATCH_JOB named it
 };
 
 Preparation Refuse(int exit_code, const std::string& why) {
@@ -94,11 +105,27 @@ void PrepareSegmentDirectory(Preparation& prepared, const EnvironmentBlock& outs
   prepared.launch.notes.push_back(status.message() + "; the command runs unobserved");
 }
 
+// Ranks that a launcher starts with a `run` each are one job. NANWATCH_JOB wins.
+void PrepareJob(Preparation& prepared, const EnvironmentBlock& outside) {
+  prepared.shares_job = !outside.Text(wire::kEnvJob).empty();
+  if (!prepared.launch.observed || prepared.shares_job) return;
+  const std::string job = JobOfLaunch(outside, prepared.places.segment_dir);
+  if (job.empty()) return;
+  prepared.shares_job = true;
+  prepared.launch.job = job;
+  prepared.launch.environment.Set(wire::kEnvJob, job);
+}
+
 void PrepareDaemon(Preparation& prepared, const EnvironmentBlock& outside,
                    const Installation& installation) {
   if (!prepared.launch.observed || RunningDaemon(prepared.places.segment_dir).has_value()) return;
   const std::string failure = StartDaemon(installation, outside, prepared.places.segment_dir);
-  if (failure.empty()) return;
+  if (failure.empty()) {
+    // Where its database is, it has decided now.
+    prepared.places = FindPlaces(ProcessEnvironment());
+    if (prepared.places.is_beside()) prepared.launch.notes.push_back(prepared.places.note);
+    return;
+  }
   prepared.launch.notes.push_back(
       "the daemon could not be started: " + failure +
       "; the command is watched all the same, and what was seen is read "
@@ -140,6 +167,7 @@ Preparation Prepare(const RunOptions& options) {
   prepared.places = FindPlaces(ProcessEnvironment());
   PrepareRules(options, outside, prepared);
   PrepareSegmentDirectory(prepared, outside);
+  PrepareJob(prepared, outside);
   PrepareDaemon(prepared, outside, installation);
   return prepared;
 }
@@ -153,9 +181,9 @@ void Announce(const RunOptions& options, const Preparation& prepared) {
 }
 
 // The document of a command in which nothing was seen: who it was and how it ended, no runs.
-Verdict NothingSeen(const RunOptions& options, const std::string& job, const JobExit& exit) {
-  Verdict verdict = VerdictOfJob({}, exit);
-  verdict.set_verdict("clean");
+Verdict NothingSeen(const RunOptions& options, const std::string& job, const JobExit& exit,
+                    const std::vector<UnwatchedProcess>& unwatched = {}) {
+  Verdict verdict = VerdictOfJob({}, exit, unwatched);
   RunInfo& run = *verdict.mutable_run();
   run.set_job(job);
   run.set_host(HostName());
@@ -181,36 +209,106 @@ JobExit DescribeExit(const std::string& job, pid_t pid, const CommandEnd& end) {
   return exit;
 }
 
-// Waits until all is read, and concludes.
-Verdict Conclude(const RunOptions& options, SignalGate& gate, const Preparation& prepared,
-                 const JobExit& exit, const CommandEnd& end) {
-  if (!prepared.launch.observed) return NothingSeen(options, exit.job, exit);
-  Observations observations(prepared.places);
-  if (observations.RunsOfJob(exit.job).empty()) {
-    Say("nothing was observed: no process of the command loaded a torch that can be watched "
-        "('nanwatch doctor --python PYTHON' says whether one can)");
-    return NothingSeen(options, exit.job, exit);
+// Without a daemon nobody else removes what was read. Findings stay for `report`; the next job
+// removes the oldest where they become too many, and clean segments of ranks whose launchers ended.
+void RemoveWhatWasRead(const Preparation& prepared, Observations& observations,
+                       const std::string& job, const Verdict& verdict) {
+  if (verdict.verdict() == "anomaly" || prepared.shares_job) return;
+  if (RunningDaemon(observations.places().segment_dir).has_value()) return;
+  RemoveReadSegments(observations, job);
+}
+
+void SayWhyNothing(const Preparation& prepared, const std::string& job, const Verdict& nothing) {
+  const std::string elsewhere = JobInAnotherPlace(prepared.places.segment_dir, job);
+  if (nothing.unwatched().empty() && !elsewhere.empty()) {
+    Say("nothing was observed here: the command's processes ran in a container of their own and "
+        "keep their segments in " +
+        elsewhere + "; start 'nanwatch run' in there");
+    return;
   }
-  const Status told =
-      WriteJobExit(prepared.places.segment_dir, exit.job, exit.pid, end, exit.ended_real_ns);
-  if (!told.ok()) Say(told.message());
-  if (AwaitJobEnd(gate, observations, exit.job, end.asked_to_stop) == JobEndWait::kGaveUp) {
-    Say("the daemon has not read everything yet; what it has not is read from the segments");
+  const UnknownText text = TextOfUnknown(nothing);
+  Say(text.what + "; " + text.remedy);
+}
+
+// Launchers that share a job take turns from reading to writing, so that the last document was also
+// the last to be read for. Lets go when it is destroyed, or the process ends.
+UniqueFd TakeTurn(const Preparation& prepared) {
+  if (!prepared.shares_job) return UniqueFd();
+  UniqueFd directory(open(prepared.places.segment_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  while (directory.valid() && flock(directory.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
-  Verdict verdict = VerdictOfJob(observations.FactsOfJob(exit.job), exit);
+  return directory;
+}
+
+void SayWhoStillRuns(Observations& observations, const std::string& job) {
+  const std::vector<SeenRun> runs = observations.RunsOfJob(job);
+  const auto live =
+      std::count_if(runs.begin(), runs.end(), [](const SeenRun& run) { return run.live; });
+  if (live == 0) return;
+  Say(std::to_string(live) + (live == 1 ? " process" : " processes") + " of job " + job +
+      " still run: this is what is known so far, and the launcher that ends last has the rest");
+}
+
+// Concludes from what was read.
+Verdict Judge(const RunOptions& options, const Preparation& prepared, Observations& observations,
+              const JobExit& exit) {
+  const std::vector<UnwatchedProcess> unwatched = UnwatchedOfJob(prepared.places, exit.job);
+  KeepUnwatched(prepared.places, exit.job, unwatched);
+  const std::vector<RunFacts> facts = observations.FactsOfJob(exit.job);
+  if (facts.empty()) {
+    Verdict nothing = NothingSeen(options, exit.job, exit, unwatched);
+    SayWhyNothing(prepared, exit.job, nothing);
+    return nothing;
+  }
+  Verdict verdict = VerdictOfJob(facts, exit, unwatched);
   const Status database = observations.DatabaseStatus();
   if (!database.ok()) Say("the database cannot be read: " + database.message());
+  RemoveWhatWasRead(prepared, observations, exit.job, verdict);
   return verdict;
 }
 
-void Show(const RunOptions& options, const Verdict& verdict, Preparation& prepared) {
+// Waits until all that has ended was read.
+void AwaitReading(SignalGate& gate, const Preparation& prepared, Observations& observations,
+                  const JobExit& exit, const CommandEnd& end) {
+  if (observations.RunsOfJob(exit.job).empty()) return;
+  const Status told =
+      WriteJobExit(prepared.places.segment_dir, exit.job, exit.pid, end, exit.ended_real_ns);
+  if (!told.ok()) Say(told.message());
+  const JobEndWait waited = AwaitJobEnd(gate, observations, exit.job, end.asked_to_stop);
+  if (waited == JobEndWait::kGaveUp)
+    Say("the daemon has not read everything yet; what it has not is read from the segments");
+  if (waited == JobEndWait::kStillRunning && prepared.shares_job)
+    SayWhoStillRuns(observations, exit.job);
+}
+
+void WriteVerdict(const Verdict& verdict, Preparation& prepared) {
+  const std::string problem = prepared.verdict_file.Write(JsonReport(verdict));
+  if (!problem.empty()) Say(problem);
+}
+
+void Show(const RunOptions& options, const Verdict& verdict) {
   if (options.json) {
     WriteAll(STDERR_FILENO, JsonReport(verdict));
   } else if (verdict.runs_size() > 0) {
     WriteAll(STDERR_FILENO, TextReport(verdict, {.color = WantsColor(STDERR_FILENO)}));
   }
-  const std::string problem = prepared.verdict_file.Write(JsonReport(verdict));
-  if (!problem.empty()) Say(problem);
+}
+
+void Conclude(const RunOptions& options, SignalGate& gate, Preparation& prepared,
+              const JobExit& exit, const CommandEnd& end) {
+  if (!prepared.launch.observed) {
+    const Verdict nothing = NothingSeen(options, exit.job, exit);
+    WriteVerdict(nothing, prepared);
+    Show(options, nothing);
+    return;
+  }
+  Observations observations(prepared.places);
+  AwaitReading(gate, prepared, observations, exit, end);
+  std::optional<UniqueFd> turn = TakeTurn(prepared);
+  const Verdict verdict = Judge(options, prepared, observations, exit);
+  WriteVerdict(verdict, prepared);
+  turn.reset();
+  Show(options, verdict);
 }
 
 }  // namespace
@@ -219,6 +317,10 @@ int RunCommand(const RunOptions& options) {
   Preparation prepared = Prepare(options);
   if (prepared.exit_code != kExitOk) return prepared.exit_code;
   Announce(options, prepared);
+  // Processes leave their segments for us, also when nothing was found.
+  prepared.launch.environment.Set(wire::kEnvRun, std::to_string(getpid()));
+  if (prepared.launch.observed)
+    prepared.launch.environment.Set(wire::kEnvRunDir, prepared.places.segment_dir);
   SignalGate gate;
   const CommandStart start =
       StartCommand(gate, options.command, prepared.launch.environment.Assignments());
@@ -231,13 +333,13 @@ int RunCommand(const RunOptions& options) {
   signal(SIGPIPE, SIG_IGN);
   const CommandEnd end = WaitForCommand(gate, start.pid);
   const JobExit exit = DescribeExit(prepared.launch.job, start.pid, end);
-  Show(options, Conclude(options, gate, prepared, exit, end), prepared);
+  Conclude(options, gate, prepared, exit, end);
   EndLike(end);
 }
 
 void AddRunVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb = app.add_subcommand("run", kHelp);
-  SetHelp(*verb, "nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]", kFooter);
+  SetHelp(*verb, "nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]", kRunHelp);
   auto options = std::make_shared<RunOptions>();
   verb->add_option("--level", options->level, "How much is checked (see Levels)")
       ->type_name("LEVEL");

@@ -3,17 +3,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
 
+#include "daemon/base/clock.h"
 #include "daemon/explain/training_warnings.h"
 #include "daemon/ingest/run_batch.h"
 #include "tools/exit_codes.h"
 #include "tools/finding_line.h"
 #include "tools/help_layout.h"
+#include "tools/job_leftovers.h"
 #include "tools/job_verdict.h"
 #include "tools/observations.h"
+#include "tools/tail_lines.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
 
@@ -23,10 +27,13 @@ namespace {
 constexpr int kFollowEveryMs = 200;
 constexpr int kLinesDefault = 20;
 
-constexpr char kFooter[] =
+constexpr char kTailHelp[] =
     "One line a finding: time (UTC), run, rank, step, phase, layer, op, class, counts, source "
     "line; and one\n"
-    "  an early warning. When a run has ended its incidents follow. A finding alone is no alarm: a "
+    "  an early warning, in the order of time. Findings that only pass a bad value on, and those "
+    "of one "
+    "place, are summed up.\n"
+    "  When a run has ended its incidents follow. A finding alone is no alarm: a "
     "mask is one too; the "
     "verdict is\n"
     "  'nanwatch report's to give.\n"
@@ -53,61 +60,76 @@ class Tail {
   Tail(const TailOptions& options, Observations& observations)
       : options_(options), observations_(observations) {}
 
-  // Prints what is new of `jobs`, of the first look only the last lines. False when nobody reads
-  // any more.
-  bool Print(const std::set<std::string>& jobs) {
-    std::vector<FindingLine> lines;
-    std::string text;
-    for (const std::string& job : jobs) text += Collect(job, lines);
-    std::stable_sort(lines.begin(), lines.end(), [](const FindingLine& a, const FindingLine& b) {
-      return a.real_ns < b.real_ns;
-    });
-    const size_t shown_max =
-        first_look_ ? static_cast<size_t>(std::max(options_.lines, 0)) : lines.size();
+  // Prints what is new of `jobs`, and of those in `ended` the incidents, once; of the first look
+  // only the last lines. False when nobody reads any more.
+  bool Print(const std::set<std::string>& jobs, const std::set<std::string>& ended) {
+    std::vector<TailEntry> entries;
+    for (const std::string& job : jobs) {
+      const std::vector<RunFacts> facts = observations_.FactsOfJob(job);
+      for (const RunFacts& run : facts) Collect(run, entries);
+      if (ended.contains(job) && concluded_.insert(job).second)
+        CollectIncidents(job, facts, entries);
+    }
+    const size_t lines_max =
+        first_look_ ? static_cast<size_t>(std::max(options_.lines, 0)) : entries.size();
     first_look_ = false;
-    for (size_t i = lines.size() - std::min(lines.size(), shown_max); i < lines.size(); ++i) {
-      text += (options_.json ? LineAsJson(lines[i]) : LineAsText(lines[i])) + "\n";
-    }
-    return WriteAll(STDOUT_FILENO, text);
-  }
-
-  // Prints the incidents of a job that has ended, once.
-  bool PrintIncidents(const std::string& job) {
-    if (!concluded_.insert(job).second) return true;
-    const Verdict verdict =
-        VerdictOfJob(observations_.FactsOfJob(job), observations_.ExitOfJob(job));
-    std::string text;
-    for (const Incident& incident : verdict.incidents()) {
-      text +=
-          (options_.json ? IncidentAsJson(verdict, incident) : IncidentAsText(verdict, incident)) +
-          "\n";
-    }
-    return WriteAll(STDOUT_FILENO, text);
+    return WriteAll(STDOUT_FILENO, LastLines(std::move(entries), lines_max, options_.json));
   }
 
  private:
-  // Adds what is new of its findings, and returns what is new of its warnings: they come before
-  // what they warn of.
-  std::string Collect(const std::string& job, std::vector<FindingLine>& lines) {
-    std::string warnings;
-    for (const RunFacts& facts : observations_.FactsOfJob(job)) {
-      uint64_t& last = last_tickets_[RunId(facts.run())];
-      for (FindingLine& line : FindingsAfter(facts, last)) {
-        last = std::max(last, line.ticket);
-        lines.push_back(std::move(line));
-      }
-      warnings += WarningsAfter(facts, warnings_told_[RunId(facts.run())]);
+  // Adds what is new of its findings and warnings.
+  void Collect(const RunFacts& facts, std::vector<TailEntry>& entries) {
+    uint64_t& last = last_tickets_[RunId(facts.run())];
+    const size_t first_of_run = entries.size();
+    for (const FindingLine& line : FindingsAfter(facts, last)) {
+      last = std::max(last, line.ticket);
+      entries.push_back({.real_ns = line.real_ns,
+                         .text = options_.json ? LineAsJson(line) : LineAsText(line),
+                         .finding = line});
     }
-    return warnings;
+    const std::vector<Warning> warnings = WarningsOf(facts);
+    size_t& told = warnings_told_[RunId(facts.run())];
+    for (; told < warnings.size(); ++told)
+      entries.push_back(
+          {.real_ns = TimeOf(warnings[told], facts, entries, first_of_run),
+           .text = options_.json ? WarningAsJson(warnings[told]) : WarningAsText(warnings[told]),
+           .finding = {}});
   }
 
-  std::string WarningsAfter(const RunFacts& facts, size_t& told) const {
-    const std::vector<Warning> warnings = WarningsOf(facts);
-    std::string text;
-    for (; told < warnings.size(); ++told)
-      text +=
-          (options_.json ? WarningAsJson(warnings[told]) : WarningAsText(warnings[told])) + "\n";
-    return text;
+  // A warning has a step and no time: it comes before the first finding of its run that is not of
+  // an earlier step, else where the run has got to.
+  static uint64_t TimeOf(const Warning& warning, const RunFacts& facts,
+                         const std::vector<TailEntry>& entries, size_t first_of_run) {
+    for (size_t i = first_of_run; i < entries.size(); ++i) {
+      const bool later = entries[i].finding && entries[i].finding->step >= warning.step();
+      if (later && entries[i].real_ns > 0) return entries[i].real_ns - 1;
+    }
+    return EndOf(facts);
+  }
+
+  static uint64_t EndOf(const RunFacts& facts) {
+    return facts.state().ended() && facts.state().ended_real_ns() > 0
+               ? facts.state().ended_real_ns()
+               : SystemClock().real_ns();
+  }
+
+  void CollectIncidents(const std::string& job, const std::vector<RunFacts>& facts,
+                        std::vector<TailEntry>& entries) {
+    uint64_t end_ns = 0;
+    for (const RunFacts& run : facts) end_ns = std::max(end_ns, EndOf(run));
+    for (const TailEntry& entry : entries) {
+      const bool of_job = entry.finding && std::any_of(facts.begin(), facts.end(), [&](auto& run) {
+                            return RunId(run.run()) == entry.finding->run;
+                          });
+      if (of_job) end_ns = std::max(end_ns, entry.real_ns);
+    }
+    const Verdict verdict = VerdictOfJob(facts, observations_.ExitOfJob(job),
+                                         UnwatchedOfJob(observations_.places(), job));
+    for (const Incident& incident : verdict.incidents())
+      entries.push_back({.real_ns = end_ns,
+                         .text = options_.json ? IncidentAsJson(verdict, incident)
+                                               : IncidentAsText(verdict, incident),
+                         .finding = {}});
   }
 
   const TailOptions& options_;
@@ -141,10 +163,11 @@ int Follow(const TailOptions& options, Observations& observations, const std::st
   while (true) {
     // Which runs live is asked before their findings are read: what a run wrote last is thus seen.
     const JobsNow jobs = LookAtJobs(observations, only_job);
-    if (!tail.Print(jobs.all)) return kExitOk;
-    for (const std::string& job : jobs.all) {
-      if (!jobs.live.contains(job) && !tail.PrintIncidents(job)) return kExitOk;
-    }
+    if (jobs.all.empty() && !options.follow) Say(NoRunIsKnown(observations.places()));
+    std::set<std::string> ended;
+    std::set_difference(jobs.all.begin(), jobs.all.end(), jobs.live.begin(), jobs.live.end(),
+                        std::inserter(ended, ended.end()));
+    if (!tail.Print(jobs.all, ended)) return kExitOk;
     if (!options.follow || (jobs.live.empty() && !options.forever)) return kExitOk;
     poll(nullptr, 0, kFollowEveryMs);
   }
@@ -171,7 +194,7 @@ int TailRuns(const TailOptions& options) {
 
 void AddTailVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb = app.add_subcommand("tail", "Print the last findings, and follow the next ones.");
-  SetHelp(*verb, "nanwatch tail [RUN] [OPTIONS]", kFooter);
+  SetHelp(*verb, "nanwatch tail [RUN] [OPTIONS]", kTailHelp);
   auto options = std::make_shared<TailOptions>();
   verb->add_option("RUN", options->run, "A run or job, or the beginning of its id (default: all)")
       ->type_name("");

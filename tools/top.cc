@@ -26,7 +26,7 @@ constexpr double kIntervalMinS = 0.1;
 constexpr double kIntervalMaxS = 3600;
 constexpr size_t kLossesInJson = 32;
 
-constexpr char kFooter[] =
+constexpr char kTopHelp[] =
     "Keys: q quits; arrows, j and k move, with page up and down, g and G for the ends; r sorts by "
     "rank,\n"
     "  o by overhead, l by loss.\n"
@@ -280,7 +280,7 @@ int Top(const TopOptions& options) {
 void AddTopVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb =
       app.add_subcommand("top", "Watch the live runs: steps, loss, gradients, findings, overhead.");
-  SetHelp(*verb, "nanwatch top [OPTIONS]", kFooter);
+  SetHelp(*verb, "nanwatch top [OPTIONS]", kTopHelp);
   auto options = std::make_shared<TopOptions>();
   verb->add_option("--interval", options->interval_s, "How often to look (default: 1)")
       ->type_name("SECONDS");

@@ -8,8 +8,6 @@
 namespace nanwatch {
 namespace {
 
-constexpr uint64_t kNsPerSecond = 1'000'000'000;
-
 uint64_t Read(clockid_t id) {
   timespec now{};
   clock_gettime(id, &now);

@@ -14,6 +14,7 @@
 
 #include "daemon/base/unique_fd.h"
 #include "proto/wire/naming.h"
+#include "proto/wire/place.h"
 
 namespace nanwatch {
 namespace {
@@ -76,7 +77,9 @@ Environment ProcessEnvironment() {
 
 Result<std::string> SegmentDirectoryPath(const Environment& environment) {
   std::string path = environment(wire::kEnvDir);
-  if (path.empty()) return wire::kDefaultDirPrefix + UserId();
+  if (path.empty()) {
+    return std::string(wire::DefaultDirectoryOf(geteuid(), wire::PlaceOfProcess(0).key).path);
+  }
   if (path[0] != '/') {
     return Status(ErrorKind::kInvalid, std::string(wire::kEnvDir) + " is " + Quoted(path) +
                                            ", which is not an absolute path; jobs started in other "
@@ -165,6 +168,8 @@ Status EnsureStateDirectory(const std::string& path) {
   return ProveWritable(path);
 }
 
+std::string StateBesideSegments(const std::string& segment_dir) { return segment_dir + "/state"; }
+
 bool IsOnNetworkFileSystem(const std::string& path) {
   constexpr std::array<uint32_t, 11> kNetworkMagics = {
       0x6969,       // NFS
@@ -195,6 +200,17 @@ std::string HostName() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
   return name.data();
+}
+
+std::string DaemonLockPath(const std::string& segment_dir) {
+  return segment_dir + "/" + wire::DaemonLockNameOf(wire::PlaceOfProcess(0).key).text;
+}
+std::string StateLockPath(const std::string& state_dir) {
+  return state_dir + "/" + wire::kDaemonLock;
+}
+
+std::string ExitSuffix() {
+  return wire::kExitSuffix + std::string(wire::SuffixOf(wire::PlaceOfProcess(0).key).text);
 }
 
 std::string DatabasePath(const std::string& state_dir) { return state_dir + "/nanwatch.db"; }

@@ -2,6 +2,7 @@
 // may be trusted. Every refusal is a sentence that says what to do.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@ namespace nanwatch {
 using Environment = std::function<std::string(const char* name)>;
 [[nodiscard]] Environment ProcessEnvironment();
 
-// NANWATCH_DIR, or /dev/shm/nanwatch-UID. Nothing is looked at on disk.
+// NANWATCH_DIR, or the default directory of this user and place (proto/wire/place.h).
 [[nodiscard]] Result<std::string> SegmentDirectoryPath(const Environment& environment);
 
 // A directory that holds what the user's jobs wrote must be his own, closed to others, and no
@@ -38,6 +39,12 @@ struct StateDirectory {
 // Makes it and its parents (0700) when absent and proves that a file can be written there.
 [[nodiscard]] Status EnsureStateDirectory(const std::string& path);
 
+// Where the daemon keeps its files when the state directory cannot be had: in memory, gone at the
+// next boot, and bounded by kBesideBytesMax.
+[[nodiscard]] std::string StateBesideSegments(const std::string& segment_dir);
+inline constexpr uint64_t kBesideBytesMax = uint64_t{64} << 20;      // of the database
+inline constexpr uint64_t kBesideEventBytesMax = uint64_t{2} << 20;  // of each of events.jsonl's
+
 // True for NFS, SMB, Lustre, GPFS, BeeGFS, Ceph, AFS and FUSE: places where SQLite's shared-memory
 // index does not work between hosts. A path that does not exist yet is judged by its nearest
 // existing parent.
@@ -45,6 +52,13 @@ struct StateDirectory {
 
 // Name of this host as the kernel has it.
 [[nodiscard]] std::string HostName();
+
+// Held by the daemon of this place for a segment directory; other places have their own.
+[[nodiscard]] std::string DaemonLockPath(const std::string& segment_dir);
+// Held by the daemon that writes the database in a state directory, whatever its place.
+[[nodiscard]] std::string StateLockPath(const std::string& state_dir);
+// How the names of this place's exit files end.
+[[nodiscard]] std::string ExitSuffix();
 
 // Files in the state directory.
 [[nodiscard]] std::string DatabasePath(const std::string& state_dir);  // nanwatch.db

@@ -37,7 +37,7 @@ std::map<uint64_t, Link> CollectLinks(const IncidentDraft& draft) {
   std::map<uint64_t, Link> links;
   const Lineage& lineage = *draft.lineage;
   for (const Reach reach : {Reach::kLoss, Reach::kGradient, Reach::kParameter,
-                            Reach::kOptimizerState, Reach::kBuffer}) {
+                            Reach::kOptimizerState, Reach::kBuffer, Reach::kMetric}) {
     const ReachEvent* event = FirstOf(draft, reach);
     if (event == nullptr) continue;
     for (const ValueNode* node : PathTo(lineage, event->node)) {

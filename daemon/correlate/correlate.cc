@@ -9,6 +9,7 @@
 #include "daemon/correlate/rank_folding.h"
 #include "daemon/correlate/reasons.h"
 #include "daemon/correlate/run_summary.h"
+#include "daemon/correlate/unknown_rule.h"
 
 namespace nanwatch {
 namespace {
@@ -49,19 +50,30 @@ void AddIncidents(const std::vector<Lineage>& runs, uint32_t explained, Correlat
   }
 }
 
-// A run can have seen bad values of which no record is left.
-bool SawSomething(const std::vector<const RunFacts*>& runs) {
-  return std::any_of(runs.begin(), runs.end(),
-                     [](const RunFacts* facts) { return facts->state().values_bad() > 0; });
+// Gradients that a GradScaler found bad, at a level that saw no op make them.
+bool SkippedUpdates(const std::vector<RunFacts>& runs) {
+  return std::any_of(runs.begin(), runs.end(), [](const RunFacts& facts) {
+    return facts.state().clocks().scaler_skips() > 0;
+  });
 }
 
-std::string Conclude(const Verdict& verdict, bool saw_something) {
+// Sets the verdict's word, and why it is `unknown` where it is.
+void Conclude(const std::vector<RunFacts>& runs, Verdict& verdict) {
   const auto& incidents = verdict.incidents();
   const bool anomaly =
       std::any_of(incidents.begin(), incidents.end(),
                   [](const Incident& incident) { return incident.severity() != "info"; });
-  if (anomaly) return "anomaly";
-  return incidents.empty() && !saw_something ? "clean" : "expected";
+  if (anomaly) {
+    verdict.set_verdict("anomaly");
+    return;
+  }
+  verdict.set_unknown_because(UnknownBecause(runs, verdict));
+  if (!verdict.unknown_because().empty()) {
+    verdict.set_verdict("unknown");
+  } else {
+    const bool nothing_bad = incidents.empty() && !SkippedUpdates(runs);
+    verdict.set_verdict(nothing_bad ? "clean" : "expected");
+  }
 }
 
 // The run of the most important origin, else the first.
@@ -80,20 +92,21 @@ Verdict Correlate(const std::vector<RunFacts>& runs) {
   return std::move(Correlate(runs, Excused()).verdict);
 }
 
-Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused,
-                      uint32_t explained) {
+Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused, uint32_t explained,
+                      const std::vector<UnwatchedProcess>& unwatched) {
   Correlation correlation;
   Verdict& verdict = correlation.verdict;
   verdict.set_schema("nanwatch.verdict/1");
+  for (const UnwatchedProcess& process : unwatched) *verdict.add_unwatched() = process;
   if (runs.empty()) {
-    verdict.set_verdict("clean");
+    Conclude(runs, verdict);
     return correlation;
   }
   const std::vector<const RunFacts*> ordered = InRankOrder(runs);
   for (const RunFacts* facts : ordered) *verdict.add_runs() = DescribeRun(*facts);
   *verdict.mutable_coverage() = SumCoverage(runs);
   AddIncidents(TraceRuns(ordered, excused), explained, correlation);
-  verdict.set_verdict(Conclude(verdict, SawSomething(ordered)));
+  Conclude(runs, verdict);
   ChooseRun(verdict);
   correlation.explanation.set_schema("nanwatch.explanation/1");
   correlation.explanation.set_verdict(verdict.verdict());

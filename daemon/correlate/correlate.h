@@ -14,9 +14,9 @@
 
 namespace nanwatch {
 
-// `runs`: every process of one job, in any order. Without runs the verdict is `clean`, with `runs`
-// empty and no coverage: the caller tells "nothing was observed" apart by that. Patterns are not
-// looked up here: see daemon/explain/explain.h, whose Diagnose() does both.
+// `runs`: every process of one job, in any order. Without runs the verdict is `unknown`, with
+// `runs` empty and no coverage. Patterns are not looked up here: see daemon/explain/explain.h,
+// whose Diagnose() does both.
 [[nodiscard]] Verdict Correlate(const std::vector<RunFacts>& runs);
 
 struct Correlation {
@@ -30,8 +30,9 @@ struct Correlation {
 
 // The same, with origins that a rule of the user's excuses: their incidents are `expected`,
 // whatever they reached, and say by which rule. `explained` is the number of an incident, from 1,
-// whose reasons are wanted too; 0: of none.
+// whose reasons are wanted too; 0: of none. `unwatched`: processes of the job that left no facts.
 [[nodiscard]] Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused,
-                                    uint32_t explained = 0);
+                                    uint32_t explained = 0,
+                                    const std::vector<UnwatchedProcess>& unwatched = {});
 
 }  // namespace nanwatch

@@ -54,6 +54,28 @@ std::set<uint64_t> WhatWasPassedOn(const Lineage& run) {
   return values;
 }
 
+// A script that trains nothing: no step, no backward pass.
+bool TrainsNothing(const Lineage& run) {
+  return run.clock().Read(run.facts().state().clocks()).source == "none";
+}
+
+// What a check looked at last, as a distribution does with its arguments: no value came after, and
+// nothing else was done with a bad one. Of a script without steps nothing else says what was last.
+std::set<uint64_t> WhatWasCheckedLast(const Lineage& run) {
+  std::set<uint64_t> checked;
+  for (const Record* record : InTicketOrder(run.facts())) {
+    if (record->has_value()) checked.clear();
+    if (!record->has_kill()) continue;
+    const Site* by = run.FindSite(record->kill().site());
+    if (by == nullptr || !OnlyLooks(by->op())) {
+      checked.clear();
+      continue;
+    }
+    for (const RecordSource& source : record->kill().sources()) checked.insert(source.value());
+  }
+  return checked;
+}
+
 bool IsInLastIteration(const Lineage& run, const ValueNode& node) {
   return run.clock().Read(*node.clocks).iteration_of_run ==
          run.clock().Read(run.facts().state().clocks()).iteration_of_run;
@@ -65,11 +87,14 @@ std::vector<int> OriginsAtDeath(const Lineage& run) {
   if (!EndedWithError(run.facts().state())) return {};
   const Killed killed = WhatWasKilled(run);
   const std::set<uint64_t> passed_on = WhatWasPassedOn(run);
+  std::set<uint64_t> checked;
+  if (TrainsNothing(run)) checked = WhatWasCheckedLast(run);
   std::set<int> origins;
   for (const ValueNode& node : run.nodes()) {
-    if (!IsForGradient(node) || node.origin < 0) continue;
-    const bool last = !passed_on.contains(node.ticket) &&
-                      !killed.values.contains(node.ticket) &&
+    const bool counts =
+        IsForGradient(node) || (checked.contains(node.ticket) && node.site != nullptr);
+    if (!counts || node.origin < 0) continue;
+    const bool last = !passed_on.contains(node.ticket) && !killed.values.contains(node.ticket) &&
                       !killed.sites.contains(node.site->id());
     if (last && node.kinds != wire::kHasNegInf && IsInLastIteration(run, node)) {
       origins.insert(node.origin);

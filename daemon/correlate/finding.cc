@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "daemon/correlate/op_traits.h"
 #include "daemon/correlate/run_summary.h"
@@ -34,6 +35,7 @@ void SetClocks(const StepReading& reading, Finding& finding) {
   finding.set_step_source(std::string(reading.source));
   finding.set_iteration(reading.iteration);
   finding.set_micro_step(reading.micro_step);
+  finding.set_updates(reading.updates);
 }
 
 void SetSite(const Site& site, Finding& finding) {
@@ -78,6 +80,19 @@ Finding Describe(const Lineage& lineage, const Site* site, const Record* record,
   if (record != nullptr && record->has_value()) SetValue(record->value(), finding);
   SetClocks(clocks != nullptr ? lineage.clock().Read(*clocks) : StepReading(), finding);
   return finding;
+}
+
+// The words of Finding.unseen (proto/verdict.proto).
+void AddUnseen(uint32_t flags, Finding& finding) {
+  constexpr std::pair<uint32_t, const char*> kWords[] = {
+      {wire::ValueRecord::kInexact, "ops"},
+      {wire::ValueRecord::kUnseenInputs, "inputs"},
+      {wire::ValueRecord::kUnseenLevel, "level"},
+      {wire::ValueRecord::kUnseenParent, "parent"},
+      {wire::ValueRecord::kUnseenTable, "table"}};
+  for (const auto& [flag, word] : kWords) {
+    if ((flags & flag) != 0) finding.add_unseen(word);
+  }
 }
 
 bool WroteParameter(const ValueNode& node) {
@@ -179,6 +194,12 @@ Finding DescribeNode(const Lineage& lineage, const ValueNode& node) {
   return finding;
 }
 
+bool MayBeAnotherOp(const Finding& origin) {
+  const auto& unseen = origin.unseen();
+  return !origin.exact() &&
+         (unseen.empty() || std::find(unseen.begin(), unseen.end(), "ops") != unseen.end());
+}
+
 Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   std::string_view kind = OriginKind(origin);
   const ValueNode* consumer = kind == "input_data" ? FirstConsumer(lineage, origin) : nullptr;
@@ -193,6 +214,7 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   finding.set_kind(std::string(kind));
   finding.set_ticket(origin.ticket);
   finding.set_exact(origin.exact);
+  AddUnseen(origin.unseen, finding);
   finding.set_param(parameter);
   if (origin.finding_class != FindingClass::kUnknown) {
     finding.set_class_(FindingClassName(static_cast<uint32_t>(origin.finding_class)));

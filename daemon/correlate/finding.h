@@ -16,6 +16,10 @@ namespace nanwatch {
 // it.
 [[nodiscard]] Finding DescribeOrigin(const Lineage& lineage, const Origin& origin);
 
+// Whether another op than the named one may have made it: ops before it were not checked, or its
+// record was lost. Else it is not exact for want of its inputs, and right in all likelihood.
+[[nodiscard]] bool MayBeAnotherOp(const Finding& origin);
+
 // The kind of an origin, as the document names it.
 [[nodiscard]] std::string_view OriginKind(const Origin& origin);
 

@@ -110,8 +110,19 @@ void SortEvents(IncidentDraft& draft) {
   std::erase_if(draft.events, [&](const ReachEvent* event) { return !is_home(event); });
 }
 
+// Nothing of the training itself was harmed: a number that it shows is wrong.
+bool ReachedMetricsAlone(const IncidentDraft& draft) {
+  if (draft.ended_job) return false;
+  const auto is_other = [](const ReachEvent* event) {
+    return IsAnomalous(*event) && event->reach != Reach::kMetric;
+  };
+  return std::none_of(draft.events.begin(), draft.events.end(), is_other) &&
+         std::none_of(draft.other_events.begin(), draft.other_events.end(), is_other);
+}
+
 std::string Severity(const IncidentDraft& draft) {
   if (!draft.anomalous || draft.origin->expected_by != nullptr) return "info";
+  if (ReachedMetricsAlone(draft)) return "warning";
   const bool lasting = draft.reach.contains(Reach::kParameter) ||
                        draft.reach.contains(Reach::kBuffer) ||
                        draft.reach.contains(Reach::kOptimizerState);
@@ -125,8 +136,8 @@ int SeverityRank(const std::string& severity) {
 
 // A run is ruined by bad parameters; a bad buffer shows at evaluation, so it comes after them.
 int ReachRank(const Incident& incident) {
-  constexpr std::array<std::string_view, 5> kOrder = {"parameter", "optimizer_state", "buffer",
-                                                      "gradient", "loss"};
+  constexpr std::array<std::string_view, 6> kOrder = {"parameter", "optimizer_state", "buffer",
+                                                      "gradient",  "loss",            "metric"};
   for (size_t i = 0; i < kOrder.size(); ++i) {
     const auto& reach = incident.reach();
     if (std::find(reach.begin(), reach.end(), kOrder[i]) != reach.end()) return static_cast<int>(i);

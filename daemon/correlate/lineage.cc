@@ -1,5 +1,6 @@
 #include "daemon/correlate/lineage.h"
 
+#include "daemon/correlate/dead_rule.h"
 #include "daemon/correlate/loaded_rule.h"
 #include "daemon/correlate/reach_log.h"
 #include "daemon/correlate/scaler_rule.h"
@@ -40,7 +41,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused)
 
 Lineage::Lineage(const RunFacts& facts, const Excused& excused,
                  const std::vector<const Record*>& records)
-    : facts_(facts), clock_(facts), index_(facts, records) {
+    : facts_(facts), clock_(facts), index_(facts, records), dead_(FindDeadSteps(facts)) {
   ValueGraph values(index_, clock_, excused);
   ReachLog reach(index_, values);
   Walk(records, values, reach);
@@ -52,6 +53,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
   ExcuseSkippedUpdates(records, origins_, events_);
   MarkUnapplied(facts.state().clocks(), events_);
+  AddLossOfDead(facts, dead_, clock_, events_);
 }
 
 }  // namespace nanwatch

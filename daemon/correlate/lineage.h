@@ -53,6 +53,7 @@ class Lineage {
   const RunFacts& facts_;
   StepClock clock_;
   FactIndex index_;
+  DeadSteps dead_;
   std::vector<ValueNode> nodes_;
   std::vector<Origin> origins_;
   std::vector<ReachEvent> events_;

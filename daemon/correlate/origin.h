@@ -31,6 +31,7 @@ struct Origin {
   uint32_t target = 0;                   // wire::Target of what came in
   uint32_t kinds = 0;                    // wire::kHasNan...
   bool exact = true;
+  uint32_t unseen = 0;  // ValueRecord::kInexact, kUnseenInputs, ...: what makes it inexact
   const std::string* expected_by = nullptr;  // the user's rule that excuses it
 
   [[nodiscard]] bool IsMask() const { return strength == Strength::kAskedFor; }

@@ -80,10 +80,11 @@ int OriginList::NoLongerMask(int origin) {
 }
 
 // What went into a value is not known for certain: nor is, of all that comes of it, the origin.
-int OriginList::NoLongerExact(int origin) {
+int OriginList::NoLongerExact(int origin, uint32_t unseen) {
   Origin restated = origins_[static_cast<size_t>(origin)];
-  if (!restated.exact) return origin;
+  if (!restated.exact && (restated.unseen | unseen) == restated.unseen) return origin;
   restated.exact = false;
+  restated.unseen |= unseen;
   return Add(std::move(restated));
 }
 

@@ -37,7 +37,7 @@ class OriginList {
                 wire::FindingClass finding_class, Origin::Strength strength);
 
   int NoLongerMask(int origin);
-  int NoLongerExact(int origin);
+  int NoLongerExact(int origin, uint32_t unseen);
 
  private:
   const Excused& excused_;

@@ -13,7 +13,7 @@ namespace nanwatch {
 
 struct ReachEvent {
   // By what we know it.
-  enum class How : uint8_t { kRoot, kLeaf, kUpdate, kWrite, kEscape, kFirstReach };
+  enum class How : uint8_t { kRoot, kLeaf, kUpdate, kWrite, kEscape, kFirstReach, kRead, kDead };
 
   wire::Reach reach = wire::Reach::kActivation;
   uint64_t ticket = 0;

@@ -1,6 +1,7 @@
 #include "daemon/correlate/reach_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -150,6 +151,18 @@ void ReachLog::OnUpdate(const Record& record) {
   }
 }
 
+// A NaN that Python read, and that was made while autograd was off all the way from its origin: a
+// validation loss, an accuracy. Inf is a usual start value of a best loss, and no sign of a fault.
+// What a step with gradients made is its loss, or comes of one, and is judged as such.
+bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
+  if (!std::isnan(escape.value())) return false;
+  for (; node >= 0; node = values_.node(node).via) {
+    const Site* site = values_.node(node).site;
+    if (site == nullptr || !Has(site->flags(), wire::ValueRecord::kWithoutGradients)) return false;
+  }
+  return true;
+}
+
 // A number that Python read, or the program compared with another, is the loss if backward roots
 // are made at the same place. A metric may be made by the same op there (the mean over one class),
 // but needs no gradient: no pass could begin at it. Without its record nobody knows.
@@ -161,6 +174,15 @@ void ReachLog::OnEscape(const Record& record) {
   values_.NoteRead(record);
   const Site* site = values_.node(node).site;
   const Record* made = values_.node(node).record;
+  if (IsMetric(escape, node)) {
+    AddEvent({.reach = Reach::kMetric,
+              .ticket = record.ticket(),
+              .clocks = &record.clocks(),
+              .node = node,
+              .origin = values_.node(node).origin,
+              .how = ReachEvent::How::kRead});
+    return;
+  }
   if (made != nullptr && !Has(made->value().flags(), wire::ValueRecord::kNeedsGradient)) return;
   const bool is_root = site != nullptr && index_.IsRoot(*site);
   if (!is_root && !Has(escape.flags(), 1)) return;

@@ -39,6 +39,7 @@ class ReachLog {
   void AddEventsOf(const Record& record, wire::Reach reach, const ValueGraph::Sources& bad,
                    uint32_t count, int fallback);
   [[nodiscard]] int LastGradientOrigin() const;
+  [[nodiscard]] bool IsMetric(const EscapeFact& escape, int node) const;
 
   const FactIndex& index_;
   ValueGraph& values_;

@@ -251,7 +251,7 @@ class Teller {
                                                         source.site->finding_class();
     if (restated) return "it was recorded as passing on a mask, but NaN is new in its output";
     std::string text = "so the job recorded it";
-    text += origin.inputs_seen()       ? ", with its inputs looked at"
+    text += origin.inputs_seen()      ? ", with its inputs looked at"
             : origin.inputs().empty() ? ", without looking at its inputs"
                                       : ", with those inputs looked at that autograd had kept";
     if (source.kinds != 0) text += "; it wrote " + KindsText(source.kinds);
@@ -337,6 +337,11 @@ class Teller {
                " says that the program read or tested a bad number at a place where losses are "
                "made, " +
                by + JudgementText(event);
+      case ReachEvent::How::kRead:
+        return record + step + " says that the program read a NaN made without gradients, " + by +
+               JudgementText(event);
+      case ReachEvent::How::kDead:
+        return "the loss of the steps was not finite while these parameters were bad";
       case ReachEvent::How::kFirstReach:
         return "the section that nothing evicts says so at " + record + name + ", " + by +
                JudgementText(event);
@@ -369,7 +374,8 @@ class Teller {
       return no_further
                  ? "no record leads from it to a loss, a gradient, an update, a parameter or a "
                    "buffer, and a bad value that meets none of them harms nothing"
-                 : "all that it reached was written on purpose, skipped by a GradScaler, or never applied";
+                 : "all that it reached was written on purpose, skipped by a GradScaler, or never "
+                   "applied";
     }
     if (incident_.ended_job()) {
       return "the job ended with an error in the same step, and nothing that is recorded was made "
@@ -378,6 +384,9 @@ class Teller {
     if (incident_.severity() == "critical") {
       return "it stays, in parameters, a buffer or the optimizer's state, and spoils what comes "
              "after";
+    }
+    if (incident_.severity() == "warning") {
+      return "the program read it as a number, and nothing of the training was made of it";
     }
     return "it reached the loss or gradients, but nothing that lasts beyond its step";
   }

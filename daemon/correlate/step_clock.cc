@@ -42,6 +42,11 @@ const Clocks& NewestClocks(const RunFacts& facts) {
   return *newest;
 }
 
+// Whether several optimizers share the steps: a side optimizer that acted now and then does not.
+bool IsShared(int64_t updates, int64_t steps) {
+  return updates > steps && 2 * updates >= 3 * steps;
+}
+
 void ReadSpan(const StepSpan& span, const Clocks& clocks, StepReading& reading) {
   reading.source = "optimizer";
   reading.micro_step = clocks.micro_passes();
@@ -58,6 +63,8 @@ void ReadSpan(const StepSpan& span, const Clocks& clocks, StepReading& reading) 
   }
   const int64_t skips = clocks.scaler_skips();
   reading.iteration = reading.step + std::max<int64_t>(0, skips - span.skips());
+  if (IsShared(int64_t{clocks.optimizer_ranges()} - span.from(), reading.step - span.base_count()))
+    reading.updates = clocks.optimizer_ranges();
   reading.iteration_of_run = static_cast<int64_t>(span.cycles_before()) + skips +
                              std::max<int64_t>(0, reading.step - span.base_count());
 }
@@ -96,6 +103,8 @@ StepReading StepClock::Read(const Clocks& clocks) const {
   if (closing_ >= 0) {
     reading.step = closing_ < clocks.optimizer_steps_size() ? clocks.optimizer_steps(closing_) : 0;
     reading.source = "optimizer";
+    if (IsShared(clocks.optimizer_ranges(), reading.step))
+      reading.updates = clocks.optimizer_ranges();
   } else if (last_.optimizer_ranges() > 0 || last_.optimizer_count() > 0) {
     reading.step = clocks.optimizer_ranges();
     reading.source = "optimizer";

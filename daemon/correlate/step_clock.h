@@ -22,6 +22,7 @@ struct StepReading {
   int64_t iteration = -1;   // the same, with the steps that a GradScaler skipped; -1 unknown
   int64_t micro_step = -1;  // backward passes that reached a leaf since; -1 unknown
   std::string_view source = "none";  // optimizer, scaler, backward, none
+  int64_t updates = 0;               // of all optimizers, where several share the steps; else 0
   // Iterations of the whole process, where step and iteration begin anew with each training in it:
   // what comes earlier has the smaller one. -1 unknown.
   int64_t iteration_of_run = -1;

@@ -32,6 +32,12 @@ bool IsNanAlone(const ValueFact& value) {
                      });
 }
 
+// Of a record's flags: why its origin is not certain.
+constexpr uint32_t kUnseenFlags = wire::ValueRecord::kInexact | wire::ValueRecord::kUnseenInputs |
+                                  wire::ValueRecord::kUnseenLevel |
+                                  wire::ValueRecord::kUnseenParent |
+                                  wire::ValueRecord::kUnseenTable;
+
 // What one collective was given may have come by another one; a forged record names itself.
 constexpr int kCollectivesFollowedMax = 64;
 
@@ -60,8 +66,8 @@ int ValueGraph::Add(const Record& record) {
   const int index = static_cast<int>(nodes_.size());
   nodes_.push_back(self);
   Best found = AfterBadRoot(record, index, OriginOfClass(record, index));
-  if (Has(fact.flags(), wire::ValueRecord::kInexact))
-    found.origin = origins_.NoLongerExact(found.origin);
+  if (const uint32_t unseen = fact.flags() & kUnseenFlags; unseen != 0)
+    found.origin = origins_.NoLongerExact(found.origin, unseen);
   ValueNode& made = nodes_[static_cast<size_t>(index)];  // looking back may have added nodes
   made.origin = found.origin;
   made.via = found.via;
@@ -108,8 +114,12 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
               -1, habit ? Because::kHabit : clean};
     }
     case FindingClass::kScalar: {
-      const Best read = NumberReadBefore(record);
-      if (read.origin >= 0) return read;
+      Best read = NumberReadBefore(record);
+      // That it is the same number is a guess.
+      if (read.origin >= 0) {
+        read.origin = origins_.NoLongerExact(read.origin, wire::ValueRecord::kUnseenInputs);
+        return read;
+      }
       return {OwnOrigin(index, Origin::Strength::kAskedFor, true), -1, Because::kConstant};
     }
     case FindingClass::kExternal:
@@ -323,8 +333,7 @@ int ValueGraph::AddSuppressed(const RecordSource& source, const Site& site,
     case FindingClass::kExternal:
     case FindingClass::kReceived: {
       because = Because::kCameIn;
-      const bool mask =
-          self.Class() == FindingClass::kExternal && self.kinds == wire::kHasNegInf;
+      const bool mask = self.Class() == FindingClass::kExternal && self.kinds == wire::kHasNegInf;
       if (last == last_node_of_site_.end())
         origin = own(mask ? Origin::Strength::kAskedFor : Origin::Strength::kMade);
       break;

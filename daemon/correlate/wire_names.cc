@@ -32,8 +32,8 @@ constexpr std::array<std::string_view, 4> kPhases = {"other", "forward", "backwa
 // A record without a class says only that the value was bad: the weakest claim stands for it.
 constexpr std::array<std::string_view, 8> kClasses = {
     "propagate", "produce", "inf_to_nan", "scalar", "propagate", "killed", "external", "received"};
-constexpr std::array<std::string_view, 6> kReaches = {
-    "activation", "loss", "gradient", "parameter", "optimizer_state", "buffer"};
+constexpr std::array<std::string_view, 7> kReaches = {
+    "activation", "loss", "gradient", "parameter", "optimizer_state", "buffer", "metric"};
 constexpr std::array<std::string_view, 5> kLevels = {"idle", "canary", "layer", "full", "auto"};
 constexpr std::array<std::string_view, 16> kUnchecked = {
     "sparse",       "quantized",      "nested",        "meta",      "fake",           "functorch",

@@ -108,10 +108,10 @@ Verdict Diagnose(const std::vector<RunFacts>& runs) {
 Diagnosed DiagnoseAsked(const std::vector<RunFacts>& runs, const DiagnosisRequest& request) {
   const IgnoreRules rules = RulesOf(runs, request.further_rules);
   Excused excused;
-  Correlation correlation = Correlate(runs, excused, request.explained);
+  Correlation correlation = Correlate(runs, excused, request.explained, request.unwatched);
   Explain(correlation.verdict);
   for (int round = 0; round < kRoundsMax && Excuse(correlation, rules.rules, excused); ++round) {
-    correlation = Correlate(runs, excused, request.explained);
+    correlation = Correlate(runs, excused, request.explained, request.unwatched);
     Explain(correlation.verdict);
   }
   for (const std::string& problem : rules.problems) correlation.verdict.add_rule_problems(problem);

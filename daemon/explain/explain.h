@@ -25,6 +25,7 @@ void Explain(Verdict& verdict);
 struct DiagnosisRequest {
   std::string further_rules = {};  // beside those of the job
   uint32_t explained = 0;          // number of the incident, from 1, whose reasons are wanted; 0: of none
+  std::vector<UnwatchedProcess> unwatched = {};  // processes of the job that left no facts
 };
 struct Diagnosed {
   Verdict verdict;

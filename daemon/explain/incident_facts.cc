@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "daemon/explain/element_types.h"
+#include "daemon/explain/growth.h"
 
 namespace nanwatch {
 namespace {
@@ -156,11 +157,34 @@ std::optional<std::string> Known(std::string text) {
   return text;
 }
 
+std::optional<double> GrowthNumber(const Incident& incident, std::string_view name) {
+  const std::optional<Growth> growth = FindGrowth(incident);
+  if (!growth) return std::nullopt;
+  if (name == "grown_from") return growth->usual;
+  if (name == "grown_to") return growth->levels.back();
+  if (name != "grown_before") return std::nullopt;
+  return static_cast<double>(growth->levels.size() - (growth->in_last_step ? 1 : 0));
+}
+
+std::optional<std::string> GrowthText(const Incident& incident, std::string_view name) {
+  const std::optional<Growth> growth = FindGrowth(incident);
+  if (!growth) return std::nullopt;
+  if (name == "grown_op") return Known(growth->op);
+  if (name == "grown_layer") return Known(growth->layer);
+  if (name != "grown_levels") return std::nullopt;
+  constexpr size_t kLevelsMax = 4;
+  const size_t first = growth->levels.size() - std::min(growth->levels.size(), kLevelsMax);
+  std::string text;
+  for (size_t i = first; i < growth->levels.size(); ++i)
+    text += (text.empty() ? "" : ", ") + NumberText(growth->levels[i]);
+  return text;
+}
+
 }  // namespace
 
 bool IsNumberName(std::string_view name) {
-  static constexpr std::array<std::string_view, 4> kOfIncident = {"step", "skipped", "rank",
-                                                                  "absmax"};
+  static constexpr std::array<std::string_view, 7> kOfIncident = {
+      "step", "skipped", "rank", "absmax", "grown_from", "grown_to", "grown_before"};
   static constexpr std::array<std::string_view, 15> kOfTensor = {
       "index",      "numel",      "nan",    "pos_inf",        "neg_inf",
       "inf",        "bad",        "good",   "limit",          "first_bad_item",
@@ -190,6 +214,7 @@ std::optional<double> NumberOf(const Incident& incident, std::string_view name) 
   }
   if (name == "rank") return origin.rank();
   if (name == "absmax") return AbsMaxOfAll(origin);
+  if (name.starts_with("grown_")) return GrowthNumber(incident, name);
   std::string_view field;
   const TensorStats* tensor = TensorOf(incident, name, field);
   return tensor == nullptr ? std::nullopt : TensorNumber(*tensor, field);
@@ -203,6 +228,9 @@ std::optional<std::string> TextOf(const Incident& incident, std::string_view nam
   if (name == "param") return Known(origin.param());
   if (name == "autograd_node") return Known(origin.autograd_node());
   if (name == "source") return Known(origin.source());
+  if (name.starts_with("grown_")) {
+    if (std::optional<std::string> text = GrowthText(incident, name)) return text;
+  }
   std::string_view field;
   if (const TensorStats* tensor = TensorOf(incident, name, field)) {
     if (field == "dtype") return Known(tensor->dtype());

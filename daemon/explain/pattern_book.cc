@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "daemon/correlate/finding.h"
 #include "daemon/explain/glob.h"
 #include "daemon/explain/incident_facts.h"
 #include "daemon/explain/patterns_text.h"
@@ -171,11 +172,23 @@ bool Holds(const Condition& condition, const Incident& incident) {
   return false;
 }
 
+// Whether it was reached in the origin's own step. Later everything is, by way of dead parameters.
+bool ReachedAtOnce(const Incident& incident, const std::string& reach) {
+  const int64_t step = incident.origin().step();
+  const auto is_later = [&](const Finding& link) {
+    return link.reach() == reach && step >= 0 && link.step() > step;
+  };
+  return std::none_of(incident.chain().begin(), incident.chain().end(), is_later);
+}
+
 bool Fits(const KnownCause& cause, const Incident& incident) {
   const Finding& origin = incident.origin();
   const auto reached = [&](const std::vector<std::string>& wanted) {
     return std::any_of(incident.reach().begin(), incident.reach().end(),
                        [&](const std::string& reach) { return AnyMatches(wanted, reach); });
+  };
+  const auto reached_at_once = [&](const std::string& reach) {
+    return AnyMatches(cause.not_reach, reach) && ReachedAtOnce(incident, reach);
   };
   return Allows(cause.kinds, origin.kind()) && Allows(cause.classes, origin.class_()) &&
          Allows(cause.phases, origin.phase()) && Allows(cause.ops, origin.op()) &&
@@ -183,7 +196,8 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
          Allows(cause.params, origin.param()) &&
          Allows(cause.dtypes, TextOf(incident, "output.dtype").value_or("")) &&
          Allows(cause.roles, TextOf(incident, "used.role").value_or("")) &&
-         (cause.reach.empty() || reached(cause.reach)) && !reached(cause.not_reach) &&
+         (cause.reach.empty() || reached(cause.reach)) &&
+         std::none_of(incident.reach().begin(), incident.reach().end(), reached_at_once) &&
          std::all_of(cause.where.begin(), cause.where.end(),
                      [&](const Condition& condition) { return Holds(condition, incident); });
 }
@@ -231,7 +245,8 @@ std::vector<std::string> TellFits(const KnownCause& cause, const Incident& incid
   for (const std::string& reach : incident.reach()) {
     if (AnyMatches(cause.reach, reach)) TellFit("reach", cause.reach, reach, reasons);
   }
-  for (const std::string& reach : cause.not_reach) reasons.push_back("it did not reach " + reach);
+  for (const std::string& reach : cause.not_reach)
+    reasons.push_back("in its own step it did not reach " + reach);
   for (const Condition& condition : cause.where)
     reasons.push_back(TellCondition(condition, incident));
   return reasons;
@@ -294,8 +309,10 @@ PatternBook PatternBook::BuiltIn() {
 }
 
 std::optional<Pattern> PatternBook::Find(const Incident& incident) const {
-  // What patterns say of an op that made it rests on its inputs having been finite.
-  if (incident.origin().class_() == "produce" && !incident.origin().exact()) return std::nullopt;
+  // What patterns say rests on the op being the one that made it.
+  if (incident.origin().class_() == "produce" && MayBeAnotherOp(incident.origin())) {
+    return std::nullopt;
+  }
   for (const KnownCause& cause : causes_) {
     if (Fits(cause, incident)) return Describe(cause, incident);
   }

@@ -6,7 +6,8 @@
 //     kind, class, phase, op, node, layer, param, dtype (of the output), role (of the argument
 //     through which bad input data was used): an element that begins with `!` must not match
 //     ops_of  id of an entry before this one: its `op` is meant
-//     reach, not_reach   one of what the incident reached, none of it; here `!` is no use
+//     reach, not_reach   one of what the incident reached, none of what it reached in the origin's
+//             own step; here `!` is no use
 //     where   "output.nan > 0": a number of incident_facts.h, a comparison, a number. With " ?" at
 //             the end it also holds when the number was not recorded.
 //   cause, fix  sentences; {names} of incident_facts.h are filled in, "it" where one is unknown

@@ -63,8 +63,9 @@ Filled FillIn(std::string sentence, const Warning& warning) {
   return filled;
 }
 
-// The first of the sentences of which all is known, else the last.
-std::string Evidence(const json& sentences, const Warning& warning) {
+// A sentence, or the first of several of which all is known, else the last.
+std::string FirstKnown(const json& sentences, const Warning& warning) {
+  if (sentences.is_string()) return FillIn(sentences, warning).sentence;
   Filled filled;
   for (const json& sentence : sentences) {
     filled = FillIn(sentence, warning);
@@ -77,9 +78,9 @@ std::string Evidence(const json& sentences, const Warning& warning) {
 void Describe(const json& book, Warning& warning) {
   for (const json& entry : book) {
     if (entry.value("id", "") != warning.id()) continue;
-    warning.set_cause(entry.value("cause", ""));
-    warning.set_fix(entry.value("fix", ""));
-    warning.set_evidence(Evidence(entry.at("evidence"), warning));
+    warning.set_cause(FirstKnown(entry.at("cause"), warning));
+    warning.set_fix(FirstKnown(entry.at("fix"), warning));
+    warning.set_evidence(FirstKnown(entry.at("evidence"), warning));
     return;
   }
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "daemon/base/directories.h"
 #include "daemon/ingest/segment_file.h"
 #include "proto/wire/naming.h"
 #include "proto/wire/text.h"
@@ -26,12 +27,13 @@ constexpr uint32_t kEvents = IN_MOVED_TO | IN_CREATE | IN_CLOSE_WRITE | IN_DELET
 Result<SegmentListing> ListSegments(const std::string& directory) {
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(directory.c_str()), closedir);
   if (stream == nullptr) return Status::FromErrno(errno, "cannot list " + directory);
+  const std::string exit_suffix = ExitSuffix();
   SegmentListing listing;
   while (const dirent* entry = readdir(stream.get())) {
     const std::string_view name = entry->d_name;
     if (name.ends_with(wire::kSegmentSuffix)) {
       listing.segments.emplace_back(name);
-    } else if (name.ends_with(wire::kExitSuffix)) {
+    } else if (name.ends_with(exit_suffix)) {
       listing.exits.emplace_back(name);
     } else if (name.starts_with(wire::kSegmentPrefix) && name.ends_with(wire::kSegmentTmpSuffix)) {
       listing.unfinished.emplace_back(name);

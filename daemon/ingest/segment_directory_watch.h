@@ -14,7 +14,7 @@ struct SegmentListing {
   std::vector<std::string> segments;  // *.seg
   std::vector<std::string>
       unfinished;                  // nw-*.tmp: segments under construction, or what is left of them
-  std::vector<std::string> exits;  // *.exit
+  std::vector<std::string> exits;  // *.exit, of this place
 };
 
 [[nodiscard]] Result<SegmentListing> ListSegments(const std::string& directory);

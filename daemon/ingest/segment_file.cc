@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "daemon/ingest/segment_reader.h"
+#include "daemon/ingest/writer_liveness.h"
 
 namespace nanwatch {
 namespace {
@@ -81,6 +82,11 @@ Result<SegmentFile> SegmentFile::Open(const std::string& path, bool writable) {
   const Result<wire::SegmentHeader> header =
       ReadHeader(fd.get(), static_cast<uint64_t>(info.st_size));
   if (!header.ok()) return header.status();
+  if (IsOfAnotherPlace(*header, HostIdentity::Current())) {
+    return Status(ErrorKind::kPermission, "of another container (pid namespace " +
+                                              std::to_string(header->pid_namespace) +
+                                              "): its own nanwatch reads it");
+  }
   Result<GuardedMapping> mapping = GuardedMapping::Map(fd.get(), header->file_bytes, writable);
   if (!mapping.ok()) return mapping.status();
   SegmentFile file(path, std::move(fd), *header, *std::move(mapping));

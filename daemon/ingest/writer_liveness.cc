@@ -1,7 +1,6 @@
 #include "daemon/ingest/writer_liveness.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <cstring>
 #include <fstream>
@@ -10,6 +9,7 @@
 #include <string_view>
 
 #include "daemon/base/directories.h"
+#include "proto/wire/place.h"
 
 namespace nanwatch {
 namespace {
@@ -40,9 +40,22 @@ HostIdentity HostIdentity::Current() {
   HostIdentity self;
   self.boot_id = FirstLine("/proc/sys/kernel/random/boot_id");
   self.host = HostName();
-  struct stat info {};
-  if (stat("/proc/self/ns/pid", &info) == 0) self.pid_namespace = info.st_ino;
+  static const wire::Place place = wire::PlaceOfProcess(0);  // of a process it never changes
+  self.pid_namespace = place.pid_namespace;
+  self.place = place.key;
   return self;
+}
+
+bool IsOfAnotherPlace(const wire::SegmentHeader& header, const HostIdentity& self) {
+  const std::string_view boot_id(header.boot_id, strnlen(header.boot_id, sizeof header.boot_id));
+  const bool same_namespace = header.pid_namespace == self.pid_namespace;
+  if (header.place != 0) {
+    return header.place != self.place || !same_namespace || boot_id != self.boot_id;
+  }
+  // Of the host, or of a writer that does not know of places: its pid namespace tells, which across
+  // boots and hosts means nothing.
+  if (self.place != 0) return !same_namespace || boot_id != self.boot_id;
+  return boot_id == self.boot_id && header.pid_namespace != 0 && !same_namespace;
 }
 
 uint64_t ProcessStartTicks(int32_t pid) {

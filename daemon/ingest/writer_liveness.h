@@ -11,11 +11,12 @@ namespace nanwatch {
 // A heartbeat older than this speaks for nobody.
 inline constexpr uint64_t kHeartbeatOldNs = 60'000'000'000;
 
-// What tells this kernel and pid namespace from others.
+// What tells this kernel, pid namespace and place from others.
 struct HostIdentity {
   std::string boot_id;
   std::string host;
   uint64_t pid_namespace = 0;
+  uint32_t place = 0;  // key, proto/wire/place.h
 
   [[nodiscard]] static HostIdentity Current();
 };
@@ -36,6 +37,10 @@ class WriterLiveness {
   uint64_t heartbeat_ns_ = 0;
   uint64_t heartbeat_seen_at_ns_ = 0;
 };
+
+// Whether the writer belongs to another place: a container beside this one, or the host. Its
+// segment is that place's daemon's, and its process cannot be seen from here.
+[[nodiscard]] bool IsOfAnotherPlace(const wire::SegmentHeader& header, const HostIdentity& self);
 
 // Start time of a process in clock ticks (field 22 of /proc/PID/stat); 0 when it is gone or a
 // zombie.

@@ -9,6 +9,7 @@
 
 #include "daemon/base/directories.h"
 #include "daemon/ingest/segment_directory_watch.h"
+#include "daemon/loop/dead_places.h"
 #include "daemon/loop/instance_lock.h"
 #include "daemon/loop/segment_intake.h"
 #include "daemon/store/store.h"
@@ -21,15 +22,33 @@ constexpr uint64_t kMsNs = 1'000'000;
 constexpr uint64_t kRescanEveryNs = 2'000 * kMsNs;
 constexpr uint64_t kRetireEveryNs = 600'000 * kMsNs;
 
+Result<InstanceLock> TakeSegmentLock(const DaemonOptions& options, const Clock& clock) {
+  return InstanceLock::Take(DaemonLockPath(options.segment_dir), "runs for " + options.segment_dir,
+                            clock);
+}
+
+Result<InstanceLock> TakeStateLock(const DaemonOptions& options, const Clock& clock) {
+  return InstanceLock::Take(StateLockPath(options.state_dir),
+                            "writes the database in " + options.state_dir, clock);
+}
+
+Result<Store> OpenStore(const DaemonOptions& options) {
+  Result<Store> store = Store::OpenForWriting(DatabasePath(options.state_dir));
+  if (!store.ok() || options.database_bytes_max == 0) return store;
+  if (Status limited = store->LimitSize(options.database_bytes_max); !limited.ok()) return limited;
+  return store;
+}
+
 }  // namespace
 
 struct Daemon::Impl {
   Impl(DaemonOptions given, Diagnosis diagnosis, const Clock& the_clock, Observer& the_observer,
-       InstanceLock held, SegmentDirectoryWatch watching, Store opened)
+       InstanceLock held, InstanceLock held_state, SegmentDirectoryWatch watching, Store opened)
       : options(std::move(given)),
         clock(the_clock),
         observer(the_observer),
         lock(std::move(held)),
+        state_lock(std::move(held_state)),
         watch(std::move(watching)),
         store(std::move(opened)),
         intake(options.segment_dir, clock, observer),
@@ -37,6 +56,8 @@ struct Daemon::Impl {
         active_at_ns(clock.monotonic_ns()) {}
 
   Status MakeDirectoryAnew();
+  Status HoldStateLock();
+  void RemoveRemains();
   void OpenStoreAnew(const std::string& why);
   Status LookAround();
   void Drain();
@@ -50,6 +71,7 @@ struct Daemon::Impl {
   const Clock& clock;
   Observer& observer;
   InstanceLock lock;
+  InstanceLock state_lock;
   SegmentDirectoryWatch watch;
   Store store;
   SegmentIntake intake;
@@ -64,11 +86,14 @@ struct Daemon::Impl {
 // segments anew.
 Status Daemon::Impl::MakeDirectoryAnew() {
   if (Status made = EnsureSegmentDirectory(options.segment_dir); !made.ok()) return made;
-  Result<InstanceLock> taken = InstanceLock::Take(options.segment_dir, clock);
-  if (!taken.ok()) return taken.status();
+  // Taking the very file again and closing the first descriptor would give the lock away.
+  if (!lock.StillInPlace()) {
+    Result<InstanceLock> taken = TakeSegmentLock(options, clock);
+    if (!taken.ok()) return taken.status();
+    lock = *std::move(taken);
+  }
   Result<SegmentDirectoryWatch> watching = SegmentDirectoryWatch::Open(options.segment_dir);
   if (!watching.ok()) return watching.status();
-  lock = *std::move(taken);
   watch = *std::move(watching);
   observer.Remark(options.segment_dir + " was removed and is made anew");
   return Status();
@@ -92,13 +117,39 @@ void Daemon::Impl::OpenStoreAnew(const std::string& why) {
   } else {
     observer.Trouble(why + ": a new one is begun");
   }
-  Result<Store> opened = Store::OpenForWriting(path);
+  if (Status held = HoldStateLock(); !held.ok()) {
+    observer.Trouble(why + "; " + held.message());
+    return;
+  }
+  Result<Store> opened = OpenStore(options);
   if (!opened.ok()) {
     observer.Trouble("no new database can be made: " + opened.status().message());
     return;
   }
   store = *std::move(opened);
   intake.CloseAll();
+}
+
+// The directory may be a new one.
+Status Daemon::Impl::HoldStateLock() {
+  if (state_lock.StillInPlace()) return Status();
+  Result<InstanceLock> taken = TakeStateLock(options, clock);
+  if (!taken.ok()) return taken.status();
+  state_lock = *std::move(taken);
+  return Status();
+}
+
+// Runs without a process, and what containers that ended have left.
+void Daemon::Impl::RemoveRemains() {
+  intake.EndVanishedRuns(store);
+  std::vector<std::string> gone;
+  if (!options.places_prefix.empty())
+    gone = RemoveDeadPlaces(options.places_prefix, options.segment_dir, clock);
+  if (RemoveDeadForeignSegments(options.segment_dir, clock) > 0)
+    gone.push_back("some segments in " + options.segment_dir);
+  for (const std::string& path : gone)
+    observer.Remark(path +
+                    " of a container that ended was removed: nobody has written to it for a day");
 }
 
 Status Daemon::Impl::LookAround() {
@@ -114,7 +165,7 @@ Status Daemon::Impl::LookAround() {
   }
   rescan_due_ns = now_ns + kRescanEveryNs;
   intake.Rescan(store);
-  if (std::exchange(first_round, false)) intake.EndVanishedRuns(store);
+  if (std::exchange(first_round, false)) RemoveRemains();
   return Status();
 }
 
@@ -123,7 +174,9 @@ void Daemon::Impl::Drain() {
   const uint64_t now_ns = clock.monotonic_ns();
   if (drained.kind() == ErrorKind::kCorrupt)
     OpenStoreAnew("the database is damaged (" + drained.message() + ")");
-  if (drained.kind() == ErrorKind::kFull || now_ns >= retire_due_ns) {
+  const bool due = now_ns >= retire_due_ns;
+  if (due && retire_due_ns != 0) RemoveRemains();
+  if (drained.kind() == ErrorKind::kFull || due) {
     retire_due_ns = now_ns + kRetireEveryNs;
     (void)store.Retire();  // a database that cannot be written is told of by the intake
   }
@@ -158,15 +211,18 @@ Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const C
                              Observer& observer) {
   if (Status made = EnsureSegmentDirectory(options.segment_dir); !made.ok()) return made;
   if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) return made;
-  Result<InstanceLock> lock = InstanceLock::Take(options.segment_dir, clock);
+  Result<InstanceLock> lock = TakeSegmentLock(options, clock);
   if (!lock.ok()) return lock.status();
+  Result<InstanceLock> state_lock = TakeStateLock(options, clock);
+  if (!state_lock.ok()) return state_lock.status();
   Result<SegmentDirectoryWatch> watch = SegmentDirectoryWatch::Open(options.segment_dir);
   if (!watch.ok()) return watch.status();
-  Result<Store> store = Store::OpenForWriting(DatabasePath(options.state_dir));
+  Result<Store> store = OpenStore(options);
   if (!store.ok()) return store.status();
   if (!store->opening_note().empty()) observer.Trouble(store->opening_note());
   return Daemon(std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, observer,
-                                       *std::move(lock), *std::move(watch), *std::move(store)));
+                                       *std::move(lock), *std::move(state_lock), *std::move(watch),
+                                       *std::move(store)));
 }
 
 Status Daemon::Tick() {

@@ -24,13 +24,17 @@ inline constexpr uint64_t kDrainEveryNs = 25'000'000;
 struct DaemonOptions {
   std::string segment_dir = {};
   std::string state_dir = {};
+  uint64_t database_bytes_max = 0;  // 0: as the store has it
+  // The host's default segment directory of this user, beside which those of containers lie that
+  // may have ended (dead_places.h); "": they are left alone.
+  std::string places_prefix = {};
   uint64_t idle_exit_ns = 0;  // leave after so long without a live job; 0: stay
 };
 
 class Daemon {
  public:
-  // Takes the lock, opens the store. kBusy when another daemon runs for the directory. What is
-  // passed by reference outlives the daemon.
+  // Takes the locks, opens the store. kBusy when another daemon of this place runs for the segment
+  // directory, or any other writes the database. What is passed by reference outlives the daemon.
   static Result<Daemon> Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock,
                               Observer& observer);
 

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <string>
 
-#include "proto/wire/naming.h"
 #include "proto/wire/text.h"
 
 namespace nanwatch {
@@ -32,24 +31,32 @@ std::string SinceWhen(int fd) {
          wire::CleanText(content.substr(line + 1, content.find('\n', line + 1) - line - 1), 64);
 }
 
-Status SomebodyRuns(int fd, const std::string& directory) {
+// The holder may live in a pid namespace that we cannot see into: then without its number.
+Status SomebodyRuns(int fd, const std::string& purpose) {
   struct flock holder = WholeFile();
   const bool known =
       fcntl(fd, F_GETLK, &holder) == 0 && holder.l_type != F_UNLCK && holder.l_pid > 0;
-  return Status(ErrorKind::kBusy, "another nanwatchd runs for " + directory +
+  return Status(ErrorKind::kBusy, "another nanwatchd " + purpose +
                                       (known ? ": process " + std::to_string(holder.l_pid) : "") +
                                       SinceWhen(fd));
 }
 
 }  // namespace
 
-Result<InstanceLock> InstanceLock::Take(const std::string& directory, const Clock& clock) {
-  const std::string path = directory + "/" + wire::kDaemonLock;
+Status InstanceLock::Probe(const std::string& path, const std::string& purpose) {
+  const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  struct flock lock = WholeFile();
+  if (!fd.valid() || fcntl(fd.get(), F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return {};
+  return SomebodyRuns(fd.get(), purpose);
+}
+
+Result<InstanceLock> InstanceLock::Take(const std::string& path, const std::string& purpose,
+                                        const Clock& clock) {
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return Status::FromErrno(errno, "cannot open " + path);
   struct flock lock = WholeFile();
   if (fcntl(fd.get(), F_SETLK, &lock) != 0) {
-    if (errno == EACCES || errno == EAGAIN) return SomebodyRuns(fd.get(), directory);
+    if (errno == EACCES || errno == EAGAIN) return SomebodyRuns(fd.get(), purpose);
     return Status::FromErrno(errno, "cannot lock " + path);
   }
   const std::string content =

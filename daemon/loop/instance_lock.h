@@ -1,5 +1,6 @@
-// One daemon per segment directory: a POSIX record lock on daemon.lock, whose content says who
-// holds it. The lock goes with the process, whatever becomes of it; the file stays.
+// One daemon for a segment directory and place, and one that writes a database: POSIX record locks
+// on files whose content says who holds them. A lock goes with its process, whatever becomes of it;
+// the file stays.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,14 @@ namespace nanwatch {
 
 class InstanceLock {
  public:
-  // kBusy, with who runs and since when, when another process holds it. Not to be taken twice in
-  // one process: record locks do not see that.
-  static Result<InstanceLock> Take(const std::string& directory, const Clock& clock);
+  // kBusy, with who runs and since when, when another process holds it. `purpose` completes the
+  // sentence "another nanwatchd ...". Not to be taken twice in one process: record locks do not see
+  // that, and closing one of the two gives both back.
+  static Result<InstanceLock> Take(const std::string& path, const std::string& purpose,
+                                   const Clock& clock);
+
+  // kBusy as Take would say it, else ok. Takes nothing. Not for a lock of this process's own.
+  static Status Probe(const std::string& path, const std::string& purpose);
 
   // False once the file that is locked is no longer the one in the directory: somebody cleaned up,
   // and another daemon could start.

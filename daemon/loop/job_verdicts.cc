@@ -10,7 +10,7 @@ namespace {
 constexpr uint64_t kDebounceNs = 100'000'000;
 // A job with many records may take at most a tenth of one core.
 constexpr uint64_t kRestPerWork = 9;
-constexpr uint64_t kRetryNs = 1'000'000'000;
+constexpr uint64_t kVerdictRetryNs = kNsPerSecond;
 // Jobs whose told incidents are remembered; the rest is in the database.
 constexpr size_t kJobsRemembered = 256;
 
@@ -52,7 +52,8 @@ void JobVerdicts::Renew(Store& store, bool all) {
       continue;
     }
     if (jobs_.size() >= kJobsRemembered && !jobs_.contains(name)) jobs_.clear();
-    if (!RenewOne(name, jobs_[name], store).ok()) later[name] = clock_.monotonic_ns() + kRetryNs;
+    if (!RenewOne(name, jobs_[name], store).ok())
+      later[name] = clock_.monotonic_ns() + kVerdictRetryNs;
   }
   due_ = std::move(later);
 }

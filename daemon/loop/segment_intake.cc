@@ -10,12 +10,12 @@
 #include <optional>
 #include <string_view>
 
-#include "daemon/base/directories.h"
 #include "daemon/base/unique_fd.h"
 #include "daemon/correlate/step_clock.h"
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/ingest/writer_liveness.h"
+#include "daemon/loop/dead_places.h"
 #include "daemon/watch/training_watch.h"
 #include "proto/wire/naming.h"
 #include "proto/wire/text.h"
@@ -23,10 +23,9 @@
 namespace nanwatch {
 namespace {
 
-constexpr uint64_t kSecondNs = 1'000'000'000;
-constexpr uint64_t kCountersEveryNs = kSecondNs;
-constexpr uint64_t kRetryNs = kSecondNs;
-constexpr uint64_t kTroubleEveryNs = 60 * kSecondNs;
+constexpr uint64_t kCountersEveryNs = kNsPerSecond;
+constexpr uint64_t kOpenRetryNs = kNsPerSecond;
+constexpr uint64_t kTroubleEveryNs = 60 * kNsPerSecond;
 constexpr int64_t kLeftoverAgeSeconds = 60;
 // One transaction takes at most about so many records; what is left waits for the next round.
 constexpr size_t kRecordsPerCommit = 20'000;
@@ -52,6 +51,17 @@ void WatchSteps(const TrainingHistory& before, RunBatch& batch) {
   if (batch.steps.empty() && batch.stats.empty()) return;
   batch.training = before;
   WatchAll(batch.steps, batch.stats, *batch.training);
+}
+
+// Whether nobody can speak for a run any more that has no segment here. It may have one in another
+// segment directory, be a container's whose daemon shares this database, or be about to make it
+// anew.
+bool IsGone(const RunRow& row, const HostIdentity& self, uint64_t now_real_ns) {
+  const Run& run = row.run;
+  if (run.boot_id() != self.boot_id) return true;
+  if (run.pid_namespace() == self.pid_namespace)
+    return ProcessStartTicks(run.pid()) != run.process_start_ticks();
+  return now_real_ns > row.updated_real_ns && now_real_ns - row.updated_real_ns >= kPresumedDeadNs;
 }
 
 std::string Key(const std::string& name, uint64_t inode) {
@@ -87,7 +97,7 @@ void SegmentIntake::OpenNew(const std::string& name, Store& store) {
   const std::string key = Key(name, info.st_ino);
   if (segments_.contains(key)) return;
   const Rejected looks{info.st_ino, info.st_size,
-                       info.st_mtim.tv_sec * int64_t{kSecondNs} + info.st_mtim.tv_nsec};
+                       info.st_mtim.tv_sec * int64_t{kNsPerSecond} + info.st_mtim.tv_nsec};
   if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks)
     return;
 
@@ -145,7 +155,7 @@ void SegmentIntake::RemoveLeftover(const std::string& name) const {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid()) return;
   const int64_t age_seconds =
-      static_cast<int64_t>(clock_.real_ns() / kSecondNs) - info.st_mtim.tv_sec;
+      static_cast<int64_t>(clock_.real_ns() / kNsPerSecond) - info.st_mtim.tv_sec;
   if (age_seconds < kLeftoverAgeSeconds || IsLocked(path)) return;
   if (const int32_t pid = PidInName(name); pid > 0 && ProcessStartTicks(pid) != 0) return;
   unlink(path.c_str());
@@ -156,7 +166,7 @@ void SegmentIntake::TakeExit(const std::string& name, Store& store) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return;
   const Rejected looks{info.st_ino, info.st_size,
-                       info.st_mtim.tv_sec * int64_t{kSecondNs} + info.st_mtim.tv_nsec};
+                       info.st_mtim.tv_sec * int64_t{kNsPerSecond} + info.st_mtim.tv_nsec};
   if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks)
     return;
   const Result<JobExit> exit = ReadJobExit(path);
@@ -177,12 +187,12 @@ void SegmentIntake::TakeExit(const std::string& name, Store& store) {
 void SegmentIntake::EndVanishedRuns(Store& store) {
   const Result<std::vector<RunRow>> rows = store.Runs({.job = {}, .live_only = true});
   if (!rows.ok()) return;
-  const std::string host = HostName();
+  const HostIdentity self = HostIdentity::Current();
   for (const RunRow& row : *rows) {
     const bool is_open = std::any_of(segments_.begin(), segments_.end(), [&](const auto& entry) {
       return entry.second->reader.run_id() == row.id;
     });
-    if (is_open || row.run.host() != host) continue;
+    if (is_open || row.run.host() != self.host || !IsGone(row, self, clock_.real_ns())) continue;
     if (Status ended = store.EndRun(row.id, row.updated_real_ns); !ended.ok()) return;
     touched_jobs_.insert(row.job);
   }
@@ -301,7 +311,7 @@ void SegmentIntake::Remove(Segment& segment) const {
 
 Status SegmentIntake::Failed(const Status& why) {
   const uint64_t now_ns = clock_.monotonic_ns();
-  retry_at_ns_ = now_ns + kRetryNs;
+  retry_at_ns_ = now_ns + kOpenRetryNs;
   if (told_trouble_at_ns_ == 0 || now_ns - told_trouble_at_ns_ >= kTroubleEveryNs) {
     told_trouble_at_ns_ = now_ns;
     const bool full = why.kind() == ErrorKind::kFull;

@@ -40,7 +40,9 @@ class SegmentIntake {
   // The same, with everything that is there now: before leaving.
   Status DrainAll(Store& store);
 
-  // Runs that the database takes for alive and whose segment is gone are marked as ended.
+  // Runs that the database takes for alive, that have no segment here and whose process is gone are
+  // marked as ended: of an earlier boot, of no process with that number and start time, or, where
+  // that cannot be seen (another pid namespace), not heard of for a day.
   void EndVanishedRuns(Store& store);
 
   // Forgets every open segment; the next Rescan opens them as if they were new.

@@ -29,7 +29,7 @@ constexpr std::array<Reason, 16> kReasons = {{
      "arguments written by ops that return nothing; the update's end looks at them"},
     {"too_deep", "calls nested deeper than are followed"},
     {"opaque", "tensors in an opaque layout (mkldnn), or off their alignment on a GPU"},
-    {"after_poisoned", "values computed after the parameters were bad: only counted"},
+    {"after_poisoned", "steps, not tensors: parameters were bad, so nothing was checked"},
     {"gpu_not_ready",
      "tensors on a GPU whose checks had not begun or have ended, or captured before they had"},
     {"gpu_busy",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "daemon/correlate/finding.h"
 #include "daemon/report/kernel_text.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/trail_text.h"
@@ -10,7 +11,7 @@ namespace nanwatch {
 namespace {
 
 constexpr size_t kLayerColumnsMax = 56;
-constexpr size_t kRuleColumnsMax = 120;
+constexpr size_t kExpectedByColumnsMax = 120;
 constexpr int kTensorsShownMax = 2;
 constexpr int kOpsBeforeShownMax = 2;
 
@@ -40,6 +41,8 @@ std::string BadWord(const Incident& incident) {
 
 std::string Place(const Finding& finding) {
   std::string place = Shorten(Printable(finding.layer()), kLayerColumnsMax);
+  // The outermost module has no path of its own.
+  if (place.empty() && !finding.layer_type().empty()) place = "the whole model";
   if (!finding.layer_type().empty()) place += " (" + Printable(finding.layer_type()) + ")";
   return place;
 }
@@ -47,6 +50,21 @@ std::string Place(const Finding& finding) {
 std::string StepText(const Finding& finding) {
   return finding.step() < 0 ? "step unknown"
                             : "step " + Grouped(static_cast<uint64_t>(finding.step()));
+}
+
+// The step, and how else its time is counted where that differs.
+std::string StepInFull(const Finding& finding) {
+  std::string text = StepText(finding);
+  if (finding.step() < 0) return text;
+  if (finding.iteration() > finding.step()) {
+    text += " (iteration " + Grouped(static_cast<uint64_t>(finding.iteration())) +
+            " with the updates that the scaler skipped)";
+  }
+  if (finding.updates() > 0) {
+    text += " (after " + Counted(static_cast<uint64_t>(finding.updates()), "update") +
+            " of several optimizers; a step is one of the optimizer that acts least often)";
+  }
+  return text;
 }
 
 std::string BufferName(const Incident& incident) {
@@ -60,7 +78,7 @@ std::string BufferName(const Incident& incident) {
 // -----------------------------------------------------------------------------------------
 
 std::string WhereText(const Finding& origin) {
-  std::string where = StepText(origin) + ", ";
+  std::string where = StepInFull(origin) + ", ";
   if (origin.kind() == "input_data")
     return where + "the input batch" + (origin.layer().empty() ? "" : ", into " + Place(origin));
   const bool nameless = origin.op().empty() && !origin.param().empty();
@@ -81,17 +99,33 @@ std::string WhereText(const Finding& origin) {
   return where + ", outside any module";
 }
 
+// Why it may not be the op that is named.
+std::string UnseenText(const Finding& origin) {
+  const auto is = [&origin](const char* what) {
+    return std::find(origin.unseen().begin(), origin.unseen().end(), what) != origin.unseen().end();
+  };
+  if (origin.class_() == "external") {
+    if (is("parent")) return ", or made in the process that this one was forked from";
+    if (is("level")) return ", or made by an op that ran while fewer ops were checked";
+    return ", or made by an op that was not seen";
+  }
+  if (is("ops") || origin.unseen().empty()) return ", or an op before it that was not seen";
+  if (is("level")) return ", or an op before it that ran while fewer ops were checked";
+  return ", or given to it: its inputs were not all checked";
+}
+
 std::string WhatText(const Finding& origin) {
   const std::string op = Printable(origin.op());
   const std::string bad = BadWord(origin.outputs());
   if (origin.kind() == "unknown" && op.empty()) return "which op made it was not seen";
+  const std::string doubt = origin.exact() ? "" : UnseenText(origin);
   if (origin.kind() == "input_data")
-    return "already in the batch; " + op + " was the first to compute with it";
-  if (origin.class_() == "external") return "already there; first read by " + op;
+    return "already in the batch" + doubt + "; " + op + " was the first to compute with it";
+  if (origin.class_() == "external") return "already there" + doubt + "; first read by " + op;
   if (origin.class_() == "received") return op + ", received in a collective from another rank";
   std::string text = op;
   if (!origin.autograd_node().empty()) text += " in " + Printable(origin.autograd_node());
-  if (!origin.exact()) return text + ", or an op before it that was not seen";
+  if (!origin.exact()) return text + UnseenText(origin);
   if (origin.class_() == "produce")
     return text + ", made " + (bad.empty() ? "it" : bad) + " of finite values";
   if (origin.class_() == "inf_to_nan") return text + ", Inf became NaN";
@@ -184,6 +218,8 @@ std::string LinkText(const Incident& incident, const Finding& link) {
   }
   if (link.reach() == "optimizer_state") return "the optimizer's state";
   if (link.reach() == "buffer") return "buffer " + Printable(link.param());
+  if (link.reach() == "metric")
+    return Printable(link.op()) + ": read as a number, " + (bad.empty() ? "not finite" : bad);
   std::string text = Printable(link.op());
   if (link.class_() == "inf_to_nan") text += " (Inf became NaN)";
   if (!link.layer().empty()) text += ", " + Shorten(Printable(link.layer()), kLayerColumnsMax);
@@ -218,7 +254,7 @@ std::string ThenText(const Incident& incident) {
 
 // Without a pattern there is still something to do; what, depends on what was seen.
 std::string UnexplainedRows(const Finding& origin, int width) {
-  if (origin.kind() == "unknown" || !origin.exact()) {
+  if (origin.kind() == "unknown" || MayBeAnotherOp(origin)) {
     return Row("why", "not known: the op that made it was not watched, or its record was lost",
                width) +
            Row("do",
@@ -252,7 +288,9 @@ std::string ReasonRows(const Incident& incident, int width) {
 std::string Headline(const Incident& incident) {
   const std::string bad = BadWord(incident);
   if (incident.ended_job()) {
-    return bad + " before the error that ended the job, at " + StepText(incident.origin());
+    const bool step_known = incident.origin().step() >= 0;
+    return bad + " before the error that ended the job" +
+           (step_known ? ", at " + StepText(incident.origin()) : "");
   }
   std::string text = bad + " reached ";
   if (Reaches(incident, "parameter")) {
@@ -266,6 +304,8 @@ std::string Headline(const Incident& incident) {
     text += name.empty() ? "a buffer" : "the buffer " + name;
   } else if (Reaches(incident, "loss")) {
     text += "the loss";
+  } else if (Reaches(incident, "metric")) {
+    text += "a metric, a number that the program reads while no gradients are recorded,";
   } else {
     text += "no further than an activation";
   }
@@ -315,7 +355,7 @@ std::string RuleText(const Incident& incident) {
     furthest = reach == "optimizer_state" ? "optimizer's state" : reach;
   }
   return "it reached the " + furthest + ", which is expected by the rule '" +
-         Shorten(Printable(incident.expected_by()), kRuleColumnsMax) + "'";
+         Shorten(Printable(incident.expected_by()), kExpectedByColumnsMax) + "'";
 }
 
 }  // namespace nanwatch

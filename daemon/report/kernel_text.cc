@@ -9,7 +9,7 @@
 namespace nanwatch {
 namespace {
 
-constexpr size_t kNameColumnsMax = 56;
+constexpr size_t kKernelColumnsMax = 56;
 constexpr int kKernelsShownMax = 3;
 
 // "void at::native::(anonymous namespace)::foo<4, ...>(int)" is "at::native::foo".
@@ -27,7 +27,7 @@ std::string ShortName(std::string_view name) {
     text += name.front();
     name.remove_prefix(1);
   }
-  return Shorten(Printable(text), kNameColumnsMax);
+  return Shorten(Printable(text), kKernelColumnsMax);
 }
 
 std::string TimeText(uint64_t nanoseconds) {

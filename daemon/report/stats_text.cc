@@ -7,9 +7,11 @@
 namespace nanwatch {
 namespace {
 
-constexpr size_t kNameColumnsMax = 40;
+constexpr size_t kStatsNameColumnsMax = 40;
 
-std::string Named(const std::string& name) { return Shorten(Printable(name), kNameColumnsMax); }
+std::string Named(const std::string& name) {
+  return Shorten(Printable(name), kStatsNameColumnsMax);
+}
 
 std::string Join(const std::vector<std::string>& parts, const char* between) {
   std::string text;

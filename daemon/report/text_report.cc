@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "daemon/correlate/unknown_rule.h"
 #include "daemon/report/coverage_text.h"
 #include "daemon/report/incident_text.h"
 #include "daemon/report/stats_text.h"
 #include "daemon/report/text_layout.h"
+#include "daemon/report/unknown_text.h"
 #include "daemon/report/warning_text.h"
 
 namespace nanwatch {
@@ -13,7 +15,8 @@ namespace {
 
 constexpr int kSummariesMax = 6;
 constexpr int kRuleProblemsMax = 3;
-constexpr size_t kRuleColumnsMax = 240;
+constexpr size_t kRuleProblemColumnsMax = 240;
+constexpr size_t kCommandColumnsMax = 200;
 
 enum class Colour { kRed, kYellow, kGreen };
 
@@ -57,17 +60,43 @@ std::string EndRow(const Verdict& verdict, int width) {
   return "";
 }
 
+// "2026-11-23T21:40:02.123Z" -> "2026-11-23 21:40:02".
+std::string DayAndTime(const std::string& rfc3339) {
+  if (rfc3339.size() < 19 || rfc3339[10] != 'T') return Printable(rfc3339);
+  return Printable(rfc3339.substr(0, 10) + " " + rfc3339.substr(11, 8));
+}
+
+// Where, when and as what the process ran.
+std::string RanRow(const Verdict& verdict, int width) {
+  const RunInfo& run = verdict.run();
+  std::string text = run.host().empty() ? "" : "on " + Printable(run.host());
+  const std::string started = DayAndTime(run.started_at());
+  if (!started.empty()) {
+    text += (text.empty() ? "" : ", ") + started;
+    const std::string ended = run.has_ended_at() ? DayAndTime(run.ended_at()) : "";
+    const bool same_day = ended.substr(0, 10) == started.substr(0, 10) && ended.size() > 11;
+    if (!ended.empty()) text += " to " + (same_day ? ended.substr(11) : ended);
+    text += " UTC";
+  }
+  std::string command;
+  for (const std::string& word : run.command())
+    command += (command.empty() ? "" : " ") + Printable(word);
+  if (!command.empty()) text += (text.empty() ? "" : ": ") + Shorten(command, kCommandColumnsMax);
+  return text.empty() ? "" : Row("ran", text, width);
+}
+
 std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
-  std::string rows = EndRow(verdict, options.width_columns) +
+  std::string rows = RanRow(verdict, options.width_columns) +
+                     EndRow(verdict, options.width_columns) +
                      Row("watched", WatchedText(verdict), options.width_columns);
   if (verdict.run().late()) {
     rows += Row("", "attached to while it ran: step 0 is the one that it was in then",
                 options.width_columns);
   }
   for (int i = 0; i < std::min(verdict.rule_problems_size(), kRuleProblemsMax); ++i) {
-    rows +=
-        Row(i == 0 ? "rules" : "", Shorten(Printable(verdict.rule_problems(i)), kRuleColumnsMax),
-            options.width_columns);
+    rows += Row(i == 0 ? "rules" : "",
+                Shorten(Printable(verdict.rule_problems(i)), kRuleProblemColumnsMax),
+                options.width_columns);
   }
   if (verdict.coverage().lost_events() > 0) {
     rows += Row("", "records were lost: there may have been more than is told here",
@@ -124,36 +153,47 @@ std::string AnomalyText(const Verdict& verdict, const TextOptions& options) {
          WatchedRows(verdict, options);
 }
 
+// The incidents of a job without an anomaly, a line each.
+std::string SeenRows(const Verdict& verdict, int width) {
+  std::string rows;
+  int shown = 0;
+  for (const Incident& incident : verdict.incidents()) {
+    if (shown == kSummariesMax) break;
+    const std::string rule = RuleText(incident);
+    rows += Row(shown++ == 0 ? "seen" : "",
+                Shorten(IncidentSummary(incident), 160) + (rule.empty() ? "" : "; " + rule), width);
+  }
+  const int more = verdict.incidents_size() - shown;
+  if (more == 0) return rows;
+  return rows +
+         Row("", "and " + Counted(static_cast<uint64_t>(more), "more place") + " (--json)", width);
+}
+
+// Only the scaler's count says so: at this level no op was seen to overflow.
+std::string SkippedText(const Verdict& verdict, const TextOptions& options) {
+  const int width = options.width_columns;
+  return Title("EXPECTED", RunText(verdict) + ": a GradScaler skipped updates, which does no harm",
+               Colour::kGreen, options) +
+         Row("why",
+             "gradients overflowed with the scale in force, as they do while the scaler looks for "
+             "one; level " +
+                 (verdict.run().level().empty() ? "canary" : verdict.run().level()) +
+                 " does not show which op made them",
+             width) +
+         Row("do", "nothing", width) + WarningRows(verdict, width) + StatsRow(verdict, width) +
+         WatchedRows(verdict, options);
+}
+
 std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
   const int width = options.width_columns;
-  if (verdict.incidents().empty()) {
-    return Title(
-               "CANNOT TELL",
-               RunText(verdict) + ": non-finite values were counted, but no record of them is left",
-               Colour::kYellow, options) +
-           Row("do",
-               "run it again under `nanwatch run`, so that a daemon reads the records while they "
-               "are made",
-               width) +
-           WatchedRows(verdict, options);
-  }
+  if (verdict.incidents().empty()) return SkippedText(verdict, options);
   int by_rule = 0;
   for (const Incident& incident : verdict.incidents())
     by_rule += incident.expected_by().empty() ? 0 : 1;
   const std::string harm = by_rule == 0 ? ", but none did any harm" : ", expected by your rules";
   std::string text =
-      Title("EXPECTED", RunText(verdict) + ": non-finite values" + harm, Colour::kGreen, options);
-  int told = 0;
-  for (const Incident& incident : verdict.incidents()) {
-    if (told == kSummariesMax) break;
-    const std::string rule = RuleText(incident);
-    text += Row(told++ == 0 ? "seen" : "",
-                Shorten(IncidentSummary(incident), 160) + (rule.empty() ? "" : "; " + rule), width);
-  }
-  const int more = verdict.incidents_size() - told;
-  if (more > 0)
-    text +=
-        Row("", "and " + Counted(static_cast<uint64_t>(more), "more place") + " (--json)", width);
+      Title("EXPECTED", RunText(verdict) + ": non-finite values" + harm, Colour::kGreen, options) +
+      SeenRows(verdict, width);
   if (by_rule == verdict.incidents_size()) {
     text += Row("why", "NANWATCH_IGNORE or --ignore says so of all of them", width);
     return text + Row("do", "nothing, as long as the rules are right", width) +
@@ -171,50 +211,34 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
 
 std::string CleanText(const Verdict& verdict, const TextOptions& options) {
   const int width = options.width_columns;
-  const Coverage& coverage = verdict.coverage();
-  if (coverage.tensors_checked() == 0) {
-    return Title("CANNOT TELL",
-                 RunText(verdict) + ": nanwatch was there, but no tensor was checked",
-                 Colour::kYellow, options) +
-           Row("do",
-               "use `nanwatch run --level full` (the level was " +
-                   (verdict.run().level().empty() ? "unknown" : verdict.run().level()) +
-                   "); `nanwatch doctor` says whether this torch is supported",
-               width) +
-           WatchedRows(verdict, options);
-  }
-  if (coverage.lost_events() > 0) {
-    return Title("CANNOT TELL",
-                 RunText(verdict) + ": no non-finite value was seen, but " +
-                     Counted(coverage.lost_events(), "record") +
-                     (coverage.lost_events() == 1 ? " was" : " were") + " lost",
-                 Colour::kYellow, options) +
-           Row("do", "run it again with the daemon running from the start", width) +
-           WatchedRows(verdict, options);
-  }
-  return Title("CLEAN", RunText(verdict) + ": no non-finite value", Colour::kGreen, options) +
+  // Level `auto` leaves steps out by itself; all others make the verdict unknown.
+  const uint64_t idle = IdleSteps(verdict.coverage());
+  const uint64_t counted = CountedSteps(verdict.coverage());
+  const std::string where = idle == 0 ? ""
+                                      : " in the " + Grouped(counted - idle) + " of " +
+                                            Counted(counted, "step") + " that were watched";
+  return Title("CLEAN", RunText(verdict) + ": no non-finite value" + where, Colour::kGreen,
+               options) +
          WarningRows(verdict, width) + StatsRow(verdict, width) + WatchedRows(verdict, options);
 }
 
-std::string NothingText(const TextOptions& options) {
+std::string UnknownReport(const Verdict& verdict, const TextOptions& options) {
   const int width = options.width_columns;
-  return Title("CANNOT TELL",
-               "nothing was observed: no process of this job ran torch under nanwatch",
-               Colour::kYellow, options) +
-         Row("why",
-             "the command did not import torch, or its torch has no observer yet, or the preload "
-             "did not get there (NANWATCH=0, a static or musl Python, env -i, sudo)",
-             width) +
-         Row("do",
-             Glued("`nanwatch doctor --python PY`") +
-                 " with the Python of the job says which of these it is",
-             width);
+  const UnknownText text = TextOfUnknown(verdict);
+  const bool is_described = !verdict.runs().empty();
+  std::string report = Title("UNKNOWN", (is_described ? RunText(verdict) + ": " : "") + text.what,
+                             Colour::kYellow, options) +
+                       SeenRows(verdict, width) + Row("do", text.remedy, width);
+  if (!is_described) return report;
+  return report + WarningRows(verdict, width) + StatsRow(verdict, width) +
+         WatchedRows(verdict, options);
 }
 
 }  // namespace
 
 std::string TextReport(const Verdict& verdict, const TextOptions& options) {
-  if (verdict.runs().empty()) return NothingText(options);
+  if (verdict.runs().empty() || verdict.verdict() == "unknown")
+    return UnknownReport(verdict, options);
   if (verdict.verdict() == "anomaly" && !verdict.incidents().empty())
     return AnomalyText(verdict, options);
   if (verdict.verdict() == "expected") return ExpectedText(verdict, options);

@@ -27,6 +27,10 @@ constexpr double kSpreadsGrown = 3;
 constexpr double kConvergedOfStart = 1e-3;
 constexpr double kConvergedOfBefore = 0.5;
 
+constexpr double kStepUpDecades = 1;
+constexpr size_t kHeldSteps = 5;
+constexpr double kHeldDecades = 0.0005;  // a tenth of a percent
+
 // `high_steps` in a row are `decades` above every level that lasted until `apart_steps` ago, and
 // grow by `growth` among themselves. The time between is what growth takes: 5 % a step crosses a
 // decade in 47 steps. Where each step is higher than the one before, it is enough that the newest
@@ -200,6 +204,25 @@ std::optional<Departure> FindRise(const TrainingSeries& series, double ease) {
     if (std::optional<Departure> rise = FindRise(series, rule, ease)) return rise;
   }
   return std::nullopt;
+}
+
+std::optional<Departure> FindStepUp(const TrainingSeries& series) {
+  const Levels recent = Recent(series);
+  if (recent.size() <= kLastingSteps) return std::nullopt;
+  Departure up;
+  up.level = recent.back();
+  up.usual = UsualOf(recent.first(recent.size() - 1));
+  up.reference = up.usual.median;
+  const double above = up.level - up.usual.median;
+  if (above < kStepUpDecades || above < kSpreadsAway * up.usual.spread) return std::nullopt;
+  return up;
+}
+
+bool IsHeld(const TrainingSeries& series) {
+  const Levels recent = Recent(series);
+  if (recent.size() < kHeldSteps) return false;
+  const auto [low, high] = std::minmax_element(recent.end() - kHeldSteps, recent.end());
+  return *low > kNoLevel && *high - *low < kHeldDecades;
 }
 
 std::optional<Departure> FindFall(const TrainingSeries& series, double decades) {

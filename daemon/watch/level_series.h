@@ -56,6 +56,13 @@ struct Departure {
 // something else speaks for it.
 [[nodiscard]] std::optional<Departure> FindRise(const TrainingSeries& series, double ease = 1);
 
+// The newest alone: a decade above the median of the steps before, and clear of their noise. Says
+// less than a rise; tells whether something that nobody waited for moved, too.
+[[nodiscard]] std::optional<Departure> FindStepUp(const TrainingSeries& series);
+
+// Whether the newest levels are all the same, but for rounding: something holds them.
+[[nodiscard]] bool IsHeld(const TrainingSeries& series);
+
 // Below the median of the steps before by `decades` at least, in every one of the last 20 steps.
 [[nodiscard]] std::optional<Departure> FindFall(const TrainingSeries& series, double decades);
 

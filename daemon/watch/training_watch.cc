@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "daemon/watch/dead_steps.h"
 #include "daemon/watch/headroom_watch.h"
 #include "daemon/watch/level_series.h"
 #include "daemon/watch/step_cycles.h"
@@ -57,15 +58,31 @@ void AddLoss(const Departure& departure, const TrainingSeries& loss, TrainingAla
   numbers["loss_steps"] = departure.usual.steps;
 }
 
+bool IsNormTold(const StepSummary& step) {
+  return step.has_gradient_norm() && std::isfinite(step.gradient_norm());
+}
+
+// What the text may say beside: of a loss that grows alone how the norm is, and whether several
+// optimizers train at once, perhaps against each other.
+void AddCircumstances(const StepSummary& step, const OptimizerHistory& seen,
+                      const TrainingHistory& history, TrainingAlarm& alarm) {
+  auto& numbers = *alarm.mutable_numbers();
+  if (history.optimizers_size() > 1) numbers["optimizers"] = history.optimizers_size();
+  if (alarm.id() != "loss-blowing-up" || !IsNormTold(step)) return;
+  numbers["gradient_norm"] = step.gradient_norm();
+  if (IsHeld(seen.gradient_norm())) numbers["gradient_norm_held"] = step.gradient_norm();
+}
+
 // ---- divergence
 
 // The other of the two rises as well while the first lasts: it is one warning, of both.
-void Join(const OptimizerHistory& seen, TrainingHistory& history) {
+void Join(const StepSummary& step, const OptimizerHistory& seen, TrainingHistory& history) {
   TrainingAlarm* alarm = AlarmOf(seen.divergence(), history);
   if (alarm == nullptr || alarm->id() == "training-diverging") return;
   const bool by_loss = seen.divergence().by_loss();
-  const std::optional<Departure> other =
+  std::optional<Departure> other =
       FindRise(by_loss ? seen.gradient_norm() : seen.loss(), kTogether);
+  if (!other && by_loss && IsNormTold(step)) other = FindStepUp(seen.gradient_norm());
   if (!other) return;
   alarm->set_id("training-diverging");
   by_loss ? AddNorm(*other, *alarm) : AddLoss(*other, seen.loss(), *alarm);
@@ -79,14 +96,20 @@ void RaiseDivergence(const StepSummary& step, OptimizerHistory& seen, TrainingHi
   if (!both && norm) norm = FindRise(seen.gradient_norm());
   if (!both && loss) loss = FindRise(seen.loss());
   if (!norm && !loss) return;
-  const char* id = both ? "training-diverging" : norm ? "gradient-exploding" : "loss-blowing-up";
+  // The norm may leap in the very step in which the loss has grown for long enough.
+  const std::optional<Departure> leap =
+      norm || !IsNormTold(step) ? std::nullopt : FindStepUp(seen.gradient_norm());
+  const char* id = both || leap ? "training-diverging"
+                   : norm       ? "gradient-exploding"
+                                : "loss-blowing-up";
   OpenAlarm& open = *seen.mutable_divergence();
   TrainingAlarm* alarm = Raise(id, "divergence", MomentOf(step), history, open);
   open.set_by_loss(!norm);
   open.set_calm_bound((norm ? norm : loss)->reference + kCalmDecades);
   if (alarm == nullptr) return;
-  if (norm) AddNorm(*norm, *alarm);
+  if (norm || leap) AddNorm(norm ? *norm : *leap, *alarm);
   if (loss) AddLoss(*loss, seen.loss(), *alarm);
+  AddCircumstances(step, seen, history, *alarm);
 }
 
 void WatchDivergence(const StepSummary& step, OptimizerHistory& seen, TrainingHistory& history) {
@@ -94,7 +117,7 @@ void WatchDivergence(const StepSummary& step, OptimizerHistory& seen, TrainingHi
     RaiseDivergence(step, seen, history);
     return;
   }
-  Join(seen, history);
+  Join(step, seen, history);
   OpenAlarm& open = *seen.mutable_divergence();
   open.set_steps(open.steps() + 1);
   const TrainingSeries& series = open.by_loss() ? seen.loss() : seen.gradient_norm();
@@ -229,6 +252,7 @@ void Watch(const StepSummary& step, TrainingHistory& history) {
   if (step.index() < history.next_index()) return;
   history.set_next_index(step.index() + 1);
   FoldStep(step.clocks(), step.optimizer(), *history.mutable_cycles());
+  FoldDeadStep(step, history);
   // Early is over, and what is read of bad parameters is no training.
   if ((step.flags() & kParametersBad) != 0) return;
   WatchHeadroom(step, history);
@@ -236,7 +260,7 @@ void Watch(const StepSummary& step, TrainingHistory& history) {
   if ((step.flags() & kSkipped) != 0) return;
   OptimizerHistory* seen = HistoryOfOptimizer(step.optimizer(), history);
   if (seen == nullptr) return;
-  const bool norm_told = step.has_gradient_norm() && std::isfinite(step.gradient_norm());
+  const bool norm_told = IsNormTold(step);
   const bool loss_told = step.has_loss() && std::isfinite(step.loss());
   if (norm_told) PushNorm(step.gradient_norm(), *seen->mutable_gradient_norm());
   if (loss_told) PushLoss(step.loss(), *seen->mutable_loss());

@@ -8,7 +8,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 
 #include "proto/wire/ring.h"
@@ -31,11 +34,8 @@ class FirstWriter {
     if (record.bytes < sizeof(RecordHeader) || record.bytes > kRecordBytesMax) return false;
     const std::lock_guard lock(mutex_);
     if (kept_ == kFirstFindingsMax) return false;
-    FirstFinding& place = findings_[kept_++];
-    place.state.store(1, std::memory_order_relaxed);
-    place.bytes = record.bytes;
-    StoreWords(place.record, &record, record.bytes);
-    place.state.store(2, std::memory_order_release);
+    if (copies_ != nullptr) std::memcpy(copies_[kept_].bytes, &record, record.bytes);
+    Fill(findings_[kept_++], &record, record.bytes);
     return true;
   }
 
@@ -48,20 +48,53 @@ class FirstWriter {
     if (place.state.load(std::memory_order_relaxed) != 0)
       return;  // without the mutex, nearly always
     const std::lock_guard lock(mutex_);
-    if (place.state.load(std::memory_order_relaxed) != 0) return;
-    place.state.store(1, std::memory_order_relaxed);
-    place.name = name;
-    place.value = value;
-    place.ticket = ticket;
-    StoreWords(&place.clocks, &clocks, sizeof clocks);
-    place.state.store(2, std::memory_order_release);
+    if (reached_[kind].known) return;
+    reached_[kind] = {true, name, value, ticket, clocks};
+    Fill(place, reached_[kind]);
+  }
+
+  // After the sections' content was lost and their memory zeroed: writes all of it again. No other
+  // thread is inside.
+  void Restore() noexcept {
+    for (int i = 0; i < kept_ && copies_ != nullptr; ++i) {
+      Fill(findings_[i], copies_[i].bytes, copies_[i].header().bytes);
+    }
+    for (uint32_t kind = 0; kind < kReachKinds; ++kind) {
+      if (reached_[kind].known) Fill(reaches_[kind], reached_[kind]);
+    }
   }
 
  private:
+  struct KnownReach {
+    bool known = false;
+    uint32_t name = 0;
+    uint64_t value = 0;
+    uint64_t ticket = 0;
+    Clocks clocks{};
+  };
+
+  static void Fill(FirstFinding& place, const void* record, uint32_t bytes) noexcept {
+    place.state.store(1, std::memory_order_relaxed);
+    place.bytes = bytes;
+    StoreWords(place.record, record, bytes);
+    place.state.store(2, std::memory_order_release);
+  }
+  static void Fill(FirstReach& place, const KnownReach& reach) noexcept {
+    place.state.store(1, std::memory_order_relaxed);
+    place.name = reach.name;
+    place.value = reach.value;
+    place.ticket = reach.ticket;
+    StoreWords(&place.clocks, &reach.clocks, sizeof reach.clocks);
+    place.state.store(2, std::memory_order_release);
+  }
+
   FirstFinding* findings_;
   FirstReach* reaches_;
   std::mutex mutex_;
   int kept_ = 0;
+  // The same where nobody else can write.
+  std::unique_ptr<RecordCopy[]> copies_{new (std::nothrow) RecordCopy[kFirstFindingsMax]};
+  KnownReach reached_[kReachKinds];
 };
 
 // ---- the daemon's half

@@ -21,6 +21,7 @@
 #include <string_view>
 
 #include "proto/wire/private_index.h"
+#include "proto/wire/section_room.h"
 #include "proto/wire/segment.h"
 #include "proto/wire/shared_words.h"
 #include "proto/wire/text.h"
@@ -36,14 +37,19 @@ constexpr size_t NameTableBytes(uint32_t names, uint32_t text_bytes) {
 // mutex. Does not own the section, which must be zero.
 class NameWriter {
  public:
-  NameWriter(NameTableHeader* header, uint32_t capacity, uint32_t bytes_capacity) noexcept
+  // `entries_room` and `text_room` are nullptr where all of it has pages.
+  NameWriter(NameTableHeader* header, uint32_t capacity, uint32_t bytes_capacity,
+             SectionRoom* entries_room = nullptr, SectionRoom* text_room = nullptr) noexcept
       : header_(header),
         entries_(reinterpret_cast<NameEntry*>(header + 1)),
         text_(reinterpret_cast<char*>(entries_ + capacity)),
         capacity_(capacity),
         bytes_capacity_(bytes_capacity),
         index_(capacity),
-        places_(new (std::nothrow) Place[capacity]) {
+        places_(new (std::nothrow) Place[capacity]),
+        copy_(new (std::nothrow) char[bytes_capacity]),
+        entries_room_(entries_room),
+        text_room_(text_room) {
     header_->capacity = capacity;
     header_->bytes_capacity = bytes_capacity;
   }
@@ -51,17 +57,32 @@ class NameWriter {
   // The id of `name`, cut to kTextBytesMax; 0 for the empty name, and when the table is full.
   [[nodiscard]] uint32_t Intern(std::string_view name) noexcept {
     name = CutText(name, kTextBytesMax);
-    if (name.empty() || !index_.usable() || places_ == nullptr) return 0;
+    if (name.empty() || !index_.usable() || places_ == nullptr || copy_ == nullptr) return 0;
     const uint64_t hash = HashBytes(name.data(), name.size());
     const auto is_same = [&](uint32_t id) {
       const Place& place = places_[id - 1];
       return place.length == name.size() &&
-             std::memcmp(text_ + place.offset, name.data(), name.size()) == 0;
+             std::memcmp(copy_.get() + place.offset, name.data(), name.size()) == 0;
     };
     if (const uint32_t id = index_.Find(hash, is_same)) return id;
     const std::lock_guard lock(mutex_);
     if (const uint32_t id = index_.Find(hash, is_same)) return id;
     return Append(name, hash);
+  }
+
+  // After the section's content was lost and its memory zeroed: writes every name again under its
+  // number. No other thread is inside.
+  void Restore() noexcept {
+    header_->capacity = capacity_;
+    header_->bytes_capacity = bytes_capacity_;
+    if (count_ == 0) return;
+    std::memcpy(text_, copy_.get(), bytes_used_);
+    for (uint32_t i = 0; i < count_; ++i) {
+      entries_[i].offset = places_[i].offset;
+      entries_[i].length_plus_one.store(places_[i].length + 1, std::memory_order_release);
+    }
+    header_->bytes_used.store(bytes_used_, std::memory_order_relaxed);
+    header_->count.store(count_, std::memory_order_release);
   }
 
  private:
@@ -70,9 +91,17 @@ class NameWriter {
     uint32_t length;
   };
 
+  bool HasPages(size_t length) noexcept {
+    return (entries_room_ == nullptr ||
+            entries_room_->Has((uint64_t{count_} + 1) * sizeof(NameEntry))) &&
+           (text_room_ == nullptr || text_room_->Has(uint64_t{bytes_used_} + length));
+  }
+
   uint32_t Append(std::string_view name, uint64_t hash) noexcept {
     if (count_ == capacity_ || bytes_capacity_ - bytes_used_ < name.size()) return 0;
+    if (!HasPages(name.size())) return 0;
     std::memcpy(text_ + bytes_used_, name.data(), name.size());
+    std::memcpy(copy_.get() + bytes_used_, name.data(), name.size());
     NameEntry& entry = entries_[count_];
     const auto length = static_cast<uint32_t>(name.size());
     places_[count_] = {bytes_used_, length};
@@ -95,6 +124,9 @@ class NameWriter {
   uint32_t bytes_used_ = 0;
   PrivateIndex index_;
   std::unique_ptr<Place[]> places_;  // what the entries say, where nobody else can write
+  std::unique_ptr<char[]> copy_;     // what the text area says, likewise
+  SectionRoom* entries_room_;
+  SectionRoom* text_room_;
 };
 
 // The daemon's half. Reads only; any thread.

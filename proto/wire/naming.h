@@ -12,8 +12,9 @@ inline constexpr char kEnvBudget[] = "NANWATCH_BUDGET";
 inline constexpr char kEnvIgnore[] = "NANWATCH_IGNORE";
 inline constexpr char kEnvLog[] = "NANWATCH_LOG";  // the shim's own messages: a file, or "stderr"
 inline constexpr char kEnvOnAnomaly[] = "NANWATCH_ON_ANOMALY";
-inline constexpr char kEnvStats[] = "NANWATCH_STATS";  // steps between two snapshots; "0": none
+inline constexpr char kEnvStats[] = "NANWATCH_STATS";      // steps between two snapshots; "0": none
 inline constexpr char kEnvKernels[] = "NANWATCH_KERNELS";  // "1": the kernels of findings' ops
+inline constexpr char kEnvRun[] = "NANWATCH_RUN";  // pid of the `nanwatch run` around the job
 inline constexpr char kEnvGpu[] = "NANWATCH_GPU";  // "0": tensors of GPUs are left unchecked
 
 inline constexpr char kDefaultDirPrefix[] = "/dev/shm/nanwatch-";  // + uid
@@ -24,6 +25,9 @@ inline constexpr char kSegmentTmpSuffix[] = ".tmp";
 // How a command that `nanwatch run` started ended: <job>.exit, one JSON object, written by the
 // tool.
 inline constexpr char kExitSuffix[] = ".exit";
+// A process of a job under `nanwatch run` for whose segment there was no room: an empty file
+// <job>.<pid>.unwatched, counted and removed by the tool.
+inline constexpr char kUnwatchedSuffix[] = ".unwatched";
 // Held (POSIX record lock) by the running daemon; holds its pid as text.
 inline constexpr char kDaemonLock[] = "daemon.lock";
 inline constexpr int kDirPathMax =

@@ -180,6 +180,15 @@ struct ValueRecord {
     // Found after the fact: it may have read bad values of which nothing is known, or not have read
     // those that its sources name. It is where the bad values were made, or behind that.
     kInexact = 1024,
+    // Made while autograd recorded nothing (torch.no_grad, inference_mode), outside a backward pass
+    // and an optimizer's step: validation, a metric, a moving average (minor 5).
+    kWithoutGradients = 2048,
+    // What stood out of sight, of a class that claims where its values came to be (minor 5):
+    // not all inputs were read, or something that Python held was bad
+    kUnseenInputs = 1u << 12,
+    kUnseenLevel = 1u << 13,   // ops ran unchecked before: a lower level, or attached late
+    kUnseenParent = 1u << 14,  // a forked child, to which its parent's bad values are not known
+    kUnseenTable = 1u << 15,   // there were more bad values than are kept track of
   };
   // The flags' highest byte: index + 1 of the GPU whose memory was written; 0: the CPU's.
   static constexpr int kGpuShift = 24;

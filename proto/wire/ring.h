@@ -34,12 +34,14 @@
 // passes, at most one lap, whatever the cursors say.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 
 #include "proto/wire/record.h"
+#include "proto/wire/section_room.h"
 #include "proto/wire/segment.h"
 #include "proto/wire/shared_words.h"
 
@@ -48,13 +50,20 @@ namespace nanwatch::wire {
 // ---- the job's half
 // -----------------------------------------------------------------------------------
 
-// Writes records. Any thread; lock-free; no system call, no allocation. Does not own the memory.
+// Writes records. Any thread; lock-free, no system call and no allocation but where the ring has to
+// grow in its first lap. Does not own the memory.
+//
+// A ring whose `room` refuses to grow goes on as a smaller one once somebody reads it: slot numbers
+// of the first lap lie at the same place in both, so that the capacity may fall between two
+// records. A reader that still has the larger one finds nothing there, and reads it the next time.
 class RingWriter {
  public:
   // `capacity` is a power of two; the caller has zeroed the memory. It is remembered here: what
-  // stands in shared memory is for readers.
-  RingWriter(RingHeader* header, Slot* slots, uint64_t capacity) noexcept
-      : header_(header), slots_(slots), capacity_(capacity) {
+  // stands in shared memory is for readers. `room` is that of the slots, nullptr where all have
+  // pages; it grows from one power of two to the next.
+  RingWriter(RingHeader* header, Slot* slots, uint64_t capacity,
+             SectionRoom* room = nullptr) noexcept
+      : header_(header), slots_(slots), capacity_(capacity), room_(room) {
     header_->capacity = capacity;
   }
 
@@ -67,25 +76,59 @@ class RingWriter {
       return false;
     }
     const auto* from = static_cast<const unsigned char*>(record);
+    const uint64_t mask = capacity_.load(std::memory_order_relaxed) - 1;
     for (size_t i = slots; i-- > 0;) {  // the head last
-      Slot& slot = slots_[(head + i) & (capacity_ - 1)];
+      Slot& slot = slots_[(head + i) & mask];
       const size_t done = i * kSlotPayloadBytes;
       const size_t left = bytes - done;
       if (i > 0) slot.commit.store(0, std::memory_order_relaxed);
       StoreWords(slot.payload, from + done, left < kSlotPayloadBytes ? left : kSlotPayloadBytes);
     }
-    slots_[head & (capacity_ - 1)].commit.store(head + 1, std::memory_order_release);
+    slots_[head & mask].commit.store(head + 1, std::memory_order_release);
     return true;
   }
 
+  // After the section's content was lost and its memory zeroed: goes on with the next number, so
+  // that no reader takes a new record for one that it has read. Each slot that was not yet seen
+  // released counts as a dropped record. No other thread is inside.
+  void Restore() noexcept {
+    const uint64_t next = next_.load(std::memory_order_relaxed);
+    const uint64_t released = released_seen_.load(std::memory_order_relaxed);
+    header_->capacity = capacity_.load(std::memory_order_relaxed);
+    header_->records_dropped.store(next > released ? next - released : 0,
+                                   std::memory_order_relaxed);
+    header_->released_slots.store(next, std::memory_order_relaxed);
+    header_->reserved_slots.store(next, std::memory_order_release);
+  }
+
  private:
+  // Whether the slots from `reserved` on may be stored to. False: the ring has no room for them.
+  bool HasPages(uint64_t reserved, uint64_t slots) noexcept {
+    const uint64_t capacity = capacity_.load(std::memory_order_relaxed);
+    if (room_ == nullptr || reserved >= capacity) return true;
+    if (room_->Has(std::min(reserved + slots, capacity) * sizeof(Slot))) return true;
+    const uint64_t released = header_->released_slots.load(std::memory_order_acquire);
+    const uint64_t backed = room_->backed() / sizeof(Slot);
+    const bool helps = released != 0 && released <= reserved && backed >= slots &&
+                       reserved - released <= backed - slots;
+    if (!helps) return false;
+    const uint64_t left = room_->Freeze() / sizeof(Slot);
+    capacity_.store(left, std::memory_order_relaxed);
+    header_->capacity = left;
+    return true;
+  }
+
   bool Reserve(uint64_t slots, uint64_t* head) noexcept {
     uint64_t reserved = header_->reserved_slots.load(std::memory_order_relaxed);
     do {
+      if (!HasPages(reserved, slots)) return false;
+      const uint64_t capacity = capacity_.load(std::memory_order_relaxed);
       // A released_slots that no daemon of ours would write (above reserved) makes the difference
       // huge: full.
-      const uint64_t used = reserved - header_->released_slots.load(std::memory_order_acquire);
-      if (used > capacity_ || capacity_ - used < slots) {
+      const uint64_t released = header_->released_slots.load(std::memory_order_acquire);
+      released_seen_.store(released, std::memory_order_relaxed);
+      const uint64_t used = reserved - released;
+      if (used > capacity || capacity - used < slots) {
         // It may also be `reserved` that is stale: another thread went on, the daemon released
         // behind it.
         const uint64_t again = header_->reserved_slots.load(std::memory_order_relaxed);
@@ -96,14 +139,24 @@ class RingWriter {
       if (header_->reserved_slots.compare_exchange_weak(reserved, reserved + slots,
                                                         std::memory_order_relaxed)) {
         *head = reserved;
+        NoteNext(reserved + slots);
         return true;
       }
     } while (true);
   }
 
+  void NoteNext(uint64_t next) noexcept {
+    uint64_t before = next_.load(std::memory_order_relaxed);
+    while (before < next && !next_.compare_exchange_weak(before, next, std::memory_order_relaxed)) {
+    }
+  }
+
   RingHeader* header_;
   Slot* slots_;
-  uint64_t capacity_;
+  std::atomic<uint64_t> capacity_;
+  std::atomic<uint64_t> next_{0};  // reserved so far, where nobody else can write
+  std::atomic<uint64_t> released_seen_{0};
+  SectionRoom* room_;
 };
 
 // ---- the daemon's half

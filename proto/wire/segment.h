@@ -26,6 +26,11 @@
 // with the header's (boot id, pid, start time) lives; the heartbeat is old or, same host and pid
 // namespace, moot.
 //
+// The file is as long as its header says and may have holes: a writer of minor 5 makes pages for a
+// part of a section before it first stores to it (section_room.h). Reading through a mapping makes
+// a page of a hole too, so a reader reaches only for what was published. The capacity of a ring may
+// become smaller while the ring is in its first lap, never again.
+//
 // Memory order: a field declared std::atomic is published by a release store after what it covers
 // was written, and read with acquire. Everything else is either written before the file gets its
 // name, or lies behind such a field. Alignment of every section is 64 bytes. The job never reads
@@ -46,7 +51,7 @@ namespace nanwatch::wire {
 
 inline constexpr uint64_t kSegmentMagic = 0x48435441574e414eull;  // the bytes "NANWATCH"
 inline constexpr uint16_t kWireMajor = 1;  // a change that an old reader would misread
-inline constexpr uint16_t kWireMinor = 4;  // additions that an old reader may ignore
+inline constexpr uint16_t kWireMinor = 5;  // additions that an old reader may ignore
 inline constexpr uint16_t kWireMinorOfStacks =
     3;  // from which on ControlRequest::kStacks is heeded
 
@@ -108,11 +113,12 @@ struct SegmentHeader {
   char job[64];      // NANWATCH_JOB, else a job id of Slurm, torchrun, Kubernetes or MPI, else ""
   char host[64];
   char torch_version[32];
-  char python_version[16];  // "" in a C++ program
+  char python_version[12];  // "" in a C++ program; 16 until minor 5, of which 4 were never used
+  uint32_t place;           // place.h: who shares the file system and sees the process; 0 unknown
   char program[256];        // what a person would call the job: train.py, or the executable's name
   char command[1024];       // arguments, each ended by a NUL, as many as fit
   uint32_t command_bytes;
-  uint32_t reserved1;
+  int32_t awaited_by;  // pid of the `nanwatch run` that reads it at the job's end, else 0 (minor 5)
 };
 static_assert(sizeof(SegmentHeader) % 8 == 0);
 
@@ -132,7 +138,7 @@ enum class Unchecked : uint32_t {
       10,  // arguments written by an op that returns nothing, while inputs were not asked for
   kTooDeep = 11,        // nesting beyond our frames
   kOpaque = 12,         // mkldnn and other opaque storage
-  kAfterPoisoned = 13,  // parameters are bad: only counted
+  kAfterPoisoned = 13,  // steps, not tensors: parameters were bad, and nothing was looked at
   kGpuNotReady = 14,    // the GPU's checker was not up yet, cannot be, or has stepped down
   kGpuBusy = 15,        // more checks were under way, or are in CUDA graphs, than there is room for
 };
@@ -146,7 +152,7 @@ struct LiveBlock {
   std::atomic<uint64_t> ops_seen;
   std::atomic<uint64_t> tensors_checked;
   std::atomic<uint64_t> bytes_checked;
-  std::atomic<uint64_t> values_bad;      // op calls that wrote a bad value, all of them
+  std::atomic<uint64_t> values_bad;      // op calls seen to write a bad value (shim/README.md)
   std::atomic<uint64_t> values_dropped;  // records that the ring had no room for
   std::atomic<uint64_t> names_dropped;   // names that found the table full
   std::atomic<uint64_t> sites_dropped;
@@ -349,6 +355,7 @@ enum class Reach : uint32_t {
   kParameter = 3,
   kOptimizerState = 4,
   kBuffer = 5,
+  kMetric = 6,  // concluded from an EscapeRecord; the job never writes it
 };
 inline constexpr int kReachKinds = 8;
 struct FirstReach {

@@ -11,12 +11,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 
 #include "proto/wire/private_index.h"
+#include "proto/wire/section_room.h"
 #include "proto/wire/segment.h"
 #include "proto/wire/shared_words.h"
 
@@ -56,12 +58,15 @@ static_assert(sizeof(SiteKey) == 36, "no padding: it is hashed as bytes");
 // private mutex. Does not own the section, which must be zero.
 class SiteWriter {
  public:
-  SiteWriter(SiteTableHeader* header, uint32_t capacity) noexcept
+  // `room` is that of the entries, nullptr where all have pages.
+  SiteWriter(SiteTableHeader* header, uint32_t capacity, SectionRoom* room = nullptr) noexcept
       : header_(header),
         entries_(reinterpret_cast<SiteEntry*>(header + 1)),
         capacity_(capacity),
         index_(capacity),
-        keys_(new (std::nothrow) SiteKey[capacity]) {
+        keys_(new (std::nothrow) SiteKey[capacity]),
+        totals_(static_cast<Total*>(std::calloc(capacity, sizeof(Total)))),
+        room_(room) {
     header_->capacity = capacity;
   }
 
@@ -73,17 +78,17 @@ class SiteWriter {
   [[nodiscard]] uint32_t Intern(const SiteKey& key, MakeSource&& make_source,
                                 bool* is_new) noexcept {
     *is_new = false;
-    if (!index_.usable() || keys_ == nullptr) return 0;
+    if (!index_.usable() || keys_ == nullptr || totals_ == nullptr) return 0;
     SiteKey hashed = key;
     hashed.layer_type = 0;
     const uint64_t hash = HashBytes(&hashed, sizeof hashed);
     const auto is_same = [&](uint32_t id) { return keys_[id - 1].IsSamePlace(key); };
     if (const uint32_t id = index_.Find(hash, is_same)) return id;
-    if (count_.load(std::memory_order_relaxed) == capacity_) return 0;
+    if (!HasPlace()) return 0;
     const uint32_t source = make_source();
     const std::lock_guard lock(mutex_);
     if (const uint32_t id = index_.Find(hash, is_same)) return id;
-    if (count_.load(std::memory_order_relaxed) == capacity_) return 0;
+    if (!HasPlace()) return 0;
     const uint32_t id = Append(key, source);
     index_.Add(hash, id);
     *is_new = true;
@@ -92,10 +97,15 @@ class SiteWriter {
 
   // Adds one to the site's count and gives the new count; 0 for site 0.
   uint64_t Count(uint32_t site, uint64_t ticket, const Clocks& clocks) noexcept {
-    if (site == 0 || site > capacity_) return 0;
+    if (site == 0 || site > count_.load(std::memory_order_acquire)) return 0;
     SiteEntry& entry = entries_[site - 1];
-    const uint64_t count = entry.count.fetch_add(1, std::memory_order_relaxed) + 1;
+    Total& total = totals_[site - 1];
+    const uint64_t count =
+        std::atomic_ref<uint64_t>(total.count).fetch_add(1, std::memory_order_relaxed) + 1;
+    entry.count.fetch_add(1, std::memory_order_relaxed);
     if (count == 1) {
+      total.first_clocks = clocks;
+      total.first_ticket = ticket;
       StoreWords(&entry.first_clocks, &clocks, sizeof clocks);
       entry.first_ticket.store(ticket, std::memory_order_release);
     }
@@ -109,11 +119,54 @@ class SiteWriter {
     return site == 0 || site > capacity_ || keys_ == nullptr ? nullptr : &keys_[site - 1];
   }
 
+  // After the section's content was lost and its memory zeroed: writes every place again under its
+  // number, with its total and its first moment. No other thread is inside.
+  void Restore() noexcept {
+    header_->capacity = capacity_;
+    const uint32_t count = count_.load(std::memory_order_relaxed);
+    for (uint32_t at = 0; at < count; ++at) {
+      SiteEntry& entry = entries_[at];
+      const Total& total = totals_[at];
+      entry.count.store(total.count, std::memory_order_relaxed);
+      StoreWords(&entry.first_clocks, &total.first_clocks, sizeof(Clocks));
+      StoreWords(&entry.last_clocks, &total.first_clocks, sizeof(Clocks));
+      entry.first_ticket.store(total.first_ticket, std::memory_order_relaxed);
+      entry.last_ticket.store(total.first_ticket, std::memory_order_relaxed);
+      Describe(entry, keys_[at], total.source);
+    }
+    header_->used.store(count, std::memory_order_release);
+  }
+
  private:
+  // What Restore needs of an entry; the rest is in its key. Zeroed memory that the kernel makes as
+  // it is touched.
+  struct Total {
+    uint64_t count;  // by atomic_ref
+    uint64_t first_ticket;
+    Clocks first_clocks;
+    uint32_t source;
+  };
+  struct Free {
+    void operator()(Total* totals) const noexcept { std::free(totals); }
+  };
+
+  bool HasPlace() noexcept {
+    const uint32_t count = count_.load(std::memory_order_relaxed);
+    if (count == capacity_) return false;
+    return room_ == nullptr || room_->Has((uint64_t{count} + 1) * sizeof(SiteEntry));
+  }
+
   uint32_t Append(const SiteKey& key, uint32_t source) noexcept {
     const uint32_t at = count_.load(std::memory_order_relaxed);
-    SiteEntry& entry = entries_[at];
     keys_[at] = key;
+    totals_[at].source = source;
+    Describe(entries_[at], key, source);
+    header_->used.store(at + 1, std::memory_order_release);
+    count_.store(at + 1, std::memory_order_release);
+    return at + 1;
+  }
+
+  static void Describe(SiteEntry& entry, const SiteKey& key, uint32_t source) noexcept {
     entry.state.store(1, std::memory_order_relaxed);
     entry.op = key.op;
     entry.layer = key.layer;
@@ -128,9 +181,6 @@ class SiteWriter {
     entry.flags = key.flags;
     entry.param = key.param;
     entry.state.store(2, std::memory_order_release);
-    header_->used.store(at + 1, std::memory_order_release);
-    count_.store(at + 1, std::memory_order_relaxed);
-    return at + 1;
   }
 
   SiteTableHeader* header_;
@@ -140,6 +190,8 @@ class SiteWriter {
   std::atomic<uint32_t> count_{0};  // as header_->used, where nobody else can write
   PrivateIndex index_;
   std::unique_ptr<SiteKey[]> keys_;
+  std::unique_ptr<Total[], Free> totals_;  // what the entries say, likewise
+  SectionRoom* room_;
 };
 
 // A private copy of one entry. Nothing in it is validated but that it was complete.

@@ -28,6 +28,9 @@ constexpr uint32_t StatsParametersMax(uint64_t capacity) {
   return capacity < 8 ? 0 : static_cast<uint32_t>(capacity / 4 - 1);
 }
 
+// A ring is made no smaller than this when its first snapshot shows how large they are.
+inline constexpr uint64_t kStatsEntriesLeast = 1024;
+
 // What a reader takes for a snapshot at most, so that no file can make it take the memory of more.
 inline constexpr uint64_t kStatsParametersReadMax = 4096;
 
@@ -35,8 +38,12 @@ inline constexpr uint64_t kStatsParametersReadMax = 4096;
 // which must be zero.
 class StatsWriter {
  public:
-  StatsWriter(StepRingHeader* header, uint64_t capacity) noexcept
-      : ring_(header, capacity), parameters_max_(StatsParametersMax(capacity)) {}
+  // `room` is that of the entries, nullptr where all have pages: the ring is then made only as
+  // large as two of the largest snapshot, or kStatsEntriesLeast.
+  StatsWriter(StepRingHeader* header, uint64_t capacity, SectionRoom* room = nullptr) noexcept
+      : ring_(header, capacity, room),
+        parameters_max_(StatsParametersMax(capacity)),
+        fits_(room != nullptr) {}
 
   [[nodiscard]] uint32_t parameters_max() const noexcept { return parameters_max_; }
 
@@ -47,9 +54,16 @@ class StatsWriter {
     if (parameters.size() > parameters_max_) return;
     layers = layers.first(std::min<size_t>(layers.size(), parameters_max_ - parameters.size()));
     const std::lock_guard lock(mutex_);
+    const uint64_t entries = 1 + parameters.size() + layers.size();
+    if (fits_ && entries > largest_) {
+      largest_ = entries;
+      ring_.SetCapacity(std::max(kStatsEntriesLeast, 2 * entries));
+    }
+    const uint64_t snapshot = snapshots_++;
+    if (!ring_.MakeRoom(entries)) return;  // the gap in the numbers shows it
     StatsEntry entry{};
     entry.time_ns = time_ns;
-    entry.snapshot = snapshots_++;
+    entry.snapshot = snapshot;
     head.parameters = static_cast<uint32_t>(parameters.size());
     head.layers = static_cast<uint32_t>(layers.size());
     Write(StatsEntry::kHead, &head, sizeof head, entry);
@@ -58,6 +72,9 @@ class StatsWriter {
     }
     for (const StatsLayer& layer : layers) Write(StatsEntry::kLayer, &layer, sizeof layer, entry);
   }
+
+  // As StepRingWriter's.
+  void Restore() noexcept { ring_.Restore(); }
 
  private:
   void Write(StatsEntry::Kind kind, const void* payload, size_t bytes, StatsEntry& entry) noexcept {
@@ -68,7 +85,9 @@ class StatsWriter {
 
   StepRingWriter<StatsEntry> ring_;
   uint32_t parameters_max_;
+  bool fits_;
   std::mutex mutex_;
+  uint64_t largest_ = 0;  // entries of a snapshot
   uint64_t snapshots_ = 0;
 };
 

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 
+#include "proto/wire/section_room.h"
 #include "proto/wire/segment.h"
 #include "proto/wire/shared_words.h"
 
@@ -34,14 +35,20 @@ inline constexpr size_t kStepFieldsBytes = sizeof(Entry) - offsetof(Entry, time_
 template <typename Entry>
 class StepRingWriter {
  public:
-  StepRingWriter(StepRingHeader* header, uint64_t capacity) noexcept
-      : header_(header), entries_(reinterpret_cast<Entry*>(header + 1)), capacity_(capacity) {
+  // `room` is that of the entries, nullptr where all have pages.
+  StepRingWriter(StepRingHeader* header, uint64_t capacity, SectionRoom* room = nullptr) noexcept
+      : header_(header),
+        entries_(reinterpret_cast<Entry*>(header + 1)),
+        capacity_(capacity),
+        capacity_max_(capacity),
+        room_(room) {
     header_->capacity = capacity;
   }
 
-  // `plain.sequence` is ignored.
+  // `plain.sequence` is ignored. Nothing is written when not even one entry can have pages.
   void Publish(const Entry& plain) noexcept {
     const std::lock_guard lock(mutex_);
+    if (!HasPages(1)) return;
     Entry& entry = entries_[written_ % capacity_];
     entry.sequence.store(2 * written_ + 1, std::memory_order_relaxed);
     StoreWords(&entry.time_ns, &plain.time_ns, kStepFieldsBytes<Entry>);
@@ -49,10 +56,49 @@ class StepRingWriter {
     header_->written.store(++written_, std::memory_order_release);
   }
 
+  // Whether the next `count` entries can be written one after another. Where the section cannot
+  // grow, the ring goes on as a smaller one, if it has room for them: in the first lap an entry
+  // lies at the same place in both.
+  [[nodiscard]] bool MakeRoom(uint64_t count) noexcept {
+    const std::lock_guard lock(mutex_);
+    return HasPages(count);
+  }
+
+  // Makes it a ring of so many entries, while it is in its first lap: fewer than it was made for,
+  // not fewer than it holds.
+  void SetCapacity(uint64_t capacity) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (capacity > capacity_max_ || written_ > capacity || written_ > capacity_) return;
+    if (room_ != nullptr && room_->frozen()) return;
+    Take(capacity);
+  }
+
+  // After the section's content was lost and its memory zeroed: goes on with the next number. No
+  // other thread is inside.
+  void Restore() noexcept {
+    header_->capacity = capacity_;
+    header_->written.store(written_, std::memory_order_release);
+  }
+
  private:
+  bool HasPages(uint64_t count) noexcept {
+    if (room_ == nullptr || written_ >= capacity_) return count <= capacity_;
+    const uint64_t wanted = written_ + count < capacity_ ? written_ + count : capacity_;
+    if (room_->Has(wanted * sizeof(Entry))) return count <= capacity_;
+    if (room_->backed() / sizeof(Entry) < count) return false;
+    Take(room_->Freeze() / sizeof(Entry));
+    return true;
+  }
+  void Take(uint64_t capacity) noexcept {
+    capacity_ = capacity;
+    header_->capacity = capacity;
+  }
+
   StepRingHeader* header_;
   Entry* entries_;
   uint64_t capacity_;
+  const uint64_t capacity_max_;
+  SectionRoom* room_;
   std::mutex mutex_;
   uint64_t written_ = 0;
 };

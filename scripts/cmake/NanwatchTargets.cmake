@@ -26,6 +26,10 @@ endif()
 add_library(nanwatch_flags INTERFACE)
 target_compile_options(nanwatch_flags INTERFACE -Wall -Wextra -Wshadow -Werror)
 target_include_directories(nanwatch_flags INTERFACE ${CMAKE_SOURCE_DIR})
+if(CMAKE_UNITY_BUILD)
+  # Every file of a batch is an included one there, and GCC takes its local types for a header's.
+  target_compile_options(nanwatch_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 
 # The same for code that is not loaded into the job: sanitizers apply there only, because a sanitizer's
 # runtime must be the first library of a process.

@@ -48,13 +48,16 @@ bool BadValues::IsGone(BadEntry& entry) const noexcept {
   return clock_ == nullptr || clock_->HasCaughtUp(&entry.gone_by);
 }
 
+bool BadValues::TurnAway(const BadEntry& entry) noexcept {
+  ops_.drop(entry.storage.handle);
+  lost_.store(true, std::memory_order_relaxed);
+  return false;
+}
+
 bool BadValues::Add(const BadEntry& added) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
   Prepare();
-  if (entries_.empty()) {
-    ops_.drop(added.storage.handle);
-    return false;
-  }
+  if (entries_.empty()) return TurnAway(added);
   const uint32_t bucket = Bucket(added.storage.storage);
   for (uint32_t* link = &buckets_[bucket]; *link != 0;) {
     BadEntry& entry = entries_[*link - 1];
@@ -66,10 +69,7 @@ bool BadValues::Add(const BadEntry& added) noexcept {
       link = &entry.next;
     }
   }
-  if (free_ == 0) {
-    ops_.drop(added.storage.handle);
-    return false;
-  }
+  if (free_ == 0) return TurnAway(added);
   const uint32_t id = free_;
   BadEntry& entry = entries_[id - 1];
   free_ = entry.next;

@@ -104,6 +104,8 @@ class BadValues {
 
   void Reset() noexcept;
 
+  // Without the lock: whether an entry was ever turned away because the table was full.
+  bool lost() const noexcept { return lost_.load(std::memory_order_relaxed); }
   // Without the lock: a recent count.
   uint32_t transient() const noexcept { return transient_.load(std::memory_order_relaxed); }
   uint32_t size() const noexcept { return size_.load(std::memory_order_relaxed); }
@@ -118,6 +120,7 @@ class BadValues {
   void Unlink(uint32_t* link) noexcept;
   bool IsGone(BadEntry& entry) const noexcept;
   void Prepare() noexcept;
+  bool TurnAway(const BadEntry& entry) noexcept;
 
   WeakStorageOps ops_;
   const EventClock* clock_;
@@ -129,6 +132,7 @@ class BadValues {
   uint32_t sweep_at_ = 0;
   std::atomic<uint32_t> transient_{0};
   std::atomic<uint32_t> size_{0};
+  std::atomic<bool> lost_{false};
 };
 
 }  // namespace nanwatch

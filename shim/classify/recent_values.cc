@@ -1,5 +1,6 @@
 #include "shim/classify/recent_values.h"
 
+#include <algorithm>
 #include <new>
 
 namespace nanwatch {
@@ -41,6 +42,28 @@ bool RecentValues::Look(ValueRef ref, Kept* found) noexcept {
     return false;
   }
   *found = kept_[ref.index % kCapacity];
+  return true;
+}
+
+void RecentValues::KeepTensors(uint64_t ticket, const wire::TensorStats* tensors,
+                               int count) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (tensors_ == nullptr) tensors_.reset(new (std::nothrow) Tensors[kDescribed]());
+  if (tensors_ == nullptr) return;
+  Tensors& kept = tensors_[tensors_next_++ % kDescribed];
+  kept.ticket = ticket;
+  std::copy(tensors, tensors + std::min(count, kTensorsMax), kept.list);
+}
+
+bool RecentValues::CopyTensors(uint64_t ticket, wire::TensorStats* tensors, int count) noexcept {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (tensors_ == nullptr || ticket == 0) return false;
+  Tensors* end = tensors_.get() + kDescribed;
+  const Tensors* kept = std::find_if(tensors_.get(), end, [ticket](const Tensors& candidate) {
+    return candidate.ticket == ticket;
+  });
+  if (kept == end) return false;
+  std::copy(kept->list, kept->list + std::min(count, kTensorsMax), tensors);
   return true;
 }
 

@@ -3,7 +3,8 @@
 //
 // A site that fires at every step (a mask) is written out only for the first times. When a later
 // value of it turns out to matter, because something that descends from it reached the loss, a
-// gradient or a parameter, its record is made from here.
+// gradient or a parameter, its record is made from here. Of values that may be an origin the
+// figures of their tensors are kept, too: the tensors themselves are gone by then.
 //
 // Threads: every function locks; only called while something bad is alive.
 #pragma once
@@ -47,12 +48,27 @@ class RecentValues {
   // the way is not known any more.
   bool WasGiven(ValueRef ref, bool external_counts) noexcept;
 
+  // Keeps the tensors of a value whose record is not written yet: its outputs, then its inputs, at
+  // most kTensorsMax. The newest kDescribed values have theirs.
+  static constexpr int kTensorsMax = wire::kOutputsMax + wire::kInputsMax;
+  void KeepTensors(uint64_t ticket, const wire::TensorStats* tensors, int count) noexcept;
+  // Copies `count` tensors of the value; false if they were never kept or are overwritten.
+  bool CopyTensors(uint64_t ticket, wire::TensorStats* tensors, int count) noexcept;
+
   static constexpr uint64_t kCapacity = 8192;
+  static constexpr uint64_t kDescribed = 256;
 
  private:
+  struct Tensors {
+    uint64_t ticket;
+    wire::TensorStats list[kTensorsMax];
+  };
+
   std::mutex mutex_;
   std::unique_ptr<Kept[]> kept_;  // made on first use
   uint64_t next_ = 1;
+  std::unique_ptr<Tensors[]> tensors_;  // made on first use
+  uint64_t tensors_next_ = 0;
 };
 
 }  // namespace nanwatch

@@ -176,9 +176,10 @@ NANWATCH_KERNEL nanwatch_compare_list(const nanwatch::device::ListLaunch launch)
   CompareListBlock<CompareMemory>(block, ThisPlace(), team);
 }
 
-// Launched behind each step with one thread: the step in the order of the stream, which the host,
+// Launched behind a step with one thread: the step in the order of the stream, which the host,
 // running ahead, does not know.
-extern "C" __global__ void nanwatch_add_step(nanwatch::device::StepWords* words) {
+extern "C" __global__ void nanwatch_add_step(const nanwatch::device::StepLaunch launch) {
+  auto* const words = reinterpret_cast<nanwatch::device::StepWords*>(launch.words);
   words->steps += 1;
-  words->counted = 0;
+  words->counted = nanwatch::device::CountedAfter(words->counted, launch.steps);
 }

@@ -24,14 +24,14 @@
 //
 // What a hit costs. One block counts, in the op's stream, with 1,024 elements in flight: about 10^9
 // elements a second (1,024 / 0.8 us of latency; an estimate, never measured), so 0.1 s where
-// outputs and inputs have 10^8. A step may count kCountedInFullMax units so, about a second; a
-// tensor that would go beyond that, be it the first, is read briefly (check_brief.h): up to the
-// first NaN or +Inf, or where it is clean to its end, 20 times as fast for float32. A GradScaler's
-// search for its scale makes whole backward passes bad, and their weights and saved activations are
-// clean. Counts on all blocks would need them to wait for each other, which may never end where a
-// collective's kernel holds the rest of the GPU. A graph that is replayed over the same NaN pays
-// once: it finds its own ticket in *result, adds 1 to `hits`, says in `again` which replay it is,
-// and leaves the first figures.
+// outputs and inputs have 10^8. A step in which all is bad may count kCountedInFullMax units so,
+// about 34 ms, and 64 steps later as much again (StepWords); a tensor that would go beyond that, be
+// it the first, is read briefly (check_brief.h): up to the first NaN or +Inf, or where it is clean
+// to its end, 20 times as fast for float32. A GradScaler's search for its scale makes whole
+// backward passes bad, and their weights and saved activations are clean. Counts on all blocks
+// would need them to wait for each other, which may never end where a collective's kernel holds the
+// rest of the GPU. A graph that is replayed over the same NaN pays once: it finds its own ticket in
+// *result, adds 1 to `hits`, says in `again` which replay it is, and leaves the first figures.
 //
 // Memory order. A block's OR comes before its addition to blocks_done, which is a release and an
 // acquire at device scope: the block that counts to the end has acquired what all others released,

@@ -94,17 +94,33 @@ static_assert(sizeof(LaunchScratch) == 80);
 
 // In the device's own memory, one for the ops that are not in a graph, and one for each graph,
 // whose steps are its replays. When all is NaN every op finds something, and one block takes long
-// to count large tensors. So much of them is counted in one step (about a second, see
-// check_kernel.h) and no tensor that would go beyond it: of those it is found what they hold first
-// (CheckResult::brief). Tensors of less than a unit are always counted in full.
+// to count large tensors. So counting is rationed: `counted` may rise to kCountedInFullMax, and
+// each step takes kCountedPerStep off. No tensor is counted that would go beyond: of those it is
+// found what they hold first (CheckResult::brief). Tensors of less than a unit are always counted
+// in full.
 struct StepWords {
   uint64_t steps;    // in the order of the stream; outside graphs of those after something bad
-  uint32_t counted;  // units of kCountUnit elements that were counted since the last of them
+  uint32_t counted;  // units of kCountUnit elements, less what the steps since have taken off
   uint32_t unused;
 };
 static_assert(sizeof(StepWords) == 16);
-inline constexpr int kCountUnitShift = 10;  // 1,024 elements
-inline constexpr uint32_t kCountedInFullMax = 1u << 20;
+inline constexpr int kCountUnitShift = 10;               // 1,024 elements
+inline constexpr uint32_t kCountedInFullMax = 1u << 15;  // 2^25 elements: 34 ms (check_kernel.h)
+inline constexpr uint32_t kStepsUntilForgotten = 64;     // steps after which nothing is left of it
+inline constexpr uint32_t kCountedPerStep = kCountedInFullMax / kStepsUntilForgotten;
+
+// The parameter of nanwatch_add_step.
+struct StepLaunch {
+  uint64_t words;  // device address of the StepWords
+  uint64_t steps;  // so many have ended since the last such launch
+};
+
+// What `counted` is after so many steps.
+constexpr uint32_t CountedAfter(uint32_t counted, uint64_t steps) noexcept {
+  const uint64_t off =
+      (steps < kStepsUntilForgotten ? steps : kStepsUntilForgotten) * kCountedPerStep;
+  return off < counted ? counted - static_cast<uint32_t>(off) : 0;
+}
 
 struct LaunchHead {
   uint64_t ticket;    // never 0
@@ -117,8 +133,15 @@ struct LaunchHead {
   // written. So the host asks a stream that has gone quiet how far it is, and warms the kernels up.
   uint32_t output_count;
   uint32_t input_count;  // inputs follow the outputs in `tensors`
+  // Of a list: kKindsOnly.
+  uint32_t flags;
+  uint32_t unused;
 };
-static_assert(sizeof(LaunchHead) == 48);
+static_assert(sizeof(LaunchHead) == 56);
+
+// Which entries are bad is all that is asked: no figures, and of an entry that a block has found
+// bad it reads no further tile. For what is known to be bad already.
+inline constexpr uint32_t kKindsOnly = 1;
 
 template <int kTensors>
 struct CheckLaunch {

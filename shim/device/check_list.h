@@ -150,6 +150,13 @@ NANWATCH_BITS uint32_t BadInTile(const ListState& block, uint32_t index, uint32_
   return address < edge_end ? bad | BadPart<Memory>(plan.test, plan.part_bytes, address) : bad;
 }
 
+// Whether the entry is known to be bad, and that is all that is asked.
+NANWATCH_BITS bool IsSettled(const ListState& block, uint32_t index) noexcept {
+  if ((block.head.flags & kKindsOnly) == 0) return false;
+  const uint32_t bad = *static_cast<volatile const uint32_t*>(&block.bad[index / 32]);
+  return (bad >> index % 32 & 1) != 0;
+}
+
 // Tiles `tile`, `tile` + `step` ... before `end`. `index`: an entry at or before that of the first.
 template <class Memory>
 NANWATCH_BITS void ScanTiles(ListState& block, uint32_t index, uint32_t tile, uint32_t step,
@@ -159,6 +166,7 @@ NANWATCH_BITS void ScanTiles(ListState& block, uint32_t index, uint32_t tile, ui
     NANWATCH_NO_UNROLL
     while (block.tiles_before[index + 1] <= tile) ++index;
     Memory::ForgetBlock();
+    if (IsSettled(block, index)) continue;
     if (BadInTile<Memory>(block, index, tile - block.tiles_before[index], thread) != 0) {
       Memory::OrInBlock(&block.bad[index / 32], 1u << index % 32);
     }
@@ -218,6 +226,8 @@ NANWATCH_BITS void JudgeList(ListState& block, Place place, Sums sums) noexcept 
 // Which of the bad entries are counted.
 NANWATCH_BITS void ChooseCounted(ListState& block) noexcept {
   uint32_t count = 0;
+  block.counted_count = 0;
+  if ((block.head.flags & kKindsOnly) != 0) return;
   NANWATCH_NO_UNROLL
   for (uint32_t i = 0; i < block.head.output_count + block.head.input_count; ++i) {
     const bool of_gate = i < block.head.output_count;

@@ -55,7 +55,7 @@ Failure KindOf(CuResult result) {
 
 bool CheckedDevice::Ready() noexcept {
   State state = state_.load(std::memory_order_acquire);
-  if (state == State::kWarming && LoadAcquire(Word(0)) != 0) {
+  if (state == State::kWarming && MayRead() && LoadAcquire(Word(0)) != 0) {
     state_.compare_exchange_strong(state, State::kReady, std::memory_order_acq_rel);
     state = state_.load(std::memory_order_acquire);
   }
@@ -164,6 +164,7 @@ LaunchHead CheckedDevice::HeadFor(const Part& part, uint32_t slot) const noexcep
   head.output_count = static_cast<uint32_t>(part.outputs.size() + part.gate.size());
   head.input_count =
       static_cast<uint32_t>(part.inputs.size() + part.others.size() + part.samples.size());
+  head.flags = part.kinds_only ? kKindsOnly : 0;
   return head;
 }
 
@@ -229,6 +230,7 @@ CheckedDevice::Part CheckedDevice::Parts::At(uint32_t i, uint64_t first_ticket) 
   Part part = {
       Slice(outputs, i, kOutputsMax), inputs, gate, others, first_ticket + i, stream, step_word};
   part.sums = sums && (others.empty() || i == 0);
+  part.kinds_only = kinds_only;
   part.measures = measures;
   part.samples = Slice(samples, i, kMeasuredMax);
   if (others.empty()) {
@@ -259,6 +261,7 @@ Skip CheckedDevice::EnqueueList(const CheckListRequest& request, Enqueued* enque
   parts.gate = request.gate;
   parts.stream = request.stream;
   parts.sums = request.sums;
+  parts.kinds_only = request.kinds_only;
   parts.measures = request.measures;
   parts.samples = request.samples;
   if (request.gate.size() <= size_t{kListGateMax}) {
@@ -342,7 +345,7 @@ Skip CheckedDevice::LaunchOnStream(const Part& part, LaunchStream& stream, uint6
     return Skip::kStreamNoSlot;
   }
   const uint32_t slot = table_->Take();
-  if (slot == kNoSlot) return Skip::kNoSlot;
+  if (slot == kNilSlot) return Skip::kNoSlot;
   LaunchHead head = HeadFor(part, slot);
   head.progress = progress;
   const Call call = {"cuLaunchKernel", LaunchCheck(head, part)};
@@ -410,13 +413,23 @@ Skip CheckedDevice::AddStep(CuStream stream) noexcept {
   if (const Skip skip = SkipFor(current); skip != Skip::kNone) return skip;
   bool capturing = false;
   if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;
-  if (!capturing && (!has_counted_.load(std::memory_order_relaxed) ||
-                     !has_counted_.exchange(false, std::memory_order_relaxed))) {
-    return Skip::kNone;
-  }
-  uint64_t step_word = step_word_;
-  const Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &step_word, stream)};
+  StepLaunch launch = {step_word_, 1};
+  if (!capturing && !TakeSteps(&launch.steps)) return Skip::kNone;
+  const Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &launch, stream)};
   return call.Failed() ? Judge(call) : Skip::kNone;
+}
+
+// A step has ended. True: so many are to be told now, because something was counted in the last of
+// them, or because by now nothing that was counted before is to be held against anybody.
+bool CheckedDevice::TakeSteps(uint64_t* steps) noexcept {
+  const uint32_t untold = steps_untold_.load(std::memory_order_relaxed);
+  const bool has_counted = has_counted_.load(std::memory_order_relaxed) &&
+                           has_counted_.exchange(false, std::memory_order_relaxed);
+  if (!has_counted && untold == kStepsUntilForgotten) return false;
+  const bool tells = has_counted || untold + 1 == kStepsUntilForgotten;
+  *steps = untold + 1;
+  steps_untold_.store(has_counted ? 0 : untold + 1, std::memory_order_relaxed);
+  return tells;
 }
 
 }  // namespace nanwatch::device

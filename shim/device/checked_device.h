@@ -102,6 +102,7 @@ class CheckedDevice {
     CuStream stream = nullptr;
     CuDeviceAddress step_word = 0;
     bool sums = false;
+    bool kinds_only = false;
     bool measures = false;
     std::span<const SampleSpan> samples = {};  // of the gate, where it is compared
 
@@ -116,6 +117,7 @@ class CheckedDevice {
     CuStream stream = nullptr;
     CuDeviceAddress step_word = 0;
     bool sums = false;
+    bool kinds_only = false;
     bool measures = false;
     std::span<const SampleSpan> samples = {};  // of the gate, where it is compared
 
@@ -151,8 +153,13 @@ class CheckedDevice {
   [[nodiscard]] uint32_t StreamFor(CuStream stream) noexcept;
   [[nodiscard]] uint64_t ProgressOf(uint32_t stream) const noexcept;
 
+  // Whether what the GPU has written can be read. Memory of the driver's own goes with the context
+  // (cudaDeviceReset): then the device is down.
+  [[nodiscard]] bool MayRead() noexcept;
   size_t PollStream(uint32_t index, bool lost, FinishedCallback callback, void* context) noexcept;
   size_t PollCaptured(FinishedCallback callback, void* context) noexcept;
+
+  [[nodiscard]] bool TakeSteps(uint64_t* steps) noexcept;
 
   // Counts a failed call and draws the consequence for the device.
   Skip Judge(const Call& call) noexcept;
@@ -174,6 +181,9 @@ class CheckedDevice {
   std::atomic<uint64_t> down_ns_{0};  // CLOCK_MONOTONIC of stepping down
   std::atomic<uint32_t> failures_in_a_row_{0};
   std::atomic<bool> has_counted_{false};  // a launch that is in no graph, since the last AddStep
+  // Steps that nanwatch_add_step was not told of, where something may still be counted against
+  // them.
+  std::atomic<uint32_t> steps_untold_{kStepsUntilForgotten};
   char reason_[256] = {};
 
   // Written while setting up, constant after.
@@ -193,6 +203,7 @@ class CheckedDevice {
   HostLayout layout_;
   bool given_memory_used_ = false;
   bool memory_asked_for_ = false;
+  std::atomic<bool> memory_gone_{false};
   std::byte* host_ = nullptr;         // HostLayout
   CuDeviceAddress host_address_ = 0;  // the same, as the device sees it
   CuDeviceAddress step_word_ = 0;     // kStepWordsBytes

@@ -5,18 +5,20 @@
 #include <cstring>
 #include <type_traits>
 
+#include "shim/device/library_lookup.h"
+
 namespace nanwatch::device {
 namespace {
 
 static_assert(std::is_standard_layout_v<Cupti> && sizeof(void*) == 8);
 
-struct Entry {
+struct CuptiEntry {
   const char* name;
   size_t offset;  // of the pointer in Cupti
   bool required;
 };
 
-constexpr Entry kEntries[] = {
+constexpr CuptiEntry kCuptiEntries[] = {
     {"cuptiGetVersion", offsetof(Cupti, get_version), true},
     {"cuptiSubscribe", offsetof(Cupti, subscribe), true},
     {"cuptiUnsubscribe", offsetof(Cupti, unsubscribe), true},
@@ -32,13 +34,11 @@ constexpr Entry kEntries[] = {
     {"cuptiActivityGetNumDroppedRecords", offsetof(Cupti, dropped_records), true},
 };
 
-void* LookUpInLibrary(void* library, const char* name) { return dlsym(library, name); }
-
 }  // namespace
 
 Cupti LookUpCupti(DriverLookup lookup, void* context) noexcept {
   Cupti cupti;
-  for (const Entry& entry : kEntries) {
+  for (const CuptiEntry& entry : kCuptiEntries) {
     void* const function = lookup(context, entry.name);
     std::memcpy(reinterpret_cast<char*>(&cupti) + entry.offset, &function, sizeof function);
     if (function == nullptr && entry.required && cupti.absent_required == nullptr) {

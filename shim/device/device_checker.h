@@ -122,6 +122,8 @@ struct CheckListRequest {
   // gate, for there are many others, by the first of them. Not in a capture: there the list is
   // checked alone.
   bool sums = false;
+  // Of the gate it is only asked which entries are bad (list_launch.h). There must be no others.
+  bool kinds_only = false;
   // The gate is measured instead, kMeasuredMax entries in each launch, and nothing is said of what
   // is bad: Finished::measures. There must be no others. In a capture nothing is launched, which is
   // answered kNothingToCheck.

@@ -59,8 +59,8 @@ Skip CheckedDevice::GraphFor(CuStream stream, uint32_t* graph) noexcept {
     *graph = i + 1;
     newest_graph_.store(i, std::memory_order_relaxed);
     if (!is_new) return Skip::kNone;
-    uint64_t word = ReplayWord(*graph);
-    const Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &word, stream)};
+    StepLaunch launch = {ReplayWord(*graph), 1};
+    const Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &launch, stream)};
     if (!call.Failed()) return Skip::kNone;
     // The next check begins anew: in a graph without it no replay would be told of.
     graphs_[i].store(0, std::memory_order_relaxed);
@@ -104,6 +104,7 @@ uint32_t CheckedDevice::CapturedInto(CuStream stream) noexcept {
 // for those after 6 up to 7 it is bit 1 alone that counts.
 Found CheckedDevice::FoundIn(uint32_t captured_slot, uint64_t after, uint64_t through,
                              CheckResult* result) const noexcept {
+  if (memory_gone_.load(std::memory_order_acquire)) return Found::kNothing;
   constexpr uint64_t kLastMark = 63;
   const CheckResult* found = Result(layout_.slots + captured_slot);
   const uint64_t ticket = captured_[captured_slot].ticket.load(std::memory_order_acquire);
@@ -124,6 +125,7 @@ Found CheckedDevice::FoundIn(uint32_t captured_slot, uint64_t after, uint64_t th
 }
 
 void CheckedDevice::Forget(uint32_t captured_slot) noexcept {
+  if (memory_gone_.load(std::memory_order_acquire)) return;
   __atomic_store_n(&Result(layout_.slots + captured_slot)->ticket, 0, __ATOMIC_RELAXED);
   captured_[captured_slot].hits_told = 0;
 }

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "shim/device/library_lookup.h"
+
 namespace nanwatch::device {
 namespace {
 
@@ -13,14 +15,14 @@ static_assert(std::is_standard_layout_v<Driver> && sizeof(void*) == 8);
 
 // The names in the library, not those in programs: cuda.h renames a function whose meaning changed
 // to its newest version, so that cuMemAlloc in a program is cuMemAlloc_v2 in the library.
-struct Entry {
+struct DriverEntry {
   const char* name;
   size_t offset;  // of the pointer in Driver
   bool required;
   bool instead = false;  // where the one before is absent
 };
 
-constexpr Entry kEntries[] = {
+constexpr DriverEntry kDriverEntries[] = {
     {"cuDriverGetVersion", offsetof(Driver, driver_get_version), false},
     {"cuDeviceGet", offsetof(Driver, device_get), true},
     {"cuDeviceGetAttribute", offsetof(Driver, device_get_attribute), true},
@@ -46,13 +48,11 @@ constexpr Entry kEntries[] = {
     {"cuLaunchKernel", offsetof(Driver, launch_kernel), true},
 };
 
-void* LookUpInLibrary(void* library, const char* name) { return dlsym(library, name); }
-
 }  // namespace
 
 Driver LookUpDriver(DriverLookup lookup, void* context) noexcept {
   Driver driver;
-  for (const Entry& entry : kEntries) {
+  for (const DriverEntry& entry : kDriverEntries) {
     void* const function = lookup(context, entry.name);
     std::memcpy(reinterpret_cast<char*>(&driver) + entry.offset, &function, sizeof function);
     if (entry.instead) continue;

@@ -77,6 +77,7 @@ KernelTrace* KernelTrace::Create(const Cupti& cupti) noexcept {
 
 const char* KernelTrace::Start() noexcept {
   const std::lock_guard<std::mutex> turn(turn_);
+  if (ended_.load(std::memory_order_relaxed)) return "the process ends";
   if (yielded_) return "a profiler was started first";
   if (cupti_.absent_required != nullptr) {
     std::snprintf(reason_, sizeof reason_, "this process's CUPTI has no %s",
@@ -161,6 +162,12 @@ bool KernelTrace::Yield() noexcept {
   DisableAll();
   (void)cupti_.flush_all(kCuptiFlushForced);
   return true;
+}
+
+void KernelTrace::End() noexcept {
+  const std::lock_guard<std::mutex> turn(turn_);
+  tracing_.store(false, std::memory_order_release);
+  ended_.store(true, std::memory_order_release);
 }
 
 void KernelTrace::Tend() noexcept {

@@ -75,10 +75,13 @@ class KernelTrace {
   [[nodiscard]] bool Tracing() const noexcept { return tracing_.load(std::memory_order_relaxed); }
   // Somebody else is about to use CUPTI. True if we were tracing.
   bool Yield() noexcept;
+  // The process ends: CUPTI is not called any more, by any thread that comes here later.
+  void End() noexcept;
 
   // 0 is no number.
   void Push(uint64_t op) const noexcept { (void)cupti_.push_id(kCuptiOurIds, op); }
   void Pop() const noexcept {
+    if (ended_.load(std::memory_order_relaxed)) return;
     uint64_t popped = 0;
     (void)cupti_.pop_id(kCuptiOurIds, &popped);
   }
@@ -123,6 +126,7 @@ class KernelTrace {
 
   const Cupti cupti_;
   std::atomic<bool> tracing_{false};
+  std::atomic<bool> ended_{false};
   std::atomic<uint32_t> free_buffers_{~uint32_t{0}};  // bit i: buffer i is ours to give
   std::atomic<uint64_t> lost_{0};
   uint8_t* buffers_ = nullptr;

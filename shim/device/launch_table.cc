@@ -24,7 +24,7 @@ std::unique_ptr<LaunchTable> LaunchTable::Create(uint32_t slots) noexcept {
 
 uint32_t LaunchTable::Take() noexcept {
   uint64_t head = free_.load(std::memory_order_acquire);
-  while (SlotIn(head) != kNoSlot) {
+  while (SlotIn(head) != kNilSlot) {
     const uint32_t slot = SlotIn(head);
     // Another thread may have taken the slot by now; then what is read here is not used.
     const uint32_t next = launches_[slot].next_free.load(std::memory_order_relaxed);
@@ -33,7 +33,7 @@ uint32_t LaunchTable::Take() noexcept {
       return slot;
     }
   }
-  return kNoSlot;
+  return kNilSlot;
 }
 
 void LaunchTable::Give(uint32_t slot) noexcept {
@@ -70,18 +70,18 @@ void LaunchTable::Push(LaunchStream& stream, uint32_t slot) noexcept {
 }
 
 void LaunchTable::TakeQueued(LaunchStream& stream) noexcept {
-  uint32_t slot = stream.incoming.exchange(kNoSlot, std::memory_order_acquire);
-  if (slot == kNoSlot) return;
+  uint32_t slot = stream.incoming.exchange(kNilSlot, std::memory_order_acquire);
+  if (slot == kNilSlot) return;
   // Newest first: turned round, and put behind what is there.
   const uint32_t newest = slot;
-  uint32_t oldest = kNoSlot;
-  while (slot != kNoSlot) {
+  uint32_t oldest = kNilSlot;
+  while (slot != kNilSlot) {
     const uint32_t next = launches_[slot].next_queued;
     launches_[slot].next_queued = oldest;
     oldest = slot;
     slot = next;
   }
-  if (stream.oldest == kNoSlot) {
+  if (stream.oldest == kNilSlot) {
     stream.oldest = oldest;
   } else {
     launches_[stream.newest].next_queued = oldest;

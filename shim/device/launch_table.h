@@ -31,21 +31,21 @@
 
 namespace nanwatch::device {
 
-inline constexpr uint32_t kNoSlot = ~uint32_t{0};
+inline constexpr uint32_t kNilSlot = ~uint32_t{0};
 // Torch's pools hold 32 streams for each of up to four priorities; others are few.
 inline constexpr uint32_t kStreamsMax = 192;
 
 struct PendingLaunch {
   uint64_t ticket = 0;
   uint64_t finished_at = 0;            // done once the stream's progress word is this or more
-  std::atomic<uint32_t> next_free{0};  // both links hold a slot number, or kNoSlot
-  uint32_t next_queued = kNoSlot;
+  std::atomic<uint32_t> next_free{0};  // both links hold a slot number, or kNilSlot
+  uint32_t next_queued = kNilSlot;
   bool measures = false;  // it tells measures, else perhaps sums
 };
 
 struct alignas(64) LaunchStream {
   std::atomic<uint64_t> key{0};              // 0: entry unused; never cleared
-  std::atomic<uint32_t> incoming{kNoSlot};   // newest launch that TakeQueued has not taken over
+  std::atomic<uint32_t> incoming{kNilSlot};  // newest launch that TakeQueued has not taken over
   std::atomic<uint32_t> queued{0};           // launches not known to be finished
   std::atomic<uint32_t> unreported{0};       // launches since the last that writes progress
   std::atomic<uint64_t> reported_ns{0};      // CLOCK_MONOTONIC of that one's launch
@@ -54,8 +54,8 @@ struct alignas(64) LaunchStream {
   std::atomic<bool> reporting{false};        // somebody holds the ReportRight
   std::atomic<bool> ask_again{false};        // for whoever holds it: somebody else has asked
   // Only for the thread that polls: launches in the order in which they were pushed.
-  uint32_t oldest = kNoSlot;
-  uint32_t newest = kNoSlot;
+  uint32_t oldest = kNilSlot;
+  uint32_t newest = kNilSlot;
 };
 
 class ReportRight {
@@ -84,7 +84,7 @@ class LaunchTable {
   [[nodiscard]] PendingLaunch& Launch(uint32_t slot) noexcept { return launches_[slot]; }
   [[nodiscard]] LaunchStream& Stream(uint32_t index) noexcept { return streams_[index]; }
 
-  // kNoSlot when all are in use.
+  // kNilSlot when all are in use.
   [[nodiscard]] uint32_t Take() noexcept;
   void Give(uint32_t slot) noexcept;
 
@@ -105,7 +105,7 @@ class LaunchTable {
   LaunchStream streams_[kStreamsMax];
   // Low half: the first free slot. High half: counts changes, so that a slot that was taken and
   // given back between another thread's look and its swap does not pass for untouched.
-  alignas(64) std::atomic<uint64_t> free_{kNoSlot};
+  alignas(64) std::atomic<uint64_t> free_{kNilSlot};
 };
 
 }  // namespace nanwatch::device

@@ -14,6 +14,8 @@
 //           ListSums of the gate, then `sums_ticket`; only then what is above
 //
 // So whoever sees the ticket in *progress, or in `ticket`, sees the sums.
+//
+// nanwatch_check_list with kKindsOnly in the head's flags counts no entry.
 #pragma once
 
 #include <cstdint>

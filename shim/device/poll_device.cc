@@ -1,4 +1,8 @@
 // Polling: what the kernels that CheckedDevice has launched have told.
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstring>
 
 #include "shim/device/checked_device.h"
@@ -20,11 +24,33 @@ const Measure* MeasuresOf(const CheckResult& slot, uint64_t ticket) {
   return LoadAcquire(&told.measures_ticket) == ticket ? told.measures : nullptr;
 }
 
+// Whether a page of this process is there: a copy by the kernel answers an error where a load would
+// end the process. True where such copies are forbidden.
+bool IsMapped(const void* address) {
+  char copy = 0;
+  const iovec to = {&copy, 1};
+  const iovec from = {const_cast<void*>(address), 1};
+  return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 || errno != EFAULT;
+}
+
 }  // namespace
+
+bool CheckedDevice::MayRead() noexcept {
+  if (given_memory_used_ || host_ == nullptr) return true;
+  if (memory_gone_.load(std::memory_order_acquire)) return false;
+  const int error = errno;
+  const bool is_mapped = IsMapped(host_);
+  errno = error;
+  if (is_mapped) return true;
+  memory_gone_.store(true, std::memory_order_release);
+  StepDown({"reading what it has written", kCuContextIsDestroyed}, "the device was reset");
+  return false;
+}
 
 size_t CheckedDevice::Poll(FinishedCallback callback, void* context) noexcept {
   const State state = state_.load(std::memory_order_acquire);
   if (state == State::kUnseen || state == State::kSettingUp || table_ == nullptr) return 0;
+  const bool may_read = MayRead();
   // What is in the host's memory by then is told as ever. Slots of a device that is down are not
   // used again, so that what comes later finds nobody's.
   const bool lost =
@@ -37,16 +63,17 @@ size_t CheckedDevice::Poll(FinishedCallback callback, void* context) noexcept {
       told += PollStream(index, lost, callback, context);
     }
   }
-  return captured_ == nullptr ? told : told + PollCaptured(callback, context);
+  return captured_ == nullptr || !may_read ? told : told + PollCaptured(callback, context);
 }
 
 size_t CheckedDevice::PollStream(uint32_t index, bool lost, FinishedCallback callback,
                                  void* context) noexcept {
   LaunchStream& stream = table_->Stream(index);
   table_->TakeQueued(stream);
-  const uint64_t progress = ProgressOf(index);
+  const bool may_read = !memory_gone_.load(std::memory_order_relaxed);
+  const uint64_t progress = may_read ? ProgressOf(index) : 0;
   size_t told = 0;
-  while (stream.oldest != kNoSlot) {
+  while (stream.oldest != kNilSlot) {
     const uint32_t slot = stream.oldest;
     const PendingLaunch& launch = table_->Launch(slot);
     const bool done = progress >= launch.finished_at;
@@ -56,7 +83,9 @@ size_t CheckedDevice::PollStream(uint32_t index, bool lost, FinishedCallback cal
     Finished finished;
     finished.device = ordinal_;
     finished.ticket = launch.ticket;
-    if (LoadAcquire(&result->ticket) == launch.ticket) {
+    if (!may_read) {
+      finished.outcome = Finished::Outcome::kLost;
+    } else if (LoadAcquire(&result->ticket) == launch.ticket) {
       finished.outcome = Finished::Outcome::kBad;
       finished.result = result;
       finished.hits = LoadAcquire(&result->hits);

@@ -247,8 +247,8 @@ CheckedDevice::Call CheckedDevice::WarmUp() noexcept {
     if (call.Failed()) return call;
     warm_stream_ = stream;
   }
-  uint64_t step_word = step_word_;
-  Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &step_word, warm_stream_)};
+  StepLaunch step = {step_word_, 1};
+  Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &step, warm_stream_)};
   if (call.Failed()) return call;
   call = {"cuMemsetD8Async", driver.memset_d8_async(step_word_, 0, device_bytes_, warm_stream_)};
   if (call.Failed()) return call;

@@ -18,30 +18,38 @@ bool IsSameFinding(const SiteKey& a, const SiteKey& b) noexcept {
          a.phase == b.phase;
 }
 
+void CountDrop(std::atomic<uint64_t>& known, std::atomic<uint64_t>& published) noexcept {
+  known.fetch_add(1, std::memory_order_relaxed);
+  published.fetch_add(1, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 Emitter::Emitter(Segment& segment) noexcept
     : segment_(segment),
       live_(segment.live()),
-      ring_(segment.ring(), segment.slots(), segment.layout().ring_slots),
-      names_(segment.names(), segment.layout().names, segment.layout().name_bytes),
-      sites_(segment.sites(), segment.layout().sites),
-      steps_(segment.steps(), segment.layout().steps),
-      telemetry_(segment.telemetry(), segment.layout().steps),
-      trails_(segment.trails(), wire::kTrails),
-      stats_(segment.stats(), segment.layout().stats),
+      ring_(segment.ring(), segment.slots(), segment.layout().ring_slots,
+            segment.room(Room::kRing)),
+      names_(segment.names(), segment.layout().names, segment.layout().name_bytes,
+             segment.room(Room::kNames), segment.room(Room::kNameText)),
+      sites_(segment.sites(), segment.layout().sites, segment.room(Room::kSites)),
+      steps_(segment.steps(), segment.layout().steps, segment.room(Room::kSteps)),
+      telemetry_(segment.telemetry(), segment.layout().steps, segment.room(Room::kTelemetry)),
+      trails_(segment.trails(), wire::kTrails, segment.room(Room::kTrails)),
+      stats_(segment.stats(), segment.layout().stats, segment.room(Room::kStats)),
       first_(segment.first(), segment.reach()),
       live_writer_(&segment.live()) {}
 
 uint64_t Emitter::DrawTicket() noexcept {
   const WriteGate::Pass pass(gate_);
-  return live_.tickets.fetch_add(1, std::memory_order_relaxed) + 1;
+  live_.tickets.fetch_add(1, std::memory_order_relaxed);
+  return tickets_.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 uint32_t Emitter::Intern(std::string_view name) noexcept {
   const WriteGate::Pass pass(gate_);
   const uint32_t id = names_.Intern(name);
-  if (id == 0 && !name.empty()) live_.names_dropped.fetch_add(1, std::memory_order_relaxed);
+  if (id == 0 && !name.empty()) CountDrop(names_dropped_, live_.names_dropped);
   return id;
 }
 
@@ -66,7 +74,7 @@ uint32_t Emitter::InternSite(const SiteKey& key, SourceLine (*make_source)(void*
   };
   const WriteGate::Pass pass(gate_);
   const uint32_t id = sites_.Intern(key, source, is_new);
-  if (id == 0) live_.sites_dropped.fetch_add(1, std::memory_order_relaxed);
+  if (id == 0) CountDrop(sites_dropped_, live_.sites_dropped);
   return id;
 }
 
@@ -79,7 +87,7 @@ uint32_t Emitter::CountSite(uint32_t site, uint64_t ticket, const wire::Clocks& 
 bool Emitter::Emit(const wire::RecordHeader& record) noexcept {
   const WriteGate::Pass pass(gate_);
   if (ring_.Write(&record, record.bytes)) return true;
-  live_.values_dropped.fetch_add(1, std::memory_order_relaxed);
+  CountDrop(values_dropped_, live_.values_dropped);
   return false;
 }
 
@@ -132,9 +140,14 @@ void Emitter::PublishLive(const LiveFacts& facts) noexcept {
   live_writer_.Publish(facts, MonotonicNs());
   const std::lock_guard lock(clocks_mutex_);
   last_clocks_ = facts.clocks;
+  last_facts_ = facts;
 }
 
 void Emitter::End(wire::EndRecord::How how) noexcept {
+  // A file that was cut or removed since the last look is made anew for those who read it later.
+  next_look_ns_.store(0, std::memory_order_relaxed);
+  SegmentReport report;
+  (void)KeepSegment(report);
   wire::EndRecord record{};
   record.header.kind = static_cast<uint16_t>(wire::RecordKind::kEnd);
   record.header.bytes = sizeof record;
@@ -151,13 +164,44 @@ void Emitter::End(wire::EndRecord::How how) noexcept {
   live_.heartbeat_ns.store(record.header.time_ns, std::memory_order_release);
 }
 
+bool Emitter::HasSomethingToTell() const noexcept {
+  const bool clean = live_.values_bad.load(std::memory_order_relaxed) == 0 &&
+                     values_dropped_.load(std::memory_order_relaxed) == 0 &&
+                     sites_dropped_.load(std::memory_order_relaxed) == 0 &&
+                     segment_.sites()->used.load(std::memory_order_relaxed) == 0;
+  return !clean;
+}
+
+void Emitter::Retire() noexcept { (void)segment_.Retire(HasSomethingToTell()); }
+
+// The memory is zeros but for the header and the capacities; the gate is closed.
+void Emitter::Restore() noexcept {
+  names_.Restore();
+  sites_.Restore();
+  first_.Restore();
+  steps_.Restore();
+  telemetry_.Restore();
+  trails_.Restore();
+  stats_.Restore();
+  ring_.Restore();
+  live_.tickets.store(tickets_.load(std::memory_order_relaxed));
+  live_.values_dropped.store(values_dropped_.load(std::memory_order_relaxed));
+  live_.names_dropped.store(names_dropped_.load(std::memory_order_relaxed));
+  live_.sites_dropped.store(sites_dropped_.load(std::memory_order_relaxed));
+  const std::lock_guard lock(clocks_mutex_);
+  live_writer_.Publish(last_facts_, MonotonicNs());
+}
+
 bool Emitter::KeepSegment(SegmentReport& report) noexcept {
   report = {.ok = true};
   const uint64_t now = MonotonicNs();
   uint64_t next = next_look_ns_.load(std::memory_order_relaxed);
   if (now < next || !next_look_ns_.compare_exchange_strong(next, now + kSecondNs)) return true;
   if (segment_.StillThere()) return true;
-  const bool closed = gate_.WhileClosed(kGateTries, [&] { report = segment_.Remake(); });
+  const bool closed = gate_.WhileClosed(kGateTries, [&] {
+    report = segment_.Remake();
+    if (report.ok && segment_.ContentIsLost()) Restore();
+  });
   if (!closed) return true;  // a thread is writing all the time; the next look is a second away
   if (!report.ok) next_look_ns_.store(now + 60 * kSecondNs, std::memory_order_relaxed);
   return report.ok;

@@ -23,6 +23,7 @@
 #include "shim/entry/fork_page.h"
 #include "shim/entry/library_place.h"
 #include "shim/entry/loader.h"
+#include "shim/entry/mark.h"
 #include "shim/entry/observer_interface.h"
 #include "shim/entry/observer_load.h"
 #include "shim/entry/settings.h"
@@ -48,6 +49,7 @@ void* nanwatch_before_dlopen(const char* name);
 static struct {
   struct settings settings;
   struct voice voice;
+  struct process_mark mark;
   char library_path[NANWATCH_PATH_MAX];
   struct NanwatchEntry entry;
   struct watch watch;
@@ -83,12 +85,17 @@ static bool make_page(void) {
 static void say(const char* line) { voice_say(&shim.voice, line); }
 
 static void see_sign_of_torch(void) {
+  if (!atomic_load(&shim.watch.over)) mark_begin(&shim.mark);
   if (make_page()) watch_sign(&shim.watch, atomic_load(&shim.page));
 }
 
 /* Watch thread. Whether the process is watched, or will be. */
 static bool start_observer(const char* libtorch_path) {
-  if (process_is_bystander()) return false;
+  if (process_is_bystander()) {
+    mark_remove(&shim.mark);
+    return false;
+  }
+  mark_set(&shim.mark, "ended_early", NULL);
   const bool late = shim.late_level[0] != '\0';
   shim.entry = (struct NanwatchEntry){
       .struct_bytes = sizeof shim.entry,
@@ -100,7 +107,11 @@ static bool start_observer(const char* libtorch_path) {
       .late_level = late ? shim.late_level : NULL,
       .late_directory = late ? shim.late_directory : NULL,
   };
-  return observer_load(&shim.entry, libtorch_path, atomic_load(&shim.page), &shim.voice);
+  const bool started =
+      observer_load(&shim.entry, libtorch_path, atomic_load(&shim.page), &shim.voice, &shim.mark);
+  if (!started)
+    mark_set_final(&shim.mark, "not_started", shim.voice.last[0] != '\0' ? shim.voice.last : NULL);
+  return started;
 }
 
 static void load_observer(const char* libtorch_path) {
@@ -157,6 +168,7 @@ __attribute__((constructor)) static void arm(void) {
   atomic_store(&own_marker.role, kFirstCopy);
   if (!library_place_find(shim.library_path)) return;
   shim.voice.log_path = shim.settings.log_path;
+  mark_read_environment(&shim.mark);
   shim.watch.found = load_observer;
   shim.watch.patience_ms = 60 * 1000;
   atomic_store(&shim.armed, true);

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -39,8 +40,26 @@ static nanwatch_observer_start_fn open_observer(const char* path, struct fork_pa
   return start;
 }
 
+/* In an installation the script and what it compiles lie in PREFIX/share/nanwatch. */
+static void say_how_to_build(const struct torch_version* version, const char* observer,
+                             const char* library, struct voice* voice, struct process_mark* mark) {
+  char command[NANWATCH_PATH_MAX];
+  char detail[768];
+  const char* end = strstr(library, "/lib/libnanwatch.so");
+  int prefix = end != NULL ? (int)(end - library) : 0;
+  snprintf(command, sizeof command,
+           "%.*s/share/nanwatch/scripts/build-observer.sh --python PY --prefix %.*s", prefix,
+           library, prefix, library);
+  voice_sayf(voice,
+             "found torch %s, but no observer for it (%s). To build one: %s, "
+             "with PY a Python that has this torch. This process is not observed.",
+             version->full, observer, command);
+  snprintf(detail, sizeof detail, "%.60s: %.700s", version->full, command);
+  mark_set_final(mark, "no_observer", detail);
+}
+
 bool observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct fork_page* page,
-                   struct voice* voice) {
+                   struct voice* voice, struct process_mark* mark) {
   struct torch_version version;
   if (!torch_version_of(libtorch_path, &version)) {
     voice_sayf(voice,
@@ -52,11 +71,7 @@ bool observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struc
   }
   char observer[NANWATCH_PATH_MAX];
   if (!library_place_observer(entry->library_path, version.minor, observer)) {
-    voice_sayf(voice,
-               "found torch %s, but no observer for it (%s). To build one: "
-               "scripts/build-observer.sh --python PY, "
-               "with PY a Python that has this torch. This process is not observed.",
-               version.full, observer);
+    say_how_to_build(&version, observer, entry->library_path, voice, mark);
     return false;
   }
   entry->torch_version = strdup(version.full);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "shim/entry/fork_page.h"
+#include "shim/entry/mark.h"
 #include "shim/entry/observer_interface.h"
 #include "shim/entry/voice.h"
 
@@ -14,6 +15,6 @@
  * `entry` comes with everything filled in but torch_version and libtorch_path; it must live as long
  * as the process. Once a process image. */
 bool observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct fork_page* page,
-                   struct voice* voice);
+                   struct voice* voice, struct process_mark* mark);
 
 #endif /* NANWATCH_SHIM_ENTRY_OBSERVER_LOAD_H_ */

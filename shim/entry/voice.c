@@ -46,6 +46,7 @@ static void append(const char* path, int creation, const char* text, size_t byte
 
 void voice_say(struct voice* voice, const char* line) {
   if (atomic_fetch_add(&voice->lines, 1) >= kLinesMax) return;
+  snprintf(voice->last, sizeof voice->last, "%s", line);
   int saved_errno = errno;
 
   static const char kPrefix[] = "nanwatch: ";

@@ -9,6 +9,7 @@ struct voice {
   const char* copy_path; /* null or "": none. A file that gets the same lines, as long as somebody
                           * keeps it there: it is never made */
   _Atomic int lines;     /* said so far; children of fork count on */
+  char last[256];        /* the last of them, cut */
 };
 
 /* As NanwatchEntry.say in observer_interface.h. */

@@ -60,9 +60,14 @@ void DropHalfARule(wire::IgnoreSection& section) noexcept {
 
 }  // namespace
 
-void FillIgnore(wire::IgnoreSection& section) noexcept {
+bool HasIgnore() noexcept {
   const char* value = secure_getenv(wire::kEnvIgnore);
-  if (value == nullptr || *value == '\0') return;
+  return value != nullptr && *value != '\0';
+}
+
+void FillIgnore(wire::IgnoreSection& section) noexcept {
+  if (!HasIgnore()) return;
+  const char* value = secure_getenv(wire::kEnvIgnore);
   if (*value != '@') {
     SetText(value, section);
   } else if (const int error = ReadRules(value + 1, section); error != 0) {

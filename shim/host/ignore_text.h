@@ -18,6 +18,9 @@ constexpr uint64_t AppendIgnoreSection(SegmentMap& map) {
   return offset;
 }
 
+// Whether the user gave any rules.
+[[nodiscard]] bool HasIgnore() noexcept;
+
 // `section` is zeroed memory. A name that cannot be read, or is no regular file, is kept in the
 // place of its text.
 void FillIgnore(wire::IgnoreSection& section) noexcept;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -10,9 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "proto/wire/launch.h"
 #include "proto/wire/naming.h"
+#include "proto/wire/place.h"
 #include "proto/wire/text.h"
-#include "shim/host/file_status.h"
 
 namespace nanwatch {
 namespace {
@@ -73,10 +73,18 @@ constexpr Launcher kLaunchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"},
     {"PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"},
 };
-constexpr const char* kJobs[] = {wire::kEnvJob,    "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID",
-                                 "PMIX_NAMESPACE", "PMI_JOBID",    "LSB_JOBID",
-                                 "PBS_JOBID",      "JOB_ID",       "JOB_NAME"};
 constexpr const char* kAttempts[] = {"TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"};
+
+void FillJob(wire::SegmentHeader& header) noexcept {
+  if (const std::string_view given = Environment(wire::kEnvJob); !given.empty()) {
+    SetText(header.job, given);
+    return;
+  }
+  const auto variable = [](const char* name) noexcept { return secure_getenv(name); };
+  wire::LaunchId launch = wire::LaunchOfRank(variable);
+  if (!launch.known()) launch = wire::LaunchInBatch(variable);
+  SetText(header.job, launch.text);
+}
 
 void FillPlace(wire::SegmentHeader& header) noexcept {
   header.world_size = 1;
@@ -89,12 +97,7 @@ void FillPlace(wire::SegmentHeader& header) noexcept {
   for (const char* name : kAttempts) {
     if (Number(name, &header.attempt)) break;
   }
-  for (const char* name : kJobs) {
-    const std::string_view job = Environment(name);
-    if (job.empty() || job == "none") continue;  // torchrun's own word for no id
-    SetText(header.job, job);
-    break;
-  }
+  FillJob(header);
 }
 
 // "NSpid:\t4711\t12": first as the outermost visible namespace sees it.
@@ -116,15 +119,6 @@ uint64_t StartTicks() noexcept {
   const char* at = std::strrchr(text, ')');
   for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
   return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
-}
-
-uint64_t PidNamespace() noexcept {
-  struct stat status {};
-  const int fd = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  const int failed = FileStatus(fd, &status);
-  close(fd);
-  return failed == 0 ? status.st_ino : 0;
 }
 
 uint64_t Nanoseconds(clockid_t clock) noexcept {
@@ -166,11 +160,25 @@ std::string_view ProgramName(std::string_view command, std::string_view executab
   return executable;
 }
 
+bool IsSpawnedWorker(std::string_view command) noexcept {
+  // multiprocessing/spawn.py, get_command_line; the fork server's children are forked from one.
+  constexpr std::string_view kMark{"\0--multiprocessing-fork\0", 24};
+  return command.find(kMark) != std::string_view::npos;
+}
+
+bool IsSpawnedWorker() noexcept {
+  char command[8192];
+  const size_t size = ReadFile("/proc/self/cmdline", command, sizeof command);
+  return IsSpawnedWorker({command, size});
+}
+
 void FillIdentity(wire::SegmentHeader& header) noexcept {
   header.started_real_ns = Nanoseconds(CLOCK_REALTIME);
   header.started_monotonic_ns = Nanoseconds(CLOCK_MONOTONIC);
   header.process_start_ticks = StartTicks();
-  header.pid_namespace = PidNamespace();
+  const wire::Place place = wire::PlaceOfProcess(0);
+  header.pid_namespace = place.pid_namespace;
+  header.place = place.key;
   header.pid = getpid();
   header.pid_outer = OuterPid(header.pid);
   header.parent_pid = getppid();

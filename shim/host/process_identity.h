@@ -18,4 +18,9 @@ void FillIdentity(wire::SegmentHeader& header) noexcept;
 [[nodiscard]] std::string_view ProgramName(std::string_view command,
                                            std::string_view executable) noexcept;
 
+// Whether multiprocessing started a new Python for it: a DataLoader's worker of start method spawn.
+[[nodiscard]] bool IsSpawnedWorker() noexcept;
+// The same by its command, as of ProgramName.
+[[nodiscard]] bool IsSpawnedWorker(std::string_view command) noexcept;
+
 }  // namespace nanwatch

@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "proto/wire/place.h"
 #include "shim/host/file_status.h"
 
 namespace nanwatch {
@@ -73,10 +73,12 @@ void ExplainOpenFailure(const char* path, int error, SegmentReport& report) noex
 
 int OpenSegmentDirectory(const char* wanted, char (&path)[kDirPathMax + 1],
                          SegmentReport& report) noexcept {
-  char standard[64];
-  std::snprintf(standard, sizeof standard, "%s%u", wire::kDefaultDirPrefix, geteuid());
+  wire::DefaultDirectory standard;
   if (wanted == nullptr || wanted[0] == '\0') wanted = secure_getenv(wire::kEnvDir);
-  if (wanted == nullptr || wanted[0] == '\0') wanted = standard;
+  if (wanted == nullptr || wanted[0] == '\0') {
+    standard = wire::DefaultDirectoryOf(geteuid(), wire::PlaceOfProcess(0).key);
+    wanted = standard.path;
+  }
   if (!Normalise(wanted, path)) {
     report.Fail(
         "the path of the segment directory is %zu bytes long (made absolute, perhaps more) and may "

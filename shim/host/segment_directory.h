@@ -8,10 +8,10 @@
 namespace nanwatch {
 
 // Opens the directory (close-on-exec; the caller closes it) and writes its absolute path to `path`.
-// `wanted` is taken before NANWATCH_DIR, that before /dev/shm/nanwatch-UID. Missing, it is made
-// with mode 0700, its parents are not. -1, with the reason in `report`, if it cannot be made, is no
-// directory or a symbolic link, belongs to another user, is writable by others, or has a path
-// longer than kDirPathMax.
+// `wanted` is taken before NANWATCH_DIR, that before the default directory of the user and the
+// place (proto/wire/place.h). Missing, it is made with mode 0700, its parents are not. -1, with the
+// reason in `report`, if it cannot be made, is no directory or a symbolic link, belongs to another
+// user, is writable by others, or has a path longer than kDirPathMax.
 [[nodiscard]] int OpenSegmentDirectory(const char* wanted, char (&path)[wire::kDirPathMax + 1],
                                        SegmentReport& report) noexcept;
 

@@ -21,15 +21,16 @@ struct SegmentLayout {
 };
 
 // 4 MiB of records are about 10,000 findings: minutes of a job that writes bad values in every op,
-// while the daemon drains within 50 ms.
+// while the daemon drains within 50 ms. These are lengths, not pages: a section has pages as far as
+// it was written. A healthy job fills the rings of steps and of snapshots in the end, and names.
 inline constexpr SegmentLayout kSegmentLayout{.ring_slots = 1 << 16,
-                                              .steps = 4096,
+                                              .steps = 2048,
                                               .stats = 4096,
                                               .sites = 4096,
                                               .names = 16384,
                                               .name_bytes = 1 << 20};
 
-// What is tried once when there is no room.
+// What is tried once where files may not be as long (ulimit -f).
 constexpr SegmentLayout Quarter(const SegmentLayout& layout) {
   return {.ring_slots = layout.ring_slots / 4,
           .steps = layout.steps / 4,

@@ -180,7 +180,7 @@ void Deliveries::Forget(const Delivery* delivery) noexcept {
 
 void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept try {
   std::vector<LookedAt> all;  // lets go of the storages when the lock has been given back
-  if (!observer.Poisoned()) {
+  if (!observer.Ignores()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     TakeHold(delivery, &all);
   }
@@ -192,7 +192,7 @@ void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delive
 
 void Deliveries::OnHandedOut(Observer& observer, ThreadState* thread, const char* op,
                              const std::vector<c10::IValue>& outputs) noexcept try {
-  if (observer.Poisoned()) return;
+  if (observer.Ignores()) return;
   BusyScope busy(thread);
   CollectiveName name = std::exchange(thread->last_collective, {});
   // A process group that we do not know announces no range.
@@ -245,7 +245,7 @@ void Deliveries::NoteReceived(const LookedAt& looked_at, const wire::Source& sou
 
 void Deliveries::LookAtAll(Observer& observer, ThreadState* thread, const BadOutput* written,
                            int count) noexcept try {
-  if (observer.Poisoned()) return;
+  if (observer.Ignores()) return;
   std::vector<LookedAt> all;
   const uint32_t step = observer.steps.completed();
   {
@@ -287,7 +287,7 @@ std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadS
   std::strncpy(name.name, range.name(), sizeof name.name - 1);
   name.sequence = collectives_begun.fetch_add(1, std::memory_order_relaxed) + 1;
   thread->last_collective = name;
-  if (observer.Poisoned()) return nullptr;
+  if (observer.Ignores()) return nullptr;
   auto collective = std::make_unique<Collective>();
   Delivery& back = collective->back;
   back.Begin(name, observer.steps.completed());
@@ -309,7 +309,7 @@ void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext*
   Delivery& back = collective.back;
   if (back.tensors.empty()) return;
   observer.deliveries.Close(observer, thread, &back);
-  if (observer.Poisoned() || (!collective.input_bad && back.received.ticket == 0)) return;
+  if (observer.Ignores() || (!collective.input_bad && back.received.ticket == 0)) return;
   EmitCollective(observer, thread, back.collective,
                  collective.input_bad ? &collective.input : nullptr, back.received);
 }

@@ -96,7 +96,7 @@ void Tell(Observer& observer, ThreadState* thread, UnseenWriter* writer,
 
 void Begin(Observer& observer, ThreadState* thread, const char* name) noexcept {
   SetName(observer, thread, name);
-  thread->region_holds_inputs = !observer.Poisoned();
+  thread->region_holds_inputs = !observer.Ignores();
   if (thread->region_holds_inputs) observer.arming.Hold();
 }
 
@@ -129,7 +129,7 @@ void BeginBackward(Observer& observer, ThreadState* thread, const at::RecordFunc
 
 void LookAtGradients(Observer& observer, ThreadState* thread,
                      const at::RecordFunction& node) noexcept try {
-  if (observer.Poisoned() || thread->regions_open != 0) return;
+  if (observer.Ignores() || thread->regions_open != 0) return;
   GpuTensors on_gpu(observer, thread);
   for (const c10::IValue& input : node.inputs()) {
     PlainTensor plain;
@@ -154,7 +154,7 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
   if (!FindHereInModule(&here)) return;
   Observer* observer = here.observer;
   ThreadState* thread = here.thread;
-  if (observer->Poisoned()) return;
+  if (observer->Ignores()) return;
   BusyScope busy(thread);
   // The module may have been called without running what was compiled of it.
   RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;

@@ -35,6 +35,12 @@ void LeaveSteps(const Here& here, uint32_t begun_now) noexcept {
   here.observer->steps.OnStepsLeft(*here.observer, here.thread, open - std::min(open, begun_now));
 }
 
+// 0: the process can have no segment.
+uint32_t NameId(Observer& observer, const char* name) noexcept {
+  Emitter* emitter = observer.EnsureEmitter();
+  return emitter != nullptr ? InternText(*emitter, name) : 0;
+}
+
 }  // namespace
 
 void OnStepBegin(const void* optimizer, const void* identity, const char* name) noexcept {
@@ -95,11 +101,15 @@ PythonDoorCallbacks::Wanted OnRootCall() noexcept {
     LeaveSteps(here, 0);
   }
   LevelControl& level = here.observer->level;
-  // A process that only waits is found by its segment.
-  if (!WatchesEveryOp(level.watched())) here.observer->EnsureEmitter();
+  if (!WatchesEveryOp(level.watched())) (void)here.observer->EnsureEmitterForCall();
   level.Look(*here.observer, here.thread);
-  return {WatchesEveryOp(level.watched()), level.watched() != wire::Level::kIdle,
-          level.watched() == wire::Level::kLayer};
+  {
+    BusyScope busy(here.thread);
+    here.observer->poison_watch.At(*here.observer, here.thread, PoisonWatch::Border::kCall);
+  }
+  const bool blind = here.observer->Blind();
+  return {WatchesEveryOp(level.watched()) && !blind, level.watched() != wire::Level::kIdle,
+          level.watched() == wire::Level::kLayer && !blind};
 }
 
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
@@ -107,17 +117,18 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
   Here here;
   if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
-  if (!here.observer->timeline.On()) here.observer->SettlePoison();
-  if (here.observer->Poisoned()) return;
-  Emitter* emitter = here.observer->EnsureEmitter();
-  if (emitter == nullptr) return;
+  // A closure that meets parameters which its own step has spoiled belongs to that step still.
+  const bool in_step = here.thread->optimizer_depth != 0;
+  if (!here.observer->timeline.On() && !in_step) here.observer->SettlePoison();
+  if (here.observer->Ignores()) return;
+  if (!here.observer->EnsureEmitterForCall()) return;
   GpuTensors on_gpu(*here.observer, here.thread);
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
     wire::Unchecked reason;
     if (DescribeTensor(*tensors[i], &plain, &reason) != Readable::kYes) continue;
     if (plain.gpu >= 0) {
-      on_gpu.Add(plain, wire::Target::kInputData, nullptr, InternText(*emitter, names[i]));
+      on_gpu.Add(plain, wire::Target::kInputData, nullptr, NameId(*here.observer, names[i]));
       continue;
     }
     // What comes from a GPU enters nowhere, and is known by what is known there.
@@ -128,7 +139,7 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
     ++here.thread->counters.tensors_checked;
     here.thread->counters.bytes_checked += BytesOf(plain.view);
     if (!HasNonFinite(plain.view)) continue;
-    TellEntry(*here.observer, plain, wire::Target::kInputData, InternText(*emitter, names[i]));
+    TellEntry(*here.observer, plain, wire::Target::kInputData, NameId(*here.observer, names[i]));
   }
   here.observer->timeline.NoteHanded(*here.observer, here.thread, Timeline::HandedAs::kEntries,
                                      on_gpu.list());
@@ -138,8 +149,7 @@ void OnNewRoot(const Layer* root) noexcept try {
   Here here;
   if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
-  Emitter* emitter = here.observer->EnsureEmitter();
-  if (emitter == nullptr) return;
+  if (!here.observer->EnsureEmitterForCall()) return;
   const PythonNames& names = here.observer->python->names();
   GpuTensors on_gpu(*here.observer, here.thread);
   names.ForEachInRoot(root, [&](const NamedTensor& named) {
@@ -148,7 +158,7 @@ void OnNewRoot(const Layer* root) noexcept try {
       on_gpu.Add(reading.tensor(), TargetOf(named), &named);
     } else if (reading.IsBad()) {
       TellEntry(*here.observer, reading.tensor(), TargetOf(named),
-                InternText(*emitter, named.name));
+                NameId(*here.observer, named.name));
     }
   });
   here.observer->timeline.NoteHanded(*here.observer, here.thread, Timeline::HandedAs::kEntries,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/named_reading.h"
 #include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
@@ -66,6 +67,15 @@ wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& 
   return header;
 }
 
+void NameInput(Observer& observer, const Frame& frame, Emitter& emitter, size_t argument,
+               const c10::TensorImpl* impl, const c10::StorageImpl* storage,
+               wire::TensorStats* stats) noexcept {
+  const auto& arguments = frame.op->schema->arguments();
+  if (argument < arguments.size()) stats->name = emitter.Intern(arguments[argument].name());
+  const NamedTensor* named = observer.python->names().FindByImpl(impl, storage);
+  if (named != nullptr) stats->target = static_cast<uint8_t>(TargetOf(*named));
+}
+
 ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources& sources,
               const SiteKey& key, bool write, bool is_new_site) noexcept {
   const size_t bytes = sizeof(ValueRecord) +
@@ -74,6 +84,8 @@ ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources&
   if (write) {
     if (is_new_site) emitter.KeepFirst(draft.value);
     emitter.Emit(draft.value.header);
+  } else if (const int tensors = draft.value.n_outputs + draft.value.n_inputs; tensors != 0) {
+    observer.recent_values.KeepTensors(draft.value.header.ticket, draft.tensors, tensors);
   }
   RecentValues::Kept kept{};
   kept.record = draft.value;
@@ -113,10 +125,15 @@ void WriteAncestors(Observer& observer, ValueRef value) noexcept {
       open[count++] = ValueRef{kept.record.sources[s].value, kept.source_index[s]};
     }
     if (kept.written) continue;
-    kept.record.flags |= ValueRecord::kLate;
-    kept.record.n_outputs = kept.record.n_inputs = 0;
-    kept.record.header.bytes = sizeof(ValueRecord);
-    emitter->Emit(kept.record.header);
+    Draft draft;
+    draft.value = kept.record;
+    draft.value.flags |= ValueRecord::kLate;
+    const int tensors = draft.value.n_outputs + draft.value.n_inputs;
+    if (!observer.recent_values.CopyTensors(draft.value.header.ticket, draft.tensors, tensors)) {
+      draft.value.n_outputs = draft.value.n_inputs = 0;
+      draft.value.header.bytes = sizeof(ValueRecord);
+    }
+    emitter->Emit(draft.value.header);
   }
 }
 

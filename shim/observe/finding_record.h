@@ -1,6 +1,7 @@
 // The record of a bad value in the making: its place in the table of sites, its head, and what
 // becomes of it. The first values of a site are written out at once, with all that is known; later
-// ones are kept, and written when something comes of them.
+// ones are kept, and written when something comes of them. Those that may be an origin are kept
+// with the figures of their tensors.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +36,11 @@ uint32_t InternSite(Observer& observer, ThreadState* thread, Emitter& emitter, c
 // Fills kind, bytes, ticket, thread, time and clocks.
 wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
                               wire::RecordKind kind, size_t bytes) noexcept;
+
+// How the op's schema calls its argument number `argument`, and what the tensor is in the training.
+void NameInput(Observer& observer, const Frame& frame, Emitter& emitter, size_t argument,
+               const c10::TensorImpl* impl, const c10::StorageImpl* storage,
+               wire::TensorStats* stats) noexcept;
 
 // Of ValueRecord: on which GPU the tensor lies.
 inline uint32_t GpuFlag(const PlainTensor& tensor) noexcept {

@@ -9,6 +9,7 @@
 #include "shim/observe/kept_inputs.h"
 #include "shim/observe/named_reading.h"
 #include "shim/observe/op_evidence.h"
+#include "shim/observe/out_of_sight.h"
 #include "shim/observe/place.h"
 #include "shim/observe/sources.h"
 #include "shim/observe/tensor_stats.h"
@@ -25,6 +26,8 @@ using wire::ValueRecord;
 
 // Writes to parameters and the like matter by themselves.
 constexpr uint32_t kFullWritesPerSite = 8;
+// Of so many findings of one place it is asked whether their inputs were finite (unread_inputs.h).
+constexpr uint32_t kLookedBehindPerSite = 8;
 
 int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
                wire::TensorStats* stats) {
@@ -39,13 +42,9 @@ int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emit
       }
       wire::TensorStats* one = &stats[count++];
       FillStats(input.View(), static_cast<uint8_t>(input.argument), one);
-      if (input.argument < frame.op->schema->arguments().size()) {
-        one->name = emitter.Intern(frame.op->schema->arguments()[input.argument].name());
-      }
+      NameInput(observer, frame, emitter, input.argument, input.impl,
+                static_cast<const c10::StorageImpl*>(input.storage.storage), one);
       if (input.known) one->value = input.bad.value.ticket;
-      const NamedTensor* named = observer.python->names().FindByImpl(
-          input.impl, static_cast<const c10::StorageImpl*>(input.storage.storage));
-      if (named != nullptr) one->target = static_cast<uint8_t>(TargetOf(*named));
     }
   }
   return count;
@@ -98,6 +97,40 @@ bool MayBeOrigin(FindingClass finding_class) {
 bool IsWorthATrail(uint32_t seen) {
   constexpr uint32_t kAlwaysMax = 16;
   return seen <= kAlwaysMax || (seen & (seen - 1)) == 0;
+}
+
+// Whether the tensors of a value that is not written yet are measured all the same. Validation may
+// meet a fault many times before a training step does. That costs as much again as the op itself,
+// so what is made by design over and over, a large mask, is measured ever more rarely.
+bool IsWorthFigures(const BadOutput& output, uint8_t kinds, uint32_t seen) {
+  constexpr int64_t kSmallMax = 1 << 16;  // elements
+  constexpr uint32_t kLargeMax = 256;
+  if (IsWorthATrail(seen)) return true;
+  if (kinds == wire::kHasNegInf) return false;
+  return output.tensor.view.numel <= kSmallMax || seen <= kLargeMax;
+}
+
+// Written by an update itself. What its closure makes is the training's: losses and activations,
+// and all that a backward pass leaves. An update that runs with gradients on has neither.
+bool IsOfUpdate(const ThreadState* thread, const Place& place, const BadOutput& output) {
+  if (thread->optimizer_depth == 0) return false;
+  if (place.phase == wire::Phase::kOptimizer) return true;
+  return place.phase == wire::Phase::kForward && place.pass == 0 && place.layer == nullptr &&
+         !output.requires_grad;
+}
+
+void FillTensors(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
+                 const BadOutput* outputs, int count, const KeptInputs& kept, Draft* draft) {
+  ValueRecord& value = draft->value;
+  value.n_outputs = static_cast<uint8_t>(std::min(count, wire::kOutputsMax));
+  for (int i = 0; i < value.n_outputs; ++i) {
+    FillStats(outputs[i].tensor.view, outputs[i].index, &draft->tensors[i]);
+    draft->tensors[i].value = value.header.ticket;
+  }
+  wire::TensorStats* inputs = &draft->tensors[value.n_outputs];
+  const bool seen = frame.inputs_seen && frame.op->schema != nullptr;
+  value.n_inputs = static_cast<uint8_t>(seen ? FillInputs(observer, thread, frame, emitter, inputs)
+                                             : kept.Fill(observer, frame, emitter, inputs));
 }
 
 }  // namespace
@@ -197,6 +230,12 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
       (outputs[0].requires_grad ? ValueRecord::kNeedsGradient : 0u) |
       ((traced != nullptr && !traced->complete) || sources.assumed ? ValueRecord::kInexact : 0u) |
       GpuFlag(outputs[0].tensor);
+  // What was found after the fact was judged by whoever found it.
+  if (traced == nullptr && thread->told == nullptr && thread->regions_open == 0) {
+    const Claim claim{finding_class, evidence.output_kinds,       place.phase, outputs, count,
+                      &sources,      seen <= kLookedBehindPerSite};
+    value.flags |= OutOfSight(observer, frame, claim);
+  }
   value.param = written.name;
   value.target = static_cast<uint8_t>(written.target);
   value.pass = place.pass;
@@ -204,19 +243,9 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   std::copy(sources.list, sources.list + sources.count, value.sources);
   const bool matters = (flags & (ValueRecord::kWroteParameter | ValueRecord::kWroteBuffer)) != 0;
   const bool write = seen <= (matters ? kFullWritesPerSite : kFullRecordsPerSite);
-  if (write) {
-    value.n_outputs = static_cast<uint8_t>(std::min(count, wire::kOutputsMax));
-    for (int i = 0; i < value.n_outputs; ++i) {
-      FillStats(outputs[i].tensor.view, outputs[i].index, &draft.tensors[i]);
-      draft.tensors[i].value = value.header.ticket;
-    }
-    if (frame.inputs_seen && frame.op->schema != nullptr) {
-      value.n_inputs = static_cast<uint8_t>(
-          FillInputs(observer, thread, frame, *emitter, &draft.tensors[value.n_outputs]));
-    } else {
-      value.n_inputs = static_cast<uint8_t>(
-          kept.Fill(observer, frame, *emitter, &draft.tensors[value.n_outputs]));
-    }
+  if (write ||
+      (MayBeOrigin(finding_class) && IsWorthFigures(outputs[0], evidence.output_kinds, seen))) {
+    FillTensors(observer, thread, frame, *emitter, outputs, count, kept, &draft);
   }
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
   if (MayBeOrigin(finding_class) && IsWorthATrail(seen)) {
@@ -236,7 +265,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     thread->region.value = ref;
   }
   Remember(
-      observer, outputs, count, ref, site, written, thread->optimizer_depth != 0,
+      observer, outputs, count, ref, site, written, IsOfUpdate(thread, place, outputs[0]),
       frame.op->in_place || finding_class == FindingClass::kExternal || outputs[0].tensor.gpu >= 0);
   // A constant that was asked for (a class switched off by a bias of -Inf) ruins nothing by itself:
   // what reads it is watched on. What an update makes of it is another matter.

@@ -27,9 +27,13 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   }
   PlainTensor plain;
   wire::Unchecked reason;
-  if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes) return;
-  if (plain.view.ndim > wire::kShapeDimsMax) return;
-  if (plain.gpu >= 0 && !noting.observer.timeline.On()) return;
+  const Readable readable = DescribeTensor(tensor, &plain, &reason);
+  if (readable == Readable::kNothing) return;
+  if (readable == Readable::kNo || plain.view.ndim > wire::kShapeDimsMax ||
+      (plain.gpu >= 0 && !noting.observer.timeline.On())) {
+    noting.frame.inputs_unread = true;
+    return;
+  }
   // A number of Python's, which the op takes as a tensor.
   if (plain.gpu < 0 && tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     noting.frame.scalar_bad |= NonFiniteKinds(plain.view) != 0;

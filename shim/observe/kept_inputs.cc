@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/named_reading.h"
+#include "shim/observe/finding_record.h"
+#include "shim/observe/grad_fn.h"
 #include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
@@ -136,10 +137,7 @@ const Keeper kKeepers[] = {
 // The node that the op of `frame` made; null: none, or it has been replaced by another one.
 const Node* NodeOf(const Frame& frame, const BadOutput& output) {
   if (output.tensor.impl == nullptr) return nullptr;  // a buffer, known by its memory
-  // The accessor of the tensor would make the node of a view anew.
-  const auto* meta =
-      static_cast<const torch::autograd::AutogradMeta*>(output.tensor.impl->autograd_meta());
-  const Node* node = meta != nullptr ? meta->grad_fn_.get() : nullptr;
+  const Node* node = GradFnOf(*output.tensor.impl);
   const bool is_own =
       node != nullptr && node->sequence_nr() == static_cast<uint64_t>(frame.sequence);
   return is_own ? node : nullptr;
@@ -161,11 +159,11 @@ void KeptInputs::Take(const Frame& frame, const BadOutput* outputs, int count) n
     // Of what the op was about to write over, a copy was kept, that no one knows by its memory.
     const std::string_view argument = keeper->arguments[i];
     if (frame.op->in_place && argument == "self") continue;
-    Add(frame, keeper->arguments[i], keeper->read(*node, i));
+    Add(frame, argument, keeper->read(*node, i));
   }
 }
 
-void KeptInputs::Add(const Frame& frame, const char* argument, at::Tensor tensor) noexcept {
+void KeptInputs::Add(const Frame& frame, std::string_view argument, at::Tensor tensor) noexcept {
   if (!tensor.defined()) return;
   const auto& arguments = frame.op->schema->arguments();
   const auto found =
@@ -175,7 +173,8 @@ void KeptInputs::Add(const Frame& frame, const char* argument, at::Tensor tensor
   PlainTensor plain;
   wire::Unchecked reason;
   if (found == arguments.end() || ReadTensor(tensor, &plain, &reason) != Readable::kYes) return;
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number() && NonFiniteKinds(plain.view) != 0) {
+  const uint8_t kinds = NonFiniteKinds(plain.view);
+  if (kinds != 0 && plain.impl->is_wrapped_number()) {
     number_bad_ = true;
     return;
   }
@@ -183,7 +182,7 @@ void KeptInputs::Add(const Frame& frame, const char* argument, at::Tensor tensor
   kept.tensor = std::move(tensor);
   kept.plain = plain;
   kept.argument = static_cast<uint8_t>(std::min<ptrdiff_t>(found - arguments.begin(), 255));
-  kept.kinds = NonFiniteKinds(plain.view);
+  kept.kinds = kinds;
 }
 
 void KeptInputs::AddSources(Observer& observer, ThreadState* thread, const OwnWrites& own,
@@ -203,13 +202,10 @@ int KeptInputs::Fill(Observer& observer, const Frame& frame, Emitter& emitter,
       if ((kept.kinds != 0) != want_bad) continue;
       wire::TensorStats* one = &stats[filled++];
       FillStats(kept.plain.view, kept.argument, one);
-      one->name = emitter.Intern(frame.op->schema->arguments()[kept.argument].name());
+      NameInput(observer, frame, emitter, kept.argument, kept.plain.impl, kept.plain.storage, one);
       wire::Source source{};
       ValueRef value;
       if (SourceOf(observer, kept.plain, &source, &value)) one->value = value.ticket;
-      const NamedTensor* named =
-          observer.python->names().FindByImpl(kept.plain.impl, kept.plain.storage);
-      if (named != nullptr) one->target = static_cast<uint8_t>(TargetOf(*named));
     }
   }
   return filled;

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "shim/observe/sources.h"
 
@@ -39,7 +40,7 @@ class KeptInputs {
     uint8_t kinds;
   };
 
-  void Add(const Frame& frame, const char* argument, at::Tensor tensor) noexcept;
+  void Add(const Frame& frame, std::string_view argument, at::Tensor tensor) noexcept;
 
   Kept kept_[wire::kInputsMax];
   int count_ = 0;

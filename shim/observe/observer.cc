@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <new>
 
+#include "shim/observe/forks.h"
 #include "shim/observe/torch_tensor.h"
 
 namespace nanwatch {
@@ -45,10 +46,11 @@ Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& sta
 }
 
 void Observer::WakeInChild() noexcept {
-  Observer* parents = Get();
   // Inactive in its own process: it has stepped down, and stays so.
+  if (!forks::TakeTurnToWake()) return;
+  Observer* parents = Get();
+  if (!parents->self_proven.load(std::memory_order_relaxed)) return;
   const int32_t parent = owner_pid.load(std::memory_order_relaxed);
-  if (parent == getpid() || !parents->self_proven.load(std::memory_order_relaxed)) return;
   // The parent's object is leaked: its locks may be held by threads that do not exist here.
   auto* mine =
       new (std::nothrow) Observer(parents->entry_, parents->level.start(), parents->python);
@@ -79,6 +81,7 @@ Emitter* Observer::EnsureEmitter() noexcept {
   options.forked_from = forked_from_;
   // A forked child is watched from its first step on.
   options.late = IsLate(*entry_) && forked_from_ == 0;
+  options.sweeps = true;
   if (IsLate(*entry_)) options.directory = entry_->late_directory;
   SegmentReport report;
   Segment* segment = Segment::Create(options, report);
@@ -129,6 +132,8 @@ void Observer::PublishLive(wire::LiveState state) noexcept {
 }
 
 void Observer::SettlePoison() noexcept {
+  // On the CPU whoever made it so looks for the end of it, too.
+  if (Blind() && !timeline.On()) return;
   if (poison.Settle(python->names()) != Poison::Change::kEntered) return;
   bad_values.Reset();
   arming.Disarm();

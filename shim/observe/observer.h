@@ -38,12 +38,14 @@
 #include "shim/observe/python/python_door.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/step/poison.h"
+#include "shim/observe/step/poison_watch.h"
 #include "shim/observe/step/step_scope.h"
 #include "shim/observe/thread_state.h"
+#include "shim/observe/unread_inputs.h"
 
 namespace nanwatch {
 
-// The state of one process image. A forked child that trains gets a new one.
+// The state of one process image. A forked child gets a new one with its first op.
 class Observer {
  public:
   Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
@@ -53,18 +55,22 @@ class Observer {
   static Observer* Get() noexcept { return current_.load(std::memory_order_relaxed); }
   static void Set(Observer* observer) noexcept { current_.store(observer); }
 
-  // False in a forked child that has not begun to train, and after stepping down.
+  // False in a forked child that has run no op yet, and after stepping down.
   bool Active() const noexcept { return *active_ != 0; }
   void SetActive(bool on) noexcept { *active_ = on ? 1 : 0; }
 
-  // For callbacks that find the observer inactive at the start of an optimizer range or a backward
-  // root: in a forked child, makes it speak up again with a state and a segment of its own.
+  // For callbacks that find the observer inactive: in a forked child, makes it speak up again with
+  // a state of its own, and a segment once there is something to report.
   static void WakeInChild() noexcept;
 
   // The emitter, after making the segment if there is none yet; nullptr when there can be none
   // (said once).
   Emitter* EnsureEmitter() noexcept;
   Emitter* emitter() noexcept { return emitter_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool is_forked() const noexcept { return forked_from_ != 0; }
+  // Where a model is called: a process that only waits is found by its segment. Not a forked child,
+  // which gets one once there is something to report. False: the process can have none.
+  bool EnsureEmitterForCall() noexcept { return forked_from_ != 0 || EnsureEmitter() != nullptr; }
 
   // What a tool asks for is followed from now on. From the start, but in a process that ran already
   // when the observer came: there, whoever asks may count on layers once the answer is there.
@@ -73,8 +79,12 @@ class Observer {
   // Publishes counters and clocks. Cheap; called at steps and every few thousand ops.
   void PublishLive(wire::LiveState state) noexcept;
 
-  // Parameters are bad: bad values are only counted (poison.h).
+  // Parameters are bad, so nothing is reported (poison.h).
   bool Poisoned() const noexcept { return poison.Poisoned(); }
+  // Because of that ops have no callback now, and nothing is read (poison_watch.h).
+  bool Blind() const noexcept { return poison_watch.Blind(); }
+  // Because of that what happens now will not be reported: for those who would record it.
+  bool Ignores() const noexcept { return Poisoned() && !poison_watch.Hopeful(); }
   // At a point where the program begins something new: enters or leaves that state.
   void SettlePoison() noexcept;
 
@@ -89,18 +99,19 @@ class Observer {
   ParameterStats parameter_stats;
   BackwardPasses passes;
   Poison poison;
+  PoisonWatch poison_watch;
   Deliveries deliveries;
   LevelControl level;
   Cuts cuts;
   Trail trail;
   Headroom headroom;
   OpKernels op_kernels;
+  UnreadInputs unread_inputs;
   std::atomic<uint32_t> model_looks{0};      // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};  // and the step of the last one, plus one
   PythonDoor* const python;
 
-  std::atomic<bool> plain_update_due{
-      false};  // a pass has begun; no optimizer range has closed it
+  std::atomic<bool> plain_update_due{false};  // a pass has begun; no optimizer range has closed it
   std::atomic<bool> self_proven{false};
   bool stops_on_anomaly = false;  // set before the first callback
 
@@ -153,7 +164,8 @@ inline bool FindHere(Here* here) noexcept {
 // level at which no tensor is looked at.
 inline bool FindHereInModule(Here* here) noexcept {
   const Observer* observer = Observer::Get();
-  return observer != nullptr && WatchesEveryOp(observer->level.watched()) && FindHere(here);
+  return observer != nullptr && WatchesEveryOp(observer->level.watched()) && !observer->Blind() &&
+         FindHere(here);
 }
 
 // Weak handles of storages, for BadValues and InputSeen.

@@ -153,6 +153,7 @@ std::unique_ptr<at::ObserverContext> ExposeUnderAutocast(Frame& frame) {
 
 std::unique_ptr<at::ObserverContext> BeginSlowly(const at::RecordFunction& op) {
   Here here;
+  if (!Observer::Get()->Active()) Observer::WakeInChild();
   if (!FindHere(&here)) return nullptr;
   if (here.observer->arming.measuring()) {
     BeginMeasured(*here.observer, here.thread, op);

@@ -51,10 +51,14 @@ Place PlaceOf(const ThreadState* thread) noexcept {
       place.phase = Phase::kBackward;
       place.layer = node != nullptr ? node->layer : LayerOfEnginesNode(thread);
     }
-  } else if (ScopeDepth() != 0 || c10::GradMode::is_enabled()) {
-    place.phase = Phase::kForward;
-  } else if (thread->optimizer_depth != 0) {
-    place.phase = Phase::kOptimizer;
+  } else {
+    const bool records = c10::GradMode::is_enabled();
+    if (ScopeDepth() != 0 || records) {
+      place.phase = Phase::kForward;
+    } else if (thread->optimizer_depth != 0) {
+      place.phase = Phase::kOptimizer;
+    }
+    if (!records && thread->optimizer_depth == 0) place.flags |= ValueRecord::kWithoutGradients;
   }
   return place;
 }

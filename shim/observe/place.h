@@ -15,7 +15,7 @@ struct Place {
   wire::Phase phase;
   const Layer* layer;
   const char* node;
-  uint32_t flags;  // kRecompute, kInOptimizerRange
+  uint32_t flags;  // kRecompute, kInOptimizerRange, kWithoutGradients
   uint64_t pass;
 };
 

@@ -11,9 +11,12 @@
 #include "proto/wire/naming.h"
 #include "shim/check/scan.h"
 #include "shim/entry/observer_interface.h"
+#include "shim/host/process_identity.h"
+#include "shim/host/unwatched_mark.h"
 #include "shim/observe/compiled_regions.h"
 #include "shim/observe/entry_points.h"
 #include "shim/observe/findings.h"
+#include "shim/observe/forks.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/self_proof.h"
 #include "shim/observe/step/canary.h"
@@ -122,8 +125,15 @@ void OnExit() {
   observer->timeline.SettleAtExit(*observer);
   observer->parameter_stats.TellAllAwaited(*observer);
   observer->op_kernels.TellAtExit(*observer);
+  // A script without modules and steps has no segment yet; that its ops were clean is an answer.
+  // Workers are many, and with nothing to report they leave nothing, spawned ones as forked ones.
+  const bool ran_ops = ThreadStates::Sum().ops_seen != 0;
+  if (ran_ops && !IsSpawnedWorker()) (void)observer->EnsureEmitterForCall();
+  if (observer->emitter() == nullptr) SettleMark(ran_ops);
   observer->PublishLive(wire::LiveState::kExited);
-  if (observer->emitter() != nullptr) observer->emitter()->End(wire::EndRecord::How::kExit);
+  if (observer->emitter() == nullptr) return;
+  observer->emitter()->End(wire::EndRecord::How::kExit);
+  observer->emitter()->Retire();
 }
 
 // Registers, proves, and only then believes itself. False: everything is off again.
@@ -199,6 +209,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
       return 1;
     }
     atexit(&OnExit);
+    (void)forks::InstallHandlers();  // without them children go unobserved
     // Whoever came in waits for the segment: it is the proof that all has gone well.
     if (IsLate(*entry) && observer->EnsureEmitter() == nullptr) return 1;
     observer->PublishLive(wire::LiveState::kWatching);

@@ -94,6 +94,7 @@ struct alignas(128) Frame {
     uint64_t cleared_flags;
     struct {
       bool inputs_seen;
+      bool inputs_unread;  // one that may hold bad values could not be read
       bool scalar_bad;
       bool is_region;  // a compiled region
       bool child_bad;  // an op called from here has reported a bad value

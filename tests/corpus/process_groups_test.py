@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -30,7 +31,9 @@ class Groups(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def numbers(self, path):
+        deadline = time.monotonic() + 60
         while not path.exists():
+            self.assertLess(time.monotonic(), deadline, "the program does not start")
             os.sched_yield()
         return [int(number) for number in path.read_text().split()]
 
@@ -41,12 +44,23 @@ class Groups(unittest.TestCase):
             except ProcessLookupError:
                 continue
             with os.fdopen(handle):
-                status = pathlib.Path(f"/proc/{process}/stat")
-                while status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
-                    os.sched_yield()  # a test that waits for ever is one that fails
+                deadline = time.monotonic() + 60
+                while self.runs(process):
+                    self.assertLess(time.monotonic(), deadline, f"process {process} runs on")
+                    os.sched_yield()
+
+    @staticmethod
+    def runs(process):
+        try:
+            return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        except OSError:  # it went between two calls
+            return False
 
     def test_one_whose_time_is_over_is_killed_with_its_children(self):
-        self.assertIsNone(ProcessGroups().run([sys.executable, "-c", NEVER_ENDS, self.folder / "numbers"], 3))
+        for seconds in (3, 30, 60):  # until it is enough to start both
+            self.assertIsNone(ProcessGroups().run([sys.executable, "-c", NEVER_ENDS, self.folder / "numbers"], seconds))
+            if (self.folder / "numbers").exists():
+                break
         self.assert_gone(*self.numbers(self.folder / "numbers"))
 
     def test_the_status_of_one_that_ends_is_told(self):

@@ -29,7 +29,7 @@ from process_groups import at_once
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-TIMEOUT_S = 180
+TIMEOUT_S = 600
 # Of a program that was not run to its end because the caller's time was over: neither right nor wrong.
 LEFT_OUT = "left out for time"
 WORTHWHILE_S = 5  # with less time left none is begun
@@ -163,6 +163,7 @@ def run_programs(expectations, arguments, out, deadline=math.inf):
     scratch = tempfile.mkdtemp(prefix="nanwatch-corpus-")
     segments = tempfile.mkdtemp(prefix="nanwatch-corpus-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH")}
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # programs that share cores spin in each other's way otherwise
     environment |= {"NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": f"{scratch}/state"}
     troubles = {}
     try:

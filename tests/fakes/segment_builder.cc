@@ -94,6 +94,7 @@ void SegmentBuilder::WriteHeader(const SegmentBuilderOptions& options) {
   to.pid_outer = to.pid;
   to.process_start_ticks = ProcessStartTicks(to.pid) + (options.dead ? 1 : 0);
   to.pid_namespace = host.pid_namespace;
+  to.place = host.place;
   to.rank = options.rank;
   to.world_size = 1;
   to.level = static_cast<uint8_t>(wire::Level::kFull);

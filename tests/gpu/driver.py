@@ -31,7 +31,7 @@ class CheckResult(ctypes.Structure):
 
 class LaunchHead(ctypes.Structure):
     _fields_ = [("ticket", u64), ("result", u64), ("scratch", u64), ("progress", u64), ("step_word", u64),
-                ("output_count", u32), ("input_count", u32)]
+                ("output_count", u32), ("input_count", u32), ("flags", u32), ("unused", u32)]
 
 
 class FewLaunch(ctypes.Structure):
@@ -80,7 +80,7 @@ class ListResult(ctypes.Structure):
                 ("counts", TensorCounts * LIST_COUNTED_MAX), ("sums", ListSums), ("counted", u32), ("unused", u32 * 3)]
 
 
-assert (ctypes.sizeof(DeviceTensor), ctypes.sizeof(CheckResult), ctypes.sizeof(LaunchHead)) == (152, 960, 48)
+assert (ctypes.sizeof(DeviceTensor), ctypes.sizeof(CheckResult), ctypes.sizeof(LaunchHead)) == (152, 960, 56)
 
 
 def layout():

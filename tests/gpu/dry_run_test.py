@@ -32,6 +32,9 @@ class DryRun(unittest.TestCase):
         self.assertEqual(set(self.asked("no_sync").values()), {"not asked: a dry run measures nothing"})
         self.assertEqual(set(self.asked("no_sync", preload=False).values()), {"not asked: the preload library is not in this process"})
 
+    def test_ends_are_compared_with_bare_ones(self):
+        self.assertEqual(set(self.asked("ends", "--nanwatch", BUILD / "bin/nanwatch", preload=False).values()), {"not asked: a dry run measures nothing"})
+
     def test_the_first_program_runs_before_all_others(self):
         self.assertEqual(self.asked("smoke", "--nanwatch", BUILD / "bin/nanwatch", preload=False), {"smoke.eager": "not asked: a dry run measures nothing"})
 

@@ -34,6 +34,7 @@ UNCHECKED_TOLD = 0.01  # of what a level looks at
 FLOOR_S = 15  # that the floor is given; it takes a few
 OWN_WAYS = {"nanwatch idle": observer_switch.IDLE, "nanwatch canary": observer_switch.CANARY, "nanwatch layer": observer_switch.LAYER,
             "empty outputs callback": observer_switch.EMPTY_CALLBACK, "nanwatch full": observer_switch.FULL}
+AFTER_NAN, AFTER_NAN_RATIO_MAX = "gpt2", 1.05
 WATCHING_WAYS = ("nanwatch canary", "nanwatch layer", "nanwatch full")
 
 
@@ -321,8 +322,38 @@ def ask(name):
     return asked
 
 
+def ask_after_nan(arguments):
+    """All parameters are NaN, as one bad update leaves them: nothing is watched then, and a step has to cost what it costs without us."""
+    machine = machine_of(arguments)
+    be_bare(arguments)
+    torch.manual_seed(0)
+    step = models.STEPS[AFTER_NAN](machine.device, arguments.dry_run)
+    switch, why_not = switch_of(arguments)
+    if switch is None:
+        raise CannotAsk(why_not)
+    with set_to(switch, observer_switch.FULL):
+        for i in range(6):
+            if i == 2:
+                with torch.no_grad():
+                    next(step.model.parameters()).fill_(float("nan"))
+            step.run()
+            machine.synchronize()  # the answer is there before the next step
+    if all(parameter.isfinite().all() for parameter in step.model.parameters()):
+        raise CannotAsk("no parameter is bad")
+    ways = {"bare": contextlib.nullcontext, "bare twin": contextlib.nullcontext}
+    ways |= {name: lambda mode=mode: set_to(switch, mode) for name, mode in (OWN_WAYS | {"nanwatch auto": observer_switch.AUTO}).items()
+             if name.startswith("nanwatch")}
+    seconds, peaks, _ = measure(machine, step, ways, 0 if arguments.dry_run else arguments.seconds, arguments.ends_at)
+    rows = summarize(seconds, peaks)
+    over = [name for name, row in rows.items() if name.startswith("nanwatch") and row["ratio"] > AFTER_NAN_RATIO_MAX]
+    return Answer({"step": step.description, "rounds": len(seconds["bare"]), "ways": rows, "over": over}, not over)
+
+
 QUESTIONS = [Question(f"steps.{name}", f"what do the levels add to a training step of {name}, in time and memory, and what is full's floor?",
                       ask(name), timed=True) for name in models.STEPS]
+# Last: what it leaves bad is this process's from there on.
+QUESTIONS.append(Question("steps.after_nan", f"what do the levels add to a training step of {AFTER_NAN} whose parameters are NaN?", ask_after_nan,
+                          goal=f"at most {AFTER_NAN_RATIO_MAX} times the bare step at every level", timed=True))
 
 
 def add_options(parser):

@@ -17,7 +17,7 @@
 namespace nanwatch::wire {
 namespace {
 
-constexpr uint64_t kCapacity = 1024;
+constexpr uint64_t kHostileCapacity = 1024;
 
 // Values that make a reader go wrong if anything does.
 uint64_t NastyWord(std::mt19937_64& random, const RingHeader& header) {
@@ -28,13 +28,13 @@ uint64_t NastyWord(std::mt19937_64& random, const RingHeader& header) {
     case 1:
       return ~0ull - random() % 4;
     case 2:
-      return random() % (2 * kCapacity);
+      return random() % (2 * kHostileCapacity);
     case 3:
       return reserved + random() % 8;
     case 4:
       return reserved - random() % 8;
     case 5:
-      return reserved + kCapacity + random() % 4;
+      return reserved + kHostileCapacity + random() % 4;
     case 6:
       return 1ull << random() % 64;
     default:
@@ -47,7 +47,7 @@ uint64_t NastyWord(std::mt19937_64& random, const RingHeader& header) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::mt19937_64 random(7);
   auto* words = reinterpret_cast<uint64_t*>(ring.header());
-  const size_t slot_words = kCapacity * sizeof(Slot) / 8;
+  const size_t slot_words = kHostileCapacity * sizeof(Slot) / 8;
   auto* slots = reinterpret_cast<uint64_t*>(ring.slots());
   for (uint64_t round = 0;; ++round) {
     std::atomic_ref<uint64_t> target(round % 3 == 0 ? words[random() % (sizeof(RingHeader) / 8)]
@@ -60,7 +60,7 @@ uint64_t NastyWord(std::mt19937_64& random, const RingHeader& header) {
     if (round % 16 == 0) {  // a stretch of heads that carry their own number, with any length
       const uint64_t first = ring.header()->reserved_slots.load() - random() % 64;
       for (uint64_t number = first; number < first + 32; ++number) {
-        Slot& slot = ring.slots()[number & (kCapacity - 1)];
+        Slot& slot = ring.slots()[number & (kHostileCapacity - 1)];
         const uint64_t length =
             random() % 4 == 0 ? random() : random() % 1400 << 16 | random() % 10;
         StoreWords(slot.payload, &length, sizeof length);
@@ -68,17 +68,17 @@ uint64_t NastyWord(std::mt19937_64& random, const RingHeader& header) {
       }
     }
     if (round % 32 == 0) {  // plausible again, or both sides would soon stand still
-      ring.header()->capacity = kCapacity;
-      const uint64_t sane = random() % (4 * kCapacity);
+      ring.header()->capacity = kHostileCapacity;
+      const uint64_t sane = random() % (4 * kHostileCapacity);
       ring.header()->released_slots = sane;
-      ring.header()->reserved_slots = sane + random() % kCapacity;
+      ring.header()->reserved_slots = sane + random() % kHostileCapacity;
     }
     (void)WriteRecord(ring.writer(), 0, round, SizeOf(round));
   }
 }
 
 TEST(RingInHostileMemory, IsReadWithoutACrashAndInBoundedWork) {
-  SharedRing ring(kCapacity);
+  SharedRing ring(kHostileCapacity);
   RingReader reader = ring.Reader();
   const pid_t job = fork();
   ASSERT_GE(job, 0);

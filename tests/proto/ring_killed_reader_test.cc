@@ -16,7 +16,7 @@
 namespace nanwatch::wire {
 namespace {
 
-constexpr uint64_t kCapacity = 256;
+constexpr uint64_t kKilledReaderCapacity = 256;
 constexpr size_t kRowsMax = 1 << 20;
 
 // Stands for the database: rows and cursor become true together, by one store.
@@ -73,7 +73,7 @@ enum class Death { kBeforeCommit, kBetweenCommitAndRelease, kAfterRelease };
 }
 
 TEST(RingWithAKilledReader, LosesNothingAndTellsNothingTwice) {
-  SharedRing ring(kCapacity);
+  SharedRing ring(kKilledReaderCapacity);
   const SharedMemory memory(sizeof(Journal));
   auto& journal = *memory.as<Journal>();
   const SharedMemory written_memory(sizeof(std::atomic<uint64_t>));

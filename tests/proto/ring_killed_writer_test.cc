@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kThreads = 3;
-constexpr uint64_t kCapacity = 4096;
+constexpr uint64_t kKilledWriterCapacity = 4096;
 
 // What each writer thread knows to be committed; in memory that outlives it.
 struct Progress {
@@ -51,7 +51,7 @@ struct Tally {
 // Reads what there is; false (with a failure) when something read is torn, repeated or missing.
 bool Drain(SharedRing& ring, RingReader& reader, Holes holes, Tally& tally) {
   RecordCopy copy;
-  for (uint64_t passed = 0; passed < 4 * kCapacity; ++passed) {
+  for (uint64_t passed = 0; passed < 4 * kKilledWriterCapacity; ++passed) {
     const RingRead read = reader.Read(copy, holes);
     if (read != RingRead::kRecord) {
       EXPECT_NE(read, RingRead::kMalformed);
@@ -75,7 +75,7 @@ TEST(RingWithAKilledWriter, GivesEveryCommittedRecordOnceAndWhole) {
   uint64_t records = 0;
   uint64_t hole_slots = 0;
   for (int life = 0; life < kLives; ++life) {
-    SharedRing ring(kCapacity);
+    SharedRing ring(kKilledWriterCapacity);
     const SharedMemory memory(sizeof(Progress));
     auto& progress = *memory.as<Progress>();
     const pid_t job = fork();

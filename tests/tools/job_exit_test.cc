@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "daemon/base/directories.h"
 #include "daemon/ingest/exit_file.h"
 #include "tests/tools/temporary_directory.h"
 
@@ -39,11 +40,11 @@ TEST(JobExitFile, AppearsWholeUnderItsNameAndLeavesNothingElse) {
   ASSERT_TRUE(WriteJobExit(directory.path(), "j", 1, CommandEnd(), 5).ok());
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
-    EXPECT_EQ(entry.path().filename(), "j.exit");
+    EXPECT_EQ(entry.path().filename(), "j" + ExitSuffix());
     ++files;
   }
   EXPECT_EQ(files, 1);
-  EXPECT_TRUE(ReadJobExit(directory.Path("j.exit")).ok());
+  EXPECT_TRUE(ReadJobExit(directory.Path("j" + ExitSuffix())).ok());
 }
 
 TEST(JobExitFile, ADirectoryThatIsGoneIsAFailureNotACrash) {

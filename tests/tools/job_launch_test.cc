@@ -41,6 +41,11 @@ TEST(WrongUse, AnUnknownLevelNamesTheKnownOnesAndTheNearest) {
   EXPECT_THAT(wrong, HasSubstr("idle, canary, layer, full, auto"));
 }
 
+TEST(WrongUse, AWordThatIsNearToNoneIsOneSentence) {
+  EXPECT_EQ(WrongUseOf([](RunOptions& o) { o.level = "foo"; }),
+            "--level is 'foo': use one of idle, canary, layer, full, auto");
+}
+
 TEST(WrongUse, EveryLevelOfTheContractIsKnown) {
   for (const char* level : {"idle", "canary", "layer", "full", "auto"}) {
     RunOptions options = Command();

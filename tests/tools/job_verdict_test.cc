@@ -8,34 +8,46 @@
 namespace nanwatch {
 namespace {
 
-Verdict Watched(const std::string& word, uint64_t lost = 0) {
-  Verdict verdict;
-  verdict.set_verdict(word);
-  verdict.add_runs();
-  verdict.mutable_coverage()->set_tensors_checked(10);
-  verdict.mutable_coverage()->set_lost_events(lost);
-  return verdict;
+int ExitCodeOf(const RunFacts& run) { return CheckExitCode(VerdictOfJob({run}, std::nullopt)); }
+
+RunFacts LossOfNan(uint64_t lost) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").Nan();
+  run.Pass(2).Root(1);
+  RunFacts facts = run.Build();
+  facts.mutable_state()->set_records_dropped(lost);
+  return facts;
 }
 
 TEST(ReportCheck, CleanAndExpectedAreFine) {
-  EXPECT_EQ(CheckExitCode(Watched("clean")), kExitOk);
-  EXPECT_EQ(CheckExitCode(Watched("expected")), kExitOk);
+  EXPECT_EQ(ExitCodeOf(RunBuilder().Build()), kExitOk);
+  RunBuilder masked;
+  masked.Value(1).Scalar("aten::full").NegInf();
+  EXPECT_EQ(ExitCodeOf(masked.Build()), kExitOk);
 }
 
 TEST(ReportCheck, AnAnomalyIsTwoEvenWhenFindingsWereLost) {
-  EXPECT_EQ(CheckExitCode(Watched("anomaly")), kExitAnomaly);
-  EXPECT_EQ(CheckExitCode(Watched("anomaly", 3)), kExitAnomaly);
+  EXPECT_EQ(ExitCodeOf(LossOfNan(0)), kExitAnomaly);
+  EXPECT_EQ(ExitCodeOf(LossOfNan(3)), kExitAnomaly);
 }
 
-TEST(ReportCheck, LostFindingsCannotBeTold) {
-  EXPECT_EQ(CheckExitCode(Watched("clean", 1)), kExitCannotTell);
+TEST(ReportCheck, LostFindingsAreUnknown) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->set_records_dropped(1);
+  EXPECT_EQ(ExitCodeOf(facts), kExitCannotTell);
 }
 
-TEST(ReportCheck, NothingObservedCannotBeTold) {
+TEST(ReportCheck, NothingObservedIsUnknown) {
   EXPECT_EQ(CheckExitCode(VerdictOfJob({}, std::nullopt)), kExitCannotTell);
-  Verdict idle = Watched("clean");
-  idle.mutable_coverage()->set_tensors_checked(0);
-  EXPECT_EQ(CheckExitCode(idle), kExitCannotTell);
+  RunFacts idle = RunBuilder().Build();
+  idle.mutable_state()->set_tensors_checked(0);
+  EXPECT_EQ(ExitCodeOf(idle), kExitCannotTell);
+}
+
+TEST(ReportCheck, AVerdictOfANewerVersionIsUnknown) {
+  Verdict verdict;
+  verdict.set_verdict("perhaps");
+  EXPECT_EQ(CheckExitCode(verdict), kExitCannotTell);
 }
 
 RunFacts EndedRun(int pid) {

@@ -1,10 +1,9 @@
-// What forbids loading into a process, told from stand-ins for /proc; and what gdb and Python are
-// told to do.
+// What forbids loading into a process, told from stand-ins for /proc; and what Python is told to
+// do.
 #include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/debugger.h"
 #include "tools/late_load_plan.h"
 #include "tools/process_facts.h"
 #include "tools/remote_exec.h"
@@ -37,7 +36,6 @@ HostFacts Host() {
   HostFacts host;
   host.uid = 1000;
   host.machine = EM_X86_64;
-  host.debugger = "/usr/bin/gdb";
   return host;
 }
 LateLoadWish Wish(bool inject = true) {
@@ -57,7 +55,7 @@ std::string Plan(const ProcessFacts& process, const HostFacts& host = Host(),
   return plan.reason + ": " + plan.problem;
 }
 
-TEST(LateLoadPlan, GoesByGdbWhereItMay) { EXPECT_EQ(Plan(Training()), "gdb"); }
+TEST(LateLoadPlan, GoesByAHookWhereItMay) { EXPECT_EQ(Plan(Training()), "inject"); }
 
 TEST(LateLoadPlan, AsksPythonsThatCanBeAskedWithOrWithoutTheOption) {
   ProcessFacts process = Training();
@@ -67,20 +65,20 @@ TEST(LateLoadPlan, AsksPythonsThatCanBeAskedWithOrWithoutTheOption) {
   process.python = "314t";
   EXPECT_EQ(Plan(process, Host(), Wish(false)), "remote_exec");
   process.python = "313";
-  EXPECT_EQ(Plan(process), "gdb");
+  EXPECT_EQ(Plan(process), "inject");
 }
 
 TEST(LateLoadPlan, SaysWhatTheOptionWouldDo) {
   EXPECT_THAT(Plan(Training(), Host(), Wish(false)),
               AllOf(HasSubstr("needs_inject: "), HasSubstr("Python 3.11"),
-                    HasSubstr("--inject does it by gdb, which stops the process")));
+                    HasSubstr("--inject has it do so by a hook")));
 }
 
-TEST(LateLoadPlan, GoesByGdbWhereRemoteDebuggingIsSwitchedOff) {
+TEST(LateLoadPlan, GoesByAHookWhereRemoteDebuggingIsSwitchedOff) {
   ProcessFacts process = Training();
   process.python = "314";
   process.remote_debug_off = true;
-  EXPECT_EQ(Plan(process), "gdb");
+  EXPECT_EQ(Plan(process), "inject");
   EXPECT_THAT(Plan(process, Host(), Wish(false)),
               AllOf(HasSubstr("remote_debug_off: "), HasSubstr("PYTHON_DISABLE_REMOTE_DEBUG"),
                     HasSubstr("--inject")));
@@ -130,7 +128,7 @@ TEST(LateLoadPlan, ExplainsWhatTheKernelForbidsByWhatForbidsIt) {
 TEST(LateLoadPlan, AStrictScopeIsNoMatterWhereTheKernelAllowsIt) {
   HostFacts host = Host();
   host.ptrace_scope = 1;
-  EXPECT_EQ(Plan(Training(), host), "gdb");
+  EXPECT_EQ(Plan(Training(), host), "inject");
 }
 
 TEST(LateLoadPlan, SendsIntoContainers) {
@@ -187,25 +185,24 @@ TEST(LateLoadPlan, NeverLoadsTwiceAndKeepsOutWhereItIsAskedTo) {
   EXPECT_THAT(Plan(process), AllOf(HasSubstr("switched_off: "), HasSubstr("NANWATCH=0")));
 }
 
-TEST(LateLoadPlan, SaysWhatKeepsGdbOut) {
+TEST(LateLoadPlan, SaysWhatKeepsAHookOut) {
   ProcessFacts process = Training();
   process.tracer_pid = 99;
   EXPECT_THAT(Plan(process), AllOf(HasSubstr("traced: "), HasSubstr("by process 99")));
-  process.python = "314";  // which gdb has no part in
+  process.python = "314";  // which needs no hook
   EXPECT_EQ(Plan(process), "remote_exec");
   process = Training();
   process.seccomp = 1;
   EXPECT_THAT(Plan(process), HasSubstr("seccomp: "));
   process.seccomp = 2;  // as in every container
-  EXPECT_EQ(Plan(process), "gdb");
+  EXPECT_EQ(Plan(process), "inject");
   process = Training();
   process.state = 'T';
   EXPECT_THAT(Plan(process), AllOf(HasSubstr("stopped: "), HasSubstr("kill -CONT 4711")));
   HostFacts host = Host();
-  host.debugger = "";
-  const LateLoadPlan plan = PlanLateLoad(Training(), host, Wish());
-  EXPECT_EQ(plan.reason, "no_gdb");
-  EXPECT_THAT(plan.problem, HasSubstr("install"));
+  host.may_write_code = false;
+  EXPECT_THAT(Plan(Training(), host),
+              AllOf(HasSubstr("read_only_code: "), HasSubstr("proc_mem.force_override")));
 }
 
 TEST(ProcessFacts, AreReadFromProcsOwnText) {
@@ -269,30 +266,6 @@ const LateCall kCall = {.library = "/p/li\"b\\n.so",
                         .level = "idle",
                         .directory = "/dev/shm/o'k",
                         .answers = "/dev/shm/a"};
-
-TEST(DebuggerScript, HasNoBreakpointInWhileAnythingIsCalled) {
-  const std::string script = DebuggerScript(kCall);
-  EXPECT_LT(script.find("Py_AddPendingCall"), script.find("tbreak"));
-  EXPECT_LT(script.find("continue\n"), script.find("delete\n"));
-  EXPECT_LT(script.find("delete\n"), script.find("&dlopen"));
-}
-
-TEST(DebuggerScript, QuotesPaths) {
-  EXPECT_THAT(DebuggerScript(kCall), HasSubstr("(\"/p/li\\\"b\\\\n.so\", 2)"));
-}
-
-TEST(DebuggerOutput, IsReadForTheAnswerTheLoadersReasonOrGdbsOwn) {
-  DebuggerResult result = ReadDebuggerOutput("[New LWP 1]\nnanwatch-answer 3\n[detached]\n");
-  EXPECT_TRUE(result.called);
-  EXPECT_EQ(result.answer, 3);
-  result = ReadDebuggerOutput("nanwatch-error /p/x.so: cannot open shared object file\n[d]\n");
-  EXPECT_FALSE(result.called);
-  EXPECT_THAT(result.problem, HasSubstr("refused the library: /p/x.so: cannot open"));
-  result = ReadDebuggerOutput("a\nptrace: Operation not permitted.\nb\n");
-  EXPECT_FALSE(result.called);
-  EXPECT_THAT(result.problem, HasSubstr("ptrace: Operation not permitted."));
-  EXPECT_THAT(ReadDebuggerOutput("").problem, HasSubstr("it said nothing"));
-}
 
 TEST(RemoteScript, IsPythonWhateverThePathsHold) {
   const std::string script = RemoteScript(kCall, "/dev/shm/é");

@@ -112,6 +112,19 @@ TEST_F(ObservationsTest, ARunIsFoundByTheBeginningOfItsIdOrJob) {
   EXPECT_EQ(observations.ResolveJob("zz").status().kind(), ErrorKind::kNotFound);
 }
 
+TEST_F(ObservationsTest, ANumberIsAProcessBeforeItIsTheBeginningOfAnId) {
+  RunBatch old = Batch(0x4711000000000001, "old", 100);
+  RunBatch named = Batch(0x5555000000000001, "4712", 150);
+  RunBatch process = Batch(0x6666000000000001, "process", 200);
+  process.run.set_pid(4711);
+  RunBatch other = Batch(0x7777000000000001, "other", 300);
+  other.run.set_pid(4712);
+  Fill({old, named, process, other});
+  EXPECT_EQ(Resolve("4711"), "process");
+  EXPECT_EQ(Resolve("47110"), "old");
+  EXPECT_EQ(Resolve("4712"), "4712");  // a job's whole id is that job
+}
+
 TEST_F(ObservationsTest, FactsOfAJobAreThoseOfAllItsProcessesAndNoOthers) {
   Fill({Batch(0x1111, "a", 100), Batch(0x2222, "a", 50), Batch(0x3333, "b", 200)});
   Observations observations(places_);

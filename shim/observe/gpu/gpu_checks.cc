@@ -38,6 +38,15 @@ std::span<std::byte> ResultMemory(void* context, int device) {
   return memory != nullptr ? std::span<std::byte>{memory, bytes} : std::span<std::byte>{};
 }
 
+// A thread's thread-locals are destroyed in the reverse order of their making, those of the main
+// thread before any exit handler runs. This one is made behind libtorch's current streams, and so
+// goes before them.
+thread_local bool streams_end __attribute__((tls_model("initial-exec"))) = false;
+struct StreamsEnd {
+  StreamsEnd() noexcept {}
+  ~StreamsEnd() { streams_end = true; }
+};
+
 struct LaunchView {
   const device::LaunchHead& head;
   const DeviceTensor* tensors;
@@ -113,10 +122,22 @@ bool GpuChecks::Begin(const char** why) noexcept {
 }
 
 device::CuStream GpuChecks::CurrentStream(int gpu) const noexcept {
+  if (streams_end) return nullptr;
   void* stream = nullptr;
   // Reads a thread-local variable of libtorch's; fails only before CUDA is up.
-  return current_stream_(gpu, &stream) == 0 ? static_cast<device::CuStream>(stream) : nullptr;
+  const bool told = current_stream_(gpu, &stream) == 0;
+  static thread_local const StreamsEnd made_behind_it;
+  (void)made_behind_it;
+  return told ? static_cast<device::CuStream>(stream) : nullptr;
 }
+
+void GpuChecks::BeginExit() noexcept {
+  streams_end = true;
+  at_exit_.store(true, std::memory_order_release);
+}
+
+// At exit nothing follows, and what is looked at was launched long ago.
+bool GpuChecks::MayLaunch() const noexcept { return !streams_end || AtExit(); }
 
 device::CuStream GpuChecks::EnterStream(ThreadState* thread, int gpu) noexcept {
   const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(gpu) % 32);
@@ -132,6 +153,7 @@ device::CuStream GpuChecks::EnterStream(ThreadState* thread, int gpu) noexcept {
 GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
                                      std::span<const InputSeen* const> inputs,
                                      bool reports) noexcept {
+  if (!MayLaunch()) return {};
   DeviceTensor output_list[device::kOutputsMax];
   DeviceTensor input_list[device::kInputsMax];
   size_t output_count = 0;
@@ -151,7 +173,8 @@ GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputS
 GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread,
                                          std::span<const InputSeen* const> gate,
                                          std::span<const InputSeen* const> others, bool reports,
-                                         bool sums) noexcept {
+                                         bool sums, bool kinds_only) noexcept {
+  if (!MayLaunch()) return {};
   device::ListEntry list[device::kListMax];
   size_t count = 0;
   for (const InputSeen* tensor : gate) list[count++] = EntryOf(*tensor);
@@ -164,13 +187,15 @@ GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread,
                                              .gate = entries.first(gate.size()),
                                              .others = entries.subspan(gate.size()),
                                              .reports = reports || stream != nullptr,
-                                             .sums = sums}),
+                                             .sums = sums,
+                                             .kinds_only = kinds_only}),
                       gpu);
 }
 
 GpuChecks::Launched GpuChecks::MeasureList(ThreadState* thread,
                                            std::span<const InputSeen* const> list,
                                            std::span<const device::SampleSpan> samples) noexcept {
+  if (!MayLaunch()) return {};
   device::ListEntry entries[device::kMeasuredMax];
   size_t count = 0;
   for (const InputSeen* tensor : list) entries[count++] = EntryOf(*tensor);
@@ -221,7 +246,7 @@ GpuChecks::Launched GpuChecks::WhatBecameOf(const device::Enqueued& enqueued, in
 
 void GpuChecks::AddStep(const ThreadState* thread) noexcept {
   const int gpu = thread->last_gpu - 1;
-  if (gpu >= 0) (void)checker_->AddStep(gpu, CurrentStream(gpu));
+  if (gpu >= 0 && MayLaunch()) (void)checker_->AddStep(gpu, CurrentStream(gpu));
 }
 
 void GpuChecks::Ask(const ThreadState* thread) noexcept {
@@ -246,6 +271,7 @@ bool GpuChecks::AllSetUp() noexcept {
 }
 
 GpuChecks::Graph GpuChecks::CapturedInto(const ThreadState* thread) const noexcept {
+  if (streams_end) return {};
   // The GPU that this thread last used, else any.
   uint32_t gpus = thread->last_gpu != 0 ? uint32_t{1} << (thread->last_gpu - 1) : gpus_seen();
   for (; gpus != 0; gpus &= gpus - 1) {
@@ -257,6 +283,7 @@ GpuChecks::Graph GpuChecks::CapturedInto(const ThreadState* thread) const noexce
 }
 
 uint64_t GpuChecks::Mark(int gpu) noexcept {
+  if (!MayLaunch()) return 0;
   const device::Enqueued mark = checker_->Mark(gpu, CurrentStream(gpu));
   return mark.skip == device::Skip::kNone ? mark.first_ticket : 0;
 }

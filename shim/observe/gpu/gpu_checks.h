@@ -46,9 +46,11 @@ class GpuChecks {
                  std::span<const InputSeen* const> inputs, bool reports) noexcept;
   // The same of a list (device/list_launch.h), kListMax tensors at most, each of which is one run
   // of memory (gpu_counts.h). `others` are looked at if one of the gate is bad. With `sums` the
-  // gate is summed besides, which is told but of what is captured into a graph.
+  // gate is summed besides, which is told but of what is captured into a graph. `kinds_only`: it is
+  // only asked which are bad.
   Launched CheckList(ThreadState* thread, std::span<const InputSeen* const> gate,
-                     std::span<const InputSeen* const> others, bool reports, bool sums) noexcept;
+                     std::span<const InputSeen* const> others, bool reports, bool sums,
+                     bool kinds_only = false) noexcept;
   // Measures each tensor of such a list, device::kMeasuredMax at most; or compares the sample of
   // each, where there are any.
   Launched MeasureList(ThreadState* thread, std::span<const InputSeen* const> list,
@@ -99,12 +101,19 @@ class GpuChecks {
   // The answers lie in memory of this process's own, which outlives CUDA.
   [[nodiscard]] bool ReadableForEver() const noexcept;
 
-  // Of the calling thread.
+  // Of the calling thread. The default stream once its thread-locals are being destroyed, among
+  // which libtorch's current streams are: nobody can say then which it was.
   [[nodiscard]] device::CuStream CurrentStream(int gpu) const noexcept;
+  // The calling thread runs the process's exit handlers: from here on it may have things checked on
+  // the default stream, though it has no current streams any more.
+  void BeginExit() noexcept;
+  [[nodiscard]] bool AtExit() const noexcept { return at_exit_.load(std::memory_order_acquire); }
   // Whether a check has found more than masks (-Inf alone) since this was last asked.
   [[nodiscard]] bool TakeHit() noexcept { return std::exchange(hit_, false); }
 
  private:
+  // Whether what the calling thread launches comes behind what it has launched before.
+  [[nodiscard]] bool MayLaunch() const noexcept;
   // The current stream, on which this thread is about to have something checked.
   [[nodiscard]] device::CuStream EnterStream(ThreadState* thread, int gpu) noexcept;
   [[nodiscard]] Launched WhatBecameOf(const device::Enqueued& enqueued, int gpu) noexcept;
@@ -127,6 +136,7 @@ class GpuChecks {
   uint64_t noticed_[kNoticedMax] = {};
   size_t noticed_count_ = 0;
   bool hit_ = false;
+  std::atomic<bool> at_exit_{false};
   int32_t (*current_stream_)(int32_t gpu, void** stream) = nullptr;
   device::CuResult (*context_get_current_)(device::CuContext* context) = nullptr;
 };

@@ -1,6 +1,7 @@
 #include "shim/observe/gpu/op_kernels.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -71,11 +72,21 @@ void OpKernels::Tend(Observer& observer) noexcept {
   Tell(observer, /*last=*/false);
 }
 
+// A thread of ours may be in CUPTI just now, and is waited for, since the driver goes next; but not
+// for long: what it asks for may never come.
 void OpKernels::TellAtExit(Observer& observer) noexcept {
+  constexpr int kRoundsMax = 200;
+  constexpr useconds_t kMicrosecondsBetween = 1000;
   if (!wanted_) return;
-  // Nobody waits for a thread that may be in CUPTI while the process goes.
-  const std::unique_lock<std::mutex> tending(tending_, std::try_to_lock);
-  if (tending.owns_lock() && state_ == State::kStarted) Tell(observer, /*last=*/true);
+  std::unique_lock<std::mutex> tending(tending_, std::try_to_lock);
+  for (int round = 0; !tending.owns_lock() && round < kRoundsMax; ++round) {
+    usleep(kMicrosecondsBetween);
+    (void)tending.try_lock();
+  }
+  if (!tending.owns_lock()) return;
+  if (state_ == State::kStarted) Tell(observer, /*last=*/true);
+  state_ = State::kEnded;
+  if (KernelTrace* trace = trace_.load(std::memory_order_relaxed); trace != nullptr) trace->End();
 }
 
 void OpKernels::OnProfiler(Observer& observer) noexcept {

@@ -54,7 +54,8 @@ class OpKernels {
 
   // Every 50 ms, on a thread of our own.
   void Tend(Observer& observer) noexcept;
-  // The process ends.
+  // The process ends, and the driver is still there: the last call that has anything to do with
+  // CUPTI.
   void TellAtExit(Observer& observer) noexcept;
   // A profiler is about to start, on this thread, with the GIL.
   void OnProfiler(Observer& observer) noexcept;
@@ -74,7 +75,7 @@ class OpKernels {
     // False: one has gone.
     bool Add(const Waiting& finding) noexcept;
   };
-  enum class State : uint8_t { kIdle, kAsking, kStarted, kRefused };
+  enum class State : uint8_t { kIdle, kAsking, kStarted, kRefused, kEnded };
 
   void Start(Observer& observer) noexcept;
   void Refuse(Observer& observer, const char* why) noexcept;

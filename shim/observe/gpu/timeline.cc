@@ -2,10 +2,10 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,10 +24,6 @@
 namespace nanwatch {
 namespace {
 
-// An op's event takes about 2 KB; the GPU is a thousand launches behind at most. Touched where
-// used.
-constexpr uint64_t kQueueBytes = uint64_t{32} << 20;
-constexpr uint64_t kEventAlignment = 64;
 // How often the head of the queue is looked at while ops go by.
 constexpr uint64_t kOpsPerSettle = 32;
 
@@ -162,16 +158,14 @@ bool Timeline::Begin(Observer& observer) noexcept {
       observer.entry()->say(line);
       return;
     }
-    void* memory = mmap(nullptr, kQueueBytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    queue_ = MapQueue();
     teller_ = ThreadStates::MakeForTelling();
     gpu_gradients_ = new (std::nothrow) canary::GpuGradients;
     graphs_ = new (std::nothrow) Graphs;
-    if (memory == MAP_FAILED || teller_ == nullptr || gpu_gradients_ == nullptr ||
+    if (queue_ == nullptr || teller_ == nullptr || gpu_gradients_ == nullptr ||
         graphs_ == nullptr || !cuts_.Prepare()) {
       return;
     }
-    memory_ = static_cast<unsigned char*>(memory);
     // Inputs are wanted of every op from now on: it cannot be gone back for them.
     observer.arming.Hold();
     on_.store(true, std::memory_order_release);
@@ -227,14 +221,15 @@ template <class T>
 T* Timeline::Reserve(size_t extra_bytes) noexcept {
   const uint64_t bytes = (sizeof(T) + extra_bytes + kEventAlignment - 1) & ~(kEventAlignment - 1);
   const std::lock_guard<std::mutex> lock(mutex_);
-  const uint64_t to_the_end = kQueueBytes - end_ % kQueueBytes;
+  const uint64_t to_the_end = queue_->bytes - (end_ & (queue_->bytes - 1));
   const uint64_t filler = bytes > to_the_end ? to_the_end : 0;
-  if (end_ + filler + bytes - begin_ > kQueueBytes) {
+  if (end_ + filler + bytes - begin_ > queue_->bytes) {
     pressed_.store(true, std::memory_order_relaxed);
     return nullptr;
   }
   if (filler != 0) {
-    auto* unused = reinterpret_cast<Event*>(memory_ + end_ % kQueueBytes);
+    static_assert(offsetof(Event, moment) <= kEventAlignment, "a filler has all before it");
+    auto* unused = reinterpret_cast<Event*>(At(end_));
     unused->bytes = static_cast<uint32_t>(filler);
     unused->kind = EventKind::kNothing;
     unused->ticket = 0;
@@ -243,14 +238,14 @@ T* Timeline::Reserve(size_t extra_bytes) noexcept {
     unused->noted.store(true, std::memory_order_relaxed);
     end_ += filler;
   }
-  auto* event = new (memory_ + end_ % kQueueBytes) T;
+  auto* event = new (At(end_)) T;
   event->bytes = static_cast<uint32_t>(bytes);
   event->noted.store(false, std::memory_order_relaxed);
   event->ticket = 0;
   event->graph = nullptr;
   event->number = clock_.noted.fetch_add(1, std::memory_order_acq_rel) + 1;
   end_ += bytes;
-  if (end_ - begin_ > kQueueBytes / 2) pressed_.store(true, std::memory_order_relaxed);
+  if (end_ - begin_ > queue_->bytes / 2) pressed_.store(true, std::memory_order_relaxed);
   return event;
 }
 
@@ -265,7 +260,7 @@ void Timeline::Publish(Event* event) noexcept {
 Timeline::Event* Timeline::Head() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (begin_ == end_) return nullptr;
-  auto* head = reinterpret_cast<Event*>(memory_ + begin_ % kQueueBytes);
+  auto* head = reinterpret_cast<Event*>(At(begin_));
   return head->noted.load(std::memory_order_acquire) ? head : nullptr;
 }
 
@@ -294,7 +289,8 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
     parts.AddInputsOf(thread, frame);
     return NotePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
   }
-  if (observer.Poisoned() && !MayHeal(observer, thread, frame, written, count) &&
+  // Only of a program without an optimizer object are ops seen then (poison_watch.h).
+  if (observer.Ignores() && !MayHeal(observer, thread, frame, written, count) &&
       CapturedGraph(observer, thread, /*begins=*/true) == nullptr) {
     thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAfterPoisoned)] += count;
     return;
@@ -409,7 +405,9 @@ bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
   const GpuChecks::Launched launched =
       event->measures ? gpu_.MeasureList(thread, {outputs, event->outputs}, event->samples)
       : event->is_list
-          ? gpu_.CheckList(thread, {outputs, event->outputs}, {}, event->reports, event->sums)
+          ? gpu_.CheckList(
+                thread, {outputs, event->outputs}, {}, event->reports, event->sums,
+                event->kind == EventKind::kHanded && event->handed_as == HandedAs::kProbe)
           : gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count}, event->reports);
   const bool counts = event->kind != EventKind::kHanded || !IsForFigures(event->handed_as);
   CountLaunch(observer, thread, outputs[0]->gpu, launched, {outputs, counts ? event->outputs : 0});
@@ -738,10 +736,10 @@ void Timeline::SettleAtExit(Observer& observer) noexcept {
   ThreadStates::SetOnEnd(nullptr);
   const bool may_launch = gpu_.DriverIsUp();
   ThreadState* thread = ThreadStates::Mine();
+  gpu_.BeginExit();
   if (may_launch && thread != nullptr) {
-    if (cuts_.AnyNoted() && CapturedGraph(observer, thread, /*begins=*/true) == nullptr) {
-      cuts_.CloseAll(observer, thread);
-    }
+    // Those of default streams alone: nobody knows any more which stream was current.
+    if (cuts_.AnyNoted()) cuts_.CloseAll(observer, thread);
     gpu_.AskAll();
   }
   const bool may_read = may_launch || gpu_.ReadableForEver();

@@ -39,6 +39,7 @@
 #include "shim/observe/gpu/gpu_cuts.h"
 #include "shim/observe/gpu/gpu_deliveries.h"
 #include "shim/observe/gpu/late_copies.h"
+#include "shim/observe/gpu/queue_memory.h"
 #include "shim/observe/place.h"
 #include "shim/observe/python/graph_calls.h"
 #include "shim/observe/python/known_calls.h"
@@ -111,6 +112,8 @@ class Timeline {
     kScale,          // of a GradScaler; its update is told next
     kScaleOfStep,    // that, and what was found in the step: the update itself goes by unseen
     kGradientScale,  // by which an optimizer divides the gradients itself
+    kFoundInf,  // what is not 0 where an optimizer skips its step itself, if nothing else is asked
+    kProbe,     // all parameters, which were bad: whether one of them is (poison_watch.h)
     kOfRegion,
     kGiven,              // into a collective that gives one rank's values to all
     kReceived,           // by a collective, before an op writes over it
@@ -149,6 +152,10 @@ class Timeline {
   // Whether some of what came was not looked at; then, where an op begins that writes in place.
   [[nodiscard]] bool AnyReceivedUnlooked() const noexcept { return deliveries_.AnyUnlooked(); }
   void LookAtReceived(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
+  // What was noted for a cut is not looked at any more: parameters are bad.
+  void LetCutsGo() noexcept {
+    if (On() && cuts_.AnyNoted()) cuts_.LetGo();
+  }
   // A bad tensor of which nobody is known to have written it: whether it has come by a collective,
   // which is told then and known from there on.
   bool TellReceived(Observer& observer, ThreadState* thread, const PlainTensor& tensor) noexcept;
@@ -222,15 +229,16 @@ class Timeline {
   }
   // Of what is handed over in lists: its numbers are of no interest.
   [[nodiscard]] static constexpr bool IsOnlyChecked(HandedAs as) noexcept {
-    return as == HandedAs::kWritten || as == HandedAs::kGiven || as == HandedAs::kReceived;
+    return as == HandedAs::kWritten || as == HandedAs::kGiven || as == HandedAs::kReceived ||
+           as == HandedAs::kProbe;
   }
   // What is looked at for its figures alone, and was or will be looked at as what it is.
   [[nodiscard]] static constexpr bool IsForFigures(HandedAs as) noexcept {
     return as == HandedAs::kWatchedGradients || as == HandedAs::kLossNumber ||
            as == HandedAs::kScale || as == HandedAs::kScaleOfStep ||
-           as == HandedAs::kGradientScale || as == HandedAs::kMeasuredGradients ||
-           as == HandedAs::kMeasuredResults || as == HandedAs::kSampled ||
-           as == HandedAs::kMeasuredUpdates;
+           as == HandedAs::kGradientScale || as == HandedAs::kFoundInf || as == HandedAs::kProbe ||
+           as == HandedAs::kMeasuredGradients || as == HandedAs::kMeasuredResults ||
+           as == HandedAs::kSampled || as == HandedAs::kMeasuredUpdates;
   }
 
  private:
@@ -253,6 +261,10 @@ class Timeline {
   T* Reserve(size_t extra_bytes = 0) noexcept;
   void Publish(Event* event) noexcept;
   Event* Head() noexcept;
+  // Where the byte lies before which so many were ever reserved.
+  [[nodiscard]] unsigned char* At(uint64_t byte) const noexcept {
+    return queue_->begin + (byte & (queue_->bytes - 1));
+  }
   void Release(Event* event) noexcept;
 
   void KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept;
@@ -365,9 +377,9 @@ class Timeline {
   GpuDeliveries deliveries_;
   std::atomic<bool> pressed_{false};  // the queue is half full
 
-  std::mutex mutex_;  // covers the queue
-  unsigned char* memory_ = nullptr;
-  uint64_t begin_ = 0;  // bytes ever released, and ever reserved
+  std::mutex mutex_;                    // covers the queue
+  const QueueMemory* queue_ = nullptr;  // from Begin on
+  uint64_t begin_ = 0;                  // bytes ever released, and ever reserved
   uint64_t end_ = 0;
 
   // The last result of one element that needs a gradient, which may turn out to be a loss; covered
@@ -390,7 +402,7 @@ class Timeline {
   uint64_t own_given_ = 0;  // number of the last collective into which this rank gave something bad
   ValueRef own_value_;      // and what that was
   uint32_t own_site_ = 0;
-  ValueRef newest_bad_;      // of an op of a pass, and in which step
+  ValueRef newest_bad_;  // of an op of a pass, and in which step
   uint32_t newest_bad_step_ = 0;
   ValueRef bad_leaf_;  // the first gradient that a leaf took bad, and in which step
   uint32_t bad_leaf_step_ = 0;

@@ -73,7 +73,7 @@ void Timeline::LookAtInputs(Observer& observer, ThreadState* thread, const Frame
     }
   }
   // Asking the driver about the stream comes last: it is nearly always for nothing.
-  if (tensors.empty() || observer.Poisoned() ||
+  if (tensors.empty() || observer.Ignores() ||
       CapturedGraph(observer, thread, /*begins=*/true) != nullptr) {
     return;
   }

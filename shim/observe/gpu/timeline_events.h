@@ -12,7 +12,7 @@
 namespace nanwatch {
 
 enum class EventKind : uint8_t {
-  kNothing,  // fills the queue up to its end, or its check was not made
+  kNothing,  // fills the queue up to its end, or its check was not made; has no `moment`
   kOp,
   kHanded,
   kView,
@@ -35,6 +35,9 @@ struct Timeline::Event {
   Graph* graph;     // it is part of (timeline_graphs.h), or is a replay of; null: none
   Moment moment;
 };
+
+// Every event begins at a multiple of so many bytes, and what fills the queue up may have no more.
+inline constexpr size_t kEventAlignment = 64;
 
 // A tensor and what will be known of it.
 struct SeenTensor {

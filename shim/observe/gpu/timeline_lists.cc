@@ -17,6 +17,10 @@ namespace nanwatch {
 // behind them, as ever.
 bool Timeline::NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
                          std::span<const HandedTensor> tensors) noexcept try {
+  // A replay would ask at another time.
+  if (as == HandedAs::kProbe && CapturedGraph(observer, thread, /*begins=*/true) != nullptr) {
+    return false;
+  }
   // The figures of what is captured nobody could ask for.
   if (IsForFigures(as) && CapturedGraph(observer, thread, /*begins=*/false) != nullptr) return true;
   bool all = true;
@@ -57,7 +61,8 @@ bool Timeline::NoteList(Observer& observer, ThreadState* thread, HandedAs as,
   event->sums = !IsOnlyChecked(as);
   // Nothing of this step is launched behind what its update has written, and a pass begins at a
   // loss, where the stream would be asked.
-  event->reports = is_last && (as == HandedAs::kWritten || as == HandedAs::kLoss);
+  event->reports =
+      is_last && (as == HandedAs::kWritten || as == HandedAs::kLoss || as == HandedAs::kProbe);
   const InputSeen* seen[device::kListMax];
   for (size_t i = 0; i < tensors.size(); ++i) {
     KeepHanded(*tensors[i], &event->tensors[i]);
@@ -116,6 +121,9 @@ void Timeline::TellSums(Observer& observer, const OpEvent& event,
       return;
     case HandedAs::kGradientScale:
       return gpu_gradients_->SetScale(sums.first);
+    case HandedAs::kFoundInf:
+      skips_update_ = sums.first != 0;
+      return;
     case HandedAs::kScaleOfStep:
       observer.steps.OnUnscale(!sums.IsZero(1));
       return observer.steps.OnScaleUpdate(observer, teller_, sums.first, /*scale_known=*/true);

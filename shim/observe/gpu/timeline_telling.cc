@@ -77,6 +77,11 @@ void Timeline::TellReady(Observer& observer) noexcept {
   for (Event* head = Head(); may_tell && head != nullptr; head = Head()) {
     const GpuAnswer* answer = nullptr;
     bool lost = false;
+    if (head->kind == EventKind::kNothing) {
+      // Of one that fills the queue up to its end there may be no more than kEventAlignment bytes.
+      Release(head);
+      continue;
+    }
     if (head->graph != nullptr && head->kind != EventKind::kReplay) {
       KeepForReplays(head);
       Release(head);
@@ -103,6 +108,10 @@ void Timeline::TellReady(Observer& observer) noexcept {
           AreGradients(static_cast<const OpEvent*>(head)->handed_as)) {
         gpu_gradients_->NoteUnseen();
       }
+      if (head->kind == EventKind::kHanded &&
+          static_cast<const OpEvent*>(head)->handed_as == HandedAs::kProbe) {
+        observer.poison_watch.OnProbeLost();
+      }
       ++teller_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
     } else {
       Tell(observer, *head, answer);
@@ -117,12 +126,15 @@ void Timeline::TellReady(Observer& observer) noexcept {
 // GPU that is busy with one long kernel answers nothing at all.)
 bool Timeline::IsStuck(const Event& head) noexcept {
   constexpr uint64_t kPatienceNs = 2'000'000'000;
+  // Less than SettleAtExit's, and shared by events that follow each other.
+  constexpr uint64_t kPatienceAtExitNs = 150'000'000;
   const uint64_t now = MonotonicNs();
   if (stuck_at_ != head.number) {
+    if (!gpu_.AtExit() || stuck_at_ + 1 != head.number) stuck_since_ns_ = now;
     stuck_at_ = head.number;
-    stuck_since_ns_ = now;
   }
-  return now - stuck_since_ns_ > kPatienceNs && gpu_.newest_answer() > head.ticket;
+  const uint64_t patience_ns = gpu_.AtExit() ? kPatienceAtExitNs : kPatienceNs;
+  return now - stuck_since_ns_ > patience_ns && gpu_.newest_answer() > head.ticket;
 }
 
 void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept {
@@ -132,7 +144,7 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
   thread->depth = thread->inputs_used = 0;
   thread->pass = event.moment.place.pass;
   switch (event.kind) {
-    case EventKind::kNothing:
+    case EventKind::kNothing:  // is released before
       break;
     case EventKind::kOp: {
       auto& op = static_cast<OpEvent&>(event);
@@ -346,6 +358,10 @@ uint16_t Timeline::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
 void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
   if (answer.measures != nullptr) return TellMeasures(observer, event, answer.measures);
   if (answer.sums != nullptr) TellSums(observer, event, *answer.sums);
+  if (event.handed_as == HandedAs::kProbe) {
+    return observer.poison_watch.OnProbe(observer, event.number, event.outputs,
+                                         answer.outcome == device::Finished::Outcome::kBad);
+  }
   if (answer.outcome != device::Finished::Outcome::kBad) return;
   // Whose gradients are bad is known of each step, whatever else is not told any more.
   if (observer.Poisoned() && !AreGradients(event.handed_as)) return;
@@ -380,6 +396,8 @@ void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& 
     case HandedAs::kScale:
     case HandedAs::kScaleOfStep:
     case HandedAs::kGradientScale:
+    case HandedAs::kFoundInf:
+    case HandedAs::kProbe:
     case HandedAs::kMeasuredGradients:
     case HandedAs::kMeasuredResults:
     case HandedAs::kSampled:

@@ -45,7 +45,7 @@ void Arming::Register(bool check_ops) noexcept try {
 
 Arming::Sees Arming::Wanted() const noexcept {
   if (!registered_) return Sees::kNothing;
-  if (everywhere_ || watched_ranges_ > 0) return Sees::kOps;
+  if (!suspended_ && (everywhere_ || watched_ranges_ > 0)) return Sees::kOps;
   return ranges_ ? Sees::kRanges : Sees::kNothing;
 }
 
@@ -73,6 +73,12 @@ void Arming::WatchEverywhere(bool on) noexcept {
 void Arming::WatchRanges(bool on) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   ranges_ = on;
+  Watch();
+}
+
+void Arming::Suspend(bool on) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  suspended_ = on;
   Watch();
 }
 

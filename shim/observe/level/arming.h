@@ -21,6 +21,8 @@ class Arming {
   // Register and after SetBenchMode(0).
   void WatchEverywhere(bool on) noexcept;
   void WatchRanges(bool on) noexcept;
+  // No op is seen, wherever it was asked for, until this is taken back.
+  void Suspend(bool on) noexcept;
   void BeginWatchedRange() noexcept;
   // True when that was the last one and ops go unwatched from here on.
   bool EndWatchedRange() noexcept;
@@ -28,6 +30,8 @@ class Arming {
   // everything, 7 ops, all others ranges alone.
   void SetBenchMode(int mode) noexcept;
 
+  // Covers every call of ours into libtorch's table of callbacks. For a thread that forks (forks.h).
+  [[nodiscard]] std::mutex& callbacks_mutex() noexcept { return mutex_; }
   // In a forked child: takes over the registrations, which the child shares with its parent's
   // memory.
   void Inherit(const Arming& parents) noexcept;
@@ -72,6 +76,7 @@ class Arming {
   Sees sees_ = Sees::kNothing;
   bool everywhere_ = false;
   bool ranges_ = true;
+  bool suspended_ = false;
   int watched_ranges_ = 0;
   int holds_ = 0;
   // Handles of libtorch's; 0: not registered.

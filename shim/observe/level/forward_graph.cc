@@ -1,7 +1,8 @@
 #include "shim/observe/level/forward_graph.h"
 
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
+
+#include "shim/observe/grad_fn.h"
 
 namespace nanwatch {
 namespace {
@@ -21,9 +22,7 @@ NodeKey KeyOf(const Node& node) {
 }  // namespace
 
 void ForwardGraph::AddMadeOf(const c10::TensorImpl& tensor) {
-  // The accessor of the tensor would make the node of a view anew.
-  const auto* meta = static_cast<torch::autograd::AutogradMeta*>(tensor.autograd_meta());
-  if (meta != nullptr && meta->grad_fn_ != nullptr) AddFrom(meta->grad_fn_.get());
+  if (const Node* node = GradFnOf(tensor); node != nullptr) AddFrom(node);
 }
 
 void ForwardGraph::AddMadeOfRunningNode() {

@@ -119,6 +119,7 @@ void LevelControl::ChooseRanges(Observer& observer) noexcept {
 void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept {
   const wire::Level before = watched_.exchange(watched, std::memory_order_relaxed);
   if (before == watched) return;
+  if (watched != wire::Level::kFull) was_lower_.store(true, std::memory_order_relaxed);
   const bool all_ops = WatchesEveryOp(watched);
   if (!all_ops && thread != nullptr) {
     // What is bad now is not followed any further, and a scaler's decision may go unseen.

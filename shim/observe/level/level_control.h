@@ -44,6 +44,7 @@ class LevelControl {
       : start_(start),
         asked_(start.level),
         watched_(WatchedAt(start.level)),
+        was_lower_(WatchedAt(start.level) != wire::Level::kFull),
         automatic_(start.budget_percent) {}
 
   // As the vocabulary has it, what people asked for.
@@ -54,6 +55,10 @@ class LevelControl {
   // The number of completed steps when the way of watching changed last; UINT32_MAX: never.
   uint32_t switched_in_step() const noexcept {
     return switched_in_step_.load(std::memory_order_relaxed);
+  }
+  // Whether ops ran that were not all checked, each by itself.
+  [[nodiscard]] bool was_lower() const noexcept {
+    return was_lower_.load(std::memory_order_relaxed);
   }
   // The request in force, 0 none.
   uint64_t applied() const noexcept { return applied_.load(std::memory_order_relaxed); }
@@ -114,6 +119,7 @@ class LevelControl {
   bool requested_ = false;  // what a tool has asked for is in force; with mutex_ held
   std::atomic<wire::Level> asked_;
   std::atomic<wire::Level> watched_;
+  std::atomic<bool> was_lower_;
   std::atomic<const wire::ControlBlock*> control_{nullptr};
   std::atomic<uint64_t> applied_{0};
   std::atomic<uint32_t> switched_in_step_{UINT32_MAX};

@@ -7,7 +7,7 @@ constexpr char kEngine[] = "_execution_engine";
 constexpr char kRun[] = "run_backward";
 
 // A function of ours has no room for a pointer. There is one door a process.
-BackwardCalls* the_calls = nullptr;
+BackwardCalls* backward_calls_of_process = nullptr;
 
 constexpr char kDerived[] =
     "own = type(engine)\n"
@@ -35,14 +35,14 @@ void BackwardCalls::TryReplace() {
   const PyOwned derived(
       api_, api_.Define(kDerived, "engine", {{"engine", engine.get()}, {"run", ours.get()}}));
   if (!derived) return;
-  the_calls = this;
+  backward_calls_of_process = this;
   original_ = original.release();
   if (api_.PyObject_SetAttrString(variable.get(), kEngine, derived.get()) != 0) api_.PyErr_Clear();
 }
 
 // Not noexcept: a daemon thread that outlives Python is ended by forced unwinding through it.
 PyObj* BackwardCalls::Run(PyObj*, PyObj* arguments, PyObj* named) {
-  const BackwardCalls& mine = *the_calls;
+  const BackwardCalls& mine = *backward_calls_of_process;
   mine.on_call_(mine.RootOf(arguments, named));
   return mine.api_.PyObject_Call(mine.original_, arguments, named);
 }

@@ -77,12 +77,14 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
   // A thread without a state of Python's own has no frame that runs an optimizer.
   if (!api.Running() || api.PyGILState_GetThisThreadState() == nullptr) return false;
   const Gil gil(api);
-  const PyOwned groups(api, api.AttributeOrNull(optimizer, "param_groups"));
-  if (!groups || !api.HasFlag(groups.get(), kPyFlagList)) return false;
-  const ptrdiff_t count = api.PyList_Size(groups.get());
-  for (ptrdiff_t i = 0; i < count; ++i) {
-    PyObj* group = api.PyList_GetItem(groups.get(), i);
-    if (group != nullptr) AddGroup(api, names, tensor_type, group, tensors);
+  if (tensors->what != OptimizedTensors::For::kSkip) {
+    const PyOwned groups(api, api.AttributeOrNull(optimizer, "param_groups"));
+    if (!groups || !api.HasFlag(groups.get(), kPyFlagList)) return false;
+    const ptrdiff_t count = api.PyList_Size(groups.get());
+    for (ptrdiff_t i = 0; i < count; ++i) {
+      PyObj* group = api.PyList_GetItem(groups.get(), i);
+      if (group != nullptr) AddGroup(api, names, tensor_type, group, tensors);
+    }
   }
   // Not as an attribute: where there is none, making the exception would cost more than all else.
   const PyOwned own(api, api.AttributeOrNull(optimizer, "__dict__"));

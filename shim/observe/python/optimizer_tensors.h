@@ -36,8 +36,9 @@ struct WrittenTensor {
 };
 
 struct OptimizedTensors {
-  // Set by the caller: what parameter_stats.h needs, too; or `written` alone.
-  enum class For : uint8_t { kGradients, kStats, kWritten };
+  // Set by the caller: what parameter_stats.h needs, too; or `written` alone; or only what a
+  // GradScaler has left.
+  enum class For : uint8_t { kGradients, kStats, kWritten, kSkip };
   For what = For::kGradients;
   std::vector<OptimizedTensor> list;   // in the order of param_groups
   std::vector<WrittenTensor> written;  // all parameters, then all states

@@ -4,7 +4,7 @@ namespace nanwatch {
 namespace {
 
 // A function of ours has no room for a pointer. There is one door a process.
-ProfilerCalls* the_calls = nullptr;
+ProfilerCalls* profiler_calls_of_process = nullptr;
 
 constexpr char kCall[] =
     "def nanwatch_profiler_call(*arguments, **named):\n"
@@ -26,8 +26,8 @@ int ProfilerCalls::Pending(void* self) {
 ProfilerCalls::State ProfilerCalls::Replace() {
   const KeptError error(api_);
   PyObj* module = api_.LoadedModule("torch.autograd.profiler");
-  if (module == nullptr || the_calls != nullptr) return State::kFailed;
-  the_calls = this;
+  if (module == nullptr || profiler_calls_of_process != nullptr) return State::kFailed;
+  profiler_calls_of_process = this;
   // One of them alone tells nothing wrong.
   if (!Replace(module, "_prepare_profiler") || !Replace(module, "_enable_profiler")) {
     return State::kFailed;
@@ -42,7 +42,7 @@ bool ProfilerCalls::Replace(PyObj* module, const char* name) {
 }
 
 PyObj* ProfilerCalls::Tell(PyObj*, PyObj*) {
-  const ProfilerCalls& mine = *the_calls;
+  const ProfilerCalls& mine = *profiler_calls_of_process;
   mine.on_start_();
   return mine.api_.NewNone();
 }

@@ -123,6 +123,8 @@ enum class PythonPresence : uint8_t {
   X(PyFloat_AsDouble, double (*)(PyObj*))                           \
   X(PyObject_IsTrue, int (*)(PyObj*))                               \
   X(PyObject_Repr, PyObj* (*)(PyObj*))                              \
+  X(PyGC_Disable, int (*)())                                        \
+  X(PyGC_Enable, int (*)())                                         \
   X(PyVectorcall_Call, PyObj* (*)(PyObj*, PyObj*, PyObj*))          \
   X(PyMethod_New, PyObj* (*)(PyObj*, PyObj*))                       \
   X(PyDescr_NewMethod, PyObj* (*)(PyObj*, PyMethod*))               \

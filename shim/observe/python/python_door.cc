@@ -7,6 +7,7 @@
 
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/python/call_tensors.h"
+#include "shim/observe/python/live_tensors.h"
 
 namespace nanwatch {
 namespace {
@@ -196,6 +197,12 @@ bool PythonDoor::ReadOptimizer(const void* optimizer, OptimizedTensors* tensors)
   if (!installed() || names_.unusable()) return false;
   return ReadOptimizedTensors(api_, names_, tensor_type_,
                               static_cast<PyObj*>(const_cast<void*>(optimizer)), tensors);
+}
+
+bool PythonDoor::ForEachLiveTensor(bool (*fn)(void* context, const at::TensorBase& tensor),
+                                   void* context) noexcept {
+  if (!installed() || names_.unusable()) return false;
+  return nanwatch::ForEachLiveTensor(api_, names_, tensor_type_, fn, context);
 }
 
 bool PythonDoor::FindDistributed() noexcept try {

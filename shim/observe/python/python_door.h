@@ -134,6 +134,9 @@ class PythonDoor {
   void Rest(uint32_t microseconds) noexcept;
   // Takes the GIL for a moment: see optimizer_tensors.h.
   bool ReadOptimizer(const void* optimizer, OptimizedTensors* tensors) noexcept;
+  // Takes the GIL for some milliseconds: see live_tensors.h.
+  [[nodiscard]] bool ForEachLiveTensor(bool (*fn)(void* context, const at::TensorBase& tensor),
+                                       void* context) noexcept;
 
  private:
   friend class ModuleScope;

@@ -21,7 +21,7 @@ constexpr ptrdiff_t kTensorOffsets[] = {16, 24};
 constexpr ptrdiff_t kTensorOffsets[] = {24, 16};
 #endif
 
-const char* Keep(std::string_view text) {
+const char* KeepName(std::string_view text) {
   char* copy = new char[text.size() + 1];
   memcpy(copy, text.data(), text.size());
   copy[text.size()] = 0;
@@ -161,7 +161,7 @@ PythonNames::Record* PythonNames::RecordOf(const Layer* layer, std::string_view 
   if (known != by_name_.end()) return known->second->layer == layer ? known->second : nullptr;
   if (records_.size() >= kNamedTensorsMax) return nullptr;
   auto* record = new Record;
-  record->name = Keep(name);
+  record->name = KeepName(name);
   record->kind = kind;
   record->layer = layer;
   record->index = static_cast<uint32_t>(records_.size());

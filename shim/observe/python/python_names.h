@@ -80,6 +80,9 @@ class PythonNames {
     for (const NamedTensor* tensor : Snapshot(nullptr, root)) fn(*tensor);
   }
 
+  // Covers all that is known here. For a thread that forks (forks.h).
+  [[nodiscard]] std::mutex& mutex() const noexcept { return mutex_; }
+
   // ---- the GIL is held
   // The at::Tensor inside a torch.Tensor object; null when it holds none. Lives as long as the
   // object. Where an object keeps it is found out and proven on the first one; when that fails the

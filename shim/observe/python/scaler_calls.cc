@@ -4,7 +4,7 @@ namespace nanwatch {
 namespace {
 
 // A function of ours has no room for a pointer. There is one door a process.
-ScalerCalls* the_calls = nullptr;
+ScalerCalls* scaler_calls_of_process = nullptr;
 
 constexpr char kScale[] =
     "import functools\n"
@@ -27,13 +27,13 @@ constexpr char kUpdate[] =
 
 void ScalerCalls::TryReplace() {
   static PyMethod tell_update = {"tell", TellUpdate, kPyMethodOneArgument, nullptr};
-  if (tried_ || the_calls != nullptr) return;
+  if (tried_ || scaler_calls_of_process != nullptr) return;
   const KeptError error(api_);
   PyObj* torch = api_.LoadedModule("torch");
   PyObj* scaler = api_.LoadedModule("torch.amp.grad_scaler");
   if (torch == nullptr || scaler == nullptr) return;
   tried_ = true;
-  the_calls = this;
+  scaler_calls_of_process = this;
   if (callbacks_.on_updated != nullptr)
     (void)api_.ReplaceFunction(torch, "_amp_update_scale_", {kUpdate, "nanwatch_amp_update_scale"},
                                &tell_update);
@@ -58,7 +58,7 @@ void ScalerCalls::ReplaceScale(PyObj* module, const char* class_name) {
 
 // A tensor, or some of them.
 PyObj* ScalerCalls::TellScale(PyObj*, PyObj* outputs) {
-  const ScalerCalls& mine = *the_calls;
+  const ScalerCalls& mine = *scaler_calls_of_process;
   const bool is_tensor = mine.api_.PyType_IsSubtype(outputs->type, mine.tensor_type_) != 0;
   mine.callbacks_.on_scale(is_tensor ? mine.names_.TensorOf(outputs) : nullptr);
   return mine.api_.NewNone();
@@ -66,7 +66,7 @@ PyObj* ScalerCalls::TellScale(PyObj*, PyObj* outputs) {
 
 // The op's own arguments: the scale, the growth tracker, found_inf.
 PyObj* ScalerCalls::TellUpdate(PyObj*, PyObj* arguments) {
-  const ScalerCalls& mine = *the_calls;
+  const ScalerCalls& mine = *scaler_calls_of_process;
   const at::TensorBase* scale = mine.names_.TensorOf(mine.api_.PyTuple_GetItem(arguments, 0));
   const at::TensorBase* found_inf = mine.names_.TensorOf(mine.api_.PyTuple_GetItem(arguments, 2));
   if (scale != nullptr && found_inf != nullptr) mine.callbacks_.on_updated(*scale, *found_inf);

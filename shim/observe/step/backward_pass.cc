@@ -55,7 +55,7 @@ void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t
                                const SequenceEntry* root, bool tells_loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   CloseHeld(observer, thread);
-  observer.SettlePoison();
+  if (observer.timeline.On() || thread->optimizer_depth == 0) observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
@@ -124,7 +124,7 @@ void BackwardPasses::OnLeaf(Observer& observer, ThreadState* thread,
   PlainTensor plain;
   wire::Unchecked reason;
   const bool later = observer.timeline.On();
-  const bool seen = !inputs.empty() && inputs[0].isTensor() && !observer.Poisoned() &&
+  const bool seen = !inputs.empty() && inputs[0].isTensor() && !observer.Ignores() &&
                     (later ? DescribeTensor(inputs[0].toTensor(), &plain, &reason)
                            : ReadTensor(inputs[0].toTensor(), &plain, &reason)) == Readable::kYes;
   const PlainTensor* gradient = seen && (later || HasNonFinite(plain.view)) ? &plain : nullptr;
@@ -235,7 +235,7 @@ void BackwardPasses::CloseHeld(Observer& observer, ThreadState* thread) noexcept
 
 void BackwardPasses::HoldInputs(Observer& observer) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (holds_inputs_ || observer.Poisoned()) return;
+  if (holds_inputs_ || observer.Ignores()) return;
   holds_inputs_ = true;
   observer.arming.Hold();
 }

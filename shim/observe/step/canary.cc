@@ -10,6 +10,7 @@
 #include "shim/observe/tensor_stats.h"
 #include "shim/observe/torch_tensor.h"
 #include "shim/observe/unseen_writer.h"
+#include "shim/observe/written_tensor.h"
 
 namespace nanwatch::canary {
 namespace {
@@ -28,6 +29,20 @@ ValueRef NoteBadGradient(Observer& observer, ThreadState* thread, const PlainTen
   const UnseenWriter writer = UnseenAt(kAccumulate, named != nullptr ? named->layer : nullptr,
                                        wire::Phase::kBackward, NonFiniteKinds(plain.view), from);
   return OnUnseenWrite(observer, thread, plain, writer);
+}
+
+// One more bad gradient than a record has room for: it comes of what the first does, so that the
+// update's ops do not take it for something new.
+void RememberGradient(Observer& observer, const PlainTensor& plain, ValueRef from) {
+  wire::Source known{};
+  ValueRef value;
+  RecentValues::Kept kept;
+  if (SourceOf(observer, plain, &known, &value) || !observer.recent_values.Look(from, &kept)) {
+    return;
+  }
+  const BadOutput output{plain, 0, false};
+  Remember(observer, &output, 1, from, kept.record.site, Written{}, /*in_optimizer=*/false,
+           /*count_elements=*/false);
 }
 
 // What an update has written and left bad.
@@ -94,7 +109,9 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   // Where everything was watched, the ops have told more already; else this is where it is met.
   const bool ops_unseen = observer.level.watched() != wire::Level::kFull ||
                           observer.level.raised_in_step(observer.steps.completed());
-  const bool unseen = ops_unseen || observer.level.switched_in_step() == observer.steps.completed();
+  const bool unseen = ops_unseen ||
+                      observer.level.switched_in_step() == observer.steps.completed() ||
+                      observer.poison_watch.ended_in_step() == observer.steps.completed();
   const bool tell = unseen && !told.skipped && !observer.Poisoned();
   BackwardPasses::BadLeaves bad;
   GpuTensors on_gpu(observer, thread, /*counts=*/unseen);
@@ -140,7 +157,11 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
       wire::Source known{};
       SourceOf(observer, plain, &known, &told.first_bad_value);
     }
-    if (!tell || bad.count == kBadGradientsToldMax) continue;
+    if (!tell) continue;
+    if (bad.count == kBadGradientsToldMax) {
+      RememberGradient(observer, plain, first_bad);
+      continue;
+    }
     const ValueRef value = NoteBadGradient(observer, thread, plain, named, first_bad);
     if (first_bad.ticket == 0) first_bad = value;
     if (told.first_bad_value.ticket == 0) told.first_bad_value = value;
@@ -159,6 +180,32 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   if (tell && told.bad != 0 && ops_unseen) {
     observer.passes.OnBadGradients(observer, thread, told.count, told.bad, bad);
   }
+  return told;
+} catch (...) {
+  return {};
+}
+
+Gradients ReadSkip(Observer& observer, ThreadState* thread, const void* optimizer) noexcept try {
+  Gradients told;
+  // Only a fused optimizer under a GradScaler does.
+  if (optimizer == nullptr || !observer.steps.LossIsScaled()) return told;
+  OptimizedTensors tensors;
+  tensors.what = OptimizedTensors::For::kSkip;
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (!observer.python->ReadOptimizer(optimizer, &tensors) || !tensors.found_inf.defined() ||
+      DescribeTensor(tensors.found_inf, &plain, &reason) != Readable::kYes) {
+    return told;
+  }
+  double found_inf = 0;
+  if (plain.gpu < 0) {
+    told.skipped = ReadNumber(plain.view, &found_inf) && found_inf != 0;
+    return told;
+  }
+  told.skips_by_itself = true;
+  GpuTensors on_gpu(observer, thread, /*counts=*/false);
+  on_gpu.Add(plain, wire::Target::kNone, nullptr);
+  observer.timeline.NoteHanded(observer, thread, Timeline::HandedAs::kFoundInf, on_gpu.list());
   return told;
 } catch (...) {
   return {};
@@ -205,7 +252,9 @@ void GpuGradients::AddSums(double squares, uint32_t count, uint32_t zero) noexce
 void GpuGradients::Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
                         const NamedTensor* named) noexcept {
   if (count_++ == 0) first_ = named;
-  if (leaves_.count == kBadGradientsToldMax) return;
+  if (leaves_.count == kBadGradientsToldMax) {
+    return RememberGradient(observer, gradient, first_value_);
+  }
   const ValueRef from = leaves_.count != 0 ? leaves_.values[0] : observer.steps.TakeBadLoss();
   if (from.ticket == 0) observer.timeline.TellReceived(observer, thread, gradient);
   leaves_.Add(NoteBadGradient(observer, thread, gradient, named, from),

@@ -52,6 +52,10 @@ struct Gradients {
 [[nodiscard]] Gradients ReadGradients(Observer& observer, ThreadState* thread,
                                       const void* optimizer) noexcept;
 
+// The same where nothing is watched (poison_watch.h): only whether the step skips itself.
+[[nodiscard]] Gradients ReadSkip(Observer& observer, ThreadState* thread,
+                                 const void* optimizer) noexcept;
+
 // Where the step of `optimizer` has ended and its ops went by unwatched: whatever it wrote and left
 // bad becomes a finding of the step, `range_name`; on a GPU, when that has answered. `gradients`:
 // as read at its beginning.

@@ -2,13 +2,13 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <cmath>
 #include <utility>
 
 #include "shim/check/scan.h"
 #include "shim/observe/compiled_regions.h"
+#include "shim/observe/grad_fn.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/sources.h"
 #include "shim/observe/tensor_stats.h"
@@ -22,13 +22,6 @@ bool Describe(const at::TensorBase& tensor, PlainTensor* plain) {
   wire::Unchecked reason;
   return tensor.requires_grad() && DescribeTensor(tensor, plain, &reason) == Readable::kYes &&
          plain->view.numel == 1;
-}
-
-// What made it. Not TensorBase::grad_fn, which makes the node of a view anew that was written to,
-// and throws where that is not allowed. Null: it is a leaf.
-torch::autograd::Node* NodeOf(const at::TensorBase& tensor) {
-  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-  return meta != nullptr ? meta->grad_fn_.get() : nullptr;
 }
 
 // No other node of the thread ever has the same; 0: none.
@@ -46,11 +39,19 @@ bool IsOnCurrentStream(const torch::autograd::Node* node, int gpu) {
          node->input_metadata(0).stream();
 }
 
+// Ops do not tell the loss: the calls of Python do, but of a GPU nothing is asked while parameters
+// are bad.
+bool IsToldByCalls(const Observer& observer) {
+  const wire::Level watched = observer.level.watched();
+  return watched == wire::Level::kCanary || (observer.Blind() && watched != wire::Level::kIdle);
+}
+
 // False: it is no number.
 bool Tell(const Here& here, const PlainTensor& plain, const Layer* layer) {
   Observer& observer = *here.observer;
   const bool canary = observer.level.watched() == wire::Level::kCanary;
   if (plain.gpu >= 0) {
+    if (observer.Blind()) return true;
     BusyScope busy(here.thread);
     GpuTensors on_gpu(observer, here.thread, /*counts=*/canary);
     on_gpu.Add(plain, wire::Target::kNone, nullptr);
@@ -79,7 +80,7 @@ void TellOfRegion(const Here& here, const at::TensorBase* root) {
       plain.gpu >= 0) {
     return;
   }
-  torch::autograd::Node* node = NodeOf(*root);
+  torch::autograd::Node* node = GradFnOf(*root->unsafeGetTensorImpl());
   if (node == nullptr || !compiled_regions::IsBackwardNode(node->name().c_str()) ||
       !ReadNumber(plain.view, &number)) {
     return;
@@ -100,9 +101,9 @@ void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept t
     PlainTensor plain;
     if (!Describe(*tensors[i], &plain)) continue;
     // A GPU is asked once, by the ops where they are watched.
-    if (plain.gpu >= 0 && here.observer->level.watched() != wire::Level::kCanary) return;
+    if (plain.gpu >= 0 && !IsToldByCalls(*here.observer)) return;
     if (!Tell(here, plain, CurrentLayer())) continue;
-    here.thread->told_loss = NumberOf(NodeOf(*tensors[i]));
+    here.thread->told_loss = NumberOf(GradFnOf(*tensors[i]->unsafeGetTensorImpl()));
     return;
   }
 } catch (...) {
@@ -114,9 +115,9 @@ void OnScale(const at::TensorBase* loss) noexcept try {
   if (!FindHere(&here) || here.observer->level.watched() == wire::Level::kIdle) return;
   here.observer->steps.OnLossScaled();
   if (loss == nullptr || !Describe(*loss, &plain)) return;
-  const uint64_t number = NumberOf(NodeOf(*loss));
+  const uint64_t number = NumberOf(GradFnOf(*loss->unsafeGetTensorImpl()));
   const bool told = number != 0 && number == here.thread->told_loss;
-  if (told && here.observer->level.watched() == wire::Level::kCanary) return;
+  if (told && IsToldByCalls(*here.observer)) return;
   Tell(here, plain, /*layer=*/nullptr);
 } catch (...) {
 }
@@ -124,15 +125,13 @@ void OnScale(const at::TensorBase* loss) noexcept try {
 void OnBackward(const at::TensorBase* root) noexcept try {
   Here here;
   if (!FindHere(&here)) return;
-  if (here.observer->level.watched() != wire::Level::kCanary) {
-    return TellOfRegion(here, root);
-  }
+  if (!IsToldByCalls(*here.observer)) return TellOfRegion(here, root);
   // A pass inside a node belongs to that of the node.
   if (torch::autograd::get_current_graph_task_id() != -1) return;
   const uint64_t told = std::exchange(here.thread->told_loss, 0);
   PlainTensor plain;
   if (root == nullptr || here.observer->steps.LossIsScaled() || !Describe(*root, &plain)) return;
-  torch::autograd::Node* node = NodeOf(*root);
+  torch::autograd::Node* node = GradFnOf(*root->unsafeGetTensorImpl());
   if ((told != 0 && told == NumberOf(node)) || !IsOnCurrentStream(node, plain.gpu)) return;
   Tell(here, plain, /*layer=*/nullptr);
 } catch (...) {

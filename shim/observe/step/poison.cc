@@ -9,14 +9,33 @@
 namespace nanwatch {
 namespace {
 
+// Whether one of the elements is bad. `*at`: the place of one that was; where it no longer is, the
+// place of the first that is.
+bool HoldsBad(wire::ElementType type, const void* data, int64_t count, int64_t* at) {
+  constexpr int64_t kBlock = 4096;
+  const auto* begin = static_cast<const char*>(data);
+  const auto bytes = static_cast<int64_t>(ElementBytes(type));
+  const auto is_bad = [&](int64_t first, int64_t elements) {
+    return HasNonFinite(type, begin + first * bytes, static_cast<size_t>(elements));
+  };
+  if (*at < count && is_bad(*at, 1)) return true;
+  if (!is_bad(0, count)) return false;
+  int64_t first = 0;
+  while (first + kBlock < count && !is_bad(first, kBlock)) first += kBlock;
+  while (first + 1 < count && !is_bad(first, 1)) ++first;
+  *at = first;
+  return true;
+}
+
 // Memory whose storage is gone, or was resized since, can hold nobody back.
 bool IsBadMemory(const WeakStorage& weak, wire::ElementType type, uint64_t byte_begin,
-                 uint64_t byte_end) {
+                 uint64_t byte_end, int64_t* at) {
   const auto storage = TakeStorage(static_cast<const c10::StorageImpl*>(weak.storage));
   if (!storage) return false;
   const auto* base = static_cast<const char*>(DataOf(*storage));
   if (base == nullptr || byte_end > storage->nbytes()) return false;
-  return HasNonFinite(type, base + byte_begin, (byte_end - byte_begin) / ElementBytes(type));
+  return HoldsBad(type, base + byte_begin,
+                  static_cast<int64_t>((byte_end - byte_begin) / ElementBytes(type)), at);
 }
 
 }  // namespace
@@ -32,7 +51,8 @@ void Poison::Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept 
   Parameter& parameter = parameters_[count_++];
   const bool on_gpu = tensor.gpu >= 0;
   parameter =
-      Parameter{named, {}, tensor.view.type, tensor.byte_begin, tensor.byte_end, on_gpu, false, 0};
+      Parameter{named, {}, tensor.view.type, tensor.byte_begin, tensor.byte_end, on_gpu, false,
+                0,     0,  tensor.gpu};
   if (named == nullptr || on_gpu) parameter.storage = HoldWeakly(tensor.storage);
 }
 
@@ -65,36 +85,74 @@ bool Poison::IsGone(Parameter& parameter) const noexcept {
 
 bool Poison::IsBad(const PythonNames& names, Parameter& parameter) const noexcept {
   if (parameter.on_gpu) return !parameter.clean_again && !IsGone(parameter);
-  if (parameter.named != nullptr) return NamedReading(names, *parameter.named).IsBad();
-  return IsBadMemory(parameter.storage, parameter.type, parameter.byte_begin, parameter.byte_end);
+  if (parameter.named == nullptr) {
+    return IsBadMemory(parameter.storage, parameter.type, parameter.byte_begin, parameter.byte_end,
+                       &parameter.bad_at);
+  }
+  const NamedReading reading(names, *parameter.named);
+  if (!reading) return false;
+  const TensorView& view = reading.tensor().view;
+  return HoldsBad(view.type, view.data, view.numel, &parameter.bad_at);
+}
+
+bool Poison::Hold(const Parameter& parameter, HeldParameter* held) noexcept {
+  if (!parameter.on_gpu) return false;
+  held->storage = TakeStorage(static_cast<const c10::StorageImpl*>(parameter.storage.storage));
+  const auto* base = held->storage ? static_cast<const char*>(DataOf(*held->storage)) : nullptr;
+  if (base == nullptr || parameter.byte_end > held->storage->nbytes()) return false;
+  held->numel = static_cast<int64_t>((parameter.byte_end - parameter.byte_begin) /
+                                     ElementBytes(parameter.type));
+  PlainTensor& tensor = held->tensor;
+  tensor.storage = held->storage.get();
+  tensor.view = TensorView{
+      base + parameter.byte_begin, parameter.type, 1, &held->numel, &held->stride, held->numel};
+  tensor.byte_begin = parameter.byte_begin;
+  tensor.byte_end = parameter.byte_end;
+  tensor.gpu = parameter.gpu;
+  return true;
+}
+
+void Poison::NoteCleanGpus() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t i = 0; i < count_; ++i) parameters_[i].clean_again |= parameters_[i].on_gpu;
 }
 
 bool Poison::AnyIsBad(const PythonNames& names) noexcept {
   for (uint32_t i = 0; i < count_; ++i) {
     if (IsBad(names, parameters_[i])) return true;
   }
+  if (!more_) return false;
+  // Those that are listed are clean again, so most likely all are. One that is not speaks for the
+  // rest from here on.
   bool any = false;
-  // Reads every parameter of the process, once: the listed ones are clean again, so most likely all
-  // are.
-  if (more_) {
-    names.ForEach([&](const NamedTensor& named) {
-      any =
-          any || (named.kind == NamedTensorKind::kParameter && NamedReading(names, named).IsBad());
-    });
-  }
+  names.ForEach([&](const NamedTensor& named) {
+    if (any || named.kind != NamedTensorKind::kParameter) return;
+    const NamedReading reading(names, named);
+    if (!reading.IsBad()) return;
+    any = true;
+    const PlainTensor& tensor = reading.tensor();
+    Forget();
+    parameters_[count_++] =
+        Parameter{&named, {}, tensor.view.type, tensor.byte_begin, tensor.byte_end, false, false,
+                  0,      0,  int8_t{-1}};
+  });
   return any;
+}
+
+void Poison::Forget() noexcept {
+  for (uint32_t i = 0; i < count_; ++i) {
+    if (parameters_[i].storage.handle != nullptr) {
+      TorchWeakStorageOps().drop(parameters_[i].storage.handle);
+    }
+  }
+  count_ = 0;
 }
 
 Poison::Change Poison::Settle(const PythonNames& names) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (Poisoned()) {
     if (AnyIsBad(names)) return Change::kNone;
-    for (uint32_t i = 0; i < count_; ++i) {
-      if (parameters_[i].storage.handle != nullptr) {
-        TorchWeakStorageOps().drop(parameters_[i].storage.handle);
-      }
-    }
-    count_ = 0;
+    Forget();
     due_ = more_ = false;
     poisoned_.store(false, std::memory_order_relaxed);
     return Change::kLeft;

@@ -1,6 +1,9 @@
 // The poisoned state: parameters are bad, so every value computed from them is, and there is
-// nothing to learn from any of them. Bad values are then only counted, until the parameters are
-// clean again (a checkpoint was loaded, the model was made anew).
+// nothing to learn from any of them. Nothing is watched then (poison_watch.h), until the parameters
+// are clean again: a checkpoint was loaded, or the model was made anew.
+//
+// Of a parameter on the CPU the place of one bad element is kept. While that is bad, nothing else
+// is read to know that the parameter is.
 //
 // Threads: Poisoned() is a load; everything else locks, and is called at steps and on cold paths.
 #pragma once
@@ -31,6 +34,19 @@ class Poison {
   // Known of a GPU's memory, which cannot be looked at here: it was written, and is good.
   void NoteCleanWrite(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
 
+  // All parameters on GPUs were found to hold nothing bad.
+  void NoteCleanGpus() noexcept;
+  // fn(const PlainTensor&) for each listed parameter on a GPU that no module holds and that lives:
+  // one row of all its memory.
+  template <typename Fn>
+  void ForEachNamelessOnGpu(Fn&& fn) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (uint32_t i = 0; i < count_; ++i) {
+      HeldParameter held;
+      if (parameters_[i].named == nullptr && Hold(parameters_[i], &held)) fn(held.tensor);
+    }
+  }
+
   enum class Change : uint8_t { kNone, kEntered, kLeft };
   // At a point where the program begins something new: enters the state when a parameter was marked
   // since, and leaves it when none is bad any more.
@@ -47,6 +63,15 @@ class Poison {
     bool on_gpu;
     bool clean_again;  // told of one on a GPU
     uint64_t gone_by;  // likewise: as in BadEntry
+    int64_t bad_at;    // of one on the CPU: an element that was bad, in the order of its memory
+    int8_t gpu;
+  };
+  // Such a parameter, while its memory is held.
+  struct HeldParameter {
+    c10::intrusive_ptr<c10::StorageImpl> storage;
+    int64_t numel = 0;
+    int64_t stride = 1;
+    PlainTensor tensor{};
   };
   static constexpr uint32_t kParametersMax = 8;
 
@@ -54,6 +79,8 @@ class Poison {
   bool IsBad(const PythonNames& names, Parameter& parameter) const noexcept;
   bool IsGone(Parameter& parameter) const noexcept;
   bool AnyIsBad(const PythonNames& names) noexcept;
+  void Forget() noexcept;  // all that are listed
+  static bool Hold(const Parameter& parameter, HeldParameter* held) noexcept;
 
   const EventClock* const clock_;
   std::mutex mutex_;

@@ -44,8 +44,11 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   Here here;
   if (!FindHere(&here)) return;
   Observer& observer = *here.observer;
-  if (observer.level.watched() != wire::Level::kCanary) return;
+  const wire::Level watched = observer.level.watched();
+  const bool by_ops = WatchesEveryOp(watched) && !observer.Blind();
+  if (watched == wire::Level::kIdle || by_ops) return;
   BusyScope busy(here.thread);
+  observer.poison_watch.At(observer, here.thread, PoisonWatch::Border::kScaleUpdated);
   PlainTensor plain[2];
   wire::Unchecked reason;
   if (DescribeTensor(scale, &plain[0], &reason) != Readable::kYes ||

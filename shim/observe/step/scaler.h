@@ -1,6 +1,6 @@
 // GradScaler, seen by its two ops: the check that divides the gradients and says whether any was
-// infinite, and the update of the scale. At level canary, where ops go by unwatched, by the call of
-// the second (scaler_calls.h).
+// infinite, and the update of the scale. Where ops go by unwatched (at level canary, and while
+// parameters are bad), by the call of the second (scaler_calls.h).
 #pragma once
 
 #include <ATen/record_function.h>

@@ -37,6 +37,11 @@ std::string_view ClassOf(const char* range_name) {
   return dot != std::string_view::npos ? name.substr(0, dot) : name;
 }
 
+// What a step says of itself: while parameters are bad, nothing is watched.
+wire::Level WatchedNow(const Observer& observer) {
+  return observer.Blind() ? wire::Level::kIdle : observer.level.watched();
+}
+
 // Once: who has asked for a stop is told that it may not come.
 void SayUnseen(Observer& observer) {
   static std::atomic<bool> said{false};
@@ -87,6 +92,7 @@ void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char*
   if (thread->optimizer_depth++ != 0) return;
   const OwnWork work(thread);
   observer.level.Look(observer, thread);
+  observer.poison_watch.At(observer, thread, PoisonWatch::Border::kStepBegins, optimizer);
   OnOptimizerBegin(observer, thread, range_name, optimizer,
                    identity != nullptr ? identity : optimizer);
 }
@@ -97,6 +103,7 @@ void StepScope::OnStepEnd(Observer& observer, ThreadState* thread) noexcept {
   loss_scaled_.store(false, std::memory_order_relaxed);
   OnOptimizerEnd(observer, thread);
   observer.level.Look(observer, thread);
+  observer.poison_watch.At(observer, thread, PoisonWatch::Border::kStepEnded);
 }
 
 void StepScope::OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t open) noexcept {
@@ -113,7 +120,9 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   if (observer.EnsureEmitter() == nullptr) return;
   if (!observer.timeline.On()) observer.SettlePoison();
   canary::Gradients gradients;
-  if (observer.level.watched() != wire::Level::kIdle || observer.stops_on_anomaly) {
+  if (observer.Blind()) {
+    gradients = canary::ReadSkip(observer, thread, optimizer);
+  } else if (observer.level.watched() != wire::Level::kIdle || observer.stops_on_anomaly) {
     const auto& not_ready =
         thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuNotReady)];
     const uint64_t not_ready_before = not_ready;
@@ -147,7 +156,9 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
                                                  gradients.first_bad, gradients.first_bad_value);
   }
   // A skipped update does nothing but take the scale from the gradients.
-  const bool canary = observer.level.watched() == wire::Level::kCanary && !skipped;
+  const bool watches =
+      observer.level.watched() != wire::Level::kIdle && !skipped && !observer.Blind();
+  const bool canary = watches && observer.level.watched() == wire::Level::kCanary;
   const bool by_ops = optimizer == nullptr || iteration() < ops_watched_until_;
   thread->optimizer_watches_ops = canary && by_ops;
   open_update.optimizer = nullptr;
@@ -158,13 +169,12 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   if (thread->optimizer_watches_ops) {
     observer.arming.BeginWatchedRange();
     // A gradient that is bad: what its update makes of it comes of it.
-    if (!observer.Poisoned() && observer.bad_values.transient() != 0) observer.arming.Arm();
+    if (!observer.Ignores() && observer.bad_values.transient() != 0) observer.arming.Arm();
   }
-  observer.parameter_stats.OnOptimizerBegin(
-      observer, optimizer, ClassOf(range_name),
-      observer.level.watched() != wire::Level::kIdle && !skipped && !observer.Poisoned());
+  observer.parameter_stats.OnOptimizerBegin(observer, optimizer, ClassOf(range_name),
+                                            watches && !observer.Ignores());
   thread->optimizer_holds_inputs =
-      !later && NeedsInputs(thread->optimizer_index) && !observer.Poisoned();
+      !later && NeedsInputs(thread->optimizer_index) && !observer.Ignores();
   if (thread->optimizer_holds_inputs) observer.arming.Hold();
 }
 
@@ -205,7 +215,7 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   if (hold) observer.arming.Release();
   observer.parameter_stats.OnOptimizerEnd(observer, stopped);
   const bool checked = open_update.optimizer != nullptr;
-  if (checked && !stopped && !observer.Poisoned()) {
+  if (checked && !stopped && !observer.Ignores()) {
     canary::CheckUpdate(observer, thread, open_update.optimizer, open_update.range_name,
                         open_update.gradients);
   }
@@ -338,7 +348,7 @@ void StepScope::TakeTelemetry(Observer& observer, uint64_t now_ns,
   using wire::TelemetryEntry;
   TelemetryEntry& entry = *into;
   entry.time_ns = now_ns;
-  entry.level = static_cast<uint32_t>(observer.level.watched());
+  entry.level = static_cast<uint32_t>(WatchedNow(observer));
   entry.loss = loss_.load(std::memory_order_relaxed);
   if (loss_known_.exchange(false, std::memory_order_relaxed)) entry.known |= TelemetryEntry::kLoss;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -389,7 +399,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
     own_ticks_before_ = sum.own_ticks;
     // The very first steps load code and warm caches; they say nothing about the rest.
     ++steps_published_;
-    ++steps_watched_[static_cast<int>(observer.level.watched()) % wire::kWatchedLevels];
+    ++steps_watched_[static_cast<int>(WatchedNow(observer)) % wire::kWatchedLevels];
     observer.arming.Measure(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3);
   }
   entry.time_ns = MonotonicNs();
@@ -409,7 +419,9 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   emitter->PublishStep(entry, telemetry);
   // Without an optimizer's ranges nobody would ever choose again.
   using wire::TelemetryEntry;
-  if (entry.clocks.optimizer_ranges != 0 || observer.level.asked() == wire::Level::kLayer) {
+  const bool chooses =
+      entry.clocks.optimizer_ranges != 0 || observer.level.asked() == wire::Level::kLayer;
+  if (chooses && !observer.Blind()) {
     observer.level.OnStep(observer, thread,
                           // A step whose ticks are counted takes longer for that.
                           {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 && own_share < 0

@@ -21,6 +21,7 @@ CLEAN_OP_MAX = 400
 SKIPPED_OP_MAX = 120
 BERT_STEP_PERCENT_MAX = 1.0
 LEVEL_PERCENT_MAX = 0.3  # of the BERT step, for the callbacks of idle and of canary
+POISONED_RATIO_MAX = 1.05  # of a step whose parameters are NaN, at every level
 STATS_INTERVAL = 100  # NANWATCH_STATS where nobody sets it (kStatsInterval of shim/observe/start.cc)
 STATS_PERCENT_MAX = 0.05  # of the BERT step, averaged over so many steps
 READING = re.compile(r"nanwatch::.*(SumOfSquares|SumWide|SumNarrow|ArithmeticScan|VectorScan|Avx2Scan|Avx512Scan|ScalarScan|HasNonFinite)")
@@ -32,8 +33,9 @@ def parse_arguments():
     parser.add_argument("--preload", required=True)
     parser.add_argument("--switch", required=True)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--cases", default="add,view,bert,levels",
-                        help="bert, and levels, which is the same step at level idle and canary and with its parameters looked at, take by far the longest")
+    parser.add_argument("--cases", default="add,view,bert,levels,poisoned_mlp,poisoned_bert",
+                        help="bert, and levels, which is the same step at level idle and canary and with its parameters looked at, take by far the longest; "
+                        "poisoned_mlp and poisoned_bert, which come last, are steps whose parameters are NaN")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="leave callgrind's files here, for callgrind_annotate")
     return parser.parse_args()
 
@@ -115,6 +117,16 @@ def print_stats(counts, failures):
         failures.append("looking at parameters cost nothing; none was looked at")
 
 
+def print_poisoned(case, counts, failures):
+    bare = counts[case, "bare"]
+    print(f"\n| {case} | instructions of a step | of the bare one | limit |\n|---|---|---|---|")
+    for level in ("bare", "idle", "canary", "layer", "full", "auto"):
+        ratio = counts[case, level] / bare
+        print(f"| {level} | {counts[case, level]:.0f} | {ratio:.4f} | {POISONED_RATIO_MAX} |")
+        if ratio > POISONED_RATIO_MAX:
+            failures.append(f"{case}, {level}: a step whose parameters are NaN costs {ratio:.3f} of a bare one")
+
+
 def main():
     arguments = parse_arguments()
     if not shutil.which("valgrind"):
@@ -129,9 +141,12 @@ def main():
         if "levels" in arguments.cases.split(","):
             print_levels(counts, pathlib.Path(scratch), failures)
             print_stats(counts, failures)
+    for case in arguments.cases.split(","):
+        if case.startswith("poisoned"):
+            print_poisoned(case, counts, failures)
     print(f"\n| instructions | {'bare':>12} | {'+ callback':>10} | {'+ nanwatch':>10} | limit |\n|---|---|---|---|---|")
     limits = {"add": CLEAN_OP_MAX, "view": SKIPPED_OP_MAX, "bert": None}
-    for case in (case for case in arguments.cases.split(",") if case != "levels"):
+    for case in (case for case in arguments.cases.split(",") if case in limits):
         limit = limits[case]
         bare, empty, full = (counts[case, mode] for mode in ("bare", "empty", "full"))
         own = full - empty

@@ -7,12 +7,14 @@ import sys
 
 import torch
 
-from observer_switch import BARE, CANARY, EMPTY_CALLBACK, FULL, IDLE, LAYER, STATS, ObserverSwitch
-from training_steps import bert
+from observer_switch import AUTO, BARE, CANARY, EMPTY_CALLBACK, FULL, IDLE, LAYER, STATS, ObserverSwitch
+from training_steps import bert, mlp
 
 OP_REPEATS, OP_TURNS = 200, 3
 MODES = {"bare": BARE, "empty": EMPTY_CALLBACK, "full": FULL}
 LEVELS = {"bare": BARE, "idle": IDLE, "canary": CANARY, "layer": LAYER, "full": FULL, "stats": STATS}
+POISONED = {"bare": BARE, "idle": IDLE, "canary": CANARY, "layer": LAYER, "full": FULL, "auto": AUTO}
+WAYS = {"levels": LEVELS, "poisoned_mlp": POISONED, "poisoned_bert": POISONED}
 
 
 def count(library, label, function, repeats):
@@ -20,6 +22,18 @@ def count(library, label, function, repeats):
     for _ in range(repeats):
         function()
     library.callgrind_end(f"{label} {repeats}".encode())
+
+
+def poisoned(switch, step):
+    """The step, once NaN is in the parameters and the observer knows."""
+    switch.set(FULL)
+    step.run()
+    with torch.no_grad():
+        next(step.model.parameters()).copy_(torch.log(-torch.ones(1)))
+    for _ in range(3):
+        step.run()
+    switch.set(BARE)
+    return step.run
 
 
 def main():
@@ -37,9 +51,12 @@ def main():
              "view": (lambda: a.view(4, 4), OP_REPEATS, OP_TURNS),
              "bert": (step.run, 1, 1), "levels": (step.run, 1, 1)}
     for name in sys.argv[2].split(","):
+        if name.startswith("poisoned"):  # Last: the observer watches nothing any more.
+            made, repeats = {"mlp": (mlp, 16), "bert": (bert, 1)}[name.removeprefix("poisoned_")]
+            cases[name] = poisoned(switch, made()), repeats, 1
         function, repeats, turns = cases[name]
         for turn in range(turns):
-            for mode_name, mode in (LEVELS if name == "levels" else MODES).items():
+            for mode_name, mode in WAYS.get(name, MODES).items():
                 switch.set(mode)
                 for _ in range(min(repeats, 20)):  # What is made once, is made here.
                     function()

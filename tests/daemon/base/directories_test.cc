@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 
+#include "proto/wire/place.h"
 #include "tests/fakes/temporary_directory.h"
 
 namespace nanwatch {
@@ -25,7 +26,7 @@ Environment With(std::map<std::string, std::string> variables) {
 
 TEST(SegmentDirectoryTest, IsThePerUserOneInSharedMemoryUnlessChosen) {
   EXPECT_EQ(SegmentDirectoryPath(With({})).value(),
-            "/dev/shm/nanwatch-" + std::to_string(geteuid()));
+            wire::DefaultDirectoryOf(geteuid(), wire::PlaceOfProcess(0).key).path);
   EXPECT_EQ(SegmentDirectoryPath(With({{"NANWATCH_DIR", "/a/b/"}})).value(), "/a/b");
 }
 

@@ -10,9 +10,9 @@ namespace {
 
 using ::testing::Contains;
 
-TEST(BrokenRecords, NothingObservedIsCleanWithoutRuns) {
+TEST(BrokenRecords, NothingObservedIsUnknownWithoutRuns) {
   const Verdict verdict = Correlate({});
-  EXPECT_EQ(verdict.verdict(), "clean");
+  EXPECT_EQ(verdict.verdict(), "unknown");
   EXPECT_EQ(verdict.schema(), "nanwatch.verdict/1");
   EXPECT_TRUE(verdict.runs().empty());
 }
@@ -118,7 +118,8 @@ TEST(BrokenRecords, FirstReachStandsInForLostUpdateRecords) {
 TEST(BrokenRecords, BadValuesWithoutAnyRecordAreNotCalledClean) {
   RunFacts facts = RunBuilder().Build();
   facts.mutable_state()->set_values_bad(3);
-  EXPECT_EQ(Correlate({facts}).verdict(), "expected");
+  EXPECT_EQ(Correlate({facts}).verdict(), "unknown");
+  EXPECT_EQ(Correlate({facts}).unknown_because(), "values_not_kept");
 }
 
 TEST(BrokenRecords, OrderOfRecordsDoesNotMatter) {

@@ -22,6 +22,35 @@ TEST(Death, BadValueBeforeTheErrorThatEndedTheJobIsAnAnomaly) {
   EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::div");
 }
 
+RunBuilder WithoutSteps() {
+  RunBuilder run;
+  run.Clock(Clocks());
+  run.Ended(Clocks());
+  return run;
+}
+
+// A distribution refuses its arguments.
+TEST(Death, WhatAScriptWithoutStepsCheckedLastIsAnAnomaly) {
+  RunBuilder run = WithoutSteps();
+  run.Value(1).Produce("aten::log").Nan();
+  run.Kill(2, "aten::eq", 1);
+  EXPECT_EQ(Correlate({run.ExitCode(1).Build()}).verdict(), "anomaly");
+  EXPECT_EQ(Correlate({run.ExitCode(0).Build()}).verdict(), "expected");
+}
+
+TEST(Death, WhatAScriptWithoutStepsCheckedAndThenLeftBehindHarmedNothing) {
+  RunBuilder another = WithoutSteps();
+  another.Value(1).Produce("aten::log").Nan();
+  another.Kill(2, "aten::eq", 1);
+  another.Value(3).Scalar("aten::masked_fill").NegInf();
+  EXPECT_EQ(Correlate({another.ExitCode(1).Build()}).verdict(), "expected");
+  RunBuilder repaired = WithoutSteps();
+  repaired.Value(1).Produce("aten::log").Nan();
+  repaired.Kill(2, "aten::isnan", 1);
+  repaired.Kill(3, "aten::where", 1);
+  EXPECT_EQ(Correlate({repaired.ExitCode(1).Build()}).verdict(), "expected");
+}
+
 TEST(Death, WithoutAnErrorItHarmsNothing) {
   EXPECT_EQ(Correlate({WithBadActivation().ExitCode(0).Build()}).verdict(), "expected");
   EXPECT_EQ(Correlate({WithBadActivation().Build()}).verdict(), "expected");

@@ -93,6 +93,27 @@ TEST(Incidents, OriginIsExactOnlyWhereEverySourceOnTheWayFromItIs) {
   }
 }
 
+TEST(Incidents, AnOriginSaysWhatStoodOutOfSight) {
+  using Value = wire::ValueRecord;
+  for (const auto& [flags, words] : {std::pair{uint32_t{Value::kUnseenInputs}, "inputs"},
+                                     std::pair{uint32_t{Value::kUnseenLevel}, "level"},
+                                     std::pair{uint32_t{Value::kUnseenParent}, "parent"},
+                                     std::pair{uint32_t{Value::kUnseenTable}, "table"},
+                                     std::pair{uint32_t{Value::kInexact}, "ops"},
+                                     std::pair{Value::kUnseenLevel | Value::kInexact, "ops level"}}) {
+    RunBuilder run;
+    run.Value(1).Produce("aten::sqrt").At("a").Nan().Flag(flags);
+    run.Pass(2).Root(1);
+    const Verdict verdict = Correlate({run.Build()});
+    ASSERT_EQ(verdict.incidents_size(), 1);
+    const Finding& origin = verdict.incidents(0).origin();
+    EXPECT_FALSE(origin.exact()) << words;
+    std::string said;
+    for (const std::string& word : origin.unseen()) said += (said.empty() ? "" : " ") + word;
+    EXPECT_EQ(said, words);
+  }
+}
+
 TEST(Incidents, WhatTheBackwardOfALossOfUnseenOriginMakesIsNotTheOrigin) {
   RunBuilder run;
   run.Value(1).Propagate("aten::neg").At("loss").FromUnknown().PosInf();
@@ -314,6 +335,35 @@ TEST(Incidents, StatisticsAreThoseOfTheOrigin) {
   EXPECT_EQ(origin.inputs(0).role(), "self");
   EXPECT_EQ(origin.inputs(0).neg_inf(), 12u);
   EXPECT_TRUE(origin.inputs_seen());
+}
+
+// Nothing is recorded of steps whose weights are dead, but their loss is told.
+TEST(Incidents, TheLossOfDeadWeightsBelongsToWhatKilledThem) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::addcdiv_").Step(4).Optimizer("head.weight").Nan();
+  RunFacts facts = run.Build();
+  EXPECT_THAT(Correlate({facts}).incidents(0).reach(), testing::Not(testing::Contains("loss")));
+  DeadSteps& dead = *facts.mutable_training()->mutable_dead();
+  *dead.mutable_first() = OptimizerClocks({5});
+  *dead.mutable_last() = OptimizerClocks({9});
+  const Verdict verdict = Correlate({facts});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_THAT(verdict.incidents(0).reach(), testing::Contains("loss"));
+  EXPECT_EQ(verdict.incidents(0).first_step(), 4);
+  EXPECT_EQ(verdict.incidents(0).last_step(), 9);
+  const Finding& last = *verdict.incidents(0).chain().rbegin();
+  EXPECT_EQ(last.reach(), "loss");
+  EXPECT_EQ(last.step(), 5);
+}
+
+// What died before the weights did is not their doing.
+TEST(Incidents, ALossBeforeTheWeightsDiedIsNotTheirs) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::addcdiv_").Step(6).Optimizer("head.weight").Nan();
+  RunFacts facts = run.Build();
+  *facts.mutable_training()->mutable_dead()->mutable_first() = OptimizerClocks({5});
+  *facts.mutable_training()->mutable_dead()->mutable_last() = OptimizerClocks({5});
+  EXPECT_THAT(Correlate({facts}).incidents(0).reach(), testing::Not(testing::Contains("loss")));
 }
 
 }  // namespace

@@ -178,6 +178,11 @@ ValueBuilder& ValueBuilder::InputsUnseen() {
 ValueBuilder& ValueBuilder::Inexact() { return Flag(wire::ValueRecord::kInexact); }
 ValueBuilder& ValueBuilder::NeedsGradient() { return Flag(wire::ValueRecord::kNeedsGradient); }
 
+ValueBuilder& ValueBuilder::WithoutGradients() {
+  site_.set_flags(wire::ValueRecord::kWithoutGradients);
+  return Flag(wire::ValueRecord::kWithoutGradients);
+}
+
 ValueBuilder& ValueBuilder::Recompute() {
   site_.set_flags(wire::ValueRecord::kRecompute);
   return Flag(wire::ValueRecord::kRecompute);
@@ -318,6 +323,11 @@ void RunBuilder::Escape(uint64_t ticket, uint64_t value, bool at_root) {
   EscapeFact& escape = *Add(ticket).mutable_escape();
   *escape.mutable_source() = ValueSource(value);
   escape.set_flags(at_root ? 1 : 0);
+}
+
+void RunBuilder::Read(uint64_t ticket, uint64_t value, double number) {
+  Escape(ticket, value, /*at_root=*/false);
+  records_.back().mutable_escape()->set_value(number);
 }
 
 void RunBuilder::CollectiveIn(uint64_t ticket, const std::string& group, uint64_t sequence,

@@ -11,6 +11,7 @@
 // Build().
 #pragma once
 
+#include <limits>
 #include <list>
 #include <string>
 
@@ -57,8 +58,10 @@ class ValueBuilder {
   ValueBuilder& WroteState();
   ValueBuilder& InPass(uint64_t pass);
   ValueBuilder& InputsUnseen();
+  ValueBuilder& Flag(uint32_t flag);  // of wire::ValueRecord
   ValueBuilder& Inexact();
   ValueBuilder& NeedsGradient();
+  ValueBuilder& WithoutGradients();  // made under torch.no_grad
   ValueBuilder& Recompute();
   ValueBuilder& Suppressed();           // no record of it was kept; its site was
   ValueBuilder& Times(uint64_t count);  // its site counted this many
@@ -66,7 +69,6 @@ class ValueBuilder {
  private:
   friend class RunBuilder;
   ValueBuilder& Class(wire::FindingClass finding_class, const std::string& op);
-  ValueBuilder& Flag(uint32_t flag);
   RecordTensor& FirstOutput(int64_t numel);
 
   RunBuilder& run_;
@@ -112,6 +114,9 @@ class RunBuilder {
   // The op made something finite of the value.
   void Kill(uint64_t ticket, const std::string& op, uint64_t value);
   void Escape(uint64_t ticket, uint64_t value, bool at_root);
+  // Python read the value, which is NaN, or this number.
+  void Read(uint64_t ticket, uint64_t value,
+            double number = std::numeric_limits<double>::quiet_NaN());
   void CollectiveIn(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
   void CollectiveOut(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
   void FirstReach(wire::Reach reach, uint64_t value);

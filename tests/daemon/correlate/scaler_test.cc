@@ -137,5 +137,16 @@ TEST(Scaler, SkippedStepsCountInTheIterationAndNotInTheStep) {
   EXPECT_EQ(verdict.incidents(0).origin().iteration(), 5);
 }
 
+// Level canary: the update's range is skipped with the update, so no record tells of its gradients.
+TEST(Scaler, SkippedUpdatesOfWhichNoOpIsKnownAreNotClean) {
+  Clocks clocks = OptimizerClocks({58});
+  clocks.set_scaler_skips(22);
+  RunFacts facts = RunBuilder().Ended(clocks).Build();
+  *facts.mutable_state()->mutable_clocks() = clocks;
+  const Verdict verdict = Correlate({facts});
+  EXPECT_EQ(verdict.verdict(), "expected");
+  EXPECT_TRUE(verdict.incidents().empty());
+}
+
 }  // namespace
 }  // namespace nanwatch

@@ -30,6 +30,14 @@ TEST(StepClock, CriticThatIsUpdatedFiveTimesDoesNotCloseTheCycle) {
   EXPECT_EQ(ClockOfRunThatEndedAt({50, 10}).Read(OptimizerClocks({23, 4})).step, 4);
 }
 
+// A step is a cycle then, and the updates are counted beside it.
+TEST(StepClock, UpdatesAreCountedWhereOptimizersShareTheSteps) {
+  EXPECT_EQ(ClockOfRunThatEndedAt({50, 10}).Read(OptimizerClocks({23, 4})).updates, 27);
+  EXPECT_EQ(ClockOfRunThatEndedAt({10, 10}).Read(OptimizerClocks({6, 5})).updates, 11);
+  EXPECT_EQ(ClockOfRunThatEndedAt({20}).Read(OptimizerClocks({7})).updates, 0);
+  EXPECT_EQ(ClockOfRunThatEndedAt({100, 2}).Read(OptimizerClocks({40, 2})).updates, 0);
+}
+
 TEST(StepClock, AmongEqualsTheOptimizerSeenLastClosesTheCycle) {
   // Inside the step the first one is ahead by one.
   EXPECT_EQ(ClockOfRunThatEndedAt({10, 10}).Read(OptimizerClocks({6, 5})).step, 5);

@@ -50,6 +50,22 @@ TEST(PatternBook, EntryThatCannotBeReadIsNamedAndLeftOut) {
   EXPECT_THAT(problems, SizeIs(4));
 }
 
+TEST(PatternBook, WhatDeadParametersReachLaterIsNotReached) {
+  std::vector<std::string> problems;
+  const PatternBook book = PatternBook::Parse(
+      R"([{"id": "a", "match": {"not_reach": ["loss"]}, "cause": "c", "fix": "f", "evidence": []}])",
+      &problems);
+  for (const int64_t step : {7, 8}) {
+    Incident incident;
+    incident.mutable_origin()->set_step(7);
+    incident.add_reach("loss");
+    Finding& link = *incident.add_chain();
+    link.set_reach("loss");
+    link.set_step(step);
+    EXPECT_EQ(book.Find(incident).has_value(), step == 8) << step;
+  }
+}
+
 TEST(PatternBook, TextThatIsNoListIsAProblemAndNoCrash) {
   std::vector<std::string> problems;
   EXPECT_THAT(PatternBook::Parse("{\"id\":", &problems).causes(), IsEmpty());

@@ -235,6 +235,21 @@ TEST(Patterns, AdamDividesZeroByZero) {
   EXPECT_EQ(of_inf(WithNan(Tensor({8}), 8)), "update-bad-everywhere");
 }
 
+TEST(Patterns, TheEpsOfFloat16IsAdvisedForFloat16Alone) {
+  const auto pattern_of = [](const RecordTensor& output) {
+    return PatternOfUpdate([&output](ValueBuilder& value) {
+      value.Produce("aten::addcdiv_").Optimizer("gate.weight").Output(output);
+    });
+  };
+  const Pattern half = pattern_of(WithNan(Half(Tensor({8})), 3));
+  EXPECT_EQ(half.id(), "adam-eps-lost-in-half-precision");
+  EXPECT_NE(half.fix().find("1e-4"), std::string::npos);
+  const Pattern single = pattern_of(WithNan(Tensor({8}), 3));
+  EXPECT_EQ(single.id(), "adam-zero-over-zero");
+  EXPECT_EQ(single.cause().find("half"), std::string::npos);
+  EXPECT_EQ(single.fix().find("float16"), std::string::npos);
+}
+
 TEST(Patterns, NanInTheBatch) {
   const Pattern pattern = PatternOfLoss([](ValueBuilder& value) {
     value.External("aten::addmm")

@@ -30,6 +30,7 @@ ToldTraining Exploding(int growing_steps) {
 
 RunFacts FactsOf(const ToldTraining& training, uint64_t nonce = 1, int rank = 0) {
   RunFacts facts;
+  facts.mutable_state()->set_tensors_checked(1);
   facts.mutable_run()->set_nonce(nonce);
   facts.mutable_run()->set_rank(rank);
   *facts.mutable_state()->mutable_clocks() = training.steps().back().clocks();
@@ -42,8 +43,11 @@ TEST(TrainingWarnings, EveryIdThatIsRaisedHasItsTexts) {
   for (const auto& entry : nlohmann::json::parse(kWarningsText)) {
     EXPECT_TRUE(ids.insert(entry.at("id")).second);
     for (const char* text : {"cause", "fix"}) {
-      EXPECT_FALSE(entry.at(text).get<std::string>().empty()) << entry.at("id");
-      EXPECT_LE(entry.at(text).get<std::string>().size(), 170u) << entry.at("id");
+      const nlohmann::json& told = entry.at(text);
+      for (const auto& sentence : told.is_string() ? nlohmann::json::array({told}) : told) {
+        EXPECT_FALSE(sentence.get<std::string>().empty()) << entry.at("id");
+        EXPECT_LE(sentence.get<std::string>().size(), 170u) << entry.at("id");
+      }
     }
     EXPECT_GE(entry.at("evidence").size(), 1u);
   }
@@ -63,6 +67,37 @@ TEST(TrainingWarnings, EvidenceHasTheNumbers) {
               HasSubstr("gradient norm 1.8e+05 at step 104, median 1.9 over the 100 steps before"));
   EXPECT_THAT(warnings[0].evidence(), Not(HasSubstr("?")));
   EXPECT_FALSE(warnings[0].has_ended_step());
+}
+
+TEST(TrainingWarnings, ClippingIsNamedOnlyWhereTheNormIsHeld) {
+  const auto cause_of = [](double noise) {
+    ToldTraining training;
+    training.Steps(200, [](int) { return Seen{.norm = 1, .loss = 2}; });
+    training.Steps(30, [noise](int i) {
+      return Seen{.norm = i % 2 == 0 ? 1 : noise, .loss = 2 * std::pow(1.5, i)};
+    });
+    const std::vector<Warning> warnings = WarningsOf(FactsOf(training));
+    return warnings.empty() ? "" : warnings[0].cause();
+  };
+  EXPECT_THAT(cause_of(1), HasSubstr("clipping holds it"));
+  EXPECT_THAT(cause_of(1.5), testing::AllOf(HasSubstr("the loss grows"), Not(HasSubstr("clip"))));
+}
+
+// The losses of a GAN go up and down with each other.
+TEST(TrainingWarnings, OneOfSeveralOptimizersIsNotSaidToHaveTooHighALearningRate) {
+  ToldTraining training;
+  training.Steps(200, [](int i) {
+    return Seen{.norm = 1, .loss = 0.7, .optimizer = static_cast<uint32_t>(i % 2)};
+  });
+  training.Steps(40, [](int i) {
+    const double grown = i % 2 == 0 ? 1 : std::pow(2.0, i);
+    return Seen{.norm = grown, .loss = 0.7 * grown, .optimizer = static_cast<uint32_t>(i % 2)};
+  });
+  const std::vector<Warning> warnings = WarningsOf(FactsOf(training));
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0].id(), "training-diverging");
+  EXPECT_THAT(warnings[0].cause(), HasSubstr("one of 2 optimizers"));
+  EXPECT_THAT(warnings[0].cause(), Not(HasSubstr("learning rate")));
 }
 
 TEST(TrainingWarnings, OfSeveralSentencesThatOneIsTakenOfWhichAllIsKnown) {

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "daemon/base/directories.h"
 #include "tests/fakes/segment_builder.h"
 #include "tests/fakes/temporary_directory.h"
 
@@ -18,15 +19,17 @@ using testing::HasSubstr;
 
 TEST(SegmentDirectoryWatchTest, TellsSegmentsExitsAndLeftoversFromTheRest) {
   TemporaryDirectory directory;
-  for (const char* name :
-       {"nw-1-a.seg", "nw-2-b.tmp", "j.exit", "j.exit.7.tmp", "daemon.lock", "notes.txt"}) {
+  const std::string exit = "j" + ExitSuffix();
+  for (const std::string& name :
+       {std::string("nw-1-a.seg"), std::string("nw-2-b.tmp"), exit, exit + ".7.tmp",
+        std::string("j.exit-0badf00d"), std::string("daemon.lock"), std::string("notes.txt")}) {
     std::ofstream(directory / name) << "x";
   }
   const Result<SegmentListing> listing = ListSegments(directory.path());
   ASSERT_TRUE(listing.ok());
   EXPECT_THAT(listing->segments, ElementsAre("nw-1-a.seg"));
   EXPECT_THAT(listing->unfinished, ElementsAre("nw-2-b.tmp"));
-  EXPECT_THAT(listing->exits, ElementsAre("j.exit"));
+  EXPECT_THAT(listing->exits, ElementsAre(exit));
 }
 
 TEST(SegmentDirectoryWatchTest, SaysSoWhenASegmentGetsItsName) {

@@ -23,7 +23,7 @@ TEST(InstanceLockTest, ASecondDaemonLearnsWhoRunsAndSinceWhen) {
   ASSERT_EQ(pipe(ready), 0);
   const pid_t other = fork();
   if (other == 0) {
-    const Result<InstanceLock> lock = InstanceLock::Take(directory.path(), clock);
+    const Result<InstanceLock> lock = InstanceLock::Take(directory / "a.lock", "runs", clock);
     const char ok = lock.ok() ? 'y' : 'n';
     (void)!write(ready[1], &ok, 1);
     while (true) pause();
@@ -31,22 +31,23 @@ TEST(InstanceLockTest, ASecondDaemonLearnsWhoRunsAndSinceWhen) {
   char ok = 0;
   ASSERT_EQ(read(ready[0], &ok, 1), 1);
   ASSERT_EQ(ok, 'y');
-  const Result<InstanceLock> refused = InstanceLock::Take(directory.path(), clock);
+  const Result<InstanceLock> refused = InstanceLock::Take(directory / "a.lock", "runs", clock);
   EXPECT_EQ(refused.status().kind(), ErrorKind::kBusy);
   EXPECT_THAT(refused.status().message(),
               HasSubstr("process " + std::to_string(other) + " since 2026-"));
   kill(other, SIGKILL);
   waitpid(other, nullptr, 0);
-  EXPECT_TRUE(InstanceLock::Take(directory.path(), clock).ok()) << "the lock goes with its process";
+  EXPECT_TRUE(InstanceLock::Take(directory / "a.lock", "runs", clock).ok())
+      << "the lock goes with its process";
 }
 
 TEST(InstanceLockTest, NoticesThatItsFileWasRemovedOrReplaced) {
   TemporaryDirectory directory;
   FakeClock clock;
-  const Result<InstanceLock> lock = InstanceLock::Take(directory.path(), clock);
+  const Result<InstanceLock> lock = InstanceLock::Take(directory / "a.lock", "runs", clock);
   ASSERT_TRUE(lock.ok());
   EXPECT_TRUE(lock->StillInPlace());
-  ASSERT_EQ(unlink((directory / wire::kDaemonLock).c_str()), 0);
+  ASSERT_EQ(unlink((directory / "a.lock").c_str()), 0);
   EXPECT_FALSE(lock->StillInPlace());
 }
 

@@ -76,7 +76,7 @@ class NanwatchdTest : public testing::Test {
   std::string segments_ = directory_ / "segments";
   std::string state_ = directory_ / "state";
   std::string stderr_ = directory_ / "stderr";
-  std::string lock_ = segments_ + "/" + wire::kDaemonLock;
+  std::string lock_ = DaemonLockPath(segments_);
   bool detached_ = false;
 };
 
@@ -139,10 +139,56 @@ TEST_F(NanwatchdTest, RefusesASegmentDirectoryThatOthersMayWrite) {
   EXPECT_THAT(ContentOf(stderr_), HasSubstr("can be written by others; run: chmod 700"));
 }
 
-TEST_F(NanwatchdTest, RefusesAStateDirectoryThatIsNone) {
+TEST_F(NanwatchdTest, KeepsItsDatabaseBesideTheSegmentsWhereTheStateDirectoryIsNone) {
   std::ofstream(state_) << "a file";
-  EXPECT_EQ(StatusOf(Spawn()), 1);
+  const std::string beside = StateBesideSegments(segments_);
+  const pid_t daemon = Spawn();
+  ASSERT_TRUE(IsReady()) << ContentOf(stderr_);
+  SegmentBuilder job(segments_, {.nonce = 1});
+  job.WriteValue("aten::log", "a");
+  kill(daemon, SIGTERM);
+  EXPECT_EQ(StatusOf(daemon), 0);
   EXPECT_THAT(ContentOf(stderr_), HasSubstr(state_));
+  EXPECT_THAT(ContentOf(HumanLogPath(beside)), HasSubstr("are beside the segments"));
+  const Result<Store> store = Store::OpenForReading(DatabasePath(beside));
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  EXPECT_EQ(store->Facts(RunId(1)).value().records_size(), 1);
+}
+
+TEST_F(NanwatchdTest, KeepsWhatWasBesideTheSegmentsUnderAnotherNameOnceTheStateDirectoryIsThere) {
+  std::ofstream(state_) << "a file";
+  const pid_t first = Spawn();
+  ASSERT_TRUE(IsReady()) << ContentOf(stderr_);
+  kill(first, SIGTERM);
+  EXPECT_EQ(StatusOf(first), 0);
+  fs::remove(state_);
+  EXPECT_EQ(StatusOf(Spawn({"--idle-exit", "1"})), 0) << ContentOf(stderr_);
+  const std::string beside = StateBesideSegments(segments_);
+  EXPECT_TRUE(fs::exists(DatabasePath(state_)));
+  EXPECT_FALSE(fs::exists(beside));
+  EXPECT_TRUE(fs::exists(DatabasePath(beside + ".before")));
+}
+
+TEST_F(NanwatchdTest, KeepsItsDatabaseBesideTheSegmentsWhereAnotherWritesTheOne) {
+  const pid_t first = Spawn();
+  ASSERT_TRUE(IsReady()) << ContentOf(stderr_);
+  const std::string others = directory_ / "others";
+  segments_ = others;
+  const pid_t second = Spawn();
+  EXPECT_TRUE(Eventually([&] { return fs::exists(DatabasePath(StateBesideSegments(others))); }));
+  for (const pid_t daemon : {first, second}) {
+    kill(daemon, SIGTERM);
+    EXPECT_EQ(StatusOf(daemon), 0);
+  }
+  EXPECT_THAT(ContentOf(HumanLogPath(StateBesideSegments(others))),
+              HasSubstr("another nanwatchd writes the database in " + state_));
+}
+
+TEST_F(NanwatchdTest, WrongUseExitsTwoAndHelpExitsZero) {
+  EXPECT_EQ(StatusOf(Spawn({"--bogus"})), 2);
+  EXPECT_THAT(ContentOf(stderr_), HasSubstr("--bogus"));
+  EXPECT_EQ(StatusOf(Spawn({"--idle-exit"})), 2);
+  EXPECT_EQ(StatusOf(Spawn({"--help"})), 0);
 }
 
 }  // namespace

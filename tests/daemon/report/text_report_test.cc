@@ -17,6 +17,14 @@ using ::testing::StartsWith;
 
 std::string Report(const RunFacts& facts) { return TextReport(Diagnose({facts}), TextOptions()); }
 
+// All words of a report on one line, with one space between two.
+std::string Unwrapped(const std::string& report) {
+  std::istringstream words(report);
+  std::string text;
+  for (std::string word; words >> word;) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
 void ExpectFitsTheScreen(const std::string& report) {
   std::istringstream lines(report);
   int count = 0;
@@ -25,6 +33,25 @@ void ExpectFitsTheScreen(const std::string& report) {
     EXPECT_FALSE(line.ends_with(' ')) << "'" << line << "'";
   }
   EXPECT_LE(count, 24) << report;
+}
+
+TEST(TextReportRan, SaysWhereWhenAndAsWhat) {
+  Verdict verdict;
+  verdict.set_verdict("clean");
+  RunInfo& run = *verdict.mutable_run();
+  run.set_host("node7");
+  run.set_started_at("2026-11-23T21:40:02.123Z");
+  run.set_ended_at("2026-11-23T22:01:10.000Z");
+  for (const char* word : {"python", "train.py", "--epochs", "3"}) run.add_command(word);
+  *verdict.add_runs() = run;
+  EXPECT_THAT(Unwrapped(TextReport(verdict, TextOptions())),
+              HasSubstr("ran on node7, 2026-11-23 21:40:02 to 22:01:10 UTC: python train.py "
+                        "--epochs 3"));
+  run.set_ended_at("2026-11-24T00:01:10.000Z");
+  EXPECT_THAT(Unwrapped(TextReport(verdict, TextOptions())),
+              HasSubstr("2026-11-23 21:40:02 to 2026-11-24 00:01:10 UTC"));
+  verdict.clear_run();
+  EXPECT_THAT(TextReport(verdict, TextOptions()), Not(HasSubstr("\nran")));
 }
 
 // The run of the README: a batch with a fully padded sequence.
@@ -322,20 +349,44 @@ TEST(TextReport, ProcessThatWasAttachedToWhileItRanCountsItsStepsFromThen) {
 TEST(TextReport, CleanWithLostRecordsIsNotCalledClean) {
   RunFacts facts = RunBuilder().Build();
   facts.mutable_state()->set_records_dropped(3);
-  EXPECT_THAT(Report(facts), StartsWith("CANNOT TELL"));
+  EXPECT_THAT(Report(facts), StartsWith("UNKNOWN"));
 }
 
 TEST(TextReport, RunInWhichNothingWasCheckedIsNotCalledClean) {
   RunFacts facts = RunBuilder().Build();
   facts.mutable_state()->set_tensors_checked(0);
   const std::string report = Report(facts);
-  EXPECT_THAT(report, StartsWith("CANNOT TELL"));
+  EXPECT_THAT(report, StartsWith("UNKNOWN"));
   EXPECT_THAT(report, HasSubstr("--level full"));
+}
+
+TEST(TextReport, StepsAtLevelIdleAreNotCalledClean) {
+  RunFacts facts = RunBuilder().Build();
+  for (const uint64_t steps : {435, 0, 0, 365}) facts.mutable_state()->add_steps_watched(steps);
+  std::string report = Report(facts);
+  EXPECT_THAT(report, StartsWith("UNKNOWN   train.py"));
+  EXPECT_THAT(Unwrapped(report), HasSubstr("no non-finite value was seen in the 365 of 800 steps "
+                                           "that were watched; the others ran at level idle"));
+  ExpectFitsTheScreen(report);
+
+  facts.mutable_state()->set_tensors_checked(0);
+  facts.mutable_state()->set_steps_watched(3, 0);
+  EXPECT_THAT(Unwrapped(Report(facts)),
+              HasSubstr("all 435 steps ran at level idle, which checks nothing"));
+}
+
+TEST(TextReport, CleanAtLevelAutoSaysHowManyStepsWereWatched) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_run()->set_level(static_cast<uint32_t>(wire::Level::kAuto));
+  for (const uint64_t steps : {435, 300, 0, 65}) facts.mutable_state()->add_steps_watched(steps);
+  const std::string report = Report(facts);
+  EXPECT_THAT(report, StartsWith("CLEAN"));
+  EXPECT_THAT(Unwrapped(report), HasSubstr("in the 365 of 800 steps that were watched"));
 }
 
 TEST(TextReport, NothingObservedTellsWhereToLook) {
   const std::string report = TextReport(Diagnose({}), TextOptions());
-  EXPECT_THAT(report, StartsWith("CANNOT TELL"));
+  EXPECT_THAT(report, StartsWith("UNKNOWN"));
   EXPECT_THAT(report, HasSubstr("nanwatch doctor --python PY"));
   ExpectFitsTheScreen(report);
 }
@@ -370,6 +421,41 @@ TEST(CoverageReport, EveryReasonHasItsMeaning) {
   const std::string unknown = "a reason that this version has no word for";
   EXPECT_EQ(report.find(unknown), report.rfind(unknown));
   EXPECT_LT(report.find("reason_16"), report.find(unknown));
+}
+
+Verdict OfOrigin(const Finding& origin) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::exp").Step(3).NeedsGradient().Nan();
+  run.Pass(2).Root(1);
+  Verdict verdict = Diagnose({run.Build()});
+  verdict.mutable_incidents(0)->mutable_origin()->MergeFrom(origin);
+  return verdict;
+}
+
+TEST(TextReport, TheOutermostModuleHasAName) {
+  Finding origin;
+  origin.set_layer_type("Net");
+  const std::string report = Unwrapped(TextReport(OfOrigin(origin), TextOptions()));
+  EXPECT_THAT(report, HasSubstr("forward, the whole model (Net)"));
+}
+
+TEST(TextReport, UpdatesThatTheScalerSkippedAreCountedBesideTheStep) {
+  Finding origin;
+  EXPECT_THAT(TextReport(OfOrigin(origin), TextOptions()), Not(HasSubstr("iteration")));
+  origin.set_step(6);
+  origin.set_iteration(16);
+  EXPECT_THAT(Unwrapped(TextReport(OfOrigin(origin), TextOptions())),
+              HasSubstr("step 6 (iteration 16 with the updates that the scaler skipped), forward"));
+}
+
+TEST(TextReport, AStepOfSeveralOptimizersIsSaidToBeACycle) {
+  Finding origin;
+  origin.set_step(12);
+  origin.set_iteration(12);
+  origin.set_updates(71);
+  EXPECT_THAT(Unwrapped(TextReport(OfOrigin(origin), TextOptions())),
+              HasSubstr("step 12 (after 71 updates of several optimizers; a step is one of the "
+                        "optimizer that acts least often), forward"));
 }
 
 }  // namespace

@@ -136,6 +136,29 @@ TEST_F(TrainingWatch, ALossThatGrowsUnderClippedGradientsIsTold) {
   training_.Steps(200, [&](int) { return Seen{.norm = 1, .loss = 2 * training_.Noise(0.05)}; });
   training_.Steps(30, [&](int i) { return Seen{.norm = 1, .loss = 2 * std::pow(1.5, i)}; });
   EXPECT_THAT(training_.Ids(), ElementsAre("loss-blowing-up"));
+  EXPECT_EQ(Number("gradient_norm_held"), 1);
+}
+
+// Nothing clips: the norm goes from 1e6 to 4e21 in the step in which the loss is told.
+TEST_F(TrainingWatch, ANormThatLeapsWithTheLossIsNotHeld) {
+  training_.Steps(60, [&](int) {
+    return Seen{.norm = 1e6 * training_.Noise(0.1), .loss = 2 * training_.Noise(0.05)};
+  });
+  training_.StepsUntilRaised(30, [&](int i) {
+    return Seen{.norm = (i < 4 ? 1e6 : 4e21) * training_.Noise(0.1), .loss = 2 * std::pow(4, i)};
+  });
+  EXPECT_THAT(training_.Ids(), ElementsAre("training-diverging"));
+  EXPECT_FALSE(First().numbers().contains("gradient_norm_held"));
+}
+
+TEST_F(TrainingWatch, ANormThatNobodyHoldsIsNotSaidToBeHeld) {
+  Ordinary(200);
+  training_.Steps(30, [&](int i) {
+    return Seen{.norm = 1.8 * training_.Noise(0.1), .loss = 0.7 * std::pow(1.5, i)};
+  });
+  ASSERT_THAT(training_.Ids(), ElementsAre("loss-blowing-up"));
+  EXPECT_FALSE(First().numbers().contains("gradient_norm_held"));
+  EXPECT_TRUE(First().numbers().contains("gradient_norm"));
 }
 
 TEST_F(TrainingWatch, AWarningIsRaisedOnceWhileItLastsAndEndsWithIt) {
@@ -317,6 +340,23 @@ TEST_F(TrainingWatch, IsTheSameFromAStateThatWasStoredAfterAnyStep) {
     for (const StepSummary& step : training_.steps()) Watch(step, later);  // the old ones again
     EXPECT_EQ(later.DebugString(), training_.history().DebugString()) << cut;
   }
+}
+
+// Of dead weights nothing is told but the loss.
+TEST_F(TrainingWatch, TheLossOfDeadWeightsIsKept) {
+  Ordinary(20);
+  EXPECT_FALSE(training_.history().has_dead());
+  training_.Step({.loss = 0.7, .parameters_bad = true});
+  EXPECT_FALSE(training_.history().has_dead());
+  training_.Steps(5, [](int) { return Seen{.loss = kNan, .parameters_bad = true}; });
+  const DeadSteps& dead = training_.history().dead();
+  EXPECT_EQ(dead.first().optimizer_ranges(), 21u);
+  EXPECT_EQ(dead.last().optimizer_ranges(), 25u);
+  EXPECT_FALSE(dead.ended());
+  Ordinary(1);
+  training_.Steps(5, [](int) { return Seen{.loss = kNan, .parameters_bad = true}; });
+  EXPECT_TRUE(dead.ended());
+  EXPECT_EQ(dead.last().optimizer_ranges(), 25u);
 }
 
 }  // namespace

@@ -128,24 +128,74 @@ class Encoder(nn.Module):
             loss = -(model(x[:len(returns)]).log_softmax(-1)[:, 0] * advantage).mean()"""), op="aten::std", layer="", step=2,
                             **FORWARD)
 
-    def test_metric_over_an_empty_class_matters_to_nobody(self):
-        self.assert_no_alarm(training(model="nn.Linear(6, 2)", loss="F.cross_entropy(model(x), y)", after="""
+    def assert_metric(self, text, **origin):
+        """An anomaly that spoils a number the program shows, and nothing of the training."""
+        incident = self.assert_anomaly(text, reach=["activation", "metric"], **origin)
+        self.assertEqual(incident["severity"], "warning")
+
+    def test_metric_over_an_empty_class_is_a_warning(self):
+        self.assert_metric(training(model="nn.Linear(6, 2)", loss="F.cross_entropy(model(x), y)", after="""
             with torch.no_grad():
                 right = (model(x).argmax(-1) == y).float()
                 right[y > 5].mean().item()
-                float(right[y > 5].sum() / (y > 5).sum())"""))
+                float(right[y > 5].sum() / (y > 5).sum())"""), op="aten::mean")
 
-    def test_metric_made_by_the_op_that_makes_the_loss_matters_to_nobody(self):
-        self.assert_no_alarm(training(model="nn.Linear(6, 2)", loss="(model(x) - 1).pow(2).mean()", after="""
+    def test_metric_made_by_the_op_that_makes_the_loss_is_no_loss(self):
+        self.assert_metric(training(model="nn.Linear(6, 2)", loss="(model(x) - 1).pow(2).mean()", after="""
             with torch.no_grad():
                 error = (model(x) - 1).pow(2)
-                seen = error[y > 5].mean().item()"""))
+                seen = error[y > 5].mean().item()"""), op="aten::mean")
 
-    def test_metric_that_is_divided_like_the_loss_matters_to_nobody(self):
-        self.assert_no_alarm(training(model="nn.Linear(6, 2)", loss="(model(x) - 1).pow(2).sum() / 4", after="""
+    def test_metric_that_is_divided_like_the_loss_is_no_loss(self):
+        self.assert_metric(training(model="nn.Linear(6, 2)", loss="(model(x) - 1).pow(2).sum() / 4", after="""
             with torch.no_grad():
                 precision = ((y == 1).float() * (y > 5)).sum() / (y > 5).sum()
-                precision.item()"""))
+                precision.item()"""), op="aten::div")
+
+    def test_validation_loss_of_an_empty_batch(self):
+        self.assert_metric(training(model="nn.Linear(6, 2)", loss="F.cross_entropy(model(x), y)", after="""
+            model.eval()
+            with torch.no_grad():
+                shown = F.cross_entropy(model(x[:0]), y[:0])
+            model.train()
+            print(shown.item())"""), op="aten::nll_loss_forward", layer="")
+
+    def test_validation_loss_of_a_layer_in_inference_mode(self):
+        self.assert_metric(with_layer("return h if self.training else torch.log(h * 0 - 1)", after="""
+            model.eval()
+            with torch.inference_mode():
+                float(model(x).sum())
+            model.train()"""), op="aten::log", layer="odd", step=1)
+
+    def test_number_that_nobody_reads_is_no_metric(self):
+        self.assert_no_alarm(training(model="nn.Linear(6, 2)", loss="F.cross_entropy(model(x), y)", after="""
+            with torch.no_grad():
+                (y[y > 5] * 1.0).mean()"""))
+
+    def test_infinite_number_to_begin_with_is_no_metric(self):
+        self.assert_no_alarm(training(model="nn.Linear(6, 2)", loss="F.cross_entropy(model(x), y)", after="""
+            with torch.no_grad():
+                best = min(torch.full((), math.inf), loss.detach()).item()
+                torch.full((), math.inf).item()"""))
+
+    def test_loss_that_the_program_read_and_left_out_is_no_metric(self):
+        self.assert_no_alarm(training(model="nn.Linear(6, 2)", forward="""
+            loss = F.cross_entropy(model(x), y)
+            if step == 2:
+                loss = (loss - loss.detach()) / 0
+            with torch.no_grad():
+                shown = (loss * 1.0).item()
+            if math.isnan(shown):
+                continue"""))
+
+    def test_norm_of_gradients_that_the_program_left_out_is_no_metric(self):
+        self.assert_no_alarm(training(model="nn.Linear(6, 2)", loss="F.cross_entropy(model(x), y)", backward="""
+            loss.backward()
+            if step == 2:
+                model.weight.grad.div_(0).mul_(0)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if math.isfinite(norm.item()):
+                opt.step()"""))
 
 
 if __name__ == "__main__":

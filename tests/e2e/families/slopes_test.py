@@ -11,7 +11,7 @@ class Slopes(WatchedProgramTest):
     def test_root_of_a_square_at_zero(self):
         self.assert_anomaly(with_layer("return torch.sqrt((h * given[0]) ** 2)", **ZERO_ROW), op="aten::div",
                             autograd_node="SqrtBackward0", layer="odd", step=3,
-                            reach=["activation", "gradient", "parameter", "optimizer_state"], **BACKWARD)
+                            reach=["activation", "loss", "gradient", "parameter", "optimizer_state"], **BACKWARD)
 
     def test_length_of_a_zero_vector(self):
         self.assert_anomaly(with_layer("z = h * given[0]\nreturn z + torch.sqrt((z * z).sum(-1, keepdim=True))", **ZERO_ROW),

@@ -9,7 +9,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-torch.manual_seed(0)
+torch.manual_seed(0), np.random.seed(0)
 """
 
 NET = """

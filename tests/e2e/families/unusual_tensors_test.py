@@ -62,7 +62,7 @@ class Net(nn.Module):
                                      optimizer="torch.optim.SGD(model.parameters(), lr=0.1)",
                                      loss="torch.sqrt((model(y) * (step != 2)).square()).mean()"), op="aten::div",
                             autograd_node="SqrtBackward0", phase="backward",
-                            layer="", step=2, reach=["activation", "gradient", "parameter"])
+                            layer="", step=2, reach=["activation", "loss", "gradient", "parameter"])
 
     def test_sparse_matrix_with_a_bad_value(self):
         self.assert_anomaly(with_layer("return torch.sparse.mm(given[0], h)",

@@ -19,10 +19,16 @@ FIELDS = ("kind", "class", "op", "phase", "layer", "layer_type", "root", "autogr
           "micro_step", "exact")
 
 
+def reached(incident):
+    """Without the loss of later steps: on a GPU nothing is read of a step whose parameters are bad."""
+    later = {link["reach"] for link in incident["chain"] if int(link["step"]) > int(incident["origin"]["step"]) >= 0}
+    return sorted(set(incident["reach"]) - (later & {"loss"}))
+
+
 def told(verdict):
-    """Its incidents, without what depends on the memory."""
-    return [{field: incident["origin"][field] for field in FIELDS}
-            | {"severity": incident["severity"], "reach": sorted(incident["reach"]), "pattern": (incident["pattern"] or {}).get("id")}
+    """Its incidents, without what depends on the memory. What an op wrote over was read on neither, and only on the CPU is that said."""
+    return [{field: incident["origin"][field] for field in FIELDS if field != "exact" or not incident["origin"]["op"].endswith("_")}
+            | {"severity": incident["severity"], "reach": reached(incident), "pattern": (incident["pattern"] or {}).get("id")}
             for incident in verdict["incidents"]]
 
 

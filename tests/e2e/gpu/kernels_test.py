@@ -48,6 +48,15 @@ x.fill_(-1)
 graph.replay()
 model[1].bias.data.add_(y.sum())
 """
+# The finding waits for kernels that CUPTI does not tell of: at the end our thread is in a flush, or about to be in one, and the driver
+# goes on ending for some rounds of it.
+WAITING = """
+import ctypes
+ctypes.CDLL(os.environ["NANWATCH_FAKE_CUPTI_LIBRARY"]).fake_cupti_set_late(1)
+""" + FAULT + """
+torch.cuda.synchronize()
+while not called("cuptiActivityFlushAll") and time.monotonic() < deadline: time.sleep(0.01)
+"""
 # Kineto itself, over the fake.
 PROFILED = """
 activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
@@ -63,6 +72,7 @@ class Kernels(GpuJobTest):
         cls.shown = {lag: cls.job("shown" + lag, FAULT, NANWATCH_FAKE_LAG=lag) for lag in LAGS}
         cls.backward = cls.job("backward", IN_BACKWARD)
         cls.graph = cls.job("graph", IN_GRAPH)
+        cls.ending = cls.job("ending", WAITING, NANWATCH_FAKE_CUPTI_FLUSH_MS="100", NANWATCH_FAKE_END_MS="300")
         cls.off = cls.job("off", FAULT, options=(), awaited="")
         cls.held = cls.job("held", FAULT, awaited="cuptiSubscribe", NANWATCH_FAKE_CUPTI="held")
         cls.old = cls.job("old", FAULT, awaited="cuptiGetVersion", NANWATCH_FAKE_CUPTI_VERSION="18")
@@ -82,6 +92,9 @@ class Kernels(GpuJobTest):
         found = origins(job.verdict())
         self.assertEqual([origin["op"] for origin in found], [op])
         return found[0]
+
+    def test_cupti_is_not_called_once_the_driver_has_ended(self):
+        self.assertEqual(self.origin(self.ending)["kernels"], [])
 
     def test_the_origin_has_its_kernels(self):
         for lag, job in self.shown.items():

@@ -36,10 +36,10 @@ class Levels(GpuJobTest):
         for name, level in (("gpu", "layer"), ("cpu", "full")):
             verdict = self.unasked[name].verdict()
             self.assertEqual((verdict["run"]["level"], list(verdict["coverage"]["steps_watched"])), (level, [level]))
-        # And is told as much as there is to tell, and watched in full for a while.
+        # And is told as much as there is to tell, and watched in full for a while; not once its parameters are bad.
         verdict = self.unasked["bad"].verdict()
         self.assertEqual([int(o["step"]) for o in origins(verdict)], [7])
-        self.assertEqual(set(verdict["coverage"]["steps_watched"]), {"layer", "full"})
+        self.assertEqual(set(verdict["coverage"]["steps_watched"]), {"layer", "full", "idle"})
 
     def test_idle_looks_at_nothing(self):
         coverage = self.healthy["idle"].verdict()["coverage"]

@@ -116,6 +116,19 @@ class Attention(PatternTest):
 
 
 class Growth(PatternTest):
+    @triggers("activations-diverged", "largest result of aten::addmm in first: ", op="aten::native_layer_norm", layer="layer")
+    def test_weights_that_grow_until_layer_norm_overflows(self):
+        return program("return F.layer_norm(x, (8,))", before="model.first.weight.data.mul_(1e5)", steps=8)
+
+    @triggers("activations-diverged", "largest result of aten::mul in layer: ", op="aten::exp", layer="layer")
+    def test_weights_that_grow_until_exp_overflows(self):
+        return program("return torch.exp(-x * x * 1e-6 + x.abs() * (1 if step == 5 else 0))",
+                       before="model.first.weight.data.mul_(10)", steps=8)
+
+    @resembles("activations-diverged", instead="layer-norm-overflow", op="aten::native_layer_norm", step=3)
+    def test_one_batch_that_is_out_of_scale(self):
+        return program("return F.layer_norm(x * (1e25 if step == 3 else 1), (8,))", steps=5)
+
     @triggers("blow-up", "1 of 1 values of aten::mse_loss; values up to ", op="aten::mse_loss")
     def test_learning_rate_that_is_too_large(self):
         return program(optimizer="torch.optim.SGD(model.parameters(), lr=60.)", steps=40)

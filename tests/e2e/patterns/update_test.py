@@ -37,7 +37,7 @@ class Adam(PatternTest):
     def test_eps_that_rounds_to_zero_in_float16(self):
         return adam(**HALF)
 
-    @triggers("adam-zero-over-zero", "float16 parameter first.weight, 32 of 32 values", step=2)
+    @triggers("adam-eps-lost-in-half-precision", "float16 parameter first.weight, 32 of 32 values", step=2)
     def test_gradient_of_zero_in_float16(self):
         return adam(layer="return x", cast=".half()", before="x, y = x.half(), y.half()\nif step == 2: x.zero_()\n"
                                                              "for p in model.parameters(): p.requires_grad_(step == 2)",

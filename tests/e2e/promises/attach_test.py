@@ -4,10 +4,9 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 import unittest
 
-from watched_job import NANWATCH, TIMEOUT_S, PromiseTest
+from watched_job import NANWATCH, TIMEOUT_S, PromiseTest, await_condition
 
 PROGRAM = [sys.executable, pathlib.Path(__file__).parent / "programs/attended.py"]
 STEPS_BEFORE, BAD = 12, 3
@@ -18,10 +17,10 @@ class Attended:
     """The program, started at level idle, and what a user would do to it."""
 
     def __init__(self, test, *arguments, level="idle"):
-        self._test, self._workplace = test, test.workplace
+        self._workplace = test.workplace
         self.job = self._workplace.run_watched([*PROGRAM, *arguments], ("--level", level))
         self._folder = self.job._folder
-        self._await(lambda: (self._folder / "ready").exists(), "the program is ready")
+        await_condition((self._folder / "ready").exists, "the program is ready")
         # Its own process: `nanwatch run` is its parent.
         self.run = next(run for run in self.runs() if run["state"] == "watching" and run["program"] == "attended.py"
                         and run["job"] in self.job._err.read_text())
@@ -38,17 +37,11 @@ class Attended:
         return ran.returncode, json.loads(ran.stdout)["targets"][0]
 
     def await_level(self, level):
-        self._await(lambda: self.level() == level, f"the level is {level}")
+        await_condition(lambda: self.level() == level, f"the level is {level}")
 
     def go(self):
         (self._folder / "go").touch()
         return self.job
-
-    def _await(self, condition, what):
-        deadline = time.monotonic() + 60
-        while not condition():
-            self._test.assertLess(time.monotonic(), deadline, f"never so: {what}")
-            time.sleep(0.01)
 
 
 class Attach(PromiseTest):
@@ -143,10 +136,7 @@ pathlib.Path("ready").touch()
 while not pathlib.Path("go").exists():
     pass
 """), ("--level", "idle"))
-        deadline = time.monotonic() + 60
-        while not (job._folder / "ready").exists():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        await_condition((job._folder / "ready").exists, "the program is ready")
         runs = json.loads(self.workplace.tool("ps", "--json"))["runs"]
         run = next(run for run in runs if run["program"] == "hung.py")
         ran = subprocess.run([NANWATCH, "attach", str(run["pid"]), "--wait", "0.2"], env=self.workplace.watched,

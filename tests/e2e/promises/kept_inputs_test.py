@@ -51,12 +51,9 @@ CASES = {
 class KeptInputs(PromiseTest):
     @classmethod
     def start(cls, workplace):
-        cls.watched, cls.bare = {}, {}
-        for name, made in CASES.items():
-            program = workplace.program(name.replace(" ", "_"), PROGRAM.format(made=made))
-            cls.watched[name] = workplace.run_watched(program, ("--level", "full"))
-            if name in ("hooks", "checkpoint", "in place"):
-                cls.bare[name] = workplace.run_bare(program)
+        programs = {name: workplace.program(name.replace(" ", "_"), PROGRAM.format(made=made)) for name, made in CASES.items()}
+        cls.bare = workplace.run_bare_twins({name: programs[name] for name in ("hooks", "checkpoint", "in place")})
+        cls.watched = {name: workplace.run_watched(program, ("--level", "full")) for name, program in programs.items()}
 
     def origin(self, name):
         incidents = self.watched[name].verdict()["incidents"]

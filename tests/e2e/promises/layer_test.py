@@ -41,10 +41,9 @@ def place(origin):
 class Layer(PromiseTest):
     @classmethod
     def start(cls, workplace):
-        cls.jobs = {}
-        for name, fault in FAULTS.items():
-            program = workplace.program(name, TEXT.format(fault=fault))
-            cls.jobs[name] = (workplace.run_bare(program), workplace.run_watched(program, ("--level", "layer")))
+        programs = {name: workplace.program(name, TEXT.format(fault=fault)) for name, fault in FAULTS.items()}
+        cls.jobs = {name: (bare, workplace.run_watched(programs[name], ("--level", "layer")))
+                    for name, bare in workplace.run_bare_twins(programs).items()}
 
     def verdict(self, name):
         return self.jobs[name][1].verdict()

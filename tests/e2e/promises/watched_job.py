@@ -18,7 +18,18 @@ BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or pathlib.Path(__file__).
 NANWATCH = BUILD / "bin/nanwatch"
 DAEMON = BUILD / "bin/nanwatchd"
 PRELOAD = BUILD / "lib/libnanwatch.so"
-TIMEOUT_S = 280
+TWINS = pathlib.Path(__file__).resolve().parent / "programs/forked_twins.py"
+TIMEOUT_S = 1100  # below NANWATCH_HANGS_AFTER_S of tests/CMakeLists.txt, so that a job that hangs is named
+JOBS_AT_ONCE = 6
+
+
+def await_condition(holds, what, seconds=60):
+    """Polls until `holds()` is true; a failure that names `what` where it does not become so in time."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"never so: {what}")
+        time.sleep(0.01)
 
 
 class Job:
@@ -35,6 +46,9 @@ class Job:
     def status(self):
         """As subprocess counts it: minus the signal's number when one ended it."""
         return self._process.wait(self._timeout_s)
+
+    def runs(self):
+        return self._process.poll() is None
 
     def stdout(self):
         self.status()
@@ -61,7 +75,24 @@ class Job:
             self._process.wait()
 
 
+class Twin(Job):
+    """One of the programs of forked_twins.py, which run one after another."""
+
+    def __init__(self, folder, all_of_them):
+        self._folder, self._all = folder, all_of_them
+        self._out, self._err = folder / "stdout", folder / "stderr"
+
+    def status(self):
+        await_condition(lambda: (self._folder / "status").exists() or not self._all.runs(), f"{self._folder} ends", TIMEOUT_S)
+        if not (self._folder / "status").exists():
+            raise AssertionError(f"the twins ended early: {self._all.stderr()}")
+        return int((self._folder / "status").read_text())
+
+
 class Workplace:
+    """At most JOBS_AT_ONCE of its jobs run side by side, so that a test that starts dozens needs no memory for all of them; one that has
+    waited for a minute starts in any case, for those before it may wait for the test."""
+
     def __init__(self, timeout_s=TIMEOUT_S):
         self._timeout_s = timeout_s
         shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -75,6 +106,8 @@ class Workplace:
         self.bare = {name: value for name, value in os.environ.items() if name not in ours}
         # A rank's place must come from the test alone.
         self.bare = {name: value for name, value in self.bare.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        # Threads of OpenMP that find no work spin, and jobs that share two cores spin in each other's way. Results stay the same.
+        self.bare.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         self.watched = self.bare | {"NANWATCH_DIR": str(self.segments), "NANWATCH_STATE_DIR": str(self.state)}
 
     def program(self, name, text):
@@ -85,6 +118,17 @@ class Workplace:
 
     def run_bare(self, command, **environment):
         return self._start(command, self.bare | environment, None)
+
+    def run_bare_twins(self, commands):
+        """Jobs as of run_bare, for commands of program() by name, for which torch is imported only once: for results, not for start or end."""
+        folder = self.folder / f"twins-{len(self._jobs)}"
+        folder.mkdir()
+        listed = {name: {"folder": str(folder / str(number)), "program": str(command[1])} for number, (name, command) in enumerate(commands.items())}
+        for job in listed.values():
+            pathlib.Path(job["folder"]).mkdir()
+        (folder / "jobs.json").write_text(json.dumps(list(listed.values())))
+        together = self.run_bare([sys.executable, TWINS, folder / "jobs.json"])
+        return {name: Twin(pathlib.Path(job["folder"]), together) for name, job in listed.items()}
 
     def run_watched(self, command, options=(), **environment):
         """Under `nanwatch run`."""
@@ -105,18 +149,22 @@ class Workplace:
     def close(self):
         for job in self._jobs:
             job.kill()
-        self._stop_daemon()
+        for lock in self.segments.glob("daemon*.lock"):  # in a container its name has a key
+            self._stop_daemon(lock)
         shutil.rmtree(self.segments, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self, command, environment, verdict):
+        deadline = time.monotonic() + 60
+        while sum(job.runs() for job in self._jobs) >= JOBS_AT_ONCE and time.monotonic() < deadline:
+            time.sleep(0.01)
         job = Job(command, self.folder / f"job-{len(self._jobs)}", environment, verdict, self._timeout_s)
         self._jobs.append(job)
         return job
 
-    def _stop_daemon(self):
+    def _stop_daemon(self, lock):
         try:
-            pid = int((self.segments / "daemon.lock").read_text().split()[0])
+            pid = int(lock.read_text().split()[0])
             if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() != "nanwatchd":
                 return
             os.kill(pid, signal.SIGTERM)

@@ -48,14 +48,14 @@ TEST(PassingThrough, AVerdictOnStdoutFollowsTheCommandsOutput) {
   EXPECT_EQ(nlohmann::json::parse(result.out.substr(5))["schema"], "nanwatch.verdict/1");
 }
 
-TEST(PassingThrough, ACommandWithoutTorchGetsACleanVerdictWithoutRuns) {
+TEST(PassingThrough, ACommandWithoutTorchGetsAnUnknownVerdictWithoutRuns) {
   Tool tool;
   const ToolResult result =
       tool.Run({"run", "--verdict", tool.home().Path("v.json"), "--", "/bin/sh", "-c", "exit 7"});
   EXPECT_EQ(result.exit_code, 7);
   EXPECT_THAT(result.err, AnyOf(HasSubstr("nothing was observed"), HasSubstr("unobserved")));
   const auto verdict = nlohmann::json::parse(tool.home().Read("v.json"));
-  EXPECT_EQ(verdict["verdict"], "clean");
+  EXPECT_EQ(verdict["verdict"], "unknown");
   EXPECT_EQ(verdict["runs"].size(), 0u);
   EXPECT_EQ(verdict["run"]["exit_code"], 7);
   EXPECT_TRUE(verdict["run"]["signal"].is_null());

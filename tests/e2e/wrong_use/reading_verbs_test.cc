@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -35,6 +36,15 @@ TEST_F(ReadingVerbsTest, ARunThatIsNotKnownIsSaid) {
     EXPECT_EQ(result.exit_code, 1) << verb;
     EXPECT_THAT(result.err, HasSubstr("nanwatch")) << verb;
   }
+}
+
+TEST_F(ReadingVerbsTest, WhereNoRunIsKnownTheDirectoryIsNamedAndWhatIsWrongThere) {
+  const std::string state = tool_.home().Path("state");
+  EXPECT_THAT(tool_.Run({"ps"}).out, HasSubstr("looked in " + state + ", which does not exist"));
+  std::filesystem::create_directory(state);
+  EXPECT_THAT(tool_.Run({"tail"}).err, HasSubstr(state + ", where there is no database"));
+  if (chown(state.c_str(), 65534, 65534) != 0) GTEST_SKIP() << "only root can give it away";
+  EXPECT_THAT(tool_.Run({"report"}).err, HasSubstr(state + ", which belongs to"));
 }
 
 TEST_F(ReadingVerbsTest, GarbageAmongTheSegmentsIsNamed) {

@@ -12,7 +12,7 @@
 namespace nanwatch {
 namespace {
 
-constexpr unsigned kSecondsMax = 60;
+constexpr unsigned kSecondsMax = 300;
 
 [[noreturn]] void Become(const std::string& executable, const std::vector<std::string>& arguments,
                          const std::map<std::string, std::string>& variables,

@@ -1,15 +1,24 @@
 #include "tests/fakes/cuda/check_kernels.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "tests/fakes/cuda/fake_cuda.h"
 #include "tests/property/device/cpu_machine.h"
 
 namespace nanwatch::device {
 namespace {
+
+// Since the process began; see fake_check_bytes_read.
+std::atomic<uint64_t> bytes_read{0};
+
+void NoteRead() {
+  bytes_read.fetch_add(std::exchange(CpuMemory::bytes_read, 0), std::memory_order_relaxed);
+}
 
 // What a launch found, and where it is to be told.
 struct Seen {
@@ -46,6 +55,7 @@ void* Look(const void* parameter, uint32_t blocks, uint32_t) {
   head.scratch = reinterpret_cast<uint64_t>(&scratch);
   if (head.progress != 0) head.progress = reinterpret_cast<uint64_t>(&seen->progress);
   RunLaunch(launch, blocks, random);
+  NoteRead();
   LoseContextWhereMisaligned();
   return seen.release();
 }
@@ -79,6 +89,7 @@ void* MeasureNow(const void* parameter, uint32_t blocks, uint32_t) {
   if (launch.head.progress != 0)
     launch.head.progress = reinterpret_cast<uint64_t>(&measured->progress);
   RunLaunch(launch, blocks, random);
+  NoteRead();
   LoseContextWhereMisaligned();
   return measured.release();
 }
@@ -118,9 +129,11 @@ void Tell(void* context) {
 }
 
 void* AddStep(const void* parameter, uint32_t, uint32_t) {
-  auto* words = *static_cast<StepWords* const*>(parameter);
+  const auto& launch = *static_cast<const StepLaunch*>(parameter);
+  auto* words = reinterpret_cast<StepWords*>(launch.words);
   __atomic_fetch_add(&words->steps, 1, __ATOMIC_RELAXED);
-  __atomic_store_n(&words->counted, 0, __ATOMIC_RELAXED);
+  const uint32_t counted = __atomic_load_n(&words->counted, __ATOMIC_RELAXED);
+  __atomic_store_n(&words->counted, CountedAfter(counted, launch.steps), __ATOMIC_RELAXED);
   return nullptr;
 }
 
@@ -139,7 +152,11 @@ void RegisterCheckKernels() {
                                   &TellMeasured, sizeof(ListLaunch));
   fake_cuda_register_early_kernel("nanwatch_compare_list", &MeasureNow<CompareLaunch>,
                                   &TellMeasured, sizeof(ListLaunch));
-  fake_cuda_register_early_kernel("nanwatch_add_step", &AddStep, &TellNothing, sizeof(uint64_t));
+  fake_cuda_register_early_kernel("nanwatch_add_step", &AddStep, &TellNothing, sizeof(StepLaunch));
 }
 
 }  // namespace nanwatch::device
+
+uint64_t fake_check_bytes_read() {
+  return nanwatch::device::bytes_read.load(std::memory_order_relaxed);
+}

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -14,6 +15,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +36,7 @@ enum : int {
   kInvalidDevice = 101,
   kInvalidHandle = 400,
   kNotFound = 500,
+  kContextIsDestroyed = 709,
   kCaptureUnsupported = 900,
   kCaptureInvalidated = 901,
   kCaptureImplicit = 906,
@@ -92,6 +96,7 @@ struct Stream {
   unsigned long long id = 0;
   bool blocking = true;
   bool prompt = false;  // never late: nobody but the library under test puts anything there
+  std::atomic<bool> stuck{false};
   std::mutex queue_lock;
   std::mutex run_lock;  // one runner at a time, so that the order holds
   std::deque<Node> queue;
@@ -104,6 +109,7 @@ struct Stream {
 
 struct Device {
   int ordinal = 0;
+  bool was_reset = false;
   std::atomic<bool> active{true};
   std::atomic<int> lost{kSuccess};
   Stream legacy;
@@ -121,6 +127,9 @@ struct Fake {
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::unique_ptr<Device>> other_contexts;  // of the devices, by their ordinals
   std::vector<std::unique_ptr<Stream>> streams;
+  std::shared_mutex handles_lock;
+  std::set<const void*> handles;  // of streams that have not been destroyed
+  std::vector<Stream*> destroyed;
   std::map<std::pair<const void*, Device*>, Stream*> per_thread;
   std::map<std::string, std::unique_ptr<Kernel>> kernels;
   std::vector<std::vector<Node>> graphs;
@@ -152,6 +161,11 @@ Fake& fake() {
 }
 std::atomic<bool> logging{true};
 std::atomic<bool> ended{false};
+std::atomic<int> end_takes_ms{0};
+// Always on; see fake_cuda_counted.
+std::atomic<uint64_t> calls_counted{0};
+std::atomic<uint64_t> launches_counted{0};
+std::atomic<uint64_t> allocations_counted{0};
 std::atomic<int> registration_refused{kSuccess};
 std::atomic<int> open_captures{0};
 std::atomic<int> generation{0};
@@ -174,8 +188,16 @@ void NoteMisdeed(const std::string& what) {
   if (fake().misdeed.empty()) fake().misdeed = what;
 }
 
+// What the real driver does with a handle that it does not know: it reads what the handle points
+// to.
+[[noreturn]] void Crash(const char* what, const void* handle) {
+  std::fprintf(stderr, "the fake driver was given %s that there is not: %p\n", what, handle);
+  std::abort();
+}
+
 // Logs the call; the result that a test has planted for it, or 0.
 int Called(const char* function) {
+  calls_counted.fetch_add(1, std::memory_order_relaxed);
   if (ended.load()) return kDeinitialized;
   if (!logging.load(std::memory_order_relaxed)) return kSuccess;
   const std::lock_guard<std::mutex> guard(fake().lock);
@@ -201,9 +223,18 @@ int ContextState(const Device* device) {
   return device->lost.load(std::memory_order_relaxed);
 }
 
+void NoteHandle(const Stream* stream) {
+  const std::lock_guard<std::shared_mutex> guard(fake().handles_lock);
+  fake().handles.insert(stream);
+}
+
 Stream* Resolve(void* handle) {
   const auto value = reinterpret_cast<uintptr_t>(handle);
-  if (value > 2) return static_cast<Stream*>(handle);
+  if (value > 2) {
+    const std::shared_lock<std::shared_mutex> guard(fake().handles_lock);
+    if (!fake().handles.contains(handle)) Crash("a stream", handle);
+    return static_cast<Stream*>(handle);
+  }
   Device* device = Current();
   if (device == nullptr) return nullptr;
   if (value < 2) return &device->legacy;
@@ -214,6 +245,7 @@ Stream* Resolve(void* handle) {
     stream = fake().streams.back().get();
     stream->device = device;
     stream->id = fake().next_id++;
+    NoteHandle(stream);
   }
   return stream;
 }
@@ -225,7 +257,12 @@ void ForEachStream(Function function) {
     const std::lock_guard<std::mutex> guard(fake().lock);
     for (const auto& device : fake().devices) all.push_back(&device->legacy);
     for (const auto& context : fake().other_contexts) all.push_back(&context->legacy);
-    for (const auto& stream : fake().streams) all.push_back(stream.get());
+    for (const auto& stream : fake().streams) {
+      const auto& destroyed = fake().destroyed;
+      if (std::find(destroyed.begin(), destroyed.end(), stream.get()) == destroyed.end()) {
+        all.push_back(stream.get());
+      }
+    }
   }
   for (Stream* stream : all) function(*stream);
 }
@@ -261,7 +298,7 @@ bool ConflictsWithCapture(const Stream& stream) {
 
 // Runs the first `count` of what is queued; returns how many ran.
 size_t RunQueued(Stream& stream, size_t count) {
-  if (stream.device->lost.load() != kSuccess || ended.load()) return 0;
+  if (stream.device->lost.load() != kSuccess || stream.stuck.load() || ended.load()) return 0;
   const std::lock_guard<std::mutex> running(stream.run_lock);
   size_t ran = 0;
   for (; ran < count; ++ran) {
@@ -423,6 +460,7 @@ FAKE_CUDA int cuCtxGetDevice(int* device) {
 FAKE_CUDA int cuCtxPushCurrent_v2(void* context) {
   ENTER("cuCtxPushCurrent_v2");
   if (context == nullptr) return kInvalidContext;
+  if (static_cast<Device*>(context)->was_reset) return kContextIsDestroyed;
   thread().contexts.push_back(static_cast<Device*>(context));
   return kSuccess;
 }
@@ -581,7 +619,11 @@ FAKE_CUDA int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, u
                              unsigned block_x, unsigned block_y, unsigned block_z, unsigned,
                              void* stream, void** parameters, void**) {
   ENTER("cuLaunchKernel");
+  launches_counted.fetch_add(1, std::memory_order_relaxed);
   auto* const kernel = static_cast<Kernel*>(function);
+  if (Device* device = Current(); device != nullptr && device->was_reset) {
+    Crash("a function of a module", function);  // it went with the context
+  }
   if (kernel == nullptr || grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x == 0 ||
       block_y != 1 || block_z != 1) {
     return kInvalidValue;
@@ -609,6 +651,8 @@ void EndDriver() {
   ForEachStream([](Stream& stream) { const std::lock_guard<std::mutex> running(stream.run_lock); });
   const std::lock_guard<std::mutex> guard(fake().lock);
   for (const auto& [memory, bytes] : fake().mappings) mprotect(memory, bytes, PROT_NONE);
+  // Threads of the process go on meanwhile.
+  std::this_thread::sleep_for(std::chrono::milliseconds(end_takes_ms.load()));
 }
 }  // namespace
 
@@ -637,6 +681,8 @@ FAKE_CUDA void fake_cuda_reset(int devices) {
   const std::lock_guard<std::mutex> guard(all.lock);
   all.per_thread.clear();
   all.streams.clear();
+  all.handles.clear();
+  all.destroyed.clear();
   all.devices.clear();
   all.other_contexts.clear();
   all.kernels.clear();
@@ -660,6 +706,7 @@ FAKE_CUDA void fake_cuda_reset(int devices) {
     all.devices.back()->ordinal = i;
     all.devices.back()->legacy.device = all.devices.back().get();
     all.devices.back()->legacy.id = all.next_id++;
+    NoteHandle(&all.devices.back()->legacy);
   }
   open_captures.store(0);
   logging.store(true);
@@ -670,6 +717,10 @@ FAKE_CUDA void fake_cuda_initialize() {
   static std::once_flag once;
   std::call_once(once, [] { (void)std::atexit(&EndDriver); });
 }
+
+FAKE_CUDA void fake_cuda_set_end(int milliseconds) { end_takes_ms.store(milliseconds); }
+
+FAKE_CUDA int fake_cuda_has_ended() { return ended.load() ? 1 : 0; }
 
 FAKE_CUDA void fake_cuda_refuse_registration(int result) { registration_refused.store(result); }
 
@@ -688,6 +739,7 @@ FAKE_CUDA void fake_cuda_set_other_context(int device) {
   context->legacy.device = context.get();
   const std::lock_guard<std::mutex> guard(fake().lock);
   context->legacy.id = fake().next_id++;
+  NoteHandle(&context->legacy);
   thread().contexts = {context.get()};
   fake().other_contexts.push_back(std::move(context));
 }
@@ -728,11 +780,75 @@ FAKE_CUDA void fake_cuda_set_blocking(void* handle, int blocking) {
 
 FAKE_CUDA void* fake_cuda_new_stream(int device) {
   const std::lock_guard<std::mutex> guard(fake().lock);
-  fake().streams.push_back(std::make_unique<Stream>());
-  Stream* stream = fake().streams.back().get();
+  Stream* stream = nullptr;
+  if (!fake().destroyed.empty()) {
+    stream = fake().destroyed.back();  // the handle comes back, with another id
+    fake().destroyed.pop_back();
+    stream->blocking = true;
+    stream->prompt = false;
+  } else {
+    fake().streams.push_back(std::make_unique<Stream>());
+    stream = fake().streams.back().get();
+  }
   stream->device = fake().devices[device].get();
   stream->id = fake().next_id++;
+  NoteHandle(stream);
   return stream;
+}
+
+FAKE_CUDA void fake_cuda_destroy_stream(void* handle) {
+  Stream* stream = Resolve(handle);
+  RunQueued(*stream, SIZE_MAX);
+  {
+    const std::lock_guard<std::shared_mutex> guard(fake().handles_lock);
+    fake().handles.erase(stream);
+  }
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  fake().destroyed.push_back(stream);
+}
+
+FAKE_CUDA void fake_cuda_set_stuck(void* handle, int stuck) {
+  Resolve(handle)->stuck.store(stuck != 0);
+}
+
+FAKE_CUDA void fake_cuda_reset_device(int ordinal) {
+  Device* device = fake().devices[ordinal].get();
+  device->active.store(false);
+  device->lost.store(kContextIsDestroyed);
+  // Who runs a queue of its just now has done so.
+  ForEachStream([device](Stream& stream) {
+    if (stream.device != device) return;
+    const std::lock_guard<std::mutex> running(stream.run_lock);
+    const std::lock_guard<std::mutex> guard(stream.queue_lock);
+    stream.queue.clear();
+  });
+  {
+    const std::lock_guard<std::shared_mutex> guard(fake().handles_lock);
+    std::erase_if(fake().handles, [device](const void* handle) {
+      const auto* stream = static_cast<const Stream*>(handle);
+      return stream->device == device && stream != &device->legacy;
+    });
+  }
+  const std::lock_guard<std::mutex> guard(fake().lock);
+  device->was_reset = true;
+  for (const auto& [memory, bytes] : fake().mappings) mprotect(memory, bytes, PROT_NONE);
+}
+
+FAKE_CUDA uint64_t fake_cuda_counted(int what) {
+  switch (what) {
+    case 0:
+      return calls_counted.load();
+    case 1:
+      return launches_counted.load();
+    case 2:
+      return allocations_counted.load();
+    default:
+      return 0;
+  }
+}
+
+FAKE_CUDA void fake_cuda_count_allocation() {
+  allocations_counted.fetch_add(1, std::memory_order_relaxed);
 }
 
 FAKE_CUDA size_t fake_cuda_run(void* handle, size_t count) {
@@ -744,7 +860,7 @@ FAKE_CUDA size_t fake_cuda_run_all() {
   size_t ran = 0;
   ForEachStream([&](Stream& stream) {
     // A legacy stream has no handle of its own outside its context.
-    ran += fake_cuda_run(&stream, SIZE_MAX);
+    ran += RunQueued(stream, SIZE_MAX);
   });
   return ran;
 }

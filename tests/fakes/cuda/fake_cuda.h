@@ -7,7 +7,8 @@
 // loss of a context can be had at will, and every call is in a log.
 //
 // It is stricter than the real one where that serves: a call that a capture forbids is noted as a
-// misdeed besides ruining the capture, and so is every call that waits.
+// misdeed besides ruining the capture, and so is every call that waits. As the real one dies of a
+// handle that it does not know, because it reads what that points to, this one aborts.
 //
 // Threads: the driver's functions from any. The control functions, unless they say otherwise, while
 // no other thread is in the library.
@@ -28,6 +29,9 @@ void fake_cuda_reset(int devices);
 // behind which every call answers 4 (CUDA_ERROR_DEINITIALIZED), queues stop, and nobody may touch
 // memory of cuMemHostAlloc. After a reset and before any other thread is in the library.
 void fake_cuda_initialize();
+// Milliseconds for which that handler goes on once all is at an end, other threads beside it.
+void fake_cuda_set_end(int milliseconds);
+int fake_cuda_has_ended();
 // cuMemHostRegister answers this from now on; 0: as ever.
 void fake_cuda_refuse_registration(int result);
 void fake_cuda_set_context_active(int device, int active);
@@ -61,6 +65,10 @@ void fake_cuda_set_multiprocessors(int count);
 
 // A stream of the job's, as a handle; any thread.
 void* fake_cuda_new_stream(int device);
+// Runs what is queued there; the handle means nothing any more, until a new stream gets it.
+void fake_cuda_destroy_stream(void* handle);
+// While it is stuck nothing runs there, whoever waits for it, as behind a kernel that never ends.
+void fake_cuda_set_stuck(void* handle, int stuck);
 // Whether it and the legacy stream wait for each other, as they do at first; libtorch's do not.
 void fake_cuda_set_blocking(void* handle, int blocking);
 // Runs what is queued on a stream, or the first `count` of it; returns how many ran. Any thread.
@@ -104,6 +112,10 @@ int fake_cuda_is_device_address(uint64_t address);
 void fake_cuda_fail(const char* function, int first, int count, int result);
 // All calls that have to do with this device's context answer `result` from now on; queues stop.
 void fake_cuda_lose_context(int device, int result);
+// As cudaDeviceReset: streams, modules and memory of cuMemHostAlloc are gone, what was queued never
+// runs, and calls in the context answer 709 (CUDA_ERROR_CONTEXT_IS_DESTROYED). Other threads may be
+// in the library.
+void fake_cuda_reset_device(int device);
 // Words that a failing cuModuleLoadDataEx writes to the log buffer.
 void fake_cuda_set_jit_log(const char* words);
 
@@ -112,6 +124,10 @@ size_t fake_cuda_calls(const char* function);
 // The same of the launches of one kernel, also while calls are not logged; a graph's nodes count
 // once.
 size_t fake_cuda_launches(const char* kernel);
+// How many there were since the process began, logged or not. 0: calls of the driver's functions,
+// 1: of cuLaunchKernel, 2: allocations of device memory by a fake libtorch. Any thread.
+uint64_t fake_cuda_counted(int what);
+void fake_cuda_count_allocation();
 size_t fake_cuda_log_size();
 const char* fake_cuda_log_entry(size_t index);
 // What should never have been called: waiting, copying and freeing calls, calls that ruined a

@@ -1,7 +1,10 @@
 // A FAKE of NVIDIA's profiling library: runs on the CPU, for tests only. See fake_cupti.h.
 #include "tests/fakes/cupti/fake_cupti.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +14,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #define FAKE_CUPTI extern "C" __attribute__((visibility("default")))
@@ -104,8 +108,12 @@ struct Fake {
   std::string misdeed;
   int generation = 0;
   FILE* log = nullptr;
+  int flush_ms = 0;
 
   Fake() {
+    if (const char* ms = std::getenv("NANWATCH_FAKE_CUPTI_FLUSH_MS"); ms != nullptr) {
+      flush_ms = std::atoi(ms);
+    }
     if (const char* held = std::getenv("NANWATCH_FAKE_CUPTI"); held != nullptr) {
       if (std::strcmp(held, "held") == 0) subscriber = this;
     }
@@ -134,8 +142,20 @@ ThreadIds& ids() {
   return *state;
 }
 
+// Where a fake driver is in the process and has ended, nobody may call: the real library reads what
+// went with the driver.
+void DieBehindTheDriver(const char* function) {
+  using HasEnded = int (*)();
+  // Looked up at each call: the driver may be loaded later than this library.
+  const auto has_ended = reinterpret_cast<HasEnded>(dlsym(RTLD_DEFAULT, "fake_cuda_has_ended"));
+  if (has_ended == nullptr || has_ended() == 0) return;
+  std::fprintf(stderr, "the fake CUPTI was called behind the driver's end: %s\n", function);
+  std::abort();
+}
+
 // The result that a test has planted, or 0.
 int Called(const char* function) {
+  DieBehindTheDriver(function);
   const std::lock_guard<std::mutex> guard(fake().lock);
   ++fake().calls[function];
   ++fake().call_count;
@@ -321,6 +341,9 @@ FAKE_CUPTI int cuptiActivityPopExternalCorrelationId(int kind, uint64_t* last) {
 FAKE_CUPTI int cuptiActivityFlushAll(uint32_t flags) {
   ENTER("cuptiActivityFlushAll");
   if (fake().done == nullptr) return kInvalidOperation;
+  // Whoever waits here while the driver ends is in what goes with it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(fake().flush_ms));
+  DieBehindTheDriver("cuptiActivityFlushAll, which was under way");
   Deliver([flags](const Buffer& buffer) { return flags != 0 || buffer.incomplete == 0; });
   return kSuccess;
 }

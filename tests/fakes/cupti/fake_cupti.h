@@ -12,7 +12,9 @@
 //
 // Environment, for jobs: NANWATCH_FAKE_CUPTI=held: another subscriber holds it;
 // NANWATCH_FAKE_CUPTI_VERSION: what cuptiGetVersion says; NANWATCH_FAKE_CUPTI_LOG: the file that
-// takes every call's name, a line each.
+// takes every call's name, a line each; NANWATCH_FAKE_CUPTI_FLUSH_MS: how long a flush takes. Where
+// a fake driver is in the process, a call behind its end aborts, and so does a flush that lasts
+// beyond.
 #pragma once
 
 #include <cstddef>

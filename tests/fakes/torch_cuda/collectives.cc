@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/fakes/torch_cuda/redirect.h"
+
 namespace nanwatch::fake {
 namespace {
 
@@ -107,10 +109,6 @@ void Communicate(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit:
 // DistributedDataParallel takes the time of its steps; the real one asks the CUDA runtime.
 class NoTimer final : public c10d::Timer {
   std::optional<int64_t> measureDifference(Event, Event) override { return std::nullopt; }
-};
-
-class NoWarnings final : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
 };
 
 }  // namespace

@@ -31,6 +31,7 @@ constexpr int kStreamsMax = 4;  // of a device, the default stream among them
 int device_count = 1;
 void* handles[kDevicesMax][kStreamsMax] = {};  // of the driver; null: the default stream
 std::atomic<unsigned> next_stream{0};
+std::atomic<bool> device_gone[kDevicesMax] = {};  // cudaDeviceReset
 
 struct OfThread {
   DeviceIndex device = 0;
@@ -39,6 +40,22 @@ struct OfThread {
 OfThread& thread() {
   static thread_local OfThread state;
   return state;
+}
+
+// libtorch's current streams belong to the thread (c10/cuda/CUDAStream.cpp, `current_streams`):
+// they are destroyed with its other thread-locals, those of the main thread before any exit handler
+// runs, and whoever asks for them then reads memory that is somebody else's.
+thread_local bool streams_gone = false;
+struct StreamsOfThread {
+  ~StreamsOfThread() { streams_gone = true; }
+  void Touch() const {}
+};
+void* CurrentHandleOf(DeviceIndex device) {
+  static thread_local const StreamsOfThread streams;
+  streams.Touch();  // is made by the thread's first question, as the real ones are
+  constexpr uintptr_t kGarbage = 0x5a5a5a5a5a5a5a50;
+  return streams_gone ? reinterpret_cast<void*>(kGarbage)
+                      : handles[device][thread().stream[device]];
 }
 
 DeviceIndex Index(Device device) { return device.has_index() ? device.index() : thread().device; }
@@ -79,6 +96,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   Stream getStream(Device device) const override {
+    (void)CurrentHandleOf(Index(device));
     return StreamOf(Index(device), thread().stream[Index(device)]);
   }
   Stream getDefaultStream(Device device) const override { return StreamOf(Index(device), 0); }
@@ -95,10 +113,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void* getStreamNativeHandle(const Stream stream) const override { return HandleOf(stream); }
   bool queryStream(const Stream& stream) const override {
-    return fake_cuda_queued(HandleOf(stream)) == 0;
+    return IsGone(Index(stream.device())) || fake_cuda_queued(HandleOf(stream)) == 0;
   }
   void synchronizeStream(const Stream& stream) const override {
-    fake_cuda_run(HandleOf(stream), SIZE_MAX);
+    if (!IsGone(Index(stream.device()))) fake_cuda_run(HandleOf(stream), SIZE_MAX);
   }
   void synchronizeDevice(DeviceIndex) const override { WaitForDevices(); }
 
@@ -125,6 +143,7 @@ class Memory final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     void* memory = bytes == 0 ? nullptr : std::aligned_alloc(512, (bytes + 511) / 512 * 512);
     if (bytes != 0 && memory == nullptr) throw std::bad_alloc();
+    fake_cuda_count_allocation();
     return {memory, memory, &std::free, Device(c10::kCUDA, thread().device)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
@@ -239,6 +258,15 @@ void ConnectCupti() {
   if (launched != nullptr && ran != nullptr) fake_cuda_set_trace(launched, ran);
 }
 
+// The streams that NANWATCH_FAKE_STUCK names, "0" the default one, never get anywhere.
+void MakeStuck() {
+  const char* named = std::getenv("NANWATCH_FAKE_STUCK");
+  for (; named != nullptr && *named != '\0'; ++named) {
+    if (*named >= '0' && *named < '0' + kStreamsMax)
+      fake_cuda_set_stuck(handles[0][*named - '0'], 1);
+  }
+}
+
 void SetUpDriver() {
   fake_cuda_reset(device_count);
   fake_cuda_set_logging(0);
@@ -248,6 +276,7 @@ void SetUpDriver() {
   fake_cuda_set_own_lag(FromEnvironment("NANWATCH_FAKE_OWN_LAG_MS", 2));
   // CUDA_ERROR_NOT_SUPPORTED, as on some virtual machines.
   if (FromEnvironment("NANWATCH_FAKE_NO_REGISTRATION", 0) != 0) fake_cuda_refuse_registration(801);
+  fake_cuda_set_end(FromEnvironment("NANWATCH_FAKE_END_MS", 0));
   device::RegisterCheckKernels();
   ConnectCupti();
   for (int device = 0; device < device_count; ++device) {
@@ -256,6 +285,7 @@ void SetUpDriver() {
       fake_cuda_set_blocking(handles[device][id], 0);  // as all of torch's
     }
   }
+  MakeStuck();
 }
 
 // Runs one launch of each stream after another, for good.
@@ -264,7 +294,7 @@ void CatchUp(std::chrono::microseconds each) {
     std::this_thread::sleep_for(each);
     for (int device = 0; device < device_count; ++device) {
       for (void* handle : handles[device]) {
-        if (handle != nullptr) (void)fake_cuda_run(handle, 1);
+        if (handle != nullptr && !device_gone[device].load()) (void)fake_cuda_run(handle, 1);
       }
     }
     (void)fake_cuda_run(nullptr, 1);
@@ -281,9 +311,11 @@ void InstallDevice(int devices) {
   ReplaceHooks();
 }
 
+bool IsGone(DeviceIndex device) { return device_gone[device].load(std::memory_order_relaxed); }
+
 DeviceIndex CurrentDevice() { return thread().device; }
 
-void* CurrentStreamHandle() { return handles[CurrentDevice()][thread().stream[CurrentDevice()]]; }
+void* CurrentStreamHandle() { return CurrentHandleOf(CurrentDevice()); }
 
 c10::Allocator* FakeAllocator() {
   static auto* memory = new Memory;
@@ -325,6 +357,13 @@ FAKE_EXPORT void fake_torch_cuda_end() {
 FAKE_EXPORT int32_t aoti_torch_get_current_cuda_stream(int32_t device_index, void** ret_stream) {
   using namespace nanwatch::fake;
   if (device_index < 0 || device_index >= device_count) return 1;
-  *ret_stream = handles[device_index][thread().stream[device_index]];
+  *ret_stream = CurrentHandleOf(static_cast<c10::DeviceIndex>(device_index));
   return 0;
+}
+
+// cudaDeviceReset on the current device.
+FAKE_EXPORT void fake_torch_cuda_reset_device() {
+  using namespace nanwatch::fake;
+  device_gone[CurrentDevice()].store(true);
+  fake_cuda_reset_device(CurrentDevice());
 }

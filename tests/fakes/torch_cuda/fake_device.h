@@ -12,6 +12,8 @@ namespace nanwatch::fake {
 void InstallDevice(int devices);
 
 [[nodiscard]] c10::DeviceIndex CurrentDevice();
+// Whether the program has reset it: nothing can be done there any more.
+[[nodiscard]] bool IsGone(c10::DeviceIndex device);
 // The fake driver's handle of the calling thread's current stream on its current device.
 [[nodiscard]] void* CurrentStreamHandle();
 // Host memory that says it lies on the current device.

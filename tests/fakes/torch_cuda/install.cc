@@ -14,18 +14,22 @@
 // NANWATCH_FAKE_OWN_LAG_MS (2) is how long what runs on streams of the driver's own making takes.
 // NANWATCH_FAKE_END_US is how long each launch takes that is left when the program ends (0: none
 // is left).
-// NANWATCH_FAKE_NO_REGISTRATION=1: memory of the program's cannot be registered with the driver.
-// NANWATCH_FAKE_CUPTI_LIBRARY names the library of tests/fakes/cupti, which then takes the place of
-// CUPTI, and is told of one kernel for each op that computes.
+// NANWATCH_FAKE_END_MS (0) is how long the driver goes on ending while the process's other threads
+// run. NANWATCH_FAKE_STUCK names streams of cuda:0 by digits, 0 the default one, 1 to 3 those of
+// the pool in the order in which they are given out, on which what is launched never runs (what ops
+// make is there all the same). NANWATCH_FAKE_NO_REGISTRATION=1: memory of the program's cannot be
+// registered with the driver. NANWATCH_FAKE_CUPTI_LIBRARY names the library of tests/fakes/cupti,
+// which then takes the place of CUPTI, and is told of one kernel for each op that computes.
 //
 //   tests/fakes/torch_cuda/run.py PROGRAM [ARGS]                   as python PROGRAM [ARGS]
 //   tests/fakes/torch_cuda/run.py --default-device PROGRAM [ARGS]  with tensors on cuda by default
 //
 // It is loaded after `import torch`, with RTLD_GLOBAL, so that aoti_torch_get_current_cuda_stream
-// is found here by dlsym(RTLD_DEFAULT). Collectives are gloo's, and look like NCCL's
-// (collectives.cc). Not real: time, memory limits, errors about tensors of two devices, sparse
-// tensors. Of graphs (graphs.h) a graph's own pool of memory: what is made in a capture has memory
-// of its own as long as the process runs.
+// is found here by dlsym(RTLD_DEFAULT). A thread's current streams end with its other
+// thread-locals, the main thread's before exit handlers run, and are garbage then. Collectives are
+// gloo's, and look like NCCL's (collectives.cc). Not real: time, memory limits, errors about
+// tensors of two devices, sparse tensors. Of graphs (graphs.h) a graph's own pool of memory: what
+// is made in a capture has memory of its own as long as the process runs.
 #include <cstdlib>
 
 #include "tests/fakes/torch_cuda/collectives.h"

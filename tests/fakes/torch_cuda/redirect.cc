@@ -266,6 +266,7 @@ void LaunchKernelOf(const c10::OperatorHandle& op) {
 template <Waits kWaits>
 void Redirect(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   fake_cuda_initialize();  // by the first operator, as torch does
+  TORCH_CHECK(!IsGone(CurrentDevice()), "CUDA error: context is destroyed");
   Crossing crossing;
   const size_t first = stack->size() - op.schema().arguments().size();
   constexpr bool kCopies = kWaits == Waits::kForCpuTensor;
@@ -338,11 +339,6 @@ c10::KernelFunction KernelFor(const c10::OperatorHandle& op) {
   }
   return c10::KernelFunction::makeFromBoxedFunction<&Redirect<Waits::kNever>>();
 }
-
-// That a kernel is registered a second time is what we are here for.
-class NoWarnings final : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
 
 }  // namespace
 

@@ -119,6 +119,7 @@ def patch_cuda(torch, library, devices):
         memory_allocated=zero, max_memory_allocated=zero, memory_reserved=zero, max_memory_reserved=zero,
         reset_peak_memory_stats=no, reset_max_memory_allocated=no, memory_stats=lambda *_: {}, memory_summary=lambda *_, **__: "",
         # Operators draw from the CPU's generator: it is the device's.
+        cudart=lambda: types.SimpleNamespace(cudaDeviceReset=library.fake_torch_cuda_reset_device, cudaDeviceSynchronize=synchronize),
         default_generators=(torch.default_generator,) * devices,
         get_rng_state=lambda *_: torch.default_generator.get_state(), set_rng_state=lambda state, *_: torch.set_rng_state(state),
     )

@@ -227,9 +227,9 @@ class Launch:
         self.result, self.progress = ctypes.create_string_buffer(960), ctypes.c_uint64(0)
         function = ctypes.c_void_p()
         assert driver.cuModuleGetFunction(ctypes.byref(function), None, b"nanwatch_check_few") == 0
-        head = struct.pack("<QQQQQII", 5, ctypes.addressof(self.result), 0, ctypes.addressof(self.progress), 0, 1, 0)
+        head = struct.pack("<QQQQQIIII", 5, ctypes.addressof(self.result), 0, ctypes.addressof(self.progress), 0, 1, 0, 0, 0)
         described = struct.pack("<QqBB6x128x", tensor.data_ptr(), tensor.numel(), FLOAT32, 0)
-        parameter = ctypes.create_string_buffer(head + described, 48 + 4 * 152)
+        parameter = ctypes.create_string_buffer(head + described, 56 + 4 * 152)
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(parameter))
         assert driver.cuLaunchKernel(function, 1, 1, 1, 512, 1, 1, 0, None, parameters, None) == 0
 

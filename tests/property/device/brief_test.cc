@@ -156,6 +156,15 @@ TEST_F(KernelInBrief, IsWhatWouldGoBeyondTheStepsShareAndNoMore) {
   EXPECT_EQ(launch.words.counted, kCountedInFullMax);
 }
 
+TEST(CountedAfter, IsLessByASixtyFourthOfTheShareForEachStepAndNeverLessThanNothing) {
+  EXPECT_EQ(CountedAfter(kCountedInFullMax, 0), kCountedInFullMax);
+  EXPECT_EQ(CountedAfter(kCountedInFullMax, 1), kCountedInFullMax / 64 * 63);
+  EXPECT_EQ(CountedAfter(kCountedInFullMax, 63), kCountedInFullMax / 64);
+  EXPECT_EQ(CountedAfter(kCountedInFullMax, 64), 0u);
+  EXPECT_EQ(CountedAfter(kCountedInFullMax, ~uint64_t{0}), 0u);
+  EXPECT_EQ(CountedAfter(7, 1), 0u);
+}
+
 // Ten seconds of one block, in a step that has counted nothing.
 TEST_F(KernelInBrief, IsATensorThatIsMoreThanAStepMayCount) {
   StepWords words = {};

@@ -102,7 +102,9 @@ class CheckedLaunch {
                    .progress = reinterpret_cast<uint64_t>(&progress),
                    .step_word = reinterpret_cast<uint64_t>(&words),
                    .output_count = static_cast<uint32_t>(outputs_.size()),
-                   .input_count = static_cast<uint32_t>(inputs_.size())};
+                   .input_count = static_cast<uint32_t>(inputs_.size()),
+                   .flags = 0,
+                   .unused = 0};
     DeviceTensor* next = launch.tensors;
     for (const JobTensor& tensor : outputs_) *next++ = Describe(tensor);
     for (const JobTensor& tensor : inputs_) *next++ = Describe(tensor);

@@ -31,7 +31,9 @@ class CheckedMeasureList {
                    .progress = reinterpret_cast<uint64_t>(&progress),
                    .step_word = 0,
                    .output_count = static_cast<uint32_t>(tensors_.size()),
-                   .input_count = 0};
+                   .input_count = 0,
+                   .flags = 0,
+                   .unused = 0};
     PutEntries(tensors_, launch);
     return launch;
   }

@@ -23,12 +23,15 @@ namespace nanwatch::device {
 // is counted here.
 struct CpuMemory {
   static inline std::atomic<int> misaligned{0};
+  // Bytes that the launches of this thread have read of tensors.
+  static inline thread_local uint64_t bytes_read = 0;
 
   static void ExpectAligned(uint64_t address, uint64_t bytes) {
     if (address % bytes != 0) misaligned.fetch_add(1, std::memory_order_relaxed);
   }
   static Vector LoadVector(uint64_t address) {
     ExpectAligned(address, sizeof(Vector));
+    bytes_read += sizeof(Vector);
     Vector vector;
     std::memcpy(&vector, reinterpret_cast<const void*>(address), sizeof(vector));
     return vector;
@@ -36,6 +39,7 @@ struct CpuMemory {
   template <class Word>
   static Word LoadPart(uint64_t address) {
     ExpectAligned(address, sizeof(Word));
+    bytes_read += sizeof(Word);
     Word word;
     std::memcpy(&word, reinterpret_cast<const void*>(address), sizeof(word));
     return word;

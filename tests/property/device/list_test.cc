@@ -124,6 +124,60 @@ TEST_F(KernelList, CountsTheFirstOfTheGateAndTheFirstOfTheRest) {
   EXPECT_EQ(list.result.entry[kGateCountedMax], 20);
 }
 
+TEST_F(KernelList, OfKindsOnlySaysWhichAreBadAndCountsNone) {
+  Shelf shelf(size_t{16} << 20);
+  const std::vector<JobTensor> tensors = DrawTensors(shelf, kListMax);
+  int hits = 0;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::unique_ptr<Planted>> planted;
+    for (uint64_t bad = random_() % 60; bad > 0; --bad) {
+      const size_t i = random_() % tensors.size();
+      const size_t bytes = static_cast<size_t>(tensors[i].sizes[0]) * types_[i]->element_bytes();
+      if (bytes == 0) continue;
+      const size_t part = types_[i]->part_bytes();
+      planted.push_back(
+          std::make_unique<Planted>(*types_[i], At(tensors[i], random_() % bytes / part * part)));
+    }
+    CheckedList list(tensors);
+    list.flags = kKindsOnly;
+    list.Run(1 + static_cast<uint32_t>(random_() % 40), random_);
+    list.ExpectAsReference();
+    EXPECT_EQ(list.words.counted, 0u);
+    hits += list.result.ticket != 0;
+    while (!planted.empty()) planted.pop_back();
+    ASSERT_FALSE(HasFailure()) << "round " << round;
+  }
+  EXPECT_GT(hits, 10);
+}
+
+// As gradients are where parameters are bad: every block reads one tile of each entry.
+TEST_F(KernelList, OfKindsOnlyReadsNoFurtherThanTheFirstBadTile) {
+  constexpr size_t kFloats = 1'000'000;
+  constexpr uint64_t kTileBytes = kTileUnits * kVectorBytes;
+  std::vector<float> first(kFloats, NAN), second(kFloats, NAN);
+  const auto tensor = [](std::vector<float>& floats) {
+    return DenseTensor(wire::ElementType::kFloat32, floats.data(), floats.size());
+  };
+  const auto read = [&](uint32_t flags, uint32_t blocks) {
+    CheckedList list({tensor(first), tensor(second)});
+    list.flags = flags;
+    CpuMemory::bytes_read = 0;
+    list.Run(blocks, random_);
+    EXPECT_TRUE(list.result.IsBad(0) && list.result.IsBad(1));
+    return CpuMemory::bytes_read;
+  };
+  for (const uint32_t blocks : {1u, 4u}) {
+    EXPECT_GT(read(0, blocks), 4 * kFloats * sizeof(float)) << "scanned, and counted";
+    EXPECT_LE(read(kKindsOnly, blocks), blocks * 2 * (kTileBytes + 512));
+  }
+  // One that is clean is read to its end.
+  second.assign(kFloats, 1.0f);
+  CheckedList list({tensor(first), tensor(second)});
+  list.flags = kKindsOnly;
+  list.Run(4, random_);
+  list.ExpectAsReference();
+}
+
 TEST_F(KernelList, OfNothingOrOfNoReadableTypeIsClean) {
   std::vector<float> floats;
   JobTensor tensor = Ones(floats, 100);

@@ -183,5 +183,24 @@ TEST_F(GivenValuesTest, MoreAncestorsThanAreFollowedAreNotCalledGiven) {
   EXPECT_FALSE(values_.WasGiven(value, true));
 }
 
+TEST_F(RecentValuesTest, GivesTheTensorsOfAValueBackWhileTheyAreAmongTheNewest) {
+  const auto keep = [this](uint64_t ticket) {
+    wire::TensorStats tensors[2] = {};
+    tensors[0].nan = ticket;
+    tensors[1].pos_inf = ticket;
+    values_.KeepTensors(ticket, tensors, 2);
+  };
+  wire::TensorStats copied[2] = {};
+  EXPECT_FALSE(values_.CopyTensors(1, copied, 2));
+  for (uint64_t ticket = 1; ticket <= RecentValues::kDescribed; ++ticket) keep(ticket);
+  ASSERT_TRUE(values_.CopyTensors(1, copied, 2));
+  EXPECT_EQ(copied[0].nan, 1u);
+  EXPECT_EQ(copied[1].pos_inf, 1u);
+  keep(RecentValues::kDescribed + 1);
+  EXPECT_FALSE(values_.CopyTensors(1, copied, 2));
+  EXPECT_TRUE(values_.CopyTensors(2, copied, 2));
+  EXPECT_FALSE(values_.CopyTensors(0, copied, 2));
+}
+
 }  // namespace
 }  // namespace nanwatch

@@ -56,6 +56,44 @@ TEST_F(Failing, ContextStillTellsWhatWasFoundBeforeAndWhatWasLost) {
   EXPECT_THAT(Poll(), IsEmpty());
 }
 
+// As where registering is refused: the results lie in memory that goes with the context.
+TEST_F(Failing, DeviceThatIsResetIsNotReadAnyMore) {
+  options_.memory_for = nullptr;
+  MakeReady();
+  const uint64_t bad = CheckOne(nullptr, Bad());
+  fake_cuda_run(nullptr, SIZE_MAX);
+  fake_cuda_reset_device(0);
+  const std::vector<Told> told = Poll();
+  ASSERT_THAT(TicketsOf(told), ElementsAre(bad));
+  EXPECT_EQ(told[0].outcome, Outcome::kLost);
+  EXPECT_THAT(checker_->Reason(0), HasSubstr("was reset"));
+  EXPECT_EQ(Check(nullptr, {Clean()}).skip, Skip::kSteppedDown);
+  EXPECT_THAT(Poll(), IsEmpty());
+}
+
+TEST_F(Failing, GraphsOfADeviceThatIsResetAreNotReadAnyMore) {
+  options_.memory_for = nullptr;
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  fake_cuda_begin_capture(stream, 0);
+  const Enqueued captured = Check(stream, {Bad()});
+  ASSERT_EQ(captured.skip, Skip::kNone);
+  fake_cuda_replay(fake_cuda_end_capture(stream), stream);
+  fake_cuda_run(stream, SIZE_MAX);
+  fake_cuda_reset_device(0);
+  EXPECT_THAT(Poll(), IsEmpty());
+  CheckResult result;
+  EXPECT_EQ(checker_->FoundIn(0, captured.captured_slot, 0, 1, &result), Found::kNothing);
+  checker_->Forget(0, captured.captured_slot);
+}
+
+TEST_F(Failing, DeviceThatIsResetStepsDownAtTheNextLaunch) {
+  MakeReady();
+  fake_cuda_reset_device(0);
+  EXPECT_NE(Check(nullptr, {Clean()}).skip, Skip::kNone);
+  EXPECT_THAT(checker_->Reason(0), HasSubstr("CUDA error 709"));
+}
+
 TEST_F(Failing, EightTimesInARowStepsTheDeviceDown) {
   MakeReady();
   void* stream = fake_cuda_new_stream(0);

@@ -12,7 +12,7 @@ namespace {
 std::vector<uint32_t> Queued(LaunchTable& table, LaunchStream& stream) {
   table.TakeQueued(stream);
   std::vector<uint32_t> slots;
-  for (uint32_t slot = stream.oldest; slot != kNoSlot; slot = table.Launch(slot).next_queued) {
+  for (uint32_t slot = stream.oldest; slot != kNilSlot; slot = table.Launch(slot).next_queued) {
     slots.push_back(slot);
   }
   return slots;
@@ -23,10 +23,10 @@ TEST(LaunchTable, HandsEachSlotOutOnceUntilItIsGivenBack) {
   std::set<uint32_t> slots;
   for (int i = 0; i < 5; ++i) slots.insert(table->Take());
   EXPECT_EQ(slots, (std::set<uint32_t>{0, 1, 2, 3, 4}));
-  EXPECT_EQ(table->Take(), kNoSlot);
+  EXPECT_EQ(table->Take(), kNilSlot);
   table->Give(3);
   EXPECT_EQ(table->Take(), 3u);
-  EXPECT_EQ(table->Take(), kNoSlot);
+  EXPECT_EQ(table->Take(), kNilSlot);
 }
 
 TEST(LaunchTable, KeepsTheOrderInWhichLaunchesWerePushed) {
@@ -64,13 +64,13 @@ TEST(LaunchTable, LosesAndDoublesNothingBetweenThreads) {
         // go and come back with another behind it.
         const uint32_t slots[] = {table->Take(), table->Take()};
         for (const uint32_t slot : slots) {
-          if (slot == kNoSlot) continue;
+          if (slot == kNilSlot) continue;
           if (owners[slot].fetch_add(1) != 0) doubled.fetch_add(1);
           table->Launch(slot).ticket = 1;  // a race detector sees whether the slot is ours alone
           owners[slot].fetch_sub(1);
         }
         for (const uint32_t slot : {slots[1], slots[0]}) {
-          if (slot != kNoSlot) table->Give(slot);
+          if (slot != kNilSlot) table->Give(slot);
         }
       }
     });
@@ -80,7 +80,7 @@ TEST(LaunchTable, LosesAndDoublesNothingBetweenThreads) {
   std::set<uint32_t> slots;
   for (uint32_t i = 0; i < kSlots; ++i) slots.insert(table->Take());
   EXPECT_EQ(slots, (std::set<uint32_t>{0, 1, 2, 3}));
-  EXPECT_EQ(table->Take(), kNoSlot);
+  EXPECT_EQ(table->Take(), kNilSlot);
 }
 
 }  // namespace

@@ -171,6 +171,26 @@ TEST_F(Launching, IsNotSetUpForTheDefaultStreamOfAnotherContext) {
   MakeReady();
 }
 
+// Without that launch what was counted long ago would be held against the next bad step.
+TEST_F(Launching, TellsOfTheStepsThatWereCleanOnceNothingIsLeftOfWhatWasCounted) {
+  MakeReady();
+  void* stream = fake_cuda_new_stream(0);
+  const auto launches_of_steps = [&](int steps) {
+    const size_t before = fake_cuda_launches("nanwatch_add_step");
+    for (int i = 0; i < steps; ++i) {
+      EXPECT_EQ(checker_->AddStep(0, static_cast<CuStream>(stream)), Skip::kNone);
+    }
+    return fake_cuda_launches("nanwatch_add_step") - before;
+  };
+  EXPECT_EQ(launches_of_steps(200), 0u) << "nothing was counted";
+  CheckOne(stream, Bad());
+  EXPECT_EQ(RunAndPoll({stream}).size(), 1u);
+  EXPECT_EQ(launches_of_steps(1), 1u);
+  EXPECT_EQ(launches_of_steps(kStepsUntilForgotten - 1), 0u);
+  EXPECT_EQ(launches_of_steps(1), 1u);
+  EXPECT_EQ(launches_of_steps(200), 0u);
+}
+
 // What was counted is forgotten by a launch; a step in which nothing was counted needs none.
 TEST_F(Launching, CountsAStepOnlyWhereSomethingBadWasToldSinceTheLast) {
   MakeReady();

@@ -259,7 +259,9 @@ void Check(const void* parameter, uint32_t blocks, uint32_t threads) {
 
 void AddStep(const void* parameter, uint32_t blocks, uint32_t threads) {
   Require(blocks == 1 && threads == 1, "a step counted more than once");
-  auto* word = *static_cast<uint64_t* const*>(parameter);
+  const auto& launch = *static_cast<const StepLaunch*>(parameter);
+  Require(launch.steps != 0, "no step ended");
+  auto* word = reinterpret_cast<uint64_t*>(launch.words);
   RequireDeviceAddress(reinterpret_cast<uint64_t>(word));
   __atomic_fetch_add(word, 1, __ATOMIC_RELAXED);
 }
@@ -280,7 +282,7 @@ void RegisterReferenceKernels() {
   fake_cuda_register_kernel("nanwatch_sum_list", &CheckList<true>, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_measure_list", &MeasureList, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_compare_list", &CompareList, sizeof(ListLaunch));
-  fake_cuda_register_kernel("nanwatch_add_step", &AddStep, sizeof(uint64_t));
+  fake_cuda_register_kernel("nanwatch_add_step", &AddStep, sizeof(StepLaunch));
 }
 
 const char* BrokenContract() { return broken.load(); }

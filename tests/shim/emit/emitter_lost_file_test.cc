@@ -79,5 +79,53 @@ TEST(EmitterWithALostFile, SaysWhyItCannotBeMadeAnewOnceAndGoesOn) {
   EXPECT_TRUE(emitter.Emit(ValueOf(0, emitter.DrawTicket()).header));
 }
 
+// What the job knows of names, places, totals and first findings survives; what lay in the ring and
+// was not read is counted as lost.
+TEST(EmitterWithALostFile, WritesAgainWhatItKnowsWhenTheFileWasCutShort) {
+  SegmentPlace place;
+  Segment& segment = *place.Create(kSegmentLayout);
+  auto& emitter = *new Emitter(segment);
+  const uint32_t op = emitter.Intern("aten::mm");
+  bool is_new = false;
+  const uint32_t site = emitter.InternSite({.op = op}, nullptr, nullptr, &is_new);
+  for (uint64_t i = 1; i <= 5; ++i) {
+    const uint64_t ticket = emitter.DrawTicket();
+    emitter.CountSite(site, ticket, {});
+    if (i == 1) emitter.KeepFirst(ValueOf(site, ticket));
+    ASSERT_TRUE(emitter.Emit(ValueOf(site, ticket).header));
+  }
+  emitter.NoteReach(wire::Reach::kGradient, 5, 6, 7, {});
+  for (int i = 0; i < 3; ++i) emitter.PublishStep({}, {});
+  LiveFacts facts;
+  facts.ops_seen = 77;
+  emitter.PublishLive(facts);
+
+  ASSERT_EQ(truncate(segment.path(), 0), 0);
+  EXPECT_EQ(emitter.DrawTicket(), 6u) << "no store ends the process, and no number comes twice";
+  SegmentReport report;
+  ASSERT_TRUE(emitter.KeepSegment(report)) << report.message;
+  EXPECT_THAT(report.message, testing::HasSubstr("cut short"));
+
+  EXPECT_EQ(NameOf(segment, op), "aten::mm");
+  EXPECT_EQ(emitter.Intern("aten::mm"), op);
+  ASSERT_TRUE(SiteOf(segment, site));
+  EXPECT_EQ(SiteOf(segment, site)->count, 5u);
+  EXPECT_EQ(SiteOf(segment, site)->first_ticket, 1u);
+  wire::RecordCopy copy;
+  ASSERT_TRUE(wire::ReadFirstFinding(segment.first()[0], copy));
+  EXPECT_EQ(copy.header().ticket, 1u);
+  EXPECT_EQ(wire::ReadFirstReach(segment.reach()[2])->value, 5u);
+  EXPECT_EQ(segment.live().ops_seen.load(), 77u);
+  EXPECT_EQ(segment.live().tickets.load(), 6u);
+  EXPECT_EQ(segment.steps()->written.load(), 3u);
+  EXPECT_GT(Findings(segment).Dropped(), 0u) << "a loss has to be counted";
+  EXPECT_EQ(Findings(segment).Read(copy, wire::Holes::kWait), wire::RingRead::kEmpty);
+  const uint64_t ticket = emitter.DrawTicket();
+  wire::RingReader reader = Findings(segment);
+  ASSERT_TRUE(emitter.Emit(ValueOf(site, ticket).header));
+  ASSERT_EQ(reader.Read(copy, wire::Holes::kWait), wire::RingRead::kRecord);
+  EXPECT_EQ(copy.header().ticket, 7u);
+}
+
 }  // namespace
 }  // namespace nanwatch

@@ -20,6 +20,14 @@ auto StartedFor(const std::string& version) {
                HasSubstr(" signals_open=0 "));
 }
 
+// Python that waits for a whole line in the log: the file is there before its line is.
+const std::string kAwaitLine =
+    "import os, time\n"
+    "log, end = os.environ['NANWATCH_LOG'], time.monotonic() + 60\n"
+    "while time.monotonic() < end and not (os.path.exists(log) and "
+    "open(log).read().endswith('\\n')):\n"
+    "    time.sleep(0.002)\n";
+
 TEST(Start, FollowsAfterLibtorchsConstructorHasEnded) {
   Scene scene;
   scene.Observer("2.11");
@@ -34,15 +42,11 @@ TEST(Start, FollowsAfterLibtorchsConstructorHasEnded) {
 TEST(Start, WorksInPython) {
   Scene scene;
   scene.Observer("2.11");
-  Ran ran = scene.RunPreloaded(
-      {NANWATCH_TEST_PYTHON, "-c",
-       "import ctypes, os, sys, time\n"
-       "ctypes.CDLL(sys.argv[1])\n"
-       "end = time.monotonic() + 20\n"
-       "while time.monotonic() < end and not os.path.exists(os.environ['NANWATCH_LOG']):\n"
-       "    time.sleep(0.002)\n"
-       "print('done')",
-       scene.TorchPackage("2.11.0+cpu")});
+  Ran ran = scene.RunPreloaded({NANWATCH_TEST_PYTHON, "-c",
+                                "import ctypes, sys\n"
+                                "ctypes.CDLL(sys.argv[1])\n" +
+                                    kAwaitLine + "print('done')",
+                                scene.TorchPackage("2.11.0+cpu")});
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_EQ(ran.out, "done\n");
   EXPECT_THAT(ran.log, ElementsAre(StartedFor("2.11.0+cpu")));
@@ -200,12 +204,8 @@ TEST(Start, WritesNoMoreAndDiesOfNothingWhenStderrIsAPipeThatNobodyReads) {
 TEST(Start, FindsTheRealTorchAndItsFullVersion) {
   Scene scene;
   scene.Observer(NANWATCH_TORCH_MINOR);
-  Ran ran = scene.RunPreloaded({NANWATCH_TEST_PYTHON, "-c",
-                                "import os, time, torch\n"
-                                "end = time.monotonic() + 20\n"
-                                "while time.monotonic() < end and not "
-                                "os.path.exists(os.environ['NANWATCH_LOG']): time.sleep(0.002)\n"
-                                "print(torch.__version__)"});
+  Ran ran = scene.RunPreloaded(
+      {NANWATCH_TEST_PYTHON, "-c", "import torch\n" + kAwaitLine + "print(torch.__version__)"});
   EXPECT_EQ(ran.status, 0) << ran.err;
   ASSERT_EQ(ran.log.size(), 1u);
   const std::string version = ran.out.substr(0, ran.out.find('\n'));

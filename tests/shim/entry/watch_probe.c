@@ -13,6 +13,7 @@ bool gate_probe_enter(void);
 void gate_probe_leave(void);
 void gate_probe_close(void);
 void gate_probe_open(void);
+bool gate_probe_is_empty(void);
 
 static _Atomic int times_found;
 static struct watch probed;
@@ -40,3 +41,4 @@ bool gate_probe_enter(void) { return fork_gate_enter(&gate); }
 void gate_probe_leave(void) { fork_gate_leave(&gate); }
 void gate_probe_close(void) { fork_gate_close(&gate); }
 void gate_probe_open(void) { fork_gate_open(&gate); }
+bool gate_probe_is_empty(void) { return atomic_load(&gate.inside) == 0; }

@@ -15,4 +15,5 @@ bool gate_probe_enter(void);
 void gate_probe_leave(void);
 void gate_probe_close(void);
 void gate_probe_open(void);
+bool gate_probe_is_empty(void);  // nobody is past it
 }

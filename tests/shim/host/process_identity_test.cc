@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "proto/wire/launch.h"
 #include "tests/shim/host/segment_place.h"
 
 namespace nanwatch {
@@ -28,6 +29,13 @@ std::string PlaceWith(const Variables& variables) {
   });
 }
 
+// What a launcher or the outermost process adds to an id that repeats.
+std::string KeyOf(pid_t pid) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%08x", wire::launch_internal::ProcessKey(pid));
+  return text;
+}
+
 TEST(ProcessIdentity, IsRankZeroOfOneWithoutALauncher) { EXPECT_EQ(PlaceWith({}), "/0/0/1/0"); }
 
 TEST(ProcessIdentity, UnderstandsTorchrun) {
@@ -36,8 +44,9 @@ TEST(ProcessIdentity, UnderstandsTorchrun) {
                        {"WORLD_SIZE", "8"},
                        {"TORCHELASTIC_RESTART_COUNT", "2"},
                        {"TORCHELASTIC_RUN_ID", "night"}}),
-            "night/5/1/8/2");
-  EXPECT_EQ(PlaceWith({{"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "none"}}), "/0/0/1/0");
+            "night-" + KeyOf(getpid()) + "/5/1/8/2");
+  EXPECT_EQ(PlaceWith({{"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "none"}}),
+            "torchrun-" + KeyOf(getpid()) + "/0/0/1/0");
 }
 
 TEST(ProcessIdentity, UnderstandsSlurm) {
@@ -45,17 +54,18 @@ TEST(ProcessIdentity, UnderstandsSlurm) {
                        {"SLURM_LOCALID", "1"},
                        {"SLURM_NTASKS", "4"},
                        {"SLURM_JOB_ID", "4711"},
+                       {"SLURM_STEP_ID", "2"},
                        {"SLURM_RESTART_COUNT", "1"}}),
-            "4711/3/1/4/1");
+            "4711.2/3/1/4/1");
 }
 
 TEST(ProcessIdentity, UnderstandsMpi) {
   EXPECT_EQ(PlaceWith({{"OMPI_COMM_WORLD_RANK", "2"},
                        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                        {"OMPI_COMM_WORLD_SIZE", "6"}}),
-            "/2/1/6/0");
+            "mpirun-" + KeyOf(getpid()) + "/2/1/6/0");
   EXPECT_EQ(PlaceWith({{"PMI_RANK", "2"}, {"MPI_LOCALRANKID", "1"}, {"PMI_SIZE", "6"}}),
-            "/2/1/6/0");
+            "mpirun-" + KeyOf(getpid()) + "/2/1/6/0");
 }
 
 TEST(ProcessIdentity, BelievesTorchrunInsideASlurmStepAndOurOwnJobNameFirst) {
@@ -69,9 +79,9 @@ TEST(ProcessIdentity, BelievesTorchrunInsideASlurmStepAndOurOwnJobNameFirst) {
 }
 
 TEST(ProcessIdentity, IgnoresNumbersThatAreNone) {
-  EXPECT_EQ(PlaceWith({{"RANK", "x"}, {"SLURM_PROCID", "-1"}, {"PMI_RANK", "99999999999"}}),
+  EXPECT_EQ(PlaceWith({{"RANK", "x"}, {"SLURM_PROCID", "-1"}, {"LOCAL_RANK", "99999999999"}}),
             "/0/0/1/0");
-  EXPECT_EQ(PlaceWith({{"RANK", ""}, {"PMI_RANK", "4"}}), "/4/0/1/0");
+  EXPECT_EQ(PlaceWith({{"RANK", ""}, {"OMPI_COMM_WORLD_RANK", ""}}), "/0/0/1/0");
 }
 
 TEST(ProcessIdentity, CutsALongJobName) {
@@ -131,6 +141,15 @@ TEST(ProgramName, IsWhatAPersonWouldCallTheJob) {
   EXPECT_EQ(Named({"./trainer", "--fast"}), "python3.11");
   EXPECT_EQ(Named({"/opt/tool.py", "x"}), "python3.11") << "its interpreter would stand before it";
   EXPECT_EQ(Named({}), "python3.11");
+}
+
+TEST(ProcessIdentity, KnowsASpawnedWorkerByItsCommand) {
+  using namespace std::string_view_literals;
+  EXPECT_TRUE(
+      IsSpawnedWorker("python\0-c\0from multiprocessing.spawn import spawn_main\0"
+                      "--multiprocessing-fork\0"sv));
+  EXPECT_FALSE(IsSpawnedWorker("python\0train.py\0--multiprocessing-forks\0"sv));
+  EXPECT_FALSE(IsSpawnedWorker());
 }
 
 }  // namespace

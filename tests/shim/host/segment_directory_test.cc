@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "proto/wire/place.h"
 #include "tests/shim/host/segment_place.h"
 
 namespace nanwatch {
@@ -53,7 +54,8 @@ TEST_F(SegmentDirectory, ComesFromTheEnvironmentWhereNothingElseIsAskedFor) {
 }
 
 TEST_F(SegmentDirectory, IsInSharedMemoryUnderTheUsersNumberByDefault) {
-  const std::string standard = "/dev/shm/nanwatch-" + std::to_string(geteuid());
+  const std::string standard =
+      wire::DefaultDirectoryOf(geteuid(), wire::PlaceOfProcess(0).key).path;
   const bool existed = std::filesystem::exists(standard);
   unsetenv(wire::kEnvDir);
   EXPECT_EQ(Accepted(nullptr), standard);

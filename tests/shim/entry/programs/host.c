@@ -72,7 +72,7 @@ static bool is_alone(int unused) {
 
 static void wait_until(bool (*condition)(int), int argument) {
   static const struct timespec kPause = {.tv_sec = 0, .tv_nsec = 2 * 1000 * 1000};
-  for (int pause = 0; pause < 10000; ++pause) {
+  for (int pause = 0; pause < 30000; ++pause) {
     if (condition(argument)) return;
     nanosleep(&kPause, NULL);
   }

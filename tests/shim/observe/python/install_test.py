@@ -19,7 +19,7 @@ def wait():
 
 def run(source, *, python=sys.executable):
     script = f"import sys; sys.path.insert(0, {HERE!r})\n{WAIT}\n{textwrap.dedent(source)}"
-    result = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=200)
+    result = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=1000)
     if result.returncode != 0:
         raise AssertionError(f"status {result.returncode}\n{result.stdout}\n{result.stderr}")
     return result.stdout.split()

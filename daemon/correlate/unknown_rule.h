@@ -1,0 +1,37 @@
+// Whether enough of a job was watched to call it clean or expected. Where it was not, the verdict
+// is `unknown`, and the document names the reason (`unknown_because`).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// The reason why a job without an anomaly gets the verdict `unknown`; "" where enough was watched.
+// The first that holds, in this order:
+//   no_room           a process that loaded torch found no room for its segment,
+//   no_observer       has a torch that there is no observer for,
+//   not_started       or has an observer that could not be loaded or did not trust itself
+//   no_ops            nothing but a process that loaded torch and ran no op,
+//   ended_early       one that ended before nanwatch could say what it did,
+//   import_failed     or one that began to import torch and never loaded libtorch
+//   no_run            no process of the job loaded torch, as far as nanwatch could see
+//   nothing_checked   processes were observed, and no tensor was ever checked
+//   records_lost      findings were dropped, torn or damaged
+//   values_not_kept   bad values were counted, and no record of them is left (`incidents` is empty)
+//   steps_not_checked some steps ran at level `idle`, and level `auto` did not choose that
+// The first three hold beside processes that were observed, too; the next three only without any.
+// `auto` leaves out steps by design and returns to the parameters they wrote, so its idle steps
+// give no reason; the report says how many there were.
+[[nodiscard]] std::string UnknownBecause(const std::vector<RunFacts>& runs,
+                                         const Verdict& verdict);
+
+// Steps at level `idle`; all steps that were watched in one way or another are `steps_watched`.
+[[nodiscard]] uint64_t IdleSteps(const Coverage& coverage);
+// Steps of all processes that the observer counted, idle ones included.
+[[nodiscard]] uint64_t CountedSteps(const Coverage& coverage);
+
+}  // namespace nanwatch

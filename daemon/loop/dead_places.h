@@ -1,0 +1,31 @@
+// What containers that ended have left in shared memory, and nobody else will remove.
+//
+// A container's segments are its own daemon's, and the place (proto/wire/place.h) never comes back.
+// From outside its processes cannot be proved dead, so they are presumed dead only when all of this
+// holds: same user, same boot, no record lock on the file (a lock is seen across pid namespaces),
+// and a day without a heartbeat. Everything else is left alone. A job that lives all the same makes
+// its segment anew at its next look; what was in the removed one and unread is lost.
+//
+// Called by the daemon's thread now and then; keeps nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+
+namespace nanwatch {
+
+inline constexpr uint64_t kPresumedDeadNs = uint64_t{24} * 3600 * kNsPerSecond;
+
+// Removes segments of other places in `segment_dir` by the rule above; how many.
+int RemoveDeadForeignSegments(const std::string& segment_dir, const Clock& clock);
+
+// The same in the default directories of other places of this user, `prefix` + "-" + 8 hex digits;
+// and the directory itself once it holds no segment, nobody holds a lock in it, and nothing in it
+// was touched for a day. Gives the directories that are gone.
+std::vector<std::string> RemoveDeadPlaces(const std::string& prefix, const std::string& own_dir,
+                                          const Clock& clock);
+
+}  // namespace nanwatch

@@ -1,0 +1,149 @@
+#include "daemon/report/unknown_text.h"
+
+#include "daemon/correlate/unknown_rule.h"
+#include "daemon/report/text_layout.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr char kAskDoctor[] = "`nanwatch doctor --python PY`";
+
+std::string LevelOf(const Verdict& verdict) {
+  return verdict.run().level().empty() ? "unknown" : verdict.run().level();
+}
+
+UnknownText NoRun() {
+  return {"nothing was observed: no process of this job loaded torch, as far as nanwatch can see",
+          "if one should have, run " + Glued(kAskDoctor) +
+              " with the Python of the job: it says whether torch is missing, or why nanwatch does "
+              "not get there (NANWATCH=0, a static or musl Python, env -i, sudo)"};
+}
+
+// The processes that this happened to, and what the first of them said; "" for nothing.
+struct Unwatched {
+  uint64_t count = 0;
+  std::string detail;
+};
+
+Unwatched UnwatchedBecause(const Verdict& verdict, const std::string& reason) {
+  Unwatched unwatched;
+  for (const UnwatchedProcess& process : verdict.unwatched()) {
+    if (process.reason() != reason) continue;
+    if (++unwatched.count == 1) unwatched.detail = Printable(process.detail());
+  }
+  return unwatched;
+}
+
+// "2 processes of the command", and of a job in which others were watched what these have shown.
+std::string Beside(const Verdict& verdict, const Unwatched& unwatched) {
+  const std::string processes =
+      (unwatched.count > 1 ? Grouped(unwatched.count) + " processes" : "1 process") +
+      " of the command";
+  if (verdict.runs().empty()) return processes;
+  const bool bad = !verdict.incidents().empty();
+  return std::string(bad ? "no non-finite value that was seen did any harm"
+                         : "no non-finite value was seen") +
+         " in the processes that were watched, but " + processes;
+}
+
+UnknownText NoRoom(const Verdict& verdict) {
+  const Unwatched unwatched = UnwatchedBecause(verdict, "no_room");
+  return {Beside(verdict, unwatched) + (unwatched.count > 1 ? " were" : " was") +
+              " not watched: there was no room in shared memory",
+          "make room in /dev/shm or set NANWATCH_DIR to a larger tmpfs; `nanwatch doctor` says "
+          "how much a job of this host needs"};
+}
+
+UnknownText NoObserver(const Verdict& verdict) {
+  const Unwatched unwatched = UnwatchedBecause(verdict, "no_observer");
+  // "2.3.1: COMMAND", as the process left it.
+  const size_t colon = unwatched.detail.find(": ");
+  const std::string torch = unwatched.detail.substr(0, colon);
+  const std::string command = colon == std::string::npos ? "" : unwatched.detail.substr(colon + 2);
+  return {Beside(verdict, unwatched) + " loaded torch" + (torch.empty() ? "" : " " + torch) +
+              ", for which nanwatch has no observer",
+          command.empty() ? "run " + Glued(kAskDoctor) + ": it says how to build one"
+                          : "build one: `" + command + "`, with the job's Python for PY"};
+}
+
+UnknownText NotStarted(const Verdict& verdict) {
+  const Unwatched unwatched = UnwatchedBecause(verdict, "not_started");
+  return {Beside(verdict, unwatched) + " loaded torch, but nanwatch could not start in " +
+              (unwatched.count > 1 ? "them" : "it") +
+              (unwatched.detail.empty() ? "" : ": " + unwatched.detail),
+          "run " + Glued(kAskDoctor) + " with the Python of the job"};
+}
+
+UnknownText NoOps() {
+  return {"torch was loaded, but no op ran before the end",
+          "if the program should have trained, look at its own output: it ended before it began"};
+}
+
+UnknownText EndedEarly() {
+  return {"torch was loaded, but the process ended before nanwatch could tell what it did",
+          "look at the program's own output and exit status for why it ended"};
+}
+
+UnknownText ImportFailed() {
+  return {
+      "a process began to import torch, but torch's libraries were never loaded",
+      "run `python -c \"import torch\"` with the Python of the job: it shows why the import fails"};
+}
+
+UnknownText NothingChecked(const Verdict& verdict) {
+  if (CountedSteps(verdict.coverage()) > 0 &&
+      IdleSteps(verdict.coverage()) == CountedSteps(verdict.coverage())) {
+    return {"all " + Counted(CountedSteps(verdict.coverage()), "step") +
+                " ran at level idle, which checks nothing",
+            "use `nanwatch run --level full`, or `nanwatch attach` while the job runs"};
+  }
+  return {"nanwatch was loaded, but no tensor was checked",
+          "use `nanwatch run --level full` (the level was " + LevelOf(verdict) +
+              "); `nanwatch doctor` says whether this torch is supported"};
+}
+
+// What is known of the steps that were watched.
+std::string SeenSoFar(const Verdict& verdict) {
+  return verdict.incidents().empty() ? "no non-finite value was seen"
+                                     : "no non-finite value that was seen did any harm";
+}
+
+UnknownText RecordsLost(const Verdict& verdict) {
+  const uint64_t lost = verdict.coverage().lost_events();
+  return {SeenSoFar(verdict) + ", but " + Counted(lost, "record") + (lost == 1 ? " was" : " were") +
+              " lost",
+          "run it again with the daemon running from the start"};
+}
+
+UnknownText StepsNotChecked(const Verdict& verdict) {
+  const uint64_t counted = CountedSteps(verdict.coverage());
+  const uint64_t watched = counted - IdleSteps(verdict.coverage());
+  return {SeenSoFar(verdict) + " in the " + Grouped(watched) + " of " + Counted(counted, "step") +
+              " that were watched; the others ran at level idle",
+          "use `nanwatch run --level canary` or higher from the start"};
+}
+
+}  // namespace
+
+UnknownText TextOfUnknown(const Verdict& verdict) {
+  const std::string& reason = verdict.unknown_because();
+  if (reason == "no_run") return NoRun();
+  if (reason == "nothing_checked") return NothingChecked(verdict);
+  if (reason == "records_lost") return RecordsLost(verdict);
+  if (reason == "steps_not_checked") return StepsNotChecked(verdict);
+  if (reason == "no_room") return NoRoom(verdict);
+  if (reason == "no_observer") return NoObserver(verdict);
+  if (reason == "not_started") return NotStarted(verdict);
+  if (reason == "no_ops") return NoOps();
+  if (reason == "ended_early") return EndedEarly();
+  if (reason == "import_failed") return ImportFailed();
+  if (reason == "values_not_kept") {
+    return {"non-finite values were counted, but no record of them is left",
+            "run it again under `nanwatch run`, so that a daemon reads the records while they are "
+            "made"};
+  }
+  return {"not enough was watched to say more (" + Printable(reason) + ")",
+          "`nanwatch report --coverage` shows what was watched"};
+}
+
+}  // namespace nanwatch

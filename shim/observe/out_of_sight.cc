@@ -1,0 +1,73 @@
+#include "shim/observe/out_of_sight.h"
+
+#include <algorithm>
+
+#include "shim/observe/observer.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::FindingClass;
+using wire::Phase;
+using wire::ValueRecord;
+
+// Where values came in that no observed op has written: others may have written them in this
+// process all the same.
+uint32_t BeforeItCameIn(Observer& observer) {
+  uint32_t flags = 0;
+  if (observer.level.was_lower() || IsLate(*observer.entry())) flags |= ValueRecord::kUnseenLevel;
+  if (observer.is_forked()) flags |= ValueRecord::kUnseenParent;
+  if (observer.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
+  return flags;
+}
+
+// What ops left behind that ran unchecked in this very step may be held by autograd alone.
+bool RanUncheckedJustNow(Observer& observer) {
+  const uint32_t completed = observer.steps.completed();
+  return observer.level.switched_in_step() == completed ||
+         (IsLate(*observer.entry()) && completed == 0);
+}
+
+// Nobody has read what the op was given.
+uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& claim) {
+  uint32_t flags = RanUncheckedJustNow(observer) ? uint32_t{ValueRecord::kUnseenLevel} : 0u;
+  // What it wrote over is gone. Parameters, their state and gradients were written by ops of steps
+  // before; anything else may just have come in.
+  const bool kept_by_training = claim.phase == Phase::kOptimizer || claim.phase == Phase::kBackward;
+  if (frame.op->in_place && !kept_by_training) return flags | ValueRecord::kUnseenInputs;
+  if (!claim.is_new || observer.unread_inputs.Look(observer, claim.outputs, claim.count) !=
+                           UnreadInputs::Answer::kFinite) {
+    flags |= ValueRecord::kUnseenInputs;
+  }
+  return flags;
+}
+
+bool CameIn(const Sources& sources) {
+  return std::any_of(sources.list, sources.list + sources.count, [](const wire::Source& source) {
+    return source.kind == static_cast<uint8_t>(wire::SourceKind::kExternal);
+  });
+}
+
+}  // namespace
+
+uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) noexcept {
+  switch (claim.finding_class) {
+    case FindingClass::kProduce:
+    case FindingClass::kInfToNan:
+      if (!frame.inputs_seen) return OfUnreadInputs(observer, frame, claim);
+      return frame.inputs_unread ? uint32_t{ValueRecord::kUnseenInputs} : 0u;
+    case FindingClass::kScalar:
+      // A fill is of a number, whatever was there before; a mask of -Inf says so itself.
+      if (frame.inputs_seen || (frame.op->families & kFills) != 0 ||
+          claim.output_kinds == wire::kHasNegInf) {
+        return 0;
+      }
+      return OfUnreadInputs(observer, frame, claim);
+    case FindingClass::kExternal:
+      return BeforeItCameIn(observer);
+    default:
+      return CameIn(*claim.sources) ? BeforeItCameIn(observer) : 0;
+  }
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,62 @@
+#include "shim/observe/unread_inputs.h"
+
+#include "shim/check/scan.h"
+#include "shim/host/monotonic_clock.h"
+#include "shim/observe/observer.h"
+
+namespace nanwatch {
+namespace {
+
+struct Looking {
+  const BadOutput* outputs;
+  int count;
+  uint64_t bytes = 0;
+  bool bad = false;
+  bool all_read = true;
+};
+
+bool IsResult(const Looking& looking, const PlainTensor& plain) {
+  for (int i = 0; i < looking.count; ++i) {
+    if (looking.outputs[i].tensor.storage == plain.storage) return true;
+  }
+  return false;
+}
+
+bool LookAt(void* context, const at::TensorBase& tensor) {
+  auto& looking = *static_cast<Looking*>(context);
+  PlainTensor plain;
+  wire::Unchecked reason;
+  switch (ReadTensor(tensor, &plain, &reason)) {
+    case Readable::kNothing:
+      return true;
+    case Readable::kNo:
+      looking.all_read = false;
+      return true;
+    case Readable::kYes:
+      break;
+  }
+  if (IsResult(looking, plain)) return true;
+  const uint64_t bytes = plain.byte_end - plain.byte_begin;
+  if (bytes > UnreadInputs::kBytesMax - looking.bytes) {
+    looking.all_read = false;
+    return true;
+  }
+  looking.bytes += bytes;
+  looking.bad = NonFiniteKinds(plain.view) != 0;
+  return !looking.bad;
+}
+
+}  // namespace
+
+UnreadInputs::Answer UnreadInputs::Look(Observer& observer, const BadOutput* outputs,
+                                        int count) noexcept {
+  if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return Answer::kUnknown;
+  const uint64_t began = MonotonicNs();
+  Looking looking{outputs, count};
+  const bool listed = observer.python->ForEachLiveTensor(&LookAt, &looking);
+  spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
+  if (looking.bad) return Answer::kBad;
+  return listed && looking.all_read ? Answer::kFinite : Answer::kUnknown;
+}
+
+}  // namespace nanwatch

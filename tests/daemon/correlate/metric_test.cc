@@ -1,0 +1,92 @@
+// NaN that the program reads as a number while autograd is off: validation losses and metrics.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "daemon/correlate/correlate.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(Metric, NanThatIsReadWithoutGradientsIsAWarning) {
+  RunBuilder run;
+  run.Step(7);
+  run.Value(1).Produce("aten::log").At("head").WithoutGradients().Nan();
+  run.Value(2).Propagate("aten::mean").From(1).WithoutGradients().Nan();
+  run.Read(3, 2);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  const Incident& incident = verdict.incidents(0);
+  EXPECT_EQ(incident.severity(), "warning");
+  EXPECT_EQ(incident.origin().op(), "aten::log");
+  EXPECT_EQ(incident.origin().step(), 7);
+  EXPECT_THAT(incident.reach(), ElementsAre("activation", "metric"));
+  ASSERT_EQ(incident.chain_size(), 2);
+  EXPECT_EQ(incident.chain(1).reach(), "metric");
+}
+
+TEST(Metric, NanInTheValidationBatch) {
+  RunBuilder run;
+  run.Value(1).External("aten::addmm").At("fc").WithoutGradients().Nan();
+  run.Value(2).Propagate("aten::mean").From(1).WithoutGradients().Nan();
+  run.Read(3, 2);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "external");
+}
+
+TEST(Metric, InfinityIsAStartValue) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").WithoutGradients().Nan();
+  run.Read(2, 1, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Metric, WhatIsMadeOfAStepWithGradientsIsItsLossOrNothing) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").NeedsGradient().Nan();
+  run.Value(2).Propagate("aten::mean").From(1).WithoutGradients().Nan();
+  run.Read(3, 2);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Metric, NormOfGradientsIsNoMetric) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").Backward("SqrtBackward0").Nan();
+  run.Value(2).Propagate("aten::linalg_vector_norm").From(1).WithoutGradients().Nan();
+  run.Read(3, 2);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Metric, ComesAfterWhatHarmedTheTraining) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").At("metric").WithoutGradients().Nan();
+  run.Read(2, 1);
+  run.Value(3).Produce("aten::log").At("head").NeedsGradient().Nan();
+  run.Pass(4).Root(3);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 2);
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::log");
+  EXPECT_EQ(verdict.incidents(0).severity(), "error");
+  EXPECT_EQ(verdict.incidents(1).severity(), "warning");
+}
+
+TEST(Metric, OfTheSameOriginAsTheLossAddsToItsReach) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").At("head").WithoutGradients().Nan();
+  run.Read(2, 1);
+  run.Value(3).Propagate("aten::mean").From(1).NeedsGradient().Nan();
+  run.Pass(4).Root(3);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).severity(), "error");
+  EXPECT_THAT(verdict.incidents(0).reach(), ElementsAre("activation", "loss", "metric"));
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,104 @@
+// A job in which too little was watched is neither clean nor expected.
+#include <gtest/gtest.h>
+
+#include "daemon/correlate/correlate.h"
+#include "proto/wire/segment.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr auto kIdle = static_cast<uint32_t>(wire::Level::kIdle);
+constexpr auto kFull = static_cast<uint32_t>(wire::Level::kFull);
+constexpr auto kAuto = static_cast<uint32_t>(wire::Level::kAuto);
+
+RunFacts WithSteps(RunFacts facts, uint64_t idle, uint64_t full) {
+  facts.mutable_state()->clear_steps_watched();
+  for (int level = 0; level < wire::kWatchedLevels; ++level)
+    facts.mutable_state()->add_steps_watched(0);
+  facts.mutable_state()->set_steps_watched(static_cast<int>(kIdle), idle);
+  facts.mutable_state()->set_steps_watched(static_cast<int>(kFull), full);
+  return facts;
+}
+
+void ExpectUnknown(const Verdict& verdict, const std::string& because) {
+  EXPECT_EQ(verdict.verdict(), "unknown");
+  EXPECT_EQ(verdict.unknown_because(), because);
+}
+
+TEST(Unknown, JobWithoutAnObservedProcess) { ExpectUnknown(Correlate({}), "no_run"); }
+
+Verdict WithUnwatched(const std::vector<RunFacts>& runs, const std::vector<std::string>& reasons) {
+  std::vector<UnwatchedProcess> unwatched;
+  for (const std::string& reason : reasons) {
+    unwatched.emplace_back().set_reason(reason);
+    unwatched.back().set_pid(static_cast<int32_t>(unwatched.size()));
+  }
+  return Correlate(runs, {}, 0, unwatched).verdict;
+}
+
+TEST(Unknown, JobWhoseProcessesCouldNotBeObservedSaysWhichWayTheyWent) {
+  for (const char* reason :
+       {"no_room", "no_observer", "not_started", "no_ops", "ended_early", "import_failed"}) {
+    ExpectUnknown(WithUnwatched({}, {reason}), reason);
+  }
+  ExpectUnknown(WithUnwatched({}, {"no_ops", "no_observer"}), "no_observer");
+}
+
+TEST(Unknown, AProcessThatWasNotWatchedMakesTheOthersNotEnough) {
+  const RunFacts watched = WithSteps(RunBuilder().Build(), 0, 800);
+  ExpectUnknown(WithUnwatched({watched}, {"not_started"}), "not_started");
+  EXPECT_EQ(WithUnwatched({watched}, {"no_ops", "ended_early", "import_failed"}).verdict(),
+            "clean");
+}
+
+TEST(Unknown, JobInWhichNoTensorWasChecked) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->set_tensors_checked(0);
+  ExpectUnknown(Correlate({facts}), "nothing_checked");
+}
+
+TEST(Unknown, JobThatLostRecords) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->set_records_dropped(2);
+  ExpectUnknown(Correlate({facts}), "records_lost");
+}
+
+TEST(Unknown, JobThatWasIdleForPartOfItsSteps) {
+  ExpectUnknown(Correlate({WithSteps(RunBuilder().Build(), 435, 365)}), "steps_not_checked");
+}
+
+TEST(Unknown, OneIdleRankIsEnough) {
+  ExpectUnknown(Correlate({WithSteps(RunBuilder().Rank(0).Build(), 0, 800),
+                           WithSteps(RunBuilder().Rank(1).Build(), 1, 799)}),
+                "steps_not_checked");
+}
+
+TEST(Unknown, HarmlessValuesDoNotMakeUpForIdleSteps) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::full").NegInf();
+  EXPECT_EQ(Correlate({WithSteps(run.Build(), 0, 800)}).verdict(), "expected");
+  ExpectUnknown(Correlate({WithSteps(run.Build(), 435, 365)}), "steps_not_checked");
+}
+
+TEST(Unknown, StepsThatLevelAutoLeftOutAreByDesign) {
+  RunFacts facts = WithSteps(RunBuilder().Build(), 700, 100);
+  facts.mutable_state()->set_level(kAuto);
+  const Verdict verdict = Correlate({facts});
+  EXPECT_EQ(verdict.verdict(), "clean");
+  EXPECT_EQ(verdict.unknown_because(), "");
+}
+
+TEST(Unknown, AnAnomalyIsCertainWhateverWasNotWatched) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").Nan();
+  run.Pass(2).Root(1);
+  RunFacts facts = WithSteps(run.Build(), 435, 365);
+  facts.mutable_state()->set_records_dropped(2);
+  const Verdict verdict = Correlate({facts});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(verdict.unknown_because(), "");
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,120 @@
+"""Promise: an origin is called exact only where all that it was given is known to have been finite.
+
+Each program lets a bad value come about, or come in, where no op is observed; the ones before show that an origin is exact elsewhere.
+"""
+import unittest
+
+from watched_job import PromiseTest, origins
+
+TRAIN = """
+import numpy as np
+import os
+import torch
+torch.manual_seed(0)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 3)
+
+    def forward(self, x, scale=None):
+        return inside(self.fc(x), scale)
+
+def inside(y, scale):
+    return y
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+
+def step(x, scale=None):
+    optimizer.zero_grad()
+    loss = net(x, scale).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+data = [torch.randn(5, 4) for _ in range(6)]
+"""
+
+SEEN = {
+    "a square root of a negative number": ("aten::sqrt", "produce", """
+def inside(y, scale):
+    return (y - 100).sqrt() if at == 3 else y
+for at, x in enumerate(data):
+    step(x)
+"""),
+    "a slope of a root at zero": ("aten::div", "produce", """
+def inside(y, scale):
+    return (y * 0).abs().sqrt() if at == 3 else y
+for at, x in enumerate(data):
+    step(x)
+"""),
+}
+
+HOLES = {
+    "an array of numpy's": """
+def inside(y, scale):
+    return y / scale
+scale = np.ones(3, dtype=np.float32)
+for at, x in enumerate(data):
+    if at == 3:
+        scale[1] = np.nan
+    step(x, torch.from_numpy(scale))
+""",
+    "a tensor that numpy writes to": """
+memory = torch.ones(3)
+view = memory.numpy()
+for at, x in enumerate(data):
+    if at == 3:
+        view[0] = np.nan
+    step(x * memory.sqrt().sum())
+""",
+    "a tensor that numpy writes to and an op writes over": """
+memory = torch.ones(3)
+view = memory.numpy()
+for at, x in enumerate(data):
+    if at == 3:
+        view[0] = np.nan
+    step(x * memory.sqrt_().sum())
+""",
+    "what the parent of a forked process computed": """
+memory = torch.ones(3)
+memory[1] = float("nan")
+child = os.fork()
+if child == 0:
+    def inside(y, scale):
+        return y * memory.log()
+    for at, x in enumerate(data):
+        step(x)
+    os._exit(0)
+os.waitpid(child, 0)
+""",
+}
+
+
+class Exactness(PromiseTest):
+    @classmethod
+    def start(cls, workplace):
+        def job(number, text):
+            return workplace.run_watched(workplace.program(f"program_{number}", TRAIN + text), options=("--level", "full"))
+        cls.seen = {name: job(f"seen_{number}", text) for number, (name, (_, _, text)) in enumerate(SEEN.items())}
+        cls.holes = {name: job(f"hole_{number}", text) for number, (name, text) in enumerate(HOLES.items())}
+
+    def test_what_was_seen_to_be_made_of_finite_values_is_exact(self):
+        for name, job in self.seen.items():
+            with self.subTest(name):
+                origin = origins(job.verdict())[0]
+                self.assertEqual((origin["op"], origin["class"], origin["exact"], origin["unseen"]), (*SEEN[name][:2], True, []))
+
+    def test_what_came_in_unseen_is_not(self):
+        for name, job in self.holes.items():
+            with self.subTest(name):
+                verdict = job.verdict()
+                self.assertEqual(verdict["verdict"], "anomaly")
+                origin = origins(verdict)[0]
+                self.assertFalse(origin["exact"] and origin["class"] == "produce", origin)
+                self.assertTrue(origin["exact"] or origin["unseen"], origin)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+"""Promise: an origin keeps its figures and its cause, however often the same op was bad before in ways that did not matter."""
+import unittest
+
+from watched_job import PromiseTest
+
+# An update makes the weights too large. Validation, which counts right answers and reads no loss, meets the overflow first.
+VALIDATION = """
+import torch
+torch.manual_seed(0)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 16)
+        self.last = torch.nn.Linear(16, 3)
+
+    def forward(self, inputs):
+        return torch.exp(self.last(self.first(inputs).relu()))
+
+model = torch.nn.Sequential(Net())
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+for epoch in range(3):
+    model.train()
+    for batch in range(5):
+        if (epoch, batch) == (1, 4): optimizer.param_groups[0]["lr"] = 1e3
+        loss = (model(torch.randn(6, 8)) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.{grad_mode}:
+        right = 0
+        for batch in range({batches}):
+            right += int((model(torch.randn(6, 8)).argmax(1) == 1).sum())
+    print(epoch, right)
+"""
+
+# A branch that is not used overflows in every step; in the last its value is used.
+BRANCH = """
+import torch
+weight = torch.nn.Parameter(torch.full((4,), 100.0))
+optimizer = torch.optim.SGD([weight], lr=0.0)
+for step in range(30):
+    large = torch.exp(weight)
+    loss = torch.where(torch.tensor(step == 29), large, weight.detach() * 2).sum() + weight.sum()
+    optimizer.zero_grad()
+    if step == 29: loss.backward()
+    else: weight.sum().backward()
+    optimizer.step()
+print(step)
+"""
+
+
+class LaterValues(PromiseTest):
+    @classmethod
+    def start(cls, workplace):
+        texts = {f"{mode}_{batches}": VALIDATION.format(grad_mode=f"{mode}()", batches=batches)
+                 for mode in ("enable_grad", "no_grad") for batches in (3, 40)}
+        texts["branch"] = BRANCH
+        cls.jobs = {name: workplace.run_watched(workplace.program(name, text), ("--level", "full"))
+                    for name, text in texts.items()}
+
+    def incident(self, name):
+        verdict = self.jobs[name].verdict()
+        self.assertEqual(verdict["verdict"], "anomaly", self.jobs[name].stderr())
+        return verdict["incidents"][0]
+
+    def test_an_overflow_that_validation_met_first_has_its_figures_and_its_cause(self):
+        for name in ("enable_grad_3", "enable_grad_40", "no_grad_3", "no_grad_40"):
+            with self.subTest(name):
+                incident = self.incident(name)
+                origin = incident["origin"]
+                self.assertEqual((origin["op"], origin["layer"], int(origin["step"])), ("aten::exp", "0", 10))
+                self.assertEqual([output["shape"] for output in origin["outputs"]], [[6, 3]], origin)
+                self.assertGreater(int(origin["outputs"][0]["pos_inf"]), 0)
+                self.assertIsNotNone(incident["pattern"])
+
+    def test_a_branch_that_was_bad_in_every_step_has_the_figures_of_the_step_that_used_it(self):
+        incident = self.incident("branch")
+        origin = incident["origin"]
+        self.assertEqual((origin["op"], int(origin["step"])), ("aten::exp", 29))
+        self.assertEqual([int(output["pos_inf"]) for output in origin["outputs"]], [4], origin)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,97 @@
+"""A job of which nothing was seen: the verdict is unknown, and it says which of the ways it went."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+from watched_job import BUILD, NANWATCH, PRELOAD, PromiseTest
+
+# Ends once the observer has taken its place in Python, without a single op.
+IDLE = """
+import time, torch
+while type(torch.nn.Module.__call__).__name__ == "function":
+    time.sleep(0.01)
+"""
+OP = "import torch\nprint(torch.ones(2).sum().item())\n"
+
+
+class Unknown(PromiseTest):
+    def prefix(self, name, observer=None):
+        """An installation of its own, whose observer is this text; None: it has none."""
+        prefix = self.workplace.folder / name
+        (prefix / "bin").mkdir(parents=True)
+        (prefix / "lib/nanwatch").mkdir(parents=True)
+        for tool in ("nanwatch", "nanwatchd"):
+            shutil.copy2(BUILD / "bin" / tool, prefix / "bin" / tool)
+        shutil.copy2(PRELOAD, prefix / "lib")
+        for built in (BUILD / "lib/nanwatch").glob("*.so"):
+            if observer is not None:
+                (prefix / "lib/nanwatch" / built.name).write_text(observer)
+        return prefix
+
+    def run_from(self, prefix, program):
+        verdict = self.workplace.folder / f"verdict-{prefix.name}.json"
+        return self.workplace._start([prefix / "bin/nanwatch", "run", "--verdict", verdict, "--", *program], self.workplace.watched, verdict)
+
+    def expect(self, job, reason, *said):
+        verdict = job.verdict()
+        self.assertEqual((verdict["verdict"], verdict["unknown_because"]), ("unknown", reason), job.stderr())
+        words = " ".join(job.stderr().split())
+        for part in said:
+            self.assertIn(part, words)
+        return words
+
+    def test_a_command_without_torch(self):
+        job = self.workplace.run_watched(["/bin/false"])
+        self.assertEqual(job.status(), 1)
+        self.expect(job, "no_run", "no process of this job loaded torch")
+
+    def test_a_torch_without_an_observer_and_the_command_that_builds_one(self):
+        prefix = self.prefix("no-observer")
+        words = self.expect(self.run_from(prefix, self.workplace.program("op", OP)), "no_observer", "no observer",
+                            f"{prefix}/share/nanwatch/scripts/build-observer.sh --python PY --prefix {prefix}")
+        self.assertNotIn("loaded torch, as far", words)
+
+    def test_the_named_command_lies_in_the_build_tree_and_in_a_prefix(self):
+        self.assertTrue(os.access(BUILD / "share/nanwatch/scripts/build-observer.sh", os.X_OK))
+        prefix = self.workplace.folder / "installed"
+        if not shutil.which("cmake"):
+            self.skipTest("no cmake")
+        ran = subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], capture_output=True, text=True)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        helped = subprocess.run([prefix / "share/nanwatch/scripts/build-observer.sh", "--help"], capture_output=True, text=True)
+        self.assertEqual(helped.returncode, 0, helped.stderr)
+        self.assertIn("--prefix DIR", helped.stdout)
+        for part in ("CMakeLists.txt", "shim/observe/start.cc", "proto/wire/segment.h", "scripts/cmake/torch_probe.py"):
+            self.assertTrue((prefix / "share/nanwatch" / part).exists(), part)
+
+    def test_an_observer_that_cannot_be_loaded(self):
+        job = self.run_from(self.prefix("broken", "no library"), self.workplace.program("op", OP))
+        self.expect(job, "not_started", "could not start")
+        self.assertEqual(job.status(), 0)
+
+    def test_an_import_that_fails(self):
+        program = "import ctypes\ntry:\n    ctypes.CDLL('/nonexistent/torch/lib/libtorch_cpu.so')\nexcept OSError:\n    raise SystemExit(1)\n"
+        job = self.workplace.run_watched(self.workplace.program("import", program))
+        self.assertEqual(job.status(), 1)
+        self.expect(job, "import_failed", "import")
+
+    def test_a_torch_that_nobody_used(self):
+        self.expect(self.workplace.run_watched(self.workplace.program("idle", IDLE)), "no_ops", "no op ran")
+
+    def test_a_job_with_one_process_that_was_not_watched_stays_unknown_for_whoever_asks_later(self):
+        broken = self.prefix("half", "no library")
+        watched = [NANWATCH, "run", "--", *self.workplace.program("op", OP)]
+        unwatched = [broken / "bin/nanwatch", "run", "--", *self.workplace.program("op2", OP)]
+        for command in (watched, unwatched):
+            ran = subprocess.run([str(part) for part in command], env=self.workplace.watched | {"NANWATCH_JOB": "half"}, capture_output=True, text=True)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+        report = subprocess.run([NANWATCH, "report", "half", "--check"], env=self.workplace.watched, capture_output=True, text=True)
+        self.assertEqual(report.returncode, 3, report.stdout + report.stderr)
+        self.assertIn("could not start", " ".join(report.stdout.split()))
+
+
+if __name__ == "__main__":
+    unittest.main()
