@@ -136,8 +136,8 @@ int SeverityRank(const std::string& severity) {
 
 // A run is ruined by bad parameters; a bad buffer shows at evaluation, so it comes after them.
 int ReachRank(const Incident& incident) {
-  constexpr std::array<std::string_view, 6> kOrder = {"parameter", "optimizer_state", "buffer",
-                                                      "gradient",  "loss",            "metric"};
+  constexpr std::array<std::string_view, 6> kOrder = {
+      "parameter", "optimizer_state", "buffer", "gradient", "loss", "metric"};
   for (size_t i = 0; i < kOrder.size(); ++i) {
     const auto& reach = incident.reach();
     if (std::find(reach.begin(), reach.end(), kOrder[i]) != reach.end()) return static_cast<int>(i);

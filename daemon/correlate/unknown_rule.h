@@ -26,8 +26,7 @@ namespace nanwatch {
 // The first three hold beside processes that were observed, too; the next three only without any.
 // `auto` leaves out steps by design and returns to the parameters they wrote, so its idle steps
 // give no reason; the report says how many there were.
-[[nodiscard]] std::string UnknownBecause(const std::vector<RunFacts>& runs,
-                                         const Verdict& verdict);
+[[nodiscard]] std::string UnknownBecause(const std::vector<RunFacts>& runs, const Verdict& verdict);
 
 // Steps at level `idle`; all steps that were watched in one way or another are `steps_watched`.
 [[nodiscard]] uint64_t IdleSteps(const Coverage& coverage);

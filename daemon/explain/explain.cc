@@ -17,8 +17,8 @@
 namespace nanwatch {
 namespace {
 
-// Each round excuses what the rounds before uncovered. Ordinary rules need two; when this many do not do, what is
-// left stays an anomaly.
+// Each round excuses what the rounds before uncovered. Ordinary rules need two; when this many do
+// not do, what is left stays an anomaly.
 constexpr int kRoundsMax = 16;
 
 // Processes of a job carry the same rules; each text is read once.
@@ -48,7 +48,8 @@ bool Excuse(const Correlation& correlation, const std::vector<IgnoreRule>& rules
     const Incident& incident = correlation.verdict.incidents(i);
     if (incident.severity() == "info") continue;
     if (const IgnoreRule* rule = FindRule(rules, incident)) {
-      any |= excused.try_emplace(correlation.excuse_keys[static_cast<size_t>(i)], rule->text).second;
+      any |=
+          excused.try_emplace(correlation.excuse_keys[static_cast<size_t>(i)], rule->text).second;
     }
   }
   return any;
@@ -93,7 +94,8 @@ void Explain(Verdict& verdict) {
   if (verdict.incidents().empty()) return;
   const PatternBook book = PatternBook::BuiltIn();
   for (Incident& incident : *verdict.mutable_incidents()) {
-    // What is expected needs no remedy; what a rule says so of keeps its cause, by which the rule may name it.
+    // What is expected needs no remedy; what a rule says so of keeps its cause, by which the rule
+    // may name it.
     if (incident.severity() == "info" && incident.expected_by().empty()) continue;
     if (std::optional<Pattern> pattern = book.Find(incident))
       *incident.mutable_pattern() = *pattern;
@@ -104,7 +106,8 @@ Verdict Diagnose(const std::vector<RunFacts>& runs) {
   return std::move(DiagnoseAsked(runs, {}).verdict);
 }
 
-// Judged again with every excuse, because an excused origin may have stood before another that no rule excuses.
+// Judged again with every excuse, because an excused origin may have stood before another that no
+// rule excuses.
 Diagnosed DiagnoseAsked(const std::vector<RunFacts>& runs, const DiagnosisRequest& request) {
   const IgnoreRules rules = RulesOf(runs, request.further_rules);
   Excused excused;

@@ -1,5 +1,5 @@
-// Why it happened and what to do: known causes, looked up for each incident's origin; and what of it the user's own
-// rules call expected.
+// Why it happened and what to do: known causes, looked up for each incident's origin; and what of
+// it the user's own rules call expected.
 //
 // The causes stand in patterns.json, which is compiled in: a new one needs no code, only an entry
 // and a test case. Pure, no state, safe from any thread; an incident that fits no pattern is left
@@ -24,7 +24,7 @@ void Explain(Verdict& verdict);
 
 struct DiagnosisRequest {
   std::string further_rules = {};  // beside those of the job
-  uint32_t explained = 0;          // number of the incident, from 1, whose reasons are wanted; 0: of none
+  uint32_t explained = 0;  // number of the incident, from 1, whose reasons are wanted; 0: of none
   std::vector<UnwatchedProcess> unwatched = {};  // processes of the job that left no facts
 };
 struct Diagnosed {

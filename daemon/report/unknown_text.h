@@ -7,7 +7,8 @@
 
 namespace nanwatch {
 
-// What an `unknown` verdict means for this job, in one sentence without a full stop, and the remedy.
+// What an `unknown` verdict means for this job, in one sentence without a full stop, and the
+// remedy.
 struct UnknownText {
   std::string what;
   std::string remedy;

@@ -75,7 +75,8 @@ class Segment {
   SegmentReport Remake() noexcept;
 
   // The process ends in an orderly way. Removes the file where nobody waits for it and it holds
-  // nothing to tell. Returns whether it was removed. Nothing may be published afterwards, and the file is not made anew.
+  // nothing to tell. Returns whether it was removed. Nothing may be published afterwards, and the
+  // file is not made anew.
   bool Retire(bool has_something_to_tell) noexcept;
 
   [[nodiscard]] wire::SectionRoom* room(Room which) noexcept {

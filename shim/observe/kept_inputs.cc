@@ -151,9 +151,9 @@ void KeptInputs::Take(const Frame& frame, const BadOutput* outputs, int count) n
   const Node* node = nullptr;
   for (int i = 0; i < count && node == nullptr; ++i) node = NodeOf(frame, outputs[i]);
   if (node == nullptr) return;
-  const auto* keeper = std::find_if(
-      std::begin(kKeepers), std::end(kKeepers),
-      [node](const Keeper& candidate) { return *candidate.type == typeid(*node); });
+  const auto* keeper =
+      std::find_if(std::begin(kKeepers), std::end(kKeepers),
+                   [node](const Keeper& candidate) { return *candidate.type == typeid(*node); });
   if (keeper == std::end(kKeepers)) return;
   for (int i = 0; i < kArgumentsMax && keeper->arguments[i] != nullptr; ++i) {
     // Of what the op was about to write over, a copy was kept, that no one knows by its memory.
@@ -166,10 +166,9 @@ void KeptInputs::Take(const Frame& frame, const BadOutput* outputs, int count) n
 void KeptInputs::Add(const Frame& frame, std::string_view argument, at::Tensor tensor) noexcept {
   if (!tensor.defined()) return;
   const auto& arguments = frame.op->schema->arguments();
-  const auto found =
-      std::find_if(arguments.begin(), arguments.end(), [argument](const c10::Argument& candidate) {
-        return candidate.name() == argument;
-      });
+  const auto found = std::find_if(
+      arguments.begin(), arguments.end(),
+      [argument](const c10::Argument& candidate) { return candidate.name() == argument; });
   PlainTensor plain;
   wire::Unchecked reason;
   if (found == arguments.end() || ReadTensor(tensor, &plain, &reason) != Readable::kYes) return;

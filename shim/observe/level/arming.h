@@ -30,7 +30,8 @@ class Arming {
   // everything, 7 ops, all others ranges alone.
   void SetBenchMode(int mode) noexcept;
 
-  // Covers every call of ours into libtorch's table of callbacks. For a thread that forks (forks.h).
+  // Covers every call of ours into libtorch's table of callbacks. For a thread that forks
+  // (forks.h).
   [[nodiscard]] std::mutex& callbacks_mutex() noexcept { return mutex_; }
   // In a forked child: takes over the registrations, which the child shares with its parent's
   // memory.

@@ -95,12 +95,13 @@ TEST(Incidents, OriginIsExactOnlyWhereEverySourceOnTheWayFromItIs) {
 
 TEST(Incidents, AnOriginSaysWhatStoodOutOfSight) {
   using Value = wire::ValueRecord;
-  for (const auto& [flags, words] : {std::pair{uint32_t{Value::kUnseenInputs}, "inputs"},
-                                     std::pair{uint32_t{Value::kUnseenLevel}, "level"},
-                                     std::pair{uint32_t{Value::kUnseenParent}, "parent"},
-                                     std::pair{uint32_t{Value::kUnseenTable}, "table"},
-                                     std::pair{uint32_t{Value::kInexact}, "ops"},
-                                     std::pair{Value::kUnseenLevel | Value::kInexact, "ops level"}}) {
+  for (const auto& [flags, words] :
+       {std::pair{uint32_t{Value::kUnseenInputs}, "inputs"},
+        std::pair{uint32_t{Value::kUnseenLevel}, "level"},
+        std::pair{uint32_t{Value::kUnseenParent}, "parent"},
+        std::pair{uint32_t{Value::kUnseenTable}, "table"},
+        std::pair{uint32_t{Value::kInexact}, "ops"},
+        std::pair{Value::kUnseenLevel | Value::kInexact, "ops level"}}) {
     RunBuilder run;
     run.Value(1).Produce("aten::sqrt").At("a").Nan().Flag(flags);
     run.Pass(2).Root(1);

@@ -73,8 +73,10 @@ TEST_F(ReadingVerbsTest, ADamagedDatabaseIsSaidAndLeftAlone) {
 }
 
 TEST_F(ReadingVerbsTest, JsonIsAlwaysADocument) {
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"ps", "--json"}, {"top", "--json"}, {"doctor", "--json"}, {"--version", "--json"}}) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"ps", "--json"},
+                                                {"top", "--json"},
+                                                {"doctor", "--json"},
+                                                {"--version", "--json"}}) {
     const ToolResult result = tool_.Run(words);
     EXPECT_TRUE(nlohmann::json::accept(result.out)) << words[0] << result.out;
   }

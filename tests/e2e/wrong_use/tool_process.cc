@@ -42,11 +42,16 @@ std::string PreloadLibrary() {
 }
 
 Tool::Tool() {
-  variables_ = {{"HOME", home_.path()},          {"NANWATCH_DIR", SegmentDir()},
-                {"NANWATCH_STATE_DIR", home_.Path("state")}, {"NANWATCH_JOB", ""},
-                {"NANWATCH_LEVEL", ""},          {"NANWATCH_BUDGET", ""},
-                {"NANWATCH_ON_ANOMALY", ""},     {"NANWATCH", ""},
-                {"LD_PRELOAD", ""},              {"NO_COLOR", ""},
+  variables_ = {{"HOME", home_.path()},
+                {"NANWATCH_DIR", SegmentDir()},
+                {"NANWATCH_STATE_DIR", home_.Path("state")},
+                {"NANWATCH_JOB", ""},
+                {"NANWATCH_LEVEL", ""},
+                {"NANWATCH_BUDGET", ""},
+                {"NANWATCH_ON_ANOMALY", ""},
+                {"NANWATCH", ""},
+                {"LD_PRELOAD", ""},
+                {"NO_COLOR", ""},
                 {"TERM", "xterm"}};
 }
 
