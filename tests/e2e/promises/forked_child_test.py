@@ -136,11 +136,14 @@ KINDS = {
     "grandchild": ("in_child(lambda: in_child(lambda: actor(-1.0)))", "aten::log"),
 }
 
-# Forks while another thread records bad values all the time.
+# Forks while another thread records bad values all the time. The forking thread computes before its
+# first fork: a thread's first op takes a lock of torch's (GlobalCallbackManager), which a child that
+# was forked while another thread held it waits for until it is killed, with us and without.
 STORM = """
-import os, threading
+import os, signal, threading
 import torch
 torch.set_num_threads(1)
+torch.log(torch.ones(2))
 over = False
 def record():
     model = torch.nn.Linear(4, 4)
@@ -151,6 +154,7 @@ thread.start()
 for i in range(100):
     pid = os.fork()
     if pid == 0:
+        signal.alarm(60)
         torch.log(torch.full((2,), -1.0))
         os._exit(5)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
