@@ -6,6 +6,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "shim/observe/level/callback_table.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch::forks {
@@ -44,6 +45,7 @@ void BeforeFork() noexcept {
   std::mutex& names = observer->python->names().mutex();
   if (!LockInTime(callbacks)) return;
   held_callbacks = &callbacks;
+  callback_table::SeeLastChange();
   if (LockInTime(names)) held_names = &names;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 
 #include "shim/observe/callbacks.h"
+#include "shim/observe/level/callback_table.h"
 
 namespace nanwatch {
 namespace {
@@ -49,11 +50,13 @@ Arming::Sees Arming::Wanted() const noexcept {
   return ranges_ ? Sees::kRanges : Sees::kNothing;
 }
 
+bool Arming::MayChange() const noexcept { return !inherited_ || callback_table::IsFree(); }
+
 // Removed first: a range would otherwise begin twice. One that begins on another thread in between
 // goes unseen.
 void Arming::Watch() noexcept try {
   const Sees wanted = Wanted();
-  if (sees_ == wanted) return;
+  if (sees_ == wanted || !MayChange()) return;
   if (wanted != Sees::kOps) Switch(false);
   if (callback_ != 0) at::removeCallback(callback_);
   callback_ = 0;
@@ -109,6 +112,7 @@ void Arming::SetBenchMode(int mode) noexcept try {
 }
 
 void Arming::Inherit(const Arming& parents) noexcept {
+  inherited_ = true;
   registered_ = parents.registered_;
   sees_ = parents.sees_;
   everywhere_ = parents.checks_ops();
@@ -119,7 +123,7 @@ void Arming::Inherit(const Arming& parents) noexcept {
 }
 
 void Arming::Switch(bool on) noexcept try {
-  if (on == (input_callback_ != 0) || !checks_ops()) return;
+  if (on == (input_callback_ != 0) || !checks_ops() || !MayChange()) return;
   if (on) {
     input_callback_ = AddInputCallback();
   } else {

@@ -60,6 +60,9 @@ class Arming {
   [[nodiscard]] Sees Wanted() const noexcept;
   void Watch() noexcept;  // as is wanted now
   [[nodiscard]] bool checks_ops() const noexcept { return sees_ == Sees::kOps; }
+  // False in a forked child that would wait for libtorch's lock for ever: what its parent has
+  // registered then stays.
+  [[nodiscard]] bool MayChange() const noexcept;
 
   static constexpr uint32_t kArmed = 1;
   static constexpr uint32_t kMeasuring = 2;
@@ -73,6 +76,7 @@ class Arming {
 
   std::atomic<uint32_t> attention_{0};
   std::mutex mutex_;
+  bool inherited_ = false;  // from the parent of a forked child
   bool registered_ = false;
   Sees sees_ = Sees::kNothing;
   bool everywhere_ = false;

@@ -1,0 +1,59 @@
+#include "shim/observe/level/callback_table.h"
+
+#include <ATen/record_function.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <atomic>
+
+namespace nanwatch::callback_table {
+namespace {
+
+enum class Lock : int { kUnknown, kAsked, kFree };
+std::atomic<Lock> lock{Lock::kUnknown};
+
+// A thread's first look at the table is under its lock.
+void* LookOnce(void*) {
+  SeeLastChange();
+  lock.store(Lock::kFree, std::memory_order_release);
+  return nullptr;
+}
+
+// The program's signals are for threads of its own.
+bool AskByThread() noexcept {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return false;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const bool made = pthread_create(&thread, &attributes, &LookOnce, nullptr) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  return made;
+}
+
+}  // namespace
+
+void SeeLastChange() noexcept try {
+  (void)at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+} catch (...) {
+}
+
+bool IsFree() noexcept {
+  Lock known = lock.load(std::memory_order_acquire);
+  if (known != Lock::kUnknown) return known == Lock::kFree;
+  if (!lock.compare_exchange_strong(known, Lock::kAsked)) return known == Lock::kFree;
+  if (!AskByThread()) return false;
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100 * 1000};
+  for (int pause = 0; pause < kPatienceMs * 10; ++pause) {
+    if (lock.load(std::memory_order_acquire) == Lock::kFree) return true;
+    nanosleep(&kPause, nullptr);
+  }
+  return false;
+}
+
+}  // namespace nanwatch::callback_table
