@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "daemon/correlate/candidates.h"
 #include "daemon/correlate/incident.h"
 #include "daemon/correlate/lineage.h"
 #include "daemon/correlate/rank_folding.h"
@@ -37,7 +38,10 @@ void AddIncidents(const std::vector<Lineage>& runs, uint32_t explained, Correlat
   Drafts drafts = GatherIncidents(runs);
   FoldReceived(runs, drafts);
   std::vector<FinishedIncident> incidents;
-  for (const auto& [key, draft] : drafts) incidents.emplace_back(Finish(draft), &draft);
+  for (const auto& [key, draft] : drafts) {
+    incidents.emplace_back(Finish(draft), &draft);
+    AddCandidates(draft, drafts, incidents.back().first);
+  }
   std::stable_sort(incidents.begin(), incidents.end(), IsMoreImportant);
   if (explained > 0 && explained <= incidents.size()) {
     const auto& [incident, draft] = incidents[explained - 1];

@@ -204,6 +204,10 @@ Incident Finish(const IncidentDraft& draft) {
     incident.set_expected_by(*draft.origin->expected_by);
   }
   incident.set_count(draft.count);
+  // A worker has no steps of its own: its value begins to matter where a training meets it.
+  if (incident.origin().step() < 0 && !draft.other_events.empty()) {
+    incident.mutable_origin()->set_step(draft.first_step);
+  }
   incident.set_first_step(draft.first_step);
   incident.set_last_step(draft.last_step);
   incident.set_gradients(FirstCount(draft, Reach::kGradient));

@@ -36,6 +36,34 @@ std::pair<const Lineage*, const Origin*> FindSender(const std::vector<Lineage>& 
   return {nullptr, nullptr};
 }
 
+// The same for what was read from shared memory.
+std::pair<const Lineage*, const Origin*> FindWriter(const std::vector<Lineage>& runs,
+                                                    const IncidentDraft& read) {
+  std::pair<const Lineage*, const Origin*> writer{nullptr, nullptr};
+  const Origin& origin = *read.origin;
+  uint64_t written_ns = 0;
+  for (const Lineage& run : runs) {
+    if (&run == read.lineage ||
+        run.facts().run().boot_id() != read.lineage->facts().run().boot_id()) {
+      continue;
+    }
+    for (const Sending& sending : run.sendings()) {
+      if (sending.sequence != origin.source->value() || sending.group != wire::kSharedMemory ||
+          sending.time_ns < written_ns ||
+          (origin.record != nullptr && sending.time_ns > origin.record->time_ns())) {
+        continue;
+      }
+      written_ns = sending.time_ns;
+      writer = {&run, &run.origins()[static_cast<size_t>(sending.origin)]};
+    }
+  }
+  return writer;
+}
+
+bool IsOfSharedMemory(const Origin& origin) {
+  return origin.IsExternal() && origin.source != nullptr && origin.source->value() != 0;
+}
+
 // Without the collective's number: what another rank did in the same iteration, or the one before.
 Drafts::iterator FindByIteration(Drafts& drafts, const IncidentDraft& received) {
   const int64_t iteration = IterationOf(received);
@@ -55,13 +83,18 @@ Drafts::iterator FindByIteration(Drafts& drafts, const IncidentDraft& received) 
 
 void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
   for (auto it = drafts.begin(); it != drafts.end();) {
-    if (!it->second.origin->IsReceived()) {
+    const bool shared = IsOfSharedMemory(*it->second.origin);
+    if (!it->second.origin->IsReceived() && !shared) {
       ++it;
       continue;
     }
-    const auto [run, origin] = FindSender(runs, it->second);
-    const auto target =
-        origin != nullptr ? drafts.find(KeyOf(*origin)) : FindByIteration(drafts, it->second);
+    const auto [run, origin] = shared ? FindWriter(runs, it->second) : FindSender(runs, it->second);
+    auto target = drafts.end();
+    if (origin != nullptr) {
+      target = drafts.find(KeyOf(*origin));
+    } else if (!shared) {
+      target = FindByIteration(drafts, it->second);
+    }
     if (target == drafts.end() || target == it) {
       ++it;
       continue;

@@ -29,10 +29,12 @@ struct ReachEvent {
   bool unapplied = false;   // a gradient that no update was made of (unapplied_rule.h)
 };
 
-// A bad value that this run gave into a collective.
+// A bad value that this run gave into a collective, or wrote into memory that others see
+// (wire::kSharedMemory; `sequence` is then the file).
 struct Sending {
   std::string group;
   uint64_t sequence = 0;
+  uint64_t time_ns = 0;
   int origin = -1;
 };
 

@@ -21,7 +21,8 @@ bool WasIdleByRequest(const RunFacts& facts) {
   const uint64_t poisoned =
       state.unchecked_size() > kAfterPoisoned ? state.unchecked(kAfterPoisoned) : 0;
   const bool is_auto = state.level() == kAuto || facts.run().level() == kAuto;
-  return idle > poisoned && !is_auto;
+  // What ran last may be no whole step.
+  return (idle > poisoned || state.level() == kIdle) && !is_auto;
 }
 
 // What became of processes without facts, the weightiest first.

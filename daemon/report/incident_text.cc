@@ -105,6 +105,15 @@ std::string UnseenText(const Finding& origin) {
     return std::find(origin.unseen().begin(), origin.unseen().end(), what) != origin.unseen().end();
   };
   if (origin.class_() == "external") {
+    if (!origin.candidates().empty()) {
+      const PossibleMaker& candidate = origin.candidates(0);
+      const std::string where =
+          candidate.source().empty() ? "" : " at " + Printable(candidate.source());
+      const bool here = candidate.run() == origin.run();
+      return ", made perhaps by " + Printable(candidate.op()) + where +
+             (here ? ", whose result Python read"
+                   : " in process " + std::to_string(candidate.pid()));
+    }
     if (is("parent")) return ", or made in the process that this one was forked from";
     if (is("level")) return ", or made by an op that ran while fewer ops were checked";
     return ", or made by an op that was not seen";

@@ -76,6 +76,10 @@ inline constexpr uint8_t kHasNan = 1;
 inline constexpr uint8_t kHasPosInf = 2;
 inline constexpr uint8_t kHasNegInf = 4;
 
+// A CollectiveRecord of this name: a bad value was written into memory that other processes have
+// mapped. `sequence` is the file (shim/host/shared_mapping.h), `input` the value.
+inline constexpr char kSharedMemory[] = "shared_memory";
+
 enum class RecordKind : uint16_t {
   kPadding = 0,
   kValue = 1,
@@ -141,7 +145,9 @@ struct Source {
   uint32_t site;   // for kValue
   uint32_t name;   // name id: parameter, buffer, argument, process group
   uint32_t reserved;
-  uint64_t value;  // value id, or collective sequence number
+  // Value id; collective sequence number; of kExternal the file of shared memory that it lay in, 0
+  // none (kSharedMemory).
+  uint64_t value;
 };
 static_assert(sizeof(Source) == 24);
 

@@ -64,6 +64,7 @@ struct BadEntry {
   uint32_t site = 0;  // 0: external, no op is known to have written it
   uint32_t name = 0;  // name id of the parameter, buffer or argument
   wire::Target target = wire::Target::kNone;
+  uint64_t shared_file = 0;  // of an external one: as in wire::Source::value
   uint32_t born_step = 0;   // completed steps when it was entered
   uint32_t born_range = 0;  // number of the optimizer range it was written in, 0 none
   uint64_t elements = 0;    // how many elements are bad, where it was counted; 0 unknown

@@ -11,6 +11,7 @@
 #include "shim/observe/op_evidence.h"
 #include "shim/observe/out_of_sight.h"
 #include "shim/observe/place.h"
+#include "shim/observe/shared_files.h"
 #include "shim/observe/sources.h"
 #include "shim/observe/tensor_stats.h"
 #include "shim/observe/written_tensor.h"
@@ -207,6 +208,10 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   }
 
   const Written written = WhatWasWritten(observer, frame, place, *emitter, outputs[0]);
+  const bool came_in = finding_class == FindingClass::kExternal;
+  if (came_in && sources.count == 0) {
+    shared_files::AddSource(outputs[0].tensor, written, evidence.output_kinds, &sources);
+  }
   uint8_t output_bits = 0;
   for (int i = 0; i < count; ++i) output_bits |= static_cast<uint8_t>(1u << (outputs[i].index & 7));
   uint32_t flags = place.flags | written.flags;
@@ -256,17 +261,19 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     observer.op_kernels.NoteFinding(frame, value.header);
   }
   NoteReachOf(observer, *emitter, value, ref);
+  wire::Source as_source{};
+  as_source.kind = static_cast<uint8_t>(SourceKind::kValue);
+  as_source.site = site;
+  as_source.value = ref.ticket;
+  as_source.kinds = evidence.output_kinds;
+  as_source.input = 255;
+  if (!came_in) shared_files::OnBadOutputs(observer, thread, outputs, count, as_source);
   if (thread->regions_open != 0 && thread->region.source.kinds == 0) {
-    thread->region.source.kind = static_cast<uint8_t>(SourceKind::kValue);
-    thread->region.source.site = site;
-    thread->region.source.value = ref.ticket;
-    thread->region.source.kinds = evidence.output_kinds;
-    thread->region.source.input = 255;
+    thread->region.source = as_source;
     thread->region.value = ref;
   }
-  Remember(
-      observer, outputs, count, ref, site, written, IsOfUpdate(thread, place, outputs[0]),
-      frame.op->in_place || finding_class == FindingClass::kExternal || outputs[0].tensor.gpu >= 0);
+  Remember(observer, outputs, count, ref, site, written, IsOfUpdate(thread, place, outputs[0]),
+           frame.op->in_place || came_in || outputs[0].tensor.gpu >= 0);
   // A constant that was asked for (a class switched off by a bias of -Inf) ruins nothing by itself:
   // what reads it is watched on. What an update makes of it is another matter.
   const bool mask = evidence.output_kinds == wire::kHasNegInf;

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "shim/check/scan.h"
+#include "shim/observe/grad_fn.h"
+#include "shim/observe/shared_files.h"
 #include "shim/observe/storage_data.h"
 
 namespace nanwatch {
@@ -51,6 +53,7 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   input.overwritten = (op.overwrites & bit) != 0;
   input.rewritten = (op.rewrites & bit) != 0;
   input.requires_grad = tensor.requires_grad();
+  input.is_result = GradFnOf(*tensor.unsafeGetTensorImpl()) != nullptr;
   input.Copy(plain);
   input.argument = argument;
   input.place_in_list = place_in_list;
@@ -102,6 +105,13 @@ void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
   // A boxed caller may hand over a deeper stack: the op's own arguments are its last ones.
   const size_t own = frame.op->arguments;
   const size_t first = arguments.size() > own ? arguments.size() - own : 0;
+  constexpr uint32_t kCopies = kMoves | kOverwrites;
+  if ((frame.op->families & (kCopies | kEnters)) == kCopies && own >= 2 &&
+      arguments[first].isTensor() && arguments[first + 1].isTensor() &&
+      arguments[first].toTensor().scalar_type() == at::kByte) {
+    shared_files::OnByteCopy(observer, thread, arguments[first].toTensor(),
+                             arguments[first + 1].toTensor());
+  }
   for (size_t i = first; i < arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
     const auto argument = static_cast<uint16_t>(i - first);

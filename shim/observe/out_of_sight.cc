@@ -12,9 +12,13 @@ using wire::Phase;
 using wire::ValueRecord;
 
 // Where values came in that no observed op has written: others may have written them in this
-// process all the same.
-uint32_t BeforeItCameIn(Observer& observer) {
-  uint32_t flags = 0;
+// process all the same. What a node of autograd reads, an op of the forward was given before it;
+// and no data came in by what autograd takes for some op's result: an op that was not seen has
+// written it, or numpy has since.
+uint32_t BeforeItCameIn(Observer& observer, const Claim& claim) {
+  uint32_t flags = claim.phase == Phase::kBackward || claim.sources->came_in_by_result
+                       ? uint32_t{ValueRecord::kUnseenInputs}
+                       : 0u;
   if (observer.level.was_lower() || IsLate(*observer.entry())) flags |= ValueRecord::kUnseenLevel;
   if (observer.is_forked()) flags |= ValueRecord::kUnseenParent;
   if (observer.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
@@ -55,7 +59,8 @@ uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) 
     case FindingClass::kProduce:
     case FindingClass::kInfToNan:
       if (!frame.inputs_seen) return OfUnreadInputs(observer, frame, claim);
-      return frame.inputs_unread ? uint32_t{ValueRecord::kUnseenInputs} : 0u;
+      return (frame.inputs_unread ? uint32_t{ValueRecord::kUnseenInputs} : 0u) |
+             (CameIn(*claim.sources) ? BeforeItCameIn(observer, claim) : 0u);
     case FindingClass::kScalar:
       // A fill is of a number, whatever was there before; a mask of -Inf says so itself.
       if (frame.inputs_seen || (frame.op->families & kFills) != 0 ||
@@ -64,9 +69,9 @@ uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) 
       }
       return OfUnreadInputs(observer, frame, claim);
     case FindingClass::kExternal:
-      return BeforeItCameIn(observer);
+      return BeforeItCameIn(observer, claim);
     default:
-      return CameIn(*claim.sources) ? BeforeItCameIn(observer) : 0;
+      return CameIn(*claim.sources) ? BeforeItCameIn(observer, claim) : 0;
   }
 }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "shim/check/scan.h"
+#include "shim/observe/grad_fn.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/named_reading.h"
+#include "shim/observe/shared_files.h"
 #include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
@@ -38,7 +40,8 @@ bool AddSavedByForward(const ThreadState* thread, uint8_t kinds, uint8_t argumen
 // An input that is bad although no observed op is known to have written it: come by a collective
 // since, or else named if it is a parameter or buffer, and known from now on.
 void AddUnknownInput(Observer& observer, ThreadState* thread, const PlainTensor& plain,
-                     uint8_t argument, uint8_t kinds, const OwnWrites& own, Sources* sources) {
+                     uint8_t argument, uint8_t kinds, bool is_result, const OwnWrites& own,
+                     Sources* sources) {
   const auto find = [&observer, &plain](BadEntry* entry) {
     return observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, entry);
   };
@@ -66,6 +69,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const PlainTensor&
     }
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
     NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
+    sources->came_in_by_result |= is_result && named == nullptr;
     if (!find(&entry)) return;
   }
   Source source = SourceFrom(entry);
@@ -130,17 +134,18 @@ void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& fr
       sources->made_in_region = true;
       continue;
     }
-    AddUnknownInput(observer, thread, input.Plain(), ArgumentOf(input), kinds, own, sources);
+    AddUnknownInput(observer, thread, input.Plain(), ArgumentOf(input), kinds, input.is_result, own,
+                    sources);
   }
 }
 
 void AddBadInput(Observer& observer, ThreadState* thread, const PlainTensor& plain,
-                 uint8_t argument, uint8_t kinds, const OwnWrites& own,
-                 Sources* sources) noexcept {
+                 uint8_t argument, uint8_t kinds, const OwnWrites& own, Sources* sources) noexcept {
   Source source{};
   ValueRef value;
   if (!SourceOf(observer, plain, &source, &value)) {
-    return AddUnknownInput(observer, thread, plain, argument, kinds, own, sources);
+    const bool is_result = GradFnOf(*plain.impl) != nullptr;
+    return AddUnknownInput(observer, thread, plain, argument, kinds, is_result, own, sources);
   }
   source.kinds = kinds;
   source.input = argument;
@@ -193,6 +198,7 @@ Source SourceFrom(const BadEntry& entry) noexcept {
     source.value = entry.value.ticket;
   } else {
     source.kind = static_cast<uint8_t>(SourceKind::kExternal);
+    source.value = entry.shared_file;
   }
   return source;
 }
@@ -224,6 +230,7 @@ void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
   entry.name = name;
   entry.target = target;
   entry.born_step = observer.steps.completed();
+  if (tensor.gpu < 0) entry.shared_file = shared_files::FileOf(*tensor.storage);
   CountBad(tensor.view, &entry);
   observer.bad_values.Add(entry);
   observer.arming.Arm();

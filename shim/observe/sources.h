@@ -19,6 +19,8 @@ struct Sources {
   uint8_t kinds = 0;
   // An input that only a kernel of the open compiled region can have written.
   bool made_in_region = false;
+  // One that came in, as far as anybody knows, is a result of an op to autograd.
+  bool came_in_by_result = false;
   bool assumed = false;  // one of them is what is likely, not what is known
 
   void Add(const wire::Source& source, uint64_t recent_index) {
@@ -52,7 +54,7 @@ struct OwnWrites {
 void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& frame,
                         const OwnWrites& own, Sources* sources) noexcept;
 
-// One tensor that the op has read and that is bad, its argument number `argument`.
+// One tensor that the op has read and that is bad and alive, its argument number `argument`.
 void AddBadInput(Observer& observer, ThreadState* thread, const PlainTensor& plain,
                  uint8_t argument, uint8_t kinds, const OwnWrites& own, Sources* sources) noexcept;
 

@@ -42,6 +42,7 @@ struct InputSeen {
   bool updated;      // the op writes it in place, having read it
   bool overwritten;  // the op writes it without reading
   bool requires_grad;
+  bool is_result;  // autograd has a node that made it
   bool
       rewritten;  // the op reads it, and writes its memory by another argument or without saying so
 

@@ -395,8 +395,10 @@ TEST(KnownPrograms, EarliestOfSeveralProducersIsTheOrigin) {
 // load_state_dict: a copy of what nobody knows yet to be a parameter.
 TEST(KnownPrograms, TensorThatWasCopiedBeforeAnyModuleWasCalledIsTheParameterFoundBadThen) {
   RunBuilder run;
-  run.Value(1).External("aten::copy_").Phase(wire::Phase::kOther).FromOutside(
-      wire::Target::kInputData, "");
+  run.Value(1)
+      .External("aten::copy_")
+      .Phase(wire::Phase::kOther)
+      .FromOutside(wire::Target::kInputData, "");
   run.Value(2)
       .Propagate("aten::addmm")
       .At("2")
@@ -412,8 +414,10 @@ TEST(KnownPrograms, TensorThatWasCopiedBeforeAnyModuleWasCalledIsTheParameterFou
 
 TEST(KnownPrograms, BatchThatIsBadBesideALoadedParameterIsToldByItself) {
   RunBuilder run;
-  run.Value(1).External("aten::set_").Phase(wire::Phase::kOther).FromOutside(
-      wire::Target::kInputData, "");
+  run.Value(1)
+      .External("aten::set_")
+      .Phase(wire::Phase::kOther)
+      .FromOutside(wire::Target::kInputData, "");
   run.Value(2)
       .Propagate("aten::addmm")
       .At("2")

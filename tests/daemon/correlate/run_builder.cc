@@ -117,6 +117,12 @@ ValueBuilder& ValueBuilder::FromOutside(wire::Target target, const std::string& 
   source.set_kinds(kinds);
   return *this;
 }
+ValueBuilder& ValueBuilder::FromSharedMemory(uint64_t file) {
+  FromOutside(wire::Target::kInputData, "");
+  record_.mutable_value()->mutable_sources(record_.value().sources_size() - 1)->set_value(file);
+  return *this;
+}
+
 ValueBuilder& ValueBuilder::FromCollective(const std::string& group, uint64_t sequence) {
   RecordSource& source = *record_.mutable_value()->add_sources();
   source.set_kind(static_cast<uint32_t>(wire::SourceKind::kCollective));
@@ -265,6 +271,7 @@ RunBuilder::RunBuilder() {
   facts_.mutable_run()->set_program("train.py");
   facts_.mutable_run()->set_torch_version("2.11.0");
   facts_.mutable_run()->set_world_size(1);
+  facts_.mutable_state()->set_level(static_cast<uint32_t>(wire::Level::kFull));
   facts_.mutable_state()->set_ops_seen(1000);
   facts_.mutable_state()->set_tensors_checked(900);
   Step(0);
@@ -274,6 +281,7 @@ Record& RunBuilder::Add(uint64_t ticket) {
   Record& record = records_.emplace_back();
   record.set_ticket(ticket);
   *record.mutable_clocks() = clocks_;
+  record.set_time_ns(now_ns_);
   return record;
 }
 
@@ -281,6 +289,7 @@ ValueBuilder& RunBuilder::Value(uint64_t ticket) {
   Record record;
   record.set_ticket(ticket);
   *record.mutable_clocks() = clocks_;
+  record.set_time_ns(now_ns_);
   record.mutable_value()->set_flags(wire::ValueRecord::kInputsSeen);
   ValueBuilder& value = values_.emplace_back(*this, std::move(record));
   value.Phase(wire::Phase::kForward);
@@ -384,6 +393,22 @@ RunBuilder& RunBuilder::Ended(const Clocks& clocks) {
 
 RunBuilder& RunBuilder::ExitCode(int code) {
   facts_.mutable_state()->set_exit_code(code);
+  return *this;
+}
+
+RunBuilder& RunBuilder::Boot(const std::string& boot_id) {
+  facts_.mutable_run()->set_boot_id(boot_id);
+  return *this;
+}
+
+RunBuilder& RunBuilder::Pid(int pid) {
+  facts_.mutable_run()->set_pid(pid);
+  facts_.mutable_run()->set_nonce(static_cast<uint64_t>(pid));
+  return *this;
+}
+
+RunBuilder& RunBuilder::Now(uint64_t time_ns) {
+  now_ns_ = time_ns;
   return *this;
 }
 

@@ -46,6 +46,8 @@ class ValueBuilder {
   ValueBuilder& From(uint64_t value);
   ValueBuilder& FromOutside(wire::Target target, const std::string& name,
                             uint8_t kinds = wire::kHasNan);
+  // A tensor in this file of shared memory, which the program computes with.
+  ValueBuilder& FromSharedMemory(uint64_t file);
   ValueBuilder& FromCollective(const std::string& group, uint64_t sequence);
   ValueBuilder& FromUnknown();
   ValueBuilder& Nan(uint64_t bad = 1, int64_t numel = 8);
@@ -126,6 +128,9 @@ class RunBuilder {
   RunBuilder& Clock(const Clocks& clocks);
   RunBuilder& Ended(const Clocks& clocks);  // the last clocks of the run
   RunBuilder& ExitCode(int code);
+  RunBuilder& Boot(const std::string& boot_id);
+  RunBuilder& Pid(int pid);
+  RunBuilder& Now(uint64_t time_ns);  // of the records from here on
 
   [[nodiscard]] RunFacts Build() const;
 
@@ -136,6 +141,7 @@ class RunBuilder {
 
   RunFacts facts_;
   Clocks clocks_;
+  uint64_t now_ns_ = 0;
   std::list<Record> records_;
   std::list<ValueBuilder> values_;
   uint64_t passes_ = 0;

@@ -68,6 +68,13 @@ TEST(Unknown, JobThatWasIdleForPartOfItsSteps) {
   ExpectUnknown(Correlate({WithSteps(RunBuilder().Build(), 435, 365)}), "steps_not_checked");
 }
 
+// A job that was idle when it ended: what it did then may be no whole step.
+TEST(Unknown, JobThatEndedIdle) {
+  RunFacts facts = WithSteps(RunBuilder().Build(), 0, 800);
+  facts.mutable_state()->set_level(static_cast<uint32_t>(wire::Level::kIdle));
+  ExpectUnknown(Correlate({facts}), "steps_not_checked");
+}
+
 TEST(Unknown, OneIdleRankIsEnough) {
   ExpectUnknown(Correlate({WithSteps(RunBuilder().Rank(0).Build(), 0, 800),
                            WithSteps(RunBuilder().Rank(1).Build(), 1, 799)}),

@@ -1,0 +1,106 @@
+// A value that another process of the job has made.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/correlate/correlate.h"
+#include "proto/wire/record.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+
+constexpr uint64_t kFile = 4711;
+
+RunBuilder Worker(uint64_t now = 10) {
+  RunBuilder run;
+  run.Pid(2).Boot("boot").Now(now).Clock(Clocks());
+  run.Value(1).Produce("aten::log").Line("data.py:9 in collate").Nan();
+  return run;
+}
+
+RunBuilder WorkerThatWrote(uint64_t file, uint64_t now = 10) {
+  RunBuilder run = Worker(now);
+  run.CollectiveIn(2, wire::kSharedMemory, file, 1);
+  return run;
+}
+
+// Reads a batch at 20 ns, in its step 3.
+RunFacts Training(uint64_t file) {
+  RunBuilder run;
+  run.Pid(1).Boot("boot").Now(20).Step(3);
+  run.Value(1).Propagate("aten::addmm").At("fc").FromSharedMemory(file).Nan();
+  run.Pass(2).Root(1).Leaf("fc.weight", 1);
+  return run.Build();
+}
+
+TEST(OtherProcesses, WhatCameBySharedMemoryBelongsToTheOpThatMadeIt) {
+  const Verdict verdict = Correlate({Training(kFile), WorkerThatWrote(kFile).Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.op(), "aten::log");
+  EXPECT_EQ(origin.source(), "data.py:9 in collate");
+  EXPECT_TRUE(origin.exact());
+  EXPECT_EQ(origin.step(), 3) << "the training's: the worker has none";
+  EXPECT_THAT(verdict.incidents(0).reach(), Contains("loss"));
+}
+
+TEST(OtherProcesses, TheLastWriterBeforeTheReadIsMeant) {
+  RunBuilder later = WorkerThatWrote(kFile, 30);
+  later.Pid(3);
+  RunBuilder earlier;
+  earlier.Pid(4).Boot("boot").Now(5);
+  earlier.Value(1).Produce("aten::sqrt").Nan();
+  earlier.CollectiveIn(2, wire::kSharedMemory, kFile, 1);
+  const Verdict verdict = Correlate(
+      {Training(kFile), earlier.Build(), WorkerThatWrote(kFile, 15).Build(), later.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::log");
+  EXPECT_EQ(verdict.incidents(0).origin().run(), "0000000000000002");
+}
+
+TEST(OtherProcesses, AFileThatNobodyWasSeenToWriteCameInFromOutside) {
+  for (RunBuilder worker : {WorkerThatWrote(kFile + 1, 30), WorkerThatWrote(kFile, 30),
+                            WorkerThatWrote(kFile).Boot("of another host")}) {
+    const Verdict verdict = Correlate({Training(kFile), worker.Build()});
+    const Finding& origin = verdict.incidents(0).origin();
+    EXPECT_EQ(origin.kind(), "input_data");
+    EXPECT_EQ(origin.class_(), "external");
+    EXPECT_EQ(origin.op(), "aten::addmm");
+    EXPECT_TRUE(origin.candidates().empty());
+    EXPECT_TRUE(origin.exact());
+  }
+}
+
+TEST(OtherProcesses, WhatMadeSuchAValueBeforeIsACandidateAndTheOriginIsNotExact) {
+  const Verdict verdict = Correlate({Training(0), Worker().Build()});
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.kind(), "input_data");
+  EXPECT_FALSE(origin.exact());
+  EXPECT_THAT(origin.unseen(), ElementsAre("candidates"));
+  ASSERT_EQ(origin.candidates_size(), 1);
+  EXPECT_EQ(origin.candidates(0).op(), "aten::log");
+  EXPECT_EQ(origin.candidates(0).source(), "data.py:9 in collate");
+  EXPECT_EQ(origin.candidates(0).pid(), 2);
+}
+
+TEST(OtherProcesses, InTheSameProcessOnlyWhatPythonReadAsANumberIsACandidate) {
+  for (const bool read : {false, true}) {
+    RunBuilder run;
+    run.Pid(1).Boot("boot").Now(10).Step(1);
+    run.Value(1).Produce("aten::div").Line("memory.py:13 in push").Nan();
+    if (read) run.Read(2, 1);
+    run.Now(20).Step(3);
+    run.Value(3).Propagate("aten::mse_loss").FromSharedMemory(0).Nan();
+    run.Pass(4).Root(3).Leaf("fc.weight", 3);
+    const Finding origin = Correlate({run.Build()}).incidents(0).origin();
+    EXPECT_EQ(origin.op(), "aten::mse_loss");
+    EXPECT_EQ(origin.exact(), !read);
+    EXPECT_EQ(origin.candidates_size(), read ? 1 : 0);
+  }
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,145 @@
+"""Promise: a NaN that another process has made is reported there, by the memory that carried it, or its maker is a candidate."""
+import unittest
+
+from watched_job import PromiseTest
+
+LOADER = """
+import sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Samples(Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, i):
+        sample = torch.randn(8, generator=torch.Generator().manual_seed(i))
+        return self.normalize(sample * 0 if i == 21 else sample)
+    def normalize(self, sample):
+        return (sample - sample.mean()) / sample.std()  # normalizes
+
+def collate(samples):
+    batch = torch.stack(samples)
+    if COLLATES and batch.isnan().any():
+        batch = torch.log(torch.nan_to_num(batch) * 0 - 1)  # collates
+    return batch
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    loader = DataLoader(Samples(), 4, num_workers=2, multiprocessing_context=CONTEXT, collate_fn=collate if COLLATES else None)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+    print(model.weight.isnan().all().item())
+"""
+ACTOR = """
+import multiprocessing
+import torch
+import torch.multiprocessing
+
+def act(channel, taken):
+    for i in range(8):
+        made = torch.sqrt(torch.arange(4.0) - (9 if i == 5 else 0))  # acts
+        SEND
+    taken.wait()
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    context = torch.multiprocessing.get_context("CONTEXT")
+    taken = context.Event()
+    receiving, sending = CHANNEL
+    process = context.Process(target=act, args=(sending, taken))
+    process.start()
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for i in range(8):
+        batch = RECEIVE
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+    taken.set()
+    process.join()
+    print(model.weight.isnan().all().item())
+"""
+QUEUE = ACTOR.replace("CHANNEL", "(lambda queue: (queue, queue))(context.Queue())").replace(
+    "SEND", "channel.put(made)").replace("RECEIVE", "receiving.get()")
+PIPE = ACTOR.replace("CHANNEL", "context.Pipe(duplex=False)").replace("SEND", "channel.send(made.numpy())").replace(
+    "RECEIVE", "torch.from_numpy(receiving.recv())")
+# A Python number of before: a replay memory.
+MEMORY = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+memory = []
+for i in range(12):
+    spread = torch.arange(3.0) * (i != 4)
+    memory.append(float((spread / spread.std()).mean()))  # remembers
+    if i < 8: continue
+    target = torch.tensor(memory[i - 6:i - 2])
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(torch.randn(4, 4)).squeeze(1), target).backward()
+    optimizer.step()
+print(model.weight.isnan().all().item())
+"""
+
+
+def loader(collates, context):
+    return LOADER.replace("COLLATES", str(collates)).replace("CONTEXT", repr(context))
+
+
+# What carries the value, in which program, by which op of which line, and in which step of the training.
+FOLLOWED = {
+    "loader_fork": (loader(False, "fork"), "aten::div", "normalizes", 5),
+    "loader_spawn": (loader(False, "spawn"), "aten::div", "normalizes", 5),
+    "collate": (loader(True, "fork"), "aten::log", "collates", 5),
+    "queue_fork": (QUEUE.replace("CONTEXT", "fork"), "aten::sqrt", "acts", 5),
+    "queue_spawn": (QUEUE.replace("CONTEXT", "spawn"), "aten::sqrt", "acts", 5),
+}
+NOT_FOLLOWED = {
+    "pipe": (PIPE.replace("CONTEXT", "fork"), "aten::sqrt", "acts", 5),
+    "memory": (MEMORY, "aten::div", "remembers", 0),
+}
+
+
+def line_of(text, comment):
+    """Its number, counted from 1."""
+    return [("# " + comment) in line for line in text.split("\n")].index(True) + 1
+
+
+class OtherProcesses(PromiseTest):
+    @classmethod
+    def start(cls, workplace):
+        cls.jobs = {name: workplace.run_watched(workplace.program(name, text))
+                    for name, (text, *_) in (FOLLOWED | NOT_FOLLOWED).items()}
+
+    def first(self, name):
+        self.assertEqual(self.jobs[name].stdout().strip(), "True")
+        verdict = self.jobs[name].verdict()
+        self.assertEqual(verdict["verdict"], "anomaly")
+        return verdict["incidents"][0]
+
+    def test_what_came_by_shared_memory_is_reported_where_it_was_made(self):
+        for name, (text, op, comment, step) in FOLLOWED.items():
+            with self.subTest(name):
+                incident = self.first(name)
+                origin = incident["origin"]
+                self.assertEqual((origin["op"], origin["class"], int(origin["step"]), origin["exact"]), (op, "produce", step, True))
+                self.assertIn(f"{name}.py:{line_of(text, comment)} ", origin["source"])
+                self.assertIn("parameter", incident["reach"])
+
+    def test_what_came_in_otherwise_has_its_maker_for_a_candidate_and_is_not_exact(self):
+        for name, (text, op, comment, step) in NOT_FOLLOWED.items():
+            with self.subTest(name):
+                incident = self.first(name)
+                origin = incident["origin"]
+                self.assertEqual((origin["kind"], origin["class"], int(origin["step"]), origin["exact"]),
+                                 ("input_data", "external", step, False))
+                self.assertIn(op, [each["op"] for each in origin["candidates"]])
+                self.assertIn(f"{name}.py:{line_of(text, comment)} ", origin["candidates"][0]["source"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
