@@ -49,6 +49,7 @@ void OnStepBegin(const void* optimizer, const void* identity, const char* name) 
   Here here;
   if (!FindHere(&here)) return;
   BusyScope busy(here.thread);
+  here.observer->level.NoteIfHidden(*here.observer);
   if (here.thread->optimizer_depth != 0) LeaveSteps(here, 1);
   if (here.observer->level.watched() == wire::Level::kCanary &&
       here.observer->python->FindDistributed()) {
@@ -101,6 +102,7 @@ PythonDoorCallbacks::Wanted OnRootCall() noexcept {
     LeaveSteps(here, 0);
   }
   LevelControl& level = here.observer->level;
+  level.NoteIfHidden(*here.observer);
   if (!WatchesEveryOp(level.watched())) (void)here.observer->EnsureEmitterForCall();
   level.Look(*here.observer, here.thread);
   {

@@ -1,5 +1,7 @@
 #include "shim/observe/level/level_control.h"
 
+#include <ATen/record_function.h>
+
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/finding_record.h"
 #include "shim/observe/observer.h"
@@ -59,6 +61,17 @@ void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
 
 wire::Level LevelControl::Unasked() const noexcept {
   return on_gpu_ && !start_.chosen ? wire::Level::kLayer : start_.level;
+}
+
+void LevelControl::NoteIfHidden(Observer& observer) noexcept {
+  if (at::isRecordFunctionEnabled() || !WatchesEveryOp(watched())) return;
+  if (!was_hidden_.exchange(true)) {
+    observer.entry()->say(
+        "the program switches torch's record functions off; ops that run meanwhile are not seen");
+  }
+  if (!hidden_.exchange(true, std::memory_order_relaxed)) observer.steps.CountUnwatched();
+  was_lower_.store(true, std::memory_order_relaxed);
+  switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
 }
 
 void LevelControl::OnGpu(Observer& observer, ThreadState* thread) noexcept {

@@ -60,6 +60,14 @@ class LevelControl {
   [[nodiscard]] bool was_lower() const noexcept {
     return was_lower_.load(std::memory_order_relaxed);
   }
+  // At a call that Python tells of: where the program has switched torch's record functions off on
+  // this thread, ops run that no callback sees. The step then counts as one that was not watched.
+  void NoteIfHidden(Observer& observer) noexcept;
+  // Whether there was such a call since this was asked last.
+  [[nodiscard]] bool TakeHidden() noexcept {
+    return hidden_.load(std::memory_order_relaxed) &&
+           hidden_.exchange(false, std::memory_order_relaxed);
+  }
   // The request in force, 0 none.
   uint64_t applied() const noexcept { return applied_.load(std::memory_order_relaxed); }
 
@@ -123,6 +131,8 @@ class LevelControl {
   std::atomic<const wire::ControlBlock*> control_{nullptr};
   std::atomic<uint64_t> applied_{0};
   std::atomic<uint32_t> switched_in_step_{UINT32_MAX};
+  std::atomic<bool> hidden_{false};
+  std::atomic<bool> was_hidden_{false};
   std::atomic<uint32_t> raised_in_{0};    // the last step in which something was found, plus one
   std::atomic<uint64_t> deadline_ns_{0};  // of the request in force, 0 none
   std::mutex mutex_;

@@ -125,6 +125,7 @@ void OnScale(const at::TensorBase* loss) noexcept try {
 void OnBackward(const at::TensorBase* root) noexcept try {
   Here here;
   if (!FindHere(&here)) return;
+  here.observer->level.NoteIfHidden(*here.observer);
   if (!IsToldByCalls(*here.observer)) return TellOfRegion(here, root);
   // A pass inside a node belongs to that of the node.
   if (torch::autograd::get_current_graph_task_id() != -1) return;

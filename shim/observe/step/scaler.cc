@@ -1,5 +1,7 @@
 #include "shim/observe/step/scaler.h"
 
+#include <ATen/record_function.h>
+
 #include "shim/observe/inputs.h"
 #include "shim/observe/tensor_stats.h"
 #include "shim/observe/torch_tensor.h"
@@ -45,7 +47,9 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   if (!FindHere(&here)) return;
   Observer& observer = *here.observer;
   const wire::Level watched = observer.level.watched();
-  const bool by_ops = WatchesEveryOp(watched) && !observer.Blind();
+  observer.level.NoteIfHidden(observer);
+  const bool by_ops =
+      WatchesEveryOp(watched) && !observer.Blind() && at::isRecordFunctionEnabled();
   if (watched == wire::Level::kIdle || by_ops) return;
   BusyScope busy(here.thread);
   observer.poison_watch.At(observer, here.thread, PoisonWatch::Border::kScaleUpdated);

@@ -71,6 +71,11 @@ uint32_t StepScope::completed() noexcept {
   return clocks_.optimizer_ranges + clocks_.plain_updates + clocks_.scaler_skips;
 }
 
+void StepScope::CountUnwatched() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++steps_watched_[static_cast<int>(wire::Level::kIdle)];
+}
+
 uint32_t StepScope::StepsOfNewest() noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
   return counts_.StepsOf(newest_);
@@ -399,7 +404,8 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
     own_ticks_before_ = sum.own_ticks;
     // The very first steps load code and warm caches; they say nothing about the rest.
     ++steps_published_;
-    ++steps_watched_[static_cast<int>(WatchedNow(observer)) % wire::kWatchedLevels];
+    if (!observer.level.TakeHidden())
+      ++steps_watched_[static_cast<int>(WatchedNow(observer)) % wire::kWatchedLevels];
     observer.arming.Measure(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3);
   }
   entry.time_ns = MonotonicNs();

@@ -73,6 +73,8 @@ class StepScope {
   uint32_t completed() noexcept;
   // The same as of the last step that was published: one load, for every op.
   uint32_t iteration() const noexcept { return iteration_.load(std::memory_order_relaxed); }
+  // The step that is open counts as one that was not watched.
+  void CountUnwatched() noexcept;
   // Completed steps of the optimizer whose step was told last to begin.
   uint32_t StepsOfNewest() noexcept;
   // A fused optimizer writes arguments that only show with inputs; the next ranges ask for them.

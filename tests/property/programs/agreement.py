@@ -53,6 +53,36 @@ def compare(answer, verdict):
     return result
 
 
+def matches(right, said):
+    """`said` names the place that `right` is: what a person would look at. No layer is no wrong layer."""
+    if not said.get("layer"):
+        said = said | {"layer": right["layer"][0]}
+    result = compare({"verdict": ["anomaly"], "origin": right}, {"verdict": "anomaly", "incidents": [{"origin": said}]})
+    return all(result.get(field, True) for field in ("kind", "op", "phase", "layer", "step"))
+
+
+def wrong_and_sure(answer, verdict):
+    """What nanwatch claims without a reservation and the oracle does not confirm; "" if there is nothing.
+
+    Where the oracle saw a bad value come in, an origin that came in is right wherever it was met first: before it there is only what no
+    op of this process has done.
+    """
+    if verdict is None:
+        return "no verdict"
+    if "origin" not in answer:
+        if verdict["verdict"] == "anomaly" and "anomaly" not in answer["verdict"] and verdict["incidents"][0]["origin"]["exact"]:
+            return "a false alarm"
+        return ""
+    if verdict["verdict"] in ("clean", "expected"):
+        return verdict["verdict"]
+    if verdict["verdict"] == "unknown" or not verdict["incidents"]:
+        return ""
+    said = verdict["incidents"][0]["origin"]
+    if not said["exact"] or any(matches(right, said) for right in [answer["origin"], *answer["others"]]):
+        return ""
+    return "wrong and exact"
+
+
 def agrees(result):
     return all(result.values())
 

@@ -3,12 +3,14 @@
   run.py --first 1 --count 1000          programs of the seeds 1 to 1000
   run.py --first 17 --count 1 -v         one, with both answers; `generate.py 17` prints it
   run.py --min-agreement 99              exit 1 when fewer than 99 percent agree in class and origin
+  run.py --holes --count 1000            programs that nanwatch cannot see whole (holes.py); exit 1 when it claims what is not so
 
 Two processes work side by side: one forks a child per program under nanwatch (watched.py), one runs the oracle (oracle_all.py).
 See tests/property/README.md.
 """
 import argparse
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -35,6 +37,7 @@ def parse_arguments():
     parser.add_argument("--launcher", help="a Python program, with its arguments, that runs each program in a process of its own")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--holes", action="store_true", help="programs with holes; what counts is that no wrong answer is called exact")
     parser.add_argument("--min-agreement", type=float, default=0, metavar="PERCENT")
     parser.add_argument("--out", type=pathlib.Path, help="write every disagreement there, one JSON line each")
     parser.add_argument("-v", "--verbose", action="store_true", help="both answers of every program")
@@ -62,13 +65,14 @@ class Pair:
             watched["NANWATCH_PROGRAMS_VERBOSE"] = "1"
         quiet = None if arguments.verbose else subprocess.DEVNULL
         numbers = [str(arguments.first), str(arguments.count)]
-        watcher = [HERE / "watched.py", arguments.nanwatch, *numbers]
+        holes = ["--holes"] if arguments.holes else []
+        watcher = [HERE / "watched.py", arguments.nanwatch, *numbers, *holes]
         if arguments.launcher:
             watcher = [HERE / "watched_apart.py", arguments.nanwatch, *numbers, *shlex.split(arguments.launcher)]
         self.processes = [
             subprocess.Popen([arguments.python, *watcher], env=watched,
                              stdout=subprocess.PIPE, stderr=quiet, text=True),
-            subprocess.Popen([arguments.python, HERE / "oracle_all.py", *numbers], env=environment, stdout=subprocess.PIPE,
+            subprocess.Popen([arguments.python, HERE / "oracle_all.py", *numbers, *holes], env=environment, stdout=subprocess.PIPE,
                              stderr=quiet, text=True)]
         self.said, self.right = {}, {}
         self.arrived = threading.Condition()
@@ -137,6 +141,31 @@ class Tally:
         return 100 * self.origins / self.programs if self.programs else 0.0
 
 
+class TallyOfHoles(Tally):
+    """Of programs that cannot be seen whole: an answer may be wrong, and must not be sure of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.sure = 0
+        self.wrong_and_sure = collections.Counter()
+
+    def add(self, seed, said, right):
+        with contextlib.redirect_stdout(None):
+            result = super().add(seed, said, right)
+        verdict = said["verdict"]
+        self.sure += bool(verdict and verdict["incidents"] and verdict["incidents"][0]["origin"]["exact"])
+        wrong = agreement.wrong_and_sure(right["answer"], verdict)
+        if wrong:
+            self.wrong_and_sure[wrong] += 1
+            print(f"seed {seed}: {wrong}  [{right['plan']}: {', '.join(p for p in right['parts'] if 'healthy:' not in p)}]\n"
+                  f"    oracle    {agreement.one_line(right['answer'])}\n    nanwatch  {agreement.said_line(verdict)}", flush=True)
+        return result
+
+    def table(self, seconds):
+        told = ", ".join(f"{count} {what}" for what, count in self.wrong_and_sure.most_common()) or "none"
+        return f"{super().table(seconds)}\norigins called exact: {self.sure}; wrong and sure: {told}"
+
+
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     arguments = parse_arguments()
@@ -146,7 +175,7 @@ def main():
     if arguments.launcher:
         agreement.STEPS_BEFORE.clear()  # There is no healthy step before the program.
     segments = tempfile.mkdtemp(prefix="nanwatch-programs-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    tally = Tally()
+    tally = TallyOfHoles() if arguments.holes else Tally()
     began = told = time.monotonic()
     missing = []
     pair = Pair(arguments, segments)
@@ -177,6 +206,8 @@ def main():
                 out.write(json.dumps({"seed": seed, "fields": fields, "right": right, "said": said}) + "\n")
     if missing:
         sys.exit(f"one of the two processes ended before the program of seed {missing[0]}")
+    if arguments.holes and tally.wrong_and_sure:
+        sys.exit("nanwatch was sure of what is not so")
     if tally.percent() < arguments.min_agreement:
         sys.exit(f"fewer than the {arguments.min_agreement:g} % that are asked for")
 

@@ -1,12 +1,14 @@
 """Runs generated programs under nanwatch and prints what it said, one JSON line per program.
 
-  LD_PRELOAD=PREFIX/lib/libnanwatch.so NANWATCH_DIR=... watched.py NANWATCH FIRST COUNT
+  LD_PRELOAD=PREFIX/lib/libnanwatch.so NANWATCH_DIR=... watched.py NANWATCH FIRST COUNT [--holes]
 """
+import glob
 import json
+import os
 import pathlib
 import sys
 
-import generate
+import programs
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "e2e/families"))
 
@@ -15,9 +17,13 @@ from watched_program import prepare, watch  # noqa: E402
 
 def main():
     nanwatch, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    generate = programs.generator(sys.argv[4:])
+    os.environ["NANWATCH"] = nanwatch  # for programs that change their own level
     environment = prepare()
     for seed in range(first, first + count):
-        status, verdict = watch(nanwatch, generate.generate(seed)[0], environment)
+        status, verdict = watch(nanwatch, generate(seed)[0], environment)
+        for left in glob.glob(os.path.join(environment["NANWATCH_DIR"], "nw-*.seg")):
+            os.unlink(left)  # of the program's own children
         print(json.dumps({"seed": seed, "status": status, "verdict": verdict}), flush=True)
 
 
