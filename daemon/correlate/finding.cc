@@ -151,10 +151,27 @@ TensorStats DescribeTensor(const RecordTensor& tensor) {
   return stats;
 }
 
+constexpr uint32_t kInputUnknown = 255;
+
+bool IsOfUpdate(const Site* site) {
+  return site != nullptr && site->phase() == static_cast<uint32_t>(Phase::kOptimizer);
+}
+
+// What an update reads behind the parameter it writes, and behind the gradient where one op does it
+// all, is its own state: a momentum, a second moment.
+bool ReadsStateOfUpdate(const Site* site, const RecordSource& source) {
+  if (!IsOfUpdate(site) || source.input() == kInputUnknown) return false;
+  const bool fused = site->op().starts_with("aten::_fused_");
+  return source.input() >= (fused ? 2u : 1u);
+}
+
 std::string_view OriginKind(const Origin& origin) {
   if (origin.strength == Origin::Strength::kUnseen && origin.site == nullptr) return "unknown";
   if (origin.IsReceived()) return "unknown";
   if (origin.IsExternal()) {
+    if (origin.source != nullptr && ReadsStateOfUpdate(origin.site, *origin.source)) {
+      return "optimizer_state";
+    }
     switch (static_cast<Target>(origin.target)) {
       case Target::kParameter:
         return "parameter";
@@ -167,9 +184,7 @@ std::string_view OriginKind(const Origin& origin) {
         return "unknown";
     }
   }
-  if (origin.site != nullptr && origin.site->phase() == static_cast<uint32_t>(Phase::kOptimizer)) {
-    return "optimizer";
-  }
+  if (IsOfUpdate(origin.site)) return "optimizer";
   return "op";
 }
 
@@ -206,7 +221,12 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   const Site* site = consumer != nullptr ? consumer->site : origin.site;
   std::string parameter = OriginParameter(origin);
   if (consumer != nullptr && IsOfParameter(*consumer)) {
-    kind = "parameter";
+    const auto& sources = consumer->record->value().sources();
+    const bool is_state =
+        std::any_of(sources.begin(), sources.end(), [consumer](const RecordSource& source) {
+          return ReadsStateOfUpdate(consumer->site, source);
+        });
+    kind = is_state ? "optimizer_state" : "parameter";
     parameter = consumer->record->value().param();
   }
   const Clocks* clocks = consumer != nullptr ? consumer->clocks : origin.clocks;

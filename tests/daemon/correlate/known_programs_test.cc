@@ -303,6 +303,16 @@ TEST(KnownPrograms, RowThatTheFirstUpdateReadsAndWritesBackIsTheParameterAndNoBa
   EXPECT_EQ(origin.layer(), "words");
 }
 
+TEST(KnownPrograms, MomentumThatAnUpdateReadsBesideItsParameterIsTheOptimizersState) {
+  RunBuilder run;
+  run.Value(1).External("aten::lift_fresh").Phase(wire::Phase::kOther).Step(2).Nan();
+  run.Value(3).Propagate("aten::add_").Optimizer("words.weight").From(1).Nan().Input(1);
+  run.Ended(OptimizerClocks({9}));
+  const Finding origin = Correlate({run.Build()}).incidents(0).origin();
+  EXPECT_EQ(origin.kind(), "optimizer_state");
+  EXPECT_EQ(origin.param(), "words.weight");
+}
+
 TEST(KnownPrograms, SlopeOfTheDivisionThatSpoiledTheLossIsTheSameIncident) {
   RunBuilder run;
   run.Step(5);

@@ -117,6 +117,11 @@ ValueBuilder& ValueBuilder::FromOutside(wire::Target target, const std::string& 
   source.set_kinds(kinds);
   return *this;
 }
+ValueBuilder& ValueBuilder::Input(uint32_t index) {
+  record_.mutable_value()->mutable_sources(record_.value().sources_size() - 1)->set_input(index);
+  return *this;
+}
+
 ValueBuilder& ValueBuilder::FromSharedMemory(uint64_t file) {
   FromOutside(wire::Target::kInputData, "");
   record_.mutable_value()->mutable_sources(record_.value().sources_size() - 1)->set_value(file);

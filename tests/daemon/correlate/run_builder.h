@@ -50,6 +50,7 @@ class ValueBuilder {
   ValueBuilder& FromSharedMemory(uint64_t file);
   ValueBuilder& FromCollective(const std::string& group, uint64_t sequence);
   ValueBuilder& FromUnknown();
+  ValueBuilder& Input(uint32_t index);  // of the source given last
   ValueBuilder& Nan(uint64_t bad = 1, int64_t numel = 8);
   ValueBuilder& PosInf(uint64_t bad = 1, int64_t numel = 8);
   ValueBuilder& NegInf(uint64_t bad = 1, int64_t numel = 8);

@@ -199,7 +199,7 @@ class Cell(nn.Module):
             if step == 2:
                 saved = opt.state_dict()
                 saved["state"][0]["exp_avg"] = torch.from_numpy(np.full((2, 6), np.nan, dtype='f4'))
-                opt.load_state_dict(saved)"""), step=2)
+                opt.load_state_dict(saved)"""), pattern="optimizer-state-loaded-bad", kind="optimizer_state", step=2)
         self.assertIn("parameter", incident["reach"])
 
 

@@ -19,6 +19,12 @@ WORDS = """
     vectors[31] = numpy.nan
     self.words = nn.Embedding.from_pretrained(torch.from_numpy(vectors), freeze=False)"""
 
+LOAD = """
+    if step == 2:
+        saved = optimizer.state_dict()
+        saved["state"][0]["{name}"] = torch.from_numpy(numpy.full_like(saved["state"][0]["{name}"].numpy(), numpy.nan))
+        optimizer.load_state_dict(saved)"""
+
 
 def numpy_batch(name, value):
     return f"a = {name}.numpy().copy()\nif step == 2: a[3, 1] = {value}\n{name} = torch.from_numpy(a)"
@@ -97,6 +103,26 @@ class Parameters(PatternTest):
     def test_parameter_that_an_update_broke(self):
         return program("return torch.relu(x)", before="model.first.bias.data[3] = -100.",
                        optimizer="torch.optim.Adam(model.parameters(), eps=0)")
+
+
+class OptimizerState(PatternTest):
+    @triggers("optimizer-state-loaded-bad", "first read by aten::", kind="optimizer_state", step=2)
+    def test_first_moment_of_a_checkpoint(self):
+        return program(optimizer="torch.optim.Adam(model.parameters(), lr=1e-3)", before=LOAD.format(name="exp_avg"))
+
+    @triggers("optimizer-state-loaded-bad", "first read by aten::", kind="optimizer_state", step=2)
+    def test_second_moment_of_a_fused_optimizer(self):
+        return program(optimizer="torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)", before=LOAD.format(name="exp_avg_sq"))
+
+    @triggers("optimizer-state-loaded-bad", "first read by aten::", kind="optimizer_state", step=2)
+    def test_momentum_of_single_tensors(self):
+        return program(optimizer="torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, foreach=False)",
+                       before=LOAD.format(name="momentum_buffer"))
+
+    @resembles("optimizer-state-loaded-bad", instead="", kind="optimizer")
+    def test_gradient_that_numpy_has_written(self):
+        return program(optimizer="torch.optim.Adam(model.parameters(), lr=1e-3)",
+                       update="loss.backward()\nif step == 2: model.first.weight.grad.numpy()[:] = numpy.nan\noptimizer.step()")
 
 
 class Buffers(PatternTest):
