@@ -157,7 +157,8 @@ bool IsOfUpdate(const Site* site) {
   return site != nullptr && site->phase() == static_cast<uint32_t>(Phase::kOptimizer);
 }
 
-// What an update reads behind the parameter it writes, and behind the gradient where one op does it
+// Of an update that writes no parameter all that came in is state: gradients are made by ops. What
+// one reads behind the parameter it writes, and behind the gradient where one op does it
 // all, is its own state: a momentum, a second moment.
 bool ReadsStateOfUpdate(const Site* site, const RecordSource& source) {
   if (!IsOfUpdate(site) || source.input() == kInputUnknown) return false;
@@ -169,9 +170,12 @@ std::string_view OriginKind(const Origin& origin) {
   if (origin.strength == Origin::Strength::kUnseen && origin.site == nullptr) return "unknown";
   if (origin.IsReceived()) return "unknown";
   if (origin.IsExternal()) {
-    if (origin.source != nullptr && ReadsStateOfUpdate(origin.site, *origin.source)) {
-      return "optimizer_state";
-    }
+    const bool writes_parameter = origin.record != nullptr && origin.record->has_value() &&
+                                  !origin.record->value().param().empty();
+    const bool is_state = writes_parameter ? origin.source != nullptr &&
+                                                 ReadsStateOfUpdate(origin.site, *origin.source)
+                                           : IsOfUpdate(origin.site);
+    if (is_state) return "optimizer_state";
     switch (static_cast<Target>(origin.target)) {
       case Target::kParameter:
         return "parameter";
@@ -228,6 +232,8 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
         });
     kind = is_state ? "optimizer_state" : "parameter";
     parameter = consumer->record->value().param();
+  } else if (consumer != nullptr && IsOfUpdate(consumer->site)) {
+    kind = "optimizer_state";
   }
   const Clocks* clocks = consumer != nullptr ? consumer->clocks : origin.clocks;
   Finding finding = Describe(lineage, site, origin.record, clocks);

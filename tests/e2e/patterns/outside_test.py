@@ -119,6 +119,15 @@ class OptimizerState(PatternTest):
         return program(optimizer="torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, foreach=False)",
                        before=LOAD.format(name="momentum_buffer"))
 
+    @triggers("optimizer-state-loaded-bad", "first read by aten::", kind="optimizer_state", step=2)
+    def test_second_moment_from_a_file(self):
+        return program(optimizer="torch.optim.AdamW(model.parameters(), lr=1e-3)", before=LOAD.format(name="exp_avg_sq") + """
+        import io
+        file = io.BytesIO()
+        torch.save(saved, file)
+        file.seek(0)
+        optimizer.load_state_dict(torch.load(file))""")
+
     @resembles("optimizer-state-loaded-bad", instead="", kind="optimizer")
     def test_gradient_that_numpy_has_written(self):
         return program(optimizer="torch.optim.Adam(model.parameters(), lr=1e-3)",
