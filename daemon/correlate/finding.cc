@@ -157,6 +157,11 @@ bool IsOfUpdate(const Site* site) {
   return site != nullptr && site->phase() == static_cast<uint32_t>(Phase::kOptimizer);
 }
 
+// What came in there is a gradient.
+bool IsOfBackward(const Site* site) {
+  return site != nullptr && site->phase() == static_cast<uint32_t>(Phase::kBackward);
+}
+
 // Of an update that writes no parameter all that came in is state: gradients are made by ops. What
 // one reads behind the parameter it writes, and behind the gradient where one op does it
 // all, is its own state: a momentum, a second moment.
@@ -230,9 +235,9 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
         std::any_of(sources.begin(), sources.end(), [consumer](const RecordSource& source) {
           return ReadsStateOfUpdate(consumer->site, source);
         });
-    kind = is_state ? "optimizer_state" : "parameter";
+    kind = is_state && !IsOfBackward(origin.site) ? "optimizer_state" : "parameter";
     parameter = consumer->record->value().param();
-  } else if (consumer != nullptr && IsOfUpdate(consumer->site)) {
+  } else if (consumer != nullptr && IsOfUpdate(consumer->site) && !IsOfBackward(origin.site)) {
     kind = "optimizer_state";
   }
   const Clocks* clocks = consumer != nullptr ? consumer->clocks : origin.clocks;

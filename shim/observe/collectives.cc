@@ -1,5 +1,7 @@
 #include "shim/observe/collectives.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -164,6 +166,26 @@ bool IsWrittenBy(const BadOutput* written, int count, const InputSeen& tensor) {
 
 }  // namespace
 
+class Deliveries::Turn {
+ public:
+  explicit Turn(std::mutex& mutex) noexcept : mutex_(mutex) {
+    constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100 * 1000};
+    for (int pause = 0; !held_ && pause < kPatienceMs * 10; ++pause) {
+      held_ = mutex_.try_lock();
+      if (!held_) nanosleep(&kPause, nullptr);
+    }
+  }
+  ~Turn() {
+    if (held_) mutex_.unlock();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::mutex& mutex_;
+  bool held_ = false;
+};
+
 void Deliveries::Open(Delivery* delivery) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (count_ < kOpenMax) open_[count_++] = delivery;
@@ -179,6 +201,7 @@ void Deliveries::Forget(const Delivery* delivery) noexcept {
 }
 
 void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept try {
+  const Turn turn(turn_);
   std::vector<LookedAt> all;  // lets go of the storages when the lock has been given back
   if (!observer.Ignores()) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -246,6 +269,7 @@ void Deliveries::NoteReceived(const LookedAt& looked_at, const wire::Source& sou
 void Deliveries::LookAtAll(Observer& observer, ThreadState* thread, const BadOutput* written,
                            int count) noexcept try {
   if (observer.Ignores()) return;
+  const Turn turn(turn_);
   std::vector<LookedAt> all;
   const uint32_t step = observer.steps.completed();
   {

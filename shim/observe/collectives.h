@@ -24,8 +24,9 @@ struct Layer;
 struct Delivery;
 struct LookedAt;
 
-// What collectives have brought or may be bringing. Any thread. Nothing is read under the lock,
-// which the begin and the end of every collective take.
+// What collectives have brought or may be bringing. Any thread. Nothing is read under the lock
+// that the begin and the end of every collective take. One thread looks at a time: what one has
+// found but not yet told would be nobody's to another.
 class Deliveries {
  public:
   // The tensor that came back bad by a collective of this step, if there is one; looks at what is
@@ -58,6 +59,12 @@ class Deliveries {
             const BadOutput* written, int count) noexcept;
   void NoteReceived(const LookedAt& looked_at, const wire::Source& source, ValueRef value) noexcept;
 
+  // Held by the thread that looks, until it has told all it found. Who waits for it in vain for
+  // kPatienceMs looks as well: the other may wait for the GIL, or be left behind by a fork.
+  class Turn;
+  static constexpr int kPatienceMs = 50;
+
+  std::mutex turn_;  // taken before mutex_
   std::mutex mutex_;
   Delivery* open_[kOpenMax] = {};
   int count_ = 0;
