@@ -246,7 +246,7 @@ dist.destroy_process_group()
 
     def test_leave_most_of_it_free(self):
         command = self.workplace.program("ranks", self.PROGRAM)
-        launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--master-port", "0", command[1]]
+        launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone", command[1]]
         jobs = [self.workplace.run_watched(launch) for _ in range(2)]
         for job in jobs:
             self.assertEqual(job.status(), 0, job.stderr())
