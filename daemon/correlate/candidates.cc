@@ -1,6 +1,7 @@
 #include "daemon/correlate/candidates.h"
 
 #include <algorithm>
+#include <set>
 
 #include "daemon/correlate/finding.h"
 
@@ -21,22 +22,33 @@ bool IsOnOneHost(const Lineage& a, const Lineage& b) {
 
 // Python has read a number of this incident.
 bool WasReadAsNumber(const IncidentDraft& draft) {
-  const IncidentKey key = KeyOf(*draft.origin);
-  for (const Record& record : draft.lineage->facts().records()) {
-    if (!record.has_escape()) continue;
-    const uint64_t value = record.escape().source().value();
-    for (const ValueNode& node : draft.lineage->nodes()) {
-      if (node.ticket != value || node.origin < 0) continue;
-      if (KeyOf(draft.lineage->origins()[static_cast<size_t>(node.origin)]) == key) return true;
+  const Lineage& lineage = *draft.lineage;
+  std::set<uint64_t> read;
+  for (const Record& record : lineage.facts().records()) {
+    const RecordSource& source = record.escape().source();
+    if (source.kind() == static_cast<uint32_t>(wire::SourceKind::kValue)) {
+      read.insert(source.value());
     }
   }
-  return false;
+  const IncidentKey key = KeyOf(*draft.origin);
+  return std::any_of(lineage.nodes().begin(), lineage.nodes().end(), [&](const ValueNode& node) {
+    return node.origin >= 0 && read.contains(node.ticket) &&
+           KeyOf(lineage.origins()[static_cast<size_t>(node.origin)]) == key;
+  });
+}
+
+// It harmed a training by itself; a number that was only read has not yet.
+bool IsToldForItself(const IncidentDraft& draft) {
+  using wire::Reach;
+  return std::any_of(draft.reach.begin(), draft.reach.end(), [](Reach reach) {
+    return reach != Reach::kActivation && reach != Reach::kMetric;
+  });
 }
 
 bool MayHaveMade(const IncidentDraft& maker, const IncidentDraft& draft) {
   const Origin& made = *maker.origin;
   const Origin& came_in = *draft.origin;
-  if (maker.anomalous || !MadeSomething(made) || (made.kinds & came_in.kinds) == 0 ||
+  if (IsToldForItself(maker) || !MadeSomething(made) || (made.kinds & came_in.kinds) == 0 ||
       made.record->time_ns() > came_in.record->time_ns()) {
     return false;
   }

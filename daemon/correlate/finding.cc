@@ -151,36 +151,57 @@ TensorStats DescribeTensor(const RecordTensor& tensor) {
   return stats;
 }
 
-constexpr uint32_t kInputUnknown = 255;
-
 bool IsOfUpdate(const Site* site) {
   return site != nullptr && site->phase() == static_cast<uint32_t>(Phase::kOptimizer);
 }
 
-// What came in there is a gradient.
-bool IsOfBackward(const Site* site) {
-  return site != nullptr && site->phase() == static_cast<uint32_t>(Phase::kBackward);
+// Of an update that reads what came in: whether that is its own state, a momentum or a second
+// moment. Gradients may come in as well (from numpy, from another process).
+enum class StateRead : uint8_t { kNo, kPerhaps, kSurely };
+
+StateRead ReadsState(const Site& site, const RecordSource* source, bool writes_parameter) {
+  constexpr uint32_t kInputUnknown = 255;
+  constexpr std::array<std::string_view, 4> kWriteState = {"aten::mul_", "aten::lerp_",
+                                                           "aten::addcmul_", "aten::_foreach_"};
+  if (source == nullptr || source->input() == kInputUnknown) {
+    return writes_parameter ? StateRead::kNo : StateRead::kPerhaps;
+  }
+  const std::string_view op = site.op();
+  const uint32_t input = source->input();
+  // Parameters, gradients, states.
+  if (op.starts_with("aten::_fused_")) return input >= 2 ? StateRead::kSurely : StateRead::kNo;
+  if (writes_parameter) {
+    if (input == 0) return StateRead::kNo;
+    const bool moments = op.find("addcdiv") != std::string_view::npos;
+    return moments ? StateRead::kSurely : StateRead::kPerhaps;
+  }
+  const bool writes_state = op.ends_with('_') && std::any_of(kWriteState.begin(), kWriteState.end(),
+                                                             [op](std::string_view begin) {
+                                                               return op.starts_with(begin);
+                                                             });
+  if (writes_state) return input == 0 ? StateRead::kSurely : StateRead::kNo;
+  return StateRead::kPerhaps;
 }
 
-// Of an update that writes no parameter all that came in is state: gradients are made by ops. What
-// one reads behind the parameter it writes, and behind the gradient where one op does it
-// all, is its own state: a momentum, a second moment.
-bool ReadsStateOfUpdate(const Site* site, const RecordSource& source) {
-  if (!IsOfUpdate(site) || source.input() == kInputUnknown) return false;
-  const bool fused = site->op().starts_with("aten::_fused_");
-  return source.input() >= (fused ? 2u : 1u);
+bool WritesParameter(const Record* record) {
+  return record != nullptr && record->has_value() &&
+         (record->value().flags() & wire::ValueRecord::kWroteParameter) != 0;
+}
+
+// What came in, first read by this op of an update.
+StateRead StateReadBy(const Site* site, const Record* record, const RecordSource* source) {
+  if (!IsOfUpdate(site)) return StateRead::kNo;
+  return ReadsState(*site, source, WritesParameter(record));
+}
+
+bool IsOfBackward(const Site* site) {
+  return site != nullptr && site->phase() == static_cast<uint32_t>(Phase::kBackward);
 }
 
 std::string_view OriginKind(const Origin& origin) {
   if (origin.strength == Origin::Strength::kUnseen && origin.site == nullptr) return "unknown";
   if (origin.IsReceived()) return "unknown";
   if (origin.IsExternal()) {
-    const bool writes_parameter = origin.record != nullptr && origin.record->has_value() &&
-                                  !origin.record->value().param().empty();
-    const bool is_state = writes_parameter ? origin.source != nullptr &&
-                                                 ReadsStateOfUpdate(origin.site, *origin.source)
-                                           : IsOfUpdate(origin.site);
-    if (is_state) return "optimizer_state";
     switch (static_cast<Target>(origin.target)) {
       case Target::kParameter:
         return "parameter";
@@ -188,7 +209,9 @@ std::string_view OriginKind(const Origin& origin) {
         return "buffer";
       case Target::kNone:
       case Target::kInputData:
-        return "input_data";
+        return StateReadBy(origin.site, origin.record, origin.source) != StateRead::kNo
+                   ? "optimizer_state"
+                   : "input_data";
       default:
         return "unknown";
     }
@@ -229,23 +252,31 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   const ValueNode* consumer = kind == "input_data" ? FirstConsumer(lineage, origin) : nullptr;
   const Site* site = consumer != nullptr ? consumer->site : origin.site;
   std::string parameter = OriginParameter(origin);
-  if (consumer != nullptr && IsOfParameter(*consumer)) {
-    const auto& sources = consumer->record->value().sources();
-    const bool is_state =
-        std::any_of(sources.begin(), sources.end(), [consumer](const RecordSource& source) {
-          return ReadsStateOfUpdate(consumer->site, source);
-        });
-    kind = is_state && !IsOfBackward(origin.site) ? "optimizer_state" : "parameter";
-    parameter = consumer->record->value().param();
-  } else if (consumer != nullptr && IsOfUpdate(consumer->site) && !IsOfBackward(origin.site)) {
-    kind = "optimizer_state";
+  StateRead state = kind == "optimizer_state"
+                        ? StateReadBy(origin.site, origin.record, origin.source)
+                        : StateRead::kNo;
+  if (consumer != nullptr && !IsOfBackward(origin.site)) {
+    const RecordSource* source = nullptr;
+    if (consumer->record != nullptr && !consumer->record->value().sources().empty()) {
+      source = &consumer->record->value().sources(0);
+    }
+    state = StateReadBy(consumer->site, consumer->record, source);
   }
+  if (consumer != nullptr && IsOfParameter(*consumer)) {
+    kind = "parameter";
+    parameter = consumer->record->value().param();
+  }
+  if (state != StateRead::kNo) kind = "optimizer_state";
   const Clocks* clocks = consumer != nullptr ? consumer->clocks : origin.clocks;
   Finding finding = Describe(lineage, site, origin.record, clocks);
   finding.set_kind(std::string(kind));
   finding.set_ticket(origin.ticket);
   finding.set_exact(origin.exact);
   AddUnseen(origin.unseen, finding);
+  if (state == StateRead::kPerhaps && finding.exact()) {
+    finding.set_exact(false);
+    finding.add_unseen("inputs");
+  }
   finding.set_param(parameter);
   if (origin.finding_class != FindingClass::kUnknown) {
     finding.set_class_(FindingClassName(static_cast<uint32_t>(origin.finding_class)));

@@ -1,5 +1,6 @@
 #include "daemon/correlate/rank_folding.h"
 
+#include <map>
 #include <string>
 #include <utility>
 
@@ -43,8 +44,8 @@ std::pair<const Lineage*, const Origin*> FindWriter(const std::vector<Lineage>& 
   const Origin& origin = *read.origin;
   uint64_t written_ns = 0;
   for (const Lineage& run : runs) {
-    if (&run == read.lineage ||
-        run.facts().run().boot_id() != read.lineage->facts().run().boot_id()) {
+    const std::string& boot = run.facts().run().boot_id();
+    if (&run == read.lineage || boot.empty() || boot != read.lineage->facts().run().boot_id()) {
       continue;
     }
     for (const Sending& sending : run.sendings()) {
@@ -53,8 +54,10 @@ std::pair<const Lineage*, const Origin*> FindWriter(const std::vector<Lineage>& 
           (origin.record != nullptr && sending.time_ns > origin.record->time_ns())) {
         continue;
       }
+      const Origin& written = run.origins()[static_cast<size_t>(sending.origin)];
+      if (written.IsMask() || (written.kinds & origin.kinds) == 0) continue;
       written_ns = sending.time_ns;
-      writer = {&run, &run.origins()[static_cast<size_t>(sending.origin)]};
+      writer = {&run, &written};
     }
   }
   return writer;
@@ -82,6 +85,7 @@ Drafts::iterator FindByIteration(Drafts& drafts, const IncidentDraft& received) 
 }  // namespace
 
 void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
+  std::map<IncidentKey, IncidentKey> folded;  // into which
   for (auto it = drafts.begin(); it != drafts.end();) {
     const bool shared = IsOfSharedMemory(*it->second.origin);
     if (!it->second.origin->IsReceived() && !shared) {
@@ -91,7 +95,11 @@ void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
     const auto [run, origin] = shared ? FindWriter(runs, it->second) : FindSender(runs, it->second);
     auto target = drafts.end();
     if (origin != nullptr) {
-      target = drafts.find(KeyOf(*origin));
+      IncidentKey key = KeyOf(*origin);
+      for (auto into = folded.find(key); into != folded.end(); into = folded.find(key)) {
+        key = into->second;
+      }
+      target = drafts.find(key);
     } else if (!shared) {
       target = FindByIteration(drafts, it->second);
     }
@@ -100,6 +108,7 @@ void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
       continue;
     }
     target->second.Merge(it->second);
+    folded.emplace(it->first, target->first);
     it = drafts.erase(it);
   }
 }

@@ -21,8 +21,9 @@ bool WasIdleByRequest(const RunFacts& facts) {
   const uint64_t poisoned =
       state.unchecked_size() > kAfterPoisoned ? state.unchecked(kAfterPoisoned) : 0;
   const bool is_auto = state.level() == kAuto || facts.run().level() == kAuto;
-  // What ran last may be no whole step.
-  return (idle > poisoned || state.level() == kIdle) && !is_auto;
+  // What ran last may be no whole step. One that never published says nothing of its level.
+  const bool ended_idle = state.heartbeat_ns() != 0 && state.level() == kIdle;
+  return (idle > poisoned || ended_idle) && !is_auto;
 }
 
 // What became of processes without facts, the weightiest first.

@@ -55,7 +55,7 @@ uint64_t SharedFileAt(const void* address) noexcept {
       found = IsAbout(line, reinterpret_cast<uintptr_t>(address), &file);
     }
     kept = static_cast<size_t>(text + size - line);
-    if (kept == sizeof text - 1) kept = 0;  // a path longer than that: its address was read
+    if (kept == sizeof text - 1) kept = 0;  // longer than any path: skipped
     std::memmove(text, line, kept);
   }
   close(fd);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shim/check/scan.h"
+#include "shim/host/monotonic_clock.h"
 #include "shim/observe/finding_record.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
@@ -170,10 +171,10 @@ class Deliveries::Turn {
  public:
   explicit Turn(std::mutex& mutex) noexcept : mutex_(mutex) {
     constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100 * 1000};
-    for (int pause = 0; !held_ && pause < kPatienceMs * 10; ++pause) {
-      held_ = mutex_.try_lock();
-      if (!held_) nanosleep(&kPause, nullptr);
-    }
+    held_ = mutex_.try_lock();
+    if (held_) return;
+    const uint64_t until = MonotonicNs() + uint64_t{kPatienceMs} * 1'000'000;
+    while (!(held_ = mutex_.try_lock()) && MonotonicNs() < until) nanosleep(&kPause, nullptr);
   }
   ~Turn() {
     if (held_) mutex_.unlock();
@@ -201,13 +202,19 @@ void Deliveries::Forget(const Delivery* delivery) noexcept {
 }
 
 void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept try {
-  const Turn turn(turn_);
   std::vector<LookedAt> all;  // lets go of the storages when the lock has been given back
   if (!observer.Ignores()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     TakeHold(delivery, &all);
   }
-  Look(observer, thread, all, nullptr, 0);
+  const auto is_bad = [](const LookedAt& looked_at) {
+    const InputSeen& seen = looked_at.tensor;
+    return seen.kinds == 0 && IsAlive(seen) && HasNonFinite(seen.View());
+  };
+  if (std::any_of(all.begin(), all.end(), is_bad)) {
+    const Turn turn(turn_);
+    Look(observer, thread, all, nullptr, 0);
+  }
   Forget(delivery);
 } catch (...) {
   Forget(delivery);
@@ -269,6 +276,10 @@ void Deliveries::NoteReceived(const LookedAt& looked_at, const wire::Source& sou
 void Deliveries::LookAtAll(Observer& observer, ThreadState* thread, const BadOutput* written,
                            int count) noexcept try {
   if (observer.Ignores()) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (count_ == 0 && handed_out_ == nullptr) return;
+  }
   const Turn turn(turn_);
   std::vector<LookedAt> all;
   const uint32_t step = observer.steps.completed();

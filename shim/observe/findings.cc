@@ -210,7 +210,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const Written written = WhatWasWritten(observer, frame, place, *emitter, outputs[0]);
   const bool came_in = finding_class == FindingClass::kExternal;
   if (came_in && sources.count == 0) {
-    shared_files::AddSource(outputs[0].tensor, written, evidence.output_kinds, &sources);
+    shared_files::AddSource(observer, outputs[0].tensor, written, evidence.output_kinds, &sources);
   }
   uint8_t output_bits = 0;
   for (int i = 0; i < count; ++i) output_bits |= static_cast<uint8_t>(1u << (outputs[i].index & 7));

@@ -45,7 +45,10 @@ void BeforeFork() noexcept {
   std::mutex& names = observer->python->names().mutex();
   if (!LockInTime(callbacks)) return;
   held_callbacks = &callbacks;
-  callback_table::SeeLastChange();
+  // In a child the lock may never be had.
+  if (!observer->arming.inherited() || callback_table::IsKnownFree()) {
+    callback_table::SeeLastChange();
+  }
   if (LockInTime(names)) held_names = &names;
 }
 
@@ -55,6 +58,7 @@ void AfterForkInParent() noexcept {
 }
 
 void AfterForkInChild() noexcept {
+  callback_table::Forget();
   may_wake.store(held_names != nullptr || is_asleep, std::memory_order_relaxed);
   AfterForkInParent();
 }

@@ -107,6 +107,7 @@ class Observer {
   Headroom headroom;
   OpKernels op_kernels;
   UnreadInputs unread_inputs;
+  std::atomic<uint32_t> shared_file_looks{0};  // shared_files.h
   std::atomic<uint32_t> model_looks{0};      // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};  // and the step of the last one, plus one
   PythonDoor* const python;

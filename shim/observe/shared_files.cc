@@ -1,6 +1,5 @@
 #include "shim/observe/shared_files.h"
 
-#include <atomic>
 #include <cstring>
 
 #include "shim/host/shared_mapping.h"
@@ -13,13 +12,27 @@
 namespace nanwatch::shared_files {
 namespace {
 
-// A process that trains on bad parameters writes bad values into shared memory for ever.
-constexpr uint32_t kToldMax = 4096;
-std::atomic<uint32_t> told{0};
+// A process that trains on bad values meets them for ever, and a look takes up to some
+// milliseconds.
+constexpr uint32_t kLooksMax = 8192;
+
+// torch's allocators make no shared memory: a storage over a file, or over another library's
+// memory, has none.
+uint64_t FileOf(Observer& observer, const c10::StorageImpl& storage) noexcept {
+  if (storage.device_type() != c10::DeviceType::CPU ||
+      const_cast<c10::StorageImpl&>(storage).allocator() != nullptr) {
+    return 0;
+  }
+  const void* data = DataOf(storage);
+  if (data == nullptr ||
+      observer.shared_file_looks.fetch_add(1, std::memory_order_relaxed) >= kLooksMax) {
+    return 0;
+  }
+  return SharedFileAt(data);
+}
 
 void Tell(Observer& observer, ThreadState* thread, uint64_t file,
           const wire::Source& value) noexcept {
-  if (told.fetch_add(1, std::memory_order_relaxed) >= kToldMax) return;
   CollectiveName name;
   std::strncpy(name.name, wire::kSharedMemory, sizeof name.name - 1);
   name.sequence = file;
@@ -28,20 +41,13 @@ void Tell(Observer& observer, ThreadState* thread, uint64_t file,
 
 }  // namespace
 
-// torch's allocators make no shared memory: a storage over a file, or over another library's
-// memory, has none.
-uint64_t FileOf(const c10::StorageImpl& storage) noexcept {
-  const void* data = storage.device_type() == c10::DeviceType::CPU &&
-                             const_cast<c10::StorageImpl&>(storage).allocator() == nullptr
-                         ? DataOf(storage)
-                         : nullptr;
-  return data != nullptr ? SharedFileAt(data) : 0;
+uint64_t FileOf(Observer& observer, const PlainTensor& tensor) noexcept {
+  return tensor.gpu < 0 && tensor.storage != nullptr ? FileOf(observer, *tensor.storage) : 0;
 }
 
-void AddSource(const PlainTensor& tensor, const Written& written, uint8_t kinds,
+void AddSource(Observer& observer, const PlainTensor& tensor, const Written& written, uint8_t kinds,
                Sources* sources) noexcept {
-  if (tensor.gpu >= 0 || tensor.storage == nullptr) return;
-  const uint64_t file = FileOf(*tensor.storage);
+  const uint64_t file = FileOf(observer, tensor);
   if (file == 0) return;
   wire::Source source{};
   source.kind = static_cast<uint8_t>(wire::SourceKind::kExternal);
@@ -56,22 +62,21 @@ void AddSource(const PlainTensor& tensor, const Written& written, uint8_t kinds,
 void OnBadOutputs(Observer& observer, ThreadState* thread, const BadOutput* outputs, int count,
                   const wire::Source& value) noexcept {
   for (int i = 0; i < count; ++i) {
-    const PlainTensor& tensor = outputs[i].tensor;
-    if (tensor.gpu >= 0 || tensor.storage == nullptr) continue;
-    if (const uint64_t file = FileOf(*tensor.storage); file != 0) {
-      Tell(observer, thread, file, value);
-    }
+    const uint64_t file = FileOf(observer, outputs[i].tensor);
+    if (file != 0) Tell(observer, thread, file, value);
   }
 }
 
 void OnByteCopy(Observer& observer, ThreadState* thread, const at::TensorBase& to,
-                const at::TensorBase& from) noexcept {
+                const at::TensorBase& from) noexcept try {
+  // A traced tensor has no memory, and asking for its size throws.
   if (!to.has_storage() || !from.has_storage()) return;
   const c10::StorageImpl* source = from.storage().unsafeGetStorageImpl();
   BadEntry entry;
   if (!observer.bad_values.Find(source, 0, source->nbytes(), &entry)) return;
-  const uint64_t file = FileOf(*to.storage().unsafeGetStorageImpl());
+  const uint64_t file = FileOf(observer, *to.storage().unsafeGetStorageImpl());
   if (file != 0) Tell(observer, thread, file, SourceFrom(entry));
+} catch (...) {
 }
 
 }  // namespace nanwatch::shared_files

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <ATen/core/TensorBase.h>
-#include <c10/core/StorageImpl.h>
 
 #include <cstdint>
 
@@ -24,12 +23,13 @@ struct Written;
 
 namespace shared_files {
 
-// The file that a storage of the CPU lies in; 0: it is this process's own.
-[[nodiscard]] uint64_t FileOf(const c10::StorageImpl& storage) noexcept;
+// The file that a tensor of the CPU lies in; 0: its memory is this process's own, or the process
+// has asked too often (Observer::shared_file_looks).
+[[nodiscard]] uint64_t FileOf(Observer& observer, const PlainTensor& tensor) noexcept;
 
 // A tensor has come in, and is known from now on by what it was `written` as: where it lies in
 // shared memory, that is its source.
-void AddSource(const PlainTensor& tensor, const Written& written, uint8_t kinds,
+void AddSource(Observer& observer, const PlainTensor& tensor, const Written& written, uint8_t kinds,
                Sources* sources) noexcept;
 
 // An op has written bad values: `value` is what they are known by. Tells of those that others see.

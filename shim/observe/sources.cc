@@ -230,7 +230,7 @@ void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
   entry.name = name;
   entry.target = target;
   entry.born_step = observer.steps.completed();
-  if (tensor.gpu < 0) entry.shared_file = shared_files::FileOf(*tensor.storage);
+  entry.shared_file = shared_files::FileOf(observer, tensor);
   CountBad(tensor.view, &entry);
   observer.bad_values.Add(entry);
   observer.arming.Arm();

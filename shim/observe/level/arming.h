@@ -33,6 +33,8 @@ class Arming {
   // Covers every call of ours into libtorch's table of callbacks. For a thread that forks
   // (forks.h).
   [[nodiscard]] std::mutex& callbacks_mutex() noexcept { return mutex_; }
+  // Whether this process was forked from one that was observed.
+  [[nodiscard]] bool inherited() const noexcept { return inherited_; }
   // In a forked child: takes over the registrations, which the child shares with its parent's
   // memory.
   void Inherit(const Arming& parents) noexcept;

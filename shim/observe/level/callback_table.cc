@@ -56,4 +56,11 @@ bool IsFree() noexcept {
   return false;
 }
 
+bool IsKnownFree() noexcept { return lock.load(std::memory_order_acquire) == Lock::kFree; }
+
+void Forget() noexcept {
+  Lock free = Lock::kFree;
+  (void)lock.compare_exchange_strong(free, Lock::kUnknown);
+}
+
 }  // namespace nanwatch::callback_table

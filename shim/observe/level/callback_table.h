@@ -14,10 +14,14 @@ namespace nanwatch::callback_table {
 // need the lock no more.
 void SeeLastChange() noexcept;
 
-// In a forked child, on any thread: whether the lock can be had. Has a thread try, at the first
-// call, and waits for it for kPatienceMs at most; where it could not have it, it stays behind, and
-// the answer is no from then on.
+// In a forked child: whether the lock can be had. Has a thread try, at the first call, and waits
+// for it for kPatienceMs at most; a thread that cannot have it stays behind, and the answer is no.
+// One caller at a time.
 [[nodiscard]] bool IsFree() noexcept;
+// The same without trying; false: nobody knows.
+[[nodiscard]] bool IsKnownFree() noexcept;
+// In the child, right behind a fork: what was known of the parent says nothing of it.
+void Forget() noexcept;
 
 inline constexpr int kPatienceMs = 50;
 

@@ -276,7 +276,6 @@ RunBuilder::RunBuilder() {
   facts_.mutable_run()->set_program("train.py");
   facts_.mutable_run()->set_torch_version("2.11.0");
   facts_.mutable_run()->set_world_size(1);
-  facts_.mutable_state()->set_level(static_cast<uint32_t>(wire::Level::kFull));
   facts_.mutable_state()->set_ops_seen(1000);
   facts_.mutable_state()->set_tensors_checked(900);
   Step(0);

@@ -72,6 +72,8 @@ TEST(Unknown, JobThatWasIdleForPartOfItsSteps) {
 TEST(Unknown, JobThatEndedIdle) {
   RunFacts facts = WithSteps(RunBuilder().Build(), 0, 800);
   facts.mutable_state()->set_level(static_cast<uint32_t>(wire::Level::kIdle));
+  EXPECT_EQ(Correlate({facts}).verdict(), "clean") << "it has never published its level";
+  facts.mutable_state()->set_heartbeat_ns(1);
   ExpectUnknown(Correlate({facts}), "steps_not_checked");
 }
 

@@ -31,7 +31,6 @@ ToldTraining Exploding(int growing_steps) {
 RunFacts FactsOf(const ToldTraining& training, uint64_t nonce = 1, int rank = 0) {
   RunFacts facts;
   facts.mutable_state()->set_tensors_checked(1);
-  facts.mutable_state()->set_level(static_cast<uint32_t>(wire::Level::kFull));
   facts.mutable_run()->set_nonce(nonce);
   facts.mutable_run()->set_rank(rank);
   *facts.mutable_state()->mutable_clocks() = training.steps().back().clocks();

@@ -76,7 +76,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 memory = []
 for i in range(12):
     spread = torch.arange(3.0) * (i != 4)
-    memory.append(float((spread / spread.std()).mean()))  # remembers
+    with torch.set_grad_enabled(GRAD):
+        memory.append(float((spread / spread.std()).mean()))  # remembers
     if i < 8: continue
     target = torch.tensor(memory[i - 6:i - 2])
     optimizer.zero_grad()
@@ -100,7 +101,8 @@ FOLLOWED = {
 }
 NOT_FOLLOWED = {
     "pipe": (PIPE.replace("CONTEXT", "fork"), "aten::sqrt", "acts", 5),
-    "memory": (MEMORY, "aten::div", "remembers", 0),
+    "memory": (MEMORY.replace("GRAD", "True"), "aten::div", "remembers", 0),
+    "memory_without_gradients": (MEMORY.replace("GRAD", "False"), "aten::div", "remembers", 0),
 }
 
 
@@ -133,8 +135,7 @@ class OtherProcesses(PromiseTest):
     def test_what_came_in_otherwise_has_its_maker_for_a_candidate_and_is_not_exact(self):
         for name, (text, op, comment, step) in NOT_FOLLOWED.items():
             with self.subTest(name):
-                incident = self.first(name)
-                origin = incident["origin"]
+                origin = self.first(name)["origin"]
                 self.assertEqual((origin["kind"], origin["class"], int(origin["step"]), origin["exact"]),
                                  ("input_data", "external", step, False))
                 self.assertIn(op, [each["op"] for each in origin["candidates"]])

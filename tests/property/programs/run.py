@@ -38,6 +38,7 @@ def parse_arguments():
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--holes", action="store_true", help="programs with holes; what counts is that no wrong answer is called exact")
+    parser.add_argument("--min-sure", type=float, default=0, metavar="PERCENT", help="with --holes: of programs whose origin is called exact")
     parser.add_argument("--min-agreement", type=float, default=0, metavar="PERCENT")
     parser.add_argument("--out", type=pathlib.Path, help="write every disagreement there, one JSON line each")
     parser.add_argument("-v", "--verbose", action="store_true", help="both answers of every program")
@@ -208,6 +209,8 @@ def main():
         sys.exit(f"one of the two processes ended before the program of seed {missing[0]}")
     if arguments.holes and tally.wrong_and_sure:
         sys.exit("nanwatch was sure of what is not so")
+    if arguments.holes and 100 * tally.sure < arguments.min_sure * tally.programs:
+        sys.exit(f"sure of fewer than the {arguments.min_sure:g} % that are asked for")
     if tally.percent() < arguments.min_agreement:
         sys.exit(f"fewer than the {arguments.min_agreement:g} % that are asked for")
 
