@@ -1,6 +1,7 @@
 #include "daemon/correlate/finding.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 

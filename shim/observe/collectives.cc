@@ -1,13 +1,11 @@
 #include "shim/observe/collectives.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/host/monotonic_clock.h"
+#include "shim/host/done_within.h"
 #include "shim/observe/finding_record.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
@@ -169,13 +167,8 @@ bool IsWrittenBy(const BadOutput* written, int count, const InputSeen& tensor) {
 
 class Deliveries::Turn {
  public:
-  explicit Turn(std::mutex& mutex) noexcept : mutex_(mutex) {
-    constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100 * 1000};
-    held_ = mutex_.try_lock();
-    if (held_) return;
-    const uint64_t until = MonotonicNs() + uint64_t{kPatienceMs} * 1'000'000;
-    while (!(held_ = mutex_.try_lock()) && MonotonicNs() < until) nanosleep(&kPause, nullptr);
-  }
+  explicit Turn(std::mutex& mutex) noexcept
+      : mutex_(mutex), held_(DoneWithin(kPatienceMs, [&mutex] { return mutex.try_lock(); })) {}
   ~Turn() {
     if (held_) mutex_.unlock();
   }
@@ -184,7 +177,7 @@ class Deliveries::Turn {
 
  private:
   std::mutex& mutex_;
-  bool held_ = false;
+  const bool held_;
 };
 
 void Deliveries::Open(Delivery* delivery) noexcept {

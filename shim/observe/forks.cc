@@ -1,11 +1,11 @@
 #include "shim/observe/forks.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <atomic>
 #include <mutex>
 
+#include "shim/host/done_within.h"
 #include "shim/observe/level/callback_table.h"
 #include "shim/observe/observer.h"
 
@@ -22,13 +22,8 @@ thread_local std::mutex* held_names = nullptr;
 thread_local bool is_asleep = false;
 
 bool LockInTime(std::mutex& mutex) noexcept {
-  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100 * 1000};
-  constexpr int kPausesMax = 500;
-  for (int pause = 0; pause < kPausesMax; ++pause) {
-    if (mutex.try_lock()) return true;
-    nanosleep(&kPause, nullptr);
-  }
-  return false;
+  constexpr int kPatienceMs = 50;
+  return DoneWithin(kPatienceMs, [&mutex] { return mutex.try_lock(); });
 }
 
 void Unlock(std::mutex*& held) noexcept {

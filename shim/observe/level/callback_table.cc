@@ -3,9 +3,10 @@
 #include <ATen/record_function.h>
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 #include <atomic>
+
+#include "shim/host/done_within.h"
 
 namespace nanwatch::callback_table {
 namespace {
@@ -47,13 +48,7 @@ bool IsFree() noexcept {
   Lock known = lock.load(std::memory_order_acquire);
   if (known != Lock::kUnknown) return known == Lock::kFree;
   if (!lock.compare_exchange_strong(known, Lock::kAsked)) return known == Lock::kFree;
-  if (!AskByThread()) return false;
-  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100 * 1000};
-  for (int pause = 0; pause < kPatienceMs * 10; ++pause) {
-    if (lock.load(std::memory_order_acquire) == Lock::kFree) return true;
-    nanosleep(&kPause, nullptr);
-  }
-  return false;
+  return AskByThread() && DoneWithin(kPatienceMs, &IsKnownFree);
 }
 
 bool IsKnownFree() noexcept { return lock.load(std::memory_order_acquire) == Lock::kFree; }
