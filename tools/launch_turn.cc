@@ -10,6 +10,7 @@
 
 #include "daemon/base/unique_fd.h"
 #include "proto/wire/launch.h"
+#include "proto/wire/launchers.h"
 
 namespace nanwatch {
 namespace {
@@ -18,17 +19,23 @@ constexpr int kTurnsMax = 1000;
 constexpr char kSuffix[] = ".turn";
 constexpr time_t kKeptSeconds = 60 * 24 * 3600;
 
-// Which of the ranks we are, and in which attempt; "" where the launcher does not say.
+bool IsNumber(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// Rank and attempt of this `run`; "" where the launcher does not say. Slurm comes first here: its
+// step names the launch whatever else is set (LaunchOfRank).
 std::string RankAndAttempt(const EnvironmentBlock& environment) {
-  std::string rank;
-  for (const char* name : {"SLURM_PROCID", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
-    if (rank.empty()) rank = environment.Text(name);
+  std::string rank = environment.Text(wire::kSlurmRank.rank);
+  for (const wire::RankVariables& launcher : wire::kRankVariables) {
+    if (rank.empty()) rank = environment.Text(launcher.rank);
   }
-  if (rank.empty() || rank.find_first_not_of("0123456789") != std::string::npos) return "";
-  std::string attempt = environment.Text("TORCHELASTIC_RESTART_COUNT");
-  if (attempt.empty()) attempt = environment.Text("SLURM_RESTART_COUNT");
-  if (attempt.find_first_not_of("0123456789") != std::string::npos) attempt.clear();
-  return rank + "-" + (attempt.empty() ? "0" : attempt);
+  if (!IsNumber(rank)) return "";
+  std::string attempt;
+  for (const char* name : wire::kAttemptVariables) {
+    if (attempt.empty()) attempt = environment.Text(name);
+  }
+  return rank + "-" + (IsNumber(attempt) ? attempt : "0");
 }
 
 // What launches of long ago have left.

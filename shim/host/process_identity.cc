@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "proto/wire/launch.h"
+#include "proto/wire/launchers.h"
 #include "proto/wire/naming.h"
 #include "proto/wire/place.h"
 #include "proto/wire/text.h"
@@ -60,21 +61,6 @@ std::string_view BaseName(std::string_view path) noexcept {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-// Launchers that say who is who. The first that names our rank is believed for the rest too: a job
-// step of Slurm around torchrun has variables of both.
-struct Launcher {
-  const char* rank;
-  const char* local_rank;
-  const char* world_size;
-};
-constexpr Launcher kLaunchers[] = {
-    {"RANK", "LOCAL_RANK", "WORLD_SIZE"},
-    {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"},
-};
-constexpr const char* kAttempts[] = {"TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"};
-
 void FillJob(wire::SegmentHeader& header) noexcept {
   if (const std::string_view given = Environment(wire::kEnvJob); !given.empty()) {
     SetText(header.job, given);
@@ -88,13 +74,13 @@ void FillJob(wire::SegmentHeader& header) noexcept {
 
 void FillPlace(wire::SegmentHeader& header) noexcept {
   header.world_size = 1;
-  for (const Launcher& launcher : kLaunchers) {
+  for (const wire::RankVariables& launcher : wire::kRankVariables) {
     if (!Number(launcher.rank, &header.rank)) continue;
     Number(launcher.local_rank, &header.local_rank);
     if (!Number(launcher.world_size, &header.world_size)) header.world_size = 1;
     break;
   }
-  for (const char* name : kAttempts) {
+  for (const char* name : wire::kAttemptVariables) {
     if (Number(name, &header.attempt)) break;
   }
   FillJob(header);
