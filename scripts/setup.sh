@@ -15,6 +15,9 @@ build_packages=(
   python3 python3-venv
 )
 test_packages=(libgtest-dev libgmock-dev valgrind git procps clang tmux bubblewrap)
+# These bring services that Debian starts at once. They are installed only where none would be started, as in
+# a container; elsewhere their tests skip.
+service_test_packages=(munge slurmctld slurmd slurm-client)
 
 fail() { echo "setup: $*" >&2; exit 1; }
 
@@ -26,6 +29,13 @@ missing_packages() {
   for package in "$@"; do
     [[ $installed == *" install ok installed $package "* ]] || echo "$package"
   done
+}
+
+# Whether the system forbids packages to start their services (policy-rc.d says 101 then).
+starts_no_services() {
+  local status=0
+  "${NANWATCH_POLICY_RC_D:-/usr/sbin/policy-rc.d}" munge start >/dev/null 2>&1 || status=$?
+  ((status == 101))
 }
 
 install_packages() {
@@ -90,6 +100,7 @@ packages=("${build_packages[@]}")
 requirements=(scripts/requirements.txt)
 if $tests; then
   packages+=("${test_packages[@]}")
+  if starts_no_services; then packages+=("${service_test_packages[@]}"); fi
   requirements+=(scripts/requirements-tests.txt)
 fi
 

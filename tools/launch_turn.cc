@@ -74,4 +74,13 @@ std::string JobOfLaunch(const EnvironmentBlock& environment, const std::string& 
   return id;
 }
 
+bool SpeaksForRanks(const EnvironmentBlock& environment) {
+  for (const wire::RankVariables& launcher : wire::kRankVariables) {
+    std::string rank = environment.Text(launcher.local_rank);
+    if (rank.empty()) rank = environment.Text(launcher.rank);
+    if (IsNumber(rank)) return rank.find_first_not_of('0') == std::string::npos;
+  }
+  return true;
+}
+
 }  // namespace nanwatch

@@ -15,4 +15,8 @@ namespace nanwatch {
 [[nodiscard]] std::string JobOfLaunch(const EnvironmentBlock& environment,
                                       const std::string& segment_dir);
 
+// Whether this `run` speaks for the ranks that a launcher started here: it is the first of its
+// host, or no rank at all.
+[[nodiscard]] bool SpeaksForRanks(const EnvironmentBlock& environment);
+
 }  // namespace nanwatch

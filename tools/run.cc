@@ -24,6 +24,7 @@
 #include "tools/command.h"
 #include "tools/daemon_start.h"
 #include "tools/exit_codes.h"
+#include "tools/fellow_launchers.h"
 #include "tools/help_layout.h"
 #include "tools/ignore_option.h"
 #include "tools/installation.h"
@@ -40,12 +41,12 @@
 namespace nanwatch {
 namespace {
 
-constexpr char kHelp[] = "Start a command under observation, and say at its end what was seen.";
+constexpr char kHelp[] = "Run a command, watch it, and report what went wrong when it ends.";
 
 constexpr char kRunHelp[] =
-    "The command is not changed: its output, its signals and its exit status stay its own. One "
-    "line before\n"
-    "  it and the diagnosis after it go to stderr.\n"
+    "The command runs as it does without nanwatch: same output, same signals, same exit status. "
+    "nanwatch\n"
+    "  prints one line before it and a report after it, both on stderr.\n"
     "\n"
     "Examples:\n"
     "  nanwatch run -- python train.py --epochs 3\n"
@@ -59,21 +60,21 @@ constexpr char kRunHelp[] =
     "that\n"
     "  stays within --budget).\n"
     "\n"
-    "Rules: FIELD=GLOB words that must all fit an incident's origin to make it expected; fields "
-    "are op, layer,\n"
-    "  phase, class and pattern. ';' or a new line begins the next rule, # a comment. --ignore "
-    "@FILE reads\n"
-    "  them from a file. Those of NANWATCH_IGNORE hold as well.\n"
+    "Rules: a rule is a list of FIELD=GLOB, with the fields op, layer, phase, class and pattern. "
+    "An\n"
+    "  incident whose origin matches all of them is expected. ';' or a new line starts the next "
+    "rule, # a\n"
+    "  comment. --ignore @FILE reads rules from a file. Rules of NANWATCH_IGNORE apply as well.\n"
     "\n"
     "Exit status: the command's own, or its signal; 126 when it cannot be executed, 127 when there "
     "is no\n"
-    "  such command, 2 for wrong use. In the last three cases nothing was started.\n"
+    "  such command, 2 for wrong use; then nothing was started.\n"
     "\n"
-    "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_STATS, NANWATCH_ON_ANOMALY (as the "
-    "flags, which\n"
-    "  win), NANWATCH_KERNELS=1 (--kernels);\n"
+    "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_STATS, NANWATCH_ON_ANOMALY (like the "
+    "flags,\n"
+    "  which win), NANWATCH_KERNELS=1 (--kernels);\n"
     "  NANWATCH_IGNORE (rules, or @FILE);\n"
-    "  NANWATCH_JOB (one id for processes that belong together; made when unset); NANWATCH_DIR\n"
+    "  NANWATCH_JOB (one id for processes that belong together; default: a new one); NANWATCH_DIR\n"
     "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.";
 
 // What was found out and set up before the command starts.
@@ -83,6 +84,8 @@ struct Preparation {
   JobLaunch launch;
   Places places;
   bool shares_job = false;  // others may run in it: a launcher or NANWATCH_JOB named it
+  bool announces = true;
+  LauncherMark mark;  // where the job is shared
 };
 
 Preparation Refuse(int exit_code, const std::string& why) {
@@ -108,12 +111,16 @@ void PrepareSegmentDirectory(Preparation& prepared, const EnvironmentBlock& outs
 // Ranks that a launcher starts with a `run` each are one job. NANWATCH_JOB wins.
 void PrepareJob(Preparation& prepared, const EnvironmentBlock& outside) {
   prepared.shares_job = !outside.Text(wire::kEnvJob).empty();
-  if (!prepared.launch.observed || prepared.shares_job) return;
-  const std::string job = JobOfLaunch(outside, prepared.places.segment_dir);
-  if (job.empty()) return;
-  prepared.shares_job = true;
-  prepared.launch.job = job;
-  prepared.launch.environment.Set(wire::kEnvJob, job);
+  if (!prepared.launch.observed) return;
+  if (!prepared.shares_job) {
+    const std::string job = JobOfLaunch(outside, prepared.places.segment_dir);
+    if (job.empty()) return;
+    prepared.shares_job = true;
+    prepared.launch.job = job;
+    prepared.launch.environment.Set(wire::kEnvJob, job);
+  }
+  prepared.announces = SpeaksForRanks(outside);
+  prepared.mark = LauncherMark::Join(prepared.places.segment_dir, prepared.launch.job);
 }
 
 void PrepareDaemon(Preparation& prepared, const EnvironmentBlock& outside,
@@ -128,8 +135,7 @@ void PrepareDaemon(Preparation& prepared, const EnvironmentBlock& outside,
   }
   prepared.launch.notes.push_back(
       "the daemon could not be started: " + failure +
-      "; the command is watched all the same, and what was seen is read "
-      "when it has ended");
+      "; the command is watched anyway, and its findings are read when it ends");
 }
 
 // The job carries its rules, so that every verdict about it, whoever asks later, goes by them.
@@ -142,8 +148,8 @@ void PrepareRules(const RunOptions& options, const EnvironmentBlock& outside,
   const IgnoreRules parsed = ParseIgnoreRules(rules.text);
   problems.insert(problems.end(), parsed.problems.begin(), parsed.problems.end());
   if (rules.text.size() > wire::kIgnoreBytesMax) {
-    problems.push_back("the rules take more than " + std::to_string(wire::kIgnoreBytesMax) +
-                       " bytes: those at the end are not applied");
+    problems.push_back("the rules are longer than " + std::to_string(wire::kIgnoreBytesMax) +
+                       " bytes: those at the end are not used");
   }
   if (!rules.text.empty()) prepared.launch.environment.Set(wire::kEnvIgnore, rules.text);
   std::vector<std::string>& notes = prepared.launch.notes;
@@ -174,10 +180,10 @@ Preparation Prepare(const RunOptions& options) {
 
 void Announce(const RunOptions& options, const Preparation& prepared) {
   for (const std::string& note : prepared.launch.notes) Say(note);
-  if (!prepared.launch.observed) return;
+  if (!prepared.launch.observed || !prepared.announces) return;
   const std::string level = prepared.launch.environment.Text(wire::kEnvLevel);
   Say("watching " + options.command[0] + ", job " + prepared.launch.job +
-      (level.empty() ? "" : ", level " + level) + "; the diagnosis follows at its end");
+      (level.empty() ? "" : ", level " + level) + "; the report follows when it ends");
 }
 
 // The document of a command in which nothing was seen: who it was and how it ended, no runs.
@@ -221,9 +227,9 @@ void RemoveWhatWasRead(const Preparation& prepared, Observations& observations,
 void SayWhyNothing(const Preparation& prepared, const std::string& job, const Verdict& nothing) {
   const std::string elsewhere = JobInAnotherPlace(prepared.places.segment_dir, job);
   if (nothing.unwatched().empty() && !elsewhere.empty()) {
-    Say("nothing was observed here: the command's processes ran in a container of their own and "
-        "keep their segments in " +
-        elsewhere + "; start 'nanwatch run' in there");
+    Say("nothing was observed here: the command ran in a container of its own, and its segments "
+        "are in " +
+        elsewhere + "; start 'nanwatch run' inside that container");
     return;
   }
   const UnknownText text = TextOfUnknown(nothing);
@@ -240,13 +246,15 @@ UniqueFd TakeTurn(const Preparation& prepared) {
   return directory;
 }
 
-void SayWhoStillRuns(Observations& observations, const std::string& job) {
+int LiveRunsOf(Observations& observations, const std::string& job) {
   const std::vector<SeenRun> runs = observations.RunsOfJob(job);
-  const auto live =
-      std::count_if(runs.begin(), runs.end(), [](const SeenRun& run) { return run.live; });
-  if (live == 0) return;
-  Say(std::to_string(live) + (live == 1 ? " process" : " processes") + " of job " + job +
-      " still run: this is what is known so far, and the launcher that ends last has the rest");
+  return static_cast<int>(
+      std::count_if(runs.begin(), runs.end(), [](const SeenRun& run) { return run.live; }));
+}
+
+std::string ProcessesStillRun(int live, const std::string& job) {
+  return std::to_string(live) + (live == 1 ? " process of job " : " processes of job ") + job +
+         (live == 1 ? " still runs" : " still run");
 }
 
 // Concludes from what was read.
@@ -255,11 +263,7 @@ Verdict Judge(const RunOptions& options, const Preparation& prepared, Observatio
   const std::vector<UnwatchedProcess> unwatched = UnwatchedOfJob(prepared.places, exit.job);
   KeepUnwatched(prepared.places, exit.job, unwatched);
   const std::vector<RunFacts> facts = observations.FactsOfJob(exit.job);
-  if (facts.empty()) {
-    Verdict nothing = NothingSeen(options, exit.job, exit, unwatched);
-    SayWhyNothing(prepared, exit.job, nothing);
-    return nothing;
-  }
+  if (facts.empty()) return NothingSeen(options, exit.job, exit, unwatched);
   Verdict verdict = VerdictOfJob(facts, exit, unwatched);
   const Status database = observations.DatabaseStatus();
   if (!database.ok()) Say("the database cannot be read: " + database.message());
@@ -276,9 +280,7 @@ void AwaitReading(SignalGate& gate, const Preparation& prepared, Observations& o
   if (!told.ok()) Say(told.message());
   const JobEndWait waited = AwaitJobEnd(gate, observations, exit.job, end.asked_to_stop);
   if (waited == JobEndWait::kGaveUp)
-    Say("the daemon has not read everything yet; what it has not is read from the segments");
-  if (waited == JobEndWait::kStillRunning && prepared.shares_job)
-    SayWhoStillRuns(observations, exit.job);
+    Say("the daemon has not read everything yet; the rest is read from the segments");
 }
 
 void WriteVerdict(const Verdict& verdict, Preparation& prepared) {
@@ -294,6 +296,21 @@ void Show(const RunOptions& options, const Verdict& verdict) {
   }
 }
 
+// One report a job: the launcher that ends last prints it. The others are silent, unless something
+// is wrong already and the rest of the job goes on.
+void ShowOnce(const RunOptions& options, const Preparation& prepared, const Verdict& verdict,
+              bool is_last, int live) {
+  const std::string& job = prepared.launch.job;
+  if (is_last) {
+    if (verdict.runs_size() == 0) SayWhyNothing(prepared, job, verdict);
+    if (live > 0) Say(ProcessesStillRun(live, job) + ": this is what is known so far");
+    Show(options, verdict);
+  } else if (live > 0 && verdict.verdict() == "anomaly") {
+    Say("an anomaly was found, and " + ProcessesStillRun(live, job) + ": 'nanwatch report " + job +
+        "' shows it now, and the last rank to end prints it");
+  }
+}
+
 void Conclude(const RunOptions& options, SignalGate& gate, Preparation& prepared,
               const JobExit& exit, const CommandEnd& end) {
   if (!prepared.launch.observed) {
@@ -305,10 +322,13 @@ void Conclude(const RunOptions& options, SignalGate& gate, Preparation& prepared
   Observations observations(prepared.places);
   AwaitReading(gate, prepared, observations, exit, end);
   std::optional<UniqueFd> turn = TakeTurn(prepared);
+  const bool is_last = prepared.mark.OthersLive() == 0;
+  const int live = prepared.shares_job ? LiveRunsOf(observations, exit.job) : 0;
   const Verdict verdict = Judge(options, prepared, observations, exit);
-  WriteVerdict(verdict, prepared);
+  if (is_last || options.verdict_path != "-") WriteVerdict(verdict, prepared);
+  prepared.mark.Leave();
   turn.reset();
-  Show(options, verdict);
+  ShowOnce(options, prepared, verdict, is_last, live);
 }
 
 }  // namespace
@@ -343,27 +363,29 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
   auto options = std::make_shared<RunOptions>();
   verb->add_option("--level", options->level, "How much is checked (see Levels)")
       ->type_name("LEVEL");
-  verb->add_option("--budget", options->budget, "What watching may cost, in percent of step time")
+  verb->add_option("--budget", options->budget,
+                   "What watching may cost, as a percentage of step time")
       ->type_name("PERCENT");
   verb->add_option("--stats", options->stats,
-                   "Look at each parameter every N steps (default 100; 0: never); see 'nanwatch "
-                   "report --stats'")
+                   "Take a snapshot of each parameter every N steps (default 100; 0: never); see "
+                   "'nanwatch report --stats'")
       ->type_name("N");
-  verb->add_flag(
-      "--kernels", options->kernels,
-      "On a GPU: name the kernels that the origin's op ran, and their times, by CUPTI; not "
-      "while a profiler has it");
-  verb->add_option("--verdict", options->verdict_path,
-                   "Write the verdict document here when the command has ended; '-' is stdout")
+  verb->add_flag("--kernels", options->kernels,
+                 "On a GPU: list the kernels of the origin's op, with their times (uses CUPTI; not "
+                 "while a profiler runs)");
+  verb->add_option(
+          "--verdict", options->verdict_path,
+          "Write the verdict document to this file when the command has ended; '-' is stdout")
       ->type_name("FILE");
   verb->add_option("--on-anomaly", options->on_anomaly,
-                   "continue (default), or stop: end the command once an anomaly is certain")
+                   "continue (default), or stop: raise an error before an update by gradients that "
+                   "are not finite")
       ->type_name("continue|stop");
   verb->add_option("--ignore", options->ignore,
-                   "What is expected in this job (see Rules); may be given several times")
+                   "Incidents to be expected in this job (see Rules); can be repeated")
       ->type_name("RULE|@FILE")
       ->allow_extra_args(false);
-  verb->add_flag("--json", options->json, "Print the diagnosis as the JSON document");
+  verb->add_flag("--json", options->json, "Print the report as JSON");
   verb->callback([options, &call] {
     options->command = call.command;
     call.chosen = [options] { return RunCommand(*options); };

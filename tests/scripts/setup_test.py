@@ -36,18 +36,19 @@ def stand_in(folder, name, text):
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def run_setup(tree, python, known, apt_status=0):
+def run_setup(tree, python, known, apt_status=0, options=(), policy="exit 0"):
     """The finished process, and the packages that apt-get was asked to install."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for program, text in (("dpkg-query", DPKG_QUERY), ("apt-get", APT_GET), ("sudo", SUDO)):
             stand_in(folder, program, text)
+        stand_in(folder, "policy-rc.d", f"#!/bin/sh\n{policy}\n")
         (folder / "known").write_text("".join(f"{package}\n" for package in known))
         (folder / "calls").touch()
         ran = subprocess.run(
-            [f"{tree}/scripts/setup.sh"], capture_output=True, text=True, check=False,
+            [f"{tree}/scripts/setup.sh", *options], capture_output=True, text=True, check=False,
             env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "KNOWN": str(folder / "known"),
-                 "CALLS": str(folder / "calls"), "APT_STATUS": str(apt_status), "NANWATCH_PYTHON": python})
+                 "CALLS": str(folder / "calls"), "APT_STATUS": str(apt_status), "NANWATCH_POLICY_RC_D": str(folder / "policy-rc.d"), "NANWATCH_PYTHON": python})
         installs = [line.split() for line in (folder / "calls").read_text().splitlines() if " install " in line]
     return ran, [word for words in installs for word in words[words.index("--no-install-recommends") + 1:]]
 
@@ -72,6 +73,11 @@ def main():
 
     ran, _ = run_setup(tree, python, [], apt_status=100)
     expect(ran.returncode == 1 and "apt-get could not install" in ran.stderr, "a failing apt-get is told", ran)
+
+    ran, installed = run_setup(tree, python, [], options=["--tests"], policy="exit 101")
+    expect(ran.returncode == 0 and "slurmctld" in installed, "Slurm is installed where services are not started", ran)
+    ran, installed = run_setup(tree, python, [], options=["--tests"])
+    expect(ran.returncode == 0 and "valgrind" in installed and "slurmctld" not in installed, "and nowhere else", ran)
 
 
 main()

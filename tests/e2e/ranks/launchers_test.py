@@ -29,6 +29,9 @@ for step in range(3):
     loss = model(x).sum()
     loss.backward()
     optimizer.step()
+while os.environ.get("WAITING_RANK") == str(rank) and not (here / "others.ended").exists():
+    model(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
 print("rank", rank, "ended")
 """
 
@@ -42,13 +45,16 @@ def variables(rank):
     return {"TORCHELASTIC_RUN_ID": job, "TORCHELASTIC_RESTART_COUNT": "0", "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": ranks}
 started = [subprocess.Popen([nanwatch, "run", "--verdict", verdict, "--", *(part.replace("{rank}", str(rank)) for part in command)],
                             env=os.environ | variables(rank), stderr=open(verdict + f".{rank}.stderr", "wb")) for rank in range(int(ranks))]
-sys.exit(max(process.wait() for process in started))
+waiting = os.environ.get("WAITING_RANK")
+statuses = [process.wait() for rank, process in enumerate(started) if str(rank) != waiting]
+open(os.path.join(os.path.dirname(verdict), "others.ended"), "w").close()
+sys.exit(max(statuses + [process.wait() for process in started]))
 """
 
 
 class Launchers(PromiseTest):
-    def launch(self, kind, job, step, name, ranks=4, goes_bad=False):
-        """Returns the verdict, and what each rank's launcher said."""
+    def launch(self, kind, job, step, name, ranks=4, goes_bad=False, waits=""):
+        """Returns the verdict, and what each rank's launcher said. The rank that `waits` goes on until the others' launchers have ended."""
         workplace = self.workplace
         folder = workplace.folder / name
         folder.mkdir()
@@ -56,7 +62,8 @@ class Launchers(PromiseTest):
         launcher = workplace.program("launcher", LAUNCHER)
         verdict = folder / "verdict.json"
         command = [*launcher, NANWATCH, kind, ranks, job, step, verdict, *program, folder, "{rank}", ranks, *(["bad"] if goes_bad else [])]
-        ran = subprocess.run([str(part) for part in command], env=workplace.watched, capture_output=True, text=True, timeout=TIMEOUT_S)
+        environment = workplace.watched | {"WAITING_RANK": waits}
+        ran = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
         said = [(folder / f"verdict.json.{rank}.stderr").read_text() for rank in range(ranks)]
         self.assertEqual(ran.returncode, 0, ran.stderr + "".join(said))
         return json.loads(verdict.read_text()), said
@@ -71,8 +78,16 @@ class Launchers(PromiseTest):
         self.assertEqual({run["job"] for run in verdict["runs"]}, {"4711.0"})
         self.assertEqual(verdict["run"]["rank"], 3)
         self.assertEqual({run["exit_code"] for run in verdict["runs"]}, {0})
-        for text in said:
-            self.assertIn("job 4711.0", text)
+        self.assertIn("job 4711.0", said[0])
+        everything = "".join(said)
+        self.assertEqual((everything.count("nanwatch: watching"), everything.count("ANOMALY ")), (1, 1), everything)
+
+    def test_a_rank_that_ends_while_others_go_on_says_where_the_report_is(self):
+        verdict, said = self.launch("srun", "4714", "0", "early", ranks=2, goes_bad=True, waits="0")
+        self.assertEqual(verdict["verdict"], "anomaly")
+        self.assertIn("an anomaly was found, and 1 process of job 4714.0 still runs: 'nanwatch report 4714.0' shows it now", said[1])
+        self.assertNotIn("ANOMALY ", said[1])
+        self.assertIn("ANOMALY ", said[0])
 
     def test_two_steps_of_an_allocation_are_two_jobs(self):
         bad, _ = self.launch("srun", "4712", "0", "first", ranks=2, goes_bad=True)
