@@ -6,6 +6,7 @@
 
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/store/former_launches.h"
 
 namespace nanwatch {
 namespace {
@@ -23,6 +24,16 @@ void AddExits(const std::vector<JobExit>& exits, const Run& run, RunState& state
     if (exit.exit_code.has_value()) state.set_exit_code(*exit.exit_code);
     if (exit.signal.has_value()) state.set_signal(*exit.signal);
   }
+}
+
+// What the daemon sets aside once it has read the first run of a new launch.
+void DropFormerLaunches(const std::string& job, std::vector<RunFacts>& facts) {
+  if (!IsRepeatingJob(job)) return;
+  uint64_t newest = 0;
+  for (const RunFacts& run : facts) newest = std::max(newest, run.run().started_real_ns());
+  std::erase_if(facts, [&](const RunFacts& run) {
+    return IsFormerLaunch(run.state(), run.run().started_real_ns(), newest);
+  });
 }
 
 }  // namespace
@@ -179,6 +190,7 @@ std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
   }
   std::vector<RunFacts> facts;
   for (auto& [id, run] : by_run) facts.push_back(std::move(run));
+  DropFormerLaunches(job, facts);
   const std::vector<JobExit> exits = UnreadExits(job);
   for (RunFacts& run : facts) AddExits(exits, run.run(), *run.mutable_state());
   std::sort(facts.begin(), facts.end(), [](const RunFacts& a, const RunFacts& b) {

@@ -3,13 +3,25 @@
 #include <optional>
 #include <string>
 
+#include "daemon/store/former_launches.h"
 #include "daemon/store/job_exits.h"
+#include "daemon/store/run_rows.h"
 
 namespace nanwatch {
 namespace {
 
+// A run that is new may begin a launch whose id another had before.
+Status MakeRoomForLaunch(const Database& database, const RunBatch& batch, const std::string& job) {
+  if (!IsRepeatingJob(job)) return Status();
+  const Result<int64_t> known = KeyOfRun(database, batch.run_id);
+  if (known.ok()) return Status();
+  if (known.status().kind() != ErrorKind::kNotFound) return known.status();
+  return SetAsideFormerLaunch(database, job, batch.run.started_real_ns());
+}
+
 Result<int64_t> WriteRun(const Database& database, const RunBatch& batch, uint64_t now_real_ns) {
   const std::string job = JobOf(batch.run);
+  if (Status made = MakeRoomForLaunch(database, batch, job); !made.ok()) return made;
   RunState state = batch.state;
   Result<std::optional<JobExit>> exit = FindExit(database, job, batch.run);
   if (!exit.ok()) return exit.status();
