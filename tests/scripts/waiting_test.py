@@ -32,6 +32,8 @@ PAUSES = {
     "e2e/promises/unknown_test.py": (1, POLL),
     "e2e/promises/watched_job.py": (3, POLL),
     "e2e/ranks/slurm.py": (1, POLL),
+    "e2e/promises/programs/children.py": (1, POLL),
+    "e2e/ranks/programs/slow_threads.c": (1, "threads that are to be slow: whichever comes first, what is asserted holds"),
     "e2e/wrong_use/tool_process.cc": (1, POLL),
     "fakes/cuda/fake_cuda.cc": (2, DEVICE + "; and how long its driver takes to end"),
     "fakes/cupti/fake_cupti.cc": (1, "how long a flush takes, as a test asks for it"),
