@@ -48,10 +48,13 @@ inline constexpr int32_t kCuptiOurIds = 5;  // CUSTOM2
 inline constexpr uint32_t kCuptiFlushForced = 1;  // CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 
 // Callback ids of the calls that launch kernels, with their forms for per-thread default streams:
-// cudaLaunchKernel, cudaLaunchCooperativeKernel, cudaLaunchKernelExC; and cuLaunchKernel,
-// cuLaunchCooperativeKernel, cuLaunchKernelEx.
-inline constexpr uint32_t kCuptiRuntimeLaunches[] = {211, 214, 269, 270, 430, 431};
-inline constexpr uint32_t kCuptiDriverLaunches[] = {307, 442, 477, 478, 652, 653};
+// cudaLaunchKernel, cudaLaunchCooperativeKernel, cudaLaunchCooperativeKernelMultiDevice,
+// cudaLaunchKernelExC and __cudaLaunchKernel, which is what `<<<>>>` compiles to from CUDA 13 on;
+// and cuLaunchKernel, cuLaunchCooperativeKernel, cuLaunchCooperativeKernelMultiDevice and
+// cuLaunchKernelEx.
+inline constexpr uint32_t kCuptiRuntimeLaunches[] = {211, 214, 269, 270, 272, 430, 431};
+inline constexpr uint32_t kCuptiRuntimeLaunchesSince13[] = {505, 506};
+inline constexpr uint32_t kCuptiDriverLaunches[] = {307, 442, 477, 478, 480, 652, 653};
 
 // What every record begins with.
 struct CuptiRecord {
@@ -84,6 +87,19 @@ struct CuptiExternalId {
   uint32_t unused;
 };
 static_assert(sizeof(CuptiExternalId) == 24 && offsetof(CuptiExternalId, correlation) == 16);
+
+// CUpti_ActivityAPI: a call, of kCuptiDriverApi or kCuptiRuntimeApi.
+struct CuptiCall {
+  int32_t kind;
+  uint32_t id;
+  uint64_t start;
+  uint64_t end;
+  uint32_t process;
+  uint32_t thread;
+  uint32_t correlation;
+  uint32_t result;
+};
+static_assert(sizeof(CuptiCall) == 40 && offsetof(CuptiCall, correlation) == 32);
 
 // Plain pointers, null where the process's CUPTI has no such function. Copyable, any thread.
 struct Cupti {
@@ -119,5 +135,8 @@ struct Cupti {
 [[nodiscard]] constexpr bool IsKnownCupti(uint32_t version) noexcept {
   return (version >= 19 && version < 100) || (version >= 130000 && version < 140000);
 }
+
+// Whether this CUPTI knows kCuptiRuntimeLaunchesSince13.
+[[nodiscard]] constexpr bool HasCallsOf13(uint32_t version) noexcept { return version >= 130000; }
 
 }  // namespace nanwatch::device

@@ -17,8 +17,8 @@ std::atomic<KernelTrace*> the_trace{nullptr};
 // Our own kernels: nanwatch_check_few and the like.
 constexpr char kOwnPrefix[] = "nanwatch_";
 
-// Kernels without one call that launched them, from which on all calls are recorded.
-constexpr uint64_t kKernelsAlone = 256;
+// So many kernels must have come before it is decided whether all calls have to be recorded.
+constexpr uint64_t kKernelsComparedMin = 256;
 
 constexpr size_t kNamePlaces = kKernelNamesKept * 2;
 static_assert(std::has_single_bit(kNamePlaces));
@@ -58,10 +58,14 @@ CuptiResult TrySubscribing(const Cupti& cupti) {
 struct KernelTrace::Rings {
   uint64_t launches_seen;
   uint64_t kernels_seen;
+  uint64_t calls_seen;
+  uint64_t buffers_seen;
+  uint64_t kernels_in_graphs;
   uint32_t names_used;
   uint32_t places[kNamePlaces];  // by the name's hash; 0: free, else as in Kernel
   Launch launches[kLaunchesKept];
   Kernel kernels[kKernelsKept];
+  uint32_t calls[kLaunchesKept];  // correlation numbers
   char names[kKernelNamesKept][kKernelNameBytes];
 };
 
@@ -105,7 +109,7 @@ const char* KernelTrace::Start() noexcept {
   if (result == kCuptiSuccess) {
     tracing_.store(true, std::memory_order_release);
     call = "cuptiActivityEnable";
-    result = EnableAll();
+    result = EnableAll(version);
   }
   if (result == kCuptiSuccess) return nullptr;
   if (tracing_.exchange(false)) DisableAll();
@@ -116,7 +120,7 @@ const char* KernelTrace::Start() noexcept {
   return reason_;
 }
 
-CuptiResult KernelTrace::EnableAll() noexcept {
+CuptiResult KernelTrace::EnableAll(uint32_t version) noexcept {
   for (const int32_t kind : {kCuptiExternalCorrelation, kCuptiConcurrentKernel}) {
     if (const CuptiResult result = cupti_.enable(kind); result != kCuptiSuccess) return result;
   }
@@ -131,6 +135,11 @@ CuptiResult KernelTrace::EnableAll() noexcept {
     for (const uint32_t call : kCuptiRuntimeLaunches) {
       keep_first(cupti_.enable_runtime_call(call, 1));
     }
+    if (HasCallsOf13(version)) {
+      for (const uint32_t call : kCuptiRuntimeLaunchesSince13) {
+        keep_first(cupti_.enable_runtime_call(call, 1));
+      }
+    }
     for (const uint32_t call : kCuptiDriverLaunches) keep_first(cupti_.enable_driver_call(call, 1));
   }
   if (!calls_chosen_ || result != kCuptiSuccess) {
@@ -144,6 +153,10 @@ CuptiResult KernelTrace::EnableAll() noexcept {
 void KernelTrace::DisableAll() noexcept {
   if (cupti_.enable_runtime_call != nullptr && cupti_.enable_driver_call != nullptr) {
     for (const uint32_t call : kCuptiRuntimeLaunches) (void)cupti_.enable_runtime_call(call, 0);
+    // An older CUPTI refuses these, and nothing comes of it.
+    for (const uint32_t call : kCuptiRuntimeLaunchesSince13) {
+      (void)cupti_.enable_runtime_call(call, 0);
+    }
     for (const uint32_t call : kCuptiDriverLaunches) (void)cupti_.enable_driver_call(call, 0);
   }
   if (!calls_chosen_) {
@@ -173,13 +186,43 @@ void KernelTrace::End() noexcept {
 void KernelTrace::Tend() noexcept {
   const std::lock_guard<std::mutex> turn(turn_);
   if (!Tracing() || !calls_chosen_) return;
+  if (calls_judged_) return;
+  Compared compared;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (rings_->launches_seen != 0 || rings_->kernels_seen < kKernelsAlone) return;
+    if (rings_->kernels_seen < kKernelsComparedMin) return;
+    compared = CompareNewest();
   }
+  calls_judged_ = true;
+  // Not every kernel is an op's (compiled regions launch their own), so one op's is enough. But
+  // most must have come with the call that launched them.
+  if (compared.of_ops > 0 && compared.called * 2 >= compared.kernels) return;
   calls_chosen_ = false;
   (void)cupti_.enable(kCuptiRuntimeApi);
   (void)cupti_.enable(kCuptiDriverApi);
+}
+
+KernelTrace::Compared KernelTrace::CompareNewest() const noexcept {
+  const Rings& rings = *rings_;
+  const size_t count = std::min(rings.kernels_seen, kKernelsComparedMax);
+  uint32_t kernels[kKernelsComparedMax];
+  for (size_t i = 0; i < count; ++i) {
+    kernels[i] = rings.kernels[(rings.kernels_seen - 1 - i) % kKernelsKept].correlation;
+  }
+  std::sort(kernels, kernels + count);
+  bool called[kKernelsComparedMax] = {};
+  bool of_op[kKernelsComparedMax] = {};
+  const auto mark = [&kernels, count](uint32_t correlation, bool* marks) {
+    const uint32_t* const at = std::lower_bound(kernels, kernels + count, correlation);
+    if (at != kernels + count && *at == correlation) marks[at - kernels] = true;
+  };
+  const size_t calls = std::min<uint64_t>(rings.calls_seen, kLaunchesKept);
+  for (size_t i = 0; i < calls; ++i) mark(rings.calls[i], called);
+  const size_t launches = std::min<uint64_t>(rings.launches_seen, kLaunchesKept);
+  for (size_t i = 0; i < launches; ++i) mark(rings.launches[i].correlation, of_op);
+  return {.kernels = count,
+          .called = static_cast<size_t>(std::count(called, called + count, true)),
+          .of_ops = static_cast<size_t>(std::count(of_op, of_op + count, true))};
 }
 
 void KernelTrace::Flush(bool all) noexcept {
@@ -226,6 +269,7 @@ void KernelTrace::OnBufferDone(CuContext context, uint32_t stream, uint8_t* buff
 void KernelTrace::Read(uint8_t* buffer, size_t bytes_valid) noexcept {
   if (bytes_valid == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
+  ++rings_->buffers_seen;
   CuptiRecord* record = nullptr;
   // The shortest record has 8 bytes.
   for (size_t i = 0; i < bytes_valid / 8; ++i) {
@@ -244,10 +288,17 @@ void KernelTrace::Take(const CuptiRecord& record) noexcept {
     rings.launches[rings.launches_seen++ % kLaunchesKept] = {given.id, given.correlation};
     return;
   }
+  if (record.kind == kCuptiRuntimeApi || record.kind == kCuptiDriverApi) {
+    rings.calls[rings.calls_seen++ % kLaunchesKept] = Load<CuptiCall>(record).correlation;
+    return;
+  }
   if (record.kind != kCuptiConcurrentKernel) return;
   const auto kernel = Load<CuptiKernel>(record);
-  if (kernel.graph != 0 || kernel.name == nullptr ||
-      std::strncmp(kernel.name, kOwnPrefix, sizeof kOwnPrefix - 1) == 0) {
+  if (kernel.name == nullptr || std::strncmp(kernel.name, kOwnPrefix, sizeof kOwnPrefix - 1) == 0) {
+    return;
+  }
+  if (kernel.graph != 0) {
+    ++rings.kernels_in_graphs;
     return;
   }
   const uint64_t nanoseconds = kernel.end > kernel.start ? kernel.end - kernel.start : 0;
@@ -274,6 +325,15 @@ uint32_t KernelTrace::NameOf(const char* name) noexcept {
 }
 
 // ---- what an op ran
+
+TraceRecords KernelTrace::Records() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return {.buffers = rings_->buffers_seen,
+          .kernels = rings_->kernels_seen,
+          .kernels_in_graphs = rings_->kernels_in_graphs,
+          .launches = rings_->launches_seen,
+          .matched = CompareNewest().of_ops};
+}
 
 size_t KernelTrace::Gather(uint64_t op, std::span<OpKernel> kernels) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);

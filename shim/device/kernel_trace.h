@@ -31,7 +31,13 @@
 // call that replayed the graph. Which op of the graph a kernel is of cannot be told, so they are
 // left out.
 //
-// None of this has run on a GPU.
+// An empty answer. Kernels without the calls that launched them cannot be joined: that is so where
+// the job launches by calls that single ids do not name (those of a CUDA yet to come). Then all
+// calls are recorded (Tend). Our own check kernels do not count, though they are launched while an
+// op's number is on top. What came is counted (Records), so that a finding without kernels can say
+// why.
+//
+// None of this has run on a GPU since the ids of CUDA 13 are asked for.
 //
 // Threads: Push and Pop from any; they make one call of CUPTI's each. Start, Tend, Flush and Gather
 // from one, none of the job's. Yield from any: it may wait for one of those to end, and its flush
@@ -62,6 +68,17 @@ struct OpKernel {
   uint64_t nanoseconds;
 };
 
+// What CUPTI has handed over so far.
+struct TraceRecords {
+  uint64_t buffers = 0;
+  uint64_t kernels = 0;  // the job's own, outside graphs
+  uint64_t kernels_in_graphs = 0;
+  uint64_t launches = 0;  // made while an op's number was on top; our own are among them
+  uint64_t matched = 0;   // of the newest kernels (at most kKernelsComparedMax), those of ops
+};
+
+inline constexpr uint64_t kKernelsComparedMax = 1024;
+
 class KernelTrace {
  public:
   // Null when there is no memory. There can be one of it, since CUPTI's callbacks know of no
@@ -86,8 +103,8 @@ class KernelTrace {
     (void)cupti_.pop_id(kCuptiOurIds, &popped);
   }
 
-  // Now and then, while tracing. Where only calls that launch are recorded, and kernels come
-  // without such, has all calls recorded.
+  // Now and then, while tracing. Where only calls that launch are recorded, and most of the job's
+  // kernels come without such, has all calls recorded.
   void Tend() noexcept;
   // Has CUPTI hand over what is complete; `all`: what is not, too, because nothing will come after.
   void Flush(bool all) noexcept;
@@ -97,6 +114,7 @@ class KernelTrace {
 
   // Records that CUPTI has let go of, or that found no buffer or no place for their name.
   [[nodiscard]] uint64_t lost() const noexcept { return lost_.load(std::memory_order_relaxed); }
+  [[nodiscard]] TraceRecords Records() noexcept;
 
  private:
   // Of 256 KiB, about 900 kernels each: a buffer is handed over only once all that has begun in it
@@ -118,7 +136,14 @@ class KernelTrace {
   static void OnBufferRequested(uint8_t** buffer, size_t* bytes, size_t* records_max);
   static void OnBufferDone(CuContext context, uint32_t stream, uint8_t* buffer, size_t bytes,
                            size_t bytes_valid);
-  [[nodiscard]] CuptiResult EnableAll() noexcept;
+  [[nodiscard]] CuptiResult EnableAll(uint32_t version) noexcept;
+  // How the newest of the job's kernels were launched, as far as is known; with mutex_ held.
+  struct Compared {
+    size_t kernels = 0;
+    size_t called = 0;  // of these, with a record of the call
+    size_t of_ops = 0;  // of these, launched by an op
+  };
+  [[nodiscard]] Compared CompareNewest() const noexcept;
   void DisableAll() noexcept;
   void Read(uint8_t* buffer, size_t bytes_valid) noexcept;
   void Take(const CuptiRecord& record) noexcept;
@@ -131,10 +156,11 @@ class KernelTrace {
   std::atomic<uint64_t> lost_{0};
   uint8_t* buffers_ = nullptr;
   bool calls_chosen_ = false;  // of the calls, only launches are recorded
+  bool calls_judged_ = false;  // and that is known to be enough, or not
   char reason_[160] = {};
   bool yielded_ = false;
 
-  std::mutex turn_;   // of those who start, flush and stop; covers the three above
+  std::mutex turn_;   // of those who start, flush and stop; covers the members above
   std::mutex mutex_;  // covers the rings
   Rings* rings_ = nullptr;
 };

@@ -33,6 +33,9 @@ enum : int {
 };
 enum : int { kDriver = 4, kRuntime = 5, kConcurrentKernel = 10, kExternalCorrelation = 39 };
 constexpr uint32_t kCudaLaunchKernel = 211;
+constexpr uint32_t kCudaLaunchKernelOf13 = 505;
+constexpr uint32_t kNewIdsOf13 = 505;  // and above
+constexpr uint32_t kCuLaunchKernel = 307;
 
 using Request = void (*)(uint8_t**, size_t*, size_t*);
 using Done = void (*)(void* context, uint32_t stream, uint8_t*, size_t bytes, size_t valid);
@@ -100,6 +103,7 @@ struct Fake {
   uint64_t next = 0;
   uint64_t clock = 1000;
   size_t to_drop = 0;
+  uint32_t launch_id = 0;  // of the job's launches; 0: as CUPTI's version has it
   size_t dropped = 0;
   size_t astray = 0;
   bool late = false;
@@ -248,6 +252,14 @@ bool IsCallOn(int kind, uint32_t callback_id) {
   return fake().kinds.contains(kind) || fake().calls_on.contains({kind, callback_id});
 }
 
+// Kind and id of the call that launches this kernel. A job's `<<<>>>` compiles to a call of the
+// runtime that CUDA 13 has given a new id; nanwatch launches its own by the driver.
+std::pair<int, uint32_t> CallThatLaunches(const char* name) {
+  if (std::strncmp(name, "nanwatch_", 9) == 0) return {kDriver, kCuLaunchKernel};
+  const uint32_t by_version = fake().version >= 130000 ? kCudaLaunchKernelOf13 : kCudaLaunchKernel;
+  return {kRuntime, fake().launch_id != 0 ? fake().launch_id : by_version};
+}
+
 int NeverCall(const char* function) {
   (void)Called(function);
   const std::lock_guard<std::mutex> guard(fake().lock);
@@ -315,6 +327,7 @@ static int EnableCall(int kind, uint32_t callback_id, uint8_t on) {
 }
 FAKE_CUPTI int cuptiActivityEnableRuntimeApi(uint32_t callback_id, uint8_t on) {
   ENTER("cuptiActivityEnableRuntimeApi");
+  if (callback_id >= kNewIdsOf13 && fake().version < 130000) return kInvalidParameter;
   return EnableCall(kRuntime, callback_id, on);
 }
 FAKE_CUPTI int cuptiActivityEnableDriverApi(uint32_t callback_id, uint8_t on) {
@@ -419,6 +432,7 @@ FAKE_CUPTI void fake_cupti_reset() {
   all.calls.clear();
   all.call_count = all.to_drop = all.dropped = all.astray = 0;
   all.late = all.backwards = all.ids_need_kinds = false;
+  all.launch_id = 0;
   all.misdeed.clear();
   ++all.generation;
 }
@@ -428,6 +442,7 @@ FAKE_CUPTI void fake_cupti_hold() { fake().subscriber = &fake(); }
 FAKE_CUPTI void fake_cupti_set_late(int on) { fake().late = on != 0; }
 FAKE_CUPTI void fake_cupti_set_backwards(int on) { fake().backwards = on != 0; }
 FAKE_CUPTI void fake_cupti_drop(size_t count) { fake().to_drop = count; }
+FAKE_CUPTI void fake_cupti_set_launch_id(uint32_t id) { fake().launch_id = id; }
 FAKE_CUPTI void fake_cupti_set_ids_need_kinds(int on) { fake().ids_need_kinds = on != 0; }
 
 FAKE_CUPTI void fake_cupti_fail(const char* function, int result) {
@@ -443,20 +458,21 @@ FAKE_CUPTI uint64_t fake_cupti_launched(const char* name, uint32_t graph, uint64
   std::unique_lock<std::mutex> guard(all.lock);
   const uint64_t number = ++all.next;
   const auto correlation = static_cast<uint32_t>(launch != 0 ? launch : number);
+  const auto [kind, id] = CallThatLaunches(name);
   // Of a graph there is one call, that of the first kernel.
-  const bool calls = IsCallOn(kRuntime, kCudaLaunchKernel) && launch == 0;
+  const bool calls = IsCallOn(kind, id) && launch == 0;
   const bool ids_told = calls && all.kinds.contains(kExternalCorrelation) &&
-                        (!all.ids_need_kinds || all.kinds.contains(kRuntime));
+                        (!all.ids_need_kinds || all.kinds.contains(kind));
   if (ids_told) {
-    for (const auto& [kind, pushed] : ids().pushed) {
+    for (const auto& [id_kind, pushed] : ids().pushed) {
       if (pushed.empty()) continue;
-      Write(guard, ExternalRecord{kExternalCorrelation, static_cast<uint32_t>(kind), pushed.back(),
-                                  correlation, 0});
+      Write(guard, ExternalRecord{kExternalCorrelation, static_cast<uint32_t>(id_kind),
+                                  pushed.back(), correlation, 0});
     }
   }
   if (calls) {
     Write(guard,
-          ApiRecord{kRuntime, kCudaLaunchKernel, all.clock, all.clock, 0, 0, correlation, 0});
+          ApiRecord{static_cast<uint32_t>(kind), id, all.clock, all.clock, 0, 0, correlation, 0});
   }
   Launched launched;
   launched.correlation = correlation;

@@ -35,6 +35,10 @@ void fake_cupti_set_late(int on);
 void fake_cupti_set_backwards(int on);
 // So many records from now on find no room, and are counted.
 void fake_cupti_drop(size_t count);
+// The callback id of the runtime's call that launches the job's kernels from now on; 0: the one of
+// the version, 505 from CUDA 13 on and 211 before. Kernels named "nanwatch_..." are launched by the
+// driver's cuLaunchKernel (307).
+void fake_cupti_set_launch_id(uint32_t id);
 // Launches of the calling thread bring no external ids while only single calls are enabled.
 void fake_cupti_set_ids_need_kinds(int on);
 

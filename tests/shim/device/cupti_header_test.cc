@@ -61,6 +61,9 @@ static_assert(sizeof(CuptiExternalId) == sizeof(External) &&
               offsetof(CuptiExternalId, id) == offsetof(External, externalId) &&
               offsetof(CuptiExternalId, correlation) == offsetof(External, correlationId));
 
+static_assert(sizeof(CuptiCall) == sizeof(CUpti_ActivityAPI) &&
+              offsetof(CuptiCall, correlation) == offsetof(CUpti_ActivityAPI, correlationId));
+
 TEST(CuptiHeader, HasTheNumbersThatWeWroteDown) {
   EXPECT_EQ(kCuptiSuccess, CUPTI_SUCCESS);
   EXPECT_EQ(kCuptiMaxLimitReached, CUPTI_ERROR_MAX_LIMIT_REACHED);
@@ -81,18 +84,25 @@ TEST(CuptiHeader, HasTheCallbackIdsThatWeWroteDown) {
                               CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000,
                               CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_v9000,
                               CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_ptsz_v9000,
+                              CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernelMultiDevice_v9000,
                               CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060,
                               CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060};
   const uint32_t driver[] = {CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
                              CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
                              CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel,
                              CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz,
+                             CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernelMultiDevice,
                              CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx,
                              CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz};
   EXPECT_TRUE(std::equal(std::begin(runtime), std::end(runtime), std::begin(kCuptiRuntimeLaunches),
                          std::end(kCuptiRuntimeLaunches)));
   EXPECT_TRUE(std::equal(std::begin(driver), std::end(driver), std::begin(kCuptiDriverLaunches),
                          std::end(kCuptiDriverLaunches)));
+#if CUPTI_API_VERSION >= 130000
+  EXPECT_EQ(kCuptiRuntimeLaunchesSince13[0], CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000);
+  EXPECT_EQ(kCuptiRuntimeLaunchesSince13[1],
+            CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000);
+#endif
 }
 
 #else

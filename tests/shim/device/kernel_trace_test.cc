@@ -80,6 +80,26 @@ TEST_F(KernelTraceTest, TellsTheKernelsOfAnOpWithTheirNumberAndTime) {
   EXPECT_EQ(trace_->lost(), 0u);
 }
 
+TEST_F(KernelTraceTest, JoinsKernelsWhicheverCallLaunchesThem) {
+  MakeTracing();
+  uint64_t op = 0;
+  for (const uint32_t id : {211, 214, 269, 270, 430, 431, 505, 506}) {
+    fake_cupti_set_launch_id(id);
+    Run(++op, "kernel", 5);
+    trace_->Flush(false);
+    EXPECT_EQ(KernelsOf(op), (Ran{{"kernel", {1, 5}}})) << id;
+  }
+}
+
+TEST_F(KernelTraceTest, AsksAnOlderCuptiForTheCallsThatItKnows) {
+  fake_cupti_set_version(28);  // CUDA 12.9, which refuses 505
+  MakeTracing();
+  EXPECT_EQ(fake_cupti_calls("cuptiActivityEnable"), 2u);  // not all calls
+  Run(1, "kernel", 5);
+  trace_->Flush(false);
+  EXPECT_EQ(KernelsOf(1), (Ran{{"kernel", {1, 5}}}));
+}
+
 TEST_F(KernelTraceTest, TellsTheLongestFirst) {
   MakeTracing();
   Run(1, "short", 1);
@@ -253,6 +273,66 @@ TEST_F(KernelTraceTest, RecordsAllCallsWhereSingleOnesBringNoNumbers) {
   Run(2000, "known", 5);
   trace_->Flush(false);
   EXPECT_EQ(KernelsOf(2000), (Ran{{"known", {1, 5}}}));
+}
+
+// Our own launch stands behind an inner op, where the outer one's number is on top.
+TEST_F(KernelTraceTest, RecordsAllCallsWhereOnlyOurOwnLaunchesAreRecorded) {
+  MakeTracing();
+  fake_cupti_set_launch_id(9999);  // of a CUDA to come
+  const auto run = [this](uint64_t op) {
+    trace_->Push(op << 20);
+    Run(op, "kernel", 5);
+    fake_cupti_ran(fake_cupti_launched("nanwatch_check_few", 0, 0), 1);
+    trace_->Pop();
+  };
+  for (uint64_t op = 1; op <= 1000; ++op) run(op);
+  trace_->Flush(false);
+  EXPECT_EQ(KernelsOf(1000), Ran{});
+  const TraceRecords before = trace_->Records();
+  EXPECT_EQ(before.kernels, 1000u);
+  EXPECT_EQ(before.launches, 1000u);  // ours
+  EXPECT_EQ(before.matched, 0u);
+  EXPECT_GT(before.buffers, 0u);
+  trace_->Tend();
+  run(2000);
+  trace_->Flush(false);
+  EXPECT_EQ(KernelsOf(2000), (Ran{{"kernel", {1, 5}}}));
+  EXPECT_EQ(trace_->Records().matched, 1u);
+}
+
+TEST_F(KernelTraceTest, RecordsAllCallsWhereMostKernelsComeWithoutOne) {
+  MakeTracing();
+  for (uint64_t op = 1; op <= 1000; ++op) {
+    fake_cupti_set_launch_id(op % 4 == 0 ? 430 : 9999);  // a library's, and all others'
+    Run(op, "kernel", 5);
+  }
+  trace_->Flush(false);
+  trace_->Tend();
+  fake_cupti_set_launch_id(9999);
+  Run(2000, "kernel", 5);
+  trace_->Flush(false);
+  EXPECT_EQ(KernelsOf(2000), (Ran{{"kernel", {1, 5}}}));
+}
+
+TEST_F(KernelTraceTest, RecordsLaunchesAloneWhereMostAreMadeOutsideOps) {
+  MakeTracing();
+  for (uint64_t op = 1; op <= 1000; ++op) {
+    Run(op, "kernel", 5);
+    for (int i = 0; i < 3; ++i) fake_cupti_ran(fake_cupti_launched("triton", 0, 0), 5);
+  }
+  trace_->Flush(false);
+  trace_->Tend();
+  EXPECT_EQ(fake_cupti_calls("cuptiActivityEnable"), 2u);
+}
+
+TEST_F(KernelTraceTest, CountsKernelsInGraphsApart) {
+  MakeTracing();
+  const uint64_t first = fake_cupti_launched("in a graph", 7, 0);
+  fake_cupti_ran(first, 5);
+  fake_cupti_ran(fake_cupti_launched("in a graph", 7, first), 5);
+  trace_->Flush(false);
+  EXPECT_EQ(trace_->Records().kernels, 0u);
+  EXPECT_EQ(trace_->Records().kernels_in_graphs, 2u);
 }
 
 // ---- a profiler begins
