@@ -35,10 +35,11 @@ constexpr char kTopHelp[] =
     "weights\n"
     "  a step changes (the median of the matrices when last looked at; 'nanwatch report --stats'), "
     "SCALE a\n"
-    "  GradScaler's, OVER% what watching costs of a step, FINDINGS the op calls that wrote a NaN "
-    "or "
-    "Inf,\n"
-    "  harmless ones included, VERDICT the job's so far. Columns that find no room are left out.\n"
+    "  GradScaler's, OVER% how much longer steps take with checks than without ('-': not measured "
+    "yet),\n"
+    "  FINDINGS the op calls that wrote a NaN or Inf, harmless ones included, VERDICT the job's so "
+    "far.\n"
+    "  Columns that find no room are left out.\n"
     "Where stdin or stdout is no terminal the table is printed once.\n"
     "\n"
     "Examples:\n"
@@ -81,6 +82,7 @@ Json RowAsJson(const TopRow& row) {
           {"update_ratio", NumberOrNull(row.update_ratio)},
           {"scale", NumberOrNull(row.scale)},
           {"overhead_percent", NumberOrNull(row.overhead_percent)},
+          {"overhead_interval", row.overhead_percent ? Json(row.overhead_interval) : Json()},
           {"findings", row.findings},
           {"verdict", row.verdict.empty() ? Json() : Json(row.verdict)}};
 }

@@ -123,9 +123,9 @@ TopRow TopLook::RowOf(const LiveRun& run, uint64_t now_ns) {
       Newest(run.last_steps, &StepSummary::has_gradient_norm, &StepSummary::gradient_norm);
   if (run.last_stats.has_value()) row.update_ratio = UpdateRatioOf(*run.last_stats);
   row.scale = Newest(run.last_steps, &StepSummary::has_scale, &StepSummary::scale);
-  if (seen.state.step_cycles() > 0) {
-    row.overhead_percent = 100.0 * static_cast<double>(seen.state.own_cycles()) /
-                           static_cast<double>(seen.state.step_cycles());
+  if (seen.state.has_overhead_percent()) {
+    row.overhead_percent = seen.state.overhead_percent();
+    row.overhead_interval = {seen.state.overhead_low(), seen.state.overhead_high()};
   }
   for (const StepSummary& step : run.last_steps) {
     if (step.has_loss()) row.losses.push_back(step.loss());

@@ -9,6 +9,7 @@
 //   q quit   j/k move   sort by: r rank, o overhead, l loss    the keys
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -36,6 +37,7 @@ struct TopRow {
   std::optional<double> update_ratio = {};  // UpdateRatioOf
   std::optional<double> scale = {};
   std::optional<double> overhead_percent = {};
+  std::array<double, 2> overhead_interval = {};  // low, high; where there is a figure
   uint64_t findings = 0;
   std::string verdict = {};         // so far; "" where there is none yet
   std::vector<double> losses = {};  // of the last steps, oldest first

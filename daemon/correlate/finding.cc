@@ -90,7 +90,8 @@ void AddUnseen(uint32_t flags, Finding& finding) {
       {wire::ValueRecord::kUnseenInputs, "inputs"},
       {wire::ValueRecord::kUnseenLevel, "level"},
       {wire::ValueRecord::kUnseenParent, "parent"},
-      {wire::ValueRecord::kUnseenTable, "table"}};
+      {wire::ValueRecord::kUnseenTable, "table"},
+      {wire::ValueRecord::kUnseenMeasuring, "measuring"}};
   for (const auto& [flag, word] : kWords) {
     if ((flags & flag) != 0) finding.add_unseen(word);
   }

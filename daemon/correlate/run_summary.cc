@@ -73,8 +73,6 @@ RunInfo DescribeRun(const RunFacts& facts) {
 
 Coverage SumCoverage(const std::vector<RunFacts>& runs) {
   Coverage sum;
-  uint64_t own_cycles = 0;
-  uint64_t step_cycles = 0;
   for (const RunFacts& facts : runs) {
     const RunState& state = facts.state();
     sum.set_steps(std::max(sum.steps(), std::max(facts.steps(), StepClock(facts).UpdatesSeen())));
@@ -92,12 +90,17 @@ Coverage SumCoverage(const std::vector<RunFacts>& runs) {
       (*sum.mutable_steps_watched())[LevelName(static_cast<uint32_t>(level))] +=
           state.steps_watched(level);
     }
-    own_cycles += state.own_cycles();
-    step_cycles += state.step_cycles();
-  }
-  if (step_cycles != 0) {
-    sum.set_overhead_percent(100.0 * static_cast<double>(own_cycles) /
-                             static_cast<double>(step_cycles));
+    if (state.steps_off() != 0) {
+      (*sum.mutable_unchecked())[kUncheckedToMeasure] += state.steps_off();
+    }
+    // The slowest rank sets the pace of all.
+    if (state.has_overhead_percent() &&
+        (!sum.has_overhead_percent() || sum.overhead_percent() < state.overhead_percent())) {
+      sum.set_overhead_percent(state.overhead_percent());
+      sum.clear_overhead_interval();
+      sum.add_overhead_interval(state.overhead_low());
+      sum.add_overhead_interval(state.overhead_high());
+    }
   }
   return sum;
 }

@@ -13,7 +13,8 @@ constexpr auto kAfterPoisoned = static_cast<int>(wire::Unchecked::kAfterPoisoned
 constexpr auto kAuto = static_cast<uint32_t>(wire::Level::kAuto);
 
 // A process whose steps were left out though nobody asked for level `auto`. Steps with bad
-// parameters are idle, too: what made these bad is known.
+// parameters are idle, too: what made these bad is known. So are steps whose checks were off to
+// measure what they cost: the parameters and the optimizer's state are checked after them.
 bool WasIdleByRequest(const RunFacts& facts) {
   const RunState& state = facts.state();
   const uint64_t idle =
@@ -23,7 +24,13 @@ bool WasIdleByRequest(const RunFacts& facts) {
   const bool is_auto = state.level() == kAuto || facts.run().level() == kAuto;
   // What ran last may be no whole step. One that never published says nothing of its level.
   const bool ended_idle = state.heartbeat_ns() != 0 && state.level() == kIdle;
-  return (idle > poisoned || ended_idle) && !is_auto;
+  return (idle > poisoned + state.steps_off() || ended_idle) && !is_auto;
+}
+
+// A process that ended while its checks were off to measure what they cost, so that nobody has read
+// what it left: it was killed, or a bad value in these last steps has ended it.
+bool EndedUnchecked(const RunFacts& facts) {
+  return facts.state().ended() && facts.state().off_now();
 }
 
 // What became of processes without facts, the weightiest first.
@@ -57,13 +64,21 @@ std::string UnknownBecause(const std::vector<RunFacts>& runs, const Verdict& ver
   if (verdict.coverage().tensors_checked() == 0) return "nothing_checked";
   if (verdict.coverage().lost_events() > 0) return "records_lost";
   if (verdict.incidents().empty() && SawBadValues(runs)) return "values_not_kept";
-  if (std::any_of(runs.begin(), runs.end(), WasIdleByRequest)) return "steps_not_checked";
+  if (std::any_of(runs.begin(), runs.end(), WasIdleByRequest) ||
+      std::any_of(runs.begin(), runs.end(), EndedUnchecked)) {
+    return "steps_not_checked";
+  }
   return "";
 }
 
 uint64_t IdleSteps(const Coverage& coverage) {
   const auto found = coverage.steps_watched().find(LevelName(kIdle));
   return found == coverage.steps_watched().end() ? 0 : found->second;
+}
+
+uint64_t StepsOffToMeasure(const Coverage& coverage) {
+  const auto found = coverage.unchecked().find(kUncheckedToMeasure);
+  return found == coverage.unchecked().end() ? 0 : found->second;
 }
 
 uint64_t CountedSteps(const Coverage& coverage) {

@@ -22,7 +22,9 @@ namespace nanwatch {
 //   nothing_checked   processes were observed, and no tensor was ever checked
 //   records_lost      findings were dropped, torn or damaged
 //   values_not_kept   bad values were counted, and no record of them is left (`incidents` is empty)
-//   steps_not_checked some steps ran at level `idle`, and level `auto` did not choose that
+//   steps_not_checked some steps ran at level `idle`, and level `auto` did not choose that, nor
+//   were
+//                     they off to measure the overhead; or a process died while they were off
 // The first three hold beside processes that were observed, too; the next three only without any.
 // `auto` leaves out steps by design and returns to the parameters they wrote, so its idle steps
 // give no reason; the report says how many there were.
@@ -30,6 +32,8 @@ namespace nanwatch {
 
 // Steps at level `idle`; all steps that were watched in one way or another are `steps_watched`.
 [[nodiscard]] uint64_t IdleSteps(const Coverage& coverage);
+// Those of them whose checks were off so that their cost could be measured.
+[[nodiscard]] uint64_t StepsOffToMeasure(const Coverage& coverage);
 // Steps of all processes that the observer counted, idle ones included.
 [[nodiscard]] uint64_t CountedSteps(const Coverage& coverage);
 

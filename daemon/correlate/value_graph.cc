@@ -33,10 +33,10 @@ bool IsNanAlone(const ValueFact& value) {
 }
 
 // Of a record's flags: why its origin is not certain.
-constexpr uint32_t kUnseenFlags = wire::ValueRecord::kInexact | wire::ValueRecord::kUnseenInputs |
-                                  wire::ValueRecord::kUnseenLevel |
-                                  wire::ValueRecord::kUnseenParent |
-                                  wire::ValueRecord::kUnseenTable;
+constexpr uint32_t kUnseenFlags =
+    wire::ValueRecord::kInexact | wire::ValueRecord::kUnseenInputs |
+    wire::ValueRecord::kUnseenLevel | wire::ValueRecord::kUnseenMeasuring |
+    wire::ValueRecord::kUnseenParent | wire::ValueRecord::kUnseenTable;
 
 // What one collective was given may have come by another one; a forged record names itself.
 constexpr int kCollectivesFollowedMax = 64;

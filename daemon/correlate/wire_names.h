@@ -16,4 +16,8 @@ namespace nanwatch {
 [[nodiscard]] std::string LevelName(uint32_t level);                 // full; "" unknown
 [[nodiscard]] std::string UncheckedName(uint32_t reason);            // sparse; reason_15 unknown
 
+// The reason for steps whose checks were off so that their cost could be measured. They are counted
+// apart from wire::Unchecked.
+inline constexpr char kUncheckedToMeasure[] = "measuring";
+
 }  // namespace nanwatch

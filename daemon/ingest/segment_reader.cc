@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -34,6 +35,20 @@ struct Progress {
   std::bitset<wire::kReachKinds> reaches;
   uint64_t trails = 0;
 };
+
+// The three figures are read one by one while the job may be writing them, and may be anything.
+void SetOverhead(const wire::Overhead& overhead, RunState& state) {
+  state.set_steps_off(overhead.steps_off);
+  state.set_off_now(overhead.off_now);
+  const bool in_order = overhead.low <= overhead.percent && overhead.percent <= overhead.high;
+  if (overhead.pairs == 0 || !in_order || !std::isfinite(overhead.low) ||
+      !std::isfinite(overhead.high)) {
+    return;
+  }
+  state.set_overhead_percent(overhead.percent);
+  state.set_overhead_low(overhead.low);
+  state.set_overhead_high(overhead.high);
+}
 
 }  // namespace
 
@@ -186,11 +201,10 @@ void SegmentReader::Impl::ReadLive(RunState& state) const {
   state.set_records_dropped(std::max(copy.values_dropped, LookAt(file).dropped));
   state.set_names_dropped(copy.names_dropped);
   state.set_sites_dropped(copy.sites_dropped);
-  state.set_own_cycles(copy.facts.own_cycles);
-  state.set_step_cycles(copy.facts.step_cycles);
   for (const uint64_t count : copy.facts.unchecked) state.add_unchecked(count);
   state.set_gpus(copy.facts.gpus);
   for (const uint64_t steps : copy.facts.steps_watched) state.add_steps_watched(steps);
+  SetOverhead(copy.facts.overhead, state);
   state.set_live_state(static_cast<uint32_t>(copy.facts.state));
   state.set_level(static_cast<uint32_t>(copy.facts.level));
   state.set_tickets(copy.tickets);

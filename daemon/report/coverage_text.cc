@@ -1,9 +1,12 @@
 #include "daemon/report/coverage_text.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <map>
 
+#include "daemon/correlate/unknown_rule.h"
+#include "daemon/correlate/wire_names.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/text_report.h"
 
@@ -14,7 +17,7 @@ struct Reason {
   std::string_view name;
   std::string_view meaning;
 };
-constexpr std::array<Reason, 16> kReasons = {{
+constexpr std::array<Reason, 17> kReasons = {{
     {"sparse", "compressed sparse tensors (CSR and the like): their values are not read yet"},
     {"quantized", "quantised tensors: they hold integers"},
     {"nested", "nested (jagged) tensors"},
@@ -35,6 +38,8 @@ constexpr std::array<Reason, 16> kReasons = {{
     {"gpu_busy",
      "tensors on a GPU while as many checks were under way, or in CUDA graphs, as there is room "
      "for"},
+    {kUncheckedToMeasure,
+     "steps, not tensors: nanwatch had switched its checks off to measure its own cost"},
 }};
 
 std::string_view MeaningOf(const std::string& name) {
@@ -50,6 +55,26 @@ std::string Percent(double percent) {
   return text.data();
 }
 
+// "overhead 1.2 % (0.8 .. 1.9)"
+std::string OverheadText(const Coverage& coverage) {
+  if (!coverage.has_overhead_percent()) return "overhead not measured yet";
+  std::string text = "overhead " + Percent(coverage.overhead_percent());
+  if (coverage.overhead_interval_size() != 2) return text;
+  std::array<char, 64> interval{};
+  std::snprintf(interval.data(), interval.size(), " (%.1f .. %.1f)", coverage.overhead_interval(0),
+                coverage.overhead_interval(1));
+  return text + interval.data();
+}
+
+// Steps at this level. Those that were off to measure the overhead count as idle ones, and are
+// shown by themselves.
+uint64_t StepsAt(const Coverage& coverage, const std::string& level) {
+  const auto found = coverage.steps_watched().find(level);
+  const uint64_t steps = found == coverage.steps_watched().end() ? 0 : found->second;
+  if (level != "idle") return steps;
+  return steps - std::min(steps, StepsOffToMeasure(coverage));
+}
+
 std::string Line(std::string_view name, const std::string& value, std::string_view meaning = "") {
   std::string line(name);
   line.resize(20, ' ');
@@ -63,10 +88,11 @@ std::string ByLevel(const Coverage& coverage) {
   if (coverage.steps_watched().size() < 2) return "";
   std::string text;
   for (const char* level : {"full", "layer", "canary", "idle"}) {
-    const auto found = coverage.steps_watched().find(level);
-    if (found == coverage.steps_watched().end()) continue;
-    text += (text.empty() ? " (" : ", ") + Glued(Grouped(found->second) + " " + level);
+    const uint64_t steps = StepsAt(coverage, level);
+    if (steps != 0) text += (text.empty() ? " (" : ", ") + Glued(Grouped(steps) + " " + level);
   }
+  if (const uint64_t off = StepsOffToMeasure(coverage); off != 0)
+    text += ", " + Glued(Grouped(off) + " unchecked") + " to measure the overhead";
   return text + ")";
 }
 
@@ -77,13 +103,13 @@ std::string WatchedText(const Verdict& verdict) {
   std::string text = Counted(coverage.steps(), "step") + ByLevel(coverage) + ", " +
                      Counted(coverage.tensors_checked(), "tensor") + ", " +
                      Counted(coverage.lost_events(), "record") + " lost";
-  if (!coverage.unchecked().empty()) {
-    text += ", " + Counted(coverage.unchecked().size(), "kind") + " of tensor unchecked " +
+  const size_t kinds =
+      coverage.unchecked().size() - coverage.unchecked().count(kUncheckedToMeasure);
+  if (kinds != 0) {
+    text += ", " + Counted(kinds, "kind") + " of tensor unchecked " +
             Glued("(nanwatch report " + ShortId(verdict.run().id()) + " --coverage)");
   }
-  if (coverage.has_overhead_percent())
-    text += "; " + Glued("overhead " + Percent(coverage.overhead_percent()));
-  return text;
+  return text + "; " + Glued(OverheadText(coverage));
 }
 
 std::string ShortId(const std::string& id) { return Printable(id.substr(0, 8)); }
@@ -92,9 +118,8 @@ std::string CoverageReport(const Verdict& verdict) {
   const Coverage& coverage = verdict.coverage();
   std::string text = Line("steps", Grouped(coverage.steps()));
   for (const char* level : {"full", "layer", "canary", "idle"}) {
-    const auto found = coverage.steps_watched().find(level);
-    if (found == coverage.steps_watched().end()) continue;
-    text += Line("  at level " + std::string(level), Grouped(found->second));
+    const uint64_t steps = StepsAt(coverage, level);
+    if (steps != 0) text += Line("  at level " + std::string(level), Grouped(steps));
   }
   text += Line("ops seen", Grouped(coverage.ops_seen()));
   text += Line("tensors checked", Grouped(coverage.tensors_checked()));
@@ -102,8 +127,8 @@ std::string CoverageReport(const Verdict& verdict) {
   text += Line(
       "records lost", Grouped(coverage.lost_events()),
       coverage.lost_events() > 0 ? "dropped, torn or damaged: the verdict may lack something" : "");
-  text += Line("overhead", coverage.has_overhead_percent() ? Percent(coverage.overhead_percent())
-                                                           : "not measured");
+  const std::string overhead = OverheadText(coverage);
+  text += Line("overhead", overhead.substr(overhead.find(' ') + 1));
   if (coverage.unchecked().empty()) return text + "every tensor that was met was checked\n";
   text += "\nnot checked, in tensors:\n";
   const std::map<std::string, uint64_t> sorted(coverage.unchecked().begin(),

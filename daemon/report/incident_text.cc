@@ -116,8 +116,12 @@ std::string UnseenText(const Finding& origin) {
     }
     if (is("parent")) return ", or made in the process that this one was forked from";
     if (is("level")) return ", or made by an op that ran while fewer ops were checked";
+    if (is("measuring"))
+      return ", or made while nanwatch had switched its checks off to measure its own cost";
     return ", or made by an op that was not seen";
   }
+  if (is("measuring"))
+    return ", or an op before it, while nanwatch had its checks off to measure its own cost";
   if (is("ops") || origin.unseen().empty()) return ", or an op before it that was not seen";
   if (is("level")) return ", or an op before it that ran while fewer ops were checked";
   return ", or given to it: its inputs were not all checked";

@@ -94,17 +94,24 @@ ordered_json ListOf(const Message& message, const FieldDescriptor& field) {
   return list;
 }
 
+// An interval that was not measured is not known, other than a list that is empty.
+bool IsUnknown(const Message& message, const FieldDescriptor& field) {
+  const Reflection& read = *message.GetReflection();
+  if (!field.is_repeated()) return field.has_presence() && !read.HasField(message, &field);
+  return field.name() == "overhead_interval" && read.FieldSize(message, &field) == 0;
+}
+
 ordered_json ObjectOf(const Message& message) {
   ordered_json object = ordered_json::object();
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *message.GetDescriptor()->field(i);
     ordered_json& slot = object[field.name()];
-    if (field.is_map()) {
+    if (IsUnknown(message, field)) {
+      slot = nullptr;
+    } else if (field.is_map()) {
       slot = MapOf(message, field);
     } else if (field.is_repeated()) {
       slot = ListOf(message, field);
-    } else if (field.has_presence() && !message.GetReflection()->HasField(message, &field)) {
-      slot = nullptr;
     } else {
       slot = Single(message, field);
     }

@@ -118,6 +118,12 @@ UnknownText RecordsLost(const Verdict& verdict) {
 UnknownText StepsNotChecked(const Verdict& verdict) {
   const uint64_t counted = CountedSteps(verdict.coverage());
   const uint64_t watched = counted - IdleSteps(verdict.coverage());
+  if (IdleSteps(verdict.coverage()) <= StepsOffToMeasure(verdict.coverage())) {
+    return {SeenSoFar(verdict) +
+                ", but the job ended while nanwatch had switched its checks off to measure its "
+                "own cost",
+            "run it again with `nanwatch run --measure 0`, which never switches them off"};
+  }
   return {SeenSoFar(verdict) + " in the " + Grouped(watched) + " of " + Counted(counted, "step") +
               " that were watched; the others ran at level idle",
           "use `nanwatch run --level canary` or higher from the start"};

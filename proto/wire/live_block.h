@@ -4,7 +4,9 @@
 // a seqlock, `sequence`: odd while they are written. (Orders as argued in step_ring.h.)
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,6 +17,35 @@
 
 namespace nanwatch::wire {
 
+// What the checks cost, by blocks of steps with and without them.
+struct Overhead {
+  static constexpr int kPairsBit = 48;
+  static constexpr int kOffNowBit = 63;
+  static constexpr uint32_t kPairsMax = (1u << (kOffNowBit - kPairsBit)) - 1;
+
+  double percent = 0;  // this and the interval are valid where there are pairs
+  double low = 0;
+  double high = 0;
+  uint32_t pairs = 0;
+  uint64_t steps_off = 0;
+  bool off_now = false;
+
+  [[nodiscard]] uint64_t Packed() const noexcept {
+    constexpr uint64_t kStepsMax = (uint64_t{1} << kPairsBit) - 1;
+    return (steps_off < kStepsMax ? steps_off : kStepsMax) |
+           uint64_t{pairs < kPairsMax ? pairs : kPairsMax} << kPairsBit |
+           uint64_t{off_now} << kOffNowBit;
+  }
+  static Overhead Of(const std::array<uint64_t, 3>& figures, uint64_t packed) noexcept {
+    return {.percent = std::bit_cast<double>(figures[0]),
+            .low = std::bit_cast<double>(figures[1]),
+            .high = std::bit_cast<double>(figures[2]),
+            .pairs = static_cast<uint32_t>(packed >> kPairsBit) & kPairsMax,
+            .steps_off = packed & ((uint64_t{1} << kPairsBit) - 1),
+            .off_now = (packed >> kOffNowBit) != 0};
+  }
+};
+
 // The live block's contents but for what its writer counts itself (tickets, dropped names, sites,
 // records).
 struct LiveFacts {
@@ -22,10 +53,9 @@ struct LiveFacts {
   uint64_t tensors_checked = 0;
   uint64_t bytes_checked = 0;
   uint64_t values_bad = 0;
-  uint64_t own_cycles = 0;
-  uint64_t step_cycles = 0;
   uint64_t unchecked[kUncheckedReasons] = {};
   uint64_t steps_watched[kWatchedLevels] = {};
+  Overhead overhead;
   uint64_t control_applied = 0;
   uint64_t last_clean_collective = 0;
   LiveState state = LiveState::kStarting;
@@ -60,14 +90,17 @@ class LiveWriter {
     block_->tensors_checked.store(facts.tensors_checked, kRelaxed);
     block_->bytes_checked.store(facts.bytes_checked, kRelaxed);
     block_->values_bad.store(facts.values_bad, kRelaxed);
-    block_->own_cycles.store(facts.own_cycles, kRelaxed);
-    block_->step_cycles.store(facts.step_cycles, kRelaxed);
     for (int i = 0; i < kUncheckedReasons; ++i) {
       block_->unchecked[i].store(facts.unchecked[i], kRelaxed);
     }
     for (int i = 0; i < kWatchedLevels; ++i) {
       block_->steps_watched[i].store(facts.steps_watched[i], kRelaxed);
     }
+    const double figures[] = {facts.overhead.percent, facts.overhead.low, facts.overhead.high};
+    for (int i = 0; i < 3; ++i) {
+      block_->overhead[i].store(std::bit_cast<uint64_t>(figures[i]), kRelaxed);
+    }
+    block_->measuring.store(facts.overhead.Packed(), kRelaxed);
     block_->control_applied.store(facts.control_applied, kRelaxed);
     block_->last_clean_collective.store(facts.last_clean_collective, kRelaxed);
     block_->state.store(static_cast<uint32_t>(facts.state), kRelaxed);
@@ -112,12 +145,13 @@ struct LiveCopy {
   facts.tensors_checked = block.tensors_checked.load(kRelaxed);
   facts.bytes_checked = block.bytes_checked.load(kRelaxed);
   facts.values_bad = block.values_bad.load(kRelaxed);
-  facts.own_cycles = block.own_cycles.load(kRelaxed);
-  facts.step_cycles = block.step_cycles.load(kRelaxed);
   for (int i = 0; i < kUncheckedReasons; ++i)
     facts.unchecked[i] = block.unchecked[i].load(kRelaxed);
   for (int i = 0; i < kWatchedLevels; ++i)
     facts.steps_watched[i] = block.steps_watched[i].load(kRelaxed);
+  std::array<uint64_t, 3> figures{};
+  for (size_t i = 0; i < figures.size(); ++i) figures[i] = block.overhead[i].load(kRelaxed);
+  facts.overhead = Overhead::Of(figures, block.measuring.load(kRelaxed));
   facts.control_applied = block.control_applied.load(kRelaxed);
   facts.last_clean_collective = block.last_clean_collective.load(kRelaxed);
   facts.state = static_cast<LiveState>(block.state.load(kRelaxed));

@@ -195,6 +195,8 @@ struct ValueRecord {
     kUnseenLevel = 1u << 13,   // ops ran unchecked before: a lower level, or attached late
     kUnseenParent = 1u << 14,  // a forked child, to which its parent's bad values are not known
     kUnseenTable = 1u << 15,   // there were more bad values than are kept track of
+    // ops ran unchecked before, so that the cost of the checks could be measured (minor 6)
+    kUnseenMeasuring = 1u << 16,
   };
   // The flags' highest byte: index + 1 of the GPU whose memory was written; 0: the CPU's.
   static constexpr int kGpuShift = 24;

@@ -51,7 +51,7 @@ namespace nanwatch::wire {
 
 inline constexpr uint64_t kSegmentMagic = 0x48435441574e414eull;  // the bytes "NANWATCH"
 inline constexpr uint16_t kWireMajor = 1;  // a change that an old reader would misread
-inline constexpr uint16_t kWireMinor = 5;  // additions that an old reader may ignore
+inline constexpr uint16_t kWireMinor = 6;  // additions that an old reader may ignore
 inline constexpr uint16_t kWireMinorOfStacks =
     3;  // from which on ControlRequest::kStacks is heeded
 
@@ -156,8 +156,10 @@ struct LiveBlock {
   std::atomic<uint64_t> values_dropped;  // records that the ring had no room for
   std::atomic<uint64_t> names_dropped;   // names that found the table full
   std::atomic<uint64_t> sites_dropped;
-  std::atomic<uint64_t> own_cycles;   // time-stamp counter ticks spent in our callbacks, sampled
-  std::atomic<uint64_t> step_cycles;  // ticks of the steps they were sampled in
+  // Until minor 5: ticks spent in our callbacks, sampled, and those of the steps they were sampled
+  // in. Not written any more: they left out most of what watching costs.
+  std::atomic<uint64_t> own_cycles;
+  std::atomic<uint64_t> step_cycles;
   std::atomic<uint64_t> unchecked[kUncheckedReasons];
   std::atomic<uint64_t> control_applied;  // the control word in force
   std::atomic<uint32_t> state;            // LiveState
@@ -171,7 +173,12 @@ struct LiveBlock {
   std::atomic<uint64_t> tickets;  // tickets drawn so far
   // Steps published while ops went unwatched (kIdle), by the canary, at `layer`, in full.
   std::atomic<uint64_t> steps_watched[kWatchedLevels];
-  uint64_t reserved1[4];
+  // Percent by which the checks make a step longer, as bits of doubles: median, low, high. Valid
+  // once there are pairs in `measuring` (minor 6).
+  std::atomic<uint64_t> overhead[3];
+  // Bits 0 to 47: steps whose checks were off so that their cost can be measured; 48 to 62: pairs
+  // of blocks behind `overhead`; 63: the checks are off now, and nothing was read since (minor 6).
+  std::atomic<uint64_t> measuring;
 };
 enum class LiveState : uint32_t { kStarting = 0, kWatching = 1, kSteppedDown = 2, kExited = 3 };
 

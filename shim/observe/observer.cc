@@ -121,7 +121,6 @@ void Observer::PublishLive(wire::LiveState state) noexcept {
   facts.values_bad = sum.values_bad;
   for (int i = 0; i < wire::kUncheckedReasons; ++i) facts.unchecked[i] = sum.unchecked[i];
   steps.StepsWatched(facts.steps_watched);
-  steps.Measured(&facts.own_cycles, &facts.step_cycles);
   facts.state = state;
   facts.level = level.asked();
   facts.gpus = timeline.gpus();

@@ -21,8 +21,12 @@ TEST(LiveBlock, GivesBackWhatWasPublished) {
   facts.tensors_checked = 2;
   facts.bytes_checked = 3;
   facts.values_bad = 4;
-  facts.own_cycles = 5;
-  facts.step_cycles = 6;
+  facts.overhead = {.percent = 1.25,
+                    .low = -0.5,
+                    .high = 2,
+                    .pairs = 24,
+                    .steps_off = (uint64_t{1} << 40) + 7,
+                    .off_now = true};
   facts.unchecked[3] = 7;
   facts.control_applied = 8;
   facts.last_clean_collective = 9;
@@ -43,8 +47,12 @@ TEST(LiveBlock, GivesBackWhatWasPublished) {
   EXPECT_EQ(copy.facts.tensors_checked, 2u);
   EXPECT_EQ(copy.facts.bytes_checked, 3u);
   EXPECT_EQ(copy.facts.values_bad, 4u);
-  EXPECT_EQ(copy.facts.own_cycles, 5u);
-  EXPECT_EQ(copy.facts.step_cycles, 6u);
+  EXPECT_EQ(copy.facts.overhead.percent, 1.25);
+  EXPECT_EQ(copy.facts.overhead.low, -0.5);
+  EXPECT_EQ(copy.facts.overhead.high, 2);
+  EXPECT_EQ(copy.facts.overhead.pairs, 24u);
+  EXPECT_EQ(copy.facts.overhead.steps_off, (uint64_t{1} << 40) + 7);
+  EXPECT_TRUE(copy.facts.overhead.off_now);
   EXPECT_EQ(copy.facts.unchecked[3], 7u);
   EXPECT_EQ(copy.facts.control_applied, 8u);
   EXPECT_EQ(copy.facts.last_clean_collective, 9u);
@@ -58,6 +66,14 @@ TEST(LiveBlock, GivesBackWhatWasPublished) {
   EXPECT_EQ(copy.names_dropped, 13u);
   EXPECT_EQ(copy.sites_dropped, 14u);
   EXPECT_EQ(copy.tickets, 15u);
+}
+
+TEST(LiveBlock, KnowsNoOverheadWhereAnOlderWriterLeftZeros) {
+  const SharedMemory memory(sizeof(LiveBlock));
+  const LiveCopy copy = ReadLive(*memory.as<LiveBlock>());
+  EXPECT_EQ(copy.facts.overhead.pairs, 0u);
+  EXPECT_EQ(copy.facts.overhead.steps_off, 0u);
+  EXPECT_FALSE(copy.facts.overhead.off_now);
 }
 
 TEST(LiveBlock, KnowsNoLossBeforeTheFirst) {

@@ -43,12 +43,34 @@ TEST(Coverage, UncheckedReasonsHaveNames) {
   EXPECT_EQ(unchecked.size(), 4u);
 }
 
+RunFacts WithOverhead(int rank, double low, double percent, double high) {
+  RunFacts facts = RunBuilder().Rank(rank).Build();
+  facts.mutable_state()->set_overhead_percent(percent);
+  facts.mutable_state()->set_overhead_low(low);
+  facts.mutable_state()->set_overhead_high(high);
+  return facts;
+}
+
 TEST(Coverage, OverheadIsUnknownUntilMeasured) {
   RunFacts facts = RunBuilder().Build();
-  EXPECT_FALSE(Correlate({facts}).coverage().has_overhead_percent());
-  facts.mutable_state()->set_own_cycles(14);
-  facts.mutable_state()->set_step_cycles(1000);
-  EXPECT_DOUBLE_EQ(Correlate({facts}).coverage().overhead_percent(), 1.4);
+  const Coverage coverage = Correlate({facts}).coverage();
+  EXPECT_FALSE(coverage.has_overhead_percent());
+  EXPECT_EQ(coverage.overhead_interval_size(), 0);
+}
+
+TEST(Coverage, OverheadOfSeveralProcessesIsThatOfTheSlowest) {
+  const Coverage coverage = Correlate({WithOverhead(0, 0.8, 1.2, 1.9), WithOverhead(1, 2, 3, 4),
+                                       RunBuilder().Rank(2).Build(), WithOverhead(3, -1, 0, 1)})
+                                .coverage();
+  EXPECT_EQ(coverage.overhead_percent(), 3);
+  EXPECT_THAT(coverage.overhead_interval(), testing::ElementsAre(2, 4));
+}
+
+TEST(Coverage, StepsThatWereOffToMeasureHaveTheirOwnReason) {
+  RunFacts facts = RunBuilder().Build();
+  EXPECT_FALSE(Correlate({facts}).coverage().unchecked().contains("measuring"));
+  facts.mutable_state()->set_steps_off(48);
+  EXPECT_EQ(Correlate({facts}).coverage().unchecked().at("measuring"), 48u);
 }
 
 TEST(Coverage, RunIsDescribedFromItsSegment) {

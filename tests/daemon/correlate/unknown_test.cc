@@ -77,6 +77,26 @@ TEST(Unknown, JobThatEndedIdle) {
   ExpectUnknown(Correlate({facts}), "steps_not_checked");
 }
 
+TEST(Unknown, StepsThatWereOffToMeasureAreExcused) {
+  RunFacts facts = WithSteps(RunBuilder().Build(), 48, 4952);
+  facts.mutable_state()->set_steps_off(48);
+  EXPECT_EQ(Correlate({facts}).verdict(), "clean");
+  facts.mutable_state()->set_steps_off(47);
+  ExpectUnknown(Correlate({facts}), "steps_not_checked");
+}
+
+// What was made while they were off may be what ended it.
+TEST(Unknown, JobThatEndedWhileItsChecksWereOff) {
+  RunFacts facts = WithSteps(RunBuilder().Build(), 4, 500);
+  facts.mutable_state()->set_steps_off(4);
+  facts.mutable_state()->set_off_now(true);
+  EXPECT_EQ(Correlate({facts}).verdict(), "clean") << "it goes on, and is checked next";
+  facts.mutable_state()->set_ended(true);
+  ExpectUnknown(Correlate({facts}), "steps_not_checked");
+  facts.mutable_state()->set_off_now(false);
+  EXPECT_EQ(Correlate({facts}).verdict(), "clean") << "what it left was read";
+}
+
 TEST(Unknown, OneIdleRankIsEnough) {
   ExpectUnknown(Correlate({WithSteps(RunBuilder().Rank(0).Build(), 0, 800),
                            WithSteps(RunBuilder().Rank(1).Build(), 1, 799)}),

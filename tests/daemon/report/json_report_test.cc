@@ -33,7 +33,7 @@ TEST(JsonReport, DocumentHasTheFieldsThatArePromised) {
     EXPECT_TRUE(document["runs"][0].contains(key)) << key;
   }
   for (const char* key : {"steps", "ops_seen", "tensors_checked", "bytes_checked", "unchecked",
-                          "lost_events", "overhead_percent"}) {
+                          "lost_events", "overhead_percent", "overhead_interval"}) {
     EXPECT_TRUE(document["coverage"].contains(key)) << key;
   }
   const json& incident = document["incidents"][0];
@@ -59,7 +59,18 @@ TEST(JsonReport, WhatIsNotKnownIsNull) {
   EXPECT_TRUE(document["run"]["signal"].is_null());
   EXPECT_TRUE(document["run"]["ended_at"].is_null());
   EXPECT_TRUE(document["coverage"]["overhead_percent"].is_null());
+  EXPECT_TRUE(document["coverage"]["overhead_interval"].is_null());
   EXPECT_TRUE(document["incidents"][0]["pattern"].is_null());
+}
+
+TEST(JsonReport, MeasuredOverheadHasItsInterval) {
+  Verdict verdict = SomeAnomaly();
+  verdict.mutable_coverage()->set_overhead_percent(1.25);
+  verdict.mutable_coverage()->add_overhead_interval(-0.5);
+  verdict.mutable_coverage()->add_overhead_interval(2);
+  const json document = Document(verdict);
+  EXPECT_EQ(document["coverage"]["overhead_percent"], 1.25);
+  EXPECT_EQ(document["coverage"]["overhead_interval"], json({-0.5, 2}));
 }
 
 TEST(JsonReport, DefaultsArePrinted) {

@@ -87,8 +87,9 @@ RunFacts MaskedRow() {
   RunFacts facts = run.Build();
   facts.mutable_state()->mutable_clocks()->set_optimizer_steps(0, 118);
   facts.mutable_state()->set_tensors_checked(61204);
-  facts.mutable_state()->set_own_cycles(14);
-  facts.mutable_state()->set_step_cycles(1000);
+  facts.mutable_state()->set_overhead_percent(1.4);
+  facts.mutable_state()->set_overhead_low(0.8);
+  facts.mutable_state()->set_overhead_high(1.9);
   facts.mutable_run()->set_nonce(0x7f3a00112233aabbull);
   for (int reason = 0; reason < 5; ++reason)
     facts.mutable_state()->add_unchecked(reason == 0 ? 0 : 9);
@@ -134,7 +135,7 @@ why       a row with every key masked: softmax over nothing but -Inf is 0/0 (fir
 do        keep one key unmasked, drop empty sequences where batches are made, or mask the output
           instead
 watched   118 steps, 61,204 tensors, 0 records lost, 4 kinds of tensor unchecked
-          (nanwatch report 7f3a0011 --coverage); overhead 1.4 %
+          (nanwatch report 7f3a0011 --coverage); overhead 1.4 % (0.8 .. 1.9)
 )");
   ExpectFitsTheScreen(report);
 }
@@ -323,7 +324,7 @@ TEST(TextReport, CleanSaysWhatWasWatched) {
   facts.mutable_state()->mutable_clocks()->set_optimizer_steps(0, 200);
   EXPECT_EQ(Report(facts),
             "CLEAN     train.py, run 00000000, torch 2.11.0, cpu: no non-finite value\n\n"
-            "watched   200 steps, 900 tensors, 0 records lost\n");
+            "watched   200 steps, 900 tensors, 0 records lost; overhead not measured yet\n");
 }
 
 TEST(TextReport, CallersOfTheLineStandBelowIt) {
@@ -382,6 +383,37 @@ TEST(TextReport, CleanAtLevelAutoSaysHowManyStepsWereWatched) {
   const std::string report = Report(facts);
   EXPECT_THAT(report, StartsWith("CLEAN"));
   EXPECT_THAT(Unwrapped(report), HasSubstr("in the 365 of 800 steps that were watched"));
+}
+
+TEST(TextReport, CleanSaysWhichStepsWereOffToMeasureTheOverhead) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->mutable_clocks()->set_optimizer_steps(0, 5000);
+  for (const uint64_t steps : {48, 0, 0, 4952}) facts.mutable_state()->add_steps_watched(steps);
+  facts.mutable_state()->set_steps_off(48);
+  const std::string report = Report(facts);
+  EXPECT_THAT(report, StartsWith("CLEAN"));
+  EXPECT_THAT(Unwrapped(report), HasSubstr("watched 5,000 steps (4,952 full, 48 unchecked to "
+                                           "measure the overhead), 900 tensors"));
+  EXPECT_THAT(report, Not(HasSubstr("idle")));
+  EXPECT_THAT(report, Not(HasSubstr("kind of tensor")));
+  const std::string coverage = CoverageReport(Diagnose({facts}));
+  EXPECT_THAT(coverage, Not(HasSubstr("at level idle")));
+  EXPECT_THAT(coverage, HasSubstr("48   steps, not tensors: nanwatch had switched its checks off "
+                                  "to measure its own cost\n"));
+}
+
+TEST(TextReport, JobThatDiedWhileItsChecksWereOffIsNotCalledClean) {
+  RunFacts facts = RunBuilder().Build();
+  for (const uint64_t steps : {4, 0, 0, 500}) facts.mutable_state()->add_steps_watched(steps);
+  facts.mutable_state()->set_steps_off(4);
+  facts.mutable_state()->set_off_now(true);
+  facts.mutable_state()->set_ended(true);
+  facts.mutable_state()->set_exit_code(1);
+  const std::string report = Report(facts);
+  EXPECT_THAT(report, StartsWith("UNKNOWN"));
+  EXPECT_THAT(Unwrapped(report), HasSubstr("the job ended while nanwatch had switched its checks "
+                                           "off to measure its own cost"));
+  ExpectFitsTheScreen(report);
 }
 
 TEST(TextReport, NothingObservedTellsWhereToLook) {
