@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/command_line.h"
 #include "daemon/base/directories.h"
 #include "daemon/base/unique_fd.h"
 #include "daemon/explain/explain.h"
@@ -266,22 +267,22 @@ int ServeInBackground(const CommandLine& asked) {
 int Main(int argc, char** argv) {
   CommandLine asked;
   CLI::App app{
-      "nanwatchd: collects what observed training jobs of this user find, and keeps it.\n"
-      "One per user and host; `nanwatch run` starts it when none runs."};
+      "nanwatchd: reads what nanwatch finds in this user's jobs, and keeps it in a database.\n"
+      "There is one per user and host; 'nanwatch run' starts it when none runs."};
   app.set_version_flag("--version", "nanwatchd " NANWATCH_VERSION);
-  app.add_option("--dir", asked.segment_dir, "where jobs keep their segments (NANWATCH_DIR)");
+  app.add_option("--dir", asked.segment_dir, "directory of the segments (NANWATCH_DIR)");
   app.add_option("--state-dir", asked.state_dir,
-                 "where database and logs are kept (NANWATCH_STATE_DIR)");
-  app.add_option("--idle-exit", asked.idle_exit_seconds,
-                 "leave after so many seconds without a job")
+                 "directory of the database and logs (NANWATCH_STATE_DIR)");
+  app.add_option("--idle-exit", asked.idle_exit_seconds, "exit after this time without a job")
       ->type_name("SECONDS");
-  app.add_flag("--detach", asked.detach, "go to the background once ready");
+  app.add_flag("--detach", asked.detach, "go to the background when ready");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    (void)app.exit(error);  // says what is wrong
+    std::fprintf(stderr, "nanwatchd: %s; 'nanwatchd --help' shows how it is used\n",
+                 PlainComplaint(error.what()).c_str());
     return kWrongUse;
   }
   umask(077);

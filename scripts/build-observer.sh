@@ -8,9 +8,13 @@
 # installed in, or to the build tree, build/release. With --no-setup nothing
 # is installed: for machines without package lists, where Boost's headers may be named by CPATH.
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 
 fail() { echo "build-observer: $*" >&2; exit 1; }
+
+# Relative paths are meant from where the script was called.
+from_caller() { if [[ $1 == /* ]]; then echo "$1"; else echo "$caller/$1"; fi; }
 
 python="" prefix=build/release setup=true
 # An installed copy lies in PREFIX/share/nanwatch.
@@ -19,7 +23,7 @@ while (($#)); do
   case $1 in
     --python | --prefix)
       (($# > 1)) || fail "$1 needs a value"
-      if [[ $1 == --python ]]; then python=$2; else prefix=$2; fi
+      if [[ $1 == --python ]]; then python=$2; else prefix=$(from_caller "$2"); fi
       shift 2
       ;;
     --no-setup) setup=false; shift ;;
@@ -28,8 +32,9 @@ while (($#)); do
   esac
 done
 [[ -n $python ]] || fail "--python is missing: the interpreter that runs the training job, for example --python .venv/bin/python"
-python=$(command -v "$python") || fail "there is no such program: --python must name a Python interpreter"
-[[ $python == /* ]] || python=$PWD/$python
+if [[ $python == */* ]]; then python=$(from_caller "$python"); fi
+found=$(command -v "$python") || fail "there is no program '$python': --python must name a Python interpreter"
+python=$(from_caller "$found")
 
 probe=$("$python" scripts/cmake/torch_probe.py) || fail "no torch found with $python (the reason stands above)"
 IFS=';' read -r torch_dir torch_version new_string_abi <<<"$probe"

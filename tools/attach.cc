@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -36,20 +37,21 @@ constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr int kLookEveryMs = 5;
 
 constexpr char kAttachHelp[] =
-    "A process is found when it was started with the library (`nanwatch run`, or LD_PRELOAD), at "
-    "any\n"
-    "level, and has run a module or an optimizer's step. It changes between two of its ops, at "
-    "its\n"
-    "next optimizer step or outermost module call; it is never stopped.\n"
+    "This finds a process that was started with 'nanwatch run' or LD_PRELOAD, at any level, once "
+    "it has\n"
+    "called a module or an optimizer. Its level changes at its next optimizer step or outermost "
+    "module\n"
+    "call. It is never stopped.\n"
     "\n"
-    "One that was started without gets the library when it is named by its PID. Python 3.14 and "
-    "later\n"
-    "load it by themselves (sys.remote_exec). Others do with --inject, by a hook on a call of "
-    "their\n"
-    "Python's, where no lock is held; no debugger is needed. A process is stopped for it only "
-    "when its\n"
-    "main thread computes on without such a call: for a moment. Its steps are then\n"
-    "counted from that moment, and programs that it starts are not watched.\n"
+    "A process that was started without nanwatch gets the library when you give its PID. Python "
+    "3.14 and\n"
+    "later load it by themselves (sys.remote_exec). Older ones need --inject, which hooks a call "
+    "of the\n"
+    "Python interpreter at which no lock is held; no debugger is needed. Only if the main thread "
+    "makes no\n"
+    "such call is it stopped, for a moment. Steps are counted from then on, and programs that the "
+    "process\n"
+    "starts are not watched.\n"
     "\n"
     "Levels: idle, canary (gradients, losses, updates), layer (and what modules return), full "
     "(every\n"
@@ -60,11 +62,12 @@ constexpr char kAttachHelp[] =
     "  nanwatch attach --job llama-7b --for 10m     every rank of a job, then back by itself\n"
     "  nanwatch attach --all --level canary\n"
     "  nanwatch attach 12345 --stacks               with the callers of each line in the report\n"
-    "  nanwatch attach 12345 --inject               one that was started without nanwatch\n"
+    "  nanwatch attach 12345 --inject               a process that was started without nanwatch\n"
     "  nanwatch detach 12345                        idle\n"
     "\n"
-    "Exit status: 0 all have changed; 1 none was found, or one has not changed in time (it still\n"
-    "  will, at its next step); 2 wrong use.\n"
+    "Exit status: 0 all have changed; 1 none was found, or one has not changed in time (it will at "
+    "its\n"
+    "  next step); 2 wrong use.\n"
     "Environment: NANWATCH_DIR.";
 
 struct AttachOptions {
@@ -117,7 +120,7 @@ Status ChooseOne(const std::string& target, std::vector<Target>& targets) {
   std::string candidates;
   for (const Target& t : targets) candidates += " " + t.run.id;
   return Status(ErrorKind::kAmbiguous,
-                "'" + target + "' fits several runs, give more of it:" + candidates);
+                "'" + target + "' stands for several runs: give more of it, such as" + candidates);
 }
 
 // The process that the target names by its number; nothing when it is no number of a process.
@@ -126,6 +129,18 @@ std::optional<int> PidOf(const std::string& target) {
   const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
   if (error != std::errc() || end != target.data() + target.size() || pid <= 0) return std::nullopt;
   return pid;
+}
+
+// "90", "90s", "10m", "2h", "1d", in seconds; nothing for any other text.
+std::optional<double> SecondsOf(const std::string& text) {
+  const std::map<std::string_view, double> units = {
+      {"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
+  const auto unit = units.find(std::string_view(end, text.data() + text.size() - end));
+  if (unit == units.end()) return std::nullopt;
+  return number * unit->second;
 }
 
 bool Maps(int pid, const char* library) {
@@ -161,28 +176,49 @@ std::optional<Refusal> WhyOfAnotherPlace(int pid) {
                      std::to_string(pid) + " -a'"};
 }
 
+std::string WhyNoRun(const AttachOptions& options, Observations& observations,
+                     const std::string& where) {
+  const std::vector<SeenRun> runs = observations.Runs();
+  const auto is_meant = [&](const SeenRun& run) {
+    return options.job.empty() ? run.id.starts_with(options.target)
+                               : run.job.starts_with(options.job);
+  };
+  const bool names_one = !options.job.empty() || !options.target.empty();
+  const std::string& name = options.job.empty() ? options.target : options.job;
+  const std::string kind = options.job.empty() ? "run '" : "job '";
+  const bool any_lives =
+      std::any_of(runs.begin(), runs.end(), [](const SeenRun& run) { return run.live; });
+  if (names_one && std::any_of(runs.begin(), runs.end(), is_meant) && options.rank < 0)
+    return kind + name + "' has ended";
+  if (!any_lives) return "no process is being watched" + where;
+  std::string text = names_one ? "there is no live " + kind + name + "'" : "there is no live run";
+  if (options.rank >= 0) text += " of rank " + std::to_string(options.rank);
+  return text + where + ": 'nanwatch ps' lists the live runs";
+}
+
 // Why what somebody means is not among the live runs, and cannot be made one of them either.
-std::optional<Refusal> WhyNotFound(const AttachOptions& options, const Places& places) {
+std::optional<Refusal> WhyNotFound(const AttachOptions& options, Observations& observations) {
+  const Places& places = observations.places();
   const std::string where = " (looked in " + places.segment_dir + ")";
   const std::optional<int> pid = PidOf(options.target);
-  if (!pid.has_value())
-    return Refusal{"no_run", "no live run fits" + where + ": 'nanwatch ps' lists them"};
+  if (!pid.has_value()) return Refusal{"no_run", WhyNoRun(options, observations, where)};
   const std::string name = "process " + options.target;
   if (access(("/proc/" + options.target).c_str(), F_OK) != 0)
     return Refusal{"no_process", "there is no " + name + " here"};
   if (std::optional<Refusal> elsewhere = WhyOfAnotherPlace(*pid)) return elsewhere;
   if (Maps(*pid, "libnanwatch_observer")) {
-    return Refusal{"already",
-                   name +
-                       " is loaded but has told nothing yet: it has taken no optimizer step (and, "
-                       "at level full, met nothing bad), or keeps its segment elsewhere" +
-                       where};
+    return Refusal{
+        "already",
+        name +
+            " has the library, but nothing to show yet: it has made no optimizer step (and, at "
+            "level full, no bad value), or its segment is in another directory" +
+            where};
   }
   if (Maps(*pid, "libnanwatch.so")) {
     return Refusal{"already", name + (Maps(*pid, "libtorch_cpu.so")
-                                          ? " is loaded and not watched: why not, it said on its "
-                                            "own stderr when torch or the library came"
-                                          : " is loaded but has not imported torch")};
+                                          ? " has the library, but is not watched: its own stderr "
+                                            "says why, where torch or the library was loaded"
+                                          : " has the library, but has not imported torch")};
   }
   if (!options.may_load) {
     return Refusal{"not_loaded", name + " is not watched: it was started without nanwatch"};
@@ -208,9 +244,10 @@ std::string HookWords(const LateLoadResult& result) {
 }
 
 // Brings the library into the process that is meant. `loaded` says how, for people and programs.
-std::optional<Refusal> Load(const AttachOptions& options, const Places& places,
+std::optional<Refusal> Load(const AttachOptions& options, Observations& observations,
                             std::string& loaded) {
-  if (std::optional<Refusal> refusal = WhyNotFound(options, places)) return refusal;
+  if (std::optional<Refusal> refusal = WhyNotFound(options, observations)) return refusal;
+  const Places& places = observations.places();
   const double limit_s = options.wait_s > 0 ? options.wait_s : AttachOptions().wait_s;
   const LateLoadResult result =
       LoadLate({.pid = *PidOf(options.target),
@@ -246,10 +283,10 @@ void AwaitAll(std::vector<Target>& targets, double wait_s) {
         target.problem = "its segment was removed; try again";
       } else if (now >= limit) {
         const uint64_t beat = target.run.state.heartbeat_ns();
-        target.problem = "asked, and not applied yet: no optimizer step and no module call since " +
+        target.problem = "asked, but not applied yet: no optimizer step and no module call for " +
                          FormatAge(beat == 0 ? now : clock.monotonic_ns() - beat) +
-                         " (a long step, a hung collective, or a program without either); it will "
-                         "be at its next one";
+                         " (a long step, a hung collective, or a program that has neither); it "
+                         "applies at the next one";
       } else {
         pending = true;
       }
@@ -319,7 +356,7 @@ int ChangeLevel(const AttachOptions& options) {
   std::vector<Target> targets = FindTargets(options, observations);
   std::string loaded;
   if (targets.empty()) {
-    if (const auto refusal = Load(options, observations.places(), loaded))
+    if (const auto refusal = Load(options, observations, loaded))
       return Refuse(options, loaded, *refusal);
     // The directory of segments may be new.
     observations = Observations(FindPlaces(ProcessEnvironment()));
@@ -349,12 +386,11 @@ int ChangeLevel(const AttachOptions& options) {
     all = all && target.applied_after_ns.has_value();
     text += AsLine(target, options);
   }
-  WriteAll(STDOUT_FILENO, options.json
-                              ? Document(targets, options, loaded, {})
-                                        .dump(2, ' ', false, Json::error_handler_t::replace) +
-                                    "\n"
-                              : text);
-  return all ? kExitOk : kExitFailed;
+  return PrintAndExit(options.json ? Document(targets, options, loaded, {})
+                                             .dump(2, ' ', false, Json::error_handler_t::replace) +
+                                         "\n"
+                                   : text,
+                      all ? kExitOk : kExitFailed);
 }
 
 CLI::App* AddVerb(CLI::App& app, VerbCall& call, const char* name, const char* description,
@@ -364,7 +400,7 @@ CLI::App* AddVerb(CLI::App& app, VerbCall& call, const char* name, const char* d
           kAttachHelp);
   CLI::Option* target =
       verb->add_option("TARGET", options->target,
-                       "A process, or a run or the beginning of its id ('nanwatch ps')")
+                       "A PID, or the id of a run, or its beginning ('nanwatch ps')")
           ->type_name("");
   CLI::Option* job =
       verb->add_option("--job", options->job, "Every process of a job, or the beginning of its id")
@@ -375,16 +411,19 @@ CLI::App* AddVerb(CLI::App& app, VerbCall& call, const char* name, const char* d
   target->excludes(job)->excludes(all);
   all->excludes(job);
   verb->add_option("--wait", options->wait_s,
-                   "How long to wait until it has changed (default: 10; 0: not at all)")
+                   "How long to wait for the change (default: 10; 0: do not wait)")
       ->type_name("SECONDS")
-      ->check(CLI::NonNegativeNumber);
+      ->check([](const std::string& text) {
+        return SecondsOf(text).has_value() ? ""
+                                           : "'" + text + "' is no time: give seconds, such as 10";
+      });
   verb->add_flag("--json", options->json, "Print a JSON document (nanwatch.attach/1)");
   verb->callback([options, rank, &call] {
     if (options->target.empty() && options->job.empty() && !options->all && rank->count() == 0) {
-      throw CLI::RequiredError("say which: a PID, a RUN, --job ID, --rank N or --all");
+      throw CLI::ValidationError("say which: a PID, a RUN, --job ID, --rank N or --all");
     }
     if (options->inject && !PidOf(options->target).has_value()) {
-      throw CLI::ValidationError("--inject", "brings the library into one process: name its PID");
+      throw CLI::ValidationError("--inject", "loads the library into one process: give its PID");
     }
     call.chosen = [options] { return ChangeLevel(*options); };
   });
@@ -399,24 +438,33 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call) {
       AddVerb(app, call, "attach", "Change what a live process checks, while it runs.", attach);
   verb->add_option("--level", attach->level, "idle, canary, layer or full (default: full)")
       ->type_name("LEVEL")
-      ->check(CLI::IsMember(kLevels));
+      ->check([](const std::string& text) {
+        return kLevels.contains(text)
+                   ? ""
+                   : "'" + text + "' is no level: use idle, canary, layer or full";
+      });
   verb->add_flag("--stacks", attach->stacks,
-                 "Have findings say who called the user's line, as far as they are the user's own "
-                 "frames, until the next attach or detach");
-  verb->add_flag(
-      "--inject", attach->inject,
-      "Bring the library into a process that was started without it, by a hook on a call "
-      "of its Python's");
+                 "Record who called the line of each finding (your own frames only), until the "
+                 "next attach or detach");
+  verb->add_flag("--inject", attach->inject,
+                 "Load the library into a process that was started without it, by a hook on a call "
+                 "of its Python");
   attach->may_load = true;
-  const std::map<std::string, double> units = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
-  verb->add_option("--for", attach->for_s,
-                   "Go back by itself after so long: 90s, 10m, 2h; also when this tool is gone")
+  verb->add_option("--for", attach->for_s, "Go back to the old level after this time: 90s, 10m, 2h")
       ->type_name("DURATION")
-      ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::CASE_SENSITIVE, "s"))
-      ->check(CLI::PositiveNumber);
+      ->transform(CLI::Validator(
+          [](std::string& text) {
+            const std::optional<double> seconds = SecondsOf(text);
+            if (!seconds.has_value() || *seconds <= 0)
+              return "'" + text + "' is no duration: give one such as 90s, 10m, 2h or 1d";
+            text = std::to_string(*seconds);
+            return std::string();
+          },
+          ""));
   auto detach = std::make_shared<AttachOptions>();
   detach->level = "idle";
-  AddVerb(app, call, "detach", "Leave a live process waiting at level idle.", detach);
+  AddVerb(app, call, "detach", "Set a live process to level idle: it checks nothing, and waits.",
+          detach);
 }
 
 }  // namespace nanwatch

@@ -29,7 +29,7 @@ CommandLookup Refuse(int exit_code, std::string message) {
 std::string WhatToDoAboutMode(const std::string& name) {
   const bool script = name.ends_with(".py");
   return script
-             ? ": run it by its interpreter, 'nanwatch run -- python " + name + "'"
+             ? ": run it with its interpreter, 'nanwatch run -- python " + name + "'"
              : ": make it executable with 'chmod +x " + name + "', or name its interpreter first";
 }
 
@@ -51,7 +51,7 @@ CommandLookup FindByPath(const std::string& name) {
 }  // namespace
 
 CommandLookup FindCommand(const std::string& name, std::string_view search_path) {
-  if (name.empty()) return Refuse(kExitNotFound, "the command is an empty word");
+  if (name.empty()) return Refuse(kExitNotFound, "the command is an empty string");
   if (name.find('/') != std::string::npos) return FindByPath(name);
   std::string not_executable;
   while (true) {

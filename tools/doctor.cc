@@ -17,9 +17,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kDoctorHelp[] =
-    "Every line is ok, warn (it works, but know this) or FAIL (a job would not be observed), and "
+    "Each line is ok, warn (it works, with a limit) or FAIL (a job would not be observed), and "
     "says what\n"
-    "  to do. Give --python the Python of the job, in the job's container and as the job's user.\n"
+    "  to do. Run it as the job's user, in the job's container, with the job's Python.\n"
     "\n"
     "Examples:\n"
     "  nanwatch doctor\n"
@@ -79,16 +79,16 @@ int Doctor(const DoctorOptions& options) {
   const bool usable = std::none_of(checks.begin(), checks.end(), [](const Check& check) {
     return check.health == Health::kFail;
   });
-  WriteAll(STDOUT_FILENO, options.json ? AsJson(checks, usable)
-                                       : AsText(checks, usable, WantsColor(STDOUT_FILENO)));
-  return usable ? kExitOk : kExitFailed;
+  return PrintAndExit(
+      options.json ? AsJson(checks, usable) : AsText(checks, usable, WantsColor(STDOUT_FILENO)),
+      usable ? kExitOk : kExitFailed);
 }
 
 }  // namespace
 
 void AddDoctorVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb = app.add_subcommand(
-      "doctor", "Say whether a job started here would be observed, and why not.");
+      "doctor", "Check whether a job started here would be observed, and if not, why.");
   SetHelp(*verb, "nanwatch doctor [OPTIONS]", kDoctorHelp);
   auto options = std::make_shared<DoctorOptions>();
   verb->add_option("--python", options->python, "The job's Python (default: python on PATH)")

@@ -95,8 +95,8 @@ Check CheckTorch(const PythonProbe& probe, const Installation& installation) {
   const std::vector<std::string> minors = ObserverMinors(installation);
   if (std::find(minors.begin(), minors.end(), minor) != minors.end()) {
     return {"torch", Health::kOk,
-            probe.torch_version + " in " + probe.torch_dir + ", which the observer for " + minor +
-                " fits"};
+            probe.torch_version + " in " + probe.torch_dir + ", supported by the observer for " +
+                minor};
   }
   return {"torch", Health::kFail,
           "there is no observer for torch " + probe.torch_version + ": build one with " +
@@ -138,9 +138,9 @@ void CheckPreload(const EnvironmentBlock& outside, const Installation& installat
   }
   const PreloadPlan plan = ComposePreload(preload, installation.library, ResolveLinks);
   if (!plan.other_copy.empty()) {
-    checks.push_back(
-        {"LD_PRELOAD", Health::kWarn,
-         "names another nanwatch, " + plan.other_copy + ", which will watch instead of this one"});
+    checks.push_back({"LD_PRELOAD", Health::kWarn,
+                      "names another copy of nanwatch, " + plan.other_copy +
+                          ", which will watch instead of this one"});
   } else if (plan.already_there) {
     checks.push_back(
         {"LD_PRELOAD", Health::kOk, "names this library: every program started here has it"});
@@ -212,8 +212,8 @@ Check CheckStateDirectory(const Places& places) {
   const Status writable = EnsureStateDirectory(places.wanted_state_dir);
   if (!writable.ok()) {
     return {"state", Health::kWarn,
-            writable.message() + "; the database is beside the segments meanwhile, in " +
-                StateBesideSegments(places.segment_dir) + ", until the next boot"};
+            writable.message() + "; until the next boot the database is beside the segments, in " +
+                StateBesideSegments(places.segment_dir)};
   }
   if (!places.note.empty()) return {"state", Health::kWarn, places.note};
   return {"state", Health::kOk, places.state_dir};
@@ -221,7 +221,10 @@ Check CheckStateDirectory(const Places& places) {
 
 Check CheckDatabase(Observations& observations) {
   const Status status = observations.DatabaseStatus();
-  if (status.ok()) return {"database", Health::kOk, observations.places().database};
+  const std::string& path = observations.places().database;
+  const bool is_there = access(path.c_str(), F_OK) == 0;
+  if (status.ok())
+    return {"database", Health::kOk, path + (is_there ? "" : " will be made by the first job")};
   return {"database", Health::kWarn, status.message()};
 }
 
@@ -242,8 +245,8 @@ void CheckOtherPlaces(const Places& places, Checks& checks) {
     checks.push_back({"containers", Health::kWarn,
                       other.path + " belongs to another container of this user, or to the host (" +
                           std::to_string(other.segments) +
-                          " segments): its runs are listed and attached to from in there; what one "
-                          "that ended left is removed after a day"});
+                          " segments): use nanwatch in there for its runs; what ended runs left is "
+                          "removed after a day"});
   }
 }
 
@@ -258,11 +261,10 @@ void CheckLogout(const Places& places, const EnvironmentBlock& outside, Checks& 
   for (std::string line; std::getline(config, line);) {
     if (line == "RemoveIPC=no") return;
   }
-  checks.push_back(
-      {"logout", Health::kWarn,
-       "when your last session ends, systemd removes what you have "
-       "in /dev/shm; a job that goes on makes its segment anew, but what no daemon has read "
-       "is lost: 'loginctl enable-linger' keeps it"});
+  checks.push_back({"logout", Health::kWarn,
+                    "when your last session ends, systemd removes what you have in /dev/shm; a job "
+                    "that still runs makes a new segment, but what no daemon has read is lost: "
+                    "'loginctl enable-linger' prevents it"});
 }
 
 // Whether a process that was started without the library could be given it.
@@ -277,14 +279,14 @@ Check CheckLateLoad() {
                                         : "; 'sysctl kernel.yama.ptrace_scope=0' allows it")};
   }
   if (!host.may_write_code) {
-    return {"attach", Health::kWarn,
-            "of processes that were started without nanwatch, only those of Python 3.14 and later "
-            "can be attached to: this kernel lets nobody write to read-only memory "
-            "(proc_mem.force_override)"};
+    return {
+        "attach", Health::kWarn,
+        "a process that was started without nanwatch can be attached to only with Python 3.14 and "
+        "later: this kernel lets nobody write to read-only memory (proc_mem.force_override)"};
   }
   return {"attach", Health::kOk,
-          "works, also with processes that were started without nanwatch: Python 3.14 loads the "
-          "library when asked, older ones by --inject, without a debugger"};
+          "works, also for processes that were started without nanwatch: Python 3.14 loads the "
+          "library when asked, older versions need --inject"};
 }
 
 Check CheckLibc() {
@@ -327,8 +329,8 @@ Check JudgeRoom(uint64_t free_bytes, uint64_t total_bytes, const ExpectedRanks& 
   };
   const std::string text = Mebibytes(free_bytes) + " free; " + std::to_string(count) +
                            (count == 1 ? " process" : " processes") + " (" + ranks.source +
-                           ") begin with " + std::to_string((count * kFirstBytes) >> 10) +
-                           " KiB and fill up to " + Mebibytes(count * kHealthyBytes) +
+                           ") need " + std::to_string((count * kFirstBytes) >> 10) +
+                           " KiB at the start and up to " + Mebibytes(count * kHealthyBytes) +
                            " while nothing is found";
   if (fits(kHealthyBytes)) return {"segment room", Health::kOk, text};
   const std::string advice =
@@ -336,7 +338,7 @@ Check JudgeRoom(uint64_t free_bytes, uint64_t total_bytes, const ExpectedRanks& 
       "NANWATCH_DIR to another tmpfs";
   if (fits(kFirstBytes)) {
     return {"segment room", Health::kWarn,
-            text + ", of which they get a part: fewer steps and findings are kept" + advice};
+            text + ", more than there is: fewer steps and findings are kept" + advice};
   }
   return {"segment room", Health::kFail, text + ", and not all of them would be watched" + advice};
 }

@@ -22,11 +22,12 @@ constexpr size_t kJobLengthMax = 63;  // what a segment's header has room for
 std::string FindWrongWord(std::string_view where, const std::string& typed,
                           const std::vector<std::string>& words) {
   if (typed.empty() || std::find(words.begin(), words.end(), typed) != words.end()) return "";
-  std::string message = std::string(where) + " is '" + typed + "'";
+  std::string known;
+  for (const std::string& word : words) known += (known.empty() ? "" : ", ") + word;
   const std::string near = NearestWord(typed, words);
-  message += near.empty() ? ": use one of" : "; did you mean '" + near + "'? It is one of";
-  for (const std::string& word : words) message += (word == words.front() ? " " : ", ") + word;
-  return message;
+  return std::string(where) + " is '" + typed +
+         "': " + (near.empty() ? "use one of " : "did you mean '" + near + "'? Use one of ") +
+         known;
 }
 
 std::string FindWrongBudget(std::string_view where, std::string typed) {
@@ -37,8 +38,8 @@ std::string FindWrongBudget(std::string_view where, std::string typed) {
   const bool is_number = !typed.empty() && end == typed.c_str() + typed.size();
   if (is_number && percent > 0 && percent <= 100) return "";
   return std::string(where) + " is '" + typed +
-         "': give the percentage of step time that watching may cost, above 0 and at most 100, "
-         "for example 2";
+         "': give the percentage of step time that watching may cost, for example 2 (more than 0, "
+         "at most 100)";
 }
 
 std::string FindWrongStats(std::string_view where, const std::string& typed) {
@@ -47,9 +48,8 @@ std::string FindWrongStats(std::string_view where, const std::string& typed) {
                          });
   if (is_number) return "";
   return std::string(where) + " is '" + typed +
-         "': give the number of steps from one look at the parameters to the next, for example "
-         "100, "
-         "or 0 for none";
+         "': give the number of steps between two snapshots of the parameters, for example 100, or "
+         "0 for none";
 }
 
 std::string FindWrongJob(const std::string& job) {
@@ -92,8 +92,8 @@ void PlanPreload(JobLaunch& launch, const Installation& installation) {
   const PreloadPlan plan =
       ComposePreload(launch.environment.Text("LD_PRELOAD"), installation.library, ResolveLinks);
   if (!plan.other_copy.empty()) {
-    launch.notes.push_back("LD_PRELOAD already names another nanwatch, " + plan.other_copy +
-                           ": that one watches");
+    launch.notes.push_back("LD_PRELOAD already names another copy of nanwatch, " + plan.other_copy +
+                           ", and that one watches");
   }
   launch.environment.Set("LD_PRELOAD", plan.value);
   launch.observed = true;

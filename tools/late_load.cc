@@ -135,7 +135,7 @@ std::string ExplainAttach(int answer, const std::string& name) {
     case NANWATCH_ATTACH_ALREADY:
       return name + " has the library already: somebody else attached at the same time; try again";
     case NANWATCH_ATTACH_NO_TORCH:
-      return name + " has no torch inside";
+      return name + " has not loaded torch";
     default:
       return name +
              " has the library now, which could not start its thread (out of memory, or a "
@@ -189,18 +189,18 @@ LateLoadResult ByInjection(const Loading& loading, LateLoadResult result) {
       .on_wait =
           [&] {
             Say(loading.name +
-                " has come to no point yet at which it can load the library: waiting");
+                " has not reached a point yet where it can load the library: waiting");
           },
   });
   result.took = std::chrono::duration_cast<Milliseconds>(done.took);
   result.stops = done.stops;
   result.stopped_max = done.stopped_max;
   if (!done.called && !done.in_time) {
-    return Failed(result, kNoSafePoint,
-                  loading.name + " came to no point within " + loading.Seconds() +
-                      " at which the library can be loaded: it waits in the kernel or in one long "
-                      "call (a hung collective?); it runs on as before, try again later or with a "
-                      "longer --wait");
+    return Failed(
+        result, kNoSafePoint,
+        loading.name + " reached no point within " + loading.Seconds() +
+            " where the library can be loaded: it waits in the kernel or in one long call (a hung "
+            "collective?). It is unchanged: try again later, or with a longer --wait");
   }
   return Conclude(loading, std::move(result), done.called ? nullptr : &done.problem, done.answer);
 }
@@ -226,8 +226,9 @@ LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
           loading.name +
               " has been asked to load the library, and its main thread has run no Python for " +
               loading.Seconds() +
-              " (it waits in a call: a hung collective, another thread that trains?); it will as "
-              "soon as it does, attach again then; --inject waits for any thread of it");
+              " (it waits in a call: a hung collective, another thread that trains?). It loads the "
+              "library as soon as it does: attach again then, or use --inject, which takes any of "
+              "its threads");
     }
     poll(nullptr, 0, kLookEveryMs);
     answers = ReadAnswers(loading.call.answers);
@@ -247,7 +248,7 @@ LateLoadResult AwaitSegment(const Loading& loading, LateLoadResult result) {
     if (result.watched) return result;
     if (answers.off) {
       return Failed(result, "not_watched",
-                    loading.name + " has the library now, and is not watched: " +
+                    loading.name + " has the library now, but is not watched: " +
                         (answers.said.empty() ? "it is a worker of torch's that never trains"
                                               : answers.said));
     }
@@ -255,7 +256,8 @@ LateLoadResult AwaitSegment(const Loading& loading, LateLoadResult result) {
       return Failed(result, "ended", loading.name + " has ended meanwhile");
     if (SteadyClock::now() >= loading.deadline) {
       return Failed(result, "not_ready",
-                    loading.name + " has the library now, and its observer is not up after " +
+                    loading.name +
+                        " has the library now, but its observer has not started within " +
                         loading.Seconds() + ": attach again in a moment");
     }
     poll(nullptr, 0, kLookEveryMs);

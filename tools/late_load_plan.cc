@@ -22,15 +22,15 @@ LateLoadPlan ExplainTraceError(const ProcessFacts& process, const HostFacts& hos
   if (!host.may_trace_all && host.ptrace_scope == 3) {
     return Refuse("ptrace_scope",
                   "this host lets nobody attach to " + name +
-                      ", until it is booted again (kernel.yama.ptrace_scope is 3): " + kOrAtStart);
+                      " until the next boot (kernel.yama.ptrace_scope is 3): " + kOrAtStart);
   }
   if (!host.may_trace_all && host.ptrace_scope >= 1) {
-    return Refuse("ptrace_scope",
-                  "this host does not let you attach to " + name +
-                      " (kernel.yama.ptrace_scope is " + std::to_string(host.ptrace_scope) +
-                      "): have an administrator set it to 0 for the moment, 'sysctl "
-                      "kernel.yama.ptrace_scope=0', or " +
-                      kOrAtStart);
+    return Refuse("ptrace_scope", "this host does not let you attach to " + name +
+                                      " (kernel.yama.ptrace_scope is " +
+                                      std::to_string(host.ptrace_scope) +
+                                      "): have an administrator set it to 0 for now ('sysctl "
+                                      "kernel.yama.ptrace_scope=0'), or " +
+                                      kOrAtStart);
   }
   if (!host.may_trace_all && host.filtered) {
     return Refuse("seccomp", "the container that nanwatch runs in does not let it attach to " +
@@ -51,7 +51,7 @@ LateLoadPlan CheckAccess(const ProcessFacts& process, const HostFacts& host) {
   const std::string pid = std::to_string(process.pid);
   if (!process.exists) return Refuse("no_process", "there is no process " + pid + " here");
   if (process.state == 'Z' || process.state == 'X')
-    return Refuse("ended", name + " has ended; only its parent has not noticed yet");
+    return Refuse("ended", name + " has ended: it is a zombie that its parent has not waited for");
   if (process.uid != host.uid) {
     return Refuse("other_user", name + " belongs to user " + process.user +
                                     ": attach as that user, 'sudo -u " + process.user +
@@ -66,16 +66,17 @@ LateLoadPlan CheckAccess(const ProcessFacts& process, const HostFacts& host) {
   }
   if (process.trace_error != 0 || !process.readable) return ExplainTraceError(process, host);
   if (!process.sees_library) {
-    return Refuse("other_files", name +
-                                     " sees other files than you (a container, another mount "
-                                     "namespace), and this nanwatch is not among them: install it "
-                                     "in there, and run it there");
+    return Refuse("other_files",
+                  name +
+                      " sees other files than you (a container, another mount namespace), without "
+                      "this nanwatch: install and run it in there");
   }
   if (!process.sees_segments) {
-    return Refuse("other_files", name +
-                                     " sees another directory of segments than you (a container, "
-                                     "another mount namespace): run nanwatch in there, or let "
-                                     "NANWATCH_DIR name a place that both see");
+    return Refuse(
+        "other_files",
+        name +
+            " sees another segment directory than you (a container, another mount namespace): run "
+            "nanwatch in there, or set NANWATCH_DIR to a directory that both see");
   }
   return {};
 }
@@ -84,8 +85,8 @@ LateLoadPlan CheckProgram(const ProcessFacts& process, const HostFacts& host) {
   const std::string name = Name(process);
   if (!process.elf.has_value() || !process.elf->is_64_bit || process.elf->machine != host.machine) {
     return Refuse("architecture", name +
-                                      " is for another processor than this nanwatch: install the "
-                                      "nanwatch that was built for it");
+                                      " was built for another processor than this nanwatch: "
+                                      "install the nanwatch for that processor");
   }
   if (process.musl) {
     return Refuse("musl", name + " uses musl (" + process.elf->interpreter +
@@ -97,18 +98,19 @@ LateLoadPlan CheckProgram(const ProcessFacts& process, const HostFacts& host) {
                                 "Python that is linked dynamically");
   }
   if (process.switched_off) {
-    return Refuse("switched_off",
-                  name + " was started with NANWATCH=0, which asks us to keep out: " + kOrAtStart);
+    return Refuse(
+        "switched_off",
+        name + " was started with NANWATCH=0, which switches nanwatch off: " + kOrAtStart);
   }
   if (process.python.empty()) {
     return Refuse("no_python", name +
-                                   " runs no Python: a C++ program can be watched from its start "
-                                   "only, 'nanwatch run -- COMMAND'");
+                                   " does not run Python: a C++ program can only be watched from "
+                                   "its start, with 'nanwatch run -- COMMAND'");
   }
   if (process.has_library || process.has_observer) {
     return Refuse("already", name +
-                                 " has the library already, and is not watched: what it said when "
-                                 "it was loaded stands in the process's own stderr");
+                                 " has the library already, but is not watched: its own stderr "
+                                 "says why, where the library was loaded");
   }
   return {};
 }
@@ -117,13 +119,12 @@ LateLoadPlan CheckTorch(const ProcessFacts& process, const LateLoadWish& wish) {
   const std::string name = Name(process);
   if (process.libtorch.empty()) {
     return Refuse("no_torch", name +
-                                  " has no torch inside: attach once it has imported it, or name "
-                                  "the process that trains (a launcher is its parent)");
+                                  " has not loaded torch: attach once it has, or give the PID of "
+                                  "the process that trains (this may be its launcher)");
   }
   if (wish.torch_version.empty()) {
-    return Refuse("torch_unknown",
-                  "the version of " + name + "'s torch, " + process.libtorch +
-                      ", cannot be told (no version.py or build-version beside it)");
+    return Refuse("torch_unknown", "the version of " + name + "'s torch, " + process.libtorch +
+                                       ", is unknown (no version.py or build-version beside it)");
   }
   const std::string minor = MinorOf(wish.torch_version);
   const auto& minors = wish.observer_minors;
@@ -152,7 +153,7 @@ LateLoadPlan PlanInjection(const ProcessFacts& process, const HostFacts& host) {
   if (process.tracer_pid != 0) {
     return Refuse("traced", name + " is being traced by process " +
                                 std::to_string(process.tracer_pid) +
-                                " (a debugger, strace): end that first");
+                                " (a debugger, strace): stop that first");
   }
   if (process.seccomp == 1) {
     return Refuse("seccomp",
@@ -162,7 +163,7 @@ LateLoadPlan PlanInjection(const ProcessFacts& process, const HostFacts& host) {
     return Refuse(
         "read_only_code",
         "this kernel lets nobody write to the read-only memory of " + name +
-            " (the boot option proc_mem.force_override), which --inject has to: " + kOrAtStart);
+            " (boot option proc_mem.force_override), which --inject needs: " + kOrAtStart);
   }
   return {.how = LateLoad::kInject, .reason = "", .problem = ""};
 }
@@ -181,8 +182,8 @@ LateLoadPlan PlanLateLoad(const ProcessFacts& process, const HostFacts& host,
   }
   const std::string name = Name(process);
   if (process.state == 'T') {
-    return Refuse("stopped", name + " is stopped (SIGSTOP, Ctrl-Z): let it go on, 'kill -CONT " +
-                                 std::to_string(process.pid) + "', and attach then");
+    return Refuse("stopped", name + " is stopped (SIGSTOP, Ctrl-Z): continue it with 'kill -CONT " +
+                                 std::to_string(process.pid) + "', then attach");
   }
   if (HasRemoteExec(process) && !process.remote_debug_off)
     return {.how = LateLoad::kRemoteExec, .reason = "", .problem = ""};
@@ -191,16 +192,14 @@ LateLoadPlan PlanLateLoad(const ProcessFacts& process, const HostFacts& host,
     return Refuse(
         "remote_debug_off",
         name + " was not started with nanwatch, and its " + PythonName(process) +
-            " was told to let nobody in (PYTHON_DISABLE_REMOTE_DEBUG, or -X "
-            "disable-remote-debug): --inject loads the library all the same, by a hook on a call "
-            "of its Python's");
+            " refuses remote code (PYTHON_DISABLE_REMOTE_DEBUG, or -X disable-remote-debug): "
+            "--inject loads the library anyway, by a hook on a call of its Python");
   }
-  return Refuse(
-      "needs_inject",
-      name + " was not started with nanwatch, and its " + PythonName(process) +
-          " cannot be asked to load the library (3.14 can): --inject has it do so by a hook on a "
-          "call of its Python's; 'nanwatch run --level idle -- COMMAND' makes the next one ready "
-          "from its start");
+  return Refuse("needs_inject",
+                name + " was not started with nanwatch, and its " + PythonName(process) +
+                    " cannot be asked to load the library (3.14 can): --inject loads it by a hook "
+                    "on a call of its Python; 'nanwatch run --level idle -- COMMAND' prepares the "
+                    "next process from its start");
 }
 
 }  // namespace nanwatch

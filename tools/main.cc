@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/command_line.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/job_launch.h"
@@ -25,27 +26,27 @@ const std::vector<std::string> kVerbs = {"run",    "ps",     "top",    "tail",
 std::string Footer() {
   return std::string(
              "Examples:\n"
-             "  nanwatch run -- python train.py     watch a job, and read why at its end\n"
-             "  nanwatch top                        look on while jobs run\n"
-             "  nanwatch report --check             for CI\n"
-             "  nanwatch attach 12345 --for 10m     look closer at a job that runs\n"
-             "  nanwatch doctor                     when nothing was observed\n"
+             "  nanwatch run -- python train.py     watch a job, and read the report when it ends\n"
+             "  nanwatch top                        watch live jobs\n"
+             "  nanwatch report --check             exit status by verdict, for CI\n"
+             "  nanwatch attach 12345 --for 10m     check a running job more closely\n"
+             "  nanwatch doctor                     find out why nothing was observed\n"
              "  nanwatch run --help                 each verb has its own help\n"
              "\n") +
          nanwatch::kExitCodesHelp +
          "\n"
-         "Environment, all optional: NANWATCH=0 switches off; NANWATCH_DIR is where segments are "
-         "(default\n"
-         "  /dev/shm/nanwatch-UID, in a container with -KEY), NANWATCH_STATE_DIR database and logs "
-         "(default\n"
-         "  ~/.local/state/nanwatch/HOST); NANWATCH_JOB, NANWATCH_LEVEL, NANWATCH_BUDGET, "
-         "NANWATCH_IGNORE,\n"
-         "  NANWATCH_LOG; NO_COLOR.";
+         "Environment, all optional: NANWATCH=0 switches nanwatch off; NANWATCH_DIR is the "
+         "directory of the\n"
+         "  segments (default /dev/shm/nanwatch-UID, in a container with -KEY), NANWATCH_STATE_DIR "
+         "that of the\n"
+         "  database and logs (default ~/.local/state/nanwatch/HOST); NANWATCH_JOB, "
+         "NANWATCH_LEVEL,\n"
+         "  NANWATCH_BUDGET, NANWATCH_IGNORE, NANWATCH_LOG; NO_COLOR.";
 }
 
 // What a person probably meant by words that were not understood.
 std::string Advice(const std::vector<std::string>& words, bool has_command) {
-  if (words.empty()) return "say what to do: 'nanwatch --help' lists the verbs";
+  if (words.empty()) return "no verb was given: 'nanwatch --help' lists them";
   const std::string& verb = words[0];
   if (verb == "run" && !has_command) {
     return "put the command after '--': nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]";
@@ -54,7 +55,7 @@ std::string Advice(const std::vector<std::string>& words, bool has_command) {
     return "";
   const std::string near = nanwatch::NearestWord(verb, kVerbs);
   return "there is no verb '" + verb + "'" +
-         (near.empty() ? "" : "; did you mean '" + near + "'?") + " 'nanwatch --help' lists them";
+         (near.empty() ? ": " : "; did you mean '" + near + "'? ") + "'nanwatch --help' lists them";
 }
 
 int ExplainWrongUse(const std::vector<std::string>& words, bool has_command,
@@ -80,11 +81,19 @@ std::vector<std::string> SplitOffCommand(int argc, char** argv, std::vector<std:
   return words;
 }
 
+// 'nanwatch help' and 'nanwatch help VERB', as many tools have them.
+std::vector<std::string> AsHelpFlag(std::vector<std::string> words) {
+  if (words.empty() || words.size() > 2 || words[0] != "help") return words;
+  words.erase(words.begin());
+  words.push_back("--help");
+  return words;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   nanwatch::VerbCall call;
-  const std::vector<std::string> words = SplitOffCommand(argc, argv, call.command);
+  const std::vector<std::string> words = AsHelpFlag(SplitOffCommand(argc, argv, call.command));
   CLI::App app("Find the op, layer and step where a PyTorch job's first NaN or Inf was made.",
                "nanwatch");
   nanwatch::SetHelp(app, "nanwatch VERB [OPTIONS]", Footer());
@@ -105,7 +114,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return ExplainWrongUse(words, !call.command.empty(), error.what());
+    return ExplainWrongUse(words, !call.command.empty(), nanwatch::PlainComplaint(error.what()));
   }
   if (version) return nanwatch::PrintVersion(json);
   if (!call.chosen) return ExplainWrongUse(words, false, "");

@@ -11,6 +11,8 @@
 namespace nanwatch {
 namespace {
 
+constexpr size_t kCandidatesShown = 5;
+
 void SortNewestFirst(std::vector<SeenRun>& runs) {
   std::sort(runs.begin(), runs.end(), [](const SeenRun& a, const SeenRun& b) {
     return a.run.started_real_ns() > b.run.started_real_ns();
@@ -262,7 +264,8 @@ Result<std::string> Observations::ResolveJob(const std::string& name) {
   for (const SeenRun& run : runs) {
     if (run.id == name || run.job == name) return run.job;
     if (!run.id.starts_with(name) && !run.job.starts_with(name)) continue;
-    if (jobs.insert(run.job).second) candidates += " " + run.id;
+    if (jobs.insert(run.job).second && jobs.size() <= kCandidatesShown)
+      candidates += " " + (run.job.starts_with(name) ? run.job : run.id);
   }
   if (jobs.size() == 1) return *jobs.begin();
   if (jobs.empty()) {
@@ -270,7 +273,8 @@ Result<std::string> Observations::ResolveJob(const std::string& name) {
                   "no run or job begins with '" + name + "': 'nanwatch ps --all' lists them");
   }
   return Status(ErrorKind::kAmbiguous,
-                "'" + name + "' fits runs of several jobs, give more of it:" + candidates);
+                "'" + name + "' stands for several jobs: give more of it, such as" + candidates +
+                    (jobs.size() > kCandidatesShown ? " ..." : ""));
 }
 
 }  // namespace nanwatch

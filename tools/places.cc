@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -74,7 +75,7 @@ Places FindPlaces(const Environment& environment) {
   }
   if (places.is_beside()) {
     places.note = "the database is in " + places.state_dir +
-                  " until the next boot, because the state directory could not be had";
+                  " until the next boot, because the state directory cannot be used";
   }
   return places;
 }
@@ -102,23 +103,24 @@ std::string NoRunIsKnown(const Places& places) {
   if (places.state_dir.empty()) return text;
   struct stat status {};
   const bool there = stat(places.state_dir.c_str(), &status) == 0;
+  const bool hidden = !there && errno == EACCES;
   text += " (looked in " + places.state_dir;
   if (there && status.st_uid != geteuid()) {
     const passwd* owner = getpwuid(status.st_uid);
     text += ", which belongs to " +
             (owner != nullptr ? "user " + std::string(owner->pw_name)
                               : "the user with number " + std::to_string(status.st_uid)) +
-            ": each user's runs are in a directory of his own";
-  } else if (there && access(places.state_dir.c_str(), R_OK | X_OK) != 0) {
-    text += ", which may not be read";
+            ": each user has a directory of their own";
+  } else if (hidden || (there && access(places.state_dir.c_str(), R_OK | X_OK) != 0)) {
+    text += ", which you may not read";
   } else if (there && access(places.database.c_str(), F_OK) == 0) {
-    text += ", whose database holds none";
+    text += ", whose database is empty";
   } else if (there) {
     text += ", where there is no database";
   } else {
     text += ", which does not exist";
   }
-  return text + "; NANWATCH_STATE_DIR names another)";
+  return text + "; set NANWATCH_STATE_DIR to look elsewhere)";
 }
 
 std::string JobInAnotherPlace(const std::string& segment_dir, const std::string& job) {

@@ -23,18 +23,18 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kEndedShown = 10;
 
 constexpr char kPsHelp[] =
-    "States: starting, watching, stepped down (it failed at something and only counts now), "
+    "States: starting, watching, stepped down (nanwatch failed in it and only counts now), "
     "exiting,\n"
-    "  ended; with how, where a 'nanwatch run' saw it.\n"
-    "STEP is the optimizer steps done, FINDINGS the op calls that wrote a NaN or Inf, harmless "
-    "ones\n"
-    "  included, LOST the records that found no room or could not be read.\n"
+    "  ended (with the exit status, where 'nanwatch run' started it).\n"
+    "STEP: optimizer steps so far. FINDINGS: op calls that wrote a NaN or Inf, harmless ones "
+    "included.\n"
+    "  LOST: records for which there was no room, or that could not be read.\n"
     "\n"
     "Examples:\n"
     "  nanwatch ps\n"
     "  nanwatch ps --all --json\n"
     "\n"
-    "Exit status: 0; 1 when the database cannot be read (what is live is shown all the same).\n"
+    "Exit status: 0; 1 when the database cannot be read (live runs are shown anyway).\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
 
 struct PsOptions {
@@ -127,7 +127,7 @@ std::string AsText(const std::vector<SeenRun>& shown, size_t known,
                        rows);
   }
   if (shown.size() < known) {
-    text += std::to_string(known - shown.size()) + " older ones: nanwatch ps --all\n";
+    text += std::to_string(known - shown.size()) + " older: nanwatch ps --all\n";
   }
   for (const UnreadableFile& file : foreign)
     text += "not read: " + file.name + ", " + file.reason + "\n";
@@ -151,11 +151,12 @@ int Ps(const PsOptions& options) {
   if (!segments.ok() && segments.kind() != ErrorKind::kNotFound) Say(segments.message());
   const std::vector<SeenRun> runs = observations.Runs();
   const std::vector<SeenRun> shown = Choose(runs, options.all);
-  WriteAll(STDOUT_FILENO, options.json ? AsJson(shown, observations.foreign())
-                                       : AsText(shown, runs.size(), observations.foreign(),
-                                                observations.places()));
+  const int printed = PrintAndExit(
+      options.json ? AsJson(shown, observations.foreign())
+                   : AsText(shown, runs.size(), observations.foreign(), observations.places()),
+      kExitOk);
   const Status database = observations.DatabaseStatus();
-  if (database.ok()) return kExitOk;
+  if (database.ok()) return printed;
   Say("the database cannot be read: " + database.message());
   return kExitFailed;
 }
@@ -163,12 +164,10 @@ int Ps(const PsOptions& options) {
 }  // namespace
 
 void AddPsVerb(CLI::App& app, VerbCall& call) {
-  CLI::App* verb =
-      app.add_subcommand("ps", "List the runs that are live, and the last ones that ended.");
+  CLI::App* verb = app.add_subcommand("ps", "List live runs, and the last ones that ended.");
   SetHelp(*verb, "nanwatch ps [OPTIONS]", kPsHelp);
   auto options = std::make_shared<PsOptions>();
-  verb->add_flag("--all", options->all,
-                 "Every run that is known, not only the last ten that ended");
+  verb->add_flag("--all", options->all, "Show all ended runs, not only the last ten");
   verb->add_flag("--json", options->json, "Print a JSON document (nanwatch.ps/1)");
   verb->callback([options, &call] { call.chosen = [options] { return Ps(*options); }; });
 }

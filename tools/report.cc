@@ -23,9 +23,9 @@ namespace nanwatch {
 namespace {
 
 constexpr char kReportHelp[] =
-    "RUN is the id of a run or job, or the beginning of one ('nanwatch ps'); without it, the "
-    "newest run's\n"
-    "  job is meant. A job still running is reported as far as it has come.\n"
+    "RUN is a PID, or the id of a run or job, or its beginning ('nanwatch ps'). Without it, the "
+    "job of the\n"
+    "  newest run is reported. A job that still runs is reported as far as it has got.\n"
     "\n"
     "Examples:\n"
     "  nanwatch report\n"
@@ -52,29 +52,27 @@ struct ReportOptions {
   bool json = false;
 };
 
-constexpr int kWidthColumns = 100;
-
 std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
   const Verdict& verdict = diagnosed.verdict;
   if (options.explain > 0) {
     return options.json ? JsonExplanation(diagnosed.explanation)
-                        : ExplanationText(diagnosed.explanation, kWidthColumns);
+                        : ExplanationText(diagnosed.explanation, ReportColumns(STDOUT_FILENO));
   }
   if (options.json) return JsonReport(verdict);
   if (options.coverage) return CoverageReport(verdict);
-  return TextReport(verdict, {.color = WantsColor(STDOUT_FILENO)});
+  return TextReport(
+      verdict, {.color = WantsColor(STDOUT_FILENO), .width_columns = ReportColumns(STDOUT_FILENO)});
 }
 
 int ReportParameters(const ReportOptions& options, const std::string& job,
                      Observations& observations) {
   const StatsReport report = ReportStats(observations.FactsWithStatsOfJob(job), job);
   if (report.snapshots().empty()) {
-    Say("no parameters were looked at: 'nanwatch run --stats N' does so every N steps of a torch "
-        "optimizer, at every level but idle");
+    Say("there is no snapshot of the parameters: 'nanwatch run --stats N' takes one every N steps "
+        "of a torch optimizer, at every level but idle");
     return kExitFailed;
   }
-  WriteAll(STDOUT_FILENO, options.json ? JsonStats(report) : StatsTables(report));
-  return kExitOk;
+  return PrintAndExit(options.json ? JsonStats(report) : StatsTables(report), kExitOk);
 }
 
 int Report(const ReportOptions& options) {
@@ -106,29 +104,32 @@ int Report(const ReportOptions& options) {
         (verdict.incidents_size() == 1 ? " incident" : " incidents"));
     return kExitFailed;
   }
-  WriteAll(STDOUT_FILENO, Render(options, diagnosed));
-  return options.check ? CheckExitCode(verdict) : kExitOk;
+  const int printed = PrintAndExit(Render(options, diagnosed), kExitOk);
+  return options.check ? CheckExitCode(verdict) : printed;
 }
 
 }  // namespace
 
 void AddReportVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb = app.add_subcommand(
-      "report", "Say what began it, in which layer, at which step, why, and what to do.");
+      "report",
+      "Report which op, in which layer, at which step, went wrong first, why, and what to do.");
   SetHelp(*verb, "nanwatch report [RUN] [OPTIONS]", kReportHelp);
   auto options = std::make_shared<ReportOptions>();
-  verb->add_option("RUN", options->run, "A run or job, or the beginning of its id")->type_name("");
-  verb->add_flag("--check", options->check, "Exit 0, 2 or 3 by the verdict, for scripts and CI");
-  verb->add_flag("--coverage", options->coverage, "Say what was watched and what was not, and why");
+  verb->add_option("RUN", options->run, "A PID, or the id of a run or job, or its beginning")
+      ->type_name("");
+  verb->add_flag("--check", options->check,
+                 "Exit with 0, 2 or 3, depending on the verdict: for scripts and CI");
+  verb->add_flag("--coverage", options->coverage, "Show what was watched, what was not, and why");
   verb->add_flag("--stats", options->stats,
                  "Show each parameter's gradient and update ('nanwatch run --stats N')")
       ->excludes("--check", "--coverage");
   verb->add_option("--explain", options->explain,
-                   "Say step by step how the verdict of incident N followed from the records")
+                   "Show step by step how incident N followed from the records")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1'000'000));
   verb->add_option("--ignore", options->ignore,
-                   "What is expected, beside the rules that the job was started with")
+                   "Incidents to be expected, in addition to the job's own rules")
       ->type_name("RULE|@FILE")
       ->allow_extra_args(false);
   verb->add_option("--html", options->html, "Not in this version")->type_name("FILE");

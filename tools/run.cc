@@ -15,6 +15,7 @@
 #include "daemon/base/unique_fd.h"
 #include "daemon/explain/ignore_rules.h"
 #include "daemon/report/json_report.h"
+#include "daemon/report/text_layout.h"
 #include "daemon/report/text_report.h"
 #include "daemon/report/unknown_text.h"
 #include "proto/wire/ignore_section.h"
@@ -233,7 +234,7 @@ void SayWhyNothing(const Preparation& prepared, const std::string& job, const Ve
     return;
   }
   const UnknownText text = TextOfUnknown(nothing);
-  Say(text.what + "; " + text.remedy);
+  Say(Unglued(text.what + "; " + text.remedy));
 }
 
 // Launchers that share a job take turns from reading to writing, so that the last document was also
@@ -292,7 +293,8 @@ void Show(const RunOptions& options, const Verdict& verdict) {
   if (options.json) {
     WriteAll(STDERR_FILENO, JsonReport(verdict));
   } else if (verdict.runs_size() > 0) {
-    WriteAll(STDERR_FILENO, TextReport(verdict, {.color = WantsColor(STDERR_FILENO)}));
+    WriteAll(STDERR_FILENO, TextReport(verdict, {.color = WantsColor(STDERR_FILENO),
+                                                 .width_columns = ReportColumns(STDERR_FILENO)}));
   }
 }
 

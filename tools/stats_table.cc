@@ -50,8 +50,8 @@ std::string HeadLine(const SnapshotReport& snapshot, int snapshots) {
   line += ", " + Printable(snapshot.optimizer()) + ": " +
           Counted(static_cast<uint64_t>(snapshot.parameters_size()), "parameter") +
           LeftOutText(snapshot);
-  return line + "; the newest of " + Counted(static_cast<uint64_t>(snapshots), "look") +
-         " that are kept, one every " + Counted(snapshot.interval(), "step") + "\n";
+  return line + "; the newest of " + Counted(static_cast<uint64_t>(snapshots), "snapshot") +
+         ", one every " + Counted(snapshot.interval(), "step") + "\n";
 }
 
 }  // namespace

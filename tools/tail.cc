@@ -28,19 +28,17 @@ constexpr int kFollowEveryMs = 200;
 constexpr int kLinesDefault = 20;
 
 constexpr char kTailHelp[] =
-    "One line a finding: time (UTC), run, rank, step, phase, layer, op, class, counts, source "
-    "line; and one\n"
-    "  an early warning, in the order of time. Findings that only pass a bad value on, and those "
-    "of one "
-    "place, are summed up.\n"
-    "  When a run has ended its incidents follow. A finding alone is no alarm: a "
-    "mask is one too; the "
-    "verdict is\n"
-    "  'nanwatch report's to give.\n"
+    "One line per finding: time (UTC), run, rank, step, phase, layer, op, class, counts, source "
+    "line; and\n"
+    "  one per early warning, sorted by time. Findings that only pass a bad value on share one "
+    "line, and so\n"
+    "  do those of one place. The incidents of a run follow when it has ended. A finding is not an "
+    "alarm (a\n"
+    "  mask of -Inf is one, too): 'nanwatch report' gives the verdict.\n"
     "\n"
     "Examples:\n"
     "  nanwatch tail                 the last findings of all runs\n"
-    "  nanwatch tail -f 7f3a         follow one run until it has ended\n"
+    "  nanwatch tail -f 7f3a         follow one run until it ends\n"
     "  nanwatch tail -f --forever --json | jq .layer\n"
     "\n"
     "Exit status: 0; 1 no such run.\n"
@@ -59,6 +57,8 @@ class Tail {
  public:
   Tail(const TailOptions& options, Observations& observations)
       : options_(options), observations_(observations) {}
+
+  [[nodiscard]] bool IsFirstLook() const { return first_look_; }
 
   // Prints what is new of `jobs`, and of those in `ended` the incidents, once; of the first look
   // only the last lines. False when nobody reads any more.
@@ -163,7 +163,10 @@ int Follow(const TailOptions& options, Observations& observations, const std::st
   while (true) {
     // Which runs live is asked before their findings are read: what a run wrote last is thus seen.
     const JobsNow jobs = LookAtJobs(observations, only_job);
-    if (jobs.all.empty() && !options.follow) Say(NoRunIsKnown(observations.places()));
+    if (jobs.all.empty() && tail.IsFirstLook()) {
+      Say(NoRunIsKnown(observations.places()));
+      if (options.follow && options.forever) Say("waiting for the first run (Ctrl-C to stop)");
+    }
     std::set<std::string> ended;
     std::set_difference(jobs.all.begin(), jobs.all.end(), jobs.live.begin(), jobs.live.end(),
                         std::inserter(ended, ended.end()));
@@ -196,13 +199,15 @@ void AddTailVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb = app.add_subcommand("tail", "Print the last findings, and follow the next ones.");
   SetHelp(*verb, "nanwatch tail [RUN] [OPTIONS]", kTailHelp);
   auto options = std::make_shared<TailOptions>();
-  verb->add_option("RUN", options->run, "A run or job, or the beginning of its id (default: all)")
+  verb->add_option("RUN", options->run,
+                   "A PID, or the id of a run or job, or its beginning (default: all)")
       ->type_name("");
-  verb->add_option("-n,--lines", options->lines, "How many of the past (default: 20)")
-      ->type_name("COUNT");
-  verb->add_flag("-f,--follow", options->follow, "Go on until the runs have ended");
-  verb->add_flag("--forever", options->forever, "With -f: go on after that, for runs to come");
-  verb->add_flag("--json", options->json, "One JSON object a line");
+  verb->add_option("-n,--lines", options->lines, "Print the last N lines (default: 20)")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1'000'000'000));
+  verb->add_flag("-f,--follow", options->follow, "Print new findings until the runs have ended");
+  verb->add_flag("--forever", options->forever, "With -f: keep going, and follow new runs");
+  verb->add_flag("--json", options->json, "One JSON object per line");
   verb->callback([options, &call] { call.chosen = [options] { return TailRuns(*options); }; });
 }
 

@@ -1,10 +1,14 @@
 #include "tools/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+
+#include "tools/exit_codes.h"
 
 namespace nanwatch {
 
@@ -33,6 +37,18 @@ bool WriteAll(int fd, std::string_view text) {
     text.remove_prefix(static_cast<size_t>(written));
   }
   return true;
+}
+
+int PrintAndExit(std::string_view text, int exit_code) {
+  if (WriteAll(STDOUT_FILENO, text) || errno == EPIPE) return exit_code;
+  Say("the output could not be written: " + std::string(strerror(errno)));
+  return kExitFailed;
+}
+
+int ReportColumns(int fd) {
+  winsize size{};
+  if (isatty(fd) != 1 || ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
+  return std::clamp<int>(size.ws_col, 60, 100);
 }
 
 void Say(std::string_view line) {

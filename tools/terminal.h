@@ -17,6 +17,13 @@ namespace nanwatch {
 // Writes all of `text` to `fd`; false when it could not be (a closed pipe, a full disk).
 bool WriteAll(int fd, std::string_view text);
 
+// The end of a verb that prints to stdout: writes `text` and gives `exit_code`, or says why it
+// could not be written and gives kExitFailed. A reader that has gone is no failure.
+[[nodiscard]] int PrintAndExit(std::string_view text, int exit_code);
+
+// The columns that a report has on `fd`: the terminal's, from 60 to 100; 100 on anything else.
+[[nodiscard]] int ReportColumns(int fd);
+
 // One line of our own on stderr, "nanwatch: " before it. One write, so that lines of several
 // processes do not mix.
 void Say(std::string_view line);

@@ -30,23 +30,22 @@ constexpr char kTopHelp[] =
     "Keys: q quits; arrows, j and k move, with page up and down, g and G for the ends; r sorts by "
     "rank,\n"
     "  o by overhead, l by loss.\n"
-    "STEP is the optimizer steps done, GRADNORM the 2-norm of all gradients, UPDATE what part of "
-    "the "
+    "STEP: optimizer steps so far. GRADNORM: 2-norm of all gradients. UPDATE: the share of the "
     "weights\n"
-    "  a step changes (the median of the matrices when last looked at; 'nanwatch report --stats'), "
-    "SCALE a\n"
-    "  GradScaler's, OVER% how much longer steps take with checks than without ('-': not measured "
-    "yet),\n"
-    "  FINDINGS the op calls that wrote a NaN or Inf, harmless ones included, VERDICT the job's so "
-    "far.\n"
-    "  Columns that find no room are left out.\n"
-    "Where stdin or stdout is no terminal the table is printed once.\n"
+    "  that a step changes (median of the matrices in the last snapshot; 'nanwatch report "
+    "--stats'). SCALE:\n"
+    "  that of a GradScaler. OVER%: how much longer a step takes with checks than "
+    "without\n"
+    "  ('-': not measured yet). FINDINGS: op calls that wrote a NaN or Inf, harmless ones "
+    "included.\n"
+    "  VERDICT: the job's so far. Columns that do not fit are left out.\n"
+    "Where stdin or stdout is not a terminal, the table is printed once.\n"
     "\n"
     "Examples:\n"
     "  nanwatch top\n"
     "  nanwatch top --once --json | jq '.runs[].loss'\n"
     "\n"
-    "Exit status: 0; 1 when the database cannot be read (what is live is shown all the same).\n"
+    "Exit status: 0; 1 when the database cannot be read (live runs are shown anyway).\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR; NO_COLOR.";
 
 struct TopOptions {
@@ -123,9 +122,9 @@ int PrintOnce(bool as_json) {
   TopLook look;
   TopPicture picture = look.Take();
   SortRows(picture.rows, TopOrder::kRank);
-  WriteAll(STDOUT_FILENO, as_json ? AsJson(picture) : AsText(picture));
+  const int printed = PrintAndExit(as_json ? AsJson(picture) : AsText(picture), kExitOk);
   const Status database = look.DatabaseStatus();
-  if (database.ok()) return kExitOk;
+  if (database.ok()) return printed;
   Say("the database cannot be read: " + database.message());
   return kExitFailed;
 }

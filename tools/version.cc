@@ -28,12 +28,11 @@ int PrintVersion(bool json) {
                                              {"version", NANWATCH_VERSION},
                                              {"wire", wire},
                                              {"observers", minors}};
-    WriteAll(STDOUT_FILENO, document.dump(2) + "\n");
-  } else {
-    WriteAll(STDOUT_FILENO, "nanwatch " NANWATCH_VERSION ", segments " + wire +
-                                ", observers for torch " + (list.empty() ? "none" : list) + "\n");
+    return PrintAndExit(document.dump(2) + "\n", kExitOk);
   }
-  return kExitOk;
+  return PrintAndExit("nanwatch " NANWATCH_VERSION ", segments " + wire + ", observers for torch " +
+                          (list.empty() ? "none" : list) + "\n",
+                      kExitOk);
 }
 
 }  // namespace nanwatch

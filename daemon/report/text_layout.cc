@@ -85,6 +85,11 @@ std::string Counted(uint64_t number, std::string_view singular) {
   return Grouped(number) + " " + std::string(singular) + (number == 1 ? "" : "s");
 }
 
+std::string Unglued(std::string text) {
+  std::replace(text.begin(), text.end(), kGlue, ' ');
+  return text;
+}
+
 std::string Glued(std::string text) {
   std::replace(text.begin(), text.end(), ' ', kGlue);
   return text;

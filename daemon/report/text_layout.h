@@ -29,6 +29,8 @@ inline constexpr int kLabelColumns = 10;
 
 // `text` that Row() keeps on one line: a command that people copy.
 [[nodiscard]] std::string Glued(std::string text);
+// The same text where nothing is laid out: a line of its own.
+[[nodiscard]] std::string Unglued(std::string text);
 
 // label, padded, then the text word-wrapped at `width_columns`; further lines are indented. Ends
 // with a newline.

@@ -63,7 +63,10 @@ UnknownText NoObserver(const Verdict& verdict) {
   return {Beside(verdict, unwatched) + " loaded torch" + (torch.empty() ? "" : " " + torch) +
               ", for which nanwatch has no observer",
           command.empty() ? "run " + Glued(kAskDoctor) + ": it says how to build one"
-                          : "build one: `" + command + "`, with the job's Python for PY"};
+                          : "build one: `" + command + "`" +
+                                (command.find("--python PY ") == std::string::npos
+                                     ? ""
+                                     : ", where PY is the Python of the job")};
 }
 
 UnknownText NotStarted(const Verdict& verdict) {

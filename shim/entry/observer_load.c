@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "shim/entry/library_place.h"
 #include "shim/entry/loader.h"
@@ -40,20 +41,40 @@ static nanwatch_observer_start_fn open_observer(const char* path, struct fork_pa
   return start;
 }
 
+/* PREFIX/bin/python3.11 for PREFIX/lib/python3.11/site-packages/torch/..., "PY" for a torch
+ * elsewhere. /proc/self/exe would be wrong: in a virtual environment it is the Python outside,
+ * without torch. */
+static void python_of_torch(const char* libtorch_path, char python[NANWATCH_PATH_MAX]) {
+  const char* end = NULL;
+  for (const char* at = libtorch_path; (at = strstr(at, "/python3")) != NULL; ++at) {
+    bool in_lib = at - libtorch_path >= 4 && strncmp(at - 4, "/lib", 4) == 0;
+    bool in_lib64 = at - libtorch_path >= 6 && strncmp(at - 6, "/lib64", 6) == 0;
+    if (!in_lib && !in_lib64) continue;
+    end = at - (in_lib ? 4 : 6);
+    snprintf(python, NANWATCH_PATH_MAX, "%.*s/bin%.*s", (int)(end - libtorch_path), libtorch_path,
+             (int)strcspn(at + 1, "/") + 1, at);
+  }
+  if (end == NULL || access(python, X_OK) != 0) strcpy(python, "PY");
+}
+
 /* In an installation the script and what it compiles lie in PREFIX/share/nanwatch. */
-static void say_how_to_build(const struct torch_version* version, const char* observer,
-                             const char* library, struct voice* voice, struct process_mark* mark) {
-  char command[NANWATCH_PATH_MAX];
+static void say_how_to_build(const struct torch_version* version, const char* libtorch_path,
+                             const char* observer, const char* library, struct voice* voice,
+                             struct process_mark* mark) {
+  char python[NANWATCH_PATH_MAX];
+  char command[3 * NANWATCH_PATH_MAX];
   char detail[768];
+  python_of_torch(libtorch_path, python);
   const char* end = strstr(library, "/lib/libnanwatch.so");
   int prefix = end != NULL ? (int)(end - library) : 0;
   snprintf(command, sizeof command,
-           "%.*s/share/nanwatch/scripts/build-observer.sh --python PY --prefix %.*s", prefix,
-           library, prefix, library);
+           "%.*s/share/nanwatch/scripts/build-observer.sh --python %s --prefix %.*s", prefix,
+           library, python, prefix, library);
   voice_sayf(voice,
-             "found torch %s, but no observer for it (%s). To build one: %s, "
-             "with PY a Python that has this torch. This process is not observed.",
-             version->full, observer, command);
+             "found torch %s, but no observer for it (%s). To build one: %s%s. This process is not "
+             "observed.",
+             version->full, observer, command,
+             strcmp(python, "PY") == 0 ? ", where PY is the Python that has this torch" : "");
   snprintf(detail, sizeof detail, "%.60s: %.700s", version->full, command);
   mark_set_final(mark, "no_observer", detail);
 }
@@ -71,7 +92,7 @@ bool observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struc
   }
   char observer[NANWATCH_PATH_MAX];
   if (!library_place_observer(entry->library_path, version.minor, observer)) {
-    say_how_to_build(&version, observer, entry->library_path, voice, mark);
+    say_how_to_build(&version, libtorch_path, observer, entry->library_path, voice, mark);
     return false;
   }
   entry->torch_version = strdup(version.full);

@@ -71,7 +71,7 @@ TEST(LateLoadPlan, AsksPythonsThatCanBeAskedWithOrWithoutTheOption) {
 TEST(LateLoadPlan, SaysWhatTheOptionWouldDo) {
   EXPECT_THAT(Plan(Training(), Host(), Wish(false)),
               AllOf(HasSubstr("needs_inject: "), HasSubstr("Python 3.11"),
-                    HasSubstr("--inject has it do so by a hook")));
+                    HasSubstr("--inject loads it by a hook")));
 }
 
 TEST(LateLoadPlan, GoesByAHookWhereRemoteDebuggingIsSwitchedOff) {
@@ -119,7 +119,7 @@ TEST(LateLoadPlan, ExplainsWhatTheKernelForbidsByWhatForbidsIt) {
                       HasSubstr("sysctl kernel.yama.ptrace_scope=0")));
   }
   host.ptrace_scope = 3;
-  EXPECT_THAT(Plan(process, host), AllOf(HasSubstr("ptrace_scope: "), HasSubstr("booted again"),
+  EXPECT_THAT(Plan(process, host), AllOf(HasSubstr("ptrace_scope: "), HasSubstr("next boot"),
                                          Not(HasSubstr("sysctl"))));
   host.may_trace_all = true;
   EXPECT_THAT(Plan(process, host), HasSubstr("ptrace_denied: "));
@@ -166,7 +166,7 @@ TEST(LateLoadPlan, RefusesProgramsThatNothingCanBeLoadedInto) {
 TEST(LateLoadPlan, RefusesWithoutATorchOrAnObserverForIt) {
   ProcessFacts process = Training();
   process.libtorch = "";
-  EXPECT_THAT(Plan(process), AllOf(HasSubstr("no_torch: "), HasSubstr("once it has imported it")));
+  EXPECT_THAT(Plan(process), AllOf(HasSubstr("no_torch: "), HasSubstr("attach once it has")));
   LateLoadWish wish = Wish();
   wish.torch_version = "2.12.0";
   EXPECT_THAT(Plan(Training(), Host(), wish),

@@ -134,6 +134,25 @@ TEST_F(ObservationsTest, FactsOfAJobAreThoseOfAllItsProcessesAndNoOthers) {
   EXPECT_THAT(facts[0].records(), SizeIs(1));
 }
 
+// As `nanwatch run` meets it where the daemon has not read the new launch yet.
+TEST_F(ObservationsTest, ARunOfAFormerMonthUnderTheSameLaunchIdIsNotOfTheJob) {
+  constexpr uint64_t kMonthS = 30 * 24 * 3600;
+  RunBatch former = Batch(0x1111, "4711.0", 1000);
+  RunBatch now = Batch(0x2222, "4711.0", 1000 + kMonthS);
+  former.state.set_ended_real_ns(former.run.started_real_ns() + 1);
+  Fill({now, former});  // the newer one first, so that none is set aside
+  Observations observations(places_);
+  const std::vector<RunFacts> facts = observations.FactsOfJob("4711.0");
+  ASSERT_THAT(facts, SizeIs(1));
+  EXPECT_EQ(facts[0].run().nonce(), 0x2222u);
+}
+
+TEST_F(ObservationsTest, AmbiguousNamesAreAnsweredByWhatTheyMayStandFor) {
+  Fill({Batch(0xabc0000000000001, "4711.0", 100), Batch(0xabd0000000000001, "4711.1", 200)});
+  EXPECT_EQ(Resolve("4711"),
+            "'4711' stands for several jobs: give more of it, such as 4711.1 4711.0");
+}
+
 TEST_F(ObservationsTest, GarbageAmongTheSegmentsIsNamedAndHidesNothing) {
   Fill({Batch(0x1111, "a", 100)});
   directory_.Write("nw-1-0123456789abcdef.seg", "this is no segment");

@@ -148,7 +148,7 @@ while not pathlib.Path("go").exists():
         self.assertEqual(job.status(), 0)
 
     def test_a_process_without_the_library_is_told_from_one_that_is_not_there(self):
-        for pid, words in ((str(os.getpid()), "has no torch inside"), ("4194305", "there is no process 4194305")):
+        for pid, words in ((str(os.getpid()), "has not loaded torch"), ("4194305", "there is no process 4194305")):
             ran = subprocess.run([NANWATCH, "attach", pid], env=self.workplace.watched, capture_output=True, text=True,
                                  timeout=TIMEOUT_S)
             self.assertEqual(ran.returncode, 1)

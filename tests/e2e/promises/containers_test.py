@@ -254,7 +254,7 @@ class Containers(unittest.TestCase):
         command = [*bwrap(container.folder, self.workplace.shared_memory, shown=[self.workplace.segments]), sys.executable, container.folder / "train.py"]
         job = self.workplace.run_watched(command)
         self.assertEqual(job.status(), 0, job.stderr())
-        self.assertIn("ran in a container of their own", job.stderr())
+        self.assertIn("ran in a container of its own", job.stderr())
 
 
 if __name__ == "__main__":

@@ -259,7 +259,7 @@ class Late(PromiseTest):
         stranger = Stranger(self, ATTENDED).await_ready()
         status, document, said = stranger.attach()
         self.assertEqual((status, document["reason"], document["loaded"]), (1, "needs_inject", None))
-        self.assertIn("--inject has it do so by a hook", said)
+        self.assertIn("--inject loads it by a hook", said)
         self.assertEqual(stranger.maps("libnanwatch"), 0)
         self.assertEqual(stranger.go().status(), 0)
 
@@ -269,7 +269,7 @@ class Late(PromiseTest):
         for wait in ("3", "0.3", "0.05"):
             status, document, said = stranger.attach(*WAYS_OPTION, "--wait", wait)
             self.assertEqual((status, document["reason"]), (1, "no_safe_point"), said)
-            self.assertIn(f"its main thread has run no Python for {wait} s" if HAS_REMOTE_EXEC else f"came to no point within {wait} s",
+            self.assertIn(f"its main thread has run no Python for {wait} s" if HAS_REMOTE_EXEC else f"reached no point within {wait} s",
                           document["problem"])
             self.assertEqual((stranger.status("TracerPid"), stranger.maps("libnanwatch")), ("0", 0))
             self.assertEqual(stranger.status("State")[0], "S")
@@ -282,7 +282,7 @@ class Late(PromiseTest):
         tool = subprocess.Popen([NANWATCH, "attach", str(stranger.pid), "--inject", "--wait", MARGIN_S],
                                 env=self.workplace.watched, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.addCleanup(tool.stderr.close)
-        self.assertTrue(any("has come to no point yet" in line for line in tool.stderr), "the hook is in")
+        self.assertTrue(any("has not reached a point yet" in line for line in tool.stderr), "the hook is in")
         tool.send_signal(end)
         self.assertEqual(tool.wait(), -end)
         return stranger
@@ -345,7 +345,7 @@ class LateRefusals(PromiseTest):
     def test_a_process_without_python(self):
         reason, problem = self.refusal(self.sleeper("cat").pid)
         self.assertEqual(reason, "no_python")
-        self.assertIn("runs no Python", problem)
+        self.assertIn("does not run Python", problem)
 
     def test_a_python_without_torch(self):
         reason, problem = self.refusal(self.python("").pid)

@@ -35,6 +35,14 @@ class Unknown(PromiseTest):
         verdict = self.workplace.folder / f"verdict-{prefix.name}.json"
         return self.workplace._start([prefix / "bin/nanwatch", "run", "--verdict", verdict, "--", *program], self.workplace.watched, verdict)
 
+    def python_of_torch(self):
+        """The interpreter of the environment in which torch is installed, which need not be that of /proc/self/exe."""
+        import importlib.util
+        place = pathlib.Path(importlib.util.find_spec("torch").origin)
+        library = next((parent for parent in place.parents if parent.name.startswith("python3")), None)
+        python = library and library.parent.parent / "bin" / library.name
+        return python if python and os.access(python, os.X_OK) else "PY"
+
     def expect(self, job, reason, *said):
         verdict = job.verdict()
         self.assertEqual((verdict["verdict"], verdict["unknown_because"]), ("unknown", reason), job.stderr())
@@ -51,7 +59,7 @@ class Unknown(PromiseTest):
     def test_a_torch_without_an_observer_and_the_command_that_builds_one(self):
         prefix = self.prefix("no-observer")
         words = self.expect(self.run_from(prefix, self.workplace.program("op", OP)), "no_observer", "no observer",
-                            f"{prefix}/share/nanwatch/scripts/build-observer.sh --python PY --prefix {prefix}")
+                            f"{prefix}/share/nanwatch/scripts/build-observer.sh --python {self.python_of_torch()} --prefix {prefix}")
         self.assertNotIn("loaded torch, as far", words)
 
     def test_the_named_command_lies_in_the_build_tree_and_in_a_prefix(self):

@@ -123,6 +123,43 @@ TEST(WrongCommandLine, AttachWithoutATargetOrWithAnUnknownLevelAsksNobody) {
   EXPECT_EQ(tool.Run({"attach", "--all", "--inject"}).exit_code, 2);
 }
 
+TEST(WrongCommandLine, WhatIsWrongWithAValueIsOneShortSentence) {
+  Tool tool;
+  const auto line = [&](const std::vector<std::string>& words) {
+    const std::string said = tool.Run(words).err;
+    return said.substr(0, said.find('\n'));
+  };
+  EXPECT_EQ(
+      line({"run", "--level", "ful", "--", "true"}),
+      "nanwatch: --level is 'ful': did you mean 'full'? Use one of idle, canary, layer, full, "
+      "auto");
+  EXPECT_EQ(line({"run", "--level", "foo", "--", "true"}),
+            "nanwatch: --level is 'foo': use one of idle, canary, layer, full, auto");
+  EXPECT_EQ(line({"report", "--explain", "0"}),
+            "nanwatch: --explain is '0': give a number from 1 to 1000000");
+  EXPECT_EQ(line({"tail", "-n", "-3"}),
+            "nanwatch: --lines is '-3': give a number from 0 to 1000000000");
+  EXPECT_EQ(line({"attach", "1", "--for", "0s"}),
+            "nanwatch: --for: '0s' is no duration: give one such as 90s, 10m, 2h or 1d");
+  EXPECT_EQ(line({"attach", "1", "--for", "1w"}),
+            "nanwatch: --for: '1w' is no duration: give one such as 90s, 10m, 2h or 1d");
+  EXPECT_EQ(line({"attach", "1", "--wait", "-1"}),
+            "nanwatch: --wait: '-1' is no time: give seconds, such as 10");
+  EXPECT_EQ(line({"attach", "1", "--level", "most"}),
+            "nanwatch: --level: 'most' is no level: use idle, canary, layer or full");
+  EXPECT_EQ(line({"attach"}), "nanwatch: say which: a PID, a RUN, --job ID, --rank N or --all");
+  EXPECT_EQ(line({"report", "--check", "--stats"}),
+            "nanwatch: --check and --stats cannot be combined");
+  EXPECT_EQ(line({"ps", "extra"}), "nanwatch: unknown option or argument: extra");
+}
+
+TEST(WrongCommandLine, AskingForHelpByAVerbGivesIt) {
+  Tool tool;
+  EXPECT_EQ(tool.Run({"help"}).out, tool.Run({"--help"}).out);
+  EXPECT_EQ(tool.Run({"help", "report"}).out, tool.Run({"report", "--help"}).out);
+  EXPECT_EQ(tool.Run({"help"}).exit_code, 0);
+}
+
 TEST(WrongCommandLine, AMistypedCheckInCiDoesNotReadAsAnAnomaly) {
   Tool tool;
   EXPECT_EQ(tool.Run({"report", "--chekc"}).exit_code, 64);

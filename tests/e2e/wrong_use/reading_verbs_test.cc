@@ -47,6 +47,33 @@ TEST_F(ReadingVerbsTest, WhereNoRunIsKnownTheDirectoryIsNamedAndWhatIsWrongThere
   EXPECT_THAT(tool_.Run({"report"}).err, HasSubstr(state + ", which belongs to"));
 }
 
+TEST_F(ReadingVerbsTest, AttachSaysThatNothingIsWatched) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"attach", "--all"},
+                                                {"attach", "7f3a"},
+                                                {"detach", "--job", "x"}}) {
+    const ToolResult result = tool_.Run(words);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.err,
+              "nanwatch: no process is being watched (looked in " + tool_.SegmentDir() + ")\n");
+  }
+}
+
+TEST_F(ReadingVerbsTest, FollowingNothingSaysSoAndEnds) {
+  const ToolResult result = tool_.Run({"tail", "-f"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("no run is known yet"));
+}
+
+TEST_F(ReadingVerbsTest, OutputThatFindsNoRoomIsAFailure) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
+  for (const char* verb : {"ps", "ps --json", "top --once", "doctor", "--version"}) {
+    const ToolResult result =
+        tool_.As("/bin/sh").Run({"-c", std::string(NANWATCH_TOOL) + " " + verb + " >/dev/full"});
+    EXPECT_EQ(result.exit_code, 1) << verb;
+    EXPECT_THAT(result.err, HasSubstr("could not be written: No space left on device")) << verb;
+  }
+}
+
 TEST_F(ReadingVerbsTest, GarbageAmongTheSegmentsIsNamed) {
   tool_.home().Write("segments/nw-1-0123456789abcdef.seg", std::string(4096, '\xff'));
   tool_.home().Write("segments/nw-2-0123456789abcdef.seg", "NANWATCH");
