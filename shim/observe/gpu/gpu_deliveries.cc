@@ -70,22 +70,25 @@ bool GpuDeliveries::TakeUnlooked(const InputSeen& tensor) noexcept {
 bool GpuDeliveries::Find(const void* storage, uint64_t byte_begin, uint64_t byte_end,
                          uint64_t event, Delivery* found) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const Delivery* newest = nullptr;
   for (uint64_t i = count_; i-- > count_ - std::min(count_, kKept);) {
     const Delivery& delivery = kept_[i % kKept];
     if (delivery.event >= event || !LiesIn(delivery, storage, byte_begin, byte_end)) continue;
-    *found = delivery;
-    return true;
+    if (newest == nullptr || delivery.event > newest->event) newest = &delivery;
   }
-  return false;
+  if (newest == nullptr) return false;
+  *found = *newest;
+  return true;
 }
 
-void GpuDeliveries::SetStep(uint64_t event, uint32_t step) noexcept {
+// Those of one event are mostly the newest, so that few are passed over.
+void GpuDeliveries::SetStep(uint64_t event, uint32_t count, uint32_t step) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (uint64_t i = count_; i-- > count_ - std::min(count_, kKept);) {
+  for (uint64_t i = count_; count != 0 && i-- > count_ - std::min(count_, kKept);) {
     Delivery& delivery = kept_[i % kKept];
-    if (delivery.event == event) delivery.step = step + 1;
-    // They stand one behind another, but for those of other threads.
-    if (delivery.event + 64 < event) return;
+    if (delivery.event != event) continue;
+    delivery.step = step + 1;
+    --count;
   }
 }
 

@@ -53,15 +53,18 @@ class GpuDeliveries {
   // True once for each of them: the tensor lies there.
   bool TakeUnlooked(const InputSeen& tensor) noexcept;
 
-  // The newest that overlaps the bytes and was noted before `event`.
+  // The newest event's that overlaps the bytes and is older than `event`.
   bool Find(const void* storage, uint64_t byte_begin, uint64_t byte_end, uint64_t event,
             Delivery* found) noexcept;
-  // The event is told, `step` steps being completed.
-  void SetStep(uint64_t event, uint32_t step) noexcept;
+  // The event, which has recorded `count` of these, is resolved, `step` steps being completed.
+  void SetStep(uint64_t event, uint32_t count, uint32_t step) noexcept;
   // What the results in this place that this event has noted were told as.
   void SetValue(const Delivery& of, ValueRef value, uint32_t site, bool own) noexcept;
 
  private:
+  // By no means in the order of their events: a thread that was interrupted between taking its
+  // event's number and recording here comes after events that are newer.
+  //
   // Some steps of a model whose hundred layers are gathered and reduced one by one.
   static constexpr uint64_t kKept = 1024;
   // An op in place looks through these.

@@ -366,6 +366,8 @@ class Timeline {
                     Fn&& wanted) noexcept;
   void TellCollective(Observer& observer, CollectiveEvent& event) noexcept;
   void TellGiven(Observer& observer, const PlainTensor& tensor) noexcept;
+  // A copy that left bad values: whether what it copied had come by a collective. Recorded then.
+  bool ResolveCopyOfReceived(Observer& observer, const OpEvent& event) noexcept;
 
   std::atomic<bool> on_{false};
   std::once_flag begun_;

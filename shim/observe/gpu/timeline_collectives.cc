@@ -97,7 +97,7 @@ void Timeline::LookAtReceived(Observer& observer, ThreadState* thread,
 
 void Timeline::TellCollective(Observer& observer, CollectiveEvent& event) noexcept {
   const uint32_t step = observer.steps.completed();
-  deliveries_.SetStep(event.number, step);
+  deliveries_.SetStep(event.number, event.count, step);
   const auto set_own = [this, &event](const InputSeen& seen, ValueRef value, uint32_t site) {
     GpuDeliveries::Delivery delivery;
     if (deliveries_.Find(seen.storage.storage, seen.byte_begin, seen.byte_end, event.number + 1,
@@ -141,6 +141,21 @@ void Timeline::TellGiven(Observer& observer, const PlainTensor& tensor) noexcept
   const NamedTensor* named = observer.python->names().FindByStorage(tensor.storage);
   NoteExternal(observer, tensor, named != nullptr ? TargetOf(*named) : wire::Target::kInputData,
                named != nullptr ? named->name : "");
+}
+
+// gloo carries a GPU's tensors by the CPU: they are copied to pinned memory, a thread of gloo's
+// fills that memory with the result, which nobody sees, and copies it back. A copy makes nothing,
+// so what it leaves there was received, whatever was known of its source.
+bool Timeline::ResolveCopyOfReceived(Observer& observer, const OpEvent& event) noexcept {
+  if ((event.frame.op->families & kMoves) == 0 || event.outputs != 1) return false;
+  bool from_cpu = false;
+  for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
+    const InputSeen& input = event.tensors[i].seen;
+    if (input.updated || input.overwritten) continue;  // where it copies to
+    if (input.gpu >= 0 || input.known || input.type != event.tensors[0].seen.type) return false;
+    from_cpu = true;
+  }
+  return from_cpu && TellReceived(observer, teller_, event.tensors[0].seen.Plain());
 }
 
 bool Timeline::TellReceived(Observer& observer, ThreadState* thread,

@@ -237,6 +237,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
     frame.input_bad |= inputs[i].seen.kinds != 0;
     bad_read |= inputs[i].seen.kinds != 0 && inputs[i].seen.argument == 0;
     thread->inputs[i] = inputs[i].seen;
+    frame.inputs_unread |= inputs[i].unread && !inputs[i].seen.known;
     if (!bad && observer.Poisoned() && (inputs[i].seen.updated || inputs[i].seen.overwritten)) {
       observer.poison.NoteCleanWrite(inputs[i].seen.storage.storage, inputs[i].seen.byte_begin,
                                      inputs[i].seen.byte_end);
@@ -253,7 +254,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
       traced = TraceAtLayer(event, *answer->result);
       thread->traced = &traced;
     }
-    TellBadOutputs(observer, event, *answer->result);
+    if (!ResolveCopyOfReceived(observer, event)) TellBadOutputs(observer, event, *answer->result);
     thread->traced = nullptr;
     if (thread->region.source.kinds != 0 && region_bad_at_ < event.region.first_event) {
       region_bad_at_ = event.number;
