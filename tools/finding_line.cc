@@ -77,6 +77,8 @@ std::vector<FindingLine> FindingsAfter(const RunFacts& facts, uint64_t after) {
   for (const Record& record : facts.records()) {
     if (record.has_value()) site_of[record.ticket()] = record.value().site();
     if (record.ticket() <= after || !(record.has_value() || record.has_kernels())) continue;
+    if (record.has_kernels() && record.kernels().kernels().empty())
+      continue;  // the report says why
     FindingLine line;
     line.run = RunId(facts.run());
     line.rank = facts.run().rank();

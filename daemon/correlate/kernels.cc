@@ -75,6 +75,7 @@ std::string KernelName(const std::string& mangled) {
 void AddKernels(const KernelsFact& kernels, Finding& origin) {
   origin.set_kernels_left_out(kernels.left_out());
   origin.set_kernels_lost(kernels.lost());
+  if (kernels.has_records()) *origin.mutable_kernel_records() = kernels.records();
   for (const KernelsFact::Kernel& from : kernels.kernels()) {
     KernelTime& kernel = *origin.add_kernels();
     kernel.set_name(from.name().empty() ? "a kernel without a name" : KernelName(from.name()));

@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <unordered_map>
 
+#include "proto/wire/cell_record.h"
+#include "proto/wire/kernel_counts.h"
 #include "proto/wire/text.h"
 
 namespace nanwatch {
@@ -180,6 +182,19 @@ bool DecodeEnd(EndFact& out, const unsigned char* record, size_t bytes) {
   return true;
 }
 
+bool IsOfCell(const unsigned char* record, size_t bytes) {
+  const auto from = Take<wire::LevelRecord>(record, bytes);
+  return from && from->why == wire::kLevelWhyCell;
+}
+
+bool DecodeCell(CellFact& out, const unsigned char* record, size_t bytes) {
+  const auto from = Take<wire::LevelRecord>(record, bytes);
+  if (!from) return false;
+  out.set_number(from->full_every);
+  out.set_began_ns(from->control);
+  return true;
+}
+
 bool DecodeLevel(LevelFact& out, const unsigned char* record, size_t bytes) {
   const auto from = Take<wire::LevelRecord>(record, bytes);
   if (!from) return false;
@@ -207,6 +222,15 @@ bool DecodeKernels(KernelsFact& out, const unsigned char* record, size_t bytes,
     kernel.set_count(from->kernels[i].count);
     kernel.set_nanoseconds(from->kernels[i].nanoseconds);
   }
+  if (const auto whole = Take<wire::CountedKernelsRecord>(record, bytes)) {
+    KernelRecords& records = *out.mutable_records();
+    records.set_buffers(whole->counts.buffers);
+    records.set_kernels(whole->counts.kernels);
+    records.set_kernels_in_graphs(whole->counts.kernels_in_graphs);
+    records.set_launches(whole->counts.launches);
+    records.set_matched(whole->counts.matched);
+    records.set_yielded(whole->counts.yielded != 0);
+  }
   return true;
 }
 
@@ -230,6 +254,7 @@ bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t 
     case wire::RecordKind::kEnd:
       return DecodeEnd(*out.mutable_end(), record, bytes);
     case wire::RecordKind::kLevel:
+      if (IsOfCell(record, bytes)) return DecodeCell(*out.mutable_cell(), record, bytes);
       return DecodeLevel(*out.mutable_level(), record, bytes);
     case wire::RecordKind::kKernels:
       return DecodeKernels(*out.mutable_kernels(), record, bytes, names);

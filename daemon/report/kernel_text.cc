@@ -38,6 +38,12 @@ std::string TimeText(uint64_t nanoseconds) {
   return text;
 }
 
+// Nobody knows which op they belonged to.
+std::string LostText(const Finding& origin) {
+  if (origin.kernels_lost() == 0) return "";
+  return " (" + Grouped(origin.kernels_lost()) + " records of kernels were lost)";
+}
+
 }  // namespace
 
 std::string KernelsText(const Finding& origin) {
@@ -52,16 +58,36 @@ std::string KernelsText(const Finding& origin) {
   const uint32_t others =
       static_cast<uint32_t>(origin.kernels_size() - shown) + origin.kernels_left_out();
   if (others > 0) text += "; " + std::to_string(others) + " more";
-  // Of which op they were nobody knows.
-  if (origin.kernels_lost() > 0) {
-    text += " (" + Grouped(origin.kernels_lost()) + " records of kernels were lost)";
+  return text + LostText(origin);
+}
+
+std::string NoKernelsText(const Finding& origin) {
+  if (!origin.kernels().empty() || !origin.has_kernel_records()) return "";
+  const KernelRecords& records = origin.kernel_records();
+  const std::string kernels =
+      Grouped(records.kernels()) + (records.kernels() == 1 ? " kernel" : " kernels");
+  std::string why;
+  if (records.yielded()) {
+    why = "a profiler took CUPTI over before the records of this op came";
+  } else if (records.buffers() == 0) {
+    why = "CUPTI handed over no records";
+  } else if (records.kernels() == 0 && records.kernels_in_graphs() > 0) {
+    why = "the " + Grouped(records.kernels_in_graphs()) +
+          " kernels that CUPTI recorded ran in CUDA graphs, whose kernels it cannot match with ops";
+  } else if (records.kernels() == 0) {
+    why = "CUPTI recorded none of the job's kernels";
+  } else if (records.matched() == 0) {
+    why = "CUPTI recorded " + kernels + ", but not which ops launched them";
+  } else {
+    why = "CUPTI recorded " + kernels + " and " + Grouped(records.launches()) +
+          " launches by ops, but none that belongs to this op";
   }
-  return text;
+  return "none named: " + why + LostText(origin);
 }
 
 std::string KernelRow(const Finding& origin, int width_columns) {
-  if (origin.kernels().empty()) return "";
-  return Row("kernels", KernelsText(origin), width_columns);
+  const std::string text = origin.kernels().empty() ? NoKernelsText(origin) : KernelsText(origin);
+  return text.empty() ? "" : Row("kernels", text, width_columns);
 }
 
 }  // namespace nanwatch

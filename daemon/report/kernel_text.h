@@ -11,7 +11,11 @@ namespace nanwatch {
 // has.
 [[nodiscard]] std::string KernelsText(const Finding& origin);
 
-// A row of a report; "" when they are not known.
+// Why no kernel is named although they were asked for: "none named: CUPTI recorded ..."; "" where
+// that is not known.
+[[nodiscard]] std::string NoKernelsText(const Finding& origin);
+
+// A row of a report; "" when neither they nor the reason are known.
 [[nodiscard]] std::string KernelRow(const Finding& origin, int width_columns);
 
 }  // namespace nanwatch

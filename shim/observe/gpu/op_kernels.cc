@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "proto/wire/kernel_counts.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch {
@@ -153,32 +154,40 @@ void OpKernels::Tell(Observer& observer, bool last) noexcept {
     uint64_t seen = 0;
     for (size_t k = 0; k < count; ++k) seen += kernels[k].count;
     // The records of one op may come in two buffers: told once nothing more has come for a round.
-    if (!last && seen == 0 && ++waiting.rounds > kRoundsOfFinding) {
-      given_up_.fetch_add(1);
-    } else if (!last && (seen == 0 || seen != waiting.seen)) {
+    const bool given_up = !last && seen == 0 && ++waiting.rounds > kRoundsOfFinding;
+    if (given_up) given_up_.fetch_add(1);
+    if (!last && !given_up && (seen == 0 || seen != waiting.seen)) {
       waiting.seen = seen;
       waiting_.findings[kept++] = waiting;
-    } else if (seen != 0) {
-      TellOne(*emitter, waiting, {kernels, count}, trace.lost());
+      continue;
     }
+    EmitOne(*emitter, waiting, {kernels, count}, trace);
   }
   waiting_.count = kept;
 }
 
-void OpKernels::TellOne(Emitter& emitter, const Waiting& finding, std::span<const OpKernel> kernels,
-                        uint64_t lost) noexcept {
-  wire::KernelsRecord record{};
+void OpKernels::EmitOne(Emitter& emitter, const Waiting& finding, std::span<const OpKernel> kernels,
+                        KernelTrace& trace) noexcept {
+  wire::CountedKernelsRecord counted{};
+  wire::KernelsRecord& record = counted.record;
   record.header = finding.finding;
   record.header.kind = static_cast<uint16_t>(wire::RecordKind::kKernels);
-  record.header.bytes = sizeof record;
+  record.header.bytes = sizeof counted;
   record.header.ticket = emitter.DrawTicket();
   record.value = finding.finding.ticket;
-  record.lost = lost + given_up_.load();
+  record.lost = trace.lost() + given_up_.load();
   record.n_kernels = static_cast<uint8_t>(std::min<size_t>(kernels.size(), wire::kKernelsMax));
   record.left_out = static_cast<uint8_t>(kernels.size() - record.n_kernels);
   for (size_t k = 0; k < record.n_kernels; ++k) {
     record.kernels[k] = {emitter.Intern(kernels[k].name), kernels[k].count, kernels[k].nanoseconds};
   }
+  const device::TraceRecords records = trace.Records();
+  counted.counts = {.buffers = records.buffers,
+                    .kernels = records.kernels,
+                    .kernels_in_graphs = records.kernels_in_graphs,
+                    .launches = records.launches,
+                    .matched = records.matched,
+                    .yielded = trace.Tracing() ? uint64_t{0} : uint64_t{1}};
   emitter.Emit(record.header);
 }
 

@@ -10,7 +10,8 @@
 //
 // A finding waits until CUPTI has handed over its kernels, a minute at most, and as long as
 // kFindingsMax others do not; its op's records may be in a buffer that is full only much later. At
-// the process's end what is known then is told.
+// the process's end what is known then is emitted. A finding without kernels has a record, too: it
+// says what CUPTI has handed over, so that the report can say why there are none.
 //
 // Left out: ops in CUDA graphs, kernels of compiled regions that no op launches, and ops whose
 // records were lost (counted in the record).
@@ -80,8 +81,8 @@ class OpKernels {
   void Start(Observer& observer) noexcept;
   void Refuse(Observer& observer, const char* why) noexcept;
   void Tell(Observer& observer, bool last) noexcept;
-  void TellOne(Emitter& emitter, const Waiting& finding, std::span<const device::OpKernel> kernels,
-               uint64_t lost) noexcept;
+  void EmitOne(Emitter& emitter, const Waiting& finding, std::span<const device::OpKernel> kernels,
+               device::KernelTrace& trace) noexcept;
   void TakeArrived() noexcept;
 
   bool wanted_ = false;

@@ -96,6 +96,13 @@ class Kernels(GpuJobTest):
     def test_cupti_is_not_called_once_the_driver_has_ended(self):
         self.assertEqual(self.origin(self.ending)["kernels"], [])
 
+    def test_the_report_says_why_there_are_no_kernels(self):
+        origin = self.origin(self.ending)
+        self.assertEqual(origin["kernels"], [])
+        self.assertIn("\nkernels   none named: CUPTI ", self.ending.stderr())
+        self.assertIn("kernel_records", origin)
+        self.assertNotIn("kernels   ", self.off.stderr())
+
     def test_the_origin_has_its_kernels(self):
         for lag, job in self.shown.items():
             with self.subTest(lag=lag):
