@@ -19,6 +19,7 @@
 #include "proto/wire/place.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
+#include "tools/idle_kernel.h"
 #include "tools/installation.h"
 #include "tools/late_load.h"
 #include "tools/level_request.h"
@@ -65,9 +66,11 @@ constexpr char kAttachHelp[] =
     "  nanwatch attach 12345 --inject               a process that was started without nanwatch\n"
     "  nanwatch detach 12345                        idle\n"
     "\n"
-    "Exit status: 0 all have changed; 1 none was found, or one has not changed in time (it will at "
-    "its\n"
-    "  next step); 2 wrong use.\n"
+    "A notebook's kernel that runs no cell changes when the next cell runs; nobody waits for "
+    "that.\n"
+    "\n"
+    "Exit status: 0 all have changed, or will at the next cell; 1 none was found, or one has not\n"
+    "  changed in time (it still will, at its next step); 2 wrong use.\n"
     "Environment: NANWATCH_DIR.";
 
 struct AttachOptions {
@@ -95,6 +98,11 @@ struct Target {
   std::optional<LevelRequest> request;
   std::string problem;  // "" none
   std::optional<uint64_t> applied_after_ns;
+  // A notebook that runs no cell: the request stands, and nobody waits for it.
+  std::optional<IdleKernel> kernel;
+  bool idle = false;
+
+  [[nodiscard]] bool Accepted() const { return applied_after_ns.has_value() || idle; }
 };
 
 bool IsPid(const std::string& target, const SeenRun& run) {
@@ -273,9 +281,12 @@ void AwaitAll(std::vector<Target>& targets, double wait_s) {
     pending = false;
     const uint64_t now = clock.monotonic_ns() - began;
     for (Target& target : targets) {
-      if (!target.request || target.applied_after_ns || !target.problem.empty()) continue;
+      if (!target.request || target.Accepted() || !target.problem.empty()) continue;
+      if (!target.kernel) target.kernel.emplace(target.run.run.pid_outer());
       if (target.request->IsApplied()) {
         target.applied_after_ns = now;
+      } else if (target.kernel->Look(clock.monotonic_ns())) {
+        target.idle = true;
       } else if (access(("/proc/" + std::to_string(target.run.run.pid_outer())).c_str(), F_OK) !=
                  0) {
         target.problem = "it has ended";
@@ -307,6 +318,9 @@ std::string AsLine(const Target& target, const AttachOptions& options) {
       line += "; back to " + std::string(LevelName(run.level())) + " in " +
               FormatAge(static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs)));
     }
+  } else if (target.idle) {
+    line += options.level + (options.stacks ? " with stacks" : "") +
+            " is asked for and applies at the next cell: this notebook's kernel runs none now";
   } else {
     line += target.problem;
   }
@@ -315,11 +329,17 @@ std::string AsLine(const Target& target, const AttachOptions& options) {
 
 Json AsJson(const Target& target, const AttachOptions& options) {
   const Run& run = target.run.run;
-  Json json = {{"run", target.run.id},        {"job", target.run.job},
-               {"rank", run.rank()},          {"pid", run.pid()},
-               {"level", options.level},      {"stacks", options.stacks},
-               {"before", nullptr},           {"applied", target.applied_after_ns.has_value()},
-               {"applied_after_ms", nullptr}, {"problem", target.problem}};
+  Json json = {{"run", target.run.id},
+               {"job", target.run.job},
+               {"rank", run.rank()},
+               {"pid", run.pid()},
+               {"level", options.level},
+               {"stacks", options.stacks},
+               {"before", nullptr},
+               {"applied", target.applied_after_ns.has_value()},
+               {"applied_after_ms", nullptr},
+               {"problem", target.problem},
+               {"applies_at_next_cell", target.idle}};
   if (target.request) json["before"] = LevelName(static_cast<uint32_t>(target.request->before()));
   if (target.applied_after_ns) {
     json["applied_after_ms"] = static_cast<double>(*target.applied_after_ns) / 1e6;
@@ -383,7 +403,7 @@ int ChangeLevel(const AttachOptions& options) {
   std::string text;
   bool all = true;
   for (const Target& target : targets) {
-    all = all && target.applied_after_ns.has_value();
+    all = all && target.Accepted();
     text += AsLine(target, options);
   }
   return PrintAndExit(options.json ? Document(targets, options, loaded, {})

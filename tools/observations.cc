@@ -12,6 +12,7 @@ namespace nanwatch {
 namespace {
 
 constexpr size_t kCandidatesShown = 5;
+constexpr int kNewestStepsMax = 256;
 
 void SortNewestFirst(std::vector<SeenRun>& runs) {
   std::sort(runs.begin(), runs.end(), [](const SeenRun& a, const SeenRun& b) {
@@ -84,7 +85,11 @@ std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::strin
                     .has_segment = true};
     if (job.has_value() && seen.job != *job) continue;
     const Result<RunFacts> facts = ReadWhole(path, clock_);
-    if (facts.ok()) seen.state = facts->state();
+    if (facts.ok()) {
+      seen.state = facts->state();
+      const auto& steps = facts->steps_read();
+      seen.newest_steps.assign(steps.end() - std::min(steps.size(), kNewestStepsMax), steps.end());
+    }
     if (!seen.live) AddExits(UnreadExits(seen.job), seen.run, seen.state);
     runs.push_back(std::move(seen));
   }

@@ -31,6 +31,9 @@ struct SeenRun {
   RunState state;
   bool live = false;         // its process runs
   bool has_segment = false;  // not yet read to its end by a daemon
+  // Of Runs and RunsOfJob, from its segment; oldest first. They say which optimizer the newest step
+  // belongs to, where one training follows another.
+  std::vector<StepSummary> newest_steps = {};
 };
 
 // A live run as it is now.

@@ -36,6 +36,7 @@ int64_t StepOf(const SeenRun& run) {
   RunFacts facts;
   *facts.mutable_run() = run.run;
   *facts.mutable_state() = run.state;
+  for (const StepSummary& step : run.newest_steps) *facts.add_steps_read() = step;
   return StepClock(facts).Read(run.state.clocks()).step;
 }
 

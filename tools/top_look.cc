@@ -9,9 +9,11 @@
 #include "daemon/base/directories.h"
 #include "daemon/correlate/step_clock.h"
 #include "daemon/correlate/wire_names.h"
+#include "proto/wire/cell_record.h"
 #include "proto/wire/record.h"
 #include "tools/daemon_start.h"
 #include "tools/finding_line.h"
+#include "tools/idle_kernel.h"
 #include "tools/run_words.h"
 
 namespace nanwatch {
@@ -44,8 +46,9 @@ std::vector<StepMark> MarksOf(const LiveRun& run, const StepClock& clock) {
     const int64_t counted = clock.Read(step.clocks()).step;
     const StepMark mark = {.step = counted >= 0 ? counted + step.clocks().scaler_skips()
                                                 : static_cast<int64_t>(step.index()),
-                           .time_ns = step.time_ns()};
-    if (BeginsAnew(mark, marks)) marks.clear();
+                           .time_ns = step.time_ns(),
+                           .after_pause = (step.flags() & wire::kStepBeginsCell) != 0};
+    if (mark.after_pause || BeginsAnew(mark, marks)) marks.clear();
     // With several optimizers a step has several entries; the first to have it counts.
     if (marks.empty() || mark.step > marks.back().step) marks.push_back(mark);
   }
@@ -63,7 +66,8 @@ std::optional<double> Newest(const std::vector<StepSummary>& steps, Has has, Get
 
 }  // namespace
 
-std::optional<double> StepRate(const std::vector<StepMark>& marks, uint64_t now_ns) {
+std::optional<double> StepRate(const std::vector<StepMark>& marks, uint64_t now_ns,
+                               bool may_pause) {
   if (marks.size() < 2) return std::nullopt;
   const StepMark& last = marks.back();
   // The first mark in the window, but one step before the last in any case.
@@ -76,6 +80,9 @@ std::optional<double> StepRate(const std::vector<StepMark>& marks, uint64_t now_
   const double since_s =
       now_ns > last.time_ns ? static_cast<double>(now_ns - last.time_ns) * 1e-9 : 0;
   const double late_s = std::max(0.0, since_s - busy_s / steps);
+  constexpr double kLateSteps = 10;
+  constexpr double kLateMinS = 2;
+  if (may_pause && late_s > std::max(kLateMinS, kLateSteps * busy_s / steps)) return std::nullopt;
   return steps / (busy_s + late_s);
 }
 
@@ -132,14 +139,18 @@ TopRow TopLook::RowOf(const LiveRun& run, uint64_t now_ns) {
   }
   std::vector<StepMark>& marks = runs_[seen.id].marks;
   for (const StepMark& mark : MarksOf(run, clock)) {
-    if (BeginsAnew(mark, marks)) marks.clear();
+    const bool is_newer = marks.empty() || mark.time_ns > marks.back().time_ns;
+    if (BeginsAnew(mark, marks) || (mark.after_pause && is_newer)) marks.clear();
     if (marks.empty() || mark.step > marks.back().step) marks.push_back(mark);
   }
   // One older than the window is kept, for steps that take longer than it.
   while (marks.size() > 2 && marks.back().time_ns - marks[1].time_ns > kRateWindowNs) {
     marks.erase(marks.begin());
   }
-  row.steps_per_second = StepRate(marks, now_ns);
+  const bool is_notebook =
+      std::any_of(seen.run.command().begin(), seen.run.command().end(),
+                  [](const std::string& word) { return IsNotebookCommand(word); });
+  row.steps_per_second = StepRate(marks, now_ns, is_notebook);
   return row;
 }
 

@@ -18,13 +18,17 @@ namespace nanwatch {
 struct StepMark {
   int64_t step = 0;
   uint64_t time_ns = 0;  // CLOCK_MONOTONIC
+  // The first in a notebook's cell: what lies before it is no step's time.
+  bool after_pause = false;
 
   bool operator==(const StepMark&) const = default;
 };
 
 // Steps per second over the last seconds before `now_ns`, from marks in the order of time; nothing
-// from fewer than two. When steps stay away the rate sinks.
-[[nodiscard]] std::optional<double> StepRate(const std::vector<StepMark>& marks, uint64_t now_ns);
+// from fewer than two. When steps stay away the rate sinks; in a notebook it is then gone
+// (`may_pause`), because a cell that has ended is no slow step.
+[[nodiscard]] std::optional<double> StepRate(const std::vector<StepMark>& marks, uint64_t now_ns,
+                                             bool may_pause = false);
 
 // How much of its weights a step changes: the median of update to weight over the matrices of a
 // snapshot. Nothing where there are none.

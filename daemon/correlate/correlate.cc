@@ -10,6 +10,7 @@
 #include "daemon/correlate/rank_folding.h"
 #include "daemon/correlate/reasons.h"
 #include "daemon/correlate/run_summary.h"
+#include "daemon/correlate/trainings.h"
 #include "daemon/correlate/unknown_rule.h"
 
 namespace nanwatch {
@@ -34,6 +35,15 @@ std::vector<const RunFacts*> InRankOrder(const std::vector<RunFacts>& runs) {
   return ordered;
 }
 
+// In a notebook the newest training comes first: what an earlier one left is known by then.
+bool IsOfNewerTraining(const FinishedIncident& a, const FinishedIncident& b) {
+  const auto order = [](const Incident& incident) {
+    const bool harmless = incident.severity() == "info";
+    return std::make_pair(harmless, harmless ? 0 : -incident.origin().training());
+  };
+  return order(a.first) < order(b.first);
+}
+
 void AddIncidents(const std::vector<Lineage>& runs, uint32_t explained, Correlation& correlation) {
   Drafts drafts = GatherIncidents(runs);
   FoldReceived(runs, drafts);
@@ -43,6 +53,7 @@ void AddIncidents(const std::vector<Lineage>& runs, uint32_t explained, Correlat
     AddCandidates(draft, drafts, incidents.back().first);
   }
   std::stable_sort(incidents.begin(), incidents.end(), IsMoreImportant);
+  std::stable_sort(incidents.begin(), incidents.end(), IsOfNewerTraining);
   if (explained > 0 && explained <= incidents.size()) {
     const auto& [incident, draft] = incidents[explained - 1];
     correlation.explanation.set_severity(incident.severity());
@@ -109,8 +120,10 @@ Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused,
   const std::vector<const RunFacts*> ordered = InRankOrder(runs);
   for (const RunFacts* facts : ordered) *verdict.add_runs() = DescribeRun(*facts);
   *verdict.mutable_coverage() = SumCoverage(runs);
-  AddIncidents(TraceRuns(ordered, excused), explained, correlation);
+  const std::vector<Lineage> lineages = TraceRuns(ordered, excused);
+  AddIncidents(lineages, explained, correlation);
   Conclude(runs, verdict);
+  AddTrainings(lineages, verdict.coverage().lost_events() == 0, verdict);
   ChooseRun(verdict);
   correlation.explanation.set_schema("nanwatch.explanation/1");
   correlation.explanation.set_verdict(verdict.verdict());

@@ -37,6 +37,7 @@ void SetClocks(const StepReading& reading, Finding& finding) {
   finding.set_iteration(reading.iteration);
   finding.set_micro_step(reading.micro_step);
   finding.set_updates(reading.updates);
+  finding.set_training(reading.training);
 }
 
 void SetSite(const Site& site, Finding& finding) {
@@ -79,7 +80,8 @@ Finding Describe(const Lineage& lineage, const Site* site, const Record* record,
   SetRun(lineage, finding);
   if (site != nullptr) SetSite(*site, finding);
   if (record != nullptr && record->has_value()) SetValue(record->value(), finding);
-  SetClocks(clocks != nullptr ? lineage.clock().Read(*clocks) : StepReading(), finding);
+  const uint64_t time_ns = record != nullptr ? record->time_ns() : 0;
+  SetClocks(clocks != nullptr ? lineage.clock().Read(*clocks, time_ns) : StepReading(), finding);
   return finding;
 }
 

@@ -74,30 +74,91 @@ void ReadSpan(const StepSpan& span, const Clocks& clocks, StepReading& reading) 
 StepClock::StepClock(const RunFacts& facts) : cycles_(facts.training().cycles()) {
   RaiseTo(last_, facts.state().clocks());
   for (const Record& record : facts.records()) RaiseTo(last_, record.clocks());
+  for (const Record& record : facts.records()) {
+    if (!record.has_cell()) continue;
+    cells_.push_back({.ranges = record.clocks().optimizer_ranges(),
+                      .number = record.cell().number(),
+                      .began_ns = record.cell().began_ns()});
+  }
+  std::sort(cells_.begin(), cells_.end(),
+            [](const Cell& a, const Cell& b) { return a.ranges < b.ranges; });
   for (const StepSummary& step : facts.steps_read())
-    FoldStep(step.clocks(), step.optimizer(), cycles_);
+    FoldStep(step.clocks(), TraitsOf(step), cycles_);
   if (cycles_.slots().empty()) {
     closing_ = ClosingOptimizer(last_);
     return;
   }
   FoldStep(NewestClocks(facts), std::nullopt, cycles_);
   newest_ = NewestSpan(cycles_);
+  newest_goes_on_ = newest_ && !cycles_.spans().empty() &&
+                    newest_->from() == cycles_.spans(cycles_.spans_size() - 1).from();
+}
+
+size_t StepClock::SpanCount() const {
+  const auto ended = static_cast<size_t>(cycles_.spans_size());
+  return ended + (newest_ && !newest_goes_on_ ? 1 : 0);
+}
+
+const StepSpan& StepClock::SpanAt(size_t index) const {
+  const auto ended = static_cast<size_t>(cycles_.spans_size());
+  return index < ended ? cycles_.spans(static_cast<int>(index)) : *newest_;
+}
+
+uint64_t StepClock::BeginOf(const StepSpan& span) const {
+  for (const Cell& cell : cells_) {
+    if (cell.ranges > span.from()) return cell.began_ns;
+  }
+  return 0;
+}
+
+int StepClock::OrdinalOf(const StepSpan& span) const {
+  for (size_t i = 0; i < SpanCount(); ++i) {
+    if (&SpanAt(i) == &span) return static_cast<int>(i) + 1;
+  }
+  return 0;
+}
+
+std::vector<Training> StepClock::Trainings() const {
+  std::vector<Training> trainings;
+  if (cells_.empty()) return trainings;
+  const size_t count = SpanCount();
+  for (size_t i = 0; i < count; ++i) {
+    const StepSpan& span = SpanAt(i);
+    const bool lasts = i + 1 == count;
+    const uint64_t cycles_after = lasts ? CyclesClosed(cycles_) : SpanAt(i + 1).cycles_before();
+    const uint32_t ranges_after = lasts ? UINT32_MAX : SpanAt(i + 1).from();
+    Training& training = trainings.emplace_back();
+    training.ordinal = static_cast<int>(i) + 1;
+    training.steps = static_cast<int64_t>(cycles_after - span.cycles_before());
+    training.unwatched = span.unwatched() + (lasts && newest_goes_on_ ? cycles_.unwatched() : 0);
+    for (const Cell& cell : cells_) {
+      if (cell.ranges <= span.from() || cell.ranges > ranges_after) continue;
+      if (training.first_cell == 0) training.first_cell = cell.number;
+      training.last_cell = cell.number;
+    }
+  }
+  return trainings;
 }
 
 // Null where no optimizer with a count of its own is known.
-const StepSpan* StepClock::SpanOf(const Clocks& clocks) const {
+const StepSpan* StepClock::SpanOf(const Clocks& clocks, uint64_t time_ns) const {
   const uint32_t ranges = clocks.optimizer_ranges();
-  if (newest_ && (ranges >= newest_->from() || cycles_.spans().empty())) return &*newest_;
-  const auto next =
-      std::upper_bound(cycles_.spans().begin(), cycles_.spans().end(), ranges,
-                       [](uint32_t at, const StepSpan& span) { return at < span.from(); });
-  return next == cycles_.spans().begin() ? nullptr : &*(next - 1);
+  for (size_t i = SpanCount(); i-- > 0;) {
+    const StepSpan& span = SpanAt(i);
+    if (ranges < span.from()) continue;
+    // Of a notebook: what was found behind the last step of a training is not the next one's.
+    const bool is_border = ranges == span.from() && i > 0 && time_ns != 0;
+    if (is_border && time_ns < BeginOf(span)) continue;
+    return &span;
+  }
+  return SpanCount() == 1 && cycles_.spans().empty() ? &*newest_ : nullptr;
 }
 
-StepReading StepClock::Read(const Clocks& clocks) const {
+StepReading StepClock::Read(const Clocks& clocks, uint64_t time_ns) const {
   StepReading reading;
-  if (const StepSpan* span = SpanOf(clocks); span != nullptr) {
+  if (const StepSpan* span = SpanOf(clocks, time_ns); span != nullptr) {
     ReadSpan(*span, clocks, reading);
+    if (!cells_.empty()) reading.training = OrdinalOf(*span);
     return reading;
   }
   if (closing_ >= 0) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "verdict.pb.h"
 
@@ -26,23 +27,53 @@ struct StepReading {
   // Iterations of the whole process, where step and iteration begin anew with each training in it:
   // what comes earlier has the smaller one. -1 unknown.
   int64_t iteration_of_run = -1;
+  int training = 0;  // in a notebook, which one, from 1; else 0
+};
+
+// One training in a notebook: a span of the steps (daemon/watch/step_cycles.h), and the cells that
+// took them.
+struct Training {
+  int ordinal = 0;  // from 1
+  int64_t steps = 0;
+  uint32_t unwatched = 0;   // of these, at level idle, or not seen
+  uint32_t first_cell = 0;  // numbers as in In[7]; 0 unknown
+  uint32_t last_cell = 0;
 };
 
 class StepClock {
  public:
   explicit StepClock(const RunFacts& facts);
 
-  [[nodiscard]] StepReading Read(const Clocks& clocks) const;
+  // `time_ns`: when that was, 0 unknown. Between the last step of one training and the first of the
+  // next it says which of the two it belongs to.
+  [[nodiscard]] StepReading Read(const Clocks& clocks, uint64_t time_ns = 0) const;
+
+  // Empty where the process is no notebook.
+  [[nodiscard]] std::vector<Training> Trainings() const;
 
   // Steps the run made in all, skipped ones included; 0 when none is known.
   [[nodiscard]] uint64_t UpdatesSeen() const;
 
  private:
-  [[nodiscard]] const StepSpan* SpanOf(const Clocks& clocks) const;
+  struct Cell {
+    uint32_t ranges;  // completed with the first step in it
+    uint32_t number;
+    uint64_t began_ns;
+  };
+
+  [[nodiscard]] const StepSpan* SpanOf(const Clocks& clocks, uint64_t time_ns) const;
+  // All spans, oldest first; the last one lasts.
+  [[nodiscard]] size_t SpanCount() const;
+  [[nodiscard]] const StepSpan& SpanAt(size_t index) const;
+  [[nodiscard]] int OrdinalOf(const StepSpan& span) const;
+  // When the cell began that took the first step of a span; 0 unknown.
+  [[nodiscard]] uint64_t BeginOf(const StepSpan& span) const;
 
   Clocks last_;        // the largest counts that any fact of the run carries
   StepCycles cycles_;  // empty where no step is known
   std::optional<StepSpan> newest_;
+  bool newest_goes_on_ = false;  // it is the last of those that have ended
+  std::vector<Cell> cells_;      // of a notebook, in order
   int closing_ = -1;  // without steps: index of the optimizer that closes the cycle; -1: use all
                       // completed ranges
 };

@@ -7,6 +7,7 @@
 #include "daemon/report/incident_text.h"
 #include "daemon/report/stats_text.h"
 #include "daemon/report/text_layout.h"
+#include "daemon/report/training_text.h"
 #include "daemon/report/unknown_text.h"
 #include "daemon/report/warning_text.h"
 
@@ -86,7 +87,8 @@ std::string RanRow(const Verdict& verdict, int width) {
 }
 
 std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
-  std::string rows = RanRow(verdict, options.width_columns) +
+  std::string rows = TrainingRows(verdict, options.width_columns) +
+                     RanRow(verdict, options.width_columns) +
                      EndRow(verdict, options.width_columns) +
                      Row("watched", WatchedText(verdict), options.width_columns);
   if (verdict.run().late()) {
@@ -144,9 +146,25 @@ std::string ExcusedRows(const Verdict& verdict, int width) {
              width);
 }
 
+// A cell that was mended and run again has an answer of its own, above that of the training before.
+std::string BetterTitle(const Verdict& verdict, const TextOptions& options) {
+  const TrainingSummary* const training = BetterTraining(verdict);
+  if (training == nullptr) return "";
+  const std::string text = TrainingText(verdict, *training);
+  if (training->verdict() == "clean")
+    return Title("CLEAN", text + ": no non-finite value", Colour::kGreen, options);
+  if (training->verdict() == "expected")
+    return Title("EXPECTED", text + ": non-finite values, but none did any harm", Colour::kGreen,
+                 options);
+  return Title("UNKNOWN", text + ": not all of its steps were checked", Colour::kYellow, options);
+}
+
 std::string AnomalyText(const Verdict& verdict, const TextOptions& options) {
   const Incident& first = verdict.incidents(0);
-  return Title("ANOMALY", RunText(verdict) + ": " + Headline(first), Colour::kRed, options) +
+  return BetterTitle(verdict, options) +
+         Title("ANOMALY",
+               RunText(verdict) + ": " + Headline(first) + InTraining(verdict, first.origin()),
+               Colour::kRed, options) +
          IncidentRows(first, options.width_columns) +
          RowsBeforeIncident(verdict, options.width_columns) +
          MoreRows(verdict, options.width_columns) + ExcusedRows(verdict, options.width_columns) +

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/wire/cell_record.h"
 #include "proto/wire/optimizer_habit.h"
+#include "proto/wire/record.h"
 
 namespace nanwatch {
 namespace {
@@ -50,6 +52,7 @@ StepSpan SpanClosedBy(int slot, const StepCycles& cycles) {
   span.set_base_count(Less(by.count(), ActsInSpan(cycles, slot)));
   span.set_skips(cycles.skips());
   span.set_cycles_before(cycles.cycles());
+  span.set_unwatched(cycles.unwatched());
   return span;
 }
 
@@ -61,7 +64,11 @@ bool GoesOn(const StepSpan& span, const StepCycles& cycles) {
 }
 
 void Keep(const StepSpan& span, StepCycles& cycles) {
-  if (GoesOn(span, cycles)) return;
+  if (GoesOn(span, cycles)) {
+    StepSpan& last = *cycles.mutable_spans(cycles.spans_size() - 1);
+    last.set_unwatched(last.unwatched() + span.unwatched());
+    return;
+  }
   *cycles.add_spans() = span;
   if (cycles.spans_size() <= kSpansMax) return;
   StepSpan& forgotten = *cycles.mutable_spans(kSpansMax / 2);
@@ -78,8 +85,21 @@ void EndSpan(const StepSlot last, StepCycles& cycles) {
   }
   for (int i = 0; i < cycles.slots_size(); ++i)
     cycles.mutable_slots(i)->set_base(i < last.acts_then_size() ? last.acts_then(i) : 0);
+  cycles.set_unwatched(0);
   cycles.set_from(last.last());
   cycles.set_skips(last.last_skips());
+}
+
+// Another training begins with the first act of slot `but`.
+void RetireOthers(int but, StepCycles& cycles) {
+  int newest = -1;
+  for (int i = 0; i < cycles.slots_size(); ++i) {
+    if (i == but || cycles.slots(i).last() == cycles.ranges() || ActsInSpan(cycles, i) == 0)
+      continue;
+    cycles.mutable_slots(i)->set_retired(true);
+    if (newest < 0 || cycles.slots(i).last() > cycles.slots(newest).last()) newest = i;
+  }
+  if (newest >= 0) EndSpan(cycles.slots(newest), cycles);
 }
 
 // Another optimizer has the slot from now on.
@@ -141,10 +161,18 @@ StepSlot* NewlyRetired(StepCycles& cycles) {
 
 }  // namespace
 
-void FoldStep(const Clocks& clocks, std::optional<uint32_t> optimizer, StepCycles& cycles) {
+StepTraits TraitsOf(const StepSummary& step) {
+  return {.optimizer = step.optimizer(),
+          .begins_cell = (step.flags() & wire::kStepBeginsCell) != 0,
+          .idle = step.level() == static_cast<uint32_t>(wire::Level::kIdle)};
+}
+
+void FoldStep(const Clocks& clocks, const StepTraits& traits, StepCycles& cycles) {
+  const std::optional<uint32_t> optimizer = traits.optimizer;
   const uint32_t ranges = clocks.optimizer_ranges();
   if (ranges <= cycles.ranges()) return;
   const bool is_next = ranges == cycles.ranges() + 1;
+  const uint32_t unseen = ranges - cycles.ranges() - 1;
   cycles.set_ranges(ranges);
   const int slots = std::min(clocks.optimizer_steps_size(), kSlots);
   while (cycles.slots_size() < slots) cycles.add_slots();
@@ -156,6 +184,7 @@ void FoldStep(const Clocks& clocks, std::optional<uint32_t> optimizer, StepCycle
                        (slot.optimizer() != *optimizer || count != slot.count() + 1);
     const bool is_new = slot.acts() == 0 || count < slot.count() || other;
     if (is_new && ActsInSpan(cycles, i) > 0) EndSpan(slot, cycles);
+    if (is_new && traits.begins_cell) RetireOthers(i, cycles);
     Act(i, count, is_new, clocks, cycles);
     if (is_next && optimizer) {
       slot.set_optimizer(*optimizer);
@@ -163,6 +192,7 @@ void FoldStep(const Clocks& clocks, std::optional<uint32_t> optimizer, StepCycle
       slot.clear_optimizer();
     }
   }
+  cycles.set_unwatched(cycles.unwatched() + unseen + (traits.idle ? 1 : 0));
   RememberActs(cycles);
   while (StepSlot* slot = NewlyRetired(cycles)) {
     slot->set_retired(true);

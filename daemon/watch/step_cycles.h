@@ -29,9 +29,22 @@ inline constexpr int kSpansMax = 256;
 // StepSpan.slot of those forgotten.
 inline constexpr uint32_t kSpanUnknown = UINT32_MAX;
 
+// What is known of a step besides.
+struct StepTraits {
+  std::optional<uint32_t> optimizer;  // whose it was
+  // The first in a notebook's cell. An optimizer that acts there for the first time begins another
+  // training: those that acted before have retired.
+  bool begins_cell = false;
+  bool idle = false;  // nothing was checked in it
+};
+[[nodiscard]] StepTraits TraitsOf(const StepSummary& step);
+
 // Goes on with what was counted when a step had ended. Clocks that are no newer than those seen
-// change nothing. `optimizer`: whose step it was, where that is known.
-void FoldStep(const Clocks& clocks, std::optional<uint32_t> optimizer, StepCycles& cycles);
+// change nothing.
+void FoldStep(const Clocks& clocks, const StepTraits& traits, StepCycles& cycles);
+inline void FoldStep(const Clocks& clocks, std::optional<uint32_t> optimizer, StepCycles& cycles) {
+  FoldStep(clocks, StepTraits{.optimizer = optimizer}, cycles);
+}
 
 // The span that lasts, as far as it is known yet; none when no optimizer with a slot was seen.
 [[nodiscard]] std::optional<StepSpan> NewestSpan(const StepCycles& cycles);

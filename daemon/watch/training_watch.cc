@@ -251,7 +251,7 @@ void WatchScaler(const StepSummary& step, TrainingHistory& history) {
 void Watch(const StepSummary& step, TrainingHistory& history) {
   if (step.index() < history.next_index()) return;
   history.set_next_index(step.index() + 1);
-  FoldStep(step.clocks(), step.optimizer(), *history.mutable_cycles());
+  FoldStep(step.clocks(), TraitsOf(step), *history.mutable_cycles());
   FoldDeadStep(step, history);
   // Early is over, and what is read of bad parameters is no training.
   if ((step.flags() & kParametersBad) != 0) return;

@@ -114,6 +114,18 @@ PythonDoorCallbacks::Wanted OnRootCall() noexcept {
           level.watched() == wire::Level::kLayer && !blind};
 }
 
+// Between two cells nothing of a training runs.
+void OnCell() noexcept {
+  Here here;
+  if (Observer::Get() == nullptr || !FindHere(&here)) return;
+  here.observer->steps.OnCell();
+  here.observer->poison.Leave();
+  here.observer->poison_watch.At(*here.observer, here.thread, PoisonWatch::Border::kCall);
+  // So that `nanwatch attach` finds a kernel in which nothing was trained yet.
+  (void)here.observer->EnsureEmitter();
+  here.observer->level.Look(*here.observer, here.thread);
+}
+
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
                      size_t count) noexcept {
   Here here;

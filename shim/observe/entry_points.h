@@ -19,6 +19,8 @@ namespace nanwatch::entry_points {
 
 // Between two ops: what tools ask for is applied here.
 PythonDoorCallbacks::Wanted OnRootCall() noexcept;
+// A notebook's cell begins.
+void OnCell() noexcept;
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
                      size_t count) noexcept;
 void OnNewRoot(const Layer* root) noexcept;

@@ -186,6 +186,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_backward = &loss::OnBackward;
     callbacks.on_graph_call = &entry_points::OnGraphCalled;
     callbacks.on_profiler = &BeforeProfiler;
+    callbacks.on_cell = &entry_points::OnCell;
     callbacks.on_message = &SayToUser;
     callbacks.on_settled = &BeginToListen;
     auto* python = new (std::nothrow) PythonDoor(callbacks);

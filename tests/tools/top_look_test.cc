@@ -43,6 +43,14 @@ TEST(StepRate, SinksWhenStepsStayAway) {
   EXPECT_LT(*StepRate(marks, last + 1000 * kSecond), 0.03);
 }
 
+// The cell has ended: nothing is slow.
+TEST(StepRate, OfANotebookIsGoneWhenStepsStayAway) {
+  const std::vector<StepMark> marks = Every(kSecond / 10, 30);
+  const uint64_t last = marks.back().time_ns;
+  EXPECT_NEAR(*StepRate(marks, last + kSecond / 10, true), 10, 1e-6);
+  EXPECT_EQ(StepRate(marks, last + 10 * kSecond, true), std::nullopt);
+}
+
 TEST(StepRate, NeedsTwoSteps) {
   EXPECT_EQ(StepRate({}, kSecond), std::nullopt);
   EXPECT_EQ(StepRate(Every(1, 1), kSecond), std::nullopt);

@@ -10,6 +10,7 @@ KnownCall KnownCalls::OfThisThread(const PythonDoor& python) noexcept {
   // While whole stacks are wanted, the stack is the place.
   const uint64_t key = python.whole_stacks() ? (uint64_t{python.UserCall()} << 20) | 1
                                              : ((reinterpret_cast<uintptr_t>(place.code) << 16) ^
+                                                (uint64_t{python.cell_epoch()} << 40) ^
                                                 static_cast<uint32_t>(place.offset)) |
                                                    1;
   const auto first = static_cast<uint32_t>((key * 0x9E3779B97F4A7C15u) >> 52);

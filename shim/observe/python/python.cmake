@@ -9,6 +9,7 @@ set(NANWATCH_OBSERVE_PYTHON_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/live_tensors.cc
   ${CMAKE_CURRENT_LIST_DIR}/module_scope.cc
   ${CMAKE_CURRENT_LIST_DIR}/module_tree.cc
+  ${CMAKE_CURRENT_LIST_DIR}/notebook_cells.cc
   ${CMAKE_CURRENT_LIST_DIR}/optimizer_hooks.cc
   ${CMAKE_CURRENT_LIST_DIR}/optimizer_tensors.cc
   ${CMAKE_CURRENT_LIST_DIR}/profiler_calls.cc

@@ -29,7 +29,8 @@ void Sleep(int64_t ns) noexcept {
 
 PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
     : callbacks_(callbacks),
-      frames_(api_),
+      cells_(api_, callbacks.on_cell),
+      frames_(api_, &cells_),
       tree_(api_, layers_, names_),
       scope_(*this),
       hooks_(api_, frames_),
@@ -123,7 +124,10 @@ int PythonDoor::Pending(void* door) {
   auto* self = static_cast<PythonDoor*>(door);
   if (self->active_ != nullptr && *self->active_ != 0 && !self->WaitsForCallToEnd()) {
     self->scope_.TryInstall();
-    if (self->installed()) self->backward_calls_.TryReplace();
+    if (self->installed()) {
+      self->backward_calls_.TryReplace();
+      self->cells_.TryInstall();
+    }
   }
   self->queued_ = false;
   return 0;
@@ -156,6 +160,7 @@ bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyOb
   bool optimized = false;
   ScopeStack& stack = scope_stack;
   try {
+    cells_.Refresh();
     bool is_new = false;
     const ModuleEntry* entry = tree_.EnterRoot(module, &is_new);
     stack.top = entry == nullptr ? nullptr : entry->layer;

@@ -18,6 +18,7 @@
 #include "shim/observe/python/layer_table.h"
 #include "shim/observe/python/module_scope.h"
 #include "shim/observe/python/module_tree.h"
+#include "shim/observe/python/notebook_cells.h"
 #include "shim/observe/python/optimizer_hooks.h"
 #include "shim/observe/python/optimizer_tensors.h"
 #include "shim/observe/python/profiler_calls.h"
@@ -64,6 +65,8 @@ struct PythonDoorCallbacks {
   OnGraphCall on_graph_call = nullptr;
   // A profiler of torch's is about to start; from ReplaceProfilerCallsSoon on.
   void (*on_profiler)() = nullptr;
+  // A notebook's cell begins to run, or the one that has imported torch runs (notebook_cells.h).
+  void (*on_cell)() = nullptr;
   // One line to say to the user, once; without a newline.
   void (*on_message)(const char* line) = nullptr;
   // On the watch thread, without the GIL: modules' calls are seen from now on, or are not going to
@@ -96,6 +99,10 @@ class PythonDoor {
     return frames_.UserSourceLine(out, size);
   }
   [[nodiscard]] uint32_t UserCall() const noexcept { return frames_.UserCall(); }
+  // Of a notebook: goes up with every cell that begins; else 0.
+  [[nodiscard]] uint32_t cell_epoch() const noexcept { return cells_.epoch(); }
+  // The number of the one that runs, or ran last.
+  [[nodiscard]] uint32_t running_cell() const noexcept { return cells_.running(); }
   // For the first tensor on a GPU.
   void ReplaceGraphCallsSoon() noexcept {
     if (installed()) graph_calls_.ReplaceSoon();
@@ -163,6 +170,7 @@ class PythonDoor {
   PythonApi api_;
   LayerTable layers_;
   PythonNames names_;
+  NotebookCells cells_;
   PythonFrames frames_;
   ModuleTree tree_;
   ModuleScope scope_;

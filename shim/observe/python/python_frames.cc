@@ -296,6 +296,7 @@ uint32_t PythonFrames::UserCall() const noexcept {
   if (frame.code == nullptr) return 0;
   uint64_t hash = 0xCBF29CE484222325U;
   const auto mix = [&hash](uint64_t word) { hash = (hash ^ word) * 0x100000001B3U; };
+  if (cells_ != nullptr && cells_->epoch() != 0) mix(cells_->epoch());
   const int frames = whole_stacks() ? kStackFramesMax : 1;
   for (int i = 0; frame.code != nullptr && i < frames; ++i) {
     char text[kPathMax];
@@ -317,6 +318,32 @@ PythonFrames::UserPlace PythonFrames::UserPlaceNow() const noexcept {
   return {frame.code, CodeOffset(frame)};
 }
 
+// InteractiveShell.run_code runs a cell's code as a module. The cell that runs is the outermost.
+bool PythonFrames::IsOfRunningCell(const Frame& frame) const noexcept {
+  PyObj* const file = ReferenceAt(frame.code, layout_.code_filename);
+  char text[kPathMax];
+  Frame inner = frame;
+  Frame found;
+  for (int i = 0; inner.code != nullptr && i < kFramesMax; ++i) {
+    const Frame outer = Previous(inner);
+    if (outer.code == nullptr) break;
+    const size_t name = text_.Copy(ReferenceAt(outer.code, layout_.code_name), text, sizeof text);
+    if (EndsWith(text, name, "run_code")) {
+      const size_t path =
+          text_.Copy(ReferenceAt(outer.code, layout_.code_filename), text, sizeof text);
+      if (EndsWith(text, path, "IPython/core/interactiveshell.py")) found = inner;
+    }
+    inner = outer;
+  }
+  if (found.code == nullptr) return false;
+  PyObj* const running = ReferenceAt(found.code, layout_.code_filename);
+  if (running == file) return true;
+  char other[kPathMax];
+  const size_t length = text_.Copy(file, text, sizeof text);
+  return length != 0 && length == text_.Copy(running, other, sizeof other) &&
+         memcmp(text, other, length) == 0;
+}
+
 // As snprintf counts: what it would take, which may be more than there is room for.
 size_t PythonFrames::WriteLine(const Frame& frame, char* out, size_t size) const noexcept {
   char path[kPathMax];
@@ -324,6 +351,13 @@ size_t PythonFrames::WriteLine(const Frame& frame, char* out, size_t size) const
   text_.Copy(ReferenceAt(frame.code, layout_.code_filename), path, sizeof path);
   text_.Copy(ReferenceAt(frame.code, layout_.code_name), function, sizeof function);
   const char* slash = strrchr(path, '/');
+  if (cells_ != nullptr && cells_->epoch() != 0) {
+    const uint32_t cell = cells_->NumberOf(path, IsOfRunningCell(frame));
+    if (cell != 0) {
+      slash = nullptr;
+      snprintf(path, sizeof path, "In[%u]", cell);
+    }
+  }
   const int length = snprintf(out, size, "%s:%d in %s", slash == nullptr ? path : slash + 1,
                               Line(frame), function);
   return length < 0 ? 0 : static_cast<size_t>(length);

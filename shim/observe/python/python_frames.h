@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 
+#include "shim/observe/python/notebook_cells.h"
 #include "shim/observe/python/python_api.h"
 #include "shim/observe/python/python_text.h"
 
@@ -37,7 +38,9 @@ struct FrameLayout {
 
 class PythonFrames {
  public:
-  explicit PythonFrames(const PythonApi& api) noexcept : api_(api) {}
+  // `cells` may be null: files are then named as Python has them.
+  explicit PythonFrames(const PythonApi& api, const NotebookCells* cells = nullptr) noexcept
+      : api_(api), cells_(cells) {}
 
   // GIL held, inside a frame: picks the layout and proves it. False: frames stay unread.
   bool Prove() noexcept;
@@ -47,12 +50,15 @@ class PythonFrames {
   // library's, else for the innermost of any kind. Returns the length, 0 when there is none; always
   // terminates `out`. Any thread, no GIL; 2 us.
   //
+  // In a notebook's cell the file is the cell: "In[7]:6 in forward".
+  //
   // While whole stacks are wanted, the user's frames that called it follow, as many as fit:
   // "model.py:88 in forward < train.py:12 in step < train.py:40 in main"; 2 us each.
   size_t UserSourceLine(char* out, size_t size) const noexcept;
 
   // The same frame's place in its code as a number: alike for the same call of the user's, 0 when
   // there is none. While whole stacks are wanted: those frames' places, alike for the same stack.
+  // In a notebook, another one in each cell that runs.
   // Any thread, no GIL; some hundred ns a frame.
   [[nodiscard]] uint32_t UserCall() const noexcept;
 
@@ -92,6 +98,7 @@ class PythonFrames {
   [[nodiscard]] Frame UserCaller(const Frame& frame) const noexcept;
   [[nodiscard]] bool IsOptimizerStep(const PyObj* code) const noexcept;
   size_t WriteLine(const Frame& frame, char* out, size_t size) const noexcept;
+  [[nodiscard]] bool IsOfRunningCell(const Frame& frame) const noexcept;
   [[nodiscard]] int CodeOffset(const Frame& frame) const noexcept;  // bytes; -1 unknown
   [[nodiscard]] int Line(const Frame& frame) const noexcept;
   [[nodiscard]] bool IsUserFile(const char* path) const noexcept;
@@ -101,6 +108,7 @@ class PythonFrames {
   void FindLibraryPaths();
 
   const PythonApi& api_;
+  const NotebookCells* const cells_;
   FrameLayout layout_;
   PythonText text_;
   bool proven_ = false;

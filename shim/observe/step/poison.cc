@@ -148,6 +148,13 @@ void Poison::Forget() noexcept {
   count_ = 0;
 }
 
+void Poison::Leave() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Forget();
+  due_ = more_ = false;
+  poisoned_.store(false, std::memory_order_relaxed);
+}
+
 Poison::Change Poison::Settle(const PythonNames& names) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (Poisoned()) {

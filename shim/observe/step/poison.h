@@ -47,6 +47,10 @@ class Poison {
     }
   }
 
+  // Leaves the state whatever the parameters are: a notebook's next cell may train another model
+  // while the bad one is still alive. The next update that leaves one bad enters it again.
+  void Leave() noexcept;
+
   enum class Change : uint8_t { kNone, kEntered, kLeft };
   // At a point where the program begins something new: enters the state when a parameter was marked
   // since, and leaves it when none is bad any more.

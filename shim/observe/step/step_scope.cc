@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "proto/wire/cell_record.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/host/ticks.h"
 #include "shim/observe/finding_record.h"
@@ -331,6 +332,26 @@ void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread, double sc
   Publish(observer, thread, 0, true);
 }
 
+void StepScope::OnCell() noexcept {
+  cell_began_ns_.store(MonotonicNs(), std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  step_began_ns_ = 0;
+  step_began_ticks_ = 0;
+}
+
+void StepScope::EmitCell(Observer& observer, ThreadState* thread, uint64_t began_ns) noexcept {
+  Emitter* emitter = observer.emitter();
+  if (emitter == nullptr || thread == nullptr) return;
+  wire::LevelRecord record{};
+  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kLevel, sizeof record);
+  record.from = record.to = static_cast<uint8_t>(observer.level.asked());
+  record.why = wire::kLevelWhyCell;
+  record.full_every = observer.python->running_cell();
+  record.overhead_percent = record.budget_percent = -1;
+  record.control = began_ns;
+  emitter->Emit(record.header);
+}
+
 void StepScope::NoteBadLoss(ValueRef loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bad_loss_.ticket == 0) bad_loss_ = loss;
@@ -389,6 +410,11 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   const uint64_t ticks = Ticks();
   double own_share = -1;
   wire::StepEntry entry{};
+  if (const uint64_t began_ns = cell_began_ns_.exchange(0, std::memory_order_relaxed);
+      began_ns != 0) {
+    EmitCell(observer, thread, began_ns);
+    entry.flags |= wire::kStepBeginsCell;
+  }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     entry.clocks = clocks_;

@@ -36,6 +36,9 @@ class StepScope {
                           const char* range_name, const canary::Gradients& gradients) noexcept;
   void TellOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
                         bool ops_unwatched) noexcept;
+  // A notebook's cell begins. Nothing was trained since the one before ended, so the step that ends
+  // next has no time of its own.
+  void OnCell() noexcept;
   // An op wrote a parameter in place outside any optimizer range, after a backward pass.
   void OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept;
   void TellPlainUpdate(Observer& observer, ThreadState* thread) noexcept;
@@ -98,6 +101,7 @@ class StepScope {
   bool NeedsInputs(uint32_t index) noexcept;
   uint32_t IndexOf(const void* identity, const char* class_name, Emitter* emitter) noexcept;
   void Publish(Observer& observer, ThreadState* thread, uint32_t optimizer, bool skipped) noexcept;
+  void EmitCell(Observer& observer, ThreadState* thread, uint64_t began_ns) noexcept;
   void TakeTelemetry(Observer& observer, uint64_t now_ns, wire::TelemetryEntry* into) noexcept;
 
   std::mutex mutex_;
@@ -118,6 +122,7 @@ class StepScope {
   ValueRef bad_loss_;                    // of this step
   uint32_t ops_watched_until_ = 100;
   uint64_t step_began_ns_ = 0;
+  std::atomic<uint64_t> cell_began_ns_{0};  // no step has ended in it; 0: one has
   double scale_ = 0;
   bool scale_known_ = false;
   uint64_t step_began_ticks_ = 0;

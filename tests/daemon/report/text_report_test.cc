@@ -118,6 +118,62 @@ TEST(TextReport, HasTheKernelsOfTheOriginBelowItsOp) {
   EXPECT_THAT(Report(facts), HasSubstr("31.5 us; 3 more (1,200 records of kernels were lost)\n"));
 }
 
+TEST(TextReport, ANewerTrainingHasItsAnswerAboveThatOfTheOneBefore) {
+  Verdict verdict = Diagnose({MaskedRow()});
+  Finding& origin = *verdict.mutable_incidents(0)->mutable_origin();
+  origin.set_training(1);
+  const auto add = [&](const char* outcome, int64_t steps, const char* cell, const char* last) {
+    TrainingSummary& training = *verdict.add_trainings();
+    training.set_ordinal(verdict.trainings_size());
+    training.set_run(verdict.run().id());
+    training.set_verdict(outcome);
+    training.set_steps(steps);
+    training.set_cell(cell);
+    training.set_last_cell(last);
+  };
+  add("anomaly", 120, "In[7]", "");
+  EXPECT_THAT(TextReport(verdict, TextOptions()), StartsWith("ANOMALY"));
+  add("clean", 40, "In[9]", "In[10]");
+  const std::string report = TextReport(verdict, TextOptions());
+  EXPECT_THAT(report,
+              StartsWith("CLEAN     training 2 of 2 (In[9] to In[10], 40 steps): no non-finite "
+                         "value\nANOMALY "));
+  EXPECT_THAT(Unwrapped(report), HasSubstr("at step 117 in training 1 (In[7])"));
+  EXPECT_THAT(Unwrapped(report), HasSubstr("training 1 of 2 (In[7], 120 steps): anomaly: NaN"));
+  verdict.mutable_trainings(1)->set_verdict("unknown");
+  EXPECT_THAT(TextReport(verdict, TextOptions()),
+              StartsWith("UNKNOWN   training 2 of 2 (In[9] to In[10], 40 steps): not all"));
+}
+
+TEST(TextReport, SaysWhyNoKernelIsNamed) {
+  const auto report = [](uint64_t buffers, uint64_t kernels, uint64_t in_graphs, uint64_t launches,
+                         uint64_t matched, bool yielded) {
+    RunFacts facts = MaskedRow();
+    Record& record = *facts.add_records();
+    record.set_ticket(99);
+    record.mutable_kernels()->set_value(2);
+    KernelRecords& records = *record.mutable_kernels()->mutable_records();
+    records.set_buffers(buffers);
+    records.set_kernels(kernels);
+    records.set_kernels_in_graphs(in_graphs);
+    records.set_launches(launches);
+    records.set_matched(matched);
+    records.set_yielded(yielded);
+    return Unwrapped(Report(facts));
+  };
+  EXPECT_THAT(report(0, 0, 0, 0, 0, false), HasSubstr("none named: CUPTI handed over no records"));
+  EXPECT_THAT(report(3, 0, 0, 9, 0, false),
+              HasSubstr("none named: CUPTI recorded none of the job's kernels"));
+  EXPECT_THAT(report(3, 0, 1200, 0, 0, false),
+              HasSubstr("none named: the 1,200 kernels that CUPTI recorded ran in CUDA graphs"));
+  EXPECT_THAT(report(3, 1234, 0, 900, 0, false),
+              HasSubstr("CUPTI recorded 1,234 kernels, but not which ops launched them"));
+  EXPECT_THAT(report(3, 1234, 0, 900, 800, false),
+              HasSubstr("CUPTI recorded 1,234 kernels and 900 launches by ops, but none that "
+                        "belongs to this op"));
+  EXPECT_THAT(report(3, 1234, 0, 900, 800, true), HasSubstr("a profiler took CUPTI over"));
+}
+
 TEST(TextReport, AnomalyIsToldOnOneScreenFromOriginToRemedy) {
   const std::string report = Report(MaskedRow());
   EXPECT_EQ(

@@ -23,6 +23,17 @@ class ToldActs {
     for (const char letter : letters)
       Act(static_cast<uint32_t>(letter - 'A'), static_cast<size_t>(letter - 'A') % kSlots);
   }
+  // The first step of a notebook's cell.
+  void ActInNewCell(char letter, bool idle = false) {
+    const auto optimizer = static_cast<uint32_t>(letter - 'A');
+    Count(optimizer, optimizer % kSlots);
+    FoldStep(Now(), {.optimizer = optimizer, .begins_cell = true, .idle = idle}, cycles_);
+  }
+  void ActIdle(char letter) {
+    const auto optimizer = static_cast<uint32_t>(letter - 'A');
+    Count(optimizer, optimizer % kSlots);
+    FoldStep(Now(), {.optimizer = optimizer, .idle = true}, cycles_);
+  }
   void Repeat(int times, const std::string& letters) {
     for (int i = 0; i < times; ++i) Acts(letters);
   }
@@ -51,11 +62,12 @@ class ToldActs {
     ++counts_[slot];
     ++ranges_;
   }
-  void Tell(uint32_t optimizer) {
+  void Tell(uint32_t optimizer) { FoldStep(Now(), optimizer, cycles_); }
+  [[nodiscard]] Clocks Now() const {
     Clocks clocks;
     for (const uint32_t count : counts_) clocks.add_optimizer_steps(count);
     clocks.set_optimizer_ranges(ranges_);
-    FoldStep(clocks, optimizer, cycles_);
+    return clocks;
   }
 
   uint32_t counts_[kSlots] = {};
@@ -70,6 +82,42 @@ TEST(StepCycles, OneThatHasRetiredClosesNoCycleAfterItsLastAct) {
   EXPECT_EQ(run.SlotThatClosesAt(99), 0u);
   EXPECT_EQ(run.SlotThatClosesAt(100), 1u);
   EXPECT_EQ(run.SlotThatClosesAt(119), 1u);
+}
+
+TEST(StepCycles, ANewOptimizerInANewCellBeginsATrainingAtOnce) {
+  ToldActs run;
+  run.ActInNewCell('A');
+  run.Repeat(19, "A");
+  run.ActInNewCell('B');
+  EXPECT_EQ(run.SlotThatClosesAt(19), 0u);
+  EXPECT_EQ(run.SlotThatClosesAt(20), 1u);
+  EXPECT_EQ(CyclesClosed(run.cycles()), 21u);
+  ASSERT_EQ(run.cycles().spans_size(), 1);
+  run.ActInNewCell('C');
+  EXPECT_EQ(run.cycles().spans_size(), 2);
+  EXPECT_EQ(CyclesClosed(run.cycles()), 22u);
+}
+
+TEST(StepCycles, AKnownOptimizerInANewCellGoesOn) {
+  ToldActs run;
+  run.ActInNewCell('A');
+  run.Repeat(4, "AB");
+  run.ActInNewCell('A');
+  run.Repeat(4, "BA");
+  EXPECT_EQ(run.cycles().spans_size(), 0);
+}
+
+TEST(StepCycles, StepsThatNobodyCheckedOrSawAreCountedInTheirSpan) {
+  ToldActs run;
+  run.ActInNewCell('A');
+  run.ActIdle('A');
+  run.Unread("AA");
+  run.Acts("A");
+  run.ActInNewCell('B', /*idle=*/true);
+  run.Acts("B");
+  ASSERT_EQ(run.cycles().spans_size(), 1);
+  EXPECT_EQ(run.cycles().spans(0).unwatched(), 3u);
+  EXPECT_EQ(NewestSpan(run.cycles())->unwatched(), 1u);
 }
 
 TEST(StepCycles, SilenceWithinTheHabitIsNoRetirement) {

@@ -1,0 +1,109 @@
+#include "tools/idle_kernel.h"
+
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+namespace nanwatch {
+namespace {
+
+std::string ReadProc(int pid, const std::string& name) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/" + name);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// The fields behind the program's name, which may hold anything: state, parent, ...
+std::istringstream FieldsOf(const std::string& stat) {
+  const size_t end = stat.rfind(')');
+  return std::istringstream(end == std::string::npos ? "" : stat.substr(end + 1));
+}
+
+char StateOfMainThread(int pid) {
+  char state = '?';
+  FieldsOf(ReadProc(pid, "task/" + std::to_string(pid) + "/stat")) >> state;
+  return state;
+}
+
+// Processor time of its main thread, in ticks.
+uint64_t TicksOfMainThread(int pid) {
+  std::istringstream fields = FieldsOf(ReadProc(pid, "task/" + std::to_string(pid) + "/stat"));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  uint64_t user = 0;
+  uint64_t system = 0;
+  fields >> user >> system;
+  return user + system;
+}
+
+bool IsWaitForInput(long call) {
+  for (const long waits : {
+#ifdef SYS_poll
+           static_cast<long>(SYS_poll),
+#endif
+#ifdef SYS_select
+           static_cast<long>(SYS_select),
+#endif
+#ifdef SYS_epoll_wait
+           static_cast<long>(SYS_epoll_wait),
+#endif
+#ifdef SYS_read
+           static_cast<long>(SYS_read),
+#endif
+           static_cast<long>(SYS_ppoll), static_cast<long>(SYS_pselect6),
+           static_cast<long>(SYS_epoll_pwait)}) {
+    if (call == waits) return true;
+  }
+  return false;
+}
+
+// What the main thread waits for; nothing where the kernel does not say.
+std::optional<bool> WaitsForInput(int pid) {
+  const std::string call = ReadProc(pid, "task/" + std::to_string(pid) + "/syscall");
+  if (!call.empty() && call.front() >= '0' && call.front() <= '9') {
+    return IsWaitForInput(std::strtol(call.c_str(), nullptr, 10));
+  }
+  const std::string channel = ReadProc(pid, "task/" + std::to_string(pid) + "/wchan");
+  if (channel.empty() || channel == "0") return std::nullopt;
+  for (const std::string_view waits : {"poll", "select", "tty_read", "n_tty"}) {
+    if (channel.find(waits) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool IsNotebookCommand(const std::string& cmdline) {
+  std::istringstream words(cmdline);
+  for (std::string word; std::getline(words, word, '\0');) {
+    const std::string name = word.substr(word.rfind('/') + 1);
+    // python -m ipykernel_launcher, python .../colab_kernel_launcher.py, ipython
+    if (name.starts_with("ipykernel") || name.find("kernel_launcher") != std::string::npos ||
+        name == "ipython" || name == "ipython3") {
+      return true;
+    }
+  }
+  return false;
+}
+
+IdleKernel::IdleKernel(int pid)
+    : pid_(pid), is_notebook_(IsNotebookCommand(ReadProc(pid, "cmdline"))) {}
+
+bool IdleKernel::Look(uint64_t now_ns) {
+  if (!is_notebook_) return false;
+  const uint64_t ticks = TicksOfMainThread(pid_);
+  const bool waits = StateOfMainThread(pid_) == 'S' && WaitsForInput(pid_).value_or(true);
+  if (!waits || ticks != ticks_ || since_ns_ == 0) {
+    ticks_ = ticks;
+    since_ns_ = waits ? now_ns : 0;
+    return false;
+  }
+  return now_ns - since_ns_ >= kIdleNs;
+}
+
+}  // namespace nanwatch
