@@ -243,9 +243,11 @@ Check CheckDaemon(const Places& places, const Installation& installation) {
 void CheckOtherPlaces(const Places& places, Checks& checks) {
   for (const OtherPlace& other : FindOtherPlaces(places.segment_dir)) {
     checks.push_back({"containers", Health::kWarn,
-                      other.path + " belongs to another container of this user, or to the host (" +
+                      other.path +
+                          " is another segment directory of yours, of this host or of a "
+                          "container (" +
                           std::to_string(other.segments) +
-                          " segments): use nanwatch in there for its runs; what ended runs left is "
+                          " segments): use nanwatch there for its runs; what ended runs left is "
                           "removed after a day"});
   }
 }

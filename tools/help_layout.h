@@ -23,7 +23,9 @@ class HelpLayout final : public CLI::Formatter {
   }
   // Without the type and the needs that CLI11 would append.
   std::string make_option_opts(const CLI::Option* option) const override {
-    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+    // CLI11 appends ":INT in [0 - 9]" where a value is checked.
+    const std::string type = option->get_type_name();
+    return option->get_type_size() == 0 ? "" : " " + type.substr(0, type.find(':'));
   }
 
  private:

@@ -85,7 +85,8 @@ std::vector<std::string> SplitOffCommand(int argc, char** argv, std::vector<std:
 std::vector<std::string> AsHelpFlag(std::vector<std::string> words) {
   if (words.empty() || words.size() > 2 || words[0] != "help") return words;
   words.erase(words.begin());
-  words.push_back("--help");
+  if (words.empty() || std::find(kVerbs.begin(), kVerbs.end(), words[0]) != kVerbs.end())
+    words.push_back("--help");
   return words;
 }
 

@@ -71,8 +71,8 @@ static void say_how_to_build(const struct torch_version* version, const char* li
            "%.*s/share/nanwatch/scripts/build-observer.sh --python %s --prefix %.*s", prefix,
            library, python, prefix, library);
   voice_sayf(voice,
-             "found torch %s, but no observer for it (%s). To build one: %s%s. This process is not "
-             "observed.",
+             "found torch %s, but no observer for it (%s): this process is not observed. To build "
+             "one: %s%s",
              version->full, observer, command,
              strcmp(python, "PY") == 0 ? ", where PY is the Python that has this torch" : "");
   snprintf(detail, sizeof detail, "%.60s: %.700s", version->full, command);

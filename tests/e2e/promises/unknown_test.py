@@ -72,6 +72,9 @@ class Unknown(PromiseTest):
         helped = subprocess.run([prefix / "share/nanwatch/scripts/build-observer.sh", "--help"], capture_output=True, text=True)
         self.assertEqual(helped.returncode, 0, helped.stderr)
         self.assertIn("--prefix DIR", helped.stdout)
+        relative = subprocess.run([prefix / "share/nanwatch/scripts/build-observer.sh", "--python", "venv/python"], cwd=self.workplace.folder,
+                                  capture_output=True, text=True)
+        self.assertIn(f"there is no program '{self.workplace.folder}/venv/python'", relative.stderr, "meant from where it is called")
         for part in ("CMakeLists.txt", "shim/observe/start.cc", "proto/wire/segment.h", "scripts/cmake/torch_probe.py"):
             self.assertTrue((prefix / "share/nanwatch" / part).exists(), part)
 

@@ -73,7 +73,7 @@ class ToldValues(PromiseTest):
         table = self.workplace.tool("report", job.verdict()["run"]["id"], "--stats")
         for name in names:
             self.assertEqual(sum(line.split()[0] == name for line in table.splitlines() if line), 1, table)
-        self.assertIn("step 20, AdamW: 9 parameters; the newest of 5 looks", table)
+        self.assertIn("step 20, AdamW: 9 parameters; the newest of 5 snapshots", table)
 
 
 class Unchanged(PromiseTest):

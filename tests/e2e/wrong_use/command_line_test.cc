@@ -158,6 +158,7 @@ TEST(WrongCommandLine, AskingForHelpByAVerbGivesIt) {
   EXPECT_EQ(tool.Run({"help"}).out, tool.Run({"--help"}).out);
   EXPECT_EQ(tool.Run({"help", "report"}).out, tool.Run({"report", "--help"}).out);
   EXPECT_EQ(tool.Run({"help"}).exit_code, 0);
+  EXPECT_THAT(tool.Run({"help", "rport"}).err, HasSubstr("did you mean 'report'?"));
 }
 
 TEST(WrongCommandLine, AMistypedCheckInCiDoesNotReadAsAnAnomaly) {
@@ -174,6 +175,7 @@ TEST(WrongCommandLine, EveryVerbHasHelpWithExamplesAndExitStatus) {
     EXPECT_THAT(result.out, HasSubstr("Exit status")) << verb;
     EXPECT_THAT(result.out, HasSubstr("--json")) << verb;
     EXPECT_THAT(result.out, Not(HasSubstr("\033"))) << verb;
+    EXPECT_THAT(result.out, Not(HasSubstr(" in ["))) << verb << ": the words of CLI11";
   }
 }
 

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/shim/entry/scene.h"
 
 namespace nanwatch::test {
@@ -9,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -138,6 +141,27 @@ TEST(Start, WithoutAnObserverForThisTorchOneLineSaysHowToBuildOneAndTheJobGoesOn
   EXPECT_THAT(ran.err, AllOf(StartsWith("nanwatch: found torch 2.5.1+cu121"),
                              HasSubstr("libnanwatch_observer-2.5.so"),
                              HasSubstr("scripts/build-observer.sh --python PY")));
+}
+
+// In a virtual environment /proc/self/exe is the Python outside, which has no torch.
+TEST(Start, WithoutAnObserverTheLineNamesThePythonOfTheTorchWhereItLiesBesideIt) {
+  Scene scene;
+  (void)scene.TorchPackage("2.5.1");
+  const std::filesystem::path environment = scene.root() / "venv";
+  const std::filesystem::path packages = environment / "lib/python3.11/site-packages";
+  std::filesystem::create_directories(packages.parent_path());
+  std::filesystem::rename(scene.root() / "site-packages", packages);
+  const std::vector<std::string> open = {"open", packages / "torch/lib/libtorch_cpu.so", "alone"};
+  EXPECT_THAT(scene.Host(open, {{"NANWATCH_LOG", "stderr"}}).err,
+              HasSubstr("--python PY --prefix " + (scene.root() / "prefix").string() +
+                        ", where PY is the Python that has this torch"));
+
+  const std::filesystem::path python = environment / "bin/python3.11";
+  std::filesystem::create_directories(python.parent_path());
+  std::filesystem::copy_file("/bin/true", python);
+  EXPECT_THAT(scene.Host(open, {{"NANWATCH_LOG", "stderr"}}).err,
+              EndsWith("--python " + python.string() + " --prefix " +
+                       (scene.root() / "prefix").string() + "\n"));
 }
 
 TEST(Start, OfATorchWithoutAnyVersionIsRefusedInOneLine) {
