@@ -101,6 +101,7 @@ PythonDoorCallbacks::Wanted OnRootCall() noexcept {
     BusyScope busy(here.thread);
     LeaveSteps(here, 0);
   }
+  here.thread->root_with_gradients = c10::GradMode::is_enabled();
   LevelControl& level = here.observer->level;
   level.NoteIfHidden(*here.observer);
   if (!WatchesEveryOp(level.watched())) (void)here.observer->EnsureEmitterForCall();
@@ -161,6 +162,11 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
 
 void OnNewRoot(const Layer* root) noexcept try {
   Here here;
+  Observer* const observer = Observer::Get();
+  if (observer != nullptr && observer->Active() &&
+      observer->level.watched() != wire::Level::kIdle) {
+    observer->canary_buffers.OnNewRoot(*observer, root);
+  }
   if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
   if (!here.observer->EnsureEmitterForCall()) return;

@@ -25,14 +25,19 @@ bool MayBeLoss(Observer& observer, ValueRef value) {
 
 void EmitEscape(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
                 const Source& source, ValueRef value, double number) noexcept {
+  EmitEscapeAt(observer, thread, observer.NameOf(*frame.op), emitter, source, value, number);
+}
+
+void EmitEscapeAt(Observer& observer, ThreadState* thread, uint32_t op, Emitter& emitter,
+                  const Source& source, ValueRef value, double number) noexcept {
   wire::EscapeRecord record{};
   record.value = number;
   record.source = source;
   const Place place = PlaceOf(thread);
   bool is_new = false;
   record.site = InternSite(observer, thread, emitter,
-                           MakeKey(observer, thread, emitter, place, observer.NameOf(*frame.op),
-                                   FindingClass::kPropagate, source.kinds, 0, place.flags, 0),
+                           MakeKey(observer, thread, emitter, place, op, FindingClass::kPropagate,
+                                   source.kinds, 0, place.flags, 0),
                            &is_new);
   record.header = MakeHeader(observer, thread, emitter, wire::RecordKind::kEscape, sizeof record);
   const uint32_t seen = emitter.CountSite(record.site, record.header.ticket, record.header.clocks);

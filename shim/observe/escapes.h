@@ -11,6 +11,10 @@ namespace nanwatch {
 void EmitEscape(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
                 const wire::Source& source, ValueRef value, double number) noexcept;
 
+// The same with the id of the name of what read it.
+void EmitEscapeAt(Observer& observer, ThreadState* thread, uint32_t op, Emitter& emitter,
+                  const wire::Source& source, ValueRef value, double number) noexcept;
+
 // A program that tests its loss and leaves a bad one out neither begins a pass at it nor need it
 // read the number: what can be seen is that one number was compared.
 void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& frame,

@@ -196,6 +196,9 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
       received.input = 255;
       sources.Add(received, received_value.index);
     }
+    if (finding_class == FindingClass::kExternal && sources.count == 0) {
+      (void)AddForgotten(observer, place, evidence.output_kinds, 255, &sources);
+    }
     if (sources.count != 0) finding_class = FindingClass::kPropagate;
   }
 

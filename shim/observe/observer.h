@@ -37,6 +37,7 @@
 #include "shim/observe/op_table.h"
 #include "shim/observe/python/python_door.h"
 #include "shim/observe/step/backward_pass.h"
+#include "shim/observe/step/canary_reads.h"
 #include "shim/observe/step/poison.h"
 #include "shim/observe/step/poison_watch.h"
 #include "shim/observe/step/step_scope.h"
@@ -100,6 +101,7 @@ class Observer {
   BackwardPasses passes;
   Poison poison;
   PoisonWatch poison_watch;
+  canary::Buffers canary_buffers;
   Deliveries deliveries;
   LevelControl level;
   Cuts cuts;
@@ -108,8 +110,8 @@ class Observer {
   OpKernels op_kernels;
   UnreadInputs unread_inputs;
   std::atomic<uint32_t> shared_file_looks{0};  // shared_files.h
-  std::atomic<uint32_t> model_looks{0};      // for bad parameters of other layers (findings.cc),
-  std::atomic<uint32_t> model_look_step{0};  // and the step of the last one, plus one
+  std::atomic<uint32_t> model_looks{0};        // for bad parameters of other layers (findings.cc),
+  std::atomic<uint32_t> model_look_step{0};    // and the step of the last one, plus one
   PythonDoor* const python;
 
   std::atomic<bool> plain_update_due{false};  // a pass has begun; no optimizer range has closed it

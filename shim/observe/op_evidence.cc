@@ -17,6 +17,17 @@ bool IsCastOfComputed(const Frame& frame, const BadOutput& output) {
   return output.requires_grad && std::strcmp(frame.op->name, "aten::_to_copy") == 0;
 }
 
+// How optimizers let their state decay, by a factor below 1 or towards the gradient. A parameter
+// may be multiplied by anything (1 - rate * decay), and requires a gradient.
+bool DecaysState(const Frame& frame, const BadOutput& output) {
+  if (output.requires_grad || !frame.op->in_place) return false;
+  for (const char* name :
+       {"aten::mul_", "aten::lerp_", "aten::_foreach_mul_", "aten::_foreach_lerp_"}) {
+    if (std::strcmp(frame.op->name, name) == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool PassesOn(const Frame& frame) noexcept {
@@ -50,6 +61,8 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
     evidence.bad_number =
         bad.elements > 1 && bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
   }
+  evidence.shrinks = !frame.inputs_seen && place.phase == Phase::kOptimizer &&
+                     !evidence.bad_number && DecaysState(frame, outputs[0]);
   // What came into a module was looked at there, so that a cast inside one is of something finite.
   evidence.lacks_inf = ElementBytes(type) == 1 && type != wire::ElementType::kFloat8E5M2 &&
                        (place.layer != nullptr || outputs[0].requires_grad);

@@ -25,16 +25,21 @@ uint32_t BeforeItCameIn(Observer& observer, const Claim& claim) {
   return flags;
 }
 
-// What ops left behind that ran unchecked in this very step may be held by autograd alone.
+// What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
+// bad before such ops may be read, and written over, at any time.
 bool RanUncheckedJustNow(Observer& observer) {
   const uint32_t completed = observer.steps.completed();
-  return observer.level.switched_in_step() == completed ||
+  return observer.level.switched_in_step() == completed || observer.level.forgot_bad_values() ||
          (IsLate(*observer.entry()) && completed == 0);
 }
 
 // Nobody has read what the op was given.
 uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& claim) {
   uint32_t flags = RanUncheckedJustNow(observer) ? uint32_t{ValueRecord::kUnseenLevel} : 0u;
+  // Between two updates anybody may have written what it wrote over.
+  if (frame.op->in_place && observer.level.watched() == wire::Level::kCanary) {
+    flags |= ValueRecord::kUnseenLevel;
+  }
   // What it wrote over is gone. Parameters, their state and gradients were written by ops of steps
   // before; anything else may just have come in.
   const bool kept_by_training = claim.phase == Phase::kOptimizer || claim.phase == Phase::kBackward;
@@ -44,6 +49,13 @@ uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& cla
     flags |= ValueRecord::kUnseenInputs;
   }
   return flags;
+}
+
+// Inf that an update wrote over its state, taken for what was there before (OpEvidence::shrinks):
+// an optimizer of the program's own may multiply by anything.
+bool IsAssumedDecay(const Frame& frame, const Claim& claim) {
+  return claim.phase == Phase::kOptimizer && frame.op->in_place && !frame.inputs_seen &&
+         (claim.output_kinds & wire::kHasNan) == 0;
 }
 
 bool CameIn(const Sources& sources) {
@@ -69,7 +81,8 @@ uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) 
       }
       return OfUnreadInputs(observer, frame, claim);
     case FindingClass::kExternal:
-      return BeforeItCameIn(observer, claim);
+      return BeforeItCameIn(observer, claim) |
+             (IsAssumedDecay(frame, claim) ? uint32_t{ValueRecord::kUnseenInputs} : 0u);
     default:
       return CameIn(*claim.sources) ? BeforeItCameIn(observer, claim) : 0;
   }

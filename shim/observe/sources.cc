@@ -58,6 +58,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const PlainTensor&
       return;
     }
     if (AddSavedByForward(thread, kinds, argument, sources)) return;
+    if (AddForgotten(observer, PlaceOf(thread), kinds, argument, sources)) return;
     const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
     if (named == nullptr &&
         observer.timeline.AssumeSource(observer, thread, plain, &received, &received_value)) {
@@ -173,6 +174,25 @@ void AssumeSources(Observer& observer, const Place& place, const BadOutput* outp
   if (sources->count == 0 && place.phase == Phase::kForward) {
     AssumeFromModel(observer, *place.layer, sources);
   }
+}
+
+bool AddForgotten(Observer& observer, const Place& place, uint8_t kinds, uint8_t argument,
+                  Sources* sources) noexcept {
+  if (place.phase != Phase::kOptimizer || observer.level.watched() != wire::Level::kCanary) {
+    return false;
+  }
+  const ValueRef value = observer.level.forgotten_value();
+  RecentValues::Kept kept;
+  if (value.ticket == 0 || !observer.recent_values.Look(value, &kept)) return false;
+  Source source{};
+  source.kind = static_cast<uint8_t>(SourceKind::kValue);
+  source.site = kept.record.site;
+  source.value = value.ticket;
+  source.kinds = kinds;
+  source.input = argument;
+  sources->Add(source, value.index);
+  sources->assumed = true;
+  return true;
 }
 
 Source NamedSource(Observer& observer, const NamedTensor& named, const NamedReading& bad) noexcept {

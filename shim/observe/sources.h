@@ -63,6 +63,11 @@ void AddBadInput(Observer& observer, ThreadState* thread, const PlainTensor& pla
 void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,
                    uint8_t output_kinds, Sources* sources) noexcept;
 
+// Level canary follows nothing between two updates. What an update then reads that is bad, though
+// no op is known to have written it, is taken for what was bad before; false: nothing was.
+bool AddForgotten(Observer& observer, const Place& place, uint8_t kinds, uint8_t argument,
+                  Sources* sources) noexcept;
+
 // A tensor that no observed op is known to have written is bad: remembered as an external source,
 // and asked for from now on. `name`: of the parameter, buffer or argument.
 void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,

@@ -20,6 +20,7 @@
 #include "shim/observe/observer.h"
 #include "shim/observe/self_proof.h"
 #include "shim/observe/step/canary.h"
+#include "shim/observe/step/canary_reads.h"
 #include "shim/observe/step/loss.h"
 #include "shim/observe/step/scaler.h"
 #include "shim/observe/torch_threads.h"
@@ -30,6 +31,13 @@ namespace {
 void SayToUser(const char* line) {
   Observer* observer = Observer::Get();
   if (observer != nullptr) observer->entry()->say(line);
+}
+
+// Record functions may have been switched off on this thread.
+void OnSwitch() {
+  Here here;
+  if (Observer::Get() == nullptr || !FindHere(&here)) return;
+  here.observer->level.NoteIfHidden(*here.observer);
 }
 
 void BeforeProfiler() {
@@ -184,6 +192,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_steps_told = &entry_points::OnStepsTold;
     callbacks.on_scaler = {&loss::OnScale, &OnScaleUpdatedUnseen};
     callbacks.on_backward = &loss::OnBackward;
+    callbacks.on_builtin = {&OnSwitch, &canary::OnNumberRead, &canary::OnAsked};
     callbacks.on_graph_call = &entry_points::OnGraphCalled;
     callbacks.on_profiler = &BeforeProfiler;
     callbacks.on_cell = &entry_points::OnCell;

@@ -240,6 +240,7 @@ struct ThreadState {
   const void* cut_list;     // of the stream of its last op at level layer (gpu_cuts.h)
   uint32_t cut_run;         // ops in a row there
   ScalarSeen last_scalar;
+  bool root_with_gradients;               // how autograd stood where a model was last called
   uint64_t told_loss;                     // of the loss that a model has returned (loss.cc)
   CollectiveName last_collective;         // that this thread began
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending

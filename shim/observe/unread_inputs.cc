@@ -1,8 +1,12 @@
 #include "shim/observe/unread_inputs.h"
 
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/saved_tensors.h"
 
 namespace nanwatch {
 namespace {
@@ -46,6 +50,16 @@ bool LookAt(void* context, const at::TensorBase& tensor) {
   return !looking.bad;
 }
 
+// In a backward pass: what the node that runs has saved, and whether the gradients that it was
+// handed are known to be results of ops. A hook may have put anything in their place.
+bool LookAtNode(Looking& looking) {
+  if (torch::autograd::get_current_graph_task_id() == -1) return true;
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) return true;
+  if (!node->tensor_pre_hooks().empty() || !node->pre_hooks().empty()) looking.all_read = false;
+  return ForEachSavedTensor(*node, &LookAt, &looking);
+}
+
 }  // namespace
 
 UnreadInputs::Answer UnreadInputs::Look(Observer& observer, const BadOutput* outputs,
@@ -53,7 +67,9 @@ UnreadInputs::Answer UnreadInputs::Look(Observer& observer, const BadOutput* out
   if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return Answer::kUnknown;
   const uint64_t began = MonotonicNs();
   Looking looking{outputs, count};
-  const bool listed = observer.python->ForEachLiveTensor(&LookAt, &looking);
+  const bool node_known = LookAtNode(looking);
+  const bool listed =
+      !looking.bad && observer.python->ForEachLiveTensor(&LookAt, &looking) && node_known;
   spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
   if (looking.bad) return Answer::kBad;
   return listed && looking.all_read ? Answer::kFinite : Answer::kUnknown;

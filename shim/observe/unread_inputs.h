@@ -5,7 +5,7 @@
 // as far as ops are observed. numpy, another process, a kernel of the program's own, an op that
 // raised half-way, or one that ran while the level was lower write without a word. So what Python
 // holds is read once more before the op is called the origin for certain: the arguments of the call
-// are among it.
+// are among it. So is what the autograd node that runs has saved.
 //
 // Threads: any.
 #pragma once

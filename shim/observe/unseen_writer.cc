@@ -50,7 +50,9 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   written.target = writer.target;
   if (writer.named != nullptr) written.name = InternText(*emitter, writer.named->name);
   if (writer.target == Target::kParameter) written.flags |= ValueRecord::kWroteParameter;
-  const uint32_t flags = writer.flags | place.flags | written.flags;
+  if (writer.target == Target::kBuffer) written.flags |= ValueRecord::kWroteBuffer;
+  uint32_t flags = writer.flags | place.flags | written.flags;
+  if (writer.made_with_gradients) flags &= ~uint32_t{ValueRecord::kWithoutGradients};
   bool is_new = false;
   const SiteKey key = MakeKey(observer, thread, *emitter, place, InternText(*emitter, writer.op),
                               writer.finding_class, kinds, 1, flags, written.name);
@@ -79,7 +81,10 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
   const BadOutput output{tensor, 0, false};
   const bool in_update = writer.phase == Phase::kOptimizer;
-  if (in_update) NoteReachOf(observer, *emitter, value, ref);
+  const bool in_buffer = writer.target == Target::kBuffer;
+  if (in_update || in_buffer) NoteReachOf(observer, *emitter, value, ref);
+  // A buffer is read again at each step's end; what reads it in between is not watched.
+  if (in_buffer) return ref;
   Remember(observer, &output, 1, ref, site, written, in_update, in_update);
   if (written.target == Target::kParameter) observer.poison.Mark(written.named, tensor);
   return ref;

@@ -22,6 +22,8 @@ struct UnseenWriter {
   // What it wrote over, if that has a name or a part in the training.
   const NamedTensor* named;
   wire::Target target;
+  // Not what a validation made, though it is met where autograd records nothing.
+  bool made_with_gradients;
 
   void Add(const wire::Source& source, ValueRef value) noexcept {
     if (source_count == wire::kSourcesMax) return;
@@ -34,6 +36,8 @@ struct UnseenWriter {
 // `from`: what is known to be bad already in this step, and explains the rest of it.
 inline constexpr char kModuleCall[] = "torch.nn.Module.__call__";
 inline constexpr char kBackwardCall[] = "torch.autograd.backward";
+inline constexpr char kNumberRead[] = "torch.Tensor.item";
+inline constexpr char kFiniteAsked[] = "torch.isfinite";
 [[nodiscard]] UnseenWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase,
                                     uint8_t kinds, ValueRef from) noexcept;
 ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,

@@ -63,6 +63,22 @@ wire::Level LevelControl::Unasked() const noexcept {
   return on_gpu_ && !start_.chosen ? wire::Level::kLayer : start_.level;
 }
 
+void LevelControl::ForgetBadValues(Observer& observer) noexcept {
+  if (observer.bad_values.size() != 0) {
+    ValueRef newest;
+    observer.bad_values.ForEach(
+        [](void* context, const BadEntry& entry) {
+          auto& value = *static_cast<ValueRef*>(context);
+          if (entry.value.ticket > value.ticket) value = entry.value;
+        },
+        &newest);
+    const std::lock_guard<std::mutex> lock(forgotten_mutex_);
+    forgotten_ = newest;
+    forgot_.store(true, std::memory_order_relaxed);
+  }
+  observer.bad_values.Reset();
+}
+
 void LevelControl::NoteIfHidden(Observer& observer) noexcept {
   if (at::isRecordFunctionEnabled() || !WatchesEveryOp(watched())) return;
   if (!was_hidden_.exchange(true)) {
@@ -135,9 +151,9 @@ void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level w
   if (watched != wire::Level::kFull) was_lower_.store(true, std::memory_order_relaxed);
   const bool all_ops = WatchesEveryOp(watched);
   if (!all_ops && thread != nullptr) {
-    // What is bad now is not followed any further, and a scaler's decision may go unseen.
+    // A scaler's decision may go unseen, too.
     observer.passes.Close(observer, thread);
-    observer.bad_values.Reset();
+    ForgetBadValues(observer);
     observer.steps.ForgetScaler();
   }
   switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);

@@ -19,6 +19,7 @@
 
 #include "proto/wire/control.h"
 #include "proto/wire/record.h"
+#include "shim/classify/bad_values.h"
 #include "shim/observe/level/auto_level.h"
 
 namespace nanwatch {
@@ -59,6 +60,17 @@ class LevelControl {
   // Whether ops ran that were not all checked, each by itself.
   [[nodiscard]] bool was_lower() const noexcept {
     return was_lower_.load(std::memory_order_relaxed);
+  }
+  // From here on ops go unwatched: what is bad now is not followed any further.
+  void ForgetBadValues(Observer& observer) noexcept;
+  // Whether anything bad was forgotten so: an op may read it later, and nobody knows.
+  [[nodiscard]] bool forgot_bad_values() const noexcept {
+    return forgot_.load(std::memory_order_relaxed);
+  }
+  // The newest value among those; ticket 0: none was forgotten, or it came in from outside.
+  [[nodiscard]] ValueRef forgotten_value() noexcept {
+    const std::lock_guard<std::mutex> lock(forgotten_mutex_);
+    return forgotten_;
   }
   // At a call that Python tells of: where the program has switched torch's record functions off on
   // this thread, ops run that no callback sees. The step then counts as one that was not watched.
@@ -133,6 +145,9 @@ class LevelControl {
   std::atomic<uint32_t> switched_in_step_{UINT32_MAX};
   std::atomic<bool> hidden_{false};
   std::atomic<bool> was_hidden_{false};
+  std::atomic<bool> forgot_{false};
+  std::mutex forgotten_mutex_;
+  ValueRef forgotten_;                    // with forgotten_mutex_ held
   std::atomic<uint32_t> raised_in_{0};    // the last step in which something was found, plus one
   std::atomic<uint64_t> deadline_ns_{0};  // of the request in force, 0 none
   std::mutex mutex_;

@@ -2,6 +2,7 @@
 # The observer adds ${NANWATCH_OBSERVE_PYTHON_SOURCES} to its own sources; needs nanwatch_flags and nanwatch_torch.
 set(NANWATCH_OBSERVE_PYTHON_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/backward_calls.cc
+  ${CMAKE_CURRENT_LIST_DIR}/builtin_calls.cc
   ${CMAKE_CURRENT_LIST_DIR}/call_tensors.cc
   ${CMAKE_CURRENT_LIST_DIR}/graph_calls.cc
   ${CMAKE_CURRENT_LIST_DIR}/known_optimizers.cc

@@ -36,6 +36,7 @@ PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
       hooks_(api_, frames_),
       scaler_calls_(api_, names_, tensor_type_, callbacks.on_scaler),
       backward_calls_(api_, names_, tensor_type_, callbacks.on_backward),
+      builtin_calls_(api_, names_, tensor_type_, callbacks.on_builtin),
       graph_calls_(api_, callbacks.on_graph_call),
       profiler_calls_(api_, callbacks.on_profiler) {}
 
@@ -79,6 +80,7 @@ int PythonDoor::PendingHooks(void* door) {
       // Not there yet when modules' calls are seen: torch.nn is imported before all of
       // torch.autograd.
       self->backward_calls_.TryReplace();
+      self->builtin_calls_.TryExchange();
     }
     if (self->hooks_.installed() && self->callbacks_.on_steps_told != nullptr) {
       self->callbacks_.on_steps_told();
@@ -127,6 +129,7 @@ int PythonDoor::Pending(void* door) {
     if (self->installed()) {
       self->backward_calls_.TryReplace();
       self->cells_.TryInstall();
+      self->builtin_calls_.TryExchange();
     }
   }
   self->queued_ = false;

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "shim/observe/python/backward_calls.h"
+#include "shim/observe/python/builtin_calls.h"
 #include "shim/observe/python/graph_calls.h"
 #include "shim/observe/python/layer_table.h"
 #include "shim/observe/python/module_scope.h"
@@ -61,6 +62,8 @@ struct PythonDoorCallbacks {
   ScalerCalls::Callbacks on_scaler;
   // See backward_calls.h; from when modules' calls are seen.
   OnBackwardCall on_backward = nullptr;
+  // See builtin_calls.h; from when steps are told, or modules' calls are seen.
+  BuiltinCalls::Callbacks on_builtin;
   // See graph_calls.h; from ReplaceGraphCallsSoon on.
   OnGraphCall on_graph_call = nullptr;
   // A profiler of torch's is about to start; from ReplaceProfilerCallsSoon on.
@@ -177,6 +180,7 @@ class PythonDoor {
   OptimizerHooks hooks_;
   ScalerCalls scaler_calls_;
   BackwardCalls backward_calls_;
+  BuiltinCalls builtin_calls_;
   GraphCalls graph_calls_;
   ProfilerCalls profiler_calls_;
   PyObj* tensor_type_ = nullptr;  // torch._C.TensorBase, owned

@@ -166,6 +166,10 @@ PythonNames::Record* PythonNames::RecordOf(const Layer* layer, std::string_view 
   record->layer = layer;
   record->index = static_cast<uint32_t>(records_.size());
   records_.push_back(record);
+  if (kind == NamedTensorKind::kBuffer) {
+    buffers_.push_back(record);
+    has_buffers_.store(true, std::memory_order_relaxed);
+  }
   by_layer_[layer].push_back(record);
   by_root_[layer->root_layer].push_back(record);
   by_name_.emplace(std::move(key), record);
@@ -251,6 +255,20 @@ void PythonNames::ForgetRecord(Record* record) noexcept {
   record->forgotten = true;
   record->storage.reset();
   record->storage_address = nullptr;
+}
+
+std::vector<const NamedTensor*> PythonNames::SnapshotOfBuffers() const noexcept {
+  std::vector<const NamedTensor*> out;
+  try {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    out.reserve(buffers_.size());
+    for (const Record* record : buffers_) {
+      if (!record->forgotten) out.push_back(record);
+    }
+  } catch (const std::exception&) {
+    out.clear();
+  }
+  return out;
 }
 
 std::vector<const NamedTensor*> PythonNames::Snapshot(const Layer* layer,

@@ -11,6 +11,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -80,6 +81,15 @@ class PythonNames {
     for (const NamedTensor* tensor : Snapshot(nullptr, root)) fn(*tensor);
   }
 
+  // Buffers of all roots. A load where there are none.
+  template <typename Fn>
+  void ForEachBuffer(Fn&& fn) const noexcept {
+    for (const NamedTensor* tensor : SnapshotOfBuffers()) fn(*tensor);
+  }
+  [[nodiscard]] bool HasBuffers() const noexcept {
+    return has_buffers_.load(std::memory_order_relaxed);
+  }
+
   // Covers all that is known here. For a thread that forks (forks.h).
   [[nodiscard]] std::mutex& mutex() const noexcept { return mutex_; }
 
@@ -110,9 +120,12 @@ class PythonNames {
                                  NamedTensorKind kind);  // mutex_ held
   [[nodiscard]] std::vector<const NamedTensor*> Snapshot(const Layer* layer,
                                                          const Layer* root) const noexcept;
+  [[nodiscard]] std::vector<const NamedTensor*> SnapshotOfBuffers() const noexcept;
 
   mutable std::mutex mutex_;
   std::vector<Record*> records_;  // leaked
+  std::vector<Record*> buffers_;  // of these
+  std::atomic<bool> has_buffers_{false};
   std::unordered_map<const void*, Record*> by_impl_;
   std::unordered_map<const void*, Record*> by_storage_;
   std::unordered_map<std::string, Record*> by_name_;  // "Model#0\0encoder.weight"

@@ -97,6 +97,7 @@ void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept t
   Here here;
   // In a pass, a part of a model runs once more.
   if (!FindHere(&here) || torch::autograd::get_current_graph_task_id() != -1) return;
+  canary::OnResults(*here.observer, here.thread, tensors, count);
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
     if (!Describe(*tensors[i], &plain)) continue;
@@ -142,11 +143,16 @@ void TellBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
              const Layer* layer) noexcept {
   wire::Source known{};
   ValueRef value;
-  if (SourceOf(observer, loss, &known, &value)) return;
-  const UnseenWriter writer =
-      UnseenAt(layer != nullptr ? kModuleCall : kBackwardCall, layer, wire::Phase::kForward,
-               NonFiniteKinds(loss.view), observer.steps.BadLoss());
-  value = OnUnseenWrite(observer, thread, loss, writer);
+  if (SourceOf(observer, loss, &known, &value)) {
+    // Python has read its number before, or it is what the model returned.
+    if (value.ticket == observer.steps.BadLoss().ticket) return;
+  } else {
+    const ValueRef before = observer.steps.BadLoss();
+    const UnseenWriter writer = UnseenAt(layer != nullptr ? kModuleCall : kBackwardCall, layer,
+                                         wire::Phase::kForward, NonFiniteKinds(loss.view),
+                                         before.ticket != 0 ? before : observer.steps.BadResult());
+    value = OnUnseenWrite(observer, thread, loss, writer);
+  }
   if (value.ticket == 0) return;
   observer.passes.OnBadLoss(observer, thread, value);
   observer.steps.NoteBadLoss(value);

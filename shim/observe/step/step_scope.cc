@@ -226,6 +226,7 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
                         open_update.gradients);
   }
   open_update.optimizer = nullptr;
+  if (!stopped) observer.canary_buffers.OnStepEnd(observer, thread);
   NoteThreadTrains();
   // Between two updates nothing is followed at level canary.
   const bool unwatched =
@@ -252,7 +253,7 @@ void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool s
   if (!observer.Poisoned() && observer.bad_values.size() != 0) {
     RecordUpdate(observer, thread, index, class_name, 0);
   }
-  if (ops_unwatched) observer.bad_values.Reset();
+  if (ops_unwatched) observer.level.ForgetBadValues(observer);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.
@@ -365,8 +366,18 @@ ValueRef StepScope::BadLoss() noexcept {
 ValueRef StepScope::TakeBadLoss() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   const ValueRef loss = bad_loss_;
-  bad_loss_ = {};
+  bad_loss_ = bad_result_ = {};
   return loss;
+}
+
+void StepScope::NoteBadResult(ValueRef result) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  bad_result_ = result;
+}
+
+ValueRef StepScope::BadResult() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return bad_result_;
 }
 
 void StepScope::TakeTelemetry(Observer& observer, uint64_t now_ns,

@@ -61,6 +61,9 @@ class StepScope {
   void NoteBadLoss(ValueRef loss) noexcept;
   ValueRef BadLoss() noexcept;
   ValueRef TakeBadLoss() noexcept;
+  // Likewise, what the model returned last; ticket 0: that was finite, or not read.
+  void NoteBadResult(ValueRef result) noexcept;
+  ValueRef BadResult() noexcept;
   // A backward pass reached its first leaf.
   void OnPassReachedLeaf() noexcept;
 
@@ -120,6 +123,7 @@ class StepScope {
   std::atomic<bool> loss_known_{false};  // seen since the step before
   canary::Gradients gradients_;          // of the range that is open
   ValueRef bad_loss_;                    // of this step
+  ValueRef bad_result_;
   uint32_t ops_watched_until_ = 100;
   uint64_t step_began_ns_ = 0;
   std::atomic<uint64_t> cell_began_ns_{0};  // no step has ended in it; 0: one has

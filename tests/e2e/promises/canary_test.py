@@ -22,6 +22,92 @@ print(loss.item())
 DEEP_FAULTS = {"loss": "if i == 7: loss = loss * torch.sqrt(-outputs.abs().sum())",
                "gradient": "if i == 7: loss = loss + torch.sqrt(0 * outputs).sum()"}
 
+# The parameters are put right after the bad step; what the optimizer keeps is bad still.
+RELOADED = """
+import torch
+torch.manual_seed(1)
+model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(3)])
+optimizer = {optimizer}
+for i in range(12):
+    outputs = model(torch.randn(6, 8))
+    loss = outputs.square().mean()
+    if i == 7:
+        loss = loss * torch.sqrt(-outputs.abs().sum())
+        good = {{name: value.clone() for name, value in model.state_dict().items()}}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if i == 7: model.load_state_dict(good)
+"""
+
+# Where nothing but what Python does with a number, or what is left in a buffer, says that something was bad.
+MODEL = """
+import math, torch
+torch.manual_seed(1)
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)
+        self.register_buffer("lowest", torch.zeros(8))
+    def forward(self, x):
+        return self.norm(self.fc(x))
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = [torch.randn(6, 8) for _ in range(10)]
+def loss_of(x): return model(x).square().mean()
+def update(loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+WORDS = {
+    "nothing is bad": """
+for x in data: update(loss_of(x))
+with torch.no_grad(): print(loss_of(data[0]).item(), torch.isnan(data[0]).any())""",
+    "a bad loss is left out by a question": """
+for i, x in enumerate(data):
+    loss = loss_of(x)
+    if i == 5: loss = loss - torch.log(loss * 0)
+    if torch.isfinite(loss): update(loss)""",
+    "a job that dies of its loss": """
+for i, x in enumerate(data):
+    loss = loss_of(x)
+    loss = loss * torch.sqrt(torch.tensor(-1.0 if i == 5 else 1.0))
+    if not math.isfinite(float(loss)): raise RuntimeError("the loss is no number")
+    update(loss)""",
+    "a job that dies of what its model returned": """
+for i, x in enumerate(data):
+    outputs = model(x)
+    if i == 5: outputs = model(x * math.nan)
+    update(-torch.distributions.Normal(outputs, 1.0).log_prob(x).mean())""",
+    "gradients that the program looks at": """
+for i, x in enumerate(data):
+    loss = loss_of(x)
+    if i == 5: loss = loss + torch.sqrt(0 * model.fc.weight).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if torch.isfinite(norm): optimizer.step()""",
+    "a validation that is no number": """
+for x in data: update(loss_of(x))
+model.eval()
+with torch.no_grad(): print(torch.nn.functional.mse_loss(model(data[0]).log(), data[0]).item())""",
+    "a buffer that goes bad": """
+model.fc.requires_grad_(False)
+model.norm.momentum = 1.0
+for i, x in enumerate(data):
+    update(loss_of(x).detach() * 0 + model.norm.weight.square().sum())
+    if i == 5:
+        with torch.no_grad(): model.norm.running_mean.sub_(model.norm.running_mean).div_(model.norm.running_mean)
+        model.norm.eval()""",
+    "a buffer of extremes that is begun anew": """
+model.lowest.fill_(math.inf)
+for i, x in enumerate(data):
+    update(loss_of(x))
+    with torch.no_grad(): model.lowest.copy_(torch.minimum(model.lowest, x.min(0).values))
+    if i == 5: model.lowest.fill_(math.inf)""",
+}
+
 LATE = 120  # by then an update's ops are no longer watched one by one
 
 
@@ -37,8 +123,25 @@ class Canary(PromiseTest):
         cls.deep = {(name, fault): workplace.run_watched(
             workplace.program(f"deep_{name}_{fault}", DEEP.format(optimizer=OPTIMIZERS[name], fault=text)), ("--level", "canary"))
             for name in ("adam", "foreach") for fault, text in DEEP_FAULTS.items()}
+        cls.reloaded = {name: workplace.run_watched(workplace.program(f"reloaded_{name}", RELOADED.format(optimizer=text)), ("--level", "canary"))
+                        for name, text in OPTIMIZERS.items() if name != "fused"}
+        cls.words = {name: {level: workplace.run_watched(workplace.program(f"word_{number}_{level}", MODEL + text), ("--level", level))
+                            for level in ("full", "canary")} for number, (name, text) in enumerate(WORDS.items())}
         cls.update = workplace.run_watched(
             workplace.program("update", program_text("sgd", BAD_UPDATE)), ("--level", "canary"))
+
+    def test_it_says_the_same_word_as_full(self):
+        for name, jobs in self.words.items():
+            with self.subTest(name):
+                at_full, at_canary = (jobs[level].verdict() for level in ("full", "canary"))
+                self.assertEqual(at_canary["verdict"], at_full["verdict"], origins(at_canary))
+                self.assertFalse([origin for origin in origins(at_canary) if origin["exact"]])
+                self.assertEqual(jobs["canary"].stdout(), jobs["full"].stdout())
+
+    def test_what_an_update_finds_bad_of_before_belongs_to_what_made_it_so(self):
+        for name, job in self.reloaded.items():
+            with self.subTest(name):
+                self.assertEqual([(o["op"], int(o["step"]), o["exact"]) for o in origins(job.verdict())], [("torch.autograd.backward", 7, False)])
 
     def test_the_gradients_of_a_deep_model_are_one_incident(self):
         for of, watched in self.deep.items():

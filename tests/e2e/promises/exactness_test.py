@@ -77,6 +77,57 @@ for at, x in enumerate(data):
         view[0] = np.nan
     step(x * memory.sqrt_().sum())
 """,
+    "what a hidden op made, and autograd saved": """
+def inside(y, scale):
+    if at != 3: return y
+    torch.autograd._enable_record_function(False)
+    z = torch.full_like(y, float("inf")).abs()
+    torch.autograd._enable_record_function(True)
+    return y + torch.atan2(y, z)
+for at, x in enumerate(data):
+    step(x)
+""",
+    "what numpy wrote to, and autograd saved": """
+def inside(y, scale):
+    z = torch.ones(5, 3)
+    z.numpy()[:] = np.inf if at == 3 else 1
+    return y + torch.atan2(y, z)
+for at, x in enumerate(data):
+    step(x)
+""",
+    "a gradient that numpy writes to": """
+def inside(y, scale):
+    z = y * 3.0
+    z.register_hook(lambda g: g.numpy().fill(np.inf if at == 3 else 1))
+    return z.tanh()
+for at, x in enumerate(data):
+    step(x)
+""",
+    "a gradient that hidden ops make": """
+def overflow(g):
+    torch.autograd._enable_record_function(False)
+    large = 1e38 if at == 3 else 1.0
+    g = g * large * large
+    torch.autograd._enable_record_function(True)
+    return g
+def inside(y, scale):
+    z = y * 3.0
+    z.register_hook(overflow)
+    return z.tanh()
+for at, x in enumerate(data):
+    step(x)
+""",
+    "an op that raises after it has written": """
+def inside(y, scale):
+    z = (y * 0 + 1).detach()
+    try:
+        torch._foreach_mul_([z, torch.zeros(2, dtype=torch.long)], float("inf") if at == 3 else 1.0)
+    except RuntimeError:
+        pass
+    return y * z.sqrt()
+for at, x in enumerate(data):
+    step(x)
+""",
     "what the parent of a forked process computed": """
 memory = torch.ones(3)
 memory[1] = float("nan")

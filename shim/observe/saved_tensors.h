@@ -1,0 +1,23 @@
+// The tensors that an autograd node has saved for its backward: what the ops of the node read
+// beside the gradients that it is handed. What autograd alone holds is in none of Python's lists.
+//
+// The fields of torch's own nodes are listed at build time, from the header that declares them
+// (saved_fields.cmake). Nothing is unpacked and no hook of the program's runs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace nanwatch {
+
+// Calls fn(context, tensor) for each, until it returns false. False: not all of them are known,
+// because saved-tensor hooks hold one, or the node is of a kind that has not been listed. A node of
+// Python's has none of its own: its backward takes them out in Python.
+[[nodiscard]] bool ForEachSavedTensor(const torch::autograd::Node& node,
+                                      bool (*fn)(void* context, const at::TensorBase& tensor),
+                                      void* context) noexcept;
+
+}  // namespace nanwatch
