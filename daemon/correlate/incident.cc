@@ -63,6 +63,24 @@ void AddEvents(const Lineage& lineage, Drafts& drafts) {
   }
 }
 
+// Of one value a metric may be told for certain, and what harmed the training only by a guess (it
+// came back as a number): then the incident is not exact.
+void TakeDoubts(const Lineage& lineage, Drafts& drafts) {
+  std::map<IncidentDraft*, std::pair<bool, const Origin*>> harms;  // surely; else as this one says
+  for (const ReachEvent& event : lineage.events()) {
+    if (event.origin < 0 || !IsAnomalous(event) || event.reach == Reach::kMetric) continue;
+    const Origin& origin = lineage.origins()[static_cast<size_t>(event.origin)];
+    IncidentDraft& draft = DraftOf(drafts, lineage, event.origin);
+    if (draft.lineage != &lineage || draft.origin->node != origin.node) continue;
+    auto& [surely, guess] = harms[&draft];
+    surely |= origin.exact;
+    if (!origin.exact && guess == nullptr) guess = &origin;
+  }
+  for (const auto& [draft, harm] : harms) {
+    if (!harm.first && harm.second != nullptr) draft->origin = harm.second;
+  }
+}
+
 // Values are counted for their incident; what a site counted beyond its records goes where its last
 // record went.
 void AddValues(const Lineage& lineage, Drafts& drafts) {
@@ -189,6 +207,7 @@ bool IsAnomalous(const ReachEvent& event) {
 Drafts GatherIncidents(const std::vector<Lineage>& runs) {
   Drafts drafts;
   for (const Lineage& lineage : runs) AddEvents(lineage, drafts);
+  for (const Lineage& lineage : runs) TakeDoubts(lineage, drafts);
   for (const Lineage& lineage : runs) AddValues(lineage, drafts);
   for (const Lineage& lineage : runs) AddDeath(lineage, drafts);
   for (auto& [key, draft] : drafts) SortEvents(draft);

@@ -114,7 +114,8 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
               -1, habit ? Because::kHabit : clean};
     }
     case FindingClass::kScalar: {
-      Best read = NumberReadBefore(record);
+      const Sources& sources = record.value().sources();
+      Best read = sources.empty() ? NumberReadBefore(record) : BestSource(record, sources, index);
       // That it is the same number is a guess.
       if (read.origin >= 0) {
         read.origin = origins_.NoLongerExact(read.origin, wire::ValueRecord::kUnseenInputs);

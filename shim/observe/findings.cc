@@ -111,6 +111,13 @@ bool IsWorthFigures(const BadOutput& output, uint8_t kinds, uint32_t seen) {
   return output.tensor.view.numel <= kSmallMax || seen <= kLargeMax;
 }
 
+// A number that is not finite makes every element bad that it is used for.
+bool IsAllBad(const BadOutput& output) {
+  BadEntry bad;
+  CountBad(output.tensor.view, &bad);
+  return bad.elements == static_cast<uint64_t>(output.tensor.view.numel);
+}
+
 // Written by an update itself. What its closure makes is the training's: losses and activations,
 // and all that a backward pass leaves. An update that runs with gradients on has neither.
 bool IsOfUpdate(const ThreadState* thread, const Place& place, const BadOutput& output) {
@@ -161,7 +168,10 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const OwnWrites own{in_python ? outputs : nullptr, in_python ? count : 0};
   const Traced* traced = thread->traced;
   KeptInputs kept;
-  if (frame.inputs_seen) {
+  const bool of_numbers = observer.read_numbers.MayBeIn(frame, outputs[0]);
+  if (of_numbers) {
+    // What a tensor is built of has no memory that anybody knows.
+  } else if (frame.inputs_seen) {
     CollectSeenSources(observer, thread, frame, own, &sources);
   } else if (traced == nullptr && thread->told == nullptr && thread->regions_open == 0) {
     kept.Take(frame, outputs, count);
@@ -183,7 +193,23 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     evidence.scalar_bad = kept.number_bad() && place.phase != wire::Phase::kBackward;
   }
   FindingClass finding_class = Classify(evidence);
-  if (!evidence.inputs_seen) {
+  if (finding_class == FindingClass::kProduce && !evidence.inputs_seen &&
+      place.phase == wire::Phase::kOptimizer && thread->optimizer_number_bad &&
+      IsAllBad(outputs[0])) {
+    finding_class = FindingClass::kScalar;
+  }
+  bool number_guessed = false;
+  if (of_numbers || (finding_class == FindingClass::kScalar && sources.count == 0 &&
+                     (evidence.output_kinds & wire::kHasNan) != 0)) {
+    Source read{};
+    ValueRef read_value;
+    number_guessed = observer.read_numbers.FindLast(&read, &read_value);
+    if (number_guessed) {
+      sources.Add(read, read_value.index);
+      finding_class = FindingClass::kScalar;
+    }
+  }
+  if (!evidence.inputs_seen && !number_guessed) {
     if (finding_class != FindingClass::kScalar)
       AssumeSources(observer, place, outputs, count, evidence.output_kinds, &sources);
     Source received{};
@@ -240,10 +266,12 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
       GpuFlag(outputs[0].tensor);
   // What was found after the fact was judged by whoever found it.
   if (traced == nullptr && thread->told == nullptr && thread->regions_open == 0) {
-    const Claim claim{finding_class, evidence.output_kinds,       place.phase, outputs, count,
-                      &sources,      seen <= kLookedBehindPerSite};
+    const Claim claim{
+        finding_class, evidence.output_kinds,        place.phase,        outputs, count,
+        &sources,      seen <= kLookedBehindPerSite, kept.number_known()};
     value.flags |= OutOfSight(observer, frame, claim);
   }
+  if (number_guessed) value.flags |= ValueRecord::kUnseenInputs;
   value.param = written.name;
   value.target = static_cast<uint8_t>(written.target);
   value.pass = place.pass;
@@ -364,6 +392,7 @@ void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double numb
     source.kinds = input.kinds;
     value = input.bad.value;
   }
+  observer.read_numbers.OnRead(observer, source, value, number);
   EmitEscape(observer, thread, frame, *emitter, source, value, number);
 }
 

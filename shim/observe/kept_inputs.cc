@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/generated/Functions.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <typeinfo>
 #include <utility>
@@ -134,6 +135,10 @@ const Keeper kKeepers[] = {
     NANWATCH_KEEPS(XlogyBackward2, self),
 };
 
+bool IsBad(const at::Scalar& number) {
+  return number.isFloatingPoint() && !std::isfinite(number.toDouble());
+}
+
 // The node that the op of `frame` made; null: none, or it has been replaced by another one.
 const Node* NodeOf(const Frame& frame, const BadOutput& output) {
   if (output.tensor.impl == nullptr) return nullptr;  // a buffer, known by its memory
@@ -155,6 +160,10 @@ void KeptInputs::Take(const Frame& frame, const BadOutput* outputs, int count) n
       std::find_if(std::begin(kKeepers), std::end(kKeepers),
                    [node](const Keeper& candidate) { return *candidate.type == typeid(*node); });
   if (keeper == std::end(kKeepers)) return;
+  if (typeid(*node) == typeid(PowBackward0)) {
+    number_known_ = true;
+    number_bad_ = IsBad(static_cast<const PowBackward0&>(*node).exponent);
+  }
   for (int i = 0; i < kArgumentsMax && keeper->arguments[i] != nullptr; ++i) {
     // Of what the op was about to write over, a copy was kept, that no one knows by its memory.
     const std::string_view argument = keeper->arguments[i];
@@ -173,9 +182,10 @@ void KeptInputs::Add(const Frame& frame, std::string_view argument, at::Tensor t
   wire::Unchecked reason;
   if (found == arguments.end() || ReadTensor(tensor, &plain, &reason) != Readable::kYes) return;
   const uint8_t kinds = NonFiniteKinds(plain.view);
-  if (kinds != 0 && plain.impl->is_wrapped_number()) {
-    number_bad_ = true;
-    return;
+  if (plain.impl->is_wrapped_number()) {
+    number_known_ = true;
+    number_bad_ |= kinds != 0;
+    if (kinds != 0) return;
   }
   Kept& kept = kept_[count_++];
   kept.tensor = std::move(tensor);

@@ -36,6 +36,7 @@
 #include "shim/observe/level/level_control.h"
 #include "shim/observe/op_table.h"
 #include "shim/observe/python/python_door.h"
+#include "shim/observe/read_numbers.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/step/canary_reads.h"
 #include "shim/observe/step/poison.h"
@@ -109,6 +110,7 @@ class Observer {
   Headroom headroom;
   OpKernels op_kernels;
   UnreadInputs unread_inputs;
+  ReadNumbers read_numbers;
   std::atomic<uint32_t> shared_file_looks{0};  // shared_files.h
   std::atomic<uint32_t> model_looks{0};        // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};    // and the step of the last one, plus one

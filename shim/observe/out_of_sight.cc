@@ -1,8 +1,11 @@
 #include "shim/observe/out_of_sight.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "shim/observe/observer.h"
+#include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -25,6 +28,28 @@ uint32_t BeforeItCameIn(Observer& observer, const Claim& claim) {
   return flags;
 }
 
+// Whether a NaN of Python's may have made it, which nobody can have read: all of it is NaN, and the
+// op computes with a number. An optimizer's numbers are read where its step begins.
+bool MayBeOfNumber(Observer& observer, const Frame& frame, const Claim& claim) {
+  if (claim.number_known || claim.phase == Phase::kOptimizer ||
+      claim.output_kinds != wire::kHasNan || frame.op->name == nullptr) {
+    return false;
+  }
+  // Of finite values div makes NaN as well; the others do so with a number alone, or seldom.
+  constexpr std::string_view kWithNumber[] = {"aten::add",     "aten::sub",    "aten::rsub",
+                                              "aten::mul",     "aten::pow",    "aten::lerp",
+                                              "aten::addcdiv", "aten::addcmul"};
+  std::string_view name = frame.op->name;
+  if (name.ends_with('_')) name.remove_suffix(1);
+  const bool computes =
+      std::find(std::begin(kWithNumber), std::end(kWithNumber), name) != std::end(kWithNumber) ||
+      (name == "aten::div" && observer.read_numbers.HasAny());
+  if (!computes) return false;
+  BadEntry bad;
+  CountBad(claim.outputs[0].tensor.view, &bad);
+  return bad.elements == static_cast<uint64_t>(claim.outputs[0].tensor.view.numel);
+}
+
 // What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
 // bad before such ops may be read, and written over, at any time.
 bool RanUncheckedJustNow(Observer& observer) {
@@ -40,6 +65,7 @@ uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& cla
   if (frame.op->in_place && observer.level.watched() == wire::Level::kCanary) {
     flags |= ValueRecord::kUnseenLevel;
   }
+  if (MayBeOfNumber(observer, frame, claim)) flags |= ValueRecord::kUnseenInputs;
   // What it wrote over is gone. Parameters, their state and gradients were written by ops of steps
   // before; anything else may just have come in.
   const bool kept_by_training = claim.phase == Phase::kOptimizer || claim.phase == Phase::kBackward;
@@ -82,7 +108,10 @@ uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) 
       return OfUnreadInputs(observer, frame, claim);
     case FindingClass::kExternal:
       return BeforeItCameIn(observer, claim) |
-             (IsAssumedDecay(frame, claim) ? uint32_t{ValueRecord::kUnseenInputs} : 0u);
+             (IsAssumedDecay(frame, claim) ||
+                      (!frame.inputs_seen && MayBeOfNumber(observer, frame, claim))
+                  ? uint32_t{ValueRecord::kUnseenInputs}
+                  : 0u);
     default:
       return CameIn(*claim.sources) ? BeforeItCameIn(observer, claim) : 0;
   }

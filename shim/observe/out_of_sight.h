@@ -19,7 +19,8 @@ struct Claim {
   const BadOutput* outputs;
   int count;
   const Sources* sources;
-  bool is_new;  // nothing like it was recorded often before
+  bool is_new;                // nothing like it was recorded often before
+  bool number_known = false;  // the number that the op was given has been read
 };
 
 // ValueRecord::kUnseenInputs and the like; 0: the class is certain. May take the GIL

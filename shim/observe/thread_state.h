@@ -212,6 +212,7 @@ struct ThreadState {
   bool optimizer_holds_inputs;  // the open range asked for inputs and has to let go of that
   bool optimizer_watches_ops;   // the open range had ops watched, which are not outside it
   bool optimizer_stopped;       // the open range is about to be left by our exception
+  bool optimizer_number_bad;    // a rate or the like of the open range's optimizer is not finite
   uint32_t inputs_used;
   uint64_t
       own_since;  // Ticks since which we are at work where a step begins or ends; 0: we are not

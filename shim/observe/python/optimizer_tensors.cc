@@ -2,12 +2,27 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cmath>
 #include <exception>
 
 #include "shim/observe/python/python_names.h"
 
 namespace nanwatch {
 namespace {
+
+// Only what is exactly a float: of anything else Python would run code of its own to make one. A
+// bound may be infinite, a rate may not.
+bool HoldsBadNumber(const PythonApi& api, PyObj* group) {
+  PyObj* rate = api.PyDict_GetItemString(group, "lr");
+  PyObj* name = nullptr;
+  PyObj* value = nullptr;
+  for (ptrdiff_t at = 0; api.PyDict_Next(group, &at, &name, &value) != 0;) {
+    if (value->type != api.float_type) continue;
+    const double number = api.PyFloat_AsDouble(value);
+    if (std::isnan(number) || (value == rate && std::isinf(number))) return true;
+  }
+  return false;
+}
 
 void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* group,
               OptimizedTensors* tensors) {
@@ -17,6 +32,9 @@ void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyOb
   double eps = -1;
   bool fused = false;
   using For = OptimizedTensors::For;
+  if (tensors->what == For::kGradients && !tensors->number_bad) {
+    tensors->number_bad = HoldsBadNumber(api, group);
+  }
   if (tensors->what == For::kStats) {
     // Exactly a float: of anything else Python would run code of its own to make one.
     PyObj* given = api.PyDict_GetItemString(group, "eps");

@@ -47,6 +47,8 @@ struct OptimizedTensors {
   at::TensorBase found_inf;
   // What it divides the gradients by, likewise.
   at::TensorBase grad_scale;
+  // With kGradients: a group holds a NaN among its numbers, or an infinite rate.
+  bool number_bad = false;
 };
 
 // `optimizer`: the torch.optim.Optimizer whose step() runs on this thread, further down. False,

@@ -93,6 +93,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
   OptimizedTensors tensors;
   if (optimizer == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return told;
   told.known = told.norm_known = true;
+  told.number_bad = tensors.number_bad;
   const auto unchecked = [thread] {
     uint64_t sum = 0;
     for (const auto& count : thread->counters.unchecked) sum += count;

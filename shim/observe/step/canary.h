@@ -46,6 +46,7 @@ struct Gradients {
   uint32_t on_gpu = 0;         // so many lie on a GPU,
   bool waits_for_gpu = false;  // and what they are is told later
   bool some_unseen = false;    // of some nothing will ever be known
+  bool number_bad = false;     // a rate or the like of the optimizer is not finite
 };
 
 // Where the step of `optimizer` begins, on its thread. Null: nothing is known of it.

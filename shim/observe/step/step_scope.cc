@@ -139,6 +139,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
       gradients = canary::ReadGradients(observer, thread, optimizer);
     }
   }
+  thread->optimizer_number_bad = gradients.number_bad;
   const bool later = observer.timeline.On();
   observer.cuts.OnUpdate(observer, thread);
   uint64_t event = 0;
@@ -218,6 +219,7 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   thread->optimizer_holds_inputs = false;
   const bool stopped = thread->optimizer_stopped;
   thread->optimizer_stopped = false;
+  thread->optimizer_number_bad = false;
   if (hold) observer.arming.Release();
   observer.parameter_stats.OnOptimizerEnd(observer, stopped);
   const bool checked = open_update.optimizer != nullptr;
@@ -412,6 +414,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   const uint32_t iteration = completed();
   iteration_.store(iteration, std::memory_order_relaxed);
   observer.bad_values.Settle(iteration, kStepsUntilResident);
+  observer.read_numbers.OnStep(observer, iteration);
   if (observer.bad_values.transient() == 0) observer.arming.Disarm();
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
