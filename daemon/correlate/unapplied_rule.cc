@@ -28,14 +28,23 @@ bool MayHaveMade(const ReachEvent& gradient, const ReachEvent& later) {
          UpdatesIn(*later.clocks) <= UpdatesIn(*gradient.clocks) + RoundOf(*later.clocks);
 }
 
+// A bad loss that the program read, and that no pass began at.
+bool IsLossLeftOut(const ReachEvent& loss, const std::vector<ReachEvent>& events) {
+  if (loss.reach != Reach::kLoss || loss.how != ReachEvent::How::kEscape) return false;
+  return std::none_of(events.begin(), events.end(), [&](const ReachEvent& other) {
+    const bool of_pass = other.reach == Reach::kGradient ||
+                         (other.reach == Reach::kLoss && other.how != ReachEvent::How::kEscape);
+    return of_pass && other.origin == loss.origin;
+  });
+}
+
 }  // namespace
 
 void MarkUnapplied(const Clocks& newest, std::vector<ReachEvent>& events) {
   if (newest.scaler_skips() > 0) return;
   for (ReachEvent& event : events) {
-    if (event.reach != Reach::kGradient || event.clocks == nullptr || !WentOn(event, newest)) {
-      continue;
-    }
+    if (event.clocks == nullptr || !WentOn(event, newest)) continue;
+    if (event.reach != Reach::kGradient && !IsLossLeftOut(event, events)) continue;
     event.unapplied = std::none_of(events.begin(), events.end(), [&](const ReachEvent& later) {
       return MayHaveMade(event, later);
     });

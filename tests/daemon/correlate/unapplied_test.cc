@@ -52,6 +52,28 @@ TEST(Unapplied, BadLossStaysAnAnomaly) {
   EXPECT_EQ(Correlate({run.Ended(OptimizerClocks({7})).Build()}).verdict(), "anomaly");
 }
 
+// A bad loss that Python read at step 3, where earlier passes began.
+RunBuilder WithLossRead() {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").Step(3).NeedsGradient().Nan();
+  run.Escape(2, 1, /*at_root=*/true);
+  return run;
+}
+
+TEST(Unapplied, LossThatWasReadAndLeftOutIsExpected) {
+  EXPECT_EQ(Correlate({WithLossRead().Ended(OptimizerClocks({7})).Build()}).verdict(), "expected");
+}
+
+TEST(Unapplied, LossWithWhichTheRunEndsIsAnAnomaly) {
+  EXPECT_EQ(Correlate({WithLossRead().Ended(OptimizerClocks({3})).Build()}).verdict(), "anomaly");
+}
+
+TEST(Unapplied, LossThatWasReadAndThatAPassBeganAtIsAnAnomaly) {
+  RunBuilder run = WithLossRead();
+  run.Pass(3).Root(1).Leaf("fc.weight", 1);
+  EXPECT_EQ(Correlate({run.Ended(OptimizerClocks({7})).Build()}).verdict(), "anomaly");
+}
+
 TEST(Unapplied, AnotherOptimizerThatWentOnSaysNothingYet) {
   EXPECT_EQ(Correlate({WithBadGradient().Ended(OptimizerClocks({3, 1})).Build()}).verdict(),
             "anomaly");

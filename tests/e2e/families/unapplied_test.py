@@ -98,5 +98,38 @@ for step in range(6):
                             phase="backward", step=3)
 
 
+# A loss that is bad at two steps, which the program checks.
+CHECKED = """
+import math, torch, torch.nn as nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for step in range(12):
+    out = model(torch.randn(6, 4))
+    loss = ({bad} if step in (4, 8) else out.square()).mean()
+    optimizer.zero_grad()
+    {update}
+"""
+BAD_LOSSES = ("torch.log(out - 1e4)", "(out - 1e30).square()")
+CHECKS = ("not math.isfinite(loss.item())", "not torch.isfinite(loss)", "loss.isnan() or loss.isinf()")
+
+
+class LossesLeftOut(WatchedProgramTest):
+    def test_step_that_is_left_out_where_its_loss_is_bad(self):
+        for bad in BAD_LOSSES:
+            for check in CHECKS:
+                with self.subTest(bad=bad, check=check):
+                    update = f"if {check}: continue\n    loss.backward()\n    optimizer.step()"
+                    self.assert_no_alarm(CHECKED.format(bad=bad, update=update))
+
+    def test_bad_loss_that_is_read_and_used_all_the_same(self):
+        update = "value = loss.item()\n    loss.backward()\n    optimizer.step()"
+        self.assert_anomaly(CHECKED.format(bad=BAD_LOSSES[0], update=update), op="aten::log", phase="forward", step=4)
+
+    def test_program_that_ends_at_its_bad_loss(self):
+        update = "if not math.isfinite(loss.item()): break\n    loss.backward()\n    optimizer.step()"
+        self.assert_anomaly(CHECKED.format(bad=BAD_LOSSES[0], update=update), op="aten::log", phase="forward", step=4)
+
+
 if __name__ == "__main__":
     main()
