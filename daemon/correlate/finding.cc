@@ -133,6 +133,20 @@ bool IsOfParameter(const ValueNode& consumer) {
          (MovesValues(consumer.site->op()) && !consumer.record->value().param().empty());
 }
 
+// The name of the first parameter that a value of an update's own has made bad: a square root or a
+// norm is written nowhere, but what comes of it is.
+std::string FirstSpoiled(const Lineage& lineage, const Origin& origin) {
+  if (origin.node < 0) return "";
+  const std::vector<ValueNode>& nodes = lineage.nodes();
+  for (size_t i = static_cast<size_t>(origin.node) + 1; i < nodes.size(); ++i) {
+    if (nodes[i].origin < 0 || !WroteParameter(nodes[i])) continue;
+    const Origin& of_write = lineage.origins()[static_cast<size_t>(nodes[i].origin)];
+    const std::string& name = nodes[i].record->value().param();
+    if (of_write.node == origin.node && !name.empty()) return name;
+  }
+  return "";
+}
+
 }  // namespace
 
 TensorStats DescribeTensor(const RecordTensor& tensor) {
@@ -281,6 +295,9 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
     finding.set_exact(false);
     finding.add_unseen("inputs");
   }
+  // Nobody saw the op that made it.
+  if (!finding.exact() && finding.unseen().empty()) finding.add_unseen("ops");
+  if (kind == "optimizer" && parameter.empty()) parameter = FirstSpoiled(lineage, origin);
   finding.set_param(parameter);
   if (origin.finding_class != FindingClass::kUnknown) {
     finding.set_class_(FindingClassName(static_cast<uint32_t>(origin.finding_class)));

@@ -21,11 +21,16 @@ class PoisonedTensors {
   void AddParameter(const Record& record, const std::string& name, int origin);
   void AddBuffer(const std::string& name, int origin) { buffers_.Add(name, origin); }
   void AddGradient(const std::string& name, int origin) { gradients_.Add(name, origin); }
+  // What an optimizer keeps.
+  void AddState(int origin) { state_ = origin; }
   void ForgetParameters() { parameters_ = Tensors(); }
   void ForgetGradients() { gradients_ = Tensors(); }
 
   // The origin of bad parameters, if they explain what this record tells; else -1.
   [[nodiscard]] int Assumed(const Record& record) const;
+  // The origin of what made an optimizer's state bad before; else -1. An update that finds bad
+  // what nobody can name has read that.
+  [[nodiscard]] int State() const { return state_; }
   // The origin of what made this long-lived tensor bad, if an earlier record told; else -1.
   [[nodiscard]] int Inherited(const Record& record, uint32_t target, const std::string& name) const;
 
@@ -40,6 +45,7 @@ class PoisonedTensors {
   Tensors parameters_;
   int64_t poisoned_in_ = -1;  // iteration in which the first of them went bad
   Tensors buffers_;
+  int state_ = -1;
   Tensors gradients_;
 };
 

@@ -44,6 +44,7 @@ void ReachLog::OnValue(const Record& record, int node) {
     if (deliberate) return;
     if (reach == Reach::kParameter) values_.poison().AddParameter(record, fact.param(), origin);
     if (reach == Reach::kBuffer) values_.poison().AddBuffer(fact.param(), origin);
+    if (reach == Reach::kOptimizerState) values_.poison().AddState(origin);
   };
   reached(wire::ValueRecord::kWroteParameter, Reach::kParameter);
   reached(wire::ValueRecord::kWroteOptimizerState, Reach::kOptimizerState);
@@ -146,6 +147,7 @@ void ReachLog::OnUpdate(const Record& record) {
     AddEventsOf(record, Reach::kOptimizerState, update.bad(), update.states_bad(), of_parameters);
   }
   for (size_t i = first; i < events_.size(); ++i) {
+    if (events_[i].reach == Reach::kOptimizerState) values_.poison().AddState(events_[i].origin);
     if (events_[i].reach != Reach::kParameter) continue;
     values_.poison().AddParameter(record, events_[i].name, events_[i].origin);
   }

@@ -214,6 +214,9 @@ ValueGraph::Best ValueGraph::NanAmong(const Record& record, int consumer) {
 ValueGraph::Best ValueGraph::OriginOfExternal(const Record& record, int index) {
   const Best found = BestSource(record, record.value().sources(), index);
   if (found.origin >= 0) return found;
+  if (const int state = StateRead(record, record.value().target()); state >= 0) {
+    return {state, -1, Because::kFromSource};
+  }
   if (poison_.Assumed(record) >= 0) return Assumed(record);
   const uint32_t kinds = node(index).kinds;
   const bool mask = kinds == wire::kHasNegInf;
@@ -271,10 +274,24 @@ ValueGraph::Best ValueGraph::FromSource(const Record& record, const RecordSource
   return {UnseenOrigin(record, consumer, &source), -1, Because::kUnseen};
 }
 
+// Between two updates nothing is followed at level canary: an update finds its own state bad that
+// the one before has spoiled.
+int ValueGraph::StateRead(const Record& record, uint32_t target) const {
+  const Site* site = index_.FindSite(record.value().site());
+  const bool in_update = record.has_value() && site != nullptr &&
+                         site->phase() == static_cast<uint32_t>(wire::Phase::kOptimizer);
+  const bool nameless = Is(target, Target::kNone) || Is(target, Target::kInputData) ||
+                        Is(target, Target::kOptimizerState);
+  return in_update && nameless ? poison_.State() : -1;
+}
+
 ValueGraph::Best ValueGraph::FromExternal(const Record& record, const RecordSource& source,
                                           int consumer) {
   const int inherited = poison_.Inherited(record, source.target(), source.name());
   if (inherited >= 0) return {inherited, -1, Because::kFromSource};
+  if (const int state = StateRead(record, source.target()); state >= 0) {
+    return {state, -1, Because::kFromSource};
+  }
   Origin::Strength strength = Origin::Strength::kMade;
   if (source.kinds() == wire::kHasNegInf) strength = Origin::Strength::kAskedFor;
   if (Is(source.target(), Target::kUninitialised)) strength = Origin::Strength::kUninitialised;

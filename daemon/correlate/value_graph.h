@@ -64,6 +64,8 @@ class ValueGraph {
   Best BestSource(const Record& record, const Sources& sources, int consumer);
   Best FromExternal(const Record& record, const RecordSource& source, int consumer);
   Best FromCollective(const Record& record, const RecordSource& source, int consumer);
+  // The origin of an optimizer's state that the record's op has read, by what is known of it.
+  [[nodiscard]] int StateRead(const Record& record, uint32_t target) const;
   Best Assumed(const Record& record) const;
   int AddSuppressed(const RecordSource& source, const Site& site, const Record& consumer);
   Best AfterBadRoot(const Record& record, int index, Best own) const;
@@ -93,7 +95,7 @@ class ValueGraph {
   std::unordered_map<uint64_t, int> node_by_value_;
   std::unordered_map<uint32_t, int> last_node_of_site_;
   const Record* last_read_ = nullptr;
-  int collectives_followed_ = 0;  // each was given what the next one brought
+  int collectives_followed_ = 0;                         // each was given what the next one brought
   std::unordered_map<uint64_t, Best> bad_root_of_pass_;  // and where that came from
 };
 

@@ -1,0 +1,97 @@
+// Values that come back by a way that no op tells of: a number that Python read, the state that an
+// optimizer keeps; and which parameter an update's own value has spoiled.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/correlate/correlate.h"
+#include "tests/daemon/correlate/run_builder.h"
+
+namespace nanwatch {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(Numbers, OpThatWasGivenANumberReadStepsBeforeComesOfTheValueItWasReadFrom) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::sqrt").Step(2).Nan();
+  run.Read(2, 1);
+  run.Value(3)
+      .Scalar("aten::mul")
+      .Step(5)
+      .From(1)
+      .Flag(wire::ValueRecord::kUnseenInputs)
+      .Nan()
+      .NeedsGradient();
+  run.Pass(4).Root(3);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.op(), "aten::sqrt");
+  EXPECT_EQ(origin.step(), 2);
+  EXPECT_FALSE(origin.exact());
+  EXPECT_THAT(origin.unseen(), ElementsAre("inputs"));
+}
+
+TEST(Numbers, NumberOfWhichNothingWasReadIsAskedForAtItsOp) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::mul").Step(5).Nan().NeedsGradient();
+  run.Pass(2).Root(1);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "scalar");
+  EXPECT_TRUE(verdict.incidents(0).origin().exact());
+}
+
+TEST(OptimizerOrigins, ValueThatIsWrittenNowhereNamesTheFirstParameterThatComesOfIt) {
+  RunBuilder run;
+  run.Step(3);
+  run.Value(1).Produce("aten::sqrt").Phase(wire::Phase::kOptimizer).Nan();
+  run.Value(2).Produce("aten::sqrt").Phase(wire::Phase::kOptimizer).At("other").Nan();
+  run.Value(3)
+      .Propagate("aten::addcdiv_")
+      .Optimizer("head.bias")
+      .From(2)
+      .Nan()
+      .WroteParameter("head.bias");
+  run.Value(4)
+      .Propagate("aten::addcdiv_")
+      .Optimizer("body.weight")
+      .From(1)
+      .Nan()
+      .WroteParameter("body.weight");
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_GE(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().kind(), "optimizer");
+  EXPECT_EQ(verdict.incidents(0).origin().param(), "body.weight");
+  EXPECT_EQ(verdict.incidents(0).origin().layer(), "body");
+}
+
+TEST(OptimizerStates, StateThatAnUpdateFindsBadComesOfTheUpdateThatSpoiledIt) {
+  RunBuilder run;
+  run.Step(3);
+  run.Value(1).Produce("aten::addcmul_").Phase(wire::Phase::kOptimizer).PosInf();
+  run.Update(2).State("fc.weight", 1);
+  run.Value(3)
+      .External("aten::mul_")
+      .Phase(wire::Phase::kOptimizer)
+      .Step(4)
+      .Flag(wire::ValueRecord::kUnseenLevel)
+      .PosInf();
+  run.Update(4).State("fc.weight", 3);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::addcmul_");
+  EXPECT_EQ(verdict.incidents(0).origin().step(), 3);
+}
+
+TEST(OptimizerStates, StateThatWasBadBeforeAnyUpdateIsItsOwnOrigin) {
+  RunBuilder run;
+  run.Value(1).External("aten::mul_").Phase(wire::Phase::kOptimizer).Step(4).Nan();
+  run.Update(2).State("fc.weight", 1);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().kind(), "optimizer_state");
+}
+
+}  // namespace
+}  // namespace nanwatch
