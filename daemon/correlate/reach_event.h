@@ -26,7 +26,7 @@ struct ReachEvent {
   uint64_t pass = 0;
   bool deliberate = false;  // a constant was written into a parameter or buffer on purpose
   bool excused = false;     // a GradScaler took care of it (scaler_rule.h)
-  bool unapplied = false;   // a gradient or loss that no update was made of (unapplied_rule.h)
+  bool unapplied = false;   // a gradient or a loss that no update was made of (unapplied_rule.h)
 };
 
 // A bad value that this run gave into a collective, or wrote into memory that others see

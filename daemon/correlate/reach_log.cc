@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/correlate/wire_facts.h"
+#include "proto/wire/escape_flags.h"
 #include "proto/wire/record.h"
 #include "proto/wire/segment.h"
 
@@ -22,6 +23,15 @@ RecordSource SourceOfValue(uint64_t value, uint32_t site) {
   source.set_value(value);
   source.set_site(site);
   return source;
+}
+
+// Made with autograd on or in a pass, and perhaps part of what is trained. Where its record is
+// lost, only autograd that was off says that it is not.
+bool MayNeedGradient(const ValueNode& node) {
+  if (Has(node.site->flags(), wire::ValueRecord::kWithoutGradients)) return false;
+  if (node.record == nullptr || node.site->phase() != static_cast<uint32_t>(wire::Phase::kForward))
+    return true;
+  return Has(node.record->value().flags(), wire::ValueRecord::kNeedsGradient);
 }
 
 }  // namespace
@@ -153,16 +163,21 @@ void ReachLog::OnUpdate(const Record& record) {
   }
 }
 
-// A NaN that Python read, and that was made while autograd was off all the way from its origin: a
-// validation loss, an accuracy. Inf is a usual start value of a best loss, and no sign of a fault.
-// What a step with gradients made is its loss, or comes of one, and is judged as such.
+// A NaN that Python read, and that came through a forward with autograd off: a validation loss, an
+// accuracy, and what was summed up of them later. Inf is a usual start value of a best loss, and no
+// sign of a fault. What a step with gradients made is its loss, or comes of one, and is judged as
+// such. A NaN that the program itself put among many numbers marks what is missing.
 bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
   if (!std::isnan(escape.value())) return false;
+  const bool of_many = Has(escape.flags(), wire::kReadWithOthers);
+  if (of_many && values_.origins()[values_.node(node).origin].IsMask()) return false;
+  bool without_gradients = false;
   for (; node >= 0; node = values_.node(node).via) {
     const Site* site = values_.node(node).site;
-    if (site == nullptr || !Has(site->flags(), wire::ValueRecord::kWithoutGradients)) return false;
+    if (site == nullptr || MayNeedGradient(values_.node(node))) return false;
+    without_gradients |= Has(site->flags(), wire::ValueRecord::kWithoutGradients);
   }
-  return true;
+  return without_gradients;
 }
 
 // A number that Python read, or the program compared with another, is the loss if backward roots
@@ -187,7 +202,8 @@ void ReachLog::OnEscape(const Record& record) {
   }
   if (made != nullptr && !Has(made->value().flags(), wire::ValueRecord::kNeedsGradient)) return;
   const bool is_root = site != nullptr && index_.IsRoot(*site);
-  if (!is_root && !Has(escape.flags(), 1)) return;
+  if (Has(escape.flags(), wire::kReadWithOthers)) return;
+  if (!is_root && !Has(escape.flags(), wire::kMayBeLoss)) return;
   AddEvent({.reach = Reach::kLoss,
             .ticket = record.ticket(),
             .clocks = &record.clocks(),

@@ -360,7 +360,7 @@ class Teller {
     if (event.deliberate) return "; a constant written on purpose, which harms nothing";
     if (event.excused) return "; a GradScaler found it and skipped the update, which harms nothing";
     if (event.unapplied) {
-      return "; the training went on and left no parameter bad, so that no update was made of it";
+      return "; the training went on and no update was made of it";
     }
     return "";
   }

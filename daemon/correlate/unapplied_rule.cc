@@ -28,27 +28,34 @@ bool MayHaveMade(const ReachEvent& gradient, const ReachEvent& later) {
          UpdatesIn(*later.clocks) <= UpdatesIn(*gradient.clocks) + RoundOf(*later.clocks);
 }
 
-// A bad loss that the program read, and that no pass began at.
-bool IsLossLeftOut(const ReachEvent& loss, const std::vector<ReachEvent>& events) {
-  if (loss.reach != Reach::kLoss || loss.how != ReachEvent::How::kEscape) return false;
-  return std::none_of(events.begin(), events.end(), [&](const ReachEvent& other) {
-    const bool of_pass = other.reach == Reach::kGradient ||
-                         (other.reach == Reach::kLoss && other.how != ReachEvent::How::kEscape);
-    return of_pass && other.origin == loss.origin;
-  });
+// The program read or tested it, and no backward pass that is known began at it.
+bool IsLossThatWasRead(const ReachEvent& event) {
+  return event.reach == Reach::kLoss && event.how == ReachEvent::How::kEscape;
+}
+
+// A pass was made of it, or an update.
+bool WasTrainedOn(const ReachEvent& loss, const ReachEvent& later) {
+  const bool of_pass = later.reach == Reach::kGradient ||
+                       (later.reach == Reach::kLoss && later.how != ReachEvent::How::kEscape);
+  if (of_pass) return later.origin == loss.origin;
+  return MayHaveMade(loss, later);
+}
+
+bool IsUnapplied(const ReachEvent& event, const Clocks& newest,
+                 const std::vector<ReachEvent>& events) {
+  if (event.clocks == nullptr || !WentOn(event, newest)) return false;
+  const auto none = [&events, &event](bool (*made)(const ReachEvent&, const ReachEvent&)) {
+    return std::none_of(events.begin(), events.end(),
+                        [&](const ReachEvent& later) { return made(event, later); });
+  };
+  if (IsLossThatWasRead(event)) return none(&WasTrainedOn);
+  return event.reach == Reach::kGradient && newest.scaler_skips() == 0 && none(&MayHaveMade);
 }
 
 }  // namespace
 
 void MarkUnapplied(const Clocks& newest, std::vector<ReachEvent>& events) {
-  if (newest.scaler_skips() > 0) return;
-  for (ReachEvent& event : events) {
-    if (event.clocks == nullptr || !WentOn(event, newest)) continue;
-    if (event.reach != Reach::kGradient && !IsLossLeftOut(event, events)) continue;
-    event.unapplied = std::none_of(events.begin(), events.end(), [&](const ReachEvent& later) {
-      return MayHaveMade(event, later);
-    });
-  }
+  for (ReachEvent& event : events) event.unapplied = IsUnapplied(event, newest, events);
 }
 
 }  // namespace nanwatch

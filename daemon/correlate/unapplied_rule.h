@@ -1,9 +1,10 @@
-// Bad gradients that no update was made of: the program looked at them and left the update out,
-// repaired them or threw them away, and the training went on. So did it with a bad loss that the
-// program read and from which it began no pass. An anomaly is what was *applied* (RECORDS, rules).
+// Bad gradients and losses that no update was made of: the program checked them and skipped the
+// step, repaired them or threw them away, and the training went on. An anomaly is what was
+// *applied* (RECORDS, rules).
 //
-// A run that ends before its next update tells nothing of the kind: it may have ended because of
-// them. Nor does one in which a GradScaler skips, which has a rule of its own (scaler_rule.h).
+// A run that ends before its next update says nothing of the kind: it may have ended because of
+// them. Nor do the gradients of one in which a GradScaler skips, which has a rule of its own
+// (scaler_rule.h).
 #pragma once
 
 #include <vector>

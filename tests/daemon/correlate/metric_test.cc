@@ -55,6 +55,45 @@ TEST(Metric, WhatIsMadeOfAStepWithGradientsIsItsLossOrNothing) {
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
 }
 
+// As torchmetrics sums up: the losses were made in validation, their sum is divided afterwards.
+TEST(Metric, WhatIsSummedUpAfterwardsIsOneToo) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::mse_loss").WithoutGradients().Nan();
+  run.Value(2).Propagate("aten::add_").From(1).WithoutGradients().Nan();
+  run.Value(3).Propagate("aten::div").From(2).Nan();
+  run.Read(4, 3);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(verdict.incidents(0).severity(), "warning");
+}
+
+TEST(Metric, WhatWasMadeWithGradientsOnAloneIsNot) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").Nan();
+  run.Read(2, 1);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Metric, NanThatTheProgramPutAmongManyNumbersMarksWhatIsMissing) {
+  for (const bool of_many : {false, true}) {
+    RunBuilder run;
+    run.Value(1).Scalar("aten::full").WithoutGradients().Nan(3, 8);
+    if (of_many) {
+      run.ReadMany(2, 1);
+    } else {
+      run.Read(2, 1);
+    }
+    EXPECT_EQ(Correlate({run.Build()}).verdict(), of_many ? "expected" : "anomaly");
+  }
+}
+
+TEST(Metric, ManyNumbersReadTogetherAreAMetricAndNoLoss) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").WithoutGradients().Nan(1, 8);
+  run.ReadMany(2, 1);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
 TEST(Metric, NormOfGradientsIsNoMetric) {
   RunBuilder run;
   run.Value(1).Produce("aten::div").Backward("SqrtBackward0").Nan();

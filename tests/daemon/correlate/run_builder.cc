@@ -1,6 +1,9 @@
 #include "tests/daemon/correlate/run_builder.h"
+#include "proto/wire/escape_flags.h"
 
 #include <map>
+
+#include "proto/wire/escape_flags.h"
 
 namespace nanwatch {
 namespace {
@@ -341,6 +344,11 @@ void RunBuilder::Escape(uint64_t ticket, uint64_t value, bool at_root) {
 void RunBuilder::Read(uint64_t ticket, uint64_t value, double number) {
   Escape(ticket, value, /*at_root=*/false);
   records_.back().mutable_escape()->set_value(number);
+}
+
+void RunBuilder::ReadMany(uint64_t ticket, uint64_t value) {
+  Read(ticket, value);
+  records_.back().mutable_escape()->set_flags(wire::kReadWithOthers);
 }
 
 void RunBuilder::CollectiveIn(uint64_t ticket, const std::string& group, uint64_t sequence,

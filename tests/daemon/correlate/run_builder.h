@@ -120,6 +120,8 @@ class RunBuilder {
   // Python read the value, which is NaN, or this number.
   void Read(uint64_t ticket, uint64_t value,
             double number = std::numeric_limits<double>::quiet_NaN());
+  // Python read all values of it at once: NaN, and it may be many.
+  void ReadMany(uint64_t ticket, uint64_t value);
   void CollectiveIn(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
   void CollectiveOut(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
   void FirstReach(wire::Reach reach, uint64_t value);

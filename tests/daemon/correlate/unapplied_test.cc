@@ -52,26 +52,42 @@ TEST(Unapplied, BadLossStaysAnAnomaly) {
   EXPECT_EQ(Correlate({run.Ended(OptimizerClocks({7})).Build()}).verdict(), "anomaly");
 }
 
-// A bad loss that Python read at step 3, where earlier passes began.
-RunBuilder WithLossRead() {
+// At step 3 the program reads a loss that is not finite.
+RunBuilder WithBadLossRead() {
   RunBuilder run;
-  run.Value(1).Produce("aten::log").Step(3).NeedsGradient().Nan();
-  run.Escape(2, 1, /*at_root=*/true);
+  run.Value(2).Produce("aten::div").NeedsGradient().Step(3).Nan();
+  run.Escape(3, 2, /*at_root=*/true);
   return run;
 }
 
-TEST(Unapplied, LossThatWasReadAndLeftOutIsExpected) {
-  EXPECT_EQ(Correlate({WithLossRead().Ended(OptimizerClocks({7})).Build()}).verdict(), "expected");
+TEST(Unapplied, LossThatIsReadAndWhoseStepIsLeftOutIsExpected) {
+  const Verdict verdict = Correlate({WithBadLossRead().Ended(OptimizerClocks({7})).Build()});
+  EXPECT_EQ(verdict.verdict(), "expected");
+  EXPECT_EQ(verdict.incidents(0).severity(), "info");
 }
 
-TEST(Unapplied, LossWithWhichTheRunEndsIsAnAnomaly) {
-  EXPECT_EQ(Correlate({WithLossRead().Ended(OptimizerClocks({3})).Build()}).verdict(), "anomaly");
+TEST(Unapplied, LossThatIsReadOfARunThatEndsWithItIsAnAnomaly) {
+  EXPECT_EQ(Correlate({WithBadLossRead().Ended(OptimizerClocks({3})).Build()}).verdict(),
+            "anomaly");
 }
 
-TEST(Unapplied, LossThatWasReadAndThatAPassBeganAtIsAnAnomaly) {
-  RunBuilder run = WithLossRead();
-  run.Pass(3).Root(1).Leaf("fc.weight", 1);
+TEST(Unapplied, LossThatIsReadAndWhoseGradientsAreMadeIsAnAnomaly) {
+  RunBuilder run = WithBadLossRead();
+  run.Pass(4).Root(2).Leaf("fc.weight", 2);
   EXPECT_EQ(Correlate({run.Ended(OptimizerClocks({7})).Build()}).verdict(), "anomaly");
+}
+
+TEST(Unapplied, LossThatIsReadAndTrainedOnIsAnAnomaly) {
+  RunBuilder run = WithBadLossRead();
+  run.Pass(4).Root(2);
+  EXPECT_EQ(Correlate({run.Ended(OptimizerClocks({7})).Build()}).verdict(), "anomaly");
+}
+
+// It has skipped others, which says nothing of a step that the program itself left out.
+TEST(Unapplied, LossThatIsLeftOutBesideAGradScalerIsExpected) {
+  Clocks ended = OptimizerClocks({7});
+  ended.set_scaler_skips(2);
+  EXPECT_EQ(Correlate({WithBadLossRead().Ended(ended).Build()}).verdict(), "expected");
 }
 
 TEST(Unapplied, AnotherOptimizerThatWentOnSaysNothingYet) {
