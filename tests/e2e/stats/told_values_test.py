@@ -101,7 +101,7 @@ class Unchanged(PromiseTest):
             asked = subprocess.run([NANWATCH, "report", steps[way]["run"]["id"], "--stats"], env=self.workplace.watched,
                                    capture_output=True, text=True)
             self.assertEqual(asked.returncode, 1)
-            self.assertIn("no parameters were looked at", asked.stderr)
+            self.assertIn("there is no snapshot of the parameters", asked.stderr)
 
     def test_long_ago_is_kept_more_coarsely(self):
         kept = [s["step"] for s in stats(self.workplace, self.watched["every step"])["snapshots"]]
