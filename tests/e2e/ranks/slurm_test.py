@@ -151,4 +151,4 @@ class RealSlurm(PromiseTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
