@@ -118,8 +118,8 @@ int StepClock::OrdinalOf(const StepSpan& span) const {
   return 0;
 }
 
-std::vector<Training> StepClock::Trainings() const {
-  std::vector<Training> trainings;
+std::vector<TrainingSpan> StepClock::Trainings() const {
+  std::vector<TrainingSpan> trainings;
   if (cells_.empty()) return trainings;
   const size_t count = SpanCount();
   for (size_t i = 0; i < count; ++i) {
@@ -127,7 +127,7 @@ std::vector<Training> StepClock::Trainings() const {
     const bool lasts = i + 1 == count;
     const uint64_t cycles_after = lasts ? CyclesClosed(cycles_) : SpanAt(i + 1).cycles_before();
     const uint32_t ranges_after = lasts ? UINT32_MAX : SpanAt(i + 1).from();
-    Training& training = trainings.emplace_back();
+    TrainingSpan& training = trainings.emplace_back();
     training.ordinal = static_cast<int>(i) + 1;
     training.steps = static_cast<int64_t>(cycles_after - span.cycles_before());
     training.unwatched = span.unwatched() + (lasts && newest_goes_on_ ? cycles_.unwatched() : 0);

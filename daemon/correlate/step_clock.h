@@ -32,7 +32,7 @@ struct StepReading {
 
 // One training in a notebook: a span of the steps (daemon/watch/step_cycles.h), and the cells that
 // took them.
-struct Training {
+struct TrainingSpan {
   int ordinal = 0;  // from 1
   int64_t steps = 0;
   uint32_t unwatched = 0;   // of these, at level idle, or not seen
@@ -49,7 +49,7 @@ class StepClock {
   [[nodiscard]] StepReading Read(const Clocks& clocks, uint64_t time_ns = 0) const;
 
   // Empty where the process is no notebook.
-  [[nodiscard]] std::vector<Training> Trainings() const;
+  [[nodiscard]] std::vector<TrainingSpan> Trainings() const;
 
   // Steps the run made in all, skipped ones included; 0 when none is known.
   [[nodiscard]] uint64_t UpdatesSeen() const;

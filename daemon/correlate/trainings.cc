@@ -31,11 +31,11 @@ std::string VerdictOf(const TrainingSummary& training, bool watched, const Verdi
 
 void AddTrainings(const std::vector<Lineage>& runs, bool watched, Verdict& verdict) {
   for (const Lineage& run : runs) {
-    const std::vector<Training> trainings = run.clock().Trainings();
+    const std::vector<TrainingSpan> trainings = run.clock().Trainings();
     if (trainings.size() < 2) continue;
     const size_t first = trainings.size() - std::min<size_t>(trainings.size(), kTrainingsMax);
     for (size_t i = first; i < trainings.size(); ++i) {
-      const Training& training = trainings[i];
+      const TrainingSpan& training = trainings[i];
       TrainingSummary& summary = *verdict.add_trainings();
       summary.set_ordinal(training.ordinal);
       summary.set_run(RunId(run.facts().run()));

@@ -63,7 +63,7 @@ TEST(Trainings, HaveTheirStepsAndCells) {
   kernel.Cell(3, 0, 12);
   kernel.Cell(5, 1, 4);
   kernel.Cell(6, 1, 2);
-  const std::vector<Training> trainings = StepClock(kernel.facts()).Trainings();
+  const std::vector<TrainingSpan> trainings = StepClock(kernel.facts()).Trainings();
   ASSERT_EQ(trainings.size(), 2u);
   EXPECT_EQ(trainings[0].steps, 12);
   EXPECT_EQ(trainings[0].first_cell, 3u);

@@ -137,7 +137,7 @@ TEST(TextReport, ANewerTrainingHasItsAnswerAboveThatOfTheOneBefore) {
   const std::string report = TextReport(verdict, TextOptions());
   EXPECT_THAT(report,
               StartsWith("CLEAN     training 2 of 2 (In[9] to In[10], 40 steps): no non-finite "
-                         "value\nANOMALY "));
+                         "value\n\nANOMALY "));
   EXPECT_THAT(Unwrapped(report), HasSubstr("at step 117 in training 1 (In[7])"));
   EXPECT_THAT(Unwrapped(report), HasSubstr("training 1 of 2 (In[7], 120 steps): anomaly: NaN"));
   verdict.mutable_trainings(1)->set_verdict("unknown");
