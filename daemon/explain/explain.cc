@@ -12,6 +12,7 @@
 #include "daemon/explain/ignore_rules.h"
 #include "daemon/explain/parameter_reports.h"
 #include "daemon/explain/pattern_book.h"
+#include "daemon/explain/steps_before.h"
 #include "daemon/explain/training_warnings.h"
 
 namespace nanwatch {
@@ -112,9 +113,11 @@ Diagnosed DiagnoseAsked(const std::vector<RunFacts>& runs, const DiagnosisReques
   const IgnoreRules rules = RulesOf(runs, request.further_rules);
   Excused excused;
   Correlation correlation = Correlate(runs, excused, request.explained, request.unwatched);
+  AddStepsBefore(runs, correlation.verdict);
   Explain(correlation.verdict);
   for (int round = 0; round < kRoundsMax && Excuse(correlation, rules.rules, excused); ++round) {
     correlation = Correlate(runs, excused, request.explained, request.unwatched);
+    AddStepsBefore(runs, correlation.verdict);
     Explain(correlation.verdict);
   }
   for (const std::string& problem : rules.problems) correlation.verdict.add_rule_problems(problem);

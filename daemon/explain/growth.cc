@@ -33,10 +33,8 @@ double LowerMedian(std::vector<double> values) {
 }
 
 // Results of a healthy network are of the order of 1: what is smaller is no measure of growth.
-std::optional<Growth> GrowthOf(const Place& place, const Levels& levels) {
-  if (levels.size() < 2) return std::nullopt;
-  std::vector<double> values;
-  for (const auto& [steps_before, level] : levels) values.push_back(level);
+std::optional<Growth> GrowthOf(const std::vector<double>& values) {
+  if (values.size() < 2) return std::nullopt;
   const std::vector<double> older(values.begin(),
                                   values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
   Growth growth;
@@ -48,9 +46,25 @@ std::optional<Growth> GrowthOf(const Place& place, const Levels& levels) {
     return std::nullopt;
   }
   growth.levels.assign(first, values.end());
-  growth.op = place.first;
-  growth.layer = place.second;
-  growth.in_last_step = levels.rbegin()->first == 0;
+  return growth;
+}
+
+std::optional<Growth> GrowthOf(const Place& place, const Levels& levels) {
+  std::vector<double> values;
+  for (const auto& [steps_before, level] : levels) values.push_back(level);
+  std::optional<Growth> growth = GrowthOf(values);
+  if (!growth) return std::nullopt;
+  growth->what = "largest result of " + place.first;
+  growth->op = place.first;
+  growth->layer = place.second;
+  growth->in_last_step = levels.rbegin()->first == 0;
+  return growth;
+}
+
+std::optional<Growth> GrowthOf(const char* what,
+                               const google::protobuf::RepeatedField<double>& series) {
+  std::optional<Growth> growth = GrowthOf(std::vector<double>(series.begin(), series.end()));
+  if (growth) growth->what = what;
   return growth;
 }
 
@@ -70,6 +84,10 @@ std::optional<Growth> FindGrowth(const Incident& incident) {
     std::optional<Growth> growth = GrowthOf(place, levels);
     if (growth && (!most || TellsMore(*growth, *most))) most = std::move(growth);
   }
+  if (most && (!most->in_last_step || most->levels.size() > 1)) return most;
+  if (std::optional<Growth> norm = GrowthOf("gradient norm", incident.gradient_norms_before()))
+    return norm;
+  if (std::optional<Growth> loss = GrowthOf("loss", incident.losses_before())) return loss;
   return most;
 }
 

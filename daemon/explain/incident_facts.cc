@@ -169,6 +169,7 @@ std::optional<double> GrowthNumber(const Incident& incident, std::string_view na
 std::optional<std::string> GrowthText(const Incident& incident, std::string_view name) {
   const std::optional<Growth> growth = FindGrowth(incident);
   if (!growth) return std::nullopt;
+  if (name == "grown_what") return growth->what;
   if (name == "grown_op") return Known(growth->op);
   if (name == "grown_layer") return Known(growth->layer);
   if (name != "grown_levels") return std::nullopt;

@@ -7,10 +7,10 @@
 // `input` and `output` alone mean the origin's first tensor with a non-finite value, else its
 // first; `input1` the one at that index. `used` is what came in from outside (batch, target) as the
 // op saw it that computed with it first: the origin of such an incident is where it entered, with a
-// shape it may not have kept. `grown_op`, `grown_layer`, `grown_from`, `grown_to`, `grown_levels`
-// and `grown_before` (steps before the origin's in which it was large) are of growth.h. `limit` is
-// the largest finite number of the tensor's type, 65504 for float16. What was not recorded has no
-// value: the job looks at inputs only while something bad is alive.
+// shape it may not have kept. `grown_what`, `grown_op`, `grown_layer`, `grown_from`, `grown_to`,
+// `grown_levels` and `grown_before` (steps before the origin's in which it was large) are of
+// growth.h. `limit` is the largest finite number of the tensor's type, 65504 for float16. What was
+// not recorded has no value: the job looks at inputs only while something bad is alive.
 #pragma once
 
 #include <optional>

@@ -25,19 +25,16 @@ constexpr std::array<Reason, 17> kReasons = {{
     {"fake", "fake tensors and wrapper subclasses without memory of their own"},
     {"functorch", "tensors inside vmap, grad or functionalisation"},
     {"other_device", "tensors neither on the CPU nor on a CUDA device that is checked"},
-    {"uninitialised", "freshly allocated memory: nobody has written it yet"},
+    {"uninitialised", "freshly allocated memory that nothing has written yet"},
     {"async", "receive buffers that were not filled yet"},
     {"auxiliary", "outputs that hold non-finite values by definition"},
     {"written_unseen",
-     "arguments written by ops that return nothing; the update's end looks at them"},
-    {"too_deep", "calls nested deeper than are followed"},
-    {"opaque", "tensors in an opaque layout (mkldnn), or off their alignment on a GPU"},
-    {"after_poisoned", "steps, not tensors: parameters were bad, so nothing was checked"},
-    {"gpu_not_ready",
-     "tensors on a GPU whose checks had not begun or have ended, or captured before they had"},
-    {"gpu_busy",
-     "tensors on a GPU while as many checks were under way, or in CUDA graphs, as there is room "
-     "for"},
+     "arguments written by ops that return nothing; they are checked after the update"},
+    {"too_deep", "calls nested deeper than nanwatch follows"},
+    {"opaque", "tensors in an opaque layout (mkldnn), or misaligned on a GPU"},
+    {"after_poisoned", "steps, not tensors: parameters were already bad, so nothing was checked"},
+    {"gpu_not_ready", "tensors on a GPU before checking started there, or after it ended"},
+    {"gpu_busy", "tensors on a GPU while all slots for checks were in use"},
     {kUncheckedToMeasure,
      "steps, not tensors: nanwatch had switched its checks off to measure its own cost"},
 }};
@@ -46,7 +43,7 @@ std::string_view MeaningOf(const std::string& name) {
   for (const Reason& reason : kReasons) {
     if (reason.name == name) return reason.meaning;
   }
-  return "a reason that this version has no word for";
+  return "a reason that this version does not know";
 }
 
 std::string Percent(double percent) {
@@ -126,11 +123,11 @@ std::string CoverageReport(const Verdict& verdict) {
   text += Line("bytes checked", Grouped(coverage.bytes_checked()));
   text += Line(
       "records lost", Grouped(coverage.lost_events()),
-      coverage.lost_events() > 0 ? "dropped, torn or damaged: the verdict may lack something" : "");
+      coverage.lost_events() > 0 ? "dropped, torn or damaged: the verdict may be incomplete" : "");
   const std::string overhead = OverheadText(coverage);
   text += Line("overhead", overhead.substr(overhead.find(' ') + 1));
-  if (coverage.unchecked().empty()) return text + "every tensor that was met was checked\n";
-  text += "\nnot checked, in tensors:\n";
+  if (coverage.unchecked().empty()) return text + "every tensor was checked\n";
+  text += "\ntensors not checked:\n";
   const std::map<std::string, uint64_t> sorted(coverage.unchecked().begin(),
                                                coverage.unchecked().end());
   for (const auto& [name, count] : sorted)

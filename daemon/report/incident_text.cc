@@ -58,11 +58,12 @@ std::string StepInFull(const Finding& finding) {
   if (finding.step() < 0) return text;
   if (finding.iteration() > finding.step()) {
     text += " (iteration " + Grouped(static_cast<uint64_t>(finding.iteration())) +
-            " with the updates that the scaler skipped)";
+            ", counting updates that the scaler skipped)";
   }
   if (finding.updates() > 0) {
-    text += " (after " + Counted(static_cast<uint64_t>(finding.updates()), "update") +
-            " of several optimizers; a step is one of the optimizer that acts least often)";
+    text +=
+        " (after " + Counted(static_cast<uint64_t>(finding.updates()), "update") +
+        " by several optimizers; a step is one update of the optimizer that updates least often)";
   }
   return text;
 }
@@ -110,39 +111,39 @@ std::string UnseenText(const Finding& origin) {
       const std::string where =
           candidate.source().empty() ? "" : " at " + Printable(candidate.source());
       const bool here = candidate.run() == origin.run();
-      return ", made perhaps by " + Printable(candidate.op()) + where +
-             (here ? ", whose result Python read"
+      return ", perhaps made by " + Printable(candidate.op()) + where +
+             (here ? ", whose result Python read as a number"
                    : " in process " + std::to_string(candidate.pid()));
     }
-    if (is("parent")) return ", or made in the process that this one was forked from";
+    if (is("parent")) return ", or made in the process this one was forked from";
     if (is("level")) return ", or made by an op that ran while fewer ops were checked";
     if (is("measuring"))
       return ", or made while nanwatch had switched its checks off to measure its own cost";
-    return ", or made by an op that was not seen";
+    return ", or made by an op that was not observed";
   }
   if (is("measuring"))
     return ", or an op before it, while nanwatch had its checks off to measure its own cost";
-  if (is("ops") || origin.unseen().empty()) return ", or an op before it that was not seen";
+  if (is("ops") || origin.unseen().empty()) return ", or an op before it that was not observed";
   if (is("level")) return ", or an op before it that ran while fewer ops were checked";
-  return ", or given to it: its inputs were not all checked";
+  return ", or its inputs: not all of them were checked";
 }
 
 std::string WhatText(const Finding& origin) {
   const std::string op = Printable(origin.op());
   const std::string bad = BadWord(origin.outputs());
-  if (origin.kind() == "unknown" && op.empty()) return "which op made it was not seen";
+  if (origin.kind() == "unknown" && op.empty()) return "the op that made it was not observed";
   const std::string doubt = origin.exact() ? "" : UnseenText(origin);
   if (origin.kind() == "input_data")
-    return "already in the batch" + doubt + "; " + op + " was the first to compute with it";
+    return "already in the batch" + doubt + "; first used by " + op;
   if (origin.class_() == "external") return "already there" + doubt + "; first read by " + op;
   if (origin.class_() == "received") return op + ", received in a collective from another rank";
   std::string text = op;
   if (!origin.autograd_node().empty()) text += " in " + Printable(origin.autograd_node());
   if (!origin.exact()) return text + UnseenText(origin);
   if (origin.class_() == "produce")
-    return text + ", made " + (bad.empty() ? "it" : bad) + " of finite values";
+    return text + ", made " + (bad.empty() ? "it" : bad) + " from finite values";
   if (origin.class_() == "inf_to_nan") return text + ", Inf became NaN";
-  if (origin.class_() == "scalar") return text + ", a constant that was asked for";
+  if (origin.class_() == "scalar") return text + ", a constant of the program";
   return text;
 }
 
@@ -268,23 +269,21 @@ std::string ThenText(const Incident& incident) {
 // Without a pattern there is still something to do; what, depends on what was seen.
 std::string UnexplainedRows(const Finding& origin, int width) {
   if (origin.kind() == "unknown" || MayBeAnotherOp(origin)) {
-    return Row("why", "not known: the op that made it was not watched, or its record was lost",
+    return Row("why", "unknown: the op that made it was not checked, or its record was lost",
                width) +
            Row("do",
-               "run it again with " + Glued("`nanwatch run --level full`") +
+               "run it again from the start with " + Glued("`nanwatch run --level full`") +
                    ", which checks every op",
                width);
   }
   if (origin.inputs().empty()) {
     return Row("why", "no known pattern fits, and the op's inputs were not recorded", width) +
            Row("do",
-               "look at what this op is given at this step (a breakpoint at its line, or a print)",
+               "inspect what goes into this op at this step (a breakpoint or a print at its line)",
                width);
   }
-  return Row("why", "no known pattern fits; input and output above are what the op got and made",
-             width) +
-         Row("do",
-             "look for the op's limits in that range of inputs, and where such inputs come from",
+  return Row("why", "no known pattern fits; the op's input and output are shown above", width) +
+         Row("do", "check whether the op can handle inputs in that range, and where they come from",
              width);
 }
 
@@ -318,7 +317,7 @@ std::string Headline(const Incident& incident) {
   } else if (Reaches(incident, "loss")) {
     text += "the loss";
   } else if (Reaches(incident, "metric")) {
-    text += "a metric, a number that the program reads while no gradients are recorded,";
+    text += "a metric (a number that the program reads without gradients)";
   } else {
     text += "no further than an activation";
   }
@@ -335,7 +334,7 @@ std::string IncidentRows(const Incident& incident, int width) {
   if (!then.empty()) rows += Row("then", then, width);
   if (incident.count() > 1 && incident.last_step() > incident.first_step()) {
     rows += Row("again",
-                Counted(incident.count(), "value") + ", steps " +
+                Counted(incident.count(), "finding") + ", steps " +
                     Grouped(static_cast<uint64_t>(incident.first_step())) + " to " +
                     Grouped(static_cast<uint64_t>(incident.last_step())),
                 width);
@@ -348,7 +347,7 @@ std::string IncidentSummary(const Incident& incident) {
   std::string text = WhatText(origin);
   const std::string place = Place(origin);
   if (!place.empty()) text += ", " + place;
-  text += ": " + Counted(incident.count(), "value");
+  text += ": " + Counted(incident.count(), "finding");
   if (incident.first_step() >= 0) {
     text += incident.first_step() == incident.last_step() ? ", step " : ", steps ";
     text += Grouped(static_cast<uint64_t>(incident.first_step()));

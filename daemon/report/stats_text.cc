@@ -33,9 +33,9 @@ std::string LeftOutText(const SnapshotReport& snapshot) {
   std::vector<std::string> why;
   if (snapshot.on_gpu() > 0) why.push_back(std::to_string(snapshot.on_gpu()) + " on a GPU");
   if (snapshot.unreadable() > 0)
-    why.push_back(std::to_string(snapshot.unreadable()) + " of another layout or type");
+    why.push_back(std::to_string(snapshot.unreadable()) + " in another layout or type");
   if (snapshot.left_out() > 0)
-    why.push_back(std::to_string(snapshot.left_out()) + " beyond what there is room for");
+    why.push_back(std::to_string(snapshot.left_out()) + " for which there was no room");
   if (why.empty()) return "";
   const uint64_t count = uint64_t{snapshot.on_gpu()} + snapshot.unreadable() + snapshot.left_out();
   return ", " + Grouped(count) + " left out (" + Join(why, ", ") + ")";
@@ -49,10 +49,10 @@ std::string StatsRow(const Verdict& verdict, int width_columns) {
   std::vector<std::string> moved;
   for (const ParameterReport& parameter : snapshot.parameters())
     moved.push_back(Brief(parameter.update_ratio()) + " " + Named(parameter.name()));
-  if (!moved.empty()) parts.push_back("largest update to weight " + Join(moved, ", "));
+  if (!moved.empty()) parts.push_back("largest update/weight ratio " + Join(moved, ", "));
   if (stats.zero_gradient() > 0)
     parts.push_back(
-        Some(stats.zero_gradient(), " with a gradient of zeros", stats.zero_gradient_names()));
+        Some(stats.zero_gradient(), " with an all-zero gradient", stats.zero_gradient_names()));
   if (stats.without_gradient() > 0)
     parts.push_back(
         Some(stats.without_gradient(), " without a gradient", stats.without_gradient_names()));

@@ -92,7 +92,7 @@ std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
                      EndRow(verdict, options.width_columns) +
                      Row("watched", WatchedText(verdict), options.width_columns);
   if (verdict.run().late()) {
-    rows += Row("", "attached to while it ran: step 0 is the one that it was in then",
+    rows += Row("", "attached while it was running: step 0 is the step it was in at that moment",
                 options.width_columns);
   }
   for (int i = 0; i < std::min(verdict.rule_problems_size(), kRuleProblemsMax); ++i) {
@@ -101,7 +101,7 @@ std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
                 options.width_columns);
   }
   if (verdict.coverage().lost_events() > 0) {
-    rows += Row("", "records were lost: there may have been more than is told here",
+    rows += Row("", "records were lost, so there may have been more than this report shows",
                 options.width_columns);
   }
   return rows;
@@ -130,7 +130,7 @@ std::string MoreRows(const Verdict& verdict, int width) {
   return rows;
 }
 
-// What a rule of the user's excuses is told beside what it does not.
+// What a rule of the user's excuses is shown beside what it does not.
 std::string ExcusedRows(const Verdict& verdict, int width) {
   uint64_t excused = 0;
   const Incident* first = nullptr;
@@ -190,13 +190,13 @@ std::string SeenRows(const Verdict& verdict, int width) {
 // Only the scaler's count says so: at this level no op was seen to overflow.
 std::string SkippedText(const Verdict& verdict, const TextOptions& options) {
   const int width = options.width_columns;
-  return Title("EXPECTED", RunText(verdict) + ": a GradScaler skipped updates, which does no harm",
+  return Title("EXPECTED", RunText(verdict) + ": a GradScaler skipped updates, which is harmless",
                Colour::kGreen, options) +
          Row("why",
-             "gradients overflowed with the scale in force, as they do while the scaler looks for "
+             "gradients overflowed at the current scale, as they do while the scaler searches for "
              "one; level " +
                  (verdict.run().level().empty() ? "canary" : verdict.run().level()) +
-                 " does not show which op made them",
+                 " does not show which op overflowed",
              width) +
          Row("do", "nothing", width) + WarningRows(verdict, width) + StatsRow(verdict, width) +
          WatchedRows(verdict, options);
@@ -208,20 +208,21 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
   int by_rule = 0;
   for (const Incident& incident : verdict.incidents())
     by_rule += incident.expected_by().empty() ? 0 : 1;
-  const std::string harm = by_rule == 0 ? ", but none did any harm" : ", expected by your rules";
+  const std::string harm = by_rule == 0 ? ", all of them harmless" : ", expected by your rules";
   std::string text =
       Title("EXPECTED", RunText(verdict) + ": non-finite values" + harm, Colour::kGreen, options) +
       SeenRows(verdict, width);
   if (by_rule == verdict.incidents_size()) {
-    text += Row("why", "NANWATCH_IGNORE or --ignore says so of all of them", width);
-    return text + Row("do", "nothing, as long as the rules are right", width) +
+    text += Row("why", "your rules (NANWATCH_IGNORE or --ignore) cover all of them", width);
+    return text + Row("do", "nothing, as long as your rules are right", width) +
            WarningRows(verdict, width) + StatsRow(verdict, width) + WatchedRows(verdict, options);
   }
-  const std::string who = by_rule == 0 ? "none of them" : "of those without a rule none";
+  const std::string who =
+      by_rule == 0 ? "none of them" : "none of those that your rules do not cover";
   text += Row("why",
               who +
-                  " reached the loss, an applied gradient, a parameter or a buffer: masks, "
-                  "discarded branches, updates that were skipped",
+                  " reached the loss, an applied gradient, a parameter or a buffer; masks, "
+                  "discarded branches and skipped updates are like that",
               width);
   return text + Row("do", "nothing", width) + WarningRows(verdict, width) +
          StatsRow(verdict, width) + WatchedRows(verdict, options);

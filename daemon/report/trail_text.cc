@@ -67,7 +67,7 @@ std::string TrailRows(const Incident& incident, int ops_max, int width_columns) 
   }
   if (!history.empty()) {
     rows +=
-        Row("earlier", "this op's largest result in the steps before: " + history, width_columns);
+        Row("earlier", "this op's largest results in the steps before: " + history, width_columns);
   }
   return rows;
 }

@@ -13,10 +13,10 @@ std::string LevelOf(const Verdict& verdict) {
 }
 
 UnknownText NoRun() {
-  return {"nothing was observed: no process of this job loaded torch, as far as nanwatch can see",
+  return {"nothing was observed: no process of this job loaded torch, as far as nanwatch can tell",
           "if one should have, run " + Glued(kAskDoctor) +
-              " with the Python of the job: it says whether torch is missing, or why nanwatch does "
-              "not get there (NANWATCH=0, a static or musl Python, env -i, sudo)"};
+              " with the job's Python: it says whether torch is missing, or what keeps nanwatch "
+              "out (NANWATCH=0, a static or musl Python, env -i, sudo)"};
 }
 
 // The processes that this happened to, and what the first of them said; "" for nothing.
@@ -41,7 +41,7 @@ std::string Beside(const Verdict& verdict, const Unwatched& unwatched) {
       " of the command";
   if (verdict.runs().empty()) return processes;
   const bool bad = !verdict.incidents().empty();
-  return std::string(bad ? "no non-finite value that was seen did any harm"
+  return std::string(bad ? "the non-finite values that were seen did no harm"
                          : "no non-finite value was seen") +
          " in the processes that were watched, but " + processes;
 }
@@ -78,13 +78,14 @@ UnknownText NotStarted(const Verdict& verdict) {
 }
 
 UnknownText NoOps() {
-  return {"torch was loaded, but no op ran before the end",
-          "if the program should have trained, look at its own output: it ended before it began"};
+  return {
+      "torch was loaded, but no op ran",
+      "if the program should have trained, check its own output: it ended before training began"};
 }
 
 UnknownText EndedEarly() {
-  return {"torch was loaded, but the process ended before nanwatch could tell what it did",
-          "look at the program's own output and exit status for why it ended"};
+  return {"torch was loaded, but the process ended before nanwatch was ready to watch it",
+          "check the program's own output and exit status for why it ended"};
 }
 
 UnknownText ImportFailed() {
@@ -100,6 +101,10 @@ UnknownText NothingChecked(const Verdict& verdict) {
                 " ran at level idle, which checks nothing",
             "use `nanwatch run --level full`, or `nanwatch attach` while the job runs"};
   }
+  if (!verdict.incidents().empty()) {
+    return {"non-finite values were seen, but the process ended before it reported what it checked",
+            "check that process's own output and exit status for how it ended"};
+  }
   return {"nanwatch was loaded, but no tensor was checked",
           "use `nanwatch run --level full` (the level was " + LevelOf(verdict) +
               "); `nanwatch doctor` says whether this torch is supported"};
@@ -108,14 +113,14 @@ UnknownText NothingChecked(const Verdict& verdict) {
 // What is known of the steps that were watched.
 std::string SeenSoFar(const Verdict& verdict) {
   return verdict.incidents().empty() ? "no non-finite value was seen"
-                                     : "no non-finite value that was seen did any harm";
+                                     : "the non-finite values that were seen did no harm";
 }
 
 UnknownText RecordsLost(const Verdict& verdict) {
   const uint64_t lost = verdict.coverage().lost_events();
   return {SeenSoFar(verdict) + ", but " + Counted(lost, "record") + (lost == 1 ? " was" : " were") +
               " lost",
-          "run it again with the daemon running from the start"};
+          "run it again, with the daemon running from the start"};
 }
 
 UnknownText StepsNotChecked(const Verdict& verdict) {
@@ -147,9 +152,9 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "ended_early") return EndedEarly();
   if (reason == "import_failed") return ImportFailed();
   if (reason == "values_not_kept") {
-    return {"non-finite values were counted, but no record of them is left",
-            "run it again under `nanwatch run`, so that a daemon reads the records while they are "
-            "made"};
+    return {"non-finite values were counted, but the records of them are gone",
+            "run it again under `nanwatch run`, so that a daemon reads the records as they are "
+            "written"};
   }
   return {"not enough was watched to say more (" + Printable(reason) + ")",
           "`nanwatch report --coverage` shows what was watched"};

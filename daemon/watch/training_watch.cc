@@ -7,6 +7,7 @@
 #include "daemon/watch/dead_steps.h"
 #include "daemon/watch/headroom_watch.h"
 #include "daemon/watch/level_series.h"
+#include "daemon/watch/recent_steps.h"
 #include "daemon/watch/step_cycles.h"
 #include "daemon/watch/training_alarms.h"
 
@@ -255,6 +256,7 @@ void Watch(const StepSummary& step, TrainingHistory& history) {
   FoldDeadStep(step, history);
   // Early is over, and what is read of bad parameters is no training.
   if ((step.flags() & kParametersBad) != 0) return;
+  FoldRecentStep(step, history);
   WatchHeadroom(step, history);
   WatchScaler(step, history);
   if ((step.flags() & kSkipped) != 0) return;

@@ -82,6 +82,27 @@ TEST(Growth, AnOverflowAfterGrowthIsADivergingTraining) {
   }
 }
 
+TEST(Growth, AGradientNormOrALossThatGrewBeforeIsADivergingTrainingToo) {
+  for (const char* op : {"aten::addmm", "aten::native_layer_norm", "aten::exp"}) {
+    Incident incident = Overflow(op);
+    AddOp("aten::addmm", {2.8, 2.9, 3.1, 2.6e24}, true, incident);
+    for (const double norm : {0.5, 0.7, 0.6, 900.0, 2e20}) incident.add_gradient_norms_before(norm);
+    const std::optional<Pattern> pattern = PatternBook::BuiltIn().Find(incident);
+    ASSERT_TRUE(pattern) << op;
+    EXPECT_THAT(pattern->id(), testing::EndsWith("-diverged")) << op;
+    EXPECT_EQ(pattern->evidence(), "gradient norm: 0.5, then 900, 2e+20");
+    *incident.mutable_losses_before() = incident.gradient_norms_before();
+    incident.clear_gradient_norms_before();
+    EXPECT_EQ(PatternBook::BuiltIn().Find(incident)->evidence(), "loss: 0.5, then 900, 2e+20");
+  }
+}
+
+TEST(Growth, AGradientNormThatStaysIsNoDivergingTraining) {
+  Incident incident = Overflow("aten::addmm");
+  for (const double norm : {0.5, 0.7, 0.6, 9.0, 2.0}) incident.add_gradient_norms_before(norm);
+  EXPECT_EQ(PatternBook::BuiltIn().Find(incident)->id(), "blow-up");
+}
+
 // An update before or this batch: both are possible, and both are named.
 TEST(Growth, AnOverflowOfOneStepIsNot) {
   Incident incident = Overflow("aten::native_layer_norm");

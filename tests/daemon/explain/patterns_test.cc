@@ -259,7 +259,7 @@ TEST(Patterns, NanInTheBatch) {
   });
   EXPECT_EQ(pattern.id(), "nan-in-batch");
   EXPECT_EQ(pattern.evidence(),
-            "1 of 32 values, first at [5, 2]; first computed with by aten::addmm");
+            "1 of 32 values, first at [5, 2]; first used by aten::addmm");
 }
 
 TEST(Patterns, BadTargetIsToldFromABadBatch) {
@@ -363,7 +363,7 @@ TEST(Patterns, ValueMadeInsideACompiledRegion) {
   });
   EXPECT_EQ(pattern.id(), "inside-compiled-region");
   EXPECT_NE(pattern.fix().find("TORCHDYNAMO_DISABLE=1"), std::string::npos);
-  EXPECT_EQ(pattern.evidence(), "3 of 12 values that came out of the region, first at [2, 0]");
+  EXPECT_EQ(pattern.evidence(), "3 of 12 values returned by the region, first at [2, 0]");
   // What only passed through a region is not explained by it.
   EXPECT_NE(PatternOfLoss([](ValueBuilder& value) {
               value.Propagate("Torch-Compiled Region: 0/0").FromUnknown().Nan();

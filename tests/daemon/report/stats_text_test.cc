@@ -57,8 +57,8 @@ TEST(StatsText, ACleanReportNamesTheLargestUpdatesAndWhatHasNoGradient) {
   const std::string report = TextReport(CleanOf(Looked()), {.width_columns = 400});
   EXPECT_THAT(report,
               HasSubstr("updates   step 300, SGD, 4 parameters, 2 left out (2 on a GPU): largest "
-                        "update to weight 0.025 head.weight, 0.0125 dead.weight, 0.0125 "
-                        "lost.weight; 1 with a gradient of zeros (dead.weight); 1 without a "
+                        "update/weight ratio 0.025 head.weight, 0.0125 dead.weight, 0.0125 "
+                        "lost.weight; 1 with an all-zero gradient (dead.weight); 1 without a "
                         "gradient (lost.weight)"));
 }
 

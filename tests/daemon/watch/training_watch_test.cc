@@ -34,6 +34,18 @@ class TrainingWatch : public testing::Test {
   ToldTraining training_;
 };
 
+TEST_F(TrainingWatch, KeepsTheNewestStepsWithFiniteNumbersAndSoundParameters) {
+  training_.Steps(30, [](int i) { return Seen{.norm = i, .loss = i % 2 == 0 ? 1 : kNan}; });
+  training_.Step({.norm = 5, .parameters_bad = true});
+  training_.Step({.norm = kInf, .loss = kNan});
+  const auto& recent = training_.history().recent();
+  ASSERT_EQ(recent.size(), 16);
+  EXPECT_EQ(recent[15].gradient_norm(), 29);
+  EXPECT_EQ(recent[15].updates(), 30);
+  EXPECT_FALSE(recent[15].has_loss());
+  EXPECT_EQ(recent[14].loss(), 1);
+}
+
 TEST_F(TrainingWatch, AGradientThatGrowsTenfoldAStepIsToldWithinThree) {
   Ordinary(300);
   const int steps = training_.StepsUntilRaised(

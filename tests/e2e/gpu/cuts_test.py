@@ -103,7 +103,7 @@ class Cuts(GpuJobTest):
 
     def test_an_op_behind_one_whose_result_is_gone_is_not_called_exact(self):
         self.assertEqual(self.first("gone"), ("aten::mul", "blocks.1", "forward", 7, False))
-        self.assertIn("or an op before it that was not seen", self.jobs["gone"].stderr())
+        self.assertIn("or an op before it that was not observed", self.jobs["gone"].stderr())
 
     def test_what_is_small_is_known_although_the_job_keeps_nothing_of_it(self):
         self.assertEqual(self.first("small"), ("aten::log", "blocks.1", "forward", 7, True))

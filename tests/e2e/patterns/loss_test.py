@@ -12,7 +12,7 @@ def ctc(target_length):
 
 
 class Targets(PatternTest):
-    @triggers("no-target-kept", "aten::nll_loss_forward made NaN of finite scores", op="aten::nll_loss_forward", step=2)
+    @triggers("no-target-kept", "aten::nll_loss_forward made NaN from finite scores", op="aten::nll_loss_forward", step=2)
     def test_every_target_is_ignored(self):
         return program(loss="if step == 2: kinds[:] = -100\nloss = F.cross_entropy(model(x), kinds)")
 
@@ -45,11 +45,11 @@ class Targets(PatternTest):
 
 
 class Counts(PatternTest):
-    @triggers("mean-of-nothing", "aten::mean made NaN of finite values", op="aten::mean", step=2)
+    @triggers("mean-of-nothing", "aten::mean made NaN from finite values", op="aten::mean", step=2)
     def test_mean_of_no_positives(self):
         return program(loss=KEEP + "loss = F.mse_loss(model(x), y) + (model(x) - y)[keep].pow(2).mean()")
 
-    @triggers("mean-of-nothing", "aten::mse_loss made NaN of finite values", op="aten::mse_loss")
+    @triggers("mean-of-nothing", "aten::mse_loss made NaN from finite values", op="aten::mse_loss")
     def test_loss_of_an_empty_selection(self):
         return program(loss=KEEP + "loss = F.mse_loss(model(x)[keep], y[keep])")
 

@@ -109,7 +109,7 @@ class Arithmetic(PatternTest):
     def test_masked_scores_minus_a_finite_maximum(self):
         return program(MASKED + "return (z - z.max(1, keepdim=True)[0]).exp()")
 
-    @triggers("logsumexp-of-nothing", "8 of 48 slopes are NaN, first at [3, 0], in LogsumexpBackward0", phase="backward",
+    @triggers("logsumexp-of-nothing", "8 of 48 gradients are NaN, first at [3, 0], in LogsumexpBackward0", phase="backward",
               layer="layer")
     def test_state_that_no_path_reaches(self):
         return program(ROW + "z = torch.logsumexp(x + m, 1, keepdim=True)\nreturn x + torch.where(z.isinf(), 0., z)")

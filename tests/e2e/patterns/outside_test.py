@@ -52,7 +52,7 @@ class Batch(PatternTest):
             keep = y.isfinite()
             loss = F.mse_loss(model(x)[keep], y[keep])""")
 
-    @triggers("inf-in-batch", "1 of 24 values, first at [3, 1]; first computed with by aten::addmm", layer="first")
+    @triggers("inf-in-batch", "1 of 24 values, first at [3, 1]; first used by aten::addmm", layer="first")
     def test_infinite_feature(self):
         return program(before=numpy_batch("x", "-numpy.log(0.0)"))
 
@@ -60,7 +60,7 @@ class Batch(PatternTest):
     def test_infinity_that_an_op_made_of_the_batch(self):
         return program(before="if step == 2: x = torch.exp(x * 200)")
 
-    @triggers("nan-in-batch", "1 of 24 values, first at [3, 2]; first computed with by aten::addmm", step=2, layer="first")
+    @triggers("nan-in-batch", "1 of 24 values, first at [3, 2]; first used by aten::addmm", step=2, layer="first")
     def test_sample_of_a_data_set(self):
         return program(top="""
             data = numpy.random.RandomState(0).randn(24, 4).astype("float32")

@@ -129,14 +129,23 @@ class Growth(PatternTest):
     def test_one_batch_that_is_out_of_scale(self):
         return program("return F.layer_norm(x * (1e25 if step == 3 else 1), (8,))", steps=5)
 
-    @triggers("blow-up", "1 of 1 values of aten::mse_loss; values up to ", op="aten::mse_loss")
+    @triggers("training-diverged", ", then ", op="aten::mse_loss")
     def test_learning_rate_that_is_too_large(self):
         return program(optimizer="torch.optim.SGD(model.parameters(), lr=60.)", steps=40)
 
-    @triggers("blow-up", "6 of 18 values of aten::addmm; values up to 1.9e+33", op="aten::addmm")
+    @triggers("training-diverged", ", then ", phase="forward", layer="last")
     def test_learning_rate_that_is_too_large_for_a_classifier(self):
         return program("return F.relu(x) ** 2", loss="loss = F.cross_entropy(model(x), kinds)",
                        optimizer="torch.optim.SGD(model.parameters(), lr=500.)", steps=40)
+
+    @resembles("training-diverged", instead="blow-up", op="aten::mse_loss", step=6)
+    def test_one_batch_of_a_sound_training_that_is_out_of_scale(self):
+        return program(before="if step == 6: x = x * 1e25", steps=8)
+
+    @triggers("blow-up", "1 of 1 values of aten::mse_loss; values up to ", op="aten::mse_loss", step=1)
+    def test_first_update_that_was_too_large(self):
+        return program(optimizer="torch.optim.SGD(model.parameters(), lr=1e12)", steps=2,
+                       update="loss.backward()\nif step == 0: optimizer.step()")
 
     @triggers("overflow-from-the-start", "values of aten::addmm; values up to", op="aten::addmm", layer="last", step=0)
     def test_weights_out_of_scale(self):

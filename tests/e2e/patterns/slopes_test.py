@@ -75,6 +75,20 @@ class Arcs(PatternTest):
         return program("return torch.asinh(x * 0 + 1 if step == 2 else x)")
 
 
+class Eigenvectors(PatternTest):
+    @triggers("repeated-eigenvalues", "in LinalgEighBackward0", op="aten::div_", layer="layer", phase="backward")
+    def test_vectors_of_equal_eigenvalues(self):
+        return program("m = torch.eye(8) + (x.T @ x) * (0 if step == 2 else 1)\nreturn x @ torch.linalg.eigh(m)[1]", steps=3)
+
+    @triggers("repeated-eigenvalues", "in LinalgSvdBackward0", layer="layer", phase="backward")
+    def test_vectors_of_equal_singular_values(self):
+        return program("m = torch.eye(8) + (x.T @ x) * (0 if step == 2 else 1)\nu, s, v = torch.linalg.svd(m)\nreturn x @ u @ v", steps=3)
+
+    @resembles("repeated-eigenvalues", instead=CLEAN)
+    def test_equal_eigenvalues_without_their_vectors(self):
+        return program("m = torch.eye(8) + (x.T @ x) * (0 if step == 2 else 1)\nreturn x * torch.linalg.eigvalsh(m)")
+
+
 class HandWritten(PatternTest):
     @triggers("custom-function-backward", "48 of 48 values, first at [0, 0], in LengthBackward", op="aten::div", layer="layer")
     def test_length_of_zero_in_an_autograd_function(self):

@@ -202,7 +202,7 @@ class Late(PromiseTest):
         self.assertEqual((origin["class"], origin["source"]), ("produce", "attended.py:19 in forward"))
         self.assertEqual(verdict["incidents"][0]["reach"], ["activation", "loss", "gradient", "parameter", "optimizer_state"])
         self.assertTrue(verdict["run"]["late"])
-        self.assertIn("attached to while it ran", self.workplace.tool("report", target["run"]))
+        self.assertIn("attached while it was running", self.workplace.tool("report", target["run"]))
         self.assert_as_alone([*ATTENDED, "--nan"], job)
 
     def test_attaching_again_loads_nothing_and_changes_the_level(self):

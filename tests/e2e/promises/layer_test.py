@@ -58,7 +58,7 @@ class Layer(PromiseTest):
 
     def test_an_op_behind_one_whose_result_is_gone_is_not_called_exact(self):
         self.assertEqual(place(origins(self.verdict("gone"))[0]), ("aten::mul", "blocks.1", "forward", 7, False))
-        self.assertIn("or an op before it that was not seen", self.jobs["gone"][1].stderr())
+        self.assertIn("or an op before it that was not observed", self.jobs["gone"][1].stderr())
 
     def test_what_a_dead_branch_brings_back_in_backward_is_found_where_the_forward_made_it(self):
         origin = origins(self.verdict("backward"))[0]

@@ -13,7 +13,7 @@ EXPECTED = {
     "epsilon": ("epsilon-lost", "0.weight", "eps 1e-08 is 0 in the type of 6 parameters at step 0"),
     "dead": ("dead-units", "off", "of each gradient of off is zero in"),
     "too_large": ("update-too-large", None, "of 3 weight matrices"),
-    "vanishing": ("gradient-vanishing-layer", "0.weight", "an element at step"),
+    "vanishing": ("gradient-vanishing-layer", "0.weight", "per element at step"),
     "forgotten": ("parameters-without-gradient", "forgotten.weight", "in each of the 30 steps up to step 29: forgotten.weight"),
 }
 QUIET = ("nothing", "epsilon_fits")
