@@ -52,6 +52,16 @@ std::string FindWrongStats(std::string_view where, const std::string& typed) {
          "0 for none";
 }
 
+std::string FindWrongMeasure(std::string_view where, const std::string& typed) {
+  if (typed.empty()) return "";
+  char* end = nullptr;
+  const double percent = std::strtod(typed.c_str(), &end);
+  if (*end == '\0' && percent >= 0 && percent <= 50) return "";
+  return std::string(where) + " is '" + typed +
+         "': give the percentage of steps that nanwatch may leave unchecked to measure its own "
+         "cost, from 0 (none) to 50, for example 1";
+}
+
 std::string FindWrongJob(const std::string& job) {
   const auto is_fine = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
@@ -145,6 +155,8 @@ std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outs
         FindWrongWord(wire::kEnvOnAnomaly, on_anomaly, kOnAnomaly),
         FindWrongBudget(wire::kEnvBudget, budget), FindWrongStats("--stats", options.stats),
         FindWrongStats(wire::kEnvStats, outside.Text(wire::kEnvStats)),
+        FindWrongMeasure("--measure", options.measure),
+        FindWrongMeasure(wire::kEnvMeasure, outside.Text(wire::kEnvMeasure)),
         FindWrongWord(wire::kEnvKernels, outside.Text(wire::kEnvKernels), kSwitch),
         job.empty() ? std::string() : FindWrongJob(job)}) {
     if (!wrong.empty()) return wrong;
@@ -162,6 +174,7 @@ JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
   SetWhenGiven(launch.environment, wire::kEnvLevel, options.level);
   SetWhenGiven(launch.environment, wire::kEnvOnAnomaly, options.on_anomaly);
   SetWhenGiven(launch.environment, wire::kEnvStats, options.stats);
+  SetWhenGiven(launch.environment, wire::kEnvMeasure, options.measure);
   SetWhenGiven(launch.environment, wire::kEnvKernels, options.kernels ? "1" : "");
   std::string budget = options.budget;
   if (budget.ends_with('%')) budget.pop_back();

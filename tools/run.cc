@@ -71,9 +71,8 @@ constexpr char kRunHelp[] =
     "is no\n"
     "  such command, 2 for wrong use; then nothing was started.\n"
     "\n"
-    "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_STATS, NANWATCH_ON_ANOMALY (like the "
-    "flags,\n"
-    "  which win), NANWATCH_KERNELS=1 (--kernels);\n"
+    "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_STATS, NANWATCH_MEASURE,\n"
+    "  NANWATCH_ON_ANOMALY (like the flags, which win), NANWATCH_KERNELS=1 (--kernels);\n"
     "  NANWATCH_IGNORE (rules, or @FILE);\n"
     "  NANWATCH_JOB (one id for processes that belong together; default: a new one); NANWATCH_DIR\n"
     "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.";
@@ -372,6 +371,10 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
                    "Take a snapshot of each parameter every N steps (default 100; 0: never); see "
                    "'nanwatch report --stats'")
       ->type_name("N");
+  verb->add_option("--measure", options->measure,
+                   "Leave at most this percentage of steps unchecked to measure what the checks "
+                   "cost (default 1; 0: never)")
+      ->type_name("PERCENT");
   verb->add_flag("--kernels", options->kernels,
                  "On a GPU: list the kernels of the origin's op, with their times (uses CUPTI; not "
                  "while a profiler runs)");

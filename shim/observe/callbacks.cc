@@ -100,7 +100,7 @@ __attribute__((hot)) std::unique_ptr<at::ObserverContext> Start(const at::Record
   const uint32_t at = thread->depth;
   const OpTraits* traits = observer.ops.Peek(schema);
   if (__builtin_expect(traits == nullptr || at >= ThreadState::kFramesMax || thread->attention() ||
-                           observer.arming.attention(),
+                           observer.arming.armed(),
                        0)) {
     return BeginSlowly(op);
   }
@@ -128,7 +128,7 @@ __attribute__((hot)) void End(const at::RecordFunction& op, at::ObserverContext*
   if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return EndSlowly(op);
   const uint32_t at = thread->depth - 1;  // wraps round to a large number where nothing is open
   if (__builtin_expect(
-          at >= ThreadState::kFramesMax || thread->attention() || observer.arming.attention(), 0)) {
+          at >= ThreadState::kFramesMax || thread->attention() || observer.arming.armed(), 0)) {
     return EndSlowly(op);
   }
   Frame& frame = thread->frames[at];

@@ -315,7 +315,8 @@ std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadS
   std::strncpy(name.name, range.name(), sizeof name.name - 1);
   name.sequence = collectives_begun.fetch_add(1, std::memory_order_relaxed) + 1;
   thread->last_collective = name;
-  if (observer.Ignores()) return nullptr;
+  // Counted in any case: ranks know a collective by its number.
+  if (observer.Ignores() || observer.level.off_to_measure()) return nullptr;
   auto collective = std::make_unique<Collective>();
   Delivery& back = collective->back;
   back.Begin(name, observer.steps.completed());

@@ -11,6 +11,7 @@
 #include "shim/observe/sources.h"
 #include "shim/observe/tensor_stats.h"
 #include "shim/observe/torch_tensor.h"
+#include "shim/observe/unseen_writer.h"
 
 namespace nanwatch::entry_points {
 namespace {
@@ -35,6 +36,23 @@ void LeaveSteps(const Here& here, uint32_t begun_now) noexcept {
   here.observer->steps.OnStepsLeft(*here.observer, here.thread, open - std::min(open, begun_now));
 }
 
+// A parameter or buffer that has gone bad while ops went unchecked.
+UnseenWriter WrittenUnseen(Observer& observer, const NamedTensor& named,
+                           const NamedReading& reading) {
+  UnseenWriter writer{};
+  writer.op = kModuleCall;
+  writer.node = "";
+  writer.layer = named.layer;
+  writer.phase = wire::Phase::kForward;
+  writer.finding_class = wire::FindingClass::kExternal;
+  writer.flags = wire::ValueRecord::kUnseenMeasuring;
+  if (named.kind != NamedTensorKind::kParameter) writer.flags |= wire::ValueRecord::kWroteBuffer;
+  writer.Add(NamedSource(observer, named, reading), {});
+  writer.named = &named;
+  writer.target = TargetOf(named);
+  return writer;
+}
+
 // 0: the process can have no segment.
 uint32_t NameId(Observer& observer, const char* name) noexcept {
   Emitter* emitter = observer.EnsureEmitter();
@@ -51,8 +69,9 @@ void OnStepBegin(const void* optimizer, const void* identity, const char* name) 
   BusyScope busy(here.thread);
   here.observer->level.NoteIfHidden(*here.observer);
   if (here.thread->optimizer_depth != 0) LeaveSteps(here, 1);
-  if (here.observer->level.watched() == wire::Level::kCanary &&
-      here.observer->python->FindDistributed()) {
+  const wire::Level watched = here.observer->level.watched();
+  if ((watched == wire::Level::kCanary || watched == wire::Level::kFull) &&
+      here.observer->python->FindDistributed() && watched == wire::Level::kCanary) {
     here.observer->level.ChooseRanges(*here.observer);
   }
   StepScope& steps = here.observer->steps;
@@ -109,6 +128,7 @@ PythonDoorCallbacks::Wanted OnRootCall() noexcept {
   {
     BusyScope busy(here.thread);
     here.observer->poison_watch.At(*here.observer, here.thread, PoisonWatch::Border::kCall);
+    if (level.off_to_measure()) here.observer->measuring.OnRootCall(*here.observer, here.thread);
   }
   const bool blind = here.observer->Blind();
   return {WatchesEveryOp(level.watched()) && !blind, level.watched() != wire::Level::kIdle,
@@ -184,6 +204,31 @@ void OnNewRoot(const Layer* root) noexcept try {
   here.observer->timeline.NoteHanded(*here.observer, here.thread, Timeline::HandedAs::kEntries,
                                      on_gpu.list());
 } catch (...) {
+}
+
+bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept try {
+  const PythonNames& names = observer.python->names();
+  bool all_good = true;
+  bool any = false;
+  names.ForEach([&](const NamedTensor& named) {
+    const NamedReading reading(names, named);
+    if (!reading) {
+      all_good = all_good && !reading.OnGpu();
+      return;
+    }
+    any = any || named.kind == NamedTensorKind::kParameter;
+    ++thread->counters.tensors_checked;
+    thread->counters.bytes_checked += reading.bytes();
+    if (!reading.IsBad()) return;
+    all_good = false;
+    wire::Source known{};
+    ValueRef value;
+    if (SourceOf(observer, reading.tensor(), &known, &value)) return;
+    OnUnseenWrite(observer, thread, reading.tensor(), WrittenUnseen(observer, named, reading));
+  });
+  return all_good && any;
+} catch (...) {
+  return false;
 }
 
 }  // namespace nanwatch::entry_points

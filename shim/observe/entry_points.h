@@ -13,7 +13,8 @@
 
 namespace nanwatch {
 class Observer;
-}
+struct ThreadState;
+}  // namespace nanwatch
 
 namespace nanwatch::entry_points {
 
@@ -30,6 +31,9 @@ void OnStepEnd() noexcept;
 void OnStepsTold() noexcept;
 // A CUDA graph's capture ends, or it is replayed.
 void OnGraphCalled(const void* graph, GraphCall call) noexcept;
+// Reads all parameters and buffers that modules hold, after ops went unchecked; what is bad and not
+// known yet came in unseen. False where anything was bad, or there was nothing to read.
+bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept;
 // One of these is bad.
 void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
                uint32_t name) noexcept;

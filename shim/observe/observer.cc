@@ -38,6 +38,7 @@ Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& sta
     : bad_values(TorchWeakStorageOps(), timeline.clock()),
       poison(timeline.clock()),
       level(start),
+      measuring(start.measure_share),
       python(python_door),
       entry_(entry_interface),
       active_(entry_interface->active),
@@ -121,6 +122,7 @@ void Observer::PublishLive(wire::LiveState state) noexcept {
   facts.values_bad = sum.values_bad;
   for (int i = 0; i < wire::kUncheckedReasons; ++i) facts.unchecked[i] = sum.unchecked[i];
   steps.StepsWatched(facts.steps_watched);
+  facts.overhead = measuring.Read();
   facts.state = state;
   facts.level = level.asked();
   facts.gpus = timeline.gpus();

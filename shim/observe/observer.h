@@ -34,6 +34,7 @@
 #include "shim/observe/level/arming.h"
 #include "shim/observe/level/cuts.h"
 #include "shim/observe/level/level_control.h"
+#include "shim/observe/level/measuring.h"
 #include "shim/observe/op_table.h"
 #include "shim/observe/python/python_door.h"
 #include "shim/observe/read_numbers.h"
@@ -105,6 +106,7 @@ class Observer {
   canary::Buffers canary_buffers;
   Deliveries deliveries;
   LevelControl level;
+  Measuring measuring;
   Cuts cuts;
   Trail trail;
   Headroom headroom;

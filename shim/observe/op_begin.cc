@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "shim/host/ticks.h"
 #include "shim/observe/compiled_regions.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
@@ -136,14 +135,6 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
   if ((op->families & kEscapes) != 0 && observer.timeline.On()) observer.timeline.AskStream(thread);
 }
 
-// In one step of several, the ticks that our callbacks take are counted.
-__attribute__((noinline, cold)) void BeginMeasured(Observer& observer, ThreadState* thread,
-                                                   const at::RecordFunction& op) {
-  const uint64_t began = Ticks();
-  BeginOp(observer, thread, op);
-  thread->counters.own_ticks += Ticks() - began;
-}
-
 }  // namespace
 
 std::unique_ptr<at::ObserverContext> ExposeUnderAutocast(Frame& frame) {
@@ -155,11 +146,7 @@ std::unique_ptr<at::ObserverContext> BeginSlowly(const at::RecordFunction& op) {
   Here here;
   if (!Observer::Get()->Active()) Observer::WakeInChild();
   if (!FindHere(&here)) return nullptr;
-  if (here.observer->arming.measuring()) {
-    BeginMeasured(*here.observer, here.thread, op);
-  } else {
-    BeginOp(*here.observer, here.thread, op);
-  }
+  BeginOp(*here.observer, here.thread, op);
   return nullptr;
 }
 

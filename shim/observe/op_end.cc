@@ -5,7 +5,6 @@
 #include <cmath>
 #include <vector>
 
-#include "shim/host/ticks.h"
 #include "shim/observe/batch_norm.h"
 #include "shim/observe/collectives.h"
 #include "shim/observe/compiled_regions.h"
@@ -182,24 +181,12 @@ void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& ra
   }
 }
 
-// As BeginMeasured (op_begin.cc).
-__attribute__((noinline, cold)) void EndMeasured(Observer& observer, ThreadState* thread,
-                                                 const at::RecordFunction& op) {
-  const uint64_t began = Ticks();
-  EndOp(observer, thread, op);
-  thread->counters.own_ticks += Ticks() - began;
-}
-
 }  // namespace
 
 void EndSlowly(const at::RecordFunction& op) {
   Here here;
   if (!FindHere(&here)) return;
-  if (here.observer->arming.measuring()) {
-    EndMeasured(*here.observer, here.thread, op);
-  } else {
-    EndOp(*here.observer, here.thread, op);
-  }
+  EndOp(*here.observer, here.thread, op);
 }
 
 }  // namespace nanwatch::callbacks

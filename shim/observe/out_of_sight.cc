@@ -23,6 +23,7 @@ uint32_t BeforeItCameIn(Observer& observer, const Claim& claim) {
                        ? uint32_t{ValueRecord::kUnseenInputs}
                        : 0u;
   if (observer.level.was_lower() || IsLate(*observer.entry())) flags |= ValueRecord::kUnseenLevel;
+  if (observer.level.was_off_to_measure()) flags |= ValueRecord::kUnseenMeasuring;
   if (observer.is_forked()) flags |= ValueRecord::kUnseenParent;
   if (observer.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
   return flags;
@@ -52,15 +53,18 @@ bool MayBeOfNumber(Observer& observer, const Frame& frame, const Claim& claim) {
 
 // What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
 // bad before such ops may be read, and written over, at any time.
-bool RanUncheckedJustNow(Observer& observer) {
+uint32_t RanUncheckedJustNow(Observer& observer) {
   const uint32_t completed = observer.steps.completed();
-  return observer.level.switched_in_step() == completed || observer.level.forgot_bad_values() ||
-         (IsLate(*observer.entry()) && completed == 0);
+  if (observer.level.forgot_bad_values()) return ValueRecord::kUnseenLevel;
+  if (IsLate(*observer.entry()) && completed == 0) return ValueRecord::kUnseenLevel;
+  if (observer.level.switched_in_step() != completed) return 0;
+  return observer.level.switched_to_measure() ? ValueRecord::kUnseenMeasuring
+                                              : ValueRecord::kUnseenLevel;
 }
 
 // Nobody has read what the op was given.
 uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& claim) {
-  uint32_t flags = RanUncheckedJustNow(observer) ? uint32_t{ValueRecord::kUnseenLevel} : 0u;
+  uint32_t flags = RanUncheckedJustNow(observer);
   // Between two updates anybody may have written what it wrote over.
   if (frame.op->in_place && observer.level.watched() == wire::Level::kCanary) {
     flags |= ValueRecord::kUnseenLevel;

@@ -45,6 +45,15 @@ void BeforeProfiler() {
   if (observer != nullptr) observer->op_kernels.OnProfiler(*observer);
 }
 
+// The parameters are still there. After an exception nobody knows what has raised it, so steps that
+// were not checked stay so.
+void ReadBeforePythonEnds(bool failed) {
+  Here here;
+  if (failed || Observer::Get() == nullptr || !FindHere(&here)) return;
+  BusyScope busy(here.thread);
+  here.observer->measuring.OnExit(*here.observer, here.thread);
+}
+
 // Modules' calls are seen from now on, or never will be.
 void BeginToListen() {
   Observer* observer = Observer::Get();
@@ -75,6 +84,24 @@ double GivenBudget(const NanwatchEntry* entry) {
   std::snprintf(line, sizeof line, "NANWATCH_BUDGET=%.40s is no percentage: going without", given);
   entry->say(line);
   return 0;
+}
+
+// Percent of the steps that are left unchecked, at most, to measure what the checks cost.
+constexpr double kMeasurePercent = 1;
+
+// NANWATCH_MEASURE, as a share of the steps; 0: none.
+double GivenMeasureShare(const NanwatchEntry* entry) {
+  const char* given = getenv(wire::kEnvMeasure);
+  if (given == nullptr || *given == '\0') return kMeasurePercent / 100;
+  char* end = nullptr;
+  const double percent = std::strtod(given, &end);
+  if (end != given && *end == '\0' && percent >= 0 && percent <= 50) return percent / 100;
+  char line[160];
+  std::snprintf(line, sizeof line,
+                "NANWATCH_MEASURE=%.40s is not a percentage of steps from 0 to 50: taking %g",
+                given, kMeasurePercent);
+  entry->say(line);
+  return kMeasurePercent / 100;
 }
 
 // Steps of an optimizer between two looks at its parameters; see parameter_stats.h for the cost.
@@ -110,21 +137,23 @@ bool GivenKernels(const NanwatchEntry* entry) {
 LevelAtStart ChosenLevel(const NanwatchEntry* entry) {
   const double given_budget = GivenBudget(entry);
   const double budget = given_budget > 0 ? given_budget : kBudgetPercent;
+  const double measured = GivenMeasureShare(entry);
   const char* asked = IsLate(*entry) ? entry->late_level : getenv(wire::kEnvLevel);
   if (asked == nullptr || *asked == '\0') {
-    if (given_budget > 0) return {wire::Level::kAuto, /*chosen=*/true, budget};
-    return {wire::Level::kFull, /*chosen=*/false, budget};
+    if (given_budget > 0) return {wire::Level::kAuto, /*chosen=*/true, budget, measured};
+    return {wire::Level::kFull, /*chosen=*/false, budget, measured};
   }
   char line[160];
   for (const LevelName& known : kLevels) {
-    if (std::strcmp(known.name, asked) == 0) return {known.level, /*chosen=*/true, budget};
+    if (std::strcmp(known.name, asked) == 0)
+      return {known.level, /*chosen=*/true, budget, measured};
   }
   std::snprintf(
       line, sizeof line,
       "NANWATCH_LEVEL=%.40s is no level (idle, canary, layer, full, auto): watching at level full",
       asked);
   entry->say(line);
-  return {wire::Level::kFull, /*chosen=*/true, budget};
+  return {wire::Level::kFull, /*chosen=*/true, budget, measured};
 }
 
 void OnExit() {
@@ -196,6 +225,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_graph_call = &entry_points::OnGraphCalled;
     callbacks.on_profiler = &BeforeProfiler;
     callbacks.on_cell = &entry_points::OnCell;
+    callbacks.on_exit = &ReadBeforePythonEnds;
     callbacks.on_message = &SayToUser;
     callbacks.on_settled = &BeginToListen;
     auto* python = new (std::nothrow) PythonDoor(callbacks);
@@ -233,18 +263,24 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
 
 // For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2
 // everything, 3 level idle, 4 level canary, 5 level auto, 6 canary with every step's parameters
-// told; those of all others are not. 7 level layer.
-extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int mode) {
+// told; those of all others are not. 7 level layer. From the first of these on nothing is measured
+// any more. 8 changes nothing. Returns 1 while the checks
+// are off so that their cost can be measured.
+extern "C" __attribute__((visibility("default"))) int nanwatch_bench_mode(int mode) {
   using nanwatch::wire::Level;
   nanwatch::Observer* observer = nanwatch::Observer::Get();
-  if (observer == nullptr) return;
+  if (observer == nullptr) return 0;
+  const int off = observer->level.off_to_measure() ? 1 : 0;
+  if (mode == 8) return off;
+  observer->measuring.StopForBench();
   // Calls of modules pass through otherwise.
   observer->SetActive(mode >= 2);
   constexpr Level kLevels[] = {Level::kFull,   Level::kFull, Level::kFull,   Level::kIdle,
                                Level::kCanary, Level::kAuto, Level::kCanary, Level::kLayer};
-  if (mode < 0 || mode >= static_cast<int>(std::size(kLevels))) return;
+  if (mode < 0 || mode >= static_cast<int>(std::size(kLevels))) return off;
   observer->level.SetForBench(kLevels[mode]);
   observer->parameter_stats.SetInterval(mode == 6 ? 1 : 0);
   observer->steps.SetOpsWatchedUntil(0);  // as in a job that has run for a while
   observer->arming.SetBenchMode(mode);
+  return 0;
 }

@@ -140,7 +140,6 @@ ThreadCounters ThreadStates::Sum() noexcept {
     sum.tensors_checked += __atomic_load_n(&one.tensors_checked, __ATOMIC_RELAXED);
     sum.bytes_checked += __atomic_load_n(&one.bytes_checked, __ATOMIC_RELAXED);
     sum.values_bad += __atomic_load_n(&one.values_bad, __ATOMIC_RELAXED);
-    sum.own_ticks += __atomic_load_n(&one.own_ticks, __ATOMIC_RELAXED);
     for (int i = 0; i < wire::kUncheckedReasons; ++i) {
       sum.unchecked[i] += __atomic_load_n(&one.unchecked[i], __ATOMIC_RELAXED);
     }

@@ -163,7 +163,6 @@ struct ThreadCounters {
   uint64_t tensors_checked = 0;
   uint64_t bytes_checked = 0;
   uint64_t values_bad = 0;
-  uint64_t own_ticks = 0;
   uint64_t unchecked[wire::kUncheckedReasons] = {};
 };
 
@@ -214,8 +213,6 @@ struct ThreadState {
   bool optimizer_stopped;       // the open range is about to be left by our exception
   bool optimizer_number_bad;    // a rate or the like of the open range's optimizer is not finite
   uint32_t inputs_used;
-  uint64_t
-      own_since;  // Ticks since which we are at work where a step begins or ends; 0: we are not
   uint32_t armed_ops;  // ops since the last sweep of the table
   bool proof;          // the self-proof runs on this thread
   bool proof_seen;

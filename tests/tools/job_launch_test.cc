@@ -86,6 +86,9 @@ TEST(WrongUse, VariablesAreCheckedLikeFlags) {
   EXPECT_THAT(wrong("NANWATCH_LEVEL=everything"), HasSubstr("NANWATCH_LEVEL"));
   EXPECT_THAT(wrong("NANWATCH_BUDGET=-1"), HasSubstr("NANWATCH_BUDGET"));
   EXPECT_THAT(wrong("NANWATCH_STATS=all"), HasSubstr("NANWATCH_STATS"));
+  EXPECT_THAT(wrong("NANWATCH_MEASURE=60"), HasSubstr("NANWATCH_MEASURE is '60'"));
+  EXPECT_THAT(wrong("NANWATCH_MEASURE=off"), HasSubstr("from 0 (none) to 50"));
+  EXPECT_EQ(wrong("NANWATCH_MEASURE=0"), "");
   EXPECT_THAT(wrong("NANWATCH_KERNELS=yes"), HasSubstr("NANWATCH_KERNELS"));
   EXPECT_THAT(wrong("NANWATCH_JOB=../../etc/passwd"), HasSubstr("NANWATCH_JOB"));
   EXPECT_EQ(wrong("NANWATCH_JOB=slurm-4711.0_a"), "");
@@ -124,6 +127,7 @@ TEST(Launch, FlagsWinOverVariables) {
   options.budget = "2%";
   options.on_anomaly = "stop";
   options.stats = "7";
+  options.measure = "0";
   options.kernels = true;
   const JobLaunch launch = PlanLaunch(options, EnvironmentBlock({"NANWATCH_LEVEL=idle"}),
                                       installed.where, "0123456789ab");
@@ -131,6 +135,7 @@ TEST(Launch, FlagsWinOverVariables) {
   EXPECT_EQ(launch.environment.Text("NANWATCH_BUDGET"), "2");
   EXPECT_EQ(launch.environment.Text("NANWATCH_ON_ANOMALY"), "stop");
   EXPECT_EQ(launch.environment.Text("NANWATCH_STATS"), "7");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_MEASURE"), "0");
   EXPECT_EQ(launch.environment.Text("NANWATCH_KERNELS"), "1");
 }
 

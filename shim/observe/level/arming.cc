@@ -119,7 +119,7 @@ void Arming::Inherit(const Arming& parents) noexcept {
   ranges_ = parents.ranges_;
   callback_ = parents.callback_;
   input_callback_ = parents.input_callback_;
-  Set(kArmed, input_callback_ != 0);
+  armed_.store(input_callback_ != 0, std::memory_order_relaxed);
 }
 
 void Arming::Switch(bool on) noexcept try {
@@ -130,7 +130,7 @@ void Arming::Switch(bool on) noexcept try {
     at::removeCallback(input_callback_);
     input_callback_ = 0;
   }
-  Set(kArmed, on);
+  armed_.store(on, std::memory_order_relaxed);
 } catch (...) {
 }
 

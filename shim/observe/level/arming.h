@@ -39,14 +39,7 @@ class Arming {
   // memory.
   void Inherit(const Arming& parents) noexcept;
 
-  bool armed() const noexcept { return (attention_.load(std::memory_order_relaxed) & kArmed) != 0; }
-  // Whether ticks of our callbacks are counted now.
-  bool measuring() const noexcept {
-    return (attention_.load(std::memory_order_relaxed) & kMeasuring) != 0;
-  }
-  void Measure(bool on) noexcept { Set(kMeasuring, on); }
-  // Either of the two: ops take more than a look at their outputs.
-  bool attention() const noexcept { return attention_.load(std::memory_order_relaxed) != 0; }
+  bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
   // Asks for inputs until Disarm.
   void Arm() noexcept;
   void Disarm() noexcept;
@@ -66,17 +59,7 @@ class Arming {
   // registered then stays.
   [[nodiscard]] bool MayChange() const noexcept;
 
-  static constexpr uint32_t kArmed = 1;
-  static constexpr uint32_t kMeasuring = 2;
-  void Set(uint32_t bit, bool on) noexcept {
-    if (on) {
-      attention_.fetch_or(bit, std::memory_order_relaxed);
-    } else {
-      attention_.fetch_and(~bit, std::memory_order_relaxed);
-    }
-  }
-
-  std::atomic<uint32_t> attention_{0};
+  std::atomic<bool> armed_{false};
   std::mutex mutex_;
   bool inherited_ = false;  // from the parent of a forked child
   bool registered_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace nanwatch {
 namespace {
@@ -17,16 +18,6 @@ constexpr uint32_t kSamplesMin = 12;
 constexpr uint32_t kProbeEvery = 64;
 // Of these probes so many are of the way that costs most, if the plan has no room for it.
 constexpr uint32_t kDearProbeEvery = 24;
-// So many times its own median, and so many times the largest of late, is far off: single large
-// batches and the jitter of a loss near zero stay below, an explosion does not.
-constexpr double kFarOffMedian = 32;
-constexpr double kFarOffLargest = 4;
-// After one suspicion so many steps pass before the next of its kind: what is far off may be the
-// new usual, and of parameters that are bad for good there is nothing more to learn.
-constexpr uint64_t kAlertPause = 512;
-constexpr uint32_t kHistoryMin = 16;
-// Of the largest number of its type; what is nearer is close to an overflow.
-constexpr double kNearLimit = 0.125;
 // A plan is told again when its share of full steps has changed by a quarter, at most so often.
 constexpr uint64_t kTellEvery = 256;
 // Medians of a few steps on a busy machine differ by so much without a reason.
@@ -34,86 +25,72 @@ constexpr double kCostMin = 1e-4;
 // Medians take some thousand instructions: once costs are known, a plan is made every so often.
 constexpr uint64_t kPlanAlways = 64;
 constexpr uint64_t kPlanEvery = 16;
-// What unwatched steps cost beside what is counted of them: caches that we take over, calls of
-// Python's. Of a step of 0.55 ms half as much was counted as was seen from outside.
-constexpr double kIdleFactor = 2;
-// Of the budget this much is planned with: what is measured here is less than what is seen from
-// outside (of a canary step of 0.55 ms 2.1 % and 3.1 %), and what is drawn may be more than its
-// share.
+// Of the budget this much is planned with: unwatched steps cost something, too, and what is drawn
+// may be more than its share.
 constexpr double kPlanned = 0.75;
-// And this much is always left to watching.
-constexpr double kShareMin = 0.1;
+// Unwatched steps of a kind that must have been seen before others are compared with them, and how
+// many steps are let pass for that.
+constexpr uint32_t kIdleMin = 3;
+constexpr uint32_t kIdleFirstMax = 48;
+// The figure is of so many steps.
+constexpr double kLately = 1024;
 
 }  // namespace
 
-void AutoLevel::Recent::Add(double value) noexcept {
-  values_[next_] = value;
-  next_ = (next_ + 1) % kKept;
-  count_ = std::min(count_ + 1, kKept);
-}
-
-double AutoLevel::Recent::Median() const noexcept {
-  if (count_ == 0) return 0;
-  std::array<double, kKept> sorted = values_;
-  auto* const middle = sorted.begin() + count_ / 2;
-  std::nth_element(sorted.begin(), middle, sorted.begin() + count_);
-  return *middle;
-}
-
-double AutoLevel::Recent::Largest() const noexcept {
-  return count_ == 0 ? 0 : *std::max_element(values_.begin(), values_.begin() + count_);
-}
-
-double AutoLevel::CostOf(const Way& way) const noexcept {
-  const double bare = idle_.ns.Median();
-  double cost = kCostMin;
-  if (bare > 0 && way.ns.count() >= kSamplesMin && idle_.ns.count() >= kSamplesMin) {
-    cost = std::max(cost, way.ns.Median() / bare - 1);
-    if (way.after.count() >= kSamplesMin) cost += std::max(0.0, way.after.Median() / bare - 1);
-  }
-  if (way.own.count() != 0) cost = std::max(cost, way.own.Median() - idle_.own.Median());
+double AutoLevel::CostOf(const Way& way) noexcept {
+  if (way.ratio.count() < kSamplesMin) return kCostMin;
+  double cost = std::max(kCostMin, way.ratio.Median() - 1);
+  if (way.after.count() >= kSamplesMin) cost += std::max(0.0, way.after.Median() - 1);
   return cost;
 }
 
-void AutoLevel::Note(const Step& step) noexcept {
-  if (step.ns != 0 && steps_ > kWarmUp && alert_left_ == 0) {
-    const bool follows = step.watched == Level::kIdle && before_ != Level::kIdle;
-    (follows ? Of(before_).after : Of(step.watched).ns).Add(static_cast<double>(step.ns));
-  }
-  before_ = step.watched;
-  if (step.own_share >= 0) Of(step.watched).own.Add(step.own_share);
+void AutoLevel::CountSteps(Level watched) noexcept {
+  (watched == Level::kIdle ? idle_steps_ : Of(watched).steps) += 1;
+  if (idle_steps_ + canary_.steps + full_.steps < 2 * kLately) return;
+  for (double* steps : {&idle_steps_, &canary_.steps, &full_.steps}) *steps /= 2;
 }
 
-bool AutoLevel::IsSuspicious(const Step& step) noexcept {
-  bool bad = false;
-  bool far_off = false;
-  const auto look = [&](bool known, double value, Recent* history) {
-    if (!known) return;
-    value = std::fabs(value);
-    bad = bad || !std::isfinite(value);
-    far_off = far_off ||
-              (history->count() >= kHistoryMin && value > kFarOffLargest * history->Largest() &&
-               value > kFarOffMedian * history->Median());
-    if (std::isfinite(value)) history->Add(value);
-  };
-  look(step.loss_known, step.loss, &losses_);
-  look(step.norm_known, step.gradient_norm, &norms_);
-  // Only steps in full show it: what is far nearer than it ever was has been on its way for a
-  // while.
-  if (step.near_limit >= kNearLimit && step.near_limit > 2 * nearest_limit_) far_off = true;
-  nearest_limit_ = std::max(nearest_limit_, step.near_limit);
-  uint64_t* const last = bad ? &bad_at_ : &far_off_at_;
-  if (!bad && !far_off) return false;
-  if (*last != 0 && steps_ - *last < kAlertPause) return false;
-  *last = steps_;
-  return true;
+void AutoLevel::Note(const Step& step) noexcept {
+  const Level before = std::exchange(before_, step.watched);
+  CountSteps(step.watched);
+  if (step.ns == 0 || steps_ <= kWarmUp || alert_left_ != 0) return;
+  const uint32_t kind = step.kind % kKinds;
+  kinds_seen_ |= 1u << kind;
+  const auto ns = static_cast<double>(step.ns);
+  if (step.watched == Level::kIdle && before == Level::kIdle) {
+    idle_ns_[kind].Add(ns);
+    ++idle_count_;
+    return;
+  }
+  if (idle_ns_[kind].count() < kIdleMin) return;
+  const double ratio = ns / idle_ns_[kind].Median();
+  const bool follows = step.watched == Level::kIdle;
+  Way& way = Of(follows ? before : step.watched);
+  (follows ? way.after : way.ratio).Add(ratio);
+  (follows ? way.pairs_after : way.pairs).Add(ratio);
+}
+
+// Each way counts by its share of the steps. One that has no share need not be known.
+PairedRatios::Figure AutoLevel::Read() const noexcept {
+  const double steps = idle_steps_ + canary_.steps + full_.steps;
+  PairedRatios::Figure all{.pairs = PairedRatios::kPairsMax};
+  for (const Way* way : {&canary_, &full_}) {
+    const double share = steps > 0 ? way->steps / steps : 0;
+    if (share == 0) continue;
+    const PairedRatios::Figure figure = way->pairs.Read();
+    const PairedRatios::Figure after = way->pairs_after.Read();
+    all.pairs = std::min(all.pairs, figure.pairs);
+    all.median += share * (figure.median + after.median);
+    all.low += share * (figure.low + after.low);
+    all.high += share * (figure.high + after.high);
+  }
+  return all.pairs != 0 && steps > 0 ? all : PairedRatios::Figure{};
 }
 
 void AutoLevel::Plan() noexcept {
   const double full = CostOf(full_);
   const double canary = CostOf(canary_);
-  const double idle = kIdleFactor * idle_.own.Median();
-  const double budget = std::max(kPlanned * budget_ - idle, budget_ * kShareMin);
+  const double budget = kPlanned * budget_;
   full_share_ = canary_share_ = 0;
   if (full <= budget) {
     full_share_ = 1;
@@ -123,11 +100,11 @@ void AutoLevel::Plan() noexcept {
   } else {
     canary_share_ = budget / canary;
   }
-  overhead_ = idle + full_share_ * full + canary_share_ * canary;
+  overhead_ = full_share_ * full + canary_share_ * canary;
 }
 
 bool AutoLevel::MustTellPlan() noexcept {
-  if (std::min({idle_.ns.count(), canary_.ns.count(), full_.ns.count()}) < kSamplesMin)
+  if (std::min({idle_count_, canary_.ratio.count(), full_.ratio.count()}) < kSamplesMin)
     return false;
   const bool changed = told_full_share_ < 0 ||
                        std::fabs(full_share_ - told_full_share_) > 0.25 * told_full_share_ + 0.001;
@@ -140,10 +117,15 @@ bool AutoLevel::MustTellPlan() noexcept {
 Level AutoLevel::Choose() noexcept {
   if (alert_left_ != 0) return Level::kFull;
   if (steps_ < kWarmUp) return Level::kCanary;
+  // What others are compared with comes first.
+  for (uint32_t kind = 0; kind < kKinds && idle_count_ < kIdleFirstMax; ++kind) {
+    const bool seen = kinds_seen_ == 0 ? kind == 0 : (kinds_seen_ >> kind & 1) != 0;
+    if (seen && idle_ns_[kind].count() < kIdleMin) return Level::kIdle;
+  }
   // The way that was seen least, until all are known.
-  const std::array<std::pair<uint32_t, Level>, 3> ways = {{{idle_.ns.count(), Level::kIdle},
-                                                           {canary_.ns.count(), Level::kCanary},
-                                                           {full_.ns.count(), Level::kFull}}};
+  const std::array<std::pair<uint32_t, Level>, 3> ways = {{{idle_count_, Level::kIdle},
+                                                           {canary_.ratio.count(), Level::kCanary},
+                                                           {full_.ratio.count(), Level::kFull}}};
   const auto least = std::min_element(ways.begin(), ways.end());
   if (least->first < kSamplesMin) return least->second;
   if (idle_again_) {
@@ -183,7 +165,7 @@ AutoLevel::Next AutoLevel::OnStep(const Step& step) noexcept {
       full_share_ > 0 ? static_cast<uint32_t>(std::lround(std::min(1e9, 1 / full_share_))) : 0;
   next.overhead_percent = 100 * overhead_;
   const bool was_alert = alert_left_ != 0;
-  if (IsSuspicious(step)) {
+  if (suspicion_.IsRaisedBy(step.seen)) {
     alert_left_ = kAlertSteps;
   } else if (was_alert) {
     --alert_left_;

@@ -1,10 +1,10 @@
 // Level `auto`: which way each step is watched, so that watching costs no more than a budget.
 //
 // What a way costs is measured on the job itself: steps are let pass unwatched now and then, and
-// the median times of steps watched in each way are compared with those of unwatched steps that
-// follow an unwatched one. A step that follows a watched one takes longer, because watching has
-// taken over caches: that is a part of the price. Our own share of a step's time, which is counted
-// as well, is the least that is believed; that of unwatched steps no plan can save.
+// the time of each step that is watched is compared with the last unwatched ones of its kind, which
+// followed an unwatched one. A step that follows a watched one takes longer, because watching has
+// taken over caches: that is a part of the price. What unwatched steps cost beside a process
+// without nanwatch cannot be measured from within, and no plan can save it.
 //
 //   full <= budget               every step in full
 //   canary <= budget < full      so many steps in full as the budget has room for, the others
@@ -22,6 +22,9 @@
 
 #include "proto/wire/record.h"
 #include "proto/wire/segment.h"
+#include "shim/observe/level/paired_ratios.h"
+#include "shim/observe/level/recent.h"
+#include "shim/observe/level/suspicion.h"
 
 namespace nanwatch {
 
@@ -36,12 +39,8 @@ class AutoLevel {
   struct Step {
     uint64_t ns = 0;                           // 0: not known
     wire::Level watched = wire::Level::kIdle;  // kIdle, kCanary or kFull
-    double own_share = -1;                     // of its time, spent in callbacks; < 0: not counted
-    double loss = 0;                           // valid with loss_known
-    double gradient_norm = 0;                  // valid with norm_known
-    double near_limit = 0;                     // of the step's largest activation; 0: not near
-    bool loss_known = false;
-    bool norm_known = false;
+    uint32_t kind = 0;                         // steps of other kinds take another time
+    Suspicion::Step seen;
   };
   // How the next one is to be watched.
   struct Next {
@@ -53,55 +52,43 @@ class AutoLevel {
   };
   [[nodiscard]] Next OnStep(const Step& step) noexcept;
 
+  // What was measured of the steps of late, as they were watched: by how much longer they took.
+  [[nodiscard]] PairedRatios::Figure Read() const noexcept;
+
   [[nodiscard]] double budget_percent() const noexcept { return budget_ * 100; }
 
  private:
-  // The last values of something, and their median.
-  class Recent {
-   public:
-    void Add(double value) noexcept;
-    [[nodiscard]] uint32_t count() const noexcept { return count_; }
-    [[nodiscard]] double Median() const noexcept;
-    [[nodiscard]] double Largest() const noexcept;
-
-   private:
-    static constexpr uint32_t kKept = 48;
-    std::array<double, kKept> values_{};
-    uint32_t count_ = 0;  // saturates
-    uint32_t next_ = 0;
-  };
-
-  // A way of watching steps, as far as it was seen.
+  // A way of watching steps, as far as it was seen: ratios to unwatched ones.
   struct Way {
-    Recent ns;     // of steps watched in it; of unwatched ones those alone that follow such
+    Recent ratio;  // of steps watched in it
     Recent after;  // of unwatched steps after such
-    Recent own;    // shares of ours
+    PairedRatios pairs, pairs_after;
+    double steps = 0;  // of late
   };
-  Way& Of(wire::Level watched) noexcept {
-    return watched == wire::Level::kFull     ? full_
-           : watched == wire::Level::kCanary ? canary_
-                                             : idle_;
-  }
-  [[nodiscard]] double CostOf(const Way& way) const noexcept;  // share of a bare step
+  Way& Of(wire::Level watched) noexcept { return watched == wire::Level::kFull ? full_ : canary_; }
+  [[nodiscard]] static double CostOf(const Way& way) noexcept;  // share of an unwatched step
+  void CountSteps(wire::Level watched) noexcept;
   void Note(const Step& step) noexcept;
-  [[nodiscard]] bool IsSuspicious(const Step& step) noexcept;
   void Plan() noexcept;
   [[nodiscard]] bool MustTellPlan() noexcept;
   [[nodiscard]] wire::Level Choose() noexcept;
   [[nodiscard]] double Draw() noexcept;  // evenly from [0, 1)
 
   double budget_;
-  Way idle_, canary_, full_;
-  Recent losses_, norms_;     // of healthy steps
-  double nearest_limit_ = 0;  // so far
+  Way canary_, full_;
+  // Nanoseconds of the last unwatched steps of each kind.
+  static constexpr uint32_t kKinds = 4;
+  std::array<RecentOf<8>, kKinds> idle_ns_;
+  uint32_t kinds_seen_ = 0;  // a bit each
+  uint32_t idle_count_ = 0;  // all that are or were in idle_ns_
+  double idle_steps_ = 0;    // of late
+  Suspicion suspicion_;
   uint64_t steps_ = 0;
   uint32_t alert_left_ = 0;                   // steps still to be watched in full
   double full_share_ = 0, canary_share_ = 0;  // of steps, by the plan
   double overhead_ = 0;                       // expected of it
   double told_full_share_ = -1;
   uint64_t told_at_ = 0;
-  uint64_t far_off_at_ = 0;  // the steps of the last suspicions, 0 none
-  uint64_t bad_at_ = 0;
   wire::Level before_ = wire::Level::kFull;  // how the step before was watched
   bool idle_again_ = false;                  // the next probe belongs to the last one
   uint64_t draws_ = 1;

@@ -101,6 +101,7 @@ void LevelControl::OnGpu(Observer& observer, ThreadState* thread) noexcept {
 void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level asked,
                          wire::LevelRecord::Why why) noexcept {
   const wire::Level before = asked_.exchange(asked, std::memory_order_relaxed);
+  off_to_measure_.store(false, std::memory_order_relaxed);
   Switch(observer, thread, WatchedAt(asked));
   if (before == asked) return;
   wire::LevelRecord record = Because(why, before, asked);
@@ -129,6 +130,8 @@ void LevelControl::OnStep(Observer& observer, ThreadState* thread,
   if (asked() != wire::Level::kAuto) return;
   const wire::Level before = watched();
   const AutoLevel::Next next = automatic_.OnStep(step);
+  // On a GPU a step is told when others are running.
+  if (!observer.timeline.On()) observer.measuring.SetOfAuto(automatic_.Read());
   Switch(observer, thread, next.watched);
   if (!next.tell) return;
   wire::LevelRecord record = Because(next.why, before, next.watched);
@@ -139,16 +142,32 @@ void LevelControl::OnStep(Observer& observer, ThreadState* thread,
   EmitChange(observer, thread, record);
 }
 
-void LevelControl::ChooseRanges(Observer& observer) noexcept {
-  const PythonDoor& python = *observer.python;
-  observer.arming.WatchRanges(!python.TellsSteps() ||
-                              (watched() == wire::Level::kCanary && python.found_distributed()));
+void LevelControl::SwitchToMeasure(Observer& observer, ThreadState* thread, bool off) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const wire::Level asked = this->asked();
+  const bool may_be_off =
+      (asked == wire::Level::kFull || asked == wire::Level::kCanary) && watched() == asked;
+  if (off ? !may_be_off : !off_to_measure()) return;
+  off_to_measure_.store(off, std::memory_order_relaxed);
+  Switch(observer, thread, off ? wire::Level::kIdle : asked, /*to_measure=*/true);
 }
 
-void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept {
+void LevelControl::ChooseRanges(Observer& observer) noexcept {
+  const PythonDoor& python = *observer.python;
+  const bool collectives = watched() == wire::Level::kCanary || off_to_measure();
+  observer.arming.WatchRanges(!python.TellsSteps() || (collectives && python.found_distributed()));
+}
+
+void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level watched,
+                          bool to_measure) noexcept {
   const wire::Level before = watched_.exchange(watched, std::memory_order_relaxed);
   if (before == watched) return;
-  if (watched != wire::Level::kFull) was_lower_.store(true, std::memory_order_relaxed);
+  if (to_measure) {
+    was_off_.store(true, std::memory_order_relaxed);
+  } else if (watched != wire::Level::kFull) {
+    was_lower_.store(true, std::memory_order_relaxed);
+  }
+  switched_to_measure_.store(to_measure, std::memory_order_relaxed);
   const bool all_ops = WatchesEveryOp(watched);
   if (!all_ops && thread != nullptr) {
     // A scaler's decision may go unseen, too.

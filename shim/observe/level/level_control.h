@@ -37,6 +37,7 @@ struct LevelAtStart {
   wire::Level level;
   bool chosen;  // somebody asked for it; else a GPU has another default
   double budget_percent;
+  double measure_share;  // of all steps, that may be off to measure what the checks cost
 };
 
 class LevelControl {
@@ -57,7 +58,8 @@ class LevelControl {
   uint32_t switched_in_step() const noexcept {
     return switched_in_step_.load(std::memory_order_relaxed);
   }
-  // Whether ops ran that were not all checked, each by itself.
+  // Whether ops ran that were not all checked, each by itself: at a lower level, or while the
+  // checks were off so that their cost could be measured.
   [[nodiscard]] bool was_lower() const noexcept {
     return was_lower_.load(std::memory_order_relaxed);
   }
@@ -72,6 +74,21 @@ class LevelControl {
     const std::lock_guard<std::mutex> lock(forgotten_mutex_);
     return forgotten_;
   }
+  [[nodiscard]] bool was_off_to_measure() const noexcept {
+    return was_off_.load(std::memory_order_relaxed);
+  }
+  // Whether the last change was made to measure.
+  [[nodiscard]] bool switched_to_measure() const noexcept {
+    return switched_to_measure_.load(std::memory_order_relaxed);
+  }
+
+  // The checks are off now so that their cost can be measured (measuring.h): as at idle.
+  [[nodiscard]] bool off_to_measure() const noexcept {
+    return off_to_measure_.load(std::memory_order_relaxed);
+  }
+  // Between two ops. Without a word in the log. Off does nothing where the level is neither canary
+  // nor full, and on where somebody has switched since.
+  void SwitchToMeasure(Observer& observer, ThreadState* thread, bool off) noexcept;
   // At a call that Python tells of: where the program has switched torch's record functions off on
   // this thread, ops run that no callback sees. The step then counts as one that was not watched.
   void NoteIfHidden(Observer& observer) noexcept;
@@ -119,6 +136,7 @@ class LevelControl {
 
   // Without a word in the log, and without touching the callbacks. At auto the next step is canary.
   void SetForBench(wire::Level level) noexcept {
+    off_to_measure_.store(false, std::memory_order_relaxed);
     asked_.store(level, std::memory_order_relaxed);
     watched_.store(level == wire::Level::kAuto ? wire::Level::kCanary : level,
                    std::memory_order_relaxed);
@@ -132,7 +150,8 @@ class LevelControl {
                  const wire::ControlBlock& control) noexcept;
   void Apply(Observer& observer, ThreadState* thread, wire::Level asked,
              wire::LevelRecord::Why why) noexcept;  // with mutex_ held
-  void Switch(Observer& observer, ThreadState* thread, wire::Level watched) noexcept;
+  void Switch(Observer& observer, ThreadState* thread, wire::Level watched,
+              bool to_measure = false) noexcept;
 
   const LevelAtStart start_;
   bool on_gpu_ = false;     // with mutex_ held
@@ -143,6 +162,9 @@ class LevelControl {
   std::atomic<const wire::ControlBlock*> control_{nullptr};
   std::atomic<uint64_t> applied_{0};
   std::atomic<uint32_t> switched_in_step_{UINT32_MAX};
+  std::atomic<bool> off_to_measure_{false};
+  std::atomic<bool> was_off_{false};
+  std::atomic<bool> switched_to_measure_{false};
   std::atomic<bool> hidden_{false};
   std::atomic<bool> was_hidden_{false};
   std::atomic<bool> forgot_{false};

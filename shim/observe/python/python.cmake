@@ -4,6 +4,7 @@ set(NANWATCH_OBSERVE_PYTHON_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/backward_calls.cc
   ${CMAKE_CURRENT_LIST_DIR}/builtin_calls.cc
   ${CMAKE_CURRENT_LIST_DIR}/call_tensors.cc
+  ${CMAKE_CURRENT_LIST_DIR}/exit_call.cc
   ${CMAKE_CURRENT_LIST_DIR}/graph_calls.cc
   ${CMAKE_CURRENT_LIST_DIR}/known_optimizers.cc
   ${CMAKE_CURRENT_LIST_DIR}/layer_table.cc

@@ -38,7 +38,8 @@ PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
       backward_calls_(api_, names_, tensor_type_, callbacks.on_backward),
       builtin_calls_(api_, names_, tensor_type_, callbacks.on_builtin),
       graph_calls_(api_, callbacks.on_graph_call),
-      profiler_calls_(api_, callbacks.on_profiler) {}
+      profiler_calls_(api_, callbacks.on_profiler),
+      exit_call_(api_, callbacks.on_exit) {}
 
 void PythonDoor::Say(const char* line) const noexcept {
   if (callbacks_.on_message != nullptr) callbacks_.on_message(line);

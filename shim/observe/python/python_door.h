@@ -15,6 +15,7 @@
 
 #include "shim/observe/python/backward_calls.h"
 #include "shim/observe/python/builtin_calls.h"
+#include "shim/observe/python/exit_call.h"
 #include "shim/observe/python/graph_calls.h"
 #include "shim/observe/python/layer_table.h"
 #include "shim/observe/python/module_scope.h"
@@ -70,6 +71,8 @@ struct PythonDoorCallbacks {
   void (*on_profiler)() = nullptr;
   // A notebook's cell begins to run, or the one that has imported torch runs (notebook_cells.h).
   void (*on_cell)() = nullptr;
+  // See exit_call.h; from CallAtExitSoon on.
+  ExitCall::OnExit on_exit = nullptr;
   // One line to say to the user, once; without a newline.
   void (*on_message)(const char* line) = nullptr;
   // On the watch thread, without the GIL: modules' calls are seen from now on, or are not going to
@@ -113,6 +116,10 @@ class PythonDoor {
   // Before kernels are traced.
   void ReplaceProfilerCallsSoon() noexcept {
     if (installed()) profiler_calls_.ReplaceSoon();
+  }
+  // Before steps go unchecked.
+  void CallAtExitSoon() noexcept {
+    if (installed()) exit_call_.RegisterSoon();
   }
   [[nodiscard]] ProfilerCalls::State profiler_calls() const noexcept {
     return profiler_calls_.state();
@@ -183,6 +190,7 @@ class PythonDoor {
   BuiltinCalls builtin_calls_;
   GraphCalls graph_calls_;
   ProfilerCalls profiler_calls_;
+  ExitCall exit_call_;
   PyObj* tensor_type_ = nullptr;  // torch._C.TensorBase, owned
   const volatile uint32_t* active_ = nullptr;
   std::atomic<bool> queued_{false};  // a pending call is under way

@@ -20,14 +20,20 @@ constexpr char kAccumulate[] = "torch::autograd::AccumulateGrad";
 // Beyond these a pass is told by the first ones.
 constexpr uint32_t kBadGradientsToldMax = wire::kSourcesMax;
 
+// Steps went by with the checks off, and it may have been made in them.
+uint32_t UncheckedBefore(const Observer& observer) {
+  return observer.measuring.IsUnread() ? uint32_t{wire::ValueRecord::kUnseenMeasuring} : 0u;
+}
+
 // A gradient that is bad, and that no watched op is known to have made so.
 ValueRef NoteBadGradient(Observer& observer, ThreadState* thread, const PlainTensor& plain,
                          const NamedTensor* named, ValueRef from) {
   wire::Source known{};
   ValueRef value;
   if (SourceOf(observer, plain, &known, &value)) return value;
-  const UnseenWriter writer = UnseenAt(kAccumulate, named != nullptr ? named->layer : nullptr,
-                                       wire::Phase::kBackward, NonFiniteKinds(plain.view), from);
+  UnseenWriter writer = UnseenAt(kAccumulate, named != nullptr ? named->layer : nullptr,
+                                 wire::Phase::kBackward, NonFiniteKinds(plain.view), from);
+  writer.flags |= UncheckedBefore(observer);
   return OnUnseenWrite(observer, thread, plain, writer);
 }
 
@@ -55,6 +61,7 @@ void TellBadWritten(Observer& observer, ThreadState* thread, const PlainTensor& 
   UnseenWriter writer =
       UnseenAt(range_name, named != nullptr ? named->layer : nullptr, wire::Phase::kOptimizer,
                NonFiniteKinds(tensor.view), gradients.first_bad_value);
+  writer.flags |= UncheckedBefore(observer);
   // Gradients and parameters were finite: the update made it.
   if (gradients.bad == 0 && gradients.known && !gradients.some_unseen && !gradients.waits_for_gpu) {
     writer.source_count = 0;

@@ -50,7 +50,8 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   observer.level.NoteIfHidden(observer);
   const bool by_ops =
       WatchesEveryOp(watched) && !observer.Blind() && at::isRecordFunctionEnabled();
-  if (watched == wire::Level::kIdle || by_ops) return;
+  const bool idle = watched == wire::Level::kIdle && !observer.level.off_to_measure();
+  if (idle || by_ops) return;
   BusyScope busy(here.thread);
   observer.poison_watch.At(observer, here.thread, PoisonWatch::Border::kScaleUpdated);
   PlainTensor plain[2];

@@ -6,11 +6,9 @@
 
 #include "proto/wire/cell_record.h"
 #include "shim/host/monotonic_clock.h"
-#include "shim/host/ticks.h"
 #include "shim/observe/finding_record.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/step/canary.h"
-#include "shim/observe/step/own_work.h"
 #include "shim/observe/step/stop.h"
 #include "shim/observe/step/update_record.h"
 #include "shim/observe/torch_threads.h"
@@ -20,8 +18,6 @@ namespace {
 
 // A bad value that has been there for this many steps is part of the scenery (a mask in a buffer).
 constexpr uint32_t kStepsUntilResident = 3;
-// One step in this many has the ticks of our callbacks counted.
-constexpr uint64_t kStepsPerMeasurement = 16;
 
 uint64_t HashOf(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
@@ -96,7 +92,6 @@ uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
 void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
                             const void* optimizer, const void* identity) noexcept {
   if (thread->optimizer_depth++ != 0) return;
-  const OwnWork work(thread);
   observer.level.Look(observer, thread);
   observer.poison_watch.At(observer, thread, PoisonWatch::Border::kStepBegins, optimizer);
   OnOptimizerBegin(observer, thread, range_name, optimizer,
@@ -105,7 +100,6 @@ void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char*
 
 void StepScope::OnStepEnd(Observer& observer, ThreadState* thread) noexcept {
   if (thread->optimizer_depth == 0 || --thread->optimizer_depth != 0) return;
-  const OwnWork work(thread);
   loss_scaled_.store(false, std::memory_order_relaxed);
   OnOptimizerEnd(observer, thread);
   observer.level.Look(observer, thread);
@@ -126,7 +120,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   if (observer.EnsureEmitter() == nullptr) return;
   if (!observer.timeline.On()) observer.SettlePoison();
   canary::Gradients gradients;
-  if (observer.Blind()) {
+  if (observer.Blind() || observer.level.off_to_measure()) {
     gradients = canary::ReadSkip(observer, thread, optimizer);
   } else if (observer.level.watched() != wire::Level::kIdle || observer.stops_on_anomaly) {
     const auto& not_ready =
@@ -150,10 +144,8 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   }
   bool told = !later;
   if (later && observer.stops_on_anomaly && gradients.waits_for_gpu) {
-    CountOwnWork(thread);
     told = observer.timeline.WaitForGpu(observer, thread, event);
     if (told) gradients = GradientsTold();
-    thread->own_since = Ticks();  // the wait was asked for
     if (!told || gradients.some_unseen) SayUnseen(observer);
   }
   // A fused optimizer under a GradScaler skips inside its kernel.
@@ -169,7 +161,13 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
   const bool by_ops = optimizer == nullptr || iteration() < ops_watched_until_;
   thread->optimizer_watches_ops = canary && by_ops;
   open_update.optimizer = nullptr;
-  if (canary && !by_ops) {
+  const bool after_off = observer.measuring.ReadsAfterStep() && !skipped && !observer.Blind();
+  if (after_off) {
+    // What went in was not read in all of these steps.
+    gradients.known = false;
+    gradients.some_unseen = true;
+  }
+  if ((canary && !by_ops) || after_off) {
     open_update = {optimizer, gradients, {}};
     std::strncpy(open_update.range_name, range_name, sizeof open_update.range_name - 1);
   }
@@ -223,16 +221,19 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   if (hold) observer.arming.Release();
   observer.parameter_stats.OnOptimizerEnd(observer, stopped);
   const bool checked = open_update.optimizer != nullptr;
+  const bool after_off = checked && !stopped && observer.measuring.ReadsAfterStep();
+  if (after_off) observer.measuring.NoteStepEnded();
   if (checked && !stopped && !observer.Ignores()) {
     canary::CheckUpdate(observer, thread, open_update.optimizer, open_update.range_name,
                         open_update.gradients);
   }
   open_update.optimizer = nullptr;
   if (!stopped) observer.canary_buffers.OnStepEnd(observer, thread);
+  if (after_off) observer.measuring.ReadAfter(observer, thread);
   NoteThreadTrains();
   // Between two updates nothing is followed at level canary.
-  const bool unwatched =
-      checked || (thread->optimizer_watches_ops && observer.arming.EndWatchedRange());
+  const bool unwatched = (checked && observer.level.asked() != wire::Level::kFull) ||
+                         (thread->optimizer_watches_ops && observer.arming.EndWatchedRange());
   thread->optimizer_watches_ops = false;
   observer.plain_update_due.store(false, std::memory_order_relaxed);
   if (observer.timeline.On()) {
@@ -419,34 +420,28 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
-  CountOwnWork(thread);
   const ThreadCounters sum = ThreadStates::Sum();
-  const uint64_t ticks = Ticks();
-  double own_share = -1;
   wire::StepEntry entry{};
   if (const uint64_t began_ns = cell_began_ns_.exchange(0, std::memory_order_relaxed);
       began_ns != 0) {
     EmitCell(observer, thread, began_ns);
     entry.flags |= wire::kStepBeginsCell;
   }
+  const bool hidden = observer.level.TakeHidden();
+  Measuring::Step measured;
+  measured.off = observer.level.off_to_measure() || observer.measuring.TakeCutShort();
+  measured.calm = !skipped && !hidden;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     entry.clocks = clocks_;
     entry.flags |= counts_.PlaceOf(optimizer) << wire::kPlaceShift;
-    const bool measured = observer.arming.measuring();
-    if (measured && step_began_ticks_ != 0) {
-      const uint64_t own = sum.own_ticks - own_ticks_before_;
-      own_ticks_ += own;
-      step_ticks_ += ticks - step_began_ticks_;
-      own_share = static_cast<double>(own) / static_cast<double>(ticks - step_began_ticks_);
+    if (!hidden) {
+      const wire::Level watched = measured.off ? wire::Level::kIdle : WatchedNow(observer);
+      ++steps_watched_[static_cast<int>(watched) % wire::kWatchedLevels];
     }
-    step_began_ticks_ = ticks;
-    own_ticks_before_ = sum.own_ticks;
-    // The very first steps load code and warm caches; they say nothing about the rest.
-    ++steps_published_;
-    if (!observer.level.TakeHidden())
-      ++steps_watched_[static_cast<int>(WatchedNow(observer)) % wire::kWatchedLevels];
-    observer.arming.Measure(steps_published_ > 2 && steps_published_ % kStepsPerMeasurement == 3);
+    // Where nothing was read of the gradients, the step before has the answer.
+    measured.readable = gradients_.known && !gradients_.some_unseen && gradients_.on_gpu == 0 &&
+                        gradients_.bad == 0;
   }
   entry.time_ns = MonotonicNs();
   wire::TelemetryEntry telemetry{};
@@ -467,19 +462,24 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   using wire::TelemetryEntry;
   const bool chooses =
       entry.clocks.optimizer_ranges != 0 || observer.level.asked() == wire::Level::kLayer;
+  const Suspicion::Step seen{.loss = telemetry.loss,
+                             .gradient_norm = telemetry.gradient_norm,
+                             .near_limit = near_limit,
+                             .loss_known = (telemetry.known & TelemetryEntry::kLoss) != 0,
+                             .norm_known = (telemetry.known & TelemetryEntry::kGradientNorm) != 0};
   if (chooses && !observer.Blind()) {
-    observer.level.OnStep(observer, thread,
-                          // A step whose ticks are counted takes longer for that.
-                          {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 && own_share < 0
-                                     ? telemetry.step_ns
-                                     : 0,
-                           .watched = static_cast<wire::Level>(telemetry.level),
-                           .own_share = own_share,
-                           .loss = telemetry.loss,
-                           .gradient_norm = telemetry.gradient_norm,
-                           .near_limit = near_limit,
-                           .loss_known = (telemetry.known & TelemetryEntry::kLoss) != 0,
-                           .norm_known = (telemetry.known & TelemetryEntry::kGradientNorm) != 0});
+    observer.level.OnStep(
+        observer, thread,
+        {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 ? telemetry.step_ns : 0,
+         .watched = static_cast<wire::Level>(telemetry.level),
+         .kind = optimizer,
+         .seen = seen});
+  }
+  if (entry.clocks.optimizer_ranges != 0) {
+    measured.time_ns = entry.time_ns;
+    measured.clocks = entry.clocks;
+    measured.seen = seen;
+    observer.measuring.OnStep(observer, thread, measured);
   }
   observer.PublishLive(wire::LiveState::kWatching);
   SegmentReport report;
@@ -491,12 +491,6 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
 void StepScope::StepsWatched(uint64_t* steps) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::copy_n(steps_watched_, wire::kWatchedLevels, steps);
-}
-
-void StepScope::Measured(uint64_t* own, uint64_t* steps) noexcept {
-  std::lock_guard<std::mutex> lock(mutex_);
-  *own = own_ticks_;
-  *steps = step_ticks_;
 }
 
 }  // namespace nanwatch

@@ -92,8 +92,6 @@ class StepScope {
 
   // Steps published at each of wire::Level's first kWatchedLevels.
   void StepsWatched(uint64_t* steps) noexcept;
-  // Ticks of our own callbacks and of the steps in which they were counted.
-  void Measured(uint64_t* own, uint64_t* steps) noexcept;
 
  private:
   void OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name,
@@ -129,11 +127,6 @@ class StepScope {
   std::atomic<uint64_t> cell_began_ns_{0};  // no step has ended in it; 0: one has
   double scale_ = 0;
   bool scale_known_ = false;
-  uint64_t step_began_ticks_ = 0;
-  uint64_t own_ticks_before_ = 0;
-  uint64_t own_ticks_ = 0;  // of measured steps
-  uint64_t step_ticks_ = 0;
-  uint64_t steps_published_ = 0;
   uint64_t steps_watched_[wire::kWatchedLevels] = {};
 };
 

@@ -18,7 +18,6 @@ struct Job {
   double canary_cost;
   double noise = 0.02;
   double aftermath = 0;  // of a watched step, in an unwatched one that follows
-  double counted = -1;   // our own share of one step in 16, whatever is watched
 };
 
 struct Seen {
@@ -44,10 +43,9 @@ Seen Train(AutoLevel& level, const Job& job, uint64_t steps, uint64_t settling =
     AutoLevel::Step step;
     step.ns = static_cast<uint64_t>(1e7 * (1 + cost) * std::max(0.5, 1 + noise(random)));
     step.watched = next.watched;
-    step.loss = 1 + noise(random);
-    step.gradient_norm = 2 + noise(random);
-    step.loss_known = step.norm_known = true;
-    if (i % 16 == 3) step.own_share = job.counted;
+    step.seen.loss = 1 + noise(random);
+    step.seen.gradient_norm = 2 + noise(random);
+    step.seen.loss_known = step.seen.norm_known = true;
     if (i >= settling) {
       ++seen.steps;
       seen.full += next.watched == Level::kFull;
@@ -92,29 +90,6 @@ TEST(AutoLevel, CountsWhatAWatchedStepCostsTheNextOne) {
   EXPECT_GT(seen.canary, 12'000 / 12u);
 }
 
-TEST(AutoLevel, LeavesRoomForWhatUnwatchedStepsCost) {
-  AutoLevel level(1);
-  const Job job{.full_cost = 0.5, .canary_cost = 0.02, .noise = 1e-9, .counted = 0.003};
-  const Seen seen = Train(level, job, 5000, 1000);
-  EXPECT_NEAR(static_cast<double>(seen.canary) / 5000, (0.0075 - 2 * 0.003) / 0.02, 0.04);
-}
-
-TEST(AutoLevel, BelievesTheCountedShareWhereTimesSayLess) {
-  AutoLevel level(1);
-  AutoLevel::Next next;
-  uint64_t full = 0;
-  for (int i = 0; i < 3000; ++i) {
-    AutoLevel::Step step;
-    step.ns = 1'000'000;
-    step.watched = next.watched;
-    if (next.watched == Level::kFull) step.own_share = 0.10;
-    next = level.OnStep(step);
-    if (i > 500) full += next.watched == Level::kFull;
-  }
-  EXPECT_LT(full, 2500 / 8u);
-  EXPECT_GT(full, 2500 / 25u);
-}
-
 TEST(AutoLevel, GoesToFullAtOnceWhenSomethingIsFarOffAndBackWhenNothingComesOfIt) {
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity(), 1e4}) {
     AutoLevel level(0.1);
@@ -122,14 +97,14 @@ TEST(AutoLevel, GoesToFullAtOnceWhenSomethingIsFarOffAndBackWhenNothingComesOfIt
     AutoLevel::Step step;
     step.ns = 10'000'000;
     step.watched = Level::kCanary;
-    step.gradient_norm = bad;
-    step.norm_known = true;
+    step.seen.gradient_norm = bad;
+    step.seen.norm_known = true;
     AutoLevel::Next next = level.OnStep(step);
     EXPECT_EQ(next.watched, Level::kFull) << bad;
     EXPECT_TRUE(next.tell);
     EXPECT_EQ(next.why, Why::kSuspicion);
     EXPECT_GT(next.overhead_percent, 0) << "of the plan, which holds";
-    step.gradient_norm = 2;
+    step.seen.gradient_norm = 2;
     int full = 0;
     bool quiet = false;
     for (int i = 0; i < 40; ++i) {
@@ -150,9 +125,9 @@ TEST(AutoLevel, GoesToFullWhenActivationsComeFarNearerToTheirLimit) {
   AutoLevel::Step step;
   step.ns = 10'000'000;
   step.watched = Level::kFull;
-  step.near_limit = 0.05;  // nothing yet
+  step.seen.near_limit = 0.05;  // nothing yet
   EXPECT_NE(level.OnStep(step).why, Why::kSuspicion);
-  step.near_limit = 0.2;
+  step.seen.near_limit = 0.2;
   EXPECT_EQ(level.OnStep(step).why, Why::kSuspicion);
   for (int i = 0; i < 40; ++i) (void)level.OnStep(step);
   EXPECT_NE(level.OnStep(step).why, Why::kSuspicion) << "as near as it was";
@@ -167,8 +142,8 @@ TEST(AutoLevel, IsNotHeldAtFullByALossThatStaysWhereItJumpedTo) {
     AutoLevel::Step step;
     step.ns = 10'000'000;
     step.watched = next.watched;
-    step.loss = 1e6;
-    step.loss_known = true;
+    step.seen.loss = 1e6;
+    step.seen.loss_known = true;
     next = level.OnStep(step);
     full += next.watched == Level::kFull;
   }
@@ -180,8 +155,8 @@ TEST(AutoLevel, LetsALargeBatchPass) {
   AutoLevel level(0.1);
   (void)Train(level, {.full_cost = 0.5, .canary_cost = 0.0005}, 100);
   AutoLevel::Step step;
-  step.gradient_norm = 20;  // ten times the median
-  step.norm_known = true;
+  step.seen.gradient_norm = 20;  // ten times the median
+  step.seen.norm_known = true;
   const AutoLevel::Next next = level.OnStep(step);
   EXPECT_NE(next.why, Why::kSuspicion);
 }
@@ -203,11 +178,25 @@ TEST(AutoLevel, IsNotFooledByStepsOfTwoKindsInTurn) {
     AutoLevel::Step step;
     step.ns = static_cast<uint64_t>(bare * (1 + cost));
     step.watched = next.watched;
-    if (next.watched == Level::kFull && i % 7 == 0) step.own_share = 0.15;
+    step.kind = static_cast<uint32_t>(i % 2);
     next = level.OnStep(step);
   }
   EXPECT_LT(spent / all, 0.035);
   EXPECT_GT(spent / all, 0.002);
+}
+
+TEST(AutoLevel, TellsWhatItCostAsSeenFromOutside) {
+  for (const double budget : {0.5, 2.0, 20.0}) {
+    AutoLevel level(budget);
+    EXPECT_EQ(level.Read().pairs, 0u);
+    const Seen seen =
+        Train(level, {.full_cost = 0.20, .canary_cost = 0.01, .aftermath = 0.004}, 4000, 2000);
+    const PairedRatios::Figure told = level.Read();
+    ASSERT_GE(told.pairs, PairedRatios::kPairsMin);
+    EXPECT_LE(told.low, told.median);
+    EXPECT_LE(told.median, told.high);
+    EXPECT_NEAR(told.median, 100 * seen.overhead, 1) << budget;
+  }
 }
 
 TEST(AutoLevel, TellsItsPlanOnceAndNotWithEveryStep) {

@@ -1,0 +1,107 @@
+#include "shim/observe/level/measuring.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "shim/host/monotonic_clock.h"
+#include "shim/observe/entry_points.h"
+#include "shim/observe/observer.h"
+
+namespace nanwatch {
+
+// Each optimizer has had its turn when the one that is behind has caught up.
+bool Measuring::EndsCycle(const wire::Clocks& clocks) noexcept {
+  uint32_t fewest = UINT32_MAX;
+  for (const uint32_t steps : clocks.optimizer_steps) {
+    if (steps != 0) fewest = std::min(fewest, steps);
+  }
+  return fewest != UINT32_MAX && std::exchange(rounds_, fewest) != fewest;
+}
+
+bool Measuring::IsCalm(Observer& observer, ThreadState* thread, const Step& step) noexcept {
+  const bool same_thread = std::exchange(trains_, thread) == thread;
+  // What an unchecked step shows nothing of is taken to be as it was.
+  if (!step.off) readable_ = step.readable;
+  const bool suspicious = !step.off && suspicion_.IsRaisedBy(step.seen);
+  const wire::Level asked = observer.level.asked();
+  return step.calm && readable_ && same_thread && !suspicious && !observer.stops_on_anomaly &&
+         (asked == wire::Level::kFull || asked == wire::Level::kCanary) &&
+         observer.python->TellsSteps() && !observer.timeline.On() && !observer.Blind() &&
+         !observer.Ignores() && observer.bad_values.size() == 0;
+}
+
+void Measuring::OnStep(Observer& observer, ThreadState* thread, const Step& step) noexcept {
+  if (observer.level.asked() != wire::Level::kAuto) SetOfAuto({});
+  if (!wanted_.load(std::memory_order_relaxed)) return;
+  CostMeter::Next next;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t ended_ns = step_ended_ns_ != 0 ? step_ended_ns_ : step.time_ns;
+    const uint64_t began_ns = std::exchange(step_began_ns_, step.time_ns);
+    const bool was_read = std::exchange(step_ended_ns_, 0) != 0;
+    steps_off_ += step.off ? 1 : 0;
+    const CostMeter::Step measured{
+        .ns = began_ns != 0 && ended_ns > began_ns ? ended_ns - began_ns : 0,
+        .ends_cycle = EndsCycle(step.clocks),
+        .off = step.off,
+        // A step that was cut short is in no block.
+        .calm = IsCalm(observer, thread, step) && step.off == observer.level.off_to_measure(),
+        .in_lockstep = observer.python->found_distributed(),
+        .kind = static_cast<uint32_t>(observer.level.asked()) + 1};
+    next = meter_.OnStep(measured);
+    // Where several optimizers act, each reads what it has written in the last cycle that is off.
+    if (measured.ends_cycle && was_read) {
+      reads_.store(false, std::memory_order_relaxed);
+      unread_.store(false, std::memory_order_relaxed);
+    } else if (step.off) {
+      unread_.store(true, std::memory_order_relaxed);
+    }
+    if (next.last_off || (IsUnread() && !next.off)) reads_.store(true, std::memory_order_relaxed);
+  }
+  if (next.off) observer.python->CallAtExitSoon();
+  if (next.off != observer.level.off_to_measure())
+    observer.level.SwitchToMeasure(observer, thread, next.off);
+}
+
+void Measuring::NoteStepEnded() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  step_ended_ns_ = MonotonicNs();
+}
+
+void Measuring::ReadAfter(Observer& observer, ThreadState* thread) noexcept {
+  (void)entry_points::ReadAllNamed(observer, thread);
+}
+
+void Measuring::OnRootCall(Observer& observer, ThreadState* thread) noexcept {
+  if (c10::GradMode::is_enabled() || thread->optimizer_depth != 0) return;
+  observer.level.SwitchToMeasure(observer, thread, false);
+  cut_short_.store(true, std::memory_order_relaxed);
+  // The training may be over: the optimizer's state is read where its next step ends.
+  reads_.store(true, std::memory_order_relaxed);
+  if (entry_points::ReadAllNamed(observer, thread)) unread_.store(false, std::memory_order_relaxed);
+}
+
+void Measuring::OnExit(Observer& observer, ThreadState* thread) noexcept {
+  if (IsUnread() && entry_points::ReadAllNamed(observer, thread))
+    unread_.store(false, std::memory_order_relaxed);
+}
+
+void Measuring::SetOfAuto(const PairedRatios::Figure& figure) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  of_auto_ = figure;
+}
+
+wire::Overhead Measuring::Read() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const PairedRatios::Figure figure = of_auto_.pairs != 0 ? of_auto_ : meter_.Read();
+  return {.percent = figure.median,
+          .low = figure.low,
+          .high = figure.high,
+          .pairs = figure.pairs,
+          .steps_off = steps_off_,
+          .off_now = IsUnread()};
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,66 @@
+"""A training whose checks are switched off for some steps, so that their cost can be measured; in the third such step a fault happens.
+
+  measured_training.py FAULT [STEPS]     FAULT: none, parameter, state, buffer, validation, killed, exit, raises, ends
+
+At most STEPS steps; with a fault it ends when the fault has been followed by a few more. Prints each loss.
+"""
+import ctypes
+import os
+import pathlib
+import re
+import signal
+import sys
+
+import torch
+
+ASK = 8  # of nanwatch_bench_mode: changes nothing, says whether the checks are off
+
+
+def asker():
+    found = re.search(r"/\S*libnanwatch_observer-\S+\.so", pathlib.Path("/proc/self/maps").read_text())
+    if not found:
+        return lambda: False
+    function = ctypes.CDLL(found.group(0)).nanwatch_bench_mode
+    return lambda: bool(function(ASK))
+
+
+fault, steps = sys.argv[1], int((sys.argv[2:] or [40_000])[0])
+torch.manual_seed(1)
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+is_off = asker()
+off_steps = 0
+left = None
+for step in range(steps):
+    optimizer.zero_grad()
+    inputs = torch.randn(8, 16)
+    loss = torch.nn.functional.mse_loss(model(inputs), inputs[:, :4])
+    loss.backward()
+    off_steps += is_off()
+    if off_steps == 3 and left is None and fault != "none":
+        left = 40
+        print("step of the fault", step, file=sys.stderr)
+        if fault == "parameter":
+            model[0].weight.grad.add_(torch.log(loss.detach() * 0 - 1))
+        elif fault == "state":
+            optimizer.state[model[0].weight]["exp_avg_sq"][0, 0] = float("inf")
+        elif fault == "buffer":
+            model[1].running_mean[0] = float("nan")
+        elif fault == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault == "exit":
+            os._exit(0)
+        elif fault == "raises":
+            raise ValueError("a bad value")
+        elif fault == "ends":
+            break
+    optimizer.step()
+    if left == 40 and fault == "validation":
+        with torch.no_grad():
+            print(torch.log(-model(inputs).square()).mean().item(), file=sys.stderr)
+    print(loss.item().hex())
+    if left is not None:
+        left -= 1
+        if left == 0:
+            break
