@@ -4,7 +4,7 @@
 #   scripts/bench.sh [--quick] [--json FILE] [--clock wall|cpu]
 #
 # Steps: ratios to the bare step, beside forward hooks, set_detect_anomaly and a TorchDispatchMode check; then
-# level auto with a budget of 1 %, by long blocks.
+# level auto with a budget of 1 %, by long blocks; then what nanwatch says of itself beside a stopwatch.
 # Instructions: our own share of a clean op, by callgrind. Start-up: /bin/true and `import torch`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,5 +33,10 @@ NANWATCH_DIR=$segments NANWATCH_LEVEL=full LD_PRELOAD=$library \
   "$python" tests/bench/overhead/step_overhead.py "${quick[@]}" "${json[@]}" "${clock[@]}"
 NANWATCH_DIR=$segments NANWATCH_STATE_DIR=$segments NANWATCH_LEVEL=auto NANWATCH_BUDGET=1 LD_PRELOAD=$library \
   "$python" tests/bench/overhead/auto_budget.py --nanwatch build/release/bin/nanwatch "${quick[@]}" "${clock[@]}"
+for level in full canary; do
+  NANWATCH_DIR=$segments NANWATCH_STATE_DIR=$segments NANWATCH_LEVEL=$level NANWATCH_MEASURE=25 LD_PRELOAD=$library \
+    "$python" tests/bench/overhead/stopwatch.py --nanwatch build/release/bin/nanwatch "${quick[@]}" "${clock[@]}" --steps mlp,bert,resnet,gpt
+done
+"$python" tests/bench/overhead/separate_processes.py --preload "$library" "${quick[@]}" "${clock[@]}"
 "$python" tests/bench/overhead/startup.py --preload "$library" --python "$python" "${quick[@]}"
 "$python" tests/bench/overhead/instructions.py --preload "$library" --switch build/release/tests/libcallgrind_switch.so

@@ -88,7 +88,8 @@ def show(name, arguments):
     for label, ratios in (("bare twin", twin), ("auto", auto)):
         low, middle, high = statistics.quantiles(ratios, n=4)
         print(f"  {label:10} {middle:.4f} ({low:.4f} .. {high:.4f})")
-    print(f"  watched    {shares}; by its own count it cost {after['overhead_percent']:.2f} %", flush=True)
+    told = after["overhead_percent"]
+    print(f"  watched    {shares}; " + ("nothing measured" if told is None else f"it says that it costs {told:.2f} %"), flush=True)
 
 
 main()

@@ -1,0 +1,10 @@
+# stopwatch.py in small, in a place of its own.
+execute_process(COMMAND mktemp -d OUTPUT_VARIABLE place OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+execute_process(
+  COMMAND ${CMAKE_COMMAND} -E env NANWATCH_DIR=${place} NANWATCH_STATE_DIR=${place} NANWATCH_LEVEL=full NANWATCH_MEASURE=25 NANWATCH_STATS=0
+    LD_PRELOAD=${PRELOAD} ${PYTHON} ${SCRIPT} --nanwatch ${NANWATCH} --quick --gate --steps mlp
+  RESULT_VARIABLE status)
+file(REMOVE_RECURSE ${place})
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "stopwatch.py ended with ${status}")
+endif()
