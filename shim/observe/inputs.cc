@@ -64,8 +64,10 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
     input.known = noting.observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end,
                                                   &input.bad);
     // What an op writes can no longer be looked at when it has ended, so that its own bad values
-    // are told from those it found; lists are too long for that and are left to the table.
-    if (input.known || ((input.updated || input.rewritten) && !in_list)) {
+    // are told from those it found; lists are too long for that and are left to the table. At
+    // canary that knows nothing of the step before.
+    const bool read_lists = noting.observer.level.watched() == wire::Level::kCanary;
+    if (input.known || ((input.updated || input.rewritten) && (!in_list || read_lists))) {
       input.kinds = NonFiniteKinds(plain.view);
     }
     if (input.kinds == 0) input.known = false;

@@ -140,12 +140,14 @@ __attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, Threa
   if (frame.kind == FrameKind::kOp) EndSkippedArmed(observer, thread, frame, range.outputs());
   const bool on_gpu = observer.timeline.On() && NoteOnGpu(observer, scan);
   if (frame.op->writes_unseen) {
+    const bool unseen = frame.checked_count == 0 && !frame.child_bad;
     if (frame.inputs_seen) {
       CheckWrittenArguments(scan);
-    } else if (frame.checked_count == 0 && !frame.child_bad) {
+    } else if (unseen) {
       ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kWrittenUnseen)];
-      if (thread->optimizer_depth != 0) observer.steps.OnFusedSeen();
     }
+    // The next update's is seen, too, wherever this one was.
+    if (unseen && thread->optimizer_depth != 0) observer.steps.OnFusedSeen();
   }
   if ((frame.op->families & kNeedsEnd) != 0) EndSpecial(observer, thread, frame, range);
   if (scan.bad_count != 0 || frame.inputs_seen || frame.inputs_count != 0) {

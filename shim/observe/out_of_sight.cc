@@ -52,7 +52,7 @@ bool MayBeOfNumber(Observer& observer, const Frame& frame, const Claim& claim) {
 }
 
 // What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
-// bad before such ops may be read, and written over, at any time.
+// bad before such ops may be read, and written over, at any time. 0: no op ran so.
 uint32_t RanUncheckedJustNow(Observer& observer) {
   const uint32_t completed = observer.steps.completed();
   if (observer.level.forgot_bad_values()) return ValueRecord::kUnseenLevel;
@@ -64,7 +64,7 @@ uint32_t RanUncheckedJustNow(Observer& observer) {
 
 // Nobody has read what the op was given.
 uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& claim) {
-  uint32_t flags = RanUncheckedJustNow(observer);
+  uint32_t flags = 0;
   // Between two updates anybody may have written what it wrote over.
   if (frame.op->in_place && observer.level.watched() == wire::Level::kCanary) {
     flags |= ValueRecord::kUnseenLevel;
@@ -94,9 +94,8 @@ bool CameIn(const Sources& sources) {
   });
 }
 
-}  // namespace
-
-uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) noexcept {
+// Of the op's own inputs.
+uint32_t OfInputs(Observer& observer, const Frame& frame, const Claim& claim) {
   switch (claim.finding_class) {
     case FindingClass::kProduce:
     case FindingClass::kInfToNan:
@@ -119,6 +118,13 @@ uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) 
     default:
       return CameIn(*claim.sources) ? BeforeItCameIn(observer, claim) : 0;
   }
+}
+
+}  // namespace
+
+uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) noexcept {
+  // An op that nobody saw may have been the first, whatever this one was given.
+  return RanUncheckedJustNow(observer) | OfInputs(observer, frame, claim);
 }
 
 }  // namespace nanwatch

@@ -85,7 +85,10 @@ void LevelControl::NoteIfHidden(Observer& observer) noexcept {
     observer.entry()->say(
         "the program switches torch's record functions off; ops that run meanwhile are not seen");
   }
-  if (!hidden_.exchange(true, std::memory_order_relaxed)) observer.steps.CountUnwatched();
+  if (!hidden_.exchange(true, std::memory_order_relaxed)) {
+    observer.steps.CountUnwatched();
+    observer.PublishLive(wire::LiveState::kWatching);  // the job may end in this step
+  }
   was_lower_.store(true, std::memory_order_relaxed);
   switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
 }

@@ -37,7 +37,9 @@ ValueRef OnBadValue(const Here& here, const at::TensorBase& tensor, const PlainT
                     const char* call, uint8_t kinds, wire::Source* source) {
   ValueRef value;
   if (SourceOf(*here.observer, plain, source, &value)) return value;
-  UnseenWriter writer = UnseenAt(call, CurrentLayer(), wire::Phase::kForward, kinds, ValueRef{});
+  // What the model returned bad last, or a buffer of it, explains what is met after.
+  UnseenWriter writer = UnseenAt(call, CurrentLayer(), wire::Phase::kForward, kinds,
+                                 here.observer->steps.BadResult());
   if (tensor.requires_grad()) writer.flags |= ValueRecord::kNeedsGradient;
   // Only what is read in a validation was made in one.
   writer.made_with_gradients = tensor.requires_grad() || here.thread->root_with_gradients;
@@ -150,7 +152,7 @@ void Buffers::OnStepEnd(Observer& observer, ThreadState* thread) noexcept try {
       writer.named = &named;
       writer.target = wire::Target::kBuffer;
     }
-    OnUnseenWrite(observer, thread, reading.tensor(), writer);
+    observer.steps.NoteBadResult(OnUnseenWrite(observer, thread, reading.tensor(), writer));
   });
 } catch (...) {
 }

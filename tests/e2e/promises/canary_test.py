@@ -124,7 +124,7 @@ class Canary(PromiseTest):
             workplace.program(f"deep_{name}_{fault}", DEEP.format(optimizer=OPTIMIZERS[name], fault=text)), ("--level", "canary"))
             for name in ("adam", "foreach") for fault, text in DEEP_FAULTS.items()}
         cls.reloaded = {name: workplace.run_watched(workplace.program(f"reloaded_{name}", RELOADED.format(optimizer=text)), ("--level", "canary"))
-                        for name, text in OPTIMIZERS.items() if name != "fused"}
+                        for name, text in OPTIMIZERS.items()}
         cls.words = {name: {level: workplace.run_watched(workplace.program(f"word_{number}_{level}", MODEL + text), ("--level", level))
                             for level in ("full", "canary")} for number, (name, text) in enumerate(WORDS.items())}
         cls.update = workplace.run_watched(
