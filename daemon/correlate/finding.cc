@@ -297,7 +297,7 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   }
   // Nobody saw the op that made it.
   if (!finding.exact() && finding.unseen().empty()) finding.add_unseen("ops");
-  if (kind == "optimizer" && parameter.empty()) parameter = FirstSpoiled(lineage, origin);
+  if (kind.starts_with("optimizer") && parameter.empty()) parameter = FirstSpoiled(lineage, origin);
   finding.set_param(parameter);
   if (origin.finding_class != FindingClass::kUnknown) {
     finding.set_class_(FindingClassName(static_cast<uint32_t>(origin.finding_class)));

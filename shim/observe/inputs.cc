@@ -70,6 +70,8 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
     if (input.known || ((input.updated || input.rewritten) && (!in_list || read_lists))) {
       input.kinds = NonFiniteKinds(plain.view);
     }
+    // What stood there before is not known, then: a state may have been loaded since.
+    noting.frame.inputs_unread |= input.updated && in_list && !input.known;
     if (input.kinds == 0) input.known = false;
     noting.frame.input_bad |= input.kinds != 0;
   }

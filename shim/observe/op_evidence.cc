@@ -1,8 +1,12 @@
 #include "shim/observe/op_evidence.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 #include "shim/check/scan.h"
+#include "shim/observe/step/open_update.h"
 #include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
@@ -26,6 +30,15 @@ bool DecaysState(const Frame& frame, const BadOutput& output) {
     if (std::strcmp(frame.op->name, name) == 0) return true;
   }
   return false;
+}
+
+// A momentum times a number, or a gradient or its square added to a part of it: of finite values
+// and numbers it makes no NaN, so the momentum held one.
+bool MixesIntoState(const Frame& frame) {
+  constexpr std::string_view kNames[] = {"aten::mul_", "aten::lerp_", "aten::addcmul_"};
+  return frame.op->name != nullptr &&
+         std::find(std::begin(kNames), std::end(kNames), std::string_view(frame.op->name)) !=
+             std::end(kNames);
 }
 
 }  // namespace
@@ -55,11 +68,13 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
       type == wire::ElementType::kComplex32) {
     evidence.nan_proof = false;
   }
-  if (evidence.nan_proof && !frame.inputs_seen && place.phase == Phase::kOptimizer) {
+  if (!frame.inputs_seen && place.phase == Phase::kOptimizer) {
+    const bool given_finite = OpenUpdateIsGivenFinite();
+    if (given_finite && MixesIntoState(frame)) evidence.nan_proof = true;
     BadEntry bad;
     CountBad(outputs[0].tensor.view, &bad);
-    evidence.bad_number =
-        bad.elements > 1 && bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
+    evidence.bad_number = evidence.nan_proof && !given_finite && bad.elements > 1 &&
+                          bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
   }
   evidence.shrinks = !frame.inputs_seen && place.phase == Phase::kOptimizer &&
                      !evidence.bad_number && DecaysState(frame, outputs[0]);

@@ -62,6 +62,13 @@ uint32_t RanUncheckedJustNow(Observer& observer) {
                                               : ValueRecord::kUnseenLevel;
 }
 
+// What an update writes over that is no parameter: a momentum may have been loaded bad since.
+bool WritesState(Observer& observer, const Claim& claim) {
+  const BadOutput& output = claim.outputs[0];
+  return claim.phase == Phase::kOptimizer && !output.requires_grad &&
+         observer.python->names().FindByImpl(output.tensor.impl) == nullptr;
+}
+
 // Nobody has read what the op was given.
 uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& claim) {
   uint32_t flags = 0;
@@ -70,10 +77,11 @@ uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& cla
     flags |= ValueRecord::kUnseenLevel;
   }
   if (MayBeOfNumber(observer, frame, claim)) flags |= ValueRecord::kUnseenInputs;
-  // What it wrote over is gone. Parameters, their state and gradients were written by ops of steps
-  // before; anything else may just have come in.
+  // What it wrote over is gone. Parameters and gradients were written by ops of steps before;
+  // anything else may just have come in.
   const bool kept_by_training = claim.phase == Phase::kOptimizer || claim.phase == Phase::kBackward;
   if (frame.op->in_place && !kept_by_training) return flags | ValueRecord::kUnseenInputs;
+  if (frame.op->in_place && WritesState(observer, claim)) flags |= ValueRecord::kUnseenInputs;
   if (!claim.is_new || observer.unread_inputs.Look(observer, claim.outputs, claim.count) !=
                            UnreadInputs::Answer::kFinite) {
     flags |= ValueRecord::kUnseenInputs;

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "shim/check/scan.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/tensor_stats.h"
 #include "shim/observe/thread_state.h"
 
 namespace nanwatch {
@@ -13,15 +13,16 @@ namespace {
 constexpr int64_t kNumbersMax = 4096;      // in a list
 constexpr int64_t kManyDimensionsMax = 8;  // elements of [[x]]
 
-// The first NaN of a small tensor that lies in a row.
-bool FirstNan(const PlainTensor& tensor, double* number) {
+// Of a small tensor that lies in a row: false where it holds no NaN, else the sign of the first.
+bool SignOfFirstNan(const PlainTensor& tensor, bool* negative) {
   if (!tensor.IsDense()) return false;
   const auto bytes = static_cast<int64_t>(ElementBytes(tensor.view.type));
   const auto* begin = static_cast<const char*>(tensor.view.data);
   for (int64_t i = 0; i < tensor.view.numel; ++i) {
     const TensorView one{begin + i * bytes, tensor.view.type, 0, nullptr, nullptr, 1};
-    if (!ReadNumber(one, number)) return false;
-    if (std::isnan(*number)) return true;
+    if ((NonFiniteKinds(one) & wire::kHasNan) == 0) continue;
+    *negative = (begin[(i + 1) * bytes - 1] & 0x80) != 0;
+    return true;
   }
   return false;
 }
@@ -69,10 +70,10 @@ bool ReadNumbers::MayBeIn(const Frame& frame, const BadOutput& output) noexcept 
   const PlainTensor& tensor = output.tensor;
   const bool few = tensor.view.ndim <= 1 ? tensor.view.numel <= kNumbersMax
                                          : tensor.view.numel <= kManyDimensionsMax;
-  double number = 0;
-  if (!few || tensor.gpu >= 0 || !FirstNan(tensor, &number)) return false;
+  bool negative = false;
+  if (!few || tensor.gpu >= 0 || !SignOfFirstNan(tensor, &negative)) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::signbit(number) == negative_;
+  return negative == negative_;
 }
 
 }  // namespace nanwatch

@@ -9,6 +9,7 @@
 #include "shim/observe/finding_record.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/step/canary.h"
+#include "shim/observe/step/open_update.h"
 #include "shim/observe/step/stop.h"
 #include "shim/observe/step/update_record.h"
 #include "shim/observe/torch_threads.h"
@@ -55,8 +56,20 @@ struct OpenUpdate {
   char range_name[96] = {};
 };
 thread_local OpenUpdate open_update;
+// The backward passes that had reached a leaf where it began; 0: not all that it is given is known.
+thread_local uint64_t given_finite_after_passes_plus_one = 0;
+
+bool AreFinite(const canary::Gradients& gradients) {
+  return gradients.known && !gradients.some_unseen && !gradients.waits_for_gpu &&
+         gradients.bad == 0 && !gradients.number_bad;
+}
 
 }  // namespace
+
+// A closure makes the gradients anew.
+bool OpenUpdateIsGivenFinite() noexcept {
+  return given_finite_after_passes_plus_one == uint64_t{Observer::Get()->steps.Now().passes} + 1;
+}
 
 wire::Clocks StepScope::Now() noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -134,6 +147,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
     }
   }
   thread->optimizer_number_bad = gradients.number_bad;
+  given_finite_after_passes_plus_one = AreFinite(gradients) ? uint64_t{Now().passes} + 1 : 0;
   const bool later = observer.timeline.On();
   observer.cuts.OnUpdate(observer, thread);
   uint64_t event = 0;
@@ -218,6 +232,7 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   const bool stopped = thread->optimizer_stopped;
   thread->optimizer_stopped = false;
   thread->optimizer_number_bad = false;
+  given_finite_after_passes_plus_one = 0;
   if (hold) observer.arming.Release();
   observer.parameter_stats.OnOptimizerEnd(observer, stopped);
   const bool checked = open_update.optimizer != nullptr;
@@ -257,15 +272,16 @@ void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool s
     RecordUpdate(observer, thread, index, class_name, 0);
   }
   if (ops_unwatched) observer.level.ForgetBadValues(observer);
+  bool skipped = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.
-    const bool skipped =
-        gradients_.skipped || (found_inf_ && fused_seen_.load(std::memory_order_relaxed));
+    skipped = gradients_.skipped || (found_inf_ && fused_seen_.load(std::memory_order_relaxed));
     if (!skipped && !stopped) counts_.Complete(index, &clocks_);
     clocks_.micro_passes = 0;
   }
-  Publish(observer, thread, index, false);
+  // The update of the scale publishes the step that was skipped.
+  if (!skipped) Publish(observer, thread, index, false);
 }
 
 void StepScope::OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept {

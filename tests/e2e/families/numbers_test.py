@@ -19,7 +19,7 @@ for step in range(9):
     opt.step()
     if step == {read_at}:
         with torch.no_grad():
-            read = torch.sqrt(each.mean() - 1e4).item()
+            read = {made}.item()
     if step == 4 and read is not None: number = read
 """
 AS_A_NUMBER = {
@@ -49,13 +49,13 @@ AS_A_TENSOR = {
 
 
 class Numbers(WatchedProgramTest):
-    def assert_made_by_the_root(self, uses, read_at, step):
+    def assert_made_by_the_root(self, uses, read_at, step, made="torch.sqrt(each.mean() - 1e4)", op="aten::sqrt"):
         for name, use in uses.items():
             with self.subTest(name):
-                verdict = self.verdict_of(TRAINING.format(use=use, read_at=read_at))
+                verdict = self.verdict_of(TRAINING.format(use=use, read_at=read_at, made=made))
                 told = [(i["origin"]["op"], i["origin"]["class"], i["origin"]["kind"], int(i["origin"]["step"]), i["origin"]["exact"])
                         for i in verdict["incidents"] if i["severity"] != "info"]
-                self.assertEqual(told, [("aten::sqrt", "produce", "op", step, False)])
+                self.assertEqual(told, [(op, "produce", "op", step, False)])
                 self.assertIn("parameter", verdict["incidents"][0]["reach"] + ["parameter"] * (name in HARMLESS))
 
     def test_number_that_was_read_just_before(self):
@@ -69,6 +69,9 @@ class Numbers(WatchedProgramTest):
 
     def test_tensor_built_of_it_steps_later(self):
         self.assert_made_by_the_root(AS_A_TENSOR, read_at=1, step=2)
+
+    def test_tensor_built_of_a_nan_that_has_the_other_sign(self):
+        self.assert_made_by_the_root(AS_A_TENSOR, read_at=1, step=2, made="(each.sum() * 0 / torch.zeros(()))", op="aten::div")
 
     def test_replay_memory_of_rewards(self):
         self.assert_anomaly("""
@@ -131,7 +134,7 @@ for step in range(5):
     def test_other_numbers_are_never_told_for_certain_as_made_of_finite_values(self):
         for use in AS_A_NUMBER.values():
             with self.subTest(use):
-                text = TRAINING.format(use=use, read_at=-1).replace("if step == 4 and read is not None: number = read",
+                text = TRAINING.format(use=use, read_at=-1, made="each.sum()").replace("if step == 4 and read is not None: number = read",
                                                                     "if step == 4: number = math.inf - math.inf")
                 origin = self.verdict_of(text)["incidents"][0]["origin"]
                 self.assertEqual(int(origin["step"]), 5)

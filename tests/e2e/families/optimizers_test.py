@@ -168,5 +168,46 @@ class Lars(torch.optim.Optimizer):
                             op="aten::div", phase="forward", step=2)
 
 
+# What an optimizer keeps for a parameter is spoiled out of sight, and loaded in the middle of the training.
+LOADED = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+opt = torch.optim.{optimizer}
+for step in range(6):
+    loss = model(torch.randn(6, 5)).square().mean()
+    opt.zero_grad(), loss.backward(), opt.step()
+    if step == 2:
+        kept = opt.state_dict()
+        kept["state"][2]["{key}"].numpy().fill(float("{bad}"))
+        opt.load_state_dict(kept)
+"""
+KEPT = (("Adam(model.parameters())", "exp_avg"), ("Adam(model.parameters())", "exp_avg_sq"),
+        ("AdamW(model.parameters(), foreach=True)", "exp_avg"), ("NAdam(model.parameters())", "exp_avg"),
+        ("SGD(model.parameters(), lr=0.1, momentum=0.9)", "momentum_buffer"), ("RMSprop(model.parameters())", "square_avg"),
+        ("Adagrad(model.parameters())", "sum"))
+
+
+class LoadedStates(WatchedProgramTest):
+    def test_state_that_was_loaded_bad_is_no_fault_of_the_update(self):
+        for optimizer, key in KEPT:
+            with self.subTest(optimizer=optimizer, key=key):
+                self.assert_anomaly(LOADED.format(optimizer=optimizer, key=key, bad="nan"), kind="optimizer_state", step=3,
+                                    param="2.weight", **{"class": "external"})
+
+    def test_infinite_state_that_was_loaded_is_not_told_for_certain_as_made(self):
+        for optimizer, key in (*KEPT, ("AdamW(model.parameters(), fused=True)", "exp_avg_sq")):
+            with self.subTest(optimizer=optimizer, key=key):
+                for incident in self.verdict_of(LOADED.format(optimizer=optimizer, key=key, bad="inf"))["incidents"]:
+                    origin = incident["origin"]
+                    self.assertEqual(int(origin["step"]), 3)
+                    self.assertFalse(origin["class"] == "produce" and origin["exact"], origin)
+
+    def test_state_of_one_kernel_that_was_loaded_bad_is_not_told_for_certain_as_made(self):
+        origin = self.assert_anomaly(LOADED.format(optimizer="AdamW(model.parameters(), fused=True)", key="exp_avg", bad="nan"),
+                                     step=3, param="2.weight")["origin"]
+        self.assertFalse(origin["class"] == "produce" and origin["exact"], origin)
+
+
 if __name__ == "__main__":
     main()

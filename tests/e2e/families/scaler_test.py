@@ -34,6 +34,12 @@ class Scaler(WatchedProgramTest):
             scaler.step(opt)
             scaler.update()"""))
 
+    def test_step_that_a_fused_optimizer_skips_counts_once(self):
+        steps = [int(self.verdict_of(scaled(scale="2.0 ** 20", target="50",
+                                            optimizer=f"torch.optim.AdamW(model.parameters(), lr=1e-3, fused={fused})"))
+                     ["coverage"]["steps"]) for fused in (False, True)]
+        self.assertEqual(steps[0], steps[1])
+
     def test_skips_of_a_fused_optimizer(self):
         self.assert_no_alarm(scaled(scale="2.0 ** 20", target="50",
                                     optimizer="torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"))
