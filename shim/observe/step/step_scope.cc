@@ -356,7 +356,6 @@ void StepScope::OnCell() noexcept {
   cell_began_ns_.store(MonotonicNs(), std::memory_order_relaxed);
   const std::lock_guard<std::mutex> lock(mutex_);
   step_began_ns_ = 0;
-  step_began_ticks_ = 0;
 }
 
 void StepScope::EmitCell(Observer& observer, ThreadState* thread, uint64_t began_ns) noexcept {
