@@ -7,15 +7,15 @@ import sys
 import unittest
 
 import torch.distributed
-from gpu_job import FAKE_GPU, GpuJobTest
+from gpu_job import FAKE_GPU, GpuJobTest, LAGS
 
 PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "ranks/programs/ranks.py"
 HERE = next(number for number, line in enumerate(PROGRAM.read_text().splitlines(), 1) if re.search(r"# here$", line))
 MADE = {"op": "aten::log", "class": "produce", "source": f"ranks.py:{HERE} in spoil"}
-# Ranks, and where it began.
+# Ranks, and where it began. "overlap" is for gloo.
 CASES = {"average": (4, {"rank": 2, "step": 2, **MADE}), "pipeline": (3, {"rank": 1, "step": 1, **MADE}),
          "gather": (4, {"rank": 3, "step": 1, **MADE}), "parallel": (2, {"rank": 1, "step": 2, **MADE}),
-         "broadcast": (2, {"rank": 0, "step": 0, "kind": "parameter", "param": "0.weight"})}
+         "overlap": (3, {"rank": 2, "step": 2, **MADE}), "broadcast": (2, {"rank": 0, "step": 0, "kind": "parameter", "param": "0.weight"})}
 
 
 @unittest.skipUnless(torch.distributed.is_available(), "this torch has no torch.distributed: ranks were NOT tried")
@@ -39,6 +39,12 @@ class Ranks(GpuJobTest):
         for case in CASES:
             with self.subTest(case):
                 self.assert_one(case, "--level", "layer")
+
+    def test_gloo_which_carries_a_gpu_s_tensors_by_the_cpu(self):
+        for case in ("average", "overlap"):
+            for lag in LAGS:
+                with self.subTest(case, lag=lag):
+                    self.assert_one(case, NANWATCH_FAKE_COLLECTIVES="gloo", NANWATCH_FAKE_LAG=lag)
 
     def test_gradients_that_are_views_of_what_is_averaged(self):
         for options in ((), ("--level", "layer")):

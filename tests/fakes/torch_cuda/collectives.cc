@@ -3,6 +3,12 @@
 // collective() and pointToPoint()): a range "nccl:all_reduce" with the tensors given in, inside the
 // operator of c10d, on the calling thread. It ends when the collective is enqueued, and the values
 // are there when it ends: later than on a GPU they cannot be.
+//
+// With NANWATCH_FAKE_COLLECTIVES=gloo an all-reduce shows what ProcessGroupGloo shows of a GPU's
+// tensors (AsyncAllreduceCUDAWork): a range "gloo:all_reduce" that lasts until the result is there;
+// in it a copy to pinned memory, on the calling thread; then, on another thread, the pinned memory
+// is filled with the result, which nobody sees, and copied back, which is an op. All that the other
+// thread does it does as late as it may: when the program waits for the work.
 #include "tests/fakes/torch_cuda/collectives.h"
 
 #include <ATen/ATen.h>
@@ -11,12 +17,19 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "tests/fakes/torch_cuda/fake_device.h"
 #include "tests/fakes/torch_cuda/redirect.h"
 
 namespace nanwatch::fake {
@@ -78,11 +91,80 @@ c10::intrusive_ptr<c10d::Work> DoneWork(const std::vector<at::Tensor>& results) 
   return c10d::Work::create_from_future(future);
 }
 
+class GlooWork final : public c10d::Work {
+ public:
+  GlooWork(const c10::OperatorHandle& op, std::vector<IValue> arguments)
+      : op_(op), arguments_(std::move(arguments)) {
+    std::vector<IValue> given;
+    AddTensors(arguments_[0], &given);
+    if (range_.isActive()) {
+      range_._setAsync();
+      range_.before("gloo:all_reduce", c10::ArrayRef<const IValue>(given.data(), given.size()));
+    }
+    for (const IValue& tensor : given) {
+      const at::Tensor& on_device = tensor.toTensor();
+      at::Tensor pinned =
+          at::empty(on_device.sizes(), on_device.options().device(at::kCPU).pinned_memory(true));
+      pinned.copy_(on_device, /*non_blocking=*/true);
+      carried_.emplace_back(on_device, pinned);
+    }
+  }
+  bool isCompleted() override { return done_; }
+  bool isSuccess() const override { return done_; }
+  bool wait(std::chrono::milliseconds) override {
+    std::call_once(once_, [this] { std::thread(&GlooWork::Run, this).join(); });
+    return true;
+  }
+  std::vector<at::Tensor> result() override {
+    std::vector<at::Tensor> results;
+    for (const auto& [on_device, pinned] : carried_) results.push_back(on_device);
+    return results;
+  }
+
+ private:
+  void Run() {
+    WaitForDevices();
+    c10::List<at::Tensor> list;
+    for (const auto& [on_device, pinned] : carried_) {
+      list.push_back(
+          at::from_blob(pinned.data_ptr(), pinned.sizes(), pinned.options().pinned_memory(false)));
+    }
+    torch::jit::Stack of_cpu(arguments_);
+    of_cpu[0] = IValue(list);
+    {
+      const at::DisableRecordFunctionGuard unseen;
+      op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &of_cpu);
+      of_cpu.back().toCustomClass<c10d::Work>()->wait();
+    }
+    for (auto& [on_device, pinned] : carried_) on_device.copy_(pinned, /*non_blocking=*/true);
+    range_.end();
+    done_ = true;
+  }
+
+  const c10::OperatorHandle op_;
+  std::vector<IValue> arguments_;
+  at::RecordFunction range_{at::RecordScope::USER_SCOPE};
+  std::vector<std::pair<at::Tensor, at::Tensor>> carried_;  // on the device, and pinned
+  std::once_flag once_;
+  std::atomic<bool> done_{false};
+};
+
+bool AsGloo(std::string_view op) {
+  const char* const wanted = std::getenv("NANWATCH_FAKE_COLLECTIVES");
+  return wanted != nullptr && std::string_view(wanted) == "gloo" && op == "c10d::allreduce_";
+}
+
 void Communicate(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Kind& kind = KindOf(op.operator_name().name);
   const auto count = static_cast<ptrdiff_t>(op.schema().arguments().size());
   const std::vector<IValue> arguments(stack->end() - count, stack->end());
   stack->erase(stack->end() - count, stack->end());
+
+  if (AsGloo(kind.op)) {
+    stack->push_back(arguments[0]);
+    stack->push_back(c10::intrusive_ptr<c10d::Work>(c10::make_intrusive<GlooWork>(op, arguments)));
+    return;
+  }
 
   std::vector<IValue> given;
   AddTensors(arguments[kind.given], &given);

@@ -41,6 +41,22 @@ def average(rank, count, model, optimizer):
         optimizer.step()
 
 
+def overlap(rank, count, model, optimizer):
+    """As average, but all reductions are under way at once, beside a hundred other ops; rank 2 makes a bad loss in step 2."""
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        spoil(model(torch.randn(4, 6)), (2, 2), rank, step).pow(2).mean().backward()
+        works = [dist.all_reduce(parameter.grad, async_op=True) for parameter in model.parameters()]
+        other = torch.ones(4)
+        for _ in range(100):
+            other = other * 1.01
+        for work in works:
+            work.wait()
+        for parameter in model.parameters():
+            parameter.grad /= count
+        optimizer.step()
+
+
 def pipeline(rank, count, model, optimizer):
     """Each rank works on what the one before it has sent, and trains on a loss of its own.
 
