@@ -70,6 +70,7 @@ std::string KernelsOf(const KernelsFact& fact) {
 
 std::vector<FindingLine> FindingsAfter(const RunFacts& facts, uint64_t after) {
   const StepClock clock(facts);
+  const size_t trainings = clock.Trainings().size();
   std::map<uint32_t, const Site*> sites;
   for (const Site& site : facts.sites()) sites[site.id()] = &site;
   std::map<uint64_t, uint32_t> site_of;
@@ -84,7 +85,9 @@ std::vector<FindingLine> FindingsAfter(const RunFacts& facts, uint64_t after) {
     line.rank = facts.run().rank();
     line.ticket = record.ticket();
     line.real_ns = RealTimeOf(facts.run(), record.time_ns());
-    line.step = clock.Read(record.clocks()).step;
+    const StepReading reading = clock.Read(record.clocks(), record.time_ns());
+    line.step = reading.step;
+    if (trainings > 1) line.training = reading.training;
     if (record.has_kernels()) {
       const auto known = site_of.find(record.kernels().value());
       if (known != site_of.end()) SetPlace(sites, known->second, line);
@@ -106,10 +109,18 @@ std::vector<FindingLine> FindingsAfter(const RunFacts& facts, uint64_t after) {
   return lines;
 }
 
+namespace {
+
+std::string OfTraining(int training) {
+  return training == 0 ? "" : " of training " + std::to_string(training);
+}
+
+}  // namespace
+
 std::string LineAsText(const FindingLine& line) {
   std::string text = TimeOfDay(line.real_ns) + "  " + line.run.substr(0, kIdShown) + " rank " +
                      std::to_string(line.rank) + "  step " +
-                     (line.step < 0 ? "?" : std::to_string(line.step));
+                     (line.step < 0 ? "?" : std::to_string(line.step)) + OfTraining(line.training);
   AddWord(text, line.phase);
   AddWord(text, line.layer);
   AddWord(text, line.op);
@@ -130,13 +141,13 @@ std::string LineAsJson(const FindingLine& line) {
                          {"op", line.op},         {"kernels", line.kernels}};
     return object.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
-  const Json object = {
-      {"event", "finding"},      {"at", FormatUtc(line.real_ns)}, {"run", line.run},
-      {"rank", line.rank},       {"ticket", line.ticket},         {"step", line.step},
-      {"phase", line.phase},     {"layer", line.layer},           {"op", line.op},
-      {"param", line.param},     {"class", line.finding_class},   {"nan", line.nan},
-      {"pos_inf", line.pos_inf}, {"neg_inf", line.neg_inf},       {"numel", line.numel},
-      {"source", line.source}};
+  Json object = {{"event", "finding"},      {"at", FormatUtc(line.real_ns)}, {"run", line.run},
+                 {"rank", line.rank},       {"ticket", line.ticket},         {"step", line.step},
+                 {"phase", line.phase},     {"layer", line.layer},           {"op", line.op},
+                 {"param", line.param},     {"class", line.finding_class},   {"nan", line.nan},
+                 {"pos_inf", line.pos_inf}, {"neg_inf", line.neg_inf},       {"numel", line.numel},
+                 {"source", line.source}};
+  if (line.training != 0) object["training"] = line.training;
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -145,7 +156,8 @@ std::string IncidentAsText(const Verdict& verdict, const Incident& incident) {
   const bool is_anomaly = verdict.verdict() == "anomaly" && incident.severity() != "info";
   std::string text = is_anomaly ? "ANOMALY" : "expected";
   AddWord(text, verdict.run().id().substr(0, kIdShown) + " rank " + std::to_string(origin.rank()));
-  AddWord(text, "began at step " + (origin.step() < 0 ? "?" : std::to_string(origin.step())));
+  AddWord(text, "began at step " + (origin.step() < 0 ? "?" : std::to_string(origin.step())) +
+                    OfTraining(verdict.trainings().empty() ? 0 : origin.training()));
   AddWord(text, origin.phase());
   AddWord(text, origin.layer());
   AddWord(text, origin.op());

@@ -16,6 +16,7 @@ struct FindingLine {
   uint64_t ticket = 0;
   uint64_t real_ns = 0;  // when its op ended
   int64_t step = -1;
+  int training = 0;  // of a notebook in which more than one ran: which, from 1
   std::string phase;
   std::string layer;
   std::string op;

@@ -12,8 +12,8 @@ namespace {
 std::string KeyOf(const TailEntry& entry) {
   if (!entry.finding.has_value() || !entry.finding->kernels.empty()) return "";
   const FindingLine& line = *entry.finding;
-  if (line.finding_class == "propagate") return line.run + " propagate";
-  std::string key = line.run;
+  std::string key = line.run + " " + std::to_string(line.training);
+  if (line.finding_class == "propagate") return key + " propagate";
   for (const std::string& part :
        {line.finding_class, line.phase, line.layer, line.op, line.param, line.source}) {
     key += "\n" + part;

@@ -171,6 +171,9 @@ class Notebook(unittest.TestCase):
                    for incident in document["incidents"] if incident["severity"] != "info"]
         self.assertEqual(origins, [(3, 3, "aten::log"), (1, 5, "aten::log")])
         self.assertIn("NaN reached the parameters at step 3 in training 3", " ".join(kernel.report()[1].split()))
+        lines = [" ".join(line.split()) for line in self.workplace.tool("tail", document["run"]["id"]).splitlines()]
+        for place in ("step 5 of training 1", "step 3 of training 3"):
+            self.assertTrue(any(f"{place} forward aten::log produce" in line for line in lines), lines)
         rows = json.loads(self.workplace.tool("ps", "--json"))
         steps = [run["step"] for run in rows["runs"] if int(run["pid"]) == kernel.pid]
         self.assertEqual([int(step) for step in steps], [9], rows)
