@@ -480,7 +480,7 @@ class Oracle(TorchDispatchMode):
         if self.skips:
             return  # fused optimizers are called all the same, and do nothing
         self.look_at_all()
-        if optimizer is self.namespace["optimizers"][-1]:
+        if optimizer is self.namespace.get("optimizers", [None])[-1]:
             self.step += 1
         if any(reach == "parameter" and any(not o.is_mask() for o in value.origins()) for reach, _, value, _ in self.events):
             raise Decided

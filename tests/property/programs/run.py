@@ -24,6 +24,7 @@ import threading
 import time
 
 import agreement
+from holes import HOLES
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
@@ -37,7 +38,8 @@ def parse_arguments():
     parser.add_argument("--launcher", help="a Python program, with its arguments, that runs each program in a process of its own")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--holes", action="store_true", help="programs with holes; what counts is that no wrong answer is called exact")
+    parser.add_argument("--holes", nargs="?", const=",".join(HOLES), metavar="NAME,NAME",
+                        help="programs with holes, of all kinds or of these (holes.py); what counts is that no wrong answer is called exact")
     parser.add_argument("--min-sure", type=float, default=0, metavar="PERCENT", help="with --holes: of programs whose origin is called exact")
     parser.add_argument("--min-agreement", type=float, default=0, metavar="PERCENT")
     parser.add_argument("--out", type=pathlib.Path, help="write every disagreement there, one JSON line each")
@@ -66,7 +68,7 @@ class Pair:
             watched["NANWATCH_PROGRAMS_VERBOSE"] = "1"
         quiet = None if arguments.verbose else subprocess.DEVNULL
         numbers = [str(arguments.first), str(arguments.count)]
-        holes = ["--holes"] if arguments.holes else []
+        holes = [f"--holes={arguments.holes}"] if arguments.holes else []
         watcher = [HERE / "watched.py", arguments.nanwatch, *numbers, *holes]
         if arguments.launcher:
             watcher = [HERE / "watched_apart.py", arguments.nanwatch, *numbers, *shlex.split(arguments.launcher)]
@@ -149,13 +151,21 @@ class TallyOfHoles(Tally):
         super().__init__()
         self.sure = 0
         self.wrong_and_sure = collections.Counter()
+        self.by_hole = {name: collections.Counter() for name in HOLES}
 
     def add(self, seed, said, right):
         with contextlib.redirect_stdout(None):
             result = super().add(seed, said, right)
         verdict = said["verdict"]
-        self.sure += bool(verdict and verdict["incidents"] and verdict["incidents"][0]["origin"]["exact"])
+        has_origin = bool(verdict and verdict["verdict"] == "anomaly")
+        exact = has_origin and verdict["incidents"][0]["origin"]["exact"]
+        self.sure += exact
         wrong = agreement.wrong_and_sure(right["answer"], verdict)
+        for part in right["parts"]:
+            if part.startswith("hole:"):
+                of_hole = self.by_hole[part.removeprefix("hole:")]
+                of_hole.update({"programs": 1, "origins": has_origin, "exact": exact, "right": exact and not wrong, "wrong": bool(wrong),
+                                "unknown": bool(verdict and verdict["verdict"] == "unknown")})
         if wrong:
             self.wrong_and_sure[wrong] += 1
             print(f"seed {seed}: {wrong}  [{right['plan']}: {', '.join(p for p in right['parts'] if 'healthy:' not in p)}]\n"
@@ -164,7 +174,11 @@ class TallyOfHoles(Tally):
 
     def table(self, seconds):
         told = ", ".join(f"{count} {what}" for what, count in self.wrong_and_sure.most_common()) or "none"
-        return f"{super().table(seconds)}\norigins called exact: {self.sure}; wrong and sure: {told}"
+        lines = [super().table(seconds), "", "hole                 programs  anomalies  exact  unknown  wrong and sure",
+                 "-------------------  --------  ---------  -----  -------  --------------"]
+        lines += [f"{name:19}  {of['programs']:8}  {of['origins']:9}  {of['exact']:5}  {of['unknown']:7}  {of['wrong']:14}"
+                  for name, of in self.by_hole.items() if of["programs"]]
+        return "\n".join(lines + ["", f"origins called exact: {self.sure}; wrong and sure: {told}"])
 
 
 def main():
