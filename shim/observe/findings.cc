@@ -88,6 +88,14 @@ bool IsInherited(Observer& observer, ThreadState* thread, Frame& frame, const Ba
   return true;
 }
 
+// Something bad that a collective has brought in this step.
+bool CameByCollective(Observer& observer, ThreadState* thread, const OwnWrites& own) {
+  Source received{};
+  ValueRef value;
+  return observer.deliveries.FindReceived(observer, thread, own.outputs, own.count, &received,
+                                          &value);
+}
+
 bool MayBeOrigin(FindingClass finding_class) {
   return finding_class == FindingClass::kProduce || finding_class == FindingClass::kInfToNan ||
          finding_class == FindingClass::kExternal;
@@ -191,6 +199,10 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     evidence.inputs_seen = true;
     evidence.input_kinds = sources.kinds;
     evidence.scalar_bad = kept.number_bad() && place.phase != wire::Phase::kBackward;
+  }
+  // A gradient that a collective has just brought spoils an update as a rate of NaN does.
+  if (evidence.bad_number && !evidence.inputs_seen && CameByCollective(observer, thread, own)) {
+    evidence.bad_number = false;
   }
   FindingClass finding_class = Classify(evidence);
   if (finding_class == FindingClass::kProduce && !evidence.inputs_seen &&
