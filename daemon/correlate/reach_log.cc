@@ -163,10 +163,11 @@ void ReachLog::OnUpdate(const Record& record) {
   }
 }
 
-// A NaN that Python read, and that came through a forward with autograd off: a validation loss, an
-// accuracy, and what was summed up of them later. Inf is a usual start value of a best loss, and no
-// sign of a fault. What a step with gradients made is its loss, or comes of one, and is judged as
-// such. A NaN that the program itself put among many numbers marks what is missing.
+// A NaN that Python read, and that was made with autograd off: a validation loss, an accuracy, and
+// what was summed up of them later. Inf is a usual start value of a best loss, and no sign of a
+// fault. What was bad before autograd was off is a loss, a gradient (its norm is computed with
+// autograd off), or comes of one, and is judged as such. A NaN that the program itself put among
+// many numbers marks what is missing.
 bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
   if (!std::isnan(escape.value())) return false;
   const bool of_many = Has(escape.flags(), wire::kReadWithOthers);
@@ -175,7 +176,9 @@ bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
   for (; node >= 0; node = values_.node(node).via) {
     const Site* site = values_.node(node).site;
     if (site == nullptr || MayNeedGradient(values_.node(node))) return false;
-    without_gradients |= Has(site->flags(), wire::ValueRecord::kWithoutGradients);
+    const bool off = Has(site->flags(), wire::ValueRecord::kWithoutGradients);
+    if (without_gradients && !off) return false;
+    without_gradients |= off;
   }
   return without_gradients;
 }

@@ -16,7 +16,7 @@ void PairedRatios::Add(double ratio) noexcept {
 // probability 1/2. The same on the other side.
 uint32_t PairedRatios::PlaceOfLow(uint32_t pairs) noexcept {
   constexpr double kMissMax = 0.05;
-  double exactly = std::exp2(-static_cast<double>(pairs));  // none of them lies below
+  double exactly = std::ldexp(1.0, -pairs);  // none of them lies below
   double fewer = 0;
   uint32_t place = 0;
   for (uint32_t k = 0; k < pairs; ++k) {

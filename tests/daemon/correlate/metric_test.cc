@@ -30,6 +30,15 @@ TEST(Metric, NanThatIsReadWithoutGradientsIsAWarning) {
   EXPECT_EQ(incident.chain(1).reach(), "metric");
 }
 
+// As a gradient's norm, which clip_grad_norm_ computes with autograd off.
+TEST(Metric, NanThatWasBadBeforeAutogradWasOffIsNone) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div_").Nan();
+  run.Value(2).Propagate("aten::linalg_vector_norm").From(1).WithoutGradients().Nan();
+  run.Read(3, 2);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
 TEST(Metric, NanInTheValidationBatch) {
   RunBuilder run;
   run.Value(1).External("aten::addmm").At("fc").WithoutGradients().Nan();
