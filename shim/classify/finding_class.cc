@@ -24,7 +24,7 @@ FindingClass FromCleanState(const OpEvidence& evidence) {
   if (evidence.nan_proof && has_nan) {
     return evidence.bad_number ? FindingClass::kScalar : FindingClass::kExternal;
   }
-  if (evidence.shrinks) return FindingClass::kExternal;
+  if (evidence.shrinks && !has_nan) return FindingClass::kExternal;
   return FindingClass::kProduce;
 }
 

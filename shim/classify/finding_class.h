@@ -20,7 +20,7 @@ struct OpEvidence {
   bool narrows = false;           // may overflow by a cast
   bool lacks_inf = false;         // the result's type has no Inf: what overflows becomes NaN
   bool nan_proof = false;         // makes no NaN of finite inputs
-  bool shrinks = false;     // leaves nothing larger than what it was given: makes no Inf either
+  bool shrinks = false;           // makes no Inf of finite inputs: leaves nothing larger
   bool bad_number = false;  // an update left no element good: a rate or decay that is not finite
 };
 

@@ -19,9 +19,13 @@ class Numbers(PatternTest):
     def test_infinite_learning_rate_of_no_gradient(self):
         return program(optimizer="torch.optim.SGD(model.parameters(), lr=float('inf'))", update="optimizer.step()")
 
-    @triggers("update-bad-everywhere", "all 32 values of first.weight, by aten::addcdiv_", param="first.weight", step=2)
+    @triggers("update-with-bad-number", "32 of 32 values of first.weight, by aten::addcdiv_", param="first.weight", kind="optimizer", step=2)
     def test_learning_rate_of_a_broken_schedule(self):
         return adam(before="if step == 2: optimizer.param_groups[0]['lr'] = float('nan')")
+
+    @triggers("update-bad-everywhere", "all 32 values of first.weight, by aten::addcdiv_", param="first.weight", step=0)
+    def test_no_gradient_and_no_eps(self):
+        return adam(", eps=0", loss="loss = F.mse_loss(model(x), y) * 0")
 
     @resembles("update-bad-everywhere", instead="adam-zero-over-zero", param="first.weight")
     def test_one_dead_unit(self):
