@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/correlate/candidates.h"
+#include "daemon/correlate/death_rule.h"
 #include "daemon/correlate/incident.h"
 #include "daemon/correlate/lineage.h"
 #include "daemon/correlate/rank_folding.h"
@@ -73,7 +74,8 @@ bool SkippedUpdates(const std::vector<RunFacts>& runs) {
 }
 
 // Sets the verdict's word, and why it is `unknown` where it is.
-void Conclude(const std::vector<RunFacts>& runs, Verdict& verdict) {
+void Conclude(const std::vector<RunFacts>& runs, const std::vector<Lineage>& lineages,
+              Verdict& verdict) {
   const auto& incidents = verdict.incidents();
   const bool anomaly =
       std::any_of(incidents.begin(), incidents.end(),
@@ -83,6 +85,10 @@ void Conclude(const std::vector<RunFacts>& runs, Verdict& verdict) {
     return;
   }
   verdict.set_unknown_because(UnknownBecause(runs, verdict));
+  if (verdict.unknown_because().empty() &&
+      std::any_of(lineages.begin(), lineages.end(), &WasKilledInBadStep)) {
+    verdict.set_unknown_because("killed_in_bad_step");
+  }
   if (!verdict.unknown_because().empty()) {
     verdict.set_verdict("unknown");
   } else {
@@ -114,7 +120,7 @@ Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused,
   verdict.set_schema("nanwatch.verdict/1");
   for (const UnwatchedProcess& process : unwatched) *verdict.add_unwatched() = process;
   if (runs.empty()) {
-    Conclude(runs, verdict);
+    Conclude(runs, {}, verdict);
     return correlation;
   }
   const std::vector<const RunFacts*> ordered = InRankOrder(runs);
@@ -122,7 +128,7 @@ Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused,
   *verdict.mutable_coverage() = SumCoverage(runs);
   const std::vector<Lineage> lineages = TraceRuns(ordered, excused);
   AddIncidents(lineages, explained, correlation);
-  Conclude(runs, verdict);
+  Conclude(runs, lineages, verdict);
   AddTrainings(lineages, verdict.coverage().lost_events() == 0, verdict);
   ChooseRun(verdict);
   correlation.explanation.set_schema("nanwatch.explanation/1");

@@ -1,5 +1,7 @@
 #include "daemon/correlate/death_rule.h"
 
+#include <algorithm>
+#include <csignal>
 #include <set>
 #include <string>
 
@@ -10,8 +12,19 @@ namespace {
 
 using wire::ValueRecord;
 
+// The status of a process that was asked to end, and ends itself, is by custom 128 + the signal.
+constexpr int kStatusOfSignal = 128;
+
+// Ctrl-C is the user's own; whoever ends a training so has seen enough of it.
+bool WasKilled(const RunState& state) {
+  if (state.has_signal()) return state.signal() != SIGINT;
+  return state.has_exit_code() && (state.exit_code() == kStatusOfSignal + SIGTERM ||
+                                   state.exit_code() == kStatusOfSignal + SIGKILL);
+}
+
 bool EndedWithError(const RunState& state) {
-  return state.has_exit_code() && state.exit_code() != 0 && !state.has_signal();
+  return state.has_exit_code() && state.exit_code() != 0 && !state.has_signal() &&
+         !WasKilled(state);
 }
 
 // Makes nothing of the values that the job goes on with: a check, or how torch prints a tensor, as
@@ -81,10 +94,7 @@ bool IsInLastIteration(const Lineage& run, const ValueNode& node) {
          run.clock().Read(run.facts().state().clocks()).iteration_of_run;
 }
 
-}  // namespace
-
-std::vector<int> OriginsAtDeath(const Lineage& run) {
-  if (!EndedWithError(run.facts().state())) return {};
+std::vector<int> OriginsMetLast(const Lineage& run) {
   const Killed killed = WhatWasKilled(run);
   const std::set<uint64_t> passed_on = WhatWasPassedOn(run);
   std::set<uint64_t> checked;
@@ -101,6 +111,22 @@ std::vector<int> OriginsAtDeath(const Lineage& run) {
     }
   }
   return {origins.begin(), origins.end()};
+}
+
+}  // namespace
+
+std::vector<int> OriginsAtDeath(const Lineage& run) {
+  if (!EndedWithError(run.facts().state())) return {};
+  return OriginsMetLast(run);
+}
+
+bool WasKilledInBadStep(const Lineage& run) {
+  if (!WasKilled(run.facts().state())) return false;
+  const std::vector<int> last = OriginsMetLast(run);
+  return std::any_of(last.begin(), last.end(), [&run](int index) {
+    const Origin& origin = run.origins()[static_cast<size_t>(index)];
+    return !origin.IsMask() && origin.expected_by == nullptr;
+  });
 }
 
 }  // namespace nanwatch

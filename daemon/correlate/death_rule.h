@@ -19,4 +19,8 @@ namespace nanwatch {
 // known.
 [[nodiscard]] std::vector<int> OriginsAtDeath(const Lineage& run);
 
+// A signal other than SIGINT ended the job while it held such a value. Nobody knows whether the
+// step would have applied it.
+[[nodiscard]] bool WasKilledInBadStep(const Lineage& run);
+
 }  // namespace nanwatch

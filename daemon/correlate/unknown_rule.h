@@ -25,6 +25,7 @@ namespace nanwatch {
 //   steps_not_checked some steps ran at level `idle`, and level `auto` did not choose that, nor
 //   were
 //                     they off to measure the overhead; or a process died while they were off
+// Where none of these holds, correlate.cc may give killed_in_bad_step (death_rule.h).
 // The first three hold beside processes that were observed, too; the next three only without any.
 // `auto` leaves out steps by design and returns to the parameters they wrote, so its idle steps
 // give no reason; the report says how many there were.

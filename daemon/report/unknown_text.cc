@@ -137,6 +137,13 @@ UnknownText StepsNotChecked(const Verdict& verdict) {
           "use `nanwatch run --level canary` or higher from the start"};
 }
 
+UnknownText KilledInBadStep() {
+  return {
+      "a signal killed the job in the middle of a step that had computed a non-finite value; "
+      "nobody knows whether the step would have applied it",
+      "let the job run past this step, or check the op named here"};
+}
+
 }  // namespace
 
 UnknownText TextOfUnknown(const Verdict& verdict) {
@@ -145,6 +152,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "nothing_checked") return NothingChecked(verdict);
   if (reason == "records_lost") return RecordsLost(verdict);
   if (reason == "steps_not_checked") return StepsNotChecked(verdict);
+  if (reason == "killed_in_bad_step") return KilledInBadStep();
   if (reason == "no_room") return NoRoom(verdict);
   if (reason == "no_observer") return NoObserver(verdict);
   if (reason == "not_started") return NotStarted(verdict);

@@ -1,6 +1,8 @@
 // Values that were bad when the job ended with an error.
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "daemon/correlate/correlate.h"
 #include "tests/daemon/correlate/run_builder.h"
 
@@ -54,6 +56,42 @@ TEST(Death, WhatAScriptWithoutStepsCheckedAndThenLeftBehindHarmedNothing) {
 TEST(Death, WithoutAnErrorItHarmsNothing) {
   EXPECT_EQ(Correlate({WithBadActivation().ExitCode(0).Build()}).verdict(), "expected");
   EXPECT_EQ(Correlate({WithBadActivation().Build()}).verdict(), "expected");
+}
+
+RunFacts KilledBy(RunBuilder run, int signal) {
+  RunFacts facts = run.Build();
+  facts.mutable_state()->set_signal(signal);
+  return facts;
+}
+
+TEST(Death, OfAJobThatWasKilledInTheStepNobodyKnowsWhatWouldHaveBecomeOfTheValue) {
+  for (const int signal : {SIGTERM, SIGKILL, SIGSEGV}) {
+    const Verdict verdict = Correlate({KilledBy(WithBadActivation(), signal)});
+    EXPECT_EQ(verdict.verdict(), "unknown");
+    EXPECT_EQ(verdict.unknown_because(), "killed_in_bad_step");
+    EXPECT_EQ(verdict.incidents(0).severity(), "info");
+  }
+  for (const int status : {128 + SIGTERM, 128 + SIGKILL}) {
+    EXPECT_EQ(Correlate({WithBadActivation().ExitCode(status).Build()}).verdict(), "unknown");
+  }
+}
+
+TEST(Death, KilledByTheUserOrInALaterStepItHarmsNothing) {
+  EXPECT_EQ(Correlate({KilledBy(WithBadActivation(), SIGINT)}).verdict(), "expected");
+  RunBuilder later = WithBadActivation();
+  EXPECT_EQ(Correlate({KilledBy(later.Ended(OptimizerClocks({5})), SIGTERM)}).verdict(),
+            "expected");
+  RunBuilder repaired = WithBadActivation();
+  repaired.Kill(2, "aten::where", 1);
+  EXPECT_EQ(Correlate({KilledBy(repaired, SIGTERM)}).verdict(), "expected");
+  RunBuilder healthy;
+  EXPECT_EQ(Correlate({KilledBy(healthy, SIGTERM)}).verdict(), "clean");
+}
+
+TEST(Death, KilledWhenAPassHadBegunAtABadLossIsAnAnomaly) {
+  RunBuilder run = WithBadActivation();
+  run.Pass(2).Root(1);
+  EXPECT_EQ(Correlate({KilledBy(run, SIGKILL)}).verdict(), "anomaly");
 }
 
 TEST(Death, OfAnEarlierStepItHarmedNothing) {

@@ -39,10 +39,25 @@ CASES = {
                      + "\n    loss = torch.nan_to_num(loss * 0)\n    if bad: break"),
 }
 
+KILLS = {
+    "loss": "loss = model(x).square().mean()\n    if bad: die()",
+    "pass": "loss = model(x).square().mean()\n    if bad: loss.backward(), die()",
+    "interrupted": "loss = model(x).square().mean()\n    if bad: raise KeyboardInterrupt",
+}
+DIE = """
+import os, signal
+def die():
+    os.kill(os.getpid(), signal.{signal})
+    while True: signal.pause()
+"""
+
 
 class EndedJob(PromiseTest):
     @classmethod
     def start(cls, workplace):
+        cls.killed = {(where, name): workplace.run_watched(
+            workplace.program(f"{where}_{name}", DIE.format(signal=name) + PROGRAM.format(spoils=True, loss=loss)), ("--level", "full"))
+            for where, loss in KILLS.items() for name in ("SIGTERM", "SIGKILL") if (where, name) != ("interrupted", "SIGKILL")}
         cls.jobs = {name: workplace.run_watched(workplace.program(name.replace(" ", "_"), PROGRAM.format(spoils=spoils, loss=loss)),
                                                 ("--level", "full"))
                     for name, (spoils, loss) in CASES.items()}
@@ -68,6 +83,20 @@ class EndedJob(PromiseTest):
 
     def test_error_that_is_caught_makes_no_anomaly(self):
         self.assertEqual((self.jobs["caught"].status(), self.jobs["caught"].verdict()["verdict"]), (0, "expected"))
+
+    def test_step_that_was_killed_before_anybody_used_its_loss_is_unknown(self):
+        for signal in ("SIGTERM", "SIGKILL"):
+            with self.subTest(signal):
+                job = self.killed["loss", signal]
+                self.assertEqual((job.verdict()["verdict"], job.verdict()["unknown_because"]), ("unknown", "killed_in_bad_step"))
+                self.assertIn("in the middle of a step that had computed a non-finite value", " ".join(job.stderr().split()))
+
+    def test_pass_that_began_at_a_bad_loss_before_it_was_killed_is_an_anomaly(self):
+        for signal in ("SIGTERM", "SIGKILL"):
+            self.assertEqual(self.killed["pass", signal].verdict()["verdict"], "anomaly", signal)
+
+    def test_user_who_interrupts_the_step_makes_no_anomaly(self):
+        self.assertEqual(self.killed["interrupted", "SIGTERM"].verdict()["verdict"], "expected")
 
 
 if __name__ == "__main__":
