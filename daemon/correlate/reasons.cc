@@ -69,17 +69,18 @@ class Teller {
       const Finding finding = DescribeOrigin(lineage_, *other.origin);
       Add("earlier", finding,
           NameOf(finding) +
-              " is earlier, but begins another incident: " + ApartText(*other.origin));
+              " ran earlier but belongs to another incident: " + ApartText(*other.origin));
     }
     if (told > kOthersTold) {
       Add("earlier", Finding(),
-          "and " + std::to_string(told - kOthersTold) + " more that began earlier, likewise");
+          "and " + std::to_string(told - kOthersTold) +
+              " more earlier values that belong to other incidents");
     }
   }
 
   void TellClass() {
     const Finding& origin = incident_.origin();
-    Add("class", origin, NameOf(origin) + " is of class " + origin.class_() + ": " + ClassText());
+    Add("class", origin, NameOf(origin) + " has class " + origin.class_() + ": " + ClassText());
   }
 
   void TellChain() {
@@ -94,24 +95,25 @@ class Teller {
       const std::string name = ReachName(static_cast<uint32_t>(reach));
       if (reach == Reach::kActivation) {
         Add("reach", incident_.origin(),
-            "it reached an activation: " + std::to_string(draft_.count) +
+            "the bad value reached activations: " + std::to_string(draft_.count) +
                 (draft_.count == 1 ? " op call" : " op calls") +
-                " wrote a bad value that comes from it, the first " + NameOf(incident_.origin()));
+                " wrote a value that comes from it, first " + NameOf(incident_.origin()));
         continue;
       }
       const ReachEvent* event = FirstOf(draft_, reach);
       if (event != nullptr) {
         const Finding at = WhatReached(*event);
-        Add("reach", at, "it reached " + Titled(name) + ": " + EventText(*event, at));
+        Add("reach", at, "the bad value reached " + Titled(name) + ": " + EventText(*event, at));
       } else {
-        Add("reach", Finding(), "it reached " + Titled(name) + " in another process of the job");
+        Add("reach", Finding(),
+            "the bad value reached " + Titled(name) + " in another process of the job");
       }
     }
   }
 
   void TellSeverity() {
     Add("severity", incident_.origin(),
-        NameOf(incident_.origin()) + " gives an incident of severity " + incident_.severity() +
+        NameOf(incident_.origin()) + " causes an incident of severity " + incident_.severity() +
             ": " + SeverityText());
   }
 
@@ -150,39 +152,36 @@ class Teller {
   [[nodiscard]] std::string OriginText() const {
     const Origin& origin = *draft_.origin;
     if (origin.IsReceived()) {
-      return "it came in by a collective, and of the rank that sent it nothing is recorded";
+      return "a collective delivered it, and there are no records from the rank that sent it";
     }
     if (origin.IsExternal()) {
-      return "its bad input was there before any observed op wrote it, in " +
+      return "its input was bad before any observed op wrote to it; the input is " +
              std::string(TargetText(origin.target)) + NamedParameter() +
-             ", and no earlier record says who made that bad";
+             ", and no earlier record says what made it bad";
     }
     const ValueNode* node = NodeAt(origin.node);
-    if (node == nullptr) return "nothing else is known of how the value came to be";
+    if (node == nullptr) return "no record says how the value was made";
     switch (node->because) {
       case Because::kMadeOfFinite:
-        return "all its tensor inputs were looked at and were finite, so nothing before it can "
-               "have "
-               "made the value";
+        return "all its tensor inputs were checked and were finite, so no earlier op can have made "
+               "the value";
       case Because::kMadeAssumedFinite:
-        return "nothing bad was alive when it ran, so its inputs, which were not looked at, are "
-               "taken "
-               "to have been finite";
+        return "its inputs were not checked, but no bad value existed when it ran, so they are "
+               "assumed to have been finite";
       case Because::kHabit:
-        return "it made -Inf alone, as the same place did in an earlier step: how a mask is "
-               "written";
+        return "it only made -Inf, as the same place did in an earlier step; masks are written "
+               "like that";
       case Because::kConstant:
-        return "a non-finite constant was asked for";
+        return "the program wrote a non-finite constant here";
       case Because::kNanOfMask:
-        return "what came in was a mask, which is no fault; the NaN begins here";
+        return "its input was a mask, which is not an error; the NaN starts here";
       case Because::kInfToNanHere:
-        return "Inf came in and NaN went out, and where the Inf came from was not recorded";
+        return "it turned Inf into NaN, and no record says where the Inf came from";
       case Because::kTwin:
-        return "its own record was not kept; its place, whose earlier values were, tells its cause";
+        return "its own record was not kept; an earlier value from the same place has this cause";
       default:
-        return "the chain breaks off here: an input was not looked at, or its record was lost, so "
-               "the "
-               "true origin may lie before it";
+        return "the chain ends here because an input was not checked or its record was lost; the "
+               "real origin may be earlier";
     }
   }
 
@@ -203,8 +202,8 @@ class Teller {
       told.insert(input->ticket);
       const Finding finding = DescribeNode(lineage_, *input);
       Add("earlier", finding,
-          NameOf(finding) + " went into it with " + KindsText(input->kinds) +
-              " and is not the origin: " + WeaknessText(*input));
+          NameOf(finding) + " was one of its inputs and held " + KindsText(input->kinds) +
+              ", but is not the origin: " + WeaknessText(*input));
     }
     return told;
   }
@@ -213,74 +212,75 @@ class Teller {
   // nowhere near or is weaker.
   [[nodiscard]] static std::string ApartText(const Origin& other) {
     if (other.expected_by != nullptr) {
-      return "a rule calls it expected, and what a rule excuses explains a value only where "
-             "nothing "
-             "else can";
+      return "an ignore rule calls it expected, and an expected value is blamed only if nothing "
+             "else explains the origin";
     }
-    if (other.IsMask()) return "it is a mask, which is no fault until an op makes NaN of it";
+    if (other.IsMask()) return "it is a mask, which is not an error until an op turns it into NaN";
     if (other.strength == Origin::Strength::kMade) {
-      return "nothing that was recorded leads from it to this origin";
+      return "no record leads from it to this origin";
     }
-    return "who made it is not known, and what is known to have been made explains more";
+    return "no record says what made it, and a value whose op is known is the better explanation";
   }
 
   [[nodiscard]] std::string WeaknessText(const ValueNode& input) const {
     const Origin& behind = lineage_.origins()[static_cast<size_t>(input.origin)];
     switch (behind.strength) {
       case Origin::Strength::kAskedFor:
-        return "it is a mask, asked for on purpose; a mask is no fault until an op makes NaN of it";
+        return "it is a mask that the program wrote on purpose; a mask is not an error until an op "
+               "turns it into NaN";
       case Origin::Strength::kUninitialised:
-        return "it is memory that nothing is known to have written, which is legal";
+        return "it is memory that no observed op wrote, and reading that is not an error";
       case Origin::Strength::kUnseen:
-        return "where it came from was not seen, so it cannot be blamed";
+        return "no record says where it came from, so it cannot be blamed";
       case Origin::Strength::kMade:
         break;
     }
-    return behind.expected_by != nullptr ? "a rule calls its origin expected"
-                                         : "its own origin is told as another incident";
+    return behind.expected_by != nullptr
+               ? "an ignore rule calls its origin expected"
+               : "it has an origin of its own, which is reported as another incident";
   }
 
   [[nodiscard]] std::string ClassText() const {
     const Finding& origin = incident_.origin();
     const Origin& source = *draft_.origin;
-    if (source.IsReceived()) return "the record names the collective that brought it";
+    if (source.IsReceived()) return "the record names the collective that delivered it";
     if (source.IsExternal()) {
-      return "its input held " + KindsText(source.kinds) + " and no record tells who wrote it";
+      return "its input held " + KindsText(source.kinds) + ", and no record says what wrote it";
     }
     const bool restated = source.site != nullptr && static_cast<uint32_t>(source.finding_class) !=
                                                         source.site->finding_class();
-    if (restated) return "it was recorded as passing on a mask, but NaN is new in its output";
-    std::string text = "so the job recorded it";
-    text += origin.inputs_seen()      ? ", with its inputs looked at"
-            : origin.inputs().empty() ? ", without looking at its inputs"
-                                      : ", with those inputs looked at that autograd had kept";
-    if (source.kinds != 0) text += "; it wrote " + KindsText(source.kinds);
+    if (restated)
+      return "the job recorded that it passed on a mask, but the NaN in its output is new";
+    std::string text = "the job recorded this class";
+    text += origin.inputs_seen()      ? " after checking its inputs"
+            : origin.inputs().empty() ? " without checking its inputs"
+                                      : " after checking the inputs that autograd had kept";
+    if (source.kinds != 0) text += "; the op wrote " + KindsText(source.kinds);
     return text;
   }
 
   [[nodiscard]] std::string LinkText(uint64_t ticket) const {
     const ValueNode* node = NodeOf(ticket);
-    if (node == nullptr) return "the job says so; by what way the value came there is not recorded";
+    if (node == nullptr) return "the job recorded it so; no record says how the value got there";
     const ValueNode* via = NodeAt(node->via);
     const std::string from = via == nullptr ? "" : NameOfNode(*via);
     switch (node->because) {
       case Because::kFromSource:
-        if (via != nullptr) return "it took a bad input from " + from;
-        return "its bad input, which came in from " + SourceText(*node) +
-               ", had been made bad by the same origin";
+        if (via != nullptr) return "its input from " + from + " was bad";
+        return "its input came from " + SourceText(*node) + ", which the same origin had made bad";
       case Because::kPoisoned:
-        return "its inputs were not looked at, and a parameter was already bad by then";
+        return "a parameter was already bad when it ran; its inputs were not checked";
       case Because::kUnderBadRoot:
-        return "its backward pass began at a loss that was already bad" +
-               (via == nullptr ? "" : ", " + from) +
-               ", and no gradient of such a pass means anything";
+        return "its backward pass started from a loss that was already bad" +
+               (via == nullptr ? "" : ", " + from) + ", so none of the gradients is usable";
       case Because::kTwin:
-        return "it comes from the same place as an earlier value of this chain; its own record was "
+        return "it comes from the same place as an earlier value in this chain; its own record was "
                "not kept";
       case Because::kNanOfMask:
-        return "it made NaN of a mask" + (via == nullptr ? "" : " that came from " + from);
+        return "it turned a mask into NaN" + (via == nullptr ? "" : "; the mask came from " + from);
       default:
-        return "it belongs to the same incident" + (via == nullptr ? "" : ", by way of " + from);
+        return "it belongs to the same incident" +
+               (via == nullptr ? "" : "; its input came from " + from);
     }
   }
 
@@ -317,16 +317,17 @@ class Teller {
 
   [[nodiscard]] std::string EventText(const ReachEvent& event, const Finding& value) const {
     const std::string record = "record " + std::to_string(event.ticket);
-    const std::string by = event.node < 0 ? "by what way is not recorded" : "by " + NameOf(value);
+    const std::string by =
+        event.node < 0 ? "the path to it is not recorded" : "made by " + NameOf(value);
     const std::string name = event.name.empty() ? "" : " (" + event.name + ")";
     const std::string step = ", step " + std::to_string(value.step());
     switch (event.how) {
       case ReachEvent::How::kRoot:
-        return record + step + " says that a backward pass began at a bad value, " + by +
+        return record + step + " says that a backward pass started from a bad value, " + by +
                JudgementText(event);
       case ReachEvent::How::kLeaf:
-        return record + step + " says that backward wrote a bad gradient" + name + ", " + by +
-               Plural(event.count, "leaf", "leaves") + JudgementText(event);
+        return record + step + " says that the backward pass wrote a bad gradient" + name + ", " +
+               by + Plural(event.count, "leaf", "leaves") + JudgementText(event);
       case ReachEvent::How::kUpdate:
         return record + step + " says that an update left it bad" + name + ", " + by +
                Plural(event.count, "parameter", "parameters") + JudgementText(event);
@@ -334,17 +335,18 @@ class Teller {
         return NameOf(value) + " wrote it itself" + name + JudgementText(event);
       case ReachEvent::How::kEscape:
         return record + step +
-               " says that the program read or tested a bad number at a place where losses are "
-               "made, " +
+               " says that the program read or compared a bad number that was computed where its "
+               "losses are, " +
                by + JudgementText(event);
       case ReachEvent::How::kRead:
-        return record + step + " says that the program read a NaN made without gradients, " + by +
+        return record + step +
+               " says that the program read a NaN that was computed without gradients, " + by +
                JudgementText(event);
       case ReachEvent::How::kDead:
-        return "the loss of the steps was not finite while these parameters were bad";
+        return "the loss was not finite in the steps that ran with these bad parameters";
       case ReachEvent::How::kFirstReach:
-        return "the section that nothing evicts says so at " + record + name + ", " + by +
-               JudgementText(event);
+        return "the list of first reaches, which is never evicted, names " + record + name + ", " +
+               by + JudgementText(event);
     }
     return record;
   }
@@ -357,38 +359,37 @@ class Teller {
   }
 
   [[nodiscard]] static std::string JudgementText(const ReachEvent& event) {
-    if (event.deliberate) return "; a constant written on purpose, which harms nothing";
-    if (event.excused) return "; a GradScaler found it and skipped the update, which harms nothing";
+    if (event.deliberate) return "; the program wrote this constant on purpose, so it is harmless";
+    if (event.excused) return "; a GradScaler found it and skipped the update, so it is harmless";
     if (event.unapplied) {
-      return "; the training went on and no update was made of it";
+      return "; the training went on and no update used it";
     }
     return "";
   }
 
   [[nodiscard]] std::string SeverityText() const {
     if (!incident_.expected_by().empty()) {
-      return "a rule of the user's calls it expected, whatever it reached";
+      return "one of your ignore rules calls it expected, whatever it reached";
     }
     if (!draft_.anomalous) {
       const bool no_further = draft_.reach.size() <= 1;
-      return no_further
-                 ? "no record leads from it to a loss, a gradient, an update, a parameter or a "
-                   "buffer, and a bad value that meets none of them harms nothing"
-                 : "all that it reached was written on purpose, skipped by a GradScaler, or never "
-                   "applied";
+      return no_further ? "no record leads from it to a loss, a gradient, a parameter or a buffer, "
+                          "and a bad value that reaches none of them is harmless"
+                        : "everything it reached was written on purpose, skipped by a GradScaler, "
+                          "or never applied";
     }
     if (incident_.ended_job()) {
-      return "the job ended with an error in the same step, and nothing that is recorded was made "
-             "of it, so that the error may have been about it";
+      return "the job ended with an error in the same step before anything used the value, so the "
+             "value may be the reason for the error";
     }
     if (incident_.severity() == "critical") {
-      return "it stays, in parameters, a buffer or the optimizer's state, and spoils what comes "
-             "after";
+      return "it stays in parameters, a buffer or the optimizer's state, so later steps are wrong "
+             "too";
     }
     if (incident_.severity() == "warning") {
-      return "the program read it as a number, and nothing of the training was made of it";
+      return "the program read it as a number, but the training did not use it";
     }
-    return "it reached the loss or gradients, but nothing that lasts beyond its step";
+    return "it reached the loss or gradients, but nothing that outlasts the step";
   }
 
   const IncidentDraft& draft_;

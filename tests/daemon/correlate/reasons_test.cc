@@ -46,26 +46,25 @@ TEST(Reasons, TellTheWholeWayFromTheMaskToTheParameters) {
   EXPECT_EQ(explanation.schema(), "nanwatch.explanation/1");
   EXPECT_EQ(explanation.verdict(), "anomaly");
   EXPECT_EQ(explanation.severity(), "critical");
-  EXPECT_THAT(
-      Texts(explanation, "origin"),
-      ElementsAre("record 2 (aten::_softmax, attn, forward, step 46) is the origin: what came "
-                  "in was a mask, which is no fault; the NaN begins here"));
+  EXPECT_THAT(Texts(explanation, "origin"),
+              ElementsAre("record 2 (aten::_softmax, attn, forward, step 46) is the origin: its "
+                          "input was a mask, which is not an error; the NaN starts here"));
   EXPECT_THAT(
       Texts(explanation, "earlier"),
-      ElementsAre(AllOf(HasSubstr("record 1 (aten::masked_fill, attn, forward, step 46) went "
-                                  "into it with -Inf and is not the origin"),
-                        HasSubstr("asked for on purpose"))));
+      ElementsAre(AllOf(HasSubstr("record 1 (aten::masked_fill, attn, forward, step 46) was one of "
+                                  "its inputs and held -Inf, but is not the origin"),
+                        HasSubstr("wrote on purpose"))));
   EXPECT_THAT(Texts(explanation, "class"),
-              ElementsAre(AllOf(HasSubstr("class inf_to_nan"), HasSubstr("it wrote NaN"))));
+              ElementsAre(AllOf(HasSubstr("class inf_to_nan"), HasSubstr("the op wrote NaN"))));
   EXPECT_THAT(
       Texts(explanation, "link"),
-      ElementsAre("record 3 (aten::nll_loss_forward, outside any module, forward, step 46) is "
-                  "bad because it took a bad input from record 2 (aten::_softmax, attn, "
-                  "forward, step 46)"));
+      ElementsAre(
+          "record 3 (aten::nll_loss_forward, outside any module, forward, step 46) is bad because "
+          "its input from record 2 (aten::_softmax, attn, forward, step 46) was bad"));
   EXPECT_THAT(Texts(explanation, "reach"),
-              ElementsAre(HasSubstr("an activation: 2 op calls"),
+              ElementsAre(HasSubstr("activations: 2 op calls"),
                           AllOf(HasSubstr("the loss: record 9, step 46"),
-                                HasSubstr("by record 3 (aten::nll")),
+                                HasSubstr("made by record 3 (aten::nll")),
                           AllOf(HasSubstr("a gradient: record 9"), HasSubstr("(emb.weight)")),
                           AllOf(HasSubstr("a parameter: record 10"), HasSubstr("(emb.weight)"))));
   EXPECT_THAT(Texts(explanation, "severity"),
@@ -85,11 +84,11 @@ TEST(Reasons, SayWhetherFiniteInputsWereSeenOrTakenForGranted) {
   RunBuilder seen;
   seen.Value(1).Produce("aten::sqrt").Nan();
   EXPECT_THAT(Texts(Explained(seen), "origin"),
-              ElementsAre(HasSubstr("all its tensor inputs were looked at and were finite")));
+              ElementsAre(HasSubstr("all its tensor inputs were checked and were finite")));
   RunBuilder unseen;
   unseen.Value(1).Produce("aten::sqrt").InputsUnseen().Nan();
   EXPECT_THAT(Texts(Explained(unseen), "origin"),
-              ElementsAre(HasSubstr("are taken to have been finite")));
+              ElementsAre(HasSubstr("are assumed to have been finite")));
 }
 
 TEST(Reasons, NameTheBatchThatWasBadFromTheStart) {
@@ -97,14 +96,14 @@ TEST(Reasons, NameTheBatchThatWasBadFromTheStart) {
   run.Value(1).External("aten::mm").FromOutside(wire::Target::kInputData, "").Nan();
   run.Pass(2).Root(1);
   EXPECT_THAT(Texts(Explained(run), "origin"),
-              ElementsAre(HasSubstr("before any observed op wrote it, in the batch")));
+              ElementsAre(HasSubstr("before any observed op wrote to it; the input is the batch")));
 }
 
 TEST(Reasons, AdmitAChainThatBreaksOff) {
   RunBuilder run;
   run.Value(5).Propagate("aten::add").FromUnknown().Nan();
   run.Pass(6).Root(5);
-  EXPECT_THAT(Texts(Explained(run), "origin"), ElementsAre(HasSubstr("the chain breaks off here")));
+  EXPECT_THAT(Texts(Explained(run), "origin"), ElementsAre(HasSubstr("the chain ends here")));
 }
 
 TEST(Reasons, SayWhyAnEarlierIncidentIsAnother) {
@@ -115,8 +114,8 @@ TEST(Reasons, SayWhyAnEarlierIncidentIsAnother) {
   const Explanation explanation = Explained(run);
   EXPECT_THAT(
       Texts(explanation, "earlier"),
-      ElementsAre(HasSubstr("record 1 (aten::log, a, forward, step 0) is earlier, but begins "
-                            "another incident")));
+      ElementsAre(HasSubstr(
+          "record 1 (aten::log, a, forward, step 0) ran earlier but belongs to another incident")));
 }
 
 TEST(Reasons, SayWhyNothingIsWrong) {
@@ -140,9 +139,9 @@ TEST(Reasons, BlameTheLossForWhatItsBackwardMakes) {
   run.Pass(2).Root(1).Number(1);
   run.Value(3).Produce("aten::reciprocal").Backward("DivBackward0").At("ratio").InPass(1).Nan();
   run.Pass(4).Number(1).Leaf("w", 3);
-  EXPECT_THAT(
-      Texts(Explained(run), "link"),
-      Contains(AllOf(HasSubstr("record 3"), HasSubstr("began at a loss that was already bad"))));
+  EXPECT_THAT(Texts(Explained(run), "link"),
+              Contains(AllOf(HasSubstr("record 3"),
+                             HasSubstr("started from a loss that was already bad"))));
 }
 
 TEST(Reasons, OfAnIncidentThatIsNotThereAreNone) {
@@ -157,7 +156,7 @@ TEST(Reasons, OfARuleSayThatItSufficed) {
   const Correlation excused = Correlate({facts}, {{first.excuse_keys[0], "op=aten::_softmax"}}, 1);
   EXPECT_EQ(excused.verdict.verdict(), "expected");
   EXPECT_THAT(Texts(excused.explanation, "severity"),
-              ElementsAre(HasSubstr("a rule of the user's calls it expected")));
+              ElementsAre(HasSubstr("one of your ignore rules calls it expected")));
 }
 
 }  // namespace
