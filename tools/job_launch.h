@@ -15,7 +15,7 @@ struct RunOptions {
   std::string level;    // "": NANWATCH_LEVEL, else what the library chooses
   std::string budget;   // percent of step time, as typed; "": NANWATCH_BUDGET, else none
   std::string stats;    // steps between two looks, as typed; "": NANWATCH_STATS, else the default
-  std::string measure;  // percent of the steps, as typed; "": NANWATCH_MEASURE, else the default
+  std::string measure;  // percent of the steps, as typed; "": NANWATCH_MEASURE, else none
   std::string on_anomaly;           // "": NANWATCH_ON_ANOMALY, else continue
   bool kernels = false;             // otherwise as NANWATCH_KERNELS says
   std::vector<std::string> ignore;  // --ignore, as typed: rules, or '@' and a file

@@ -373,7 +373,7 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
       ->type_name("N");
   verb->add_option("--measure", options->measure,
                    "Leave at most this percentage of steps unchecked to measure what the checks "
-                   "cost (default 1; 0: never)")
+                   "cost, for example 1 (default 0: never)")
       ->type_name("PERCENT");
   verb->add_flag("--kernels", options->kernels,
                  "On a GPU: list the kernels of the origin's op, with their times (uses CUPTI; not "
