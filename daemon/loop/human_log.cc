@@ -159,6 +159,12 @@ std::string LevelSentence(const LevelFact& level) {
       level.full_every() == 0   ? "no step in full, as many by the canary as there is room for"
       : level.full_every() == 1 ? "every step in full"
                                 : "one step in " + std::to_string(level.full_every()) + " in full";
+  if (!level.has_overhead_percent())
+    return fmt::format(
+        "auto: {}; whether that keeps the budget of {:.2f} % is not known: the times of steps "
+        "differ "
+        "too much",
+        share, level.budget_percent());
   return fmt::format("auto: {}; expected to cost {:.2f} % of {:.2f} %", share,
                      level.overhead_percent(), level.budget_percent());
 }

@@ -35,6 +35,21 @@ constexpr uint32_t kIdleFirstMax = 48;
 // The figure is of so many steps.
 constexpr double kLately = 1024;
 
+// An interval that reaches so far below zero says nothing: checking takes time, and never saves it.
+constexpr double kLowMin = -10;
+
+// By how much all ratios may be off together, in percent: they are to the same few unwatched steps,
+// so the largest of these, beside their median, bounds it.
+template <typename IdleSteps>
+double CommonError(const IdleSteps& kinds) {
+  double error = 0;
+  for (const auto& idle : kinds) {
+    if (idle.count() < kIdleMin) continue;
+    error = std::max(error, 100 * (idle.Largest() / idle.Median() - 1));
+  }
+  return error;
+}
+
 }  // namespace
 
 double AutoLevel::CostOf(const Way& way) noexcept {
@@ -74,6 +89,7 @@ void AutoLevel::Note(const Step& step) noexcept {
 PairedRatios::Figure AutoLevel::Read() const noexcept {
   const double steps = idle_steps_ + canary_.steps + full_.steps;
   PairedRatios::Figure all{.pairs = PairedRatios::kPairsMax};
+  const double common = CommonError(idle_ns_);
   for (const Way* way : {&canary_, &full_}) {
     const double share = steps > 0 ? way->steps / steps : 0;
     if (share == 0) continue;
@@ -81,10 +97,11 @@ PairedRatios::Figure AutoLevel::Read() const noexcept {
     const PairedRatios::Figure after = way->pairs_after.Read();
     all.pairs = std::min(all.pairs, figure.pairs);
     all.median += share * (figure.median + after.median);
-    all.low += share * (figure.low + after.low);
-    all.high += share * (figure.high + after.high);
+    const double together = share * common * (after.pairs != 0 ? 2 : 1);
+    all.low += share * (figure.low + after.low) - together;
+    all.high += share * (figure.high + after.high) + together;
   }
-  return all.pairs != 0 && steps > 0 ? all : PairedRatios::Figure{};
+  return all.pairs != 0 && steps > 0 && all.low >= kLowMin ? all : PairedRatios::Figure{};
 }
 
 void AutoLevel::Plan() noexcept {
@@ -101,6 +118,21 @@ void AutoLevel::Plan() noexcept {
     canary_share_ = budget / canary;
   }
   overhead_ = full_share_ * full + canary_share_ * canary;
+}
+
+bool AutoLevel::PlanKeepsBudget() const noexcept {
+  double at_most = 0;
+  const double common = CommonError(idle_ns_);
+  for (const auto& [share, way] :
+       {std::pair{full_share_, &full_}, std::pair{canary_share_, &canary_}}) {
+    if (share == 0) continue;
+    const PairedRatios::Figure figure = way->pairs.Read();
+    if (figure.pairs == 0) return false;
+    const PairedRatios::Figure after = way->pairs_after.Read();
+    at_most +=
+        share * (figure.high + std::max(0.0, after.high) + common * (after.pairs != 0 ? 2 : 1));
+  }
+  return at_most <= budget_percent();
 }
 
 bool AutoLevel::MustTellPlan() noexcept {
@@ -163,7 +195,6 @@ AutoLevel::Next AutoLevel::OnStep(const Step& step) noexcept {
   }
   next.full_every =
       full_share_ > 0 ? static_cast<uint32_t>(std::lround(std::min(1e9, 1 / full_share_))) : 0;
-  next.overhead_percent = 100 * overhead_;
   const bool was_alert = alert_left_ != 0;
   if (suspicion_.IsRaisedBy(step.seen)) {
     alert_left_ = kAlertSteps;
@@ -174,6 +205,7 @@ AutoLevel::Next AutoLevel::OnStep(const Step& step) noexcept {
     next.tell = true;
     next.why = alert_left_ != 0 ? Why::kSuspicion : Why::kQuiet;
   }
+  if (next.tell && PlanKeepsBudget()) next.overhead_percent = 100 * overhead_;
   next.watched = Choose();
   return next;
 }

@@ -48,7 +48,7 @@ class AutoLevel {
     bool tell = false;  // the plan has changed: `why` and the figures below say how
     wire::LevelRecord::Why why = wire::LevelRecord::Why::kUnknown;
     uint32_t full_every = 0;       // one step in so many is watched in full; 0: none
-    double overhead_percent = -1;  // expected of the plan
+    double overhead_percent = -1;  // expected of the plan; -1: it may be more than the budget
   };
   [[nodiscard]] Next OnStep(const Step& step) noexcept;
 
@@ -70,6 +70,8 @@ class AutoLevel {
   void CountSteps(wire::Level watched) noexcept;
   void Note(const Step& step) noexcept;
   void Plan() noexcept;
+  // Whether what was measured says so, and not only its median.
+  [[nodiscard]] bool PlanKeepsBudget() const noexcept;
   [[nodiscard]] bool MustTellPlan() noexcept;
   [[nodiscard]] wire::Level Choose() noexcept;
   [[nodiscard]] double Draw() noexcept;  // evenly from [0, 1)

@@ -103,7 +103,6 @@ TEST(AutoLevel, GoesToFullAtOnceWhenSomethingIsFarOffAndBackWhenNothingComesOfIt
     EXPECT_EQ(next.watched, Level::kFull) << bad;
     EXPECT_TRUE(next.tell);
     EXPECT_EQ(next.why, Why::kSuspicion);
-    EXPECT_GT(next.overhead_percent, 0) << "of the plan, which holds";
     step.seen.gradient_norm = 2;
     int full = 0;
     bool quiet = false;
@@ -131,6 +130,41 @@ TEST(AutoLevel, GoesToFullWhenActivationsComeFarNearerToTheirLimit) {
   EXPECT_EQ(level.OnStep(step).why, Why::kSuspicion);
   for (int i = 0; i < 40; ++i) (void)level.OnStep(step);
   EXPECT_NE(level.OnStep(step).why, Why::kSuspicion) << "as near as it was";
+}
+
+// How many plans were told, and how many of them with what they are expected to cost.
+struct Told {
+  int plans = 0;
+  int with_cost = 0;
+};
+Told PlansTold(double noise) {
+  AutoLevel level(1);
+  std::mt19937 random(5);
+  std::normal_distribution<double> jitter(0, noise);
+  AutoLevel::Next next;
+  Told told;
+  for (int i = 0; i < 4000; ++i) {
+    const double cost = next.watched == Level::kFull     ? 0.002
+                        : next.watched == Level::kCanary ? 0.001
+                                                         : 0;
+    next = level.OnStep(
+        {.ns = static_cast<uint64_t>(1e7 * (1 + cost) * std::max(0.3, 1 + jitter(random))),
+         .watched = next.watched});
+    if (next.tell && next.why == Why::kBudget) {
+      ++told.plans;
+      told.with_cost += next.overhead_percent >= 0;
+    }
+  }
+  return told;
+}
+
+TEST(AutoLevel, SaysThatAPlanKeepsItsBudgetOnlyWhereTheIntervalSaysSo) {
+  const Told quiet = PlansTold(0.0005);
+  EXPECT_GT(quiet.plans, 0);
+  EXPECT_EQ(quiet.with_cost, quiet.plans);
+  const Told noisy = PlansTold(0.4);
+  EXPECT_GT(noisy.plans, 0);
+  EXPECT_EQ(noisy.with_cost, 0);
 }
 
 TEST(AutoLevel, IsNotHeldAtFullByALossThatStaysWhereItJumpedTo) {
