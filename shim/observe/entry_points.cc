@@ -206,6 +206,22 @@ void OnNewRoot(const Layer* root) noexcept try {
 } catch (...) {
 }
 
+bool AreAllNamedFinite(Observer& observer, ThreadState* thread) noexcept try {
+  const PythonNames& names = observer.python->names();
+  bool finite = true;
+  names.ForEach([&](const NamedTensor& named) {
+    if (!finite) return;
+    const NamedReading reading(names, named);
+    if (!reading) return;
+    ++thread->counters.tensors_checked;
+    thread->counters.bytes_checked += reading.bytes();
+    finite = !reading.IsBad();
+  });
+  return finite;
+} catch (...) {
+  return false;
+}
+
 bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept try {
   const PythonNames& names = observer.python->names();
   bool all_good = true;
@@ -220,6 +236,9 @@ bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept try {
     ++thread->counters.tensors_checked;
     thread->counters.bytes_checked += reading.bytes();
     if (!reading.IsBad()) return;
+    // A mask may be filled at any time.
+    const bool is_buffer = named.kind != NamedTensorKind::kParameter;
+    if (is_buffer && NonFiniteKinds(reading.tensor().view) == wire::kHasNegInf) return;
     all_good = false;
     wire::Source known{};
     ValueRef value;

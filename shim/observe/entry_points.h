@@ -31,6 +31,8 @@ void OnStepEnd() noexcept;
 void OnStepsTold() noexcept;
 // A CUDA graph's capture ends, or it is replayed.
 void OnGraphCalled(const void* graph, GraphCall call) noexcept;
+// Whether all parameters and buffers that modules hold and that can be read are finite. Reads them.
+bool AreAllNamedFinite(Observer& observer, ThreadState* thread) noexcept;
 // Reads all parameters and buffers that modules hold, after ops went unchecked; what is bad and not
 // known yet came in unseen. False where anything was bad, or there was nothing to read.
 bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept;

@@ -81,6 +81,12 @@ uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& cla
   // anything else may just have come in.
   const bool kept_by_training = claim.phase == Phase::kOptimizer || claim.phase == Phase::kBackward;
   if (frame.op->in_place && !kept_by_training) return flags | ValueRecord::kUnseenInputs;
+  // Where a block of unchecked steps ends, gradients are not read. One that is never set to zero
+  // keeps what went wrong in it.
+  if (frame.op->in_place && claim.phase == Phase::kBackward &&
+      observer.level.was_off_to_measure()) {
+    flags |= ValueRecord::kUnseenMeasuring;
+  }
   if (frame.op->in_place && WritesState(observer, claim)) flags |= ValueRecord::kUnseenInputs;
   if (!claim.is_new || observer.unread_inputs.Look(observer, claim.outputs, claim.count) !=
                            UnreadInputs::Answer::kFinite) {

@@ -105,6 +105,7 @@ void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level as
                          wire::LevelRecord::Why why) noexcept {
   const wire::Level before = asked_.exchange(asked, std::memory_order_relaxed);
   off_to_measure_.store(false, std::memory_order_relaxed);
+  if (WatchedAt(asked) != wire::Level::kFull) was_lower_.store(true, std::memory_order_relaxed);
   Switch(observer, thread, WatchedAt(asked));
   if (before == asked) return;
   wire::LevelRecord record = Because(why, before, asked);

@@ -29,7 +29,8 @@ bool Measuring::IsCalm(Observer& observer, ThreadState* thread, const Step& step
   return step.calm && readable_ && same_thread && !suspicious && !observer.stops_on_anomaly &&
          (asked == wire::Level::kFull || asked == wire::Level::kCanary) &&
          observer.python->TellsSteps() && !observer.timeline.On() && !observer.Blind() &&
-         !observer.Ignores() && observer.bad_values.size() == 0;
+         !observer.Ignores() && observer.bad_values.size() == 0 && !observer.is_forked() &&
+         observer.python->running_cell() == 0;
 }
 
 void Measuring::OnStep(Observer& observer, ThreadState* thread, const Step& step) noexcept {
@@ -60,9 +61,12 @@ void Measuring::OnStep(Observer& observer, ThreadState* thread, const Step& step
     }
     if (next.last_off || (IsUnread() && !next.off)) reads_.store(true, std::memory_order_relaxed);
   }
+  const bool off = observer.level.off_to_measure();
+  // What is bad already could not be told from what goes bad in the block.
+  if (next.off && !off && !entry_points::AreAllNamedFinite(observer, thread)) return;
   if (next.off) observer.python->CallAtExitSoon();
-  if (next.off != observer.level.off_to_measure())
-    observer.level.SwitchToMeasure(observer, thread, next.off);
+  if (next.off) unread_.store(true, std::memory_order_relaxed);
+  if (next.off != off) observer.level.SwitchToMeasure(observer, thread, next.off);
 }
 
 void Measuring::NoteStepEnded() noexcept {
@@ -76,15 +80,25 @@ void Measuring::ReadAfter(Observer& observer, ThreadState* thread) noexcept {
 
 void Measuring::OnRootCall(Observer& observer, ThreadState* thread) noexcept {
   if (c10::GradMode::is_enabled() || thread->optimizer_depth != 0) return;
+  CutShort(observer, thread);
+  if (entry_points::ReadAllNamed(observer, thread)) unread_.store(false, std::memory_order_relaxed);
+}
+
+void Measuring::OnFork(Observer& observer) noexcept {
+  if (observer.level.off_to_measure()) CutShort(observer, nullptr);
+}
+
+void Measuring::CutShort(Observer& observer, ThreadState* thread) noexcept {
   observer.level.SwitchToMeasure(observer, thread, false);
   cut_short_.store(true, std::memory_order_relaxed);
   // The training may be over: the optimizer's state is read where its next step ends.
   reads_.store(true, std::memory_order_relaxed);
-  if (entry_points::ReadAllNamed(observer, thread)) unread_.store(false, std::memory_order_relaxed);
 }
 
+// While the checks are off, nobody saw what ran since the last step.
 void Measuring::OnExit(Observer& observer, ThreadState* thread) noexcept {
-  if (IsUnread() && entry_points::ReadAllNamed(observer, thread))
+  if (IsUnread() && !observer.level.off_to_measure() &&
+      entry_points::ReadAllNamed(observer, thread))
     unread_.store(false, std::memory_order_relaxed);
 }
 

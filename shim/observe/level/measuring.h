@@ -3,10 +3,12 @@
 //
 // An answer that users rely on must not be lost for that. So:
 //   - steps are off only while all is calm: nothing bad is alive, no update was skipped, no loss or
-//     gradient is far off, one thread trains, and what it trains can be read (OnStep)
+//     gradient is far off, one thread trains, and what it trains can be read (OnStep); never in a
+//     notebook or in a forked child, which end in ways that leave no time to read
 //   - where the last of them ends, the parameters, the optimizer's state and all buffers are read
 //     in full, before the next step computes with them (ReadAfter)
 //   - a model that is called without gradients is watched: that is validation (OnRootCall)
+//   - a child is forked with the checks on, or nobody would see its first ops (OnFork)
 //   - what is found later says that steps were off before it (wire::ValueRecord::kUnseenMeasuring)
 //   - steps that were off are counted, and whether they were read after
 // Levels canary and full are measured, on the CPU.
@@ -58,6 +60,9 @@ class Measuring {
   // Steps are off, and a model is called from outside any module.
   void OnRootCall(Observer& observer, ThreadState* thread) noexcept;
 
+  // The process is about to fork, on this thread; no lock of ours is held.
+  void OnFork(Observer& observer) noexcept;
+
   // Python ends, by no exception.
   void OnExit(Observer& observer, ThreadState* thread) noexcept;
 
@@ -77,6 +82,7 @@ class Measuring {
 
  private:
   [[nodiscard]] bool IsCalm(Observer& observer, ThreadState* thread, const Step& step) noexcept;
+  void CutShort(Observer& observer, ThreadState* thread) noexcept;
   [[nodiscard]] bool EndsCycle(const wire::Clocks& clocks) noexcept;
 
   std::atomic<bool> wanted_;

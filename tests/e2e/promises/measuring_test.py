@@ -24,8 +24,9 @@ class Measuring(PromiseTest):
         cls.never = workplace.run_watched(command("none", STEPS), ("--level", "full"))
         cls.stops = workplace.run_watched(command("none", STEPS), (*OFTEN, "--on-anomaly", "stop"))
         cls.short = workplace.run_watched(command("none", 300), ("--level", "full", "--measure", "1"))
+        cls.extremes = workplace.run_watched(command("extremes", STEPS), ("--level", "canary", "--measure", "25"))
         cls.faults = {fault: workplace.run_watched(command(fault), OFTEN)
-                      for fault in ("parameter", "state", "buffer", "validation", "killed", "exit", "raises", "ends")}
+                      for fault in ("parameter", "state", "buffer", "validation", "killed", "exit", "raises", "ends", "work_after", "forks")}
 
         cls.ranks = workplace.run_watched([sys.executable, PROGRAMS / "measured_ranks.py"], OFTEN)
 
@@ -87,14 +88,20 @@ class Measuring(PromiseTest):
         self.assertEqual(verdict["incidents"][0]["origin"]["op"], "aten::log")
 
     def test_a_job_that_ends_meanwhile_is_not_called_clean(self):
-        for fault in ("killed", "exit", "raises"):
+        for fault in ("killed", "exit", "raises", "ends", "work_after"):
             with self.subTest(fault):
                 verdict = self.faults[fault].verdict()
                 self.assertEqual((verdict["verdict"], verdict["unknown_because"]), ("unknown", "steps_not_checked"))
                 self.assertIn("switched its checks off to measure its own cost", " ".join(self.faults[fault].stderr().split()))
 
-    def test_a_script_that_ends_meanwhile_is_read_before_python_ends(self):
-        self.assert_clean(self.faults["ends"])
+    def test_a_buffer_that_begins_with_inf_is_no_fault_of_unchecked_steps(self):
+        verdict = self.extremes.verdict()
+        self.assertEqual(verdict["incidents"], [])
+        self.assertNotIn("measuring", json.dumps([verdict["harmless"] if "harmless" in verdict else [], verdict["coverage"]["unchecked"]]))
+
+    def test_a_child_that_is_forked_meanwhile_is_watched_from_its_first_op(self):
+        verdict = self.faults["forks"].verdict()
+        self.assertEqual([(origin["op"], origin["class"]) for origin in origins(verdict)], [("aten::log", "produce")])
 
     def test_ranks_switch_together_and_still_know_their_collectives_by_number(self):
         self.assertEqual(self.ranks.status(), 0, self.ranks.stderr())

@@ -1,6 +1,7 @@
 """A training whose checks are switched off for some steps, so that their cost can be measured; in the third such step a fault happens.
 
-  measured_training.py FAULT [STEPS]     FAULT: none, parameter, state, buffer, validation, killed, exit, raises, ends
+  measured_training.py FAULT [STEPS]     FAULT: none, parameter, state, buffer, validation, killed, exit, raises, ends, work_after, forks,
+                                         extremes (a buffer that holds Inf from the start)
 
 At most STEPS steps; with a fault it ends when the fault has been followed by a few more. Prints each loss.
 """
@@ -28,6 +29,8 @@ fault, steps = sys.argv[1], int((sys.argv[2:] or [40_000])[0])
 torch.manual_seed(1)
 torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+if fault == "extremes":
+    model.register_buffer("smallest", torch.full((4,), float("inf")))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 is_off = asker()
 off_steps = 0
@@ -38,7 +41,7 @@ for step in range(steps):
     loss = torch.nn.functional.mse_loss(model(inputs), inputs[:, :4])
     loss.backward()
     off_steps += is_off()
-    if off_steps == 3 and left is None and fault != "none":
+    if off_steps == 3 and left is None and fault not in ("none", "extremes"):
         left = 40
         print("step of the fault", step, file=sys.stderr)
         if fault == "parameter":
@@ -53,8 +56,14 @@ for step in range(steps):
             os._exit(0)
         elif fault == "raises":
             raise ValueError("a bad value")
-        elif fault == "ends":
+        elif fault in ("ends", "work_after"):
             break
+        elif fault == "forks":
+            child = os.fork()
+            if child == 0:
+                print(torch.log(loss.detach() * 0 - 1).item(), file=sys.stderr)
+                os._exit(0)
+            os.waitpid(child, 0)
     optimizer.step()
     if left == 40 and fault == "validation":
         with torch.no_grad():
@@ -64,3 +73,5 @@ for step in range(steps):
         left -= 1
         if left == 0:
             break
+if fault == "work_after":
+    print(torch.log(-torch.ones(4)).mean().item(), file=sys.stderr)
