@@ -295,6 +295,11 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
     finding.set_exact(false);
     finding.add_unseen("inputs");
   }
+  // The ranks' records do not lead to the rank that gave it.
+  if (origin.IsReceived()) {
+    finding.set_exact(false);
+    finding.add_unseen("sender");
+  }
   // Nobody saw the op that made it.
   if (!finding.exact() && finding.unseen().empty()) finding.add_unseen("ops");
   if (kind.starts_with("optimizer") && parameter.empty()) parameter = FirstSpoiled(lineage, origin);

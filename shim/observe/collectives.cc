@@ -109,7 +109,8 @@ void Note(Observer& observer, const at::TensorBase& tensor, Collective* collecti
 // on both.
 uint32_t GroupOf(Emitter& emitter, const CollectiveName& collective) {
   const char* colon = std::strchr(collective.name, ':');
-  if (colon == nullptr || std::strstr(colon, "recv") != nullptr) {
+  // Each op has a count of its own.
+  if (colon == nullptr || colon[1] == ':' || std::strstr(colon, "recv") != nullptr) {
     return emitter.Intern(collective.name);
   }
   return emitter.Intern({collective.name, static_cast<size_t>(colon - collective.name)});
@@ -155,6 +156,27 @@ void TakeHold(Delivery* delivery, std::vector<LookedAt>* all) {
     all->push_back({std::move(held), seen, delivery, delivery->number, delivery->collective,
                     delivery->layer, delivery->step});
   }
+}
+
+// The first argument of c10d's collectives is what to fill, the second what to send.
+bool FirstBadGiven(const ThreadState* thread, const Frame& frame, wire::Source* given) {
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.argument != 1 || !input.known) continue;
+    *given = SourceFrom(input.bad);
+    given->kinds = input.kinds;
+    return true;
+  }
+  return false;
+}
+
+// The same number on all ranks. No file of shared memory has the highest bit set.
+uint64_t BringerOf(const OpTraits& op, uint64_t calls) {
+  uint64_t hash = 0xCBF29CE484222325U;
+  for (const char* at = op.name; *at != '\0'; ++at) {
+    hash = (hash ^ static_cast<unsigned char>(*at)) * 0x100000001B3U;
+  }
+  return ((hash ^ calls) * 0x100000001B3U) | uint64_t{1} << 63;
 }
 
 bool IsWrittenBy(const BadOutput* written, int count, const InputSeen& tensor) {
@@ -213,13 +235,49 @@ void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delive
   Forget(delivery);
 }
 
-void Deliveries::OnHandedOut(Observer& observer, ThreadState* thread, const char* op,
-                             const std::vector<c10::IValue>& outputs) noexcept try {
+void Deliveries::OnHandingOut(Observer& observer, ThreadState* thread, const Frame& frame) noexcept
+    try {
+  handing_out_.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t call = CountCall(frame.op);
+  // A range that begins on this thread numbers it better. A process group that we do not know
+  // announces none; gloo announces it on threads of its own.
+  CollectiveName& name = thread->last_collective;
+  name = {};
+  std::strncpy(name.name, frame.op->name, sizeof name.name - 1);
+  name.sequence = call;
+  if (call == 0 || observer.Ignores()) return;
+  BusyScope busy(thread);
+  const bool keeps_results = (frame.op->families & kKeepsResults) != 0;
+  if (keeps_results) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unnamed_ = BringerOf(*frame.op, call);
+    unnamed_step_ = observer.steps.completed();
+    has_unnamed_.store(true, std::memory_order_relaxed);
+  }
+  wire::Source given{};
+  if (!FirstBadGiven(thread, frame, &given)) return;
+  EmitCollective(observer, thread, name, &given, {});
+  if (!keeps_results) return;
+  CollectiveName bringer;
+  std::strncpy(bringer.name, wire::kSharedMemory, sizeof bringer.name - 1);
+  bringer.sequence = BringerOf(*frame.op, call);
+  EmitCollective(observer, thread, bringer, &given, {});
+} catch (...) {
+}
+
+void Deliveries::OnHandedOut(Observer& observer, ThreadState* thread, const Frame& frame,
+                             const std::vector<c10::IValue>& outputs) noexcept {
+  if ((frame.op->families & kKeepsResults) == 0) Keep(observer, thread, outputs);
+  if (handing_out_.load(std::memory_order_relaxed) > 0) {
+    handing_out_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+void Deliveries::Keep(Observer& observer, ThreadState* thread,
+                      const std::vector<c10::IValue>& outputs) noexcept try {
+  const CollectiveName name = std::exchange(thread->last_collective, {});
   if (observer.Ignores()) return;
   BusyScope busy(thread);
-  CollectiveName name = std::exchange(thread->last_collective, {});
-  // A process group that we do not know announces no range.
-  if (name.sequence == 0) std::strncpy(name.name, op, sizeof name.name - 1);
   GpuTensors on_gpu(observer, thread, /*counts=*/false);
   for (const c10::IValue& output : outputs) AddOnGpu(observer, output, &on_gpu);
   observer.timeline.NoteCollective(observer, thread, name, on_gpu.list(), /*given_in=*/false);
@@ -229,6 +287,29 @@ void Deliveries::OnHandedOut(Observer& observer, ThreadState* thread, const char
   delivery.Begin(name, observer.steps.completed());
   for (const c10::IValue& output : outputs) AddTensors(output, &delivery);
 } catch (...) {
+}
+
+void Deliveries::AwaitHandedOut() noexcept {
+  const auto none = [this] { return handing_out_.load(std::memory_order_acquire) <= 0; };
+  // An op whose end was never seen is not waited for again.
+  if (!DoneWithin(kPatienceMs, none)) handing_out_.store(0, std::memory_order_relaxed);
+}
+
+// 0: there is no room to count it.
+uint64_t Deliveries::CountCall(const OpTraits* op) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (CountedOp& counted : counted_) {
+    if (counted.op != nullptr && counted.op != op) continue;
+    counted.op = op;
+    return ++counted.calls;
+  }
+  return 0;
+}
+
+uint64_t Deliveries::UnnamedBringer(Observer& observer) noexcept {
+  const uint32_t step = observer.steps.completed();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return unnamed_step_ == step ? unnamed_ : 0;
 }
 
 // One whose data are not there yet shows nothing bad, and is looked at again.

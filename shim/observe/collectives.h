@@ -6,20 +6,23 @@
 
 #include <ATen/record_function.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "proto/wire/record.h"
 #include "shim/classify/bad_values.h"
+#include "shim/observe/thread_state.h"
 
 namespace nanwatch {
 
 class Observer;
 struct BadOutput;
 struct PlainTensor;
+struct Frame;
+struct OpTraits;
 struct ThreadState;
-struct CollectiveName;
 struct Layer;
 struct Delivery;
 struct LookedAt;
@@ -47,8 +50,21 @@ class Deliveries {
   // The tensors that the collective begun last on this thread writes elsewhere (all_gather): nobody
   // tells when they are there, so those of the newest collectives are kept and looked at when
   // something bad wants explaining.
-  void OnHandedOut(Observer& observer, ThreadState* thread, const char* op,
+  // Between the two calls a process group's own thread may already be unpacking them.
+  void OnHandingOut(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
+  void OnHandedOut(Observer& observer, ThreadState* thread, const Frame& frame,
                    const std::vector<c10::IValue>& outputs) noexcept;
+  // For such a thread: waits, for kPatienceMs at most, until no op is between them.
+  void AwaitHandedOut() noexcept;
+
+  // For a bad value that nothing else explains. It may have come by a collective of this step that
+  // does not return its results (gather): a number under which the ranks that gave something bad to
+  // it are recorded, in place of a shared memory file's. 0: there was no such collective.
+  uint64_t UnnamedBringer(Observer& observer) noexcept;
+  // There was such a collective in this process, in any step.
+  [[nodiscard]] bool may_bring_unnamed() const noexcept {
+    return has_unnamed_.load(std::memory_order_relaxed);
+  }
 
  private:
   static constexpr int kOpenMax = 64;  // more are looked at when they end
@@ -57,6 +73,9 @@ class Deliveries {
 
   void Look(Observer& observer, ThreadState* thread, const std::vector<LookedAt>& all,
             const BadOutput* written, int count) noexcept;
+  void Keep(Observer& observer, ThreadState* thread,
+            const std::vector<c10::IValue>& outputs) noexcept;
+  uint64_t CountCall(const OpTraits* op) noexcept;
   void NoteReceived(const LookedAt& looked_at, const wire::Source& source, ValueRef value) noexcept;
 
   // Held by the thread that looks, until it has told all it found. Who waits for it in vain for
@@ -70,7 +89,19 @@ class Deliveries {
   int count_ = 0;
   Delivery* handed_out_ = nullptr;  // kHandedOutMax of them, made when first needed; never freed
   uint32_t next_handed_out_ = 0;
-  uint32_t looks_step_ = 0;  // the step of the last look, and how many there were in it
+  // How often each op that hands results out was called. All ranks of a group call it equally often
+  // and in the same order; a process group's own threads may begin it in another order.
+  static constexpr int kCountedOpsMax = 32;
+  struct CountedOp {
+    const OpTraits* op = nullptr;
+    uint64_t calls = 0;
+  };
+  CountedOp counted_[kCountedOpsMax];
+  uint64_t unnamed_ = 0;  // the newest with kKeepsResults, and the step it was begun in
+  uint32_t unnamed_step_ = 0;
+  std::atomic<bool> has_unnamed_{false};
+  std::atomic<int8_t> handing_out_{0};  // ops that have begun and not ended
+  uint32_t looks_step_ = 0;             // the step of the last look, and how many there were in it
   uint32_t looks_ = 0;
   wire::Source
       last_{};  // the tensor that came back bad last, and the step in which it was given in

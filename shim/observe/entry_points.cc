@@ -174,6 +174,7 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
     ++here.thread->counters.tensors_checked;
     here.thread->counters.bytes_checked += BytesOf(plain.view);
     if (!HasNonFinite(plain.view)) continue;
+    here.observer->deliveries.LookAtAll(*here.observer, here.thread, nullptr, 0);
     TellEntry(*here.observer, plain, wire::Target::kInputData, NameId(*here.observer, names[i]));
   }
   here.observer->timeline.NoteHanded(*here.observer, here.thread, Timeline::HandedAs::kEntries,

@@ -126,8 +126,17 @@ void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
     } else if (value.isList()) {
       uint16_t place = 0;
       for (const c10::IValue& item : value.toListRef()) {
-        if (!item.isTensor() || place == InputSeen::kNoList) break;
-        NoteTensor(noting, item.toTensor(), argument, place++);
+        if (place == InputSeen::kNoList) break;
+        if (item.isTensor()) {
+          NoteTensor(noting, item.toTensor(), argument, place++);
+        } else if (item.isList()) {  // what a collective is given for each rank
+          for (const c10::IValue& inner : item.toListRef()) {
+            if (!inner.isTensor() || place == InputSeen::kNoList) break;
+            NoteTensor(noting, inner.toTensor(), argument, place++);
+          }
+        } else {
+          break;
+        }
       }
     }
   }

@@ -132,7 +132,13 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
     }
     if ((op->families & kMayNotWait) != 0) BeginCopy(observer, thread, frame, arguments);
   }
-  if ((op->families & kEscapes) != 0 && observer.timeline.On()) observer.timeline.AskStream(thread);
+  if (__builtin_expect((op->families & (kEscapes | kHandsOut)) != 0, 0)) {
+    if ((op->families & kHandsOut) != 0) {
+      observer.deliveries.OnHandingOut(observer, thread, frame);
+    } else if (observer.timeline.On()) {
+      observer.timeline.AskStream(thread);
+    }
+  }
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ __attribute__((noinline, cold)) void EndSpecial(Observer& observer, ThreadState*
   }
   if ((families & kBatchNorm) != 0) CheckRunningStatistics(observer, thread, frame);
   if ((families & kHandsOut) != 0)
-    observer.deliveries.OnHandedOut(observer, thread, frame.op->name, range.outputs());
+    observer.deliveries.OnHandedOut(observer, thread, frame, range.outputs());
   if ((families & (kUnscales | kUpdatesScale)) != 0 && !HasGpuInput(thread, frame)) {
     OnScalerOp(observer, thread, frame, range);
   }

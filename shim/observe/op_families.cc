@@ -183,7 +183,18 @@ bool Matches(std::string_view pattern, std::string_view name) {
   return pattern == name;
 }
 
-// Of those that return their results at all; the others (gather, alltoall_base) are not followed.
+// They return no results; these lie in what the caller gave to be filled.
+bool KeepsResults(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "c10d::gather_",
+      "c10d::alltoall_base_",
+      "c10d::allgather_coalesced_",
+      "c10d::allgather_into_tensor_coalesced_",
+      "c10d::reduce_scatter_tensor_coalesced_",
+  };
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 bool HandsOut(std::string_view name) {
   constexpr std::string_view kNames[] = {
       "c10d::allgather_", "c10d::_allgather_base_",      "c10d::reduce_scatter_",
@@ -196,6 +207,7 @@ bool HandsOut(std::string_view name) {
 
 uint32_t OpFamiliesOf(std::string_view name) noexcept {
   if (HandsOut(name)) return kCommunicates | kHandsOut;
+  if (KeepsResults(name)) return kCommunicates | kHandsOut | kKeepsResults;
   if (name.starts_with("c10d::") || name.starts_with("_c10d_functional::")) return kCommunicates;
   for (const Rule& rule : kExceptions) {
     if (rule.name == name) return rule.families;

@@ -45,6 +45,8 @@ enum OpFamily : uint32_t {
   // A collective whose results lie elsewhere than what was given in: the range that announces it
   // names only the latter.
   kHandsOut = 1u << 15,
+  // One of these that does not return its results either.
+  kKeepsResults = 1u << 18,
   // Compares numbers: torch.isnan(x) is x != x, torch.isfinite(x) begins with x == x.
   kCompares = 1u << 16,
   // Copies, and has an argument that says whether the host waits for it. Known by the schema.

@@ -47,7 +47,8 @@ uint64_t FileOf(Observer& observer, const PlainTensor& tensor) noexcept {
 
 void AddSource(Observer& observer, const PlainTensor& tensor, const Written& written, uint8_t kinds,
                Sources* sources) noexcept {
-  const uint64_t file = FileOf(observer, tensor);
+  uint64_t file = FileOf(observer, tensor);
+  if (file == 0) file = observer.deliveries.UnnamedBringer(observer);
   if (file == 0) return;
   wire::Source source{};
   source.kind = static_cast<uint8_t>(wire::SourceKind::kExternal);

@@ -46,6 +46,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const PlainTensor&
     return observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, entry);
   };
   BadEntry entry;
+  if (own.outputs == nullptr) observer.deliveries.AwaitHandedOut();
   observer.deliveries.LookAtAll(observer, thread, own.outputs, own.count);
   Source received{};
   ValueRef received_value;
@@ -251,6 +252,9 @@ void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
   entry.target = target;
   entry.born_step = observer.steps.completed();
   entry.shared_file = shared_files::FileOf(observer, tensor);
+  if (entry.shared_file == 0 && target == Target::kInputData) {
+    entry.shared_file = observer.deliveries.UnnamedBringer(observer);
+  }
   CountBad(tensor.view, &entry);
   observer.bad_values.Add(entry);
   observer.arming.Arm();

@@ -9,6 +9,7 @@ namespace nanwatch {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 
 RunFacts SenderOnRankOne() {
   RunBuilder run;
@@ -67,9 +68,12 @@ TEST(Ranks, ValueFromARankThatNobodyWatchedIsReceivedAndSaysSo) {
   const Verdict verdict = Correlate({ReceiverOnRankZero()});
   EXPECT_EQ(verdict.verdict(), "anomaly");
   ASSERT_EQ(verdict.incidents_size(), 1);
-  EXPECT_EQ(verdict.incidents(0).origin().class_(), "received");
-  EXPECT_EQ(verdict.incidents(0).origin().kind(), "unknown");
-  EXPECT_EQ(verdict.incidents(0).origin().rank(), 0);
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.class_(), "received");
+  EXPECT_EQ(origin.kind(), "unknown");
+  EXPECT_EQ(origin.rank(), 0);
+  EXPECT_FALSE(origin.exact());
+  EXPECT_THAT(origin.unseen(), ElementsAre("sender"));
 }
 
 TEST(Ranks, SamePlaceOnSeveralRanksIsOneIncident) {

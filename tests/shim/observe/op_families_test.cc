@@ -46,6 +46,8 @@ TEST(OpFamilies, EveryOpOfACommunicationLibraryCommunicates) {
   EXPECT_EQ(OpFamiliesOf("c10d::allreduce_"), kCommunicates);
   EXPECT_EQ(OpFamiliesOf("_c10d_functional::all_gather_into_tensor"), kCommunicates);
   EXPECT_EQ(OpFamiliesOf("c10dx::allreduce_"), 0u);
+  EXPECT_EQ(OpFamiliesOf("c10d::allgather_"), kCommunicates | kHandsOut);
+  EXPECT_EQ(OpFamiliesOf("c10d::gather_"), kCommunicates | kHandsOut | kKeepsResults);
 }
 
 class MakesNanOfFiniteNumbers : public TestWithParam<const char*> {};
