@@ -40,8 +40,8 @@ void EmitEscapeAt(Observer& observer, ThreadState* thread, uint32_t op, Emitter&
                                    source.kinds, 0, place.flags, 0),
                            &is_new);
   record.header = MakeHeader(observer, thread, emitter, wire::RecordKind::kEscape, sizeof record);
-  const uint32_t seen = emitter.CountSite(record.site, record.header.ticket, record.header.clocks);
-  if (seen > kFullRecordsPerSite) return;
+  emitter.CountSite(record.site, record.header.ticket, record.header.clocks);
+  if (observer.read_sites.Count(record.site, source.site) > kFullRecordsPerSite) return;
   if (MayBeLoss(observer, value)) {
     record.flags |= 1;
     emitter.NoteReach(wire::Reach::kLoss, value.ticket, record.header.ticket, 0,

@@ -38,6 +38,7 @@
 #include "shim/observe/op_table.h"
 #include "shim/observe/python/python_door.h"
 #include "shim/observe/read_numbers.h"
+#include "shim/observe/read_sites.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/step/canary_reads.h"
 #include "shim/observe/step/poison.h"
@@ -112,6 +113,7 @@ class Observer {
   Headroom headroom;
   OpKernels op_kernels;
   UnreadInputs unread_inputs;
+  ReadSites read_sites;
   ReadNumbers read_numbers;
   std::atomic<uint32_t> shared_file_looks{0};  // shared_files.h
   std::atomic<uint32_t> model_looks{0};        // for bad parameters of other layers (findings.cc),
