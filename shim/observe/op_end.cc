@@ -8,6 +8,7 @@
 #include "shim/observe/batch_norm.h"
 #include "shim/observe/collectives.h"
 #include "shim/observe/compiled_regions.h"
+#include "shim/observe/escapes.h"
 #include "shim/observe/findings.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/output_scan.h"
@@ -19,8 +20,18 @@ namespace {
 constexpr uint32_t kArmedOpsPerSweep = 16;
 constexpr uint32_t kSweepBudget = 32;
 
-void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame,
+// Called by Python itself, not by another op.
+bool IsOutermost(const ThreadState* thread, const Frame* parent) {
+  return thread->nodes_open == 0 && (parent == nullptr || parent->kind == FrameKind::kRange);
+}
+
+void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame, const Frame* parent,
                      const std::vector<c10::IValue>& outputs) {
+  if (observer.arming.armed() && (frame.op->families & kReadsAll) != 0 &&
+      IsOutermost(thread, parent)) {
+    BusyScope busy(thread);
+    EmitReadAll(observer, thread, frame);
+  }
   if (!observer.arming.armed() || outputs.empty() || !outputs.back().isTensor()) return;
   PlainTensor plain;
   wire::Unchecked reason;
@@ -137,7 +148,8 @@ __attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, Threa
   scan.parent = parent;
   scan.bad = thread->bad_outputs;
   if (frame.is_region && --thread->regions_open == 0) compiled_regions::End(observer, thread);
-  if (frame.kind == FrameKind::kOp) EndSkippedArmed(observer, thread, frame, range.outputs());
+  if (frame.kind == FrameKind::kOp)
+    EndSkippedArmed(observer, thread, frame, parent, range.outputs());
   const bool on_gpu = observer.timeline.On() && NoteOnGpu(observer, scan);
   if (frame.op->writes_unseen) {
     const bool unseen = frame.checked_count == 0 && !frame.child_bad;

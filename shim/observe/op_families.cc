@@ -138,12 +138,13 @@ constexpr Rule kRules[] = {
     // Tests of a loss. (isnan, isfinite and the like are made of these.)
     {"aten::eq", kCompares},
     {"aten::ne", kCompares},
-    {"aten::lt", kCompares},
-    {"aten::le", kCompares},
-    {"aten::gt", kCompares},
-    {"aten::ge", kCompares},
+    {"aten::lt", kCompares | kOrders},
+    {"aten::le", kCompares | kOrders},
+    {"aten::gt", kCompares | kOrders},
+    {"aten::ge", kCompares | kOrders},
     {"aten::isnan", kCompares},
     {"aten::isinf", kCompares},
+    {"aten::resolve_neg", kReadsAll},
     // GradScaler.
     {"aten::_amp_foreach_non_finite_check_and_unscale_", kUnscales},
     {"aten::_amp_update_scale_", kUpdatesScale | kReadsMetadata},

@@ -51,6 +51,10 @@ enum OpFamily : uint32_t {
   kCompares = 1u << 16,
   // Copies, and has an argument that says whether the host waits for it. Known by the schema.
   kMayNotWait = 1u << 17,
+  // Asks which of two numbers is larger, as an early stop does; a NaN makes the answer false.
+  kOrders = 1u << 18,
+  // The last op of Tensor.numpy() and Tensor.tolist(): Python reads all values.
+  kReadsAll = 1u << 19,
 };
 
 // Something is done at the end of these beside the look at their outputs.

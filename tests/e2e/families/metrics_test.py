@@ -17,7 +17,15 @@ WAYS = {
     "float": "float(v)",
     "format": "f'{v:.4f}'",
     "print": "print(v)",
+    "print_many": "print(torch.stack([v, v]))",
     "str": "str(v)",
+    "tolist": "v.tolist()",
+    "tolist_many": "torch.stack([v, v]).tolist()",
+    "numpy": "v.numpy()",
+    "numpy_of_a_copy": "v.detach().cpu().numpy()",
+    "numpy_array": "np.array(v)",
+    "comparison": "bool(v < 1.0)",
+    "best": "best = min(1.0, v)",
     "wider_type": "v.double().item()",
 }
 SKIPS = {
@@ -55,7 +63,7 @@ class Metrics(WatchedProgramTest):
                 self.assert_metric(validated(f"v = validate()\n{read}"), op="aten::mse_loss", step=1)
 
     def test_validation_losses_that_an_accumulator_sums_up_and_divides_later(self):
-        for read in ("mean.item()", "print(mean)"):
+        for read in ("mean.item()", "print(mean)", "mean.tolist()"):
             with self.subTest(read):
                 self.assert_metric(validated(f"""
                     total, count = torch.tensor(0.0), torch.tensor(0)
@@ -88,6 +96,13 @@ class Metrics(WatchedProgramTest):
             with torch.no_grad():
                 marked = model(x).masked_fill(torch.rand(4, 2) < 0.5, float("nan"))
             np.nanmean(marked.numpy()), marked.tolist()"""))
+
+    def test_nan_among_numbers_stands_for_a_class_that_is_absent(self):
+        self.assert_no_alarm(validated("""
+            with torch.no_grad():
+                found = model(x).argmax(1)
+                shares = torch.stack([((found == c) & (c < 2)).sum() / ((found == c) & (c < 2)).sum() for c in range(3)])
+            np.nanmean(shares.numpy()), shares.tolist()"""))
 
     def test_check_for_nan_that_the_program_makes_of_a_validation_loss_is_no_reading(self):
         self.assert_no_alarm(validated("v = validate()\nif torch.isnan(v):\n    v = torch.zeros(())"))
