@@ -8,23 +8,40 @@
 namespace nanwatch {
 namespace {
 
+using wire::FindingClass;
+
 constexpr int kWayMax = 64;
 
-// The value that `value` came from, as far back as recent values tell.
+// Which source to follow: one that was bad, and -Inf alone, which masks are made of, only where
+// there is nothing else. -1: none is a value.
+int SourceToFollow(const wire::ValueRecord& record) {
+  int follow = -1;
+  for (int s = 0; s < record.n_sources; ++s) {
+    if (record.sources[s].kind != static_cast<uint8_t>(wire::SourceKind::kValue)) continue;
+    if (record.sources[s].kinds != wire::kHasNegInf) return s;
+    if (follow < 0) follow = s;
+  }
+  return follow;
+}
+
+// The value that `value` came from, as far back as recent values tell. A mask is no fault: what
+// made NaN of one is.
 RecentValues::Kept FirstOf(Observer& observer, ValueRef value) {
   RecentValues::Kept kept{};
   RecentValues::Kept next{};
+  RecentValues::Kept inf_to_nan{};
+  uint8_t kinds = 0;
   for (int i = 0; i < kWayMax && observer.recent_values.Look(value, &next); ++i) {
     kept = next;
-    const auto is_value = [&next](int s) {
-      return next.record.sources[s].kind == static_cast<uint8_t>(wire::SourceKind::kValue);
-    };
-    int source = 0;
-    while (source < next.record.n_sources && !is_value(source)) ++source;
-    if (source == next.record.n_sources) break;
+    if (kept.finding_class == FindingClass::kInfToNan) inf_to_nan = kept;
+    const int source = SourceToFollow(next.record);
+    if (source < 0) break;
+    kinds = next.record.sources[source].kinds;
     value = ValueRef{next.record.sources[source].value, next.source_index[source]};
   }
-  return kept;
+  const bool is_mask = kept.finding_class == FindingClass::kScalar ||
+                       (kept.finding_class == FindingClass::kExternal && kinds == wire::kHasNegInf);
+  return is_mask && inf_to_nan.op != 0 ? inf_to_nan : kept;
 }
 
 }  // namespace

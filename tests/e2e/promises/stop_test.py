@@ -29,11 +29,39 @@ if __name__ == "__main__":
     print("both")
 """
 
+# Every key of a row is masked in step 3.
+MASKED = """
+import torch
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (torch.nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x, mask):
+        scores = self.query(x) @ self.key(x).transpose(1, 2) / 8 ** 0.5
+        return scores.masked_fill(mask, float("-inf")).softmax(-1) @ self.value(x)
+
+torch.manual_seed(0)
+model = torch.nn.Sequential()
+model.attention = Attention()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+try:
+    for i in range(5):
+        mask = torch.ones(4, 5, 5).triu(1).bool()
+        mask[2] |= i == 3
+        optimizer.zero_grad()
+        model.attention(torch.randn(4, 5, 8), mask).square().mean().backward()
+        optimizer.step()
+except FloatingPointError as error:
+    print(error)
+"""
+
 
 class Stop(Stops, PromiseTest):
     @classmethod
     def start(cls, workplace):
-        programs = {"plain": PLAIN, "uncaught": UNCAUGHT, "scaled": SCALED, "ranks": RANKS, "update": BAD_UPDATE}
+        programs = {"plain": PLAIN, "uncaught": UNCAUGHT, "scaled": SCALED, "ranks": RANKS, "masked": MASKED, "update": BAD_UPDATE}
         cls.commands = {name: workplace.program(name, text) for name, text in programs.items()}
 
     def test_an_exception_says_where_it_began_and_the_update_is_not_applied(self):
@@ -45,6 +73,13 @@ class Stop(Stops, PromiseTest):
         self.assertEqual(last, "went on")
         self.assertEqual(job.verdict()["incidents"][0]["origin"]["op"], "aten::log")
         self.assertNotIn("parameter", job.verdict()["incidents"][0]["reach"])
+
+    def test_the_exception_names_what_made_nan_of_a_mask_as_the_report_does(self):
+        job = self.run_stopping("masked")
+        origin = job.verdict()["incidents"][0]["origin"]
+        self.assertEqual((origin["op"], int(origin["step"])), ("aten::_softmax", 3))
+        self.assertIn("at step 3, first in", job.stdout())
+        self.assertIn(f"began with {origin['op']}", job.stdout())
 
     def test_at_level_canary_it_says_what_that_level_knows(self):
         job = self.run_stopping("plain", "--level", "canary")
