@@ -149,7 +149,9 @@ Told PlansTold(double noise) {
                                                          : 0;
     next = level.OnStep(
         {.ns = static_cast<uint64_t>(1e7 * (1 + cost) * std::max(0.3, 1 + jitter(random))),
-         .watched = next.watched});
+         .watched = next.watched,
+         .kind = 0,
+         .seen = {}});
     if (next.tell && next.why == Why::kBudget) {
       ++told.plans;
       told.with_cost += next.overhead_percent >= 0;
