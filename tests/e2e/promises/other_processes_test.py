@@ -22,6 +22,13 @@ def collate(samples):
     if COLLATES and batch.isnan().any():
         batch = torch.log(torch.nan_to_num(batch) * 0 - 1)  # collates
     return batch
+    def test_what_a_replay_memory_kept_as_numbers_leads_to_its_maker_and_is_not_exact(self):
+        for name, (text, op, comment, step) in GUESSED.items():
+            with self.subTest(name):
+                origin = self.first(name)["origin"]
+                self.assertEqual((origin["op"], origin["class"], int(origin["step"]), origin["exact"]), (op, "produce", step, False))
+                self.assertIn(f"{name}.py:{line_of(text, comment)} ", origin["source"])
+
 
 if __name__ == "__main__":
     torch.manual_seed(0)
@@ -44,6 +51,13 @@ def act(channel, taken):
         made = torch.sqrt(torch.arange(4.0) - (9 if i == 5 else 0))  # acts
         SEND
     taken.wait()
+    def test_what_a_replay_memory_kept_as_numbers_leads_to_its_maker_and_is_not_exact(self):
+        for name, (text, op, comment, step) in GUESSED.items():
+            with self.subTest(name):
+                origin = self.first(name)["origin"]
+                self.assertEqual((origin["op"], origin["class"], int(origin["step"]), origin["exact"]), (op, "produce", step, False))
+                self.assertIn(f"{name}.py:{line_of(text, comment)} ", origin["source"])
+
 
 if __name__ == "__main__":
     torch.manual_seed(0)
@@ -101,6 +115,9 @@ FOLLOWED = {
 }
 NOT_FOLLOWED = {
     "pipe": (PIPE.replace("CONTEXT", "fork"), "aten::sqrt", "acts", 5),
+}
+# Numbers that Python read, and that a tensor was built of later: that they are the same is a guess.
+GUESSED = {
     "memory": (MEMORY.replace("GRAD", "True"), "aten::div", "remembers", 0),
     "memory_without_gradients": (MEMORY.replace("GRAD", "False"), "aten::div", "remembers", 0),
 }
@@ -115,7 +132,7 @@ class OtherProcesses(PromiseTest):
     @classmethod
     def start(cls, workplace):
         cls.jobs = {name: workplace.run_watched(workplace.program(name, text))
-                    for name, (text, *_) in (FOLLOWED | NOT_FOLLOWED).items()}
+                    for name, (text, *_) in (FOLLOWED | NOT_FOLLOWED | GUESSED).items()}
 
     def first(self, name):
         self.assertEqual(self.jobs[name].stdout().strip(), "True")
@@ -140,6 +157,13 @@ class OtherProcesses(PromiseTest):
                                  ("input_data", "external", step, False))
                 self.assertIn(op, [each["op"] for each in origin["candidates"]])
                 self.assertIn(f"{name}.py:{line_of(text, comment)} ", origin["candidates"][0]["source"])
+
+    def test_what_a_replay_memory_kept_as_numbers_leads_to_its_maker_and_is_not_exact(self):
+        for name, (text, op, comment, step) in GUESSED.items():
+            with self.subTest(name):
+                origin = self.first(name)["origin"]
+                self.assertEqual((origin["op"], origin["class"], int(origin["step"]), origin["exact"]), (op, "produce", step, False))
+                self.assertIn(f"{name}.py:{line_of(text, comment)} ", origin["source"])
 
 
 if __name__ == "__main__":
