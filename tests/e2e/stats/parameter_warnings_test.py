@@ -10,7 +10,7 @@ from watched_job import PromiseTest  # noqa: E402
 PROGRAM = pathlib.Path(__file__).resolve().parent / "programs" / "shows.py"
 # The warning, its parameter or layer, and what its evidence says.
 EXPECTED = {
-    "epsilon": ("epsilon-lost", "0.weight", "eps 1e-08 is 0 in the type of 6 parameters at step 0"),
+    "epsilon": ("epsilon-lost", "0.weight", "eps 1e-08 rounds to 0 in the type of 6 parameters at step 0"),
     "dead": ("dead-units", "off", "of each gradient of off is zero in"),
     "too_large": ("update-too-large", None, "of 3 weight matrices"),
     "vanishing": ("gradient-vanishing-layer", "0.weight", "per element at step"),

@@ -119,7 +119,7 @@ class MoreThanFit(PromiseTest):
         report = stats(self.workplace, self.job)
         self.assertEqual(self.job.stdout(), "1102\n")
         self.assertEqual([(s["step"], len(s["parameters"]), s["left_out"]) for s in report["snapshots"]], [(0, 1023, 79), (5, 1023, 79)])
-        self.assertIn("1,023 parameters, 79 left out (79 beyond what there is room for)",
+        self.assertIn("1,023 parameters, 79 left out (79 for which there was no room)",
                       " ".join(self.job.stderr().split()))
 
 
