@@ -54,11 +54,17 @@ bool MayBeOfNumber(Observer& observer, const Frame& frame, const Claim& claim) {
 
 // What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
 // bad before such ops may be read, and written over, at any time. 0: no op ran so.
-uint32_t RanUncheckedJustNow(Observer& observer) {
+uint32_t RanUncheckedJustNow(Observer& observer, const Claim& claim) {
   const uint32_t completed = observer.steps.completed();
   if (observer.level.forgot_bad_values()) return ValueRecord::kUnseenLevel;
   if (IsLate(*observer.entry()) && completed == 0) return ValueRecord::kUnseenLevel;
   if (observer.level.switched_in_step() != completed) return 0;
+  // The ops of level layer were recorded, and read when the level rose: what an op was given since
+  // is known where its source is.
+  if (observer.level.switched_from() == wire::Level::kLayer &&
+      claim.finding_class == FindingClass::kPropagate) {
+    return 0;
+  }
   return observer.level.switched_to_measure() ? ValueRecord::kUnseenMeasuring
                                               : ValueRecord::kUnseenLevel;
 }
@@ -139,7 +145,7 @@ uint32_t OfInputs(Observer& observer, const Frame& frame, const Claim& claim) {
 
 uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) noexcept {
   // An op that nobody saw may have been the first, whatever this one was given.
-  return RanUncheckedJustNow(observer) | OfInputs(observer, frame, claim);
+  return RanUncheckedJustNow(observer, claim) | OfInputs(observer, frame, claim);
 }
 
 }  // namespace nanwatch

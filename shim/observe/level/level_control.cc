@@ -90,6 +90,7 @@ void LevelControl::NoteIfHidden(Observer& observer) noexcept {
     observer.PublishLive(wire::LiveState::kWatching);  // the job may end in this step
   }
   was_lower_.store(true, std::memory_order_relaxed);
+  switched_from_.store(wire::Level::kIdle, std::memory_order_relaxed);
   switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
 }
 
@@ -172,6 +173,7 @@ void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level w
     was_lower_.store(true, std::memory_order_relaxed);
   }
   switched_to_measure_.store(to_measure, std::memory_order_relaxed);
+  switched_from_.store(before, std::memory_order_relaxed);
   const bool all_ops = WatchesEveryOp(watched);
   if (!all_ops && thread != nullptr) {
     // A scaler's decision may go unseen, too.

@@ -82,6 +82,11 @@ class LevelControl {
     return switched_to_measure_.load(std::memory_order_relaxed);
   }
 
+  // How ops were watched before the last change.
+  [[nodiscard]] wire::Level switched_from() const noexcept {
+    return switched_from_.load(std::memory_order_relaxed);
+  }
+
   // The checks are off now so that their cost can be measured (measuring.h): as at idle.
   [[nodiscard]] bool off_to_measure() const noexcept {
     return off_to_measure_.load(std::memory_order_relaxed);
@@ -162,6 +167,7 @@ class LevelControl {
   std::atomic<const wire::ControlBlock*> control_{nullptr};
   std::atomic<uint64_t> applied_{0};
   std::atomic<uint32_t> switched_in_step_{UINT32_MAX};
+  std::atomic<wire::Level> switched_from_{wire::Level::kIdle};
   std::atomic<bool> off_to_measure_{false};
   std::atomic<bool> was_off_{false};
   std::atomic<bool> switched_to_measure_{false};

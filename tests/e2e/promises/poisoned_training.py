@@ -52,4 +52,6 @@ def incidents(verdict):
 
 
 BY_OPS = [(FIRST, "aten::log", ""), (SECOND, "aten::sqrt", "")]
-BY_CANARY = [(FIRST, "torch.autograd.backward", ""), (SECOND, "Optimizer.step#AdamW.step", "first")]
+# On a CPU canary reads what the model returns; on a GPU, what a pass begins at.
+BY_CANARY = [(FIRST, "torch.nn.Module.__call__", ""), (SECOND, "Optimizer.step#AdamW.step", "first")]
+BY_CANARY_ON_GPU = [(FIRST, "torch.autograd.backward", ""), BY_CANARY[1]]
