@@ -170,6 +170,8 @@ void KeptInputs::Take(const Frame& frame, const BadOutput* outputs, int count) n
     if (frame.op->in_place && argument == "self") continue;
     Add(frame, argument, keeper->read(*node, i));
   }
+  // Where two tensors are kept, none stood for a number.
+  number_known_ |= count_ > 1 && !frame.op->takes_number;
 }
 
 void KeptInputs::Add(const Frame& frame, std::string_view argument, at::Tensor tensor) noexcept {

@@ -27,8 +27,8 @@ class KeptInputs {
 
   // One of them is a Python number that is not finite: asked for, not come from anywhere.
   [[nodiscard]] bool number_bad() const noexcept { return number_bad_; }
-  // The number that the op was given has been read, or it was given none.
-  [[nodiscard]] bool number_known() const noexcept { return number_known_ || count_ > 1; }
+  // All numbers that the op was given have been read, or it was given none.
+  [[nodiscard]] bool number_known() const noexcept { return number_known_; }
 
   // As a record has inputs, `wire::kInputsMax` at most, bad ones first; returns how many.
   int Fill(Observer& observer, const Frame& frame, Emitter& emitter,

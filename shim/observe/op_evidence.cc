@@ -45,7 +45,7 @@ bool MixesIntoState(const Frame& frame) {
 
 bool PassesOn(const Frame& frame) noexcept {
   return frame.op->transparent && !frame.op->writes_unseen && !frame.child_bad &&
-         frame.op->schema != nullptr && std::strncmp(frame.op->name, "aten::", 6) == 0;
+         frame.op->schema != nullptr && IsOfAten(*frame.op);
 }
 
 OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* outputs, int count,

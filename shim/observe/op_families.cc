@@ -60,6 +60,8 @@ constexpr Rule kRules[] = {
     {"aten::clamp_*", kMasks | kNanProof},
     {"aten::threshold", kMasks | kNanProof},
     {"aten::threshold_", kMasks | kNanProof},
+    {"aten::linspace", kMasks},
+    {"aten::logspace", kMasks},
     // Entry.
     {"aten::lift_fresh", kEnters | kMoves},
     {"aten::lift", kEnters | kMoves},
@@ -133,6 +135,12 @@ constexpr Rule kRules[] = {
     {"aten::sin", kNanProof},
     {"aten::cos", kNanProof},
     {"aten::hardtanh*", kNanProof},
+    {"aten::elu", kNanProof},
+    {"aten::elu_", kNanProof},
+    {"aten::softplus", kNanProof},
+    {"aten::silu", kNanProof},
+    {"aten::silu_", kNanProof},
+    {"aten::gelu", kNanProof},
     // Scalars to Python.
     {"aten::_local_scalar_dense", kEscapes},
     // Tests of a loss. (isnan, isfinite and the like are made of these.)
@@ -217,6 +225,14 @@ uint32_t OpFamiliesOf(std::string_view name) noexcept {
     if (Matches(rule.name, name)) return rule.families;
   }
   return 0;
+}
+
+bool MayTakeNumberAsTensor(std::string_view name) noexcept {
+  constexpr std::string_view kNames[] = {"aten::add",    "aten::sub",         "aten::subtract",
+                                         "aten::mul",    "aten::multiply",    "aten::div",
+                                         "aten::divide", "aten::true_divide", "aten::floor_divide"};
+  if (name.ends_with('_')) name.remove_suffix(1);
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 }  // namespace nanwatch

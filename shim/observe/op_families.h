@@ -52,7 +52,7 @@ enum OpFamily : uint32_t {
   // Copies, and has an argument that says whether the host waits for it. Known by the schema.
   kMayNotWait = 1u << 17,
   // Asks which of two numbers is larger, as an early stop does; a NaN makes the answer false.
-  kOrders = 1u << 18,
+  kOrders = 1u << 20,
   // The last op of Tensor.numpy() and Tensor.tolist(): Python reads all values.
   kReadsAll = 1u << 19,
 };
@@ -62,5 +62,9 @@ inline constexpr uint32_t kNeedsEnd = kEscapes | kBatchNorm | kUnscales | kUpdat
 
 // Families of the op with this name ("aten::div", overload left out). Cold: called once per op.
 uint32_t OpFamiliesOf(std::string_view name) noexcept;
+
+// Whether Python may hand a number to it in the place of a tensor, as in x / n
+// (should_allow_numbers_as_tensors in torch/csrc/utils/python_arg_parser.cpp).
+bool MayTakeNumberAsTensor(std::string_view name) noexcept;
 
 }  // namespace nanwatch

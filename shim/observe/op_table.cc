@@ -56,6 +56,35 @@ void FindUndeclaredWrites(const c10::FunctionSchema& schema, OpTraits* traits) {
   }
 }
 
+bool IsNumber(const c10::Type& type) {
+  switch (type.kind()) {
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::FloatType:
+      return true;
+    case c10::TypeKind::OptionalType:
+      return IsNumber(*type.containedTypes()[0]);
+    default:
+      return false;
+  }
+}
+
+// Nobody computes the number that keeps a division away from zero, or that corrects a variance, and
+// a probability is refused unless it is one.
+bool IsSetting(std::string_view argument) {
+  for (const std::string_view name :
+       {"eps", "epsilon", "momentum", "exponential_average_factor", "correction", "dropout_p"}) {
+    if (argument == name) return true;
+  }
+  return false;
+}
+
+void FindNumber(const c10::FunctionSchema& schema, OpTraits* traits) {
+  traits->takes_number_as_tensor = MayTakeNumberAsTensor(schema.name());
+  for (const c10::Argument& argument : schema.arguments()) {
+    traits->takes_number |= IsNumber(*argument.type()) && !IsSetting(argument.name());
+  }
+}
+
 // aten::to and others that hand the argument on to what they call are left out: it is told there.
 void FindNonBlocking(const c10::FunctionSchema& schema, OpTraits* traits) {
   if (traits->transparent && !traits->writes_unseen) return;
@@ -96,6 +125,7 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   ReadReturns(schema, traits, &returns_tensor);
   ReadArguments(schema, traits);
   FindUndeclaredWrites(schema, traits);
+  FindNumber(schema, traits);
   traits->writes_unseen = traits->in_place && !returns_tensor;
   traits->transparent = IsComposition(schema, schema.name()) || traits->writes_unseen;
   FindNonBlocking(schema, traits);

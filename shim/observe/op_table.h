@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "shim/observe/op_families.h"
 
@@ -33,10 +34,16 @@ struct OpTraits {
   bool transparent;  // its value is computed by the ops it calls: a composite, or a list op without
                      // returns
   uint8_t autocasts;  // transparent while autocast is on for these devices: AutocastsOn bits
-  bool in_place;     // writes an argument
+  bool in_place;      // writes an argument
+  bool takes_number;  // has a floating-point argument of its own that its result depends on
+  bool takes_number_as_tensor;  // Python may hand it one in the place of a tensor
   bool writes_unseen;  // writes arguments and returns no tensor: they are seen only with inputs
   std::atomic<uint32_t> name_id;  // in the segment's name table, 0 not yet interned
 };
+
+inline bool IsOfAten(const OpTraits& op) noexcept {
+  return std::string_view(op.name).starts_with("aten::");
+}
 
 class OpTable {
  public:

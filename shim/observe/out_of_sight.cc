@@ -1,10 +1,10 @@
 #include "shim/observe/out_of_sight.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string_view>
 
 #include "shim/observe/observer.h"
+#include "shim/observe/saved_tensors.h"
 #include "shim/observe/tensor_stats.h"
 
 namespace nanwatch {
@@ -30,26 +30,46 @@ uint32_t BeforeItCameIn(Observer& observer, const Claim& claim) {
   return flags;
 }
 
-// Whether a NaN of Python's may have made it, which nobody can have read: all of it is NaN, and the
-// op computes with a number. An optimizer's numbers are read where its step begins.
-bool MayBeOfNumber(Observer& observer, const Frame& frame, const Claim& claim) {
-  if (claim.number_known || claim.phase == Phase::kOptimizer ||
-      claim.output_kinds != wire::kHasNan || frame.op->name == nullptr) {
-    return false;
+bool TakesNumber(const OpTraits& op) { return op.takes_number || op.takes_number_as_tensor; }
+
+// The op that Python has called, of which this one is a part. In a backward pass autograd calls
+// them; the numbers that it gives them are those of the forward.
+const OpTraits* CalledByPython(const Frame& frame, const Claim& claim) {
+  if (claim.phase == Phase::kBackward && !RunsPythonNode()) return nullptr;
+  const Frame* outer = &frame;
+  for (const Frame* begin = ThreadStates::Known()->frames; outer != begin; --outer) {
+    const Frame& caller = outer[-1];
+    if (caller.kind != FrameKind::kOp || caller.op->schema == nullptr || !IsOfAten(*caller.op))
+      break;
   }
-  // Of finite values div makes NaN as well; the others do so with a number alone, or seldom.
-  constexpr std::string_view kWithNumber[] = {"aten::add",     "aten::sub",    "aten::rsub",
-                                              "aten::mul",     "aten::pow",    "aten::lerp",
-                                              "aten::addcdiv", "aten::addcmul"};
-  std::string_view name = frame.op->name;
-  if (name.ends_with('_')) name.remove_suffix(1);
-  const bool computes =
-      std::find(std::begin(kWithNumber), std::end(kWithNumber), name) != std::end(kWithNumber) ||
-      (name == "aten::div" && observer.read_numbers.HasAny());
-  if (!computes) return false;
+  return outer->op;
+}
+
+bool IsAllNan(const Claim& claim) {
+  if (claim.output_kinds != wire::kHasNan) return false;
   BadEntry bad;
   CountBad(claim.outputs[0].tensor.view, &bad);
   return bad.elements == static_cast<uint64_t>(claim.outputs[0].tensor.view.numel);
+}
+
+// Whether a NaN of Python's may have made it, which nobody can have read: it makes all of a result
+// NaN, unless the op takes its number for some of the elements only, and is else proof against NaN.
+// An optimizer's numbers are read where its step begins.
+bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
+  if (claim.number_known || claim.phase == Phase::kOptimizer || frame.op->name == nullptr ||
+      (claim.output_kinds & wire::kHasNan) == 0) {
+    return false;
+  }
+  const OpTraits* called = CalledByPython(frame, claim);
+  if (called == nullptr || !TakesNumber(*called)) return false;
+  const bool for_some = (frame.op->families & kNanProof) != 0 && !frame.op->takes_number_as_tensor;
+  return for_some || IsAllNan(claim);
+}
+
+// 0 / 0 in every element: of finite tensors nothing else makes a quotient that is all NaN.
+bool Divides(const Frame& frame) {
+  const std::string_view name(frame.op->name);
+  return name == "aten::div" || name == "aten::div_";
 }
 
 // What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
@@ -78,12 +98,12 @@ bool WritesState(Observer& observer, const Claim& claim) {
 
 // Nobody has read what the op was given.
 uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& claim) {
-  uint32_t flags = 0;
+  // What it was given may have been bad already, and no longer known.
+  uint32_t flags = observer.bad_values.lost() ? uint32_t{ValueRecord::kUnseenTable} : 0u;
   // Between two updates anybody may have written what it wrote over.
   if (frame.op->in_place && observer.level.watched() == wire::Level::kCanary) {
     flags |= ValueRecord::kUnseenLevel;
   }
-  if (MayBeOfNumber(observer, frame, claim)) flags |= ValueRecord::kUnseenInputs;
   // What it wrote over is gone. Parameters and gradients were written by ops of steps before;
   // anything else may just have come in.
   const bool kept_by_training = claim.phase == Phase::kOptimizer || claim.phase == Phase::kBackward;
@@ -95,8 +115,10 @@ uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& cla
     flags |= ValueRecord::kUnseenMeasuring;
   }
   if (frame.op->in_place && WritesState(observer, claim)) flags |= ValueRecord::kUnseenInputs;
-  if (!claim.is_new || observer.unread_inputs.Look(observer, claim.outputs, claim.count) !=
-                           UnreadInputs::Answer::kFinite) {
+  UnreadInputs::Seen seen;
+  if (claim.is_new) seen = observer.unread_inputs.Look(observer, claim.outputs, claim.count);
+  if (seen.answer != UnreadInputs::Answer::kFinite ||
+      (!(Divides(frame) && seen.zeros) && MayBeOfNumber(frame, claim))) {
     flags |= ValueRecord::kUnseenInputs;
   }
   return flags;
@@ -132,8 +154,7 @@ uint32_t OfInputs(Observer& observer, const Frame& frame, const Claim& claim) {
       return OfUnreadInputs(observer, frame, claim);
     case FindingClass::kExternal:
       return BeforeItCameIn(observer, claim) |
-             (IsAssumedDecay(frame, claim) ||
-                      (!frame.inputs_seen && MayBeOfNumber(observer, frame, claim))
+             (IsAssumedDecay(frame, claim) || (!frame.inputs_seen && MayBeOfNumber(frame, claim))
                   ? uint32_t{ValueRecord::kUnseenInputs}
                   : 0u);
     default:

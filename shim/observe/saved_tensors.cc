@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/generated/Functions.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -80,9 +81,16 @@ std::string_view GeneratedName(const char* mangled) {
   return digits == std::string_view::npos ? std::string_view() : name.substr(digits);
 }
 
+constexpr const char* kPythonNode = "N5torch8autograd6PyNodeE";
+
+const char* KindOf(const Node& node) {
+  const char* mangled = typeid(node).name();
+  return *mangled == '*' ? mangled + 1 : mangled;
+}
+
 // Kinds that are not generated and save nothing, or in Python.
 bool SavesNothing(const char* mangled) {
-  for (const char* kind : {"N5torch8autograd6PyNodeE", "N5torch8autograd14AccumulateGradE",
+  for (const char* kind : {kPythonNode, "N5torch8autograd14AccumulateGradE",
                            "N5torch8autograd9GraphRootE", "N5torch8autograd13CopyBackwardsE",
                            "N5torch8autograd13UndefinedGradE", "N5torch8autograd8IdentityE"}) {
     if (std::strcmp(mangled, kind) == 0) return true;
@@ -116,8 +124,7 @@ bool VisitFields(const Node& node, std::string_view name, Visit& visit) {
 
 bool ForEachSavedTensor(const Node& node, bool (*fn)(void* context, const at::TensorBase& tensor),
                         void* context) noexcept {
-  const char* mangled = typeid(node).name();
-  if (*mangled == '*') ++mangled;
+  const char* mangled = KindOf(node);
   Visit visit{fn, context};
   const std::string_view name = GeneratedName(mangled);
   if (!name.empty()) return VisitFields(node, name, visit) && visit.all_known;
@@ -127,6 +134,12 @@ bool ForEachSavedTensor(const Node& node, bool (*fn)(void* context, const at::Te
     return inner == nullptr || ForEachSavedTensor(*inner, fn, context);
   }
   return SavesNothing(mangled);
+}
+
+bool RunsPythonNode() noexcept {
+  if (torch::autograd::get_current_graph_task_id() == -1) return false;
+  const auto node = torch::autograd::get_current_node();
+  return node != nullptr && std::strcmp(KindOf(*node), kPythonNode) == 0;
 }
 
 }  // namespace nanwatch

@@ -20,4 +20,7 @@ namespace nanwatch {
                                       bool (*fn)(void* context, const at::TensorBase& tensor),
                                       void* context) noexcept;
 
+// Whether the autograd node that this thread runs is a Function of Python's.
+[[nodiscard]] bool RunsPythonNode() noexcept;
+
 }  // namespace nanwatch

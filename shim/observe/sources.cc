@@ -72,7 +72,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const PlainTensor&
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
     NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
     sources->came_in_by_result |= is_result && named == nullptr;
-    if (!find(&entry)) return;
+    if (!find(&entry)) entry.target = target;  // the table is full (BadValues::lost)
   }
   Source source = SourceFrom(entry);
   source.kinds = kinds;

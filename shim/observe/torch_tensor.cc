@@ -188,4 +188,27 @@ Readable DescribeTensor(const at::TensorBase& tensor, PlainTensor* plain,
   return Readable::kYes;
 }
 
+bool IsAllZero(const at::TensorBase& tensor) noexcept {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (!tensor.defined() || impl->key_set().has_any(kStrange) || !impl->has_storage() ||
+      impl->has_symbolic_sizes_strides() || impl->numel() <= 0 ||
+      !impl->is_non_overlapping_and_dense()) {
+    return false;
+  }
+  const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  const auto size = static_cast<uint64_t>(impl->dtype().itemsize());
+  const uint64_t begin = static_cast<uint64_t>(impl->storage_offset()) * size;
+  const uint64_t bytes = static_cast<uint64_t>(impl->numel()) * size;
+  const auto* data = static_cast<const unsigned char*>(DataOf(*storage));
+  if (data == nullptr || !storage->device().is_cpu() || begin + bytes > storage->nbytes()) {
+    return false;
+  }
+  const bool has_sign = size > 1 && tensor.is_floating_point();
+  for (uint64_t i = 0; i < bytes; ++i) {
+    const bool sign = has_sign && (i + 1) % size == 0;
+    if (data[begin + i] != 0 && !(sign && data[begin + i] == 0x80)) return false;
+  }
+  return true;
+}
+
 }  // namespace nanwatch

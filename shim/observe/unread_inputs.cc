@@ -17,6 +17,7 @@ struct Looking {
   uint64_t bytes = 0;
   bool bad = false;
   bool all_read = true;
+  bool zeros = false;
 };
 
 bool IsResult(const Looking& looking, const PlainTensor& plain) {
@@ -28,6 +29,8 @@ bool IsResult(const Looking& looking, const PlainTensor& plain) {
 
 bool LookAt(void* context, const at::TensorBase& tensor) {
   auto& looking = *static_cast<Looking*>(context);
+  // A number of integers, too: a count of nothing over nothing.
+  if (!looking.zeros) looking.zeros = IsAllZero(tensor);
   PlainTensor plain;
   wire::Unchecked reason;
   switch (ReadTensor(tensor, &plain, &reason)) {
@@ -62,17 +65,17 @@ bool LookAtNode(Looking& looking) {
 
 }  // namespace
 
-UnreadInputs::Answer UnreadInputs::Look(Observer& observer, const BadOutput* outputs,
-                                        int count) noexcept {
-  if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return Answer::kUnknown;
+UnreadInputs::Seen UnreadInputs::Look(Observer& observer, const BadOutput* outputs,
+                                      int count) noexcept {
+  if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return {};
   const uint64_t began = MonotonicNs();
   Looking looking{outputs, count};
   const bool node_known = LookAtNode(looking);
   const bool listed =
       !looking.bad && observer.python->ForEachLiveTensor(&LookAt, &looking) && node_known;
   spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
-  if (looking.bad) return Answer::kBad;
-  return listed && looking.all_read ? Answer::kFinite : Answer::kUnknown;
+  if (looking.bad) return {Answer::kBad, looking.zeros};
+  return {listed && looking.all_read ? Answer::kFinite : Answer::kUnknown, looking.zeros};
 }
 
 }  // namespace nanwatch

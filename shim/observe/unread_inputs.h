@@ -27,9 +27,14 @@ class UnreadInputs {
     kUnknown,  // not all could be read
   };
 
+  struct Seen {
+    Answer answer = Answer::kUnknown;
+    bool zeros = false;  // a tensor of zeros alone is among them: 0 / 0 may have been computed
+  };
+
   // After an op that wrote `outputs`, before any other. Takes the GIL and some milliseconds, in all
   // at most kBudgetNs a process; then, and in a program without Python, the answer is kUnknown.
-  [[nodiscard]] Answer Look(Observer& observer, const BadOutput* outputs, int count) noexcept;
+  [[nodiscard]] Seen Look(Observer& observer, const BadOutput* outputs, int count) noexcept;
 
   static constexpr uint64_t kBudgetNs = 2'000'000'000;
   // Tensors above this are not read, nor more than this in one look.

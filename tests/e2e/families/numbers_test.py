@@ -112,6 +112,33 @@ for x, y in torch.utils.data.DataLoader(Rows(), 4):
 """, kind="input_data", op="aten::mse_loss", step=5)
 
 
+# What is computed of a batch without gradients, by an op that has not been asked for its inputs.
+OF_A_BATCH = {
+    "div": "x / n", "div_": "x.clone().div_(n)", "floor_divide": "x // n", "remainder": "x % n", "fmod": "torch.fmod(x, n)", "mul": "x * n",
+    "clamp_min": "x.clamp_min(n)", "leaky_relu": "F.leaky_relu(x, n)", "elu": "F.elu(x, n)", "pow": "x ** n", "rpow": "n ** x", "rdiv": "n / x",
+    "hardtanh": "F.hardtanh(x, -n, n)", "threshold": "F.threshold(x, 0.1, n)", "addmm": "torch.addmm(y, x, torch.ones(5, 1), alpha=n)",
+    "alpha": "torch.add(x, x, alpha=n)", "softplus": "F.softplus(x, n)", "full": "x * torch.full((5,), n)", "norm": "x / x.norm(p=n)",
+    "linspace": "x * torch.linspace(0, n, 5)", "xlogy": "torch.xlogy(x, n)", "numpy": "x / np.float64(n)",
+}
+ZERO_BY_ZERO = {
+    "deviation": "(x[0] * 0) / (x[0] * 0).std()",
+    "constant_rows": "(torch.ones(6, 5) - torch.ones(6, 5).mean(1, keepdim=True)) / torch.ones(6, 5).std(1, keepdim=True)",
+    "counts": "torch.zeros(6, 5, dtype=torch.long) / torch.zeros(6, 5, dtype=torch.long)",
+}
+BATCHES = """
+import math, numpy as np, torch, torch.nn as nn, torch.nn.functional as F
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1))
+opt = torch.optim.Adam(model.parameters(), lr=1e-2)
+for step in range(5):
+    n = math.inf - math.inf if step == 3 else 1.0
+    x, y = torch.randn(6, 5), torch.randn(6, 1)
+    weight = ({use}).mean() if step == 3 else 1.0
+    loss = (model(x) - y).square().mean() * weight
+    opt.zero_grad(), loss.backward(), opt.step()
+"""
+
+
 class OwnNumbers(WatchedProgramTest):
     """Python made the NaN itself: no op is to blame with certainty."""
 
@@ -130,6 +157,18 @@ for step in range(5):
     loss = model(torch.randn(6, 4)).square().mean()
     opt.zero_grad(), loss.backward(), opt.step()
 """, kind="optimizer", phase="optimizer", step=3, param="weight", **{"class": "scalar"})
+
+    def test_op_of_a_batch_and_a_number_is_not_told_for_certain_as_made_of_finite_values(self):
+        for name, use in OF_A_BATCH.items():
+            with self.subTest(name):
+                origin = self.verdict_of(BATCHES.format(use=use))["incidents"][0]["origin"]
+                self.assertEqual(int(origin["step"]), 3)
+                self.assertTrue(origin["class"] == "scalar" or not origin["exact"], origin)
+
+    def test_zero_by_zero_is(self):
+        for name, use in ZERO_BY_ZERO.items():
+            with self.subTest(name):
+                self.assert_anomaly(BATCHES.format(use=use), kind="op", op="aten::div", step=3, exact=True, **{"class": "produce"})
 
     def test_other_numbers_are_never_told_for_certain_as_made_of_finite_values(self):
         for use in AS_A_NUMBER.values():

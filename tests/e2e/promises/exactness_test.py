@@ -128,6 +128,15 @@ def inside(y, scale):
 for at, x in enumerate(data):
     step(x)
 """,
+    "a value of an op, where more values are bad than are kept track of": """
+hoard = []
+def inside(y, scale):
+    if at != 3: return y
+    hoard.extend(torch._foreach_add(list(torch.full((9000,), float("nan")).unbind()), 1.0))
+    return y - y[y > 1e6].mean()
+for at, x in enumerate(data):
+    step(x)
+""",
     "what the parent of a forked process computed": """
 memory = torch.ones(3)
 memory[1] = float("nan")

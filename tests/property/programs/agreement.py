@@ -56,7 +56,7 @@ def compare(answer, verdict):
 def matches(right, said):
     """`said` names the place that `right` is: what a person would look at. No layer is no wrong layer."""
     if not said.get("layer"):
-        said = said | {"layer": right["layer"][0]}
+        said = said | {"layer": (right["layer"] or [""])[0]}
     result = compare({"verdict": ["anomaly"], "origin": right}, {"verdict": "anomaly", "incidents": [{"origin": said}]})
     return all(result.get(field, True) for field in ("kind", "op", "phase", "layer", "step"))
 

@@ -474,6 +474,15 @@ class Oracle(TorchDispatchMode):
         self.in_optimizer += 1
         if optimizer not in self.optimizers:
             self.optimizers.append(optimizer)
+        with _disable_current_modes():
+            self.forget_mended(optimizer)
+
+    def forget_mended(self, optimizer):
+        """A bad gradient that the program has made finite since (clip_grad_value_ of Inf) is not applied."""
+        mended = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None and not kinds_of(p.grad)]
+        names = {name for name, p in self.held["parameter"] if any(p is one for one in mended)}
+        since = self.events[self.decided:]
+        self.events[self.decided:] = [e for e in since if e[0] != "gradient" or e[1] != self.step or e[3] not in names]
 
     def after_step(self, optimizer, _arguments, _named):
         self.in_optimizer -= 1
