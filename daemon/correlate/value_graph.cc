@@ -178,7 +178,10 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
     if (asked_for.origin >= 0) return asked_for;
   }
   if (origin.IsMask() && (inf_to_nan || nan_is_new)) {
-    return {OwnOrigin(index, Origin::Strength::kMade, true), found.via, Because::kNanOfMask};
+    Best own{OwnOrigin(index, Origin::Strength::kMade, true), found.via, Because::kNanOfMask};
+    // What is taken for a mask may be a fault, then.
+    if (!origin.exact) own.origin = origins_.NoLongerExact(own.origin, origin.unseen);
+    return own;
   }
   if (origin.strength == Origin::Strength::kUnseen && inf_to_nan) {
     return {OwnOrigin(index, Origin::Strength::kMade, false), found.via, Because::kInfToNanHere};
@@ -225,10 +228,12 @@ ValueGraph::Best ValueGraph::OriginOfExternal(const Record& record, int index) {
 }
 
 // -Inf alone that the same place already made in an earlier step is how some masks are written (log
-// of a triangle of ones): not where things went wrong.
+// of a triangle of ones): not where things went wrong. Nobody masks gradients so: there it is the
+// same fault again.
 bool ValueGraph::IsHabit(const ValueNode& node) const {
-  return node.kinds == wire::kHasNegInf && node.site != nullptr && node.site->first_ticket() != 0 &&
-         node.site->first_ticket() < node.ticket &&
+  return node.kinds == wire::kHasNegInf && node.site != nullptr &&
+         node.site->phase() != static_cast<uint32_t>(wire::Phase::kBackward) &&
+         node.site->first_ticket() != 0 && node.site->first_ticket() < node.ticket &&
          IsEarlierStep(node.site->first_clocks(), *node.clocks);
 }
 

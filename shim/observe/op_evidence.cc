@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "shim/check/scan.h"
+#include "shim/observe/saved_tensors.h"
 #include "shim/observe/step/open_update.h"
 #include "shim/observe/tensor_stats.h"
 
@@ -58,7 +59,9 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
   // The numbers that a backward formula works with are its own results (2 / (n - 1) of a variance):
   // nobody asked.
   evidence.scalar_bad = frame.scalar_bad && place.phase != Phase::kBackward;
-  evidence.writes_constants = (families & (kFills | kMasks)) != 0;
+  // What the backward of where() puts among gradients is 0.
+  const bool of_formula = place.phase == Phase::kBackward && !RunsPythonNode();
+  evidence.writes_constants = (families & kFills) != 0 || ((families & kMasks) != 0 && !of_formula);
   evidence.enters = (families & kEnters) != 0;
   evidence.moves = (families & kMoves) != 0 || PassesOn(frame);
   evidence.nan_proof = (families & kNanProof) != 0;

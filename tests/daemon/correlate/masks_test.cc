@@ -70,6 +70,26 @@ TEST(Masks, MaskWrittenAsALogarithmAtEveryStepIsNotTheOriginOfALaterNan) {
   EXPECT_EQ(verdict.incidents(0).origin().step(), 4);
 }
 
+TEST(Masks, LogarithmOfABackwardPassIsNoMaskHoweverOftenItIsTaken) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log_").At("gate").Backward("LogsBackward").Step(0).NegInf();
+  run.Value(5).Produce("aten::log_").At("gate").Backward("LogsBackward").Step(4).NegInf();
+  run.Value(6).InfToNan("aten::add_").At("gate").Backward("AddBackward0").From(5).Nan();
+  run.Update(7).Parameter("gate.weight", 6);
+  EXPECT_EQ(Correlate({run.Build()}).incidents(0).origin().op(), "aten::log_");
+}
+
+TEST(Masks, NanOfAMaskThatMayBeNoneIsNotCertain) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::where").Flag(wire::ValueRecord::kUnseenInputs).NegInf();
+  run.Value(2).InfToNan("aten::mul").From(1).Nan();
+  run.Pass(3).Root(2);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::mul");
+  EXPECT_FALSE(verdict.incidents(0).origin().exact());
+  EXPECT_THAT(verdict.incidents(0).origin().unseen(), testing::ElementsAre("inputs"));
+}
+
 TEST(Masks, LogarithmOfZeroThatHappensForTheFirstTimeIsTheOrigin) {
   RunBuilder run;
   run.Value(5).Produce("aten::log").At("loss").Step(8).NegInf();

@@ -337,10 +337,20 @@ class Oracle(TorchDispatchMode):
                 for value in self.sources_of(tensor, kinds, where):
                     if value not in sources:
                         sources.append(value)
-        out = func(*args, **kwargs)
+        try:
+            out = func(*args, **kwargs)
+        except Exception:
+            # A list op writes one tensor after the other.
+            self.judge(op, where, sources, before, scalar_bad, written, func)
+            raise
         returned = [out] if isinstance(out, torch.Tensor) else [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        self.judge(op, where, sources, before, scalar_bad, [*written, *returned], func)
+        return out
+
+    def judge(self, op, where, sources, before, scalar_bad, outputs, func):
+        """What an op that was given `sources` has left in `outputs`."""
         results, seen = [], set()
-        for tensor in [*written, *returned]:
+        for tensor in outputs:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 results.append(tensor)
@@ -360,14 +370,13 @@ class Oracle(TorchDispatchMode):
                     self.lay(tensor, None)
             if kinds_in and op not in READS_NO_VALUES:
                 self.kills += 1
-            return out
+            return
         where = where or self.where()
         if op in ("lift_fresh", "lift_fresh_copy") and sources:
             self.kills += 1  # seen, if nothing reads it
-            return out  # the value that came in is told already
+            return  # the value that came in is told already
         self.findings += 1
         self.write(op, where, sources, kinds_in, scalar_bad, list(zip(results, after)), func)
-        return out
 
     def write(self, op, where, sources, kinds_in, scalar_bad, results, func):
         """The op's bad results: one value, or one for each tensor of a list op."""
