@@ -119,13 +119,6 @@ bool IsWorthFigures(const BadOutput& output, uint8_t kinds, uint32_t seen) {
   return output.tensor.view.numel <= kSmallMax || seen <= kLargeMax;
 }
 
-// A number that is not finite makes every element bad that it is used for.
-bool IsAllBad(const BadOutput& output) {
-  BadEntry bad;
-  CountBad(output.tensor.view, &bad);
-  return bad.elements == static_cast<uint64_t>(output.tensor.view.numel);
-}
-
 // Written by an update itself. What its closure makes is the training's: losses and activations,
 // and all that a backward pass leaves. An update that runs with gradients on has neither.
 bool IsOfUpdate(const ThreadState* thread, const Place& place, const BadOutput& output) {
@@ -207,7 +200,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   FindingClass finding_class = Classify(evidence);
   if (finding_class == FindingClass::kProduce && !evidence.inputs_seen &&
       place.phase == wire::Phase::kOptimizer && thread->optimizer_number_bad &&
-      IsAllBad(outputs[0])) {
+      IsAllBad(outputs[0].tensor.view)) {
     finding_class = FindingClass::kScalar;
   }
   bool number_guessed = false;

@@ -1,9 +1,6 @@
 #include "shim/observe/op_evidence.h"
 
-#include <algorithm>
 #include <cstring>
-#include <iterator>
-#include <string_view>
 
 #include "shim/check/scan.h"
 #include "shim/observe/saved_tensors.h"
@@ -20,26 +17,6 @@ using wire::Phase;
 // that left it finite.
 bool IsCastOfComputed(const Frame& frame, const BadOutput& output) {
   return output.requires_grad && std::strcmp(frame.op->name, "aten::_to_copy") == 0;
-}
-
-// How optimizers let their state decay, by a factor below 1 or towards the gradient. A parameter
-// may be multiplied by anything (1 - rate * decay), and requires a gradient.
-bool DecaysState(const Frame& frame, const BadOutput& output) {
-  if (output.requires_grad || !frame.op->in_place) return false;
-  for (const char* name :
-       {"aten::mul_", "aten::lerp_", "aten::_foreach_mul_", "aten::_foreach_lerp_"}) {
-    if (std::strcmp(frame.op->name, name) == 0) return true;
-  }
-  return false;
-}
-
-// A momentum times a number, or a gradient or its square added to a part of it: of finite values
-// and numbers it makes no NaN, so the momentum held one.
-bool MixesIntoState(const Frame& frame) {
-  constexpr std::string_view kNames[] = {"aten::mul_", "aten::lerp_", "aten::addcmul_"};
-  return frame.op->name != nullptr &&
-         std::find(std::begin(kNames), std::end(kNames), std::string_view(frame.op->name)) !=
-             std::end(kNames);
 }
 
 }  // namespace
@@ -73,14 +50,14 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
   }
   if (!frame.inputs_seen && place.phase == Phase::kOptimizer) {
     const bool given_finite = OpenUpdateIsGivenFinite();
-    if (given_finite && MixesIntoState(frame)) evidence.nan_proof = true;
-    BadEntry bad;
-    CountBad(outputs[0].tensor.view, &bad);
-    evidence.bad_number = evidence.nan_proof && !given_finite && bad.elements > 1 &&
-                          bad.elements == static_cast<uint64_t>(outputs[0].tensor.view.numel);
+    if (given_finite && (families & kMixesIntoState) != 0) evidence.nan_proof = true;
+    const TensorView& view = outputs[0].tensor.view;
+    evidence.bad_number = evidence.nan_proof && !given_finite && view.numel > 1 && IsAllBad(view);
   }
+  // A parameter may be multiplied by anything (1 - rate * decay), and requires a gradient.
   evidence.shrinks = !frame.inputs_seen && place.phase == Phase::kOptimizer &&
-                     !evidence.bad_number && DecaysState(frame, outputs[0]);
+                     !evidence.bad_number && (families & kDecaysState) != 0 &&
+                     !outputs[0].requires_grad;
   // What came into a module was looked at there, so that a cast inside one is of something finite.
   evidence.lacks_inf = ElementBytes(type) == 1 && type != wire::ElementType::kFloat8E5M2 &&
                        (place.layer != nullptr || outputs[0].requires_grad);

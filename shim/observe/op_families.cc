@@ -141,6 +141,12 @@ constexpr Rule kRules[] = {
     {"aten::silu", kNanProof},
     {"aten::silu_", kNanProof},
     {"aten::gelu", kNanProof},
+    // How optimizers keep averages.
+    {"aten::mul_", kDecaysState | kMixesIntoState},
+    {"aten::lerp_", kDecaysState | kMixesIntoState},
+    {"aten::addcmul_", kMixesIntoState},
+    {"aten::_foreach_mul_", kDecaysState},
+    {"aten::_foreach_lerp_", kDecaysState},
     // Scalars to Python.
     {"aten::_local_scalar_dense", kEscapes},
     // Tests of a loss. (isnan, isfinite and the like are made of these.)

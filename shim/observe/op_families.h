@@ -55,6 +55,11 @@ enum OpFamily : uint32_t {
   kOrders = 1u << 20,
   // The last op of Tensor.numpy() and Tensor.tolist(): Python reads all values.
   kReadsAll = 1u << 19,
+  // How optimizers let their state decay: in place, by a factor below 1 or towards the gradient.
+  kDecaysState = 1u << 21,
+  // A state times a number, or a gradient or its square added to a part of it: of finite values and
+  // numbers it makes no NaN.
+  kMixesIntoState = 1u << 22,
 };
 
 // Something is done at the end of these beside the look at their outputs.

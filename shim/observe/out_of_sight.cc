@@ -46,10 +46,7 @@ const OpTraits* CalledByPython(const Frame& frame, const Claim& claim) {
 }
 
 bool IsAllNan(const Claim& claim) {
-  if (claim.output_kinds != wire::kHasNan) return false;
-  BadEntry bad;
-  CountBad(claim.outputs[0].tensor.view, &bad);
-  return bad.elements == static_cast<uint64_t>(claim.outputs[0].tensor.view.numel);
+  return claim.output_kinds == wire::kHasNan && IsAllBad(claim.outputs[0].tensor.view);
 }
 
 // Whether a NaN of Python's may have made it, which nobody can have read: it makes all of a result

@@ -39,6 +39,12 @@ void CountBad(const TensorView& view, BadEntry* entry) noexcept {
                                       (stats.neg_inf != 0 ? wire::kHasNegInf : 0));
 }
 
+bool IsAllBad(const TensorView& view) noexcept {
+  BadEntry bad;
+  CountBad(view, &bad);
+  return bad.elements == static_cast<uint64_t>(view.numel);
+}
+
 uint32_t InternText(Emitter& emitter, const char* text) noexcept {
   return text == nullptr || *text == '\0' ? 0 : emitter.Intern(text);
 }
