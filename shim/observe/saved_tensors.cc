@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <typeinfo>
 #include <vector>
@@ -120,6 +121,11 @@ bool VisitFields(const Node& node, std::string_view name, Visit& visit) {
   return listed;
 }
 
+std::shared_ptr<Node> RunningNode() {
+  if (torch::autograd::get_current_graph_task_id() == -1) return nullptr;
+  return torch::autograd::get_current_node();
+}
+
 }  // namespace
 
 bool ForEachSavedTensor(const Node& node, bool (*fn)(void* context, const at::TensorBase& tensor),
@@ -136,9 +142,29 @@ bool ForEachSavedTensor(const Node& node, bool (*fn)(void* context, const at::Te
   return SavesNothing(mangled);
 }
 
+Saved IsSavedByRunningNode(const c10::StorageImpl* storage) noexcept {
+  const auto node = RunningNode();
+  if (node == nullptr) return Saved::kNo;
+  struct Search {
+    const c10::StorageImpl* storage;
+    bool found = false;
+  } search{storage};
+  const bool all_known = ForEachSavedTensor(
+      *node,
+      [](void* context, const at::TensorBase& tensor) {
+        auto& wanted = *static_cast<Search*>(context);
+        const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+        wanted.found =
+            impl->has_storage() && impl->unsafe_storage().unsafeGetStorageImpl() == wanted.storage;
+        return !wanted.found;
+      },
+      &search);
+  if (search.found) return Saved::kYes;
+  return all_known ? Saved::kNo : Saved::kUnknown;
+}
+
 bool RunsPythonNode() noexcept {
-  if (torch::autograd::get_current_graph_task_id() == -1) return false;
-  const auto node = torch::autograd::get_current_node();
+  const auto node = RunningNode();
   return node != nullptr && std::strcmp(KindOf(*node), kPythonNode) == 0;
 }
 

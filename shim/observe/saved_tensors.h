@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace torch::autograd {
 struct Node;
 }
@@ -19,6 +21,11 @@ namespace nanwatch {
 [[nodiscard]] bool ForEachSavedTensor(const torch::autograd::Node& node,
                                       bool (*fn)(void* context, const at::TensorBase& tensor),
                                       void* context) noexcept;
+
+enum class Saved : uint8_t { kNo, kYes, kUnknown };
+
+// Whether the autograd node that this thread runs has saved a tensor of this storage.
+[[nodiscard]] Saved IsSavedByRunningNode(const c10::StorageImpl* storage) noexcept;
 
 // Whether the autograd node that this thread runs is a Function of Python's.
 [[nodiscard]] bool RunsPythonNode() noexcept;

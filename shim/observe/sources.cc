@@ -6,6 +6,7 @@
 #include "shim/observe/grad_fn.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/named_reading.h"
+#include "shim/observe/saved_tensors.h"
 #include "shim/observe/shared_files.h"
 #include "shim/observe/tensor_stats.h"
 
@@ -23,10 +24,15 @@ uint8_t ArgumentOf(const InputSeen& input) {
 
 // Autograd saves a copy of what an op is about to write in place, inside that op, where nobody
 // looks: what a node finds bad is then what its own forward op is known to have had.
-bool AddSavedByForward(const ThreadState* thread, uint8_t kinds, uint8_t argument,
-                       Sources* sources) {
+bool AddSavedByForward(const ThreadState* thread, const PlainTensor& plain, uint8_t kinds,
+                       uint8_t argument, Sources* sources) {
   const SequenceEntry* made = MadeRunningNode(thread);
   if (made == nullptr || made->value.ticket == 0) return false;
+  // What is told after the fact has no node that runs.
+  const Saved saved =
+      thread->told != nullptr ? Saved::kUnknown : IsSavedByRunningNode(plain.storage);
+  if (saved == Saved::kNo) return false;  // a gradient that a hook has put there
+  sources->assumed |= saved == Saved::kUnknown;
   Source source{};
   source.kind = static_cast<uint8_t>(SourceKind::kValue);
   source.site = made->site;
@@ -58,7 +64,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const PlainTensor&
       sources->Add(received, received_value.index);
       return;
     }
-    if (AddSavedByForward(thread, kinds, argument, sources)) return;
+    if (AddSavedByForward(thread, plain, kinds, argument, sources)) return;
     if (AddForgotten(observer, PlaceOf(thread), kinds, argument, sources)) return;
     const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
     if (named == nullptr &&
