@@ -45,28 +45,26 @@ const OpTraits* CalledByPython(const Frame& frame, const Claim& claim) {
   return outer->op;
 }
 
-bool IsAllNan(const Claim& claim) {
-  return claim.output_kinds == wire::kHasNan && IsAllBad(claim.outputs[0].tensor.view);
-}
-
-// Whether a NaN of Python's may have made it, which nobody can have read: it makes all of a result
-// NaN, unless the op takes its number for some of the elements only, and is else proof against NaN.
-// An optimizer's numbers are read where its step begins.
-bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
-  if (claim.number_known || claim.phase == Phase::kOptimizer || frame.op->name == nullptr ||
-      (claim.output_kinds & wire::kHasNan) == 0) {
-    return false;
-  }
-  const OpTraits* called = CalledByPython(frame, claim);
-  if (called == nullptr || !TakesNumber(*called)) return false;
-  const bool for_some = (frame.op->families & kNanProof) != 0 && !frame.op->takes_number_as_tensor;
-  return for_some || IsAllNan(claim);
-}
-
-// 0 / 0 in every element: of finite tensors nothing else makes a quotient that is all NaN.
 bool Divides(const Frame& frame) {
   const std::string_view name(frame.op->name);
   return name == "aten::div" || name == "aten::div_";
+}
+
+// Whether a NaN or Inf of Python's may have made it, which nobody can have read: it makes all of a
+// result bad, unless the op takes its number for some of the elements only, and is else proof
+// against NaN. An optimizer's numbers are read where its step begins.
+bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
+  if (claim.number_known || claim.phase == Phase::kOptimizer || frame.op->name == nullptr) {
+    return false;
+  }
+  // Divided by Inf, what is finite becomes 0.
+  if (Divides(frame) && claim.output_kinds != wire::kHasNan) return false;
+  const OpTraits* called = CalledByPython(frame, claim);
+  if (called == nullptr || !TakesNumber(*called)) return false;
+  const bool for_some = (frame.op->families & kNanProof) != 0 &&
+                        !frame.op->takes_number_as_tensor &&
+                        (claim.output_kinds & wire::kHasNan) != 0;
+  return for_some || IsAllBad(claim.outputs[0].tensor.view);
 }
 
 // What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
@@ -114,8 +112,10 @@ uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& cla
   if (frame.op->in_place && WritesState(observer, claim)) flags |= ValueRecord::kUnseenInputs;
   UnreadInputs::Seen seen;
   if (claim.is_new) seen = observer.unread_inputs.Look(observer, claim.outputs, claim.count);
+  // Of finite tensors nothing but 0 / 0 makes a quotient that is all NaN.
+  const bool zero_by_zero = Divides(frame) && seen.zeros;
   if (seen.answer != UnreadInputs::Answer::kFinite ||
-      (!(Divides(frame) && seen.zeros) && MayBeOfNumber(frame, claim))) {
+      (!zero_by_zero && MayBeOfNumber(frame, claim))) {
     flags |= ValueRecord::kUnseenInputs;
   }
   return flags;

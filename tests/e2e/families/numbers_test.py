@@ -165,6 +165,14 @@ for step in range(5):
                 self.assertEqual(int(origin["step"]), 3)
                 self.assertTrue(origin["class"] == "scalar" or not origin["exact"], origin)
 
+    def test_nor_is_one_of_infinity(self):
+        for name in ("mul", "alpha", "addmm", "full"):
+            with self.subTest(name):
+                text = BATCHES.format(use=OF_A_BATCH[name]).replace("math.inf - math.inf", "math.inf")
+                origin = self.verdict_of(text)["incidents"][0]["origin"]
+                self.assertEqual(int(origin["step"]), 3)
+                self.assertTrue(origin["class"] in ("scalar", "inf_to_nan") or not origin["exact"], origin)
+
     def test_zero_by_zero_is(self):
         for name, use in ZERO_BY_ZERO.items():
             with self.subTest(name):
