@@ -269,11 +269,11 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
       (outputs[0].requires_grad ? ValueRecord::kNeedsGradient : 0u) |
       ((traced != nullptr && !traced->complete) || sources.assumed ? ValueRecord::kInexact : 0u) |
       GpuFlag(outputs[0].tensor);
-  // What was found after the fact was judged by whoever found it.
-  if (traced == nullptr && thread->told == nullptr && thread->regions_open == 0) {
+  const bool judged = traced != nullptr;
+  if (judged || (thread->told == nullptr && thread->regions_open == 0)) {
     const Claim claim{
-        finding_class, evidence.output_kinds,        place.phase,        outputs, count,
-        &sources,      seen <= kLookedBehindPerSite, kept.number_known()};
+        thread, finding_class, evidence.output_kinds,        place.phase,         outputs,
+        count,  &sources,      seen <= kLookedBehindPerSite, kept.number_known(), judged};
     value.flags |= OutOfSight(observer, frame, claim);
   }
   if (number_guessed) value.flags |= ValueRecord::kUnseenInputs;

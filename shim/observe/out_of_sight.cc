@@ -37,7 +37,7 @@ bool TakesNumber(const OpTraits& op) { return op.takes_number || op.takes_number
 const OpTraits* CalledByPython(const Frame& frame, const Claim& claim) {
   if (claim.phase == Phase::kBackward && !RunsPythonNode()) return nullptr;
   const Frame* outer = &frame;
-  for (const Frame* begin = ThreadStates::Known()->frames; outer != begin; --outer) {
+  for (; outer != claim.thread->frames; --outer) {
     const Frame& caller = outer[-1];
     if (caller.kind != FrameKind::kOp || caller.op->schema == nullptr || !IsOfAten(*caller.op))
       break;
@@ -77,7 +77,7 @@ uint32_t RanUncheckedJustNow(Observer& observer, const Claim& claim) {
   // The ops of level layer were recorded, and read when the level rose: what an op was given since
   // is known where its source is.
   if (observer.level.switched_from() == wire::Level::kLayer &&
-      claim.finding_class == FindingClass::kPropagate) {
+      (claim.traced || claim.finding_class == FindingClass::kPropagate)) {
     return 0;
   }
   return observer.level.switched_to_measure() ? ValueRecord::kUnseenMeasuring
@@ -163,7 +163,11 @@ uint32_t OfInputs(Observer& observer, const Frame& frame, const Claim& claim) {
 
 uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) noexcept {
   // An op that nobody saw may have been the first, whatever this one was given.
-  return RanUncheckedJustNow(observer, claim) | OfInputs(observer, frame, claim);
+  const uint32_t unchecked = RanUncheckedJustNow(observer, claim);
+  if (!claim.traced) return unchecked | OfInputs(observer, frame, claim);
+  const bool made = claim.finding_class == FindingClass::kProduce && !frame.inputs_seen;
+  return unchecked |
+         (made && MayBeOfNumber(frame, claim) ? uint32_t{ValueRecord::kUnseenInputs} : 0u);
 }
 
 }  // namespace nanwatch

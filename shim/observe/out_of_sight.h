@@ -13,6 +13,7 @@ class Observer;
 
 // A finding that is about to be recorded, as its op ends.
 struct Claim {
+  const ThreadState* thread;  // whose frame it is
   wire::FindingClass finding_class;
   uint8_t output_kinds;
   wire::Phase phase;
@@ -21,6 +22,7 @@ struct Claim {
   const Sources* sources;
   bool is_new;                // nothing like it was recorded often before
   bool number_known = false;  // the number that the op was given has been read
+  bool traced = false;        // its inputs were looked for after the fact, by whoever found it
 };
 
 // ValueRecord::kUnseenInputs and the like; 0: the class is certain. May take the GIL
