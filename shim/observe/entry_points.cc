@@ -45,7 +45,8 @@ UnseenWriter WrittenUnseen(Observer& observer, const NamedTensor& named,
   writer.layer = named.layer;
   writer.phase = wire::Phase::kForward;
   writer.finding_class = wire::FindingClass::kExternal;
-  writer.flags = wire::ValueRecord::kUnseenMeasuring;
+  writer.flags = observer.level.was_off_to_measure() ? wire::ValueRecord::kUnseenMeasuring
+                                                     : wire::ValueRecord::kUnseenLevel;
   if (named.kind != NamedTensorKind::kParameter) writer.flags |= wire::ValueRecord::kWroteBuffer;
   writer.Add(NamedSource(observer, named, reading), {});
   writer.named = &named;

@@ -2,6 +2,7 @@
 
 #include <ATen/record_function.h>
 
+#include "shim/observe/entry_points.h"
 #include "shim/observe/inputs.h"
 #include "shim/observe/tensor_stats.h"
 #include "shim/observe/torch_tensor.h"
@@ -48,8 +49,7 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   Observer& observer = *here.observer;
   const wire::Level watched = observer.level.watched();
   observer.level.NoteIfHidden(observer);
-  const bool by_ops =
-      WatchesEveryOp(watched) && !observer.Blind() && at::isRecordFunctionEnabled();
+  const bool by_ops = WatchesEveryOp(watched) && !observer.Blind() && at::isRecordFunctionEnabled();
   const bool idle = watched == wire::Level::kIdle && !observer.level.off_to_measure();
   if (idle || by_ops) return;
   BusyScope busy(here.thread);
@@ -70,7 +70,13 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   }
   double numbers[2];
   if (!ReadNumber(plain[0].view, &numbers[0]) || !ReadNumber(plain[1].view, &numbers[1])) return;
-  observer.steps.OnUnscale(numbers[1] != 0);
+  const bool skipped = numbers[1] != 0;
+  // Parameters are read after an update, and this step has none. Bad ones make every step like
+  // this.
+  if (skipped && watched == wire::Level::kCanary && !observer.Poisoned()) {
+    (void)entry_points::ReadAllNamed(observer, here.thread);
+  }
+  observer.steps.OnUnscale(skipped);
   observer.steps.OnScaleUpdate(observer, here.thread, numbers[0], /*scale_known=*/true);
 }
 

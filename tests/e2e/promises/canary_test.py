@@ -100,6 +100,17 @@ for i, x in enumerate(data):
     if i == 5:
         with torch.no_grad(): model.norm.running_mean.sub_(model.norm.running_mean).div_(model.norm.running_mean)
         model.norm.eval()""",
+    "a parameter that goes bad before an update that a scaler leaves out": """
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+for i, x in enumerate(data[:6]):
+    if i == 5:
+        with torch.no_grad(): model.fc.bias.copy_(torch.tensor([math.nan] * 8))
+    outputs = model(x)
+    loss = torch.where(torch.isnan(outputs), 1.0, outputs).square().mean()
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()""",
     "a buffer of extremes that is begun anew": """
 model.lowest.fill_(math.inf)
 for i, x in enumerate(data):
