@@ -302,6 +302,11 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   }
   // Nobody saw the op that made it.
   if (!finding.exact() && finding.unseen().empty()) finding.add_unseen("ops");
+  const uint64_t time_ns = origin.record != nullptr ? origin.record->time_ns() : 0;
+  if (clocks != nullptr && lineage.clock().Read(*clocks, time_ns).ambiguous) {
+    finding.set_exact(false);
+    finding.add_unseen("turns");
+  }
   if (kind.starts_with("optimizer") && parameter.empty()) parameter = FirstSpoiled(lineage, origin);
   finding.set_param(parameter);
   if (origin.finding_class != FindingClass::kUnknown) {

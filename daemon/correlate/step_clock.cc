@@ -55,19 +55,24 @@ void ReadSpan(const StepSpan& span, const Clocks& clocks, StepReading& reading) 
     reading.iteration_of_run = static_cast<int64_t>(span.cycles_before()) + clocks.scaler_skips();
     return;
   }
-  reading.step = slot < clocks.optimizer_steps_size() ? clocks.optimizer_steps(slot) : 0;
+  reading.ambiguous = span.ambiguous();
+  int64_t own = slot < clocks.optimizer_steps_size() ? clocks.optimizer_steps(slot) : 0;
   if (span.reused() && clocks.optimizer_ranges() < span.first()) {
     // The slot still was another one's. It acted in none of these ranges or in all of them.
     const uint32_t before = span.first() - clocks.optimizer_ranges();
-    reading.step = span.first_count() - std::min(span.first_count(), before);
+    own = span.first_count() - std::min(span.first_count(), before);
   }
+  const int64_t in_span = std::max<int64_t>(0, own - span.base_count());
+  reading.step = span.steps_before() > 0 ? span.steps_before() + in_span : own;
   const int64_t skips = clocks.scaler_skips();
   reading.iteration = reading.step + std::max<int64_t>(0, skips - span.skips());
-  if (IsShared(int64_t{clocks.optimizer_ranges()} - span.from(), reading.step - span.base_count()))
+  if (IsShared(int64_t{clocks.optimizer_ranges()} - span.from(), in_span))
     reading.updates = clocks.optimizer_ranges();
-  reading.iteration_of_run = static_cast<int64_t>(span.cycles_before()) + skips +
-                             std::max<int64_t>(0, reading.step - span.base_count());
+  reading.iteration_of_run = static_cast<int64_t>(span.cycles_before()) + skips + in_span;
 }
+
+// Its training began with the span before: its optimizer joined late.
+bool GoesOn(const StepSpan& span) { return span.steps_before() > 0; }
 
 }  // namespace
 
@@ -89,19 +94,7 @@ StepClock::StepClock(const RunFacts& facts) : cycles_(facts.training().cycles())
     return;
   }
   FoldStep(NewestClocks(facts), std::nullopt, cycles_);
-  newest_ = NewestSpan(cycles_);
-  newest_goes_on_ = newest_ && !cycles_.spans().empty() &&
-                    newest_->from() == cycles_.spans(cycles_.spans_size() - 1).from();
-}
-
-size_t StepClock::SpanCount() const {
-  const auto ended = static_cast<size_t>(cycles_.spans_size());
-  return ended + (newest_ && !newest_goes_on_ ? 1 : 0);
-}
-
-const StepSpan& StepClock::SpanAt(size_t index) const {
-  const auto ended = static_cast<size_t>(cycles_.spans_size());
-  return index < ended ? cycles_.spans(static_cast<int>(index)) : *newest_;
+  spans_ = SpansOf(cycles_);
 }
 
 uint64_t StepClock::BeginOf(const StepSpan& span) const {
@@ -112,25 +105,27 @@ uint64_t StepClock::BeginOf(const StepSpan& span) const {
 }
 
 int StepClock::OrdinalOf(const StepSpan& span) const {
-  for (size_t i = 0; i < SpanCount(); ++i) {
-    if (&SpanAt(i) == &span) return static_cast<int>(i) + 1;
+  int ordinal = 0;
+  for (const StepSpan& each : spans_) {
+    if (!GoesOn(each)) ++ordinal;
+    if (&each == &span) break;
   }
-  return 0;
+  return ordinal;
 }
 
 std::vector<TrainingSpan> StepClock::Trainings() const {
   std::vector<TrainingSpan> trainings;
   if (cells_.empty()) return trainings;
-  const size_t count = SpanCount();
+  const size_t count = spans_.size();
   for (size_t i = 0; i < count; ++i) {
-    const StepSpan& span = SpanAt(i);
+    const StepSpan& span = spans_[i];
     const bool lasts = i + 1 == count;
-    const uint64_t cycles_after = lasts ? CyclesClosed(cycles_) : SpanAt(i + 1).cycles_before();
-    const uint32_t ranges_after = lasts ? UINT32_MAX : SpanAt(i + 1).from();
-    TrainingSpan& training = trainings.emplace_back();
-    training.ordinal = static_cast<int>(i) + 1;
-    training.steps = static_cast<int64_t>(cycles_after - span.cycles_before());
-    training.unwatched = span.unwatched() + (lasts && newest_goes_on_ ? cycles_.unwatched() : 0);
+    const uint64_t cycles_after = lasts ? CyclesClosed(cycles_) : spans_[i + 1].cycles_before();
+    const uint32_t ranges_after = lasts ? UINT32_MAX : spans_[i + 1].from();
+    if (!GoesOn(span)) trainings.emplace_back().ordinal = OrdinalOf(span);
+    TrainingSpan& training = trainings.back();
+    training.steps += static_cast<int64_t>(cycles_after - span.cycles_before());
+    training.unwatched += span.unwatched();
     for (const Cell& cell : cells_) {
       if (cell.ranges <= span.from() || cell.ranges > ranges_after) continue;
       if (training.first_cell == 0) training.first_cell = cell.number;
@@ -143,15 +138,15 @@ std::vector<TrainingSpan> StepClock::Trainings() const {
 // Null where no optimizer with a count of its own is known.
 const StepSpan* StepClock::SpanOf(const Clocks& clocks, uint64_t time_ns) const {
   const uint32_t ranges = clocks.optimizer_ranges();
-  for (size_t i = SpanCount(); i-- > 0;) {
-    const StepSpan& span = SpanAt(i);
+  for (size_t i = spans_.size(); i-- > 0;) {
+    const StepSpan& span = spans_[i];
     if (ranges < span.from()) continue;
     // Of a notebook: what was found behind the last step of a training is not the next one's.
     const bool is_border = ranges == span.from() && i > 0 && time_ns != 0;
     if (is_border && time_ns < BeginOf(span)) continue;
     return &span;
   }
-  return SpanCount() == 1 && cycles_.spans().empty() ? &*newest_ : nullptr;
+  return nullptr;
 }
 
 StepReading StepClock::Read(const Clocks& clocks, uint64_t time_ns) const {
@@ -185,7 +180,7 @@ StepReading StepClock::Read(const Clocks& clocks, uint64_t time_ns) const {
 }
 
 uint64_t StepClock::UpdatesSeen() const {
-  if (newest_) return CyclesClosed(cycles_) + last_.scaler_skips();
+  if (!spans_.empty()) return CyclesClosed(cycles_) + last_.scaler_skips();
   return static_cast<uint64_t>(std::max<int64_t>(0, Read(last_).iteration));
 }
 

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +27,8 @@ struct StepReading {
   // what comes earlier has the smaller one. -1 unknown.
   int64_t iteration_of_run = -1;
   int training = 0;  // in a notebook, which one, from 1; else 0
+  // The optimizers acted too seldom yet to show whether they share steps: the step may be another.
+  bool ambiguous = false;
 };
 
 // One training in a notebook: a span of the steps (daemon/watch/step_cycles.h), and the cells that
@@ -62,17 +63,13 @@ class StepClock {
   };
 
   [[nodiscard]] const StepSpan* SpanOf(const Clocks& clocks, uint64_t time_ns) const;
-  // All spans, oldest first; the last one lasts.
-  [[nodiscard]] size_t SpanCount() const;
-  [[nodiscard]] const StepSpan& SpanAt(size_t index) const;
   [[nodiscard]] int OrdinalOf(const StepSpan& span) const;
   // When the cell began that took the first step of a span; 0 unknown.
   [[nodiscard]] uint64_t BeginOf(const StepSpan& span) const;
 
-  Clocks last_;        // the largest counts that any fact of the run carries
-  StepCycles cycles_;  // empty where no step is known
-  std::optional<StepSpan> newest_;
-  bool newest_goes_on_ = false;  // it is the last of those that have ended
+  Clocks last_;                  // the largest counts that any fact of the run carries
+  StepCycles cycles_;            // empty where no step is known
+  std::vector<StepSpan> spans_;  // oldest first; the last one lasts
   std::vector<Cell> cells_;      // of a notebook, in order
   int closing_ = -1;  // without steps: index of the optimizer that closes the cycle; -1: use all
                       // completed ranges

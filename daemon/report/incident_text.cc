@@ -52,6 +52,16 @@ std::string StepText(const Finding& finding) {
                             : "step " + Grouped(static_cast<uint64_t>(finding.step()));
 }
 
+bool IsUnseen(const Finding& finding, std::string_view what) {
+  return std::find(finding.unseen().begin(), finding.unseen().end(), what) !=
+         finding.unseen().end();
+}
+
+// Whether another op may have been the first, and not only another step.
+bool IsOpInDoubt(const Finding& origin) {
+  return !origin.exact() && !(origin.unseen_size() == 1 && IsUnseen(origin, "turns"));
+}
+
 // The step, and how else its time is counted where that differs.
 std::string StepInFull(const Finding& finding) {
   std::string text = StepText(finding);
@@ -64,6 +74,11 @@ std::string StepInFull(const Finding& finding) {
     text +=
         " (after " + Counted(static_cast<uint64_t>(finding.updates()), "update") +
         " by several optimizers; a step is one update of the optimizer that updates least often)";
+  }
+  if (IsUnseen(finding, "turns")) {
+    text +=
+        " (counted by the optimizer at work then; too few updates show whether several optimizers "
+        "take turns)";
   }
   return text;
 }
@@ -102,9 +117,7 @@ std::string WhereText(const Finding& origin) {
 
 // Why it may not be the op that is named.
 std::string UnseenText(const Finding& origin) {
-  const auto is = [&origin](const char* what) {
-    return std::find(origin.unseen().begin(), origin.unseen().end(), what) != origin.unseen().end();
-  };
+  const auto is = [&origin](const char* what) { return IsUnseen(origin, what); };
   if (origin.class_() == "external") {
     if (!origin.candidates().empty()) {
       const PossibleMaker& candidate = origin.candidates(0);
@@ -132,14 +145,14 @@ std::string WhatText(const Finding& origin) {
   const std::string op = Printable(origin.op());
   const std::string bad = BadWord(origin.outputs());
   if (origin.kind() == "unknown" && op.empty()) return "the op that made it was not observed";
-  const std::string doubt = origin.exact() ? "" : UnseenText(origin);
+  const std::string doubt = IsOpInDoubt(origin) ? UnseenText(origin) : "";
   if (origin.kind() == "input_data")
     return "already in the batch" + doubt + "; first used by " + op;
   if (origin.class_() == "external") return "already there" + doubt + "; first read by " + op;
   if (origin.class_() == "received") return op + ", received in a collective from another rank";
   std::string text = op;
   if (!origin.autograd_node().empty()) text += " in " + Printable(origin.autograd_node());
-  if (!origin.exact()) return text + UnseenText(origin);
+  if (IsOpInDoubt(origin)) return text + UnseenText(origin);
   if (origin.class_() == "produce")
     return text + ", made " + (bad.empty() ? "it" : bad) + " from finite values";
   if (origin.class_() == "inf_to_nan") return text + ", Inf became NaN";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/watch/open_spans.h"
 #include "proto/wire/cell_record.h"
 #include "proto/wire/optimizer_habit.h"
 #include "proto/wire/record.h"
@@ -10,63 +11,18 @@
 namespace nanwatch {
 namespace {
 
-constexpr uint32_t kActiveShare = 32;
 constexpr int kSlots = 4;  // of wire::Clocks::optimizer_steps
 
-uint32_t Less(uint32_t from, uint32_t what) { return from - std::min(from, what); }
-
-// Acts of a slot's optimizers in the span that lasts, until the last act of `until`.
-uint32_t ActsInSpan(const StepCycles& cycles, int slot, const StepSlot& until) {
-  const uint32_t acts = slot < until.acts_then_size() ? until.acts_then(slot) : 0;
-  return Less(acts, cycles.slots(slot).base());
-}
-
-uint32_t ActsInSpan(const StepCycles& cycles, int slot) {
-  return Less(cycles.slots(slot).acts(), cycles.slots(slot).base());
-}
-
-template <typename Acts>
-int Closing(const StepCycles& cycles, const Acts& acts_of) {
-  uint32_t busiest = 0;
-  for (int i = 0; i < cycles.slots_size(); ++i) busiest = std::max(busiest, acts_of(i));
-  int closing = -1;
-  for (int i = 0; i < cycles.slots_size(); ++i) {
-    const uint32_t acts = acts_of(i);
-    if (acts == 0 || uint64_t{acts} * kActiveShare < busiest) continue;
-    const bool first = closing < 0;
-    if (first || acts < acts_of(closing) ||
-        (acts == acts_of(closing) && cycles.slots(i).first() >= cycles.slots(closing).first()))
-      closing = i;
-  }
-  return closing;
-}
-
-StepSpan SpanClosedBy(int slot, const StepCycles& cycles) {
-  const StepSlot& by = cycles.slots(slot);
-  StepSpan span;
-  span.set_from(cycles.from());
-  span.set_slot(static_cast<uint32_t>(slot));
-  span.set_first(by.first());
-  span.set_first_count(by.first_count());
-  span.set_reused(by.reused());
-  span.set_base_count(Less(by.count(), ActsInSpan(cycles, slot)));
-  span.set_skips(cycles.skips());
-  span.set_cycles_before(cycles.cycles());
-  span.set_unwatched(cycles.unwatched());
-  return span;
-}
-
-// The same optimizer closed the cycle before.
-bool GoesOn(const StepSpan& span, const StepCycles& cycles) {
-  if (cycles.spans().empty()) return false;
-  const StepSpan& last = cycles.spans(cycles.spans_size() - 1);
-  return last.slot() == span.slot() && last.first() == span.first();
+// The same optimizer closes the cycle in both, and goes on counting.
+bool IsSame(const StepSpan& before, const StepSpan& span) {
+  return before.slot() == span.slot() && before.first() == span.first() && span.steps_before() == 0;
 }
 
 void Keep(const StepSpan& span, StepCycles& cycles) {
-  if (GoesOn(span, cycles)) {
+  if (!cycles.spans().empty() && IsSame(cycles.spans(cycles.spans_size() - 1), span)) {
     StepSpan& last = *cycles.mutable_spans(cycles.spans_size() - 1);
     last.set_unwatched(last.unwatched() + span.unwatched());
+    last.set_ambiguous(last.ambiguous() || span.ambiguous());
     return;
   }
   *cycles.add_spans() = span;
@@ -76,15 +32,23 @@ void Keep(const StepSpan& span, StepCycles& cycles) {
   cycles.mutable_spans()->erase(cycles.spans().begin() + kSpansMax / 2 + 1);
 }
 
-// The span that lasts has ended with the last act of `last`, and the next one has begun.
+// The part that lasts has ended with the last act of `last`, and the next one has begun.
 void EndSpan(const StepSlot last, StepCycles& cycles) {
-  const auto acts = [&](int slot) { return ActsInSpan(cycles, slot, last); };
-  if (const int closing = Closing(cycles, acts); closing >= 0) {
-    Keep(SpanClosedBy(closing, cycles), cycles);
-    cycles.set_cycles(cycles.cycles() + acts(closing));
+  const OpenSpans ended = DivideOpen(cycles, &last);
+  for (const StepSpan& span : ended.spans) Keep(span, cycles);
+  cycles.set_cycles(ended.cycles);
+  for (int i = 0; i < cycles.slots_size(); ++i) {
+    StepSlot& slot = *cycles.mutable_slots(i);
+    slot.set_base(i < last.acts_then_size() ? last.acts_then(i) : 0);
+    if (slot.began() > last.last()) continue;
+    slot.set_alternates(false);
+    slot.set_order_unseen(false);
+    slot.set_unwatched(0);
+    // When it acted first in the next one is not known; from the beginning, as far as it did.
+    slot.set_began(slot.acts() > slot.base() ? last.last() + 1 : 0);
+    slot.set_second(0);
+    *slot.mutable_acts_at_first() = last.acts_then();
   }
-  for (int i = 0; i < cycles.slots_size(); ++i)
-    cycles.mutable_slots(i)->set_base(i < last.acts_then_size() ? last.acts_then(i) : 0);
   cycles.set_unwatched(0);
   cycles.set_from(last.last());
   cycles.set_skips(last.last_skips());
@@ -114,7 +78,32 @@ uint32_t MeanGap(uint32_t ranges, uint32_t acts) {
   return static_cast<uint32_t>((uint64_t{ranges} + acts - 1) / std::max(acts, 1u));
 }
 
-void Act(int i, uint32_t count, bool is_new, const Clocks& clocks, StepCycles& cycles) {
+void ListActs(const StepCycles& cycles, google::protobuf::RepeatedField<uint32_t>& acts) {
+  acts.Clear();
+  for (const StepSlot& slot : cycles.slots()) acts.Add(slot.acts());
+}
+
+// When it acted in the part that lasts. `alone`: nobody else acted since the clocks before.
+void RememberTurn(int i, uint32_t acts, bool alone, uint32_t ranges_before, StepCycles& cycles) {
+  StepSlot& slot = *cycles.mutable_slots(i);
+  const uint32_t acts_before = ActsInSpan(cycles, i);
+  if (!alone) slot.set_order_unseen(true);
+  if (acts_before == 0) {
+    // Without another one's acts between, those that went unseen came right before.
+    const uint32_t earliest = alone ? Less(cycles.ranges(), acts) : ranges_before;
+    slot.set_began(std::max(earliest, cycles.from()) + 1);
+    slot.set_second(0);
+    ListActs(cycles, *slot.mutable_acts_at_first());
+    return;
+  }
+  if (alone && slot.last() < ranges_before) slot.set_alternates(true);
+  if (acts_before > 1 || acts > 1 || !alone) return;
+  slot.set_second(cycles.ranges());
+  ListActs(cycles, *slot.mutable_acts_at_second());
+}
+
+void Act(int i, uint32_t count, bool is_new, bool alone, uint32_t ranges_before,
+         const Clocks& clocks, StepCycles& cycles) {
   StepSlot& slot = *cycles.mutable_slots(i);
   const uint32_t ranges = clocks.optimizer_ranges();
   const bool acted_once = slot.count() == 1 && slot.first_count() == 1;
@@ -129,11 +118,21 @@ void Act(int i, uint32_t count, bool is_new, const Clocks& clocks, StepCycles& c
     const uint32_t gap = MeanGap(Less(ranges, slot.last()), acts);
     slot.set_longest_gap(acted_once ? gap : std::max(slot.longest_gap(), gap));
   }
+  RememberTurn(i, acts, alone, ranges_before, cycles);
   slot.set_count(count);
   slot.set_acts(slot.acts() + acts);
   slot.set_last(ranges);
   slot.set_last_skips(clocks.scaler_skips());
   slot.set_retired(false);
+}
+
+// Nobody but slot `i` acted between `ranges_before` and these clocks.
+bool ActedAlone(int i, uint32_t ranges_before, const Clocks& clocks, const StepCycles& cycles) {
+  const uint32_t ranges = clocks.optimizer_ranges();
+  if (ranges == ranges_before + 1) return true;
+  const uint32_t count = clocks.optimizer_steps(i);
+  const uint32_t known = cycles.slots(i).count();
+  return count > known && count - known == ranges - ranges_before;
 }
 
 void RememberActs(StepCycles& cycles) {
@@ -172,7 +171,8 @@ void FoldStep(const Clocks& clocks, const StepTraits& traits, StepCycles& cycles
   const uint32_t ranges = clocks.optimizer_ranges();
   if (ranges <= cycles.ranges()) return;
   const bool is_next = ranges == cycles.ranges() + 1;
-  const uint32_t unseen = ranges - cycles.ranges() - 1;
+  const uint32_t ranges_before = cycles.ranges();
+  const uint32_t unseen = ranges - ranges_before - 1;
   cycles.set_ranges(ranges);
   const int slots = std::min(clocks.optimizer_steps_size(), kSlots);
   while (cycles.slots_size() < slots) cycles.add_slots();
@@ -185,7 +185,9 @@ void FoldStep(const Clocks& clocks, const StepTraits& traits, StepCycles& cycles
     const bool is_new = slot.acts() == 0 || count < slot.count() || other;
     if (is_new && ActsInSpan(cycles, i) > 0) EndSpan(slot, cycles);
     if (is_new && traits.begins_cell) RetireOthers(i, cycles);
-    Act(i, count, is_new, clocks, cycles);
+    Act(i, count, is_new, ActedAlone(i, ranges_before, clocks, cycles), ranges_before, clocks,
+        cycles);
+    slot.set_unwatched(slot.unwatched() + unseen + (traits.idle ? 1 : 0));
     if (is_next && optimizer) {
       slot.set_optimizer(*optimizer);
     } else if (is_new) {
@@ -200,16 +202,19 @@ void FoldStep(const Clocks& clocks, const StepTraits& traits, StepCycles& cycles
   }
 }
 
-std::optional<StepSpan> NewestSpan(const StepCycles& cycles) {
-  const int closing = Closing(cycles, [&](int slot) { return ActsInSpan(cycles, slot); });
-  if (closing < 0) return std::nullopt;
-  StepSpan span = SpanClosedBy(closing, cycles);
-  return GoesOn(span, cycles) ? cycles.spans(cycles.spans_size() - 1) : std::move(span);
+std::vector<StepSpan> SpansOf(const StepCycles& cycles) {
+  std::vector<StepSpan> spans(cycles.spans().begin(), cycles.spans().end());
+  for (StepSpan& open : DivideOpen(cycles, nullptr).spans) {
+    if (!spans.empty() && IsSame(spans.back(), open)) {
+      spans.back().set_unwatched(spans.back().unwatched() + open.unwatched());
+      spans.back().set_ambiguous(spans.back().ambiguous() || open.ambiguous());
+    } else {
+      spans.push_back(std::move(open));
+    }
+  }
+  return spans;
 }
 
-uint64_t CyclesClosed(const StepCycles& cycles) {
-  const int closing = Closing(cycles, [&](int slot) { return ActsInSpan(cycles, slot); });
-  return cycles.cycles() + (closing >= 0 ? ActsInSpan(cycles, closing) : 0);
-}
+uint64_t CyclesClosed(const StepCycles& cycles) { return DivideOpen(cycles, nullptr).cycles; }
 
 }  // namespace nanwatch

@@ -2,14 +2,15 @@
 //
 // A job may have several optimizers at once (a GAN, a critic that is updated five times per
 // generator), and one after another (pretraining, then training for good; k folds, each with a
-// model of its own). A *span* is a part of the run in which the same ones are at work: it ends with
-// the last act of one that has retired (proto/wire/optimizer_habit.h), which is known some steps
-// later. Within a span the one that acted least closes the cycle, because the others act at least
-// as often; among equals it is the one seen last. A side optimizer that acted hardly ever (a
-// warm-up, a probe) must not freeze the steps, so those below 1/32 of the busiest are passed over.
+// model of its own). A *span* is a part of the run in which the same ones are at work and one of
+// them closes the cycle:
 //
 //   acts      A A A A A A B B B B B B B B B C B C B C B C
 //   spans     |----A----->|------------- C ------------->     (B and C are at work together)
+//
+// What lies behind the last act of one that has retired (proto/wire/optimizer_habit.h) is settled
+// some steps later. The part after that is divided anew for every reading (open_spans.h), so that a
+// short last training is one of its own, too.
 //
 // One that comes back after its retirement is at work again, and its silence belongs to its habit.
 //
@@ -19,6 +20,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "verdict.pb.h"
 
@@ -46,8 +48,9 @@ inline void FoldStep(const Clocks& clocks, std::optional<uint32_t> optimizer, St
   FoldStep(clocks, StepTraits{.optimizer = optimizer}, cycles);
 }
 
-// The span that lasts, as far as it is known yet; none when no optimizer with a slot was seen.
-[[nodiscard]] std::optional<StepSpan> NewestSpan(const StepCycles& cycles);
+// All spans, oldest first; the last ones as far as they are known yet. Empty when no optimizer with
+// a slot was seen.
+[[nodiscard]] std::vector<StepSpan> SpansOf(const StepCycles& cycles);
 // Cycles that were closed in all, whoever closed them.
 [[nodiscard]] uint64_t CyclesClosed(const StepCycles& cycles);
 

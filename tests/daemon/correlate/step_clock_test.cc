@@ -187,6 +187,41 @@ TEST(StepClock, IterationsOfTheRunGrowWhereStepsBeginAnew) {
   }
 }
 
+TEST(StepClock, ShortTrainingAtTheEndDoesNotChangeTheStepsOfTheOneBefore) {
+  ToldSteps run;
+  run.Acts({0}, 2);
+  const Clocks early = run.now();
+  run.Acts({0}, 28);
+  run.Acts({1}, 3);
+  const Clocks late = run.now();
+  run.Acts({1}, 2);
+  const StepClock clock(run.facts());
+  EXPECT_EQ(clock.Read(early).step, 2);
+  EXPECT_EQ(clock.Read(early).updates, 0);
+  EXPECT_FALSE(clock.Read(early).ambiguous);
+  EXPECT_EQ(clock.Read(late).step, 3);
+  EXPECT_EQ(clock.Read(late).iteration_of_run, 33);
+}
+
+TEST(StepClock, OptimizerThatJoinsLateGoesOnCounting) {
+  ToldSteps run;
+  run.Acts({0}, 7);
+  const Clocks early = run.now();
+  run.Acts({0}, 13);
+  run.Acts({0, 1}, 10);
+  const Clocks late = run.now();
+  run.Acts({0});
+  const Clocks within = run.now();
+  run.Acts({1});
+  run.Acts({0, 1}, 9);
+  const StepClock clock(run.facts());
+  EXPECT_EQ(clock.Read(early).step, 7);
+  EXPECT_EQ(clock.Read(late).step, 30);
+  EXPECT_EQ(clock.Read(within).step, 30);
+  EXPECT_EQ(clock.Read(run.now()).step, 40);
+  EXPECT_EQ(clock.Read(late).iteration_of_run, 30);
+}
+
 TEST(StepClock, SlotOfAnotherOptimizerIsNotReadBeforeItsFirstAct) {
   ToldSteps run;
   run.Acts({0}, 30);

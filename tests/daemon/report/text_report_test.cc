@@ -326,8 +326,7 @@ TEST(TextReport, InputDataNamesTheBatch) {
   run.Pass(2).Root(1);
   const std::string report = Report(run.Build());
   EXPECT_THAT(report, HasSubstr("origin    step 4, the input batch, into inp (Linear)\n"));
-  EXPECT_THAT(report,
-              HasSubstr("already in the batch; first used by aten::addmm"));
+  EXPECT_THAT(report, HasSubstr("already in the batch; first used by aten::addmm"));
 }
 
 TEST(TextReport, ParameterNamesItself) {
@@ -364,14 +363,16 @@ TEST(TextReport, InexactOriginSaysSo) {
   RunBuilder run;
   run.Value(2).Propagate("aten::addmm").At("fc").FromUnknown().Nan();
   run.Pass(3).Root(2);
-  EXPECT_THAT(Report(run.Build()), HasSubstr("aten::addmm, or an op before it that was not observed"));
+  EXPECT_THAT(Report(run.Build()),
+              HasSubstr("aten::addmm, or an op before it that was not observed"));
 }
 
 TEST(TextReport, UnknownOriginOfABadParameterIsNotDressedUp) {
   RunBuilder run;
   run.Update(1).UnknownParameter("fc.weight");
   const std::string report = Report(run.Build());
-  EXPECT_THAT(report, HasSubstr("parameter fc.weight\n          the op that made it was not observed"));
+  EXPECT_THAT(report,
+              HasSubstr("parameter fc.weight\n          the op that made it was not observed"));
   EXPECT_THAT(report, HasSubstr("--level full"));
 }
 
@@ -544,8 +545,9 @@ TEST(TextReport, UpdatesThatTheScalerSkippedAreCountedBesideTheStep) {
   EXPECT_THAT(TextReport(OfOrigin(origin), TextOptions()), Not(HasSubstr("iteration")));
   origin.set_step(6);
   origin.set_iteration(16);
-  EXPECT_THAT(Unwrapped(TextReport(OfOrigin(origin), TextOptions())),
-              HasSubstr("step 6 (iteration 16, counting updates that the scaler skipped), forward"));
+  EXPECT_THAT(
+      Unwrapped(TextReport(OfOrigin(origin), TextOptions())),
+      HasSubstr("step 6 (iteration 16, counting updates that the scaler skipped), forward"));
 }
 
 TEST(TextReport, AStepOfSeveralOptimizersIsSaidToBeACycle) {
@@ -553,9 +555,23 @@ TEST(TextReport, AStepOfSeveralOptimizersIsSaidToBeACycle) {
   origin.set_step(12);
   origin.set_iteration(12);
   origin.set_updates(71);
-  EXPECT_THAT(Unwrapped(TextReport(OfOrigin(origin), TextOptions())),
-              HasSubstr("step 12 (after 71 updates by several optimizers; a step is one update of the "
-                        "optimizer that updates least often), forward"));
+  EXPECT_THAT(
+      Unwrapped(TextReport(OfOrigin(origin), TextOptions())),
+      HasSubstr("step 12 (after 71 updates by several optimizers; a step is one update of the "
+                "optimizer that updates least often), forward"));
+}
+
+TEST(TextReport, AStepInDoubtIsNoDoubtAboutTheOp) {
+  Finding origin;
+  origin.set_class_("produce");
+  origin.set_op("aten::div");
+  origin.set_step(2);
+  origin.add_unseen("turns");
+  const std::string report = Unwrapped(TextReport(OfOrigin(origin), TextOptions()));
+  EXPECT_THAT(report,
+              HasSubstr("step 2 (counted by the optimizer at work then; too few updates show "
+                        "whether several optimizers take turns), forward"));
+  EXPECT_THAT(report, HasSubstr("aten::div, made it from finite values"));
 }
 
 }  // namespace

@@ -46,13 +46,19 @@ class ToldActs {
   void GiveAway(size_t slot) { counts_[slot] = 0; }
 
   [[nodiscard]] uint32_t SlotThatClosesAt(uint32_t ranges) const {
-    const std::optional<StepSpan> newest = NewestSpan(cycles_);
-    if (newest && newest->from() <= ranges) return newest->slot();
     uint32_t slot = kSpanUnknown;
-    for (const StepSpan& span : cycles_.spans()) {
+    for (const StepSpan& span : SpansOf(cycles_)) {
       if (span.from() <= ranges) slot = span.slot();
     }
     return slot;
+  }
+  // Of the last span that begins no later.
+  [[nodiscard]] StepSpan SpanAt(uint32_t ranges) const {
+    StepSpan found;
+    for (const StepSpan& span : SpansOf(cycles_)) {
+      if (span.from() <= ranges) found = span;
+    }
+    return found;
   }
   [[nodiscard]] const StepCycles& cycles() const { return cycles_; }
   [[nodiscard]] uint32_t ranges() const { return ranges_; }
@@ -117,7 +123,7 @@ TEST(StepCycles, StepsThatNobodyCheckedOrSawAreCountedInTheirSpan) {
   run.Acts("B");
   ASSERT_EQ(run.cycles().spans_size(), 1);
   EXPECT_EQ(run.cycles().spans(0).unwatched(), 3u);
-  EXPECT_EQ(NewestSpan(run.cycles())->unwatched(), 1u);
+  EXPECT_EQ(SpansOf(run.cycles()).back().unwatched(), 1u);
 }
 
 TEST(StepCycles, SilenceWithinTheHabitIsNoRetirement) {
@@ -173,8 +179,8 @@ TEST(StepCycles, CountThatFallsIsAnotherOptimizer) {
   run.GiveAway(0);
   for (int i = 0; i < 5; ++i) run.Act(7, 0);
   ASSERT_EQ(run.cycles().spans_size(), 1);
-  EXPECT_EQ(NewestSpan(run.cycles())->from(), 12u);
-  EXPECT_TRUE(NewestSpan(run.cycles())->reused());
+  EXPECT_EQ(SpansOf(run.cycles()).back().from(), 12u);
+  EXPECT_TRUE(SpansOf(run.cycles()).back().reused());
 }
 
 TEST(StepCycles, SameCountOfAnotherOptimizerIsAnotherOptimizer) {
@@ -227,6 +233,121 @@ TEST(StepCycles, TheFirstAndTheNewestSpansAreKeptAndTheOthersUnknown) {
   EXPECT_EQ(run.SlotThatClosesAt(5'000), kSpanUnknown);
   EXPECT_EQ(CyclesClosed(run.cycles()), 10'000u);
   EXPECT_LT(run.cycles().ByteSizeLong(), 12'000u);
+}
+
+TEST(StepCycles, ShortTrainingAfterALongOneIsOneOfItsOwnBeforeTheFirstHasRetired) {
+  ToldActs run;
+  run.Repeat(30, "A");
+  run.Repeat(2, "B");
+  EXPECT_EQ(run.SlotThatClosesAt(2), 0u);
+  EXPECT_EQ(run.SlotThatClosesAt(29), 0u);
+  EXPECT_EQ(run.SlotThatClosesAt(30), 1u);
+  EXPECT_EQ(CyclesClosed(run.cycles()), 32u);
+  EXPECT_FALSE(run.SpanAt(2).ambiguous());
+}
+
+TEST(StepCycles, TrainingsOfThreeStepsFollowOneAnother) {
+  ToldActs run;
+  run.Acts("AAABBBCCCDDD");
+  for (uint32_t at = 0; at < 12; ++at) EXPECT_EQ(run.SlotThatClosesAt(at), at / 3) << at;
+  EXPECT_EQ(CyclesClosed(run.cycles()), 12u);
+}
+
+TEST(StepCycles, TheFirstOfTwoThatTakeTurnsIsNotTakenForATraining) {
+  ToldActs run;
+  run.Repeat(2, "AAAAAB");
+  EXPECT_EQ(SpansOf(run.cycles()).size(), 1u);
+  EXPECT_EQ(run.SlotThatClosesAt(3), 1u);
+  EXPECT_FALSE(run.SpanAt(3).ambiguous());
+  EXPECT_EQ(CyclesClosed(run.cycles()), 2u);
+}
+
+TEST(StepCycles, TrainingAfterTwoThatTookTurnsIsOneOfItsOwn) {
+  ToldActs run;
+  run.Repeat(4, "AAAAAB");
+  run.Repeat(3, "C");
+  EXPECT_EQ(run.SlotThatClosesAt(20), 1u);
+  EXPECT_EQ(run.SlotThatClosesAt(24), 2u);
+  EXPECT_EQ(CyclesClosed(run.cycles()), 7u);
+}
+
+TEST(StepCycles, OptimizersThatActedOnceEachAreOfOneStep) {
+  ToldActs run;
+  run.Acts("ABCD");
+  EXPECT_EQ(SpansOf(run.cycles()).size(), 1u);
+  EXPECT_EQ(CyclesClosed(run.cycles()), 1u);
+}
+
+TEST(StepCycles, WhatASingleActLeavesOpenIsAmbiguous) {
+  ToldActs run;
+  run.Acts("AAAAAB");  // Two trainings, or a first cycle.
+  EXPECT_TRUE(run.SpanAt(2).ambiguous());
+  run.Acts("AAA");  // They take turns, or B was one step beside.
+  EXPECT_TRUE(run.SpanAt(2).ambiguous());
+  run.Acts("AAB");
+  EXPECT_FALSE(run.SpanAt(2).ambiguous());
+}
+
+TEST(StepCycles, OneThatJoinsLateGoesOnCounting) {
+  ToldActs run;
+  run.Repeat(20, "A");
+  run.Repeat(20, "AB");
+  EXPECT_EQ(run.SlotThatClosesAt(19), 0u);
+  EXPECT_EQ(run.SlotThatClosesAt(20), 1u);
+  EXPECT_EQ(run.SpanAt(20).steps_before(), 20u);
+  EXPECT_EQ(CyclesClosed(run.cycles()), 40u);
+  EXPECT_FALSE(run.SpanAt(19).ambiguous());
+  // An adversary that was trained alone before would begin anew.
+  EXPECT_TRUE(run.SpanAt(20).ambiguous());
+}
+
+TEST(StepCycles, LongFirstCycleIsNoTrainingBefore) {
+  ToldActs run;
+  run.Repeat(7, "A");
+  run.Repeat(10, "BAAAAA");
+  EXPECT_EQ(SpansOf(run.cycles()).size(), 1u);
+  EXPECT_EQ(run.SlotThatClosesAt(3), 1u);
+}
+
+TEST(StepCycles, TheRateOfThoseWhoTakeTurnsCountsAndNotWhatOneDidBefore) {
+  ToldActs run;
+  run.Repeat(60, "A");
+  run.Repeat(5, "BBBBBA");  // B has acted less, and is the busier one.
+  EXPECT_EQ(run.SlotThatClosesAt(30), 0u);
+  EXPECT_EQ(run.SlotThatClosesAt(80), 0u);
+}
+
+TEST(StepCycles, TrainingWithinATrainingClosesNoCycle) {
+  ToldActs run;
+  run.Repeat(20, "A");
+  run.Repeat(5, "B");
+  run.Repeat(6, "A");
+  EXPECT_EQ(run.SlotThatClosesAt(10), 0u);
+  EXPECT_EQ(run.SlotThatClosesAt(30), 0u);
+  EXPECT_TRUE(run.SpanAt(10).ambiguous());
+  run.Repeat(20, "A");
+  EXPECT_EQ(run.SlotThatClosesAt(10), 0u);
+  EXPECT_EQ(run.SlotThatClosesAt(45), 0u);
+}
+
+TEST(StepCycles, OrderThatNobodySawIsAmbiguous) {
+  ToldActs run;
+  run.Unread("AAAAAAAAAAAABBBBBB");
+  run.Acts("B");
+  EXPECT_TRUE(run.SpanAt(3).ambiguous());
+  ToldActs turns;
+  for (int i = 0; i < 6; ++i) turns.Unread("AAB");
+  turns.Repeat(3, "AAB");
+  EXPECT_FALSE(turns.SpanAt(3).ambiguous());
+}
+
+TEST(StepCycles, ShortTrainingIsFoundWhereTheFirstWentUnseen) {
+  ToldActs run;
+  run.Unread("AAAAAAAAAAA");
+  run.Acts("ABBB");
+  EXPECT_EQ(run.SlotThatClosesAt(3), 0u);
+  EXPECT_EQ(run.SlotThatClosesAt(12), 1u);
+  EXPECT_FALSE(run.SpanAt(3).ambiguous());
 }
 
 }  // namespace

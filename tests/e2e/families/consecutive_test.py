@@ -1,0 +1,180 @@
+"""Which step it was, where a process trains one model after another, however short the last training is.
+
+Optimizers share a step only if they take turns. One that never acts again once another has begun has a training of its own.
+"""
+from trainings_test import ADVERSARIES, DIV, NET
+from watched_program import WatchedProgramTest, main
+
+# Trains so many steps in each of the trainings; step `bad` of training `of` divides by zero.
+TRAININGS = """
+for number, steps in enumerate({steps}):
+    model = Net()
+    train(model, torch.optim.{optimizer}(model.parameters(), lr=1e-4), steps, bad={bad} if number == {of} else -1)
+"""
+
+
+def trainings(steps, of, bad, optimizer="SGD"):
+    return TRAININGS.format(steps=steps, of=of, bad=bad, optimizer=optimizer)
+
+
+class Consecutive(WatchedProgramTest):
+    def assert_step(self, text, step, **origin):
+        return self.assert_anomaly(NET + text, step=step, **{"exact": True, **DIV, **origin})
+
+    def assert_steps_of_each(self, steps, places):
+        for of, bad in places:
+            with self.subTest(steps=steps, training=of, bad=bad):
+                self.assert_step(trainings(steps, of, bad), bad)
+
+    def test_second_training_is_shorter(self):
+        self.assert_steps_of_each((30, 10), ((0, 2), (0, 29), (1, 0), (1, 3)))
+
+    def test_second_training_is_much_shorter(self):
+        self.assert_steps_of_each((30, 5), ((0, 2), (0, 29), (1, 0), (1, 3)))
+        self.assert_steps_of_each((30, 2), ((0, 2), (0, 29), (1, 0), (1, 1)))
+
+    def test_second_training_is_longer(self):
+        self.assert_steps_of_each((5, 30), ((0, 2), (0, 4), (1, 0), (1, 3)))
+
+    def test_trainings_of_the_same_short_length(self):
+        self.assert_steps_of_each((4, 4), ((0, 2), (1, 0), (1, 2)))
+
+    def test_folds_of_a_few_steps(self):
+        self.assert_steps_of_each((3,) * 5, ((0, 1), (2, 2), (3, 1), (4, 2)))
+        self.assert_steps_of_each((2,) * 9, ((0, 1), (4, 1), (7, 1), (8, 1)))
+
+    def test_folds_of_which_one_is_longer(self):
+        self.assert_steps_of_each((6, 20, 5, 3), ((0, 4), (1, 17), (2, 4), (3, 2)))
+
+    def test_single_step_of_another_optimizer_after_a_training(self):
+        # A critic that is updated thirty times before the generator looks the same.
+        self.assert_step(trainings((30, 1), 0, 2), 2, exact=False, unseen=["turns"])
+        self.assert_step(trainings((30, 1), 1, 0), 0)
+        self.assert_step(trainings((40, 1), 0, 2), 2)
+
+    def test_warm_up_then_another_optimizer_of_the_same_model(self):
+        for after, bad in ((0, 3), (5, 3), (3, 1)):
+            with self.subTest(after=after, bad=bad):
+                self.assert_step(f"""
+model = Net()
+train(model, torch.optim.Adam(model.parameters()), 20, bad={-1 if after else bad})
+train(model, torch.optim.SGD(model.parameters(), lr=1e-4), {after or 4}, bad={bad if after else -1})
+""", bad)
+
+    def test_both_optimizers_are_made_before_the_first_step(self):
+        self.assert_step("""
+model = Net()
+first, second = torch.optim.Adam(model.parameters()), torch.optim.SGD(model.parameters(), lr=1e-4)
+train(model, first, 20, bad=7)
+train(model, second, 3)
+""", 7)
+
+    def test_short_training_after_adversaries(self):
+        for bad_cycle, bad_after, step in ((3, -1, 3), (-1, 2, 2)):
+            with self.subTest(step=step):
+                self.assert_step(ADVERSARIES + f"""
+for step in range(6):
+    train(critic, of_critic, 5, bad=3 if step == {bad_cycle} else -1)
+    train(generator, of_generator, 1)
+model = Net()
+train(model, torch.optim.SGD(model.parameters(), lr=1e-4), 4, bad={bad_after})
+""", step)
+
+    def test_adversaries_after_a_short_training(self):
+        for bad_before, bad_cycle, step in ((2, -1, 2), (-1, 2, 2)):
+            with self.subTest(step=step):
+                self.assert_step(f"""
+model = Net()
+train(model, torch.optim.SGD(model.parameters(), lr=1e-4), 4, bad={bad_before})
+""" + ADVERSARIES + f"""
+for step in range(4):
+    train(critic, of_critic, 3, bad=1 if step == {bad_cycle} else -1)
+    train(generator, of_generator, 1)
+""", step)
+
+    def test_adversaries_for_each_fold(self):
+        for fold in range(3):
+            with self.subTest(fold=fold):
+                self.assert_step("for fold in range(3):" + ADVERSARIES.replace("\n", "\n    ") + f"""
+    for step in range(4):
+        train(critic, of_critic, 2, bad=1 if (fold, step) == ({fold}, 2) else -1)
+        train(generator, of_generator, 1)
+""", 2)
+
+
+class Together(WatchedProgramTest):
+    """What takes turns shares the steps as before."""
+
+    def assert_step(self, text, step, **origin):
+        return self.assert_anomaly(NET + text, step=step, **DIV, **origin)
+
+    def test_adversaries_that_end_in_their_second_cycle(self):
+        self.assert_step(ADVERSARIES + """
+train(critic, of_critic, 5)
+train(generator, of_generator, 1)
+train(critic, of_critic, 4, bad=2)
+""", 1, exact=False, unseen=["turns"])
+
+    def test_adversaries_from_their_second_cycle_on(self):
+        for cycles in (2, 3):
+            with self.subTest(cycles=cycles):
+                self.assert_step(ADVERSARIES + f"""
+for step in range({cycles}):
+    train(critic, of_critic, 5, bad=3 if step == 1 else -1)
+    train(generator, of_generator, 1)
+""", 1)
+
+    def test_two_optimizers_in_one_step(self):
+        self.assert_step("""
+model = Net()
+first, second = torch.optim.Adam(model.enc.parameters()), torch.optim.SGD(model.out.parameters(), lr=1e-4)
+for step in range(2):
+    backward(model, float(step != 1))
+    first.step(), second.step()
+""", 1)
+
+    def test_accumulated_gradients_in_two_trainings(self):
+        for of in (0, 1):
+            with self.subTest(training=of):
+                self.assert_step(f"""
+for number, steps in enumerate((12, 4)):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    for step in range(steps):
+        for micro in range(3):
+            model(torch.randn(4, 6), float((number, step, micro) != ({of}, 2, 1))).pow(2).mean().backward()
+        optimizer.step(), optimizer.zero_grad()
+""", 2, micro_step=1)
+
+    def test_closures_of_lbfgs_after_a_training(self):
+        for of in (0, 1):
+            with self.subTest(training=of):
+                self.assert_step(f"""
+model = Net()
+train(model, torch.optim.Adam(model.parameters()), 20, bad={2 if of == 0 else -1})
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+for step in range(4):
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 6), float(({of}, step) != (1, 2))).pow(2).mean()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+""", 2)
+
+    def test_optimizer_that_joins_later(self):
+        for bad in (7, 30):
+            with self.subTest(bad=bad):
+                self.assert_step(f"""
+model = Net()
+first, second = torch.optim.SGD(model.enc.parameters(), lr=1e-4), torch.optim.SGD(model.out.parameters(), lr=1e-4)
+for step in range(40):
+    backward(model, float(step != {bad}))
+    first.step()
+    if step >= 20:
+        second.step()
+""", bad)
+
+
+if __name__ == "__main__":
+    main()
