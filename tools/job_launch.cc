@@ -76,6 +76,13 @@ std::string FindWrongJob(const std::string& job) {
          "to have an id made";
 }
 
+// The command runs without us because of `detail`, and `remedy` says what to do.
+void LeaveUnobserved(const std::string& detail, const std::string& remedy, JobLaunch& launch) {
+  launch.reason = "not_preloaded";
+  launch.detail = detail;
+  launch.notes.push_back(detail + ", so the command runs unobserved; " + remedy);
+}
+
 void SetWhenGiven(EnvironmentBlock& environment, const char* name, const std::string& value) {
   if (!value.empty()) environment.Set(name, value);
 }
@@ -83,20 +90,20 @@ void SetWhenGiven(EnvironmentBlock& environment, const char* name, const std::st
 // Adds the library to LD_PRELOAD, or a note that says why not.
 void PlanPreload(JobLaunch& launch, const Installation& installation) {
   if (launch.environment.Text(wire::kEnvSwitch) == "0") {
+    launch.reason = "switched_off";
     launch.notes.push_back("NANWATCH=0 is set, so the command runs unobserved; unset it to watch");
     return;
   }
   if (ResolveLinks(installation.library).empty()) {
-    launch.notes.push_back("there is no " + installation.library +
-                           ", so the command runs unobserved; install nanwatch again, or keep "
-                           "bin and lib together when you move it");
+    LeaveUnobserved("there is no " + installation.library,
+                    "install nanwatch again, or keep bin and lib together when you move it",
+                    launch);
     return;
   }
   if (!CanBePreloaded(installation.library)) {
-    launch.notes.push_back(
-        "'" + installation.library +
-        "' has a space or a colon in its path, which LD_PRELOAD cannot carry, so "
-        "the command runs unobserved; install nanwatch somewhere else");
+    LeaveUnobserved("'" + installation.library +
+                        "' has a space or a colon in its path, which LD_PRELOAD cannot carry",
+                    "install nanwatch somewhere else", launch);
     return;
   }
   const PreloadPlan plan =

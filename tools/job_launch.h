@@ -35,6 +35,9 @@ struct JobLaunch {
   std::string job;
   std::vector<std::string> notes;  // what the user should know, one sentence each
   bool observed = false;           // false: the command runs without us, and a note says why
+  // Of a command that is not observed, as UnwatchedProcess has them.
+  std::string reason;
+  std::string detail;
 };
 
 // `outside` with the preload library, the job's id (`fresh_job` unless NANWATCH_JOB says otherwise)

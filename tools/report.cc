@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "tools/observations.h"
 #include "tools/stats_table.h"
 #include "tools/terminal.h"
+#include "tools/unseen_job.h"
 #include "tools/verb.h"
 
 namespace nanwatch {
@@ -25,7 +27,9 @@ namespace {
 constexpr char kReportHelp[] =
     "RUN is a PID, or the id of a run or job, or its beginning ('nanwatch ps'). Without it, the "
     "job of the\n"
-    "  newest run is reported. A job that still runs is reported as far as it has got.\n"
+    "  newest run is reported, or the newest 'nanwatch run' in which nothing was observed. A job "
+    "that still\n"
+    "  runs is reported as far as it has got.\n"
     "\n"
     "Examples:\n"
     "  nanwatch report\n"
@@ -75,6 +79,38 @@ int ReportParameters(const ReportOptions& options, const std::string& job,
   return PrintAndExit(options.json ? JsonStats(report) : StatsTables(report), kExitOk);
 }
 
+// The kept document of the job that `report` was asked for, where nothing was observed in it: it is
+// newer than every run, or no run has this name.
+std::optional<Verdict> UnseenVerdict(const ReportOptions& options, const Result<std::string>& job,
+                                     Observations& observations) {
+  const std::optional<UnseenJob> unseen = FindUnseen(observations.places(), options.run);
+  if (!unseen.has_value()) return std::nullopt;
+  if (!job.ok()) {
+    if (job.status().kind() != ErrorKind::kNotFound) return std::nullopt;
+    return ReadUnseen(*unseen);
+  }
+  if (!options.run.empty() && unseen->job != *job) return std::nullopt;
+  for (const SeenRun& run : observations.Runs()) {
+    if (run.job != unseen->job && !options.run.empty()) continue;
+    if (run.run.started_real_ns() > unseen->started_real_ns) return std::nullopt;
+    // Others of the job were watched at the time: its verdict is made of both.
+    const bool ended_before =
+        run.state.ended_real_ns() != 0 && run.state.ended_real_ns() < unseen->started_real_ns;
+    if (run.job == unseen->job && !ended_before) return std::nullopt;
+  }
+  return ReadUnseen(*unseen);
+}
+
+int ReportUnseen(const ReportOptions& options, const Verdict& verdict,
+                 const Result<std::string>& watched) {
+  const int printed =
+      PrintAndExit(Render(options, {.verdict = verdict, .explanation = {}}), kExitOk);
+  if (watched.ok() && options.run.empty())
+    Say("the newest job that was watched is " + *watched + ": 'nanwatch report " + *watched +
+        "' shows it");
+  return options.check ? CheckExitCode(verdict) : printed;
+}
+
 int Report(const ReportOptions& options) {
   if (!options.html.empty()) {
     Say("report --html is not in this version: use 'nanwatch report --json', or the text");
@@ -85,6 +121,10 @@ int Report(const ReportOptions& options) {
   const Result<std::string> job = observations.ResolveJob(options.run);
   const Status database = observations.DatabaseStatus();
   if (!database.ok()) Say("the database cannot be read: " + database.message());
+  if (const std::optional<Verdict> unseen = UnseenVerdict(options, job, observations);
+      unseen.has_value() && options.explain == 0 && !options.stats) {
+    return ReportUnseen(options, *unseen, job);
+  }
   if (!job.ok()) {
     Say(job.status().message());
     return options.check && options.run.empty() ? kExitCannotTell : kExitFailed;

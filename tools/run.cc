@@ -36,6 +36,7 @@
 #include "tools/launch_turn.h"
 #include "tools/observations.h"
 #include "tools/terminal.h"
+#include "tools/unseen_job.h"
 #include "tools/verb.h"
 #include "tools/verdict_file.h"
 
@@ -85,6 +86,7 @@ struct Preparation {
   Places places;
   bool shares_job = false;  // others may run in it: a launcher or NANWATCH_JOB named it
   bool announces = true;
+  uint64_t started_real_ns = 0;
   LauncherMark mark;  // where the job is shared
 };
 
@@ -105,12 +107,13 @@ void PrepareSegmentDirectory(Preparation& prepared, const EnvironmentBlock& outs
   if (status.ok()) return;
   prepared.launch.observed = false;
   prepared.launch.environment = outside;
+  prepared.launch.reason = "not_preloaded";
+  prepared.launch.detail = status.message();
   prepared.launch.notes.push_back(status.message() + "; the command runs unobserved");
 }
 
 // Ranks that a launcher starts with a `run` each are one job. NANWATCH_JOB wins.
 void PrepareJob(Preparation& prepared, const EnvironmentBlock& outside) {
-  prepared.shares_job = !outside.Text(wire::kEnvJob).empty();
   if (!prepared.launch.observed) return;
   if (!prepared.shares_job) {
     const std::string job = JobOfLaunch(outside, prepared.places.segment_dir);
@@ -169,8 +172,9 @@ Preparation Prepare(const RunOptions& options) {
 
   const Installation installation = LocateInstallation();
   prepared.launch = PlanLaunch(options, outside, installation, RandomJobId());
-  if (!prepared.launch.observed) return prepared;
   prepared.places = FindPlaces(ProcessEnvironment());
+  prepared.shares_job = !outside.Text(wire::kEnvJob).empty();
+  if (!prepared.launch.observed) return prepared;
   PrepareRules(options, outside, prepared);
   PrepareSegmentDirectory(prepared, outside);
   PrepareJob(prepared, outside);
@@ -233,7 +237,7 @@ void SayWhyNothing(const Preparation& prepared, const std::string& job, const Ve
     return;
   }
   const UnknownText text = TextOfUnknown(nothing);
-  Say(Unglued(text.what + "; " + text.remedy));
+  Say("unknown: " + Unglued(text.what + "; " + text.remedy));
 }
 
 // Launchers that share a job take turns from reading to writing, so that the last document was also
@@ -312,12 +316,28 @@ void ShowOnce(const RunOptions& options, const Preparation& prepared, const Verd
   }
 }
 
+// The command ran without us. It is a process of its job that nobody watched.
+void ConcludeUnobserved(const RunOptions& options, Preparation& prepared, const JobExit& exit) {
+  UnwatchedProcess command;
+  command.set_pid(exit.pid);
+  command.set_reason(prepared.launch.reason);
+  command.set_detail(prepared.launch.detail);
+  const Verdict nothing = NothingSeen(options, exit.job, exit, {command});
+  KeepUnseen(prepared.places, prepared.started_real_ns, nothing);
+  if (prepared.shares_job) {
+    std::vector<UnwatchedProcess> unwatched = UnwatchedOfJob(prepared.places, exit.job);
+    unwatched.push_back(command);
+    KeepUnwatched(prepared.places, exit.job, unwatched);
+  }
+  WriteVerdict(nothing, prepared);
+  SayWhyNothing(prepared, exit.job, nothing);
+  Show(options, nothing);
+}
+
 void Conclude(const RunOptions& options, SignalGate& gate, Preparation& prepared,
               const JobExit& exit, const CommandEnd& end) {
   if (!prepared.launch.observed) {
-    const Verdict nothing = NothingSeen(options, exit.job, exit);
-    WriteVerdict(nothing, prepared);
-    Show(options, nothing);
+    ConcludeUnobserved(options, prepared, exit);
     return;
   }
   Observations observations(prepared.places);
@@ -326,6 +346,7 @@ void Conclude(const RunOptions& options, SignalGate& gate, Preparation& prepared
   const bool is_last = prepared.mark.OthersLive() == 0;
   const int live = prepared.shares_job ? LiveRunsOf(observations, exit.job) : 0;
   const Verdict verdict = Judge(options, prepared, observations, exit);
+  if (verdict.runs_size() == 0) KeepUnseen(prepared.places, prepared.started_real_ns, verdict);
   if (is_last || options.verdict_path != "-") WriteVerdict(verdict, prepared);
   prepared.mark.Leave();
   turn.reset();
@@ -338,6 +359,7 @@ int RunCommand(const RunOptions& options) {
   Preparation prepared = Prepare(options);
   if (prepared.exit_code != kExitOk) return prepared.exit_code;
   Announce(options, prepared);
+  prepared.started_real_ns = SystemClock().real_ns();
   // Processes leave their segments for us, also when nothing was found.
   prepared.launch.environment.Set(wire::kEnvRun, std::to_string(getpid()));
   if (prepared.launch.observed)

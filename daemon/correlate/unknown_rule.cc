@@ -34,7 +34,8 @@ bool EndedUnchecked(const RunFacts& facts) {
 }
 
 // What became of processes without facts, the weightiest first.
-constexpr const char* kRanUnwatched[] = {"no_room", "no_observer", "not_started"};
+constexpr const char* kRanUnwatched[] = {"switched_off", "not_preloaded", "no_room", "no_observer",
+                                         "not_started"};
 constexpr const char* kMayHaveDoneNothing[] = {"no_ops", "ended_early", "import_failed"};
 
 template <size_t N>

@@ -12,6 +12,8 @@ namespace nanwatch {
 
 // The reason why a job without an anomaly gets the verdict `unknown`; "" where enough was watched.
 // The first that holds, in this order:
+//   switched_off      `nanwatch run` was called with NANWATCH=0,
+//   not_preloaded     or could not preload the library
 //   no_room           a process that loaded torch found no room for its segment,
 //   no_observer       has a torch that there is no observer for,
 //   not_started       or has an observer that could not be loaded or did not trust itself
@@ -26,7 +28,7 @@ namespace nanwatch {
 //   were
 //                     they off to measure the overhead; or a process died while they were off
 // Where none of these holds, correlate.cc may give killed_in_bad_step (death_rule.h).
-// The first three hold beside processes that were observed, too; the next three only without any.
+// The first five hold beside processes that were observed, too; the next three only without any.
 // `auto` leaves out steps by design and returns to the parameters they wrote, so its idle steps
 // give no reason; the report says how many there were.
 [[nodiscard]] std::string UnknownBecause(const std::vector<RunFacts>& runs, const Verdict& verdict);

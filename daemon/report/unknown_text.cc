@@ -46,6 +46,18 @@ std::string Beside(const Verdict& verdict, const Unwatched& unwatched) {
          " in the processes that were watched, but " + processes;
 }
 
+UnknownText SwitchedOff(const Verdict& verdict) {
+  return {Beside(verdict, UnwatchedBecause(verdict, "switched_off")) +
+              " ran with NANWATCH=0, so nanwatch did not watch it",
+          "unset NANWATCH and run it again"};
+}
+
+UnknownText NotPreloaded(const Verdict& verdict) {
+  const Unwatched unwatched = UnwatchedBecause(verdict, "not_preloaded");
+  return {Beside(verdict, unwatched) + " ran without nanwatch: " + unwatched.detail,
+          "`nanwatch doctor` says whether this installation works"};
+}
+
 UnknownText NoRoom(const Verdict& verdict) {
   const Unwatched unwatched = UnwatchedBecause(verdict, "no_room");
   return {Beside(verdict, unwatched) + (unwatched.count > 1 ? " were" : " was") +
@@ -153,6 +165,8 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "records_lost") return RecordsLost(verdict);
   if (reason == "steps_not_checked") return StepsNotChecked(verdict);
   if (reason == "killed_in_bad_step") return KilledInBadStep();
+  if (reason == "switched_off") return SwitchedOff(verdict);
+  if (reason == "not_preloaded") return NotPreloaded(verdict);
   if (reason == "no_room") return NoRoom(verdict);
   if (reason == "no_observer") return NoObserver(verdict);
   if (reason == "not_started") return NotStarted(verdict);

@@ -1,4 +1,5 @@
 """A job of which nothing was seen: the verdict is unknown, and it says which of the ways it went."""
+import json
 import os
 import pathlib
 import shutil
@@ -13,6 +14,15 @@ IDLE = """
 import time, torch
 while type(torch.nn.Module.__call__).__name__ == "function":
     time.sleep(0.01)
+"""
+BAD = """
+import torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    optimizer.zero_grad()
+    torch.log(model(torch.ones(1, 2)) * 0 + 1 - 2 * float(step == 2)).sum().backward()
+    optimizer.step()
 """
 OP = "import torch\nprint(torch.ones(2).sum().item())\n"
 
@@ -102,6 +112,68 @@ class Unknown(PromiseTest):
         report = subprocess.run([NANWATCH, "report", "half", "--check"], env=self.workplace.watched, capture_output=True, text=True)
         self.assertEqual(report.returncode, 3, report.stdout + report.stderr)
         self.assertIn("could not start", " ".join(report.stdout.split()))
+
+    def report(self, *arguments):
+        ran = subprocess.run([NANWATCH, "report", *arguments], env=self.workplace.watched, capture_output=True, text=True)
+        return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+    def watch_one_that_goes_bad(self):
+        """An older job, for which a report must not answer; its id."""
+        job = self.workplace.run_watched(self.workplace.program("bad", BAD))
+        self.assertEqual((job.status(), job.verdict()["verdict"]), (0, "anomaly"), job.stderr())
+        return job.verdict()["run"]["job"]
+
+    def expect_report_of(self, job, reason, sentence):
+        """Right after it, `report` answers for this job; asked for by name as well."""
+        verdict = job.verdict()
+        self.assertEqual((verdict["verdict"], verdict["unknown_because"]), ("unknown", reason), job.stderr())
+        self.assertIn("unknown: ", job.stderr())
+        self.assertIn(sentence, " ".join(job.stderr().split()))
+        for asked in ((), (verdict["run"]["job"],), (verdict["run"]["job"][:8],), (str(verdict["run"]["pid"]),)):
+            with self.subTest(asked=asked):
+                status, words = self.report("--check", *asked)
+                self.assertEqual(status, 3, words)
+                self.assertIn(sentence, words)
+                self.assertEqual(self.report(*asked)[0], 0)
+        document = json.loads(self.workplace.tool("report", "--json"))
+        self.assertEqual((document["unknown_because"], document["run"]["job"]), (reason, verdict["run"]["job"]))
+
+    def test_a_report_answers_for_the_job_that_was_switched_off(self):
+        older = self.watch_one_that_goes_bad()
+        job = self.workplace.run_watched(self.workplace.program("off", OP), NANWATCH="0")
+        self.assertEqual((job.status(), job.stdout()), (0, "2.0\n"))
+        self.expect_report_of(job, "switched_off", "ran with NANWATCH=0, so nanwatch did not watch it")
+        self.assertIn(f"'nanwatch report {older}' shows it", self.report()[1])
+        status, words = self.report("--check", older)
+        self.assertEqual(status, 2, words)
+        # A job that is watched is the newest again.
+        newest = self.watch_one_that_goes_bad()
+        self.assertEqual(json.loads(self.workplace.tool("report", "--json"))["run"]["job"], newest)
+
+    def test_a_report_answers_for_the_job_without_torch(self):
+        self.watch_one_that_goes_bad()
+        job = self.workplace.run_watched(self.workplace.program("plain", "raise SystemExit(5)"))
+        self.assertEqual(job.status(), 5)
+        self.expect_report_of(job, "no_run", "no process of this job loaded torch")
+
+    def test_a_report_answers_for_the_job_in_which_no_op_ran(self):
+        self.watch_one_that_goes_bad()
+        self.expect_report_of(self.workplace.run_watched(self.workplace.program("no_op", IDLE)), "no_ops", "no op ran")
+
+    def test_a_report_answers_for_the_job_that_could_not_be_preloaded(self):
+        self.watch_one_that_goes_bad()
+        prefix = self.prefix("no library")
+        (prefix / "lib/libnanwatch.so").unlink()
+        self.expect_report_of(self.run_from(prefix, self.workplace.program("op", OP)), "not_preloaded", f"there is no {prefix}/lib/libnanwatch.so")
+
+    def test_a_process_that_was_switched_off_is_one_of_its_job(self):
+        for switch in ({}, {"NANWATCH": "0"}):
+            ran = subprocess.run([NANWATCH, "run", "--", *map(str, self.workplace.program("op", OP))],
+                                 env=self.workplace.watched | {"NANWATCH_JOB": "switched"} | switch, capture_output=True, text=True)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+        status, words = self.report("switched", "--check")
+        self.assertEqual(status, 3, words)
+        self.assertIn("1 process of the command ran with NANWATCH=0", words)
 
 
 if __name__ == "__main__":
