@@ -8,6 +8,7 @@
 #include "daemon/correlate/death_rule.h"
 #include "daemon/correlate/finding.h"
 #include "daemon/correlate/kernels.h"
+#include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/trail.h"
 #include "daemon/correlate/wire_names.h"
 
@@ -18,7 +19,10 @@ using wire::Reach;
 
 IncidentDraft& DraftOf(Drafts& drafts, const Lineage& lineage, int origin) {
   const Origin& found = lineage.origins()[static_cast<size_t>(origin)];
-  IncidentDraft& draft = drafts[KeyOf(found)];
+  IncidentKey key = KeyOf(found);
+  // By the same op, ranks may receive from different senders; rank_folding.h joins the rest again.
+  if (found.IsReceived()) key += "\n" + RunId(lineage.facts().run());
+  IncidentDraft& draft = drafts[key];
   if (draft.origin == nullptr) {
     draft.lineage = &lineage;
     draft.origin = &found;

@@ -1,6 +1,10 @@
 #include "daemon/correlate/rank_folding.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,7 +17,29 @@ int64_t IterationOf(const IncidentDraft& draft) {
              : draft.lineage->clock().Read(*draft.origin->clocks).iteration_of_run;
 }
 
-// The sender's origin for what came in by this collective; null when no run tells.
+// Ranks that take their steps together: what one receives, another gave in the same step or the one
+// before. Otherwise, as with an actor and a learner, steps say nothing.
+bool InLockstep(const Lineage& a, const Lineage& b) {
+  const uint64_t steps_of_a = a.clock().UpdatesSeen();
+  const uint64_t steps_of_b = b.clock().UpdatesSeen();
+  return std::max(steps_of_a, steps_of_b) - std::min(steps_of_a, steps_of_b) <= 1;
+}
+
+// Steps between the sending and what was received; nothing when it cannot be the same collective.
+std::optional<int64_t> StepsBetween(const Lineage& sender, const Sending& sending,
+                                    const IncidentDraft& received) {
+  const int64_t at = IterationOf(received);
+  const int64_t sent =
+      sending.clocks == nullptr ? -1 : sender.clock().Read(*sending.clocks).iteration_of_run;
+  if (at < 0 || sent < 0) return 0;
+  const int64_t between = std::abs(at - sent);
+  if (between > 1 && InLockstep(sender, *received.lineage)) return std::nullopt;
+  return between;
+}
+
+// The sender's origin for what came in by this collective; null when no run tells. A number counts
+// the collectives of one process, so ranks that are in several groups, each of a pace of its own,
+// may give the same number to different ones. The sending nearest by step is taken.
 std::pair<const Lineage*, const Origin*> FindSender(const std::vector<Lineage>& runs,
                                                     const IncidentDraft& received) {
   const RecordSource* source = received.origin->source;
@@ -25,16 +51,20 @@ std::pair<const Lineage*, const Origin*> FindSender(const std::vector<Lineage>& 
       sequence = record.collective().sequence();
     }
   }
+  std::pair<const Lineage*, const Origin*> sender{nullptr, nullptr};
+  int64_t nearest = INT64_MAX;
   for (const Lineage& run : runs) {
     if (&run == received.lineage) continue;
     for (const Sending& sending : run.sendings()) {
       const Origin& origin = run.origins()[static_cast<size_t>(sending.origin)];
-      if (sending.sequence == sequence && sending.group == group && !origin.IsReceived()) {
-        return {&run, &origin};
-      }
+      if (sending.sequence != sequence || sending.group != group || origin.IsReceived()) continue;
+      const std::optional<int64_t> between = StepsBetween(run, sending, received);
+      if (!between.has_value() || *between >= nearest) continue;
+      nearest = *between;
+      sender = {&run, &origin};
     }
   }
-  return {nullptr, nullptr};
+  return sender;
 }
 
 // The same for what was read from shared memory.
@@ -82,6 +112,35 @@ Drafts::iterator FindByIteration(Drafts& drafts, const IncidentDraft& received) 
   return best;
 }
 
+// An earlier one that mattered as much tells the story better.
+bool TellsBetter(const IncidentDraft& a, const IncidentDraft& b) {
+  if (a.anomalous != b.anomalous) return a.anomalous;
+  const auto order = [](const IncidentDraft& draft) {
+    return std::make_pair(IterationOf(draft), draft.lineage->facts().run().rank());
+  };
+  return order(a) < order(b);
+}
+
+// What several ranks received by the same op is one incident where no sender is known.
+void JoinWithoutSender(Drafts& drafts) {
+  std::map<IncidentKey, Drafts::iterator> by_place;
+  for (auto it = drafts.begin(); it != drafts.end();) {
+    if (!it->second.origin->IsReceived()) {
+      ++it;
+      continue;
+    }
+    const auto [known, is_first] = by_place.try_emplace(KeyOf(*it->second.origin), it);
+    if (is_first) {
+      ++it;
+      continue;
+    }
+    IncidentDraft& kept = known->second->second;
+    if (TellsBetter(it->second, kept)) std::swap(it->second, kept);
+    kept.Merge(it->second);
+    it = drafts.erase(it);
+  }
+}
+
 }  // namespace
 
 void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
@@ -111,6 +170,7 @@ void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
     folded.emplace(it->first, target->first);
     it = drafts.erase(it);
   }
+  JoinWithoutSender(drafts);
 }
 
 }  // namespace nanwatch

@@ -36,6 +36,7 @@ struct Sending {
   uint64_t sequence = 0;
   uint64_t time_ns = 0;
   int origin = -1;
+  const Clocks* clocks = nullptr;  // of the record; of a collective only
 };
 
 }  // namespace nanwatch

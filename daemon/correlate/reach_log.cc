@@ -220,7 +220,8 @@ void ReachLog::OnCollective(const Record& record) {
   if (!Has(fact.flags(), wire::CollectiveRecord::kInputBad)) return;
   const ValueGraph::Best found = values_.FromSource(record, fact.input(), -1);
   if (found.origin >= 0)
-    sendings_.push_back({fact.group(), fact.sequence(), record.time_ns(), found.origin});
+    sendings_.push_back(
+        {fact.group(), fact.sequence(), record.time_ns(), found.origin, &record.clocks()});
 }
 
 // The section that nothing evicts: it stands in for the records that were lost. Gradients are left

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "daemon/correlate/correlate.h"
 #include "tests/daemon/correlate/run_builder.h"
 
@@ -74,6 +76,33 @@ TEST(Ranks, ValueFromARankThatNobodyWatchedIsReceivedAndSaysSo) {
   EXPECT_EQ(origin.rank(), 0);
   EXPECT_FALSE(origin.exact());
   EXPECT_THAT(origin.unseen(), ElementsAre("sender"));
+}
+
+// A number counts one process's collectives, and two groups of different pace give it in different
+// steps.
+TEST(Ranks, OfTwoSendersWithThisNumberTheOneInTheReceiversStepIsTaken) {
+  RunBuilder other;
+  other.Rank(0).Step(1);
+  other.Value(1).Produce("aten::sqrt").At("other").Nan();
+  other.CollectiveIn(2, "default", 17, 1);
+  RunBuilder receiver;
+  receiver.Rank(2).Step(3);
+  receiver.CollectiveOut(1, "default", 17, 2);
+  receiver.Value(2).Received("c10d::allreduce_").FromCollective("default", 17).Nan();
+  receiver.Pass(3).Leaf("enc.0.weight", 2);
+  const Verdict verdict = Correlate({other.Build(), SenderOnRankOne(), receiver.Build()});
+  const auto& incidents = verdict.incidents();
+  const auto received = std::count_if(incidents.begin(), incidents.end(), [](const Incident& each) {
+    return each.origin().class_() == "received";
+  });
+  EXPECT_EQ(received, 0);
+  ASSERT_GE(incidents.size(), 1);
+  EXPECT_EQ(incidents[0].origin().op(), "aten::div");
+  const auto of_other = std::find_if(incidents.begin(), incidents.end(), [](const Incident& each) {
+    return each.origin().op() == "aten::sqrt";
+  });
+  ASSERT_NE(of_other, incidents.end());
+  EXPECT_EQ(of_other->count(), 1u);
 }
 
 TEST(Ranks, SamePlaceOnSeveralRanksIsOneIncident) {

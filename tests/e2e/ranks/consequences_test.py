@@ -33,6 +33,21 @@ def through(exchange, bad_rank=1):
     return work
 
 
+def in_two_groups(rank, count):
+    """Ranks 0 and 1 share sums three times a step, ranks 2 and 3 once. Rank 0 harms rank 1, and later rank 3 harms rank 2."""
+    groups = [dist.new_group(members) for members in ((0, 1), (2, 3))]
+    model, optimizer = model_and_optimizer()
+    for step in range(5):
+        own = torch.randn(4, 6)
+        given = torch.sqrt(-own.abs() - 1) if (rank, step) == (0, 1) else spoil(own, (rank, step) == (3, 3))
+        for _ in range(3 if rank < 2 else 1):
+            total = given.clone()
+            dist.all_reduce(total, group=groups[rank // 2])
+        optimizer.zero_grad()
+        model(total if rank in (1, 2) else own).square().mean().backward()
+        optimizer.step()
+
+
 def all_gather(own, rank, count):
     everyone = [torch.empty_like(own) for _ in range(count)]
     dist.all_gather(everyone, own)
@@ -126,6 +141,13 @@ class Consequences(unittest.TestCase):
         found = [(i["origin"]["rank"], i["origin"]["op"], i["origin"]["exact"]) for i in forked_ranks.anomalies(verdict)]
         self.assertIn((1, "aten::log", True), found)
         self.assertEqual([each for each in found if each[2]], [(1, "aten::log", True)])
+
+    def test_groups_of_different_pace_receive_each_from_its_own_rank(self):
+        statuses, verdict = forked_ranks.run_job(in_two_groups, 4, f"consequences-{os.getpid()}-groups", environment)
+        self.assertEqual(statuses, [0] * 4)
+        found = [(i["origin"]["rank"], int(i["origin"]["step"]), i["origin"]["op"], "parameter" in i["reach"])
+                 for i in forked_ranks.anomalies(verdict)]
+        self.assertEqual(found, [(0, 1, "aten::sqrt", True), (3, 3, "aten::log", True)])
 
     def skipped(self, statuses, name):
         """gloo of some torch versions lacks some collectives: they raise on every rank."""
