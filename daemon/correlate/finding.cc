@@ -313,6 +313,9 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
     finding.set_class_(FindingClassName(static_cast<uint32_t>(origin.finding_class)));
   }
   if (origin.IsExternal()) finding.set_inputs_seen(true);
+  if (origin.record != nullptr && origin.record->value().has_samples()) {
+    *finding.mutable_samples() = origin.record->value().samples();
+  }
   const bool held_by_module = kind == "parameter" || kind == "buffer";
   if (held_by_module || (finding.layer().empty() && !finding.param().empty())) {
     const std::string module(ModuleOfParameter(finding.param()));

@@ -9,6 +9,7 @@
 
 #include "proto/wire/cell_record.h"
 #include "proto/wire/kernel_counts.h"
+#include "proto/wire/loader_samples.h"
 #include "proto/wire/text.h"
 
 namespace nanwatch {
@@ -83,6 +84,25 @@ void FillNames(Repeated& out, const uint32_t (&ids)[wire::kSourcesMax], const Na
   }
 }
 
+// False: what the bytes say cannot be. Text is foreign: an index that is no literal is shown as it
+// is.
+bool DecodeSamples(LoaderSamples& out, const unsigned char* bytes_behind_tensors, size_t bytes) {
+  const auto from = Take<wire::LoaderSamples>(bytes_behind_tensors, bytes);
+  if (!from || from->count > wire::kLoaderSamplesMax || from->text_bytes > sizeof from->text) {
+    return false;
+  }
+  std::string_view text(from->text, from->text_bytes);
+  for (int i = 0; i < from->count; ++i) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos) return false;
+    out.add_indices(wire::CleanText(text.substr(0, end)));
+    text.remove_prefix(end + 1);
+  }
+  out.set_of_batch(from->of_batch);
+  out.set_whole_batch((from->flags & wire::LoaderSamples::kWholeBatch) != 0);
+  return true;
+}
+
 bool DecodeValue(ValueFact& out, const unsigned char* record, size_t bytes,
                  const NameCache& names) {
   const auto from = Take<wire::ValueRecord>(record, bytes);
@@ -101,7 +121,9 @@ bool DecodeValue(ValueFact& out, const unsigned char* record, size_t bytes,
     std::memcpy(&stats, record + sizeof(wire::ValueRecord) + i * sizeof stats, sizeof stats);
     Fill(i < from->n_outputs ? *out.add_outputs() : *out.add_inputs(), stats, names);
   }
-  return true;
+  if ((from->flags & wire::ValueRecord::kHasSamples) == 0) return true;
+  const size_t behind = sizeof(wire::ValueRecord) + tensors * sizeof(wire::TensorStats);
+  return DecodeSamples(*out.mutable_samples(), record + behind, bytes - behind);
 }
 
 bool DecodeKill(KillFact& out, const unsigned char* record, size_t bytes, const NameCache& names) {

@@ -4,6 +4,7 @@
 
 #include "daemon/correlate/finding.h"
 #include "daemon/report/kernel_text.h"
+#include "daemon/report/sample_text.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/trail_text.h"
 
@@ -181,7 +182,7 @@ std::string CallerRows(const Finding& origin, int width) {
 
 std::string OriginRows(const Finding& origin, int width) {
   return Row("origin", WhereText(origin), width) + WhatRows(origin, width) +
-         KernelRow(origin, width) + CallerRows(origin, width);
+         KernelRow(origin, width) + CallerRows(origin, width) + SampleRow(origin, width);
 }
 
 // ---- tensors

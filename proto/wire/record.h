@@ -197,6 +197,7 @@ struct ValueRecord {
     kUnseenTable = 1u << 15,   // there were more bad values than are kept track of
     // ops ran unchecked before, so that the cost of the checks could be measured (minor 6)
     kUnseenMeasuring = 1u << 16,
+    kHasSamples = 1u << 17,  // a LoaderSamples (loader_samples.h) follows the tensors (minor 7)
   };
   // The flags' highest byte: index + 1 of the GPU whose memory was written; 0: the CPU's.
   static constexpr int kGpuShift = 24;

@@ -113,14 +113,27 @@ void SegmentBuilder::WriteHeader(const SegmentBuilderOptions& options) {
 
 uint64_t SegmentBuilder::WriteValue(const std::string& op, const std::string& layer,
                                     wire::FindingClass finding_class) {
+  return WriteValue(op, layer, finding_class, nullptr);
+}
+
+uint64_t SegmentBuilder::WriteValueOfSamples(const std::string& op,
+                                             const wire::LoaderSamples& samples) {
+  return WriteValue(op, "", wire::FindingClass::kProduce, &samples);
+}
+
+uint64_t SegmentBuilder::WriteValue(const std::string& op, const std::string& layer,
+                                    wire::FindingClass finding_class,
+                                    const wire::LoaderSamples* samples) {
   struct {
     wire::ValueRecord value{};
     wire::TensorStats output{};
+    wire::LoaderSamples samples{};
   } record;
+  const size_t bytes = samples != nullptr ? sizeof record : offsetof(decltype(record), samples);
   const uint64_t ticket = ++tickets_;
   wire::ValueRecord& value = record.value;
   value.header.kind = static_cast<uint16_t>(wire::RecordKind::kValue);
-  value.header.bytes = sizeof record;
+  value.header.bytes = static_cast<uint16_t>(bytes);
   value.header.thread = 1;
   value.header.ticket = ticket;
   value.header.time_ns = header().started_monotonic_ns + ticket;
@@ -137,6 +150,10 @@ uint64_t SegmentBuilder::WriteValue(const std::string& op, const std::string& la
       [&] { return Intern(source_); }, &is_new);
   sites_->Count(value.site, ticket, facts_.clocks);
   value.flags = wire::ValueRecord::kInputsSeen;
+  if (samples != nullptr) {
+    value.flags |= wire::ValueRecord::kHasSamples;
+    record.samples = *samples;
+  }
   value.n_outputs = 1;
   wire::TensorStats& output = record.output;
   output.element_type = static_cast<uint8_t>(wire::ElementType::kFloat32);
@@ -150,7 +167,7 @@ uint64_t SegmentBuilder::WriteValue(const std::string& op, const std::string& la
   output.shape[1] = 8;
   output.value = ticket;
   if (is_new) first_->Keep(value.header);
-  (void)ring_->Write(&record, sizeof record);
+  (void)ring_->Write(&record, bytes);
   ++facts_.values_bad;
   return ticket;
 }

@@ -15,6 +15,7 @@
 
 #include "proto/wire/first_findings.h"
 #include "proto/wire/live_block.h"
+#include "proto/wire/loader_samples.h"
 #include "proto/wire/name_table.h"
 #include "proto/wire/ring.h"
 #include "proto/wire/segment.h"
@@ -60,6 +61,8 @@ class SegmentBuilder {
   // kept among the first if the place is new. Gives its ticket.
   uint64_t WriteValue(const std::string& op, const std::string& layer,
                       wire::FindingClass finding_class = wire::FindingClass::kProduce);
+  // The same, found while a DataLoader fetched these samples.
+  uint64_t WriteValueOfSamples(const std::string& op, const wire::LoaderSamples& samples);
   void WriteStep(double loss);
   void WriteStep(const wire::StepEntry& entry, const wire::TelemetryEntry& telemetry);
   // The ops before the finding `value`, each with the largest magnitude that it left.
@@ -91,6 +94,8 @@ class SegmentBuilder {
   }
   void WriteHeader(const SegmentBuilderOptions& options);
   uint32_t Intern(const std::string& text) { return names_->Intern(text); }
+  uint64_t WriteValue(const std::string& op, const std::string& layer,
+                      wire::FindingClass finding_class, const wire::LoaderSamples* samples);
 
   std::string source_;
   SegmentMap map_;

@@ -96,6 +96,12 @@ std::vector<uint8_t> ValidSegment() {
   SegmentBuilder job(directory.path(), {.job = "fuzz"});
   for (int i = 0; i < 20; ++i)
     job.WriteValue("aten::op" + std::to_string(i % 7), "layer." + std::to_string(i));
+  wire::LoaderSamples samples{};
+  samples.of_batch = 8;
+  samples.count = 2;
+  samples.text_bytes = 8;
+  std::memcpy(samples.text, "3\n'cat'\n", samples.text_bytes);
+  job.WriteValueOfSamples("aten::div", samples);
   for (int i = 0; i < 80; ++i) job.WriteStep(i);
   for (int i = 0; i < 9; ++i) {
     wire::StatsParameter parameter{};

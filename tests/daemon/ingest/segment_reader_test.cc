@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -257,6 +258,48 @@ TEST_F(SegmentReaderTest, ReadsTheKernelsOfAFinding) {
   EXPECT_EQ(fact.kernels(0).count(), 1u);
   EXPECT_EQ(fact.kernels(0).nanoseconds(), 1200u);
   EXPECT_EQ(fact.kernels(1).name(), "copy");
+}
+
+wire::LoaderSamples SamplesOf(const std::string& text, uint8_t count) {
+  wire::LoaderSamples samples{};
+  samples.of_batch = 40;
+  samples.count = count;
+  samples.flags = wire::LoaderSamples::kWholeBatch;
+  samples.text_bytes = static_cast<uint16_t>(text.size());
+  std::memcpy(samples.text, text.data(), std::min(text.size(), sizeof samples.text));
+  return samples;
+}
+
+TEST_F(SegmentReaderTest, ReadsTheSamplesThatALoaderFetched) {
+  SegmentBuilder job(directory_.path(), {});
+  job.WriteValueOfSamples("aten::div", SamplesOf("17\n'c\x1b[0mat'\n(3, 4)\n", 3));
+  SegmentReader reader = Open(job);
+  const RunBatch batch = Read(reader);
+  ASSERT_EQ(batch.records.size(), 1u);
+  ASSERT_EQ(batch.records[0].value().outputs_size(), 1);
+  const LoaderSamples& samples = batch.records[0].value().samples();
+  EXPECT_THAT(samples.indices(), ElementsAre("17", "'c\xef\xbf\xbd[0mat'", "(3, 4)"));
+  EXPECT_EQ(samples.of_batch(), 40u);
+  EXPECT_TRUE(samples.whole_batch());
+}
+
+TEST_F(SegmentReaderTest, BelievesNothingAboutTheSamplesOfALoader) {
+  wire::LoaderSamples too_many = SamplesOf("1\n", 1);
+  too_many.count = wire::kLoaderSamplesMax + 1;
+  wire::LoaderSamples too_long = SamplesOf("1\n", 1);
+  too_long.text_bytes = sizeof too_long.text + 1;
+  uint64_t nonce = 1;
+  for (const wire::LoaderSamples& lie :
+       {too_many, too_long, SamplesOf("1\n", 2), SamplesOf("1", 1), SamplesOf("", 1)}) {
+    SegmentBuilder job(directory_.path(), {.nonce = ++nonce});
+    job.WriteValueOfSamples("aten::div", lie);
+    job.WriteValue("aten::log", "a");
+    SegmentReader reader = Open(job);
+    const RunBatch batch = Read(reader);
+    ASSERT_EQ(batch.records.size(), 1u);
+    EXPECT_FALSE(batch.records[0].value().has_samples());
+    EXPECT_GE(batch.cursor.malformed, 1u);
+  }
 }
 
 TEST_F(SegmentReaderTest, GoesOnWhereAnEarlierDaemonStopped) {

@@ -118,6 +118,35 @@ TEST(TextReport, HasTheKernelsOfTheOriginBelowItsOp) {
   EXPECT_THAT(Report(facts), HasSubstr("31.5 us; 3 more (1,200 records of kernels were lost)\n"));
 }
 
+TEST(TextReport, HasTheSamplesThatALoaderFetched) {
+  const auto report = [](std::initializer_list<const char*> indices, uint32_t of_batch,
+                         bool whole_batch) {
+    RunFacts facts = MaskedRow();
+    for (Record& record : *facts.mutable_records()) {
+      if (record.ticket() != 2) continue;
+      LoaderSamples& samples = *record.mutable_value()->mutable_samples();
+      for (const char* index : indices) samples.add_indices(index);
+      samples.set_of_batch(of_batch);
+      samples.set_whole_batch(whole_batch);
+    }
+    const std::string text = Report(facts);
+    ExpectFitsTheScreen(text);
+    return text;
+  };
+  EXPECT_THAT(report({"17"}, 8, false),
+              HasSubstr("\nsample    dataset index 17 was being fetched, for a batch of 8\n"));
+  EXPECT_THAT(report({"'cat'"}, 0, false),
+              HasSubstr("\nsample    dataset index 'cat' was being fetched\n"));
+  EXPECT_THAT(report({"3", "17", "40"}, 3, true),
+              HasSubstr("\nsample    a batch of 3 was being fetched: dataset indices 3, 17, 40\n"));
+  EXPECT_THAT(report({"1", "2", "3", "4", "5", "6", "7", "8", "9"}, 64, true),
+              HasSubstr("a batch of 64 was being fetched: dataset indices 1, 2, 3, 4, 5, 6, 7, 8, ...\n"));
+  EXPECT_THAT(report({"5"}, 1, true), HasSubstr("\nsample    dataset index 5 was being fetched\n"));
+  EXPECT_THAT(report({"5"}, 2, true),
+              HasSubstr("\nsample    a batch of 2 was being fetched: dataset indices 5, ...\n"));
+  EXPECT_THAT(Report(MaskedRow()), Not(HasSubstr("sample")));
+}
+
 TEST(TextReport, ANewerTrainingHasItsAnswerAboveThatOfTheOneBefore) {
   Verdict verdict = Diagnose({MaskedRow()});
   Finding& origin = *verdict.mutable_incidents(0)->mutable_origin();
