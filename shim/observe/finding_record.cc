@@ -78,13 +78,14 @@ void NameInput(Observer& observer, const Frame& frame, Emitter& emitter, size_t 
 
 ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources& sources,
               const SiteKey& key, bool write, bool is_new_site) noexcept {
-  const size_t bytes = sizeof(ValueRecord) +
-                       sizeof(wire::TensorStats) * (draft.value.n_outputs + draft.value.n_inputs);
+  const int tensors = draft.TensorsUsed();
+  const size_t bytes =
+      sizeof(ValueRecord) + sizeof(wire::TensorStats) * static_cast<size_t>(tensors);
   draft.value.header.bytes = static_cast<uint16_t>(bytes);
   if (write) {
     if (is_new_site) emitter.KeepFirst(draft.value);
     emitter.Emit(draft.value.header);
-  } else if (const int tensors = draft.value.n_outputs + draft.value.n_inputs; tensors != 0) {
+  } else if (tensors != 0) {
     observer.recent_values.KeepTensors(draft.value.header.ticket, draft.tensors, tensors);
   }
   RecentValues::Kept kept{};
@@ -128,9 +129,10 @@ void WriteAncestors(Observer& observer, ValueRef value) noexcept {
     Draft draft;
     draft.value = kept.record;
     draft.value.flags |= ValueRecord::kLate;
-    const int tensors = draft.value.n_outputs + draft.value.n_inputs;
+    const int tensors = draft.TensorsUsed();
     if (!observer.recent_values.CopyTensors(draft.value.header.ticket, draft.tensors, tensors)) {
       draft.value.n_outputs = draft.value.n_inputs = 0;
+      draft.value.flags &= ~uint32_t{ValueRecord::kHasSamples};
       draft.value.header.bytes = sizeof(ValueRecord);
     }
     emitter->Emit(draft.value.header);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "proto/wire/loader_samples.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/place.h"
 #include "shim/observe/sources.h"
@@ -21,7 +22,13 @@ inline constexpr uint32_t kFullRecordsPerSite = 2;
 // One record in the making.
 struct Draft {
   wire::ValueRecord value{};
+  // Outputs, then inputs, then, with kHasSamples, what a wire::LoaderSamples takes of it.
   wire::TensorStats tensors[wire::kOutputsMax + wire::kInputsMax];
+  // How many of `tensors` are in use.
+  [[nodiscard]] int TensorsUsed() const noexcept {
+    const bool samples = (value.flags & wire::ValueRecord::kHasSamples) != 0;
+    return value.n_outputs + value.n_inputs + (samples ? wire::kTensorsOfSamples : 0);
+  }
 };
 static_assert(sizeof(Draft) == wire::kRecordBytesMax);
 

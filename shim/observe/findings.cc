@@ -1,6 +1,7 @@
 #include "shim/observe/findings.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "shim/classify/finding_class.h"
 #include "shim/observe/escapes.h"
@@ -126,6 +127,17 @@ bool IsOfUpdate(const ThreadState* thread, const Place& place, const BadOutput& 
   if (place.phase == wire::Phase::kOptimizer) return true;
   return place.phase == wire::Phase::kForward && place.pass == 0 && place.layer == nullptr &&
          !output.requires_grad;
+}
+
+// Behind the tensors. The last inputs give way to it, which are finite if any are.
+void FillSamples(const Observer& observer, Draft* draft) {
+  wire::LoaderSamples samples;
+  if (!observer.python->ReadLoaderSamples(&samples)) return;
+  ValueRecord& value = draft->value;
+  value.n_inputs = static_cast<uint8_t>(
+      std::min<int>(value.n_inputs, wire::kTensorsWithSamplesMax - value.n_outputs));
+  value.flags |= ValueRecord::kHasSamples;
+  std::memcpy(&draft->tensors[value.n_outputs + value.n_inputs], &samples, sizeof samples);
 }
 
 void FillTensors(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
@@ -287,6 +299,10 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   if (write ||
       (MayBeOrigin(finding_class) && IsWorthFigures(outputs[0], evidence.output_kinds, seen))) {
     FillTensors(observer, thread, frame, *emitter, outputs, count, kept, &draft);
+    const bool just_made = traced == nullptr && thread->told == nullptr;
+    if (just_made && (MayBeOrigin(finding_class) || finding_class == FindingClass::kScalar)) {
+      FillSamples(observer, &draft);
+    }
   }
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
   if (MayBeOrigin(finding_class) && IsWorthATrail(seen)) {

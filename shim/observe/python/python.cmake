@@ -9,6 +9,7 @@ set(NANWATCH_OBSERVE_PYTHON_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/known_optimizers.cc
   ${CMAKE_CURRENT_LIST_DIR}/layer_table.cc
   ${CMAKE_CURRENT_LIST_DIR}/live_tensors.cc
+  ${CMAKE_CURRENT_LIST_DIR}/loader_fetch.cc
   ${CMAKE_CURRENT_LIST_DIR}/module_scope.cc
   ${CMAKE_CURRENT_LIST_DIR}/module_tree.cc
   ${CMAKE_CURRENT_LIST_DIR}/notebook_cells.cc

@@ -43,6 +43,9 @@ PythonPresence PythonApi::Resolve() noexcept {
   all = Take(code_type, "PyCode_Type") && all;
   all = Take(function_type, "PyFunction_Type") && all;
   all = Take(float_type, "PyFloat_Type") && all;
+  all = Take(int_type, "PyLong_Type") && all;
+  all = Take(list_type, "PyList_Type") && all;
+  all = Take(tuple_type, "PyTuple_Type") && all;
   all = Take(none, "_Py_NoneStruct") && all;
   all = Take(true_object, "_Py_TrueStruct") && all;
   all = Take(attribute_error, "PyExc_AttributeError") && all;

@@ -149,6 +149,9 @@ struct PythonApi {
   PyObj* code_type = nullptr;         // PyCode_Type
   PyObj* function_type = nullptr;     // PyFunction_Type
   PyObj* float_type = nullptr;        // PyFloat_Type
+  PyObj* int_type = nullptr;          // PyLong_Type
+  PyObj* list_type = nullptr;         // PyList_Type
+  PyObj* tuple_type = nullptr;        // PyTuple_Type
   PyObj* none = nullptr;              // _Py_NoneStruct
   PyObj* true_object = nullptr;       // _Py_TrueStruct
   PyObj** attribute_error = nullptr;  // PyExc_AttributeError, set once Python is initialised

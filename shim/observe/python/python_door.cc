@@ -31,6 +31,7 @@ PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
     : callbacks_(callbacks),
       cells_(api_, callbacks.on_cell),
       frames_(api_, &cells_),
+      loader_fetch_(api_, frames_),
       tree_(api_, layers_, names_),
       scope_(*this),
       hooks_(api_, frames_),
@@ -151,6 +152,7 @@ bool PythonDoor::InstallNow() {
 bool PythonDoor::Prepare(PyObj* module_class) {
   if (!frames_.proven() && !frames_.Prove())
     Say("no source lines: this Python's frames are not laid out as expected");
+  loader_fetch_.Prove();
   PyObj* torch_c = api_.LoadedModule("torch._C");
   if (torch_c == nullptr) return false;
   tensor_type_ = api_.AttributeOrNull(torch_c, "TensorBase");

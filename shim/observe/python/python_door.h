@@ -18,6 +18,7 @@
 #include "shim/observe/python/exit_call.h"
 #include "shim/observe/python/graph_calls.h"
 #include "shim/observe/python/layer_table.h"
+#include "shim/observe/python/loader_fetch.h"
 #include "shim/observe/python/module_scope.h"
 #include "shim/observe/python/module_tree.h"
 #include "shim/observe/python/notebook_cells.h"
@@ -135,6 +136,10 @@ class PythonDoor {
   [[nodiscard]] uint32_t OptimizersOnThisThread() const noexcept {
     return frames_.OptimizersOnThisThread();
   }
+  // Which samples a DataLoader is fetching on this thread; false: none that can be named.
+  [[nodiscard]] bool ReadLoaderSamples(wire::LoaderSamples* samples) const noexcept {
+    return loader_fetch_.ReadNow(samples);
+  }
   // Steps of optimizers are told by callbacks_.on_step.
   [[nodiscard]] bool TellsSteps() const noexcept { return hooks_.installed(); }
   // GIL held, once a step: whether this process is in a torch.distributed group, which is asked in
@@ -182,6 +187,7 @@ class PythonDoor {
   PythonNames names_;
   NotebookCells cells_;
   PythonFrames frames_;
+  LoaderFetch loader_fetch_;
   ModuleTree tree_;
   ModuleScope scope_;
   OptimizerHooks hooks_;

@@ -11,7 +11,6 @@
 namespace nanwatch {
 namespace {
 
-constexpr int kFramesMax = 256;  // a chain longer than this is not searched to its end
 constexpr int kOptimizerFramesMax = 24;
 constexpr int kStackFramesMax = 32;  // of the user's
 constexpr size_t kPathMax = 1024;
@@ -27,6 +26,7 @@ constexpr FrameLayout kLayout310{.thread_frame = 24,
                                  .code_name = 112,
                                  .code_first_line = 40,
                                  .code_arg_count = 16,
+                                 .code_local_names = 72,
                                  .tuple_items = 24};
 constexpr FrameLayout kLayout311{.thread_frame = 56,
                                  .cframe_frame = 8,
@@ -40,6 +40,7 @@ constexpr FrameLayout kLayout311{.thread_frame = 56,
                                  .code_first_line = 72,
                                  .code_arg_count = 56,
                                  .code_instructions = 184,
+                                 .code_local_names = 96,
                                  .tuple_items = 24};
 constexpr FrameLayout kLayout312{.thread_frame = 56,
                                  .cframe_frame = 0,
@@ -53,6 +54,7 @@ constexpr FrameLayout kLayout312{.thread_frame = 56,
                                  .code_first_line = 68,
                                  .code_arg_count = 52,
                                  .code_instructions = 192,
+                                 .code_local_names = 96,
                                  .tuple_items = 24};
 
 // Where _Py_DebugOffsets, the 64-bit words at the start of _PyRuntime, says what
@@ -60,7 +62,8 @@ constexpr FrameLayout kLayout312{.thread_frame = 56,
 // cookie, 1 the version, 2 says whether it is free-threaded.
 struct PublishedWords {
   int thread_frame, frame_previous, frame_code, frame_instruction, frame_locals, frame_owner;
-  int code_filename, code_name, code_first_line, code_arg_count, code_instructions;
+  int code_filename, code_name, code_first_line, code_arg_count, code_local_names,
+      code_instructions;
   int object_size, tuple_items;
 };
 constexpr PublishedWords kWords313{.thread_frame = 23,
@@ -73,6 +76,7 @@ constexpr PublishedWords kWords313{.thread_frame = 23,
                                    .code_name = 36,
                                    .code_first_line = 39,
                                    .code_arg_count = 40,
+                                   .code_local_names = 41,
                                    .code_instructions = 43,
                                    .object_size = 44,
                                    .tuple_items = 51};
@@ -86,6 +90,7 @@ constexpr PublishedWords kWords314{.thread_frame = 26,
                                    .code_name = 41,
                                    .code_first_line = 44,
                                    .code_arg_count = 45,
+                                   .code_local_names = 46,
                                    .code_instructions = 48,
                                    .object_size = 50,
                                    .tuple_items = 57};
@@ -156,6 +161,7 @@ bool PythonFrames::ReadPublishedLayout() noexcept {
                         .code_first_line = offset(words.code_first_line),
                         .code_arg_count = offset(words.code_arg_count),
                         .code_instructions = offset(words.code_instructions),
+                        .code_local_names = offset(words.code_local_names),
                         .tuple_items = offset(words.tuple_items)};
   return plausible;
 }
@@ -427,6 +433,36 @@ const void* PythonFrames::OptimizerOnThisThread() const noexcept {
     if (args == nullptr || !api_.HasFlag(args, kPyFlagTuple) || api_.PyTuple_Size(args) < 1)
       return nullptr;
     return ReferenceAt(args, layout_.tuple_items);
+  }
+  return nullptr;
+}
+
+bool PythonFrames::Runs(const Frame& frame, const char* function,
+                        const char* file_tail) const noexcept {
+  char text[kPathMax];
+  const size_t name = text_.Copy(ReferenceAt(frame.code, layout_.code_name), text, sizeof text);
+  if (name == 0 || strcmp(text, function) != 0) return false;
+  const size_t path = text_.Copy(ReferenceAt(frame.code, layout_.code_filename), text, sizeof text);
+  return EndsWith(text, path, file_tail);
+}
+
+size_t PythonFrames::LocalCount(const Frame& frame) const noexcept {
+  constexpr int kTupleSize = 16;  // behind the head of an object, as in every version
+  constexpr size_t kLocalsMax = 4096;
+  const PyObj* const names = ReferenceAt(frame.code, layout_.code_local_names);
+  return names == nullptr ? 0 : std::min(ReadAt<size_t>(names, kTupleSize), kLocalsMax);
+}
+
+PyObj* PythonFrames::Local(const Frame& frame, const char* name) const noexcept {
+  const PyObj* const names = ReferenceAt(frame.code, layout_.code_local_names);
+  const size_t count = LocalCount(frame);
+  for (size_t i = 0; i < count; ++i) {
+    const int offset = static_cast<int>(i * sizeof(PyObj*));
+    char text[64];
+    if (text_.Copy(ReferenceAt(names, layout_.tuple_items + offset), text, sizeof text) != 0 &&
+        strcmp(text, name) == 0) {
+      return ReferenceAt(frame.address, layout_.frame_locals + offset);
+    }
   }
   return nullptr;
 }

@@ -33,6 +33,7 @@ struct FrameLayout {
   int code_first_line = -1;
   int code_arg_count = -1;
   int code_instructions = -1;
+  int code_local_names = -1;  // a tuple, in the order of the frame's locals
   int tuple_items = -1;
 };
 
@@ -85,13 +86,25 @@ class PythonFrames {
   // How many optimizers' steps this thread is in. Any thread, no GIL; 50 ns a frame.
   [[nodiscard]] uint32_t OptimizersOnThisThread() const noexcept;
 
- private:
+  // ---- the own thread's frames one by one. Without code: there is none. No GIL.
   struct Frame {
     const unsigned char* address = nullptr;
     PyObj* code = nullptr;
   };
+  static constexpr int kFramesMax = 256;  // a chain longer than this is not searched to its end
   [[nodiscard]] Frame Innermost() const noexcept;
   [[nodiscard]] Frame Previous(const Frame& frame) const noexcept;
+  // Whether the frame runs a function of this name, from a file whose path ends so.
+  [[nodiscard]] bool Runs(const Frame& frame, const char* function,
+                          const char* file_tail) const noexcept;
+  // The value of a local variable, borrowed; null: it is not set, or there is none of that name. A
+  // variable that closures share is a cell.
+  [[nodiscard]] PyObj* Local(const Frame& frame, const char* name) const noexcept;
+  [[nodiscard]] size_t LocalCount(const Frame& frame) const noexcept;
+  [[nodiscard]] int tuple_items() const noexcept { return layout_.tuple_items; }
+  [[nodiscard]] const PythonText& text() const noexcept { return text_; }
+
+ private:
   [[nodiscard]] Frame SkipToCode(const unsigned char* frame) const noexcept;
   [[nodiscard]] Frame UserFrame() const noexcept;
   // The next of the user's frames outside of `frame`; without code when there is none.

@@ -25,7 +25,8 @@ def collate(samples):
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    loader = DataLoader(Samples(), 4, num_workers=2, multiprocessing_context=CONTEXT, collate_fn=collate if COLLATES else None)
+    loader = DataLoader(DATASET, 4, num_workers=2, multiprocessing_context=CONTEXT, collate_fn=collate if COLLATES else None,
+                        **OPTIONS)
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for batch in loader:
@@ -87,8 +88,9 @@ print(model.weight.isnan().all().item())
 """
 
 
-def loader(collates, context):
-    return LOADER.replace("COLLATES", str(collates)).replace("CONTEXT", repr(context))
+def loader(collates, context, dataset="Samples()", options="{}"):
+    return LOADER.replace("COLLATES", str(collates)).replace("CONTEXT", repr(context)).replace("DATASET", dataset).replace(
+        "OPTIONS", options)
 
 
 # What carries the value, in which program, by which op of which line, and in which step of the training.
@@ -96,11 +98,21 @@ FOLLOWED = {
     "loader_fork": (loader(False, "fork"), "aten::div", "normalizes", 5),
     "loader_spawn": (loader(False, "spawn"), "aten::div", "normalizes", 5),
     "collate": (loader(True, "fork"), "aten::log", "collates", 5),
+    "subset": (loader(False, "fork", "torch.utils.data.Subset(Samples(), [30, 31, 21, 29])", "{'shuffle': True}"),
+               "aten::div", "normalizes", 0),
     "queue_fork": (QUEUE.replace("CONTEXT", "fork"), "aten::sqrt", "acts", 5),
     "queue_spawn": (QUEUE.replace("CONTEXT", "spawn"), "aten::sqrt", "acts", 5),
 }
 NOT_FOLLOWED = {
     "pipe": (PIPE.replace("CONTEXT", "fork"), "aten::sqrt", "acts", 5),
+}
+# Which samples the loader had asked its dataset for: indices, size of the batch, whether only the batch is known.
+SAMPLES = {
+    "loader_fork": (["21"], 4, False),
+    "loader_spawn": (["21"], 4, False),
+    "collate": (["20", "21", "22", "23"], 4, True),
+    "subset": (["2"], 4, False),
+    "queue_fork": None,
 }
 # Numbers that Python read, and that a tensor was built of later: that they are the same is a guess.
 GUESSED = {
@@ -134,6 +146,14 @@ class OtherProcesses(PromiseTest):
                 self.assertEqual((origin["op"], origin["class"], int(origin["step"]), origin["exact"]), (op, "produce", step, True))
                 self.assertIn(f"{name}.py:{line_of(text, comment)} ", origin["source"])
                 self.assertIn("parameter", incident["reach"])
+
+    def test_what_a_loader_fetched_names_its_samples(self):
+        for name, expected in SAMPLES.items():
+            with self.subTest(name):
+                found = self.first(name)["origin"]["samples"]
+                self.assertEqual(found and (found["indices"], found["of_batch"], found["whole_batch"]), expected)
+                if expected is not None and not expected[2]:
+                    self.assertIn(f"sample    dataset index {expected[0][0]} was being fetched, for a batch of 4\n", self.jobs[name].stderr())
 
     def test_what_came_in_otherwise_has_its_maker_for_a_candidate_and_is_not_exact(self):
         for name, (text, op, comment, step) in NOT_FOLLOWED.items():

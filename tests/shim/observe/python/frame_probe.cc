@@ -1,4 +1,8 @@
 // Source lines alone, without torch: loaded by every CPython at hand.
+#include <cstdio>
+#include <string>
+
+#include "shim/observe/python/loader_fetch.h"
 #include "shim/observe/python/python_frames.h"
 
 #define PROBE extern "C" __attribute__((visibility("default")))
@@ -6,6 +10,7 @@
 namespace {
 nanwatch::PythonApi* api = nullptr;
 nanwatch::PythonFrames* frames = nullptr;
+nanwatch::LoaderFetch* loader_fetch = nullptr;
 }  // namespace
 
 // Called with the GIL (ctypes.PyDLL).
@@ -13,10 +18,23 @@ PROBE int probe_prove() {
   api = new nanwatch::PythonApi;
   if (api->Resolve() != nanwatch::PythonPresence::kUsable) return -1;
   frames = new nanwatch::PythonFrames(*api);
-  return frames->Prove() ? 1 : 0;
+  if (!frames->Prove()) return 0;
+  loader_fetch = new nanwatch::LoaderFetch(*api, *frames);
+  loader_fetch->Prove();
+  return 1;
 }
 // Called without it (ctypes.CDLL).
 PROBE size_t probe_source_line(char* out, size_t size) { return frames->UserSourceLine(out, size); }
 PROBE void probe_whole_stacks(int on) { frames->WantWholeStacks(on != 0); }
 PROBE unsigned probe_call() { return frames->UserCall(); }
 PROBE const void* probe_optimizer() { return frames->OptimizerOnThisThread(); }
+// "1 of 4: 17\n" or, of a batch, "2 of batch 4: 16\n17\n"; "" where nothing is known.
+PROBE void probe_samples(char* out, size_t size) {
+  nanwatch::wire::LoaderSamples samples;
+  out[0] = 0;
+  if (!loader_fetch->ReadNow(&samples)) return;
+  const bool whole = (samples.flags & nanwatch::wire::LoaderSamples::kWholeBatch) != 0;
+  const std::string text(samples.text, samples.text_bytes);
+  std::snprintf(out, size, "%d of %s%u: %s", samples.count, whole ? "batch " : "", samples.of_batch,
+                text.c_str());
+}

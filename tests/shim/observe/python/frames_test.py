@@ -183,5 +183,147 @@ class Frames(unittest.TestCase):
         self.assertIsNone(run("/x/other/optimizer.py", source)(thing))
 
 
+FETCH = """
+class Fetcher:
+    def __init__(self, dataset, batched, collate):
+        self.dataset, self.batched, self.collate = dataset, batched, collate
+    def fetch(self, possibly_batched_index):
+        if self.batched:
+            if hasattr(self.dataset, "__getitems__"):
+                data = self.dataset.__getitems__(possibly_batched_index)
+            else:
+                data = [self.dataset[idx] for idx in possibly_batched_index]
+        else:
+            data = self.dataset[possibly_batched_index]
+        return self.collate(data)
+result = Fetcher
+"""
+SUBSET = """
+class Subset:
+    def __init__(self, dataset, indices):
+        self.dataset, self.indices = dataset, indices
+    def __getitems__(self, indices):
+        if callable(getattr(self.dataset, "__getitems__", None)):
+            return self.dataset.__getitems__([self.indices[idx] for idx in indices])
+        else:
+            return [self.dataset[self.indices[idx]] for idx in indices]
+result = Subset
+"""
+STACK = """
+class Stack:
+    def __init__(self, *datasets):
+        self.datasets = datasets
+    def __getitems__(self, indices):
+        list_batch = [[] for _ in indices]
+        for dataset in self.datasets:
+            if hasattr(dataset, "fetch_all"):
+                dataset.fetch_all(indices)
+            else:
+                for idx, d_sample in zip(indices, list_batch):
+                    d_sample.append(dataset[idx])
+result = Stack
+"""
+
+
+def samples():
+    buffer = ctypes.create_string_buffer(512)
+    unlocked.probe_samples(buffer, 512)
+    return buffer.value.decode()
+
+
+class Data:
+    """What is known of the samples while each item is fetched."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __getitem__(self, index):
+        self.seen.append(samples())
+        return index
+
+
+class LoaderSamples(unittest.TestCase):
+    def fetch(self, asked, dataset=None, batched=True, collate=lambda data: samples(),
+              path="/x/torch/utils/data/_utils/fetch.py"):
+        """What was known while the items were fetched, and what was while they were collated."""
+        data = Data()
+        fetcher = run(path, FETCH)(data if dataset is None else dataset(data), batched, collate)
+        known = fetcher.fetch(asked)
+        return data.seen, known
+
+    def dataset(self, source, *arguments):
+        return lambda data: run("/x/torch/utils/data/dataset.py", source)(data, *arguments)
+
+    def test_the_item_that_is_fetched_and_the_batch_while_it_is_collated(self):
+        self.assertEqual(self.fetch([7, -3, 2**62]), (["1 of 3: 7\n", "1 of 3: -3\n", f"1 of 3: {2**62}\n"],
+                                                      f"3 of batch 3: 7\n-3\n{2**62}\n"))
+
+    def test_a_single_item(self):
+        self.assertEqual(self.fetch(17, batched=False), (["1 of 0: 17\n"], "1 of 0: 17\n"))
+
+    def test_a_list_is_a_batch_and_a_tuple_may_be_one(self):
+        self.assertEqual(self.fetch([4, 5], batched=False)[0], ["2 of batch 2: 4\n5\n"])
+        self.assertEqual(self.fetch((4, 5), batched=False), ([""], ""))
+        self.assertEqual(self.fetch((4, 5)), (["1 of 2: 4\n", "1 of 2: 5\n"], ""))
+
+    def test_keys(self):
+        asked = ["cat", "it's", "a\nb\\", "k\u00e4se", "x" * 60, "y" * 39 + "\u00e4", ("u", 3), (5,)]
+        literals = ["'cat'", r"'it\'s'", r"'a\nb\\'", "'k\u00e4se'", "'" + "x" * 40 + "'...", "'" + "y" * 39 + "'...", "('u', 3)",
+                    "(5,)"]
+        self.assertEqual(self.fetch(asked)[0], [f"1 of 8: {literal}\n" for literal in literals])
+
+    def test_what_is_no_number_or_text_is_left_out(self):
+        class Odd(int):
+            def __repr__(self):
+                raise AssertionError("Python code ran")
+
+            __index__ = __str__ = __int__ = __repr__
+
+        odd = [True, None, 1.0, Odd(3), 2**63, -(2**63) - 1, b"b", (), (1, (2, 3)), (1, None), tuple(range(5)), "", [1]]
+        self.assertEqual(self.fetch(odd), ([""] * len(odd), ""))
+        self.assertEqual(self.fetch([None, 5])[1], "1 of batch 2: 5\n")
+
+    def test_a_long_batch_is_cut_where_the_room_ends(self):
+        self.assertEqual(self.fetch(list(range(100)))[1], "16 of batch 100: " + "".join(f"{i}\n" for i in range(16)))
+        known = self.fetch(["z" * 40] * 20)[1]
+        self.assertEqual(known, "6 of batch 20: " + ("'" + "z" * 40 + "'\n") * 6)
+
+    def test_a_subset_is_asked_for_the_loader_s_index(self):
+        known, _ = self.fetch([0, 2], self.dataset(SUBSET, [40, 41, 42]))
+        self.assertEqual(known, ["1 of 2: 0\n", "1 of 2: 2\n"])
+
+    def test_a_subset_of_a_subset_leaves_the_batch(self):
+        make = run("/x/torch/utils/data/dataset.py", SUBSET)
+        known, _ = self.fetch([0, 2], lambda data: make(make(data, [50, 51, 52]), [2, 1, 0]))
+        self.assertEqual(known, ["2 of batch 2: 0\n2\n"] * 2)
+
+    def test_a_stack_leaves_the_batch_also_behind_a_loop(self):
+        class All:
+            def fetch_all(self, indices):
+                seen.append(samples())
+
+        seen = []
+        known, _ = self.fetch([8, 9], self.dataset(STACK, All()))
+        self.assertEqual(known + seen, ["2 of batch 2: 8\n9\n"] * 3)
+
+    def test_a_loader_within_a_loader_is_not_known(self):
+        known, _ = self.fetch([8, 9], collate=lambda data: self.fetch([1])[0])
+        self.assertEqual(known, ["1 of 2: 8\n", "1 of 2: 9\n"])
+        self.assertEqual(self.fetch([8, 9], collate=lambda data: self.fetch([1])[0])[1], [""])
+
+    def test_other_functions_are_no_loader_s(self):
+        self.assertEqual(self.fetch([8], path="/x/torch/utils/data/fetch.py"), ([""], ""))
+        self.assertEqual(samples(), "")
+
+    def test_every_thread_has_its_own(self):
+        seen = []
+        threads = [threading.Thread(target=lambda i=i: seen.append(self.fetch([i])[0])) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sorted(seen), [[f"1 of 1: {i}\n"] for i in range(8)])
+
+
 if __name__ == "__main__":
     unittest.main()
