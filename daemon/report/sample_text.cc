@@ -9,10 +9,10 @@ namespace {
 
 constexpr int kIndicesShownMax = 8;
 
-std::string BatchText(const LoaderSamples& samples) {
+// "3, 17, 40", "..." for those of `size` that are not shown.
+std::string IndicesText(const LoaderSamples& samples, uint32_t size) {
   const int shown = std::min(samples.indices_size(), kIndicesShownMax);
-  const auto size = std::max(samples.of_batch(), static_cast<uint32_t>(samples.indices_size()));
-  std::string text = "a batch of " + Grouped(size) + " was being fetched: dataset indices ";
+  std::string text;
   for (int i = 0; i < shown; ++i) {
     text += (i > 0 ? ", " : "") + Printable(samples.indices(i));
   }
@@ -23,10 +23,17 @@ std::string BatchText(const LoaderSamples& samples) {
 
 std::string SamplesText(const Finding& origin) {
   const LoaderSamples& samples = origin.samples();
-  if (samples.indices().empty()) return "";
-  if (samples.whole_batch() && samples.of_batch() > 1) return BatchText(samples);
-  const std::string text = "dataset index " + Printable(samples.indices(0)) + " was being fetched";
-  return samples.of_batch() > 1 ? text + ", for a batch of " + Grouped(samples.of_batch()) : text;
+  const auto indices = static_cast<uint32_t>(samples.indices_size());
+  const uint32_t size = std::max(samples.of_batch(), indices);
+  if (indices == 0) return "";
+  if (samples.whole_batch() && size > 1) {
+    return "a batch of " + Grouped(size) + " was being fetched: dataset indices " +
+           IndicesText(samples, size);
+  }
+  const std::string text = (indices > 1 ? "dataset indices " : "dataset index ") +
+                           IndicesText(samples, indices) +
+                           (indices > 1 ? " were being fetched" : " was being fetched");
+  return size > 1 ? text + ", for a batch of " + Grouped(size) : text;
 }
 
 std::string SampleRow(const Finding& origin, int width_columns) {
