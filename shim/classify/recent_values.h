@@ -48,8 +48,9 @@ class RecentValues {
   // the way is not known any more.
   bool WasGiven(ValueRef ref, bool external_counts) noexcept;
 
-  // Keeps the tensors of a value whose record is not written yet: its outputs, then its inputs, then
-  // what else follows them in the record, at most kTensorsMax. The newest kDescribed values have theirs.
+  // Keeps the tensors of a value whose record is not written yet: its outputs, then its inputs,
+  // then what else follows them in the record, at most kTensorsMax. The newest kDescribed values
+  // have theirs.
   static constexpr int kTensorsMax = wire::kOutputsMax + wire::kInputsMax;
   void KeepTensors(uint64_t ticket, const wire::TensorStats* tensors, int count) noexcept;
   // Copies `count` tensors of the value; false if they were never kept or are overwritten.

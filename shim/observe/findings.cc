@@ -129,10 +129,31 @@ bool IsOfUpdate(const ThreadState* thread, const Place& place, const BadOutput& 
          !output.requires_grad;
 }
 
+bool IsBadRow(const void* context, size_t row) {
+  TensorView view = *static_cast<const TensorView*>(context);
+  const auto offset =
+      static_cast<int64_t>(row) * view.strides[0] * static_cast<int64_t>(ElementBytes(view.type));
+  view.data = static_cast<const unsigned char*>(view.data) + offset;
+  view.numel /= view.sizes[0];
+  --view.ndim;
+  ++view.sizes;
+  ++view.strides;
+  return NonFiniteKinds(view) != 0;
+}
+
+// The rows of a tensor that others were stacked to.
+LoaderFetch::Rows RowsOf(const Frame& frame, const BadOutput& output) {
+  const TensorView& view = output.tensor.view;
+  const bool stacked =
+      strcmp(frame.op->name, "aten::stack") == 0 || strcmp(frame.op->name, "aten::cat") == 0;
+  if (!stacked || output.tensor.gpu >= 0 || view.ndim == 0) return {};
+  return {static_cast<size_t>(view.sizes[0]), IsBadRow, &view};
+}
+
 // Behind the tensors. The last inputs give way to it, which are finite if any are.
-void FillSamples(const Observer& observer, Draft* draft) {
+void FillSamples(const Observer& observer, const LoaderFetch::Rows& rows, Draft* draft) {
   wire::LoaderSamples samples;
-  if (!observer.python->ReadLoaderSamples(&samples)) return;
+  if (!observer.python->ReadLoaderSamples(rows, &samples)) return;
   ValueRecord& value = draft->value;
   value.n_inputs = static_cast<uint8_t>(
       std::min<int>(value.n_inputs, wire::kTensorsWithSamplesMax - value.n_outputs));
@@ -301,7 +322,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     FillTensors(observer, thread, frame, *emitter, outputs, count, kept, &draft);
     const bool just_made = traced == nullptr && thread->told == nullptr;
     if (just_made && (MayBeOrigin(finding_class) || finding_class == FindingClass::kScalar)) {
-      FillSamples(observer, &draft);
+      FillSamples(observer, RowsOf(frame, outputs[0]), &draft);
     }
   }
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);

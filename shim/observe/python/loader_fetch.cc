@@ -9,6 +9,7 @@ namespace nanwatch {
 namespace {
 
 constexpr char kFetchFile[] = "torch/utils/data/_utils/fetch.py";
+constexpr char kCollateFile[] = "torch/utils/data/_utils/collate.py";
 constexpr char kDatasetFile[] = "torch/utils/data/dataset.py";
 
 constexpr size_t kHead = sizeof(PyObj);  // of an object; a size or a value follows
@@ -92,17 +93,17 @@ PyObj* LoaderFetch::OnProof(PyObj*, PyObj*) {
            samples.text[length] == '\n';
   };
   const bool same = requested.current != nullptr && requested.indices != nullptr &&
-                    mine.Fill(requested, &one) && one.count == 1 &&
+                    mine.Fill(requested, {}, &one) && one.count == 1 &&
                     one.of_batch == std::size(kProof) && is(one, kProof[mine.proofs_]) &&
-                    mine.Fill({.indices = requested.indices}, &all) &&
+                    mine.Fill({.indices = requested.indices}, {}, &all) &&
                     all.count == std::size(kProof) && is(all, kProof[0]);
   if (same) ++mine.proofs_;
   return mine.api_.NewNone();
 }
 
-bool LoaderFetch::ReadNow(wire::LoaderSamples* samples) const noexcept {
+bool LoaderFetch::ReadNow(const Rows& rows, wire::LoaderSamples* samples) const noexcept {
   Requested requested;
-  return proven_ && Find(&requested) && Fill(requested, samples);
+  return proven_ && Find(&requested) && Fill(requested, rows, samples);
 }
 
 // Up to Python 3.11 a comprehension has a frame of its own, behind the function's. Later ones keep
@@ -118,12 +119,36 @@ PyObj* LoaderFetch::CurrentIn(const PythonFrames::Frame& frame, const PythonFram
 bool LoaderFetch::Find(Requested* requested) const noexcept {
   PythonFrames::Frame inner[2];  // what the frame has called, and what that has called
   PythonFrames::Frame frame = frames_.Innermost();
+  if (frame.code == nullptr) return false;
   bool found = false;
+  // So far there is nothing but torch's collate functions: a program's own might have another
+  // order, or give them a part of the batch.
+  bool collates = true;
+  const bool stacks = frames_.Runs(frame, "collate_tensor_fn", kCollateFile);
+  // Arrays become tensors one by one before they are stacked: `array` of `arrays`.
+  PyObj* array = nullptr;
+  PyObj* arrays = nullptr;
+  // The index at the array's place, if it has only one.
+  const auto index_of_array = [&](PyObj* indices) -> PyObj* {
+    const bool lists = (arrays->type == api_.list_type || arrays->type == api_.tuple_type) &&
+                       indices != nullptr && indices->type == api_.list_type;
+    const size_t size = lists ? FieldAt<size_t>(arrays, kHead) : 0;
+    if (!lists || size != FieldAt<size_t>(indices, kHead)) return nullptr;
+    size_t places = 0;
+    size_t place = 0;
+    for (size_t i = 0; i < size; ++i) {
+      if (ItemOf(arrays, i) != array) continue;
+      place = i;
+      ++places;
+    }
+    return places == 1 ? ItemOf(indices, place) : nullptr;
+  };
   for (int i = 0; frame.code != nullptr; ++i) {
     if (i == PythonFrames::kFramesMax) return false;
     if (frames_.Runs(frame, "fetch", kFetchFile)) {
       if (found) return false;
       found = true;
+      requested->stacks = collates && stacks;
       requested->indices = frames_.Local(frame, "possibly_batched_index");
       requested->current = CurrentIn(frame, inner[0], kFetchFile);
       // Of a Subset: self, the indices and the comprehension's variable, and nothing else.
@@ -132,7 +157,17 @@ bool LoaderFetch::Find(Requested* requested) const noexcept {
           frames_.LocalCount(inner[0]) <= kLocalsOfSubset) {
         requested->current = CurrentIn(inner[0], inner[1], kDatasetFile);
       }
+      if (collates && array != nullptr && arrays != nullptr) {
+        requested->current = index_of_array(requested->indices);
+      }
     }
+    const bool converts = i <= 1 && frames_.Runs(frame, "collate_numpy_array_fn", kCollateFile) &&
+                          (i == 0 || frames_.Runs(inner[0], "<listcomp>", kCollateFile));
+    if (converts) {
+      array = frames_.Local(i == 0 ? frame : inner[0], "b");
+      arrays = frames_.Local(frame, "batch");
+    }
+    collates = collates && frames_.IsFrom(frame, kCollateFile);
     inner[1] = inner[0];
     inner[0] = frame;
     frame = frames_.Previous(frame);
@@ -140,7 +175,8 @@ bool LoaderFetch::Find(Requested* requested) const noexcept {
   return found && requested->indices != nullptr;
 }
 
-bool LoaderFetch::Fill(const Requested& requested, wire::LoaderSamples* samples) const noexcept {
+bool LoaderFetch::Fill(const Requested& requested, const Rows& rows,
+                       wire::LoaderSamples* samples) const noexcept {
   *samples = {};
   PyObj* const indices = requested.indices;
   const bool is_list = indices->type == api_.list_type;
@@ -158,6 +194,11 @@ bool LoaderFetch::Fill(const Requested& requested, wire::LoaderSamples* samples)
   samples->of_batch = static_cast<uint32_t>(std::min<size_t>(size, UINT32_MAX));
   if (requested.current != nullptr) {
     add(requested.current);
+  } else if (is_list && requested.stacks && rows.count == size) {
+    for (size_t i = 0; i < size && samples->count < wire::kLoaderSamplesMax; ++i) {
+      PyObj* const item = rows.is_bad(rows.context, i) ? ItemOf(indices, i) : nullptr;
+      if (item != nullptr) add(item);
+    }
   } else if (is_list) {
     samples->flags = wire::LoaderSamples::kWholeBatch;
     for (size_t i = 0; i < std::min<size_t>(size, wire::kLoaderSamplesMax); ++i) {

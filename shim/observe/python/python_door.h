@@ -137,8 +137,9 @@ class PythonDoor {
     return frames_.OptimizersOnThisThread();
   }
   // Which samples a DataLoader is fetching on this thread; false: none that can be named.
-  [[nodiscard]] bool ReadLoaderSamples(wire::LoaderSamples* samples) const noexcept {
-    return loader_fetch_.ReadNow(samples);
+  [[nodiscard]] bool ReadLoaderSamples(const LoaderFetch::Rows& rows,
+                                       wire::LoaderSamples* samples) const noexcept {
+    return loader_fetch_.ReadNow(rows, samples);
   }
   // Steps of optimizers are told by callbacks_.on_step.
   [[nodiscard]] bool TellsSteps() const noexcept { return hooks_.installed(); }

@@ -441,7 +441,11 @@ bool PythonFrames::Runs(const Frame& frame, const char* function,
                         const char* file_tail) const noexcept {
   char text[kPathMax];
   const size_t name = text_.Copy(ReferenceAt(frame.code, layout_.code_name), text, sizeof text);
-  if (name == 0 || strcmp(text, function) != 0) return false;
+  return name != 0 && strcmp(text, function) == 0 && IsFrom(frame, file_tail);
+}
+
+bool PythonFrames::IsFrom(const Frame& frame, const char* file_tail) const noexcept {
+  char text[kPathMax];
   const size_t path = text_.Copy(ReferenceAt(frame.code, layout_.code_filename), text, sizeof text);
   return EndsWith(text, path, file_tail);
 }

@@ -97,6 +97,7 @@ class PythonFrames {
   // Whether the frame runs a function of this name, from a file whose path ends so.
   [[nodiscard]] bool Runs(const Frame& frame, const char* function,
                           const char* file_tail) const noexcept;
+  [[nodiscard]] bool IsFrom(const Frame& frame, const char* file_tail) const noexcept;
   // The value of a local variable, borrowed; null: it is not set, or there is none of that name. A
   // variable that closures share is a cell.
   [[nodiscard]] PyObj* Local(const Frame& frame, const char* name) const noexcept;

@@ -26,6 +26,16 @@ def collate(rows):
     return batch / batch.std(1, keepdim=True)
 """
 
+ROWS = """
+table = np.random.RandomState(0).randn(24, 6).astype("float32")
+table[14, 2] = np.nan
+class Rows(Dataset):
+    def __len__(self):
+        return 24
+    def __getitem__(self, i):
+        return table[i]
+"""
+
 
 def fetched(loader, more="", steps=6, loss="model(next(batches)).pow(2).mean()"):
     return training(DATA + more, model="nn.Linear(6, 2)", prepare=f"batches = iter({loader})", loss=loss, steps=steps)
@@ -110,16 +120,38 @@ class Samples(WatchedProgramTest):
         text = fetched("DataLoader(Samples(), 20, collate_fn=collate)", "Samples.scaled = lambda self, row: row", steps=1)
         self.assertEqual(self.samples(text, op="aten::div"), ([str(i) for i in range(16)], 20, True))
 
-    def test_batch_of_numpy_rows_is_known_where_it_came_in(self):
-        text = fetched("DataLoader(Rows(), 4)", """
-table = np.random.RandomState(0).randn(24, 6).astype("float32")
-table[14, 2] = np.nan
-class Rows(Dataset):
-    def __len__(self):
-        return 24
-    def __getitem__(self, i):
-        return table[i]
-""")
+    def test_row_of_numpy_that_came_in(self):
+        self.assertEqual(self.samples(fetched("DataLoader(Rows(), 4)", ROWS), kind="input_data", step=3), (["14"], 4, False))
+
+    def test_first_bad_array_of_a_shuffled_batch(self):
+        text = fetched("DataLoader(Rows(), 4, sampler=[5, 14, 3, 15, 1, 2])", ROWS + "table[15, 0] = np.inf", steps=1)
+        self.assertEqual(self.samples(text, kind="input_data", step=0), (["14"], 4, False))
+
+    def test_bad_tensors_of_a_shuffled_batch(self):
+        text = fetched("DataLoader(Rows(), 4, sampler=[5, 14, 3, 15, 1, 2])", ROWS + """
+whole = torch.from_numpy(np.zeros_like(table))
+whole.numpy()[:] = table
+whole.numpy()[15, 0] = np.inf
+Rows.__getitem__ = lambda self, i: whole[i]
+""", steps=1)
+        self.assertEqual(self.samples(text, kind="input_data", step=0), (["14", "15"], 4, False))
+
+    def test_field_of_a_row(self):
+        text = fetched("DataLoader(Rows(), 4)", ROWS + """
+Rows.__getitem__ = lambda self, i: {"y": i, "x": (torch.zeros(2), [torch.from_numpy(table[i])])}
+""", loss="model(next(batches)['x'][1][0]).pow(2).mean()")
+        self.assertEqual(self.samples(text, kind="input_data", step=3), (["14"], 4, False))
+
+    def test_table_in_memory(self):
+        text = fetched("DataLoader(TensorDataset(torch.from_numpy(table)), 4)", ROWS, loss="model(next(batches)[0]).pow(2).mean()")
+        self.assertEqual(self.samples(text, kind="input_data", step=3), (["14"], 4, False))
+
+    def test_row_of_a_subset(self):
+        text = fetched("DataLoader(Subset(Rows(), [14, 1, 2]), 3)", ROWS, steps=1)
+        self.assertEqual(self.samples(text, kind="input_data", step=0), (["0"], 3, False))
+
+    def test_collate_function_with_an_order_of_its_own_knows_the_batch_only(self):
+        text = fetched("DataLoader(Rows(), 4, collate_fn=lambda rows: torch.utils.data.default_collate(rows[::-1]))", ROWS)
         self.assertEqual(self.samples(text, kind="input_data", step=3), (["12", "13", "14", "15"], 4, True))
 
 

@@ -112,8 +112,31 @@ SAMPLES = {
     "loader_spawn": (["21"], 4, False),
     "collate": (["20", "21", "22", "23"], 4, True),
     "subset": (["2"], 4, False),
+    "rows": (["21"], 4, False),
     "queue_fork": None,
 }
+# A batch of NumPy's, which no op made.
+ROWS = """
+import numpy
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, i):
+        return numpy.full(8, numpy.nan if i == 21 else i / 32, dtype="float32")
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for batch in DataLoader(Rows(), 4, num_workers=2):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+    print(model.weight.isnan().all().item())
+"""
 # Numbers that Python read, and that a tensor was built of later: that they are the same is a guess.
 GUESSED = {
     "memory": (MEMORY.replace("GRAD", "True"), "aten::div", "remembers", 0),
@@ -131,6 +154,7 @@ class OtherProcesses(PromiseTest):
     def start(cls, workplace):
         cls.jobs = {name: workplace.run_watched(workplace.program(name, text))
                     for name, (text, *_) in (FOLLOWED | NOT_FOLLOWED | GUESSED).items()}
+        cls.jobs["rows"] = workplace.run_watched(workplace.program("rows", ROWS))
 
     def first(self, name):
         self.assertEqual(self.jobs[name].stdout().strip(), "True")

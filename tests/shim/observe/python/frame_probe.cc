@@ -1,4 +1,5 @@
 // Source lines alone, without torch: loaded by every CPython at hand.
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -28,11 +29,15 @@ PROBE size_t probe_source_line(char* out, size_t size) { return frames->UserSour
 PROBE void probe_whole_stacks(int on) { frames->WantWholeStacks(on != 0); }
 PROBE unsigned probe_call() { return frames->UserCall(); }
 PROBE const void* probe_optimizer() { return frames->OptimizerOnThisThread(); }
+// Bit i of `bad_rows`: row i of `rows` is bad.
 // "1 of 4: 17\n" or, of a batch, "2 of batch 4: 16\n17\n"; "" where nothing is known.
-PROBE void probe_samples(char* out, size_t size) {
+PROBE void probe_samples(char* out, size_t size, size_t rows, uint64_t bad_rows) {
   nanwatch::wire::LoaderSamples samples;
   out[0] = 0;
-  if (!loader_fetch->ReadNow(&samples)) return;
+  const auto is_bad = [](const void* bad, size_t row) {
+    return (*static_cast<const uint64_t*>(bad) >> row & 1) != 0;
+  };
+  if (!loader_fetch->ReadNow({rows, is_bad, &bad_rows}, &samples)) return;
   const bool whole = (samples.flags & nanwatch::wire::LoaderSamples::kWholeBatch) != 0;
   const std::string text(samples.text, samples.text_bytes);
   std::snprintf(out, size, "%d of %s%u: %s", samples.count, whole ? "batch " : "", samples.of_batch,

@@ -225,9 +225,28 @@ result = Stack
 """
 
 
-def samples():
+COLLATE = """
+def collate_tensor_fn(batch):
+    buffer = c.create_string_buffer(512)
+    u.probe_samples(buffer, c.c_size_t(512), c.c_size_t(rows), c.c_uint64(bad_rows))
+    return buffer.value.decode()
+def default_collate(batch):
+    return {key: collate_tensor_fn([each[key] for each in batch]) for key in ("x",)}["x"]
+result = default_collate
+"""
+ARRAYS = """
+def collate_numpy_array_fn(batch):
+    buffers = [c.create_string_buffer(512) for _ in batch]
+    left = iter(buffers)
+    [probe(next(left), size, none, bad) for b in batch]
+    return [buffer.value.decode() for buffer in buffers]
+result = collate_numpy_array_fn
+"""
+
+
+def samples(rows=0, bad_rows=0):
     buffer = ctypes.create_string_buffer(512)
-    unlocked.probe_samples(buffer, 512)
+    unlocked.probe_samples(buffer, ctypes.c_size_t(512), ctypes.c_size_t(rows), ctypes.c_uint64(bad_rows))
     return buffer.value.decode()
 
 
@@ -310,6 +329,41 @@ class LoaderSamples(unittest.TestCase):
         known, _ = self.fetch([8, 9], collate=lambda data: self.fetch([1])[0])
         self.assertEqual(known, ["1 of 2: 8\n", "1 of 2: 9\n"])
         self.assertEqual(self.fetch([8, 9], collate=lambda data: self.fetch([1])[0])[1], [""])
+
+    def collate(self, rows, bad_rows, path="/x/torch/utils/data/_utils/collate.py"):
+        """A collate function of torch's that stacks to so many rows."""
+        collate = {"u": unlocked, "c": ctypes, "rows": rows, "bad_rows": bad_rows}
+        exec(compile(COLLATE, path, "exec"), collate)
+        return collate["result"]
+
+    def test_a_row_of_what_torch_collates_is_a_sample(self):
+        def asked(collate, batch=(30, 31, 32, 33)):
+            fetcher = run("/x/torch/utils/data/_utils/fetch.py", FETCH)({i: {"x": i} for i in batch}, True, collate)
+            return fetcher.fetch(list(batch))
+
+        whole = "4 of batch 4: 30\n31\n32\n33\n"
+        self.assertEqual(asked(self.collate(4, 0b0100)), "1 of 4: 32\n")
+        self.assertEqual(asked(self.collate(4, 0b1001)), "2 of 4: 30\n33\n")
+        self.assertEqual(asked(self.collate(5, 0b0100)), whole)
+        self.assertEqual(asked(self.collate(0, 0)), whole)
+        self.assertEqual(asked(self.collate(4, 0b0100, "/x/own/collate.py")), whole)
+        inner = self.collate(4, 0b0100)
+        self.assertEqual(asked(lambda data: inner(data[::-1])), whole)
+
+    def test_an_array_that_torch_collates_is_a_sample(self):
+        names = {"c": ctypes, "probe": unlocked.probe_samples, "size": ctypes.c_size_t(512), "none": ctypes.c_size_t(0),
+                 "bad": ctypes.c_uint64(0)}
+        exec(compile(ARRAYS, "/x/torch/utils/data/_utils/collate.py", "exec"), names)
+        one, two, both = object(), object(), object()
+
+        def known(arrays, collate=names["result"]):
+            fetcher = run("/x/torch/utils/data/_utils/fetch.py", FETCH)(dict(zip((30, 31, 32), arrays)), True, collate)
+            return fetcher.fetch([30, 31, 32])
+
+        whole = "3 of batch 3: 30\n31\n32\n"
+        self.assertEqual(known([one, two, both]), ["1 of 3: 30\n", "1 of 3: 31\n", "1 of 3: 32\n"])
+        self.assertEqual(known([both, two, both]), [whole, "1 of 3: 31\n", whole])
+        self.assertEqual(known([one, two, both], lambda data: names["result"](data[:2])), [whole] * 2)
 
     def test_other_functions_are_no_loader_s(self):
         self.assertEqual(self.fetch([8], path="/x/torch/utils/data/fetch.py"), ([""], ""))
