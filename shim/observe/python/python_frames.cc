@@ -454,7 +454,8 @@ size_t PythonFrames::LocalCount(const Frame& frame) const noexcept {
   constexpr int kTupleSize = 16;  // behind the head of an object, as in every version
   constexpr size_t kLocalsMax = 4096;
   const PyObj* const names = ReferenceAt(frame.code, layout_.code_local_names);
-  return names == nullptr ? 0 : std::min(ReadAt<size_t>(names, kTupleSize), kLocalsMax);
+  if (names == nullptr || names->type != api_.tuple_type) return 0;
+  return std::min(ReadAt<size_t>(names, kTupleSize), kLocalsMax);
 }
 
 PyObj* PythonFrames::Local(const Frame& frame, const char* name) const noexcept {
