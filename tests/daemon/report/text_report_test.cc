@@ -597,12 +597,13 @@ TEST(TextReport, AStepInDoubtIsNoDoubtAboutTheOp) {
   origin.set_class_("produce");
   origin.set_op("aten::div");
   origin.set_step(2);
+  origin.set_iteration(2);
   origin.add_unseen("turns");
   const std::string report = Unwrapped(TextReport(OfOrigin(origin), TextOptions()));
   EXPECT_THAT(report,
               HasSubstr("step 2 (counted by the optimizer at work then; too few updates show "
                         "whether several optimizers take turns), forward"));
-  EXPECT_THAT(report, HasSubstr("aten::div, made it from finite values"));
+  EXPECT_THAT(report, HasSubstr("aten::div, made NaN from finite values"));
 }
 
 }  // namespace
