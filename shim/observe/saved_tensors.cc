@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string_view>
 #include <typeinfo>
 #include <vector>
@@ -121,8 +120,9 @@ bool VisitFields(const Node& node, std::string_view name, Visit& visit) {
   return listed;
 }
 
-std::shared_ptr<Node> RunningNode() {
-  if (torch::autograd::get_current_graph_task_id() == -1) return nullptr;
+// Held; what holds a node differs between versions of torch.
+auto RunningNode() -> decltype(torch::autograd::get_current_node()) {
+  if (torch::autograd::get_current_graph_task_id() == -1) return {};
   return torch::autograd::get_current_node();
 }
 
