@@ -144,7 +144,7 @@ def signals():
         while True:
             if libc.sigtimedwait(mask, info, ctypes.byref(wait)) == queued:
                 got.append(struct.unpack_from("i", info, 24)[0])
-            elif done.is_set():
+            elif done.is_set() and ctypes.get_errno() == errno.EAGAIN:  # not because a child has ended meanwhile
                 return
     taker = threading.Thread(target=take)
     taker.start()
