@@ -22,9 +22,18 @@ bool WasKilled(const RunState& state) {
                                    state.exit_code() == kStatusOfSignal + SIGKILL);
 }
 
-bool EndedWithError(const RunState& state) {
-  return state.has_exit_code() && state.exit_code() != 0 && !state.has_signal() &&
-         !WasKilled(state);
+// An exception that nobody caught: known of each process of a job, where the exit status is that of
+// one.
+bool Failed(const RunFacts& facts) {
+  return std::any_of(facts.records().begin(), facts.records().end(), [](const Record& record) {
+    return record.has_end() && record.end().failed();
+  });
+}
+
+bool EndedWithError(const RunFacts& facts) {
+  const RunState& state = facts.state();
+  if (state.has_signal() || WasKilled(state)) return false;
+  return state.has_exit_code() ? state.exit_code() != 0 : Failed(facts);
 }
 
 // Makes nothing of the values that the job goes on with: a check, or how torch prints a tensor, as
@@ -116,7 +125,7 @@ std::vector<int> OriginsMetLast(const Lineage& run) {
 }  // namespace
 
 std::vector<int> OriginsAtDeath(const Lineage& run) {
-  if (!EndedWithError(run.facts().state())) return {};
+  if (!EndedWithError(run.facts())) return {};
   return OriginsMetLast(run);
 }
 

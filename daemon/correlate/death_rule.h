@@ -15,8 +15,7 @@
 
 namespace nanwatch {
 
-// The origins of these values; empty where the job ended otherwise, or its exit status is not
-// known.
+// The origins of these values; empty where the job ended otherwise, or nobody knows how.
 [[nodiscard]] std::vector<int> OriginsAtDeath(const Lineage& run);
 
 // A signal other than SIGINT ended the job while it held such a value. Nobody knows whether the

@@ -201,6 +201,7 @@ bool DecodeEnd(EndFact& out, const unsigned char* record, size_t bytes) {
   const auto from = Take<wire::EndRecord>(record, bytes);
   if (!from) return false;
   out.set_how(InRange(from->how, static_cast<uint32_t>(wire::EndRecord::How::kFork)));
+  out.set_failed(from->failed == 1);
   return true;
 }
 

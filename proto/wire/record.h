@@ -344,7 +344,7 @@ struct EndRecord {
   enum class How : uint32_t { kUnknown = 0, kExit = 1, kFork = 2 };
   RecordHeader header;
   uint32_t how;
-  uint32_t reserved;
+  uint32_t failed;  // 1: by an exception that nobody caught, Ctrl-C aside; older observers: 0
 };
 static_assert(sizeof(EndRecord) == 72);
 

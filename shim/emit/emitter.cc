@@ -143,7 +143,7 @@ void Emitter::PublishLive(const LiveFacts& facts) noexcept {
   last_facts_ = facts;
 }
 
-void Emitter::End(wire::EndRecord::How how) noexcept {
+void Emitter::End(wire::EndRecord::How how, bool failed) noexcept {
   // A file that was cut or removed since the last look is made anew for those who read it later.
   next_look_ns_.store(0, std::memory_order_relaxed);
   SegmentReport report;
@@ -158,6 +158,7 @@ void Emitter::End(wire::EndRecord::How how) noexcept {
     record.header.clocks = last_clocks_;
   }
   record.how = static_cast<uint32_t>(how);
+  record.failed = failed ? 1 : 0;
   Emit(record.header);
   const WriteGate::Pass pass(gate_);
   live_.state.store(static_cast<uint32_t>(wire::LiveState::kExited), std::memory_order_release);

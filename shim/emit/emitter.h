@@ -97,8 +97,8 @@ class Emitter {
   // Overwrites the live block and its heartbeat.
   void PublishLive(const LiveFacts& facts) noexcept;
 
-  // The process leaves: an end record, and the live block's state.
-  void End(wire::EndRecord::How how) noexcept;
+  // The process leaves: an end record, and the live block's state. `failed`: by an exception.
+  void End(wire::EndRecord::How how, bool failed = false) noexcept;
 
   // After End: removes the segment where nobody waits for it and it holds nothing to tell.
   void Retire() noexcept;

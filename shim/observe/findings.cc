@@ -326,6 +326,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     }
   }
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
+  if (is_new) observer.python->CallAtExitSoon();
   if (MayBeOrigin(finding_class) && IsWorthATrail(seen)) {
     observer.trail.Keep(observer, thread, value.header.ticket);
   }

@@ -45,11 +45,20 @@ void BeforeProfiler() {
   if (observer != nullptr) observer->op_kernels.OnProfiler(*observer);
 }
 
+// By an exception that nobody caught.
+std::atomic<bool> failed{false};
+
 // The parameters are still there. After an exception nobody knows what has raised it, so steps that
 // were not checked stay so.
-void ReadBeforePythonEnds(bool failed) {
+void ReadBeforePythonEnds(ExitCall::Ending ending) {
   Here here;
-  if (failed || Observer::Get() == nullptr || !FindHere(&here)) return;
+  const bool by_exception = ending != ExitCall::Ending::kNormal;
+  // In a notebook it was a cell's, and the kernel went on.
+  if (Observer* observer = Observer::Get(); observer != nullptr && observer->python != nullptr) {
+    failed.store(ending == ExitCall::Ending::kFailed && observer->python->cell_epoch() == 0,
+                 std::memory_order_relaxed);
+  }
+  if (by_exception || Observer::Get() == nullptr || !FindHere(&here)) return;
   BusyScope busy(here.thread);
   here.observer->measuring.OnExit(*here.observer, here.thread);
 }
@@ -168,7 +177,7 @@ void OnExit() {
   if (observer->emitter() == nullptr) SettleMark(ran_ops);
   observer->PublishLive(wire::LiveState::kExited);
   if (observer->emitter() == nullptr) return;
-  observer->emitter()->End(wire::EndRecord::How::kExit);
+  observer->emitter()->End(wire::EndRecord::How::kExit, failed.load(std::memory_order_relaxed));
   observer->emitter()->Retire();
 }
 

@@ -36,7 +36,16 @@ PyObj* ExitCall::Tell(PyObj*, PyObj*) {
   PyObj* sys = mine.api_.LoadedModule("sys");
   const PyOwned last(mine.api_,
                      sys != nullptr ? mine.api_.AttributeOrNull(sys, "last_value") : nullptr);
-  mine.on_exit_(/*failed=*/static_cast<bool>(last));
+  Ending ending = Ending::kNormal;
+  if (last) {
+    PyObj* builtins = mine.api_.LoadedModule("builtins");
+    const PyOwned interrupt(
+        mine.api_,
+        builtins != nullptr ? mine.api_.AttributeOrNull(builtins, "KeyboardInterrupt") : nullptr);
+    const bool interrupted = static_cast<const void*>(last.get()->type) == interrupt.get();
+    ending = interrupted ? Ending::kInterrupted : Ending::kFailed;
+  }
+  mine.on_exit_(ending);
   return mine.api_.NewNone();
 }
 

@@ -11,8 +11,10 @@ namespace nanwatch {
 
 class ExitCall {
  public:
-  // Called with the GIL held. `failed`: an exception ends the program.
-  using OnExit = void (*)(bool failed);
+  enum class Ending { kNormal, kInterrupted, kFailed };  // Ctrl-C, or another exception
+
+  // Called with the GIL held.
+  using OnExit = void (*)(Ending ending);
 
   // `on_exit` may be null.
   explicit ExitCall(const PythonApi& api, OnExit on_exit) noexcept : api_(api), on_exit_(on_exit) {}

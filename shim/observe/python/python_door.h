@@ -118,7 +118,7 @@ class PythonDoor {
   void ReplaceProfilerCallsSoon() noexcept {
     if (installed()) profiler_calls_.ReplaceSoon();
   }
-  // Before steps go unchecked.
+  // Before steps go unchecked, and once something bad was found: it may end the program.
   void CallAtExitSoon() noexcept {
     if (installed()) exit_call_.RegisterSoon();
   }

@@ -31,6 +31,22 @@ RunBuilder WithoutSteps() {
   return run;
 }
 
+// Of several processes nobody knows which one an exit status is about.
+TEST(Death, ExceptionThatEndedOneOfSeveralProcessesIsItsOwn) {
+  const auto rank = [](int number, bool failed) {
+    RunBuilder run = WithBadActivation();
+    run.Rank(number);
+    run.End(9, failed);
+    return run.Build();
+  };
+  const Verdict verdict = Correlate({rank(0, false), rank(1, true)});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_GE(verdict.incidents_size(), 1);
+  EXPECT_TRUE(verdict.incidents(0).ended_job());
+  EXPECT_EQ(verdict.incidents(0).origin().rank(), 1);
+  EXPECT_EQ(Correlate({rank(0, false), rank(1, false)}).verdict(), "expected");
+}
+
 // A distribution refuses its arguments.
 TEST(Death, WhatAScriptWithoutStepsCheckedLastIsAnAnomaly) {
   RunBuilder run = WithoutSteps();

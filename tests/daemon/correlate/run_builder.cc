@@ -341,6 +341,10 @@ void RunBuilder::Escape(uint64_t ticket, uint64_t value, bool at_root) {
   escape.set_flags(at_root ? 1 : 0);
 }
 
+void RunBuilder::End(uint64_t ticket, bool failed) {
+  Add(ticket).mutable_end()->set_failed(failed);
+}
+
 void RunBuilder::Read(uint64_t ticket, uint64_t value, double number) {
   Escape(ticket, value, /*at_root=*/false);
   records_.back().mutable_escape()->set_value(number);

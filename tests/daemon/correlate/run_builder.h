@@ -117,6 +117,8 @@ class RunBuilder {
   // The op made something finite of the value.
   void Kill(uint64_t ticket, const std::string& op, uint64_t value);
   void Escape(uint64_t ticket, uint64_t value, bool at_root);
+  // `failed`: by an exception.
+  void End(uint64_t ticket, bool failed);
   // Python read the value, which is NaN, or this number.
   void Read(uint64_t ticket, uint64_t value,
             double number = std::numeric_limits<double>::quiet_NaN());

@@ -55,5 +55,19 @@ class Fsdp2(Cases, TorchrunTest):
                            layer_type="Attention", root="Net#0", step=3, rank=1, source=source_of("fsdp2"))
 
 
+@unittest.skipUnless(torch.distributed.is_available(), "this torch has no torch.distributed: torchrun was NOT tried")
+class Refused(FrameworkTest):
+    """Which rank the exit status is about, torchrun does not say. Each rank says what it died of."""
+
+    def test_what_a_rank_died_of_is_the_anomaly(self):
+        job = self.workplace.run_watched(on_two_ranks("refused"), **ENVIRONMENT)
+        incident = self.assert_origin(job, status=1, kind="op", op="aten::log", rank=1, source=source_of("refused").removesuffix(" in ") + " in <module>")
+        self.assertTrue(incident["ended_job"], incident)
+
+    def test_what_it_had_left_behind_is_not(self):
+        job = self.workplace.run_watched([*on_two_ranks("refused"), "--late"], **ENVIRONMENT)
+        self.assertEqual((job.status(), job.verdict()["verdict"]), (1, "expected"), job.stderr())
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
