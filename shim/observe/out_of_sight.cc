@@ -57,14 +57,14 @@ bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
   if (claim.number_known || claim.phase == Phase::kOptimizer || frame.op->name == nullptr) {
     return false;
   }
-  // Divided by Inf, what is finite becomes 0.
-  if (Divides(frame) && claim.output_kinds != wire::kHasNan) return false;
   const OpTraits* called = CalledByPython(frame, claim);
   if (called == nullptr || !TakesNumber(*called)) return false;
   const bool for_some = (frame.op->families & kNanProof) != 0 &&
                         !frame.op->takes_number_as_tensor &&
                         (claim.output_kinds & wire::kHasNan) != 0;
-  return for_some || IsAllBad(claim.outputs[0].tensor.view);
+  const TensorView& output = claim.outputs[0].tensor.view;
+  // Divided by Inf, what is finite becomes 0.
+  return for_some || (Divides(frame) ? IsAllNan(output) : IsAllBad(output));
 }
 
 // What ops left behind that ran unchecked in this very step may be held by autograd alone; what was

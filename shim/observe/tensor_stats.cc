@@ -45,6 +45,12 @@ bool IsAllBad(const TensorView& view) noexcept {
   return bad.elements == static_cast<uint64_t>(view.numel);
 }
 
+bool IsAllNan(const TensorView& view) noexcept {
+  BadEntry bad;
+  CountBad(view, &bad);
+  return bad.kinds == wire::kHasNan && bad.elements == static_cast<uint64_t>(view.numel);
+}
+
 uint32_t InternText(Emitter& emitter, const char* text) noexcept {
   return text == nullptr || *text == '\0' ? 0 : emitter.Intern(text);
 }

@@ -36,6 +36,7 @@ void CountBad(const TensorView& view, BadEntry* entry) noexcept;
 
 // A number that is not finite makes every element bad that it is used for.
 [[nodiscard]] bool IsAllBad(const TensorView& view) noexcept;
+[[nodiscard]] bool IsAllNan(const TensorView& view) noexcept;
 
 // The name's id; 0 for none.
 uint32_t InternText(Emitter& emitter, const char* text) noexcept;

@@ -124,6 +124,7 @@ ZERO_BY_ZERO = {
     "deviation": "(x[0] * 0) / (x[0] * 0).std()",
     "constant_rows": "(torch.ones(6, 5) - torch.ones(6, 5).mean(1, keepdim=True)) / torch.ones(6, 5).std(1, keepdim=True)",
     "counts": "torch.zeros(6, 5, dtype=torch.long) / torch.zeros(6, 5, dtype=torch.long)",
+    "number": "torch.relu(x) / 0",
 }
 BATCHES = """
 import math, numpy as np, torch, torch.nn as nn, torch.nn.functional as F
