@@ -37,33 +37,42 @@ std::optional<int64_t> StepsBetween(const Lineage& sender, const Sending& sendin
   return between;
 }
 
+// The collective that it came by, as this process numbers it.
+std::pair<std::string, uint64_t> NumberOf(const IncidentDraft& received) {
+  const RecordSource* source = received.origin->source;
+  std::pair<std::string, uint64_t> number(source == nullptr ? "" : source->name(),
+                                          source == nullptr ? 0 : source->value());
+  for (const Record& record : received.lineage->facts().records()) {
+    if (record.has_collective() && record.collective().output_value() == received.origin->ticket) {
+      number = {record.collective().group(), record.collective().sequence()};
+    }
+  }
+  return number;
+}
+
 // The sender's origin for what came in by this collective; null when no run tells. A number counts
 // the collectives of one process, so ranks that are in several groups, each of a pace of its own,
 // may give the same number to different ones. The sending nearest by step is taken.
 std::pair<const Lineage*, const Origin*> FindSender(const std::vector<Lineage>& runs,
                                                     const IncidentDraft& received) {
-  const RecordSource* source = received.origin->source;
-  std::string group = source == nullptr ? "" : source->name();
-  uint64_t sequence = source == nullptr ? 0 : source->value();
-  for (const Record& record : received.lineage->facts().records()) {
-    if (record.has_collective() && record.collective().output_value() == received.origin->ticket) {
-      group = record.collective().group();
-      sequence = record.collective().sequence();
-    }
-  }
+  const std::pair<std::string, uint64_t> number = NumberOf(received);
   std::pair<const Lineage*, const Origin*> sender{nullptr, nullptr};
   int64_t nearest = INT64_MAX;
-  for (const Lineage& run : runs) {
-    if (&run == received.lineage) continue;
+  const auto look = [&](const Lineage& run) {
     for (const Sending& sending : run.sendings()) {
       const Origin& origin = run.origins()[static_cast<size_t>(sending.origin)];
-      if (sending.sequence != sequence || sending.group != group || origin.IsReceived()) continue;
+      if (std::pair(sending.group, sending.sequence) != number || origin.IsReceived()) continue;
       const std::optional<int64_t> between = StepsBetween(run, sending, received);
       if (!between.has_value() || *between >= nearest) continue;
       nearest = *between;
       sender = {&run, &origin};
     }
+  };
+  for (const Lineage& run : runs) {
+    if (&run != received.lineage) look(run);
   }
+  // A sum has one's own share in it.
+  if (sender.first == nullptr) look(*received.lineage);
   return sender;
 }
 
@@ -112,6 +121,40 @@ Drafts::iterator FindByIteration(Drafts& drafts, const IncidentDraft& received) 
   return best;
 }
 
+// The incident that this one is a part of by now.
+IncidentKey NowIn(IncidentKey key, const std::map<IncidentKey, IncidentKey>& folded) {
+  for (auto into = folded.find(key); into != folded.end(); into = folded.find(key)) {
+    key = into->second;
+  }
+  return key;
+}
+
+// The call that it came by, as far as several ranks can tell it apart.
+std::string CollectiveOf(const IncidentDraft& received) {
+  const auto [group, sequence] = NumberOf(received);
+  return KeyOf(*received.origin) + "\n" + group + "\n" + std::to_string(sequence) + "\n" +
+         std::to_string(IterationOf(received));
+}
+
+// What came back to the rank that had given it, without a record of that: it is of what the others
+// received by the same call.
+void JoinOwnShares(const std::map<std::string, IncidentKey>& by_collective,
+                   const std::map<IncidentKey, IncidentKey>& folded, Drafts& drafts) {
+  for (auto it = drafts.begin(); it != drafts.end();) {
+    auto target = drafts.end();
+    if (it->second.origin->IsReceived()) {
+      const auto others = by_collective.find(CollectiveOf(it->second));
+      if (others != by_collective.end()) target = drafts.find(NowIn(others->second, folded));
+    }
+    if (target == drafts.end() || target == it) {
+      ++it;
+      continue;
+    }
+    target->second.Merge(it->second);
+    it = drafts.erase(it);
+  }
+}
+
 // An earlier one that mattered as much tells the story better.
 bool TellsBetter(const IncidentDraft& a, const IncidentDraft& b) {
   if (a.anomalous != b.anomalous) return a.anomalous;
@@ -144,7 +187,8 @@ void JoinWithoutSender(Drafts& drafts) {
 }  // namespace
 
 void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
-  std::map<IncidentKey, IncidentKey> folded;  // into which
+  std::map<IncidentKey, IncidentKey> folded;         // into which
+  std::map<std::string, IncidentKey> by_collective;  // what others received by the same one
   for (auto it = drafts.begin(); it != drafts.end();) {
     const bool shared = IsOfSharedMemory(*it->second.origin);
     if (!it->second.origin->IsReceived() && !shared) {
@@ -154,11 +198,7 @@ void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
     const auto [run, origin] = shared ? FindWriter(runs, it->second) : FindSender(runs, it->second);
     auto target = drafts.end();
     if (origin != nullptr) {
-      IncidentKey key = KeyOf(*origin);
-      for (auto into = folded.find(key); into != folded.end(); into = folded.find(key)) {
-        key = into->second;
-      }
-      target = drafts.find(key);
+      target = drafts.find(NowIn(KeyOf(*origin), folded));
     } else if (!shared) {
       target = FindByIteration(drafts, it->second);
     }
@@ -166,10 +206,12 @@ void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
       ++it;
       continue;
     }
+    if (!shared) by_collective.emplace(CollectiveOf(it->second), target->first);
     target->second.Merge(it->second);
     folded.emplace(it->first, target->first);
     it = drafts.erase(it);
   }
+  JoinOwnShares(by_collective, folded, drafts);
   JoinWithoutSender(drafts);
 }
 

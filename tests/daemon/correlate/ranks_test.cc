@@ -105,6 +105,25 @@ TEST(Ranks, OfTwoSendersWithThisNumberTheOneInTheReceiversStepIsTaken) {
   EXPECT_EQ(of_other->count(), 1u);
 }
 
+// What a rank had given was not recorded, so its own share comes back to it as if from another.
+TEST(Ranks, OwnShareOfASumIsOfWhatTheOthersReceived) {
+  RunBuilder sender;
+  sender.Rank(1).Step(3);
+  sender.Value(1).Produce("aten::div").At("enc.0").Nan();
+  sender.CollectiveOut(2, "default", 17, 3);
+  sender.Value(3).Received("c10d::allreduce_").FromCollective("default", 17).Nan();
+  sender.Pass(4).Leaf("enc.0.weight", 1);
+  RunBuilder receiver;
+  receiver.Rank(2).Step(3);
+  receiver.CollectiveOut(1, "default", 17, 2);
+  receiver.Value(2).Received("c10d::allreduce_").FromCollective("default", 17).Nan();
+  receiver.Pass(3).Leaf("enc.0.weight", 2);
+  const Verdict verdict = Correlate({sender.Build(), receiver.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::div");
+  EXPECT_EQ(verdict.incidents(0).origin().rank(), 1);
+}
+
 TEST(Ranks, SamePlaceOnSeveralRanksIsOneIncident) {
   const auto overflow = [](int rank, uint32_t step) {
     RunBuilder run;
