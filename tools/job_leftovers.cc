@@ -19,7 +19,7 @@
 #include "daemon/base/unique_fd.h"
 #include "proto/wire/naming.h"
 #include "proto/wire/text.h"
-#include "tools/terminal.h"
+#include "tools/whole_file.h"
 
 namespace nanwatch {
 namespace {
@@ -83,20 +83,13 @@ void RemoveOldKept(const std::string& state_dir) {
   }
 }
 
-// Under another name first, so that a reader finds all of it or nothing.
 bool WriteKept(const std::string& path, const std::vector<UnwatchedProcess>& unwatched) {
   std::string text;
   for (const UnwatchedProcess& process : unwatched) {
     text += std::to_string(process.pid()) + " " + process.reason() +
             (process.detail().empty() ? "" : " " + process.detail()) + "\n";
   }
-  const std::string unfinished = path + "." + std::to_string(getpid()) + ".tmp";
-  const UniqueFd fd(
-      open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd.valid()) return false;
-  if (WriteAll(fd.get(), text) && rename(unfinished.c_str(), path.c_str()) == 0) return true;
-  unlink(unfinished.c_str());
-  return false;
+  return WriteWholeFile(path, text);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "tools/unseen_job.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +10,7 @@
 #include <memory>
 #include <string_view>
 
-#include "daemon/base/unique_fd.h"
-#include "tools/terminal.h"
+#include "tools/whole_file.h"
 
 namespace nanwatch {
 namespace {
@@ -77,15 +75,7 @@ std::optional<Verdict> ReadUnseen(const UnseenJob& job) {
 void KeepUnseen(const Places& places, uint64_t started_real_ns, const Verdict& verdict) {
   if (places.state_dir.empty() || !EnsureStateDirectory(places.state_dir).ok()) return;
   const std::string path = PathOf(places, started_real_ns, verdict.run().job());
-  // Under another name first, so that a reader finds all of it or nothing.
-  const std::string unfinished = path + ".tmp";
-  UniqueFd fd(
-      open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd.valid() || !WriteAll(fd.get(), verdict.SerializeAsString()) ||
-      rename(unfinished.c_str(), path.c_str()) != 0) {
-    unlink(unfinished.c_str());
-    return;
-  }
+  if (!WriteWholeFile(path, verdict.SerializeAsString())) return;
   size_t kept = 0;
   for (const UnseenJob& job : UnseenJobs(places)) {
     const bool is_older = job.job == verdict.run().job() && job.started_real_ns < started_real_ns;
