@@ -60,10 +60,10 @@ std::vector<Group> GroupsOf(const StepCycles& cycles, const StepSlot* until) {
     } else if (member.began > groups.back().last) {
       // Several that acted once each may be the optimizers of one step.
       const bool once = member.acts == 1 && ActedOnceEach(groups.back());
-      const Member& before =
-          *std::max_element(groups.back().members.begin(), groups.back().members.end(),
-                            [](const Member& a, const Member& b) { return a.last < b.last; });
       if (!once) {
+        const Member& before =
+            *std::max_element(groups.back().members.begin(), groups.back().members.end(),
+                              [](const Member& a, const Member& b) { return a.last < b.last; });
         groups.push_back({.members = {},
                           .from = groups.back().last,
                           .last = 0,
@@ -76,6 +76,10 @@ std::vector<Group> GroupsOf(const StepCycles& cycles, const StepSlot* until) {
   return groups;
 }
 
+bool ActedInOneGo(const Member& member, const StepCycles& cycles) {
+  return member.acts > 1 && !cycles.slots(member.slot).alternates();
+}
+
 // Those that may close the cycle.
 std::vector<Member> CandidatesOf(const StepCycles& cycles, const std::vector<Member>& members) {
   uint32_t busiest = 0;
@@ -85,8 +89,7 @@ std::vector<Member> CandidatesOf(const StepCycles& cycles, const std::vector<Mem
   });
   std::vector<Member> candidates;
   for (const Member& member : members) {
-    const bool in_one_go = member.acts > 1 && !cycles.slots(member.slot).alternates();
-    if (taken_turns && in_one_go) continue;
+    if (taken_turns && ActedInOneGo(member, cycles)) continue;
     if (uint64_t{member.acts} * kActiveShare >= busiest) candidates.push_back(member);
   }
   return candidates.empty() ? members : candidates;
@@ -139,8 +142,7 @@ std::vector<Member> MembersBefore(const Member& joined, const Group& group,
 
 // It acted in one go while another one acts on, and its next turn is not overdue.
 bool MayCloseYet(const Member& member, const Group& group, const StepCycles& cycles) {
-  const bool in_one_go = member.acts > 1 && !cycles.slots(member.slot).alternates();
-  return in_one_go && group.last > member.last &&
+  return ActedInOneGo(member, cycles) && group.last > member.last &&
          group.last - member.last <= member.began - 1 - group.from;
 }
 

@@ -18,13 +18,17 @@ bool IsSame(const StepSpan& before, const StepSpan& span) {
   return before.slot() == span.slot() && before.first() == span.first() && span.steps_before() == 0;
 }
 
+// Makes `span` a part of the one before; false: it is one of its own.
+bool GoesOn(const StepSpan& span, StepSpan& before) {
+  if (!IsSame(before, span)) return false;
+  before.set_unwatched(before.unwatched() + span.unwatched());
+  before.set_ambiguous(before.ambiguous() || span.ambiguous());
+  return true;
+}
+
 void Keep(const StepSpan& span, StepCycles& cycles) {
-  if (!cycles.spans().empty() && IsSame(cycles.spans(cycles.spans_size() - 1), span)) {
-    StepSpan& last = *cycles.mutable_spans(cycles.spans_size() - 1);
-    last.set_unwatched(last.unwatched() + span.unwatched());
-    last.set_ambiguous(last.ambiguous() || span.ambiguous());
+  if (!cycles.spans().empty() && GoesOn(span, *cycles.mutable_spans(cycles.spans_size() - 1)))
     return;
-  }
   *cycles.add_spans() = span;
   if (cycles.spans_size() <= kSpansMax) return;
   StepSpan& forgotten = *cycles.mutable_spans(kSpansMax / 2);
@@ -205,12 +209,8 @@ void FoldStep(const Clocks& clocks, const StepTraits& traits, StepCycles& cycles
 std::vector<StepSpan> SpansOf(const StepCycles& cycles) {
   std::vector<StepSpan> spans(cycles.spans().begin(), cycles.spans().end());
   for (StepSpan& open : DivideOpen(cycles, nullptr).spans) {
-    if (!spans.empty() && IsSame(spans.back(), open)) {
-      spans.back().set_unwatched(spans.back().unwatched() + open.unwatched());
-      spans.back().set_ambiguous(spans.back().ambiguous() || open.ambiguous());
-    } else {
-      spans.push_back(std::move(open));
-    }
+    if (!spans.empty() && GoesOn(open, spans.back())) continue;
+    spans.push_back(std::move(open));
   }
   return spans;
 }
