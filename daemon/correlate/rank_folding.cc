@@ -58,7 +58,8 @@ std::pair<const Lineage*, const Origin*> FindSender(const std::vector<Lineage>& 
   const std::pair<std::string, uint64_t> number = NumberOf(received);
   std::pair<const Lineage*, const Origin*> sender{nullptr, nullptr};
   int64_t nearest = INT64_MAX;
-  const auto look = [&](const Lineage& run) {
+  for (const Lineage& run : runs) {
+    if (&run == received.lineage) continue;
     for (const Sending& sending : run.sendings()) {
       const Origin& origin = run.origins()[static_cast<size_t>(sending.origin)];
       if (std::pair(sending.group, sending.sequence) != number || origin.IsReceived()) continue;
@@ -67,12 +68,7 @@ std::pair<const Lineage*, const Origin*> FindSender(const std::vector<Lineage>& 
       nearest = *between;
       sender = {&run, &origin};
     }
-  };
-  for (const Lineage& run : runs) {
-    if (&run != received.lineage) look(run);
   }
-  // A sum has one's own share in it.
-  if (sender.first == nullptr) look(*received.lineage);
   return sender;
 }
 
