@@ -37,8 +37,9 @@ OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* o
   // nobody asked.
   evidence.scalar_bad = frame.scalar_bad && place.phase != Phase::kBackward;
   // What the backward of where() puts among gradients is 0.
-  const bool of_formula = place.phase == Phase::kBackward && !RunsPythonNode();
-  evidence.writes_constants = (families & kFills) != 0 || ((families & kMasks) != 0 && !of_formula);
+  evidence.writes_constants =
+      (families & kFills) != 0 ||
+      ((families & kMasks) != 0 && (place.phase != Phase::kBackward || RunsPythonNode()));
   evidence.enters = (families & kEnters) != 0;
   evidence.moves = (families & kMoves) != 0 || PassesOn(frame);
   evidence.nan_proof = (families & kNanProof) != 0;
