@@ -188,10 +188,10 @@ Readable DescribeTensor(const at::TensorBase& tensor, PlainTensor* plain,
   return Readable::kYes;
 }
 
-bool IsAllZero(const at::TensorBase& tensor) noexcept {
+bool IsAllZero(const at::TensorBase& tensor, int64_t numel_max) noexcept {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (!tensor.defined() || impl->key_set().has_any(kStrange) || !impl->has_storage() ||
-      impl->has_symbolic_sizes_strides() || impl->numel() <= 0 ||
+      impl->has_symbolic_sizes_strides() || impl->numel() <= 0 || impl->numel() > numel_max ||
       !impl->is_non_overlapping_and_dense()) {
     return false;
   }

@@ -59,8 +59,8 @@ bool ReadDense(const at::TensorBase& tensor, DensePlain* plain) noexcept;
 // The schema's functionality keys that mark a tensor whose storage does not hold its values.
 bool IsWrapper(const c10::TensorImpl& impl) noexcept;
 
-// Whether all of it, of any type, is 0 or -0. False as well where it has no elements or cannot be
-// read as it lies.
-bool IsAllZero(const at::TensorBase& tensor) noexcept;
+// Whether all of it, of any type, is 0 or -0. False as well where it has no elements or more than
+// `numel_max`, or cannot be read as it lies.
+bool IsAllZero(const at::TensorBase& tensor, int64_t numel_max) noexcept;
 
 }  // namespace nanwatch

@@ -29,8 +29,9 @@ bool IsResult(const Looking& looking, const PlainTensor& plain) {
 
 bool LookAt(void* context, const at::TensorBase& tensor) {
   auto& looking = *static_cast<Looking*>(context);
-  // A number of integers, too: a count of nothing over nothing.
-  if (!looking.zeros) looking.zeros = IsAllZero(tensor);
+  // A number of integers, too: a count of nothing over nothing. What is larger than the result is
+  // not what was divided.
+  if (!looking.zeros) looking.zeros = IsAllZero(tensor, looking.outputs[0].tensor.view.numel);
   PlainTensor plain;
   wire::Unchecked reason;
   switch (ReadTensor(tensor, &plain, &reason)) {
