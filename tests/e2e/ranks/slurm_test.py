@@ -140,8 +140,9 @@ class RealSlurm(PromiseTest):
         await_condition(lambda: all((folder / f"trained.{rank}").exists() for rank in range(2)), "the first attempt trains", TIMEOUT_S)
         self.assertEqual(self.ran("scontrol", "requeue", job).returncode, 0)
         await_condition(lambda: self.slurm.state_of(job) == "PENDING", "the job is queued again", TIMEOUT_S)
-        # Slurm would wait until the first attempt's credentials have expired.
-        self.assertEqual(self.ran("scontrol", "update", f"JobId={job}", "StartTime=now").returncode, 0)
+        # Slurm would wait for two minutes, until the first attempt's credentials have expired. The node refuses those of the second in which
+        # it revoked the first: "already killed, do not launch batch job".
+        self.assertEqual(self.ran("scontrol", "update", f"JobId={job}", "StartTime=now+2").returncode, 0)
         self.await_end(job, folder)
         verdict = self.verdict_in(folder)
         self.assertEqual({run["job"] for run in verdict["runs"]}, {f"{job}.0"})
