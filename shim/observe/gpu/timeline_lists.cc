@@ -126,7 +126,7 @@ void Timeline::TellSums(Observer& observer, const OpEvent& event,
       return;
     case HandedAs::kScaleOfStep:
       observer.steps.OnUnscale(!sums.IsZero(1));
-      return observer.steps.OnScaleUpdate(observer, teller_, sums.first, /*scale_known=*/true);
+      return observer.steps.OnScaleUpdate(observer, teller_, {sums.first, /*known=*/true});
     default:
       break;
   }

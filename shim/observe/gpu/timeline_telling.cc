@@ -269,7 +269,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
     OnCleanOutputs(observer, thread, frame);
   }
   if ((families & kUpdatesScale) != 0) {
-    observer.steps.OnScaleUpdate(observer, thread, scale_, scale_known_);
+    observer.steps.OnScaleUpdate(observer, thread, {scale_, scale_known_});
     scale_known_ = false;  // in a graph it stays there
   }
 }

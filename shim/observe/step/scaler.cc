@@ -10,13 +10,16 @@
 namespace nanwatch {
 namespace {
 
-// Argument 1 of the check is found_inf, written by the op. Without seen inputs nothing bad was
-// alive, so the gradients were finite.
-bool FoundInf(const ThreadState* thread, const Frame& frame) {
+// found_inf is argument 1 of the check, which writes it, and argument 2 of the update. Without seen
+// inputs nothing bad was alive, so the gradients were finite.
+constexpr int kFoundInfOfCheck = 1;
+constexpr int kFoundInfOfUpdate = 2;
+
+bool FoundInf(const ThreadState* thread, const Frame& frame, int argument) {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     double value = 0;
-    if (input.argument == 1 && IsAlive(input) && ReadNumber(input.View(), &value))
+    if (input.argument == argument && IsAlive(input) && ReadNumber(input.View(), &value))
       return value != 0;
   }
   return false;
@@ -28,7 +31,7 @@ void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
                 const at::RecordFunction& range) noexcept {
   BusyScope busy(thread);
   if ((frame.op->families & kUnscales) != 0) {
-    observer.steps.OnUnscale(FoundInf(thread, frame));
+    observer.steps.OnUnscale(FoundInf(thread, frame, kFoundInfOfCheck));
     return;
   }
   double scale = 0;
@@ -40,7 +43,9 @@ void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
       ReadTensor(outputs.back().toTensor(), &plain, &reason) == Readable::kYes) {
     known = ReadNumber(plain.view, &scale);
   }
-  observer.steps.OnScaleUpdate(observer, thread, scale, known);
+  // The check itself may have gone by unseen, with the whole scaler.step.
+  const bool found_inf = FoundInf(thread, frame, kFoundInfOfUpdate);
+  observer.steps.OnScaleUpdate(observer, thread, {scale, known, found_inf});
 }
 
 void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept {
@@ -77,7 +82,7 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
     (void)entry_points::ReadAllNamed(observer, here.thread);
   }
   observer.steps.OnUnscale(skipped);
-  observer.steps.OnScaleUpdate(observer, here.thread, numbers[0], /*scale_known=*/true);
+  observer.steps.OnScaleUpdate(observer, here.thread, {numbers[0], /*known=*/true, skipped});
 }
 
 }  // namespace nanwatch

@@ -319,22 +319,22 @@ void StepScope::OnUnscale(bool found_inf) noexcept {
   ranges_since_unscale_ = false;
 }
 
-void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread, double scale_after,
-                              bool scale_known) noexcept {
+void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread,
+                              const ScaleUpdate& update) noexcept {
   wire::ScalerRecord record{};
   bool skipped = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    skipped = found_inf_;
+    skipped = found_inf_ || update.found_inf;
     found_inf_ = false;
     record.scale_before = scale_;
-    record.scale_after = scale_after;
+    record.scale_after = update.scale;
     record.flags = (skipped ? wire::ScalerRecord::kSkipped : 0u) |
-                   (scale_known && scale_known_ ? wire::ScalerRecord::kScaleKnown : 0u);
+                   (update.known && scale_known_ ? wire::ScalerRecord::kScaleKnown : 0u);
     skips_in_a_row_ = skipped ? skips_in_a_row_ + 1 : 0;
     record.skips_in_a_row = skips_in_a_row_;
-    scale_ = scale_after;
-    scale_known_ = scale_known;
+    scale_ = update.scale;
+    scale_known_ = update.known;
   }
   if (!skipped) return;
   observer.passes.Close(observer, thread);

@@ -70,9 +70,13 @@ class StepScope {
   // What a scaler has decided since may go unseen.
   void ForgetScaler() noexcept;
   // GradScaler: what its check found, and the update of the scale that follows.
+  struct ScaleUpdate {
+    double scale = 0;  // from now on
+    bool known = false;
+    bool found_inf = false;  // handed to the update; adds to what the checks found
+  };
   void OnUnscale(bool found_inf) noexcept;
-  void OnScaleUpdate(Observer& observer, ThreadState* thread, double scale_after,
-                     bool scale_known) noexcept;
+  void OnScaleUpdate(Observer& observer, ThreadState* thread, const ScaleUpdate& update) noexcept;
 
   // Number of the open (or last) optimizer range, from 1; and of completed steps of any kind.
   uint32_t range() const noexcept { return range_.load(std::memory_order_relaxed); }

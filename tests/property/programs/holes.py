@@ -268,8 +268,8 @@ class Puncher:
     def numpy_in_state(self):
         what = self.rng.choice(("nan", "inf"))
         at = self.rng.randrange(3)
-        self.around(f"for kept in optimizer.state.values() if step >= {at} else ():\n    for t in kept.values():\n"
-                    f"        if torch.is_tensor(t) and t.dim() > 0: t.detach().numpy().reshape(-1)[:1].fill(numpy.{what})", "",
+        self.around(f"for kept in optimizer.state.values() if step >= {at} else ():\n    for held in kept.values():\n"
+                    f"        if torch.is_tensor(held) and held.dim() > 0: held.detach().numpy().reshape(-1)[:1].fill(numpy.{what})", "",
                     lambda all_blocks: all_blocks[-1])
 
     def raises_midway(self):

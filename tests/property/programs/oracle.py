@@ -539,6 +539,9 @@ class Oracle(TorchDispatchMode):
             if reach == first.kind and first.param == name:
                 came_in_bad = True  # that is where it began, not how far it got
                 continue
+            if reach == "optimizer_state" and first.cls == "external" and not first.consumers:
+                came_in_bad = True  # written from outside of torch after the last update, and read by nothing
+                continue
             draft = drafts.setdefault(first.place(), {"reach": set(), "origin": first})
             draft["reach"].add(reach)
             if first.first_use().number < draft["origin"].first_use().number:
