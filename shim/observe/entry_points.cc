@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "shim/check/scan.h"
-#include "shim/observe/findings.h"
-#include "shim/observe/named_reading.h"
+#include "shim/observe/finding/findings.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/torch_tensor.h"
-#include "shim/observe/unseen_writer.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/torch/torch_tensor.h"
+#include "shim/observe/unseen/unseen_writer.h"
 
 namespace nanwatch::entry_points {
 namespace {

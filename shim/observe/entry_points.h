@@ -7,9 +7,9 @@
 
 #include <cstddef>
 
-#include "shim/observe/python/layer_table.h"
+#include "shim/observe/python/names/layer_table.h"
 #include "shim/observe/python/python_door.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 class Observer;

@@ -8,7 +8,7 @@
 #include <new>
 
 #include "shim/observe/forks.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 namespace {

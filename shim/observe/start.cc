@@ -13,17 +13,17 @@
 #include "shim/entry/observer_interface.h"
 #include "shim/host/process_identity.h"
 #include "shim/host/unwatched_mark.h"
-#include "shim/observe/compiled_regions.h"
 #include "shim/observe/entry_points.h"
-#include "shim/observe/findings.h"
+#include "shim/observe/finding/findings.h"
 #include "shim/observe/forks.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/self_proof.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/canary_reads.h"
 #include "shim/observe/step/loss.h"
 #include "shim/observe/step/scaler.h"
-#include "shim/observe/torch_threads.h"
+#include "shim/observe/torch/torch_threads.h"
 
 namespace nanwatch {
 namespace {

@@ -5,8 +5,8 @@
 #include "proto/wire/element_types.h"
 #include "shim/check/scan.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/layer_table.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/python/names/layer_table.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {

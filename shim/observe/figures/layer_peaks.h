@@ -8,7 +8,7 @@
 
 #include "proto/wire/segment.h"
 #include "shim/check/magnitude.h"
-#include "shim/observe/python/layer_table.h"
+#include "shim/observe/python/names/layer_table.h"
 
 namespace nanwatch {
 

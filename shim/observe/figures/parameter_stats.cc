@@ -12,9 +12,9 @@
 #include "shim/observe/figures/layer_peaks.h"
 #include "shim/observe/gpu/timeline.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/optimizer_tensors.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/python/names/optimizer_tensors.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 namespace {

@@ -12,7 +12,7 @@
 #include "shim/check/magnitude.h"
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/layer_peaks.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "shim/device/device_checker.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/timeline_events.h"
-#include "shim/observe/inputs.h"
 #include "shim/observe/level/cuts.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/storage_hold.h"
-#include "shim/observe/sources.h"
+#include "shim/observe/op/inputs.h"
+#include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/step/leaf_gradients.h"
 
 namespace nanwatch {

@@ -43,7 +43,7 @@
 
 #include "shim/classify/bad_values.h"
 #include "shim/observe/gpu/gpu_checks.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

@@ -18,7 +18,7 @@
 #include <mutex>
 
 #include "shim/classify/bad_values.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

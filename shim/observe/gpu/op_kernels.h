@@ -24,7 +24,7 @@
 
 #include "proto/wire/record.h"
 #include "shim/device/kernel_trace.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

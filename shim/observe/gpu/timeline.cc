@@ -17,9 +17,9 @@
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/gpu/timeline_events.h"
 #include "shim/observe/gpu/timeline_graphs.h"
-#include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/op/inputs.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {

@@ -35,15 +35,15 @@
 #include <vector>
 
 #include "shim/classify/bad_values.h"
+#include "shim/observe/finding/place.h"
 #include "shim/observe/gpu/gpu_checks.h"
 #include "shim/observe/gpu/gpu_cuts.h"
 #include "shim/observe/gpu/gpu_deliveries.h"
 #include "shim/observe/gpu/late_copies.h"
 #include "shim/observe/gpu/queue_memory.h"
-#include "shim/observe/place.h"
-#include "shim/observe/python/graph_calls.h"
+#include "shim/observe/python/calls/graph_calls.h"
 #include "shim/observe/python/known_calls.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

@@ -5,13 +5,13 @@
 #include <new>
 #include <vector>
 
-#include "shim/observe/collectives.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/timeline.h"
 #include "shim/observe/gpu/timeline_events.h"
-#include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/unseen/collectives.h"
 
 namespace nanwatch {
 namespace {

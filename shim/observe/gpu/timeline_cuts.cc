@@ -4,13 +4,13 @@
 #include <string_view>
 
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/findings.h"
+#include "shim/observe/finding/findings.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/timeline_events.h"
 #include "shim/observe/gpu/timeline_graphs.h"
-#include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
+#include "shim/observe/op/inputs.h"
 
 namespace nanwatch {
 namespace {

@@ -6,8 +6,8 @@
 #include <new>
 
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/op/inputs.h"
 
 namespace nanwatch {
 namespace {

@@ -8,8 +8,8 @@
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/timeline.h"
 #include "shim/observe/gpu/timeline_events.h"
-#include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/op/inputs.h"
 
 namespace nanwatch {
 

@@ -2,17 +2,17 @@
 // decide about it.
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/compiled_regions.h"
 #include "shim/observe/entry_points.h"
-#include "shim/observe/findings.h"
+#include "shim/observe/finding/findings.h"
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/timeline.h"
 #include "shim/observe/gpu/timeline_events.h"
 #include "shim/observe/gpu/timeline_graphs.h"
-#include "shim/observe/inputs.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/op/compiled_regions.h"
+#include "shim/observe/op/inputs.h"
 #include "shim/observe/step/loss.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <ATen/record_function.h>
 
-#include "shim/observe/callbacks.h"
 #include "shim/observe/level/callback_table.h"
+#include "shim/observe/op/callbacks.h"
 
 namespace nanwatch {
 namespace {

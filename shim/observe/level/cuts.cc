@@ -6,13 +6,13 @@
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/figures/trail.h"
-#include "shim/observe/findings.h"
-#include "shim/observe/inputs.h"
+#include "shim/observe/finding/findings.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/storage_hold.h"
-#include "shim/observe/sources.h"
+#include "shim/observe/op/inputs.h"
+#include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/step/leaf_gradients.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {

@@ -32,7 +32,7 @@
 #include "shim/classify/bad_values.h"
 #include "shim/observe/level/forward_graph.h"
 #include "shim/observe/level/written_values.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

@@ -3,7 +3,7 @@
 #include <ATen/record_function.h>
 
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/finding_record.h"
+#include "shim/observe/finding/finding_record.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch {

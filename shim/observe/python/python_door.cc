@@ -6,8 +6,8 @@
 #include <exception>
 
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/python/call_tensors.h"
-#include "shim/observe/python/live_tensors.h"
+#include "shim/observe/python/calls/call_tensors.h"
+#include "shim/observe/python/names/live_tensors.h"
 
 namespace nanwatch {
 namespace {

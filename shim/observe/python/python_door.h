@@ -13,22 +13,22 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shim/observe/python/backward_calls.h"
-#include "shim/observe/python/builtin_calls.h"
-#include "shim/observe/python/exit_call.h"
-#include "shim/observe/python/graph_calls.h"
-#include "shim/observe/python/layer_table.h"
-#include "shim/observe/python/loader_fetch.h"
-#include "shim/observe/python/module_scope.h"
-#include "shim/observe/python/module_tree.h"
-#include "shim/observe/python/notebook_cells.h"
-#include "shim/observe/python/optimizer_hooks.h"
-#include "shim/observe/python/optimizer_tensors.h"
-#include "shim/observe/python/profiler_calls.h"
-#include "shim/observe/python/python_api.h"
-#include "shim/observe/python/python_frames.h"
-#include "shim/observe/python/python_names.h"
-#include "shim/observe/python/scaler_calls.h"
+#include "shim/observe/python/api/notebook_cells.h"
+#include "shim/observe/python/api/python_api.h"
+#include "shim/observe/python/api/python_frames.h"
+#include "shim/observe/python/calls/backward_calls.h"
+#include "shim/observe/python/calls/builtin_calls.h"
+#include "shim/observe/python/calls/exit_call.h"
+#include "shim/observe/python/calls/graph_calls.h"
+#include "shim/observe/python/calls/loader_fetch.h"
+#include "shim/observe/python/calls/module_scope.h"
+#include "shim/observe/python/calls/optimizer_hooks.h"
+#include "shim/observe/python/calls/profiler_calls.h"
+#include "shim/observe/python/calls/scaler_calls.h"
+#include "shim/observe/python/names/layer_table.h"
+#include "shim/observe/python/names/module_tree.h"
+#include "shim/observe/python/names/optimizer_tensors.h"
+#include "shim/observe/python/names/python_names.h"
 
 namespace nanwatch {
 

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/finding_record.h"
+#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/python_names.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/python/names/python_names.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {

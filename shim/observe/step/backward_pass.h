@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "proto/wire/record.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace at {
 struct RecordFunction;
@@ -85,7 +85,7 @@ class BackwardPasses {
   std::mutex begin_mutex_;  // covers the next two; taken before mutex_
   int begun_task_ = -1;     // the graph task last seen, and the number of its pass
   uint64_t begun_number_ = 0;
-  std::atomic<uint64_t> numbers_{0};      // drawn, one for each pass
+  std::atomic<uint64_t> numbers_{0};  // drawn, one for each pass
 
   std::mutex mutex_;  // covers everything below
   bool open_ = false;

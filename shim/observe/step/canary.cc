@@ -5,12 +5,12 @@
 
 #include "shim/check/scan.h"
 #include "shim/check/squares.h"
+#include "shim/observe/finding/sources.h"
+#include "shim/observe/finding/written_tensor.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/torch_tensor.h"
-#include "shim/observe/unseen_writer.h"
-#include "shim/observe/written_tensor.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/torch/torch_tensor.h"
+#include "shim/observe/unseen/unseen_writer.h"
 
 namespace nanwatch::canary {
 namespace {

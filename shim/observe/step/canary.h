@@ -14,7 +14,7 @@
 
 #include "shim/classify/bad_values.h"
 #include "shim/observe/step/backward_pass.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 

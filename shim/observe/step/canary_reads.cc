@@ -6,13 +6,13 @@
 #include <exception>
 
 #include "shim/check/scan.h"
-#include "shim/observe/escapes.h"
-#include "shim/observe/finding_record.h"
-#include "shim/observe/named_reading.h"
+#include "shim/observe/finding/escapes.h"
+#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/unseen_writer.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/unseen_writer.h"
 
 namespace nanwatch::canary {
 namespace {

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-#include "shim/observe/python/python_names.h"
+#include "shim/observe/python/names/python_names.h"
 
 namespace nanwatch {
 

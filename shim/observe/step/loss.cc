@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/compiled_regions.h"
-#include "shim/observe/grad_fn.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/unseen_writer.h"
+#include "shim/observe/op/compiled_regions.h"
+#include "shim/observe/torch/grad_fn.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/unseen_writer.h"
 
 namespace nanwatch::loss {
 namespace {

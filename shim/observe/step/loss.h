@@ -12,7 +12,7 @@
 
 #include <cstddef>
 
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 

@@ -14,8 +14,8 @@
 
 #include "shim/check/tensor_view.h"
 #include "shim/classify/bad_values.h"
-#include "shim/observe/python/python_names.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/python/names/python_names.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 

@@ -4,9 +4,9 @@
 #include <exception>
 #include <utility>
 
-#include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/optimizer_tensors.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/python/names/optimizer_tensors.h"
 
 namespace nanwatch {
 namespace {

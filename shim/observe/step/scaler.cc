@@ -3,9 +3,9 @@
 #include <ATen/record_function.h>
 
 #include "shim/observe/entry_points.h"
-#include "shim/observe/inputs.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/op/inputs.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 namespace {

@@ -6,13 +6,13 @@
 
 #include "proto/wire/cell_record.h"
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/finding_record.h"
+#include "shim/observe/finding/finding_record.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/open_update.h"
 #include "shim/observe/step/stop.h"
 #include "shim/observe/step/update_record.h"
-#include "shim/observe/torch_threads.h"
+#include "shim/observe/torch/torch_threads.h"
 
 namespace nanwatch {
 namespace {

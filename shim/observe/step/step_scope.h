@@ -13,7 +13,7 @@
 #include "proto/wire/segment.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/step_counts.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

@@ -1,7 +1,7 @@
 #include "shim/observe/step/update_record.h"
 
-#include "shim/observe/finding_record.h"
-#include "shim/observe/sources.h"
+#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/finding/sources.h"
 
 namespace nanwatch {
 namespace {
