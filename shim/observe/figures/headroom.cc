@@ -16,8 +16,8 @@ constexpr double kMaskShare = 0.98;
 
 }  // namespace
 
-void Headroom::Note(const OpTraits* op, const Layer* layer, wire::ElementType type,
-                    Magnitude magnitude) noexcept {
+void Headroom::Record(const OpTraits* op, const Layer* layer, wire::ElementType type,
+                      Magnitude magnitude) noexcept {
   const double largest = LargestValue(magnitude, type);
   const double share = largest / wire::LargestOf(type);
   if (share > kMaskShare) return;

@@ -25,8 +25,8 @@ wire::TrailOp::Known KnownOf(Magnitude magnitude) {
 
 }  // namespace
 
-void NoteNear(const TrailStep& step) noexcept {
-  Observer::Get()->headroom.Note(step.op, step.layer, step.type, step.magnitude);
+void RecordNear(const TrailStep& step) noexcept {
+  Observer::Get()->headroom.Record(step.op, step.layer, step.type, step.magnitude);
 }
 
 void Trail::Keep(Observer& observer, const ThreadState* thread, uint64_t value) noexcept {

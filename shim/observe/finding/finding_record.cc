@@ -22,9 +22,9 @@ struct LineAsker {
 
 }  // namespace
 
-SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter, const Place& place,
-                uint32_t op, FindingClass finding_class, uint8_t kinds, uint8_t outputs,
-                uint32_t flags, uint32_t param) noexcept {
+SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter,
+                const Location& place, uint32_t op, FindingClass finding_class, uint8_t kinds,
+                uint8_t outputs, uint32_t flags, uint32_t param) noexcept {
   SiteKey key;
   key.op = op;
   if (place.layer != nullptr) {
@@ -98,11 +98,11 @@ ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources&
   return observer.recent_values.Add(kept);
 }
 
-void NoteReachOf(Observer& observer, Emitter& emitter, const ValueRecord& record,
-                 ValueRef value) noexcept {
+void RecordReachOf(Observer& observer, Emitter& emitter, const ValueRecord& record,
+                   ValueRef value) noexcept {
   const auto note = [&](wire::Reach reach) {
-    emitter.NoteReach(reach, record.header.ticket, record.header.ticket, record.param,
-                      record.header.clocks);
+    emitter.RecordReach(reach, record.header.ticket, record.header.ticket, record.param,
+                        record.header.clocks);
   };
   note(wire::Reach::kActivation);
   if ((record.flags & ValueRecord::kWroteParameter) != 0) note(wire::Reach::kParameter);

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "proto/wire/loader_samples.h"
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/torch/torch_tensor.h"
@@ -33,7 +33,7 @@ struct Draft {
 static_assert(sizeof(Draft) == wire::kRecordBytesMax);
 
 [[nodiscard]] SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter,
-                              const Place& place, uint32_t op, wire::FindingClass finding_class,
+                              const Location& place, uint32_t op, wire::FindingClass finding_class,
                               uint8_t kinds, uint8_t outputs, uint32_t flags,
                               uint32_t param) noexcept;
 // The site's number. Where it is new the user's line is asked for.
@@ -58,8 +58,8 @@ inline uint32_t GpuFlag(const PlainTensor& tensor) noexcept {
 ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources& sources,
               const SiteKey& key, bool write, bool is_new_site) noexcept;
 // What the value has reached by being written where it is.
-void NoteReachOf(Observer& observer, Emitter& emitter, const wire::ValueRecord& record,
-                 ValueRef value) noexcept;
+void RecordReachOf(Observer& observer, Emitter& emitter, const wire::ValueRecord& record,
+                   ValueRef value) noexcept;
 
 // Writes out the records of `value` and of what it came from, as far as they were held back.
 void WriteAncestors(Observer& observer, ValueRef value) noexcept;

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shim/check/scan.h"
 #include "shim/classify/finding_class.h"
-#include "shim/observe/finding/escapes.h"
 #include "shim/observe/finding/finding_record.h"
 #include "shim/observe/finding/kept_inputs.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/finding/op_evidence.h"
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/finding/written_tensor.h"
 #include "shim/observe/op/inputs.h"
@@ -93,8 +94,8 @@ bool IsInherited(Observer& observer, ThreadState* thread, Frame& frame, const Ba
 bool CameByCollective(Observer& observer, ThreadState* thread, const OwnWrites& own) {
   Source received{};
   ValueRef value;
-  return observer.deliveries.FindReceived(observer, thread, own.outputs, own.count, &received,
-                                          &value);
+  return observer.collective_results.FindReceived(observer, thread, own.outputs, own.count,
+                                                  &received, &value);
 }
 
 bool MayBeOrigin(FindingClass finding_class) {
@@ -122,7 +123,7 @@ bool IsWorthFigures(const BadOutput& output, uint8_t kinds, uint32_t seen) {
 
 // Written by an update itself. What its closure makes is the training's: losses and activations,
 // and all that a backward pass leaves. An update that runs with gradients on has neither.
-bool IsOfUpdate(const ThreadState* thread, const Place& place, const BadOutput& output) {
+bool IsOfUpdate(const ThreadState* thread, const Location& place, const BadOutput& output) {
   if (thread->optimizer_depth == 0) return false;
   if (place.phase == wire::Phase::kOptimizer) return true;
   return place.phase == wire::Phase::kForward && place.pass == 0 && place.layer == nullptr &&
@@ -196,7 +197,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   outputs = changed;
   count = changed_count;
 
-  const Place place = PlaceOf(thread);
+  const Location place = LocationOf(thread);
   Sources sources;
   const bool in_python = UserCallOf(observer, thread) != 0;
   const OwnWrites own{in_python ? outputs : nullptr, in_python ? count : 0};
@@ -255,8 +256,8 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     // Nothing was known to be bad when the op began; what a collective has delivered since may be
     // what it read.
     if (finding_class != FindingClass::kScalar && sources.count == 0 &&
-        observer.deliveries.FindReceived(observer, thread, own.outputs, own.count, &received,
-                                         &received_value)) {
+        observer.collective_results.FindReceived(observer, thread, own.outputs, own.count,
+                                                 &received, &received_value)) {
       received.input = 255;
       sources.Add(received, received_value.index);
     }
@@ -332,9 +333,9 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   }
   if (__builtin_expect(frame.kernels_pushed, 0) && outputs[0].tensor.gpu >= 0 &&
       finding_class != FindingClass::kPropagate && IsWorthATrail(seen)) {
-    observer.op_kernels.NoteFinding(frame, value.header);
+    observer.op_kernels.RecordFinding(frame, value.header);
   }
-  NoteReachOf(observer, *emitter, value, ref);
+  RecordReachOf(observer, *emitter, value, ref);
   wire::Source as_source{};
   as_source.kind = static_cast<uint8_t>(SourceKind::kValue);
   as_source.site = site;
@@ -376,7 +377,7 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   }
   Emitter* emitter = observer.emitter();
   if (emitter == nullptr) return;
-  if ((frame.op->families & kCompares) != 0) NoteComparedLoss(observer, thread, frame, *emitter);
+  if ((frame.op->families & kCompares) != 0) RecordComparedLoss(observer, thread, frame, *emitter);
   Sources sources;
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
@@ -386,7 +387,7 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
     source.input = static_cast<uint8_t>(std::min<int>(input.argument, 255));
     sources.Add(source, input.bad.value.index);
   }
-  const Place place = PlaceOf(thread);
+  const Location place = LocationOf(thread);
   bool is_new = false;
   const uint32_t site =
       InternSite(observer, thread, *emitter,
@@ -422,7 +423,7 @@ void OnSkippedOutput(Observer& observer, ThreadState* thread, const Frame& frame
   sequence->site = entry.site;
 }
 
-void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double number) noexcept {
+void OnScalarRead(Observer& observer, ThreadState* thread, Frame& frame, double number) noexcept {
   if (observer.Poisoned()) return;
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
@@ -436,7 +437,7 @@ void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double numb
     value = input.bad.value;
   }
   observer.read_numbers.OnRead(observer, source, value, number);
-  EmitEscape(observer, thread, frame, *emitter, source, value, number);
+  EmitScalarRead(observer, thread, frame, *emitter, source, value, number);
 }
 
 }  // namespace nanwatch

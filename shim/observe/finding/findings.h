@@ -8,7 +8,7 @@
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/torch/torch_tensor.h"
-#include "shim/observe/unseen/unseen_writer.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch {
 
@@ -25,6 +25,6 @@ void OnSkippedOutput(Observer& observer, ThreadState* thread, const Frame& frame
                      const PlainTensor& tensor) noexcept;
 
 // A non-finite scalar went to Python.
-void OnEscape(Observer& observer, ThreadState* thread, Frame& frame, double value) noexcept;
+void OnScalarRead(Observer& observer, ThreadState* thread, Frame& frame, double value) noexcept;
 
 }  // namespace nanwatch

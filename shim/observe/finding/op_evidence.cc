@@ -26,8 +26,8 @@ bool PassesOn(const Frame& frame) noexcept {
          frame.op->schema != nullptr && IsOfAten(*frame.op);
 }
 
-OpEvidence EvidenceOf(const Frame& frame, const Place& place, const BadOutput* outputs, int count,
-                      const Sources& sources) noexcept {
+OpEvidence EvidenceOf(const Frame& frame, const Location& place, const BadOutput* outputs,
+                      int count, const Sources& sources) noexcept {
   OpEvidence evidence;
   for (int i = 0; i < count; ++i) evidence.output_kinds |= NonFiniteKinds(outputs[i].tensor.view);
   const uint32_t families = frame.op->families;

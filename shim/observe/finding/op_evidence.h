@@ -2,7 +2,7 @@
 #pragma once
 
 #include "shim/classify/finding_class.h"
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/thread/thread_state.h"
 
@@ -13,7 +13,7 @@ namespace nanwatch {
 [[nodiscard]] bool PassesOn(const Frame& frame) noexcept;
 
 // `sources`: what went in, if that was seen. `count` of `outputs` is one or more.
-[[nodiscard]] OpEvidence EvidenceOf(const Frame& frame, const Place& place,
+[[nodiscard]] OpEvidence EvidenceOf(const Frame& frame, const Location& place,
                                     const BadOutput* outputs, int count,
                                     const Sources& sources) noexcept;
 

@@ -52,23 +52,24 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const PlainTensor&
     return observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, entry);
   };
   BadEntry entry;
-  if (own.outputs == nullptr) observer.deliveries.AwaitHandedOut();
-  observer.deliveries.LookAtAll(observer, thread, own.outputs, own.count);
+  if (own.outputs == nullptr) observer.collective_results.AwaitHandedOut();
+  observer.collective_results.LookAtAll(observer, thread, own.outputs, own.count);
   Source received{};
   ValueRef received_value;
-  if (!find(&entry) && !(observer.timeline.TellReceived(observer, thread, plain) && find(&entry))) {
+  if (!find(&entry) &&
+      !(observer.gpu_events.ResolveReceived(observer, thread, plain) && find(&entry))) {
     // A process group's own thread unpacks what came from a buffer that nobody announces.
-    if (own.outputs == nullptr && observer.deliveries.FindReceived(observer, thread, nullptr, 0,
-                                                                   &received, &received_value)) {
+    if (own.outputs == nullptr && observer.collective_results.FindReceived(
+                                      observer, thread, nullptr, 0, &received, &received_value)) {
       received.input = argument;
       sources->Add(received, received_value.index);
       return;
     }
     if (AddSavedByForward(thread, plain, kinds, argument, sources)) return;
-    if (AddForgotten(observer, PlaceOf(thread), kinds, argument, sources)) return;
+    if (AddForgotten(observer, LocationOf(thread), kinds, argument, sources)) return;
     const NamedTensor* named = observer.python->names().FindByStorage(plain.storage);
     if (named == nullptr &&
-        observer.timeline.AssumeSource(observer, thread, plain, &received, &received_value)) {
+        observer.gpu_events.AssumeSource(observer, thread, plain, &received, &received_value)) {
       received.kinds = kinds;
       received.input = argument;
       sources->Add(received, received_value.index);
@@ -76,7 +77,7 @@ void AddUnknownInput(Observer& observer, ThreadState* thread, const PlainTensor&
       return;
     }
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
-    NoteExternal(observer, plain, target, named != nullptr ? named->name : "");
+    RecordExternal(observer, plain, target, named != nullptr ? named->name : "");
     sources->came_in_by_result |= is_result && named == nullptr;
     if (!find(&entry)) entry.target = target;  // the table is full (BadValues::lost)
   }
@@ -110,7 +111,7 @@ void AssumeFromModel(Observer& observer, const Layer& layer, Sources* sources) {
     source = NamedSource(observer, named, reading);
     if (source.kinds == wire::kHasNegInf) return;
     sources->Add(source, 0);
-    NoteExternal(observer, reading.tensor(), Target::kParameter, named.name);
+    RecordExternal(observer, reading.tensor(), Target::kParameter, named.name);
   };
   observer.python->names().ForEachInRoot(layer.root_layer, look);
   of_child = false;
@@ -160,7 +161,7 @@ void AddBadInput(Observer& observer, ThreadState* thread, const PlainTensor& pla
   sources->Add(source, value.index);
 }
 
-void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,
+void AssumeSources(Observer& observer, const Location& place, const BadOutput* outputs, int count,
                    uint8_t output_kinds, Sources* sources) noexcept {
   if (place.layer == nullptr) return;
   const auto add = [&](const NamedTensor& named) {
@@ -175,7 +176,7 @@ void AssumeSources(Observer& observer, const Place& place, const BadOutput* outp
     if (source.kinds == wire::kHasNegInf && output_kinds == wire::kHasPosInf) return;
     sources->Add(source, 0);
     // Known from now on: an update that finds it bad and leaves it so has made nothing.
-    NoteExternal(observer, reading.tensor(), TargetOf(named), named.name);
+    RecordExternal(observer, reading.tensor(), TargetOf(named), named.name);
   };
   observer.python->names().ForEachOwnedBy(place.layer, add);
   if (sources->count == 0 && place.phase == Phase::kForward) {
@@ -183,7 +184,7 @@ void AssumeSources(Observer& observer, const Place& place, const BadOutput* outp
   }
 }
 
-bool AddForgotten(Observer& observer, const Place& place, uint8_t kinds, uint8_t argument,
+bool AddForgotten(Observer& observer, const Location& place, uint8_t kinds, uint8_t argument,
                   Sources* sources) noexcept {
   if (place.phase != Phase::kOptimizer || observer.level.watched() != wire::Level::kCanary) {
     return false;
@@ -241,14 +242,14 @@ bool SourceOf(Observer& observer, const PlainTensor& tensor, Source* source,
   return true;
 }
 
-void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
-                  const char* name) noexcept {
+void RecordExternal(Observer& observer, const PlainTensor& tensor, Target target,
+                    const char* name) noexcept {
   Emitter* emitter = observer.EnsureEmitter();
-  if (emitter != nullptr) NoteExternal(observer, tensor, target, InternText(*emitter, name));
+  if (emitter != nullptr) RecordExternal(observer, tensor, target, InternText(*emitter, name));
 }
 
-void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
-                  uint32_t name) noexcept {
+void RecordExternal(Observer& observer, const PlainTensor& tensor, Target target,
+                    uint32_t name) noexcept {
   BadEntry entry;
   entry.storage = HoldWeakly(tensor.storage);
   entry.byte_begin = tensor.byte_begin;
@@ -259,11 +260,11 @@ void NoteExternal(Observer& observer, const PlainTensor& tensor, Target target,
   entry.born_step = observer.steps.completed();
   entry.shared_file = shared_files::FileOf(observer, tensor);
   if (entry.shared_file == 0 && target == Target::kInputData) {
-    entry.shared_file = observer.deliveries.UnnamedBringer(observer);
+    entry.shared_file = observer.collective_results.UnnamedBringer(observer);
   }
   CountBad(tensor.view, &entry);
   observer.bad_values.Add(entry);
-  observer.arming.Arm();
+  observer.input_tracking.Arm();
 }
 
 Source UnknownSource(uint8_t kinds) noexcept {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/torch/torch_tensor.h"
 
@@ -60,22 +60,22 @@ void AddBadInput(Observer& observer, ThreadState* thread, const PlainTensor& pla
 
 // Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the
 // layer's own parameters and buffers, and residents.
-void AssumeSources(Observer& observer, const Place& place, const BadOutput* outputs, int count,
+void AssumeSources(Observer& observer, const Location& place, const BadOutput* outputs, int count,
                    uint8_t output_kinds, Sources* sources) noexcept;
 
 // Level canary follows nothing between two updates. What an update then reads that is bad, though
 // no op is known to have written it, is taken for what was bad before; false: nothing was.
-bool AddForgotten(Observer& observer, const Place& place, uint8_t kinds, uint8_t argument,
+bool AddForgotten(Observer& observer, const Location& place, uint8_t kinds, uint8_t argument,
                   Sources* sources) noexcept;
 
 // A tensor that no observed op is known to have written is bad: remembered as an external source,
 // and asked for from now on. `name`: of the parameter, buffer or argument.
-void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
-                  const char* name) noexcept;
+void RecordExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
+                    const char* name) noexcept;
 
 // The same with the name's id.
-void NoteExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
-                  uint32_t name) noexcept;
+void RecordExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
+                    uint32_t name) noexcept;
 
 // A parameter or buffer that was read and is bad, as a source with its kinds.
 wire::Source NamedSource(Observer& observer, const NamedTensor& named,

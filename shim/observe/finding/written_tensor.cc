@@ -12,14 +12,14 @@ using wire::ValueRecord;
 
 // After a backward pass a leaf that requires a gradient is written in place without grad mode: that
 // is an update.
-bool IsUpdateByHand(Observer& observer, const Place& place) {
+bool IsUpdateByHand(Observer& observer, const Location& place) {
   return place.phase == Phase::kOther && observer.plain_update_due.load(std::memory_order_relaxed);
 }
 
 }  // namespace
 
-Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& place, Emitter& emitter,
-                       const BadOutput& output) noexcept {
+Written WhatWasWritten(Observer& observer, const Frame& frame, const Location& place,
+                       Emitter& emitter, const BadOutput& output) noexcept {
   Written written;
   const bool writes_existing = frame.op->in_place || (frame.op->families & kBatchNorm) != 0;
   if (!writes_existing) return written;
@@ -63,7 +63,7 @@ void Remember(Observer& observer, const BadOutput* outputs, int count, ValueRef 
     if (count_elements) CountBad(outputs[i].tensor.view, &entry);
     observer.bad_values.Add(entry);
   }
-  observer.arming.Arm();
+  observer.input_tracking.Arm();
 }
 
 }  // namespace nanwatch

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/thread/thread_state.h"
 
@@ -17,7 +17,7 @@ struct Written {
   const NamedTensor* named = nullptr;
 };
 
-[[nodiscard]] Written WhatWasWritten(Observer& observer, const Frame& frame, const Place& place,
+[[nodiscard]] Written WhatWasWritten(Observer& observer, const Frame& frame, const Location& place,
                                      Emitter& emitter, const BadOutput& output) noexcept;
 
 // Remembers where the value lies, so that ops which read it are told from those that make their

@@ -7,14 +7,14 @@
 
 #include "shim/check/scan.h"
 #include "shim/observe/figures/trail.h"
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/autograd_nodes.h"
 #include "shim/observe/op/op_begin.h"
 #include "shim/observe/op/op_end.h"
 #include "shim/observe/thread/checked_results.h"
 #include "shim/observe/torch/record_access.h"
-#include "shim/observe/unseen/collectives.h"
+#include "shim/observe/unseen/collective_results.h"
 
 namespace nanwatch::callbacks {
 namespace {
@@ -36,7 +36,7 @@ constexpr uint64_t kChecksPerPublication = 1024;
   const at::TensorBase& tensor = outputs.front().toTensor();
   if (traits.transparent) {
     if (!WasCheckedByChild(thread->frames[at], tensor.unsafeGetTensorImpl())) return false;
-    if (at != 0) NoteChecked(&thread->frames[at - 1], tensor.unsafeGetTensorImpl());
+    if (at != 0) RecordChecked(&thread->frames[at - 1], tensor.unsafeGetTensorImpl());
     return true;
   }
   DensePlain plain;
@@ -47,7 +47,7 @@ constexpr uint64_t kChecksPerPublication = 1024;
   }
   const Magnitude seen = Look(plain.type, plain.data, plain.count);
   if (__builtin_expect(seen.IsNonFinite(), 0)) return false;
-  NoteTrail(thread, &traits, plain.type, seen, Observer::Get()->steps.iteration());
+  RecordTrail(thread, &traits, plain.type, seen, Observer::Get()->steps.iteration());
   if (__builtin_expect((++thread->counters.tensors_checked & (kChecksPerPublication - 1)) == 0,
                        0)) {
     Observer::Get()->PublishLive(wire::LiveState::kWatching);
@@ -56,7 +56,7 @@ constexpr uint64_t kChecksPerPublication = 1024;
   if (__builtin_expect(plain.count == 1, 0)) {
     thread->last_scalar.Remember(thread->frames[at].sequence, plain.type, plain.data, plain.bytes);
   }
-  if (at != 0) NoteChecked(&thread->frames[at - 1], tensor.unsafeGetTensorImpl());
+  if (at != 0) RecordChecked(&thread->frames[at - 1], tensor.unsafeGetTensorImpl());
   return true;
 }
 
@@ -100,7 +100,7 @@ __attribute__((hot)) std::unique_ptr<at::ObserverContext> Start(const at::Record
   const uint32_t at = thread->depth;
   const OpTraits* traits = observer.ops.Peek(schema);
   if (__builtin_expect(traits == nullptr || at >= ThreadState::kFramesMax || thread->attention() ||
-                           observer.arming.armed(),
+                           observer.input_tracking.armed(),
                        0)) {
     return BeginSlowly(op);
   }
@@ -128,7 +128,8 @@ __attribute__((hot)) void End(const at::RecordFunction& op, at::ObserverContext*
   if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return EndSlowly(op);
   const uint32_t at = thread->depth - 1;  // wraps round to a large number where nothing is open
   if (__builtin_expect(
-          at >= ThreadState::kFramesMax || thread->attention() || observer.arming.armed(), 0)) {
+          at >= ThreadState::kFramesMax || thread->attention() || observer.input_tracking.armed(),
+          0)) {
     return EndSlowly(op);
   }
   Frame& frame = thread->frames[at];
@@ -144,7 +145,7 @@ __attribute__((hot)) void End(const at::RecordFunction& op, at::ObserverContext*
   const auto& outputs = op.outputs();
   if (at != 0 && thread->frames[at - 1].op->transparent && !outputs.empty() &&
       outputs.back().isTensor()) {
-    NoteChecked(&thread->frames[at - 1], outputs.back().toTensor().unsafeGetTensorImpl());
+    RecordChecked(&thread->frames[at - 1], outputs.back().toTensor().unsafeGetTensorImpl());
   }
 }
 
@@ -153,7 +154,7 @@ std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range)
   const char* name = range.name();
   if (IsOptimizerStep(name)) {
     if (!Observer::Get()->Active()) Observer::WakeInChild();
-    if (!FindHere(&here) || here.observer->python->TellsSteps()) return nullptr;
+    if (!FindHere(&here) || here.observer->python->ReportsSteps()) return nullptr;
     BusyScope busy(here.thread);
     here.observer->steps.OnStepBegin(*here.observer, here.thread, name,
                                      here.observer->python->OptimizerOnThisThread());
@@ -174,7 +175,7 @@ void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context) {
   }
   if (!IsOptimizerStep(range.name()) || !FindHere(&here)) return;
   // What the hooks do not end is ended where it began, or by an exception.
-  if (here.observer->python->TellsSteps()) return;
+  if (here.observer->python->ReportsSteps()) return;
   BusyScope busy(here.thread);
   here.observer->steps.OnStepEnd(*here.observer, here.thread);
 }

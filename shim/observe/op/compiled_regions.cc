@@ -8,7 +8,7 @@
 #include "shim/observe/observer.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/torch/tensor_stats.h"
-#include "shim/observe/unseen/unseen_writer.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch::compiled_regions {
 namespace {
@@ -29,14 +29,14 @@ bool IsWithin(const Layer* layer, const Layer* outer) {
 // What bad went into the region: arguments, and the parameters and buffers of the module and of
 // those in it.
 void AddInputs(Observer& observer, const at::TensorBase* const* inputs, const char* const* names,
-               size_t count, UnseenWriter* writer) {
+               size_t count, UnobservedWriter* writer) {
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
     if (!IsBad(*inputs[i], &plain)) continue;
     wire::Source source{};
     ValueRef value;
     if (!SourceOf(observer, plain, &source, &value)) {
-      NoteExternal(observer, plain, wire::Target::kInputData, names[i]);
+      RecordExternal(observer, plain, wire::Target::kInputData, names[i]);
       if (!SourceOf(observer, plain, &source, &value)) continue;
     }
     source.kinds = NonFiniteKinds(plain.view);
@@ -52,7 +52,7 @@ void AddInputs(Observer& observer, const at::TensorBase* const* inputs, const ch
       });
 }
 
-wire::FindingClass ClassOf(const UnseenWriter& writer, const PlainTensor& output) {
+wire::FindingClass ClassOf(const UnobservedWriter& writer, const PlainTensor& output) {
   OpEvidence evidence;
   evidence.inputs_seen = true;
   for (int i = 0; i < writer.source_count; ++i) evidence.input_kinds |= writer.sources[i].kinds;
@@ -63,7 +63,7 @@ wire::FindingClass ClassOf(const UnseenWriter& writer, const PlainTensor& output
 void SetName(const Observer& observer, ThreadState* thread, const char* name) {
   RegionSeen& region = thread->region;
   region = RegionSeen{};
-  region.first_event = observer.timeline.next_event();
+  region.first_event = observer.gpu_events.next_event();
   std::strncpy(region.name, name, sizeof region.name - 1);
 }
 
@@ -78,8 +78,8 @@ bool AddOnGpu(const at::TensorBase& tensor, GpuTensors* on_gpu, uint32_t name = 
 
 }  // namespace
 
-UnseenWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept {
-  UnseenWriter writer{};
+UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept {
+  UnobservedWriter writer{};
   writer.op = name[0] != '\0' ? name : kRegion;
   writer.node = is_backward ? kBackwardNode : nullptr;
   writer.layer = layer;
@@ -88,23 +88,23 @@ UnseenWriter WriterOf(const char* name, const Layer* layer, bool is_backward) no
   return writer;
 }
 
-void Tell(Observer& observer, ThreadState* thread, UnseenWriter* writer,
-          const PlainTensor& output) noexcept {
+void Report(Observer& observer, ThreadState* thread, UnobservedWriter* writer,
+            const PlainTensor& output) noexcept {
   writer->finding_class = ClassOf(*writer, output);
-  OnUnseenWrite(observer, thread, output, *writer);
+  OnUnobservedWrite(observer, thread, output, *writer);
 }
 
 void Begin(Observer& observer, ThreadState* thread, const char* name) noexcept {
   SetName(observer, thread, name);
   thread->region_holds_inputs = !observer.Ignores();
-  if (thread->region_holds_inputs) observer.arming.Hold();
+  if (thread->region_holds_inputs) observer.input_tracking.Hold();
 }
 
 void End(Observer& observer, ThreadState* thread) noexcept {
   if (!thread->region_holds_inputs) return;
   thread->region_holds_inputs = false;
-  observer.arming.Release();
-  if (observer.bad_values.transient() == 0) observer.arming.Disarm();
+  observer.input_tracking.Release();
+  if (observer.bad_values.transient() == 0) observer.input_tracking.Disarm();
 }
 
 void BeginBackward(Observer& observer, ThreadState* thread, const at::RecordFunction& node) noexcept
@@ -138,12 +138,12 @@ void LookAtGradients(Observer& observer, ThreadState* thread,
     wire::Source known{};
     ValueRef value;
     if (SourceOf(observer, plain, &known, &value)) continue;
-    UnseenWriter writer = WriterOf("", thread->region.layer, true);
+    UnobservedWriter writer = WriterOf("", thread->region.layer, true);
     if (thread->region.source.kinds != 0) writer.Add(thread->region.source, thread->region.value);
-    Tell(observer, thread, &writer, plain);
+    Report(observer, thread, &writer, plain);
   }
-  observer.timeline.NoteHanded(observer, thread, Timeline::HandedAs::kOfRegion, on_gpu.list(),
-                               thread->region);
+  observer.gpu_events.EnqueueTensors(observer, thread, GpuEventQueue::CheckedAs::kOfRegion,
+                                     on_gpu.list(), thread->region);
 } catch (...) {
 }
 
@@ -160,7 +160,7 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
   RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
   thread->region = RegionSeen{};
   region.layer = CurrentLayer();
-  UnseenWriter writer = WriterOf(region.name, region.layer, false);
+  UnobservedWriter writer = WriterOf(region.name, region.layer, false);
   bool inputs_added = false;
   GpuTensors on_gpu(*observer, thread);
   for (size_t i = 0; i < output_count; ++i) {
@@ -177,7 +177,7 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
         AddInputs(*observer, inputs, input_names, input_count, &writer);
       }
     }
-    Tell(*observer, thread, &writer, plain);
+    Report(*observer, thread, &writer, plain);
   }
   if (on_gpu.list().empty()) return;
   GpuTensors given(*observer, thread);
@@ -185,8 +185,8 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
   for (size_t i = 0; i < input_count && emitter != nullptr; ++i) {
     AddOnGpu(*inputs[i], &given, InternText(*emitter, input_names[i]));
   }
-  observer->timeline.NoteHanded(*observer, thread, Timeline::HandedAs::kOfRegion, on_gpu.list(),
-                                region, given.list());
+  observer->gpu_events.EnqueueTensors(*observer, thread, GpuEventQueue::CheckedAs::kOfRegion,
+                                      on_gpu.list(), region, given.list());
 } catch (...) {
 }
 
@@ -195,10 +195,10 @@ ValueRef OnBadRoot(Observer& observer, ThreadState* thread, const PlainTensor& r
   ValueRef value;
   if (SourceOf(observer, root, &known, &value)) return value;
   const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
-  UnseenWriter writer = WriterOf(region.name, nullptr, /*is_backward=*/false);
+  UnobservedWriter writer = WriterOf(region.name, nullptr, /*is_backward=*/false);
   if (region.source.kinds != 0) writer.Add(region.source, region.value);
   writer.finding_class = ClassOf(writer, root);
-  return OnUnseenWrite(observer, thread, root, writer);
+  return OnUnobservedWrite(observer, thread, root, writer);
 }
 
 }  // namespace nanwatch::compiled_regions

@@ -26,7 +26,7 @@ class Observer;
 struct Layer;
 struct PlainTensor;
 struct ThreadState;
-struct UnseenWriter;
+struct UnobservedWriter;
 struct ValueRef;
 
 namespace compiled_regions {
@@ -49,7 +49,7 @@ void BeginBackward(Observer& observer, ThreadState* thread,
 // A node begins after a compiled backward, and takes what that has written.
 void LookAtGradients(Observer& observer, ThreadState* thread,
                      const at::RecordFunction& node) noexcept;
-// For the Python door: the module returns in whose call a region ran.
+// For the Python bridge: the module returns in whose call a region ran.
 void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
                const at::TensorBase* const* inputs, const char* const* input_names,
                size_t input_count) noexcept;
@@ -58,11 +58,11 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
 [[nodiscard]] ValueRef OnBadRoot(Observer& observer, ThreadState* thread,
                                  const PlainTensor& root) noexcept;
 
-// For a bad tensor that a region has returned, where that is told later (timeline.h): who wrote it,
-// as far as is known; and its record, once it is known what went in.
-UnseenWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept;
-void Tell(Observer& observer, ThreadState* thread, UnseenWriter* writer,
-          const PlainTensor& output) noexcept;
+// For a bad tensor that a region has returned, where that is told later (event_queue.h): who wrote
+// it, as far as is known; and its record, once it is known what went in.
+UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept;
+void Report(Observer& observer, ThreadState* thread, UnobservedWriter* writer,
+            const PlainTensor& output) noexcept;
 
 }  // namespace compiled_regions
 }  // namespace nanwatch

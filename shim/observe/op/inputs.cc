@@ -19,8 +19,8 @@ struct Noting {
   Frame& frame;
 };
 
-void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
-                uint16_t place_in_list = InputSeen::kNoList) {
+void RecordTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
+                  uint16_t place_in_list = InputSeen::kNoList) {
   const bool in_list = place_in_list != InputSeen::kNoList;
   ThreadState* thread = noting.thread;
   if (thread->inputs_used >= ThreadState::kInputsMax) {
@@ -32,7 +32,7 @@ void NoteTensor(Noting& noting, const at::TensorBase& tensor, uint16_t argument,
   const Readable readable = DescribeTensor(tensor, &plain, &reason);
   if (readable == Readable::kNothing) return;
   if (readable == Readable::kNo || plain.view.ndim > wire::kShapeDimsMax ||
-      (plain.gpu >= 0 && !noting.observer.timeline.On())) {
+      (plain.gpu >= 0 && !noting.observer.gpu_events.On())) {
     noting.frame.inputs_unread = true;
     return;
   }
@@ -102,8 +102,8 @@ void FindRewritten(ThreadState* thread, Frame& frame) {
 
 }  // namespace
 
-void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
-                c10::ArrayRef<const c10::IValue> arguments) noexcept try {
+void RecordInputs(Observer& observer, ThreadState* thread, Frame& frame,
+                  c10::ArrayRef<const c10::IValue> arguments) noexcept try {
   Noting noting{observer, thread, frame};
   frame.inputs_seen = true;
   // A boxed caller may hand over a deeper stack: the op's own arguments are its last ones.
@@ -120,7 +120,7 @@ void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
     const c10::IValue& value = arguments[i];
     const auto argument = static_cast<uint16_t>(i - first);
     if (value.isTensor()) {
-      NoteTensor(noting, value.toTensor(), argument);
+      RecordTensor(noting, value.toTensor(), argument);
     } else if (value.isDouble()) {
       frame.scalar_bad |= !std::isfinite(value.toDouble());
     } else if (value.isList()) {
@@ -128,11 +128,11 @@ void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
       for (const c10::IValue& item : value.toListRef()) {
         if (place == InputSeen::kNoList) break;
         if (item.isTensor()) {
-          NoteTensor(noting, item.toTensor(), argument, place++);
+          RecordTensor(noting, item.toTensor(), argument, place++);
         } else if (item.isList()) {  // what a collective is given for each rank
           for (const c10::IValue& inner : item.toListRef()) {
             if (!inner.isTensor() || place == InputSeen::kNoList) break;
-            NoteTensor(noting, inner.toTensor(), argument, place++);
+            RecordTensor(noting, inner.toTensor(), argument, place++);
           }
         } else {
           break;

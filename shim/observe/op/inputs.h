@@ -11,8 +11,8 @@ namespace nanwatch {
 
 // Notes the tensors among the op's arguments in the thread's input stack, looks up which hold known
 // bad values and confirms that the part the op reads is bad. Sets the frame's inputs_* fields.
-void NoteInputs(Observer& observer, ThreadState* thread, Frame& frame,
-                c10::ArrayRef<const c10::IValue> arguments) noexcept;
+void RecordInputs(Observer& observer, ThreadState* thread, Frame& frame,
+                  c10::ArrayRef<const c10::IValue> arguments) noexcept;
 
 // Lets go of the frame's inputs. To be called exactly once for each frame that has noted any.
 void DropInputs(ThreadState* thread, Frame& frame) noexcept;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/op/inputs.h"
@@ -37,7 +37,7 @@ void BeginRange(Observer& observer, ThreadState* thread, Frame& frame,
 // a number, or a copy.
 bool HandsToCpu(const ThreadState* thread, const Frame& frame,
                 c10::ArrayRef<const c10::IValue> arguments) {
-  if ((frame.op->families & kEscapes) != 0) return true;
+  if ((frame.op->families & kReadsScalar) != 0) return true;
   if ((frame.op->families & (kMoves | kEnters)) == 0 || frame.inputs_count == 0) return false;
   const InputSeen* inputs = &thread->inputs[frame.inputs_begin];
   if (frame.op->in_place) return inputs[0].gpu < 0;
@@ -77,7 +77,7 @@ __attribute__((noinline)) void BeginCopy(Observer& observer, ThreadState* thread
   };
   if (!any(written, &IsOnCpu) || !any(own, &IsOnGpu)) return;
   frame.may_be_late = own[op.non_blocking].isBool() && own[op.non_blocking].toBool();
-  if (observer.timeline.On()) observer.timeline.AskStream(thread);
+  if (observer.gpu_events.On()) observer.gpu_events.AskStream(thread);
 }
 
 void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
@@ -94,7 +94,7 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
   frame.cleared_flags = 0;
   frame.hidden = at != 0 && thread->frames[at - 1].hides;
   frame.sequence = range.seqNr();
-  frame.first_event = observer.timeline.next_event();
+  frame.first_event = observer.gpu_events.next_event();
   if (__builtin_expect(schema == nullptr, 0)) {
     frame.op = observer.ops.Range();
     frame.hides = frame.hidden = false;
@@ -120,23 +120,23 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
   const c10::ArrayRef<const c10::IValue> arguments = range.inputs();
   if (__builtin_expect(!arguments.empty(), 0)) {
     frame.inputs_begin = thread->inputs_used;
-    if (observer.arming.armed()) NoteInputs(observer, thread, frame, arguments);
-    if (op->in_place && observer.timeline.AnyReceivedUnlooked()) {
-      observer.timeline.LookAtReceived(observer, thread, frame);
+    if (observer.input_tracking.armed()) RecordInputs(observer, thread, frame, arguments);
+    if (op->in_place && observer.gpu_events.AnyReceivedUnlooked()) {
+      observer.gpu_events.LookAtReceived(observer, thread, frame);
     }
-    if (__builtin_expect((op->families & kCommunicates) != 0, 0) && observer.timeline.On()) {
-      observer.timeline.LookAtGiven(observer, thread, frame);
+    if (__builtin_expect((op->families & kCommunicates) != 0, 0) && observer.gpu_events.On()) {
+      observer.gpu_events.LookAtGiven(observer, thread, frame);
     }
-    if (observer.timeline.AnyWaitForCut() && HandsToCpu(thread, frame, arguments)) {
-      observer.timeline.CutAtEscape(observer, thread, frame);
+    if (observer.gpu_events.AnyWaitForCut() && HandsToCpu(thread, frame, arguments)) {
+      observer.gpu_events.CutAtScalarRead(observer, thread, frame);
     }
     if ((op->families & kMayNotWait) != 0) BeginCopy(observer, thread, frame, arguments);
   }
-  if (__builtin_expect((op->families & (kEscapes | kHandsOut)) != 0, 0)) {
+  if (__builtin_expect((op->families & (kReadsScalar | kHandsOut)) != 0, 0)) {
     if ((op->families & kHandsOut) != 0) {
-      observer.deliveries.OnHandingOut(observer, thread, frame);
-    } else if (observer.timeline.On()) {
-      observer.timeline.AskStream(thread);
+      observer.collective_results.OnHandingOut(observer, thread, frame);
+    } else if (observer.gpu_events.On()) {
+      observer.gpu_events.AskStream(thread);
     }
   }
 }

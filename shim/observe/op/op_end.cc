@@ -5,14 +5,14 @@
 #include <cmath>
 #include <vector>
 
-#include "shim/observe/finding/escapes.h"
 #include "shim/observe/finding/findings.h"
+#include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/op/batch_norm.h"
 #include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/op/inputs.h"
 #include "shim/observe/op/output_scan.h"
 #include "shim/observe/step/scaler.h"
-#include "shim/observe/unseen/collectives.h"
+#include "shim/observe/unseen/collective_results.h"
 
 namespace nanwatch::callbacks {
 namespace {
@@ -27,19 +27,19 @@ bool IsOutermost(const ThreadState* thread, const Frame* parent) {
 
 void EndSkippedArmed(Observer& observer, ThreadState* thread, Frame& frame, const Frame* parent,
                      const std::vector<c10::IValue>& outputs) {
-  if (observer.arming.armed() && (frame.op->families & kReadsAll) != 0 &&
+  if (observer.input_tracking.armed() && (frame.op->families & kReadsAll) != 0 &&
       IsOutermost(thread, parent)) {
     BusyScope busy(thread);
     EmitReadAll(observer, thread, frame);
   }
-  if (!observer.arming.armed() || outputs.empty() || !outputs.back().isTensor()) return;
+  if (!observer.input_tracking.armed() || outputs.empty() || !outputs.back().isTensor()) return;
   PlainTensor plain;
   wire::Unchecked reason;
   if (DescribeTensor(outputs.back().toTensor(), &plain, &reason) != Readable::kYes) return;
   const bool creates = (frame.op->families & kCreates) != 0;
   if (!creates && !(frame.sequence >= 0 && frame.op->is_view)) return;
   if (plain.gpu < 0) return OnSkippedOutput(observer, thread, frame, plain);
-  if (observer.timeline.On()) observer.timeline.NoteView(observer, thread, frame, plain);
+  if (observer.gpu_events.On()) observer.gpu_events.EnqueueView(observer, thread, frame, plain);
 }
 
 __attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState* thread,
@@ -50,7 +50,7 @@ __attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState*
   const bool threw = outputs.empty() && scan.frame->op->returns != 0;
   BusyScope busy(thread);
   if (scan.bad_count != 0) {
-    if (observer.timeline.On()) observer.timeline.SettleInputs(observer, thread, *scan.frame);
+    if (observer.gpu_events.On()) observer.gpu_events.SettleInputs(observer, thread, *scan.frame);
     observer.cuts.OnBadOutputs(observer, thread, *scan.frame, scan.bad, scan.bad_count);
     if (scan.more_bad) RememberTheRest(observer, scan.bad[0], outputs);
     if (scan.parent != nullptr) scan.parent->child_bad = true;
@@ -60,7 +60,7 @@ __attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState*
   DropInputs(thread, *scan.frame);
   if (++thread->armed_ops % kArmedOpsPerSweep == 0) {
     observer.bad_values.Sweep(kSweepBudget);
-    if (observer.bad_values.transient() == 0) observer.arming.Disarm();
+    if (observer.bad_values.transient() == 0) observer.input_tracking.Disarm();
   }
 }
 
@@ -68,24 +68,24 @@ __attribute__((noinline, cold)) void EndWatched(Observer& observer, ThreadState*
 __attribute__((noinline, cold)) void EndSpecial(Observer& observer, ThreadState* thread,
                                                 Frame& frame, const at::RecordFunction& range) {
   const uint32_t families = frame.op->families;
-  if ((families & kEscapes) != 0) {
+  if ((families & kReadsScalar) != 0) {
     const auto& outputs = range.outputs();
     if (!outputs.empty() && outputs.back().isDouble() &&
         !std::isfinite(outputs.back().toDouble())) {
       BusyScope busy(thread);
       const double number = outputs.back().toDouble();
       if (HasGpuInput(thread, frame)) {
-        observer.timeline.NoteEscape(observer, thread, frame, number);
+        observer.gpu_events.EnqueueScalarRead(observer, thread, frame, number);
       } else {
-        OnEscape(observer, thread, frame, number);
+        OnScalarRead(observer, thread, frame, number);
       }
     }
     // The host has waited for the GPU: all that came before is answered.
-    observer.timeline.Settle(observer);
+    observer.gpu_events.Settle(observer);
   }
   if ((families & kBatchNorm) != 0) CheckRunningStatistics(observer, thread, frame);
   if ((families & kHandsOut) != 0)
-    observer.deliveries.OnHandedOut(observer, thread, frame, range.outputs());
+    observer.collective_results.OnHandedOut(observer, thread, frame, range.outputs());
   if ((families & (kUnscales | kUpdatesScale)) != 0 && !HasGpuInput(thread, frame)) {
     OnScalerOp(observer, thread, frame, range);
   }
@@ -124,7 +124,7 @@ __attribute__((noinline)) void EndChecked(Observer& observer, ThreadState* threa
   scan.bad = thread->bad_outputs;
   scan.notes = Cuts::Notes(observer, thread, *frame.op);
   CheckOutputs(scan, range.outputs());
-  const bool on_gpu = observer.timeline.On() && NoteOnGpu(observer, scan);
+  const bool on_gpu = observer.gpu_events.On() && RecordOnGpu(observer, scan);
   const OpTraits& op = *frame.op;
   if (__builtin_expect((op.families & kNeedsEnd) != 0, 0)) {
     EndSpecial(observer, thread, frame, range);
@@ -150,7 +150,7 @@ __attribute__((noinline, cold)) void EndSkippedSpecial(Observer& observer, Threa
   if (frame.is_region && --thread->regions_open == 0) compiled_regions::End(observer, thread);
   if (frame.kind == FrameKind::kOp)
     EndSkippedArmed(observer, thread, frame, parent, range.outputs());
-  const bool on_gpu = observer.timeline.On() && NoteOnGpu(observer, scan);
+  const bool on_gpu = observer.gpu_events.On() && RecordOnGpu(observer, scan);
   if (frame.op->writes_unseen) {
     const bool unseen = frame.checked_count == 0 && !frame.child_bad;
     if (frame.inputs_seen) {
@@ -185,11 +185,11 @@ void EndOp(Observer& observer, ThreadState* thread, const at::RecordFunction& ra
   if (parent != nullptr && parent->op->transparent && frame.kind == FrameKind::kOp) {
     const auto& outputs = range.outputs();
     if (!outputs.empty() && outputs.back().isTensor()) {
-      NoteChecked(parent, outputs.back().toTensor().unsafeGetTensorImpl());
+      RecordChecked(parent, outputs.back().toTensor().unsafeGetTensorImpl());
     }
   }
   if (__builtin_expect(op.writes_unseen || (op.families & kNeedsEnd) != 0 ||
-                           frame.cleared_flags != 0 || observer.arming.armed(),
+                           frame.cleared_flags != 0 || observer.input_tracking.armed(),
                        0)) {
     EndSkippedSpecial(observer, thread, frame, parent, range);
   }

@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t kExposedOps = 256;
 
 // Noted behind the frame's inputs. False: there is no room.
-bool NoteOutput(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
+bool RecordOutput(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
   ThreadState* thread = scan.thread;
   const uint32_t at = thread->inputs_used + scan.on_gpu;
   if (at >= ThreadState::kInputsMax || plain.view.ndim > wire::kShapeDimsMax) return false;
@@ -34,11 +34,11 @@ void CountUnreadable(ThreadState* thread, wire::Unchecked reason) {
   }
 }
 
-void NoteLate(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
+void RecordLate(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
   ++scan.thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAsync)];
-  NoteChecked(scan.parent, plain.impl);
+  RecordChecked(scan.parent, plain.impl);
   const Observer& observer = *Observer::Get();
-  scan.late = observer.timeline.On() && scan.on_gpu == 0 && NoteOutput(scan, tensor, plain);
+  scan.late = observer.gpu_events.On() && scan.on_gpu == 0 && RecordOutput(scan, tensor, plain);
 }
 
 bool MayHaveComeLate(const OutputScan& scan, const PlainTensor& plain) {
@@ -50,33 +50,33 @@ bool MayHaveComeLate(const OutputScan& scan, const PlainTensor& plain) {
   return true;
 }
 
-void NoteGpuOutput(OutputScan& scan, const at::TensorBase& tensor, PlainTensor& plain) {
+void RecordGpuOutput(OutputScan& scan, const at::TensorBase& tensor, PlainTensor& plain) {
   ThreadState* thread = scan.thread;
   const OpTraits& op = *scan.frame->op;
   if (op.transparent && WasCheckedByChild(*scan.frame, plain.impl)) {
-    return NoteChecked(scan.parent, plain.impl);
+    return RecordChecked(scan.parent, plain.impl);
   }
   if ((op.families & kFills) != 0) plain.view.numel = 1, plain.view.ndim = 0;
-  if (!Observer::Get()->timeline.Begin(*Observer::Get()) || !NoteOutput(scan, tensor, plain)) {
+  if (!Observer::Get()->gpu_events.Begin(*Observer::Get()) || !RecordOutput(scan, tensor, plain)) {
     return CountUnreadable(thread, wire::Unchecked::kOtherDevice);
   }
   ++scan.on_gpu;
-  NoteChecked(scan.parent, plain.impl);
+  RecordChecked(scan.parent, plain.impl);
 }
 
 bool IsNotedMask(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
   Observer& observer = *Observer::Get();
   return observer.cuts.IsMask(*scan.frame->op, NonFiniteKinds(plain.view), CurrentLayer()) &&
-         observer.cuts.Note(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
+         observer.cuts.Record(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
 }
 
-bool NoteOnGpu(Observer& observer, OutputScan& scan) {
+bool RecordOnGpu(Observer& observer, OutputScan& scan) {
   const Frame& frame = *scan.frame;
   const WeakStorageOps ops = TorchWeakStorageOps();
   if (__builtin_expect(scan.late, 0)) {
     BusyScope busy(scan.thread);
     const InputSeen& to = scan.thread->inputs[scan.thread->inputs_used];
-    observer.timeline.NoteLateCopy(observer, scan.thread, frame, to);
+    observer.gpu_events.EnqueueLateCopy(observer, scan.thread, frame, to);
     ops.drop(to.storage.handle);
     return true;
   }
@@ -84,7 +84,7 @@ bool NoteOnGpu(Observer& observer, OutputScan& scan) {
                             (frame.op->families & (kBatchNorm | kCompares)) != 0;
   if (scan.on_gpu == 0 && !(by_arguments && HasGpuInput(scan.thread, frame))) return false;
   BusyScope busy(scan.thread);
-  observer.timeline.NoteOp(observer, scan.thread, frame, scan.on_gpu);
+  observer.gpu_events.EnqueueOp(observer, scan.thread, frame, scan.on_gpu);
   for (uint32_t i = 0; i < scan.on_gpu; ++i) {
     ops.drop(scan.thread->inputs[scan.thread->inputs_used + i].storage.handle);
   }

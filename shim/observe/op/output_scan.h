@@ -33,20 +33,20 @@ struct OutputScan {
 // It cannot be looked at; why is counted.
 __attribute__((cold)) void CountUnreadable(ThreadState* thread, wire::Unchecked reason);
 // On its way to the CPU. What is known of its source is known of it.
-__attribute__((cold)) void NoteLate(OutputScan& scan, const at::TensorBase& tensor,
-                                    const PlainTensor& plain);
+__attribute__((cold)) void RecordLate(OutputScan& scan, const at::TensorBase& tensor,
+                                      const PlainTensor& plain);
 // Where inputs go unseen (GPUs are not checked): the result of a copy that lies in memory which is
 // not that of ordinary tensors, but pinned as all that a GPU writes to behind the program's back.
 __attribute__((cold)) bool MayHaveComeLate(const OutputScan& scan, const PlainTensor& plain);
 // A GPU is asked about it once all that the op returned is together.
-void NoteGpuOutput(OutputScan& scan, const at::TensorBase& tensor, PlainTensor& plain);
+void RecordGpuOutput(OutputScan& scan, const at::TensorBase& tensor, PlainTensor& plain);
 // A small bad result that a cut will meet.
 __attribute__((cold)) bool IsNotedMask(OutputScan& scan, const at::TensorBase& tensor,
                                        const PlainTensor& plain);
 
 // What the op wrote on a GPU, or compared there, is told of later; true if there is such. Arguments
-// that ops called from here have written were noted with those. The timeline is on.
-bool NoteOnGpu(Observer& observer, OutputScan& scan);
+// that ops called from here have written were noted with those. The event queue is on.
+bool RecordOnGpu(Observer& observer, OutputScan& scan);
 // Arguments that an op writes and does not return: list ops and fused optimizers.
 void CheckWrittenArguments(OutputScan& scan);
 // A list op (the norms of all gradients) may return hundreds: those that no record names are known
@@ -54,10 +54,10 @@ void CheckWrittenArguments(OutputScan& scan);
 void RememberTheRest(Observer& observer, const BadOutput& first,
                      const std::vector<c10::IValue>& outputs);
 
-inline bool IsNoted(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
+inline bool IsRecorded(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
   Observer& observer = *Observer::Get();
   return BytesOf(plain.view) > Cuts::kLookedAtAtOnceBytes &&
-         observer.cuts.Note(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
+         observer.cuts.Record(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
 }
 
 inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
@@ -65,7 +65,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   wire::Unchecked reason;
   const Readable readable = DescribeTensor(tensor, &plain, &reason);
   if (__builtin_expect(readable == Readable::kYes && plain.gpu >= 0, 0)) {
-    return NoteGpuOutput(scan, tensor, plain);
+    return RecordGpuOutput(scan, tensor, plain);
   }
   if (__builtin_expect(readable != Readable::kYes, 0)) {
     if (readable == Readable::kNo) CountUnreadable(scan.thread, reason);
@@ -73,18 +73,18 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   }
   const OpTraits& op = *scan.frame->op;
   if (op.transparent && WasCheckedByChild(*scan.frame, plain.impl)) {
-    NoteChecked(scan.parent, plain.impl);
+    RecordChecked(scan.parent, plain.impl);
     return;
   }
   const TensorView whole = plain.view;
   if (__builtin_expect((op.families & (kFills | kMayNotWait)) != 0, 0)) {
-    if (scan.frame->may_be_late) return NoteLate(scan, tensor, plain);
+    if (scan.frame->may_be_late) return RecordLate(scan, tensor, plain);
     if ((op.families & kFills) != 0) {
       plain.view.numel = 1;
       plain.view.ndim = 0;
     }
   }
-  if (scan.notes && IsNoted(scan, tensor, plain)) return NoteChecked(scan.parent, plain.impl);
+  if (scan.notes && IsRecorded(scan, tensor, plain)) return RecordChecked(scan.parent, plain.impl);
   ThreadCounters& counters = scan.thread->counters;
   ++counters.tensors_checked;
   counters.bytes_checked += BytesOf(plain.view);
@@ -93,7 +93,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
       dense ? Look(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))
             : Look(plain.view);
   const bool bad = seen.IsNonFinite();
-  NoteChecked(scan.parent, plain.impl);
+  RecordChecked(scan.parent, plain.impl);
   if (__builtin_expect(bad && (op.families & kMayNotWait) != 0, 0) &&
       MayHaveComeLate(scan, plain)) {
     return;
@@ -105,7 +105,7 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
       scan.thread->last_scalar.Remember(scan.frame->sequence, plain.view.type, plain.view.data,
                                         BytesOf(plain.view));
     }
-    NoteTrail(scan.thread, &op, plain.view.type, seen, Observer::Get()->steps.iteration());
+    RecordTrail(scan.thread, &op, plain.view.type, seen, Observer::Get()->steps.iteration());
   }
   if (__builtin_expect(bad && scan.notes, 0) && IsNotedMask(scan, tensor, plain)) return;
   if (__builtin_expect(bad, 0) && scan.bad_count == kBadOutputsMax) {

@@ -22,7 +22,7 @@ struct ThreadState;
 
 namespace canary {
 
-// For the Python door, on the thread of the call; see builtin_calls.h.
+// For the Python bridge, on the thread of the call; see builtin_calls.h.
 void OnNumberRead(const at::TensorBase& tensor, double number) noexcept;
 void OnAsked(const at::TensorBase& tensor) noexcept;
 

@@ -7,7 +7,7 @@
 namespace nanwatch {
 
 // `parent`: the frame of the op that called this one; null: none.
-inline void NoteChecked(Frame* parent, const c10::TensorImpl* impl) {
+inline void RecordChecked(Frame* parent, const c10::TensorImpl* impl) {
   if (parent == nullptr || !parent->op->transparent) return;
   parent->checked[parent->checked_count & 3] = impl;
   // Saturates at a count that is as good as any for "all four are used".

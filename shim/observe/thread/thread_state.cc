@@ -100,7 +100,7 @@ ThreadState* ThreadStates::Make() noexcept {
   return state;
 }
 
-ThreadState* ThreadStates::MakeForTelling() noexcept {
+ThreadState* ThreadStates::MakeForResolving() noexcept {
   ThreadState* state = MapState();
   if (state == nullptr) return nullptr;
   state->graph_task = -1;

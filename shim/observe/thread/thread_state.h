@@ -90,7 +90,7 @@ struct alignas(128) Frame {
   bool hidden;
   uint8_t checked_count;
   uint16_t inputs_count;
-  uint64_t first_event;  // the timeline's next number when it began; unknown while that is off
+  uint64_t first_event;  // the event queue's next number when it began; unknown while that is off
   union {
     uint64_t cleared_flags;
     struct {
@@ -226,13 +226,13 @@ struct ThreadState {
   uint64_t trail_steps;     // noted so far
   ThreadState* next;        // all states ever made
   ThreadState* next_ended;  // in the queue of states whose thread has ended
-  // Not null: this is no thread of the job but the one that the timeline tells its events on
-  // (timeline.h), and all that would be asked of the thread stands there.
+  // Not null: this is no thread of the job but the one that the event queue tells its events on
+  // (event_queue.h), and all that would be asked of the thread stands there.
   const Moment* told;
   // Not null: what is known of the inputs of the op that is told, which nobody asked for.
   const Traced* traced;
   WrittenRing* written;     // at level layer (written_values.h); null: none yet
-  uint64_t last_bad_event;  // of the timeline's, in which an op of this thread was bad
+  uint64_t last_bad_event;  // of the event queue's, in which an op of this thread was bad
   uint8_t last_gpu;         // index + 1 of the GPU that something was last checked on; 0: none
   void* last_stream;        // and its stream there
   const void* cut_list;     // of the stream of its last op at level layer (gpu_cuts.h)
@@ -275,7 +275,7 @@ class ThreadStates {
     on_end_.store(on_end, std::memory_order_relaxed);
   }
   // A state of no thread; its counters are summed with the others'. Null: no memory.
-  static ThreadState* MakeForTelling() noexcept;
+  static ThreadState* MakeForResolving() noexcept;
   // In a forked child: forget every other thread and start anew.
   static void AfterFork() noexcept;
 

@@ -148,7 +148,7 @@ constexpr Rule kRules[] = {
     {"aten::_foreach_mul_", kDecaysState},
     {"aten::_foreach_lerp_", kDecaysState},
     // Scalars to Python.
-    {"aten::_local_scalar_dense", kEscapes},
+    {"aten::_local_scalar_dense", kReadsScalar},
     // Tests of a loss. (isnan, isfinite and the like are made of these.)
     {"aten::eq", kCompares},
     {"aten::ne", kCompares},

@@ -30,7 +30,7 @@ enum OpFamily : uint32_t {
   // Reads shapes, not values: no statement about its inputs follows from a clean output.
   kReadsMetadata = 1u << 8,
   // Hands a scalar to Python.
-  kEscapes = 1u << 9,
+  kReadsScalar = 1u << 9,
   // Communicates: outputs are not there when the op ends.
   kCommunicates = 1u << 10,
   // Writes running statistics that its schema does not declare.
@@ -63,7 +63,8 @@ enum OpFamily : uint32_t {
 };
 
 // Something is done at the end of these beside the look at their outputs.
-inline constexpr uint32_t kNeedsEnd = kEscapes | kBatchNorm | kUnscales | kUpdatesScale | kHandsOut;
+inline constexpr uint32_t kNeedsEnd =
+    kReadsScalar | kBatchNorm | kUnscales | kUpdatesScale | kHandsOut;
 
 // Families of the op with this name ("aten::div", overload left out). Cold: called once per op.
 uint32_t OpFamiliesOf(std::string_view name) noexcept;

@@ -132,7 +132,7 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   traits->autocasts = AutocastKernels(schema);
   traits->quick_schema = &schema;
   const bool entry = (traits->families & kEnters) != 0;
-  traits->skip = (!returns_tensor && (traits->families & kEscapes) == 0) ||
+  traits->skip = (!returns_tensor && (traits->families & kReadsScalar) == 0) ||
                  (traits->is_view && !entry) ||
                  (traits->families & (kAllocates | kCreates | kCommunicates)) != 0;
   traits->ends_quietly =

@@ -1,4 +1,4 @@
-// The door to LibTorch's tensors: reads what the observer needs from a borrowed tensor, without
+// Adapter to LibTorch's tensors: reads what the observer needs from a borrowed tensor, without
 // touching a reference count (but of a sparse tensor's values), calling an op, or throwing.
 // Everything here may be called with or without the GIL, on any thread, while the caller keeps the
 // tensor alive.

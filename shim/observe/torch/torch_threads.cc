@@ -56,7 +56,7 @@ void RunInTorchThreads(int64_t begin, int64_t end, int64_t grain,
 
 }  // namespace
 
-void NoteThreadTrains() noexcept { thread_trains = true; }
+void RecordThreadTrains() noexcept { thread_trains = true; }
 
 void ReadInTorchThreads() noexcept {
   if (GOMP_parallel == nullptr || omp_get_num_threads == nullptr || omp_get_thread_num == nullptr) {

@@ -13,6 +13,6 @@ void ReadInTorchThreads() noexcept;
 // The calling thread has made an update, and so has used torch's threads itself. Before that it may
 // have none, and a job that has none may fork children that use theirs: made by us they would be
 // missing there, and be waited for.
-void NoteThreadTrains() noexcept;
+void RecordThreadTrains() noexcept;
 
 }  // namespace nanwatch

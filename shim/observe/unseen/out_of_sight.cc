@@ -26,7 +26,7 @@ uint32_t BeforeItCameIn(Observer& observer, const Claim& claim) {
   if (observer.level.was_off_to_measure()) flags |= ValueRecord::kUnseenMeasuring;
   if (observer.is_forked()) flags |= ValueRecord::kUnseenParent;
   if (observer.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
-  if (observer.deliveries.may_bring_unnamed()) flags |= ValueRecord::kUnseenInputs;
+  if (observer.collective_results.may_bring_unnamed()) flags |= ValueRecord::kUnseenInputs;
   return flags;
 }
 

@@ -42,7 +42,7 @@ void ReadNumbers::OnRead(Observer& observer, const wire::Source& source, ValueRe
   follow_until_ = completed + kStepsFollowed;
   if (holds_inputs_) return;
   holds_inputs_ = true;
-  observer.arming.Hold();
+  observer.input_tracking.Hold();
 }
 
 void ReadNumbers::OnStep(Observer& observer, uint32_t completed) noexcept {
@@ -50,7 +50,7 @@ void ReadNumbers::OnStep(Observer& observer, uint32_t completed) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!holds_inputs_ || completed <= follow_until_) return;
   holds_inputs_ = false;
-  observer.arming.Release();
+  observer.input_tracking.Release();
 }
 
 bool ReadNumbers::FindLast(wire::Source* source, ValueRef* value) noexcept {

@@ -7,7 +7,7 @@
 #include "shim/observe/finding/written_tensor.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/torch/storage_data.h"
-#include "shim/observe/unseen/collectives.h"
+#include "shim/observe/unseen/collective_results.h"
 
 namespace nanwatch::shared_files {
 namespace {
@@ -31,8 +31,8 @@ uint64_t FileOf(Observer& observer, const c10::StorageImpl& storage) noexcept {
   return SharedFileAt(data);
 }
 
-void Tell(Observer& observer, ThreadState* thread, uint64_t file,
-          const wire::Source& value) noexcept {
+void EmitFile(Observer& observer, ThreadState* thread, uint64_t file,
+              const wire::Source& value) noexcept {
   CollectiveName name;
   std::strncpy(name.name, wire::kSharedMemory, sizeof name.name - 1);
   name.sequence = file;
@@ -48,7 +48,7 @@ uint64_t FileOf(Observer& observer, const PlainTensor& tensor) noexcept {
 void AddSource(Observer& observer, const PlainTensor& tensor, const Written& written, uint8_t kinds,
                Sources* sources) noexcept {
   uint64_t file = FileOf(observer, tensor);
-  if (file == 0) file = observer.deliveries.UnnamedBringer(observer);
+  if (file == 0) file = observer.collective_results.UnnamedBringer(observer);
   if (file == 0) return;
   wire::Source source{};
   source.kind = static_cast<uint8_t>(wire::SourceKind::kExternal);
@@ -64,7 +64,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, const BadOutput* outp
                   const wire::Source& value) noexcept {
   for (int i = 0; i < count; ++i) {
     const uint64_t file = FileOf(observer, outputs[i].tensor);
-    if (file != 0) Tell(observer, thread, file, value);
+    if (file != 0) EmitFile(observer, thread, file, value);
   }
 }
 
@@ -76,7 +76,7 @@ void OnByteCopy(Observer& observer, ThreadState* thread, const at::TensorBase& t
   BadEntry entry;
   if (!observer.bad_values.Find(source, 0, source->nbytes(), &entry)) return;
   const uint64_t file = FileOf(observer, *to.storage().unsafeGetStorageImpl());
-  if (file != 0) Tell(observer, thread, file, SourceFrom(entry));
+  if (file != 0) EmitFile(observer, thread, file, SourceFrom(entry));
 } catch (...) {
 }
 

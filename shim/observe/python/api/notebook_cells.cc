@@ -5,7 +5,7 @@
 namespace nanwatch {
 namespace {
 
-// A function of ours has no room for a pointer. There is one door a process.
+// A function of ours has no room for a pointer. There is one bridge per process.
 NotebookCells* cells_of_process = nullptr;
 
 // What IPython calls must take its argument, or none, as versions differ.

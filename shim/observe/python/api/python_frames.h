@@ -5,7 +5,7 @@
 // and PyCode_Addr2Line. The GIL is never taken: a thread that waits for it in a callback stalls for
 // as long as another one keeps it. The layouts of 3.10 to 3.12 are written down here; 3.13 and
 // later publish theirs in _PyRuntime. Whatever is used is proven against Python's own answer when
-// the door is installed; unproven means "no frames", never a guess.
+// the bridge is installed; unproven means "no frames", never a guess.
 #pragma once
 
 #include <atomic>

@@ -6,7 +6,7 @@ namespace {
 constexpr char kEngine[] = "_execution_engine";
 constexpr char kRun[] = "run_backward";
 
-// A function of ours has no room for a pointer. There is one door a process.
+// A function of ours has no room for a pointer. There is one bridge per process.
 BackwardCalls* backward_calls_of_process = nullptr;
 
 constexpr char kDerived[] =

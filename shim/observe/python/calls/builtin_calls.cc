@@ -9,7 +9,7 @@
 namespace nanwatch {
 namespace {
 
-// A function of ours has no room for a pointer. There is one door a process.
+// A function of ours has no room for a pointer. There is one bridge per process.
 BuiltinCalls* calls_of_process = nullptr;
 
 constexpr const char* kAsking[] = {"isnan", "isinf", "isfinite"};

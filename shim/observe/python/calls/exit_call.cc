@@ -3,7 +3,7 @@
 namespace nanwatch {
 namespace {
 
-// A function of ours has no room for a pointer. There is one door a process.
+// A function of ours has no room for a pointer. There is one bridge per process.
 ExitCall* exit_call_of_process = nullptr;
 
 }  // namespace
@@ -18,7 +18,7 @@ int ExitCall::Pending(void* self) {
 }
 
 void ExitCall::Register() {
-  static PyMethod tell = {"nanwatch_exit_call", Tell, kPyMethodNoArguments, nullptr};
+  static PyMethod tell = {"nanwatch_exit_call", CallOnExit, kPyMethodNoArguments, nullptr};
   const KeptError error(api_);
   PyObj* module = api_.LoadedModule("atexit");
   if (module == nullptr || exit_call_of_process != nullptr) return;
@@ -31,7 +31,7 @@ void ExitCall::Register() {
   if (!done) api_.PyErr_Clear();
 }
 
-PyObj* ExitCall::Tell(PyObj*, PyObj*) {
+PyObj* ExitCall::CallOnExit(PyObj*, PyObj*) {
   const ExitCall& mine = *exit_call_of_process;
   PyObj* sys = mine.api_.LoadedModule("sys");
   const PyOwned last(mine.api_,

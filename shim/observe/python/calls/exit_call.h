@@ -27,7 +27,7 @@ class ExitCall {
  private:
   static int Pending(void* self);
   void Register();
-  static PyObj* Tell(PyObj* self, PyObj* unused);
+  static PyObj* CallOnExit(PyObj* self, PyObj* unused);
 
   const PythonApi& api_;
   const OnExit on_exit_;

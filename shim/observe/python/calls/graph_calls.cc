@@ -3,7 +3,7 @@
 namespace nanwatch {
 namespace {
 
-// A method has no room for a pointer of ours. There is one door a process.
+// A method has no room for a pointer of ours. There is one bridge per process.
 GraphCalls* replaced = nullptr;
 
 }  // namespace

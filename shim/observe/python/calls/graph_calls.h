@@ -4,7 +4,7 @@
 //
 // Every way from Python ends there: torch.cuda.graph, make_graphed_callables and the graph trees of
 // torch.compile. A replay costs a call more, some 100 ns beside the microseconds of the launch. A
-// C++ program that replays at::cuda::CUDAGraph itself passes by; what that means: timeline.h.
+// C++ program that replays at::cuda::CUDAGraph itself passes by; what that means: event_queue.h.
 #pragma once
 
 #include <atomic>

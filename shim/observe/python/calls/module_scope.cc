@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "shim/observe/python/names/layer_table.h"
-#include "shim/observe/python/python_door.h"
+#include "shim/observe/python/python_bridge.h"
 
 namespace nanwatch {
 namespace {
@@ -28,20 +28,20 @@ struct Descriptor {
   PyObj* original;  // owned for ever, as is the descriptor itself
   PyVectorcall original_call;
   PyObj* weak_references;
-  PythonDoor* door;
+  PythonBridge* bridge;
 };
 
 }  // namespace
 
-// What the functions of the descriptor's type may do with the door.
+// What the functions of the descriptor's type may do with the bridge.
 struct ModuleCall {
   static Descriptor* Of(PyObj* self) noexcept { return reinterpret_cast<Descriptor*>(self); }
-  static const PythonApi& Api(PyObj* self) noexcept { return Of(self)->door->api_; }
+  static const PythonApi& Api(PyObj* self) noexcept { return Of(self)->bridge->api_; }
 
   // None of these is noexcept: a daemon thread that outlives Python is ended by forced unwinding
   // through them.
   static PyObj* Run(PyObj* self, PyObj* const* args, size_t nargsf, PyObj* names);
-  static bool Enter(PythonDoor& door, ScopeStack& stack, PyObj* const* args, size_t count,
+  static bool Enter(PythonBridge& bridge, ScopeStack& stack, PyObj* const* args, size_t count,
                     PyObj* names);
   static PyObj* Get(PyObj* self, PyObj* instance, PyObj* type);
   static PyObj* GetAttribute(PyObj* self, PyObj* name);
@@ -57,34 +57,34 @@ PyObj* ModuleCall::Run(PyObj* self, PyObj* const* args, size_t nargsf, PyObj* na
     return descriptor->original_call(descriptor->original, args, nargsf, names);
   ScopeStack* stack = &scope_stack;
   const ScopeStack saved = *stack;
-  const bool optimized = Enter(*descriptor->door, *stack, args, count, names);
+  const bool optimized = Enter(*descriptor->bridge, *stack, args, count, names);
   stack->depth = saved.depth + 1;
   stack->compiled_region = false;
   PyObj* result = descriptor->original_call(descriptor->original, args, nargsf, names);
   stack = &scope_stack;  // the call may have come back on another thread (greenlets)
   if ((stack->compiled_region || optimized) && result != nullptr) [[unlikely]] {
-    descriptor->door->HandOutResult(result, args + 1, count - 1, names);
+    descriptor->bridge->HandOutResult(result, args + 1, count - 1, names);
   }
   if (stack->module_results_wanted && result != nullptr) [[unlikely]]
-    descriptor->door->HandOutModuleResult(result);
+    descriptor->bridge->HandOutModuleResult(result);
   if (saved.depth == 0 && stack->result_wanted && result != nullptr) [[unlikely]]
-    descriptor->door->HandOutRootResult(result);
+    descriptor->bridge->HandOutRootResult(result);
   *stack = saved;  // whatever happened inside, an exception included
   return result;
 }
 
 // Sets the layer (and, outermost, the root) of the call that begins; whether its module is an
 // OptimizedModule.
-inline bool ModuleCall::Enter(PythonDoor& door, ScopeStack& stack, PyObj* const* args, size_t count,
-                              PyObj* names) {
+inline bool ModuleCall::Enter(PythonBridge& bridge, ScopeStack& stack, PyObj* const* args,
+                              size_t count, PyObj* names) {
   PyObj* module = args[0];
-  if (stack.depth == 0) return door.EnterRoot(module, args + 1, count - 1, names);
-  const ModuleEntry* entry = door.layers_.Find(module);
+  if (stack.depth == 0) return bridge.EnterRoot(module, args + 1, count - 1, names);
+  const ModuleEntry* entry = bridge.layers_.Find(module);
   const bool known = entry != nullptr && entry->type == module->type &&
                      (entry->root == stack.outermost ||
-                      (entry->root != nullptr && door.tree_.Alive(*entry->root)));
+                      (entry->root != nullptr && bridge.tree_.Alive(*entry->root)));
   if (!known) [[unlikely]]
-    entry = door.EnterUnknown(module, stack.outermost);
+    entry = bridge.EnterUnknown(module, stack.outermost);
   if (entry == nullptr) return false;
   if (entry->layer != nullptr) stack.top = entry->layer;  // else it stays the caller's
   return entry->optimized;
@@ -128,13 +128,13 @@ PyObj* ModuleCall::Reduce(PyObj* self, PyObj*) {
   const PyOwned name(api, api.PyUnicode_FromString("__call__"));
   if (getattr == nullptr || !name) return nullptr;
   const PyOwned arguments(api,
-                          api.PyTuple_Pack(2, Of(self)->door->scope_.module_class_, name.get()));
+                          api.PyTuple_Pack(2, Of(self)->bridge->scope_.module_class_, name.get()));
   return arguments ? api.PyTuple_Pack(2, getattr, arguments.get()) : nullptr;
 }
 
 void ModuleScope::TryInstall() {
   if (installed() || failed_) return;
-  const KeptError error(door_.api_);
+  const KeptError error(bridge_.api_);
   try {
     if (PyObj* module_class = ReadyModuleClass()) {
       failed_ = !Replace(module_class);
@@ -147,17 +147,17 @@ void ModuleScope::TryInstall() {
 
 // torch.nn.Module, owned, once its module has been imported to the end.
 PyObj* ModuleScope::ReadyModuleClass() const {
-  const PythonApi& api = door_.api_;
+  const PythonApi& api = bridge_.api_;
   PyObj* module = api.ImportedModule("torch.nn.modules.module");
   return module == nullptr ? nullptr : api.AttributeOrNull(module, "Module");
 }
 
 bool ModuleScope::Replace(PyObj* module_class) {
-  const PythonApi& api = door_.api_;
+  const PythonApi& api = bridge_.api_;
   module_class_ = module_class;
   const PyOwned original(api, api.AttributeOrNull(module_class, "__call__"));
   // Anything but a plain function was put there by somebody else, and is not ours to replace.
-  if (!original || original.get()->type != api.function_type || !door_.Prepare(module_class))
+  if (!original || original.get()->type != api.function_type || !bridge_.Prepare(module_class))
     return false;
   if (!MakeDescriptor(original.get())) return false;
   if (api.PyObject_SetAttrString(module_class, "__call__", descriptor_) != 0) return false;
@@ -173,7 +173,7 @@ bool ModuleScope::MakeDescriptor(PyObj* original) {
                                {}};
   static PyMethod methods[] = {{"__reduce__", ModuleCall::Reduce, kPyMethodNoArguments, nullptr},
                                {}};
-  const PythonApi& api = door_.api_;
+  const PythonApi& api = bridge_.api_;
   PyTypeSlot slots[] = {{kSlotTpCall, reinterpret_cast<void*>(api.PyVectorcall_Call)},
                         {kSlotTpDescrGet, reinterpret_cast<void*>(ModuleCall::Get)},
                         {kSlotTpGetattro, reinterpret_cast<void*>(ModuleCall::GetAttribute)},
@@ -196,7 +196,7 @@ bool ModuleScope::MakeDescriptor(PyObj* original) {
   descriptor->original_call = api.PyVectorcall_Function == nullptr
                                   ? api.function_vectorcall
                                   : api.PyVectorcall_Function(original);
-  descriptor->door = &door_;
+  descriptor->bridge = &bridge_;
   api.Py_IncRef(original);
   descriptor_ = object;
   return descriptor->original_call != nullptr;
@@ -204,7 +204,7 @@ bool ModuleScope::MakeDescriptor(PyObj* original) {
 
 // Dynamo took a copy of Module.__call__ when it was imported and compares by identity.
 void ModuleScope::ReplaceDynamoCopies(PyObj* original) const {
-  const PythonApi& api = door_.api_;
+  const PythonApi& api = bridge_.api_;
   for (const char* name : {"torch._dynamo.utils", "torch._dynamo.variables.nn_module"}) {
     PyObj* module = api.LoadedModule(name);
     if (module == nullptr) continue;

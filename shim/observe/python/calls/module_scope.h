@@ -14,11 +14,11 @@
 
 namespace nanwatch {
 
-class PythonDoor;
+class PythonBridge;
 
 class ModuleScope {
  public:
-  explicit ModuleScope(PythonDoor& door) noexcept : door_(door) {}
+  explicit ModuleScope(PythonBridge& bridge) noexcept : bridge_(bridge) {}
 
   // GIL held, on any thread: replaces Module.__call__ when torch.nn.modules.module is fully
   // imported. Leaves Python's error indicator as it was. Does nothing once installed.
@@ -36,7 +36,7 @@ class ModuleScope {
   [[nodiscard]] bool MakeDescriptor(PyObj* original);
   void ReplaceDynamoCopies(PyObj* original) const;
 
-  PythonDoor& door_;
+  PythonBridge& bridge_;
   std::atomic<bool> installed_{false};
   std::atomic<bool> failed_{false};  // tried and refused: not again
   PyObj* descriptor_ = nullptr;      // owned for ever

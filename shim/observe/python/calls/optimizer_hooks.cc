@@ -5,7 +5,7 @@
 namespace nanwatch {
 namespace {
 
-// A function of ours has no room for a pointer. There is one door a process.
+// A function of ours has no room for a pointer. There is one bridge per process.
 OptimizerHooks* the_hooks = nullptr;
 
 constexpr char kHook[] =

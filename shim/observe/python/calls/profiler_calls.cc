@@ -3,7 +3,7 @@
 namespace nanwatch {
 namespace {
 
-// A function of ours has no room for a pointer. There is one door a process.
+// A function of ours has no room for a pointer. There is one bridge per process.
 ProfilerCalls* profiler_calls_of_process = nullptr;
 
 constexpr char kCall[] =
@@ -37,11 +37,11 @@ ProfilerCalls::State ProfilerCalls::Replace() {
 }
 
 bool ProfilerCalls::Replace(PyObj* module, const char* name) {
-  static PyMethod tell = {"tell", Tell, kPyMethodNoArguments, nullptr};
+  static PyMethod tell = {"tell", OnCall, kPyMethodNoArguments, nullptr};
   return api_.ReplaceFunction(module, name, {kCall, "nanwatch_profiler_call"}, &tell);
 }
 
-PyObj* ProfilerCalls::Tell(PyObj*, PyObj*) {
+PyObj* ProfilerCalls::OnCall(PyObj*, PyObj*) {
   const ProfilerCalls& mine = *profiler_calls_of_process;
   mine.on_start_();
   return mine.api_.NewNone();

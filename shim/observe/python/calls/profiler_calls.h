@@ -38,7 +38,7 @@ class ProfilerCalls {
   static int Pending(void* self);
   [[nodiscard]] State Replace();
   [[nodiscard]] bool Replace(PyObj* module, const char* name);
-  static PyObj* Tell(PyObj* self, PyObj* unused);
+  static PyObj* OnCall(PyObj* self, PyObj* unused);
 
   const PythonApi& api_;
   void (*const on_start_)();

@@ -3,7 +3,7 @@
 namespace nanwatch {
 namespace {
 
-// A function of ours has no room for a pointer. There is one door a process.
+// A function of ours has no room for a pointer. There is one bridge per process.
 ScalerCalls* scaler_calls_of_process = nullptr;
 
 constexpr char kScale[] =
@@ -26,7 +26,7 @@ constexpr char kUpdate[] =
 }  // namespace
 
 void ScalerCalls::TryReplace() {
-  static PyMethod tell_update = {"tell", TellUpdate, kPyMethodOneArgument, nullptr};
+  static PyMethod tell_update = {"tell", OnUpdate, kPyMethodOneArgument, nullptr};
   if (tried_ || scaler_calls_of_process != nullptr) return;
   const KeptError error(api_);
   PyObj* torch = api_.LoadedModule("torch");
@@ -50,14 +50,14 @@ void ScalerCalls::TryReplaceSharded() {
 }
 
 void ScalerCalls::ReplaceScale(PyObj* module, const char* class_name) {
-  static PyMethod tell = {"tell", TellScale, kPyMethodOneArgument, nullptr};
+  static PyMethod tell = {"tell", OnScale, kPyMethodOneArgument, nullptr};
   const PyOwned scaler_class(api_, api_.AttributeOrNull(module, class_name));
   if (!scaler_class || callbacks_.on_scale == nullptr) return;
   (void)api_.ReplaceFunction(scaler_class.get(), "scale", {kScale, "nanwatch_scale"}, &tell);
 }
 
 // A tensor, or some of them.
-PyObj* ScalerCalls::TellScale(PyObj*, PyObj* outputs) {
+PyObj* ScalerCalls::OnScale(PyObj*, PyObj* outputs) {
   const ScalerCalls& mine = *scaler_calls_of_process;
   const bool is_tensor = mine.api_.PyType_IsSubtype(outputs->type, mine.tensor_type_) != 0;
   mine.callbacks_.on_scale(is_tensor ? mine.names_.TensorOf(outputs) : nullptr);
@@ -65,7 +65,7 @@ PyObj* ScalerCalls::TellScale(PyObj*, PyObj* outputs) {
 }
 
 // The op's own arguments: the scale, the growth tracker, found_inf.
-PyObj* ScalerCalls::TellUpdate(PyObj*, PyObj* arguments) {
+PyObj* ScalerCalls::OnUpdate(PyObj*, PyObj* arguments) {
   const ScalerCalls& mine = *scaler_calls_of_process;
   const at::TensorBase* scale = mine.names_.TensorOf(mine.api_.PyTuple_GetItem(arguments, 0));
   const at::TensorBase* found_inf = mine.names_.TensorOf(mine.api_.PyTuple_GetItem(arguments, 2));

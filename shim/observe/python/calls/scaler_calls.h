@@ -37,8 +37,8 @@ class ScalerCalls {
   void TryReplaceSharded();
 
  private:
-  static PyObj* TellScale(PyObj* self, PyObj* outputs);
-  static PyObj* TellUpdate(PyObj* self, PyObj* arguments);
+  static PyObj* OnScale(PyObj* self, PyObj* outputs);
+  static PyObj* OnUpdate(PyObj* self, PyObj* arguments);
   void ReplaceScale(PyObj* module, const char* class_name);
 
   const PythonApi& api_;

@@ -39,7 +39,7 @@ struct ScopeStack {
   bool compiled_region = false;  // a compiled region ran since the innermost call began
   bool result_wanted = false;    // of the outermost call
   bool module_results_wanted = false;  // of all calls in it
-  Root* outermost = nullptr;           // the root of the depth-0 call; the door's own use
+  Root* outermost = nullptr;           // the root of the depth-0 call; the bridge's own use
 };
 
 // Initial-exec: reading it is one load relative to the thread register. It costs 32 bytes of static

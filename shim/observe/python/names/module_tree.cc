@@ -246,8 +246,8 @@ void ModuleTree::Publish(Walk& walk, Root& root) {
     if (root.layer == nullptr) root.layer = layer;
     layers_.Put(
         {.module = found.module, .type = found.module->type, .layer = layer, .root = &root});
-    NoteTensors(found.module, layer, true);
-    NoteTensors(found.module, layer, false);
+    AddTensors(found.module, layer, true);
+    AddTensors(found.module, layer, false);
   }
   root.tensors = names_.TensorsOf(root.layer);
   for (const Found& found : walk.found) {
@@ -255,7 +255,7 @@ void ModuleTree::Publish(Walk& walk, Root& root) {
   }
 }
 
-void ModuleTree::NoteTensors(PyObj* module, const Layer* layer, bool parameters) {
+void ModuleTree::AddTensors(PyObj* module, const Layer* layer, bool parameters) {
   PyObj* tensors = Dictionary(module, parameters ? parameters_name_ : buffers_name_);
   if (tensors == nullptr) return;
   ptrdiff_t position = 0;
@@ -264,8 +264,8 @@ void ModuleTree::NoteTensors(PyObj* module, const Layer* layer, bool parameters)
   while (api_.PyDict_Next(tensors, &position, &key, &tensor) != 0) {
     const char* name = api_.Text(key);
     if (name == nullptr || api_.PyType_IsSubtype(tensor->type, tensor_type_) == 0) continue;
-    names_.Note(layer, name, parameters ? NamedTensorKind::kParameter : NamedTensorKind::kBuffer,
-                tensor);
+    names_.Add(layer, name, parameters ? NamedTensorKind::kParameter : NamedTensorKind::kBuffer,
+               tensor);
   }
 }
 

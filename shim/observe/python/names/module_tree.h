@@ -62,7 +62,7 @@ class ModuleTree {
   void Collect(Walk& walk, PyObj* module, const std::string& path, PyObj* parent, int depth) const;
   void TakeOver(const Walk& walk, const Root& root);
   void Publish(Walk& walk, Root& root);
-  void NoteTensors(PyObj* module, const Layer* layer, bool parameters);
+  void AddTensors(PyObj* module, const Layer* layer, bool parameters);
   void WalkRoot(Root& root, PyObj* module);
   [[nodiscard]] const ModuleEntry* Known(PyObj* module) const noexcept;
   [[nodiscard]] const ModuleEntry* EnterWrapper(Walk& walk, PyObj* module);

@@ -124,8 +124,8 @@ const at::TensorBase* PythonNames::TensorOf(PyObj* object) noexcept {
   return tensor->defined() ? tensor : nullptr;
 }
 
-void PythonNames::Note(const Layer* layer, std::string_view leaf, NamedTensorKind kind,
-                       PyObj* object) noexcept {
+void PythonNames::Add(const Layer* layer, std::string_view leaf, NamedTensorKind kind,
+                      PyObj* object) noexcept {
   const at::TensorBase* tensor = TensorOf(object);
   if (tensor == nullptr) return;
   try {

@@ -101,8 +101,7 @@ class PythonNames {
   [[nodiscard]] bool unusable() const noexcept { return unusable_; }
 
   // A tensor of `layer` called `leaf` ("weight"), new or seen again.
-  void Note(const Layer* layer, std::string_view leaf, NamedTensorKind kind,
-            PyObj* object) noexcept;
+  void Add(const Layer* layer, std::string_view leaf, NamedTensorKind kind, PyObj* object) noexcept;
   // What was noted for a root, for Moved; to be called after its tensors were noted. Null for none.
   [[nodiscard]] const void* TensorsOf(const Layer* root) const noexcept;
   // Whether a tensor noted for `root` has lost its storage since (model.half(), .to(), a replaced

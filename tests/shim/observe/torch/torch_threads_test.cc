@@ -48,7 +48,7 @@ class TorchThreads : public testing::Test {
   void SetUp() override {
     at::set_num_threads(3);
     ReadInTorchThreads();
-    NoteThreadTrains();
+    RecordThreadTrains();
     ASSERT_NE(ChosenParallelFor(), nullptr);
   }
 };

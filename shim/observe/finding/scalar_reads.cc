@@ -1,11 +1,11 @@
-#include "shim/observe/finding/escapes.h"
+#include "shim/observe/finding/scalar_reads.h"
 
 #include <cmath>
 
 #include "proto/wire/escape_flags.h"
 #include "shim/check/scan.h"
 #include "shim/observe/finding/finding_record.h"
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/op/inputs.h"
 
 namespace nanwatch {
@@ -33,18 +33,18 @@ bool NeedsNoGradient(Observer& observer, ValueRef value) {
 
 }  // namespace
 
-void EmitEscape(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
-                const Source& source, ValueRef value, double number, bool of_many) noexcept {
-  EmitEscapeAt(observer, thread, observer.NameOf(*frame.op), emitter, source, value, number,
-               of_many);
+void EmitScalarRead(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
+                    const Source& source, ValueRef value, double number, bool of_many) noexcept {
+  EmitScalarReadAt(observer, thread, observer.NameOf(*frame.op), emitter, source, value, number,
+                   of_many);
 }
 
-void EmitEscapeAt(Observer& observer, ThreadState* thread, uint32_t op, Emitter& emitter,
-                  const Source& source, ValueRef value, double number, bool of_many) noexcept {
+void EmitScalarReadAt(Observer& observer, ThreadState* thread, uint32_t op, Emitter& emitter,
+                      const Source& source, ValueRef value, double number, bool of_many) noexcept {
   wire::EscapeRecord record{};
   record.value = number;
   record.source = source;
-  const Place place = PlaceOf(thread);
+  const Location place = LocationOf(thread);
   bool is_new = false;
   record.site = InternSite(observer, thread, emitter,
                            MakeKey(observer, thread, emitter, place, op, FindingClass::kPropagate,
@@ -57,15 +57,15 @@ void EmitEscapeAt(Observer& observer, ThreadState* thread, uint32_t op, Emitter&
     record.flags |= wire::kReadWithOthers;
   } else if (MayBeLoss(observer, value)) {
     record.flags |= wire::kMayBeLoss;
-    emitter.NoteReach(wire::Reach::kLoss, value.ticket, record.header.ticket, 0,
-                      record.header.clocks);
+    emitter.RecordReach(wire::Reach::kLoss, value.ticket, record.header.ticket, 0,
+                        record.header.clocks);
   }
   emitter.Emit(record.header);
   if (value.ticket != 0) WriteAncestors(observer, value);
 }
 
-void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& frame,
-                      Emitter& emitter) noexcept {
+void RecordComparedLoss(Observer& observer, ThreadState* thread, const Frame& frame,
+                        Emitter& emitter) noexcept {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (!input.known || input.numel != 1) continue;
@@ -76,7 +76,7 @@ void NoteComparedLoss(Observer& observer, ThreadState* thread, const Frame& fram
     source.kinds = input.kinds;
     const double infinity = input.kinds == wire::kHasNegInf ? -HUGE_VAL : HUGE_VAL;
     const double number = (input.kinds & wire::kHasNan) != 0 ? std::nan("") : infinity;
-    return EmitEscape(observer, thread, frame, emitter, source, input.bad.value, number);
+    return EmitScalarRead(observer, thread, frame, emitter, source, input.bad.value, number);
   }
 }
 
@@ -91,8 +91,8 @@ void EmitReadAll(Observer& observer, ThreadState* thread, const Frame& frame) no
   if (emitter == nullptr) return;
   Source source = SourceFrom(input.bad);
   source.kinds = input.kinds;
-  EmitEscape(observer, thread, frame, *emitter, source, input.bad.value, std::nan(""),
-             input.numel != 1);
+  EmitScalarRead(observer, thread, frame, *emitter, source, input.bad.value, std::nan(""),
+                 input.numel != 1);
 }
 
 }  // namespace nanwatch

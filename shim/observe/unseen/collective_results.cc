@@ -1,4 +1,4 @@
-#include "shim/observe/unseen/collectives.h"
+#include "shim/observe/unseen/collective_results.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,12 +11,12 @@
 #include "shim/observe/observer.h"
 #include "shim/observe/op/inputs.h"
 #include "shim/observe/python/api/storage_hold.h"
-#include "shim/observe/unseen/unseen_writer.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch {
 
 // Tensors that a collective writes.
-struct Delivery {
+struct CollectiveResult {
   CollectiveName collective;
   const Layer* layer = nullptr;
   uint32_t step = 0;    // in which it was begun
@@ -25,10 +25,10 @@ struct Delivery {
   bool looked_at = false;  // and found bad
   ValueRef received;
 
-  Delivery() = default;
-  Delivery(const Delivery&) = delete;
-  Delivery& operator=(const Delivery&) = delete;
-  ~Delivery() { Clear(); }
+  CollectiveResult() = default;
+  CollectiveResult(const CollectiveResult&) = delete;
+  CollectiveResult& operator=(const CollectiveResult&) = delete;
+  ~CollectiveResult() { Clear(); }
 
   void Begin(const CollectiveName& name, uint32_t at_step) {
     static std::atomic<uint64_t> begun{0};
@@ -58,11 +58,11 @@ struct Delivery {
   }
 };
 
-// One tensor of a delivery, held while it is looked at without the lock.
+// One tensor of a result, held while it is looked at without the lock.
 struct LookedAt {
   c10::intrusive_ptr<c10::StorageImpl> held;
-  InputSeen tensor;    // its weak handle is the delivery's
-  Delivery* delivery;  // to be touched under the lock, if its number is still the same
+  InputSeen tensor;          // its weak handle is the result's
+  CollectiveResult* result;  // to be touched under the lock, if its number is still the same
   uint64_t number;
   CollectiveName collective;
   const Layer* layer;
@@ -72,15 +72,15 @@ struct LookedAt {
 namespace {
 
 struct Collective : at::ObserverContext {
-  Delivery back;         // what was given in, as it comes back
-  wire::Source input{};  // the first bad tensor given in
+  CollectiveResult back;  // what was given in, as it comes back
+  wire::Source input{};   // the first bad tensor given in
   bool input_bad = false;
 
   // Its end may go by unseen: on a thread that has no state of ours, or inside a callback. In a
   // forked child the lock may be held for ever by a thread that is not there.
   ~Collective() override {
     Observer* observer = Observer::Get();
-    if (observer != nullptr && observer->Active()) observer->deliveries.Forget(&back);
+    if (observer != nullptr && observer->Active()) observer->collective_results.Forget(&back);
   }
 };
 
@@ -91,12 +91,13 @@ std::atomic<uint64_t> collectives_begun{0};
 // than it can tell.
 bool GivesOneRanksOwn(const char* name) { return std::strstr(name, ":broadcast") != nullptr; }
 
-void Note(Observer& observer, const at::TensorBase& tensor, Collective* collective) {
+void Record(Observer& observer, const at::TensorBase& tensor, Collective* collective) {
   InputSeen* seen = collective->back.Add(tensor);
   if (seen == nullptr) return;
   wire::Source source{};
   ValueRef value;
-  const bool known = observer.arming.armed() && SourceOf(observer, seen->Plain(), &source, &value);
+  const bool known =
+      observer.input_tracking.armed() && SourceOf(observer, seen->Plain(), &source, &value);
   if (!known && !GivesOneRanksOwn(collective->back.collective.name)) return;
   seen->kinds = NonFiniteKinds(seen->View());
   if (!known || seen->kinds == 0 || collective->input_bad) return;
@@ -125,17 +126,17 @@ bool CameBackBad(Observer& observer, const LookedAt& looked_at) {
          !SourceOf(observer, seen.Plain(), &source, &value);
 }
 
-void AddTensors(const c10::IValue& value, Delivery* delivery) {
+void AddTensors(const c10::IValue& value, CollectiveResult* result) {
   if (value.isTensor()) {
-    delivery->Add(value.toTensor());
+    result->Add(value.toTensor());
   } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) AddTensors(item, delivery);
+    for (const c10::IValue& item : value.toListRef()) AddTensors(item, result);
   }
 }
 
-// What lies on a GPU is not read here (gpu/gpu_deliveries.h).
+// What lies on a GPU is not read here (gpu/gpu_collective_results.h).
 void AddOnGpu(Observer& observer, const c10::IValue& value, GpuTensors* tensors) {
-  if (!observer.timeline.On()) return;
+  if (!observer.gpu_events.On()) return;
   if (value.isTensor()) {
     PlainTensor plain;
     wire::Unchecked reason;
@@ -148,13 +149,13 @@ void AddOnGpu(Observer& observer, const c10::IValue& value, GpuTensors* tensors)
 }
 
 // Under the lock.
-void TakeHold(Delivery* delivery, std::vector<LookedAt>* all) {
-  if (delivery->looked_at) return;
-  for (const InputSeen& seen : delivery->tensors) {
+void TakeHold(CollectiveResult* result, std::vector<LookedAt>* all) {
+  if (result->looked_at) return;
+  for (const InputSeen& seen : result->tensors) {
     auto held = TakeStorage(static_cast<const c10::StorageImpl*>(seen.storage.storage));
     if (held == nullptr) continue;
-    all->push_back({std::move(held), seen, delivery, delivery->number, delivery->collective,
-                    delivery->layer, delivery->step});
+    all->push_back({std::move(held), seen, result, result->number, result->collective,
+                    result->layer, result->step});
   }
 }
 
@@ -187,7 +188,7 @@ bool IsWrittenBy(const BadOutput* written, int count, const InputSeen& tensor) {
 
 }  // namespace
 
-class Deliveries::Turn {
+class CollectiveResults::Turn {
  public:
   explicit Turn(std::mutex& mutex) noexcept
       : mutex_(mutex), held_(DoneWithin(kPatienceMs, [&mutex] { return mutex.try_lock(); })) {}
@@ -202,25 +203,26 @@ class Deliveries::Turn {
   const bool held_;
 };
 
-void Deliveries::Open(Delivery* delivery) noexcept {
+void CollectiveResults::Open(CollectiveResult* result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (count_ < kOpenMax) open_[count_++] = delivery;
+  if (count_ < kOpenMax) open_[count_++] = result;
 }
 
-void Deliveries::Forget(const Delivery* delivery) noexcept {
+void CollectiveResults::Forget(const CollectiveResult* result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = 0; i < count_; ++i) {
-    if (open_[i] != delivery) continue;
+    if (open_[i] != result) continue;
     open_[i] = open_[--count_];
     break;
   }
 }
 
-void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept try {
+void CollectiveResults::Close(Observer& observer, ThreadState* thread,
+                              CollectiveResult* result) noexcept try {
   std::vector<LookedAt> all;  // lets go of the storages when the lock has been given back
   if (!observer.Ignores()) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    TakeHold(delivery, &all);
+    TakeHold(result, &all);
   }
   const auto is_bad = [](const LookedAt& looked_at) {
     const InputSeen& seen = looked_at.tensor;
@@ -230,13 +232,13 @@ void Deliveries::Close(Observer& observer, ThreadState* thread, Delivery* delive
     const Turn turn(turn_);
     Look(observer, thread, all, nullptr, 0);
   }
-  Forget(delivery);
+  Forget(result);
 } catch (...) {
-  Forget(delivery);
+  Forget(result);
 }
 
-void Deliveries::OnHandingOut(Observer& observer, ThreadState* thread, const Frame& frame) noexcept
-    try {
+void CollectiveResults::OnHandingOut(Observer& observer, ThreadState* thread,
+                                     const Frame& frame) noexcept try {
   handing_out_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t call = CountCall(frame.op);
   // A range that begins on this thread numbers it better. A process group that we do not know
@@ -265,38 +267,38 @@ void Deliveries::OnHandingOut(Observer& observer, ThreadState* thread, const Fra
 } catch (...) {
 }
 
-void Deliveries::OnHandedOut(Observer& observer, ThreadState* thread, const Frame& frame,
-                             const std::vector<c10::IValue>& outputs) noexcept {
+void CollectiveResults::OnHandedOut(Observer& observer, ThreadState* thread, const Frame& frame,
+                                    const std::vector<c10::IValue>& outputs) noexcept {
   if ((frame.op->families & kKeepsResults) == 0) Keep(observer, thread, outputs);
   if (handing_out_.load(std::memory_order_relaxed) > 0) {
     handing_out_.fetch_sub(1, std::memory_order_release);
   }
 }
 
-void Deliveries::Keep(Observer& observer, ThreadState* thread,
-                      const std::vector<c10::IValue>& outputs) noexcept try {
+void CollectiveResults::Keep(Observer& observer, ThreadState* thread,
+                             const std::vector<c10::IValue>& outputs) noexcept try {
   const CollectiveName name = std::exchange(thread->last_collective, {});
   if (observer.Ignores()) return;
   BusyScope busy(thread);
   GpuTensors on_gpu(observer, thread, /*counts=*/false);
   for (const c10::IValue& output : outputs) AddOnGpu(observer, output, &on_gpu);
-  observer.timeline.NoteCollective(observer, thread, name, on_gpu.list(), /*given_in=*/false);
+  observer.gpu_events.EnqueueCollective(observer, thread, name, on_gpu.list(), /*given_in=*/false);
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (handed_out_ == nullptr) handed_out_ = new Delivery[kHandedOutMax];
-  Delivery& delivery = handed_out_[next_handed_out_++ % kHandedOutMax];
-  delivery.Begin(name, observer.steps.completed());
-  for (const c10::IValue& output : outputs) AddTensors(output, &delivery);
+  if (handed_out_ == nullptr) handed_out_ = new CollectiveResult[kHandedOutMax];
+  CollectiveResult& result = handed_out_[next_handed_out_++ % kHandedOutMax];
+  result.Begin(name, observer.steps.completed());
+  for (const c10::IValue& output : outputs) AddTensors(output, &result);
 } catch (...) {
 }
 
-void Deliveries::AwaitHandedOut() noexcept {
+void CollectiveResults::AwaitHandedOut() noexcept {
   const auto none = [this] { return handing_out_.load(std::memory_order_acquire) <= 0; };
   // An op whose end was never seen is not waited for again.
   if (!DoneWithin(kPatienceMs, none)) handing_out_.store(0, std::memory_order_relaxed);
 }
 
 // 0: there is no room to count it.
-uint64_t Deliveries::CountCall(const OpTraits* op) noexcept {
+uint64_t CollectiveResults::CountCall(const OpTraits* op) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (CountedOp& counted : counted_) {
     if (counted.op != nullptr && counted.op != op) continue;
@@ -306,15 +308,16 @@ uint64_t Deliveries::CountCall(const OpTraits* op) noexcept {
   return 0;
 }
 
-uint64_t Deliveries::UnnamedBringer(Observer& observer) noexcept {
+uint64_t CollectiveResults::UnnamedBringer(Observer& observer) noexcept {
   const uint32_t step = observer.steps.completed();
   const std::lock_guard<std::mutex> lock(mutex_);
   return unnamed_step_ == step ? unnamed_ : 0;
 }
 
 // One whose data are not there yet shows nothing bad, and is looked at again.
-void Deliveries::Look(Observer& observer, ThreadState* thread, const std::vector<LookedAt>& all,
-                      const BadOutput* written, int count) noexcept {
+void CollectiveResults::Look(Observer& observer, ThreadState* thread,
+                             const std::vector<LookedAt>& all, const BadOutput* written,
+                             int count) noexcept {
   uint64_t last_number = 0;
   for (const LookedAt& looked_at : all) {
     if (IsWrittenBy(written, count, looked_at.tensor) || !CameBackBad(observer, looked_at))
@@ -329,26 +332,26 @@ void Deliveries::Look(Observer& observer, ThreadState* thread, const std::vector
     }
     last_number = looked_at.number;
     source.kinds = NonFiniteKinds(looked_at.tensor.View());
-    NoteReceived(looked_at, source, value);
+    RecordReceived(looked_at, source, value);
   }
 }
 
-void Deliveries::NoteReceived(const LookedAt& looked_at, const wire::Source& source,
-                              ValueRef value) noexcept {
+void CollectiveResults::RecordReceived(const LookedAt& looked_at, const wire::Source& source,
+                                       ValueRef value) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   last_ = source;
   last_value_ = value;
   last_step_ = looked_at.step;
-  const bool open = std::find(open_, open_ + count_, looked_at.delivery) != open_ + count_;
-  const bool handed_out = handed_out_ != nullptr && looked_at.delivery >= handed_out_ &&
-                          looked_at.delivery < handed_out_ + kHandedOutMax;
-  if ((!open && !handed_out) || looked_at.delivery->number != looked_at.number) return;
-  looked_at.delivery->looked_at = true;
-  looked_at.delivery->received = value;
+  const bool open = std::find(open_, open_ + count_, looked_at.result) != open_ + count_;
+  const bool handed_out = handed_out_ != nullptr && looked_at.result >= handed_out_ &&
+                          looked_at.result < handed_out_ + kHandedOutMax;
+  if ((!open && !handed_out) || looked_at.result->number != looked_at.number) return;
+  looked_at.result->looked_at = true;
+  looked_at.result->received = value;
 }
 
-void Deliveries::LookAtAll(Observer& observer, ThreadState* thread, const BadOutput* written,
-                           int count) noexcept try {
+void CollectiveResults::LookAtAll(Observer& observer, ThreadState* thread, const BadOutput* written,
+                                  int count) noexcept try {
   if (observer.Ignores()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -371,8 +374,9 @@ void Deliveries::LookAtAll(Observer& observer, ThreadState* thread, const BadOut
 } catch (...) {
 }
 
-bool Deliveries::FindReceived(Observer& observer, ThreadState* thread, const BadOutput* written,
-                              int count, wire::Source* source, ValueRef* value) noexcept {
+bool CollectiveResults::FindReceived(Observer& observer, ThreadState* thread,
+                                     const BadOutput* written, int count, wire::Source* source,
+                                     ValueRef* value) noexcept {
   LookAtAll(observer, thread, written, count);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (last_value_.ticket == 0 || last_step_ != observer.steps.completed()) return false;
@@ -399,16 +403,16 @@ std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadS
   // Counted in any case: ranks know a collective by its number.
   if (observer.Ignores() || observer.level.off_to_measure()) return nullptr;
   auto collective = std::make_unique<Collective>();
-  Delivery& back = collective->back;
+  CollectiveResult& back = collective->back;
   back.Begin(name, observer.steps.completed());
   GpuTensors on_gpu(observer, thread, /*counts=*/false);
   for (const c10::IValue& value : range.inputs()) {
     if (!value.isTensor()) continue;
-    Note(observer, value.toTensor(), collective.get());
+    Record(observer, value.toTensor(), collective.get());
     AddOnGpu(observer, value, &on_gpu);
   }
-  observer.timeline.NoteCollective(observer, thread, name, on_gpu.list(), /*given_in=*/true);
-  if (!back.tensors.empty()) observer.deliveries.Open(&back);
+  observer.gpu_events.EnqueueCollective(observer, thread, name, on_gpu.list(), /*given_in=*/true);
+  if (!back.tensors.empty()) observer.collective_results.Open(&back);
   return collective;
 } catch (...) {
   return nullptr;
@@ -416,9 +420,9 @@ std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadS
 
 void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext* context) noexcept {
   auto& collective = *static_cast<Collective*>(context);
-  Delivery& back = collective.back;
+  CollectiveResult& back = collective.back;
   if (back.tensors.empty()) return;
-  observer.deliveries.Close(observer, thread, &back);
+  observer.collective_results.Close(observer, thread, &back);
   if (observer.Ignores() || (!collective.input_bad && back.received.ticket == 0)) return;
   EmitCollective(observer, thread, back.collective,
                  collective.input_bad ? &collective.input : nullptr, back.received);
@@ -428,7 +432,7 @@ ValueRef ReportReceived(Observer& observer, ThreadState* thread, const PlainTens
                         const CollectiveName& collective, const Layer* layer) noexcept {
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return {};
-  UnseenWriter writer{};
+  UnobservedWriter writer{};
   writer.op = collective.name;
   writer.layer = layer;
   writer.phase = wire::Phase::kOther;
@@ -438,7 +442,7 @@ ValueRef ReportReceived(Observer& observer, ThreadState* thread, const PlainTens
   source.value = collective.sequence;
   source.name = GroupOf(*emitter, collective);
   writer.Add(source, {});
-  return OnUnseenWrite(observer, thread, tensor, writer);
+  return OnUnobservedWrite(observer, thread, tensor, writer);
 }
 
 void EmitCollective(Observer& observer, ThreadState* thread, const CollectiveName& collective,

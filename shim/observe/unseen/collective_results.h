@@ -24,13 +24,13 @@ struct Frame;
 struct OpTraits;
 struct ThreadState;
 struct Layer;
-struct Delivery;
+struct CollectiveResult;
 struct LookedAt;
 
 // What collectives have brought or may be bringing. Any thread. Nothing is read under the lock
 // that the begin and the end of every collective take. One thread looks at a time: what one has
 // found but not yet told would be nobody's to another.
-class Deliveries {
+class CollectiveResults {
  public:
   // The tensor that came back bad by a collective of this step, if there is one; looks at what is
   // there by now. For an op that came upon something bad which nobody is known to have written.
@@ -42,10 +42,10 @@ class Deliveries {
                  int count) noexcept;
 
   // What lies where it was given in: between the begin and the end of its range.
-  void Open(Delivery* delivery) noexcept;
-  void Forget(const Delivery* delivery) noexcept;
+  void Open(CollectiveResult* result) noexcept;
+  void Forget(const CollectiveResult* result) noexcept;
   // Looks at what came back, if nobody has yet, and forgets it.
-  void Close(Observer& observer, ThreadState* thread, Delivery* delivery) noexcept;
+  void Close(Observer& observer, ThreadState* thread, CollectiveResult* result) noexcept;
 
   // The tensors that the collective begun last on this thread writes elsewhere (all_gather): nobody
   // tells when they are there, so those of the newest collectives are kept and looked at when
@@ -76,7 +76,8 @@ class Deliveries {
   void Keep(Observer& observer, ThreadState* thread,
             const std::vector<c10::IValue>& outputs) noexcept;
   uint64_t CountCall(const OpTraits* op) noexcept;
-  void NoteReceived(const LookedAt& looked_at, const wire::Source& source, ValueRef value) noexcept;
+  void RecordReceived(const LookedAt& looked_at, const wire::Source& source,
+                      ValueRef value) noexcept;
 
   // Held by the thread that looks, until it has told all it found. Who waits for it in vain for
   // kPatienceMs looks as well: the other may wait for the GIL, or be left behind by a fork.
@@ -85,9 +86,10 @@ class Deliveries {
 
   std::mutex turn_;  // taken before mutex_
   std::mutex mutex_;
-  Delivery* open_[kOpenMax] = {};
+  CollectiveResult* open_[kOpenMax] = {};
   int count_ = 0;
-  Delivery* handed_out_ = nullptr;  // kHandedOutMax of them, made when first needed; never freed
+  CollectiveResult* handed_out_ =
+      nullptr;  // kHandedOutMax of them, made when first needed; never freed
   uint32_t next_handed_out_ = 0;
   // How often each op that hands results out was called. All ranks of a group call it equally often
   // and in the same order; a process group's own threads may begin it in another order.

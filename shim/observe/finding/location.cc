@@ -1,4 +1,4 @@
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
@@ -34,9 +34,9 @@ const Layer* LayerOfEnginesNode(const ThreadState* thread) {
 
 }  // namespace
 
-Place PlaceOf(const ThreadState* thread) noexcept {
+Location LocationOf(const ThreadState* thread) noexcept {
   if (thread->told != nullptr) return thread->told->place;
-  Place place{Phase::kOther, CurrentLayer(), "", 0, 0};
+  Location place{Phase::kOther, CurrentLayer(), "", 0, 0};
   const Frame* node = thread->nodes_open != 0 ? InnermostNode(thread) : nullptr;
   const bool in_pass = node != nullptr || torch::autograd::get_current_graph_task_id() != -1;
   if (thread->optimizer_depth != 0) place.flags |= ValueRecord::kInOptimizerRange;
@@ -65,7 +65,7 @@ Place PlaceOf(const ThreadState* thread) noexcept {
 
 Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept {
   Moment moment;
-  moment.place = PlaceOf(thread);
+  moment.place = LocationOf(thread);
   if (*moment.place.node != '\0') {
     Emitter* emitter = observer.EnsureEmitter();
     moment.node = emitter != nullptr ? emitter->Intern(moment.place.node) : 0;
@@ -75,7 +75,7 @@ Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept {
   moment.time_ns = MonotonicNs();
   moment.in_optimizer = thread->optimizer_depth != 0;
   moment.in_region = thread->regions_open != 0;
-  const KnownCall call = observer.timeline.calls().OfThisThread(*observer.python);
+  const KnownCall call = observer.gpu_events.calls().OfThisThread(*observer.python);
   moment.call = call.call;
   moment.line = call.line;
   if (moment.place.phase == Phase::kBackward) {

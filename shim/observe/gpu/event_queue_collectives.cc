@@ -1,17 +1,17 @@
-// The timeline's collectives: what was given in is known when they are told, what came back when
-// somebody meets it (gpu_deliveries.h).
+// The event queue's collectives: what was given in is known when they are told, what came back when
+// somebody meets it (gpu_collective_results.h).
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <vector>
 
 #include "shim/observe/finding/sources.h"
+#include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/gpu_counts.h"
-#include "shim/observe/gpu/timeline.h"
-#include "shim/observe/gpu/timeline_events.h"
+#include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python/names/named_reading.h"
-#include "shim/observe/unseen/collectives.h"
+#include "shim/observe/unseen/collective_results.h"
 
 namespace nanwatch {
 namespace {
@@ -35,9 +35,10 @@ BadEntry EntryOf(Observer& observer, const PlainTensor& tensor, ValueRef value, 
 
 }  // namespace
 
-void Timeline::NoteCollective(Observer& observer, ThreadState* thread,
-                              const CollectiveName& collective,
-                              std::span<const HandedTensor> tensors, bool given_in) noexcept {
+void GpuEventQueue::EnqueueCollective(Observer& observer, ThreadState* thread,
+                                      const CollectiveName& collective,
+                                      std::span<const CheckedTensor> tensors,
+                                      bool given_in) noexcept {
   // In a graph it runs at every replay, and would have to be noted there.
   if (CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return;
   const Layer* layer = CurrentLayer();
@@ -55,7 +56,7 @@ void Timeline::NoteCollective(Observer& observer, ThreadState* thread,
       KeepHanded(tensors[i], &event->tensors[i]);
       // Who wrote there before says nothing of what is read there from now on.
       if (cuts_.AnyNoted()) cuts_.Forget(seen);
-      deliveries_.Note(seen, collective, layer, event->number, given_in);
+      collective_results_.Record(seen, collective, layer, event->number, given_in);
     }
     Publish(event);
     tensors = tensors.subspan(count);
@@ -63,9 +64,9 @@ void Timeline::NoteCollective(Observer& observer, ThreadState* thread,
 }
 
 template <class Fn>
-void Timeline::LookAtInputs(Observer& observer, ThreadState* thread, const Frame& frame,
-                            HandedAs as, Fn&& wanted) noexcept try {
-  std::vector<HandedTensor> tensors;
+void GpuEventQueue::LookAtInputs(Observer& observer, ThreadState* thread, const Frame& frame,
+                                 CheckedAs as, Fn&& wanted) noexcept try {
+  std::vector<CheckedTensor> tensors;
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (input.gpu >= 0 && wanted(input)) {
@@ -77,33 +78,34 @@ void Timeline::LookAtInputs(Observer& observer, ThreadState* thread, const Frame
       CapturedGraph(observer, thread, /*begins=*/true) != nullptr) {
     return;
   }
-  NoteLists(observer, thread, as, tensors);
+  EnqueueLists(observer, thread, as, tensors);
 } catch (const std::bad_alloc&) {
 }
 
-void Timeline::LookAtGiven(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
+void GpuEventQueue::LookAtGiven(Observer& observer, ThreadState* thread,
+                                const Frame& frame) noexcept {
   if (std::strstr(frame.op->name, "broadcast") == nullptr) return;
-  LookAtInputs(observer, thread, frame, HandedAs::kGiven, [](const InputSeen&) { return true; });
+  LookAtInputs(observer, thread, frame, CheckedAs::kGiven, [](const InputSeen&) { return true; });
 }
 
-void Timeline::LookAtReceived(Observer& observer, ThreadState* thread,
-                              const Frame& frame) noexcept {
-  LookAtInputs(observer, thread, frame, HandedAs::kReceived, [this](const InputSeen& input) {
-    return input.updated && deliveries_.TakeUnlooked(input);
+void GpuEventQueue::LookAtReceived(Observer& observer, ThreadState* thread,
+                                   const Frame& frame) noexcept {
+  LookAtInputs(observer, thread, frame, CheckedAs::kReceived, [this](const InputSeen& input) {
+    return input.updated && collective_results_.TakeUnlooked(input);
   });
 }
 
 // ---- telling
 
-void Timeline::TellCollective(Observer& observer, CollectiveEvent& event) noexcept {
+void GpuEventQueue::ResolveCollective(Observer& observer, CollectiveEvent& event) noexcept {
   const uint32_t step = observer.steps.completed();
-  deliveries_.SetStep(event.number, event.count, step);
+  collective_results_.SetStep(event.number, event.count, step);
   const auto set_own = [this, &event](const InputSeen& seen, ValueRef value, uint32_t site) {
-    GpuDeliveries::Delivery delivery;
-    if (deliveries_.Find(seen.storage.storage, seen.byte_begin, seen.byte_end, event.number + 1,
-                         &delivery) &&
-        delivery.event == event.number) {
-      deliveries_.SetValue(delivery, value, site, /*own=*/true);
+    GpuCollectiveResults::CollectiveResult result;
+    if (collective_results_.Find(seen.storage.storage, seen.byte_begin, seen.byte_end,
+                                 event.number + 1, &result) &&
+        result.event == event.number) {
+      collective_results_.SetValue(result, value, site, /*own=*/true);
     }
   };
   // A leaf of this pass took a bad gradient: that is what was averaged.
@@ -132,21 +134,21 @@ void Timeline::TellCollective(Observer& observer, CollectiveEvent& event) noexce
     if (!in_table || std::exchange(emitted, true)) continue;
     wire::Source source = SourceFrom(known);
     source.kinds = known.kinds;
-    EmitCollective(observer, teller_, event.collective, &source, {});
+    EmitCollective(observer, resolver_, event.collective, &source, {});
   }
 }
 
-void Timeline::TellGiven(Observer& observer, const PlainTensor& tensor) noexcept {
-  if (TellReceived(observer, teller_, tensor)) return;
+void GpuEventQueue::ResolveGiven(Observer& observer, const PlainTensor& tensor) noexcept {
+  if (ResolveReceived(observer, resolver_, tensor)) return;
   const NamedTensor* named = observer.python->names().FindByStorage(tensor.storage);
-  NoteExternal(observer, tensor, named != nullptr ? TargetOf(*named) : wire::Target::kInputData,
-               named != nullptr ? named->name : "");
+  RecordExternal(observer, tensor, named != nullptr ? TargetOf(*named) : wire::Target::kInputData,
+                 named != nullptr ? named->name : "");
 }
 
 // gloo carries a GPU's tensors by the CPU: they are copied to pinned memory, a thread of gloo's
 // fills that memory with the result, which nobody sees, and copies it back. A copy makes nothing,
 // so what it leaves there was received, whatever was known of its source.
-bool Timeline::ResolveCopyOfReceived(Observer& observer, const OpEvent& event) noexcept {
+bool GpuEventQueue::ResolveCopyOfReceived(Observer& observer, const OpEvent& event) noexcept {
   if ((event.frame.op->families & kMoves) == 0 || event.outputs != 1) return false;
   bool from_cpu = false;
   for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
@@ -155,35 +157,35 @@ bool Timeline::ResolveCopyOfReceived(Observer& observer, const OpEvent& event) n
     if (input.gpu >= 0 || input.known || input.type != event.tensors[0].seen.type) return false;
     from_cpu = true;
   }
-  return from_cpu && TellReceived(observer, teller_, event.tensors[0].seen.Plain());
+  return from_cpu && ResolveReceived(observer, resolver_, event.tensors[0].seen.Plain());
 }
 
-bool Timeline::TellReceived(Observer& observer, ThreadState* thread,
-                            const PlainTensor& tensor) noexcept {
+bool GpuEventQueue::ResolveReceived(Observer& observer, ThreadState* thread,
+                                    const PlainTensor& tensor) noexcept {
   if (!On() || tensor.gpu < 0 || observer.Poisoned()) return false;
-  const uint64_t event = thread == teller_ ? told_event_ : ~uint64_t{0};
-  GpuDeliveries::Delivery delivery;
+  const uint64_t event = thread == resolver_ ? told_event_ : ~uint64_t{0};
+  GpuCollectiveResults::CollectiveResult result;
   BadEntry known;
   if (observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &known)) {
     return true;
   }
-  if (!deliveries_.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, event, &delivery)) {
+  if (!collective_results_.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, event,
+                                &result)) {
     return false;
   }
   // What came steps ago was in use since, and good.
-  if (delivery.step != 0 && delivery.step < observer.steps.completed()) return false;
-  if (delivery.value.ticket != 0) {
-    observer.bad_values.Add(EntryOf(observer, tensor, delivery.value, delivery.site));
-    observer.arming.Arm();
+  if (result.step != 0 && result.step < observer.steps.completed()) return false;
+  if (result.value.ticket != 0) {
+    observer.bad_values.Add(EntryOf(observer, tensor, result.value, result.site));
+    observer.input_tracking.Arm();
     return true;
   }
-  const ValueRef value =
-      ReportReceived(observer, thread, tensor, delivery.collective, delivery.layer);
+  const ValueRef value = ReportReceived(observer, thread, tensor, result.collective, result.layer);
   if (!observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &known)) {
     return false;
   }
-  deliveries_.SetValue(delivery, value, known.site, /*own=*/false);
-  EmitCollective(observer, thread, delivery.collective, nullptr, value);
+  collective_results_.SetValue(result, value, known.site, /*own=*/false);
+  EmitCollective(observer, thread, result.collective, nullptr, value);
   return true;
 }
 

@@ -32,10 +32,10 @@
 
 namespace nanwatch {
 
-// What the door calls, on the thread that calls the module, with the GIL held. Each may be null,
+// What the bridge calls, on the thread that calls the module, with the GIL held. Each may be null,
 // must not throw, must not call Python and should be short. The arrays and names live until the
 // function returns.
-struct PythonDoorCallbacks {
+struct PythonBridgeCallbacks {
   // A depth-0 module call begins: says which of the three below are wanted for it.
   struct Wanted {
     bool arguments = true;
@@ -81,11 +81,11 @@ struct PythonDoorCallbacks {
   void (*on_settled)() = nullptr;
 };
 
-class PythonDoor {
+class PythonBridge {
  public:
-  explicit PythonDoor(const PythonDoorCallbacks& callbacks) noexcept;
-  PythonDoor(const PythonDoor&) = delete;
-  PythonDoor& operator=(const PythonDoor&) = delete;
+  explicit PythonBridge(const PythonBridgeCallbacks& callbacks) noexcept;
+  PythonBridge(const PythonBridge&) = delete;
+  PythonBridge& operator=(const PythonBridge&) = delete;
 
   // For the watch thread: waits for Python and torch.nn, and installs the descriptor from Python's
   // main thread (by a pending call, so that this thread never holds the GIL). Returns when
@@ -142,7 +142,7 @@ class PythonDoor {
     return loader_fetch_.ReadNow(rows, samples);
   }
   // Steps of optimizers are told by callbacks_.on_step.
-  [[nodiscard]] bool TellsSteps() const noexcept { return hooks_.installed(); }
+  [[nodiscard]] bool ReportsSteps() const noexcept { return hooks_.installed(); }
   // GIL held, once a step: whether this process is in a torch.distributed group, which is asked in
   // the first step and one in 32; and, any thread, whether it was ever found to be.
   bool FindDistributed() noexcept;
@@ -173,8 +173,8 @@ class PythonDoor {
   void HandOutResult(PyObj* result, PyObj* const* args, size_t count, PyObj* keyword_names);
   void HandOutRootResult(PyObj* result);
   void HandOutModuleResult(PyObj* result);
-  static int Pending(void* door);
-  static int PendingHooks(void* door);
+  static int Pending(void* bridge);
+  static int PendingHooks(void* bridge);
   void InstallInTime(const volatile uint32_t* active, bool late) noexcept;
   void InstallHooksInTime() noexcept;
   void Queue(int (*call)(void*)) noexcept;
@@ -182,7 +182,7 @@ class PythonDoor {
   void Settle() noexcept;
   void Say(const char* line) const noexcept;
 
-  PythonDoorCallbacks callbacks_;
+  PythonBridgeCallbacks callbacks_;
   PythonApi api_;
   LayerTable layers_;
   PythonNames names_;

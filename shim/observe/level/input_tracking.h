@@ -12,7 +12,7 @@
 
 namespace nanwatch {
 
-class Arming {
+class InputTracking {
  public:
   // Registers A; without `check_ops` one that only sees ranges.
   void Register(bool check_ops) noexcept;
@@ -37,7 +37,7 @@ class Arming {
   [[nodiscard]] bool inherited() const noexcept { return inherited_; }
   // In a forked child: takes over the registrations, which the child shares with its parent's
   // memory.
-  void Inherit(const Arming& parents) noexcept;
+  void Inherit(const InputTracking& parents) noexcept;
 
   bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
   // Asks for inputs until Disarm.

@@ -2,10 +2,10 @@
 //
 // Nobody says when it has come: NCCL writes on a stream of its own, and the job has its own streams
 // wait for that. So nothing is looked at when the collective ends. Instead it is noted where
-// results will lie, and by which event of the timeline: a bad value that is met there later, and
+// results will lie, and by which event of the event queue: a bad value that is met there later, and
 // that no op since is known to have written, has come by the newest of these that is older than the
 // one who meets it. An op that writes over such memory in place would leave nothing to be looked
-// at: before it begins a launch looks (Timeline::LookAtReceived).
+// at: before it begins a launch looks (GpuEventQueue::LookAtReceived).
 //
 // Threads: any; one lock, taken only for collectives, for ops that write in place while results lie
 // unlooked at, and where something bad of unknown origin is told. Memory is taken with the first
@@ -24,9 +24,9 @@ namespace nanwatch {
 
 struct Layer;
 
-class GpuDeliveries {
+class GpuCollectiveResults {
  public:
-  struct Delivery {
+  struct CollectiveResult {
     WeakStorage storage;  // holds it weakly
     uint64_t byte_begin;
     uint64_t byte_end;
@@ -43,8 +43,8 @@ class GpuDeliveries {
   };
 
   // False: there is no memory.
-  bool Note(const InputSeen& tensor, const CollectiveName& collective, const Layer* layer,
-            uint64_t event, bool given_in) noexcept;
+  bool Record(const InputSeen& tensor, const CollectiveName& collective, const Layer* layer,
+              uint64_t event, bool given_in) noexcept;
 
   // Of results of which nobody has looked at what came.
   [[nodiscard]] bool AnyUnlooked() const noexcept {
@@ -55,11 +55,11 @@ class GpuDeliveries {
 
   // The newest event's that overlaps the bytes and is older than `event`.
   bool Find(const void* storage, uint64_t byte_begin, uint64_t byte_end, uint64_t event,
-            Delivery* found) noexcept;
+            CollectiveResult* found) noexcept;
   // The event, which has recorded `count` of these, is resolved, `step` steps being completed.
   void SetStep(uint64_t event, uint32_t count, uint32_t step) noexcept;
   // What the results in this place that this event has noted were told as.
-  void SetValue(const Delivery& of, ValueRef value, uint32_t site, bool own) noexcept;
+  void SetValue(const CollectiveResult& of, ValueRef value, uint32_t site, bool own) noexcept;
 
  private:
   // By no means in the order of their events: a thread that was interrupted between taking its
@@ -71,7 +71,7 @@ class GpuDeliveries {
   static constexpr uint64_t kUnlookedMax = 256;
 
   std::mutex mutex_;
-  std::unique_ptr<Delivery[]> kept_;
+  std::unique_ptr<CollectiveResult[]> kept_;
   uint64_t count_ = 0;  // ever noted
   std::atomic<uint64_t> unlooked_{0};
 };

@@ -1,4 +1,4 @@
-#include "shim/observe/level/arming.h"
+#include "shim/observe/level/input_tracking.h"
 
 #include <ATen/record_function.h>
 
@@ -36,7 +36,7 @@ at::CallbackHandle AddInputCallback() {
 
 }  // namespace
 
-void Arming::Register(bool check_ops) noexcept try {
+void InputTracking::Register(bool check_ops) noexcept try {
   const std::lock_guard<std::mutex> lock(mutex_);
   registered_ = true;
   everywhere_ = check_ops;
@@ -44,17 +44,17 @@ void Arming::Register(bool check_ops) noexcept try {
 } catch (...) {
 }
 
-Arming::Sees Arming::Wanted() const noexcept {
+InputTracking::Sees InputTracking::Wanted() const noexcept {
   if (!registered_) return Sees::kNothing;
   if (!suspended_ && (everywhere_ || watched_ranges_ > 0)) return Sees::kOps;
   return ranges_ ? Sees::kRanges : Sees::kNothing;
 }
 
-bool Arming::MayChange() const noexcept { return !inherited_ || callback_table::IsFree(); }
+bool InputTracking::MayChange() const noexcept { return !inherited_ || callback_table::IsFree(); }
 
 // Removed first: a range would otherwise begin twice. One that begins on another thread in between
 // goes unseen.
-void Arming::Watch() noexcept try {
+void InputTracking::Watch() noexcept try {
   const Sees wanted = Wanted();
   if (sees_ == wanted || !MayChange()) return;
   if (wanted != Sees::kOps) Switch(false);
@@ -67,38 +67,38 @@ void Arming::Watch() noexcept try {
 } catch (...) {
 }
 
-void Arming::WatchEverywhere(bool on) noexcept {
+void InputTracking::WatchEverywhere(bool on) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   everywhere_ = on;
   Watch();
 }
 
-void Arming::WatchRanges(bool on) noexcept {
+void InputTracking::WatchRanges(bool on) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   ranges_ = on;
   Watch();
 }
 
-void Arming::Suspend(bool on) noexcept {
+void InputTracking::Suspend(bool on) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   suspended_ = on;
   Watch();
 }
 
-void Arming::BeginWatchedRange() noexcept {
+void InputTracking::BeginWatchedRange() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++watched_ranges_;
   Watch();
 }
 
-bool Arming::EndWatchedRange() noexcept {
+bool InputTracking::EndWatchedRange() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (watched_ranges_ != 0) --watched_ranges_;
   Watch();
   return !checks_ops();
 }
 
-void Arming::SetBenchMode(int mode) noexcept try {
+void InputTracking::SetBenchMode(int mode) noexcept try {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (empty_callback_ != 0) at::removeCallback(empty_callback_);
@@ -111,7 +111,7 @@ void Arming::SetBenchMode(int mode) noexcept try {
 } catch (...) {
 }
 
-void Arming::Inherit(const Arming& parents) noexcept {
+void InputTracking::Inherit(const InputTracking& parents) noexcept {
   inherited_ = true;
   registered_ = parents.registered_;
   sees_ = parents.sees_;
@@ -122,7 +122,7 @@ void Arming::Inherit(const Arming& parents) noexcept {
   armed_.store(input_callback_ != 0, std::memory_order_relaxed);
 }
 
-void Arming::Switch(bool on) noexcept try {
+void InputTracking::Switch(bool on) noexcept try {
   if (on == (input_callback_ != 0) || !checks_ops() || !MayChange()) return;
   if (on) {
     input_callback_ = AddInputCallback();
@@ -134,24 +134,24 @@ void Arming::Switch(bool on) noexcept try {
 } catch (...) {
 }
 
-void Arming::Arm() noexcept {
+void InputTracking::Arm() noexcept {
   if (armed()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   Switch(true);
 }
 
-void Arming::Disarm() noexcept {
+void InputTracking::Disarm() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (holds_ == 0) Switch(false);
 }
 
-void Arming::Hold() noexcept {
+void InputTracking::Hold() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++holds_;
   Switch(true);
 }
 
-void Arming::Release() noexcept {
+void InputTracking::Release() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (holds_ != 0) --holds_;
 }

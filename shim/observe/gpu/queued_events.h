@@ -1,12 +1,12 @@
-// What the timeline's events hold (timeline.h). They lie one behind another in its queue, each in
-// one piece, and are never moved.
+// What the event queue's events hold (event_queue.h). They lie one behind another in its queue,
+// each in one piece, and are never moved.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
+#include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/gpu_cuts.h"
-#include "shim/observe/gpu/timeline.h"
 #include "shim/observe/step/canary.h"
 
 namespace nanwatch {
@@ -26,13 +26,13 @@ enum class EventKind : uint8_t {
   kCollective,
 };
 
-struct Timeline::Event {
+struct GpuEventQueue::Event {
   uint32_t bytes;
   EventKind kind;
   std::atomic<bool> noted;  // false while its thread still fills it in
   uint64_t number;
   uint64_t ticket;  // of its check's launch; 0: it waits for none
-  Graph* graph;     // it is part of (timeline_graphs.h), or is a replay of; null: none
+  Graph* graph;     // it is part of (event_queue_graphs.h), or is a replay of; null: none
   Moment moment;
 };
 
@@ -45,7 +45,7 @@ struct SeenTensor {
   wire::TensorStats stats;
   int8_t looked_at;  // place among the launch's outputs or inputs; -1: not part of it
   bool unread;       // on the CPU, and may not have arrived there: known by the table alone
-  // Of kHanded, as in HandedTensor:
+  // Of kHanded, as in CheckedTensor:
   wire::Target target;
   const NamedTensor* named;
   uint32_t name;
@@ -53,13 +53,13 @@ struct SeenTensor {
 };
 
 // Keeps one of those handed over in an event.
-void KeepHanded(const HandedTensor& handed, SeenTensor* kept) noexcept;
+void KeepHanded(const CheckedTensor& handed, SeenTensor* kept) noexcept;
 
-struct Timeline::OpEvent : Event {
+struct GpuEventQueue::OpEvent : Event {
   Frame frame;
-  HandedAs handed_as;
+  CheckedAs handed_as;
   bool is_list = false;                         // of kHanded: its outputs are looked at as a list
-  bool is_late_copy = false;                    // of kOp: NoteLateCopy
+  bool is_late_copy = false;                    // of kOp: EnqueueLateCopy
   bool reports = false;                         // the launch tells how far the stream is
   bool sums = false;                            // of a list: it is summed
   bool measures = false;                        // instead: each of its tensors is measured,
@@ -76,35 +76,35 @@ struct Timeline::OpEvent : Event {
   static constexpr uint32_t kTensorsMax = 128;  // but of a list device::kListMax
 };
 
-struct Timeline::ViewEvent : Event {
+struct GpuEventQueue::ViewEvent : Event {
   Frame frame;
   SeenTensor tensor;
 };
 
-struct Timeline::PassEvent : Event {
+struct GpuEventQueue::PassEvent : Event {
   uint64_t pass;  // its number
   SequenceRef root;
   bool tells_loss;
 };
 
-struct Timeline::LeafEvent : Event {
+struct GpuEventQueue::LeafEvent : Event {
   const NamedTensor* named;
   bool has_gradient;
   SeenTensor gradient;
 };
 
-struct Timeline::CollectiveEvent : Event {
+struct GpuEventQueue::CollectiveEvent : Event {
   CollectiveName collective;
   bool given_in;  // else these are what it hands out elsewhere
   uint32_t count;
   SeenTensor tensors[1];
 };
 
-struct Timeline::SnapshotEvent : Event {
+struct GpuEventQueue::SnapshotEvent : Event {
   uint64_t snapshot;
 };
 
-struct Timeline::OptimizerEvent : Event {
+struct GpuEventQueue::OptimizerEvent : Event {
   const void* optimizer;
   char range_name[96];
   canary::Gradients gradients;

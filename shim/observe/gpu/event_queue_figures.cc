@@ -5,9 +5,9 @@
 
 #include "shim/check/moments.h"
 #include "shim/observe/figures/layer_peaks.h"
+#include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/gpu_counts.h"
-#include "shim/observe/gpu/timeline.h"
-#include "shim/observe/gpu/timeline_events.h"
+#include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch {
@@ -19,30 +19,30 @@ bool CanBeMeasured(const TensorView& view) {
 
 }  // namespace
 
-bool Timeline::MayMeasure(Observer& observer, const ThreadState* thread) noexcept {
+bool GpuEventQueue::MayMeasure(Observer& observer, const ThreadState* thread) noexcept {
   return gpu_.AllSetUp() && CapturedGraph(observer, thread, /*begins=*/true) == nullptr;
 }
 
-bool Timeline::NoteFigures(Observer& observer, ThreadState* thread, HandedAs as,
-                           std::span<const HandedTensor> tensors, uint64_t snapshot,
-                           std::span<const device::SampleSpan> samples) noexcept {
+bool GpuEventQueue::EnqueueFigures(Observer& observer, ThreadState* thread, CheckedAs as,
+                                   std::span<const CheckedTensor> tensors, uint64_t snapshot,
+                                   std::span<const device::SampleSpan> samples) noexcept {
   bool all = true;
   while (!tensors.empty()) {
     const size_t room = std::min(tensors.size(), size_t{device::kMeasuredMax});
     size_t count = 1;
     while (count < room && tensors[count].seen.gpu == tensors[0].seen.gpu) ++count;
     const size_t sampled = std::min(samples.size(), count);
-    all &=
-        NoteMeasured(observer, thread, as, tensors.first(count), snapshot, samples.first(sampled));
+    all &= EnqueueMeasured(observer, thread, as, tensors.first(count), snapshot,
+                           samples.first(sampled));
     tensors = tensors.subspan(count);
     samples = samples.subspan(sampled);
   }
   return all;
 }
 
-bool Timeline::NoteMeasured(Observer& observer, ThreadState* thread, HandedAs as,
-                            std::span<const HandedTensor> tensors, uint64_t snapshot,
-                            std::span<const device::SampleSpan> samples) noexcept {
+bool GpuEventQueue::EnqueueMeasured(Observer& observer, ThreadState* thread, CheckedAs as,
+                                    std::span<const CheckedTensor> tensors, uint64_t snapshot,
+                                    std::span<const device::SampleSpan> samples) noexcept {
   OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), 0);
   if (event == nullptr) return false;
   event->is_list = event->measures = true;
@@ -59,7 +59,8 @@ bool Timeline::NoteMeasured(Observer& observer, ThreadState* thread, HandedAs as
   return launched;
 }
 
-bool Timeline::NoteSnapshot(Observer& observer, ThreadState* thread, uint64_t snapshot) noexcept {
+bool GpuEventQueue::EnqueueSnapshot(Observer& observer, ThreadState* thread,
+                                    uint64_t snapshot) noexcept {
   auto* event = Reserve<SnapshotEvent>();
   if (event == nullptr) return false;
   event->kind = EventKind::kSnapshot;
@@ -70,13 +71,13 @@ bool Timeline::NoteSnapshot(Observer& observer, ThreadState* thread, uint64_t sn
 }
 
 // What an op of a layer's forward has left, at level full, where each has a launch of its own.
-void Timeline::MeasureWritten(Observer& observer, ThreadState* thread, const Moment& moment,
-                              std::span<const InputSeen* const> written) noexcept {
+void GpuEventQueue::MeasureWritten(Observer& observer, ThreadState* thread, const Moment& moment,
+                                   std::span<const InputSeen* const> written) noexcept {
   if (observer.level.watched() != wire::Level::kFull || moment.place.layer == nullptr ||
       moment.place.phase != wire::Phase::kForward || moment.in_optimizer) {
     return;
   }
-  HandedTensor list[device::kOutputsMax];
+  CheckedTensor list[device::kOutputsMax];
   size_t count = 0;
   for (const InputSeen* tensor : written) {
     if (count == std::size(list)) break;
@@ -84,12 +85,12 @@ void Timeline::MeasureWritten(Observer& observer, ThreadState* thread, const Mom
     list[count++] = {*tensor, wire::Target::kNone, nullptr, 0};
   }
   if (count == 0 || !observer.parameter_stats.TakeLayerLaunch()) return;
-  NoteFigures(observer, thread, HandedAs::kMeasuredResults, {list, count}, 0);
+  EnqueueFigures(observer, thread, CheckedAs::kMeasuredResults, {list, count}, 0);
 }
 
 // What a module returns, at level layer, on the way out of it.
-void Timeline::MeasureResults(Observer& observer, ThreadState* thread,
-                              std::span<const at::TensorBase* const> results) noexcept {
+void GpuEventQueue::MeasureResults(Observer& observer, ThreadState* thread,
+                                   std::span<const at::TensorBase* const> results) noexcept {
   GpuTensors on_gpu(observer, thread, /*counts=*/false);
   for (const at::TensorBase* result : results) {
     PlainTensor plain;
@@ -100,26 +101,26 @@ void Timeline::MeasureResults(Observer& observer, ThreadState* thread,
     }
   }
   if (on_gpu.list().empty() || !observer.parameter_stats.TakeLayerLaunch()) return;
-  NoteFigures(observer, thread, HandedAs::kMeasuredResults, on_gpu.list(), 0);
+  EnqueueFigures(observer, thread, CheckedAs::kMeasuredResults, on_gpu.list(), 0);
 }
 
-void Timeline::TellMeasures(Observer& observer, const OpEvent& event,
-                            const device::Measure* measures) noexcept {
+void GpuEventQueue::ResolveMeasures(Observer& observer, const OpEvent& event,
+                                    const device::Measure* measures) noexcept {
   for (uint32_t i = 0; i < event.outputs; ++i) {
     const device::Measure& told = measures[i];
     const SeenTensor& tensor = event.tensors[i];
     const Layer* layer = event.moment.place.layer;
     switch (event.handed_as) {
-      case HandedAs::kMeasuredResults:
+      case CheckedAs::kMeasuredResults:
         if (layer == nullptr || !told.IsFinite()) break;
-        LayerPeaks::NoteLargest(layer, tensor.seen.type, told.largest);
+        LayerPeaks::RecordLargest(layer, tensor.seen.type, told.largest);
         break;
-      case HandedAs::kMeasuredUpdates:
-        observer.parameter_stats.TellUpdate(event.snapshot, tensor.name, {told.sum, told.squares});
+      case CheckedAs::kMeasuredUpdates:
+        observer.parameter_stats.AddUpdate(event.snapshot, tensor.name, {told.sum, told.squares});
         break;
-      case HandedAs::kMeasuredGradients:
-        observer.parameter_stats.TellGradient(event.snapshot, tensor.name,
-                                              {told.sum, told.squares, told.largest, told.zeros});
+      case CheckedAs::kMeasuredGradients:
+        observer.parameter_stats.AddGradient(event.snapshot, tensor.name,
+                                             {told.sum, told.squares, told.largest, told.zeros});
         break;
       default:
         break;

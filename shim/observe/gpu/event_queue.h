@@ -19,7 +19,7 @@
 // What lives on the CPU in such a job is looked at and told where it happens, as ever; what the GPU
 // has answered by then is told before.
 //
-// What is captured into a CUDA graph is told at every replay: timeline_graphs.h.
+// What is captured into a CUDA graph is told at every replay: event_queue_graphs.h.
 //
 // Threads: events are noted by any, told by one at a time; nobody waits for another to finish
 // telling but at exit, and where that was asked for (WaitForGpu). Nothing is allocated once the
@@ -35,10 +35,10 @@
 #include <vector>
 
 #include "shim/classify/bad_values.h"
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/gpu/gpu_checks.h"
+#include "shim/observe/gpu/gpu_collective_results.h"
 #include "shim/observe/gpu/gpu_cuts.h"
-#include "shim/observe/gpu/gpu_deliveries.h"
 #include "shim/observe/gpu/late_copies.h"
 #include "shim/observe/gpu/queue_memory.h"
 #include "shim/observe/python/calls/graph_calls.h"
@@ -52,7 +52,7 @@ struct NamedTensor;
 struct SeenTensor;
 
 // A tensor of a GPU that no op of this moment hands over.
-struct HandedTensor {
+struct CheckedTensor {
   InputSeen seen;
   wire::Target target;
   const NamedTensor* named;
@@ -64,7 +64,7 @@ struct Gradients;
 class GpuGradients;
 }  // namespace canary
 
-class Timeline {
+class GpuEventQueue {
  public:
   // From now on events are noted, because a tensor of a GPU was seen. False: this process's GPUs
   // cannot be checked, which is said once.
@@ -85,24 +85,24 @@ class Timeline {
 
   // An op ended. Its inputs are those noted in the frame; the tensors of a GPU that it returned
   // stand behind them in the thread's inputs, `returned` of them.
-  void NoteOp(Observer& observer, ThreadState* thread, const Frame& frame,
-              uint32_t returned) noexcept;
+  void EnqueueOp(Observer& observer, ThreadState* thread, const Frame& frame,
+                 uint32_t returned) noexcept;
   // An op ended that copies from a GPU to `to`, on the CPU, without waiting for it: what is known
   // of its source when all before it is told is known of the copy, which is not read.
-  void NoteLateCopy(Observer& observer, ThreadState* thread, const Frame& frame,
-                    const InputSeen& to) noexcept;
+  void EnqueueLateCopy(Observer& observer, ThreadState* thread, const Frame& frame,
+                       const InputSeen& to) noexcept;
   // Whether such a copy to this tensor, on the CPU, may not have arrived yet.
   [[nodiscard]] bool MayBeUnderWay(const PlainTensor& tensor) noexcept {
     return late_copies_.MayBeUnderWay(tensor, next_event());
   }
   // An op returned memory of another's (a view), or wrote values nobody needs to look at.
-  void NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
-                const PlainTensor& tensor) noexcept;
+  void EnqueueView(Observer& observer, ThreadState* thread, const Frame& frame,
+                   const PlainTensor& tensor) noexcept;
   // Tensors that no op of this moment hands over. Of what a compiled region has returned: the
   // region, and those of its arguments that lie on a GPU; as many as fit are looked at.
   // Gradients and what an update has written are looked at in lists, and so is what is wanted as a
-  // number (timeline_lists.cc).
-  enum class HandedAs : uint8_t {
+  // number (event_queue_lists.cc).
+  enum class CheckedAs : uint8_t {
     kEntries,
     kGradients,
     kSkippableGradients,
@@ -118,39 +118,41 @@ class Timeline {
     kGiven,              // into a collective that gives one rank's values to all
     kReceived,           // by a collective, before an op writes over it
     kWritten,            // `target` is kParameter, or kOptimizerState of what is kept for `named`
-    kMeasuredGradients,  // by NoteFigures alone
+    kMeasuredGradients,  // by EnqueueFigures alone
     kSampled,            // the same, of parameters before their update,
     kMeasuredUpdates,    // and after it
     kMeasuredResults,    // the same, of ops or modules of the layer where it is noted
   };
   // False: some of them will not be looked at.
-  bool NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
-                  std::span<const HandedTensor> tensors, const RegionSeen& region = {},
-                  std::span<const HandedTensor> given = {}) noexcept;
-  // ---- what is measured for a snapshot of parameters (timeline_figures.cc)
+  bool EnqueueTensors(Observer& observer, ThreadState* thread, CheckedAs as,
+                      std::span<const CheckedTensor> tensors, const RegionSeen& region = {},
+                      std::span<const CheckedTensor> given = {}) noexcept;
+  // ---- what is measured for a snapshot of parameters (event_queue_figures.cc)
 
-  // Whether it can be now. The timeline is on.
+  // Whether it can be now. The event queue is on.
   [[nodiscard]] bool MayMeasure(Observer& observer, const ThreadState* thread) noexcept;
   // Each of the tensors, one run of memory, is measured for snapshot `snapshot`, in which `name` is
   // its place. With `samples`, one for each, these are compared instead with what they were at the
   // look before. False: some were not launched.
-  bool NoteFigures(Observer& observer, ThreadState* thread, HandedAs as,
-                   std::span<const HandedTensor> tensors, uint64_t snapshot,
-                   std::span<const device::SampleSpan> samples = {}) noexcept;
+  bool EnqueueFigures(Observer& observer, ThreadState* thread, CheckedAs as,
+                      std::span<const CheckedTensor> tensors, uint64_t snapshot,
+                      std::span<const device::SampleSpan> samples = {}) noexcept;
   // All has been noted of this snapshot. False: there was no room for that.
-  bool NoteSnapshot(Observer& observer, ThreadState* thread, uint64_t snapshot) noexcept;
+  bool EnqueueSnapshot(Observer& observer, ThreadState* thread, uint64_t snapshot) noexcept;
 
-  // ---- collectives (timeline_collectives.cc)
+  // ---- collectives (event_queue_collectives.cc)
 
   // One begins, into which these are given, or has ended that hands these out: what lies there is
   // not there yet.
-  void NoteCollective(Observer& observer, ThreadState* thread, const CollectiveName& collective,
-                      std::span<const HandedTensor> tensors, bool given_in) noexcept;
+  void EnqueueCollective(Observer& observer, ThreadState* thread, const CollectiveName& collective,
+                         std::span<const CheckedTensor> tensors, bool given_in) noexcept;
   // Before it begins: one rank gives, and the others take. What nobody saw being written, such as
   // loaded weights, must be told from what comes.
   void LookAtGiven(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
   // Whether some of what came was not looked at; then, where an op begins that writes in place.
-  [[nodiscard]] bool AnyReceivedUnlooked() const noexcept { return deliveries_.AnyUnlooked(); }
+  [[nodiscard]] bool AnyReceivedUnlooked() const noexcept {
+    return collective_results_.AnyUnlooked();
+  }
   void LookAtReceived(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
   // What was noted for a cut is not looked at any more: parameters are bad.
   void LetCutsGo() noexcept {
@@ -158,7 +160,7 @@ class Timeline {
   }
   // A bad tensor of which nobody is known to have written it: whether it has come by a collective,
   // which is told then and known from there on.
-  bool TellReceived(Observer& observer, ThreadState* thread, const PlainTensor& tensor) noexcept;
+  bool ResolveReceived(Observer& observer, ThreadState* thread, const PlainTensor& tensor) noexcept;
 
   // Level layer has found something bad in this step, and ops since are watched in full: what
   // one of them reads may have been noted before and lost unread. Then it has come of what was
@@ -168,20 +170,21 @@ class Timeline {
                     wire::Source* source, ValueRef* value) const noexcept;
 
   // An op handed a non-finite number to Python.
-  void NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
-                  double number) noexcept;
-  // Pass `number` begins at what this entry stands for; null: unknown. The rest as of TellBegin.
-  void NotePass(Observer& observer, ThreadState* thread, uint64_t number, const SequenceEntry* root,
-                bool tells_loss) noexcept;
+  void EnqueueScalarRead(Observer& observer, ThreadState* thread, const Frame& frame,
+                         double number) noexcept;
+  // Pass `number` begins at what this entry stands for; null: unknown. The rest as of ResolveBegin.
+  void EnqueuePass(Observer& observer, ThreadState* thread, uint64_t number,
+                   const SequenceEntry* root, bool tells_loss) noexcept;
   // A leaf takes its gradient; null: not seen.
-  void NoteLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
-                const NamedTensor* named) noexcept;
+  void EnqueueLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
+                   const NamedTensor* named) noexcept;
   // The event's number; 0: there was no room for it.
-  uint64_t NoteOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
-                              const char* range_name, const canary::Gradients& gradients) noexcept;
-  void NoteOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
-                        bool ops_unwatched) noexcept;
-  void NotePlainUpdate(Observer& observer, ThreadState* thread) noexcept;
+  uint64_t EnqueueOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
+                                 const char* range_name,
+                                 const canary::Gradients& gradients) noexcept;
+  void EnqueueOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
+                           bool ops_unwatched) noexcept;
+  void EnqueuePlainUpdate(Observer& observer, ThreadState* thread) noexcept;
   // Python calls this graph object.
   void OnGraphCall(Observer& observer, ThreadState* thread, const void* graph,
                    GraphCall call) noexcept;
@@ -195,7 +198,7 @@ class Timeline {
   void CutAtNodeEnd(Observer& observer, ThreadState* thread) noexcept;
   void CutAtUpdate(Observer& observer, ThreadState* thread) noexcept;
   // An op begins that hands what it reads to the CPU.
-  void CutAtEscape(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
+  void CutAtScalarRead(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
 
   // ---- telling
 
@@ -215,7 +218,7 @@ class Timeline {
   // Until all GPUs that were seen are set up; false: that takes too long.
   bool WaitForSetUp(Observer& observer) noexcept;
   // The process ends: tells what is answered within a moment. The first call counts, and is the
-  // timeline's end.
+  // the event queue's end.
   void SettleAtExit(Observer& observer) noexcept;
 
   // A launch was made on this GPU, or could not be: `counted` of what it looks at counts as
@@ -223,22 +226,23 @@ class Timeline {
   static void CountLaunch(Observer& observer, ThreadState* thread, int gpu,
                           const GpuChecks::Launched& launched,
                           std::span<const InputSeen* const> counted) noexcept;
-  [[nodiscard]] static constexpr bool AreGradients(HandedAs as) noexcept {
-    return as == HandedAs::kGradients || as == HandedAs::kSkippableGradients ||
-           as == HandedAs::kWatchedGradients;
+  [[nodiscard]] static constexpr bool AreGradients(CheckedAs as) noexcept {
+    return as == CheckedAs::kGradients || as == CheckedAs::kSkippableGradients ||
+           as == CheckedAs::kWatchedGradients;
   }
   // Of what is handed over in lists: its numbers are of no interest.
-  [[nodiscard]] static constexpr bool IsOnlyChecked(HandedAs as) noexcept {
-    return as == HandedAs::kWritten || as == HandedAs::kGiven || as == HandedAs::kReceived ||
-           as == HandedAs::kProbe;
+  [[nodiscard]] static constexpr bool IsOnlyChecked(CheckedAs as) noexcept {
+    return as == CheckedAs::kWritten || as == CheckedAs::kGiven || as == CheckedAs::kReceived ||
+           as == CheckedAs::kProbe;
   }
   // What is looked at for its figures alone, and was or will be looked at as what it is.
-  [[nodiscard]] static constexpr bool IsForFigures(HandedAs as) noexcept {
-    return as == HandedAs::kWatchedGradients || as == HandedAs::kLossNumber ||
-           as == HandedAs::kScale || as == HandedAs::kScaleOfStep ||
-           as == HandedAs::kGradientScale || as == HandedAs::kFoundInf || as == HandedAs::kProbe ||
-           as == HandedAs::kMeasuredGradients || as == HandedAs::kMeasuredResults ||
-           as == HandedAs::kSampled || as == HandedAs::kMeasuredUpdates;
+  [[nodiscard]] static constexpr bool IsForFigures(CheckedAs as) noexcept {
+    return as == CheckedAs::kWatchedGradients || as == CheckedAs::kLossNumber ||
+           as == CheckedAs::kScale || as == CheckedAs::kScaleOfStep ||
+           as == CheckedAs::kGradientScale || as == CheckedAs::kFoundInf ||
+           as == CheckedAs::kProbe || as == CheckedAs::kMeasuredGradients ||
+           as == CheckedAs::kMeasuredResults || as == CheckedAs::kSampled ||
+           as == CheckedAs::kMeasuredUpdates;
   }
 
  private:
@@ -268,104 +272,106 @@ class Timeline {
   void Release(Event* event) noexcept;
 
   void KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept;
-  void TellLateCopy(Observer& observer, OpEvent& event) noexcept;
-  void NotePart(Observer& observer, ThreadState* thread, const Frame& frame, const Moment& moment,
-                const Parts& parts) noexcept;
-  bool NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
-                     std::span<const HandedTensor> tensors, const RegionSeen& region,
-                     std::span<const HandedTensor> given) noexcept;
+  void ResolveLateCopy(Observer& observer, OpEvent& event) noexcept;
+  void EnqueuePart(Observer& observer, ThreadState* thread, const Frame& frame,
+                   const Moment& moment, const Parts& parts) noexcept;
+  bool EnqueueFewTensors(Observer& observer, ThreadState* thread, CheckedAs as,
+                         std::span<const CheckedTensor> tensors, const RegionSeen& region,
+                         std::span<const CheckedTensor> given) noexcept;
   // Room for an event of so many tensors, of which the first are looked at; null: there is none,
   // and these are counted as unchecked.
-  OpEvent* ReserveHanded(Observer& observer, ThreadState* thread, HandedAs as, size_t looked_at,
+  OpEvent* ReserveHanded(Observer& observer, ThreadState* thread, CheckedAs as, size_t looked_at,
                          size_t others) noexcept;
-  bool NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
-                      std::span<const HandedTensor> tensors, const RegionSeen& region,
-                      std::span<const HandedTensor> given) noexcept;
+  bool EnqueuePartOfTensors(Observer& observer, ThreadState* thread, CheckedAs as,
+                            std::span<const CheckedTensor> tensors, const RegionSeen& region,
+                            std::span<const CheckedTensor> given) noexcept;
   bool Launch(Observer& observer, ThreadState* thread, OpEvent* event,
               const InputSeen* const* outputs, const InputSeen* const* inputs,
               uint32_t input_count) noexcept;
-  void TellBadOutputs(Observer& observer, OpEvent& event,
-                      const device::CheckResult& result) noexcept;
+  void ResolveBadOutputs(Observer& observer, OpEvent& event,
+                         const device::CheckResult& result) noexcept;
   uint16_t TakeInputs(const OpEvent& event, uint16_t place) noexcept;
-  void TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
-  void TellOfRegion(Observer& observer, const OpEvent& event, const PlainTensor& output) noexcept;
-  void TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& tensor) noexcept;
+  void ResolveTensors(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
+  void ResolveOfRegion(Observer& observer, const OpEvent& event,
+                       const PlainTensor& output) noexcept;
+  void ResolveTensor(Observer& observer, OpEvent& event, SeenTensor& tensor) noexcept;
   void SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
   static void DropTensors(OpEvent* event) noexcept;
   static void Drop(Event* event) noexcept;
 
-  // ---- timeline_lists.cc
-  bool NoteLists(Observer& observer, ThreadState* thread, HandedAs as,
-                 std::span<const HandedTensor> tensors) noexcept;
-  bool NoteList(Observer& observer, ThreadState* thread, HandedAs as,
-                std::span<const HandedTensor* const> tensors, bool is_last) noexcept;
-  void NoteNumber(Observer& observer, ThreadState* thread, HandedAs as,
-                  const InputSeen& scalar) noexcept;
+  // ---- event_queue_lists.cc
+  bool EnqueueLists(Observer& observer, ThreadState* thread, CheckedAs as,
+                    std::span<const CheckedTensor> tensors) noexcept;
+  bool EnqueueList(Observer& observer, ThreadState* thread, CheckedAs as,
+                   std::span<const CheckedTensor* const> tensors, bool is_last) noexcept;
+  void EnqueueNumber(Observer& observer, ThreadState* thread, CheckedAs as,
+                     const InputSeen& scalar) noexcept;
   void RememberScalar(ThreadState* thread, const Frame& frame, const InputSeen& output) noexcept;
-  void NoteLossOf(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
-  void NoteScale(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
-  void TellSums(Observer& observer, const OpEvent& event, const device::ListSums& sums) noexcept;
-  void TellList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
+  void EnqueueLossOf(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
+  void EnqueueScale(Observer& observer, ThreadState* thread, const Frame& frame) noexcept;
+  void ResolveSums(Observer& observer, const OpEvent& event, const device::ListSums& sums) noexcept;
+  void ResolveList(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept;
 
-  // ---- timeline_figures.cc
-  bool NoteMeasured(Observer& observer, ThreadState* thread, HandedAs as,
-                    std::span<const HandedTensor> tensors, uint64_t snapshot,
-                    std::span<const device::SampleSpan> samples) noexcept;
+  // ---- event_queue_figures.cc
+  bool EnqueueMeasured(Observer& observer, ThreadState* thread, CheckedAs as,
+                       std::span<const CheckedTensor> tensors, uint64_t snapshot,
+                       std::span<const device::SampleSpan> samples) noexcept;
   void MeasureWritten(Observer& observer, ThreadState* thread, const Moment& moment,
                       std::span<const InputSeen* const> written) noexcept;
   void MeasureResults(Observer& observer, ThreadState* thread,
                       std::span<const at::TensorBase* const> results) noexcept;
-  void TellMeasures(Observer& observer, const OpEvent& event,
-                    const device::Measure* measures) noexcept;
+  void ResolveMeasures(Observer& observer, const OpEvent& event,
+                       const device::Measure* measures) noexcept;
 
-  // ---- timeline_cuts.cc
+  // ---- event_queue_cuts.cc
   // Whether the cuts of level layer decide now what is looked at.
   [[nodiscard]] bool CutsNow(Observer& observer, ThreadState* thread) noexcept;
   [[nodiscard]] bool MayWaitForCut(Observer& observer, ThreadState* thread, const Frame& frame,
                                    const InputSeen& output) noexcept;
-  void NoteForCuts(Observer& observer, ThreadState* thread, bool at_once, OpEvent* event) noexcept;
-  void TellCutsOfHanded(Observer& observer, ThreadState* thread, OpEvent* event,
-                        const InputSeen* const* tensors) noexcept;
+  void RecordForCuts(Observer& observer, ThreadState* thread, bool at_once,
+                     OpEvent* event) noexcept;
+  void ResolveCutsOfTensors(Observer& observer, ThreadState* thread, OpEvent* event,
+                            const InputSeen* const* tensors) noexcept;
   // The level is another one: what was noted is looked at, as far as it is there.
   void LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept;
   [[nodiscard]] bool IsHeldForCuts(OpEvent& event) noexcept;
-  void TellByCuts(Observer& observer, OpEvent& event) noexcept;
-  void NoteToldAtLayer(OpEvent& event, uint64_t known) noexcept;
+  void ResolveByCuts(Observer& observer, OpEvent& event) noexcept;
+  void RecordToldAtLayer(OpEvent& event, uint64_t known) noexcept;
   // An output that is not known to be bad.
-  void TellNotBad(Observer& observer, OpEvent& event, uint32_t output) noexcept;
-  void TellUnknown(const OpEvent& event) noexcept;
+  void ResolveNotBad(Observer& observer, OpEvent& event, uint32_t output) noexcept;
+  void ResolveUnknown(const OpEvent& event) noexcept;
   // All tensors of an event that is told were known.
-  void TellKnown(const Event& event) noexcept;
+  void ResolveKnown(const Event& event) noexcept;
   [[nodiscard]] Traced TraceAtLayer(const OpEvent& event,
                                     const device::CheckResult& result) noexcept;
 
-  // ---- timeline_graphs.cc
+  // ---- event_queue_graphs.cc
   // The graph that the thread's stream is captured into; null: none. `begins`: asked for an event
   // that may be the first of a graph. Else nothing is asked while no graph is known to be open.
   Graph* CapturedGraph(Observer& observer, const ThreadState* thread, bool begins) noexcept;
   Graph* FindGraph(GpuChecks::Graph place) noexcept;
-  void NoteReplay(Observer& observer, ThreadState* thread, Graph* graph) noexcept;
+  void EnqueueReplay(Observer& observer, ThreadState* thread, Graph* graph) noexcept;
   void KeepForReplays(Event* event) noexcept;
   Event* MoveToGraph(Event* event) noexcept;
   void GiveOwnNode(Graph* graph, Event* event) noexcept;
-  void TellReplay(Observer& observer, ReplayEvent& replay) noexcept;
-  void TellOnce(Observer& observer, ReplayEvent& replay, const Event& noted, bool nothing_found,
-                uint64_t after) noexcept;
+  void ResolveReplay(Observer& observer, ReplayEvent& replay) noexcept;
+  void ResolveOnce(Observer& observer, ReplayEvent& replay, const Event& noted, bool nothing_found,
+                   uint64_t after) noexcept;
   Event* CopyOf(const Event& noted, const ReplayEvent& replay) noexcept;
-  bool TellUnannounced(Observer& observer) noexcept;
-  void NoteUnannounced(uint64_t ticket, uint64_t now) noexcept;
+  bool ResolveUnannounced(Observer& observer) noexcept;
+  void RecordUnannounced(uint64_t ticket, uint64_t now) noexcept;
 
-  void TellReady(Observer& observer) noexcept;
+  void ResolveReady(Observer& observer) noexcept;
   bool IsStuck(const Event& head) noexcept;
-  void Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept;
-  void TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answer) noexcept;
-  void TellLeaf(Observer& observer, LeafEvent& event) noexcept;
-  void NoteNewestBad(Observer& observer, const OpEvent& event) noexcept;
+  void Resolve(Observer& observer, Event& event, const GpuAnswer* answer) noexcept;
+  void ResolveOp(Observer& observer, OpEvent& event, const GpuAnswer* answer) noexcept;
+  void ResolveLeaf(Observer& observer, LeafEvent& event) noexcept;
+  void RecordNewestBad(Observer& observer, const OpEvent& event) noexcept;
   template <class Fn>
-  void LookAtInputs(Observer& observer, ThreadState* thread, const Frame& frame, HandedAs as,
+  void LookAtInputs(Observer& observer, ThreadState* thread, const Frame& frame, CheckedAs as,
                     Fn&& wanted) noexcept;
-  void TellCollective(Observer& observer, CollectiveEvent& event) noexcept;
-  void TellGiven(Observer& observer, const PlainTensor& tensor) noexcept;
+  void ResolveCollective(Observer& observer, CollectiveEvent& event) noexcept;
+  void ResolveGiven(Observer& observer, const PlainTensor& tensor) noexcept;
   // A copy that left bad values: whether what it copied had come by a collective. Recorded then.
   bool ResolveCopyOfReceived(Observer& observer, const OpEvent& event) noexcept;
 
@@ -376,7 +382,7 @@ class Timeline {
   LateCopies late_copies_;
   GpuChecks gpu_;
   GpuCuts cuts_{gpu_};
-  GpuDeliveries deliveries_;
+  GpuCollectiveResults collective_results_;
   std::atomic<bool> pressed_{false};  // the queue is half full
 
   std::mutex mutex_;                    // covers the queue
@@ -399,7 +405,7 @@ class Timeline {
   bool skips_update_ = false;           // it will do nothing, because they are bad
   double scale_ = 0;                    // what the next update of the scale leaves
   bool scale_known_ = false;
-  ThreadState* teller_ = nullptr;
+  ThreadState* resolver_ = nullptr;
   uint64_t told_event_ = 0;  // number of the event that is being told
   uint64_t own_given_ = 0;  // number of the last collective into which this rank gave something bad
   ValueRef own_value_;      // and what that was
@@ -431,13 +437,13 @@ class GpuTensors {
 
   void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
            uint32_t name = 0) noexcept;
-  [[nodiscard]] std::span<const HandedTensor> list() const noexcept { return list_; }
+  [[nodiscard]] std::span<const CheckedTensor> list() const noexcept { return list_; }
 
  private:
   Observer& observer_;
   ThreadState* thread_;
   const bool counts_;
-  std::vector<HandedTensor> list_;
+  std::vector<CheckedTensor> list_;
 };
 
 }  // namespace nanwatch

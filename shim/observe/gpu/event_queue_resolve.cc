@@ -1,13 +1,13 @@
-// The timeline's other half: what was noted, and what the GPU has answered since, told to those who
-// decide about it.
+// The event queue's other half: what was noted, and what the GPU has answered since, told to those
+// who decide about it.
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/entry_points.h"
 #include "shim/observe/finding/findings.h"
+#include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/gpu/event_queue_graphs.h"
 #include "shim/observe/gpu/gpu_counts.h"
-#include "shim/observe/gpu/timeline.h"
-#include "shim/observe/gpu/timeline_events.h"
-#include "shim/observe/gpu/timeline_graphs.h"
+#include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/op/inputs.h"
@@ -52,8 +52,9 @@ void SettleInput(Observer& observer, bool looked_at, SeenTensor* tensor) {
 
 }  // namespace
 
-void Timeline::SettleInputs(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
-  // What it has read was cut where it began (CutAtEscape), and nothing waits for a later pass.
+void GpuEventQueue::SettleInputs(Observer& observer, ThreadState* thread,
+                                 const Frame& frame) noexcept {
+  // What it has read was cut where it began (CutAtScalarRead), and nothing waits for a later pass.
   if (cuts_.AnyNoted()) cuts_.Finalize(next_event() - 1);
   Settle(observer);
   static constexpr wire::TensorStats kClean = CountsOf(0);
@@ -67,13 +68,13 @@ void Timeline::SettleInputs(Observer& observer, ThreadState* thread, const Frame
   }
 }
 
-void Timeline::TellReady(Observer& observer) noexcept {
+void GpuEventQueue::ResolveReady(Observer& observer) noexcept {
   ThreadState* thread = ThreadStates::Mine();
   const bool was_busy = thread != nullptr && thread->busy;
   if (thread != nullptr) thread->busy = true;
   gpu_.Collect();
   if (gpu_.TakeHit() && cuts_.AnyNoted() && !observer.Poisoned()) observer.level.Raise(observer);
-  const bool may_tell = TellUnannounced(observer);
+  const bool may_tell = ResolveUnannounced(observer);
   for (Event* head = Head(); may_tell && head != nullptr; head = Head()) {
     const GpuAnswer* answer = nullptr;
     bool lost = false;
@@ -91,7 +92,7 @@ void Timeline::TellReady(Observer& observer) noexcept {
       auto& op = static_cast<OpEvent&>(*head);
       if (op.cut.at_layer && IsHeldForCuts(op)) break;
       if (op.cut.at_layer && !op.cut.at_once) {
-        Tell(observer, op, nullptr);
+        Resolve(observer, op, nullptr);
         Drop(head);
         Release(head);
         continue;
@@ -106,15 +107,15 @@ void Timeline::TellReady(Observer& observer) noexcept {
       // What was found in a replay is told with the next.
       if (head->kind == EventKind::kHanded &&
           AreGradients(static_cast<const OpEvent*>(head)->handed_as)) {
-        gpu_gradients_->NoteUnseen();
+        gpu_gradients_->RecordUnseen();
       }
       if (head->kind == EventKind::kHanded &&
-          static_cast<const OpEvent*>(head)->handed_as == HandedAs::kProbe) {
+          static_cast<const OpEvent*>(head)->handed_as == CheckedAs::kProbe) {
         observer.poison_watch.OnProbeLost();
       }
-      ++teller_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
+      ++resolver_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
     } else {
-      Tell(observer, *head, answer);
+      Resolve(observer, *head, answer);
     }
     Drop(head);
     Release(head);
@@ -124,7 +125,7 @@ void Timeline::TellReady(Observer& observer) noexcept {
 
 // A stream whose launches are answered no more must not hold up what others have answered since. (A
 // GPU that is busy with one long kernel answers nothing at all.)
-bool Timeline::IsStuck(const Event& head) noexcept {
+bool GpuEventQueue::IsStuck(const Event& head) noexcept {
   constexpr uint64_t kPatienceNs = 2'000'000'000;
   // Less than SettleAtExit's, and shared by events that follow each other.
   constexpr uint64_t kPatienceAtExitNs = 150'000'000;
@@ -137,8 +138,8 @@ bool Timeline::IsStuck(const Event& head) noexcept {
   return now - stuck_since_ns_ > patience_ns && gpu_.newest_answer() > head.ticket;
 }
 
-void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) noexcept {
-  ThreadState* thread = teller_;
+void GpuEventQueue::Resolve(Observer& observer, Event& event, const GpuAnswer* answer) noexcept {
+  ThreadState* thread = resolver_;
   thread->told = &event.moment;
   told_event_ = event.number;
   thread->depth = thread->inputs_used = 0;
@@ -149,30 +150,30 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
     case EventKind::kOp: {
       auto& op = static_cast<OpEvent&>(event);
       if (op.cut.at_layer && !op.cut.at_once) {
-        TellByCuts(observer, op);
+        ResolveByCuts(observer, op);
       } else {
-        if (op.cut.at_layer) NoteToldAtLayer(op, ~uint64_t{0});
-        TellOp(observer, op, answer);
+        if (op.cut.at_layer) RecordToldAtLayer(op, ~uint64_t{0});
+        ResolveOp(observer, op, answer);
       }
       break;
     }
     case EventKind::kHanded:
-      if (static_cast<OpEvent&>(event).cut.at_layer) TellKnown(event);
-      TellHanded(observer, static_cast<OpEvent&>(event), *answer);
+      if (static_cast<OpEvent&>(event).cut.at_layer) ResolveKnown(event);
+      ResolveTensors(observer, static_cast<OpEvent&>(event), *answer);
       break;
     case EventKind::kView: {
       auto& view = static_cast<ViewEvent&>(event);
-      TellKnown(view);
+      ResolveKnown(view);
       OnSkippedOutput(observer, thread, view.frame, view.tensor.seen.Plain());
       break;
     }
     case EventKind::kPass: {
       const auto& pass = static_cast<const PassEvent&>(event);
-      observer.passes.TellBegin(observer, thread, pass.pass, pass.root.Get(), pass.tells_loss);
+      observer.passes.RecordBegin(observer, thread, pass.pass, pass.root.Get(), pass.tells_loss);
       break;
     }
     case EventKind::kLeaf:
-      TellLeaf(observer, static_cast<LeafEvent&>(event));
+      ResolveLeaf(observer, static_cast<LeafEvent&>(event));
       break;
     case EventKind::kOptimizerBegin: {
       const auto& begin = static_cast<const OptimizerEvent&>(event);
@@ -180,32 +181,33 @@ void Timeline::Tell(Observer& observer, Event& event, const GpuAnswer* answer) n
       gradients.skipped |= skips_update_;
       skips_update_ = false;
       gpu_gradients_->Settle(observer, thread, begin.range_name, &gradients);
-      observer.steps.TellOptimizerBegin(observer, thread, begin.optimizer, begin.range_name,
-                                        gradients);
+      observer.steps.RecordOptimizerBegin(observer, thread, begin.optimizer, begin.range_name,
+                                          gradients);
       break;
     }
     case EventKind::kOptimizerEnd: {
       const auto& end = static_cast<const OptimizerEvent&>(event);
-      observer.steps.TellOptimizerEnd(observer, thread, end.stopped, end.ops_unwatched);
+      observer.steps.RecordOptimizerEnd(observer, thread, end.stopped, end.ops_unwatched);
       break;
     }
     case EventKind::kPlainUpdate:
-      observer.steps.TellPlainUpdate(observer, thread);
+      observer.steps.RecordPlainUpdate(observer, thread);
       break;
     case EventKind::kCollective:
-      TellCollective(observer, static_cast<CollectiveEvent&>(event));
+      ResolveCollective(observer, static_cast<CollectiveEvent&>(event));
       break;
     case EventKind::kSnapshot:
-      observer.parameter_stats.TellLast(observer, static_cast<SnapshotEvent&>(event).snapshot);
+      observer.parameter_stats.EmitLast(observer, static_cast<SnapshotEvent&>(event).snapshot);
       break;
     case EventKind::kReplay:
-      TellReplay(observer, static_cast<ReplayEvent&>(event));
+      ResolveReplay(observer, static_cast<ReplayEvent&>(event));
       break;
   }
   thread->told = nullptr;
 }
 
-void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answer) noexcept {
+void GpuEventQueue::ResolveOp(Observer& observer, OpEvent& event,
+                              const GpuAnswer* answer) noexcept {
   const bool bad = answer != nullptr && answer->outcome == device::Finished::Outcome::kBad;
   const uint32_t families = event.frame.op->families;
   const bool of_scaler = (families & (kUnscales | kUpdatesScale)) != 0;
@@ -214,7 +216,7 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
       !observer.Poisoned()) {
     return;
   }
-  ThreadState* thread = teller_;
+  ThreadState* thread = resolver_;
   uint64_t& last_bad_event =
       last_bad_event_ != nullptr ? *last_bad_event_ : event.moment.thread->last_bad_event;
   thread->optimizer_depth = event.moment.in_optimizer;
@@ -239,12 +241,12 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
     thread->inputs[i] = inputs[i].seen;
     frame.inputs_unread |= inputs[i].unread && !inputs[i].seen.known;
     if (!bad && observer.Poisoned() && (inputs[i].seen.updated || inputs[i].seen.overwritten)) {
-      observer.poison.NoteCleanWrite(inputs[i].seen.storage.storage, inputs[i].seen.byte_begin,
-                                     inputs[i].seen.byte_end);
+      observer.poison.RecordCleanWrite(inputs[i].seen.storage.storage, inputs[i].seen.byte_begin,
+                                       inputs[i].seen.byte_end);
     }
   }
-  if (event.is_late_copy && frame.input_bad) return TellLateCopy(observer, event);
-  if (event.escaped != 0) return OnEscape(observer, thread, frame, event.escaped);
+  if (event.is_late_copy && frame.input_bad) return ResolveLateCopy(observer, event);
+  if (event.escaped != 0) return OnScalarRead(observer, thread, frame, event.escaped);
   if ((families & kUnscales) != 0) observer.steps.OnUnscale(bad_read);
   if (bad) {
     thread->region = event.region;
@@ -254,7 +256,8 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
       traced = TraceAtLayer(event, *answer->result);
       thread->traced = &traced;
     }
-    if (!ResolveCopyOfReceived(observer, event)) TellBadOutputs(observer, event, *answer->result);
+    if (!ResolveCopyOfReceived(observer, event))
+      ResolveBadOutputs(observer, event, *answer->result);
     thread->traced = nullptr;
     if (thread->region.source.kinds != 0 && region_bad_at_ < event.region.first_event) {
       region_bad_at_ = event.number;
@@ -262,9 +265,9 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
       region_value_ = thread->region.value;
     }
     last_bad_event = event.number;
-    NoteNewestBad(observer, event);
+    RecordNewestBad(observer, event);
   } else if (event.cut.at_layer && !event.cut.AllOutputsKnown()) {
-    for (uint32_t i = 0; i < event.outputs; ++i) TellNotBad(observer, event, i);
+    for (uint32_t i = 0; i < event.outputs; ++i) ResolveNotBad(observer, event, i);
   } else {
     OnCleanOutputs(observer, thread, frame);
   }
@@ -276,19 +279,19 @@ void Timeline::TellOp(Observer& observer, OpEvent& event, const GpuAnswer* answe
 
 // Of what the copy has left nothing is known but what is known of its source, all of which may be
 // bad or a part.
-void Timeline::TellLateCopy(Observer& observer, OpEvent& event) noexcept {
+void GpuEventQueue::ResolveLateCopy(Observer& observer, OpEvent& event) noexcept {
   SeenTensor& to = event.tensors[0];
   uint8_t kinds = 0;
-  for (uint32_t i = 0; i < event.inputs; ++i) kinds |= teller_->inputs[i].kinds;
+  for (uint32_t i = 0; i < event.inputs; ++i) kinds |= resolver_->inputs[i].kinds;
   FillKinds(kinds, &to.stats);
   to.seen.counted = &to.stats;
   const BadOutput output{to.seen.Plain(), 0, to.seen.requires_grad};
-  OnBadOutputs(observer, teller_, teller_->frames[0], &output, 1);
+  OnBadOutputs(observer, resolver_, resolver_->frames[0], &output, 1);
 }
 
-void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,
-                              const device::CheckResult& result) noexcept {
-  Frame& frame = teller_->frames[0];
+void GpuEventQueue::ResolveBadOutputs(Observer& observer, OpEvent& event,
+                                      const device::CheckResult& result) noexcept {
+  Frame& frame = resolver_->frames[0];
   const uint32_t families = frame.op->families;
   BadOutput together[kBadOutputsMax];
   int count = 0;
@@ -297,7 +300,7 @@ void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,
     wire::TensorStats& stats = event.tensors[i].stats;
     const uint8_t kinds = result.output_kinds[i];
     if (kinds == 0) {
-      TellNotBad(observer, event, i);
+      ResolveNotBad(observer, event, i);
       continue;
     }
     FillOutput(result, static_cast<int>(i), &stats);
@@ -308,18 +311,18 @@ void Timeline::TellBadOutputs(Observer& observer, OpEvent& event,
     if (seen.place_in_list != InputSeen::kNoList) {
       // Each tensor of a list was made of those that stand where it stands.
       frame.inputs_count = TakeInputs(event, seen.place_in_list);
-      OnBadOutputs(observer, teller_, frame, &output, 1);
+      OnBadOutputs(observer, resolver_, frame, &output, 1);
     } else if (!seen.rewritten) {
       together[count++] = output;
     } else if (!FindBad(observer, seen, &known)) {
       // Running statistics: reported when they go bad, and then each by itself.
-      OnBadOutputs(observer, teller_, frame, &output, 1);
+      OnBadOutputs(observer, resolver_, frame, &output, 1);
     }
   }
-  if (count != 0) OnBadOutputs(observer, teller_, frame, together, count);
+  if (count != 0) OnBadOutputs(observer, resolver_, frame, together, count);
 }
 
-void Timeline::NoteNewestBad(Observer& observer, const OpEvent& event) noexcept {
+void GpuEventQueue::RecordNewestBad(Observer& observer, const OpEvent& event) noexcept {
   if (event.moment.place.phase != wire::Phase::kBackward) return;
   BadEntry entry;
   for (uint32_t i = 0; i < event.outputs; ++i) {
@@ -330,12 +333,12 @@ void Timeline::NoteNewestBad(Observer& observer, const OpEvent& event) noexcept 
   }
 }
 
-bool Timeline::AssumeSource(Observer& observer, const ThreadState* thread,
-                            const PlainTensor& tensor, wire::Source* source,
-                            ValueRef* value) const noexcept {
+bool GpuEventQueue::AssumeSource(Observer& observer, const ThreadState* thread,
+                                 const PlainTensor& tensor, wire::Source* source,
+                                 ValueRef* value) const noexcept {
   const uint32_t step = observer.steps.completed();
-  if (tensor.gpu < 0 || thread != teller_ || newest_bad_.ticket == 0 || newest_bad_step_ != step ||
-      observer.level.asked() != wire::Level::kLayer) {
+  if (tensor.gpu < 0 || thread != resolver_ || newest_bad_.ticket == 0 ||
+      newest_bad_step_ != step || observer.level.asked() != wire::Level::kLayer) {
     return false;
   }
   *source = {};
@@ -346,79 +349,81 @@ bool Timeline::AssumeSource(Observer& observer, const ThreadState* thread,
 }
 
 // Gives the told op the event's inputs, of lists those in this place; their number.
-uint16_t Timeline::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
+uint16_t GpuEventQueue::TakeInputs(const OpEvent& event, uint16_t place) noexcept {
   uint16_t taken = 0;
   for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
     const InputSeen& input = event.tensors[i].seen;
     if (input.place_in_list != InputSeen::kNoList && input.place_in_list != place) continue;
-    teller_->inputs[taken++] = input;
+    resolver_->inputs[taken++] = input;
   }
   return taken;
 }
 
-void Timeline::TellHanded(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
-  if (answer.measures != nullptr) return TellMeasures(observer, event, answer.measures);
-  if (answer.sums != nullptr) TellSums(observer, event, *answer.sums);
-  if (event.handed_as == HandedAs::kProbe) {
+void GpuEventQueue::ResolveTensors(Observer& observer, OpEvent& event,
+                                   const GpuAnswer& answer) noexcept {
+  if (answer.measures != nullptr) return ResolveMeasures(observer, event, answer.measures);
+  if (answer.sums != nullptr) ResolveSums(observer, event, *answer.sums);
+  if (event.handed_as == CheckedAs::kProbe) {
     return observer.poison_watch.OnProbe(observer, event.number, event.outputs,
                                          answer.outcome == device::Finished::Outcome::kBad);
   }
   if (answer.outcome != device::Finished::Outcome::kBad) return;
   // Whose gradients are bad is known of each step, whatever else is not told any more.
   if (observer.Poisoned() && !AreGradients(event.handed_as)) return;
-  if (event.is_list) return TellList(observer, event, answer);
-  if (event.handed_as == HandedAs::kOfRegion) SettleGiven(observer, event, answer);
+  if (event.is_list) return ResolveList(observer, event, answer);
+  if (event.handed_as == CheckedAs::kOfRegion) SettleGiven(observer, event, answer);
   for (uint32_t i = 0; i < event.outputs; ++i) {
     if (answer.result->output_kinds[i] == 0) continue;
     FillOutput(*answer.result, static_cast<int>(i), &event.tensors[i].stats);
-    TellHandedTensor(observer, event, event.tensors[i]);
+    ResolveTensor(observer, event, event.tensors[i]);
   }
 }
 
 // One that is bad; its `stats` are filled.
-void Timeline::TellHandedTensor(Observer& observer, OpEvent& event, SeenTensor& tensor) noexcept {
+void GpuEventQueue::ResolveTensor(Observer& observer, OpEvent& event, SeenTensor& tensor) noexcept {
   tensor.seen.counted = &tensor.stats;
   const PlainTensor plain = tensor.seen.Plain();
   switch (event.handed_as) {
-    case HandedAs::kEntries:
-      TellReceived(observer, teller_, plain);
-      return entry_points::TellEntry(observer, plain, tensor.target, NameOf(observer, tensor));
-    case HandedAs::kGradients:
-      if (observer.Poisoned()) return gpu_gradients_->TellWatched(observer, plain, tensor.named);
-      return gpu_gradients_->Tell(observer, teller_, plain, tensor.named);
-    case HandedAs::kWatchedGradients:
-      return gpu_gradients_->TellWatched(observer, plain, tensor.named);
-    case HandedAs::kSkippableGradients:
+    case CheckedAs::kEntries:
+      ResolveReceived(observer, resolver_, plain);
+      return entry_points::ReportEntry(observer, plain, tensor.target, NameOf(observer, tensor));
+    case CheckedAs::kGradients:
+      if (observer.Poisoned()) return gpu_gradients_->ReportWatched(observer, plain, tensor.named);
+      return gpu_gradients_->Report(observer, resolver_, plain, tensor.named);
+    case CheckedAs::kWatchedGradients:
+      return gpu_gradients_->ReportWatched(observer, plain, tensor.named);
+    case CheckedAs::kSkippableGradients:
       skips_update_ = true;
       return;
-    case HandedAs::kLoss:
-      return loss::TellBad(observer, teller_, plain, event.moment.place.layer);
-    case HandedAs::kLossNumber:
-    case HandedAs::kScale:
-    case HandedAs::kScaleOfStep:
-    case HandedAs::kGradientScale:
-    case HandedAs::kFoundInf:
-    case HandedAs::kProbe:
-    case HandedAs::kMeasuredGradients:
-    case HandedAs::kMeasuredResults:
-    case HandedAs::kSampled:
-    case HandedAs::kMeasuredUpdates:
+    case CheckedAs::kLoss:
+      return loss::ReportBad(observer, resolver_, plain, event.moment.place.layer);
+    case CheckedAs::kLossNumber:
+    case CheckedAs::kScale:
+    case CheckedAs::kScaleOfStep:
+    case CheckedAs::kGradientScale:
+    case CheckedAs::kFoundInf:
+    case CheckedAs::kProbe:
+    case CheckedAs::kMeasuredGradients:
+    case CheckedAs::kMeasuredResults:
+    case CheckedAs::kSampled:
+    case CheckedAs::kMeasuredUpdates:
       return;
-    case HandedAs::kGiven:
-      return TellGiven(observer, plain);
-    case HandedAs::kReceived:
-      TellReceived(observer, teller_, plain);
+    case CheckedAs::kGiven:
+      return ResolveGiven(observer, plain);
+    case CheckedAs::kReceived:
+      ResolveReceived(observer, resolver_, plain);
       return;
-    case HandedAs::kOfRegion:
-      return TellOfRegion(observer, event, plain);
-    case HandedAs::kWritten:
-      return gpu_gradients_->TellWritten(observer, teller_, plain, tensor.named,
-                                         tensor.target == wire::Target::kOptimizerState);
+    case CheckedAs::kOfRegion:
+      return ResolveOfRegion(observer, event, plain);
+    case CheckedAs::kWritten:
+      return gpu_gradients_->ReportWritten(observer, resolver_, plain, tensor.named,
+                                           tensor.target == wire::Target::kOptimizerState);
   }
 }
 
 // What went into the region: known where it is bad, and where nobody knew, from now on.
-void Timeline::SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& answer) noexcept {
+void GpuEventQueue::SettleGiven(Observer& observer, OpEvent& event,
+                                const GpuAnswer& answer) noexcept {
   for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
     SeenTensor& tensor = event.tensors[i];
     const int place = tensor.looked_at;
@@ -427,18 +432,18 @@ void Timeline::SettleGiven(Observer& observer, OpEvent& event, const GpuAnswer& 
     }
     SettleInput(observer, place >= 0, &tensor);
     if (tensor.seen.kinds == 0 || tensor.seen.known) continue;
-    if (!TellReceived(observer, teller_, tensor.seen.Plain()))
-      NoteExternal(observer, tensor.seen.Plain(), tensor.target, NameOf(observer, tensor));
+    if (!ResolveReceived(observer, resolver_, tensor.seen.Plain()))
+      RecordExternal(observer, tensor.seen.Plain(), tensor.target, NameOf(observer, tensor));
     tensor.seen.known = FindBad(observer, tensor.seen, &tensor.seen.bad);
   }
 }
 
-void Timeline::TellOfRegion(Observer& observer, const OpEvent& event,
-                            const PlainTensor& output) noexcept {
+void GpuEventQueue::ResolveOfRegion(Observer& observer, const OpEvent& event,
+                                    const PlainTensor& output) noexcept {
   wire::Source known{};
   ValueRef value;
   if (SourceOf(observer, output, &known, &value)) return;
-  UnseenWriter writer =
+  UnobservedWriter writer =
       compiled_regions::WriterOf(event.region.name, event.region.layer, event.region.is_backward);
   // An op that the region called has said more than its arguments do.
   if (event.region.first_event != 0 && region_bad_at_ >= event.region.first_event) {
@@ -452,11 +457,12 @@ void Timeline::TellOfRegion(Observer& observer, const OpEvent& event,
       writer.Add(source, given.bad.value);
     }
   }
-  compiled_regions::Tell(observer, teller_, &writer, output);
+  compiled_regions::Report(observer, resolver_, &writer, output);
 }
 
-void Timeline::TellLeaf(Observer& observer, LeafEvent& event) noexcept {
-  if (!event.has_gradient) return observer.passes.TellLeaf(observer, teller_, nullptr, event.named);
+void GpuEventQueue::ResolveLeaf(Observer& observer, LeafEvent& event) noexcept {
+  if (!event.has_gradient)
+    return observer.passes.RecordLeaf(observer, resolver_, nullptr, event.named);
   InputSeen& seen = event.gradient.seen;
   BadEntry entry;
   if (seen.gpu >= 0 && FindBad(observer, seen, &entry)) {
@@ -468,7 +474,7 @@ void Timeline::TellLeaf(Observer& observer, LeafEvent& event) noexcept {
   }
   seen.counted = &event.gradient.stats;
   const PlainTensor gradient = seen.Plain();
-  observer.passes.TellLeaf(observer, teller_, &gradient, event.named);
+  observer.passes.RecordLeaf(observer, resolver_, &gradient, event.named);
 }
 
 }  // namespace nanwatch

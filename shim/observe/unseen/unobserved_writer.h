@@ -8,7 +8,7 @@
 namespace nanwatch {
 
 // `op` names it.
-struct UnseenWriter {
+struct UnobservedWriter {
   const char* op;
   const char* node;  // the autograd node it ran in; null for the one that is open
   const Layer* layer;
@@ -38,9 +38,9 @@ inline constexpr char kModuleCall[] = "torch.nn.Module.__call__";
 inline constexpr char kBackwardCall[] = "torch.autograd.backward";
 inline constexpr char kNumberRead[] = "torch.Tensor.item";
 inline constexpr char kFiniteAsked[] = "torch.isfinite";
-[[nodiscard]] UnseenWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase,
-                                    uint8_t kinds, ValueRef from) noexcept;
-ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                       const UnseenWriter& writer) noexcept;
+[[nodiscard]] UnobservedWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase,
+                                        uint8_t kinds, ValueRef from) noexcept;
+ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                           const UnobservedWriter& writer) noexcept;
 
 }  // namespace nanwatch

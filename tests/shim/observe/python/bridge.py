@@ -1,4 +1,4 @@
-"""The door behind ctypes: what the tests beside this file ask it."""
+"""The bridge behind ctypes: what the tests beside this file ask it."""
 
 import ctypes
 import os
@@ -48,7 +48,7 @@ def layer():
 
 
 def said():
-    """What the door handed out since the last time, as lines."""
+    """What the bridge handed out since the last time, as lines."""
     return _text(_unlocked.probe_said).splitlines()
 
 

@@ -1,4 +1,4 @@
-#include "shim/observe/gpu/timeline_graphs.h"
+#include "shim/observe/gpu/event_queue_graphs.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -46,7 +46,7 @@ bool IsUpdate(EventKind kind) {
          kind == EventKind::kPlainUpdate;
 }
 
-bool IsToldAtEveryReplay(EventKind kind) {
+bool IsResolvedAtEveryReplay(EventKind kind) {
   return kind != EventKind::kOp && kind != EventKind::kHanded && kind != EventKind::kView;
 }
 
@@ -54,8 +54,8 @@ bool IsToldAtEveryReplay(EventKind kind) {
 
 // ---- noting
 
-Timeline::Graph* Timeline::CapturedGraph(Observer& observer, const ThreadState* thread,
-                                         bool begins) noexcept {
+GpuEventQueue::Graph* GpuEventQueue::CapturedGraph(Observer& observer, const ThreadState* thread,
+                                                   bool begins) noexcept {
   if (!begins && captures_.load(std::memory_order_relaxed) == nullptr) return nullptr;
   const GpuChecks::Graph place = gpu_.CapturedInto(thread);
   if (place.number == 0) return nullptr;
@@ -65,7 +65,7 @@ Timeline::Graph* Timeline::CapturedGraph(Observer& observer, const ThreadState* 
 }
 
 // Made where it was not there; null: no memory.
-Timeline::Graph* Timeline::FindGraph(GpuChecks::Graph place) noexcept try {
+GpuEventQueue::Graph* GpuEventQueue::FindGraph(GpuChecks::Graph place) noexcept try {
   const std::lock_guard<std::mutex> lock(graphs_->mutex);
   Graph*& graph = graphs_->by_key[place.key()];
   if (graph == nullptr) {
@@ -77,8 +77,8 @@ Timeline::Graph* Timeline::FindGraph(GpuChecks::Graph place) noexcept try {
   return nullptr;
 }
 
-void Timeline::OnGraphCall(Observer& observer, ThreadState* thread, const void* object,
-                           GraphCall call) noexcept try {
+void GpuEventQueue::OnGraphCall(Observer& observer, ThreadState* thread, const void* object,
+                                GraphCall call) noexcept try {
   Graph* graph = nullptr;
   if (call == GraphCall::kCaptureEnds) {
     graph = CapturedGraph(observer, thread, /*begins=*/false);
@@ -101,11 +101,11 @@ void Timeline::OnGraphCall(Observer& observer, ThreadState* thread, const void* 
     if (call != GraphCall::kReplayed) return;
     ++graph->launched;
   }
-  NoteReplay(observer, thread, graph);
+  EnqueueReplay(observer, thread, graph);
 } catch (const std::bad_alloc&) {
 }
 
-void Timeline::NoteReplay(Observer& observer, ThreadState* thread, Graph* graph) noexcept {
+void GpuEventQueue::EnqueueReplay(Observer& observer, ThreadState* thread, Graph* graph) noexcept {
   // What the graph writes is in none of the lists for cuts.
   if (cuts_.AnyNoted()) cuts_.LetGo();
   // The mark first: an event without one has no end.
@@ -126,13 +126,13 @@ void Timeline::NoteReplay(Observer& observer, ThreadState* thread, Graph* graph)
 
 // ---- the list of a graph
 
-void Timeline::KeepForReplays(Event* event) noexcept try {
+void GpuEventQueue::KeepForReplays(Event* event) noexcept try {
   if (event->kind == EventKind::kNothing) return;
   Graph* graph = event->graph;
   Event* kept = MoveToGraph(event);
   if (kept == nullptr) {
     const bool checked = event->ticket != 0;
-    teller_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] +=
+    resolver_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] +=
         checked ? static_cast<OpEvent*>(event)->outputs : 0;
     return Drop(event);
   }
@@ -141,13 +141,13 @@ void Timeline::KeepForReplays(Event* event) noexcept try {
   if (kept->ticket != 0) {
     graph->checks.push_back({static_cast<OpEvent*>(kept)->slot, static_cast<OpEvent*>(kept)});
     graphs_->by_ticket.emplace(kept->ticket, graph);
-  } else if (IsToldAtEveryReplay(kept->kind)) {
+  } else if (IsResolvedAtEveryReplay(kept->kind)) {
     graph->others.push_back(kept);
   }
 } catch (const std::bad_alloc&) {
 }
 
-Timeline::Event* Timeline::MoveToGraph(Event* event) noexcept {
+GpuEventQueue::Event* GpuEventQueue::MoveToGraph(Event* event) noexcept {
   if (graphs_->bytes + event->bytes > Graphs::kBytesMax) return nullptr;
   void* memory = Allocate<OpEvent>(event->bytes);
   if (memory == nullptr) return nullptr;
@@ -159,7 +159,7 @@ Timeline::Event* Timeline::MoveToGraph(Event* event) noexcept {
 
 // Threads write over what their sequence numbers stand for; a graph's ops and passes go on to mean
 // what they meant at the capture.
-void Timeline::GiveOwnNode(Graph* graph, Event* event) noexcept try {
+void GpuEventQueue::GiveOwnNode(Graph* graph, Event* event) noexcept try {
   const auto own = [this](SequenceRef* ref) {
     const auto found = graphs_->nodes.find({ref->entry, ref->sequence_plus_one});
     if (found != graphs_->nodes.end()) ref->entry = found->second;
@@ -189,7 +189,8 @@ void Timeline::GiveOwnNode(Graph* graph, Event* event) noexcept try {
 // ---- telling
 
 // Whoever is told may write to what it is told of, and hold on to nothing.
-Timeline::Event* Timeline::CopyOf(const Event& noted, const ReplayEvent& replay) noexcept {
+GpuEventQueue::Event* GpuEventQueue::CopyOf(const Event& noted,
+                                            const ReplayEvent& replay) noexcept {
   if (graphs_->copy == nullptr) {
     constexpr size_t kTensors = std::max(size_t{OpEvent::kTensorsMax}, size_t{device::kListMax});
     graphs_->copy = Allocate<OpEvent>(sizeof(OpEvent) + kTensors * sizeof(SeenTensor));
@@ -216,7 +217,7 @@ Timeline::Event* Timeline::CopyOf(const Event& noted, const ReplayEvent& replay)
   return copy;
 }
 
-void Timeline::TellReplay(Observer& observer, ReplayEvent& replay) noexcept {
+void GpuEventQueue::ResolveReplay(Observer& observer, ReplayEvent& replay) noexcept {
   Graph& graph = *replay.graph;
   const uint64_t after = graph.told;
   GpuAnswer answer;
@@ -236,7 +237,7 @@ void Timeline::TellReplay(Observer& observer, ReplayEvent& replay) noexcept {
   uint64_t last_bad_event = 0;
   last_bad_event_ = &last_bad_event;
   const std::vector<Event*>& events = nothing ? graph.others : graph.events;
-  for (const Event* event : events) TellOnce(observer, replay, *event, !found, after);
+  for (const Event* event : events) ResolveOnce(observer, replay, *event, !found, after);
   last_bad_event_ = nullptr;
   // To ops outside, all that is in the graph has happened here.
   if (last_bad_event != 0) replay.moment.thread->last_bad_event = replay.number;
@@ -251,13 +252,13 @@ void Timeline::TellReplay(Observer& observer, ReplayEvent& replay) noexcept {
 // Something was found in a graph whose replays are no events. It was written before all that is not
 // told yet could be answered, or beside it, and what reads it must find it known. False: the graph
 // is given time to end, and nothing is to be told meanwhile.
-bool Timeline::TellUnannounced(Observer& observer) noexcept {
+bool GpuEventQueue::ResolveUnannounced(Observer& observer) noexcept {
   constexpr uint64_t kQuietNs = 10'000'000;
   constexpr uint64_t kPatienceNs = 100'000'000;
   const std::span<const uint64_t> noticed = gpu_.TakeNoticed();
   if (noticed.empty() && graphs_->noticed.empty()) return true;
   const uint64_t now = MonotonicNs();
-  for (const uint64_t ticket : noticed) NoteUnannounced(ticket, now);
+  for (const uint64_t ticket : noticed) RecordUnannounced(ticket, now);
   if (now - graphs_->noticed_last_ns < kQuietNs && now - graphs_->noticed_first_ns < kPatienceNs) {
     return graphs_->noticed.empty();
   }
@@ -271,12 +272,12 @@ bool Timeline::TellUnannounced(Observer& observer) noexcept {
     replay.moment.place.pass = 0;
     replay.moment.time_ns = now;
     replay.through = kUnannounced;
-    Tell(observer, replay, nullptr);
+    Resolve(observer, replay, nullptr);
   }
   return true;
 }
 
-void Timeline::NoteUnannounced(uint64_t ticket, uint64_t now) noexcept try {
+void GpuEventQueue::RecordUnannounced(uint64_t ticket, uint64_t now) noexcept try {
   const auto found = graphs_->by_ticket.find(ticket);
   if (found == graphs_->by_ticket.end()) return;
   Graph* graph = found->second;
@@ -291,8 +292,8 @@ void Timeline::NoteUnannounced(uint64_t ticket, uint64_t now) noexcept try {
 } catch (const std::bad_alloc&) {
 }
 
-void Timeline::TellOnce(Observer& observer, ReplayEvent& replay, const Event& noted,
-                        bool nothing_found, uint64_t after) noexcept {
+void GpuEventQueue::ResolveOnce(Observer& observer, ReplayEvent& replay, const Event& noted,
+                                bool nothing_found, uint64_t after) noexcept {
   GpuAnswer answer{noted.ticket, device::Finished::Outcome::kClean, nullptr};
   if (noted.kind == EventKind::kPass) {
     if (replay.moment.place.pass != 0) return;
@@ -302,7 +303,7 @@ void Timeline::TellOnce(Observer& observer, ReplayEvent& replay, const Event& no
     auto* copy = static_cast<PassEvent*>(CopyOf(noted, replay));
     if (copy == nullptr) return;
     copy->pass = number;
-    return Tell(observer, *copy, nullptr);
+    return Resolve(observer, *copy, nullptr);
   }
   bool bad = false;
   if (noted.ticket != 0 && !nothing_found) {
@@ -314,7 +315,7 @@ void Timeline::TellOnce(Observer& observer, ReplayEvent& replay, const Event& no
   if (!sure && (IsUpdate(noted.kind) || (noted.ticket != 0 && !bad))) return;
   Event* copy = CopyOf(noted, replay);
   if (copy == nullptr) return;
-  Tell(observer, *copy, noted.ticket != 0 ? &answer : nullptr);
+  Resolve(observer, *copy, noted.ticket != 0 ? &answer : nullptr);
   if (bad || noted.kind != EventKind::kOp) return;
   // Every replay writes the same memory: what an earlier one has left there is gone.
   const auto& op = static_cast<const OpEvent&>(*copy);

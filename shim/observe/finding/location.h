@@ -11,7 +11,7 @@ namespace nanwatch {
 
 class Observer;
 
-struct Place {
+struct Location {
   wire::Phase phase;
   const Layer* layer;
   const char* node;
@@ -21,12 +21,12 @@ struct Place {
 
 // Everything that would be asked of the thread that called an op, kept for when a GPU has answered.
 struct Moment {
-  Place place{};
+  Location place{};
   ThreadState* thread = nullptr;
   uint64_t time_ns = 0;
   uint64_t first_event = 0;           // Frame's
   const SourceLine* line = nullptr;   // null: none is known. Never freed
-  uint32_t call = 0;                  // PythonDoor::UserCall
+  uint32_t call = 0;                  // PythonBridge::UserCall
   uint32_t node = 0;                  // name id of the autograd node; `place.node` is gone with it
   SequenceRef node_made_by;           // of the autograd node that ran
   SequenceEntry* own_node = nullptr;  // of an op in a graph: in place of its thread's entry
@@ -37,7 +37,7 @@ struct Moment {
 // As it stands now on the calling thread.
 Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept;
 
-// PythonDoor's, or what the moment knows that is told on this thread.
+// PythonBridge's, or what the moment knows that is told on this thread.
 uint32_t UserCallOf(const Observer& observer, const ThreadState* thread) noexcept;
 SourceLine UserLineOf(const Observer& observer, const ThreadState* thread) noexcept;
 
@@ -59,6 +59,6 @@ SequenceEntry* SequenceOf(ThreadState* thread, const Frame& frame) noexcept;
 const SequenceEntry* MadeRunningNode(const ThreadState* thread) noexcept;
 
 // Of the op that ends on the calling thread. CONTRACT, vocabulary `phase`: the innermost wins.
-Place PlaceOf(const ThreadState* thread) noexcept;
+Location LocationOf(const ThreadState* thread) noexcept;
 
 }  // namespace nanwatch

@@ -1,4 +1,4 @@
-// The timeline at level layer: events that wait for a cut to say what their op has left
+// The event queue at level layer: events that wait for a cut to say what their op has left
 // (gpu_cuts.h).
 #include <algorithm>
 #include <string_view>
@@ -6,9 +6,9 @@
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/finding/sources.h"
+#include "shim/observe/gpu/event_queue_graphs.h"
 #include "shim/observe/gpu/gpu_counts.h"
-#include "shim/observe/gpu/timeline_events.h"
-#include "shim/observe/gpu/timeline_graphs.h"
+#include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/inputs.h"
 
@@ -35,25 +35,25 @@ bool HandsOnNan(const OpTraits& op) {
 
 // ---- noting
 
-bool Timeline::CutsNow(Observer& observer, ThreadState* thread) noexcept {
+bool GpuEventQueue::CutsNow(Observer& observer, ThreadState* thread) noexcept {
   return observer.level.watched() == wire::Level::kLayer && !observer.Poisoned() &&
          CapturedGraph(observer, thread, /*begins=*/true) == nullptr;
 }
 
-bool Timeline::MayWaitForCut(Observer& observer, ThreadState* thread, const Frame& frame,
-                             const InputSeen& output) noexcept {
+bool GpuEventQueue::MayWaitForCut(Observer& observer, ThreadState* thread, const Frame& frame,
+                                  const InputSeen& output) noexcept {
   constexpr uint32_t kNotToBeWaitedFor = kUnscales | kUpdatesScale | kCommunicates;
-  return Cuts::MayNote(observer, thread, *frame.op) && !frame.op->writes_unseen &&
+  return Cuts::MayRecord(observer, thread, *frame.op) && !frame.op->writes_unseen &&
          (frame.op->families & kNotToBeWaitedFor) == 0 &&
          output.place_in_list == InputSeen::kNoList && cuts_.MayWait(thread, output.gpu);
 }
 
-void Timeline::NoteForCuts(Observer& observer, ThreadState* thread, bool at_once,
-                           OpEvent* event) noexcept {
+void GpuEventQueue::RecordForCuts(Observer& observer, ThreadState* thread, bool at_once,
+                                  OpEvent* event) noexcept {
   // No launch could be made.
   if (event->kind == EventKind::kNothing) {
     for (uint32_t i = 0; i < event->outputs; ++i) {
-      cuts_.NoteLost(event->tensors[i].seen, event->number);
+      cuts_.RecordLost(event->tensors[i].seen, event->number);
     }
     return;
   }
@@ -62,19 +62,19 @@ void Timeline::NoteForCuts(Observer& observer, ThreadState* thread, bool at_once
   event->cut.outputs = event->outputs;
   event->cut.inputs = event->inputs;
   event->cut.tensors = event->tensors;
-  cuts_.Note(observer, thread, event->frame, event->moment, &event->cut, at_once, event->ticket);
+  cuts_.Record(observer, thread, event->frame, event->moment, &event->cut, at_once, event->ticket);
   if (pressed_.exchange(false, std::memory_order_relaxed)) cuts_.Finalize(event->number);
 }
 
 // Its launch looks at these.
-void Timeline::TellCutsOfHanded(Observer& observer, ThreadState* thread, OpEvent* event,
-                                const InputSeen* const* tensors) noexcept {
+void GpuEventQueue::ResolveCutsOfTensors(Observer& observer, ThreadState* thread, OpEvent* event,
+                                         const InputSeen* const* tensors) noexcept {
   if (event->ticket == 0 || !CutsNow(observer, thread)) return;
   event->cut.at_layer = true;
-  cuts_.NoteHanded({tensors, event->outputs}, event->number, event->ticket, event->is_list);
+  cuts_.RecordTensors({tensors, event->outputs}, event->number, event->ticket, event->is_list);
 }
 
-void Timeline::LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept {
+void GpuEventQueue::LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept {
   if (observer.level.watched() == wire::Level::kLayer) return;
   // In a graph a look at what lives now would be taken at each replay, when it lives no more.
   if (CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return cuts_.LetGo();
@@ -83,8 +83,8 @@ void Timeline::LeaveCutsIfLeft(Observer& observer, ThreadState* thread) noexcept
 
 // ---- cuts
 
-void Timeline::CutAtResults(Observer& observer, ThreadState* thread,
-                            std::span<const at::TensorBase* const> results) noexcept {
+void GpuEventQueue::CutAtResults(Observer& observer, ThreadState* thread,
+                                 std::span<const at::TensorBase* const> results) noexcept {
   cuts_.ReleaseWithGil();
   if (On() && observer.parameter_stats.MeasuresLayers()) MeasureResults(observer, thread, results);
   if (!AnyWaitForCut() || !CutsNow(observer, thread)) return;
@@ -99,25 +99,26 @@ void Timeline::CutAtResults(Observer& observer, ThreadState* thread,
   }
 }
 
-void Timeline::CutAtPass(Observer& observer, ThreadState* thread,
-                         const SequenceEntry* root) noexcept {
+void GpuEventQueue::CutAtPass(Observer& observer, ThreadState* thread,
+                              const SequenceEntry* root) noexcept {
   if (!AnyWaitForCut() || !CutsNow(observer, thread)) return;
   cuts_.AtPass(observer, thread, root);
 }
 
-void Timeline::CutAtNodeEnd(Observer& observer, ThreadState* thread) noexcept {
+void GpuEventQueue::CutAtNodeEnd(Observer& observer, ThreadState* thread) noexcept {
   if (!AnyWaitForCut() || !CutsNow(observer, thread)) return;
   cuts_.AtNodeEnd(observer, thread);
 }
 
-void Timeline::CutAtUpdate(Observer& observer, ThreadState* thread) noexcept {
+void GpuEventQueue::CutAtUpdate(Observer& observer, ThreadState* thread) noexcept {
   if (!AnyWaitForCut()) return;
   // The level is another one, or parameters are bad: nobody asks for what was noted.
   if (!CutsNow(observer, thread)) return cuts_.LetGo();
   cuts_.AtUpdate(observer, thread);
 }
 
-void Timeline::CutAtEscape(Observer& observer, ThreadState* thread, const Frame& frame) noexcept {
+void GpuEventQueue::CutAtScalarRead(Observer& observer, ThreadState* thread,
+                                    const Frame& frame) noexcept {
   if (!AnyWaitForCut() || !CutsNow(observer, thread)) return;
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
@@ -127,10 +128,10 @@ void Timeline::CutAtEscape(Observer& observer, ThreadState* thread, const Frame&
 
 // ---- telling
 
-bool Timeline::IsHeldForCuts(OpEvent& event) noexcept {
+bool GpuEventQueue::IsHeldForCuts(OpEvent& event) noexcept {
   // Nothing happens in the job: no cut will come for long.
   constexpr uint64_t kQuietNs = 1'000'000'000;
-  if (!cuts_.MayTell(event.cut)) {
+  if (!cuts_.MayReport(event.cut)) {
     const uint64_t now = MonotonicNs();
     const uint64_t noted = clock_.noted.load(std::memory_order_relaxed);
     if (quiet_at_ != noted) {
@@ -139,7 +140,7 @@ bool Timeline::IsHeldForCuts(OpEvent& event) noexcept {
     }
     if (now - quiet_since_ns_ < kQuietNs) return true;
     cuts_.LetGo();
-    if (!cuts_.MayTell(event.cut)) return true;
+    if (!cuts_.MayReport(event.cut)) return true;
   }
   if (event.cut.at_once) return false;
   const uint64_t unanswered = cuts_.FirstUnanswered(event.cut);
@@ -148,7 +149,7 @@ bool Timeline::IsHeldForCuts(OpEvent& event) noexcept {
   return !IsStuck(event);
 }
 
-void Timeline::TellByCuts(Observer& observer, OpEvent& event) noexcept {
+void GpuEventQueue::ResolveByCuts(Observer& observer, OpEvent& event) noexcept {
   device::CheckResult found{};
   bool bad = false;
   uint64_t known = 0;
@@ -175,34 +176,34 @@ void Timeline::TellByCuts(Observer& observer, OpEvent& event) noexcept {
     bad |= is_output && finding.kinds != 0;
     event.cut.seen_beside |= is_output && finding.gated;
   }
-  NoteToldAtLayer(event, known);
+  RecordToldAtLayer(event, known);
   const GpuAnswer answer{event.ticket, device::Finished::Outcome::kBad, &found};
-  TellOp(observer, event, bad ? &answer : nullptr);
+  ResolveOp(observer, event, bad ? &answer : nullptr);
 }
 
-void Timeline::NoteToldAtLayer(OpEvent& event, uint64_t known) noexcept {
+void GpuEventQueue::RecordToldAtLayer(OpEvent& event, uint64_t known) noexcept {
   event.cut.known = known;
   const uint64_t all = event.cut.AllOutputsKnown() ? GpuCuts::kOutputsKnown : 0;
   constexpr uint64_t kOfTensors = GpuCuts::kHandsOnNan - 1;
-  cuts_.NoteTold(event.number, (known & kOfTensors) | all);
+  cuts_.RecordTold(event.number, (known & kOfTensors) | all);
 }
 
-void Timeline::TellKnown(const Event& event) noexcept {
-  if (cuts_.AnyNoted()) cuts_.NoteTold(event.number, kAllKnown);
+void GpuEventQueue::ResolveKnown(const Event& event) noexcept {
+  if (cuts_.AnyNoted()) cuts_.RecordTold(event.number, kAllKnown);
 }
 
-void Timeline::TellNotBad(Observer& observer, OpEvent& event, uint32_t output) noexcept {
+void GpuEventQueue::ResolveNotBad(Observer& observer, OpEvent& event, uint32_t output) noexcept {
   ForgetBad(observer, event.tensors[output].seen);
-  if (event.cut.at_layer && !event.cut.IsKnown(output)) TellUnknown(event);
+  if (event.cut.at_layer && !event.cut.IsKnown(output)) ResolveUnknown(event);
 }
 
 // Nobody knows what the op has left there. If something bad went in, it may be bad, too.
-void Timeline::TellUnknown(const OpEvent& event) noexcept {
+void GpuEventQueue::ResolveUnknown(const OpEvent& event) noexcept {
   const auto note = [this, &event](const BadEntry& from, uint8_t kinds, bool sure) {
-    cuts_.NoteDoubt(event.number, from, kinds);
+    cuts_.RecordDoubt(event.number, from, kinds);
     if (!sure || !HandsOnNan(*event.frame.op)) return;
-    cuts_.NoteTold(event.number,
-                   (event.cut.known & (GpuCuts::kHandsOnNan - 1)) | GpuCuts::kHandsOnNan);
+    cuts_.RecordTold(event.number,
+                     (event.cut.known & (GpuCuts::kHandsOnNan - 1)) | GpuCuts::kHandsOnNan);
   };
   for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
     const SeenTensor& input = event.tensors[i];
@@ -215,13 +216,14 @@ void Timeline::TellUnknown(const OpEvent& event) noexcept {
     for (uint32_t k = 0; k < input.cut.writers_count; ++k) {
       const uint64_t writer = input.cut.writers[k].event;
       const BadEntry* doubt = cuts_.FindDoubt(writer);
-      const bool sure = cuts_.IsTold(writer, GpuCuts::kHandsOnNan);
+      const bool sure = cuts_.IsResolved(writer, GpuCuts::kHandsOnNan);
       if (doubt != nullptr) return note(*doubt, doubt->kinds, sure);
     }
   }
 }
 
-Traced Timeline::TraceAtLayer(const OpEvent& event, const device::CheckResult& result) noexcept {
+Traced GpuEventQueue::TraceAtLayer(const OpEvent& event,
+                                   const device::CheckResult& result) noexcept {
   Traced traced = cuts_.Trace(event.cut);
   uint8_t kinds = 0;
   for (uint32_t i = 0; i < event.outputs; ++i) kinds |= result.output_kinds[i];

@@ -1,4 +1,4 @@
-// The door behind a C interface, for the Python tests beside this file: they load it with ctypes
+// The bridge behind a C interface, for the Python tests beside this file: they load it with ctypes
 // into a real process with torch, so that every answer is compared with what Python and torch say
 // themselves.
 #include <ATen/record_function.h>
@@ -8,15 +8,15 @@
 #include <string>
 #include <thread>
 
-#include "shim/observe/python/python_door.h"
+#include "shim/observe/python/python_bridge.h"
 
 #define PROBE extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-using nanwatch::PythonDoor;
+using nanwatch::PythonBridge;
 
-PythonDoor* door = nullptr;
+PythonBridge* bridge = nullptr;
 std::string* said = nullptr;  // what the callbacks got, one line each
 const void* last_optimizer = nullptr;
 uint32_t active = 1;
@@ -61,29 +61,29 @@ std::string Describe(const nanwatch::NamedTensor* tensor) {
 std::string* trace = nullptr;
 std::unique_ptr<at::ObserverContext> OnOp(const at::RecordFunction& op) {
   if (strncmp(op.name(), "Optimizer.step#", 15) == 0)
-    last_optimizer = door->OptimizerOnThisThread();
+    last_optimizer = bridge->OptimizerOnThisThread();
   if (strncmp(op.name(), "Torch-Compiled Region", 21) == 0) nanwatch::MarkCompiledRegion();
   if (trace == nullptr || op.scope() != at::RecordScope::FUNCTION) return nullptr;
   const nanwatch::Layer* layer = nanwatch::CurrentLayer();
   char line[256];
-  door->UserSourceLine(line, sizeof line);
+  bridge->UserSourceLine(line, sizeof line);
   *trace += std::string(op.name()) + '|' + (layer == nullptr ? "-" : layer->root) + '|' +
             (layer == nullptr ? "" : layer->path) + '|' + (layer == nullptr ? "" : layer->type) +
             '|' + std::to_string(nanwatch::ScopeDepth()) + '|' + line + '\n';
   return nullptr;
 }
 
-PythonDoor& Door() {
-  if (door == nullptr) {
+PythonBridge& Door() {
+  if (bridge == nullptr) {
     said = new std::string;
-    nanwatch::PythonDoorCallbacks callbacks;
+    nanwatch::PythonBridgeCallbacks callbacks;
     callbacks.on_root_arguments = OnArguments;
     callbacks.on_region_outputs = OnOutputs;
     callbacks.on_new_root = OnRoot;
     callbacks.on_message = OnMessage;
-    door = new PythonDoor(callbacks);
+    bridge = new PythonBridge(callbacks);
   }
-  return *door;
+  return *bridge;
 }
 
 }  // namespace
@@ -91,15 +91,15 @@ PythonDoor& Door() {
 PROBE int probe_install_now() { return Door().InstallNow() ? 1 : 0; }
 // No callbacks: for timing.
 PROBE int probe_install_bare() {
-  door = new PythonDoor({});
-  return door->InstallNow() ? 1 : 0;
+  bridge = new PythonBridge({});
+  return bridge->InstallNow() ? 1 : 0;
 }
 PROBE void probe_install_loop() {
   Door();
-  std::thread([] { door->RunInstallLoop(&active, /*late=*/false); }).detach();
+  std::thread([] { bridge->RunInstallLoop(&active, /*late=*/false); }).detach();
 }
 PROBE void probe_stop() { active = 0; }
-PROBE int probe_installed() { return door != nullptr && door->installed() ? 1 : 0; }
+PROBE int probe_installed() { return bridge != nullptr && bridge->installed() ? 1 : 0; }
 PROBE int probe_watch_ops() {
   return static_cast<int>(at::addGlobalCallback(at::RecordFunctionCallback(OnOp).scopes(
       {at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE})));
@@ -127,17 +127,17 @@ PROBE size_t probe_source_line(char* out, size_t size) { return Door().UserSourc
 PROBE const void* probe_last_optimizer() { return last_optimizer; }
 // A tensor's `_cdata` is the address of its TensorImpl, a storage's that of its StorageImpl.
 PROBE size_t probe_name_of_impl(void* impl, char* out, size_t size) {
-  return CopyOut(Describe(door->names().FindByImpl(static_cast<c10::TensorImpl*>(impl))), out,
+  return CopyOut(Describe(bridge->names().FindByImpl(static_cast<c10::TensorImpl*>(impl))), out,
                  size);
 }
 PROBE size_t probe_name_of_storage(void* storage, char* out, size_t size) {
-  return CopyOut(Describe(door->names().FindByStorage(static_cast<c10::StorageImpl*>(storage))),
+  return CopyOut(Describe(bridge->names().FindByStorage(static_cast<c10::StorageImpl*>(storage))),
                  out, size);
 }
 PROBE size_t probe_names(char* out, size_t size) {
   std::string text;
-  door->names().ForEach([&](const nanwatch::NamedTensor& tensor) {
-    const auto view = door->names().Read(tensor);
+  bridge->names().ForEach([&](const nanwatch::NamedTensor& tensor) {
+    const auto view = bridge->names().Read(tensor);
     text += Describe(&tensor) + ' ' + (view ? std::to_string(view->numel) : "gone") + ' ' +
             (view && view->data != nullptr ? c10::toString(view->dtype) : "-") + '\n';
   });

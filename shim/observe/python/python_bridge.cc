@@ -1,4 +1,4 @@
-#include "shim/observe/python/python_door.h"
+#include "shim/observe/python/python_bridge.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ void Sleep(int64_t ns) noexcept {
 
 }  // namespace
 
-PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
+PythonBridge::PythonBridge(const PythonBridgeCallbacks& callbacks) noexcept
     : callbacks_(callbacks),
       cells_(api_, callbacks.on_cell),
       frames_(api_, &cells_),
@@ -42,15 +42,15 @@ PythonDoor::PythonDoor(const PythonDoorCallbacks& callbacks) noexcept
       profiler_calls_(api_, callbacks.on_profiler),
       exit_call_(api_, callbacks.on_exit) {}
 
-void PythonDoor::Say(const char* line) const noexcept {
+void PythonBridge::Say(const char* line) const noexcept {
   if (callbacks_.on_message != nullptr) callbacks_.on_message(line);
 }
 
-void PythonDoor::Settle() noexcept {
+void PythonBridge::Settle() noexcept {
   if (callbacks_.on_settled != nullptr) callbacks_.on_settled();
 }
 
-void PythonDoor::RunInstallLoop(const volatile uint32_t* active, bool late) noexcept {
+void PythonBridge::RunInstallLoop(const volatile uint32_t* active, bool late) noexcept {
   InstallInTime(active, late);
   Settle();
   // A step that torch.compile has compiled would be compiled anew for hooks that come late.
@@ -58,12 +58,12 @@ void PythonDoor::RunInstallLoop(const volatile uint32_t* active, bool late) noex
 }
 
 // From Python's main thread, between two of its instructions; one call at a time.
-void PythonDoor::Queue(int (*call)(void*)) noexcept {
+void PythonBridge::Queue(int (*call)(void*)) noexcept {
   if (!queued_.exchange(true) && api_.Py_AddPendingCall(call, this) != 0) queued_ = false;
 }
 
 // torch.optim is imported right after torch.nn.
-void PythonDoor::InstallHooksInTime() noexcept {
+void PythonBridge::InstallHooksInTime() noexcept {
   if (callbacks_.on_step.on_begin == nullptr) return;
   const uint64_t begin = MonotonicNs();
   while (*active_ != 0 && !hooks_.installed() && !hooks_.failed() && api_.Running() &&
@@ -73,8 +73,8 @@ void PythonDoor::InstallHooksInTime() noexcept {
   }
 }
 
-int PythonDoor::PendingHooks(void* door) {
-  auto* self = static_cast<PythonDoor*>(door);
+int PythonBridge::PendingHooks(void* bridge) {
+  auto* self = static_cast<PythonBridge*>(bridge);
   if (*self->active_ != 0) {
     self->hooks_.TryInstall(self->callbacks_.on_step);
     if (self->hooks_.installed()) {
@@ -92,7 +92,7 @@ int PythonDoor::PendingHooks(void* door) {
   return 0;
 }
 
-void PythonDoor::InstallInTime(const volatile uint32_t* active, bool late) noexcept {
+void PythonBridge::InstallInTime(const volatile uint32_t* active, bool late) noexcept {
   active_ = active;
   const uint64_t begin = MonotonicNs();
   PythonPresence presence = api_.Resolve();
@@ -124,8 +124,8 @@ void PythonDoor::InstallInTime(const volatile uint32_t* active, bool late) noexc
 }
 
 // On Python's main thread, between two of its instructions, with the GIL.
-int PythonDoor::Pending(void* door) {
-  auto* self = static_cast<PythonDoor*>(door);
+int PythonBridge::Pending(void* bridge) {
+  auto* self = static_cast<PythonBridge*>(bridge);
   if (self->active_ != nullptr && *self->active_ != 0 && !self->WaitsForCallToEnd()) {
     self->scope_.TryInstall();
     if (self->installed()) {
@@ -138,18 +138,18 @@ int PythonDoor::Pending(void* door) {
   return 0;
 }
 
-bool PythonDoor::WaitsForCallToEnd() noexcept {
+bool PythonBridge::WaitsForCallToEnd() noexcept {
   if (MonotonicNs() >= patient_until_ns_) return false;
   return (frames_.proven() || frames_.Prove()) && frames_.IsInModuleCall();
 }
 
-bool PythonDoor::InstallNow() {
+bool PythonBridge::InstallNow() {
   if (api_.Resolve() != PythonPresence::kUsable) return false;
   scope_.TryInstall();
   return scope_.installed();
 }
 
-bool PythonDoor::Prepare(PyObj* module_class) {
+bool PythonBridge::Prepare(PyObj* module_class) {
   if (!frames_.proven() && !frames_.Prove())
     Say("no source lines: this Python's frames are not laid out as expected");
   loader_fetch_.Prove();
@@ -162,7 +162,8 @@ bool PythonDoor::Prepare(PyObj* module_class) {
 
 // Before a depth-0 call: sets the thread's layer and root, hands out the root if it is new, and the
 // call's tensors.
-bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyObj* keyword_names) {
+bool PythonBridge::EnterRoot(PyObj* module, PyObj* const* args, size_t count,
+                             PyObj* keyword_names) {
   bool optimized = false;
   ScopeStack& stack = scope_stack;
   try {
@@ -172,7 +173,7 @@ bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyOb
     stack.top = entry == nullptr ? nullptr : entry->layer;
     stack.outermost = entry == nullptr ? nullptr : entry->root;
     optimized = entry != nullptr && entry->optimized;
-    PythonDoorCallbacks::Wanted wanted;
+    PythonBridgeCallbacks::Wanted wanted;
     if (callbacks_.on_root_call != nullptr) wanted = callbacks_.on_root_call();
     stack.result_wanted = wanted.result && callbacks_.on_root_result != nullptr;
     stack.module_results_wanted = wanted.module_results && callbacks_.on_module_result != nullptr;
@@ -196,7 +197,7 @@ bool PythonDoor::EnterRoot(PyObj* module, PyObj* const* args, size_t count, PyOb
   return optimized;
 }
 
-const ModuleEntry* PythonDoor::EnterUnknown(PyObj* module, Root* outermost) {
+const ModuleEntry* PythonBridge::EnterUnknown(PyObj* module, Root* outermost) {
   try {
     return tree_.EnterUnknown(module, outermost);
   } catch (const std::exception&) {
@@ -204,19 +205,19 @@ const ModuleEntry* PythonDoor::EnterUnknown(PyObj* module, Root* outermost) {
   }
 }
 
-bool PythonDoor::ReadOptimizer(const void* optimizer, OptimizedTensors* tensors) noexcept {
+bool PythonBridge::ReadOptimizer(const void* optimizer, OptimizedTensors* tensors) noexcept {
   if (!installed() || names_.unusable()) return false;
   return ReadOptimizedTensors(api_, names_, tensor_type_,
                               static_cast<PyObj*>(const_cast<void*>(optimizer)), tensors);
 }
 
-bool PythonDoor::ForEachLiveTensor(bool (*fn)(void* context, const at::TensorBase& tensor),
-                                   void* context) noexcept {
+bool PythonBridge::ForEachLiveTensor(bool (*fn)(void* context, const at::TensorBase& tensor),
+                                     void* context) noexcept {
   if (!installed() || names_.unusable()) return false;
   return nanwatch::ForEachLiveTensor(api_, names_, tensor_type_, fn, context);
 }
 
-bool PythonDoor::FindDistributed() noexcept try {
+bool PythonBridge::FindDistributed() noexcept try {
   if (found_distributed()) return true;
   constexpr uint32_t kAskEvery = 32;
   if (asked_distributed_++ % kAskEvery != 0) return false;
@@ -234,7 +235,7 @@ bool PythonDoor::FindDistributed() noexcept try {
   return false;
 }
 
-bool PythonDoor::RaiseSoon(const char* message) noexcept try {
+bool PythonBridge::RaiseSoon(const char* message) noexcept try {
   if (!installed() || !api_.Running() || api_.PyGILState_GetThisThreadState() == nullptr) {
     return false;
   }
@@ -256,7 +257,7 @@ bool PythonDoor::RaiseSoon(const char* message) noexcept try {
   return false;
 }
 
-void PythonDoor::Rest(uint32_t microseconds) noexcept {
+void PythonBridge::Rest(uint32_t microseconds) noexcept {
   const bool has_gil = installed() && api_.Running() &&
                        api_.PyGILState_GetThisThreadState() != nullptr &&
                        api_.PyGILState_Check() != 0;
@@ -268,14 +269,14 @@ void PythonDoor::Rest(uint32_t microseconds) noexcept {
   api_.PyEval_RestoreThread(state);
 }
 
-void PythonDoor::HandOutRootResult(PyObj* result) {
+void PythonBridge::HandOutRootResult(PyObj* result) {
   CallTensors outputs(api_, names_, tensor_type_);
   outputs.AddResult(result);
   if (outputs.count() != 0) callbacks_.on_root_result(outputs.tensors(), outputs.count());
 }
 
 // Most modules return one tensor, which needs neither a search nor a name.
-void PythonDoor::HandOutModuleResult(PyObj* result) {
+void PythonBridge::HandOutModuleResult(PyObj* result) {
   if (api_.PyType_IsSubtype(result->type, tensor_type_) != 0) {
     const at::TensorBase* tensor = names_.TensorOf(result);
     if (tensor != nullptr) callbacks_.on_module_result(&tensor, 1);
@@ -286,8 +287,8 @@ void PythonDoor::HandOutModuleResult(PyObj* result) {
   if (outputs.count() != 0) callbacks_.on_module_result(outputs.tensors(), outputs.count());
 }
 
-void PythonDoor::HandOutResult(PyObj* result, PyObj* const* args, size_t count,
-                               PyObj* keyword_names) {
+void PythonBridge::HandOutResult(PyObj* result, PyObj* const* args, size_t count,
+                                 PyObj* keyword_names) {
   if (callbacks_.on_region_outputs == nullptr) return;
   CallTensors outputs(api_, names_, tensor_type_);
   outputs.AddResult(result);

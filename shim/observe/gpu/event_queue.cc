@@ -1,4 +1,4 @@
-#include "shim/observe/gpu/timeline.h"
+#include "shim/observe/gpu/event_queue.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -15,8 +15,8 @@
 
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/gpu/timeline_events.h"
-#include "shim/observe/gpu/timeline_graphs.h"
+#include "shim/observe/gpu/event_queue_graphs.h"
+#include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
@@ -85,7 +85,7 @@ bool MayHeal(const Observer& observer, const ThreadState* thread, const Frame& f
 }  // namespace
 
 // One launch's worth of an op.
-struct Timeline::Parts {
+struct GpuEventQueue::Parts {
   const InputSeen* outputs[device::kOutputsMax];
   uint32_t output_count = 0;
   const InputSeen* inputs[OpEvent::kTensorsMax];
@@ -130,7 +130,7 @@ struct Timeline::Parts {
   }
 };
 
-void KeepHanded(const HandedTensor& handed, SeenTensor* kept) noexcept {
+void KeepHanded(const CheckedTensor& handed, SeenTensor* kept) noexcept {
   Keep(handed.seen, kept);
   kept->target = handed.target;
   kept->named = handed.named;
@@ -138,7 +138,7 @@ void KeepHanded(const HandedTensor& handed, SeenTensor* kept) noexcept {
 }
 
 // What lies in the CPU's memory is read here and now, if it is there.
-void Timeline::KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept {
+void GpuEventQueue::KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept {
   Keep(seen, kept);
   if (seen.gpu >= 0 || IsWritten(seen) || !IsAlive(seen)) return;
   kept->unread = MayBeUnderWay(seen.Plain());
@@ -147,7 +147,7 @@ void Timeline::KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept {
 
 // ---- the queue
 
-bool Timeline::Begin(Observer& observer) noexcept {
+bool GpuEventQueue::Begin(Observer& observer) noexcept {
   std::call_once(begun_, [this, &observer] {
     const char* wanted = std::getenv(wire::kEnvGpu);
     if (wanted != nullptr && std::strcmp(wanted, "0") == 0) return;
@@ -159,19 +159,19 @@ bool Timeline::Begin(Observer& observer) noexcept {
       return;
     }
     queue_ = MapQueue();
-    teller_ = ThreadStates::MakeForTelling();
+    resolver_ = ThreadStates::MakeForResolving();
     gpu_gradients_ = new (std::nothrow) canary::GpuGradients;
     graphs_ = new (std::nothrow) Graphs;
-    if (queue_ == nullptr || teller_ == nullptr || gpu_gradients_ == nullptr ||
+    if (queue_ == nullptr || resolver_ == nullptr || gpu_gradients_ == nullptr ||
         graphs_ == nullptr || !cuts_.Prepare()) {
       return;
     }
     // Inputs are wanted of every op from now on: it cannot be gone back for them.
-    observer.arming.Hold();
+    observer.input_tracking.Hold();
     on_.store(true, std::memory_order_release);
     ThreadStates::SetOnEnd([](ThreadState* ending) {
       Observer* mine = Observer::Get();
-      if (mine->Active() && mine->timeline.On()) mine->timeline.AskStream(ending);
+      if (mine->Active() && mine->gpu_events.On()) mine->gpu_events.AskStream(ending);
     });
     StartSettling(&observer);
     EndBeforeDriver();
@@ -183,13 +183,13 @@ bool Timeline::Begin(Observer& observer) noexcept {
 
 // A job that hangs, or waits for long, calls nothing of ours: what the GPU has found by then is
 // told by a thread of our own, which only reads memory.
-void Timeline::StartSettling(Observer* observer) noexcept {
+void GpuEventQueue::StartSettling(Observer* observer) noexcept {
   constexpr useconds_t kMicrosecondsBetween = 50'000;
   const auto run = [](void* context) -> void* {
     for (auto* mine = static_cast<Observer*>(context);;) {
       usleep(kMicrosecondsBetween);
       if (!mine->Active()) continue;
-      mine->timeline.Settle(*mine);
+      mine->gpu_events.Settle(*mine);
       mine->op_kernels.Tend(*mine);
     }
   };
@@ -207,18 +207,18 @@ void Timeline::StartSettling(Observer* observer) noexcept {
 // before there was a tensor of a GPU; of two handlers the later one runs first. The observer's own
 // (start.cc), from before all that, would find a driver that answers nothing any more and has given
 // back its memory.
-void Timeline::EndBeforeDriver() noexcept {
+void GpuEventQueue::EndBeforeDriver() noexcept {
   if (!gpu_.DriverIsUp()) return;
   (void)std::atexit([] {
     Observer* mine = Observer::Get();
     if (mine == nullptr || !mine->Active()) return;
-    mine->timeline.SettleAtExit(*mine);
-    mine->op_kernels.TellAtExit(*mine);
+    mine->gpu_events.SettleAtExit(*mine);
+    mine->op_kernels.EmitAtExit(*mine);
   });
 }
 
 template <class T>
-T* Timeline::Reserve(size_t extra_bytes) noexcept {
+T* GpuEventQueue::Reserve(size_t extra_bytes) noexcept {
   const uint64_t bytes = (sizeof(T) + extra_bytes + kEventAlignment - 1) & ~(kEventAlignment - 1);
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t to_the_end = queue_->bytes - (end_ & (queue_->bytes - 1));
@@ -249,22 +249,22 @@ T* Timeline::Reserve(size_t extra_bytes) noexcept {
   return event;
 }
 
-template Timeline::ReplayEvent* Timeline::Reserve(size_t extra_bytes) noexcept;
-template Timeline::SnapshotEvent* Timeline::Reserve(size_t extra_bytes) noexcept;
-template Timeline::CollectiveEvent* Timeline::Reserve(size_t extra_bytes) noexcept;
+template GpuEventQueue::ReplayEvent* GpuEventQueue::Reserve(size_t extra_bytes) noexcept;
+template GpuEventQueue::SnapshotEvent* GpuEventQueue::Reserve(size_t extra_bytes) noexcept;
+template GpuEventQueue::CollectiveEvent* GpuEventQueue::Reserve(size_t extra_bytes) noexcept;
 
-void Timeline::Publish(Event* event) noexcept {
+void GpuEventQueue::Publish(Event* event) noexcept {
   event->noted.store(true, std::memory_order_release);
 }
 
-Timeline::Event* Timeline::Head() noexcept {
+GpuEventQueue::Event* GpuEventQueue::Head() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (begin_ == end_) return nullptr;
   auto* head = reinterpret_cast<Event*>(At(begin_));
   return head->noted.load(std::memory_order_acquire) ? head : nullptr;
 }
 
-void Timeline::Release(Event* event) noexcept {
+void GpuEventQueue::Release(Event* event) noexcept {
   const uint64_t number = event->number;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -275,8 +275,8 @@ void Timeline::Release(Event* event) noexcept {
 
 // ---- noting
 
-void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& frame,
-                      uint32_t returned) noexcept {
+void GpuEventQueue::EnqueueOp(Observer& observer, ThreadState* thread, const Frame& frame,
+                              uint32_t returned) noexcept {
   if (cuts_.AnyNoted()) LeaveCutsIfLeft(observer, thread);
   const InputSeen* written[ThreadState::kInputsMax];
   const uint32_t count = CollectWritten(thread, frame, returned, written);
@@ -287,7 +287,7 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
   if (count == 0 && (frame.op->families & kCompares) != 0) {
     Parts parts;
     parts.AddInputsOf(thread, frame);
-    return NotePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
+    return EnqueuePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
   }
   // Only of a program without an optimizer object are ops seen then (poison_watch.h).
   if (observer.Ignores() && !MayHeal(observer, thread, frame, written, count) &&
@@ -296,7 +296,7 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
     return;
   }
   if (count == 0) return;
-  if ((frame.op->families & kUpdatesScale) != 0) NoteScale(observer, thread, frame);
+  if ((frame.op->families & kUpdatesScale) != 0) EnqueueScale(observer, thread, frame);
   const Moment moment = MomentOf(observer, thread, frame);
   const InputSeen* const* in_list = std::find_if(
       written, written + count,
@@ -311,7 +311,7 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
       parts.outputs[parts.output_count++] = written[at++];
     }
     parts.AddInputsOf(thread, frame);
-    NotePart(observer, thread, frame, moment, parts);
+    EnqueuePart(observer, thread, frame, moment, parts);
   }
   if (observer.parameter_stats.MeasuresLayers()) {
     MeasureWritten(observer, thread, moment, {written, count});
@@ -321,8 +321,8 @@ void Timeline::NoteOp(Observer& observer, ThreadState* thread, const Frame& fram
   if (next_event() % kOpsPerSettle < count) Settle(observer);
 }
 
-void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& frame,
-                        const Moment& moment, const Parts& parts) noexcept {
+void GpuEventQueue::EnqueuePart(Observer& observer, ThreadState* thread, const Frame& frame,
+                                const Moment& moment, const Parts& parts) noexcept {
   const uint32_t tensors = parts.output_count + parts.input_count;
   auto* event = Reserve<OpEvent>((std::max(tensors, 1u) - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
@@ -363,15 +363,15 @@ void Timeline::NotePart(Observer& observer, ThreadState* thread, const Frame& fr
     } else {
       Launch(observer, thread, event, parts.outputs, looked_at, looked_at_count);
     }
-    if (by_cuts) NoteForCuts(observer, thread, /*at_once=*/!waits, event);
+    if (by_cuts) RecordForCuts(observer, thread, /*at_once=*/!waits, event);
   } else {
     event->graph = CapturedGraph(observer, thread, /*begins=*/false);
   }
   Publish(event);
 }
 
-void Timeline::NoteLateCopy(Observer& observer, ThreadState* thread, const Frame& frame,
-                            const InputSeen& to) noexcept {
+void GpuEventQueue::EnqueueLateCopy(Observer& observer, ThreadState* thread, const Frame& frame,
+                                    const InputSeen& to) noexcept {
   late_copies_.Add(to, next_event());
   Parts parts;
   parts.outputs[parts.output_count++] = &to;
@@ -399,15 +399,15 @@ void Timeline::NoteLateCopy(Observer& observer, ThreadState* thread, const Frame
 
 // The outputs are the event's, in order. Without a check that it could wait for the event stands
 // for nothing.
-bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
-                      const InputSeen* const* outputs, const InputSeen* const* inputs,
-                      uint32_t input_count) noexcept {
+bool GpuEventQueue::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
+                           const InputSeen* const* outputs, const InputSeen* const* inputs,
+                           uint32_t input_count) noexcept {
   const GpuChecks::Launched launched =
       event->measures ? gpu_.MeasureList(thread, {outputs, event->outputs}, event->samples)
       : event->is_list
           ? gpu_.CheckList(
                 thread, {outputs, event->outputs}, {}, event->reports, event->sums,
-                event->kind == EventKind::kHanded && event->handed_as == HandedAs::kProbe)
+                event->kind == EventKind::kHanded && event->handed_as == CheckedAs::kProbe)
           : gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count}, event->reports);
   const bool counts = event->kind != EventKind::kHanded || !IsForFigures(event->handed_as);
   CountLaunch(observer, thread, outputs[0]->gpu, launched, {outputs, counts ? event->outputs : 0});
@@ -429,9 +429,9 @@ bool Timeline::Launch(Observer& observer, ThreadState* thread, OpEvent* event,
   return true;
 }
 
-void Timeline::CountLaunch(Observer& observer, ThreadState* thread, int gpu,
-                           const GpuChecks::Launched& launched,
-                           std::span<const InputSeen* const> counted) noexcept {
+void GpuEventQueue::CountLaunch(Observer& observer, ThreadState* thread, int gpu,
+                                const GpuChecks::Launched& launched,
+                                std::span<const InputSeen* const> counted) noexcept {
   ThreadCounters& counters = thread->counters;
   if (launched.down != nullptr) {
     char line[512];
@@ -450,21 +450,22 @@ void Timeline::CountLaunch(Observer& observer, ThreadState* thread, int gpu,
   }
 }
 
-bool Timeline::NoteHanded(Observer& observer, ThreadState* thread, HandedAs as,
-                          std::span<const HandedTensor> tensors, const RegionSeen& region,
-                          std::span<const HandedTensor> given) noexcept {
+bool GpuEventQueue::EnqueueTensors(Observer& observer, ThreadState* thread, CheckedAs as,
+                                   std::span<const CheckedTensor> tensors, const RegionSeen& region,
+                                   std::span<const CheckedTensor> given) noexcept {
   switch (as) {
-    case HandedAs::kEntries:
-    case HandedAs::kOfRegion:
-      return NoteHandedFew(observer, thread, as, tensors, region, given);
+    case CheckedAs::kEntries:
+    case CheckedAs::kOfRegion:
+      return EnqueueFewTensors(observer, thread, as, tensors, region, given);
     default:
-      return NoteLists(observer, thread, as, tensors);
+      return EnqueueLists(observer, thread, as, tensors);
   }
 }
 
-bool Timeline::NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs as,
-                             std::span<const HandedTensor> tensors, const RegionSeen& region,
-                             std::span<const HandedTensor> given) noexcept {
+bool GpuEventQueue::EnqueueFewTensors(Observer& observer, ThreadState* thread, CheckedAs as,
+                                      std::span<const CheckedTensor> tensors,
+                                      const RegionSeen& region,
+                                      std::span<const CheckedTensor> given) noexcept {
   constexpr size_t kGivenMax = 32;
   given = given.first(std::min(given.size(), kGivenMax));
   bool all = true;
@@ -472,14 +473,15 @@ bool Timeline::NoteHandedFew(Observer& observer, ThreadState* thread, HandedAs a
     const size_t room = std::min(tensors.size(), size_t{device::kOutputsMax});
     size_t count = 1;
     while (count < room && tensors[count].seen.gpu == tensors[0].seen.gpu) ++count;
-    all &= NoteHandedPart(observer, thread, as, tensors.first(count), region, given);
+    all &= EnqueuePartOfTensors(observer, thread, as, tensors.first(count), region, given);
     tensors = tensors.subspan(count);
   }
   return all;
 }
 
-Timeline::OpEvent* Timeline::ReserveHanded(Observer& observer, ThreadState* thread, HandedAs as,
-                                           size_t looked_at, size_t others) noexcept {
+GpuEventQueue::OpEvent* GpuEventQueue::ReserveHanded(Observer& observer, ThreadState* thread,
+                                                     CheckedAs as, size_t looked_at,
+                                                     size_t others) noexcept {
   auto* event = Reserve<OpEvent>((looked_at + others - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
     if (!IsForFigures(as)) {
@@ -497,9 +499,10 @@ Timeline::OpEvent* Timeline::ReserveHanded(Observer& observer, ThreadState* thre
 }
 
 // All on one GPU, as many as fit into one launch.
-bool Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs as,
-                              std::span<const HandedTensor> tensors, const RegionSeen& region,
-                              std::span<const HandedTensor> given) noexcept {
+bool GpuEventQueue::EnqueuePartOfTensors(Observer& observer, ThreadState* thread, CheckedAs as,
+                                         std::span<const CheckedTensor> tensors,
+                                         const RegionSeen& region,
+                                         std::span<const CheckedTensor> given) noexcept {
   OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), given.size());
   if (event == nullptr) return false;
   event->region = region;
@@ -511,7 +514,7 @@ bool Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs 
     KeepHanded(tensors[i], kept);
     outputs[i] = &tensors[i].seen;
   }
-  for (const HandedTensor& input : given) {
+  for (const CheckedTensor& input : given) {
     KeepHanded(input, kept);
     if (looked_at < device::kInputsMax && input.seen.gpu == tensors[0].seen.gpu) {
       kept->looked_at = static_cast<int8_t>(looked_at);
@@ -520,24 +523,24 @@ bool Timeline::NoteHandedPart(Observer& observer, ThreadState* thread, HandedAs 
     ++kept;
   }
   const bool launched = Launch(observer, thread, event, outputs, inputs, looked_at);
-  TellCutsOfHanded(observer, thread, event, outputs);
+  ResolveCutsOfTensors(observer, thread, event, outputs);
   Publish(event);
   return launched;
 }
 
 GpuTensors::~GpuTensors() {
-  for (const HandedTensor& handed : list_) {
+  for (const CheckedTensor& handed : list_) {
     TorchWeakStorageOps().drop(handed.seen.storage.handle);
   }
 }
 
 void GpuTensors::Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
                      uint32_t name) noexcept try {
-  if (!observer_.timeline.Begin(observer_) || tensor.view.ndim > wire::kShapeDimsMax) {
+  if (!observer_.gpu_events.Begin(observer_) || tensor.view.ndim > wire::kShapeDimsMax) {
     if (counts_) ++thread_->counters.unchecked[static_cast<int>(wire::Unchecked::kOtherDevice)];
     return;
   }
-  HandedTensor& handed = list_.emplace_back();
+  CheckedTensor& handed = list_.emplace_back();
   handed.seen.Copy(tensor);
   handed.target = target;
   handed.named = named;
@@ -546,14 +549,14 @@ void GpuTensors::Add(const PlainTensor& tensor, wire::Target target, const Named
   ++thread_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
 }
 
-void Timeline::DropTensors(OpEvent* event) noexcept {
+void GpuEventQueue::DropTensors(OpEvent* event) noexcept {
   const WeakStorageOps ops = TorchWeakStorageOps();
   for (uint32_t i = 0; i < event->outputs + event->inputs; ++i) {
     ops.drop(event->tensors[i].seen.storage.handle);
   }
 }
 
-void Timeline::Drop(Event* event) noexcept {
+void GpuEventQueue::Drop(Event* event) noexcept {
   const WeakStorageOps ops = TorchWeakStorageOps();
   switch (event->kind) {
     case EventKind::kOp:
@@ -578,8 +581,8 @@ void Timeline::Drop(Event* event) noexcept {
   }
 }
 
-void Timeline::NoteView(Observer& observer, ThreadState* thread, const Frame& frame,
-                        const PlainTensor& tensor) noexcept {
+void GpuEventQueue::EnqueueView(Observer& observer, ThreadState* thread, const Frame& frame,
+                                const PlainTensor& tensor) noexcept {
   if (tensor.view.ndim > wire::kShapeDimsMax) return;
   auto* event = Reserve<ViewEvent>();
   if (event == nullptr) return;
@@ -591,22 +594,22 @@ void Timeline::NoteView(Observer& observer, ThreadState* thread, const Frame& fr
   event->graph = CapturedGraph(observer, thread, /*begins=*/false);
   if ((frame.op->families & kCreates) != 0 && event->graph == nullptr &&
       CutsNow(observer, thread)) {
-    cuts_.NoteClean(event->tensor.seen, event->number);
+    cuts_.RecordClean(event->tensor.seen, event->number);
   }
   Publish(event);
 }
 
-void Timeline::NoteEscape(Observer& observer, ThreadState* thread, const Frame& frame,
-                          double number) noexcept {
+void GpuEventQueue::EnqueueScalarRead(Observer& observer, ThreadState* thread, const Frame& frame,
+                                      double number) noexcept {
   Parts parts;
   parts.escaped = number;
   parts.AddInputsOf(thread, frame);
-  NotePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
+  EnqueuePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
 }
 
-void Timeline::NotePass(Observer& observer, ThreadState* thread, uint64_t number,
-                        const SequenceEntry* root, bool tells_loss) noexcept {
-  if (tells_loss) NoteLossOf(observer, thread, root);
+void GpuEventQueue::EnqueuePass(Observer& observer, ThreadState* thread, uint64_t number,
+                                const SequenceEntry* root, bool tells_loss) noexcept {
+  if (tells_loss) EnqueueLossOf(observer, thread, root);
   auto* event = Reserve<PassEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kPass;
@@ -619,8 +622,8 @@ void Timeline::NotePass(Observer& observer, ThreadState* thread, uint64_t number
   gpu_.Ask(thread);
 }
 
-void Timeline::NoteLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
-                        const NamedTensor* named) noexcept {
+void GpuEventQueue::EnqueueLeaf(Observer& observer, ThreadState* thread,
+                                const PlainTensor* gradient, const NamedTensor* named) noexcept {
   auto* event = Reserve<LeafEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kLeaf;
@@ -637,9 +640,9 @@ void Timeline::NoteLeaf(Observer& observer, ThreadState* thread, const PlainTens
   Publish(event);
 }
 
-uint64_t Timeline::NoteOptimizerBegin(Observer& observer, ThreadState* thread,
-                                      const void* optimizer, const char* range_name,
-                                      const canary::Gradients& gradients) noexcept {
+uint64_t GpuEventQueue::EnqueueOptimizerBegin(Observer& observer, ThreadState* thread,
+                                              const void* optimizer, const char* range_name,
+                                              const canary::Gradients& gradients) noexcept {
   auto* event = Reserve<OptimizerEvent>();
   if (event == nullptr) return 0;
   event->kind = EventKind::kOptimizerBegin;
@@ -653,8 +656,8 @@ uint64_t Timeline::NoteOptimizerBegin(Observer& observer, ThreadState* thread,
   return number;
 }
 
-void Timeline::NoteOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
-                                bool ops_unwatched) noexcept {
+void GpuEventQueue::EnqueueOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
+                                        bool ops_unwatched) noexcept {
   auto* event = Reserve<OptimizerEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kOptimizerEnd;
@@ -668,7 +671,7 @@ void Timeline::NoteOptimizerEnd(Observer& observer, ThreadState* thread, bool st
   Settle(observer);
 }
 
-void Timeline::NotePlainUpdate(Observer& observer, ThreadState* thread) noexcept {
+void GpuEventQueue::EnqueuePlainUpdate(Observer& observer, ThreadState* thread) noexcept {
   auto* event = Reserve<PassEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kPlainUpdate;
@@ -680,19 +683,19 @@ void Timeline::NotePlainUpdate(Observer& observer, ThreadState* thread) noexcept
   Settle(observer);
 }
 
-void Timeline::AskStream(const ThreadState* thread) noexcept { gpu_.Ask(thread); }
+void GpuEventQueue::AskStream(const ThreadState* thread) noexcept { gpu_.Ask(thread); }
 
 // ---- telling
 
-void Timeline::Settle(Observer& observer) noexcept {
+void GpuEventQueue::Settle(Observer& observer) noexcept {
   if (!On()) return;
   const std::unique_lock<std::mutex> turn(telling_, std::try_to_lock);
-  if (turn.owns_lock()) TellReady(observer);
+  if (turn.owns_lock()) ResolveReady(observer);
 }
 
 constexpr uint32_t kMicrosecondsBetweenLooks = 50;
 
-bool Timeline::WaitForGpu(Observer& observer, ThreadState* thread, uint64_t event) noexcept {
+bool GpuEventQueue::WaitForGpu(Observer& observer, ThreadState* thread, uint64_t event) noexcept {
   constexpr uint64_t kPatienceNs = 60'000'000'000;
   if (event == 0 || CapturedGraph(observer, thread, /*begins=*/true) != nullptr) return false;
   // What is held open for a cut that another stream may yet bring would be waited for.
@@ -715,7 +718,7 @@ bool Timeline::WaitForGpu(Observer& observer, ThreadState* thread, uint64_t even
   }
 }
 
-bool Timeline::WaitForSetUp(Observer& observer) noexcept {
+bool GpuEventQueue::WaitForSetUp(Observer& observer) noexcept {
   constexpr uint64_t kPatienceNs = 5'000'000'000;
   const uint64_t since = MonotonicNs();
   while (!gpu_.AllSetUp()) {
@@ -725,7 +728,7 @@ bool Timeline::WaitForSetUp(Observer& observer) noexcept {
   return true;
 }
 
-void Timeline::SettleAtExit(Observer& observer) noexcept {
+void GpuEventQueue::SettleAtExit(Observer& observer) noexcept {
   // A GPU that is steps behind is waited for as long as it answers; one that does not, or does for
   // very long, is not.
   constexpr uint64_t kSilenceNs = 200'000'000;

@@ -40,15 +40,15 @@
 #include <utility>
 #include <vector>
 
-#include "shim/observe/gpu/timeline_events.h"
+#include "shim/observe/gpu/queued_events.h"
 
 namespace nanwatch {
 
-struct Timeline::ReplayEvent : Event {
+struct GpuEventQueue::ReplayEvent : Event {
   uint64_t through;  // replays of the graph begun so far, this one the last
 };
 
-struct Timeline::Graph {
+struct GpuEventQueue::Graph {
   struct Check {
     uint32_t slot;
     OpEvent* event;
@@ -76,7 +76,7 @@ struct Timeline::Graph {
   uint64_t told = 0;  // replays
 };
 
-struct Timeline::Graphs {
+struct GpuEventQueue::Graphs {
   // As many bytes of events; what comes beyond is counted as unchecked.
   static constexpr uint64_t kBytesMax = uint64_t{64} << 20;
 

@@ -1,10 +1,10 @@
-#include "shim/observe/unseen/unseen_writer.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 #include <algorithm>
 
 #include "shim/check/scan.h"
 #include "shim/observe/finding/finding_record.h"
-#include "shim/observe/finding/place.h"
+#include "shim/observe/finding/location.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/finding/written_tensor.h"
 #include "shim/observe/torch/tensor_stats.h"
@@ -18,9 +18,9 @@ using wire::SourceKind;
 using wire::Target;
 using wire::ValueRecord;
 
-UnseenWriter UnseenAt(const char* op, const Layer* layer, Phase phase, uint8_t kinds,
-                      ValueRef from) noexcept {
-  UnseenWriter writer{};
+UnobservedWriter UnseenAt(const char* op, const Layer* layer, Phase phase, uint8_t kinds,
+                          ValueRef from) noexcept {
+  UnobservedWriter writer{};
   writer.op = op;
   writer.node = "";
   writer.layer = layer;
@@ -35,12 +35,12 @@ UnseenWriter UnseenAt(const char* op, const Layer* layer, Phase phase, uint8_t k
   return writer;
 }
 
-ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                       const UnseenWriter& writer) noexcept {
+ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                           const UnobservedWriter& writer) noexcept {
   ++thread->counters.values_bad;
   Emitter* emitter = observer.Poisoned() ? nullptr : observer.EnsureEmitter();
   if (emitter == nullptr) return {};
-  Place place = PlaceOf(thread);
+  Location place = LocationOf(thread);
   place.layer = writer.layer;
   place.phase = writer.phase;
   if (writer.node != nullptr) place.node = writer.node;
@@ -82,7 +82,7 @@ ValueRef OnUnseenWrite(Observer& observer, ThreadState* thread, const PlainTenso
   const BadOutput output{tensor, 0, false};
   const bool in_update = writer.phase == Phase::kOptimizer;
   const bool in_buffer = writer.target == Target::kBuffer;
-  if (in_update || in_buffer) NoteReachOf(observer, *emitter, value, ref);
+  if (in_update || in_buffer) RecordReachOf(observer, *emitter, value, ref);
   // A buffer is read again at each step's end; what reads it in between is not watched.
   if (in_buffer) return ref;
   Remember(observer, &output, 1, ref, site, written, in_update, in_update);
