@@ -50,7 +50,12 @@ namespace nanwatch {
 
 // The state of one process image. A forked child gets a new one with its first op.
 class Observer {
-  static std::atomic<Observer*> current_;
+ public:
+  OpTable ops;  // first: its address is the observer's own, on the path of every op
+
+ private:
+  // Hidden where it is declared, too: a load of every op that takes no detour.
+  [[gnu::visibility("hidden")]] static std::atomic<Observer*> current_;
 
   // Before what is given them.
   const NanwatchEntry* entry_;
@@ -87,7 +92,6 @@ class Observer {
   PythonBridge* const python;
   LevelControl level;
   ProcessSegment segment;
-  OpTable ops;
   GpuEventQueue gpu_events;
   BadValues bad_values;
   RecentValues recent_values;
