@@ -13,7 +13,7 @@ struct OpEvidence {
   bool inputs_seen = false;
   uint8_t input_kinds = 0;  // over all inputs that the op read; only with inputs_seen
   bool scalar_bad = false;  // a non-finite number was among the arguments; only with inputs_seen
-  // What is known of the op itself (shim/observe/op_families.h).
+  // What is known of the op itself (shim/observe/torch/op_families.h).
   bool writes_constants = false;  // fills, masks
   bool enters = false;            // brings values in from outside
   bool moves = false;             // computes nothing

@@ -109,8 +109,8 @@ void Emitter::KeepFirst(const wire::ValueRecord& record) noexcept {
   kept_[kept_count_++] = key != nullptr ? *key : SiteKey{};
 }
 
-void Emitter::NoteReach(wire::Reach reach, uint64_t value, uint64_t ticket, uint32_t name,
-                        const wire::Clocks& clocks) noexcept {
+void Emitter::RecordReach(wire::Reach reach, uint64_t value, uint64_t ticket, uint32_t name,
+                          const wire::Clocks& clocks) noexcept {
   const WriteGate::Pass pass(gate_);
   first_.Reached(reach, value, ticket, name, clocks);
 }

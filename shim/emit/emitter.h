@@ -77,8 +77,8 @@ class Emitter {
   void KeepFirst(const wire::ValueRecord& record) noexcept;
 
   // Notes that a bad value got this far. Only the first time for each kind; cheap afterwards.
-  void NoteReach(wire::Reach reach, uint64_t value, uint64_t ticket, uint32_t name,
-                 const wire::Clocks& clocks) noexcept;
+  void RecordReach(wire::Reach reach, uint64_t value, uint64_t ticket, uint32_t name,
+                   const wire::Clocks& clocks) noexcept;
 
   // One entry of each of the two step rings; `sequence` is ignored. Calls come one after another.
   void PublishStep(const wire::StepEntry& plain, const wire::TelemetryEntry& telemetry) noexcept;

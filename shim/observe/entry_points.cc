@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "shim/check/scan.h"
-#include "shim/observe/findings.h"
-#include "shim/observe/named_reading.h"
+#include "shim/observe/finding/findings.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/torch_tensor.h"
-#include "shim/observe/unseen_writer.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/torch/torch_tensor.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch::entry_points {
 namespace {
@@ -30,16 +30,16 @@ bool WasLetIn(Observer& observer, const PlainTensor& plain, ValueRef value) {
 // Steps that an exception has ended are not told to have; those that are open, this one among them,
 // stand on the thread's stack.
 void LeaveSteps(const Here& here, uint32_t begun_now) noexcept {
-  const PythonDoor& python = *here.observer->python;
-  if (!python.TellsSteps()) return;
+  const PythonBridge& python = *here.observer->python;
+  if (!python.ReportsSteps()) return;
   const uint32_t open = python.OptimizersOnThisThread();
   here.observer->steps.OnStepsLeft(*here.observer, here.thread, open - std::min(open, begun_now));
 }
 
 // A parameter or buffer that has gone bad while ops went unchecked.
-UnseenWriter WrittenUnseen(Observer& observer, const NamedTensor& named,
-                           const NamedReading& reading) {
-  UnseenWriter writer{};
+UnobservedWriter WrittenUnseen(Observer& observer, const NamedTensor& named,
+                               const NamedReading& reading) {
+  UnobservedWriter writer{};
   writer.op = kModuleCall;
   writer.node = "";
   writer.layer = named.layer;
@@ -68,7 +68,7 @@ void OnStepBegin(const void* optimizer, const void* identity, const char* name) 
   Here here;
   if (!FindHere(&here)) return;
   BusyScope busy(here.thread);
-  here.observer->level.NoteIfHidden(*here.observer);
+  here.observer->level.RecordIfHidden(*here.observer);
   if (here.thread->optimizer_depth != 0) LeaveSteps(here, 1);
   const wire::Level watched = here.observer->level.watched();
   if ((watched == wire::Level::kCanary || watched == wire::Level::kFull) &&
@@ -95,26 +95,26 @@ void OnStepsTold() noexcept {
 
 void OnGraphCalled(const void* graph, GraphCall call) noexcept {
   Here here;
-  if (!FindHere(&here) || !here.observer->timeline.On()) return;
+  if (!FindHere(&here) || !here.observer->gpu_events.On()) return;
   BusyScope busy(here.thread);
-  here.observer->timeline.OnGraphCall(*here.observer, here.thread, graph, call);
+  here.observer->gpu_events.OnGraphCall(*here.observer, here.thread, graph, call);
 }
 
-void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
-               uint32_t name) noexcept {
+void ReportEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
+                 uint32_t name) noexcept {
   wire::Source known{};
   ValueRef value;
   if (!SourceOf(observer, plain, &known, &value)) {
-    return NoteExternal(observer, plain, target, name);
+    return RecordExternal(observer, plain, target, name);
   }
   // Of a parameter or buffer, an op that made the values says more than the tensor's name; one that
   // only let them in says less.
   if (target != wire::Target::kInputData && WasLetIn(observer, plain, value)) {
-    NoteExternal(observer, plain, target, name);
+    RecordExternal(observer, plain, target, name);
   }
 }
 
-PythonDoorCallbacks::Wanted OnRootCall() noexcept {
+PythonBridgeCallbacks::Wanted OnRootCall() noexcept {
   Here here;
   if (Observer::Get() == nullptr || !FindHere(&here)) return {false, false, false};
   if (here.thread->optimizer_depth != 0) {
@@ -123,7 +123,7 @@ PythonDoorCallbacks::Wanted OnRootCall() noexcept {
   }
   here.thread->root_with_gradients = c10::GradMode::is_enabled();
   LevelControl& level = here.observer->level;
-  level.NoteIfHidden(*here.observer);
+  level.RecordIfHidden(*here.observer);
   if (!WatchesEveryOp(level.watched())) (void)here.observer->EnsureEmitterForCall();
   level.Look(*here.observer, here.thread);
   {
@@ -155,7 +155,7 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
   BusyScope busy(here.thread);
   // A closure that meets parameters which its own step has spoiled belongs to that step still.
   const bool in_step = here.thread->optimizer_depth != 0;
-  if (!here.observer->timeline.On() && !in_step) here.observer->SettlePoison();
+  if (!here.observer->gpu_events.On() && !in_step) here.observer->SettlePoison();
   if (here.observer->Ignores()) return;
   if (!here.observer->EnsureEmitterForCall()) return;
   GpuTensors on_gpu(*here.observer, here.thread);
@@ -168,18 +168,18 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
       continue;
     }
     // What comes from a GPU enters nowhere, and is known by what is known there.
-    if (here.observer->timeline.MayBeUnderWay(plain)) {
+    if (here.observer->gpu_events.MayBeUnderWay(plain)) {
       ++here.thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAsync)];
       continue;
     }
     ++here.thread->counters.tensors_checked;
     here.thread->counters.bytes_checked += BytesOf(plain.view);
     if (!HasNonFinite(plain.view)) continue;
-    here.observer->deliveries.LookAtAll(*here.observer, here.thread, nullptr, 0);
-    TellEntry(*here.observer, plain, wire::Target::kInputData, NameId(*here.observer, names[i]));
+    here.observer->collective_results.LookAtAll(*here.observer, here.thread, nullptr, 0);
+    ReportEntry(*here.observer, plain, wire::Target::kInputData, NameId(*here.observer, names[i]));
   }
-  here.observer->timeline.NoteHanded(*here.observer, here.thread, Timeline::HandedAs::kEntries,
-                                     on_gpu.list());
+  here.observer->gpu_events.EnqueueTensors(*here.observer, here.thread,
+                                           GpuEventQueue::CheckedAs::kEntries, on_gpu.list());
 }
 
 void OnNewRoot(const Layer* root) noexcept try {
@@ -199,12 +199,12 @@ void OnNewRoot(const Layer* root) noexcept try {
     if (reading.OnGpu()) {
       on_gpu.Add(reading.tensor(), TargetOf(named), &named);
     } else if (reading.IsBad()) {
-      TellEntry(*here.observer, reading.tensor(), TargetOf(named),
-                NameId(*here.observer, named.name));
+      ReportEntry(*here.observer, reading.tensor(), TargetOf(named),
+                  NameId(*here.observer, named.name));
     }
   });
-  here.observer->timeline.NoteHanded(*here.observer, here.thread, Timeline::HandedAs::kEntries,
-                                     on_gpu.list());
+  here.observer->gpu_events.EnqueueTensors(*here.observer, here.thread,
+                                           GpuEventQueue::CheckedAs::kEntries, on_gpu.list());
 } catch (...) {
 }
 
@@ -245,7 +245,7 @@ bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept try {
     wire::Source known{};
     ValueRef value;
     if (SourceOf(observer, reading.tensor(), &known, &value)) return;
-    OnUnseenWrite(observer, thread, reading.tensor(), WrittenUnseen(observer, named, reading));
+    OnUnobservedWrite(observer, thread, reading.tensor(), WrittenUnseen(observer, named, reading));
   });
   return all_good && any;
 } catch (...) {

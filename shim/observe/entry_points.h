@@ -1,4 +1,4 @@
-// What the Python door brings, with the GIL held: where values enter the program without an op
+// What the Python bridge brings, with the GIL held: where values enter the program without an op
 // (arguments of an outermost module call, parameters and buffers of a model that is called for the
 // first time), the steps of optimizers and the replays of CUDA graphs.
 #pragma once
@@ -7,9 +7,9 @@
 
 #include <cstddef>
 
-#include "shim/observe/python/layer_table.h"
-#include "shim/observe/python/python_door.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/python/names/layer_table.h"
+#include "shim/observe/python/python_bridge.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 class Observer;
@@ -19,7 +19,7 @@ struct ThreadState;
 namespace nanwatch::entry_points {
 
 // Between two ops: what tools ask for is applied here.
-PythonDoorCallbacks::Wanted OnRootCall() noexcept;
+PythonBridgeCallbacks::Wanted OnRootCall() noexcept;
 // A notebook's cell begins.
 void OnCell() noexcept;
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
@@ -37,7 +37,7 @@ bool AreAllNamedFinite(Observer& observer, ThreadState* thread) noexcept;
 // known yet came in unseen. False where anything was bad, or there was nothing to read.
 bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept;
 // One of these is bad.
-void TellEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
-               uint32_t name) noexcept;
+void ReportEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
+                 uint32_t name) noexcept;
 
 }  // namespace nanwatch::entry_points

@@ -37,12 +37,12 @@ void BeforeFork() noexcept {
   is_asleep = !observer->Active() && may_wake.load(std::memory_order_relaxed);
   if (!observer->Active()) return;
   observer->measuring.OnFork(*observer);
-  std::mutex& callbacks = observer->arming.callbacks_mutex();
+  std::mutex& callbacks = observer->input_tracking.callbacks_mutex();
   std::mutex& names = observer->python->names().mutex();
   if (!LockInTime(callbacks)) return;
   held_callbacks = &callbacks;
   // In a child the lock may never be had.
-  if (!observer->arming.inherited() || callback_table::IsKnownFree()) {
+  if (!observer->input_tracking.inherited() || callback_table::IsKnownFree()) {
     callback_table::SeeLastChange();
   }
   if (LockInTime(names)) held_names = &names;

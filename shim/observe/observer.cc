@@ -8,7 +8,7 @@
 #include <new>
 
 #include "shim/observe/forks.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 namespace {
@@ -34,9 +34,9 @@ const char* PythonVersion() {
 std::atomic<Observer*> Observer::current_{nullptr};
 
 Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
-                   PythonDoor* python_door) noexcept
-    : bad_values(TorchWeakStorageOps(), timeline.clock()),
-      poison(timeline.clock()),
+                   PythonBridge* python_door) noexcept
+    : bad_values(TorchWeakStorageOps(), gpu_events.clock()),
+      poison(gpu_events.clock()),
       level(start),
       measuring(start.measure_share),
       python(python_door),
@@ -63,8 +63,8 @@ void Observer::WakeInChild() noexcept {
   mine->parameter_stats.SetInterval(parents->parameter_stats.interval());
   if (parents->op_kernels.wanted()) mine->op_kernels.Want(parents->op_kernels.on_demand());
   mine->self_proven.store(true, std::memory_order_relaxed);
-  mine->arming.Inherit(parents->arming);
-  mine->arming.WatchEverywhere(WatchesEveryOp(mine->level.watched()));
+  mine->input_tracking.Inherit(parents->input_tracking);
+  mine->input_tracking.WatchEverywhere(WatchesEveryOp(mine->level.watched()));
   ThreadStates::AfterFork();
   Set(mine);
   mine->SetActive(true);
@@ -125,7 +125,7 @@ void Observer::PublishLive(wire::LiveState state) noexcept {
   facts.overhead = measuring.Read();
   facts.state = state;
   facts.level = level.asked();
-  facts.gpus = timeline.gpus();
+  facts.gpus = gpu_events.gpus();
   facts.control_applied = level.applied();
   facts.clocks = steps.Now();
   facts.loss_known = steps.LastLoss(&facts.loss);
@@ -134,10 +134,10 @@ void Observer::PublishLive(wire::LiveState state) noexcept {
 
 void Observer::SettlePoison() noexcept {
   // On the CPU whoever made it so looks for the end of it, too.
-  if (Blind() && !timeline.On()) return;
+  if (Blind() && !gpu_events.On()) return;
   if (poison.Settle(python->names()) != Poison::Change::kEntered) return;
   bad_values.Reset();
-  arming.Disarm();
+  input_tracking.Disarm();
 }
 
 uint32_t Observer::NameOf(const OpTraits& op) noexcept {

@@ -6,10 +6,11 @@
 //   3 callbacks.cc      End: look at the output; clean and nothing bad alive: done
 //     output_scan.h     the same of an op that is not of the commonest kind
 //   4 findings.cc       a bad value: class, sources, site, record
-//   On a GPU 2 to 4 take place later, when it has answered: timeline.h.
-//   5 arming.h          ask for inputs from now on, until nothing transient and bad is alive
+//   On a GPU 2 to 4 take place later, when it has answered: event_queue.h.
+//   5 input_tracking.h          ask for inputs from now on, until nothing transient and bad is
+//   alive
 // Steps, backward passes and collectives arrive by ranges: step_scope.cc, backward_pass.cc,
-// collectives.cc.
+// collective_results.cc.
 //
 // Threads: callbacks run on every thread of the job. What they share is atomic, or behind a mutex
 // of this process that is taken only while something bad is alive, at steps and at backward roots.
@@ -25,27 +26,27 @@
 #include "shim/emit/emitter.h"
 #include "shim/entry/observer_interface.h"
 #include "shim/host/segment_file.h"
-#include "shim/observe/collectives.h"
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/figures/trail.h"
+#include "shim/observe/finding/read_sites.h"
+#include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/op_kernels.h"
-#include "shim/observe/gpu/timeline.h"
-#include "shim/observe/level/arming.h"
 #include "shim/observe/level/cuts.h"
+#include "shim/observe/level/input_tracking.h"
 #include "shim/observe/level/level_control.h"
 #include "shim/observe/level/measuring.h"
-#include "shim/observe/op_table.h"
-#include "shim/observe/python/python_door.h"
-#include "shim/observe/read_numbers.h"
-#include "shim/observe/read_sites.h"
+#include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/step/canary_reads.h"
 #include "shim/observe/step/poison.h"
 #include "shim/observe/step/poison_watch.h"
 #include "shim/observe/step/step_scope.h"
-#include "shim/observe/thread_state.h"
-#include "shim/observe/unread_inputs.h"
+#include "shim/observe/thread/thread_state.h"
+#include "shim/observe/torch/op_table.h"
+#include "shim/observe/unseen/collective_results.h"
+#include "shim/observe/unseen/read_numbers.h"
+#include "shim/observe/unseen/unread_inputs.h"
 
 namespace nanwatch {
 
@@ -53,7 +54,7 @@ namespace nanwatch {
 class Observer {
  public:
   Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
-           PythonDoor* python) noexcept;
+           PythonBridge* python) noexcept;
 
   // The observer of this process; nullptr before it is made.
   static Observer* Get() noexcept { return current_.load(std::memory_order_relaxed); }
@@ -95,17 +96,17 @@ class Observer {
   uint32_t NameOf(const OpTraits& op) noexcept;
 
   OpTable ops;
-  Timeline timeline;
+  GpuEventQueue gpu_events;
   BadValues bad_values;
   RecentValues recent_values;
-  Arming arming;
+  InputTracking input_tracking;
   StepScope steps;
   ParameterStats parameter_stats;
   BackwardPasses passes;
   Poison poison;
   PoisonWatch poison_watch;
   canary::Buffers canary_buffers;
-  Deliveries deliveries;
+  CollectiveResults collective_results;
   LevelControl level;
   Measuring measuring;
   Cuts cuts;
@@ -118,7 +119,7 @@ class Observer {
   std::atomic<uint32_t> shared_file_looks{0};  // shared_files.h
   std::atomic<uint32_t> model_looks{0};        // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};    // and the step of the last one, plus one
-  PythonDoor* const python;
+  PythonBridge* const python;
 
   std::atomic<bool> plain_update_due{false};  // a pass has begun; no optimizer range has closed it
   std::atomic<bool> self_proven{false};

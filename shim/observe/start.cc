@@ -1,4 +1,5 @@
-// The observer's door to the entry library: made once, on the watch thread, when libtorch is there.
+// The observer as the entry library sees it: made once, on the watch thread, when libtorch is
+// there.
 #include <ATen/core/TensorBase.h>
 #include <stdlib.h>
 #include <torch/version.h>
@@ -13,17 +14,17 @@
 #include "shim/entry/observer_interface.h"
 #include "shim/host/process_identity.h"
 #include "shim/host/unwatched_mark.h"
-#include "shim/observe/compiled_regions.h"
 #include "shim/observe/entry_points.h"
-#include "shim/observe/findings.h"
+#include "shim/observe/finding/findings.h"
 #include "shim/observe/forks.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/self_proof.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/canary_reads.h"
 #include "shim/observe/step/loss.h"
 #include "shim/observe/step/scaler.h"
-#include "shim/observe/torch_threads.h"
+#include "shim/observe/torch/torch_threads.h"
 
 namespace nanwatch {
 namespace {
@@ -37,7 +38,7 @@ void SayToUser(const char* line) {
 void OnSwitch() {
   Here here;
   if (Observer::Get() == nullptr || !FindHere(&here)) return;
-  here.observer->level.NoteIfHidden(*here.observer);
+  here.observer->level.RecordIfHidden(*here.observer);
 }
 
 void BeforeProfiler() {
@@ -167,9 +168,9 @@ LevelAtStart ChosenLevel(const NanwatchEntry* entry) {
 void OnExit() {
   Observer* observer = Observer::Get();
   if (observer == nullptr || !observer->Active()) return;
-  observer->timeline.SettleAtExit(*observer);
-  observer->parameter_stats.TellAllAwaited(*observer);
-  observer->op_kernels.TellAtExit(*observer);
+  observer->gpu_events.SettleAtExit(*observer);
+  observer->parameter_stats.EmitAllAwaited(*observer);
+  observer->op_kernels.EmitAtExit(*observer);
   // A script without modules and steps has no segment yet; that its ops were clean is an answer.
   // Workers are many, and with nothing to report they leave nothing, spawned ones as forked ones.
   const bool ran_ops = ThreadStates::Sum().ops_seen != 0;
@@ -183,15 +184,15 @@ void OnExit() {
 
 // Registers, proves, and only then believes itself. False: everything is off again.
 bool TurnOn(Observer* observer) {
-  observer->arming.Register(true);
+  observer->input_tracking.Register(true);
   observer->SetActive(true);
   if (!ProveOnPlantedNan(*observer)) {
     *observer->entry()->active = 0;
-    observer->arming.SetBenchMode(0);
+    observer->input_tracking.SetBenchMode(0);
     return false;
   }
   observer->self_proven = true;
-  if (!WatchesEveryOp(observer->level.watched())) observer->arming.WatchEverywhere(false);
+  if (!WatchesEveryOp(observer->level.watched())) observer->input_tracking.WatchEverywhere(false);
   return true;
 }
 
@@ -218,7 +219,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     }
     InitScan(nullptr);
     ReadInTorchThreads();
-    PythonDoorCallbacks callbacks;
+    PythonBridgeCallbacks callbacks;
     callbacks.on_root_call = &entry_points::OnRootCall;
     callbacks.on_root_result = &loss::OnRootResult;
     callbacks.on_module_result = &Cuts::OnModuleResult;
@@ -236,7 +237,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     callbacks.on_exit = &ReadBeforePythonEnds;
     callbacks.on_message = &SayToUser;
     callbacks.on_settled = &BeginToListen;
-    auto* python = new (std::nothrow) PythonDoor(callbacks);
+    auto* python = new (std::nothrow) PythonBridge(callbacks);
     auto* observer = python != nullptr ? new (std::nothrow)
                                              Observer(entry, ChosenLevel(entry), python)
                                        : nullptr;
@@ -289,6 +290,6 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_bench_mode(int mo
   observer->level.SetForBench(kLevels[mode]);
   observer->parameter_stats.SetInterval(mode == 6 ? 1 : 0);
   observer->steps.SetOpsWatchedUntil(0);  // as in a job that has run for a while
-  observer->arming.SetBenchMode(mode);
+  observer->input_tracking.SetBenchMode(mode);
   return 0;
 }

@@ -32,7 +32,7 @@ KEPT_BYTES = 256 << 10  # of a log
 OF_THE_DEVICE = ("device", "cuda", "CUDA", "numpy", "can't convert")
 # Of the tensors that are checked. What is not looked at is healthy, too.
 PASSED_OVER_MAX = 0.02
-STEPPED_DOWN = "go unchecked from here on"  # shim/observe/gpu/timeline.cc
+STEPPED_DOWN = "go unchecked from here on"  # shim/observe/gpu/event_queue.cc
 # Sixteen programs at a time on as many cores: threads of their own would only be in each other's way.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 

@@ -41,14 +41,14 @@ wire::StatsParameter* AwaitedSnapshots::Find(uint64_t number, uint32_t place) no
   return nullptr;
 }
 
-void AwaitedSnapshots::TellGradient(uint64_t number, uint32_t place,
-                                    const Moments& moments) noexcept {
+void AwaitedSnapshots::AddGradient(uint64_t number, uint32_t place,
+                                   const Moments& moments) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   wire::StatsParameter* told = Find(number, place);
   if (told != nullptr) FillGradient(moments, told->numel, told);
 }
 
-void AwaitedSnapshots::TellUpdate(uint64_t number, uint32_t place, const Change& change) noexcept {
+void AwaitedSnapshots::AddUpdate(uint64_t number, uint32_t place, const Change& change) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   wire::StatsParameter* told = Find(number, place);
   if (told != nullptr) FillUpdate(change, told);

@@ -1,8 +1,9 @@
 // Snapshots of parameters (parameter_stats.h) while what a GPU says of them is awaited: all else of
 // them is known, and in each parameter's place its figures are filled in as answers come.
 //
-// The timeline tells these (gpu/timeline_figures.cc), and behind them that the snapshot's last one
-// has been told, or will never be. Any thread; allocation where a snapshot begins to be awaited.
+// The event queue adds these (gpu/event_queue_figures.cc), and behind them that the snapshot's last
+// one has been told, or will never be. Any thread; allocation where a snapshot begins to be
+// awaited.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,8 @@ class AwaitedSnapshots {
   // Its number, from 1.
   uint64_t Await(Snapshot snapshot);
   // Of the parameter at `place` in the list of snapshot `number`. Nothing if that is gone.
-  void TellGradient(uint64_t number, uint32_t place, const Moments& moments) noexcept;
-  void TellUpdate(uint64_t number, uint32_t place, const Change& change) noexcept;
+  void AddGradient(uint64_t number, uint32_t place, const Moments& moments) noexcept;
+  void AddUpdate(uint64_t number, uint32_t place, const Change& change) noexcept;
   // False: it is gone.
   bool Take(uint64_t number, Snapshot* snapshot) noexcept;
   // The one that was awaited first, if any is.

@@ -5,8 +5,8 @@
 #include "proto/wire/element_types.h"
 #include "shim/check/scan.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/layer_table.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/python/names/layer_table.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -16,8 +16,8 @@ constexpr double kMaskShare = 0.98;
 
 }  // namespace
 
-void Headroom::Note(const OpTraits* op, const Layer* layer, wire::ElementType type,
-                    Magnitude magnitude) noexcept {
+void Headroom::Record(const OpTraits* op, const Layer* layer, wire::ElementType type,
+                      Magnitude magnitude) noexcept {
   const double largest = LargestValue(magnitude, type);
   const double share = largest / wire::LargestOf(type);
   if (share > kMaskShare) return;

@@ -28,8 +28,8 @@ class Headroom {
            magnitude.bits >= kNearBits[static_cast<size_t>(type)];
   }
   // For what IsNear. Any thread.
-  void Note(const OpTraits* op, const Layer* layer, wire::ElementType type,
-            Magnitude magnitude) noexcept;
+  void Record(const OpTraits* op, const Layer* layer, wire::ElementType type,
+              Magnitude magnitude) noexcept;
   // A step ends: the nearest since the one before, if there was any. Gives its share of its type's
   // largest number; 0: none.
   double Take(Observer& observer, wire::TelemetryEntry* into) noexcept;

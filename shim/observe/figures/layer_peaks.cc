@@ -39,8 +39,9 @@ void LayerPeaks::Keep(const Layer* layer) noexcept {
   }
 }
 
-void LayerPeaks::NoteLargest(const Layer* layer, wire::ElementType type, double largest) noexcept {
-  Note(layer, type, {WordOf(type, largest), Magnitude::Kind::kLargest});
+void LayerPeaks::RecordLargest(const Layer* layer, wire::ElementType type,
+                               double largest) noexcept {
+  Record(layer, type, {WordOf(type, largest), Magnitude::Kind::kLargest});
 }
 
 bool LayerPeaks::TakeOne(uint32_t index, Peak* peak) noexcept {

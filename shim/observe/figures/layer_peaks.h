@@ -8,7 +8,7 @@
 
 #include "proto/wire/segment.h"
 #include "shim/check/magnitude.h"
-#include "shim/observe/python/layer_table.h"
+#include "shim/observe/python/names/layer_table.h"
 
 namespace nanwatch {
 
@@ -23,8 +23,8 @@ class LayerPeaks {
 
   // Any thread, also several at once: of two that come together one may be missed. Of a layer that
   // has results of several types the narrowest counts.
-  [[gnu::always_inline]] static void Note(const Layer* layer, wire::ElementType type,
-                                          Magnitude magnitude) noexcept {
+  [[gnu::always_inline]] static void Record(const Layer* layer, wire::ElementType type,
+                                            Magnitude magnitude) noexcept {
     const bool sample = magnitude.kind == Magnitude::Kind::kAtLeast;
     const uint64_t packed =
         uint64_t{static_cast<uint8_t>(type)} << kTypeShift | magnitude.bits >> kBitsDropped(type);
@@ -37,7 +37,7 @@ class LayerPeaks {
 
   // The same where the magnitude is known as a number, which `type` holds exactly: float64,
   // float32, bfloat16 or float16.
-  static void NoteLargest(const Layer* layer, wire::ElementType type, double largest) noexcept;
+  static void RecordLargest(const Layer* layer, wire::ElementType type, double largest) noexcept;
 
   // Calls `tell` for each layer that was noted, and begins anew. One caller at a time.
   template <class Tell>

@@ -10,11 +10,11 @@
 #include "shim/check/moments.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/figures/layer_peaks.h"
-#include "shim/observe/gpu/timeline.h"
+#include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/optimizer_tensors.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/python/names/optimizer_tensors.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 namespace {
@@ -38,7 +38,7 @@ bool DescribeWhole(Observer& observer, const at::TensorBase& tensor, PlainTensor
   wire::Unchecked reason;
   const Readable readable = DescribeTensor(tensor, plain, &reason);
   if (readable == Readable::kNothing) return false;
-  if (readable == Readable::kYes && plain->gpu >= 0 && !observer.timeline.On()) {
+  if (readable == Readable::kYes && plain->gpu >= 0 && !observer.gpu_events.On()) {
     ++unread->on_gpu;
     return false;
   }
@@ -49,8 +49,8 @@ bool DescribeWhole(Observer& observer, const at::TensorBase& tensor, PlainTensor
 }
 
 // Of one on a GPU the figures are told later, under `place`.
-void AddGradient(Observer& observer, const at::TensorBase& gradient, size_t place,
-                 wire::StatsParameter* told, GpuTensors* on_gpu) {
+void MeasureGradient(Observer& observer, const at::TensorBase& gradient, size_t place,
+                     wire::StatsParameter* told, GpuTensors* on_gpu) {
   using wire::StatsParameter;
   if (!gradient.defined()) return;
   told->flags |= StatsParameter::kHasGradient;
@@ -116,8 +116,8 @@ void ParameterStats::LookAhead(const Turn& last) noexcept {
 }
 
 bool ParameterStats::MayMeasure(Observer& observer) noexcept {
-  if (!observer.timeline.On()) return true;
-  return awaited_.HasRoom() && observer.timeline.MayMeasure(observer, ThreadStates::Mine());
+  if (!observer.gpu_events.On()) return true;
+  return awaited_.HasRoom() && observer.gpu_events.MayMeasure(observer, ThreadStates::Mine());
 }
 
 void ParameterStats::OnOptimizerBegin(Observer& observer, const void* optimizer,
@@ -180,8 +180,8 @@ void ParameterStats::TakeSamples(Observer& observer, const OptimizedTensors& ten
     before.sampled = static_cast<uint32_t>(CopySample(plain.view.data, numel, width, elements_max_,
                                                       samples_.data() + before.sample_begin));
   }
-  sampled_on_gpu_ = observer.timeline.NoteFigures(
-      observer, ThreadStates::Mine(), Timeline::HandedAs::kSampled, on_gpu.list(), 0, spans);
+  sampled_on_gpu_ = observer.gpu_events.EnqueueFigures(
+      observer, ThreadStates::Mine(), GpuEventQueue::CheckedAs::kSampled, on_gpu.list(), 0, spans);
 }
 
 void ParameterStats::OnOptimizerEnd(Observer& observer, bool stopped) noexcept {
@@ -221,33 +221,33 @@ void ParameterStats::Finish(Observer& observer, const void* optimizer) noexcept 
     const OptimizedTensor& tensor = tensors.list[position];
     if (!IsTrained(tensor)) continue;
     if (trained++ < before_.size()) {
-      Tell(observer, tensor, position, before_[trained - 1], &asked);
+      Emit(observer, tensor, position, before_[trained - 1], &asked);
     } else {
       ++head_.left_out;
     }
   }
   AwaitedSnapshots::Snapshot snapshot = {head_, told_, MonotonicNs()};
-  Timeline& timeline = observer.timeline;
-  if (!timeline.On()) return Publish(observer, snapshot);
+  GpuEventQueue& gpu_events = observer.gpu_events;
+  if (!gpu_events.On()) return Publish(observer, snapshot);
   ThreadState* thread = ThreadStates::Mine();
   const uint64_t number = awaited_.Await(std::move(snapshot));
-  (void)timeline.NoteFigures(observer, thread, Timeline::HandedAs::kMeasuredGradients,
-                             asked.gradients.list(), number);
-  (void)timeline.NoteFigures(observer, thread, Timeline::HandedAs::kMeasuredUpdates,
-                             asked.parameters.list(), number, asked.samples);
-  if (!timeline.NoteSnapshot(observer, thread, number)) TellLast(observer, number);
+  (void)gpu_events.EnqueueFigures(observer, thread, GpuEventQueue::CheckedAs::kMeasuredGradients,
+                                  asked.gradients.list(), number);
+  (void)gpu_events.EnqueueFigures(observer, thread, GpuEventQueue::CheckedAs::kMeasuredUpdates,
+                                  asked.parameters.list(), number, asked.samples);
+  if (!gpu_events.EnqueueSnapshot(observer, thread, number)) EmitLast(observer, number);
 } catch (const std::exception&) {
 }
 
 // The steps told before this one are those that came before it: now their clocks are its own.
-void ParameterStats::TellLast(Observer& observer, uint64_t number) noexcept {
+void ParameterStats::EmitLast(Observer& observer, uint64_t number) noexcept {
   AwaitedSnapshots::Snapshot snapshot;
   if (!awaited_.Take(number, &snapshot)) return;
   snapshot.head.clocks = observer.steps.Now();
   Publish(observer, snapshot);
 }
 
-void ParameterStats::TellAllAwaited(Observer& observer) noexcept {
+void ParameterStats::EmitAllAwaited(Observer& observer) noexcept {
   AwaitedSnapshots::Snapshot snapshot;
   while (awaited_.TakeFirst(&snapshot)) Publish(observer, snapshot);
 }
@@ -271,7 +271,7 @@ void ParameterStats::Publish(Observer& observer,
 } catch (const std::exception&) {
 }
 
-void ParameterStats::Tell(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
+void ParameterStats::Emit(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
                           const Before& before, Asked* asked) {
   using wire::StatsParameter;
   PlainTensor plain;
@@ -291,7 +291,7 @@ void ParameterStats::Tell(Observer& observer, const OptimizedTensor& tensor, uin
     told.flags |= StatsParameter::kEps;
   }
   if (tensor.fused) told.flags |= StatsParameter::kFused;
-  AddGradient(observer, tensor.gradient, told_.size(), &told, &asked->gradients);
+  MeasureGradient(observer, tensor.gradient, told_.size(), &told, &asked->gradients);
   AddUpdate(plain, tensor.parameter, before, &told, asked);
   told_.push_back(told);
 }

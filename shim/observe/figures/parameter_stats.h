@@ -14,7 +14,7 @@
 // it: at most 131,072 elements of all are kept there where the step begins, and compared where it
 // ends, 28 in a launch each time. Layers' results there are measured in the forward before it
 // alone: at level full those of each op, one launch for each, at level layer what modules return,
-// one for each call. The snapshot is published when the timeline comes to its end, with what was
+// one for each call. The snapshot is published when the event queue comes to its end, with what was
 // answered by then; nobody waits. The first one comes when the GPU is set up, and of what is
 // captured into a graph there is none. Two optimizers that take turns on streams of their own would
 // have to be ordered by the job for their samples to be apart; they always are where they share a
@@ -70,17 +70,17 @@ class ParameterStats {
     return layer_launches_.fetch_sub(1, std::memory_order_relaxed) > 0;
   }
 
-  // For the timeline: what a GPU says of the gradient and of the update at `place` of snapshot
+  // For the event queue: what a GPU says of the gradient and of the update at `place` of snapshot
   // `number`; and that all was told of this one.
-  void TellGradient(uint64_t number, uint32_t place, const Moments& moments) noexcept {
-    awaited_.TellGradient(number, place, moments);
+  void AddGradient(uint64_t number, uint32_t place, const Moments& moments) noexcept {
+    awaited_.AddGradient(number, place, moments);
   }
-  void TellUpdate(uint64_t number, uint32_t place, const Change& change) noexcept {
-    awaited_.TellUpdate(number, place, change);
+  void AddUpdate(uint64_t number, uint32_t place, const Change& change) noexcept {
+    awaited_.AddUpdate(number, place, change);
   }
-  void TellLast(Observer& observer, uint64_t number) noexcept;
+  void EmitLast(Observer& observer, uint64_t number) noexcept;
   // The process ends: nothing more will be told.
-  void TellAllAwaited(Observer& observer) noexcept;
+  void EmitAllAwaited(Observer& observer) noexcept;
 
  private:
   static constexpr uint32_t kOptimizersMax = 8;  // further ones are not looked at
@@ -113,7 +113,7 @@ class ParameterStats {
   void Finish(Observer& observer, const void* optimizer) noexcept;
   // What a GPU is asked at the end of a step: names are places in told_.
   struct Asked;
-  void Tell(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
+  void Emit(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
             const Before& before, Asked* asked);
   void Publish(Observer& observer, const AwaitedSnapshots::Snapshot& snapshot) noexcept;
   void AddUpdate(const PlainTensor& now, const void* impl, const Before& before,

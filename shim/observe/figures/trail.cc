@@ -5,7 +5,7 @@
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -25,8 +25,8 @@ wire::TrailOp::Known KnownOf(Magnitude magnitude) {
 
 }  // namespace
 
-void NoteNear(const TrailStep& step) noexcept {
-  Observer::Get()->headroom.Note(step.op, step.layer, step.type, step.magnitude);
+void RecordNear(const TrailStep& step) noexcept {
+  Observer::Get()->headroom.Record(step.op, step.layer, step.type, step.magnitude);
 }
 
 void Trail::Keep(Observer& observer, const ThreadState* thread, uint64_t value) noexcept {

@@ -12,19 +12,19 @@
 #include "shim/check/magnitude.h"
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/layer_peaks.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
 class Observer;
 
 // Hands the step to the observer's Headroom.
-void NoteNear(const TrailStep& step) noexcept;
+void RecordNear(const TrailStep& step) noexcept;
 
 // An op of this thread left a clean result. `iteration`: StepScope's.
-[[gnu::always_inline]] inline void NoteTrail(ThreadState* thread, const OpTraits* op,
-                                             wire::ElementType type, Magnitude magnitude,
-                                             uint32_t iteration) noexcept {
+[[gnu::always_inline]] inline void RecordTrail(ThreadState* thread, const OpTraits* op,
+                                               wire::ElementType type, Magnitude magnitude,
+                                               uint32_t iteration) noexcept {
   const bool in_node = __builtin_expect(thread->nodes_open != 0, 0) && ScopeDepth() == 0;
   TrailStep& step = thread->trail[thread->trail_steps++ & (ThreadState::kTrailSteps - 1)];
   step.op = op;
@@ -36,8 +36,8 @@ void NoteNear(const TrailStep& step) noexcept;
                : thread->optimizer_depth != 0 ? wire::Phase::kOptimizer
                                               : wire::Phase::kForward;
   if (in_node || step.layer == nullptr || magnitude.kind == Magnitude::Kind::kNone) return;
-  LayerPeaks::Note(step.layer, type, magnitude);
-  if (__builtin_expect(Headroom::IsNear(type, magnitude), 0)) NoteNear(step);
+  LayerPeaks::Record(step.layer, type, magnitude);
+  if (__builtin_expect(Headroom::IsNear(type, magnitude), 0)) RecordNear(step);
 }
 
 class Trail {

@@ -1,6 +1,6 @@
 // The checker of the process's GPUs as the observer uses it: made when the first tensor of a GPU is
 // seen, asked with the observer's own tensors, and its answers kept until the events that they
-// belong to are told (timeline.h).
+// belong to are told (event_queue.h).
 //
 // Threads: Check from any; Collect and Find from one at a time.
 #pragma once
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "shim/device/device_checker.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
@@ -66,7 +66,7 @@ class GpuChecks {
   // A step has ended, in the order of the current stream.
   void AddStep(const ThreadState* thread) noexcept;
 
-  // ---- graphs (timeline_graphs.h)
+  // ---- graphs (event_queue_graphs.h)
   struct Graph {
     int gpu = 0;
     uint32_t number = 0;  // 0: none

@@ -7,7 +7,7 @@
 #include "shim/check/tensor_view.h"
 #include "shim/device/check_launch.h"
 #include "shim/device/list_launch.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/gpu/gpu_counts.h"
-#include "shim/observe/gpu/timeline_events.h"
-#include "shim/observe/inputs.h"
+#include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/level/cuts.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/storage_hold.h"
-#include "shim/observe/sources.h"
+#include "shim/observe/op/inputs.h"
+#include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/step/leaf_gradients.h"
 
 namespace nanwatch {
@@ -230,8 +230,8 @@ bool GpuCuts::MayWait(ThreadState* thread, int gpu) noexcept {
   return list != nullptr && thread->cut_run >= kAtHomeAfter;
 }
 
-void GpuCuts::Note(Observer& observer, ThreadState* thread, const Frame& frame,
-                   const Moment& moment, CutOp* op, bool at_once, uint64_t ticket) noexcept {
+void GpuCuts::Record(Observer& observer, ThreadState* thread, const Frame& frame,
+                     const Moment& moment, CutOp* op, bool at_once, uint64_t ticket) noexcept {
   const Locked lock(*this);
   any_.store(true, std::memory_order_relaxed);
   newest_event_ = std::max(newest_event_, op->number);
@@ -240,7 +240,7 @@ void GpuCuts::Note(Observer& observer, ThreadState* thread, const Frame& frame,
   op->backward = moment.place.phase == wire::Phase::kBackward;
   op->needed = !at_once && !op->backward && c10::GradMode::is_enabled();
   List* list = const_cast<List*>(static_cast<const List*>(thread->cut_list));
-  NoteForward(moment, op);
+  RecordForward(moment, op);
   // First, for a value may find no room, and be cut where it stands.
   for (uint32_t i = 0; i < op->outputs; ++i) MarkOverwritten(op->tensors[i].seen);
   for (uint32_t i = op->outputs; i < op->outputs + op->inputs; ++i) {
@@ -283,7 +283,7 @@ void GpuCuts::Note(Observer& observer, ThreadState* thread, const Frame& frame,
                                                               op->number, op->needed};
 }
 
-void GpuCuts::NoteForward(const Moment& moment, CutOp* op) noexcept {
+void GpuCuts::RecordForward(const Moment& moment, CutOp* op) noexcept {
   const SequenceEntry* made = op->backward ? moment.node_made_by.Get() : nullptr;
   if (made == nullptr) return;
   const Made* forward = FindMade(made, moment.node_made_by.sequence_plus_one);
@@ -300,14 +300,14 @@ const GpuCuts::Made* GpuCuts::FindMade(const SequenceEntry* entry,
   return made.entry == entry && made.sequence_plus_one == plus_one ? &made : nullptr;
 }
 
-void GpuCuts::NoteLost(const InputSeen& tensor, uint64_t event) noexcept {
+void GpuCuts::RecordLost(const InputSeen& tensor, uint64_t event) noexcept {
   const Locked lock(*this);
   MarkOverwritten(tensor);
   Add(tensor, event, 0, nullptr);
 }
 
-void GpuCuts::NoteClean(const InputSeen& tensor, uint64_t event) noexcept {
-  NoteLost(tensor, event);  // the event says more when it is told
+void GpuCuts::RecordClean(const InputSeen& tensor, uint64_t event) noexcept {
+  RecordLost(tensor, event);  // the event says more when it is told
 }
 
 void GpuCuts::Forget(const InputSeen& tensor) noexcept {
@@ -319,8 +319,8 @@ void GpuCuts::Forget(const InputSeen& tensor) noexcept {
   });
 }
 
-void GpuCuts::NoteHanded(std::span<const InputSeen* const> tensors, uint64_t event, uint64_t ticket,
-                         bool as_list) noexcept {
+void GpuCuts::RecordTensors(std::span<const InputSeen* const> tensors, uint64_t event,
+                            uint64_t ticket, bool as_list) noexcept {
   // All that the event holds is known when it is told: those beyond the bits share the last.
   constexpr size_t kLastBit = 61;
   const Locked lock(*this);
@@ -441,8 +441,8 @@ void GpuCuts::Launch(Observer& observer, ThreadState* thread, Batch* batch) noex
   const GpuChecks::Launched launched =
       gpu_.Check(thread, {outputs, batch->crossing_count}, {inputs, batch->beside_count},
                  /*reports=*/false);
-  Timeline::CountLaunch(observer, thread, outputs[0]->gpu, launched,
-                        {outputs, batch->crossing_count});
+  GpuEventQueue::CountLaunch(observer, thread, outputs[0]->gpu, launched,
+                             {outputs, batch->crossing_count});
   const bool made = launched.ticket != 0 && launched.graph == 0;
   const auto settle = [&](Entry* entry, size_t place, bool gated) {
     if (entry->op == nullptr) return;
@@ -723,11 +723,11 @@ GpuCuts::Finding GpuCuts::Find(const CutTensor& tensor) noexcept {
   return found;
 }
 
-void GpuCuts::NoteTold(uint64_t event, uint64_t known) noexcept {
+void GpuCuts::RecordTold(uint64_t event, uint64_t known) noexcept {
   told_[event % kTold] = {event, known};
 }
 
-void GpuCuts::NoteDoubt(uint64_t event, const BadEntry& from, uint8_t kinds) noexcept {
+void GpuCuts::RecordDoubt(uint64_t event, const BadEntry& from, uint8_t kinds) noexcept {
   Doubt& doubt = doubts_[doubts_count_++ % kDoubts];
   doubt = {event, from};
   doubt.from.kinds = kinds;
@@ -751,16 +751,17 @@ Traced GpuCuts::Trace(const CutOp& op) const noexcept {
     traced.complete &= !input.cut.in_part;
     for (uint32_t k = 0; k < input.cut.writers_count; ++k) {
       const CutTensor::Writer& writer = input.cut.writers[k];
-      if (IsTold(writer.event, uint64_t{1} << writer.tensor)) continue;
+      if (IsResolved(writer.event, uint64_t{1} << writer.tensor)) continue;
       const BadEntry* doubt = FindDoubt(writer.event);
-      traced.complete &= doubt != nullptr && IsTold(writer.event, kHandsOnNan);
+      traced.complete &= doubt != nullptr && IsResolved(writer.event, kHandsOnNan);
       if (doubt == nullptr) continue;
       wire::Source source = SourceFrom(*doubt);
       source.kinds = doubt->kinds != 0 ? doubt->kinds : wire::kHasNan;
       traced.sources.Add(source, doubt->value.index);
     }
   }
-  traced.complete &= !op.forward_unknown && (op.forward == 0 || IsTold(op.forward, kOutputsKnown));
+  traced.complete &=
+      !op.forward_unknown && (op.forward == 0 || IsResolved(op.forward, kOutputsKnown));
   return traced;
 }
 

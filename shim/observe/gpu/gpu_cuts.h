@@ -1,11 +1,12 @@
 // Level layer for tensors on a GPU: which of the values that ops leave there are looked at, and
 // when. cuts.h says what a cut is; what is here differs from it because a GPU is asked, not read.
 //
-// An op is noted as an event of the timeline, with its inputs, but without a launch of its own. Its
-// outputs stay *open* until the next cut on their stream. There one launch looks at what crosses
-// the cut and, only where that is bad, at all open values beside it that are still alive and not
-// written over: the device itself decides, in the order of the stream. So one launch stands for
-// many, and what was found is told of each op in the order of writing, by the rules of level full.
+// An op is noted as an event of the event queue, with its inputs, but without a launch of its own.
+// Its outputs stay *open* until the next cut on their stream. There one launch looks at what
+// crosses the cut and, only where that is bad, at all open values beside it that are still alive
+// and not written over: the device itself decides, in the order of the stream. So one launch stands
+// for many, and what was found is told of each op in the order of writing, by the rules of level
+// full.
 //
 //   open ----cut: crosses it-----------> known      its values will be known
 //    | '-----cut: lies beside it-------> gated      they are known if the cut is bad
@@ -15,7 +16,7 @@
 // A node of the backward looks, gated by what it leaves, at what the forward op that made it has
 // read and left: that is what it has saved, and alive until a moment later. So a forward op whose
 // bad result did no harm until then is found. For that, events of the forward are not told before
-// the update begins (or until half the timeline's queue is full).
+// the update begins (or until half the event queue is full).
 //
 // Values of up to 4 KB are held until their cut, and all cross it: what dies unread is what costs
 // exactness, and most of it is small (losses, norms, rates). Nothing larger is held.
@@ -32,7 +33,7 @@
 // on a stream that the thread has only now gone to: what is written on one stream is never looked
 // at on another, since its memory may have been given away there.
 //
-// Threads: noting and cutting from any, under one mutex; telling by one at a time (timeline.h).
+// Threads: noting and cutting from any, under one mutex; telling by one at a time (event_queue.h).
 // Nothing is allocated once it is prepared.
 #pragma once
 
@@ -43,7 +44,7 @@
 
 #include "shim/classify/bad_values.h"
 #include "shim/observe/gpu/gpu_checks.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
@@ -121,17 +122,17 @@ class GpuCuts {
   // Whether what this op leaves on the current stream may wait for a cut.
   [[nodiscard]] bool MayWait(ThreadState* thread, int gpu) noexcept;
   // The op's tensors are in the event. `at_once`: its launch has this ticket.
-  void Note(Observer& observer, ThreadState* thread, const Frame& frame, const Moment& moment,
-            CutOp* op, bool at_once, uint64_t ticket) noexcept;
+  void Record(Observer& observer, ThreadState* thread, const Frame& frame, const Moment& moment,
+              CutOp* op, bool at_once, uint64_t ticket) noexcept;
   // An op has left something here that nobody will ever look at.
-  void NoteLost(const InputSeen& tensor, uint64_t event) noexcept;
+  void RecordLost(const InputSeen& tensor, uint64_t event) noexcept;
   // An op has left values here that nobody needs to look at.
-  void NoteClean(const InputSeen& tensor, uint64_t event) noexcept;
+  void RecordClean(const InputSeen& tensor, uint64_t event) noexcept;
   // Somebody unseen writes here: who has written it is not known any more.
   void Forget(const InputSeen& tensor) noexcept;
   // A launch that was made for other reasons looks at these tensors, as its outputs.
-  void NoteHanded(std::span<const InputSeen* const> tensors, uint64_t event, uint64_t ticket,
-                  bool as_list) noexcept;
+  void RecordTensors(std::span<const InputSeen* const> tensors, uint64_t event, uint64_t ticket,
+                     bool as_list) noexcept;
 
   // ---- cuts
   [[nodiscard]] bool AnyNoted() const noexcept { return any_.load(std::memory_order_relaxed); }
@@ -155,7 +156,7 @@ class GpuCuts {
   void ReleaseWithGil() noexcept;
 
   // ---- telling
-  [[nodiscard]] bool MayTell(const CutOp& op) const noexcept {
+  [[nodiscard]] bool MayReport(const CutOp& op) const noexcept {
     // In this order: what is final is not opened again.
     const bool final = !op.needed || op.number <= final_.load(std::memory_order_acquire);
     return final && op.open.load(std::memory_order_acquire) == 0;
@@ -178,10 +179,10 @@ class GpuCuts {
   static constexpr uint64_t kOutputsKnown = uint64_t{1} << 63;
   // What it has left is not known, but a NaN went in and no op of its kind loses one.
   static constexpr uint64_t kHandsOnNan = uint64_t{1} << 62;
-  void NoteTold(uint64_t event, uint64_t known) noexcept;
+  void RecordTold(uint64_t event, uint64_t known) noexcept;
   // Its unknown values may be bad, because these are.
-  void NoteDoubt(uint64_t event, const BadEntry& from, uint8_t kinds) noexcept;
-  [[nodiscard]] bool IsTold(uint64_t event, uint64_t bit) const noexcept {
+  void RecordDoubt(uint64_t event, const BadEntry& from, uint8_t kinds) noexcept;
+  [[nodiscard]] bool IsResolved(uint64_t event, uint64_t bit) const noexcept {
     const Told& told = told_[event % kTold];
     return told.event == event && (told.known & bit) != 0;
   }
@@ -263,7 +264,7 @@ class GpuCuts {
   void ForEachOf(const void* storage, uint64_t begin, uint64_t end, Fn&& fn) noexcept;
   [[nodiscard]] Entry* FindNewest(const void* storage, uint64_t begin, uint64_t end) noexcept;
   void FindWriters(const InputSeen& input, CutTensor* tensor) noexcept;
-  void NoteForward(const Moment& moment, CutOp* op) noexcept;
+  void RecordForward(const Moment& moment, CutOp* op) noexcept;
   void Open(Observer& observer, ThreadState* thread, Entry* entry) noexcept;
   void MakeRoom(Observer& observer, ThreadState* thread, List* list) noexcept;
   [[nodiscard]] bool IsReachable(const Entry& entry) const noexcept;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

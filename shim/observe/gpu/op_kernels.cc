@@ -51,7 +51,7 @@ bool OpKernels::List::Add(const Waiting& finding) noexcept {
 }
 
 // What is told may be told on the job's thread, which must not wait for CUPTI.
-void OpKernels::NoteFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept {
+void OpKernels::RecordFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept {
   const std::lock_guard<std::mutex> lock(arriving_mutex_);
   if (!arriving_.Add({.finding = finding, .op = frame.kernels})) given_up_.fetch_add(1);
 }
@@ -70,12 +70,12 @@ void OpKernels::Tend(Observer& observer) noexcept {
   if (state_ == State::kIdle || state_ == State::kAsking) Start(observer);
   if (state_ != State::kStarted) return;
   trace_.load(std::memory_order_relaxed)->Tend();
-  Tell(observer, /*last=*/false);
+  Emit(observer, /*last=*/false);
 }
 
 // A thread of ours may be in CUPTI just now, and is waited for, since the driver goes next; but not
 // for long: what it asks for may never come.
-void OpKernels::TellAtExit(Observer& observer) noexcept {
+void OpKernels::EmitAtExit(Observer& observer) noexcept {
   constexpr int kRoundsMax = 200;
   constexpr useconds_t kMicrosecondsBetween = 1000;
   if (!wanted_) return;
@@ -85,7 +85,7 @@ void OpKernels::TellAtExit(Observer& observer) noexcept {
     (void)tending.try_lock();
   }
   if (!tending.owns_lock()) return;
-  if (state_ == State::kStarted) Tell(observer, /*last=*/true);
+  if (state_ == State::kStarted) Emit(observer, /*last=*/true);
   state_ = State::kEnded;
   if (KernelTrace* trace = trace_.load(std::memory_order_relaxed); trace != nullptr) trace->End();
 }
@@ -139,7 +139,7 @@ void OpKernels::Start(Observer& observer) noexcept {
   state_ = State::kStarted;
 }
 
-void OpKernels::Tell(Observer& observer, bool last) noexcept {
+void OpKernels::Emit(Observer& observer, bool last) noexcept {
   TakeArrived();
   Emitter* emitter = observer.emitter();
   if (waiting_.count == 0 || emitter == nullptr) return;

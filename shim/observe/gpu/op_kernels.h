@@ -2,7 +2,7 @@
 // KernelsRecord) for each finding of a GPU that may be an origin, once its kernels are known. Only
 // where the user asked for it; else there is one branch an op on a GPU, and no call of CUPTI's.
 //
-// From the first tensor on a GPU on, the thread that settles the timeline starts the trace
+// From the first tensor on a GPU on, the thread that settles the event queue starts the trace
 // (device/kernel_trace.h), which takes some of its rounds of 50 ms: starts of profilers must be
 // seen first (profiler_calls.h). Ops before have no kernels told. Numbers are for ops whose results
 // are looked at; what they call has none, so that its kernels count as theirs, as its results do.
@@ -24,7 +24,7 @@
 
 #include "proto/wire/record.h"
 #include "shim/device/kernel_trace.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
@@ -51,13 +51,13 @@ class OpKernels {
   void End() noexcept { trace_.load(std::memory_order_acquire)->Pop(); }
 
   // Any thread: a finding of this op was written, or kept, with this head.
-  void NoteFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept;
+  void RecordFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept;
 
   // Every 50 ms, on a thread of our own.
   void Tend(Observer& observer) noexcept;
   // The process ends, and the driver is still there: the last call that has anything to do with
   // CUPTI.
-  void TellAtExit(Observer& observer) noexcept;
+  void EmitAtExit(Observer& observer) noexcept;
   // A profiler is about to start, on this thread, with the GIL.
   void OnProfiler(Observer& observer) noexcept;
 
@@ -80,7 +80,7 @@ class OpKernels {
 
   void Start(Observer& observer) noexcept;
   void Refuse(Observer& observer, const char* why) noexcept;
-  void Tell(Observer& observer, bool last) noexcept;
+  void Emit(Observer& observer, bool last) noexcept;
   void EmitOne(Emitter& emitter, const Waiting& finding, std::span<const device::OpKernel> kernels,
                device::KernelTrace& trace) noexcept;
   void TakeArrived() noexcept;

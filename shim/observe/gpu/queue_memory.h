@@ -1,5 +1,5 @@
-// The memory of the queue of GPU events (timeline.h): one mapping, followed by a page that nobody
-// may touch, so that whoever reads beyond the last event is seen to.
+// The memory of the queue of GPU events (event_queue.h): one mapping, followed by a page that
+// nobody may touch, so that whoever reads beyond the last event is seen to.
 #pragma once
 
 #include <cstdint>

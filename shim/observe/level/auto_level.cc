@@ -65,7 +65,7 @@ void AutoLevel::CountSteps(Level watched) noexcept {
   for (double* steps : {&idle_steps_, &canary_.steps, &full_.steps}) *steps /= 2;
 }
 
-void AutoLevel::Note(const Step& step) noexcept {
+void AutoLevel::Record(const Step& step) noexcept {
   const Level before = std::exchange(before_, step.watched);
   CountSteps(step.watched);
   if (step.ns == 0 || steps_ <= kWarmUp || alert_left_ != 0) return;
@@ -135,7 +135,7 @@ bool AutoLevel::PlanKeepsBudget() const noexcept {
   return at_most <= budget_percent();
 }
 
-bool AutoLevel::MustTellPlan() noexcept {
+bool AutoLevel::MustEmitPlan() noexcept {
   if (std::min({idle_count_, canary_.ratio.count(), full_.ratio.count()}) < kSamplesMin)
     return false;
   const bool changed = told_full_share_ < 0 ||
@@ -187,10 +187,10 @@ double AutoLevel::Draw() noexcept {
 AutoLevel::Next AutoLevel::OnStep(const Step& step) noexcept {
   Next next;
   ++steps_;
-  Note(step);
+  Record(step);
   if (steps_ <= kPlanAlways || steps_ % kPlanEvery == 0) {
     Plan();
-    next.tell = MustTellPlan();
+    next.tell = MustEmitPlan();
     if (next.tell) next.why = Why::kBudget;
   }
   next.full_every =

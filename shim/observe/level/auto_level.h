@@ -68,11 +68,11 @@ class AutoLevel {
   Way& Of(wire::Level watched) noexcept { return watched == wire::Level::kFull ? full_ : canary_; }
   [[nodiscard]] static double CostOf(const Way& way) noexcept;  // share of an unwatched step
   void CountSteps(wire::Level watched) noexcept;
-  void Note(const Step& step) noexcept;
+  void Record(const Step& step) noexcept;
   void Plan() noexcept;
   // Whether what was measured says so, and not only its median.
   [[nodiscard]] bool PlanKeepsBudget() const noexcept;
-  [[nodiscard]] bool MustTellPlan() noexcept;
+  [[nodiscard]] bool MustEmitPlan() noexcept;
   [[nodiscard]] wire::Level Choose() noexcept;
   [[nodiscard]] double Draw() noexcept;  // evenly from [0, 1)
 

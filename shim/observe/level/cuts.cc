@@ -6,13 +6,13 @@
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/figures/trail.h"
-#include "shim/observe/findings.h"
-#include "shim/observe/inputs.h"
+#include "shim/observe/finding/findings.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/storage_hold.h"
-#include "shim/observe/sources.h"
+#include "shim/observe/op/inputs.h"
+#include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/step/leaf_gradients.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -77,8 +77,8 @@ void MarkLeaves(WrittenRing* ring, uint64_t begin, int64_t size, int64_t leaves)
 
 }  // namespace
 
-bool Cuts::MayNote(const Observer& observer, const ThreadState* thread,
-                   const OpTraits& op) noexcept {
+bool Cuts::MayRecord(const Observer& observer, const ThreadState* thread,
+                     const OpTraits& op) noexcept {
   if (observer.level.watched() != wire::Level::kLayer) return false;
   const bool may_be_step = op.in_place && thread->nodes_open == 0 &&
                            observer.plain_update_due.load(std::memory_order_relaxed);
@@ -87,7 +87,7 @@ bool Cuts::MayNote(const Observer& observer, const ThreadState* thread,
 }
 
 bool Cuts::Notes(const Observer& observer, const ThreadState* thread, const OpTraits& op) noexcept {
-  return !observer.arming.armed() && MayNote(observer, thread, op);
+  return !observer.input_tracking.armed() && MayRecord(observer, thread, op);
 }
 
 WrittenRing* Cuts::RingOf(ThreadState* thread) noexcept {
@@ -100,8 +100,8 @@ WrittenRing* Cuts::RingOf(ThreadState* thread) noexcept {
   return thread->written = ring;
 }
 
-bool Cuts::Note(Observer& observer, ThreadState* thread, const Frame& frame,
-                const at::TensorBase& tensor, const PlainTensor& plain, uint8_t index) noexcept {
+bool Cuts::Record(Observer& observer, ThreadState* thread, const Frame& frame,
+                  const at::TensorBase& tensor, const PlainTensor& plain, uint8_t index) noexcept {
   WrittenRing* ring = RingOf(thread);
   if (ring == nullptr || plain.view.ndim > wire::kShapeDimsMax) return false;
   const BusyScope busy(thread);
@@ -213,7 +213,7 @@ Traced Cuts::Trace(const Walk& walk, const Call& call) {
 }
 
 // All outputs of one call, oldest call first.
-void Cuts::Tell(Observer& observer, WrittenValue* const* values, size_t count, Walk* walk) {
+void Cuts::Report(Observer& observer, WrittenValue* const* values, size_t count, Walk* walk) {
   BadOutput outputs[kBadOutputsMax];
   const WrittenValue* of[kBadOutputsMax];
   int bad = 0;
@@ -221,7 +221,7 @@ void Cuts::Tell(Observer& observer, WrittenValue* const* values, size_t count, W
   for (size_t i = 0; i < count; ++i) {
     WrittenValue& value = *values[i];
     if (value.known) continue;
-    const Found found = LookAt(teller_, value);
+    const Found found = LookAt(resolver_, value);
     value.known = found != Found::kGone;
     // The gradients of steps before were looked at by their optimizers.
     const bool done = value.is_leaf && value.iteration != observer.steps.iteration();
@@ -243,7 +243,7 @@ void Cuts::Tell(Observer& observer, WrittenValue* const* values, size_t count, W
   // What the records say of the time would be of now.
   if (first.iteration != observer.steps.iteration()) {
     for (int i = 0; i < bad; ++i) {
-      NoteExternal(observer, outputs[i].tensor, wire::Target::kNone, uint32_t{0});
+      RecordExternal(observer, outputs[i].tensor, wire::Target::kNone, uint32_t{0});
     }
   } else {
     const bool made_node = outputs[0].requires_grad;
@@ -251,7 +251,7 @@ void Cuts::Tell(Observer& observer, WrittenValue* const* values, size_t count, W
     Traced traced = Trace(*walk, {*first.op, node, first.moment.time_ns, first.iteration, kinds});
     // It may make such a mask all the time.
     traced.complete &= kinds != wire::kHasNegInf;
-    ThreadState* thread = teller_;
+    ThreadState* thread = resolver_;
     thread->told = &first.moment;
     thread->traced = &traced;
     thread->depth = thread->inputs_used = 0;
@@ -276,8 +276,8 @@ void Cuts::Tell(Observer& observer, WrittenValue* const* values, size_t count, W
 }
 
 void Cuts::WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) noexcept try {
-  if (teller_ == nullptr) teller_ = ThreadStates::MakeForTelling();
-  if (teller_ == nullptr || observer.Poisoned()) return;
+  if (resolver_ == nullptr) resolver_ = ThreadStates::MakeForResolving();
+  if (resolver_ == nullptr || observer.Poisoned()) return;
   if (bad != nullptr) walk->graph.AddMadeOf(*bad);
   walk->graph.AddMadeOfRunningNode();
   for (WrittenRing* ring = rings_.load(std::memory_order_acquire); ring != nullptr;
@@ -300,7 +300,7 @@ void Cuts::WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) n
   }
   for (size_t i = 0, end = 0; i < values.size(); i = end) {
     for (end = i + 1; end < values.size() && IsSameCall(*values[i], *values[end]);) ++end;
-    Tell(observer, &values[i], end - i, walk);
+    Report(observer, &values[i], end - i, walk);
   }
 } catch (...) {
 }
@@ -368,7 +368,7 @@ void Cuts::OnModuleResult(const at::TensorBase* const* tensors, size_t count) no
     return;
   }
   const BusyScope busy(here.thread);
-  observer->timeline.CutAtResults(*observer, here.thread, {tensors, count});
+  observer->gpu_events.CutAtResults(*observer, here.thread, {tensors, count});
   for (size_t i = 0; i < count; ++i) {
     observer->cuts.LookAtResult(*observer, here.thread, *tensors[i]);
   }
@@ -403,7 +403,7 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
     // Of a part of what the op wrote the rest is not known.
     value->known = value->seen.byte_begin == plain.byte_begin &&
                    value->seen.byte_end == plain.byte_end && value->seen.numel == plain.view.numel;
-    NoteTrail(thread, value->op, plain.view.type, magnitude, observer.steps.iteration());
+    RecordTrail(thread, value->op, plain.view.type, magnitude, observer.steps.iteration());
     return;
   }
   // A mask may be what a module is for.
@@ -412,13 +412,13 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
   wire::Source known{};
   ValueRef value;
   if (SourceOf(observer, plain, &known, &value)) return;
-  const UnseenWriter writer =
+  const UnobservedWriter writer =
       UnseenAt(kModuleCall, CurrentLayer(), wire::Phase::kForward, NonFiniteKinds(plain.view), {});
-  OnUnseenWrite(observer, thread, plain, writer);
+  OnUnobservedWrite(observer, thread, plain, writer);
 }
 
 void Cuts::OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept {
-  observer.timeline.CutAtPass(observer, thread, root);
+  observer.gpu_events.CutAtPass(observer, thread, root);
   WrittenRing* ring = thread->written;
   if (ring == nullptr || observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) {
     return;
@@ -446,7 +446,7 @@ void Cuts::OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* 
 }
 
 void Cuts::OnNodeEnd(Observer& observer, ThreadState* thread) noexcept {
-  observer.timeline.CutAtNodeEnd(observer, thread);
+  observer.gpu_events.CutAtNodeEnd(observer, thread);
   WrittenRing* ring = thread->written;
   if (ring == nullptr || observer.level.watched() != wire::Level::kLayer ||
       ring->count == ring->backward_begin || observer.Poisoned()) {
@@ -486,7 +486,7 @@ void Cuts::LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing*
 }
 
 void Cuts::OnUpdate(Observer& observer, ThreadState* thread) noexcept {
-  observer.timeline.CutAtUpdate(observer, thread);
+  observer.gpu_events.CutAtUpdate(observer, thread);
   if (observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) return;
   const BusyScope busy(thread);
   bool bad = false;

@@ -32,7 +32,7 @@
 #include "shim/classify/bad_values.h"
 #include "shim/observe/level/forward_graph.h"
 #include "shim/observe/level/written_values.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
@@ -52,18 +52,18 @@ class Cuts {
                                   const OpTraits& op) noexcept;
 
   // The same for what lies on a GPU, where inputs are always asked for.
-  [[nodiscard]] static bool MayNote(const Observer& observer, const ThreadState* thread,
-                                    const OpTraits& op) noexcept;
+  [[nodiscard]] static bool MayRecord(const Observer& observer, const ThreadState* thread,
+                                      const OpTraits& op) noexcept;
 
   // An op that ends has left `tensor`, output `index`. False: it has to be looked at.
-  [[nodiscard]] bool Note(Observer& observer, ThreadState* thread, const Frame& frame,
-                          const at::TensorBase& tensor, const PlainTensor& plain,
-                          uint8_t index) noexcept;
+  [[nodiscard]] bool Record(Observer& observer, ThreadState* thread, const Frame& frame,
+                            const at::TensorBase& tensor, const PlainTensor& plain,
+                            uint8_t index) noexcept;
   // What an op left was looked at at once, and is bad: as OnBadOutputs.
   void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
                     int count) noexcept;
 
-  // A module's call on this thread has returned these. For the Python door.
+  // A module's call on this thread has returned these. For the Python bridge.
   static void OnModuleResult(const at::TensorBase* const* tensors, size_t count) noexcept;
   // A backward pass begins; `root`: what made the value it begins at, or null.
   void OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
@@ -85,14 +85,14 @@ class Cuts {
   WrittenRing* RingOf(ThreadState* thread) noexcept;
   // With walking_ held.
   void WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) noexcept;
-  void Tell(Observer& observer, WrittenValue* const* values, size_t count, Walk* walk);
+  void Report(Observer& observer, WrittenValue* const* values, size_t count, Walk* walk);
   static Traced Trace(const Walk& walk, const Call& call);
   void LookAtResult(Observer& observer, ThreadState* thread, const at::TensorBase& tensor) noexcept;
   void LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing* ring) noexcept;
 
   std::atomic<WrittenRing*> rings_{nullptr};
-  std::mutex walking_;             // covers all below
-  ThreadState* teller_ = nullptr;  // made at the first hit
+  std::mutex walking_;               // covers all below
+  ThreadState* resolver_ = nullptr;  // made at the first hit
   struct Habit {
     const OpTraits* op;
     const Layer* layer;

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/autograd/function.h>
 
-#include "shim/observe/grad_fn.h"
+#include "shim/observe/torch/grad_fn.h"
 
 namespace nanwatch {
 namespace {

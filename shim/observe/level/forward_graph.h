@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

@@ -3,7 +3,7 @@
 #include <ATen/record_function.h>
 
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/finding_record.h"
+#include "shim/observe/finding/finding_record.h"
 #include "shim/observe/observer.h"
 
 namespace nanwatch {
@@ -79,7 +79,7 @@ void LevelControl::ForgetBadValues(Observer& observer) noexcept {
   observer.bad_values.Reset();
 }
 
-void LevelControl::NoteIfHidden(Observer& observer) noexcept {
+void LevelControl::RecordIfHidden(Observer& observer) noexcept {
   if (at::isRecordFunctionEnabled() || !WatchesEveryOp(watched())) return;
   if (!was_hidden_.exchange(true)) {
     observer.entry()->say(
@@ -136,7 +136,7 @@ void LevelControl::OnStep(Observer& observer, ThreadState* thread,
   const wire::Level before = watched();
   const AutoLevel::Next next = automatic_.OnStep(step);
   // On a GPU a step is told when others are running.
-  if (!observer.timeline.On()) observer.measuring.SetOfAuto(automatic_.Read());
+  if (!observer.gpu_events.On()) observer.measuring.SetOfAuto(automatic_.Read());
   Switch(observer, thread, next.watched);
   if (!next.tell) return;
   wire::LevelRecord record = Because(next.why, before, next.watched);
@@ -158,9 +158,10 @@ void LevelControl::SwitchToMeasure(Observer& observer, ThreadState* thread, bool
 }
 
 void LevelControl::ChooseRanges(Observer& observer) noexcept {
-  const PythonDoor& python = *observer.python;
+  const PythonBridge& python = *observer.python;
   const bool collectives = watched() == wire::Level::kCanary || off_to_measure();
-  observer.arming.WatchRanges(!python.TellsSteps() || (collectives && python.found_distributed()));
+  observer.input_tracking.WatchRanges(!python.ReportsSteps() ||
+                                      (collectives && python.found_distributed()));
 }
 
 void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level watched,
@@ -183,7 +184,7 @@ void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level w
   }
   switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
   ChooseRanges(observer);
-  observer.arming.WatchEverywhere(all_ops);
+  observer.input_tracking.WatchEverywhere(all_ops);
 }
 
 }  // namespace nanwatch

@@ -96,7 +96,7 @@ class LevelControl {
   void SwitchToMeasure(Observer& observer, ThreadState* thread, bool off) noexcept;
   // At a call that Python tells of: where the program has switched torch's record functions off on
   // this thread, ops run that no callback sees. The step then counts as one that was not watched.
-  void NoteIfHidden(Observer& observer) noexcept;
+  void RecordIfHidden(Observer& observer) noexcept;
   // Whether there was such a call since this was asked last.
   [[nodiscard]] bool TakeHidden() noexcept {
     return hidden_.load(std::memory_order_relaxed) &&

@@ -28,7 +28,7 @@ bool Measuring::IsCalm(Observer& observer, ThreadState* thread, const Step& step
   const wire::Level asked = observer.level.asked();
   return step.calm && readable_ && same_thread && !suspicious && !observer.stops_on_anomaly &&
          (asked == wire::Level::kFull || asked == wire::Level::kCanary) &&
-         observer.python->TellsSteps() && !observer.timeline.On() && !observer.Blind() &&
+         observer.python->ReportsSteps() && !observer.gpu_events.On() && !observer.Blind() &&
          !observer.Ignores() && observer.bad_values.size() == 0 && !observer.is_forked() &&
          observer.python->running_cell() == 0;
 }
@@ -69,7 +69,7 @@ void Measuring::OnStep(Observer& observer, ThreadState* thread, const Step& step
   if (next.off != off) observer.level.SwitchToMeasure(observer, thread, next.off);
 }
 
-void Measuring::NoteStepEnded() noexcept {
+void Measuring::RecordStepEnded() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   step_ended_ns_ = MonotonicNs();
 }

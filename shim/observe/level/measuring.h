@@ -54,7 +54,7 @@ class Measuring {
 
   // The step has ended but for what is read after it, which is no part of its time: what the
   // optimizer has written, and then (ReadAfter) all parameters and buffers that modules hold.
-  void NoteStepEnded() noexcept;
+  void RecordStepEnded() noexcept;
   void ReadAfter(Observer& observer, ThreadState* thread) noexcept;
 
   // Steps are off, and a model is called from outside any module.

@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <mutex>
 
-#include "shim/observe/place.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/finding/location.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

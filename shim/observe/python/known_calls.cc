@@ -4,7 +4,7 @@
 
 namespace nanwatch {
 
-KnownCall KnownCalls::OfThisThread(const PythonDoor& python) noexcept {
+KnownCall KnownCalls::OfThisThread(const PythonBridge& python) noexcept {
   const PythonFrames::UserPlace place = python.UserPlaceNow();
   if (place.code == nullptr) return {};
   // While whole stacks are wanted, the stack is the place.

@@ -10,12 +10,12 @@
 #include <mutex>
 
 #include "shim/emit/emitter.h"
-#include "shim/observe/python/python_door.h"
+#include "shim/observe/python/python_bridge.h"
 
 namespace nanwatch {
 
 struct KnownCall {
-  uint32_t call = 0;                 // PythonDoor::UserCall
+  uint32_t call = 0;                 // PythonBridge::UserCall
   const SourceLine* line = nullptr;  // never freed
 };
 
@@ -23,7 +23,7 @@ class KnownCalls {
  public:
   // Of the user's innermost frame on this thread; without one, nothing. Where the table is full,
   // new places have no line.
-  [[nodiscard]] KnownCall OfThisThread(const PythonDoor& python) noexcept;
+  [[nodiscard]] KnownCall OfThisThread(const PythonBridge& python) noexcept;
 
  private:
   struct Entry {

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/finding_record.h"
+#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/python_names.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
+#include "shim/observe/python/names/python_names.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -43,19 +43,19 @@ uint64_t BackwardPasses::OnBegin(Observer& observer, ThreadState* thread, int ta
   // Whether its gradients are accumulated or handed back (autograd.grad): an update may follow.
   observer.plain_update_due.store(true, std::memory_order_relaxed);
   const bool tells_loss = !observer.steps.LossIsScaled();
-  if (observer.timeline.On()) {
-    observer.timeline.NotePass(observer, thread, begun_number_, root, tells_loss);
+  if (observer.gpu_events.On()) {
+    observer.gpu_events.EnqueuePass(observer, thread, begun_number_, root, tells_loss);
   } else {
-    TellBegin(observer, thread, begun_number_, root, tells_loss);
+    RecordBegin(observer, thread, begun_number_, root, tells_loss);
   }
   return begun_number_;
 }
 
-void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t number,
-                               const SequenceEntry* root, bool tells_loss) noexcept {
+void BackwardPasses::RecordBegin(Observer& observer, ThreadState* thread, uint64_t number,
+                                 const SequenceEntry* root, bool tells_loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   CloseHeld(observer, thread);
-  if (observer.timeline.On() || thread->optimizer_depth == 0) observer.SettlePoison();
+  if (observer.gpu_events.On() || thread->optimizer_depth == 0) observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
@@ -77,18 +77,18 @@ void BackwardPasses::TellBegin(Observer& observer, ThreadState* thread, uint64_t
   record_.root_op = observer.NameOf(*root->op);
   record_.root_layer =
       root->layer != nullptr && *root->layer->path != '\0' ? emitter->Intern(root->layer->path) : 0;
-  NoteRoot(record_.root_op, record_.root_layer);
+  RecordRoot(record_.root_op, record_.root_layer);
   if (root_value.ticket == 0) {
     const ScalarSeen& scalar = thread->last_scalar;
     if (tells_loss && root->sequence.load(std::memory_order_relaxed) == scalar.sequence_plus_one) {
       double loss = 0;
       if (ReadNumber(TensorView{&scalar.bits, scalar.type, 0, nullptr, nullptr, 1}, &loss)) {
-        observer.steps.NoteLoss(loss);
+        observer.steps.RecordLoss(loss);
       }
     }
     return;
   }
-  if (tells_loss) observer.steps.NoteLoss(std::nan(""));
+  if (tells_loss) observer.steps.RecordLoss(std::nan(""));
   record_.flags |= wire::PassRecord::kRootBad;
   EmitBadRoot(observer, thread, root_value);
 }
@@ -108,8 +108,8 @@ bool BackwardPasses::SetRoot(Observer& observer, ValueRef root) noexcept {
 void BackwardPasses::EmitBadRoot(Observer& observer, ThreadState* thread, ValueRef root,
                                  uint32_t flags) noexcept {
   Emit(observer, thread, flags);
-  observer.emitter()->NoteReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
-                                record_.header.clocks);
+  observer.emitter()->RecordReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
+                                  record_.header.clocks);
   WriteAncestors(observer, root);
 }
 
@@ -123,20 +123,20 @@ void BackwardPasses::OnLeaf(Observer& observer, ThreadState* thread,
   const auto inputs = range.inputs();
   PlainTensor plain;
   wire::Unchecked reason;
-  const bool later = observer.timeline.On();
+  const bool later = observer.gpu_events.On();
   const bool seen = !inputs.empty() && inputs[0].isTensor() && !observer.Ignores() &&
                     (later ? DescribeTensor(inputs[0].toTensor(), &plain, &reason)
                            : ReadTensor(inputs[0].toTensor(), &plain, &reason)) == Readable::kYes;
   const PlainTensor* gradient = seen && (later || HasNonFinite(plain.view)) ? &plain : nullptr;
   const c10::TensorImpl* leaf = gradient != nullptr ? LeafOfCurrentNode() : nullptr;
   const NamedTensor* named = leaf != nullptr ? observer.python->names().FindByImpl(leaf) : nullptr;
-  if (later) return observer.timeline.NoteLeaf(observer, thread, gradient, named);
-  TellLeaf(observer, thread, gradient, named);
+  if (later) return observer.gpu_events.EnqueueLeaf(observer, thread, gradient, named);
+  RecordLeaf(observer, thread, gradient, named);
 } catch (...) {
 }
 
-void BackwardPasses::TellLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
-                              const NamedTensor* named) noexcept {
+void BackwardPasses::RecordLeaf(Observer& observer, ThreadState* thread,
+                                const PlainTensor* gradient, const NamedTensor* named) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!reached_leaf_) {
     reached_leaf_ = true;
@@ -159,8 +159,8 @@ void BackwardPasses::TellLeaf(Observer& observer, ThreadState* thread, const Pla
   }
   if (++record_.leaves_bad != 1) return;
   Emit(observer, thread, wire::PassRecord::kLeafBad);
-  emitter->NoteReach(wire::Reach::kGradient, value.ticket, record_.header.ticket, name,
-                     record_.header.clocks);
+  emitter->RecordReach(wire::Reach::kGradient, value.ticket, record_.header.ticket, name,
+                       record_.header.clocks);
 }
 
 void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept {
@@ -206,8 +206,8 @@ void BackwardPasses::OnBadGradients(Observer& observer, ThreadState* thread, uin
   }
   record_.n_bad = static_cast<uint8_t>(bad.count);
   Emit(observer, thread, wire::PassRecord::kLeafBad | wire::PassRecord::kEnded);
-  emitter->NoteReach(wire::Reach::kGradient, bad.values[0].ticket, record_.header.ticket,
-                     record_.bad_names[0], record_.header.clocks);
+  emitter->RecordReach(wire::Reach::kGradient, bad.values[0].ticket, record_.header.ticket,
+                       record_.bad_names[0], record_.header.clocks);
 }
 
 void BackwardPasses::OnBadLoss(Observer& observer, ThreadState* thread, ValueRef loss) noexcept {
@@ -237,7 +237,7 @@ void BackwardPasses::HoldInputs(Observer& observer) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (holds_inputs_ || observer.Ignores()) return;
   holds_inputs_ = true;
-  observer.arming.Hold();
+  observer.input_tracking.Hold();
 }
 
 void BackwardPasses::ReleaseInputs(Observer& observer) noexcept {
@@ -248,8 +248,8 @@ void BackwardPasses::ReleaseInputs(Observer& observer) noexcept {
 void BackwardPasses::ReleaseInputsHeld(Observer& observer) noexcept {
   if (!holds_inputs_) return;
   holds_inputs_ = false;
-  observer.arming.Release();
-  if (observer.bad_values.transient() == 0) observer.arming.Disarm();
+  observer.input_tracking.Release();
+  if (observer.bad_values.transient() == 0) observer.input_tracking.Disarm();
 }
 
 bool BackwardPasses::WasRoot(uint32_t op, uint32_t layer) noexcept {
@@ -264,7 +264,7 @@ bool BackwardPasses::WasRootHeld(uint32_t op, uint32_t layer) const noexcept {
   return false;
 }
 
-void BackwardPasses::NoteRoot(uint32_t op, uint32_t layer) noexcept {
+void BackwardPasses::RecordRoot(uint32_t op, uint32_t layer) noexcept {
   if (WasRootHeld(op, layer)) return;
   if (roots_count_ < kRootsMax) roots_[roots_count_++] = {op, layer};
 }

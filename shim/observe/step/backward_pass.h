@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "proto/wire/record.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace at {
 struct RecordFunction;
@@ -31,13 +31,13 @@ class BackwardPasses {
                    const SequenceEntry* root) noexcept;
   // The same once it is known what the root's value is; `number` is the pass's. `tells_loss`: the
   // root is the loss, and its number not told yet.
-  void TellBegin(Observer& observer, ThreadState* thread, uint64_t number,
-                 const SequenceEntry* root, bool tells_loss) noexcept;
+  void RecordBegin(Observer& observer, ThreadState* thread, uint64_t number,
+                   const SequenceEntry* root, bool tells_loss) noexcept;
   // AccumulateGrad begins. `range` carries its input while inputs are asked for.
   void OnLeaf(Observer& observer, ThreadState* thread, const at::RecordFunction& range) noexcept;
   // The same once it is known what the leaf takes; null: nothing that is bad.
-  void TellLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
-                const NamedTensor* named) noexcept;
+  void RecordLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
+                  const NamedTensor* named) noexcept;
   // The first bad gradients that were found where an optimizer's step begins.
   struct BadLeaves {
     uint32_t count = 0;
@@ -65,7 +65,7 @@ class BackwardPasses {
   bool WasRoot(uint32_t op, uint32_t layer) noexcept;
 
  private:
-  struct Place {
+  struct Location {
     uint32_t op;
     uint32_t layer;
   };
@@ -75,7 +75,7 @@ class BackwardPasses {
   void CloseHeld(Observer& observer, ThreadState* thread) noexcept;
   void ReleaseInputsHeld(Observer& observer) noexcept;
   bool WasRootHeld(uint32_t op, uint32_t layer) const noexcept;
-  void NoteRoot(uint32_t op, uint32_t layer) noexcept;
+  void RecordRoot(uint32_t op, uint32_t layer) noexcept;
   void Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept;
   bool ShouldWrite() noexcept;
   bool SetRoot(Observer& observer, ValueRef root) noexcept;
@@ -85,7 +85,7 @@ class BackwardPasses {
   std::mutex begin_mutex_;  // covers the next two; taken before mutex_
   int begun_task_ = -1;     // the graph task last seen, and the number of its pass
   uint64_t begun_number_ = 0;
-  std::atomic<uint64_t> numbers_{0};      // drawn, one for each pass
+  std::atomic<uint64_t> numbers_{0};  // drawn, one for each pass
 
   std::mutex mutex_;  // covers everything below
   bool open_ = false;
@@ -95,7 +95,7 @@ class BackwardPasses {
   bool written_ = false;
   bool holds_inputs_ = false;
   uint64_t bad_passes_ = 0;
-  Place roots_[kRootsMax] = {};
+  Location roots_[kRootsMax] = {};
   int roots_count_ = 0;
 };
 

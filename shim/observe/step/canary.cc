@@ -5,12 +5,12 @@
 
 #include "shim/check/scan.h"
 #include "shim/check/squares.h"
+#include "shim/observe/finding/sources.h"
+#include "shim/observe/finding/written_tensor.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/torch_tensor.h"
-#include "shim/observe/unseen_writer.h"
-#include "shim/observe/written_tensor.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/torch/torch_tensor.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch::canary {
 namespace {
@@ -26,15 +26,15 @@ uint32_t UncheckedBefore(const Observer& observer) {
 }
 
 // A gradient that is bad, and that no watched op is known to have made so.
-ValueRef NoteBadGradient(Observer& observer, ThreadState* thread, const PlainTensor& plain,
-                         const NamedTensor* named, ValueRef from) {
+ValueRef RecordBadGradient(Observer& observer, ThreadState* thread, const PlainTensor& plain,
+                           const NamedTensor* named, ValueRef from) {
   wire::Source known{};
   ValueRef value;
   if (SourceOf(observer, plain, &known, &value)) return value;
-  UnseenWriter writer = UnseenAt(kAccumulate, named != nullptr ? named->layer : nullptr,
-                                 wire::Phase::kBackward, NonFiniteKinds(plain.view), from);
+  UnobservedWriter writer = UnseenAt(kAccumulate, named != nullptr ? named->layer : nullptr,
+                                     wire::Phase::kBackward, NonFiniteKinds(plain.view), from);
   writer.flags |= UncheckedBefore(observer);
-  return OnUnseenWrite(observer, thread, plain, writer);
+  return OnUnobservedWrite(observer, thread, plain, writer);
 }
 
 // One more bad gradient than a record has room for: it comes of what the first does, so that the
@@ -52,13 +52,13 @@ void RememberGradient(Observer& observer, const PlainTensor& plain, ValueRef fro
 }
 
 // What an update has written and left bad.
-void TellBadWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                    const NamedTensor* named, bool is_state, const char* range_name,
-                    const Gradients& gradients) {
+void ReportBadWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                      const NamedTensor* named, bool is_state, const char* range_name,
+                      const Gradients& gradients) {
   wire::Source known{};
   ValueRef value;
   if (SourceOf(observer, tensor, &known, &value)) return;
-  UnseenWriter writer =
+  UnobservedWriter writer =
       UnseenAt(range_name, named != nullptr ? named->layer : nullptr, wire::Phase::kOptimizer,
                NonFiniteKinds(tensor.view), gradients.first_bad_value);
   writer.flags |= UncheckedBefore(observer);
@@ -71,7 +71,7 @@ void TellBadWritten(Observer& observer, ThreadState* thread, const PlainTensor& 
     writer.named = named;
     writer.target = wire::Target::kParameter;
   }
-  OnUnseenWrite(observer, thread, tensor, writer);
+  OnUnobservedWrite(observer, thread, tensor, writer);
 }
 
 // A fused optimizer under a GradScaler divides the gradients itself.
@@ -87,7 +87,8 @@ void ReadScale(Observer& observer, ThreadState* thread, const at::TensorBase& sc
   told->scale_on_gpu = true;
   GpuTensors on_gpu(observer, thread, /*counts=*/false);
   on_gpu.Add(plain, wire::Target::kNone, nullptr);
-  observer.timeline.NoteHanded(observer, thread, Timeline::HandedAs::kGradientScale, on_gpu.list());
+  observer.gpu_events.EnqueueTensors(observer, thread, GpuEventQueue::CheckedAs::kGradientScale,
+                                     on_gpu.list());
 }
 
 }  // namespace
@@ -96,7 +97,7 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
     try {
   Gradients told;
   // A loss that was bad, else the first bad gradient: one cause a step is all that can be told.
-  ValueRef first_bad = observer.timeline.On() ? ValueRef{} : observer.steps.TakeBadLoss();
+  ValueRef first_bad = observer.gpu_events.On() ? ValueRef{} : observer.steps.TakeBadLoss();
   OptimizedTensors tensors;
   if (optimizer == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return told;
   told.known = told.norm_known = true;
@@ -170,19 +171,19 @@ Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* opt
       RememberGradient(observer, plain, first_bad);
       continue;
     }
-    const ValueRef value = NoteBadGradient(observer, thread, plain, named, first_bad);
+    const ValueRef value = RecordBadGradient(observer, thread, plain, named, first_bad);
     if (first_bad.ticket == 0) first_bad = value;
     if (told.first_bad_value.ticket == 0) told.first_bad_value = value;
     bad.Add(value, NonFiniteKinds(plain.view), named);
   }
-  using HandedAs = Timeline::HandedAs;
-  const HandedAs as = told.skips_by_itself ? HandedAs::kSkippableGradients
-                      : unseen             ? HandedAs::kGradients
-                                           : HandedAs::kWatchedGradients;
-  const bool all_seen = observer.timeline.NoteHanded(observer, thread, as, on_gpu.list());
+  using CheckedAs = GpuEventQueue::CheckedAs;
+  const CheckedAs as = told.skips_by_itself ? CheckedAs::kSkippableGradients
+                       : unseen             ? CheckedAs::kGradients
+                                            : CheckedAs::kWatchedGradients;
+  const bool all_seen = observer.gpu_events.EnqueueTensors(observer, thread, as, on_gpu.list());
   told.some_unseen = !all_seen || unchecked() != unchecked_before;
   ReadScale(observer, thread, tensors.grad_scale, &told);
-  told.waits_for_gpu = told.on_gpu != 0 && observer.timeline.On();
+  told.waits_for_gpu = told.on_gpu != 0 && observer.gpu_events.On();
   if (told.on_gpu != 0 && !told.waits_for_gpu) told.norm_known = false;
   told.norm = told.bad != 0 ? std::nan("") : std::sqrt(told.squares) / told.scale;
   if (tell && told.bad != 0 && ops_unseen) {
@@ -213,7 +214,8 @@ Gradients ReadSkip(Observer& observer, ThreadState* thread, const void* optimize
   told.skips_by_itself = true;
   GpuTensors on_gpu(observer, thread, /*counts=*/false);
   on_gpu.Add(plain, wire::Target::kNone, nullptr);
-  observer.timeline.NoteHanded(observer, thread, Timeline::HandedAs::kFoundInf, on_gpu.list());
+  observer.gpu_events.EnqueueTensors(observer, thread, GpuEventQueue::CheckedAs::kFoundInf,
+                                     on_gpu.list());
   return told;
 } catch (...) {
   return {};
@@ -245,9 +247,10 @@ void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
     thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
     if (!HasNonFinite(plain.view)) continue;
     named = observer.python->names().FindByImpl(written.parameter);
-    TellBadWritten(observer, thread, plain, named, written.is_state, range_name, gradients);
+    ReportBadWritten(observer, thread, plain, named, written.is_state, range_name, gradients);
   }
-  observer.timeline.NoteHanded(observer, thread, Timeline::HandedAs::kWritten, on_gpu.list());
+  observer.gpu_events.EnqueueTensors(observer, thread, GpuEventQueue::CheckedAs::kWritten,
+                                     on_gpu.list());
 } catch (...) {
 }
 
@@ -257,21 +260,21 @@ void GpuGradients::AddSums(double squares, uint32_t count, uint32_t zero) noexce
   zero_ += zero;
 }
 
-void GpuGradients::Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
-                        const NamedTensor* named) noexcept {
+void GpuGradients::Report(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
+                          const NamedTensor* named) noexcept {
   if (count_++ == 0) first_ = named;
   if (leaves_.count == kBadGradientsToldMax) {
     return RememberGradient(observer, gradient, first_value_);
   }
   const ValueRef from = leaves_.count != 0 ? leaves_.values[0] : observer.steps.TakeBadLoss();
-  if (from.ticket == 0) observer.timeline.TellReceived(observer, thread, gradient);
-  leaves_.Add(NoteBadGradient(observer, thread, gradient, named, from),
+  if (from.ticket == 0) observer.gpu_events.ResolveReceived(observer, thread, gradient);
+  leaves_.Add(RecordBadGradient(observer, thread, gradient, named, from),
               NonFiniteKinds(gradient.view), named);
   first_value_ = leaves_.values[0];
 }
 
-void GpuGradients::TellWatched(Observer& observer, const PlainTensor& gradient,
-                               const NamedTensor* named) noexcept {
+void GpuGradients::ReportWatched(Observer& observer, const PlainTensor& gradient,
+                                 const NamedTensor* named) noexcept {
   if (count_++ != 0) return;
   first_ = named;
   wire::Source known{};
@@ -308,11 +311,11 @@ void GpuGradients::Settle(Observer& observer, ThreadState* thread, const char* r
   std::snprintf(range_name_, sizeof range_name_, "%s", range_name);
 }
 
-void GpuGradients::TellWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                               const NamedTensor* named, bool is_state) const noexcept try {
+void GpuGradients::ReportWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                                 const NamedTensor* named, bool is_state) const noexcept try {
   // One that has skipped itself has written nothing.
   if (update_.skipped) return;
-  TellBadWritten(observer, thread, tensor, named, is_state, range_name_, update_);
+  ReportBadWritten(observer, thread, tensor, named, is_state, range_name_, update_);
 } catch (...) {
 }
 

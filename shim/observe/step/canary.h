@@ -14,7 +14,7 @@
 
 #include "shim/classify/bad_values.h"
 #include "shim/observe/step/backward_pass.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 
@@ -71,20 +71,20 @@ class GpuGradients {
   void AddSums(double squares, uint32_t count, uint32_t zero) noexcept;
   // What the optimizer divides them by.
   void SetScale(double scale) noexcept { scale_ = scale; }
-  void Tell(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
-            const NamedTensor* named) noexcept;
+  void Report(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
+              const NamedTensor* named) noexcept;
   // Of one that ops have made under our eyes.
-  void TellWatched(Observer& observer, const PlainTensor& gradient,
-                   const NamedTensor* named) noexcept;
+  void ReportWatched(Observer& observer, const PlainTensor& gradient,
+                     const NamedTensor* named) noexcept;
   // What some of them are will not be told.
-  void NoteUnseen() noexcept { some_unseen_ = true; }
+  void RecordUnseen() noexcept { some_unseen_ = true; }
   // Adds what was told to `gradients`, tells of the pass that made them, and forgets them. The
   // update begins.
   void Settle(Observer& observer, ThreadState* thread, const char* range_name,
               Gradients* gradients) noexcept;
   // As CheckUpdate does, of one tensor that is bad.
-  void TellWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                   const NamedTensor* named, bool is_state) const noexcept;
+  void ReportWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                     const NamedTensor* named, bool is_state) const noexcept;
 
  private:
   Gradients update_;

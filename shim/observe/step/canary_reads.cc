@@ -6,13 +6,13 @@
 #include <exception>
 
 #include "shim/check/scan.h"
-#include "shim/observe/escapes.h"
-#include "shim/observe/finding_record.h"
-#include "shim/observe/named_reading.h"
+#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/finding/scalar_reads.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/unseen_writer.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch::canary {
 namespace {
@@ -38,12 +38,12 @@ ValueRef OnBadValue(const Here& here, const at::TensorBase& tensor, const PlainT
   ValueRef value;
   if (SourceOf(*here.observer, plain, source, &value)) return value;
   // What the model returned bad last, or a buffer of it, explains what is met after.
-  UnseenWriter writer = UnseenAt(call, CurrentLayer(), wire::Phase::kForward, kinds,
-                                 here.observer->steps.BadResult());
+  UnobservedWriter writer = UnseenAt(call, CurrentLayer(), wire::Phase::kForward, kinds,
+                                     here.observer->steps.BadResult());
   if (tensor.requires_grad()) writer.flags |= ValueRecord::kNeedsGradient;
   // Only what is read in a validation was made in one.
   writer.made_with_gradients = tensor.requires_grad() || here.thread->root_with_gradients;
-  value = OnUnseenWrite(*here.observer, here.thread, plain, writer);
+  value = OnUnobservedWrite(*here.observer, here.thread, plain, writer);
   source->kind = static_cast<uint8_t>(wire::SourceKind::kValue);
   source->value = value.ticket;
   source->input = 0;
@@ -70,8 +70,8 @@ void OnNumberRead(const at::TensorBase& tensor, double number) noexcept try {
   const ValueRef value = OnBadValue(here, tensor, plain, kNumberRead, kinds, &source);
   if (value.ticket == 0) return;
   source.kinds = kinds;
-  EmitEscapeAt(*here.observer, here.thread, InternText(*emitter, kNumberRead), *emitter, source,
-               value, number);
+  EmitScalarReadAt(*here.observer, here.thread, InternText(*emitter, kNumberRead), *emitter, source,
+                   value, number);
 } catch (...) {
 }
 
@@ -107,10 +107,10 @@ void OnResults(Observer& observer, ThreadState* thread, const at::TensorBase* co
     wire::Source source{};
     const ValueRef value =
         OnBadValue({&observer, thread}, *tensors[i], plain, kModuleCall, kinds, &source);
-    if (!any) observer.steps.NoteBadResult(value);
+    if (!any) observer.steps.RecordBadResult(value);
     any = true;
   }
-  if (!any) observer.steps.NoteBadResult({});
+  if (!any) observer.steps.RecordBadResult({});
 } catch (...) {
 }
 
@@ -144,7 +144,7 @@ void Buffers::OnStepEnd(Observer& observer, ThreadState* thread) noexcept try {
     if (seen != Seen::kBad || before != Seen::kFinite) return;
     const uint8_t kinds = NonFiniteKinds(reading.tensor().view);
     if (!IsFault(kinds)) return;
-    UnseenWriter writer =
+    UnobservedWriter writer =
         UnseenAt(kModuleCall, named.layer, wire::Phase::kForward, kinds, ValueRef{});
     writer.made_with_gradients = true;
     // Inf alone is how a buffer of extremes begins.
@@ -152,7 +152,7 @@ void Buffers::OnStepEnd(Observer& observer, ThreadState* thread) noexcept try {
       writer.named = &named;
       writer.target = wire::Target::kBuffer;
     }
-    observer.steps.NoteBadResult(OnUnseenWrite(observer, thread, reading.tensor(), writer));
+    observer.steps.RecordBadResult(OnUnobservedWrite(observer, thread, reading.tensor(), writer));
   });
 } catch (...) {
 }

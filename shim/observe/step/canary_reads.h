@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-#include "shim/observe/python/python_names.h"
+#include "shim/observe/python/names/python_names.h"
 
 namespace nanwatch {
 
@@ -22,7 +22,7 @@ struct ThreadState;
 
 namespace canary {
 
-// For the Python door, on the thread of the call; see builtin_calls.h.
+// For the Python bridge, on the thread of the call; see builtin_calls.h.
 void OnNumberRead(const at::TensorBase& tensor, double number) noexcept;
 void OnAsked(const at::TensorBase& tensor) noexcept;
 

@@ -3,7 +3,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 namespace {

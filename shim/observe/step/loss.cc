@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/compiled_regions.h"
-#include "shim/observe/grad_fn.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/sources.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/unseen_writer.h"
+#include "shim/observe/op/compiled_regions.h"
+#include "shim/observe/torch/grad_fn.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch::loss {
 namespace {
@@ -41,13 +41,13 @@ bool IsOnCurrentStream(const torch::autograd::Node* node, int gpu) {
 
 // Ops do not tell the loss: the calls of Python do, but of a GPU nothing is asked while parameters
 // are bad.
-bool IsToldByCalls(const Observer& observer) {
+bool IsReportedByCalls(const Observer& observer) {
   const wire::Level watched = observer.level.watched();
   return watched == wire::Level::kCanary || (observer.Blind() && watched != wire::Level::kIdle);
 }
 
 // False: it is no number.
-bool Tell(const Here& here, const PlainTensor& plain, const Layer* layer) {
+bool Report(const Here& here, const PlainTensor& plain, const Layer* layer) {
   Observer& observer = *here.observer;
   const bool canary = observer.level.watched() == wire::Level::kCanary;
   if (plain.gpu >= 0) {
@@ -55,23 +55,23 @@ bool Tell(const Here& here, const PlainTensor& plain, const Layer* layer) {
     BusyScope busy(here.thread);
     GpuTensors on_gpu(observer, here.thread, /*counts=*/canary);
     on_gpu.Add(plain, wire::Target::kNone, nullptr);
-    using HandedAs = Timeline::HandedAs;
-    (void)observer.timeline.NoteHanded(
-        observer, here.thread, canary ? HandedAs::kLoss : HandedAs::kLossNumber, on_gpu.list());
+    using CheckedAs = GpuEventQueue::CheckedAs;
+    (void)observer.gpu_events.EnqueueTensors(
+        observer, here.thread, canary ? CheckedAs::kLoss : CheckedAs::kLossNumber, on_gpu.list());
     return true;
   }
   double number = 0;
   if (!ReadNumber(plain.view, &number)) return false;
-  observer.steps.NoteLoss(number);
+  observer.steps.RecordLoss(number);
   if (canary && !std::isfinite(number)) {
     BusyScope busy(here.thread);
-    TellBad(observer, here.thread, plain, layer);
+    ReportBad(observer, here.thread, plain, layer);
   }
   return true;
 }
 
 // Where ops are watched they tell the loss, but of a compiled function there is none to tell it.
-void TellOfRegion(const Here& here, const at::TensorBase* root) {
+void ReportLossOfRegion(const Here& here, const at::TensorBase* root) {
   Observer& observer = *here.observer;
   PlainTensor plain;
   double number = 0;
@@ -85,7 +85,7 @@ void TellOfRegion(const Here& here, const at::TensorBase* root) {
       !ReadNumber(plain.view, &number)) {
     return;
   }
-  if (!observer.steps.LossIsScaled()) observer.steps.NoteLoss(number);
+  if (!observer.steps.LossIsScaled()) observer.steps.RecordLoss(number);
   if (std::isfinite(number) || observer.Poisoned()) return;
   BusyScope busy(here.thread);
   observer.passes.ExpectRoot(compiled_regions::OnBadRoot(observer, here.thread, plain));
@@ -102,8 +102,8 @@ void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept t
     PlainTensor plain;
     if (!Describe(*tensors[i], &plain)) continue;
     // A GPU is asked once, by the ops where they are watched.
-    if (plain.gpu >= 0 && !IsToldByCalls(*here.observer)) return;
-    if (!Tell(here, plain, CurrentLayer())) continue;
+    if (plain.gpu >= 0 && !IsReportedByCalls(*here.observer)) return;
+    if (!Report(here, plain, CurrentLayer())) continue;
     here.thread->told_loss = NumberOf(GradFnOf(*tensors[i]->unsafeGetTensorImpl()));
     return;
   }
@@ -118,16 +118,16 @@ void OnScale(const at::TensorBase* loss) noexcept try {
   if (loss == nullptr || !Describe(*loss, &plain)) return;
   const uint64_t number = NumberOf(GradFnOf(*loss->unsafeGetTensorImpl()));
   const bool told = number != 0 && number == here.thread->told_loss;
-  if (told && IsToldByCalls(*here.observer)) return;
-  Tell(here, plain, /*layer=*/nullptr);
+  if (told && IsReportedByCalls(*here.observer)) return;
+  Report(here, plain, /*layer=*/nullptr);
 } catch (...) {
 }
 
 void OnBackward(const at::TensorBase* root) noexcept try {
   Here here;
   if (!FindHere(&here)) return;
-  here.observer->level.NoteIfHidden(*here.observer);
-  if (!IsToldByCalls(*here.observer)) return TellOfRegion(here, root);
+  here.observer->level.RecordIfHidden(*here.observer);
+  if (!IsReportedByCalls(*here.observer)) return ReportLossOfRegion(here, root);
   // A pass inside a node belongs to that of the node.
   if (torch::autograd::get_current_graph_task_id() != -1) return;
   const uint64_t told = std::exchange(here.thread->told_loss, 0);
@@ -135,12 +135,12 @@ void OnBackward(const at::TensorBase* root) noexcept try {
   if (root == nullptr || here.observer->steps.LossIsScaled() || !Describe(*root, &plain)) return;
   torch::autograd::Node* node = GradFnOf(*root->unsafeGetTensorImpl());
   if ((told != 0 && told == NumberOf(node)) || !IsOnCurrentStream(node, plain.gpu)) return;
-  Tell(here, plain, /*layer=*/nullptr);
+  Report(here, plain, /*layer=*/nullptr);
 } catch (...) {
 }
 
-void TellBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
-             const Layer* layer) noexcept {
+void ReportBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
+               const Layer* layer) noexcept {
   wire::Source known{};
   ValueRef value;
   if (SourceOf(observer, loss, &known, &value)) {
@@ -148,14 +148,14 @@ void TellBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
     if (value.ticket == observer.steps.BadLoss().ticket) return;
   } else {
     const ValueRef before = observer.steps.BadLoss();
-    const UnseenWriter writer = UnseenAt(layer != nullptr ? kModuleCall : kBackwardCall, layer,
-                                         wire::Phase::kForward, NonFiniteKinds(loss.view),
-                                         before.ticket != 0 ? before : observer.steps.BadResult());
-    value = OnUnseenWrite(observer, thread, loss, writer);
+    const UnobservedWriter writer = UnseenAt(
+        layer != nullptr ? kModuleCall : kBackwardCall, layer, wire::Phase::kForward,
+        NonFiniteKinds(loss.view), before.ticket != 0 ? before : observer.steps.BadResult());
+    value = OnUnobservedWrite(observer, thread, loss, writer);
   }
   if (value.ticket == 0) return;
   observer.passes.OnBadLoss(observer, thread, value);
-  observer.steps.NoteBadLoss(value);
+  observer.steps.RecordBadLoss(value);
 }
 
 }  // namespace nanwatch::loss

@@ -12,7 +12,7 @@
 
 #include <cstddef>
 
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 
@@ -22,7 +22,7 @@ struct ThreadState;
 
 namespace loss {
 
-// For the Python door, on the thread of the call. Tensors that a root module's call returned.
+// For the Python bridge, on the thread of the call. Tensors that a root module's call returned.
 void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept;
 // GradScaler.scale is handed this one (scaler_calls.h); null: several.
 void OnScale(const at::TensorBase* loss) noexcept;
@@ -31,8 +31,8 @@ void OnBackward(const at::TensorBase* root) noexcept;
 
 // At level canary: it is bad. `layer`: that returned it; null: it was met outside the model. On a
 // GPU this is told later, and the moment that is told knows where.
-void TellBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
-             const Layer* layer) noexcept;
+void ReportBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
+               const Layer* layer) noexcept;
 
 }  // namespace loss
 }  // namespace nanwatch

@@ -1,10 +1,10 @@
 #include "shim/observe/step/poison.h"
 
 #include "shim/check/scan.h"
-#include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/storage_hold.h"
-#include "shim/observe/storage_data.h"
+#include "shim/observe/python/api/storage_hold.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/torch/storage_data.h"
 
 namespace nanwatch {
 namespace {
@@ -56,7 +56,8 @@ void Poison::Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept 
   if (named == nullptr || on_gpu) parameter.storage = HoldWeakly(tensor.storage);
 }
 
-void Poison::NoteCleanWrite(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept {
+void Poison::RecordCleanWrite(const void* storage, uint64_t byte_begin,
+                              uint64_t byte_end) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t i = 0; i < count_; ++i) {
     Parameter& known = parameters_[i];
@@ -112,7 +113,7 @@ bool Poison::Hold(const Parameter& parameter, HeldParameter* held) noexcept {
   return true;
 }
 
-void Poison::NoteCleanGpus() noexcept {
+void Poison::RecordCleanGpus() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t i = 0; i < count_; ++i) parameters_[i].clean_again |= parameters_[i].on_gpu;
 }

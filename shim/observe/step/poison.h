@@ -14,8 +14,8 @@
 
 #include "shim/check/tensor_view.h"
 #include "shim/classify/bad_values.h"
-#include "shim/observe/python/python_names.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/python/names/python_names.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 
@@ -32,10 +32,10 @@ class Poison {
   void Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept;
 
   // Known of a GPU's memory, which cannot be looked at here: it was written, and is good.
-  void NoteCleanWrite(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
+  void RecordCleanWrite(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
 
   // All parameters on GPUs were found to hold nothing bad.
-  void NoteCleanGpus() noexcept;
+  void RecordCleanGpus() noexcept;
   // fn(const PlainTensor&) for each listed parameter on a GPU that no module holds and that lives:
   // one row of all its memory.
   template <typename Fn>

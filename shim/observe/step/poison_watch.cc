@@ -4,9 +4,9 @@
 #include <exception>
 #include <utility>
 
-#include "shim/observe/named_reading.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/python/optimizer_tensors.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/python/names/optimizer_tensors.h"
 
 namespace nanwatch {
 namespace {
@@ -54,7 +54,7 @@ void PoisonWatch::Follow(Observer& observer, ThreadState* thread, Border border,
     ++steps_;
     ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAfterPoisoned)];
   }
-  if (observer.timeline.On()) {
+  if (observer.gpu_events.On()) {
     return FollowOnGpu(observer, thread, ends_step ? Border::kStepEnded : border, optimizer);
   }
   if (observer.poison.Settle(observer.python->names()) == Poison::Change::kLeft) End(observer);
@@ -79,21 +79,21 @@ void PoisonWatch::FollowOnGpu(Observer& observer, ThreadState* thread, Border bo
   hopeful_.store(true, std::memory_order_relaxed);
   blind_.store(false, std::memory_order_relaxed);
   ended_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
-  observer.arming.Suspend(false);
+  observer.input_tracking.Suspend(false);
 }
 
 void PoisonWatch::Begin(Observer& observer) noexcept {
   hopeful_.store(false, std::memory_order_relaxed);
   blind_.store(true, std::memory_order_relaxed);
   probe_at_ = steps_ + kStepsPerProbe;
-  observer.timeline.LetCutsGo();
-  observer.arming.Suspend(true);
+  observer.gpu_events.LetCutsGo();
+  observer.input_tracking.Suspend(true);
 }
 
 void PoisonWatch::End(Observer& observer) noexcept {
   if (Blind()) {
     ended_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
-    observer.arming.Suspend(false);
+    observer.input_tracking.Suspend(false);
   }
   blind_.store(false, std::memory_order_relaxed);
   hopeful_.store(false, std::memory_order_relaxed);
@@ -134,10 +134,10 @@ bool PoisonWatch::Probe(Observer& observer, ThreadState* thread) {
   observer.poison.ForEachNamelessOnGpu(
       [&](const PlainTensor& tensor) { on_gpu.Add(tensor, wire::Target::kParameter, nullptr); });
   if (on_gpu.list().empty()) return false;
-  first_event_ = observer.timeline.next_event();
+  first_event_ = observer.gpu_events.next_event();
   awaited_ = on_gpu.list().size();
-  under_way_ =
-      observer.timeline.NoteHanded(observer, thread, Timeline::HandedAs::kProbe, on_gpu.list());
+  under_way_ = observer.gpu_events.EnqueueTensors(observer, thread,
+                                                  GpuEventQueue::CheckedAs::kProbe, on_gpu.list());
   return under_way_;
 }
 
@@ -150,7 +150,7 @@ void PoisonWatch::OnProbe(Observer& observer, uint64_t event, uint32_t tensors, 
     under_way_ = false;
     if (bad) return;
   }
-  observer.poison.NoteCleanGpus();
+  observer.poison.RecordCleanGpus();
   observer.SettlePoison();
 }
 

@@ -13,7 +13,7 @@
 // ops tell their steps, and are watched on.
 //
 // Threads: Blind and Hopeful are loads. The rest locks: borders on the threads of the job, OnProbe
-// on whoever tells the timeline.
+// on whoever tells the event queue.
 #pragma once
 
 #include <c10/core/TensorImpl.h>

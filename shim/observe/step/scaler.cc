@@ -3,9 +3,9 @@
 #include <ATen/record_function.h>
 
 #include "shim/observe/entry_points.h"
-#include "shim/observe/inputs.h"
-#include "shim/observe/tensor_stats.h"
-#include "shim/observe/torch_tensor.h"
+#include "shim/observe/op/inputs.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 namespace {
@@ -53,7 +53,7 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   if (!FindHere(&here)) return;
   Observer& observer = *here.observer;
   const wire::Level watched = observer.level.watched();
-  observer.level.NoteIfHidden(observer);
+  observer.level.RecordIfHidden(observer);
   const bool by_ops = WatchesEveryOp(watched) && !observer.Blind() && at::isRecordFunctionEnabled();
   const bool idle = watched == wire::Level::kIdle && !observer.level.off_to_measure();
   if (idle || by_ops) return;
@@ -69,8 +69,8 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   if (plain[0].gpu >= 0) {
     GpuTensors on_gpu(observer, here.thread, /*counts=*/false);
     for (const PlainTensor& number : plain) on_gpu.Add(number, wire::Target::kNone, nullptr);
-    (void)observer.timeline.NoteHanded(observer, here.thread, Timeline::HandedAs::kScaleOfStep,
-                                       on_gpu.list());
+    (void)observer.gpu_events.EnqueueTensors(observer, here.thread,
+                                             GpuEventQueue::CheckedAs::kScaleOfStep, on_gpu.list());
     return;
   }
   double numbers[2];

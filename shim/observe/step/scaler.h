@@ -12,7 +12,7 @@ namespace nanwatch {
 void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
                 const at::RecordFunction& range) noexcept;
 
-// For the Python door: a scale was updated. Does nothing where the op itself is watched.
+// For the Python bridge: a scale was updated. Does nothing where the op itself is watched.
 void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept;
 
 }  // namespace nanwatch

@@ -6,13 +6,13 @@
 
 #include "proto/wire/cell_record.h"
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/finding_record.h"
+#include "shim/observe/finding/finding_record.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/open_update.h"
 #include "shim/observe/step/stop.h"
 #include "shim/observe/step/update_record.h"
-#include "shim/observe/torch_threads.h"
+#include "shim/observe/torch/torch_threads.h"
 
 namespace nanwatch {
 namespace {
@@ -131,7 +131,7 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
                                  const void* optimizer, const void* identity) noexcept {
   observer.passes.ReleaseInputs(observer);
   if (observer.EnsureEmitter() == nullptr) return;
-  if (!observer.timeline.On()) observer.SettlePoison();
+  if (!observer.gpu_events.On()) observer.SettlePoison();
   canary::Gradients gradients;
   if (observer.Blind() || observer.level.off_to_measure()) {
     gradients = canary::ReadSkip(observer, thread, optimizer);
@@ -142,24 +142,25 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
     gradients = canary::ReadGradients(observer, thread, optimizer);
     // Where the first tensors of a GPU are gradients, it has only now begun to be set up.
     if (observer.stops_on_anomaly && not_ready != not_ready_before &&
-        observer.timeline.WaitForSetUp(observer)) {
+        observer.gpu_events.WaitForSetUp(observer)) {
       gradients = canary::ReadGradients(observer, thread, optimizer);
     }
   }
   thread->optimizer_number_bad = gradients.number_bad;
   given_finite_after_passes_plus_one = AreFinite(gradients) ? uint64_t{Now().passes} + 1 : 0;
-  const bool later = observer.timeline.On();
+  const bool later = observer.gpu_events.On();
   observer.cuts.OnUpdate(observer, thread);
   uint64_t event = 0;
   if (later) {
-    event = observer.timeline.NoteOptimizerBegin(observer, thread, identity, range_name, gradients);
+    event = observer.gpu_events.EnqueueOptimizerBegin(observer, thread, identity, range_name,
+                                                      gradients);
   } else {
-    TellOptimizerBegin(observer, thread, identity, range_name, gradients);
+    RecordOptimizerBegin(observer, thread, identity, range_name, gradients);
   }
   bool told = !later;
   if (later && observer.stops_on_anomaly && gradients.waits_for_gpu) {
-    told = observer.timeline.WaitForGpu(observer, thread, event);
-    if (told) gradients = GradientsTold();
+    told = observer.gpu_events.WaitForGpu(observer, thread, event);
+    if (told) gradients = GradientsAreAdded();
     if (!told || gradients.some_unseen) SayUnseen(observer);
   }
   // A fused optimizer under a GradScaler skips inside its kernel.
@@ -186,20 +187,20 @@ void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const 
     std::strncpy(open_update.range_name, range_name, sizeof open_update.range_name - 1);
   }
   if (thread->optimizer_watches_ops) {
-    observer.arming.BeginWatchedRange();
+    observer.input_tracking.BeginWatchedRange();
     // A gradient that is bad: what its update makes of it comes of it.
-    if (!observer.Ignores() && observer.bad_values.transient() != 0) observer.arming.Arm();
+    if (!observer.Ignores() && observer.bad_values.transient() != 0) observer.input_tracking.Arm();
   }
   observer.parameter_stats.OnOptimizerBegin(observer, optimizer, ClassOf(range_name),
                                             watches && !observer.Ignores());
   thread->optimizer_holds_inputs =
       !later && NeedsInputs(thread->optimizer_index) && !observer.Ignores();
-  if (thread->optimizer_holds_inputs) observer.arming.Hold();
+  if (thread->optimizer_holds_inputs) observer.input_tracking.Hold();
 }
 
-void StepScope::TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* identity,
-                                   const char* range_name,
-                                   const canary::Gradients& gradients) noexcept {
+void StepScope::RecordOptimizerBegin(Observer& observer, ThreadState* thread, const void* identity,
+                                     const char* range_name,
+                                     const canary::Gradients& gradients) noexcept {
   if (thread->told != nullptr) observer.SettlePoison();
   const uint32_t index = IndexOf(identity, range_name, observer.EnsureEmitter());
   thread->optimizer_index = index;
@@ -215,7 +216,7 @@ bool StepScope::FoundInf() noexcept {
   return found_inf_;
 }
 
-canary::Gradients StepScope::GradientsTold() noexcept {
+canary::Gradients StepScope::GradientsAreAdded() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   return gradients_;
 }
@@ -233,11 +234,11 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   thread->optimizer_stopped = false;
   thread->optimizer_number_bad = false;
   given_finite_after_passes_plus_one = 0;
-  if (hold) observer.arming.Release();
+  if (hold) observer.input_tracking.Release();
   observer.parameter_stats.OnOptimizerEnd(observer, stopped);
   const bool checked = open_update.optimizer != nullptr;
   const bool after_off = checked && !stopped && observer.measuring.ReadsAfterStep();
-  if (after_off) observer.measuring.NoteStepEnded();
+  if (after_off) observer.measuring.RecordStepEnded();
   if (checked && !stopped && !observer.Ignores()) {
     canary::CheckUpdate(observer, thread, open_update.optimizer, open_update.range_name,
                         open_update.gradients);
@@ -245,20 +246,21 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   open_update.optimizer = nullptr;
   if (!stopped) observer.canary_buffers.OnStepEnd(observer, thread);
   if (after_off) observer.measuring.ReadAfter(observer, thread);
-  NoteThreadTrains();
+  RecordThreadTrains();
   // Between two updates nothing is followed at level canary.
-  const bool unwatched = (checked && observer.level.asked() != wire::Level::kFull) ||
-                         (thread->optimizer_watches_ops && observer.arming.EndWatchedRange());
+  const bool unwatched =
+      (checked && observer.level.asked() != wire::Level::kFull) ||
+      (thread->optimizer_watches_ops && observer.input_tracking.EndWatchedRange());
   thread->optimizer_watches_ops = false;
   observer.plain_update_due.store(false, std::memory_order_relaxed);
-  if (observer.timeline.On()) {
-    return observer.timeline.NoteOptimizerEnd(observer, thread, stopped, unwatched);
+  if (observer.gpu_events.On()) {
+    return observer.gpu_events.EnqueueOptimizerEnd(observer, thread, stopped, unwatched);
   }
-  TellOptimizerEnd(observer, thread, stopped, unwatched);
+  RecordOptimizerEnd(observer, thread, stopped, unwatched);
 }
 
-void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
-                                 bool ops_unwatched) noexcept {
+void StepScope::RecordOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
+                                   bool ops_unwatched) noexcept {
   const uint32_t index = thread->optimizer_index;
   // The pass that ended with this update is closed only now: a closure runs it inside the range.
   observer.passes.Close(observer, thread);
@@ -287,12 +289,12 @@ void StepScope::TellOptimizerEnd(Observer& observer, ThreadState* thread, bool s
 void StepScope::OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
   observer.plain_update_due.store(false, std::memory_order_relaxed);
   observer.cuts.OnUpdate(observer, thread);
-  NoteThreadTrains();
-  if (observer.timeline.On()) return observer.timeline.NotePlainUpdate(observer, thread);
-  TellPlainUpdate(observer, thread);
+  RecordThreadTrains();
+  if (observer.gpu_events.On()) return observer.gpu_events.EnqueuePlainUpdate(observer, thread);
+  RecordPlainUpdate(observer, thread);
 }
 
-void StepScope::TellPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
+void StepScope::RecordPlainUpdate(Observer& observer, ThreadState* thread) noexcept {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (clocks_.optimizer_ranges != 0) return;  // an optimizer sets the pace
@@ -371,7 +373,7 @@ void StepScope::EmitCell(Observer& observer, ThreadState* thread, uint64_t began
   emitter->Emit(record.header);
 }
 
-void StepScope::NoteBadLoss(ValueRef loss) noexcept {
+void StepScope::RecordBadLoss(ValueRef loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (bad_loss_.ticket == 0) bad_loss_ = loss;
 }
@@ -388,7 +390,7 @@ ValueRef StepScope::TakeBadLoss() noexcept {
   return loss;
 }
 
-void StepScope::NoteBadResult(ValueRef result) noexcept {
+void StepScope::RecordBadResult(ValueRef result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   bad_result_ = result;
 }
@@ -431,7 +433,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   iteration_.store(iteration, std::memory_order_relaxed);
   observer.bad_values.Settle(iteration, kStepsUntilResident);
   observer.read_numbers.OnStep(observer, iteration);
-  if (observer.bad_values.transient() == 0) observer.arming.Disarm();
+  if (observer.bad_values.transient() == 0) observer.input_tracking.Disarm();
   observer.SettlePoison();
   Emitter* emitter = observer.EnsureEmitter();
   if (emitter == nullptr) return;
@@ -449,7 +451,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   {
     std::lock_guard<std::mutex> lock(mutex_);
     entry.clocks = clocks_;
-    entry.flags |= counts_.PlaceOf(optimizer) << wire::kPlaceShift;
+    entry.flags |= counts_.LocationOf(optimizer) << wire::kPlaceShift;
     if (!hidden) {
       const wire::Level watched = measured.off ? wire::Level::kIdle : WatchedNow(observer);
       ++steps_watched_[static_cast<int>(watched) % wire::kWatchedLevels];

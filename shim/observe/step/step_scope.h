@@ -13,7 +13,7 @@
 #include "proto/wire/segment.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/step_counts.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
@@ -32,18 +32,18 @@ class StepScope {
   // So many are open, whatever ends were told: exceptions have left the others.
   void OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t open) noexcept;
   // What follows of both for records and clocks: at once, or when a GPU has answered.
-  void TellOptimizerBegin(Observer& observer, ThreadState* thread, const void* identity,
-                          const char* range_name, const canary::Gradients& gradients) noexcept;
-  void TellOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
-                        bool ops_unwatched) noexcept;
+  void RecordOptimizerBegin(Observer& observer, ThreadState* thread, const void* identity,
+                            const char* range_name, const canary::Gradients& gradients) noexcept;
+  void RecordOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
+                          bool ops_unwatched) noexcept;
   // A notebook's cell begins. Nothing was trained since the one before ended, so the step that ends
   // next has no time of its own.
   void OnCell() noexcept;
   // An op wrote a parameter in place outside any optimizer range, after a backward pass.
   void OnPlainUpdate(Observer& observer, ThreadState* thread) noexcept;
-  void TellPlainUpdate(Observer& observer, ThreadState* thread) noexcept;
+  void RecordPlainUpdate(Observer& observer, ThreadState* thread) noexcept;
   // The loss of a pass that begins, or a scalar that a module returned.
-  void NoteLoss(double loss) noexcept {
+  void RecordLoss(double loss) noexcept {
     loss_.store(loss, std::memory_order_relaxed);
     loss_known_.store(true, std::memory_order_relaxed);
     loss_ever_.store(true, std::memory_order_relaxed);
@@ -58,11 +58,11 @@ class StepScope {
   void OnLossScaled() noexcept { loss_scaled_.store(true, std::memory_order_relaxed); }
   bool LossIsScaled() const noexcept { return loss_scaled_.load(std::memory_order_relaxed); }
   // At level canary: the loss was bad; and what it was, for the gradients that come of it.
-  void NoteBadLoss(ValueRef loss) noexcept;
+  void RecordBadLoss(ValueRef loss) noexcept;
   ValueRef BadLoss() noexcept;
   ValueRef TakeBadLoss() noexcept;
   // Likewise, what the model returned last; ticket 0: that was finite, or not read.
-  void NoteBadResult(ValueRef result) noexcept;
+  void RecordBadResult(ValueRef result) noexcept;
   ValueRef BadResult() noexcept;
   // A backward pass reached its first leaf.
   void OnPassReachedLeaf() noexcept;
@@ -102,7 +102,7 @@ class StepScope {
                         const void* optimizer, const void* identity) noexcept;
   void OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept;
   bool FoundInf() noexcept;
-  canary::Gradients GradientsTold() noexcept;
+  canary::Gradients GradientsAreAdded() noexcept;
   bool NeedsInputs(uint32_t index) noexcept;
   uint32_t IndexOf(const void* identity, const char* class_name, Emitter* emitter) noexcept;
   void Publish(Observer& observer, ThreadState* thread, uint32_t optimizer, bool skipped) noexcept;

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "shim/observe/observer.h"
-#include "shim/observe/python/python_names.h"
+#include "shim/observe/python/names/python_names.h"
 
 namespace nanwatch {
 namespace {

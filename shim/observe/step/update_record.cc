@@ -1,7 +1,7 @@
 #include "shim/observe/step/update_record.h"
 
-#include "shim/observe/finding_record.h"
-#include "shim/observe/sources.h"
+#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/finding/sources.h"
 
 namespace nanwatch {
 namespace {
@@ -60,12 +60,12 @@ void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, u
   for (int i = 0; i < after.record.n_bad; ++i) WriteAncestors(observer, after.values[i]);
   const wire::RecordHeader& header = after.record.header;
   if (after.record.parameters_bad != 0) {
-    emitter->NoteReach(wire::Reach::kParameter, after.first_parameter.ticket, header.ticket,
-                       after.first_parameter_name, header.clocks);
+    emitter->RecordReach(wire::Reach::kParameter, after.first_parameter.ticket, header.ticket,
+                         after.first_parameter_name, header.clocks);
   }
   if (after.record.states_bad != 0) {
-    emitter->NoteReach(wire::Reach::kOptimizerState, after.first_state.ticket, header.ticket, 0,
-                       header.clocks);
+    emitter->RecordReach(wire::Reach::kOptimizerState, after.first_state.ticket, header.ticket, 0,
+                         header.clocks);
   }
 }
 

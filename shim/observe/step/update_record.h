@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "shim/observe/observer.h"
-#include "shim/observe/thread_state.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 

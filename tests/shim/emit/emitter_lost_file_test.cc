@@ -94,7 +94,7 @@ TEST(EmitterWithALostFile, WritesAgainWhatItKnowsWhenTheFileWasCutShort) {
     if (i == 1) emitter.KeepFirst(ValueOf(site, ticket));
     ASSERT_TRUE(emitter.Emit(ValueOf(site, ticket).header));
   }
-  emitter.NoteReach(wire::Reach::kGradient, 5, 6, 7, {});
+  emitter.RecordReach(wire::Reach::kGradient, 5, 6, 7, {});
   for (int i = 0; i < 3; ++i) emitter.PublishStep({}, {});
   LiveFacts facts;
   facts.ops_seen = 77;

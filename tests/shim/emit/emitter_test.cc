@@ -151,8 +151,8 @@ TEST_F(EmitterTest, KeepsFindingsAlsoOfPlacesThatFoundTheTableFull) {
 }
 
 TEST_F(EmitterTest, NotesAReachTheFirstTime) {
-  emitter_.NoteReach(wire::Reach::kGradient, 5, 6, 7, {});
-  emitter_.NoteReach(wire::Reach::kGradient, 8, 9, 10, {});
+  emitter_.RecordReach(wire::Reach::kGradient, 5, 6, 7, {});
+  emitter_.RecordReach(wire::Reach::kGradient, 8, 9, 10, {});
   EXPECT_EQ(wire::ReadFirstReach(segment_.reach()[2])->value, 5u);
 }
 

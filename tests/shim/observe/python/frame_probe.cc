@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <string>
 
-#include "shim/observe/python/loader_fetch.h"
-#include "shim/observe/python/python_frames.h"
+#include "shim/observe/python/api/python_frames.h"
+#include "shim/observe/python/calls/loader_fetch.h"
 
 #define PROBE extern "C" __attribute__((visibility("default")))
 

@@ -11,7 +11,7 @@ WAIT = """
 import sys, time
 def wait():
     end = time.monotonic() + 60
-    while not door.installed():
+    while not bridge.installed():
         assert time.monotonic() < end, "not installed in time"
         sum(range(1000))
 """
@@ -29,11 +29,11 @@ class Install(unittest.TestCase):
     def test_it_is_in_place_before_dynamo_is_imported(self):
         self.assertEqual(
             run("""
-            import door
-            door.install_in_background()
+            import bridge
+            bridge.install_in_background()
             import torch
             wait()
-            print("torch._dynamo" in sys.modules, type(torch.nn.Module.__call__).__name__, *door.said())
+            print("torch._dynamo" in sys.modules, type(torch.nn.Module.__call__).__name__, *bridge.said())
         """),
             ["False", "module_call"],
         )
@@ -42,8 +42,8 @@ class Install(unittest.TestCase):
         self.assertEqual(
             run("""
             import torch, torch._dynamo, torch._dynamo.variables.nn_module as variables
-            import door
-            door.install_in_background()
+            import bridge
+            bridge.install_in_background()
             wait()
             class Model(torch.nn.Module):
                 def __init__(self):
@@ -60,18 +60,18 @@ class Install(unittest.TestCase):
     def test_an_exception_under_way_is_not_disturbed(self):
         self.assertEqual(
             run("""
-            import door
-            door.install_in_background()
+            import bridge
+            bridge.install_in_background()
             import torch
             end = time.monotonic() + 60
             raised = caught = 0
-            while not door.installed() and time.monotonic() < end:
+            while not bridge.installed() and time.monotonic() < end:
                 try:
                     raised += 1
                     raise KeyError(raised)
                 except KeyError as error:
                     caught += error.args[0] == raised
-            print(raised == caught, door.installed())
+            print(raised == caught, bridge.installed())
         """),
             ["True", "True"],
         )
@@ -79,11 +79,11 @@ class Install(unittest.TestCase):
     def test_nothing_happens_without_torch_nor_at_the_end_of_python(self):
         self.assertEqual(
             run("""
-            import door
-            door.install_in_background()
+            import bridge
+            bridge.install_in_background()
             for _ in range(20):
                 time.sleep(0.005)
-            print(door.installed())
+            print(bridge.installed())
         """),
             ["False"],
         )
@@ -91,13 +91,13 @@ class Install(unittest.TestCase):
     def test_it_stops_when_it_is_switched_off(self):
         self.assertEqual(
             run("""
-            import door
-            door.stop_installing()
-            door.install_in_background()
+            import bridge
+            bridge.stop_installing()
+            bridge.install_in_background()
             import torch
             for _ in range(50):
                 sum(range(10000))
-            print(door.installed())
+            print(bridge.installed())
         """),
             ["False"],
         )
@@ -105,14 +105,14 @@ class Install(unittest.TestCase):
     def test_somebody_else_s_replacement_is_left_alone(self):
         self.assertEqual(
             run("""
-            import torch, door
+            import torch, bridge
             import functools
             torch.nn.Module.__call__ = functools.partial(lambda *args: len(args))
-            door.install_in_background()
+            bridge.install_in_background()
             end = time.monotonic() + 60
-            while not (said := door.said()) and time.monotonic() < end:
+            while not (said := bridge.said()) and time.monotonic() < end:
                 sum(range(1000))
-            print(door.installed(), torch.nn.Linear(1, 1)(1), len(said))
+            print(bridge.installed(), torch.nn.Linear(1, 1)(1), len(said))
         """),
             ["False", "1", "1"],
         )
@@ -120,15 +120,15 @@ class Install(unittest.TestCase):
     def test_a_forked_child_keeps_layers(self):
         self.assertEqual(
             run("""
-            import os, torch, door
-            door.install()
+            import os, torch, bridge
+            bridge.install()
             model = torch.nn.Sequential(torch.nn.Identity())
             model(torch.ones(1))
             child = os.fork()
             if child == 0:
                 class Asking(torch.nn.Module):
                     def forward(self, x):
-                        return door.layer()
+                        return bridge.layer()
                 model.append(Asking())
                 os._exit(0 if model(torch.ones(1)) == "Sequential#0|1|Asking" else 1)
             print(os.waitpid(child, 0)[1])
@@ -139,8 +139,8 @@ class Install(unittest.TestCase):
     def test_daemon_threads_in_module_calls_at_the_end_do_not_change_the_exit(self):
         self.assertEqual(
             run("""
-            import threading, torch, door
-            door.install()
+            import threading, torch, bridge
+            bridge.install()
             class Spinning(torch.nn.Module):
                 def forward(self, x):
                     started.set()

@@ -11,10 +11,10 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
 
-import door
+import bridge
 
-door.install()
-door.watch_ops()
+bridge.install()
+bridge.watch_ops()
 
 
 class Block(nn.Module):
@@ -53,12 +53,12 @@ X = torch.ones(2, 4)
 
 class Layers(unittest.TestCase):
     def tearDown(self):
-        self.assertEqual(door.depth(), 0)
-        self.assertEqual(door.layer(), "-")
+        self.assertEqual(bridge.depth(), 0)
+        self.assertEqual(bridge.layer(), "-")
 
     def test_paths_types_and_root_are_those_of_named_modules(self):
         model = fresh(Tower)
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             model(X)
         root = type(model).__name__ + "#0"
         self.assertEqual(
@@ -75,14 +75,14 @@ class Layers(unittest.TestCase):
             def forward(self, x):
                 return self.b(torch.tanh(self.a(x)))
 
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             fresh(Between)(X)
         self.assertEqual([p for _, p, _ in ops.layer_of("aten::tanh")], [""])
 
     def test_roots_of_one_class_are_counted(self):
         first = fresh(Block)
         second = type(first)()
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             second(X), first(X), second(X)
         name = type(first).__name__
         self.assertEqual(
@@ -97,7 +97,7 @@ class Layers(unittest.TestCase):
 
         with self.assertRaises(KeyError):
             nn.Sequential(nn.Sequential(Failing()))(X)
-        self.assertEqual((door.depth(), door.layer()), (0, "-"))
+        self.assertEqual((bridge.depth(), bridge.layer()), (0, "-"))
 
     def test_a_wrapper_leaves_no_trace_in_the_path(self):
         model = fresh(Tower)
@@ -107,7 +107,7 @@ class Layers(unittest.TestCase):
             torch.compile(model, backend="eager"),
             model,
         ):
-            with door.Ops() as ops, torch.compiler.set_stance("force_eager"):
+            with bridge.Ops() as ops, torch.compiler.set_stance("force_eager"):
                 wrapped(X)
             self.assertEqual(
                 [line[:2] for line in ops.layer_of("aten::linear")],
@@ -116,7 +116,7 @@ class Layers(unittest.TestCase):
 
     def test_a_wrapper_called_first_is_named_by_what_it_wraps(self):
         model = fresh(Tower)
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             checkpoint_wrapper(model)(X)
         self.assertEqual(
             ops.layer_of("aten::linear")[0],
@@ -133,7 +133,7 @@ class Layers(unittest.TestCase):
             def forward(self, x):
                 return self._orig_mod(self.module(x))
 
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             fresh(Holder)(X)
         self.assertEqual(paths(ops), ["module.linear", "_orig_mod.linear"])
 
@@ -141,7 +141,7 @@ class Layers(unittest.TestCase):
         model = fresh(Tower)
         model.blocks[1] = model.blocks[0]
         model.again = model.blocks[0]
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             model(X)
         self.assertEqual(paths(ops), ["blocks.0.linear", "blocks.0.linear"])
 
@@ -149,7 +149,7 @@ class Layers(unittest.TestCase):
         model = fresh(Tower)
         model(X)
         model.blocks.append(nn.Linear(4, 4))
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             model(X)
         self.assertEqual(paths(ops), ["blocks.0.linear", "blocks.1.linear", "blocks.2"])
 
@@ -158,7 +158,7 @@ class Layers(unittest.TestCase):
         model(X)
         model.blocks[0].linear = nn.Bilinear(4, 4, 4)
         model.blocks[0].forward = lambda x: model.blocks[0].linear(x, x)
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             model(X)
         self.assertEqual(ops.layer_of("aten::bilinear")[0][1:], ("blocks.0.linear", "Bilinear"))
 
@@ -173,7 +173,7 @@ class Layers(unittest.TestCase):
 
         holder = fresh(nn.Sequential, Hiding())
         for _ in range(3):
-            with door.Ops() as ops:
+            with bridge.Ops() as ops:
                 holder(X)
             self.assertEqual(
                 ops.layer_of("aten::linear"), [(type(holder).__name__ + "#0", "0", "Hiding")] * 2
@@ -182,7 +182,7 @@ class Layers(unittest.TestCase):
     def test_a_child_called_by_itself_keeps_its_place_in_the_root(self):
         model = fresh(Tower)
         model(X)
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             model.blocks[1](X)
         self.assertEqual(paths(ops), ["blocks.1.linear"])
 
@@ -191,7 +191,7 @@ class Layers(unittest.TestCase):
         inner(X)
         outer = fresh(nn.Sequential, inner)
         outer(X)
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             inner(X)
         self.assertEqual(
             ops.layer_of("aten::linear")[0],
@@ -208,7 +208,7 @@ class Layers(unittest.TestCase):
                 return self.model(X)
 
         training = fresh(Training)
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             training.step()
         self.assertEqual(
             ops.layer_of("aten::linear"),
@@ -222,7 +222,7 @@ class Layers(unittest.TestCase):
         for module in (model, model.blocks[0].linear):
             cls = type(module)
             module.__class__ = type("FSDP" + cls.__name__, (FSDPModule, cls), {})
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             model(X)
         self.assertEqual(
             ops.layer_of("aten::linear"),
@@ -232,7 +232,7 @@ class Layers(unittest.TestCase):
     def test_two_roots_may_share_a_part_which_stays_the_first_one_s(self):
         shared = Block()
         first, second = fresh(nn.Sequential, shared), fresh(nn.Sequential, nn.Identity(), shared)
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             first(X), second(X), first(X)
         self.assertEqual(
             set(ops.layer_of("aten::linear")), {(type(first).__name__ + "#0", "0.linear", "Linear")}
@@ -241,7 +241,7 @@ class Layers(unittest.TestCase):
     def test_a_reused_address_is_not_taken_for_the_dead_module(self):
         for i in range(50):
             model = fresh(Tower, 1)
-            with door.Ops() as ops:
+            with bridge.Ops() as ops:
                 model(X)
             self.assertEqual(
                 ops.layer_of("aten::linear"),
@@ -256,8 +256,8 @@ class Layers(unittest.TestCase):
         seen = []
 
         def work():
-            seen.append(door.layer())
-            with door.Ops() as ops:
+            seen.append(bridge.layer())
+            with bridge.Ops() as ops:
                 model(X)
             seen.extend(paths(ops))
 
@@ -282,7 +282,7 @@ class Layers(unittest.TestCase):
 
         model = fresh(Checkpointed)
         y = model(X.clone().requires_grad_())
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             y.sum().backward()
         self.assertEqual(paths(ops), ["block.linear"])
 
@@ -301,13 +301,13 @@ class Layers(unittest.TestCase):
 
     def test_scripted_modules_are_one_layer(self):
         scripted = torch.jit.script(Block())
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             scripted(X)
         self.assertEqual({path for path in paths(ops)}, {""})
 
     def test_the_source_line_is_the_user_s(self):
         model = fresh(Tower)
-        with door.Ops() as ops:
+        with bridge.Ops() as ops:
             model(X)
         lines = {line[5] for line in ops.lines if line[0] == "aten::addmm"}
         self.assertEqual(len(lines), 1)
@@ -325,10 +325,10 @@ class Layers(unittest.TestCase):
                 return loss
 
             optimizer.step(closure)
-            self.assertEqual(door.last_optimizer(), id(optimizer))
+            self.assertEqual(bridge.last_optimizer(), id(optimizer))
             torch.optim.lr_scheduler.StepLR(optimizer, 1)
             optimizer.step(closure)
-            self.assertEqual(door.last_optimizer(), id(optimizer))
+            self.assertEqual(bridge.last_optimizer(), id(optimizer))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ import unittest
 import torch
 from torch import nn
 
-import door
+import bridge
 
-door.install()
-door.watch_ops()
+bridge.install()
+bridge.watch_ops()
 
 
 class Model(nn.Module):
@@ -43,10 +43,10 @@ class Names(unittest.TestCase):
         self.model = fresh(Model)
         self.model(X)
         self.root = type(self.model).__name__ + "#0"
-        door.said()
+        bridge.said()
 
     def all_names(self):
-        return sorted(line for line in door.names() if line.startswith(self.root + " "))
+        return sorted(line for line in bridge.names() if line.startswith(self.root + " "))
 
     def test_all_parameters_and_buffers_have_the_names_torch_gives_them(self):
         expected = [
@@ -60,25 +60,25 @@ class Names(unittest.TestCase):
 
     def test_a_tensor_is_found_by_itself_and_by_its_storage(self):
         weight = self.model.encoder[0].weight
-        self.assertEqual(door.name_of(weight), f"{self.root} encoder.0.weight parameter")
+        self.assertEqual(bridge.name_of(weight), f"{self.root} encoder.0.weight parameter")
         self.assertEqual(
-            door.name_of_storage(weight.detach()[1:]), f"{self.root} encoder.0.weight parameter"
+            bridge.name_of_storage(weight.detach()[1:]), f"{self.root} encoder.0.weight parameter"
         )
         self.assertEqual(
-            door.name_of(self.model.encoder[1].running_var),
+            bridge.name_of(self.model.encoder[1].running_var),
             f"{self.root} encoder.1.running_var buffer",
         )
 
     def test_another_tensor_has_no_name(self):
-        self.assertEqual(door.name_of(X), "")
-        self.assertEqual(door.name_of(self.model.scale.detach()), "")
+        self.assertEqual(bridge.name_of(X), "")
+        self.assertEqual(bridge.name_of(self.model.scale.detach()), "")
 
     def test_a_parameter_used_twice_keeps_its_first_name(self):
         model = fresh(Model)
         model.tied = nn.Linear(4, 4)
         model.tied.weight = model.encoder[0].weight
         model(X)
-        self.assertTrue(door.name_of(model.tied.weight).endswith("encoder.0.weight parameter"))
+        self.assertTrue(bridge.name_of(model.tied.weight).endswith("encoder.0.weight parameter"))
 
     def test_names_follow_a_conversion_to_another_type(self):
         self.model.double()
@@ -86,7 +86,7 @@ class Names(unittest.TestCase):
         self.assertEqual({line.split()[-1] for line in self.all_names()}, {"Double", "Long"})
         weight = self.model.encoder[0].weight
         self.assertEqual(
-            door.name_of_storage(weight.detach()), f"{self.root} encoder.0.weight parameter"
+            bridge.name_of_storage(weight.detach()), f"{self.root} encoder.0.weight parameter"
         )
 
     def test_names_follow_a_parameter_that_was_replaced(self):
@@ -94,14 +94,14 @@ class Names(unittest.TestCase):
         self.model.encoder[0].weight = replaced
         for _ in range(20):
             self.model(X)
-        self.assertEqual(door.name_of(replaced), f"{self.root} encoder.0.weight parameter")
+        self.assertEqual(bridge.name_of(replaced), f"{self.root} encoder.0.weight parameter")
 
     def test_a_dead_model_s_names_die_with_it(self):
         root = self.root
         del self.model
         gc.collect()
         fresh(Model)(X)
-        self.assertEqual([line for line in door.names() if line.startswith(root + " ")], [])
+        self.assertEqual([line for line in bridge.names() if line.startswith(root + " ")], [])
 
     def test_no_tensor_is_kept_alive(self):
         weight = self.model.encoder[0].weight
@@ -122,7 +122,7 @@ class Names(unittest.TestCase):
         model(X.to("meta"))
         root = type(model).__name__ + "#0"
         self.assertEqual(
-            {line.split()[-1] for line in door.names() if line.startswith(root)}, {"-"}
+            {line.split()[-1] for line in bridge.names() if line.startswith(root)}, {"-"}
         )
 
 
@@ -134,16 +134,16 @@ class Batch:
 
 class Handed(unittest.TestCase):
     def handed(self, *args, **kwargs):
-        door.said()
+        bridge.said()
         Passing()(*args, **kwargs)
-        return [line for line in door.said() if line.startswith("arguments")]
+        return [line for line in bridge.said() if line.startswith("arguments")]
 
     def test_a_new_root_is_announced_once(self):
-        door.said()
+        bridge.said()
         model = fresh(Model)
         model(X), model(X)
         self.assertEqual(
-            [line for line in door.said() if line.startswith("root")],
+            [line for line in bridge.said() if line.startswith("root")],
             [f"root {type(model).__name__}#0"],
         )
 
@@ -173,17 +173,17 @@ class Handed(unittest.TestCase):
         self.assertEqual(self.handed([torch.ones(1)] * 1000)[0].count(":1"), 64)
 
     def test_only_the_outermost_call_is_handed_out(self):
-        door.said()
+        bridge.said()
         nn.Sequential(nn.Linear(4, 4), nn.ReLU())(X)
-        self.assertEqual(sum(line.startswith("arguments") for line in door.said()), 1)
+        self.assertEqual(sum(line.startswith("arguments") for line in bridge.said()), 1)
 
     def test_a_compiled_module_hands_out_what_it_returns(self):
         compiled = torch.compile(nn.Linear(4, 4), backend="eager")
         compiled(X)
-        door.said()
+        bridge.said()
         compiled(input=X)
         self.assertEqual(
-            [line for line in door.said() if line.startswith(("outputs", "of inputs"))],
+            [line for line in bridge.said() if line.startswith(("outputs", "of inputs"))],
             ["outputs 12", "of inputs input:12"],
         )
 
@@ -204,10 +204,10 @@ class Handed(unittest.TestCase):
 
         outer = Outer()
         outer(X)
-        door.said()
+        bridge.said()
         outer(X)
         self.assertEqual(
-            [line for line in door.said() if line.startswith("outputs")], ["outputs 12"]
+            [line for line in bridge.said() if line.startswith("outputs")], ["outputs 12"]
         )
 
 

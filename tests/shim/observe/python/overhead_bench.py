@@ -11,7 +11,7 @@ import time
 import torch
 from torch import nn
 
-import door
+import bridge
 
 CALLS = 20000
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 41
@@ -42,7 +42,7 @@ def time_calls(module):
 
 
 original = nn.Module.__call__
-door.install_without_callbacks()
+bridge.install_without_callbacks()
 descriptor = nn.Module.__call__
 
 

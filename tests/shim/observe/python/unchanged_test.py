@@ -11,10 +11,10 @@ from unittest import mock
 import torch
 from torch import nn
 
-import door
+import bridge
 
 original = nn.Module.__call__
-door.install()
+bridge.install()
 
 
 class Model(nn.Module):
@@ -34,7 +34,7 @@ class Calling(nn.Module):
         return super().__call__(*args, **kwargs)
 
     def forward(self, x):
-        return x + door.depth()
+        return x + bridge.depth()
 
 
 class Unchanged(unittest.TestCase):
@@ -46,7 +46,7 @@ class Unchanged(unittest.TestCase):
         self.expected = self.model(self.x)
 
     def tearDown(self):
-        self.assertEqual(door.depth(), 0)
+        self.assertEqual(bridge.depth(), 0)
 
     def test_torch_compile_makes_one_graph_without_breaks(self):
         torch._dynamo.reset()

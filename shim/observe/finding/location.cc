@@ -1,0 +1,117 @@
+#include "shim/observe/finding/location.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+
+#include "shim/host/monotonic_clock.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/python/names/layer_table.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::Phase;
+using wire::ValueRecord;
+
+const Frame* InnermostNode(const ThreadState* thread) {
+  for (uint32_t i = std::min(thread->depth, ThreadState::kFramesMax); i != 0; --i) {
+    if (thread->frames[i - 1].kind == FrameKind::kNode) return &thread->frames[i - 1];
+  }
+  return nullptr;
+}
+
+// Outside any node's own range the engine runs hooks for the node that comes next, and sums
+// gradients for the one it ran last. It knows itself which of them it is at; before a pass's first
+// node it is at none.
+const Layer* LayerOfEnginesNode(const ThreadState* thread) {
+  if (torch::autograd::get_current_node() == nullptr) return thread->node_layer;
+  const SequenceEntry* made_by = MadeRunningNode(thread);
+  return made_by != nullptr ? made_by->layer : nullptr;
+}
+
+}  // namespace
+
+Location LocationOf(const ThreadState* thread) noexcept {
+  if (thread->told != nullptr) return thread->told->place;
+  Location place{Phase::kOther, CurrentLayer(), "", 0, 0};
+  const Frame* node = thread->nodes_open != 0 ? InnermostNode(thread) : nullptr;
+  const bool in_pass = node != nullptr || torch::autograd::get_current_graph_task_id() != -1;
+  if (thread->optimizer_depth != 0) place.flags |= ValueRecord::kInOptimizerRange;
+  if (in_pass) {
+    place.pass = thread->pass;
+    const uint32_t scope_depth = node != nullptr ? node->scope_depth : 0;
+    if (node != nullptr) place.node = node->range_name;
+    if (ScopeDepth() > scope_depth) {
+      place.phase = Phase::kForward;
+      place.flags |= ValueRecord::kRecompute;
+    } else {
+      place.phase = Phase::kBackward;
+      place.layer = node != nullptr ? node->layer : LayerOfEnginesNode(thread);
+    }
+  } else {
+    const bool records = c10::GradMode::is_enabled();
+    if (ScopeDepth() != 0 || records) {
+      place.phase = Phase::kForward;
+    } else if (thread->optimizer_depth != 0) {
+      place.phase = Phase::kOptimizer;
+    }
+    if (!records && thread->optimizer_depth == 0) place.flags |= ValueRecord::kWithoutGradients;
+  }
+  return place;
+}
+
+Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept {
+  Moment moment;
+  moment.place = LocationOf(thread);
+  if (*moment.place.node != '\0') {
+    Emitter* emitter = observer.EnsureEmitter();
+    moment.node = emitter != nullptr ? emitter->Intern(moment.place.node) : 0;
+    moment.place.node = "";
+  }
+  moment.thread = thread;
+  moment.time_ns = MonotonicNs();
+  moment.in_optimizer = thread->optimizer_depth != 0;
+  moment.in_region = thread->regions_open != 0;
+  const KnownCall call = observer.gpu_events.calls().OfThisThread(*observer.python);
+  moment.call = call.call;
+  moment.line = call.line;
+  if (moment.place.phase == Phase::kBackward) {
+    moment.node_made_by = SequenceRef(MadeRunningNode(thread));
+  }
+  return moment;
+}
+
+uint32_t UserCallOf(const Observer& observer, const ThreadState* thread) noexcept {
+  return thread->told != nullptr ? thread->told->call : observer.python->UserCall();
+}
+
+SourceLine UserLineOf(const Observer& observer, const ThreadState* thread) noexcept {
+  SourceLine line;
+  line.text[0] = '\0';
+  if (thread->told == nullptr) {
+    observer.python->UserSourceLine(line.text, sizeof line.text);
+  } else if (thread->told->line != nullptr) {
+    line = *thread->told->line;
+  }
+  return line;
+}
+
+SequenceEntry* SequenceOf(ThreadState* thread, const Frame& frame) noexcept {
+  if (frame.sequence < 0) return nullptr;
+  if (thread->told != nullptr && thread->told->own_node != nullptr) return thread->told->own_node;
+  ThreadState* owner = thread->told != nullptr ? thread->told->thread : thread;
+  SequenceEntry& entry = owner->sequences[frame.sequence & (ThreadState::kSequences - 1)];
+  return entry.sequence.load(std::memory_order_relaxed) == frame.sequence + 1 ? &entry : nullptr;
+}
+
+const SequenceEntry* MadeRunningNode(const ThreadState* thread) noexcept {
+  if (thread->told != nullptr) return thread->told->node_made_by.Get();
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) return nullptr;
+  return ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,68 @@
+// What torch.compile made kernels of: seen at its edges alone.
+//
+// A compiled forward announces itself by a range, "Torch-Compiled Region: 0/0"; a compiled backward
+// is the node CompiledFunctionBackward. The kernels inside announce nothing; ops that they call in
+// between (a matrix product left to a library, or all of them with the backends "eager" and
+// "aot_eager") are seen as ever, and named if what went into them was finite.
+//
+//   module call   -> region -> module returns: outputs looked at, and then arguments, parameters,
+//   buffers node's inputs -> CompiledFunctionBackward -> inputs of the nodes after it,
+//   AccumulateGrad among them
+//
+// A value that came out bad is the region's own if nothing bad went in. A compiled function that is
+// no module's has no return that we see: what it spoiled shows where a pass begins at its result,
+// or in its backward, and nothing is known of its arguments.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+#include <ATen/record_function.h>
+
+#include <cstddef>
+#include <cstring>
+
+namespace nanwatch {
+
+class Observer;
+struct Layer;
+struct PlainTensor;
+struct ThreadState;
+struct UnobservedWriter;
+struct ValueRef;
+
+namespace compiled_regions {
+
+inline bool IsRegion(const char* range) noexcept {
+  return std::strncmp(range, "Torch-Compiled Region", 21) == 0;
+}
+inline bool IsBackwardNode(const char* node) noexcept {
+  return node[0] == 'C' && std::strncmp(node, "CompiledFunctionBackward", 24) == 0;
+}
+
+// A region begins on this thread, in no other one. Inputs are asked for until it ends: what went
+// into an op that it calls may be the work of kernels that nobody sees, so that nothing can be
+// assumed of it.
+void Begin(Observer& observer, ThreadState* thread, const char* name) noexcept;
+void End(Observer& observer, ThreadState* thread) noexcept;
+// The node of a compiled backward begins. From here on inputs are asked for until the pass ends.
+void BeginBackward(Observer& observer, ThreadState* thread,
+                   const at::RecordFunction& node) noexcept;
+// A node begins after a compiled backward, and takes what that has written.
+void LookAtGradients(Observer& observer, ThreadState* thread,
+                     const at::RecordFunction& node) noexcept;
+// For the Python bridge: the module returns in whose call a region ran.
+void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
+               const at::TensorBase* const* inputs, const char* const* input_names,
+               size_t input_count) noexcept;
+
+// A pass begins at this, which is bad and was made by a region: what is known of it, or its record.
+[[nodiscard]] ValueRef OnBadRoot(Observer& observer, ThreadState* thread,
+                                 const PlainTensor& root) noexcept;
+
+// For a bad tensor that a region has returned, where that is told later (event_queue.h): who wrote
+// it, as far as is known; and its record, once it is known what went in.
+UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept;
+void Report(Observer& observer, ThreadState* thread, UnobservedWriter* writer,
+            const PlainTensor& output) noexcept;
+
+}  // namespace compiled_regions
+}  // namespace nanwatch

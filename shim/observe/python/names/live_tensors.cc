@@ -1,0 +1,59 @@
+#include "shim/observe/python/names/live_tensors.h"
+
+#include <exception>
+
+#include "shim/observe/python/names/python_names.h"
+
+namespace nanwatch {
+namespace {
+
+// The list itself is an object that the collector follows: making it may set off a collection, and
+// that would run the program's finalizers inside an op.
+class NoCollection {
+ public:
+  explicit NoCollection(const PythonApi& api) : api_(api), was_on_(api.PyGC_Disable() != 0) {}
+  ~NoCollection() {
+    if (was_on_) api_.PyGC_Enable();
+  }
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+ private:
+  const PythonApi& api_;
+  bool was_on_;
+};
+
+}  // namespace
+
+bool ForEachLiveTensor(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
+                       bool (*fn)(void* context, const at::TensorBase& tensor),
+                       void* context) noexcept try {
+  if (!api.Running() || api.PyGILState_GetThisThreadState() == nullptr) return false;
+  const Gil gil(api);
+  PyObj* collector = api.LoadedModule("gc");  // torch imports it
+  if (collector == nullptr) return false;
+  const NoCollection no_collection(api);
+  const PyOwned get_objects(api, api.AttributeOrNull(collector, "get_objects"));
+  if (!get_objects) return false;
+  const PyOwned objects(
+      api, api.PyObject_CallFunctionObjArgs(get_objects.get(), static_cast<PyObj*>(nullptr)));
+  if (!objects) {
+    api.PyErr_Clear();
+    return false;
+  }
+  if (!api.HasFlag(objects.get(), kPyFlagList)) return false;
+  const ptrdiff_t count = api.PyList_Size(objects.get());
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    PyObj* object = api.PyList_GetItem(objects.get(), i);
+    if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) continue;
+    const at::TensorBase* tensor = names.TensorOf(object);
+    // Null in an object whose memory was cleared and that is not made yet.
+    if (tensor == nullptr || tensor->unsafeGetTensorImpl() == nullptr) continue;
+    if (!fn(context, *tensor)) break;
+  }
+  return true;
+} catch (const std::exception&) {
+  return false;
+}
+
+}  // namespace nanwatch

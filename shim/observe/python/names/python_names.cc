@@ -1,0 +1,296 @@
+#include "shim/observe/python/names/python_names.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "shim/observe/python/api/storage_hold.h"
+#include "shim/observe/torch/storage_data.h"
+#include "shim/observe/torch/torch_versions.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr int kSizesMax = 8;
+
+// Where a torch.Tensor object keeps its at::Tensor: right behind the object's head or, in versions
+// that keep a c10::MaybeOwned there, behind that one's flag. The likelier one first; Prove decides.
+#if NANWATCH_TORCH_HOLDS_TENSOR_PLAINLY
+constexpr ptrdiff_t kTensorOffsets[] = {16, 24};
+#else
+constexpr ptrdiff_t kTensorOffsets[] = {24, 16};
+#endif
+
+const char* KeepName(std::string_view text) {
+  char* copy = new char[text.size() + 1];
+  memcpy(copy, text.data(), text.size());
+  copy[text.size()] = 0;
+  return copy;
+}
+
+bool PointsBack(const c10::TensorImpl* impl, const void* object) noexcept {
+  return PythonObjectIn(impl->pyobj_slot()) == object;
+}
+
+const c10::TensorImpl* ImplAt(const PyObj* object, ptrdiff_t offset) noexcept {
+  const c10::TensorImpl* impl = nullptr;
+  memcpy(&impl, reinterpret_cast<const unsigned char*>(object) + offset, sizeof impl);
+  return impl;
+}
+
+// Null where a tensor has no storage of its own (sparse, opaque, undefined).
+c10::StorageImpl* StorageOf(const c10::TensorImpl* impl) noexcept {
+  return impl->has_storage() ? impl->unsafe_storage().unsafeGetStorageImpl() : nullptr;
+}
+
+bool PlainStrided(const c10::TensorImpl* impl) noexcept {
+  using c10::DispatchKey;
+  const c10::DispatchKeySet keys = impl->key_set();
+  for (const DispatchKey key :
+       {DispatchKey::Python, DispatchKey::Sparse, DispatchKey::Quantized, DispatchKey::NestedTensor,
+        DispatchKey::Functionalize, DispatchKey::FuncTorchBatched}) {
+    if (keys.has(key)) return false;
+  }
+  return !impl->has_symbolic_sizes_strides();
+}
+
+}  // namespace
+
+struct PythonNames::Record : NamedTensor {
+  // Guarded by mutex_.
+  const void* object = nullptr;  // the Python object, an identity
+  const void* impl = nullptr;    // an identity
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  const c10::StorageImpl* storage_address = nullptr;  // kept from being used again by `storage`
+  bool readable = false;                              // ordinary strided memory
+  bool dense = false;
+  bool forgotten = false;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  int64_t numel = 0;
+  int64_t byte_offset = 0;
+  int64_t item_size = 0;
+  uint8_t dims = 0;
+  int64_t sizes[kSizesMax] = {};
+
+  Record() : storage(c10::intrusive_ptr<c10::StorageImpl>()) {}
+  void See(const PyObj* tensor_object, const c10::TensorImpl* tensor);
+};
+
+// The tensor is alive: its object is held by the module, and the GIL by us.
+void PythonNames::Record::See(const PyObj* tensor_object, const c10::TensorImpl* tensor) {
+  object = tensor_object;
+  impl = tensor;
+  forgotten = false;
+  storage_address = StorageOf(tensor);
+  readable = storage_address != nullptr && PlainStrided(tensor);
+  if (storage_address != nullptr) {
+    storage = tensor->unsafe_storage().getWeakStorageImpl();
+  } else {
+    storage.reset();
+  }
+  if (!readable) return;
+  const c10::IntArrayRef shape = tensor->sizes();
+  dtype = c10::typeMetaToScalarType(tensor->dtype());
+  device = tensor->device();
+  numel = tensor->numel();
+  item_size = static_cast<int64_t>(tensor->itemsize());
+  byte_offset = tensor->storage_offset() * item_size;
+  dense = tensor->is_non_overlapping_and_dense();
+  dims = static_cast<uint8_t>(std::min<size_t>(shape.size(), 255));
+  for (size_t i = 0; i < shape.size() && i < kSizesMax; ++i) sizes[i] = shape[i];
+}
+
+void PythonNames::Prove(const PyObj* object) noexcept {
+  for (const ptrdiff_t offset : kTensorOffsets) {
+    const c10::TensorImpl* impl = ImplAt(object, offset);
+    // The wrong one of the two places holds a flag in zeroed memory, or a pointer to a dict:
+    // neither points back.
+    if (reinterpret_cast<uintptr_t>(impl) < 4096 || (reinterpret_cast<uintptr_t>(impl) & 7) != 0)
+      continue;
+    if (PointsBack(impl, object)) {
+      tensor_offset_ = offset;
+      return;
+    }
+  }
+  unusable_ = true;
+}
+
+const at::TensorBase* PythonNames::TensorOf(PyObj* object) noexcept {
+  if (tensor_offset_ == 0 && !unusable_) Prove(object);
+  if (unusable_) return nullptr;
+  const auto* tensor = reinterpret_cast<const at::TensorBase*>(
+      reinterpret_cast<const unsigned char*>(object) + tensor_offset_);
+  return tensor->defined() ? tensor : nullptr;
+}
+
+void PythonNames::Add(const Layer* layer, std::string_view leaf, NamedTensorKind kind,
+                      PyObj* object) noexcept {
+  const at::TensorBase* tensor = TensorOf(object);
+  if (tensor == nullptr) return;
+  try {
+    const c10::TensorImpl* impl = tensor->unsafeGetTensorImpl();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    // A tensor that this root has under an earlier name keeps that, as named_parameters() has it.
+    const auto shared = by_impl_.find(impl);
+    if (shared != by_impl_.end() && shared->second->object == object &&
+        shared->second->layer->root_layer == layer->root_layer) {
+      return;
+    }
+    Record* record = RecordOf(layer, leaf, kind);
+    if (record == nullptr) return;
+    ForgetRecord(record);
+    record->See(object, impl);
+    by_impl_[impl] = record;
+    if (record->storage_address != nullptr)
+      by_storage_.try_emplace(record->storage_address, record);
+  } catch (const std::exception&) {
+    // Out of memory, or a tensor that refuses to tell its sizes: it stays without a name.
+  }
+}
+
+PythonNames::Record* PythonNames::RecordOf(const Layer* layer, std::string_view leaf,
+                                           NamedTensorKind kind) {
+  std::string name(layer->path);
+  if (!name.empty()) name += '.';
+  name += leaf;
+  std::string key(layer->root);
+  key += '\0';
+  key += name;
+  const auto known = by_name_.find(key);
+  if (known != by_name_.end()) return known->second->layer == layer ? known->second : nullptr;
+  if (records_.size() >= kNamedTensorsMax) return nullptr;
+  auto* record = new Record;
+  record->name = KeepName(name);
+  record->kind = kind;
+  record->layer = layer;
+  record->index = static_cast<uint32_t>(records_.size());
+  records_.push_back(record);
+  if (kind == NamedTensorKind::kBuffer) {
+    buffers_.push_back(record);
+    has_buffers_.store(true, std::memory_order_relaxed);
+  }
+  by_layer_[layer].push_back(record);
+  by_root_[layer->root_layer].push_back(record);
+  by_name_.emplace(std::move(key), record);
+  return record;
+}
+
+const NamedTensor* PythonNames::FindByImpl(const c10::TensorImpl* impl) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = by_impl_.find(impl);
+  if (found == by_impl_.end()) return nullptr;
+  // The address may have been used again since: the tensor must still have the same object or the
+  // same storage.
+  const Record* record = found->second;
+  const bool same_object = PointsBack(impl, record->object);
+  const bool same_storage =
+      record->storage_address != nullptr && StorageOf(impl) == record->storage_address;
+  return same_object || same_storage ? record : nullptr;
+}
+
+const NamedTensor* PythonNames::FindByImpl(const c10::TensorImpl* impl,
+                                           const c10::StorageImpl* storage) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = by_impl_.find(impl);
+  if (found == by_impl_.end() || storage == nullptr) return nullptr;
+  return found->second->storage_address == storage ? found->second : nullptr;
+}
+
+const NamedTensor* PythonNames::FindByStorage(const c10::StorageImpl* storage) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // The weak reference keeps the address from being used again.
+  const auto found = by_storage_.find(storage);
+  return found == by_storage_.end() ? nullptr : found->second;
+}
+
+std::optional<NamedTensorView> PythonNames::Read(const NamedTensor& tensor) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Record& record = static_cast<const Record&>(tensor);
+  if (!record.readable || record.forgotten) return std::nullopt;
+  NamedTensorView view;
+  view.storage = TakeStorage(record.storage_address);
+  if (!view.storage) return std::nullopt;
+  const auto* base = static_cast<const unsigned char*>(DataOf(*view.storage));
+  const auto bytes = static_cast<int64_t>(view.storage->nbytes());
+  const bool inside = record.byte_offset + record.numel * record.item_size <= bytes;
+  view.data = base == nullptr || !inside ? nullptr : base + record.byte_offset;
+  view.dtype = record.dtype;
+  view.numel = record.numel;
+  view.dense = record.dense;
+  view.dims = record.dims;
+  std::copy(std::begin(record.sizes), std::end(record.sizes), std::begin(view.sizes));
+  view.device = record.device;
+  return view;
+}
+
+const void* PythonNames::TensorsOf(const Layer* root) const noexcept {
+  const auto found = by_root_.find(root);
+  return found == by_root_.end() ? nullptr : &found->second;
+}
+
+// Without the lock: only a thread with the GIL changes any of this.
+bool PythonNames::Moved(Root& root) const noexcept {
+  if (root.tensors == nullptr) return false;
+  const auto& records = *static_cast<const std::vector<Record*>*>(root.tensors);
+  const auto moved = [](const Record* record) {
+    return record->storage_address != nullptr && record->storage.expired();
+  };
+  if (++root.next_checked >= records.size()) root.next_checked = 0;
+  return moved(records.front()) || moved(records[root.next_checked]);
+}
+
+void PythonNames::ForgetRoot(const Layer* root) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = by_root_.find(root);
+  if (found == by_root_.end()) return;
+  for (Record* record : found->second) ForgetRecord(record);
+}
+
+void PythonNames::ForgetRecord(Record* record) noexcept {
+  const auto impl = by_impl_.find(record->impl);
+  if (impl != by_impl_.end() && impl->second == record) by_impl_.erase(impl);
+  const auto storage = by_storage_.find(record->storage_address);
+  if (storage != by_storage_.end() && storage->second == record) by_storage_.erase(storage);
+  record->forgotten = true;
+  record->storage.reset();
+  record->storage_address = nullptr;
+}
+
+std::vector<const NamedTensor*> PythonNames::SnapshotOfBuffers() const noexcept {
+  std::vector<const NamedTensor*> out;
+  try {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    out.reserve(buffers_.size());
+    for (const Record* record : buffers_) {
+      if (!record->forgotten) out.push_back(record);
+    }
+  } catch (const std::exception&) {
+    out.clear();
+  }
+  return out;
+}
+
+std::vector<const NamedTensor*> PythonNames::Snapshot(const Layer* layer,
+                                                      const Layer* root) const noexcept {
+  std::vector<const NamedTensor*> out;
+  try {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::vector<Record*>* from = &records_;
+    if (layer != nullptr || root != nullptr) {
+      const auto& map = layer != nullptr ? by_layer_ : by_root_;
+      const auto found = map.find(layer != nullptr ? layer : root);
+      if (found == map.end()) return out;
+      from = &found->second;
+    }
+    out.reserve(from->size());
+    for (const Record* record : *from) {
+      if (!record->forgotten) out.push_back(record);
+    }
+  } catch (const std::exception&) {
+    out.clear();
+  }
+  return out;
+}
+
+}  // namespace nanwatch

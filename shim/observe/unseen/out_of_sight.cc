@@ -1,0 +1,173 @@
+#include "shim/observe/unseen/out_of_sight.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "shim/observe/observer.h"
+#include "shim/observe/torch/saved_tensors.h"
+#include "shim/observe/torch/tensor_stats.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::FindingClass;
+using wire::Phase;
+using wire::ValueRecord;
+
+// Where values came in that no observed op has written: others may have written them in this
+// process all the same. What a node of autograd reads, an op of the forward was given before it;
+// and no data came in by what autograd takes for some op's result: an op that was not seen has
+// written it, or numpy has since.
+uint32_t BeforeItCameIn(Observer& observer, const Claim& claim) {
+  uint32_t flags = claim.phase == Phase::kBackward || claim.sources->came_in_by_result
+                       ? uint32_t{ValueRecord::kUnseenInputs}
+                       : 0u;
+  if (observer.level.was_lower() || IsLate(*observer.entry())) flags |= ValueRecord::kUnseenLevel;
+  if (observer.level.was_off_to_measure()) flags |= ValueRecord::kUnseenMeasuring;
+  if (observer.is_forked()) flags |= ValueRecord::kUnseenParent;
+  if (observer.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
+  if (observer.collective_results.may_bring_unnamed()) flags |= ValueRecord::kUnseenInputs;
+  return flags;
+}
+
+bool TakesNumber(const OpTraits& op) { return op.takes_number || op.takes_number_as_tensor; }
+
+// The op that Python has called, of which this one is a part. In a backward pass autograd calls
+// them; the numbers that it gives them are those of the forward.
+const OpTraits* CalledByPython(const Frame& frame, const Claim& claim) {
+  if (claim.phase == Phase::kBackward && !RunsPythonNode()) return nullptr;
+  const Frame* outer = &frame;
+  for (; outer != claim.thread->frames; --outer) {
+    const Frame& caller = outer[-1];
+    if (caller.kind != FrameKind::kOp || caller.op->schema == nullptr || !IsOfAten(*caller.op))
+      break;
+  }
+  return outer->op;
+}
+
+bool Divides(const Frame& frame) {
+  const std::string_view name(frame.op->name);
+  return name == "aten::div" || name == "aten::div_";
+}
+
+// Whether a NaN or Inf of Python's may have made it, which nobody can have read: it makes all of a
+// result bad, unless the op takes its number for some of the elements only, and is else proof
+// against NaN. An optimizer's numbers are read where its step begins.
+bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
+  if (claim.number_known || claim.phase == Phase::kOptimizer || frame.op->name == nullptr) {
+    return false;
+  }
+  const OpTraits* called = CalledByPython(frame, claim);
+  if (called == nullptr || !TakesNumber(*called)) return false;
+  const bool for_some = (frame.op->families & kNanProof) != 0 &&
+                        !frame.op->takes_number_as_tensor &&
+                        (claim.output_kinds & wire::kHasNan) != 0;
+  const TensorView& output = claim.outputs[0].tensor.view;
+  // Divided by Inf, what is finite becomes 0.
+  return for_some || (Divides(frame) ? IsAllNan(output) : IsAllBad(output));
+}
+
+// What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
+// bad before such ops may be read, and written over, at any time. 0: no op ran so.
+uint32_t RanUncheckedJustNow(Observer& observer, const Claim& claim) {
+  const uint32_t completed = observer.steps.completed();
+  if (observer.level.forgot_bad_values()) return ValueRecord::kUnseenLevel;
+  if (IsLate(*observer.entry()) && completed == 0) return ValueRecord::kUnseenLevel;
+  if (observer.level.switched_in_step() != completed) return 0;
+  // The ops of level layer were recorded, and read when the level rose: what an op was given since
+  // is known where its source is.
+  if (observer.level.switched_from() == wire::Level::kLayer &&
+      (claim.traced || claim.finding_class == FindingClass::kPropagate)) {
+    return 0;
+  }
+  return observer.level.switched_to_measure() ? ValueRecord::kUnseenMeasuring
+                                              : ValueRecord::kUnseenLevel;
+}
+
+// What an update writes over that is no parameter: a momentum may have been loaded bad since.
+bool WritesState(Observer& observer, const Claim& claim) {
+  const BadOutput& output = claim.outputs[0];
+  return claim.phase == Phase::kOptimizer && !output.requires_grad &&
+         observer.python->names().FindByImpl(output.tensor.impl) == nullptr;
+}
+
+// Nobody has read what the op was given.
+uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& claim) {
+  // What it was given may have been bad already, and no longer known.
+  uint32_t flags = observer.bad_values.lost() ? uint32_t{ValueRecord::kUnseenTable} : 0u;
+  // Between two updates anybody may have written what it wrote over.
+  if (frame.op->in_place && observer.level.watched() == wire::Level::kCanary) {
+    flags |= ValueRecord::kUnseenLevel;
+  }
+  // What it wrote over is gone. Parameters and gradients were written by ops of steps before;
+  // anything else may just have come in.
+  const bool kept_by_training = claim.phase == Phase::kOptimizer || claim.phase == Phase::kBackward;
+  if (frame.op->in_place && !kept_by_training) return flags | ValueRecord::kUnseenInputs;
+  // Where a block of unchecked steps ends, gradients are not read. One that is never set to zero
+  // keeps what went wrong in it.
+  if (frame.op->in_place && claim.phase == Phase::kBackward &&
+      observer.level.was_off_to_measure()) {
+    flags |= ValueRecord::kUnseenMeasuring;
+  }
+  if (frame.op->in_place && WritesState(observer, claim)) flags |= ValueRecord::kUnseenInputs;
+  UnreadInputs::Seen seen;
+  if (claim.is_new) seen = observer.unread_inputs.Look(observer, claim.outputs, claim.count);
+  // Of finite tensors nothing but 0 / 0 makes a quotient that is all NaN.
+  const bool zero_by_zero = Divides(frame) && seen.zeros;
+  if (seen.answer != UnreadInputs::Answer::kFinite ||
+      (!zero_by_zero && MayBeOfNumber(frame, claim))) {
+    flags |= ValueRecord::kUnseenInputs;
+  }
+  return flags;
+}
+
+// Inf that an update wrote over its state, taken for what was there before (OpEvidence::shrinks):
+// an optimizer of the program's own may multiply by anything.
+bool IsAssumedDecay(const Frame& frame, const Claim& claim) {
+  return claim.phase == Phase::kOptimizer && frame.op->in_place && !frame.inputs_seen &&
+         (claim.output_kinds & wire::kHasNan) == 0;
+}
+
+bool CameIn(const Sources& sources) {
+  return std::any_of(sources.list, sources.list + sources.count, [](const wire::Source& source) {
+    return source.kind == static_cast<uint8_t>(wire::SourceKind::kExternal);
+  });
+}
+
+// Of the op's own inputs.
+uint32_t OfInputs(Observer& observer, const Frame& frame, const Claim& claim) {
+  switch (claim.finding_class) {
+    case FindingClass::kProduce:
+    case FindingClass::kInfToNan:
+      if (!frame.inputs_seen) return OfUnreadInputs(observer, frame, claim);
+      return (frame.inputs_unread ? uint32_t{ValueRecord::kUnseenInputs} : 0u) |
+             (CameIn(*claim.sources) ? BeforeItCameIn(observer, claim) : 0u);
+    case FindingClass::kScalar:
+      // A fill is of a number, whatever was there before; a mask of -Inf says so itself.
+      if (frame.inputs_seen || (frame.op->families & kFills) != 0 ||
+          claim.output_kinds == wire::kHasNegInf) {
+        return 0;
+      }
+      return OfUnreadInputs(observer, frame, claim);
+    case FindingClass::kExternal:
+      return BeforeItCameIn(observer, claim) |
+             (IsAssumedDecay(frame, claim) || (!frame.inputs_seen && MayBeOfNumber(frame, claim))
+                  ? uint32_t{ValueRecord::kUnseenInputs}
+                  : 0u);
+    default:
+      return CameIn(*claim.sources) ? BeforeItCameIn(observer, claim) : 0;
+  }
+}
+
+}  // namespace
+
+uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) noexcept {
+  // An op that nobody saw may have been the first, whatever this one was given.
+  const uint32_t unchecked = RanUncheckedJustNow(observer, claim);
+  if (!claim.traced) return unchecked | OfInputs(observer, frame, claim);
+  const bool made = claim.finding_class == FindingClass::kProduce && !frame.inputs_seen;
+  return unchecked |
+         (made && MayBeOfNumber(frame, claim) ? uint32_t{ValueRecord::kUnseenInputs} : 0u);
+}
+
+}  // namespace nanwatch

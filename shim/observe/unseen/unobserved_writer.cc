@@ -1,0 +1,93 @@
+#include "shim/observe/unseen/unobserved_writer.h"
+
+#include <algorithm>
+
+#include "shim/check/scan.h"
+#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/finding/location.h"
+#include "shim/observe/finding/sources.h"
+#include "shim/observe/finding/written_tensor.h"
+#include "shim/observe/torch/tensor_stats.h"
+
+namespace nanwatch {
+
+using wire::FindingClass;
+using wire::Phase;
+using wire::Source;
+using wire::SourceKind;
+using wire::Target;
+using wire::ValueRecord;
+
+UnobservedWriter UnseenAt(const char* op, const Layer* layer, Phase phase, uint8_t kinds,
+                          ValueRef from) noexcept {
+  UnobservedWriter writer{};
+  writer.op = op;
+  writer.node = "";
+  writer.layer = layer;
+  writer.phase = phase;
+  writer.finding_class = FindingClass::kPropagate;
+  Source source = UnknownSource(kinds);
+  if (from.ticket != 0) {
+    source.kind = static_cast<uint8_t>(SourceKind::kValue);
+    source.value = from.ticket;
+  }
+  writer.Add(source, from);
+  return writer;
+}
+
+ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                           const UnobservedWriter& writer) noexcept {
+  ++thread->counters.values_bad;
+  Emitter* emitter = observer.Poisoned() ? nullptr : observer.EnsureEmitter();
+  if (emitter == nullptr) return {};
+  Location place = LocationOf(thread);
+  place.layer = writer.layer;
+  place.phase = writer.phase;
+  if (writer.node != nullptr) place.node = writer.node;
+  const uint8_t kinds = NonFiniteKinds(tensor.view);
+  Written written;
+  written.named = writer.named;
+  written.target = writer.target;
+  if (writer.named != nullptr) written.name = InternText(*emitter, writer.named->name);
+  if (writer.target == Target::kParameter) written.flags |= ValueRecord::kWroteParameter;
+  if (writer.target == Target::kBuffer) written.flags |= ValueRecord::kWroteBuffer;
+  uint32_t flags = writer.flags | place.flags | written.flags;
+  if (writer.made_with_gradients) flags &= ~uint32_t{ValueRecord::kWithoutGradients};
+  bool is_new = false;
+  const SiteKey key = MakeKey(observer, thread, *emitter, place, InternText(*emitter, writer.op),
+                              writer.finding_class, kinds, 1, flags, written.name);
+  const uint32_t site = InternSite(observer, thread, *emitter, key, &is_new);
+  Draft draft;
+  ValueRecord& value = draft.value;
+  value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);
+  const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
+  value.site = site;
+  value.flags = flags | GpuFlag(tensor);
+  value.param = written.name;
+  value.target = static_cast<uint8_t>(written.target);
+  value.pass = place.pass;
+  Sources sources;
+  for (int i = 0; i < writer.source_count; ++i) {
+    sources.Add(writer.sources[i], writer.values[i].index);
+  }
+  value.n_sources = static_cast<uint8_t>(sources.count);
+  std::copy(sources.list, sources.list + sources.count, value.sources);
+  const bool write = seen <= kFullRecordsPerSite;
+  if (write) {
+    value.n_outputs = 1;
+    FillStats(tensor.view, 0, &draft.tensors[0]);
+    draft.tensors[0].value = value.header.ticket;
+  }
+  const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
+  const BadOutput output{tensor, 0, false};
+  const bool in_update = writer.phase == Phase::kOptimizer;
+  const bool in_buffer = writer.target == Target::kBuffer;
+  if (in_update || in_buffer) RecordReachOf(observer, *emitter, value, ref);
+  // A buffer is read again at each step's end; what reads it in between is not watched.
+  if (in_buffer) return ref;
+  Remember(observer, &output, 1, ref, site, written, in_update, in_update);
+  if (written.target == Target::kParameter) observer.poison.Mark(written.named, tensor);
+  return ref;
+}
+
+}  // namespace nanwatch

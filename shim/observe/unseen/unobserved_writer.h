@@ -1,0 +1,46 @@
+// A bad value whose writer ran out of sight: a compiled region, a collective, what level canary
+// lets go by. It is told with what is known of the writer.
+#pragma once
+
+#include "shim/observe/observer.h"
+#include "shim/observe/torch/torch_tensor.h"
+
+namespace nanwatch {
+
+// `op` names it.
+struct UnobservedWriter {
+  const char* op;
+  const char* node;  // the autograd node it ran in; null for the one that is open
+  const Layer* layer;
+  wire::Phase phase;
+  wire::FindingClass finding_class;
+  uint32_t flags;  // ValueRecord::Flag
+  // What bad went in.
+  wire::Source sources[wire::kSourcesMax];
+  ValueRef values[wire::kSourcesMax];
+  int source_count;
+  // What it wrote over, if that has a name or a part in the training.
+  const NamedTensor* named;
+  wire::Target target;
+  // Not what a validation made, though it is met where autograd records nothing.
+  bool made_with_gradients;
+
+  void Add(const wire::Source& source, ValueRef value) noexcept {
+    if (source_count == wire::kSourcesMax) return;
+    sources[source_count] = source;
+    values[source_count++] = value;
+  }
+};
+
+// Where an op is named only for the reader to know where a value was met that nobody saw made.
+// `from`: what is known to be bad already in this step, and explains the rest of it.
+inline constexpr char kModuleCall[] = "torch.nn.Module.__call__";
+inline constexpr char kBackwardCall[] = "torch.autograd.backward";
+inline constexpr char kNumberRead[] = "torch.Tensor.item";
+inline constexpr char kFiniteAsked[] = "torch.isfinite";
+[[nodiscard]] UnobservedWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase,
+                                        uint8_t kinds, ValueRef from) noexcept;
+ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
+                           const UnobservedWriter& writer) noexcept;
+
+}  // namespace nanwatch

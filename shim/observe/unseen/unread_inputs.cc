@@ -1,0 +1,82 @@
+#include "shim/observe/unseen/unread_inputs.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "shim/check/scan.h"
+#include "shim/host/monotonic_clock.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/torch/saved_tensors.h"
+
+namespace nanwatch {
+namespace {
+
+struct Looking {
+  const BadOutput* outputs;
+  int count;
+  uint64_t bytes = 0;
+  bool bad = false;
+  bool all_read = true;
+  bool zeros = false;
+};
+
+bool IsResult(const Looking& looking, const PlainTensor& plain) {
+  for (int i = 0; i < looking.count; ++i) {
+    if (looking.outputs[i].tensor.storage == plain.storage) return true;
+  }
+  return false;
+}
+
+bool LookAt(void* context, const at::TensorBase& tensor) {
+  auto& looking = *static_cast<Looking*>(context);
+  // A number of integers, too: a count of nothing over nothing. What is larger than the result is
+  // not what was divided.
+  if (!looking.zeros) looking.zeros = IsAllZero(tensor, looking.outputs[0].tensor.view.numel);
+  PlainTensor plain;
+  wire::Unchecked reason;
+  switch (ReadTensor(tensor, &plain, &reason)) {
+    case Readable::kNothing:
+      return true;
+    case Readable::kNo:
+      looking.all_read = false;
+      return true;
+    case Readable::kYes:
+      break;
+  }
+  if (IsResult(looking, plain)) return true;
+  const uint64_t bytes = plain.byte_end - plain.byte_begin;
+  if (bytes > UnreadInputs::kBytesMax - looking.bytes) {
+    looking.all_read = false;
+    return true;
+  }
+  looking.bytes += bytes;
+  looking.bad = NonFiniteKinds(plain.view) != 0;
+  return !looking.bad;
+}
+
+// In a backward pass: what the node that runs has saved, and whether the gradients that it was
+// handed are known to be results of ops. A hook may have put anything in their place.
+bool LookAtNode(Looking& looking) {
+  if (torch::autograd::get_current_graph_task_id() == -1) return true;
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) return true;
+  if (!node->tensor_pre_hooks().empty() || !node->pre_hooks().empty()) looking.all_read = false;
+  return ForEachSavedTensor(*node, &LookAt, &looking);
+}
+
+}  // namespace
+
+UnreadInputs::Seen UnreadInputs::Look(Observer& observer, const BadOutput* outputs,
+                                      int count) noexcept {
+  if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return {};
+  const uint64_t began = MonotonicNs();
+  Looking looking{outputs, count};
+  const bool node_known = LookAtNode(looking);
+  const bool listed =
+      !looking.bad && observer.python->ForEachLiveTensor(&LookAt, &looking) && node_known;
+  spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
+  if (looking.bad) return {Answer::kBad, looking.zeros};
+  return {listed && looking.all_read ? Answer::kFinite : Answer::kUnknown, looking.zeros};
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,47 @@
+// Whether the inputs of an op were finite that nobody has read.
+//
+// While nothing bad is known to be alive, ops do not hand over their inputs, and the first bad
+// result is taken for made: every value that an observed op has written was finite. That holds only
+// as far as ops are observed. numpy, another process, a kernel of the program's own, an op that
+// raised half-way, or one that ran while the level was lower write without a word. So what Python
+// holds is read once more before the op is called the origin for certain: the arguments of the call
+// are among it. So is what the autograd node that runs has saved.
+//
+// Threads: any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/observe/thread/thread_state.h"
+
+namespace nanwatch {
+
+class Observer;
+
+class UnreadInputs {
+ public:
+  enum class Answer : uint8_t {
+    kFinite,   // all that Python holds, the op's results left out
+    kBad,      // something of it is not: it may have been an input
+    kUnknown,  // not all could be read
+  };
+
+  struct Seen {
+    Answer answer = Answer::kUnknown;
+    bool zeros = false;  // a tensor of zeros alone is among them: 0 / 0 may have been computed
+  };
+
+  // After an op that wrote `outputs`, before any other. Takes the GIL and some milliseconds, in all
+  // at most kBudgetNs a process; then, and in a program without Python, the answer is kUnknown.
+  [[nodiscard]] Seen Look(Observer& observer, const BadOutput* outputs, int count) noexcept;
+
+  static constexpr uint64_t kBudgetNs = 2'000'000'000;
+  // Tensors above this are not read, nor more than this in one look.
+  static constexpr uint64_t kBytesMax = uint64_t{256} << 20;
+
+ private:
+  std::atomic<uint64_t> spent_ns_{0};
+};
+
+}  // namespace nanwatch
