@@ -169,7 +169,6 @@ bool StopAsked(int signals, HumanLog& human_log, EventLog& event_log) {
 }
 
 // ---- detaching
-// ------------------------------------------------------------------------------------------
 
 // The parent's half: passes on what the background process says until it is ready or has failed.
 int AwaitBackground(int words) {
@@ -206,7 +205,6 @@ void LetGo() {
 }
 
 // ---- serving
-// --------------------------------------------------------------------------------------------
 
 int Serve(const CommandLine& asked) {
   Result<Places> places = FindPlaces(asked);

@@ -14,7 +14,7 @@ build_packages=(
   protobuf-compiler libprotobuf-dev libspdlog-dev libboost-dev libsqlite3-dev libcli11-dev nlohmann-json3-dev
   python3 python3-venv
 )
-test_packages=(libgtest-dev libgmock-dev valgrind git procps clang tmux bubblewrap)
+test_packages=(libgtest-dev libgmock-dev valgrind git procps clang clang-format clang-tidy tmux bubblewrap)
 # These bring services that Debian starts at once. They are installed only where none would be started, as in
 # a container; elsewhere their tests skip.
 service_test_packages=(munge slurmctld slurmd slurm-client)

@@ -24,9 +24,8 @@ JobEndWait Look(Observations& observations, const std::string& job, bool waited_
   if (runs.empty()) return JobEndWait::kNothingSeen;
   const auto is_pending = [](const SeenRun& run) { return run.has_segment || !run.state.ended(); };
   if (std::none_of(runs.begin(), runs.end(), is_pending)) return JobEndWait::kComplete;
-  const bool only_live = std::all_of(runs.begin(), runs.end(), [&](const SeenRun& run) {
-    return run.live || !is_pending(run);
-  });
+  const bool only_live = std::all_of(
+      runs.begin(), runs.end(), [&](const SeenRun& run) { return run.live || !is_pending(run); });
   if (only_live && waited_for_those_left) return JobEndWait::kStillRunning;
   if (!RunningDaemon(observations.places().segment_dir).has_value()) {
     return only_live ? JobEndWait::kGaveUp : JobEndWait::kNoDaemon;

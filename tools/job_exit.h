@@ -1,8 +1,8 @@
 // Tells the daemon how a command ended, which no segment can: the file <job>.exit beside the
 // segments.
 //
-//   {"job": "3f9c...", "pid": 4711, "exit_code": 1, "signal": null, "ended_real_ns":
-//   1795257546123000000}
+//   {"job": "3f9c...", "pid": 4711, "exit_code": 1, "signal": null,
+//    "ended_real_ns": 1795257546123000000}
 //
 // Where several `nanwatch run` share a job and the first one's file still lies there, the next
 // writes <job>.<pid>.exit. Written under another name first, so that a reader finds all of it or

@@ -34,11 +34,10 @@ bool IsCarriedNameless(const StepClock& clock, const Origin& origin) {
 }  // namespace
 
 void TakeForLoaded(const StepClock& clock, const std::vector<Origin>& origins,
-                            std::vector<ValueNode>& nodes, std::vector<ReachEvent>& events,
-                            std::vector<Sending>& sendings) {
-  const auto loaded =
-      std::find_if(origins.begin(), origins.end(),
-                   [&](const Origin& origin) { return IsLoaded(clock, origin); });
+                   std::vector<ValueNode>& nodes, std::vector<ReachEvent>& events,
+                   std::vector<Sending>& sendings) {
+  const auto loaded = std::find_if(origins.begin(), origins.end(),
+                                   [&](const Origin& origin) { return IsLoaded(clock, origin); });
   if (loaded == origins.end()) return;
   const int first = static_cast<int>(loaded - origins.begin());
   const auto take = [&](int& origin) {

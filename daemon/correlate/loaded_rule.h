@@ -1,6 +1,6 @@
-// Parameters and buffers that were bad from the beginning, and that an op has carried on before any module was
-// called: a checkpoint's tensors are copied into the model, or broadcast to the other ranks, when
-// nobody knows yet what they are.
+// Parameters and buffers that were bad from the beginning, and that an op has carried on before any
+// module was called: a checkpoint's tensors are copied into the model, or broadcast to the other
+// ranks, when nobody knows yet what they are.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ namespace nanwatch {
 // What such an op had no name for is taken for the first of them that was then found bad, in all
 // that names an origin. Nothing changes where none was.
 void TakeForLoaded(const StepClock& clock, const std::vector<Origin>& origins,
-                            std::vector<ValueNode>& nodes, std::vector<ReachEvent>& events,
-                            std::vector<Sending>& sendings);
+                   std::vector<ValueNode>& nodes, std::vector<ReachEvent>& events,
+                   std::vector<Sending>& sendings);
 
 }  // namespace nanwatch

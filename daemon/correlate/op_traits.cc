@@ -47,8 +47,8 @@ bool IsFactor(std::string_view op, uint32_t input) {
 
 bool ComputesWithNumber(std::string_view op) {
   constexpr std::array<std::string_view, 12> kArithmetic = {
-      "aten::add",  "aten::add_", "aten::sub", "aten::sub_", "aten::rsub", "aten::mul",
-      "aten::mul_", "aten::div",  "aten::div_", "aten::pow", "aten::pow_", "aten::lerp"};
+      "aten::add",  "aten::add_", "aten::sub",  "aten::sub_", "aten::rsub", "aten::mul",
+      "aten::mul_", "aten::div",  "aten::div_", "aten::pow",  "aten::pow_", "aten::lerp"};
   return std::find(kArithmetic.begin(), kArithmetic.end(), op) != kArithmetic.end();
 }
 

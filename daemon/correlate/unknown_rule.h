@@ -12,21 +12,20 @@ namespace nanwatch {
 
 // The reason why a job without an anomaly gets the verdict `unknown`; "" where enough was watched.
 // The first that holds, in this order:
-//   switched_off      `nanwatch run` was called with NANWATCH=0,
-//   not_preloaded     or could not preload the library
-//   no_room           a process that loaded torch found no room for its segment,
-//   no_observer       has a torch that there is no observer for,
-//   not_started       or has an observer that could not be loaded or did not trust itself
-//   no_ops            nothing but a process that loaded torch and ran no op,
-//   ended_early       one that ended before nanwatch could say what it did,
-//   import_failed     or one that began to import torch and never loaded libtorch
-//   no_run            no process of the job loaded torch, as far as nanwatch could see
-//   nothing_checked   processes were observed, and no tensor was ever checked
-//   records_lost      findings were dropped, torn or damaged
-//   values_not_kept   bad values were counted, and no record of them is left (`incidents` is empty)
-//   steps_not_checked some steps ran at level `idle`, and level `auto` did not choose that, nor
-//   were
-//                     they off to measure the overhead; or a process died while they were off
+//   switched_off       `nanwatch run` was called with NANWATCH=0,
+//   not_preloaded      or could not preload the library
+//   no_room            a process that loaded torch found no room for its segment,
+//   no_observer        has a torch that there is no observer for,
+//   not_started        or has an observer that could not be loaded or did not trust itself
+//   no_ops             nothing but a process that loaded torch and ran no op,
+//   ended_early        one that ended before nanwatch could say what it did,
+//   import_failed      or one that began to import torch and never loaded libtorch
+//   no_run             no process of the job loaded torch, as far as nanwatch could see
+//   nothing_checked    processes were observed, and no tensor was ever checked
+//   records_lost       findings were dropped, torn or damaged
+//   values_not_kept    bad values were counted, and no record of them is left (no `incidents`)
+//   steps_not_checked  some steps ran at level `idle` that level `auto` did not choose and that
+//                      were not off to measure the overhead; or a process died while they were off
 // Where none of these holds, correlate.cc may give killed_in_bad_step (death_rule.h).
 // The first five hold beside processes that were observed, too; the next three only without any.
 // `auto` leaves out steps by design and returns to the parameters they wrote, so its idle steps

@@ -4,8 +4,8 @@
 
 namespace nanwatch {
 
-// Only the latest `*` is ever reconsidered: what an earlier one took can stay as short as it was, because
-// the latest can take the rest.
+// Only the latest `*` is ever reconsidered: what an earlier one took can stay as short as it was,
+// because the latest can take the rest.
 bool MatchesGlob(std::string_view glob, std::string_view text) {
   size_t in_glob = 0;
   size_t in_text = 0;

@@ -34,8 +34,8 @@ std::string_view TakeUpTo(std::string_view& text, std::string_view end) {
 // A '#' inside a word belongs to it.
 std::string_view WithoutComment(std::string_view line) {
   for (size_t at = line.find('#'); at != std::string_view::npos; at = line.find('#', at + 1)) {
-    const bool begins_word = at == 0 || (kBlanks.find(line[at - 1]) != std::string_view::npos) ||
-                             line[at - 1] == ';';
+    const bool begins_word =
+        at == 0 || (kBlanks.find(line[at - 1]) != std::string_view::npos) || line[at - 1] == ';';
     if (begins_word) return line.substr(0, at);
   }
   return line;

@@ -3,13 +3,14 @@
 //   op=aten::log layer=encoder.mask* phase=forward class=produce
 //   pattern=nan-in-batch; op=aten::div layer="" # a comment
 //
-// A rule is fields with globs, all of which must fit the origin of an incident; rules are separated by ';' or the
-// end of a line, and one that fits is enough. What begins with '#' at the start of a word is a comment to the end
-// of its line. `""` is the empty text: a layer outside any module. A value cannot hold blanks; names of ops, layers
-// and patterns have none.
+// A rule is a list of fields with globs. All fields must match the origin of an incident, and one
+// matching rule is enough. Rules are separated by ';' or a newline. A '#' at the start of a word
+// begins a comment that ends with the line. `""` is the empty text: a layer outside any module. A
+// value cannot contain blanks; names of ops, layers and patterns have none.
 //
-// What cannot be understood is left out and told, never guessed: half a rule would excuse more than its writer
-// meant. That goes for a phase, class or pattern that does not exist, too, because such a rule could never fit.
+// A rule that does not parse is skipped and reported, never guessed: half a rule would excuse more
+// than its author meant. The same goes for a phase, class or pattern that does not exist, because
+// such a rule could never match.
 #pragma once
 
 #include <optional>
@@ -34,8 +35,8 @@ struct IgnoreRules {
 
 [[nodiscard]] IgnoreRules ParseIgnoreRules(std::string_view text);
 
-// The first rule that the incident's origin fits, null when none does. The incident's pattern must have been looked
-// up.
+// The first rule that matches the incident's origin, null when none does. The incident's pattern
+// must be set.
 [[nodiscard]] const IgnoreRule* FindRule(const std::vector<IgnoreRule>& rules,
                                          const Incident& incident);
 

@@ -1,8 +1,9 @@
 // What a pattern may ask of an incident, by name:
 //
-//   numbers  input.neg_inf  input1.finite_min  output.numel  output.bad  output.share_of_limit step
-//   absmax ... texts    op  op_name  layer  param  autograd_node  source  output.shape
-//   output.first_bad_index ...
+//   numbers  input.neg_inf  input1.finite_min  output.numel  output.bad  output.share_of_limit
+//            step  absmax ...
+//   texts    op  op_name  layer  param  autograd_node  source  output.shape
+//            output.first_bad_index ...
 //
 // `input` and `output` alone mean the origin's first tensor with a non-finite value, else its
 // first; `input1` the one at that index. `used` is what came in from outside (batch, target) as the

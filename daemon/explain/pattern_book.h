@@ -1,17 +1,20 @@
 // The known causes, read from patterns.json (compiled in). An entry:
 //
-//   id        stable name, part of the document
-//   match     all of what is given must hold; lists hold when one element does, `*` matches any
-//             text
-//     kind, class, phase, op, node, layer, param, dtype (of the output), role (of the argument
-//     through which bad input data was used): an element that begins with `!` must not match
-//     ops_of  id of an entry before this one: its `op` is meant
-//     reach, not_reach   one of what the incident reached, none of what it reached in the origin's
-//             own step; here `!` is no use
-//     where   "output.nan > 0": a number of incident_facts.h, a comparison, a number. With " ?" at
-//             the end it also holds when the number was not recorded.
+//   id          stable name, part of the document
+//   match       all given conditions must hold; a list holds when one element does; `*` matches
+//               any text
+//     kind, class, phase, op, node, layer, param,
+//     dtype     of the output
+//     role      of the argument through which bad input data was used
+//               in all of these an element that begins with `!` must not match
+//     ops_of    id of an earlier entry, whose `op` is used
+//     reach, not_reach
+//               one thing that the incident reached; none that it reached in the origin's own
+//               step. `!` has no meaning here.
+//     where     "output.nan > 0": a number of incident_facts.h, a comparison, a number. With " ?"
+//               at the end it also holds when the number was not recorded.
 //   cause, fix  sentences; {names} of incident_facts.h are filled in, "it" where one is unknown
-//   evidence    sentences, the first whose names are all known is taken
+//   evidence    sentences; the first one whose names are all known is used
 //
 // The first entry that matches wins, so the special stand before the general.
 #pragma once

@@ -228,7 +228,6 @@ void SegmentReader::Impl::ReleaseUpTo(uint64_t cursor) const {
 }
 
 // ---- SegmentReader
-// ------------------------------------------------------------------------------------
 
 SegmentReader::SegmentReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 SegmentReader::SegmentReader(SegmentReader&&) noexcept = default;

@@ -198,7 +198,6 @@ int Daemon::Impl::TimeoutMs() const {
 }
 
 // ---- Daemon
-// ---------------------------------------------------------------------------------------------
 
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Daemon::Daemon(Daemon&&) noexcept = default;

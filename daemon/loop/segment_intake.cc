@@ -74,7 +74,6 @@ SegmentIntake::SegmentIntake(std::string directory, const Clock& clock, Observer
     : directory_(std::move(directory)), clock_(clock), observer_(observer) {}
 
 // ---- the directory
-// --------------------------------------------------------------------------------------
 
 void SegmentIntake::Rescan(Store& store) {
   const Result<SegmentListing> listing = ListSegments(directory_);
@@ -199,7 +198,6 @@ void SegmentIntake::EndVanishedRuns(Store& store) {
 }
 
 // ---- reading and committing
-// -----------------------------------------------------------------------------
 
 Status SegmentIntake::Drain(Store& store) {
   if (clock_.monotonic_ns() < retry_at_ns_) return Status();

@@ -92,7 +92,6 @@ std::string BufferName(const Incident& incident) {
 }
 
 // ---- origin
-// -----------------------------------------------------------------------------------------
 
 std::string WhereText(const Finding& origin) {
   std::string where = StepInFull(origin) + ", ";
@@ -186,7 +185,6 @@ std::string OriginRows(const Finding& origin, int width) {
 }
 
 // ---- tensors
-// ----------------------------------------------------------------------------------------
 
 std::string TensorText(const TensorStats& tensor, bool with_index) {
   std::string text = tensor.dtype() + " [";
@@ -230,7 +228,6 @@ std::string TensorRows(const char* label,
 }
 
 // ---- the way it took
-// --------------------------------------------------------------------------------
 
 std::string LinkText(const Incident& incident, const Finding& link) {
   const std::string bad = BadWord(link.outputs());

@@ -46,7 +46,6 @@ Status Failure(int code, sqlite3* database) {
 }  // namespace
 
 // ---- Statement
-// ------------------------------------------------------------------------------------------
 
 void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 
@@ -101,7 +100,6 @@ std::string_view Statement::Bytes(int column) const {
 }
 
 // ---- Database
-// -------------------------------------------------------------------------------------------
 
 void Database::Close::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
 
@@ -143,7 +141,6 @@ Result<int64_t> Database::Ask(const char* sql) const {
 int64_t Database::Changes() const { return sqlite3_changes64(database_.get()); }
 
 // ---- Transaction
-// ----------------------------------------------------------------------------------------
 
 Result<Transaction> Transaction::BeginWrite(const Database& database) {
   if (Status begun = database.Execute("BEGIN IMMEDIATE"); !begun.ok()) return begun;

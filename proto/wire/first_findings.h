@@ -21,7 +21,6 @@
 namespace nanwatch::wire {
 
 // ---- the job's half
-// -----------------------------------------------------------------------------------
 
 // Any thread, turns taken by a private mutex. Does not own the sections, which must be zero.
 class FirstWriter {
@@ -98,7 +97,6 @@ class FirstWriter {
 };
 
 // ---- the daemon's half
-// --------------------------------------------------------------------------------
 
 // True with a copy whose header's `bytes` and `kind` are in range, if the place holds a complete
 // record.

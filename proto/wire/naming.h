@@ -14,7 +14,8 @@ inline constexpr char kEnvLog[] = "NANWATCH_LOG";  // the shim's own messages: a
 inline constexpr char kEnvOnAnomaly[] = "NANWATCH_ON_ANOMALY";
 inline constexpr char kEnvStats[] = "NANWATCH_STATS";      // steps between two snapshots; "0": none
 inline constexpr char kEnvKernels[] = "NANWATCH_KERNELS";  // "1": the kernels of findings' ops
-// Percent of the steps that may be left unchecked to measure what the checks cost; "0" or unset: none.
+// Percent of the steps that may be left unchecked to measure what the checks cost. "0" or unset:
+// none.
 inline constexpr char kEnvMeasure[] = "NANWATCH_MEASURE";
 inline constexpr char kEnvRun[] = "NANWATCH_RUN";  // pid of the `nanwatch run` around the job
 inline constexpr char kEnvGpu[] = "NANWATCH_GPU";  // "0": tensors of GPUs are left unchecked

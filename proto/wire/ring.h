@@ -2,18 +2,17 @@
 // one consumer in another process. Neither side waits for the other, and no lock is shared.
 //
 //      released                cursor                reserved
-//         |  read, committed,     |  to be read           |   free (capacity - (reserved -
-//         released))
-//   ------+-----------------------+-----------------------+------------------------------> slot
-//   number
-//         |R R H . H H . . H|     |H . . H ? ? H . H      |
-//          H head   . continuation   ? reserved, not (yet) committed: a hole if the writer is dead
+//         |  read, not released   |  to be read           |  free: capacity - (reserved - released)
+//   ------+-----------------------+-----------------------+-----------------------> slot number
+//         |H . . H . H H . H . . .|H . . H ? ? H . H . . .|
+//
+//   H head   . continuation   ? reserved, not (yet) committed: a hole if the writer is dead
 //
 // Slot numbers count up for ever; slot n lies at n & (capacity - 1). A record is a head and its
 // continuations, consecutive numbers, reserved together. The first word of a slot is the ring's:
-//   job:     advance reserved_slots by compare-and-swap, if released_slots leaves room, else drop
-//   and count;
-//            continuations: first word 0, payload; head: payload, then first word = own number + 1.
+//   job:     advance reserved_slots by compare-and-swap if released_slots leaves room, else drop
+//            and count. Continuations: first word 0, payload. Head: payload, then first word = own
+//            number + 1.
 //   daemon:  a head that carries its own number + 1 is complete. Copy, validate, commit to the
 //            database, then advance released_slots.
 //
@@ -21,13 +20,11 @@
 //
 // Memory order, in pairs:
 //   - the head's first word: stored with release after everything else of the record; loaded with
-//   acquire
-//     before any of it is read. The only publication.
+//     acquire before any of it is read. The only publication.
 //   - released_slots: stored with release after the daemon's last read of a slot; loaded with
-//   acquire by
-//     the job before its first write to it.
+//     acquire by the job before its first write to it.
 //   - reserved_slots: only a number to the reader, which never reads behind it without a head's
-//   acquire.
+//     acquire.
 //
 // The reader assumes nothing. Indices are masked with its own copy of the capacity, lengths are
 // checked against the copy that is handed out, and one call does work in proportion to the slots it
@@ -48,7 +45,6 @@
 namespace nanwatch::wire {
 
 // ---- the job's half
-// -----------------------------------------------------------------------------------
 
 // Writes records. Any thread; lock-free, no system call and no allocation but where the ring has to
 // grow in its first lap. Does not own the memory.
@@ -160,7 +156,6 @@ class RingWriter {
 };
 
 // ---- the daemon's half
-// --------------------------------------------------------------------------------
 
 enum class RingRead {
   kRecord,     // one record was copied out; the cursor stands behind it

@@ -2,20 +2,25 @@
 // daemon and the tools. It is all that the two sides know of each other.
 //
 //   offset 0        SegmentHeader         written once, before the file gets its final name
-//   then sections, in the order of the header's directory; a reader skips types that it does not
-//   know:
+//   then sections, in the order of the header's directory; a reader skips unknown types:
 //     kLive         LiveBlock             what the job is doing now; overwritten
 //     kControl      ControlBlock          written by the tools, acknowledged in the live block
 //     kFindings     RingHeader + slots    records (record.h); newest dropped and counted when full
-//     kSteps        StepRingHeader + StepEntry[]   one per step; oldest overwritten
-//     kFirst        FirstFinding[64]      the first distinct findings; evicted by nothing
-//     kReach        FirstReach[8]         first time of each kind of reach; evicted by nothing
-//     kSites        SiteTableHeader + SiteEntry[]  places; append-only, with counts
-//     kNames        NameTableHeader + entries + text   strings; append-only
-//     kTelemetry    StepRingHeader + TelemetryEntry[]  one per step, beside kSteps
+//     kSteps        StepRingHeader +      one per step; oldest overwritten
+//                   StepEntry[]
+//     kFirst        FirstFinding[64]      the first distinct findings; never evicted
+//     kReach        FirstReach[8]         first time of each kind of reach; never evicted
+//     kSites        SiteTableHeader +     places; append-only, with counts
+//                   SiteEntry[]
+//     kNames        NameTableHeader +     strings; append-only
+//                   entries + text
+//     kTelemetry    StepRingHeader +      one per step, beside kSteps
+//                   TelemetryEntry[]
 //     kBlobs        IgnoreSection         the user's rules (ignore_section.h)
-//     kTrail        StepRingHeader + TrailEntry[]  the ops before a finding; oldest overwritten
-//     kStats        StepRingHeader + StatsEntry[]  parameters, every so many steps (stats_ring.h)
+//     kTrail        StepRingHeader +      the ops before a finding; oldest overwritten
+//                   TrailEntry[]
+//     kStats        StepRingHeader +      parameters, every so many steps (stats_ring.h)
+//                   StatsEntry[]
 //
 // States of the file (who may make the transition):
 //   "<name>.tmp"  --(job: header complete, rename)-->  "<name>.seg"  --(job dies or exits)-->  dead

@@ -5,10 +5,12 @@
 //
 //   StepRingHeader | Entry[capacity]; entry i lies at i % capacity
 //
-// Each entry is a seqlock: `sequence` goes to 2 * (i + 1) - 1, the fields, `sequence` to 2 * (i +
-// 1), then `written` to i + 1. A field's store is a release and cannot move before the odd
-// sequence; a field's load is an acquire, and the second look at the sequence cannot move before
-// it.
+// Each entry is a seqlock. The writer stores, in this order:
+//
+//   sequence = 2 * (i + 1) - 1   the fields   sequence = 2 * (i + 1)   written = i + 1
+//
+// A field's store is a release and cannot move before the odd sequence. A field's load is an
+// acquire, and the second load of the sequence cannot move before it.
 #pragma once
 
 #include <atomic>

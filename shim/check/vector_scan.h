@@ -106,8 +106,8 @@ struct VectorScan {
   [[gnu::always_inline]] static inline Vector Block(const char* at) {
     static_assert(kBlockBytes % (8 * kStep) == 0);
     Vector a{}, b{}, c{}, d{};
-#pragma GCC unroll 1  // it would unroll the whole block, for each type: too much for the
-                      // instruction cache
+    // Otherwise GCC unrolls the whole block for each type, too much for the instruction cache.
+#pragma GCC unroll 1
     for (const char* end = at + kBlockBytes; at != end; at += 8 * kStep) {
       a = Max(Look(at), a);
       b = Max(Look(at + kStep), b);

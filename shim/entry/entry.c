@@ -2,8 +2,8 @@
  * process's one object of the shim.
  *
  *     constructor --> armed --(dlopen of a name with torch, or libtorch mapped already)--> watch
- * --> observer_load
- *     constructor, in a process that runs --> armed --(nanwatch_entry_attach)--> watch --> the same
+ *     constructor, in a process that runs --> armed --(nanwatch_entry_attach)------------> watch
+ *     watch --> observer_load
  *
  * Lives in every process of the job, shells and compilers included, so until there is a sign of
  * torch it makes no thread, opens no file, allocates nothing and says nothing. It never unsets

@@ -2,8 +2,8 @@
  * <job>.<pid>.unwatched in the directory that NANWATCH_RUN_DIR names. Whoever makes the process's
  * segment removes it, so the line that is left says how far the process came:
  *
- *     import_failed --libtorch mapped--> ended_early --> (no_observer | not_started | no_ops)
- * DETAIL
+ *     import_failed --libtorch mapped--> ended_early
+ *     ended_early --> (no_observer | not_started | no_ops) DETAIL
  *
  * Without a `nanwatch run` there is no file. */
 #ifndef NANWATCH_SHIM_ENTRY_MARK_H_

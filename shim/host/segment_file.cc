@@ -340,7 +340,6 @@ bool Segment::StillThere() noexcept {
 }
 
 // ---- growth
-// ------------------------------------------------------------------------------------------
 
 void Segment::Grow(void* self, wire::SectionRoom& room, uint64_t wanted) {
   auto& segment = *static_cast<Segment*>(self);
@@ -376,7 +375,6 @@ int Segment::GrowBy(wire::SectionRoom& room, uint64_t next) noexcept {
 }
 
 // ---- the end
-// -----------------------------------------------------------------------------------------
 
 bool Segment::Retire(bool has_something_to_tell) noexcept {
   const std::lock_guard lock(file_mutex_);

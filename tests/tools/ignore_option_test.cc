@@ -32,9 +32,8 @@ TEST(IgnoreOption, NamesAFileThatCannotBeReadAndGoesOn) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const IgnoreText read = ReadIgnoreOptions({"@/no/such", "@" + pipe, "op=aten::div"});
   EXPECT_EQ(read.text, "op=aten::div\n");
-  EXPECT_THAT(read.problems,
-              ElementsAre(AllOf(HasSubstr("'/no/such'"), HasSubstr("No such file")),
-                          HasSubstr("not a regular file")));
+  EXPECT_THAT(read.problems, ElementsAre(AllOf(HasSubstr("'/no/such'"), HasSubstr("No such file")),
+                                         HasSubstr("not a regular file")));
 }
 
 TEST(IgnoreOption, ReadsOneByteMoreThanASegmentCarries) {

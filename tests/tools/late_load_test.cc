@@ -119,8 +119,8 @@ TEST(LateLoadPlan, ExplainsWhatTheKernelForbidsByWhatForbidsIt) {
                       HasSubstr("sysctl kernel.yama.ptrace_scope=0")));
   }
   host.ptrace_scope = 3;
-  EXPECT_THAT(Plan(process, host), AllOf(HasSubstr("ptrace_scope: "), HasSubstr("next boot"),
-                                         Not(HasSubstr("sysctl"))));
+  EXPECT_THAT(Plan(process, host),
+              AllOf(HasSubstr("ptrace_scope: "), HasSubstr("next boot"), Not(HasSubstr("sysctl"))));
   host.may_trace_all = true;
   EXPECT_THAT(Plan(process, host), HasSubstr("ptrace_denied: "));
 }

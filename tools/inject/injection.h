@@ -3,11 +3,9 @@
 // dlopen called just anywhere may find the thread inside malloc or the loader, holding a lock that
 // dlopen wants: the process would hang for good. Two points are safe, and both are ordinary
 // function calls:
-//   where Python calls pthread_mutex_lock: to give the GIL back or to take it, on the way to each
-//   op
-//     of torch's and each system call, in any thread (hook.h). Nobody is stopped.
-//   a pending call, which the main thread runs between two instructions of Python's. It is asked
-//   for
+//   - Where Python calls pthread_mutex_lock: to give the GIL back or to take it, on the way to each
+//     op of torch's and each system call, in any thread (hook.h). Nobody is stopped.
+//   - A pending call, which the main thread runs between two instructions of Python's. It is used
 //     only where the main thread computes and comes to no such call for a while: it is then stopped
 //     for a moment (borrow.h).
 #pragma once

@@ -1,4 +1,5 @@
-/* Lets a Python program under valgrind say which stretch callgrind is to count. Outside valgrind the requests do nothing. */
+/* Lets a Python program under valgrind say which stretch callgrind is to count. Outside valgrind the
+ * requests do nothing. */
 #include <valgrind/callgrind.h>
 
 __attribute__((visibility("default"))) void callgrind_begin(void) {

@@ -64,7 +64,6 @@ RecordTensor Tensor(std::initializer_list<int64_t> shape, const std::string& nam
 }
 
 // ---- values
-// -----------------------------------------------------------------------------------------
 
 ValueBuilder& ValueBuilder::Class(wire::FindingClass finding_class, const std::string& op) {
   site_.set_finding_class(static_cast<uint32_t>(finding_class));
@@ -211,7 +210,6 @@ ValueBuilder& ValueBuilder::Times(uint64_t count) {
 }
 
 // ---- passes and updates
-// -----------------------------------------------------------------------------
 
 PassBuilder& PassBuilder::Number(uint64_t pass) {
   record_.mutable_pass()->set_pass(pass);
@@ -272,7 +270,6 @@ UpdateBuilder& UpdateBuilder::AllClean() {
 }
 
 // ---- the run
-// ----------------------------------------------------------------------------------------
 
 RunBuilder::RunBuilder() {
   facts_.mutable_run()->set_nonce(0x7f3a);

@@ -32,7 +32,8 @@ std::string ProblemOf(std::string_view text) {
 TEST(IgnoreRules, EndAtASemicolonOrALineAndCommentsAtTheLine) {
   const IgnoreRules read = ParseIgnoreRules(
       "# masks; all of them\n"
-      "  op=aten::log layer=encoder.mask*  phase=forward\tclass=produce ;; op=aten::div # why; not\r\n"
+      "  op=aten::log layer=encoder.mask*  phase=forward\tclass=produce ;; op=aten::div # why; "
+      "not\r\n"
       "\n;layer=tower#2.*");
   EXPECT_THAT(read.problems, IsEmpty());
   EXPECT_THAT(TextsOf(read),
@@ -54,8 +55,9 @@ TEST(IgnoreRules, NothingIsNoRule) {
 }
 
 TEST(IgnoreRules, MistakesAreNamedWithTheirRule) {
-  EXPECT_THAT(ProblemOf("op=aten::log aten::div"),
-              AllOf(HasSubstr("'op=aten::log aten::div'"), HasSubstr("'aten::div' is no FIELD=GLOB")));
+  EXPECT_THAT(
+      ProblemOf("op=aten::log aten::div"),
+      AllOf(HasSubstr("'op=aten::log aten::div'"), HasSubstr("'aten::div' is no FIELD=GLOB")));
   EXPECT_THAT(ProblemOf("opp=aten::log"), HasSubstr("no field 'opp'"));
   EXPECT_THAT(ProblemOf("op=a op=b"), HasSubstr("'op' is given twice"));
   EXPECT_THAT(ProblemOf("layer="), HasSubstr("'layer=' has no value"));
@@ -170,7 +172,8 @@ TEST(RulesAndVerdict, AnotherOriginStaysAnAnomalyAndComesFirst) {
   EXPECT_EQ(verdict.incidents(1).expected_by(), "op=aten::log");
 }
 
-// The earlier of two origins explains a value in which both meet; an excused one must not cover the other up.
+// The earlier of two origins explains a value in which both meet; an excused one must not cover the
+// other up.
 TEST(RulesAndVerdict, AnExcusedOriginDoesNotHideAnotherThatMeetsIt) {
   RunBuilder run;
   run.Value(1).Produce("aten::log").At("mask").NegInf();

@@ -258,8 +258,7 @@ TEST(Patterns, NanInTheBatch) {
         .Nan();
   });
   EXPECT_EQ(pattern.id(), "nan-in-batch");
-  EXPECT_EQ(pattern.evidence(),
-            "1 of 32 values, first at [5, 2]; first used by aten::addmm");
+  EXPECT_EQ(pattern.evidence(), "1 of 32 values, first at [5, 2]; first used by aten::addmm");
 }
 
 TEST(Patterns, BadTargetIsToldFromABadBatch) {

@@ -139,8 +139,9 @@ TEST(TextReport, HasTheSamplesThatALoaderFetched) {
               HasSubstr("\nsample    dataset index 'cat' was being fetched\n"));
   EXPECT_THAT(report({"3", "17", "40"}, 3, true),
               HasSubstr("\nsample    a batch of 3 was being fetched: dataset indices 3, 17, 40\n"));
-  EXPECT_THAT(report({"1", "2", "3", "4", "5", "6", "7", "8", "9"}, 64, true),
-              HasSubstr("a batch of 64 was being fetched: dataset indices 1, 2, 3, 4, 5, 6, 7, 8, ...\n"));
+  EXPECT_THAT(
+      report({"1", "2", "3", "4", "5", "6", "7", "8", "9"}, 64, true),
+      HasSubstr("a batch of 64 was being fetched: dataset indices 1, 2, 3, 4, 5, 6, 7, 8, ...\n"));
   EXPECT_THAT(report({"5", "9"}, 8, false),
               HasSubstr("\nsample    dataset indices 5, 9 were being fetched, for a batch of 8\n"));
   EXPECT_THAT(report({"5"}, 1, true), HasSubstr("\nsample    dataset index 5 was being fetched\n"));

@@ -71,11 +71,11 @@ class Attach(PromiseTest):
         self.assertEqual((status, target["level"], target["stacks"]), (0, "full", True))
         job = program.go()
         origin = job.verdict()["incidents"][0]["origin"]
-        self.assertEqual((origin["source"], origin["op"]), ("attended.py:19 in forward", "aten::log"))
-        self.assertEqual(origin["callers"], ["attended.py:28 in forward", "attended.py:39 in step", "attended.py:51 in main",
-                                             "attended.py:54 in <module>"])
+        self.assertEqual((origin["source"], origin["op"]), ("attended.py:20 in forward", "aten::log"))
+        self.assertEqual(origin["callers"], ["attended.py:29 in forward", "attended.py:40 in step", "attended.py:52 in main",
+                                             "attended.py:55 in <module>"])
         report = self.workplace.tool("report", self.run_id(job))
-        self.assertIn("attended.py:19 in forward\ncalled by attended.py:28 in forward\n          attended.py:39 in step\n", report)
+        self.assertIn("attended.py:20 in forward\ncalled by attended.py:29 in forward\n          attended.py:40 in step\n", report)
         self.assert_same_losses(job, "--nan")
 
     def test_stacks_last_until_the_next_request(self):
@@ -83,7 +83,7 @@ class Attach(PromiseTest):
         for options in (("--stacks",), ()):
             self.assertEqual(program.attach(*options)[0], 0)
         origin = program.go().verdict()["incidents"][0]["origin"]
-        self.assertEqual((origin["source"], origin["callers"]), ("attended.py:19 in forward", []))
+        self.assertEqual((origin["source"], origin["callers"]), ("attended.py:20 in forward", []))
 
     @staticmethod
     def run_id(job):

@@ -199,7 +199,7 @@ class Late(PromiseTest):
         verdict = stranger.verdict(target["run"])
         origin = verdict["incidents"][0]["origin"]
         self.assertEqual(found(origin), ("aten::log", "gate", BAD, "forward"))
-        self.assertEqual((origin["class"], origin["source"]), ("produce", "attended.py:19 in forward"))
+        self.assertEqual((origin["class"], origin["source"]), ("produce", "attended.py:20 in forward"))
         self.assertEqual(verdict["incidents"][0]["reach"], ["activation", "loss", "gradient", "parameter", "optimizer_state"])
         self.assertTrue(verdict["run"]["late"])
         self.assertIn("attached while it was running", self.workplace.tool("report", target["run"]))

@@ -126,7 +126,6 @@ TEST_F(CutSegment, AgainAndAgainIsMadeAnewEachTime) {
 }
 
 // ---- what is not ours
-// ------------------------------------------------------------------------------------
 
 // A program's own file, cut short under its mapping.
 volatile char* BrokenMemory() {

@@ -138,7 +138,6 @@ TEST(SegmentFile, AForkedChildMakesOneOfItsOwn) {
 }
 
 // ---- no room
-// ------------------------------------------------------------------------------------------
 
 TEST(SegmentFileWithoutRoom, RespectsTheLimitOnFileSizesInsteadOfBeingKilledByIt) {
   SegmentPlace place;

@@ -139,7 +139,6 @@ TEST(SegmentGrowth, AReaderMakesNoPagesByReading) {
 }
 
 // ---- little room
-// ---------------------------------------------------------------------------------------
 
 // What `body` says of a segment directory on a tmpfs of `kib` KiB; "skip" without root.
 template <typename Body>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """attended.py [--nan]: trains; after a while it goes on only once somebody has put a file `go` beside it.
 
 While it waits it calls a module, at which a process looks what it is asked for, and prints nothing. Then it takes as many steps again. With

@@ -1,5 +1,6 @@
-/* Makes threads other than the main one slow inside the observer, so that the main thread overtakes a thread of a process group that
-   has found a bad value and not yet recorded it. Preloaded before the library under test. */
+/* Makes threads other than the main one slow inside the observer, so that the main thread overtakes
+ * a thread of a process group that has found a bad value and not yet recorded it. Preloaded before
+ * the library under test. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -12,7 +13,8 @@ static const long kDelayNs = 2 * 1000 * 1000;
 
 static int is_observers(void* address) {
   Dl_info info;
-  return dladdr(address, &info) != 0 && info.dli_fname != NULL && strstr(info.dli_fname, "libnanwatch_observer") != NULL;
+  return dladdr(address, &info) != 0 && info.dli_fname != NULL &&
+         strstr(info.dli_fname, "libnanwatch_observer") != NULL;
 }
 
 __attribute__((visibility("default"))) int pthread_mutex_lock(pthread_mutex_t* mutex) {

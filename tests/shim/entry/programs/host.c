@@ -3,15 +3,21 @@
  *
  *   open PATH          dlopen it
  *   open-by COPY PATH  dlopen PATH through the dlopen that the library COPY exports, COPY opened
- * first load PATH          dlopen it with RTLD_LOCAL during             threads that the fake
- * libtorch saw while it was loaded, and on which it was threads            threads now said N wait
- * until NANWATCH_LOG holds N lines alone              wait until this thread is the only one active
- * the word that the observer set, at the address it gave in NANWATCH_LOG fork, clone        go on
- * in a child (by fork, by the bare system call) and exit with its status old-kernel         let
- * madvise(MADV_WIPEONFORK) fail from now on, as before Linux 4.14 call PATH NAME     dlopen PATH
- * and print what its function NAME returns attach LIBRARY LEVEL DIRECTORY ANSWERS   dlopen LIBRARY
- * and call its nanwatch_entry_attach secure             AT_SECURE of this process pid its process
- * id exit N             leave at once
+ *                      first
+ *   load PATH          dlopen it with RTLD_LOCAL
+ *   during             threads that the fake libtorch saw while it was loaded, and on which it was
+ *   threads            threads now
+ *   said N             wait until NANWATCH_LOG holds N lines
+ *   alone              wait until this thread is the only one
+ *   active             the word that the observer set, at the address it gave in NANWATCH_LOG
+ *   fork, clone        go on in a child (by fork, by the bare system call) and exit with its status
+ *   old-kernel         let madvise(MADV_WIPEONFORK) fail from now on, as before Linux 4.14
+ *   call PATH NAME     dlopen PATH and print what its function NAME returns
+ *   attach LIBRARY LEVEL DIRECTORY ANSWERS
+ *                      dlopen LIBRARY and call its nanwatch_entry_attach
+ *   secure             AT_SECURE of this process
+ *   pid                its process id
+ *   exit N             leave at once
  *
  * Waits end after 20 s, with status 99. */
 #define _GNU_SOURCE
