@@ -451,7 +451,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   {
     std::lock_guard<std::mutex> lock(mutex_);
     entry.clocks = clocks_;
-    entry.flags |= counts_.LocationOf(optimizer) << wire::kPlaceShift;
+    entry.flags |= counts_.IndexOf(optimizer) << wire::kPlaceShift;
     if (!hidden) {
       const wire::Level watched = measured.off ? wire::Level::kIdle : WatchedNow(observer);
       ++steps_watched_[static_cast<int>(watched) % wire::kWatchedLevels];
