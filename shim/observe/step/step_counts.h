@@ -25,7 +25,7 @@ class StepCounts {
   void Complete(uint32_t number, wire::Clocks* clocks) noexcept;
 
   // Its place in Clocks::optimizer_steps, from 1; 0: it has none.
-  [[nodiscard]] uint32_t LocationOf(uint32_t number) const noexcept {
+  [[nodiscard]] uint32_t IndexOf(uint32_t number) const noexcept {
     return optimizers_[number].place;
   }
   // Its completed steps.

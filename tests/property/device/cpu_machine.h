@@ -123,7 +123,7 @@ class CpuTeam {
 // One block from its first instruction to its last. Its shared memory begins with whatever was
 // there.
 template <class Launch>
-void RunBlock(const Launch& launch, Location place, uint64_t seed) {
+void RunBlock(const Launch& launch, Place place, uint64_t seed) {
   const auto block = std::make_unique<BlockState>();
   std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(BlockState));
   CpuTeam team(seed);
@@ -131,7 +131,7 @@ void RunBlock(const Launch& launch, Location place, uint64_t seed) {
   CheckBlock<CpuMemory>(*block, place, team);
 }
 
-inline void RunBlock(const ListLaunch& launch, Location place, uint64_t seed) {
+inline void RunBlock(const ListLaunch& launch, Place place, uint64_t seed) {
   const auto block = std::make_unique<ListState>();
   std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(ListState));
   CpuTeam team(seed);
@@ -142,7 +142,7 @@ inline void RunBlock(const ListLaunch& launch, Location place, uint64_t seed) {
 // The same list for nanwatch_sum_list.
 struct SumLaunch : ListLaunch {};
 
-inline void RunBlock(const SumLaunch& launch, Location place, uint64_t seed) {
+inline void RunBlock(const SumLaunch& launch, Place place, uint64_t seed) {
   const auto block = std::make_unique<SumState>();
   std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(SumState));
   CpuTeam team(seed);
@@ -153,7 +153,7 @@ inline void RunBlock(const SumLaunch& launch, Location place, uint64_t seed) {
 // The same for nanwatch_measure_list.
 struct MeasureLaunch : ListLaunch {};
 
-inline void RunBlock(const MeasureLaunch& launch, Location place, uint64_t seed) {
+inline void RunBlock(const MeasureLaunch& launch, Place place, uint64_t seed) {
   const auto block = std::make_unique<MeasureState>();
   std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(MeasureState));
   CpuTeam team(seed);
@@ -164,7 +164,7 @@ inline void RunBlock(const MeasureLaunch& launch, Location place, uint64_t seed)
 // The same for nanwatch_compare_list, with the samples' places behind it.
 struct CompareLaunch : ListLaunch {};
 
-inline void RunBlock(const CompareLaunch& launch, Location place, uint64_t seed) {
+inline void RunBlock(const CompareLaunch& launch, Place place, uint64_t seed) {
   const auto block = std::make_unique<MeasureState>();
   std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(MeasureState));
   CpuTeam team(seed);

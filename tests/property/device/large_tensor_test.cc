@@ -40,7 +40,7 @@ DeviceTensor Floats(int64_t numel) {
 }
 
 // What one block of many finds in its share of one output.
-uint32_t ScanOneBlock(const DeviceTensor& tensor, Location place) {
+uint32_t ScanOneBlock(const DeviceTensor& tensor, Place place) {
   BlockState block = {};
   block.head.output_count = 1;
   PlanScan(tensor, block.outputs[0]);

@@ -40,7 +40,7 @@ class KernelOnLayouts : public EveryType {
   enum class Edge { kStart, kEnd, kPartFromStart };
 
   // A layout at one edge, or off the multiples of 16 bytes; what no element covers is bad.
-  Placed Location(const Layout& layout, Edge edge) {
+  Placed Place(const Layout& layout, Edge edge) {
     int64_t numel = 1, lowest = 0, highest = 0;
     for (size_t d = 0; d < layout.sizes.size(); ++d) {
       numel *= layout.sizes[d];
@@ -106,7 +106,7 @@ class KernelOnLayouts : public EveryType {
       // A scalar has no dimension, which here means "side by side": the host says it so.
       if (layout.sizes.size() > kDimsMax || layout.sizes.empty()) continue;
       for (const Edge edge : {Edge::kStart, Edge::kEnd, Edge::kPartFromStart}) {
-        const Placed placed = Location(layout, edge);
+        const Placed placed = Place(layout, edge);
         Expect(placed);
         for (int round = 0; round < 3 && !placed.elements.empty(); ++round) {
           // One more bad part with each round, the first in the last element.

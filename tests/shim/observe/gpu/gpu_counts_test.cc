@@ -26,7 +26,7 @@ struct Layout {
             Numel()};
   }
   // Of the element with this row-major index.
-  [[nodiscard]] int64_t LocationOf(int64_t row) const {
+  [[nodiscard]] int64_t IndexOf(int64_t row) const {
     int64_t place = 0;
     for (size_t d = sizes.size(); d-- > 0; row /= sizes[d]) place += row % sizes[d] * strides[d];
     return place;
@@ -34,13 +34,13 @@ struct Layout {
   // By definition: every place up to the number of elements is one's, and only one's.
   [[nodiscard]] bool IsOneRun() const {
     std::set<int64_t> places;
-    for (int64_t row = 0; row < Numel(); ++row) places.insert(LocationOf(row));
+    for (int64_t row = 0; row < Numel(); ++row) places.insert(IndexOf(row));
     return static_cast<int64_t>(places.size()) == Numel() &&
            (places.empty() || (*places.begin() == 0 && *places.rbegin() == Numel() - 1));
   }
   [[nodiscard]] bool IsInOrder() const {
     for (int64_t row = 0; row < Numel(); ++row) {
-      if (LocationOf(row) != row) return false;
+      if (IndexOf(row) != row) return false;
     }
     return true;
   }
@@ -75,7 +75,7 @@ TEST(PlaceInMemory, IsTheIndexOfTheOnlyBadElement) {
   const Layout channels_last = {{2, 3, 4, 5}, {60, 1, 15, 3}};
   ASSERT_TRUE(channels_last.IsOneRun());
   for (int64_t row = 0; row < channels_last.Numel(); ++row) {
-    wire::TensorStats stats = Found(1, channels_last.LocationOf(row));
+    wire::TensorStats stats = Found(1, channels_last.IndexOf(row));
     PlaceToIndex(channels_last.View(), &stats);
     ASSERT_EQ(stats.first_bad, row);
   }

@@ -36,7 +36,7 @@ class Optimizers {
 TEST(StepCounts, FirstFourHavePlacesInTheOrderInWhichTheyWereSeen) {
   Optimizers optimizers;
   for (uintptr_t name = 1; name <= 4; ++name) {
-    EXPECT_EQ(optimizers.counts().LocationOf(optimizers.Step(name, static_cast<int>(name))), name);
+    EXPECT_EQ(optimizers.counts().IndexOf(optimizers.Step(name, static_cast<int>(name))), name);
     EXPECT_EQ(optimizers.CountAt(static_cast<uint32_t>(name)), name);
   }
   EXPECT_EQ(optimizers.clocks().optimizer_ranges, 10u);
@@ -47,7 +47,7 @@ TEST(StepCounts, FifthTakesThePlaceOfTheOneThatWasSilentLongest) {
   Optimizers optimizers;
   for (uintptr_t name = 1; name <= 4; ++name) optimizers.Step(name, 10);
   const uint32_t fifth = optimizers.Step(5, 7);
-  EXPECT_EQ(optimizers.counts().LocationOf(fifth), 1u);
+  EXPECT_EQ(optimizers.counts().IndexOf(fifth), 1u);
   EXPECT_EQ(optimizers.CountAt(1), 7u);
   EXPECT_EQ(optimizers.CountAt(4), 10u);
   EXPECT_EQ(optimizers.clocks().optimizer_ranges, 47u);
@@ -66,7 +66,7 @@ TEST(StepCounts, FiveAtWorkTogetherLeaveEachOtherTheirPlaces) {
     for (uintptr_t name = 1; name <= 5; ++name) optimizers.Step(name);
   }
   for (uint32_t place = 1; place <= 4; ++place) EXPECT_EQ(optimizers.CountAt(place), 50u);
-  EXPECT_EQ(optimizers.counts().LocationOf(optimizers.Begin(5)), 0u);
+  EXPECT_EQ(optimizers.counts().IndexOf(optimizers.Begin(5)), 0u);
 }
 
 TEST(StepCounts, RareOneKeepsItsPlace) {
@@ -83,8 +83,8 @@ TEST(StepCounts, OneThatComesBackGoesOnWithItsCount) {
   Optimizers optimizers;
   for (uintptr_t name = 1; name <= 5; ++name) optimizers.Step(name, 10);
   const uint32_t first = optimizers.Step(1, 3);
-  EXPECT_NE(optimizers.counts().LocationOf(first), 0u);
-  EXPECT_EQ(optimizers.CountAt(optimizers.counts().LocationOf(first)), 13u);
+  EXPECT_NE(optimizers.counts().IndexOf(first), 0u);
+  EXPECT_EQ(optimizers.CountAt(optimizers.counts().IndexOf(first)), 13u);
 }
 
 TEST(StepCounts, HundredOneAfterAnotherAreCountedEachFromItsBeginning) {
@@ -92,7 +92,7 @@ TEST(StepCounts, HundredOneAfterAnotherAreCountedEachFromItsBeginning) {
   for (uintptr_t name = 1; name <= 100; ++name) {
     const uint32_t number = optimizers.Step(name, 10);
     ASSERT_LT(number, StepCounts::kOptimizersMax);
-    EXPECT_EQ(optimizers.CountAt(optimizers.counts().LocationOf(number)), 10u) << name;
+    EXPECT_EQ(optimizers.CountAt(optimizers.counts().IndexOf(number)), 10u) << name;
     EXPECT_EQ(optimizers.counts().StepsOf(number), 10u) << name;
   }
   EXPECT_EQ(optimizers.clocks().optimizer_ranges, 1'000u);
