@@ -1,6 +1,5 @@
 #include "shim/observe/observer.h"
 
-#include <c10/util/intrusive_ptr.h>
 #include <unistd.h>
 
 #include <new>
@@ -81,21 +80,6 @@ void Observer::SettlePoison() noexcept {
   if (poison.Settle(python->names()) != Poison::Change::kEntered) return;
   bad_values.Reset();
   input_tracking.Disarm();
-}
-
-WeakStorage HoldWeakly(const c10::StorageImpl* storage) noexcept {
-  auto* mutable_storage = const_cast<c10::StorageImpl*>(storage);
-  c10::raw::weak_intrusive_ptr::incref(mutable_storage);
-  return {storage, mutable_storage};
-}
-
-WeakStorageOps TorchWeakStorageOps() noexcept {
-  return {[](void* handle) noexcept {
-            return c10::raw::intrusive_ptr::use_count(static_cast<c10::StorageImpl*>(handle)) == 0;
-          },
-          [](void* handle) noexcept {
-            c10::raw::weak_intrusive_ptr::decref(static_cast<c10::StorageImpl*>(handle));
-          }};
 }
 
 }  // namespace nanwatch

@@ -27,6 +27,7 @@
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/figures/trail.h"
+#include "shim/observe/finding/finding_record.h"
 #include "shim/observe/finding/read_sites.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/op_kernels.h"
@@ -42,6 +43,7 @@
 #include "shim/observe/step/step_scope.h"
 #include "shim/observe/thread/thread_state.h"
 #include "shim/observe/torch/op_table.h"
+#include "shim/observe/torch/weak_storage.h"
 #include "shim/observe/unseen/collective_results.h"
 #include "shim/observe/unseen/read_numbers.h"
 #include "shim/observe/unseen/unread_inputs.h"
@@ -95,8 +97,9 @@ class Observer {
   GpuEventQueue gpu_events;
   BadValues bad_values;
   RecentValues recent_values;
-  InputTracking input_tracking;
   StepScope steps;
+  FindingRecords records{segment, recent_values, *python, steps};
+  InputTracking input_tracking;
   ParameterStats parameter_stats;
   BackwardPasses passes;
   Poison poison;
@@ -122,21 +125,6 @@ class Observer {
   const NanwatchEntry* entry() const noexcept { return entry_; }
 };
 
-// Marks the calling thread as being inside our own code, for a scope.
-class BusyScope {
- public:
-  explicit BusyScope(ThreadState* thread) noexcept : thread_(thread), before_(thread->busy) {
-    thread_->busy = true;
-  }
-  ~BusyScope() { thread_->busy = before_; }
-  BusyScope(const BusyScope&) = delete;
-  BusyScope& operator=(const BusyScope&) = delete;
-
- private:
-  ThreadState* thread_;
-  bool before_;
-};
-
 // The observer, if it is on, and this thread's state, if it is not inside our own code.
 struct Here {
   Observer* observer;
@@ -156,9 +144,5 @@ inline bool FindHereInModule(Here* here) noexcept {
   return observer != nullptr && WatchesEveryOp(observer->level.watched()) && !observer->Blind() &&
          FindHere(here);
 }
-
-// Weak handles of storages, for BadValues and InputSeen.
-WeakStorage HoldWeakly(const c10::StorageImpl* storage) noexcept;
-WeakStorageOps TorchWeakStorageOps() noexcept;
 
 }  // namespace nanwatch

@@ -16,7 +16,7 @@ OBSERVER = ROOT / "shim/observe"
 KNOWN = pathlib.Path(__file__).resolve().parent / "include_direction.known"
 # Of one line no folder knows another: they speak through events/.
 ORDER = [["torch"], ["python/api"], ["python/names"], ["python/calls"], ["python"], ["thread"], ["events"],
-         ["finding", "unseen", "step", "figures"], ["gpu"], ["op"], ["level"], [""]]
+         ["finding"], ["unseen"], ["step"], ["figures"], ["gpu"], ["op"], ["level"], [""]]
 RANK = {folder: rank for rank, folders in enumerate(ORDER) for folder in folders}
 INCLUDE = re.compile(r'^#include "shim/observe/(?:(.*)/)?([^/]+)\.h"', re.MULTILINE)
 

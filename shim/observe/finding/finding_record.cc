@@ -4,6 +4,7 @@
 
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
@@ -16,15 +17,15 @@ using wire::ValueRecord;
 constexpr int kAncestorsMax = 512;
 
 struct LineAsker {
-  const Observer& observer;
+  const PythonBridge& python;
   const ThreadState* thread;
 };
 
 }  // namespace
 
-SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter,
-                const Location& place, uint32_t op, FindingClass finding_class, uint8_t kinds,
-                uint8_t outputs, uint32_t flags, uint32_t param) noexcept {
+SiteKey FindingRecords::MakeKey(const ThreadState* thread, Emitter& emitter, const Location& place,
+                                uint32_t op, FindingClass finding_class, uint8_t kinds,
+                                uint8_t outputs, uint32_t flags, uint32_t param) const noexcept {
   SiteKey key;
   key.op = op;
   if (place.layer != nullptr) {
@@ -36,7 +37,7 @@ SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter,
   if (key.node == 0 && thread->told != nullptr) key.node = thread->told->node;
   key.flags = flags;
   key.param = param;
-  key.call = UserCallOf(observer, thread);
+  key.call = UserCallOf(python_, thread);
   key.phase = place.phase;
   key.finding_class = finding_class;
   key.kinds = kinds;
@@ -44,18 +45,18 @@ SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter,
   return key;
 }
 
-uint32_t InternSite(Observer& observer, ThreadState* thread, Emitter& emitter, const SiteKey& key,
-                    bool* is_new) noexcept {
-  LineAsker asker{observer, thread};
+uint32_t FindingRecords::InternSite(ThreadState* thread, Emitter& emitter, const SiteKey& key,
+                                    bool* is_new) const noexcept {
+  LineAsker asker{python_, thread};
   const auto line = [](void* context) {
     const auto& from = *static_cast<const LineAsker*>(context);
-    return UserLineOf(from.observer, from.thread);
+    return UserLineOf(from.python, from.thread);
   };
   return emitter.InternSite(key, line, &asker, is_new);
 }
 
-wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
-                              wire::RecordKind kind, size_t bytes) noexcept {
+wire::RecordHeader FindingRecords::MakeHeader(ThreadState* thread, Emitter& emitter,
+                                              wire::RecordKind kind, size_t bytes) const noexcept {
   wire::RecordHeader header{};
   header.kind = static_cast<uint16_t>(kind);
   header.bytes = static_cast<uint16_t>(bytes);
@@ -63,21 +64,21 @@ wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& 
   header.thread = (told != nullptr ? told->thread : thread)->small_id;
   header.ticket = emitter.DrawTicket();
   header.time_ns = told != nullptr ? told->time_ns : MonotonicNs();
-  header.clocks = observer.steps.Now();
+  header.clocks = clock_.Now();
   return header;
 }
 
-void NameInput(Observer& observer, const Frame& frame, Emitter& emitter, size_t argument,
-               const c10::TensorImpl* impl, const c10::StorageImpl* storage,
-               wire::TensorStats* stats) noexcept {
+void FindingRecords::NameInput(const Frame& frame, Emitter& emitter, size_t argument,
+                               const c10::TensorImpl* impl, const c10::StorageImpl* storage,
+                               wire::TensorStats* stats) const noexcept {
   const auto& arguments = frame.op->schema->arguments();
   if (argument < arguments.size()) stats->name = emitter.Intern(arguments[argument].name());
-  const NamedTensor* named = observer.python->names().FindByImpl(impl, storage);
+  const NamedTensor* named = python_.names().FindByImpl(impl, storage);
   if (named != nullptr) stats->target = static_cast<uint8_t>(TargetOf(*named));
 }
 
-ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources& sources,
-              const SiteKey& key, bool write, bool is_new_site) noexcept {
+ValueRef FindingRecords::File(Emitter& emitter, Draft& draft, const Sources& sources,
+                              const SiteKey& key, bool write, bool is_new_site) noexcept {
   const int tensors = draft.TensorsUsed();
   const size_t bytes =
       sizeof(ValueRecord) + sizeof(wire::TensorStats) * static_cast<size_t>(tensors);
@@ -86,7 +87,7 @@ ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources&
     if (is_new_site) emitter.KeepFirst(draft.value);
     emitter.Emit(draft.value.header);
   } else if (tensors != 0) {
-    observer.recent_values.KeepTensors(draft.value.header.ticket, draft.tensors, tensors);
+    recent_.KeepTensors(draft.value.header.ticket, draft.tensors, tensors);
   }
   RecentValues::Kept kept{};
   kept.record = draft.value;
@@ -95,11 +96,11 @@ ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources&
   kept.layer = key.layer;
   kept.finding_class = key.finding_class;
   kept.written = write;
-  return observer.recent_values.Add(kept);
+  return recent_.Add(kept);
 }
 
-void RecordReachOf(Observer& observer, Emitter& emitter, const ValueRecord& record,
-                   ValueRef value) noexcept {
+void FindingRecords::RecordReachOf(Emitter& emitter, const ValueRecord& record,
+                                   ValueRef value) noexcept {
   const auto note = [&](wire::Reach reach) {
     emitter.RecordReach(reach, record.header.ticket, record.header.ticket, record.param,
                         record.header.clocks);
@@ -108,11 +109,11 @@ void RecordReachOf(Observer& observer, Emitter& emitter, const ValueRecord& reco
   if ((record.flags & ValueRecord::kWroteParameter) != 0) note(wire::Reach::kParameter);
   if ((record.flags & ValueRecord::kWroteBuffer) != 0) note(wire::Reach::kBuffer);
   constexpr uint32_t kMatters = ValueRecord::kWroteParameter | ValueRecord::kWroteBuffer;
-  if ((record.flags & kMatters) != 0) WriteAncestors(observer, value);
+  if ((record.flags & kMatters) != 0) WriteAncestors(value);
 }
 
-void WriteAncestors(Observer& observer, ValueRef value) noexcept {
-  Emitter* emitter = observer.segment.emitter();
+void FindingRecords::WriteAncestors(ValueRef value) noexcept {
+  Emitter* emitter = segment_.emitter();
   if (emitter == nullptr) return;
   ValueRef open[kAncestorsMax];
   int count = 0;
@@ -120,7 +121,7 @@ void WriteAncestors(Observer& observer, ValueRef value) noexcept {
   // A value that has been traced before ends its branch, so that each is visited once.
   for (int i = 0; i < count; ++i) {
     RecentValues::Kept kept;
-    if (!observer.recent_values.Trace(open[i], &kept) || kept.traced) continue;
+    if (!recent_.Trace(open[i], &kept) || kept.traced) continue;
     for (int s = 0; s < kept.record.n_sources && count < kAncestorsMax; ++s) {
       if (kept.record.sources[s].kind != static_cast<uint8_t>(SourceKind::kValue)) continue;
       open[count++] = ValueRef{kept.record.sources[s].value, kept.source_index[s]};
@@ -130,7 +131,7 @@ void WriteAncestors(Observer& observer, ValueRef value) noexcept {
     draft.value = kept.record;
     draft.value.flags |= ValueRecord::kLate;
     const int tensors = draft.TensorsUsed();
-    if (!observer.recent_values.CopyTensors(draft.value.header.ticket, draft.tensors, tensors)) {
+    if (!recent_.CopyTensors(draft.value.header.ticket, draft.tensors, tensors)) {
       draft.value.n_outputs = draft.value.n_inputs = 0;
       draft.value.flags &= ~uint32_t{ValueRecord::kHasSamples};
       draft.value.header.bytes = sizeof(ValueRecord);

@@ -8,12 +8,17 @@
 #include <cstdint>
 
 #include "proto/wire/loader_samples.h"
-#include "shim/observe/finding/location.h"
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/observer.h"
+#include "shim/classify/recent_values.h"
+#include "shim/emit/emitter.h"
+#include "shim/observe/events/process_segment.h"
+#include "shim/observe/events/step_clock.h"
+#include "shim/observe/finding/source_list.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
+
+class PythonBridge;
 
 // A site's first values are written out with everything known; later ones only when they turn out
 // to matter.
@@ -32,36 +37,49 @@ struct Draft {
 };
 static_assert(sizeof(Draft) == wire::kRecordBytesMax);
 
-[[nodiscard]] SiteKey MakeKey(Observer& observer, const ThreadState* thread, Emitter& emitter,
-                              const Location& place, uint32_t op, wire::FindingClass finding_class,
-                              uint8_t kinds, uint8_t outputs, uint32_t flags,
-                              uint32_t param) noexcept;
-// The site's number. Where it is new the user's line is asked for.
-uint32_t InternSite(Observer& observer, ThreadState* thread, Emitter& emitter, const SiteKey& key,
-                    bool* is_new) noexcept;
-
-// Fills kind, bytes, ticket, thread, time and clocks.
-wire::RecordHeader MakeHeader(Observer& observer, ThreadState* thread, Emitter& emitter,
-                              wire::RecordKind kind, size_t bytes) noexcept;
-
-// How the op's schema calls its argument number `argument`, and what the tensor is in the training.
-void NameInput(Observer& observer, const Frame& frame, Emitter& emitter, size_t argument,
-               const c10::TensorImpl* impl, const c10::StorageImpl* storage,
-               wire::TensorStats* stats) noexcept;
-
 // Of ValueRecord: on which GPU the tensor lies.
 inline uint32_t GpuFlag(const PlainTensor& tensor) noexcept {
   return static_cast<uint32_t>(tensor.gpu + 1) << wire::ValueRecord::kGpuShift;
 }
 
-// Emits, or keeps for later, and says where the value stands among the recent ones.
-ValueRef File(Observer& observer, Emitter& emitter, Draft& draft, const Sources& sources,
-              const SiteKey& key, bool write, bool is_new_site) noexcept;
-// What the value has reached by being written where it is.
-void RecordReachOf(Observer& observer, Emitter& emitter, const wire::ValueRecord& record,
-                   ValueRef value) noexcept;
+// Threads: any; one object per process.
+class FindingRecords {
+ public:
+  // All outlive it.
+  FindingRecords(const ProcessSegment& segment, RecentValues& recent, const PythonBridge& python,
+                 StepClock& clock) noexcept
+      : segment_(segment), recent_(recent), python_(python), clock_(clock) {}
 
-// Writes out the records of `value` and of what it came from, as far as they were held back.
-void WriteAncestors(Observer& observer, ValueRef value) noexcept;
+  [[nodiscard]] SiteKey MakeKey(const ThreadState* thread, Emitter& emitter, const Location& place,
+                                uint32_t op, wire::FindingClass finding_class, uint8_t kinds,
+                                uint8_t outputs, uint32_t flags, uint32_t param) const noexcept;
+  // The site's number. Where it is new the user's line is asked for.
+  uint32_t InternSite(ThreadState* thread, Emitter& emitter, const SiteKey& key,
+                      bool* is_new) const noexcept;
+
+  // Fills kind, bytes, ticket, thread, time and clocks.
+  [[nodiscard]] wire::RecordHeader MakeHeader(ThreadState* thread, Emitter& emitter,
+                                              wire::RecordKind kind, size_t bytes) const noexcept;
+
+  // How the op's schema calls its argument number `argument`, and what the tensor is in the
+  // training.
+  void NameInput(const Frame& frame, Emitter& emitter, size_t argument, const c10::TensorImpl* impl,
+                 const c10::StorageImpl* storage, wire::TensorStats* stats) const noexcept;
+
+  // Emits, or keeps for later, and says where the value stands among the recent ones.
+  ValueRef File(Emitter& emitter, Draft& draft, const Sources& sources, const SiteKey& key,
+                bool write, bool is_new_site) noexcept;
+  // What the value has reached by being written where it is.
+  void RecordReachOf(Emitter& emitter, const wire::ValueRecord& record, ValueRef value) noexcept;
+
+  // Writes out the records of `value` and of what it came from, as far as they were held back.
+  void WriteAncestors(ValueRef value) noexcept;
+
+ private:
+  const ProcessSegment& segment_;
+  RecentValues& recent_;
+  const PythonBridge& python_;
+  StepClock& clock_;
+};
 
 }  // namespace nanwatch

@@ -7,13 +7,13 @@
 #include "shim/classify/finding_class.h"
 #include "shim/observe/finding/finding_record.h"
 #include "shim/observe/finding/kept_inputs.h"
-#include "shim/observe/finding/location.h"
 #include "shim/observe/finding/op_evidence.h"
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/finding/written_tensor.h"
 #include "shim/observe/op/inputs.h"
 #include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/out_of_sight.h"
 #include "shim/observe/unseen/shared_files.h"
@@ -45,8 +45,8 @@ int FillInputs(Observer& observer, ThreadState* thread, const Frame& frame, Emit
       }
       wire::TensorStats* one = &stats[count++];
       FillStats(input.View(), static_cast<uint8_t>(input.argument), one);
-      NameInput(observer, frame, emitter, input.argument, input.impl,
-                static_cast<const c10::StorageImpl*>(input.storage.storage), one);
+      observer.records.NameInput(frame, emitter, input.argument, input.impl,
+                                 static_cast<const c10::StorageImpl*>(input.storage.storage), one);
       if (input.known) one->value = input.bad.value.ticket;
     }
   }
@@ -199,7 +199,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
 
   const Location place = LocationOf(thread);
   Sources sources;
-  const bool in_python = UserCallOf(observer, thread) != 0;
+  const bool in_python = UserCallOf(*observer.python, thread) != 0;
   const OwnWrites own{in_python ? outputs : nullptr, in_python ? count : 0};
   const Traced* traced = thread->traced;
   KeptInputs kept;
@@ -288,14 +288,15 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
     op_name = InternText(*emitter, thread->region.name);
     flags |= ValueRecord::kIsCompiledRegion;
   }
-  const SiteKey key = MakeKey(observer, thread, *emitter, place, op_name, finding_class,
-                              evidence.output_kinds, output_bits, flags, written.name);
+  const SiteKey key =
+      observer.records.MakeKey(thread, *emitter, place, op_name, finding_class,
+                               evidence.output_kinds, output_bits, flags, written.name);
   bool is_new = false;
-  const uint32_t site = InternSite(observer, thread, *emitter, key, &is_new);
+  const uint32_t site = observer.records.InternSite(thread, *emitter, key, &is_new);
 
   Draft draft;
   ValueRecord& value = draft.value;
-  value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);
+  value.header = observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kValue, 0);
   const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
   value.site = site;
   value.flags =
@@ -326,7 +327,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
       FillSamples(observer, RowsOf(frame, outputs[0]), &draft);
     }
   }
-  const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
+  const ValueRef ref = observer.records.File(*emitter, draft, sources, key, write, is_new);
   if (is_new) observer.python->CallAtExitSoon();
   if (MayBeOrigin(finding_class) && IsWorthATrail(seen)) {
     observer.trail.Keep(thread, value.header.ticket);
@@ -335,7 +336,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
       finding_class != FindingClass::kPropagate && IsWorthATrail(seen)) {
     observer.op_kernels.RecordFinding(frame, value.header);
   }
-  RecordReachOf(observer, *emitter, value, ref);
+  observer.records.RecordReachOf(*emitter, value, ref);
   wire::Source as_source{};
   as_source.kind = static_cast<uint8_t>(SourceKind::kValue);
   as_source.site = site;
@@ -389,13 +390,14 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   }
   const Location place = LocationOf(thread);
   bool is_new = false;
-  const uint32_t site =
-      InternSite(observer, thread, *emitter,
-                 MakeKey(observer, thread, *emitter, place, observer.segment.NameOf(*frame.op),
-                         FindingClass::kKilled, sources.kinds, 0, place.flags, 0),
-                 &is_new);
+  const uint32_t site = observer.records.InternSite(
+      thread, *emitter,
+      observer.records.MakeKey(thread, *emitter, place, observer.segment.NameOf(*frame.op),
+                               FindingClass::kKilled, sources.kinds, 0, place.flags, 0),
+      &is_new);
   wire::KillRecord record{};
-  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kKill, sizeof record);
+  record.header =
+      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kKill, sizeof record);
   const uint32_t seen = emitter->CountSite(site, record.header.ticket, record.header.clocks);
   if (seen > kFullRecordsPerSite) return;
   record.site = site;

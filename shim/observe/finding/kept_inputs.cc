@@ -213,7 +213,8 @@ int KeptInputs::Fill(Observer& observer, const Frame& frame, Emitter& emitter,
       if ((kept.kinds != 0) != want_bad) continue;
       wire::TensorStats* one = &stats[filled++];
       FillStats(kept.plain.view, kept.argument, one);
-      NameInput(observer, frame, emitter, kept.argument, kept.plain.impl, kept.plain.storage, one);
+      observer.records.NameInput(frame, emitter, kept.argument, kept.plain.impl, kept.plain.storage,
+                                 one);
       wire::Source source{};
       ValueRef value;
       if (SourceOf(observer, kept.plain, &source, &value)) one->value = value.ticket;

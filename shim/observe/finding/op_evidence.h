@@ -2,8 +2,8 @@
 #pragma once
 
 #include "shim/classify/finding_class.h"
-#include "shim/observe/finding/location.h"
 #include "shim/observe/finding/sources.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {

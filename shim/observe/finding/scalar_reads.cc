@@ -5,8 +5,8 @@
 #include "proto/wire/escape_flags.h"
 #include "shim/check/scan.h"
 #include "shim/observe/finding/finding_record.h"
-#include "shim/observe/finding/location.h"
-#include "shim/observe/op/inputs.h"
+#include "shim/observe/thread/location.h"
+#include "shim/observe/thread/seen_inputs.h"
 
 namespace nanwatch {
 namespace {
@@ -46,11 +46,13 @@ void EmitScalarReadAt(Observer& observer, ThreadState* thread, uint32_t op, Emit
   record.source = source;
   const Location place = LocationOf(thread);
   bool is_new = false;
-  record.site = InternSite(observer, thread, emitter,
-                           MakeKey(observer, thread, emitter, place, op, FindingClass::kPropagate,
-                                   source.kinds, 0, place.flags, 0),
-                           &is_new);
-  record.header = MakeHeader(observer, thread, emitter, wire::RecordKind::kEscape, sizeof record);
+  record.site = observer.records.InternSite(
+      thread, emitter,
+      observer.records.MakeKey(thread, emitter, place, op, FindingClass::kPropagate, source.kinds,
+                               0, place.flags, 0),
+      &is_new);
+  record.header =
+      observer.records.MakeHeader(thread, emitter, wire::RecordKind::kEscape, sizeof record);
   emitter.CountSite(record.site, record.header.ticket, record.header.clocks);
   if (observer.read_sites.Count(record.site, source.site) > kFullRecordsPerSite) return;
   if (of_many) {
@@ -61,7 +63,7 @@ void EmitScalarReadAt(Observer& observer, ThreadState* thread, uint32_t op, Emit
                         record.header.clocks);
   }
   emitter.Emit(record.header);
-  if (value.ticket != 0) WriteAncestors(observer, value);
+  if (value.ticket != 0) observer.records.WriteAncestors(value);
 }
 
 void RecordComparedLoss(Observer& observer, ThreadState* thread, const Frame& frame,

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "shim/check/scan.h"
-#include "shim/observe/op/inputs.h"
 #include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/saved_tensors.h"
 #include "shim/observe/torch/tensor_stats.h"
@@ -214,23 +214,6 @@ Source NamedSource(Observer& observer, const NamedTensor& named, const NamedRead
   return source;
 }
 
-Source SourceFrom(const BadEntry& entry) noexcept {
-  Source source{};
-  source.kinds = 0;
-  source.input = 255;
-  source.name = entry.name;
-  source.target = static_cast<uint8_t>(entry.target);
-  if (entry.site != 0 || entry.value.ticket != 0) {
-    source.kind = static_cast<uint8_t>(SourceKind::kValue);
-    source.site = entry.site;
-    source.value = entry.value.ticket;
-  } else {
-    source.kind = static_cast<uint8_t>(SourceKind::kExternal);
-    source.value = entry.shared_file;
-  }
-  return source;
-}
-
 bool SourceOf(Observer& observer, const PlainTensor& tensor, Source* source,
               ValueRef* value) noexcept {
   BadEntry entry;
@@ -265,14 +248,6 @@ void RecordExternal(Observer& observer, const PlainTensor& tensor, Target target
   CountBad(tensor.view, &entry);
   observer.bad_values.Add(entry);
   observer.input_tracking.Arm();
-}
-
-Source UnknownSource(uint8_t kinds) noexcept {
-  Source source{};
-  source.kind = static_cast<uint8_t>(SourceKind::kUnknown);
-  source.kinds = kinds;
-  source.input = 255;
-  return source;
 }
 
 }  // namespace nanwatch

@@ -4,51 +4,14 @@
 
 #include <cstdint>
 
-#include "shim/observe/finding/location.h"
+#include "shim/observe/finding/source_list.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 
 class NamedReading;
-
-struct Sources {
-  wire::Source list[wire::kSourcesMax];
-  uint64_t index[wire::kSourcesMax];
-  int count = 0;
-  uint8_t kinds = 0;
-  // An input that only a kernel of the open compiled region can have written.
-  bool made_in_region = false;
-  // One that came in, as far as anybody knows, is a result of an op to autograd.
-  bool came_in_by_result = false;
-  bool assumed = false;  // one of them is what is likely, not what is known
-
-  void Add(const wire::Source& source, uint64_t recent_index) {
-    kinds |= source.kinds;
-    for (int i = 0; i < count; ++i) {
-      if (list[i].kind == source.kind && list[i].value == source.value &&
-          list[i].name == source.name) {
-        return;
-      }
-    }
-    if (count == wire::kSourcesMax) return;
-    list[count] = source;
-    index[count++] = recent_index;
-  }
-};
-
-// What can be told, after the fact, of the inputs of an op that were not asked for (cuts.h).
-struct Traced {
-  Sources sources;
-  bool complete = true;  // else it may have read, or not have read, more than is known
-};
-
-// What the op that is ending has written itself; nothing on a thread without Python, where a
-// process group unpacks what it received.
-struct OwnWrites {
-  const BadOutput* outputs;
-  int count;
-};
 
 // Of an op whose inputs were noted.
 void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& frame,
@@ -84,8 +47,5 @@ wire::Source NamedSource(Observer& observer, const NamedTensor& named,
 // A source that names what is known of a bad tensor; false if the table knows nothing.
 bool SourceOf(Observer& observer, const PlainTensor& tensor, wire::Source* source,
               ValueRef* value) noexcept;
-wire::Source SourceFrom(const BadEntry& entry) noexcept;
-// Nobody knows where what went in came from.
-wire::Source UnknownSource(uint8_t kinds) noexcept;
 
 }  // namespace nanwatch

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "shim/observe/finding/location.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {

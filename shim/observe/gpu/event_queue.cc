@@ -66,7 +66,8 @@ uint32_t RoomOfLists(const ThreadState* thread, const Frame& frame, const InputS
 }
 
 Moment MomentOf(Observer& observer, ThreadState* thread, const Frame& frame) {
-  Moment moment = TakeMoment(observer, thread);
+  Moment moment =
+      TakeMoment({observer.segment, *observer.python, observer.gpu_events.calls()}, thread);
   moment.first_event = frame.first_event;
   return moment;
 }
@@ -492,7 +493,7 @@ GpuEventQueue::OpEvent* GpuEventQueue::ReserveHanded(Observer& observer, ThreadS
   event->kind = EventKind::kHanded;
   event->handed_as = as;
   event->region = {};
-  event->moment = TakeMoment(observer, thread);
+  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
   event->outputs = static_cast<uint32_t>(looked_at);
   event->inputs = static_cast<uint32_t>(others);
   return event;
@@ -613,7 +614,7 @@ void GpuEventQueue::EnqueuePass(Observer& observer, ThreadState* thread, uint64_
   auto* event = Reserve<PassEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kPass;
-  event->moment = TakeMoment(observer, thread);
+  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
   event->pass = number;
   event->root = SequenceRef(root);
   event->tells_loss = tells_loss;
@@ -627,7 +628,7 @@ void GpuEventQueue::EnqueueLeaf(Observer& observer, ThreadState* thread,
   auto* event = Reserve<LeafEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kLeaf;
-  event->moment = TakeMoment(observer, thread);
+  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
   event->named = named;
   event->has_gradient = gradient != nullptr && gradient->view.ndim <= wire::kShapeDimsMax;
   if (event->has_gradient) {
@@ -646,7 +647,7 @@ uint64_t GpuEventQueue::EnqueueOptimizerBegin(Observer& observer, ThreadState* t
   auto* event = Reserve<OptimizerEvent>();
   if (event == nullptr) return 0;
   event->kind = EventKind::kOptimizerBegin;
-  event->moment = TakeMoment(observer, thread);
+  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
   event->optimizer = optimizer;
   std::snprintf(event->range_name, sizeof event->range_name, "%s", range_name);
   event->gradients = gradients;
@@ -661,7 +662,7 @@ void GpuEventQueue::EnqueueOptimizerEnd(Observer& observer, ThreadState* thread,
   auto* event = Reserve<OptimizerEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kOptimizerEnd;
-  event->moment = TakeMoment(observer, thread);
+  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
   event->stopped = stopped;
   event->ops_unwatched = ops_unwatched;
   event->graph = CapturedGraph(observer, thread, /*begins=*/true);
@@ -675,7 +676,7 @@ void GpuEventQueue::EnqueuePlainUpdate(Observer& observer, ThreadState* thread) 
   auto* event = Reserve<PassEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kPlainUpdate;
-  event->moment = TakeMoment(observer, thread);
+  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
   event->graph = CapturedGraph(observer, thread, /*begins=*/true);
   Publish(event);
   gpu_.AddStep(thread);

@@ -35,14 +35,15 @@
 #include <vector>
 
 #include "shim/classify/bad_values.h"
-#include "shim/observe/finding/location.h"
 #include "shim/observe/gpu/gpu_checks.h"
 #include "shim/observe/gpu/gpu_collective_results.h"
 #include "shim/observe/gpu/gpu_cuts.h"
 #include "shim/observe/gpu/late_copies.h"
+#include "shim/observe/gpu/moment.h"
 #include "shim/observe/gpu/queue_memory.h"
 #include "shim/observe/python/calls/graph_calls.h"
 #include "shim/observe/python/known_calls.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {

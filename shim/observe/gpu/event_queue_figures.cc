@@ -64,7 +64,7 @@ bool GpuEventQueue::EnqueueSnapshot(Observer& observer, ThreadState* thread,
   auto* event = Reserve<SnapshotEvent>();
   if (event == nullptr) return false;
   event->kind = EventKind::kSnapshot;
-  event->moment = TakeMoment(observer, thread);
+  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
   event->snapshot = snapshot;
   Publish(event);
   return true;

@@ -118,7 +118,7 @@ void GpuEventQueue::EnqueueReplay(Observer& observer, ThreadState* thread, Graph
   event->kind = EventKind::kReplay;
   event->graph = graph;
   event->ticket = mark;
-  event->moment = TakeMoment(observer, thread);
+  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
   event->through = graph->launched;  // with the GIL held
   Publish(event);
   Settle(observer);

@@ -9,7 +9,7 @@
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/inputs.h"
+#include "shim/observe/thread/seen_inputs.h"
 
 namespace nanwatch {
 

@@ -10,8 +10,8 @@
 #include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/compiled_regions.h"
-#include "shim/observe/op/inputs.h"
 #include "shim/observe/step/loss.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {

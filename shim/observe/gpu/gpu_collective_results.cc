@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-#include "shim/observe/observer.h"
+#include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
 namespace {

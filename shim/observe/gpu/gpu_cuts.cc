@@ -11,9 +11,9 @@
 #include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/level/cuts.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/inputs.h"
 #include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/step/leaf_gradients.h"
+#include "shim/observe/thread/seen_inputs.h"
 
 namespace nanwatch {
 namespace {

@@ -1,6 +1,6 @@
 #include "shim/observe/gpu/late_copies.h"
 
-#include "shim/observe/observer.h"
+#include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
 

@@ -9,9 +9,9 @@
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/inputs.h"
 #include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/step/leaf_gradients.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
@@ -105,7 +105,8 @@ bool Cuts::Record(Observer& observer, ThreadState* thread, const Frame& frame,
   WrittenRing* ring = RingOf(thread);
   if (ring == nullptr || plain.view.ndim > wire::kShapeDimsMax) return false;
   const BusyScope busy(thread);
-  const Moment moment = TakeMoment(observer, thread);
+  const Moment moment =
+      TakeMoment({observer.segment, *observer.python, observer.gpu_events.calls()}, thread);
   const std::lock_guard<std::mutex> lock(ring->mutex);
   // Outputs of one call have one time.
   const WrittenValue* before = ring->count != 0 ? &ring->At(ring->count - 1) : nullptr;

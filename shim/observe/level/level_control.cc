@@ -12,7 +12,8 @@ namespace {
 void EmitChange(Observer& observer, ThreadState* thread, wire::LevelRecord record) {
   Emitter* emitter = observer.segment.emitter();
   if (emitter == nullptr || thread == nullptr) return;
-  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kLevel, sizeof record);
+  record.header =
+      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kLevel, sizeof record);
   emitter->Emit(record.header);
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <new>
 
-#include "shim/observe/observer.h"
+#include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
 

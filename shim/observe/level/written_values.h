@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "shim/observe/finding/location.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {

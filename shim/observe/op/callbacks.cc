@@ -7,12 +7,12 @@
 
 #include "shim/check/scan.h"
 #include "shim/observe/figures/trail.h"
-#include "shim/observe/finding/location.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/autograd_nodes.h"
 #include "shim/observe/op/op_begin.h"
 #include "shim/observe/op/op_end.h"
 #include "shim/observe/thread/checked_results.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/torch/record_access.h"
 #include "shim/observe/unseen/collective_results.h"
 

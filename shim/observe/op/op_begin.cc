@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "shim/observe/finding/location.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/op/inputs.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/torch/record_access.h"
 
 namespace nanwatch::callbacks {

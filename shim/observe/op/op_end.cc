@@ -9,9 +9,9 @@
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/op/batch_norm.h"
 #include "shim/observe/op/compiled_regions.h"
-#include "shim/observe/op/inputs.h"
 #include "shim/observe/op/output_scan.h"
 #include "shim/observe/step/scaler.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/unseen/collective_results.h"
 
 namespace nanwatch::callbacks {

@@ -1,6 +1,6 @@
 #include "shim/observe/op/output_scan.h"
 
-#include "shim/observe/op/inputs.h"
+#include "shim/observe/thread/seen_inputs.h"
 
 namespace nanwatch {
 namespace {

@@ -110,7 +110,7 @@ void BackwardPasses::EmitBadRoot(Observer& observer, ThreadState* thread, ValueR
   Emit(observer, thread, flags);
   observer.segment.emitter()->RecordReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
                                           record_.header.clocks);
-  WriteAncestors(observer, root);
+  observer.records.WriteAncestors(root);
 }
 
 void BackwardPasses::ExpectRoot(ValueRef loss) noexcept {
@@ -155,7 +155,7 @@ void BackwardPasses::RecordLeaf(Observer& observer, ThreadState* thread,
   if (record_.n_bad < wire::kSourcesMax) {
     record_.bad[record_.n_bad] = source;
     record_.bad_names[record_.n_bad++] = name;
-    WriteAncestors(observer, value);
+    observer.records.WriteAncestors(value);
   }
   if (++record_.leaves_bad != 1) return;
   Emit(observer, thread, wire::PassRecord::kLeafBad);
@@ -171,7 +171,8 @@ void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flag
     written_ = true;
   }
   record_.flags |= flags;
-  record_.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kPass, sizeof record_);
+  record_.header =
+      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kPass, sizeof record_);
   if (ShouldWrite()) emitter->Emit(record_.header);
 }
 
@@ -202,7 +203,7 @@ void BackwardPasses::OnBadGradients(Observer& observer, ThreadState* thread, uin
   for (uint32_t i = 0; i < bad.count; ++i) {
     record_.bad[i] = bad.sources[i];
     record_.bad_names[i] = bad.names[i] != nullptr ? emitter->Intern(bad.names[i]->name) : 0;
-    WriteAncestors(observer, bad.values[i]);
+    observer.records.WriteAncestors(bad.values[i]);
   }
   record_.n_bad = static_cast<uint8_t>(bad.count);
   Emit(observer, thread, wire::PassRecord::kLeafBad | wire::PassRecord::kEnded);

@@ -1,10 +1,10 @@
 #include "shim/observe/step/poison.h"
 
 #include "shim/check/scan.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/torch/storage_data.h"
+#include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
 namespace {

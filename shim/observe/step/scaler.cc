@@ -3,7 +3,7 @@
 #include <ATen/record_function.h>
 
 #include "shim/observe/entry_points.h"
-#include "shim/observe/op/inputs.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/torch/torch_tensor.h"
 

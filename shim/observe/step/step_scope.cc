@@ -343,7 +343,7 @@ void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread,
   Emitter* emitter = observer.segment.Ensure();
   if (emitter != nullptr) {
     record.header =
-        MakeHeader(observer, thread, *emitter, wire::RecordKind::kScaler, sizeof record);
+        observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kScaler, sizeof record);
     emitter->Emit(record.header);
   }
   {
@@ -364,7 +364,8 @@ void StepScope::EmitCell(Observer& observer, ThreadState* thread, uint64_t began
   Emitter* emitter = observer.segment.emitter();
   if (emitter == nullptr || thread == nullptr) return;
   wire::LevelRecord record{};
-  record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kLevel, sizeof record);
+  record.header =
+      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kLevel, sizeof record);
   record.from = record.to = static_cast<uint8_t>(observer.level.asked());
   record.why = wire::kLevelWhyCell;
   record.full_every = observer.python->running_cell();

@@ -11,6 +11,7 @@
 
 #include "proto/wire/record.h"
 #include "proto/wire/segment.h"
+#include "shim/observe/events/step_clock.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/step_counts.h"
 #include "shim/observe/thread/thread_state.h"
@@ -20,9 +21,9 @@ namespace nanwatch {
 class Emitter;
 class Observer;
 
-class StepScope {
+class StepScope final : public StepClock {
  public:
-  wire::Clocks Now() noexcept;
+  wire::Clocks Now() noexcept override;
 
   // An optimizer's step begins and ends on this thread; only the outermost one counts. `optimizer`
   // may be null. `identity` is what no other optimizer has (known_optimizers.h); null: its address.

@@ -55,9 +55,9 @@ void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, u
   after.record.optimizer_class = class_name;
   after.record.flags = flags;
   after.record.header =
-      MakeHeader(observer, thread, *emitter, wire::RecordKind::kUpdate, sizeof after.record);
+      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kUpdate, sizeof after.record);
   emitter->Emit(after.record.header);
-  for (int i = 0; i < after.record.n_bad; ++i) WriteAncestors(observer, after.values[i]);
+  for (int i = 0; i < after.record.n_bad; ++i) observer.records.WriteAncestors(after.values[i]);
   const wire::RecordHeader& header = after.record.header;
   if (after.record.parameters_bad != 0) {
     emitter->RecordReach(wire::Reach::kParameter, after.first_parameter.ticket, header.ticket,

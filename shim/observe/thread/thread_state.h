@@ -288,4 +288,19 @@ class ThreadStates {
   static constinit thread_local ThreadState* current_ __attribute__((tls_model("initial-exec")));
 };
 
+// Marks the calling thread as being inside our own code, for a scope.
+class BusyScope {
+ public:
+  explicit BusyScope(ThreadState* thread) noexcept : thread_(thread), before_(thread->busy) {
+    thread_->busy = true;
+  }
+  ~BusyScope() { thread_->busy = before_; }
+  BusyScope(const BusyScope&) = delete;
+  BusyScope& operator=(const BusyScope&) = delete;
+
+ private:
+  ThreadState* thread_;
+  bool before_;
+};
+
 }  // namespace nanwatch

@@ -9,8 +9,8 @@
 #include "shim/observe/finding/finding_record.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/inputs.h"
 #include "shim/observe/python/api/storage_hold.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch {
@@ -458,7 +458,7 @@ void EmitCollective(Observer& observer, ThreadState* thread, const CollectiveNam
   if (input != nullptr) record.input = *input;
   record.output_value = output.ticket;
   record.header =
-      MakeHeader(observer, thread, *emitter, wire::RecordKind::kCollective, sizeof record);
+      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kCollective, sizeof record);
   emitter->Emit(record.header);
 }
 

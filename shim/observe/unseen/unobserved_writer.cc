@@ -4,9 +4,9 @@
 
 #include "shim/check/scan.h"
 #include "shim/observe/finding/finding_record.h"
-#include "shim/observe/finding/location.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/finding/written_tensor.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
@@ -54,12 +54,13 @@ ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainT
   uint32_t flags = writer.flags | place.flags | written.flags;
   if (writer.made_with_gradients) flags &= ~uint32_t{ValueRecord::kWithoutGradients};
   bool is_new = false;
-  const SiteKey key = MakeKey(observer, thread, *emitter, place, InternText(*emitter, writer.op),
-                              writer.finding_class, kinds, 1, flags, written.name);
-  const uint32_t site = InternSite(observer, thread, *emitter, key, &is_new);
+  const SiteKey key =
+      observer.records.MakeKey(thread, *emitter, place, InternText(*emitter, writer.op),
+                               writer.finding_class, kinds, 1, flags, written.name);
+  const uint32_t site = observer.records.InternSite(thread, *emitter, key, &is_new);
   Draft draft;
   ValueRecord& value = draft.value;
-  value.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kValue, 0);
+  value.header = observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kValue, 0);
   const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
   value.site = site;
   value.flags = flags | GpuFlag(tensor);
@@ -78,11 +79,11 @@ ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainT
     FillStats(tensor.view, 0, &draft.tensors[0]);
     draft.tensors[0].value = value.header.ticket;
   }
-  const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
+  const ValueRef ref = observer.records.File(*emitter, draft, sources, key, write, is_new);
   const BadOutput output{tensor, 0, false};
   const bool in_update = writer.phase == Phase::kOptimizer;
   const bool in_buffer = writer.target == Target::kBuffer;
-  if (in_update || in_buffer) RecordReachOf(observer, *emitter, value, ref);
+  if (in_update || in_buffer) observer.records.RecordReachOf(*emitter, value, ref);
   // A buffer is read again at each step's end; what reads it in between is not watched.
   if (in_buffer) return ref;
   Remember(observer, &output, 1, ref, site, written, in_update, in_update);

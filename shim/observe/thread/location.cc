@@ -1,4 +1,4 @@
-#include "shim/observe/finding/location.h"
+#include "shim/observe/thread/location.h"
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
@@ -6,9 +6,8 @@
 
 #include <algorithm>
 
-#include "shim/host/monotonic_clock.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/python/names/layer_table.h"
+#include "shim/observe/python/python_bridge.h"
 
 namespace nanwatch {
 namespace {
@@ -63,36 +62,15 @@ Location LocationOf(const ThreadState* thread) noexcept {
   return place;
 }
 
-Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept {
-  Moment moment;
-  moment.place = LocationOf(thread);
-  if (*moment.place.node != '\0') {
-    Emitter* emitter = observer.segment.Ensure();
-    moment.node = emitter != nullptr ? emitter->Intern(moment.place.node) : 0;
-    moment.place.node = "";
-  }
-  moment.thread = thread;
-  moment.time_ns = MonotonicNs();
-  moment.in_optimizer = thread->optimizer_depth != 0;
-  moment.in_region = thread->regions_open != 0;
-  const KnownCall call = observer.gpu_events.calls().OfThisThread(*observer.python);
-  moment.call = call.call;
-  moment.line = call.line;
-  if (moment.place.phase == Phase::kBackward) {
-    moment.node_made_by = SequenceRef(MadeRunningNode(thread));
-  }
-  return moment;
+uint32_t UserCallOf(const PythonBridge& python, const ThreadState* thread) noexcept {
+  return thread->told != nullptr ? thread->told->call : python.UserCall();
 }
 
-uint32_t UserCallOf(const Observer& observer, const ThreadState* thread) noexcept {
-  return thread->told != nullptr ? thread->told->call : observer.python->UserCall();
-}
-
-SourceLine UserLineOf(const Observer& observer, const ThreadState* thread) noexcept {
+SourceLine UserLineOf(const PythonBridge& python, const ThreadState* thread) noexcept {
   SourceLine line;
   line.text[0] = '\0';
   if (thread->told == nullptr) {
-    observer.python->UserSourceLine(line.text, sizeof line.text);
+    python.UserSourceLine(line.text, sizeof line.text);
   } else if (thread->told->line != nullptr) {
     line = *thread->told->line;
   }

@@ -9,7 +9,7 @@
 
 namespace nanwatch {
 
-class Observer;
+class PythonBridge;
 
 struct Location {
   wire::Phase phase;
@@ -34,12 +34,9 @@ struct Moment {
   bool in_region = false;
 };
 
-// As it stands now on the calling thread.
-Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept;
-
 // PythonBridge's, or what the moment knows that is told on this thread.
-uint32_t UserCallOf(const Observer& observer, const ThreadState* thread) noexcept;
-SourceLine UserLineOf(const Observer& observer, const ThreadState* thread) noexcept;
+uint32_t UserCallOf(const PythonBridge& python, const ThreadState* thread) noexcept;
+SourceLine UserLineOf(const PythonBridge& python, const ThreadState* thread) noexcept;
 
 // The op may make an autograd node: what its sequence number stands for, noted for every op.
 [[gnu::always_inline]] inline void RememberSequence(ThreadState* thread,

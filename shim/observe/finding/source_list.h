@@ -1,0 +1,54 @@
+// What an op's bad result came from, as a list in the making.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/wire/record.h"
+#include "shim/classify/bad_values.h"
+#include "shim/observe/thread/thread_state.h"
+
+namespace nanwatch {
+
+struct Sources {
+  wire::Source list[wire::kSourcesMax];
+  uint64_t index[wire::kSourcesMax];
+  int count = 0;
+  uint8_t kinds = 0;
+  // An input that only a kernel of the open compiled region can have written.
+  bool made_in_region = false;
+  // One that came in, as far as anybody knows, is a result of an op to autograd.
+  bool came_in_by_result = false;
+  bool assumed = false;  // one of them is what is likely, not what is known
+
+  void Add(const wire::Source& source, uint64_t recent_index) {
+    kinds |= source.kinds;
+    for (int i = 0; i < count; ++i) {
+      if (list[i].kind == source.kind && list[i].value == source.value &&
+          list[i].name == source.name) {
+        return;
+      }
+    }
+    if (count == wire::kSourcesMax) return;
+    list[count] = source;
+    index[count++] = recent_index;
+  }
+};
+
+// What can be told, after the fact, of the inputs of an op that were not asked for (cuts.h).
+struct Traced {
+  Sources sources;
+  bool complete = true;  // else it may have read, or not have read, more than is known
+};
+
+// What the op that is ending has written itself; nothing on a thread without Python, where a
+// process group unpacks what it received.
+struct OwnWrites {
+  const BadOutput* outputs;
+  int count;
+};
+
+wire::Source SourceFrom(const BadEntry& entry) noexcept;
+// Nobody knows where what went in came from.
+wire::Source UnknownSource(uint8_t kinds) noexcept;
+
+}  // namespace nanwatch

@@ -1,0 +1,17 @@
+// The inputs that a frame has recorded: what is still true of them when the op has ended.
+#pragma once
+
+#include "shim/observe/thread/thread_state.h"
+
+namespace nanwatch {
+
+// Lets go of the frame's inputs. To be called exactly once for each frame that has noted any.
+void DropInputs(ThreadState* thread, Frame& frame) noexcept;
+
+// Whether any of those that are noted lies on a GPU.
+bool HasGpuInput(const ThreadState* thread, const Frame& frame) noexcept;
+
+// After the op: true if the memory of an input noted at its begin is still there, or need not be.
+bool IsAlive(const InputSeen& input) noexcept;
+
+}  // namespace nanwatch
