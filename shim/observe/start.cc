@@ -188,7 +188,7 @@ bool TurnOn(Observer* observer) {
   observer->SetActive(true);
   if (!ProveOnPlantedNan(*observer)) {
     *observer->entry()->active = 0;
-    observer->input_tracking.SetBenchMode(0);
+    observer->input_tracking.Unregister();
     return false;
   }
   observer->self_proven = true;
@@ -268,28 +268,4 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     *entry->active = 0;
     return 1;
   }
-}
-
-// For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2
-// everything, 3 level idle, 4 level canary, 5 level auto, 6 canary with every step's parameters
-// told; those of all others are not. 7 level layer. From the first of these on nothing is measured
-// any more. 8 changes nothing. Returns 1 while the checks
-// are off so that their cost can be measured.
-extern "C" __attribute__((visibility("default"))) int nanwatch_bench_mode(int mode) {
-  using nanwatch::wire::Level;
-  nanwatch::Observer* observer = nanwatch::Observer::Get();
-  if (observer == nullptr) return 0;
-  const int off = observer->level.off_to_measure() ? 1 : 0;
-  if (mode == 8) return off;
-  observer->measuring.StopForBench();
-  // Calls of modules pass through otherwise.
-  observer->SetActive(mode >= 2);
-  constexpr Level kLevels[] = {Level::kFull,   Level::kFull, Level::kFull,   Level::kIdle,
-                               Level::kCanary, Level::kAuto, Level::kCanary, Level::kLayer};
-  if (mode < 0 || mode >= static_cast<int>(std::size(kLevels))) return off;
-  observer->level.SetForBench(kLevels[mode]);
-  observer->parameter_stats.SetInterval(mode == 6 ? 1 : 0);
-  observer->steps.SetOpsWatchedUntil(0);  // as in a job that has run for a while
-  observer->input_tracking.SetBenchMode(mode);
-  return 0;
 }
