@@ -143,6 +143,13 @@ bool GivenKernels(const NanwatchEntry* entry) {
   return false;
 }
 
+// NANWATCH_GPU, and what tests ask of the queue.
+GpuEventQueue::Settings GivenGpuSettings() {
+  const char* given = getenv(wire::kEnvGpu);
+  return {.checks = given == nullptr || std::strcmp(given, "0") != 0,
+          .queue_bytes_for_test = QueueBytesForTest()};
+}
+
 LevelAtStart ChosenLevel(const NanwatchEntry* entry) {
   const double given_budget = GivenBudget(entry);
   const double budget = given_budget > 0 ? given_budget : kBudgetPercent;
@@ -245,6 +252,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     const char* on_anomaly = getenv(wire::kEnvOnAnomaly);
     observer->stops_on_anomaly = on_anomaly != nullptr && std::strcmp(on_anomaly, "stop") == 0;
     observer->parameter_stats.SetInterval(GivenStatsInterval(entry));
+    observer->gpu_events.Set(GivenGpuSettings());
     if (GivenKernels(entry)) {
       const char* on_demand = getenv("KINETO_USE_DAEMON");
       observer->op_kernels.Want(on_demand != nullptr && *on_demand != '\0');
