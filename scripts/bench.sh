@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what nanwatch costs a job, and prints the tables of the README. Let nothing else run meanwhile.
+# Measures what nanwatch costs a job, and prints the tables of tests/bench/README.md. Let nothing else run meanwhile.
 #
 #   scripts/bench.sh [--quick] [--json FILE] [--clock wall|cpu]
 #

@@ -56,7 +56,7 @@ UnobservedWriter WrittenUnseen(Observer& observer, const NamedTensor& named,
 
 // 0: the process can have no segment.
 uint32_t NameId(Observer& observer, const char* name) noexcept {
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   return emitter != nullptr ? InternText(*emitter, name) : 0;
 }
 
@@ -124,7 +124,7 @@ PythonBridgeCallbacks::Wanted OnRootCall() noexcept {
   here.thread->root_with_gradients = c10::GradMode::is_enabled();
   LevelControl& level = here.observer->level;
   level.RecordIfHidden(*here.observer);
-  if (!WatchesEveryOp(level.watched())) (void)here.observer->EnsureEmitterForCall();
+  if (!WatchesEveryOp(level.watched())) (void)here.observer->segment.EnsureForCall();
   level.Look(*here.observer, here.thread);
   {
     BusyScope busy(here.thread);
@@ -144,7 +144,7 @@ void OnCell() noexcept {
   here.observer->poison.Leave();
   here.observer->poison_watch.At(*here.observer, here.thread, PoisonWatch::Border::kCall);
   // So that `nanwatch attach` finds a kernel in which nothing was trained yet.
-  (void)here.observer->EnsureEmitter();
+  (void)here.observer->segment.Ensure();
   here.observer->level.Look(*here.observer, here.thread);
 }
 
@@ -157,7 +157,7 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
   const bool in_step = here.thread->optimizer_depth != 0;
   if (!here.observer->gpu_events.On() && !in_step) here.observer->SettlePoison();
   if (here.observer->Ignores()) return;
-  if (!here.observer->EnsureEmitterForCall()) return;
+  if (!here.observer->segment.EnsureForCall()) return;
   GpuTensors on_gpu(*here.observer, here.thread);
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
@@ -191,7 +191,7 @@ void OnNewRoot(const Layer* root) noexcept try {
   }
   if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
-  if (!here.observer->EnsureEmitterForCall()) return;
+  if (!here.observer->segment.EnsureForCall()) return;
   const PythonNames& names = here.observer->python->names();
   GpuTensors on_gpu(*here.observer, here.thread);
   names.ForEachInRoot(root, [&](const NamedTensor& named) {

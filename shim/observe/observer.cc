@@ -1,10 +1,8 @@
 #include "shim/observe/observer.h"
 
 #include <c10/util/intrusive_ptr.h>
-#include <dlfcn.h>
 #include <unistd.h>
 
-#include <cstddef>
 #include <new>
 
 #include "shim/observe/forks.h"
@@ -16,33 +14,20 @@ namespace {
 // The pid of the process that the current observer belongs to.
 std::atomic<int32_t> owner_pid{0};
 
-// "3.11.7"; "" in a program without Python.
-const char* PythonVersion() {
-  static char version[16];
-  using GetVersion = const char* (*)();
-  auto* get_version = reinterpret_cast<GetVersion>(dlsym(RTLD_DEFAULT, "Py_GetVersion"));
-  if (get_version == nullptr) return "";
-  const char* full = get_version();
-  for (size_t i = 0; i + 1 < sizeof version && full[i] != ' ' && full[i] != '\0'; ++i) {
-    version[i] = full[i];
-  }
-  return version;
-}
-
 }  // namespace
 
 std::atomic<Observer*> Observer::current_{nullptr};
 
 Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
-                   PythonBridge* python_door) noexcept
-    : bad_values(TorchWeakStorageOps(), gpu_events.clock()),
-      poison(gpu_events.clock()),
-      level(start),
-      measuring(start.measure_share),
-      python(python_door),
-      entry_(entry_interface),
+                   PythonBridge* bridge) noexcept
+    : entry_(entry_interface),
       active_(entry_interface->active),
-      listens_(!IsLate(*entry_interface)) {
+      python(bridge),
+      level(start),
+      segment(*entry_interface, level),
+      bad_values(TorchWeakStorageOps(), gpu_events.clock()),
+      poison(gpu_events.clock()),
+      measuring(start.measure_share) {
   owner_pid.store(getpid(), std::memory_order_relaxed);
 }
 
@@ -56,8 +41,7 @@ void Observer::WakeInChild() noexcept {
   auto* mine =
       new (std::nothrow) Observer(parents->entry_, parents->level.start(), parents->python);
   if (mine == nullptr) return;
-  mine->forked_from_ = parent;
-  mine->listens_ = true;
+  mine->segment.BecomeChildOf(parent);
   mine->python->WantWholeStacks(false);
   mine->stops_on_anomaly = parents->stops_on_anomaly;
   mine->parameter_stats.SetInterval(parents->parameter_stats.interval());
@@ -71,49 +55,8 @@ void Observer::WakeInChild() noexcept {
   mine->SetActive(true);
 }
 
-Emitter* Observer::EnsureEmitter() noexcept {
-  Emitter* ready = emitter();
-  if (ready != nullptr) return ready;
-  std::lock_guard<std::mutex> lock(segment_mutex_);
-  if (emitter() != nullptr || segment_failed_) return emitter();
-  SegmentOptions options;
-  options.level = level.asked();
-  options.torch_version = entry_->torch_version;
-  options.python_version = PythonVersion();
-  options.forked_from = forked_from_;
-  // A forked child is watched from its first step on.
-  options.late = IsLate(*entry_) && forked_from_ == 0;
-  options.sweeps = true;
-  if (IsLate(*entry_)) options.directory = entry_->late_directory;
-  SegmentReport report;
-  Segment* segment = Segment::Create(options, report);
-  if (report.message[0] != '\0') entry_->say(report.message);
-  auto* made = segment != nullptr ? new (std::nothrow) Emitter(*segment) : nullptr;
-  if (made == nullptr) {
-    segment_failed_ = true;
-    *active_ = 0;
-    return nullptr;
-  }
-  segment_ = segment;
-  if (listens_) level.Listen(segment->control());
-  emitter_.store(made, std::memory_order_release);
-  return made;
-}
-
-void Observer::Listen() noexcept {
-  const std::lock_guard<std::mutex> lock(segment_mutex_);
-  listens_ = true;
-  if (segment_ != nullptr) level.Listen(segment_->control());
-}
-
-bool IsLate(const NanwatchEntry& entry) noexcept {
-  // An older libnanwatch.so says nothing of it.
-  return entry.struct_bytes >= offsetof(NanwatchEntry, late_directory) + sizeof(const char*) &&
-         entry.late_level != nullptr;
-}
-
 void Observer::PublishLive(wire::LiveState state) noexcept {
-  Emitter* ready = emitter();
+  Emitter* ready = segment.emitter();
   if (ready == nullptr) return;
   const ThreadCounters sum = ThreadStates::Sum();
   LiveFacts facts;
@@ -139,16 +82,6 @@ void Observer::SettlePoison() noexcept {
   if (poison.Settle(python->names()) != Poison::Change::kEntered) return;
   bad_values.Reset();
   input_tracking.Disarm();
-}
-
-uint32_t Observer::NameOf(const OpTraits& op) noexcept {
-  auto& name_id = const_cast<OpTraits&>(op).name_id;
-  const uint32_t known = name_id.load(std::memory_order_relaxed);
-  Emitter* ready = emitter();
-  if (known != 0 || ready == nullptr || op.name == nullptr) return known;
-  const uint32_t made = ready->Intern(op.name);
-  name_id.store(made, std::memory_order_relaxed);
-  return made;
 }
 
 WeakStorage HoldWeakly(const c10::StorageImpl* storage) noexcept {

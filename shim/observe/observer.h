@@ -18,14 +18,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
 #include "proto/wire/segment.h"
 #include "shim/classify/bad_values.h"
 #include "shim/classify/recent_values.h"
-#include "shim/emit/emitter.h"
 #include "shim/entry/observer_interface.h"
-#include "shim/host/segment_file.h"
+#include "shim/observe/events/process_segment.h"
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/figures/trail.h"
@@ -53,6 +51,17 @@ namespace nanwatch {
 // The state of one process image. A forked child gets a new one with its first op.
 class Observer {
  public:
+  OpTable ops;  // first: its address is the observer's own, on the path of every op
+
+ private:
+  // Hidden where it is declared, too: a load of every op that takes no detour.
+  [[gnu::visibility("hidden")]] static std::atomic<Observer*> current_;
+
+  // Before what is given them.
+  const NanwatchEntry* entry_;
+  volatile uint32_t* active_;
+
+ public:
   Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
            PythonBridge* python) noexcept;
 
@@ -68,19 +77,6 @@ class Observer {
   // a state of its own, and a segment once there is something to report.
   static void WakeInChild() noexcept;
 
-  // The emitter, after making the segment if there is none yet; nullptr when there can be none
-  // (said once).
-  Emitter* EnsureEmitter() noexcept;
-  Emitter* emitter() noexcept { return emitter_.load(std::memory_order_acquire); }
-  [[nodiscard]] bool is_forked() const noexcept { return forked_from_ != 0; }
-  // Where a model is called: a process that only waits is found by its segment. Not a forked child,
-  // which gets one once there is something to report. False: the process can have none.
-  bool EnsureEmitterForCall() noexcept { return forked_from_ != 0 || EnsureEmitter() != nullptr; }
-
-  // What a tool asks for is followed from now on. From the start, but in a process that ran already
-  // when the observer came: there, whoever asks may count on layers once the answer is there.
-  void Listen() noexcept;
-
   // Publishes counters and clocks. Cheap; called at steps and every few thousand ops.
   void PublishLive(wire::LiveState state) noexcept;
 
@@ -93,9 +89,9 @@ class Observer {
   // At a point where the program begins something new: enters or leaves that state.
   void SettlePoison() noexcept;
 
-  uint32_t NameOf(const OpTraits& op) noexcept;
-
-  OpTable ops;
+  PythonBridge* const python;
+  LevelControl level;
+  ProcessSegment segment;
   GpuEventQueue gpu_events;
   BadValues bad_values;
   RecentValues recent_values;
@@ -107,41 +103,24 @@ class Observer {
   PoisonWatch poison_watch;
   canary::Buffers canary_buffers;
   CollectiveResults collective_results;
-  LevelControl level;
   Measuring measuring;
   Cuts cuts;
-  Trail trail;
-  Headroom headroom;
-  OpKernels op_kernels;
-  UnreadInputs unread_inputs;
+  Headroom headroom{segment};
+  Trail trail{segment};
+  OpKernels op_kernels{*entry_, *python, segment};
+  UnreadInputs unread_inputs{*python};
   ReadSites read_sites;
   ReadNumbers read_numbers;
   std::atomic<uint32_t> shared_file_looks{0};  // shared_files.h
   std::atomic<uint32_t> model_looks{0};        // for bad parameters of other layers (findings.cc),
   std::atomic<uint32_t> model_look_step{0};    // and the step of the last one, plus one
-  PythonBridge* const python;
 
   std::atomic<bool> plain_update_due{false};  // a pass has begun; no optimizer range has closed it
   std::atomic<bool> self_proven{false};
   bool stops_on_anomaly = false;  // set before the first callback
 
   const NanwatchEntry* entry() const noexcept { return entry_; }
-
- private:
-  static std::atomic<Observer*> current_;
-
-  const NanwatchEntry* entry_;
-  volatile uint32_t* active_;
-  int32_t forked_from_ = 0;
-  std::atomic<Emitter*> emitter_{nullptr};
-  std::mutex segment_mutex_;
-  Segment* segment_ = nullptr;  // with segment_mutex_ held
-  bool segment_failed_ = false;
-  bool listens_;  // likewise
 };
-
-// Whether the observer came into a process that ran already.
-bool IsLate(const NanwatchEntry& entry) noexcept;
 
 // Marks the calling thread as being inside our own code, for a scope.
 class BusyScope {

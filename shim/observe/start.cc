@@ -43,7 +43,7 @@ void OnSwitch() {
 
 void BeforeProfiler() {
   Observer* observer = Observer::Get();
-  if (observer != nullptr) observer->op_kernels.OnProfiler(*observer);
+  if (observer != nullptr) observer->op_kernels.OnProfiler();
 }
 
 // By an exception that nobody caught.
@@ -67,7 +67,7 @@ void ReadBeforePythonEnds(ExitCall::Ending ending) {
 // Modules' calls are seen from now on, or never will be.
 void BeginToListen() {
   Observer* observer = Observer::Get();
-  if (observer != nullptr) observer->Listen();
+  if (observer != nullptr) observer->segment.Listen();
 }
 
 struct LevelName {
@@ -177,16 +177,17 @@ void OnExit() {
   if (observer == nullptr || !observer->Active()) return;
   observer->gpu_events.SettleAtExit(*observer);
   observer->parameter_stats.EmitAllAwaited(*observer);
-  observer->op_kernels.EmitAtExit(*observer);
+  observer->op_kernels.EmitAtExit();
   // A script without modules and steps has no segment yet; that its ops were clean is an answer.
   // Workers are many, and with nothing to report they leave nothing, spawned ones as forked ones.
   const bool ran_ops = ThreadStates::Sum().ops_seen != 0;
-  if (ran_ops && !IsSpawnedWorker()) (void)observer->EnsureEmitterForCall();
-  if (observer->emitter() == nullptr) SettleMark(ran_ops);
+  if (ran_ops && !IsSpawnedWorker()) (void)observer->segment.EnsureForCall();
+  if (observer->segment.emitter() == nullptr) SettleMark(ran_ops);
   observer->PublishLive(wire::LiveState::kExited);
-  if (observer->emitter() == nullptr) return;
-  observer->emitter()->End(wire::EndRecord::How::kExit, failed.load(std::memory_order_relaxed));
-  observer->emitter()->Retire();
+  if (observer->segment.emitter() == nullptr) return;
+  observer->segment.emitter()->End(wire::EndRecord::How::kExit,
+                                   failed.load(std::memory_order_relaxed));
+  observer->segment.emitter()->Retire();
 }
 
 // Registers, proves, and only then believes itself. False: everything is off again.
@@ -268,7 +269,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     atexit(&OnExit);
     (void)forks::InstallHandlers();  // without them children go unobserved
     // Whoever came in waits for the segment: it is the proof that all has gone well.
-    if (IsLate(*entry) && observer->EnsureEmitter() == nullptr) return 1;
+    if (IsLate(*entry) && observer->segment.Ensure() == nullptr) return 1;
     observer->PublishLive(wire::LiveState::kWatching);
     python->RunInstallLoop(entry->active, IsLate(*entry));
     return 0;

@@ -1,4 +1,4 @@
-"""Compares nanwatch with what people do by hand, on the programs with known verdicts, and prints the README's table.
+"""Compares nanwatch with what people do by hand, on the programs with known verdicts, and prints the table of tests/bench/README.md.
 
   tests/corpus/compare.py                       all of programs/, with the nanwatch of build/release
   tests/corpus/compare.py --only c006,c029 -v   some of them, and what each method said

@@ -4,7 +4,7 @@
 
 #include "proto/wire/element_types.h"
 #include "shim/check/scan.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/process_segment.h"
 #include "shim/observe/python/names/layer_table.h"
 #include "shim/observe/torch/tensor_stats.h"
 
@@ -30,14 +30,14 @@ void Headroom::Record(const OpTraits* op, const Layer* layer, wire::ElementType 
   type_ = type;
 }
 
-double Headroom::Take(Observer& observer, wire::TelemetryEntry* into) noexcept {
-  Emitter* emitter = observer.emitter();
+double Headroom::Take(wire::TelemetryEntry* into) noexcept {
+  Emitter* emitter = segment_.emitter();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (share_ == 0) return 0;
   if (emitter != nullptr) {
     into->known |= wire::TelemetryEntry::kNearLimit;
     into->near_largest = largest_;
-    into->near_op = observer.NameOf(*op_);
+    into->near_op = segment_.NameOf(*op_);
     into->near_layer = InternText(*emitter, layer_->path);
     into->near_type = static_cast<uint32_t>(type_);
   }

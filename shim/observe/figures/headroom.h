@@ -15,12 +15,15 @@
 
 namespace nanwatch {
 
-class Observer;
+class ProcessSegment;
 struct Layer;
 struct OpTraits;
 
 class Headroom {
  public:
+  // `segment` outlives it.
+  explicit Headroom(const ProcessSegment& segment) noexcept : segment_(segment) {}
+
   // Whether the magnitude is worth a call of Note. A comparison, for every op.
   [[nodiscard]] static bool IsNear(wire::ElementType type, Magnitude magnitude) noexcept {
     // A sum of squares is finite, so its root is far below the limit.
@@ -32,7 +35,7 @@ class Headroom {
               Magnitude magnitude) noexcept;
   // A step ends: the nearest since the one before, if there was any. Gives its share of its type's
   // largest number; 0: none.
-  double Take(Observer& observer, wire::TelemetryEntry* into) noexcept;
+  double Take(wire::TelemetryEntry* into) noexcept;
 
  private:
   // A 64th of the largest number, as a word of the type; never reached by other types.
@@ -46,6 +49,7 @@ class Headroom {
       kNever,     kNever,
       kNever};
 
+  const ProcessSegment& segment_;
   std::mutex mutex_;  // covers everything below
   double share_ = 0;  // of the type's largest number; 0: nothing was near
   double largest_ = 0;

@@ -62,8 +62,10 @@ class LayerPeaks {
   static void Keep(const Layer* layer) noexcept;
   static bool TakeOne(uint32_t index, Peak* peak) noexcept;
 
-  static std::array<Slot, kLayersMax> peaks_;  // pages that no layer needs are never touched
-  static std::atomic<uint32_t> used_;
+  // Hidden where they are declared, too: on the path of every op.
+  [[gnu::visibility("hidden")]] static std::array<Slot, kLayersMax>
+      peaks_;  // pages that no layer needs are never touched
+  [[gnu::visibility("hidden")]] static std::atomic<uint32_t> used_;
 };
 
 }  // namespace nanwatch

@@ -125,7 +125,7 @@ void ParameterStats::OnOptimizerBegin(Observer& observer, const void* optimizer,
   if (interval_ == 0 || optimizer == nullptr) return;
   uint32_t index = 0;
   if (!IsDue(observer, optimizer, may_look, &index)) return;
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kStats;
   before_.clear();
@@ -254,7 +254,7 @@ void ParameterStats::EmitAllAwaited(Observer& observer) noexcept {
 
 void ParameterStats::Publish(Observer& observer,
                              const AwaitedSnapshots::Snapshot& snapshot) noexcept try {
-  Emitter& emitter = *observer.emitter();
+  Emitter& emitter = *observer.segment.emitter();
   const std::lock_guard<std::mutex> lock(publishing_);
   layers_told_.clear();
   LayerPeaks::Take([&](const LayerPeaks::Peak& peak) {
@@ -279,8 +279,9 @@ void ParameterStats::Emit(Observer& observer, const OptimizedTensor& tensor, uin
   StatsParameter told{};
   const NamedTensor* named = observer.python->names().FindByImpl(tensor.parameter);
   if (named != nullptr) {
-    told.name = InternText(*observer.emitter(), named->name);
-    told.root = named->layer != nullptr ? InternText(*observer.emitter(), named->layer->root) : 0;
+    told.name = InternText(*observer.segment.emitter(), named->name);
+    told.root =
+        named->layer != nullptr ? InternText(*observer.segment.emitter(), named->layer->root) : 0;
   }
   told.position = position;
   told.numel = static_cast<uint64_t>(plain.view.numel);

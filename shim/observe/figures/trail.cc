@@ -4,7 +4,7 @@
 
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/process_segment.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
@@ -25,12 +25,8 @@ wire::TrailOp::Known KnownOf(Magnitude magnitude) {
 
 }  // namespace
 
-void RecordNear(const TrailStep& step) noexcept {
-  Observer::Get()->headroom.Record(step.op, step.layer, step.type, step.magnitude);
-}
-
-void Trail::Keep(Observer& observer, const ThreadState* thread, uint64_t value) noexcept {
-  Emitter* emitter = observer.emitter();
+void Trail::Keep(const ThreadState* thread, uint64_t value) noexcept {
+  Emitter* emitter = segment_.emitter();
   if (emitter == nullptr || thread->trail_steps == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t end = thread->trail_steps;
@@ -48,7 +44,7 @@ void Trail::Keep(Observer& observer, const ThreadState* thread, uint64_t value) 
       layer_name = layer != nullptr ? InternText(*emitter, layer->path) : 0;
     }
     entry_.ops[i - begin] = {.largest = LargestValue(step.magnitude, step.type),
-                             .op = observer.NameOf(*step.op),
+                             .op = segment_.NameOf(*step.op),
                              .layer = layer_name,
                              .iteration = step.iteration,
                              .known = static_cast<uint8_t>(KnownOf(step.magnitude)),

@@ -16,15 +16,13 @@
 
 namespace nanwatch {
 
-class Observer;
+class ProcessSegment;
 
-// Hands the step to the observer's Headroom.
-void RecordNear(const TrailStep& step) noexcept;
-
-// An op of this thread left a clean result. `iteration`: StepScope's.
+// An op of this thread left a clean result. `iteration`: StepScope's. What is near the limit of its
+// type goes to `headroom`, too.
 [[gnu::always_inline]] inline void RecordTrail(ThreadState* thread, const OpTraits* op,
                                                wire::ElementType type, Magnitude magnitude,
-                                               uint32_t iteration) noexcept {
+                                               uint32_t iteration, Headroom& headroom) noexcept {
   const bool in_node = __builtin_expect(thread->nodes_open != 0, 0) && ScopeDepth() == 0;
   TrailStep& step = thread->trail[thread->trail_steps++ & (ThreadState::kTrailSteps - 1)];
   step.op = op;
@@ -37,15 +35,21 @@ void RecordNear(const TrailStep& step) noexcept;
                                               : wire::Phase::kForward;
   if (in_node || step.layer == nullptr || magnitude.kind == Magnitude::Kind::kNone) return;
   LayerPeaks::Record(step.layer, type, magnitude);
-  if (__builtin_expect(Headroom::IsNear(type, magnitude), 0)) RecordNear(step);
+  if (__builtin_expect(Headroom::IsNear(type, magnitude), 0)) {
+    headroom.Record(step.op, step.layer, step.type, step.magnitude);
+  }
 }
 
 class Trail {
  public:
+  // `segment` outlives it.
+  explicit Trail(const ProcessSegment& segment) noexcept : segment_(segment) {}
+
   // Publishes what the calling thread did before the finding `value` (its ticket). Any thread.
-  void Keep(Observer& observer, const ThreadState* thread, uint64_t value) noexcept;
+  void Keep(const ThreadState* thread, uint64_t value) noexcept;
 
  private:
+  const ProcessSegment& segment_;
   std::mutex mutex_;
   wire::TrailEntry entry_{};  // too large for a stack of the job's
 };

@@ -112,7 +112,7 @@ void RecordReachOf(Observer& observer, Emitter& emitter, const ValueRecord& reco
 }
 
 void WriteAncestors(Observer& observer, ValueRef value) noexcept {
-  Emitter* emitter = observer.emitter();
+  Emitter* emitter = observer.segment.emitter();
   if (emitter == nullptr) return;
   ValueRef open[kAncestorsMax];
   int count = 0;

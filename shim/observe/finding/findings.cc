@@ -186,7 +186,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   }
   ++thread->counters.values_bad;
   if (observer.Poisoned()) return;
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr || IsInherited(observer, thread, frame, outputs, count)) return;
   BadOutput changed[kBadOutputsMax];
   int changed_count = 0;
@@ -283,7 +283,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   uint8_t output_bits = 0;
   for (int i = 0; i < count; ++i) output_bits |= static_cast<uint8_t>(1u << (outputs[i].index & 7));
   uint32_t flags = place.flags | written.flags;
-  uint32_t op_name = observer.NameOf(*frame.op);
+  uint32_t op_name = observer.segment.NameOf(*frame.op);
   if (thread->regions_open != 0 && !frame.inputs_seen) {
     op_name = InternText(*emitter, thread->region.name);
     flags |= ValueRecord::kIsCompiledRegion;
@@ -329,7 +329,7 @@ void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const B
   const ValueRef ref = File(observer, *emitter, draft, sources, key, write, is_new);
   if (is_new) observer.python->CallAtExitSoon();
   if (MayBeOrigin(finding_class) && IsWorthATrail(seen)) {
-    observer.trail.Keep(observer, thread, value.header.ticket);
+    observer.trail.Keep(thread, value.header.ticket);
   }
   if (__builtin_expect(frame.kernels_pushed, 0) && outputs[0].tensor.gpu >= 0 &&
       finding_class != FindingClass::kPropagate && IsWorthATrail(seen)) {
@@ -375,7 +375,7 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
       (frame.op->families & kReadsMetadata) != 0) {
     return;
   }
-  Emitter* emitter = observer.emitter();
+  Emitter* emitter = observer.segment.emitter();
   if (emitter == nullptr) return;
   if ((frame.op->families & kCompares) != 0) RecordComparedLoss(observer, thread, frame, *emitter);
   Sources sources;
@@ -391,7 +391,7 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   bool is_new = false;
   const uint32_t site =
       InternSite(observer, thread, *emitter,
-                 MakeKey(observer, thread, *emitter, place, observer.NameOf(*frame.op),
+                 MakeKey(observer, thread, *emitter, place, observer.segment.NameOf(*frame.op),
                          FindingClass::kKilled, sources.kinds, 0, place.flags, 0),
                  &is_new);
   wire::KillRecord record{};
@@ -425,7 +425,7 @@ void OnSkippedOutput(Observer& observer, ThreadState* thread, const Frame& frame
 
 void OnScalarRead(Observer& observer, ThreadState* thread, Frame& frame, double number) noexcept {
   if (observer.Poisoned()) return;
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr) return;
   Source source{};
   ValueRef value;

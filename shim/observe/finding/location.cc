@@ -67,7 +67,7 @@ Moment TakeMoment(Observer& observer, ThreadState* thread) noexcept {
   Moment moment;
   moment.place = LocationOf(thread);
   if (*moment.place.node != '\0') {
-    Emitter* emitter = observer.EnsureEmitter();
+    Emitter* emitter = observer.segment.Ensure();
     moment.node = emitter != nullptr ? emitter->Intern(moment.place.node) : 0;
     moment.place.node = "";
   }

@@ -35,8 +35,8 @@ bool NeedsNoGradient(Observer& observer, ValueRef value) {
 
 void EmitScalarRead(Observer& observer, ThreadState* thread, const Frame& frame, Emitter& emitter,
                     const Source& source, ValueRef value, double number, bool of_many) noexcept {
-  EmitScalarReadAt(observer, thread, observer.NameOf(*frame.op), emitter, source, value, number,
-                   of_many);
+  EmitScalarReadAt(observer, thread, observer.segment.NameOf(*frame.op), emitter, source, value,
+                   number, of_many);
 }
 
 void EmitScalarReadAt(Observer& observer, ThreadState* thread, uint32_t op, Emitter& emitter,
@@ -87,7 +87,7 @@ void EmitReadAll(Observer& observer, ThreadState* thread, const Frame& frame) no
   wire::TensorStats stats;
   CountNonFinite(input.View(), &stats);
   if (stats.nan != static_cast<uint64_t>(input.numel)) return;
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr) return;
   Source source = SourceFrom(input.bad);
   source.kinds = input.kinds;

@@ -209,7 +209,7 @@ Source NamedSource(Observer& observer, const NamedTensor& named, const NamedRead
   source.target = static_cast<uint8_t>(TargetOf(named));
   source.kinds = NonFiniteKinds(bad.tensor().view);
   source.input = 255;
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   source.name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
   return source;
 }
@@ -244,7 +244,7 @@ bool SourceOf(Observer& observer, const PlainTensor& tensor, Source* source,
 
 void RecordExternal(Observer& observer, const PlainTensor& tensor, Target target,
                     const char* name) noexcept {
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter != nullptr) RecordExternal(observer, tensor, target, InternText(*emitter, name));
 }
 

@@ -188,7 +188,7 @@ void GpuEventQueue::StartSettling(Observer* observer) noexcept {
       usleep(kMicrosecondsBetween);
       if (!mine->Active()) continue;
       mine->gpu_events.Settle(*mine);
-      mine->op_kernels.Tend(*mine);
+      mine->op_kernels.Tend();
     }
   };
   // Signals are the job's to take.
@@ -211,7 +211,7 @@ void GpuEventQueue::EndBeforeDriver() noexcept {
     Observer* mine = Observer::Get();
     if (mine == nullptr || !mine->Active()) return;
     mine->gpu_events.SettleAtExit(*mine);
-    mine->op_kernels.EmitAtExit(*mine);
+    mine->op_kernels.EmitAtExit();
   });
 }
 

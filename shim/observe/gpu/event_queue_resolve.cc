@@ -30,7 +30,7 @@ void FillInput(const device::CheckResult& result, int place, wire::TensorStats* 
 
 // Names of parameters take room in the segment only where one is told.
 uint32_t NameOf(Observer& observer, const SeenTensor& tensor) {
-  Emitter* emitter = tensor.named != nullptr ? observer.EnsureEmitter() : nullptr;
+  Emitter* emitter = tensor.named != nullptr ? observer.segment.Ensure() : nullptr;
   return emitter != nullptr ? InternText(*emitter, tensor.named->name) : tensor.name;
 }
 

@@ -8,7 +8,8 @@
 #include <cstring>
 
 #include "proto/wire/kernel_counts.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/process_segment.h"
+#include "shim/observe/python/python_bridge.h"
 
 namespace nanwatch {
 namespace {
@@ -64,18 +65,18 @@ void OpKernels::TakeArrived() noexcept {
   arriving_.count = 0;
 }
 
-void OpKernels::Tend(Observer& observer) noexcept {
+void OpKernels::Tend() noexcept {
   if (!wanted_) return;
   const std::lock_guard<std::mutex> tending(tending_);
-  if (state_ == State::kIdle || state_ == State::kAsking) Start(observer);
+  if (state_ == State::kIdle || state_ == State::kAsking) Start();
   if (state_ != State::kStarted) return;
   trace_.load(std::memory_order_relaxed)->Tend();
-  Emit(observer, /*last=*/false);
+  Emit(/*last=*/false);
 }
 
 // A thread of ours may be in CUPTI just now, and is waited for, since the driver goes next; but not
 // for long: what it asks for may never come.
-void OpKernels::EmitAtExit(Observer& observer) noexcept {
+void OpKernels::EmitAtExit() noexcept {
   constexpr int kRoundsMax = 200;
   constexpr useconds_t kMicrosecondsBetween = 1000;
   if (!wanted_) return;
@@ -85,63 +86,61 @@ void OpKernels::EmitAtExit(Observer& observer) noexcept {
     (void)tending.try_lock();
   }
   if (!tending.owns_lock()) return;
-  if (state_ == State::kStarted) Emit(observer, /*last=*/true);
+  if (state_ == State::kStarted) Emit(/*last=*/true);
   state_ = State::kEnded;
   if (KernelTrace* trace = trace_.load(std::memory_order_relaxed); trace != nullptr) trace->End();
 }
 
-void OpKernels::OnProfiler(Observer& observer) noexcept {
+void OpKernels::OnProfiler() noexcept {
   KernelTrace* trace = trace_.load(std::memory_order_acquire);
   if (trace == nullptr || !trace->Yield()) return;
-  observer.entry()->say(
-      "kernels are not traced from here on: a profiler starts, and CUPTI is its own now");
+  entry_.say("kernels are not traced from here on: a profiler starts, and CUPTI is its own now");
 }
 
-void OpKernels::Refuse(Observer& observer, const char* why) noexcept {
+void OpKernels::Refuse(const char* why) noexcept {
   state_ = State::kRefused;
   char line[256];
   std::snprintf(line, sizeof line, "findings go without the names of kernels: %s", why);
-  observer.entry()->say(line);
+  entry_.say(line);
 }
 
-void OpKernels::Start(Observer& observer) noexcept {
+void OpKernels::Start() noexcept {
   using Calls = ProfilerCalls::State;
   if (state_ == State::kIdle) {
-    if (const char* const why = FindObstacle(on_demand_); why != nullptr)
-      return Refuse(observer, why);
+    if (const char* const why = FindObstacle(on_demand_); why != nullptr) return Refuse(why);
     const auto cupti = device::CuptiOfProcess();
     if (!cupti) {
-      return Refuse(observer, "this process has mapped no CUPTI of CUDA 12 or 13, or both");
+      return Refuse("this process has mapped no CUPTI of CUDA 12 or 13, or both");
     }
     trace_.store(KernelTrace::Create(*cupti), std::memory_order_release);
-    if (trace_.load() == nullptr) return Refuse(observer, "there is no memory for them");
+    if (trace_.load() == nullptr) return Refuse("there is no memory for them");
     state_ = State::kAsking;
   }
-  observer.python->ReplaceProfilerCallsSoon();
-  switch (observer.python->profiler_calls()) {
+  python_.ReplaceProfilerCallsSoon();
+  switch (python_.profiler_calls()) {
     case Calls::kUntold:
       if (++rounds_asking_ == kRoundsUntilSaid) {
-        observer.entry()->say(
+        entry_.say(
             "findings go without the names of kernels for now: Python's main thread has been in "
             "one "
             "call, or is not of a kind that is known");
       }
       return;  // with the next round, perhaps
     case Calls::kFailed:
-      return Refuse(observer, "this torch starts its profiler in a way that is not known");
+      return Refuse("this torch starts its profiler in a way that is not known");
     case Calls::kRunning:
-      return Refuse(observer, "torch.profiler is running");
+      return Refuse("torch.profiler is running");
     case Calls::kTold:
       break;
   }
   KernelTrace* trace = trace_.load(std::memory_order_relaxed);
-  if (const char* const why = trace->Start(); why != nullptr) return Refuse(observer, why);
+  if (const char* const why = trace->Start(); why != nullptr) return Refuse(why);
   state_ = State::kStarted;
 }
 
-void OpKernels::Emit(Observer& observer, bool last) noexcept {
+void OpKernels::Emit(bool last) noexcept {
   TakeArrived();
-  Emitter* emitter = observer.emitter();
+  Emitter* emitter = segment_.emitter();
   if (waiting_.count == 0 || emitter == nullptr) return;
   KernelTrace& trace = *trace_.load(std::memory_order_relaxed);
   trace.Flush(last);

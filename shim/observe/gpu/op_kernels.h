@@ -24,15 +24,22 @@
 
 #include "proto/wire/record.h"
 #include "shim/device/kernel_trace.h"
+#include "shim/entry/observer_interface.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
 class Emitter;
-class Observer;
+class ProcessSegment;
+class PythonBridge;
 
 class OpKernels {
  public:
+  // All outlive it.
+  OpKernels(const NanwatchEntry& entry, PythonBridge& python,
+            const ProcessSegment& segment) noexcept
+      : entry_(entry), python_(python), segment_(segment) {}
+
   // Before the first op.
   // `on_demand`: kineto may be started from outside (KINETO_USE_DAEMON).
   void Want(bool on_demand) noexcept {
@@ -54,12 +61,12 @@ class OpKernels {
   void RecordFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept;
 
   // Every 50 ms, on a thread of our own.
-  void Tend(Observer& observer) noexcept;
+  void Tend() noexcept;
   // The process ends, and the driver is still there: the last call that has anything to do with
   // CUPTI.
-  void EmitAtExit(Observer& observer) noexcept;
+  void EmitAtExit() noexcept;
   // A profiler is about to start, on this thread, with the GIL.
-  void OnProfiler(Observer& observer) noexcept;
+  void OnProfiler() noexcept;
 
  private:
   static constexpr uint32_t kFindingsMax = 64;
@@ -78,13 +85,16 @@ class OpKernels {
   };
   enum class State : uint8_t { kIdle, kAsking, kStarted, kRefused, kEnded };
 
-  void Start(Observer& observer) noexcept;
-  void Refuse(Observer& observer, const char* why) noexcept;
-  void Emit(Observer& observer, bool last) noexcept;
+  void Start() noexcept;
+  void Refuse(const char* why) noexcept;
+  void Emit(bool last) noexcept;
   void EmitOne(Emitter& emitter, const Waiting& finding, std::span<const device::OpKernel> kernels,
                device::KernelTrace& trace) noexcept;
   void TakeArrived() noexcept;
 
+  const NanwatchEntry& entry_;
+  PythonBridge& python_;
+  const ProcessSegment& segment_;
   bool wanted_ = false;
   bool on_demand_ = false;
   std::atomic<device::KernelTrace*> trace_{nullptr};

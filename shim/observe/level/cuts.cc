@@ -403,7 +403,8 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
     // Of a part of what the op wrote the rest is not known.
     value->known = value->seen.byte_begin == plain.byte_begin &&
                    value->seen.byte_end == plain.byte_end && value->seen.numel == plain.view.numel;
-    RecordTrail(thread, value->op, plain.view.type, magnitude, observer.steps.iteration());
+    RecordTrail(thread, value->op, plain.view.type, magnitude, observer.steps.iteration(),
+                observer.headroom);
     return;
   }
   // A mask may be what a module is for.

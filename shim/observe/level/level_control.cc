@@ -10,7 +10,7 @@ namespace nanwatch {
 namespace {
 
 void EmitChange(Observer& observer, ThreadState* thread, wire::LevelRecord record) {
-  Emitter* emitter = observer.emitter();
+  Emitter* emitter = observer.segment.emitter();
   if (emitter == nullptr || thread == nullptr) return;
   record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kLevel, sizeof record);
   emitter->Emit(record.header);

@@ -20,6 +20,7 @@
 #include "proto/wire/control.h"
 #include "proto/wire/record.h"
 #include "shim/classify/bad_values.h"
+#include "shim/observe/events/process_segment.h"
 #include "shim/observe/level/auto_level.h"
 
 namespace nanwatch {
@@ -40,7 +41,7 @@ struct LevelAtStart {
   double measure_share;  // of all steps, that may be off to measure what the checks cost
 };
 
-class LevelControl {
+class LevelControl final : public LevelRequests {
  public:
   explicit LevelControl(const LevelAtStart& start) noexcept
       : start_(start),
@@ -105,8 +106,8 @@ class LevelControl {
   // The request in force, 0 none.
   uint64_t applied() const noexcept { return applied_.load(std::memory_order_relaxed); }
 
-  // The segment is there: requests come by it from now on.
-  void Listen(const wire::ControlBlock& control) noexcept {
+  [[nodiscard]] wire::Level LevelAskedFor() const noexcept override { return asked(); }
+  void ListenTo(const wire::ControlBlock& control) noexcept override {
     control_.store(&control, std::memory_order_release);
   }
 

@@ -29,7 +29,7 @@ bool Measuring::IsCalm(Observer& observer, ThreadState* thread, const Step& step
   return step.calm && readable_ && same_thread && !suspicious && !observer.stops_on_anomaly &&
          (asked == wire::Level::kFull || asked == wire::Level::kCanary) &&
          observer.python->ReportsSteps() && !observer.gpu_events.On() && !observer.Blind() &&
-         !observer.Ignores() && observer.bad_values.size() == 0 && !observer.is_forked() &&
+         !observer.Ignores() && observer.bad_values.size() == 0 && !observer.segment.is_forked() &&
          observer.python->running_cell() == 0;
 }
 

@@ -47,7 +47,8 @@ constexpr uint64_t kChecksPerPublication = 1024;
   }
   const Magnitude seen = Look(plain.type, plain.data, plain.count);
   if (__builtin_expect(seen.IsNonFinite(), 0)) return false;
-  RecordTrail(thread, &traits, plain.type, seen, Observer::Get()->steps.iteration());
+  Observer& observer = *Observer::Get();
+  RecordTrail(thread, &traits, plain.type, seen, observer.steps.iteration(), observer.headroom);
   if (__builtin_expect((++thread->counters.tensors_checked & (kChecksPerPublication - 1)) == 0,
                        0)) {
     Observer::Get()->PublishLive(wire::LiveState::kWatching);

@@ -181,7 +181,7 @@ void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
   }
   if (on_gpu.list().empty()) return;
   GpuTensors given(*observer, thread);
-  Emitter* emitter = observer->EnsureEmitter();
+  Emitter* emitter = observer->segment.Ensure();
   for (size_t i = 0; i < input_count && emitter != nullptr; ++i) {
     AddOnGpu(*inputs[i], &given, InternText(*emitter, input_names[i]));
   }

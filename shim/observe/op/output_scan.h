@@ -105,7 +105,9 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
       scan.thread->last_scalar.Remember(scan.frame->sequence, plain.view.type, plain.view.data,
                                         BytesOf(plain.view));
     }
-    RecordTrail(scan.thread, &op, plain.view.type, seen, Observer::Get()->steps.iteration());
+    Observer& observer = *Observer::Get();
+    RecordTrail(scan.thread, &op, plain.view.type, seen, observer.steps.iteration(),
+                observer.headroom);
   }
   if (__builtin_expect(bad && scan.notes, 0) && IsNotedMask(scan, tensor, plain)) return;
   if (__builtin_expect(bad, 0) && scan.bad_count == kBadOutputsMax) {

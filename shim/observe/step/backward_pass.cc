@@ -56,7 +56,7 @@ void BackwardPasses::RecordBegin(Observer& observer, ThreadState* thread, uint64
   const std::lock_guard<std::mutex> lock(mutex_);
   CloseHeld(observer, thread);
   if (observer.gpu_events.On() || thread->optimizer_depth == 0) observer.SettlePoison();
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = number;
@@ -74,7 +74,7 @@ void BackwardPasses::RecordBegin(Observer& observer, ThreadState* thread, uint64
   const ValueRef root_value = root->value;
   record_.root_value = root_value.ticket;
   record_.root_site = root_value.ticket != 0 ? root->site : 0;
-  record_.root_op = observer.NameOf(*root->op);
+  record_.root_op = observer.segment.NameOf(*root->op);
   record_.root_layer =
       root->layer != nullptr && *root->layer->path != '\0' ? emitter->Intern(root->layer->path) : 0;
   RecordRoot(record_.root_op, record_.root_layer);
@@ -108,8 +108,8 @@ bool BackwardPasses::SetRoot(Observer& observer, ValueRef root) noexcept {
 void BackwardPasses::EmitBadRoot(Observer& observer, ThreadState* thread, ValueRef root,
                                  uint32_t flags) noexcept {
   Emit(observer, thread, flags);
-  observer.emitter()->RecordReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
-                                  record_.header.clocks);
+  observer.segment.emitter()->RecordReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
+                                          record_.header.clocks);
   WriteAncestors(observer, root);
 }
 
@@ -144,7 +144,7 @@ void BackwardPasses::RecordLeaf(Observer& observer, ThreadState* thread,
   }
   ++record_.leaves;
   if (gradient == nullptr || observer.Poisoned() || !HasNonFinite(gradient->view)) return;
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr) return;
   wire::Source source{};
   ValueRef value;
@@ -164,7 +164,7 @@ void BackwardPasses::RecordLeaf(Observer& observer, ThreadState* thread,
 }
 
 void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept {
-  Emitter* emitter = observer.emitter();
+  Emitter* emitter = observer.segment.emitter();
   if (emitter == nullptr) return;
   if (!written_) {
     ++bad_passes_;
@@ -191,7 +191,7 @@ void BackwardPasses::BadLeaves::Add(ValueRef value, uint8_t kinds,
 void BackwardPasses::OnBadGradients(Observer& observer, ThreadState* thread, uint32_t leaves,
                                     uint32_t leaves_bad, const BadLeaves& bad) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = DrawNumber();
@@ -212,7 +212,7 @@ void BackwardPasses::OnBadGradients(Observer& observer, ThreadState* thread, uin
 
 void BackwardPasses::OnBadLoss(Observer& observer, ThreadState* thread, ValueRef loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (observer.EnsureEmitter() == nullptr) return;
+  if (observer.segment.Ensure() == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = DrawNumber();
   written_ = false;

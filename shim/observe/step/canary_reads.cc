@@ -64,7 +64,7 @@ void OnNumberRead(const at::TensorBase& tensor, double number) noexcept try {
   BusyScope busy(here.thread);
   Count(here.thread, plain);
   const uint8_t kinds = NonFiniteKinds(plain.view);
-  Emitter* emitter = here.observer->EnsureEmitter();
+  Emitter* emitter = here.observer->segment.Ensure();
   if (!IsFault(kinds) || emitter == nullptr) return;
   wire::Source source{};
   const ValueRef value = OnBadValue(here, tensor, plain, kNumberRead, kinds, &source);

@@ -130,7 +130,7 @@ void StepScope::OnStepsLeft(Observer& observer, ThreadState* thread, uint32_t op
 void StepScope::OnOptimizerBegin(Observer& observer, ThreadState* thread, const char* range_name,
                                  const void* optimizer, const void* identity) noexcept {
   observer.passes.ReleaseInputs(observer);
-  if (observer.EnsureEmitter() == nullptr) return;
+  if (observer.segment.Ensure() == nullptr) return;
   if (!observer.gpu_events.On()) observer.SettlePoison();
   canary::Gradients gradients;
   if (observer.Blind() || observer.level.off_to_measure()) {
@@ -202,7 +202,7 @@ void StepScope::RecordOptimizerBegin(Observer& observer, ThreadState* thread, co
                                      const char* range_name,
                                      const canary::Gradients& gradients) noexcept {
   if (thread->told != nullptr) observer.SettlePoison();
-  const uint32_t index = IndexOf(identity, range_name, observer.EnsureEmitter());
+  const uint32_t index = IndexOf(identity, range_name, observer.segment.Ensure());
   thread->optimizer_index = index;
   range_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -340,7 +340,7 @@ void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread,
   }
   if (!skipped) return;
   observer.passes.Close(observer, thread);
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter != nullptr) {
     record.header =
         MakeHeader(observer, thread, *emitter, wire::RecordKind::kScaler, sizeof record);
@@ -361,7 +361,7 @@ void StepScope::OnCell() noexcept {
 }
 
 void StepScope::EmitCell(Observer& observer, ThreadState* thread, uint64_t began_ns) noexcept {
-  Emitter* emitter = observer.emitter();
+  Emitter* emitter = observer.segment.emitter();
   if (emitter == nullptr || thread == nullptr) return;
   wire::LevelRecord record{};
   record.header = MakeHeader(observer, thread, *emitter, wire::RecordKind::kLevel, sizeof record);
@@ -435,7 +435,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   observer.read_numbers.OnStep(observer, iteration);
   if (observer.bad_values.transient() == 0) observer.input_tracking.Disarm();
   observer.SettlePoison();
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr) return;
   const ThreadCounters sum = ThreadStates::Sum();
   wire::StepEntry entry{};
@@ -463,7 +463,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
   entry.time_ns = MonotonicNs();
   wire::TelemetryEntry telemetry{};
   TakeTelemetry(observer, entry.time_ns, &telemetry);
-  const double near_limit = observer.headroom.Take(observer, &telemetry);
+  const double near_limit = observer.headroom.Take(&telemetry);
   if ((telemetry.known & wire::TelemetryEntry::kLoss) != 0) {
     entry.loss = telemetry.loss;
     entry.flags |= 1;

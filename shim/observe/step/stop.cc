@@ -48,7 +48,7 @@ RecentValues::Kept FirstOf(Observer& observer, ValueRef value) {
 
 bool StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const NamedTensor* named,
                       ValueRef value) noexcept {
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   char text[768];
   const int length =
       std::snprintf(text, sizeof text,

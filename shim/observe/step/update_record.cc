@@ -49,7 +49,7 @@ void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, u
   after.range = observer.steps.range();
   observer.bad_values.ForEach(&LookAtEntry, &after);
   if (after.record.n_bad == 0) return;
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr) return;
   after.record.optimizer = optimizer;
   after.record.optimizer_class = class_name;

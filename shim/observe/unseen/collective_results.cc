@@ -430,7 +430,7 @@ void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext*
 
 ValueRef ReportReceived(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
                         const CollectiveName& collective, const Layer* layer) noexcept {
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr) return {};
   UnobservedWriter writer{};
   writer.op = collective.name;
@@ -447,7 +447,7 @@ ValueRef ReportReceived(Observer& observer, ThreadState* thread, const PlainTens
 
 void EmitCollective(Observer& observer, ThreadState* thread, const CollectiveName& collective,
                     const wire::Source* input, ValueRef output) noexcept {
-  Emitter* emitter = observer.EnsureEmitter();
+  Emitter* emitter = observer.segment.Ensure();
   if (emitter == nullptr) return;
   wire::CollectiveRecord record{};
   record.op = emitter->Intern(collective.name);

@@ -24,7 +24,7 @@ uint32_t BeforeItCameIn(Observer& observer, const Claim& claim) {
                        : 0u;
   if (observer.level.was_lower() || IsLate(*observer.entry())) flags |= ValueRecord::kUnseenLevel;
   if (observer.level.was_off_to_measure()) flags |= ValueRecord::kUnseenMeasuring;
-  if (observer.is_forked()) flags |= ValueRecord::kUnseenParent;
+  if (observer.segment.is_forked()) flags |= ValueRecord::kUnseenParent;
   if (observer.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
   if (observer.collective_results.may_bring_unnamed()) flags |= ValueRecord::kUnseenInputs;
   return flags;
@@ -111,7 +111,7 @@ uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& cla
   }
   if (frame.op->in_place && WritesState(observer, claim)) flags |= ValueRecord::kUnseenInputs;
   UnreadInputs::Seen seen;
-  if (claim.is_new) seen = observer.unread_inputs.Look(observer, claim.outputs, claim.count);
+  if (claim.is_new) seen = observer.unread_inputs.Check(claim.outputs, claim.count);
   // Of finite tensors nothing but 0 / 0 makes a quotient that is all NaN.
   const bool zero_by_zero = Divides(frame) && seen.zeros;
   if (seen.answer != UnreadInputs::Answer::kFinite ||

@@ -38,7 +38,7 @@ UnobservedWriter UnseenAt(const char* op, const Layer* layer, Phase phase, uint8
 ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
                            const UnobservedWriter& writer) noexcept {
   ++thread->counters.values_bad;
-  Emitter* emitter = observer.Poisoned() ? nullptr : observer.EnsureEmitter();
+  Emitter* emitter = observer.Poisoned() ? nullptr : observer.segment.Ensure();
   if (emitter == nullptr) return {};
   Location place = LocationOf(thread);
   place.layer = writer.layer;

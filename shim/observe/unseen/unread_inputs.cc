@@ -5,7 +5,7 @@
 
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/saved_tensors.h"
 
 namespace nanwatch {
@@ -66,14 +66,12 @@ bool LookAtNode(Looking& looking) {
 
 }  // namespace
 
-UnreadInputs::Seen UnreadInputs::Look(Observer& observer, const BadOutput* outputs,
-                                      int count) noexcept {
+UnreadInputs::Seen UnreadInputs::Check(const BadOutput* outputs, int count) noexcept {
   if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return {};
   const uint64_t began = MonotonicNs();
   Looking looking{outputs, count};
   const bool node_known = LookAtNode(looking);
-  const bool listed =
-      !looking.bad && observer.python->ForEachLiveTensor(&LookAt, &looking) && node_known;
+  const bool listed = !looking.bad && python_.ForEachLiveTensor(&LookAt, &looking) && node_known;
   spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
   if (looking.bad) return {Answer::kBad, looking.zeros};
   return {listed && looking.all_read ? Answer::kFinite : Answer::kUnknown, looking.zeros};

@@ -17,10 +17,13 @@
 
 namespace nanwatch {
 
-class Observer;
+class PythonBridge;
 
 class UnreadInputs {
  public:
+  // `python` outlives it.
+  explicit UnreadInputs(PythonBridge& python) noexcept : python_(python) {}
+
   enum class Answer : uint8_t {
     kFinite,   // all that Python holds, the op's results left out
     kBad,      // something of it is not: it may have been an input
@@ -34,13 +37,14 @@ class UnreadInputs {
 
   // After an op that wrote `outputs`, before any other. Takes the GIL and some milliseconds, in all
   // at most kBudgetNs a process; then, and in a program without Python, the answer is kUnknown.
-  [[nodiscard]] Seen Look(Observer& observer, const BadOutput* outputs, int count) noexcept;
+  [[nodiscard]] Seen Check(const BadOutput* outputs, int count) noexcept;
 
   static constexpr uint64_t kBudgetNs = 2'000'000'000;
   // Tensors above this are not read, nor more than this in one look.
   static constexpr uint64_t kBytesMax = uint64_t{256} << 20;
 
  private:
+  PythonBridge& python_;
   std::atomic<uint64_t> spent_ns_{0};
 };
 

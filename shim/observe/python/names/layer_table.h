@@ -44,7 +44,8 @@ struct ScopeStack {
 
 // Initial-exec: reading it is one load relative to the thread register. It costs 32 bytes of static
 // TLS.
-extern constinit thread_local ScopeStack scope_stack __attribute__((tls_model("initial-exec")));
+extern constinit thread_local ScopeStack scope_stack
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 // The layer whose module call is innermost on this thread; null outside of any. Any thread, no GIL.
 [[nodiscard]] inline const Layer* CurrentLayer() noexcept { return scope_stack.top; }
