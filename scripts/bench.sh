@@ -25,18 +25,19 @@ python=${NANWATCH_PYTHON:-$PWD/.venv/bin/python}
 cmake --preset release -DNANWATCH_TESTS=ON -DNANWATCH_PYTHON:FILEPATH="$python" >/dev/null
 cmake --build --preset release
 library=$PWD/build/release/lib/libnanwatch.so
+switched=$PWD/build/release/tests/bench/lib/libnanwatch.so  # the same with a switch between levels
 segments=$(mktemp -d)
 trap 'rm -rf "$segments"' EXIT
 
 echo "machine: $(nproc) cores, $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
-NANWATCH_DIR=$segments NANWATCH_LEVEL=full LD_PRELOAD=$library \
+NANWATCH_DIR=$segments NANWATCH_LEVEL=full LD_PRELOAD=$switched \
   "$python" tests/bench/overhead/step_overhead.py "${quick[@]}" "${json[@]}" "${clock[@]}"
-NANWATCH_DIR=$segments NANWATCH_STATE_DIR=$segments NANWATCH_LEVEL=auto NANWATCH_BUDGET=1 LD_PRELOAD=$library \
+NANWATCH_DIR=$segments NANWATCH_STATE_DIR=$segments NANWATCH_LEVEL=auto NANWATCH_BUDGET=1 LD_PRELOAD=$switched \
   "$python" tests/bench/overhead/auto_budget.py --nanwatch build/release/bin/nanwatch "${quick[@]}" "${clock[@]}"
 for level in full canary; do
-  NANWATCH_DIR=$segments NANWATCH_STATE_DIR=$segments NANWATCH_LEVEL=$level NANWATCH_MEASURE=25 LD_PRELOAD=$library \
+  NANWATCH_DIR=$segments NANWATCH_STATE_DIR=$segments NANWATCH_LEVEL=$level NANWATCH_MEASURE=25 LD_PRELOAD=$switched \
     "$python" tests/bench/overhead/stopwatch.py --nanwatch build/release/bin/nanwatch "${quick[@]}" "${clock[@]}" --steps mlp,bert,resnet,gpt
 done
 "$python" tests/bench/overhead/separate_processes.py --preload "$library" "${quick[@]}" "${clock[@]}"
 "$python" tests/bench/overhead/startup.py --preload "$library" --python "$python" "${quick[@]}"
-"$python" tests/bench/overhead/instructions.py --preload "$library" --switch build/release/tests/libcallgrind_switch.so
+"$python" tests/bench/overhead/instructions.py --preload "$switched" --switch build/release/tests/libcallgrind_switch.so

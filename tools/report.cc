@@ -47,7 +47,6 @@ constexpr char kReportHelp[] =
 
 struct ReportOptions {
   std::string run;
-  std::string html;
   std::vector<std::string> ignore;
   uint32_t explain = 0;
   bool check = false;
@@ -112,10 +111,6 @@ int ReportUnseen(const ReportOptions& options, const Verdict& verdict,
 }
 
 int Report(const ReportOptions& options) {
-  if (!options.html.empty()) {
-    Say("report --html is not in this version: use 'nanwatch report --json', or the text");
-    return kExitUsageOfReport;
-  }
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (!observations.places().note.empty()) Say(observations.places().note);
   const Result<std::string> job = observations.ResolveJob(options.run);
@@ -172,7 +167,6 @@ void AddReportVerb(CLI::App& app, VerbCall& call) {
                    "Incidents to be expected, in addition to the job's own rules")
       ->type_name("RULE|@FILE")
       ->allow_extra_args(false);
-  verb->add_option("--html", options->html, "Not in this version")->type_name("FILE");
   verb->add_flag("--json", options->json, "Print the verdict document (nanwatch.verdict/1)");
   verb->callback([options, &call] { call.chosen = [options] { return Report(*options); }; });
 }

@@ -146,8 +146,8 @@ void SegmentReader::Impl::ReadFirstFindings(RunBatch& batch) {
   for (size_t i = 0; i < count; ++i) {
     if (done.firsts[i]) continue;
     const uint32_t state = places[i].state.load(std::memory_order_acquire);
-    if (state == 0) break;
-    if (state == 1) continue;
+    if (state == wire::kEntryFree) break;
+    if (state == wire::kEntryBeingWritten) continue;
     pending.firsts[i] = true;
     wire::RecordCopy copy;
     if (wire::ReadFirstFinding(places[i], copy)) {

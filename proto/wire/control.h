@@ -29,13 +29,22 @@ struct ControlRequest {
 
   // Of a foreign process: level and flags may be anything.
   static constexpr ControlRequest From(uint64_t word) noexcept {
-    return {static_cast<uint32_t>(word >> 32), static_cast<Level>((word >> 8) & 0xFF),
-            static_cast<uint8_t>(word & 0xFF)};
+    return {static_cast<uint32_t>(word >> kGenerationShift),
+            static_cast<Level>(static_cast<uint8_t>(word >> kLevelShift)),
+            static_cast<uint8_t>(word)};
   }
   [[nodiscard]] constexpr uint64_t Word() const noexcept {
-    return uint64_t{generation} << 32 | uint64_t{static_cast<uint8_t>(level)} << 8 | flags;
+    return uint64_t{generation} << kGenerationShift |
+           uint64_t{static_cast<uint8_t>(level)} << kLevelShift | flags;
   }
+
+  // Of the fields in the word; the flags are its lowest byte, two bytes are unused.
+  static constexpr int kLevelShift = 8;
+  static constexpr int kGenerationShift = 32;
 };
+static_assert(ControlRequest{0x12345678, Level::kAuto, 1}.Word() ==
+              (0x1234567800000001u | uint64_t{static_cast<uint8_t>(Level::kAuto)} << 8));
+static_assert(sizeof(Level) == 1);
 
 constexpr bool IsLevel(Level level) noexcept { return level <= Level::kAuto; }
 

@@ -44,7 +44,7 @@ class FirstWriter {
     const auto kind = static_cast<uint32_t>(reach);
     if (kind >= kReachKinds) return;
     FirstReach& place = reaches_[kind];
-    if (place.state.load(std::memory_order_relaxed) != 0)
+    if (place.state.load(std::memory_order_relaxed) != kEntryFree)
       return;  // without the mutex, nearly always
     const std::lock_guard lock(mutex_);
     if (reached_[kind].known) return;
@@ -73,18 +73,18 @@ class FirstWriter {
   };
 
   static void Fill(FirstFinding& place, const void* record, uint32_t bytes) noexcept {
-    place.state.store(1, std::memory_order_relaxed);
+    place.state.store(kEntryBeingWritten, std::memory_order_relaxed);
     place.bytes = bytes;
     StoreWords(place.record, record, bytes);
-    place.state.store(2, std::memory_order_release);
+    place.state.store(kEntryComplete, std::memory_order_release);
   }
   static void Fill(FirstReach& place, const KnownReach& reach) noexcept {
-    place.state.store(1, std::memory_order_relaxed);
+    place.state.store(kEntryBeingWritten, std::memory_order_relaxed);
     place.name = reach.name;
     place.value = reach.value;
     place.ticket = reach.ticket;
     StoreWords(&place.clocks, &reach.clocks, sizeof reach.clocks);
-    place.state.store(2, std::memory_order_release);
+    place.state.store(kEntryComplete, std::memory_order_release);
   }
 
   FirstFinding* findings_;
@@ -101,7 +101,7 @@ class FirstWriter {
 // True with a copy whose header's `bytes` and `kind` are in range, if the place holds a complete
 // record.
 [[nodiscard]] inline bool ReadFirstFinding(const FirstFinding& place, RecordCopy& out) noexcept {
-  if (place.state.load(std::memory_order_acquire) != 2) return false;
+  if (place.state.load(std::memory_order_acquire) != kEntryComplete) return false;
   static_assert(sizeof(place.record) <= sizeof(RecordCopy) ||
                 kRecordBytesMax <= sizeof(RecordCopy));
   LoadWords(out.bytes, place.record, kRecordBytesMax);
@@ -119,11 +119,13 @@ struct ReachFacts {
 };
 
 [[nodiscard]] inline std::optional<ReachFacts> ReadFirstReach(const FirstReach& place) noexcept {
-  if (place.state.load(std::memory_order_acquire) != 2) return {};
+  if (place.state.load(std::memory_order_acquire) != kEntryComplete) return {};
   ReachFacts facts;
   uint64_t words[3];  // state and name, value, ticket
   LoadWords(words, &place, sizeof words);
-  facts.name = static_cast<uint32_t>(words[0] >> 32);
+  static_assert(offsetof(FirstReach, name) == SecondHalfOf(0));
+  static_assert(offsetof(FirstReach, value) == 8 && offsetof(FirstReach, ticket) == 16);
+  facts.name = SecondHalf(words[0]);
   facts.value = words[1];
   facts.ticket = words[2];
   LoadWords(&facts.clocks, &place.clocks, sizeof facts.clocks);

@@ -139,8 +139,10 @@ class NameReader {
     const auto* header = static_cast<const NameTableHeader*>(section);
     uint64_t words[2];  // count, capacity; bytes_used, bytes_capacity
     LoadWords(words, header, sizeof words);
-    const auto capacity = static_cast<uint32_t>(words[0] >> 32);
-    const auto bytes_capacity = static_cast<uint32_t>(words[1] >> 32);
+    static_assert(offsetof(NameTableHeader, capacity) == SecondHalfOf(0));
+    static_assert(offsetof(NameTableHeader, bytes_capacity) == SecondHalfOf(1));
+    const uint32_t capacity = SecondHalf(words[0]);
+    const uint32_t bytes_capacity = SecondHalf(words[1]);
     const uint64_t entries_bytes = uint64_t{capacity} * sizeof(NameEntry);
     if (entries_bytes + bytes_capacity > size - sizeof(NameTableHeader)) return {};
     return NameReader(header, capacity, bytes_capacity);
@@ -161,7 +163,8 @@ class NameReader {
     if (length_plus_one <= 1) return {};
     uint64_t word = 0;
     LoadWords(&word, &entry, sizeof word);
-    const auto offset = static_cast<uint32_t>(word >> 32);
+    static_assert(offsetof(NameEntry, offset) == SecondHalfOf(0));
+    const uint32_t offset = SecondHalf(word);
     const uint32_t length =
         length_plus_one - 1 < kTextBytesMax ? length_plus_one - 1 : kTextBytesMax;
     if (offset > bytes_capacity_ || length > bytes_capacity_ - offset) return {};

@@ -34,7 +34,7 @@ class PrivateIndex {
       const uint64_t place = places_[at].load(std::memory_order_acquire);
       if (place == 0) return 0;
       const auto id = static_cast<uint32_t>(place);
-      if (place >> 32 == hash >> 32 && is_same(id)) return id;
+      if ((place & kHashPart) == (hash & kHashPart) && is_same(id)) return id;
     }
   }
 
@@ -42,11 +42,14 @@ class PrivateIndex {
   void Add(uint64_t hash, uint32_t id) noexcept {
     size_t at = hash & mask_;
     while (places_[at].load(std::memory_order_relaxed) != 0) at = (at + 1) & mask_;
-    places_[at].store((hash >> 32) << 32 | id, std::memory_order_release);
+    places_[at].store((hash & kHashPart) | id, std::memory_order_release);
   }
 
  private:
-  std::unique_ptr<std::atomic<uint64_t>[]> places_;  // upper half of the hash, id; 0: free
+  // What a place keeps of the hash; the other half is the id.
+  static constexpr uint64_t kHashPart = ~uint64_t{UINT32_MAX};
+
+  std::unique_ptr<std::atomic<uint64_t>[]> places_;  // 0: free
   size_t mask_ = 0;
 };
 

@@ -352,9 +352,13 @@ struct StatsEntry {
 };
 static_assert(sizeof(StatsEntry) == 128);
 
+// How far the job is with an entry of kFirst, kReach or kSites. Readers take complete ones only. In
+// the segment of a foreign process it may be any number.
+enum EntryState : uint32_t { kEntryFree = 0, kEntryBeingWritten = 1, kEntryComplete = 2 };
+
 inline constexpr int kFirstFindingsMax = 64;
 struct FirstFinding {
-  std::atomic<uint32_t> state;  // 0 free, 1 being written, 2 complete
+  std::atomic<uint32_t> state;  // EntryState
   uint32_t bytes;
   unsigned char record[(kRecordBytesMax + 8 + 63) / 64 * 64 - 8];
 };
@@ -371,7 +375,7 @@ enum class Reach : uint32_t {
 };
 inline constexpr int kReachKinds = 8;
 struct FirstReach {
-  std::atomic<uint32_t> state;  // as FirstFinding
+  std::atomic<uint32_t> state;  // EntryState
   uint32_t name;                // parameter, buffer, or 0
   uint64_t value;               // ticket of the value that got there
   uint64_t ticket;              // ticket of the moment
@@ -381,10 +385,11 @@ static_assert(sizeof(FirstReach) == 64);
 
 inline constexpr char kSourceSeparator[] = " < ";
 
-// A place from which bad values come. All but the counters are written before `state` becomes 2.
+// A place from which bad values come. All but the counters are written before `state` becomes
+// kEntryComplete.
 struct SiteEntry {
-  std::atomic<uint32_t> state;
-  uint32_t op;  // name ids, 0 unknown
+  std::atomic<uint32_t> state;  // EntryState
+  uint32_t op;                  // name ids, 0 unknown
   uint32_t layer;
   uint32_t layer_type;
   uint32_t root;

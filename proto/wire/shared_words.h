@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -37,6 +38,16 @@ inline void LoadWords(void* to, const void* shared, size_t bytes) noexcept {
     const size_t left = bytes - done;
     std::memcpy(target + done, &value, left < sizeof value ? left : sizeof value);
   }
+}
+
+// The two fields of 32 bits that share a word: the one at its address, and the one 4 bytes on.
+static_assert(std::endian::native == std::endian::little);
+constexpr uint32_t FirstHalf(uint64_t word) noexcept { return static_cast<uint32_t>(word); }
+constexpr uint32_t SecondHalf(uint64_t word) noexcept { return static_cast<uint32_t>(word >> 32); }
+
+// Where a field lies that SecondHalf takes from word `index` of a struct.
+constexpr size_t SecondHalfOf(size_t index) noexcept {
+  return index * sizeof(uint64_t) + sizeof(uint32_t);
 }
 
 }  // namespace nanwatch::wire

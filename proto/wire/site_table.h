@@ -4,8 +4,8 @@
 //
 //   SiteTableHeader | SiteEntry[capacity]
 //
-// Entry id - 1 is published by its state, 2, stored with release after what describes the place.
-// Counters go on changing. A job that dies in between leaves state 0 or 1: no entry.
+// Entry id - 1 is published by its state, kEntryComplete, stored with release after what describes the place.
+// Counters go on changing. A job that dies in between leaves another state: no entry.
 #pragma once
 
 #include <atomic>
@@ -167,7 +167,7 @@ class SiteWriter {
   }
 
   static void Describe(SiteEntry& entry, const SiteKey& key, uint32_t source) noexcept {
-    entry.state.store(1, std::memory_order_relaxed);
+    entry.state.store(kEntryBeingWritten, std::memory_order_relaxed);
     entry.op = key.op;
     entry.layer = key.layer;
     entry.layer_type = key.layer_type;
@@ -180,7 +180,7 @@ class SiteWriter {
     entry.outputs = key.outputs;
     entry.flags = key.flags;
     entry.param = key.param;
-    entry.state.store(2, std::memory_order_release);
+    entry.state.store(kEntryComplete, std::memory_order_release);
   }
 
   SiteTableHeader* header_;
@@ -215,7 +215,8 @@ class SiteReader {
     const auto* header = static_cast<const SiteTableHeader*>(section);
     uint64_t word = 0;  // used, capacity
     LoadWords(&word, header, sizeof word);
-    const auto capacity = static_cast<uint32_t>(word >> 32);
+    static_assert(offsetof(SiteTableHeader, capacity) == SecondHalfOf(0));
+    const uint32_t capacity = SecondHalf(word);
     if (capacity > (size - sizeof(SiteTableHeader)) / sizeof(SiteEntry)) return {};
     return SiteReader(header, capacity);
   }
@@ -230,7 +231,7 @@ class SiteReader {
   [[nodiscard]] std::optional<Site> Get(uint32_t id) const noexcept {
     if (id == 0 || id > capacity_) return {};
     const SiteEntry& entry = entries_[id - 1];
-    if (entry.state.load(std::memory_order_acquire) != 2) return {};
+    if (entry.state.load(std::memory_order_acquire) != kEntryComplete) return {};
     struct Fixed {  // the first 40 bytes of SiteEntry
       uint32_t state, op, layer, layer_type, root, node, source;
       uint8_t phase, finding_class, kinds, outputs;

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -115,8 +116,15 @@ class BadValues {
 
  private:
   static constexpr uint32_t kBuckets = 4096;
+  // Fibonacci hashing: the top bits of a product with 2^32 / golden ratio, as many as number a
+  // bucket. The low bits of an address are those of its alignment.
   static uint32_t Bucket(const void* storage) noexcept {
-    return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(storage) >> 4) * 0x9E3779B1u) >> 20;
+    static_assert(std::has_single_bit(kBuckets));
+    constexpr int kAlignmentBits = 4;
+    constexpr int kTopBits = 32 - std::countr_zero(kBuckets);
+    const auto place =
+        static_cast<uint32_t>(reinterpret_cast<uintptr_t>(storage) >> kAlignmentBits);
+    return (place * 0x9E3779B1u) >> kTopBits;
   }
   void Unlink(uint32_t* link) noexcept;
   bool IsGone(BadEntry& entry) const noexcept;

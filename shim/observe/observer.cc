@@ -44,6 +44,7 @@ void Observer::WakeInChild() noexcept {
   mine->python->WantWholeStacks(false);
   mine->stops_on_anomaly = parents->stops_on_anomaly;
   mine->parameter_stats.SetInterval(parents->parameter_stats.interval());
+  mine->gpu_events.Set(parents->gpu_events.settings());
   if (parents->op_kernels.wanted()) mine->op_kernels.Want(parents->op_kernels.on_demand());
   mine->self_proven.store(true, std::memory_order_relaxed);
   mine->input_tracking.Inherit(parents->input_tracking);

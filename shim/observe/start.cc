@@ -143,6 +143,13 @@ bool GivenKernels(const NanwatchEntry* entry) {
   return false;
 }
 
+// NANWATCH_GPU, and what tests ask of the queue.
+GpuEventQueue::Settings GivenGpuSettings() {
+  const char* given = getenv(wire::kEnvGpu);
+  return {.checks = given == nullptr || std::strcmp(given, "0") != 0,
+          .queue_bytes_for_test = QueueBytesForTest()};
+}
+
 LevelAtStart ChosenLevel(const NanwatchEntry* entry) {
   const double given_budget = GivenBudget(entry);
   const double budget = given_budget > 0 ? given_budget : kBudgetPercent;
@@ -189,7 +196,7 @@ bool TurnOn(Observer* observer) {
   observer->SetActive(true);
   if (!ProveOnPlantedNan(*observer)) {
     *observer->entry()->active = 0;
-    observer->input_tracking.SetBenchMode(0);
+    observer->input_tracking.Unregister();
     return false;
   }
   observer->self_proven = true;
@@ -246,6 +253,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     const char* on_anomaly = getenv(wire::kEnvOnAnomaly);
     observer->stops_on_anomaly = on_anomaly != nullptr && std::strcmp(on_anomaly, "stop") == 0;
     observer->parameter_stats.SetInterval(GivenStatsInterval(entry));
+    observer->gpu_events.Set(GivenGpuSettings());
     if (GivenKernels(entry)) {
       const char* on_demand = getenv("KINETO_USE_DAEMON");
       observer->op_kernels.Want(on_demand != nullptr && *on_demand != '\0');
@@ -269,28 +277,4 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     *entry->active = 0;
     return 1;
   }
-}
-
-// For benches and tests only: 0 no callbacks at all, 1 an empty callback that asks for outputs, 2
-// everything, 3 level idle, 4 level canary, 5 level auto, 6 canary with every step's parameters
-// told; those of all others are not. 7 level layer. From the first of these on nothing is measured
-// any more. 8 changes nothing. Returns 1 while the checks
-// are off so that their cost can be measured.
-extern "C" __attribute__((visibility("default"))) int nanwatch_bench_mode(int mode) {
-  using nanwatch::wire::Level;
-  nanwatch::Observer* observer = nanwatch::Observer::Get();
-  if (observer == nullptr) return 0;
-  const int off = observer->level.off_to_measure() ? 1 : 0;
-  if (mode == 8) return off;
-  observer->measuring.StopForBench();
-  // Calls of modules pass through otherwise.
-  observer->SetActive(mode >= 2);
-  constexpr Level kLevels[] = {Level::kFull,   Level::kFull, Level::kFull,   Level::kIdle,
-                               Level::kCanary, Level::kAuto, Level::kCanary, Level::kLayer};
-  if (mode < 0 || mode >= static_cast<int>(std::size(kLevels))) return off;
-  observer->level.SetForBench(kLevels[mode]);
-  observer->parameter_stats.SetInterval(mode == 6 ? 1 : 0);
-  observer->steps.SetOpsWatchedUntil(0);  // as in a job that has run for a while
-  observer->input_tracking.SetBenchMode(mode);
-  return 0;
 }

@@ -16,7 +16,7 @@ class DryRun(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH")}
             if preload:
-                environment |= {"LD_PRELOAD": str(BUILD / "lib/libnanwatch.so"), "NANWATCH_LEVEL": "full", "NANWATCH_DIR": folder,
+                environment |= {"LD_PRELOAD": str(BUILD / "tests/bench/lib/libnanwatch.so"), "NANWATCH_LEVEL": "full", "NANWATCH_DIR": folder,
                                 "NANWATCH_STATE_DIR": f"{folder}/state"}
             ran = subprocess.run([sys.executable, HERE / f"{file}.py", "--dry-run", *options], env=environment, capture_output=True,
                                  text=True, check=False)

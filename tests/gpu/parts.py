@@ -12,7 +12,7 @@ BUILD_S_MAX = 240
 SHORT_S_MAX = 60
 CUBIN = "check_kernel.sm_90.cubin"  # driver.py takes it where the driver has no compiler
 PTX = pathlib.Path("shim/device/check_kernel.ptx")
-IN_TORCH = 'import sys; sys.path.insert(0, "tests/bench/overhead"); import observer_switch; observer_switch.ObserverSwitch()'
+IN_TORCH = 'import sys; sys.path.insert(0, "tests/bench/overhead"); import observer_switch; observer_switch.observer_path()'
 
 
 def why_in(log):

@@ -81,7 +81,7 @@ def switch_of(arguments):
         except SystemExit:
             arguments.switch = False  # it was waited for, and not to be again
     if not arguments.switch:
-        return None, "the preload library is in this process, and has loaded no observer"
+        return None, "the preload library is in this process, and has loaded no observer with a switch"
     return arguments.switch, ""
 
 

@@ -52,9 +52,9 @@ TEST_F(FirstFindings, ReaderRefusesUnfinishedAndMalformedPlaces) {
   ASSERT_TRUE(Keep(1, 128));
   auto* header = reinterpret_cast<RecordHeader*>(findings()[0].record);
   RecordCopy copy;
-  findings()[0].state = 1;
+  findings()[0].state = kEntryBeingWritten;
   EXPECT_FALSE(ReadFirstFinding(findings()[0], copy));
-  findings()[0].state = 2;
+  findings()[0].state = kEntryComplete;
   header->bytes = kRecordBytesMax + 1;
   EXPECT_FALSE(ReadFirstFinding(findings()[0], copy));
   header->bytes = 0;

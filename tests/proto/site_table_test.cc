@@ -121,7 +121,7 @@ TEST_F(SiteTable, CountsAndRemembersTheFirstAndTheLastTime) {
 TEST_F(SiteTable, HasNoEntryForUnfinishedOnesAndUnknownNumbers) {
   const uint32_t id = Intern(kSite);
   EXPECT_TRUE(Reader().Get(id).has_value());
-  entries()[id - 1].state = 1;
+  entries()[id - 1].state = kEntryBeingWritten;
   EXPECT_FALSE(Reader().Get(id).has_value());
   for (const uint32_t unknown : {0u, 2u, kSites, kSites + 1, ~0u}) {
     EXPECT_FALSE(Reader().Get(unknown).has_value()) << unknown;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 namespace nanwatch {
@@ -13,7 +14,9 @@ class ReadSites {
   // no room for another pair.
   uint32_t Count(uint32_t read_at, uint32_t made_at) noexcept {
     const uint64_t pair = (uint64_t{read_at} << 32 | made_at) + 1;
-    const auto hash = static_cast<uint32_t>((pair * 0x9E3779B97F4A7C15U) >> 54);
+    static_assert(std::has_single_bit(kEntries));
+    constexpr int kTopBits = 64 - std::countr_zero(kEntries);
+    const auto hash = static_cast<uint32_t>((pair * 0x9E3779B97F4A7C15U) >> kTopBits);
     for (uint32_t i = 0; i < kProbesMax; ++i) {
       Entry& entry = entries_[(hash + i) % kEntries];
       uint64_t there = entry.pair.load(std::memory_order_relaxed);

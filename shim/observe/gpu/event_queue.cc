@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -150,8 +149,7 @@ void GpuEventQueue::KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept {
 
 bool GpuEventQueue::Begin(Observer& observer) noexcept {
   std::call_once(begun_, [this, &observer] {
-    const char* wanted = std::getenv(wire::kEnvGpu);
-    if (wanted != nullptr && std::strcmp(wanted, "0") == 0) return;
+    if (!settings_.checks) return;
     const char* why = "";
     if (!gpu_.Begin(&why)) {
       char line[160];
@@ -159,7 +157,7 @@ bool GpuEventQueue::Begin(Observer& observer) noexcept {
       observer.entry()->say(line);
       return;
     }
-    queue_ = MapQueue();
+    queue_ = MapQueue(settings_.queue_bytes_for_test);
     resolver_ = ThreadStates::MakeForResolving();
     gpu_gradients_ = new (std::nothrow) canary::GpuGradients;
     graphs_ = new (std::nothrow) Graphs;

@@ -67,6 +67,14 @@ class GpuGradients;
 
 class GpuEventQueue {
  public:
+  // What the environment asks for. Set before any op is seen.
+  struct Settings {
+    bool checks = true;  // NANWATCH_GPU is not "0"
+    uint64_t queue_bytes_for_test = 0;
+  };
+  void Set(const Settings& settings) noexcept { settings_ = settings; }
+  [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
+
   // From now on events are noted, because a tensor of a GPU was seen. False: this process's GPUs
   // cannot be checked, which is said once.
   bool Begin(Observer& observer) noexcept;
@@ -376,6 +384,7 @@ class GpuEventQueue {
   // A copy that left bad values: whether what it copied had come by a collective. Recorded then.
   bool ResolveCopyOfReceived(Observer& observer, const OpEvent& event) noexcept;
 
+  Settings settings_;
   std::atomic<bool> on_{false};
   std::once_flag begun_;
   EventClock clock_;

@@ -142,6 +142,8 @@ void GpuEventQueue::KeepForReplays(Event* event) noexcept try {
     graph->checks.push_back({static_cast<OpEvent*>(kept)->slot, static_cast<OpEvent*>(kept)});
     graphs_->by_ticket.emplace(kept->ticket, graph);
   } else if (IsResolvedAtEveryReplay(kept->kind)) {
+    // A replay numbers its passes, and must not allocate for that.
+    graph->passes.reserve(graph->others.size() + 1);
     graph->others.push_back(kept);
   }
 } catch (const std::bad_alloc&) {
@@ -299,7 +301,7 @@ void GpuEventQueue::ResolveOnce(Observer& observer, ReplayEvent& replay, const E
     if (replay.moment.place.pass != 0) return;
     const auto& pass = static_cast<const PassEvent&>(noted);
     const uint64_t number = observer.passes.DrawNumber();
-    replay.graph->passes.push_back({pass.pass, number});
+    replay.graph->passes.push_back({pass.pass, number});  // KeepForReplays has made room
     auto* copy = static_cast<PassEvent*>(CopyOf(noted, replay));
     if (copy == nullptr) return;
     copy->pass = number;

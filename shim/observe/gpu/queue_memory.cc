@@ -18,8 +18,9 @@ namespace {
 constexpr uint64_t kQueueBytes = uint64_t{32} << 20;
 constexpr uint64_t kQueueBytesLeast = 4096;
 
-// What a test has asked for; 0: nothing, or no such size.
-uint64_t BytesForTest() {
+}  // namespace
+
+uint64_t QueueBytesForTest() noexcept {
   const char* asked = std::getenv(wire::kEnvGpuQueueBytes);
   const uint64_t bytes = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 0;
   const bool usable =
@@ -27,10 +28,7 @@ uint64_t BytesForTest() {
   return usable ? bytes : 0;
 }
 
-}  // namespace
-
-const QueueMemory* MapQueue() noexcept {
-  const uint64_t for_test = BytesForTest();
+const QueueMemory* MapQueue(uint64_t for_test) noexcept {
   const uint64_t bytes = for_test != 0 ? for_test : kQueueBytes;
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   // The queue ends where its last page does, also on systems whose pages are larger than it is.

@@ -11,7 +11,11 @@ struct QueueMemory {
   uint64_t bytes;  // a power of two
 };
 
-// Never unmapped; null: there is no memory. Its size is wire::kEnvGpuQueueBytes, or 32 MiB.
-[[nodiscard]] const QueueMemory* MapQueue() noexcept;
+// The size that wire::kEnvGpuQueueBytes asks for; 0: it asks for none. For the start of the
+// observer: getenv is not for the job's threads.
+[[nodiscard]] uint64_t QueueBytesForTest() noexcept;
+
+// Never unmapped; null: there is no memory. 32 MiB, unless a test has asked for another size.
+[[nodiscard]] const QueueMemory* MapQueue(uint64_t for_test) noexcept;
 
 }  // namespace nanwatch

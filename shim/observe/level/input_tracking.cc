@@ -98,17 +98,10 @@ bool InputTracking::EndWatchedRange() noexcept {
   return !checks_ops();
 }
 
-void InputTracking::SetBenchMode(int mode) noexcept try {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (empty_callback_ != 0) at::removeCallback(empty_callback_);
-    registered_ = false;
-    Watch();
-    empty_callback_ =
-        mode == 1 ? AddOutputsCallback(callbacks::EmptyStart, callbacks::EmptyEnd) : 0;
-  }
-  if (mode >= 2) Register(mode == 2 || mode == 7);
-} catch (...) {
+void InputTracking::Unregister() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  registered_ = false;
+  Watch();
 }
 
 void InputTracking::Inherit(const InputTracking& parents) noexcept {

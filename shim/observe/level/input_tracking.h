@@ -18,7 +18,7 @@ class InputTracking {
   void Register(bool check_ops) noexcept;
   // A sees ops while they are watched everywhere, or in an open range; else ranges alone, or, where
   // nobody needs them, there is no callback. Takes effect with the next op; does nothing before
-  // Register and after SetBenchMode(0).
+  // Register and after Unregister.
   void WatchEverywhere(bool on) noexcept;
   void WatchRanges(bool on) noexcept;
   // No op is seen, wherever it was asked for, until this is taken back.
@@ -26,9 +26,8 @@ class InputTracking {
   void BeginWatchedRange() noexcept;
   // True when that was the last one and ops go unwatched from here on.
   bool EndWatchedRange() noexcept;
-  // Removes or registers anew, for benches: 0 nothing at all, 1 an empty outputs callback, 2
-  // everything, 7 ops, all others ranges alone.
-  void SetBenchMode(int mode) noexcept;
+  // Removes both, until Register is called again.
+  void Unregister() noexcept;
 
   // Covers every call of ours into libtorch's table of callbacks. For a thread that forks
   // (forks.h).
@@ -71,7 +70,6 @@ class InputTracking {
   int holds_ = 0;
   // Handles of libtorch's; 0: not registered.
   uint64_t callback_ = 0;
-  uint64_t empty_callback_ = 0;  // of a bench
   uint64_t input_callback_ = 0;
 };
 

@@ -140,15 +140,8 @@ class LevelControl final : public LevelRequests {
   // Ranges are looked at for collectives, and for steps where nothing else tells them.
   void ChooseRanges(Observer& observer) noexcept;
 
-  // Without a word in the log, and without touching the callbacks. At auto the next step is canary.
-  void SetForBench(wire::Level level) noexcept {
-    off_to_measure_.store(false, std::memory_order_relaxed);
-    asked_.store(level, std::memory_order_relaxed);
-    watched_.store(level == wire::Level::kAuto ? wire::Level::kCanary : level,
-                   std::memory_order_relaxed);
-  }
-
  private:
+  friend struct BenchMode;  // tests/bench/overhead
   static wire::Level WatchedAt(wire::Level asked) noexcept;
   // Where no tool has asked for anything; with mutex_ held.
   [[nodiscard]] wire::Level Unasked() const noexcept;

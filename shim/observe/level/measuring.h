@@ -77,10 +77,8 @@ class Measuring {
   // Level auto mixes levels by itself, and measures them.
   void SetOfAuto(const PairedRatios::Figure& figure) noexcept;
 
-  // Steps are not switched off any more; the figure stays.
-  void StopForBench() noexcept { wanted_.store(false, std::memory_order_relaxed); }
-
  private:
+  friend struct BenchMode;  // tests/bench/overhead
   [[nodiscard]] bool IsCalm(Observer& observer, ThreadState* thread, const Step& step) noexcept;
   void CutShort(Observer& observer, ThreadState* thread) noexcept;
   [[nodiscard]] bool EndsCycle(const wire::Clocks& clocks) noexcept;

@@ -182,7 +182,5 @@ void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context) {
 }
 
 std::unique_ptr<at::ObserverContext> InputStart(const at::RecordFunction&) { return nullptr; }
-std::unique_ptr<at::ObserverContext> EmptyStart(const at::RecordFunction&) { return nullptr; }
-void EmptyEnd(const at::RecordFunction&, at::ObserverContext*) {}
 
 }  // namespace nanwatch::callbacks

@@ -17,8 +17,5 @@ std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range)
 void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context);
 // B: exists so that libtorch boxes arguments.
 std::unique_ptr<at::ObserverContext> InputStart(const at::RecordFunction& op);
-// For benches: what a callback costs that asks for outputs and does nothing.
-std::unique_ptr<at::ObserverContext> EmptyStart(const at::RecordFunction& op);
-void EmptyEnd(const at::RecordFunction& op, at::ObserverContext* context);
 
 }  // namespace nanwatch::callbacks

@@ -1,5 +1,6 @@
 #include "shim/observe/python/known_calls.h"
 
+#include <bit>
 #include <new>
 
 namespace nanwatch {
@@ -13,7 +14,9 @@ KnownCall KnownCalls::OfThisThread(const PythonBridge& python) noexcept {
                                                 (uint64_t{python.cell_epoch()} << 40) ^
                                                 static_cast<uint32_t>(place.offset)) |
                                                    1;
-  const auto first = static_cast<uint32_t>((key * 0x9E3779B97F4A7C15u) >> 52);
+  static_assert(std::has_single_bit(kCapacity));
+  constexpr int kTopBits = 64 - std::countr_zero(kCapacity);
+  const auto first = static_cast<uint32_t>((key * 0x9E3779B97F4A7C15u) >> kTopBits);
   for (uint32_t i = 0; i < kProbes; ++i) {
     const Entry& entry = entries_[(first + i) % kCapacity];
     const uint64_t held = entry.key.load(std::memory_order_acquire);

@@ -79,13 +79,19 @@ ThreadState* ThreadStates::Make() noexcept {
   std::call_once(key_made, [] { pthread_key_create(&end_key, &OnThreadEnd); });
   ThreadState* state = TakeEnded();
   if (state != nullptr) {
-    // Counters go on: they are summed over all states. Everything else begins anew.
+    // Counters go on: they are summed over all states. Reset is what the next thread could take for
+    // its own: open frames and ranges, sequence numbers, the trail, and the values last seen. Other
+    // fields keep what the ended thread left.
     state->depth = state->nodes_open = state->regions_open = state->optimizer_depth = 0;
     state->inputs_used = state->expose_hidden = 0;
     state->busy = state->proof = false;
     state->node_layer = nullptr;
     state->last_gpu = 0;
     state->trail_steps = 0;
+    state->region = {};
+    state->last_scalar = {};
+    state->told_loss = 0;
+    state->last_collective = {};
     ForgetSequences(state);
   } else {
     state = MapState();

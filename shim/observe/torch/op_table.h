@@ -6,6 +6,7 @@
 #include <ATen/core/function_schema.h>
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -71,8 +72,13 @@ class OpTable {
   // Torch registers about 4,500 schemas; one in four of them is ever called in a process that calls
   // many.
   static constexpr uint32_t kCapacity = 1u << 14;
+  // As BadValues::Bucket (shim/classify).
   static uint32_t Hash(const c10::FunctionSchema* schema) noexcept {
-    return (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(schema) >> 4) * 0x9E3779B1u) >> 18;
+    static_assert(std::has_single_bit(kCapacity));
+    constexpr int kAlignmentBits = 4;
+    constexpr int kTopBits = 32 - std::countr_zero(kCapacity);
+    const auto place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(schema) >> kAlignmentBits);
+    return (place * 0x9E3779B1u) >> kTopBits;
   }
   const OpTraits* Add(const c10::FunctionSchema* schema, uint32_t at) noexcept;
 

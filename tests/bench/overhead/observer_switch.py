@@ -1,4 +1,4 @@
-"""The door to the observer that the preload library has loaded into this process: benches switch it off and on between steps."""
+"""Switches the observer in this process off and on between steps. The observer is that of build/release/tests/bench/lib (bench_mode.cc)."""
 import ctypes
 import pathlib
 import re
@@ -11,7 +11,7 @@ import torch
 BARE, EMPTY_CALLBACK, FULL, IDLE, CANARY, AUTO, STATS, LAYER = range(8)
 
 
-def _observer_path(deadline_s=20):
+def observer_path(deadline_s=20):
     """The observer's file, once it is mapped and sees modules: a thread of its own does that while torch is imported."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
@@ -28,7 +28,11 @@ class ObserverSwitch:
 
     def __init__(self):
         # The copy that is loaded; ctypes adds a reference and nothing else.
-        self._set = ctypes.CDLL(_observer_path()).nanwatch_bench_mode
+        path = observer_path()
+        observer = ctypes.CDLL(path)
+        if not hasattr(observer, "nanwatch_bench_mode"):
+            sys.exit(f"{path} has no switch: preload build/release/tests/bench/lib/libnanwatch.so, as scripts/bench.sh does")
+        self._set = observer.nanwatch_bench_mode
         self._set.argtypes = [ctypes.c_int]
         self._set.restype = None
 

@@ -37,6 +37,14 @@ def training(gate="pass", batch="pass", update="pass"):
 
 
 SQRT = training(gate="x = (x - 1).sqrt() if self.bad else x")
+# Changes its environment once it is observed, and before it has anything on the GPU.
+ENVIRONMENT = """
+import os, time, types, torch
+deadline = time.monotonic() + 60
+while isinstance(torch.nn.Module.__dict__["__call__"], types.FunctionType) and time.monotonic() < deadline:
+    time.sleep(0.01)
+os.environ["NANWATCH_GPU"] = "0"
+""" + SQRT
 FAULTS = {
     "batch": training(batch="if step == 7: x[3, 2] = float('nan')"),
     "mask_taken_back": training(gate="x = x.masked_fill(x > 3, float('-inf')).clamp(min=-1)"),
@@ -60,6 +68,7 @@ class Findings(GpuJobTest):
         cls.sqrt = {lag: workplace.run_watched(sqrt, NANWATCH_FAKE_LAG=lag) for lag in LAGS}
         cls.sqrt_bare = workplace.run_bare(sqrt)
         cls.unchecked = workplace.run_watched(sqrt, NANWATCH_GPU="0")
+        cls.environment = workplace.run_watched(cls.program("environment", ENVIRONMENT))
         cls.others = {}
         for name, text in FAULTS.items():
             cls.others[name] = (workplace.run_watched(workplace.program(f"cpu_{name}", text.replace(".cuda()", ""))),
@@ -93,6 +102,9 @@ class Findings(GpuJobTest):
             with self.subTest(name):
                 self.assertEqual(told(gpu.verdict()), told(cpu.verdict()))
                 self.assertEqual(gpu.verdict()["verdict"], cpu.verdict()["verdict"])
+
+    def test_what_the_job_does_to_its_environment_changes_nothing(self):
+        self.assert_origin(self.environment.verdict(), op="aten::sqrt", layer="gate", step=7)
 
     def test_unchecked_gpus_are_said_to_be_so(self):
         verdict = self.unchecked.verdict()

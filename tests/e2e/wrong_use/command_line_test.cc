@@ -105,9 +105,12 @@ TEST(WrongCommandLine, AMisspelledVerbIsNamedWithTheNearest) {
   EXPECT_THAT(result.err, HasSubstr("did you mean 'report'?"));
 }
 
-TEST(WrongCommandLine, VerbsOfALaterVersionAreSaidToBe) {
+TEST(WrongCommandLine, AnOptionThatDoesNotExistIsNamedAndNotOffered) {
   Tool tool;
-  EXPECT_THAT(tool.Run({"report", "--html", "x.html"}).err, HasSubstr("not in this version"));
+  const ToolResult result = tool.Run({"report", "--html", "x.html"});
+  EXPECT_EQ(result.exit_code, 64);
+  EXPECT_THAT(result.err, HasSubstr("--html"));
+  EXPECT_THAT(tool.Run({"report", "--help"}).out, Not(HasSubstr("--html")));
 }
 
 TEST(WrongCommandLine, AttachWithoutATargetOrWithAnUnknownLevelAsksNobody) {

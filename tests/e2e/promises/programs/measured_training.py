@@ -5,25 +5,13 @@
 
 At most STEPS steps; with a fault it ends when the fault has been followed by a few more. Prints each loss.
 """
-import ctypes
 import os
-import pathlib
-import re
 import signal
 import sys
 
 import torch
 
-ASK = 8  # of nanwatch_bench_mode: changes nothing, says whether the checks are off
-
-
-def asker():
-    found = re.search(r"/\S*libnanwatch_observer-\S+\.so", pathlib.Path("/proc/self/maps").read_text())
-    if not found:
-        return lambda: False
-    function = ctypes.CDLL(found.group(0)).nanwatch_bench_mode
-    return lambda: bool(function(ASK))
-
+from watched_ops import asker
 
 fault, steps = sys.argv[1], int((sys.argv[2:] or [40_000])[0])
 torch.manual_seed(1)
@@ -32,7 +20,7 @@ model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), t
 if fault == "extremes":
     model.register_buffer("smallest", torch.full((4,), float("inf")))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-is_off = asker()
+are_unchecked = asker()
 off_steps = 0
 left = None
 for step in range(steps):
@@ -40,7 +28,7 @@ for step in range(steps):
     inputs = torch.randn(8, 16)
     loss = torch.nn.functional.mse_loss(model(inputs), inputs[:, :4])
     loss.backward()
-    off_steps += is_off()
+    off_steps += are_unchecked()
     if off_steps == 3 and left is None and fault not in ("none", "extremes"):
         left = 40
         print("step of the fault", step, file=sys.stderr)
