@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -154,7 +155,7 @@ UniqueFd TakeSignals() {
 }
 
 // True when a signal asks us to leave; SIGHUP reopens the logs.
-bool StopAsked(int signals, HumanLog& human_log, EventLog& event_log) {
+bool StopAsked(int signals, Log& human_log, Log& event_log) {
   signalfd_siginfo info{};
   bool stop = false;
   while (read(signals, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
@@ -215,10 +216,11 @@ int Serve(const CommandLine& asked) {
   if (Status chosen = ChooseState(*places, beside); !chosen.ok()) return Refuse(chosen);
 
   const SystemClock clock;
-  HumanLog human_log(HumanLogPath(places->state.path), /*to_stderr=*/!asked.detach);
-  EventLog event_log(EventLogPath(places->state.path), clock,
-                     beside ? kBesideEventBytesMax : kEventFileBytesMax);
-  ObserverList observers({&human_log, &event_log});
+  const std::unique_ptr<Log> human_log =
+      MakeHumanLog(HumanLogPath(places->state.path), /*to_stderr=*/!asked.detach);
+  const std::unique_ptr<Log> event_log = MakeEventLog(
+      EventLogPath(places->state.path), clock, beside ? kBesideEventBytesMax : kEventFileBytesMax);
+  ObserverList observers({human_log.get(), event_log.get()});
   Result<Daemon> daemon =
       Daemon::Start({.segment_dir = places->segment_dir,
                      .state_dir = places->state.path,
@@ -238,7 +240,7 @@ int Serve(const CommandLine& asked) {
       observers.Trouble(left.status().message() + "; leaving");
       return 1;
     }
-    if (*left == Daemon::Left::kStopAsked && !StopAsked(signals.get(), human_log, event_log))
+    if (*left == Daemon::Left::kStopAsked && !StopAsked(signals.get(), *human_log, *event_log))
       continue;
     daemon->Finish();
     observers.Remark(*left == Daemon::Left::kIdle ? "no job lives any more: leaving"

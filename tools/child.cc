@@ -1,6 +1,5 @@
 #include "tools/child.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,14 +12,6 @@ namespace {
 
 constexpr int kPassedOn[] = {SIGTERM, SIGINT,  SIGHUP,  SIGQUIT, SIGUSR1,
                              SIGUSR2, SIGCONT, SIGTSTP, SIGXCPU};
-
-std::vector<char*> Pointers(const std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  pointers.reserve(words.size() + 1);
-  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 // A stop by job control stops us as well, so that the shell sees it. SIGSTOP does not: whoever
 // sends it to the command alone will continue the command alone.
@@ -81,43 +72,13 @@ SignalGate::Arrival SignalGate::Next(std::chrono::milliseconds timeout) {
   return Describe(sigtimedwait(&waited_for_, &info, &wait), info);
 }
 
-void SignalGate::RestoreInChild() const {
-  sigaction(SIGCHLD, &child_action_before_, nullptr);
-  sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
-}
-
-CommandStart StartCommand(const SignalGate& gate, const std::vector<std::string>& argv,
-                          const std::vector<std::string>& environment) {
-  const std::vector<char*> arguments = Pointers(argv);
-  const std::vector<char*> variables = Pointers(environment);
-  int report[2];  // carries errno of a failed exec; closed by a successful one
-  if (pipe2(report, O_CLOEXEC) != 0) return {.error = errno};
-  const pid_t pid = fork();
-  if (pid < 0) {
-    const int error = errno;
-    close(report[0]);
-    close(report[1]);
-    return {.error = error};
-  }
-  if (pid == 0) {
-    gate.RestoreInChild();
-    execvpe(arguments[0], arguments.data(), variables.data());
-    const int error = errno;
-    (void)!write(report[1], &error, sizeof error);
-    _exit(127);
-  }
-  close(report[1]);
-  int error = 0;
-  ssize_t got;
-  do {
-    got = read(report[0], &error, sizeof error);
-  } while (got < 0 && errno == EINTR);
-  close(report[0]);
-  if (got == static_cast<ssize_t>(sizeof error)) {
-    waitpid(pid, nullptr, 0);
-    return {.error = error};
-  }
-  return {.pid = pid};
+StartedProcess StartCommand(const SignalGate& gate, const std::vector<std::string>& argv,
+                            const std::vector<std::string>& environment) {
+  return StartProcess({.argv = argv,
+                       .environment = environment,
+                       .looks_in_path = true,
+                       .blocked = &gate.blocked_before(),
+                       .at_child_end = &gate.at_child_end_before()});
 }
 
 CommandEnd WaitForCommand(SignalGate& gate, pid_t pid) {

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/start_process.h"
+
 namespace nanwatch {
 
 // Blocks the signals on construction. One per process, before any thread is started; never undone
@@ -35,8 +37,9 @@ class SignalGate {
   // The next signal within `timeout`.
   Arrival Next(std::chrono::milliseconds timeout);
 
-  // Undoes the blocking; called in the child between fork and exec.
-  void RestoreInChild() const;
+  // What the command is to have in place of ours.
+  [[nodiscard]] const sigset_t& blocked_before() const { return mask_before_; }
+  [[nodiscard]] const struct sigaction& at_child_end_before() const { return child_action_before_; }
 
  private:
   sigset_t waited_for_;
@@ -54,16 +57,10 @@ struct CommandEnd {
   bool operator==(const CommandEnd&) const = default;
 };
 
-struct CommandStart {
-  pid_t pid = -1;
-  int error = 0;  // errno of fork or exec, 0 when it runs
-};
-
-// Starts `argv` with `environment` ("NAME=value"), looked up in PATH, and comes back once the exec
-// has succeeded or failed.
-[[nodiscard]] CommandStart StartCommand(const SignalGate& gate,
-                                        const std::vector<std::string>& argv,
-                                        const std::vector<std::string>& environment);
+// Starts `argv`, looked up in PATH, with `environment` ("NAME=value").
+[[nodiscard]] StartedProcess StartCommand(const SignalGate& gate,
+                                          const std::vector<std::string>& argv,
+                                          const std::vector<std::string>& environment);
 
 // Waits until the command has ended, passing signals on.
 [[nodiscard]] CommandEnd WaitForCommand(SignalGate& gate, pid_t pid);

@@ -3,17 +3,17 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <vector>
+#include <optional>
 
 #include "daemon/base/directories.h"
 #include "tools/preload.h"
+#include "tools/start_process.h"
 
 namespace nanwatch {
 namespace {
@@ -30,31 +30,6 @@ EnvironmentBlock ForDaemon(EnvironmentBlock environment) {
     environment.Set("LD_PRELOAD", preload);
   }
   return environment;
-}
-
-[[noreturn]] void BecomeDaemon(const Installation& installation,
-                               const EnvironmentBlock& environment, int words_fd) {
-  // What the tool blocks to pass on to the job, the daemon needs for itself.
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int nothing = open("/dev/null", O_RDWR);
-  dup2(nothing, STDIN_FILENO);
-  dup2(nothing, STDOUT_FILENO);
-  dup2(words_fd, STDERR_FILENO);
-  syscall(SYS_close_range, 3U, ~0U,
-          0U);  // fails before Linux 5.9: then only ours, which are CLOEXEC
-  const char* argv[] = {installation.daemon.c_str(), "--detach", "--idle-exit", kIdleExitSeconds,
-                        nullptr};
-  std::vector<char*> variables;
-  for (const std::string& entry : environment.Assignments()) {
-    variables.push_back(const_cast<char*>(entry.c_str()));
-  }
-  variables.push_back(nullptr);
-  execve(argv[0], const_cast<char**>(argv), variables.data());
-  const char* reason = strerror(errno);
-  (void)!write(STDERR_FILENO, reason, strlen(reason));
-  _exit(127);
 }
 
 // Waits for the process that was started to hand over to the one in the background; collects its
@@ -106,17 +81,25 @@ std::string StartDaemon(const Installation& installation, const EnvironmentBlock
   if (access(installation.daemon.c_str(), X_OK) != 0) {
     return "there is no " + installation.daemon;
   }
-  int words_pipe[2];
-  if (pipe2(words_pipe, O_CLOEXEC) != 0) return strerror(errno);
-  const EnvironmentBlock environment = ForDaemon(outside);
-  const pid_t pid = fork();
-  if (pid == 0) BecomeDaemon(installation, environment, words_pipe[1]);
-  close(words_pipe[1]);
+  StartedProcess started;
+  std::optional<Pipe> said = MakePipe(started.error);
+  if (!said) return strerror(started.error);
+  // What the tool blocks to pass on to the job, the daemon needs for itself.
+  sigset_t none;
+  sigemptyset(&none);
+  started =
+      StartProcess({.argv = {installation.daemon, "--detach", "--idle-exit", kIdleExitSeconds},
+                    .environment = ForDaemon(outside).Assignments(),
+                    .in = ProcessStart::kNothing,
+                    .out = ProcessStart::kNothing,
+                    .err = said->writing.get(),
+                    .only_these_descriptors = true,
+                    .blocked = &none});
+  if (started.error != 0) return strerror(started.error);
+  said->writing.Close();
   std::string words;
   int status = 0;
-  const bool handed_over = pid > 0 && AwaitHandover(pid, words_pipe[0], words, status);
-  close(words_pipe[0]);
-  if (pid < 0) return strerror(errno);
+  const bool handed_over = AwaitHandover(started.pid, said->reading.get(), words, status);
   if (!handed_over) return "it did not get ready within 10 s";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return "";
   if (RunningDaemon(segment_dir).has_value()) return "";  // somebody else was faster

@@ -1,12 +1,12 @@
 #include "tools/doctor_checks.h"
 
+#include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -49,20 +49,10 @@ Check CheckLibrary(const Installation& installation) {
   return {"library", Health::kOk, library};
 }
 
-std::vector<std::string> ObserverMinors(const Installation& installation) {
-  std::vector<std::string> minors;
-  for (const std::string& file : ObserverFiles(installation)) {
-    if (const std::string minor = ObserverMinor(file); !minor.empty()) minors.push_back(minor);
-  }
-  return minors;
-}
-
 Check CheckObservers(const Installation& installation) {
-  std::string list;
-  for (const std::string& minor : ObserverMinors(installation)) {
-    list += (list.empty() ? "" : ", ") + minor;
-  }
-  if (!list.empty()) return {"observers", Health::kOk, "for torch " + list};
+  const std::vector<std::string> minors = ObserverMinors(installation);
+  if (!minors.empty())
+    return {"observers", Health::kOk, fmt::format("for torch {}", fmt::join(minors, ", "))};
   return {"observers", Health::kFail,
           "none in " + installation.observer_dir + ": build one with " +
               BuildObserverCommand(installation, "PYTHON")};

@@ -1,6 +1,5 @@
 #include "tools/finding_line.h"
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
@@ -41,12 +40,6 @@ std::string CountsAsText(const FindingLine& line) {
 
 void AddWord(std::string& text, const std::string& word) {
   if (!word.empty()) text += "  " + word;
-}
-
-std::string ReachAsText(const Incident& incident) {
-  std::string reach;
-  for (const std::string& place : incident.reach()) reach += (reach.empty() ? "" : ", ") + place;
-  return reach;
 }
 
 // The place of a value, as far as it is known.
@@ -149,33 +142,6 @@ std::string LineAsJson(const FindingLine& line) {
                  {"source", line.source}};
   if (line.training != 0) object["training"] = line.training;
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::string IncidentAsText(const Verdict& verdict, const Incident& incident) {
-  const Finding& origin = incident.origin();
-  const bool is_anomaly = verdict.verdict() == "anomaly" && incident.severity() != "info";
-  std::string text = is_anomaly ? "ANOMALY" : "expected";
-  AddWord(text, verdict.run().id().substr(0, kIdShown) + " rank " + std::to_string(origin.rank()));
-  AddWord(text, "began at step " + (origin.step() < 0 ? "?" : std::to_string(origin.step())) +
-                    OfTraining(verdict.trainings().empty() ? 0 : origin.training()));
-  AddWord(text, origin.phase());
-  AddWord(text, origin.layer());
-  AddWord(text, origin.op());
-  AddWord(text, origin.param());
-  AddWord(text, origin.class_());
-  const std::string reach = ReachAsText(incident);
-  if (!reach.empty()) text += "  reached " + reach;
-  AddWord(text, origin.source());
-  if (!incident.expected_by().empty())
-    AddWord(text, "by the rule '" + incident.expected_by() + "'");
-  return text;
-}
-
-std::string WarningAsText(const Warning& warning) {
-  std::string text = warning.severity();
-  AddWord(text, warning.run().substr(0, kIdShown) + " rank " + std::to_string(warning.rank()));
-  AddWord(text, warning.evidence() + "; " + warning.cause());
-  return text;
 }
 
 std::string WarningAsJson(const Warning& warning) {

@@ -42,12 +42,8 @@ struct FindingLine {
 [[nodiscard]] std::string LineAsText(const FindingLine& line);
 [[nodiscard]] std::string LineAsJson(const FindingLine& line);  // one line, no newline
 
-// What an incident is, in one line.
-[[nodiscard]] std::string IncidentAsText(const Verdict& verdict, const Incident& incident);
+// An incident and an early warning; their text is that of daemon/report/incident_words.h.
 [[nodiscard]] std::string IncidentAsJson(const Verdict& verdict, const Incident& incident);
-
-// An early warning, in one line; its time is not part of it.
-[[nodiscard]] std::string WarningAsText(const Warning& warning);
 [[nodiscard]] std::string WarningAsJson(const Warning& warning);
 
 }  // namespace nanwatch

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -41,39 +42,38 @@ uint64_t TicksOfMainThread(int pid) {
   return user + system;
 }
 
-bool IsWaitForInput(long call) {
-  for (const long waits : {
+// System calls in which a process waits for input. Not every processor has the older ones.
+constexpr auto kWaitsForInput = std::to_array<long>({
 #ifdef SYS_poll
-           static_cast<long>(SYS_poll),
+    SYS_poll,
 #endif
 #ifdef SYS_select
-           static_cast<long>(SYS_select),
+    SYS_select,
 #endif
 #ifdef SYS_epoll_wait
-           static_cast<long>(SYS_epoll_wait),
+    SYS_epoll_wait,
 #endif
 #ifdef SYS_read
-           static_cast<long>(SYS_read),
+    SYS_read,
 #endif
-           static_cast<long>(SYS_ppoll), static_cast<long>(SYS_pselect6),
-           static_cast<long>(SYS_epoll_pwait)}) {
-    if (call == waits) return true;
-  }
-  return false;
-}
+    SYS_ppoll, SYS_pselect6, SYS_epoll_pwait});
+
+// The same as /proc/PID/wchan names them.
+constexpr auto kChannelsOfInput =
+    std::to_array<std::string_view>({"poll", "select", "tty_read", "n_tty"});
 
 // What the main thread waits for; nothing where the kernel does not say.
 std::optional<bool> WaitsForInput(int pid) {
   const std::string call = ReadProc(pid, "task/" + std::to_string(pid) + "/syscall");
   if (!call.empty() && call.front() >= '0' && call.front() <= '9') {
-    return IsWaitForInput(std::strtol(call.c_str(), nullptr, 10));
+    const long number = std::strtol(call.c_str(), nullptr, 10);
+    return std::find(kWaitsForInput.begin(), kWaitsForInput.end(), number) != kWaitsForInput.end();
   }
   const std::string channel = ReadProc(pid, "task/" + std::to_string(pid) + "/wchan");
   if (channel.empty() || channel == "0") return std::nullopt;
-  for (const std::string_view waits : {"poll", "select", "tty_read", "n_tty"}) {
-    if (channel.find(waits) != std::string::npos) return true;
-  }
-  return false;
+  return std::any_of(kChannelsOfInput.begin(), kChannelsOfInput.end(), [&](std::string_view name) {
+    return channel.find(name) != std::string::npos;
+  });
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #include "tools/job_launch.h"
 
+#include <fmt/format.h>
 #include <sys/random.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <numeric>
 
@@ -22,12 +22,10 @@ constexpr size_t kJobLengthMax = 63;  // what a segment's header has room for
 std::string FindWrongWord(std::string_view where, const std::string& typed,
                           const std::vector<std::string>& words) {
   if (typed.empty() || std::find(words.begin(), words.end(), typed) != words.end()) return "";
-  std::string known;
-  for (const std::string& word : words) known += (known.empty() ? "" : ", ") + word;
   const std::string near = NearestWord(typed, words);
-  return std::string(where) + " is '" + typed +
-         "': " + (near.empty() ? "use one of " : "did you mean '" + near + "'? Use one of ") +
-         known;
+  return fmt::format("{} is '{}': {} {}", where, typed,
+                     near.empty() ? "use one of" : "did you mean '" + near + "'? Use one of",
+                     fmt::join(words, ", "));
 }
 
 std::string FindWrongBudget(std::string_view where, std::string typed) {
@@ -76,11 +74,9 @@ std::string FindWrongJob(const std::string& job) {
          "to have an id made";
 }
 
-// The command runs without us because of `detail`, and `remedy` says what to do.
-void LeaveUnobserved(const std::string& detail, const std::string& remedy, JobLaunch& launch) {
-  launch.reason = "not_preloaded";
-  launch.detail = detail;
-  launch.notes.push_back(detail + ", so the command runs unobserved; " + remedy);
+void AddUnobservedNote(const std::string& because, const std::string& remedy, JobLaunch& launch) {
+  launch.notes.push_back(remedy.empty() ? because + "; the command runs unobserved"
+                                        : because + ", so the command runs unobserved; " + remedy);
 }
 
 void SetWhenGiven(EnvironmentBlock& environment, const char* name, const std::string& value) {
@@ -91,7 +87,7 @@ void SetWhenGiven(EnvironmentBlock& environment, const char* name, const std::st
 void PlanPreload(JobLaunch& launch, const Installation& installation) {
   if (launch.environment.Text(wire::kEnvSwitch) == "0") {
     launch.reason = "switched_off";
-    launch.notes.push_back("NANWATCH=0 is set, so the command runs unobserved; unset it to watch");
+    AddUnobservedNote("NANWATCH=0 is set", "unset it to watch", launch);
     return;
   }
   if (ResolveLinks(installation.library).empty()) {
@@ -190,14 +186,19 @@ JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
   return launch;
 }
 
+void LeaveUnobserved(const std::string& detail, const std::string& remedy, JobLaunch& launch) {
+  launch.observed = false;
+  launch.reason = "not_preloaded";
+  launch.detail = detail;
+  AddUnobservedNote(detail, remedy, launch);
+}
+
 std::string RandomJobId() {
   uint64_t random = 0;
   if (getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
     random = static_cast<uint64_t>(arc4random()) << 32 | arc4random();
   }
-  char text[13];
-  snprintf(text, sizeof text, "%012llx", static_cast<unsigned long long>(random >> 16));
-  return text;
+  return fmt::format("{:012x}", random >> 16);
 }
 
 }  // namespace nanwatch

@@ -45,6 +45,10 @@ struct JobLaunch {
 [[nodiscard]] JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
                                    const Installation& installation, const std::string& fresh_job);
 
+// The command runs without us because of `detail`; `remedy` says what to do ("": `detail` does).
+// Changes nothing in the environment.
+void LeaveUnobserved(const std::string& detail, const std::string& remedy, JobLaunch& launch);
+
 // Twelve random hexadecimal digits.
 [[nodiscard]] std::string RandomJobId();
 

@@ -64,14 +64,6 @@ LateLoadResult Failed(LateLoadResult result, const char* reason, std::string pro
   return result;
 }
 
-std::vector<std::string> ObserverMinors(const Installation& installation) {
-  std::vector<std::string> minors;
-  for (const std::string& file : ObserverFiles(installation)) {
-    if (std::string minor = ObserverMinor(file); !minor.empty()) minors.push_back(std::move(minor));
-  }
-  return minors;
-}
-
 // By the function that the library itself uses in the process.
 std::string TorchVersionOf(const ProcessFacts& process) {
   torch_version version;

@@ -1,6 +1,5 @@
 #include "tools/program_output.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -8,24 +7,14 @@
 
 #include <algorithm>
 
-#include "daemon/base/unique_fd.h"
 #include "tools/preload.h"
+#include "tools/start_process.h"
 
 namespace nanwatch {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 constexpr size_t kTextMax = 64 * 1024;
-
-[[noreturn]] void Become(const std::vector<char*>& argv, const std::vector<char*>& variables,
-                         int out) {
-  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-  dup2(nothing, STDIN_FILENO);
-  dup2(out, STDOUT_FILENO);
-  dup2(nothing, STDERR_FILENO);
-  execve(argv[0], argv.data(), variables.data());
-  _exit(127);
-}
 
 // Reads until the end of the pipe; false when that took too long.
 bool ReadToEnd(int fd, SteadyClock::time_point deadline, std::string& text) {
@@ -48,27 +37,20 @@ ProgramOutput RunAndRead(const std::vector<std::string>& argv, const Environment
   ProgramOutput output;
   EnvironmentBlock environment = outside;
   environment.Set("LD_PRELOAD", WithoutNanwatch(outside.Text("LD_PRELOAD")));
-  std::vector<char*> words;
-  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  std::vector<char*> variables;
-  for (const std::string& entry : environment.Assignments()) {
-    variables.push_back(const_cast<char*>(entry.c_str()));
-  }
-  variables.push_back(nullptr);
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return output;
-  const UniqueFd reading(ends[0]);
-  UniqueFd writing(ends[1]);
-  const pid_t pid = fork();
-  if (pid < 0) return output;
-  if (pid == 0) Become(words, variables, writing.get());
-  writing.Close();
-  output.timed_out = !ReadToEnd(reading.get(), SteadyClock::now() + timeout, output.text);
-  if (output.timed_out) kill(pid, SIGKILL);
-  int status = 0;
-  waitpid(pid, &status, 0);
-  output.ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  int error = 0;
+  std::optional<Pipe> said = MakePipe(error);
+  if (!said) return output;
+  const StartedProcess started = StartProcess({.argv = argv,
+                                               .environment = environment.Assignments(),
+                                               .in = ProcessStart::kNothing,
+                                               .out = said->writing.get(),
+                                               .err = ProcessStart::kNothing});
+  if (started.error != 0) return output;
+  said->writing.Close();
+  output.timed_out = !ReadToEnd(said->reading.get(), SteadyClock::now() + timeout, output.text);
+  if (output.timed_out) kill(started.pid, SIGKILL);
+  const std::optional<int> status = AwaitProcess(started.pid);
+  output.ended_well = status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0;
   return output;
 }
 

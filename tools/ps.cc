@@ -1,12 +1,12 @@
 // The verb `ps`: which runs there are, live and recent.
 #include <unistd.h>
 
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
 #include "daemon/correlate/wire_names.h"
+#include "daemon/report/text_layout.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/observations.h"
@@ -47,12 +47,7 @@ uint64_t LostOf(const RunState& state) {
          state.records_malformed() + state.holes();
 }
 
-std::string LossOf(const RunState& state) {
-  if (!state.has_loss()) return "-";
-  char text[32];
-  snprintf(text, sizeof text, "%.4g", state.loss());
-  return text;
-}
+std::string LossOf(const RunState& state) { return state.has_loss() ? Brief(state.loss()) : "-"; }
 
 Json RunAsJson(const SeenRun& run) {
   const int64_t step = StepOf(run);
@@ -90,8 +85,8 @@ std::vector<std::string> RunAsRow(const SeenRun& run, uint64_t now_ns) {
           StateOf(run),
           step < 0 ? "-" : std::to_string(step),
           LossOf(run.state),
-          FormatCount(run.state.values_bad()),
-          FormatCount(LostOf(run.state)),
+          Grouped(run.state.values_bad()),
+          Grouped(LostOf(run.state)),
           FormatAge(now_ns > started ? now_ns - started : 0)};
 }
 

@@ -73,4 +73,12 @@ std::string ObserverMinor(const std::string& file_name) {
   return MinorOf(version) == version ? version : "";
 }
 
+std::vector<std::string> ObserverMinors(const Installation& installation) {
+  std::vector<std::string> minors;
+  for (const std::string& file : ObserverFiles(installation)) {
+    if (std::string minor = ObserverMinor(file); !minor.empty()) minors.push_back(std::move(minor));
+  }
+  return minors;
+}
+
 }  // namespace nanwatch

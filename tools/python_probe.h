@@ -3,8 +3,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/environment_block.h"
+#include "tools/installation.h"
 
 namespace nanwatch {
 
@@ -25,5 +27,8 @@ struct PythonProbe {
 // The minor version that an observer's file name says, "2.11" of "libnanwatch_observer-2.11.so"; ""
 // for other files.
 [[nodiscard]] std::string ObserverMinor(const std::string& file_name);
+
+// Those of the observers that are installed.
+[[nodiscard]] std::vector<std::string> ObserverMinors(const Installation& installation);
 
 }  // namespace nanwatch

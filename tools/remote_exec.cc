@@ -1,6 +1,6 @@
 #include "tools/remote_exec.h"
 
-#include <cstdio>
+#include <fmt/format.h>
 
 #include "tools/program_output.h"
 
@@ -13,11 +13,9 @@ constexpr std::string_view kAsked = "nanwatch asked\n";
 std::string Literal(const std::string& text) {
   std::string literal = "b'";
   for (const char c : text) {
-    char escaped[8];
     const auto byte = static_cast<unsigned char>(c);
     if (byte < ' ' || byte > '~' || c == '\'' || c == '\\') {
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
-      literal += escaped;
+      literal += fmt::format("\\x{:02x}", byte);
     } else {
       literal += c;
     }

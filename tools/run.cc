@@ -105,11 +105,8 @@ void PrepareSegmentDirectory(Preparation& prepared, const EnvironmentBlock& outs
   }
   prepared.places.segment_status = status;
   if (status.ok()) return;
-  prepared.launch.observed = false;
   prepared.launch.environment = outside;
-  prepared.launch.reason = "not_preloaded";
-  prepared.launch.detail = status.message();
-  prepared.launch.notes.push_back(status.message() + "; the command runs unobserved");
+  LeaveUnobserved(status.message(), "", prepared.launch);
 }
 
 // Ranks that a launcher starts with a `run` each are one job. NANWATCH_JOB wins.
@@ -365,7 +362,7 @@ int RunCommand(const RunOptions& options) {
   if (prepared.launch.observed)
     prepared.launch.environment.Set(wire::kEnvRunDir, prepared.places.segment_dir);
   SignalGate gate;
-  const CommandStart start =
+  const StartedProcess start =
       StartCommand(gate, options.command, prepared.launch.environment.Assignments());
   if (start.error != 0) {
     const CommandLookup failure = ExplainExecFailure(options.command[0], start.error);

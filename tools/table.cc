@@ -2,18 +2,13 @@
 
 #include <algorithm>
 
+#include "daemon/report/cell_text.h"
+
 namespace nanwatch {
 namespace {
 
-// Characters, not bytes: a name may hold any of UTF-8.
-size_t WidthOf(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
-}
-
 std::string Pad(const std::string& text, size_t width, bool right) {
-  const std::string blanks(width - std::min(width, WidthOf(text)), ' ');
+  const std::string blanks(width - std::min(width, CellsOf(text)), ' ');
   return right ? blanks + text : text + blanks;
 }
 
@@ -26,7 +21,7 @@ std::string FormatTable(const std::vector<Column>& columns,
   lines.insert(lines.end(), rows.begin(), rows.end());
   std::vector<size_t> widths(columns.size());
   for (const auto& line : lines) {
-    for (size_t i = 0; i < columns.size(); ++i) widths[i] = std::max(widths[i], WidthOf(line[i]));
+    for (size_t i = 0; i < columns.size(); ++i) widths[i] = std::max(widths[i], CellsOf(line[i]));
   }
   std::string text;
   for (const auto& line : lines) {
@@ -46,16 +41,6 @@ std::string FormatAge(uint64_t age_ns) {
   if (seconds < 100 * 60) return std::to_string(seconds / 60) + " min";
   if (seconds < 48 * 3600) return std::to_string(seconds / 3600) + " h";
   return std::to_string(seconds / 86400) + " d";
-}
-
-std::string FormatCount(uint64_t count) {
-  const std::string digits = std::to_string(count);
-  std::string text;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
 }
 
 }  // namespace nanwatch

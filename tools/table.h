@@ -20,7 +20,4 @@ struct Column {
 // "41 s", "12 min", "3 h", "5 d".
 [[nodiscard]] std::string FormatAge(uint64_t age_ns);
 
-// "1234567" as "1,234,567".
-[[nodiscard]] std::string FormatCount(uint64_t count);
-
 }  // namespace nanwatch

@@ -11,6 +11,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/explain/training_warnings.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/report/incident_words.h"
 #include "tools/exit_codes.h"
 #include "tools/finding_line.h"
 #include "tools/help_layout.h"
@@ -90,10 +91,10 @@ class Tail {
     const std::vector<Warning> warnings = WarningsOf(facts);
     size_t& told = warnings_told_[RunId(facts.run())];
     for (; told < warnings.size(); ++told)
-      entries.push_back(
-          {.real_ns = TimeOf(warnings[told], facts, entries, first_of_run),
-           .text = options_.json ? WarningAsJson(warnings[told]) : WarningAsText(warnings[told]),
-           .finding = {}});
+      entries.push_back({.real_ns = TimeOf(warnings[told], facts, entries, first_of_run),
+                         .text = options_.json ? WarningAsJson(warnings[told])
+                                               : WarningLine(facts.run().program(), warnings[told]),
+                         .finding = {}});
   }
 
   // A warning has a step and no time: it comes before the first finding of its run that is not of
@@ -128,7 +129,7 @@ class Tail {
     for (const Incident& incident : verdict.incidents())
       entries.push_back({.real_ns = end_ns,
                          .text = options_.json ? IncidentAsJson(verdict, incident)
-                                               : IncidentAsText(verdict, incident),
+                                               : IncidentLine(verdict, incident),
                          .finding = {}});
   }
 

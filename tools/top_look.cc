@@ -9,6 +9,7 @@
 #include "daemon/base/directories.h"
 #include "daemon/correlate/step_clock.h"
 #include "daemon/correlate/wire_names.h"
+#include "daemon/report/incident_words.h"
 #include "proto/wire/cell_record.h"
 #include "proto/wire/record.h"
 #include "tools/daemon_start.h"
@@ -174,18 +175,20 @@ void TopLook::AddFindings(const LiveRun& run, TopPicture& picture) const {
 
 void TopLook::AddVerdicts(TopPicture& picture) {
   std::map<std::string, uint64_t> findings;  // by job
-  for (const TopRow& row : picture.rows) findings[row.job] += row.findings;
+  Verdict known;                             // the runs alone
+  for (const TopRow& row : picture.rows) {
+    findings[row.job] += row.findings;
+    RunInfo& run = *known.add_runs();
+    run.set_id(row.run);
+    run.set_program(row.program);
+  }
   std::map<std::string, std::string> verdicts;
   for (const auto& [job, count] : findings) {
     const std::optional<std::vector<Incident>> incidents = observations_.IncidentsOfJob(job);
     if (!incidents.has_value()) continue;
-    Verdict verdict;
-    verdict.set_verdict(VerdictSoFar(*incidents, count));
-    verdicts[job] = verdict.verdict();
-    for (const Incident& incident : *incidents) {
-      verdict.mutable_run()->set_id(incident.origin().run());
-      picture.incidents.push_back(IncidentAsText(verdict, incident));
-    }
+    verdicts[job] = VerdictSoFar(*incidents, count);
+    for (const Incident& incident : *incidents)
+      picture.incidents.push_back(IncidentLine(known, incident));
   }
   for (TopRow& row : picture.rows) row.verdict = verdicts[row.job];
 }

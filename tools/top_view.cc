@@ -1,17 +1,17 @@
 #include "tools/top_view.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <limits>
 #include <set>
 #include <string_view>
 #include <tuple>
 
+#include "daemon/report/cell_text.h"
 #include "daemon/report/text_layout.h"
-#include "tools/cell_text.h"
 
 namespace nanwatch {
 namespace {
@@ -35,12 +35,6 @@ constexpr std::string_view kReverse = "\x1b[7m";
 
 // ---- cells
 
-std::string Rounded(double value, const char* format) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
-
 std::string BriefOrDash(std::optional<double> value) {
   return value.has_value() ? Brief(*value) : "-";
 }
@@ -53,18 +47,18 @@ std::string RankText(const TopRow& row) {
 std::string RateText(const TopRow& row) {
   if (!row.steps_per_second.has_value()) return "-";
   const double rate = *row.steps_per_second;
-  return Rounded(rate, rate >= 100 ? "%.0f" : rate >= 10 ? "%.1f" : "%.2f");
+  return fmt::format("{:.{}f}", rate, rate >= 100 ? 0 : rate >= 10 ? 1 : 2);
 }
 
 // A GradScaler's is a power of two.
 std::string ScaleText(const TopRow& row) {
   if (!row.scale.has_value()) return "-";
   const bool whole = *row.scale >= 1 && *row.scale < 1e9 && std::floor(*row.scale) == *row.scale;
-  return whole ? Rounded(*row.scale, "%.0f") : Brief(*row.scale);
+  return whole ? fmt::format("{:.0f}", *row.scale) : Brief(*row.scale);
 }
 
 std::string OverheadText(const TopRow& row) {
-  return row.overhead_percent.has_value() ? Rounded(*row.overhead_percent, "%.1f") : "-";
+  return row.overhead_percent.has_value() ? fmt::format("{:.1f}", *row.overhead_percent) : "-";
 }
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }

@@ -1,11 +1,11 @@
 #include "tools/unseen_job.h"
 
 #include <dirent.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string_view>
@@ -32,9 +32,8 @@ std::optional<UnseenJob> ParseName(std::string_view name) {
 }
 
 std::string PathOf(const Places& places, uint64_t started_real_ns, const std::string& job) {
-  char digits[kDigits + 1];
-  snprintf(digits, sizeof digits, "%020llu", static_cast<unsigned long long>(started_real_ns));
-  return places.state_dir + "/" + std::string(kUnseenPrefix) + digits + "-" + job;
+  return fmt::format("{}/{}{:0{}}-{}", places.state_dir, kUnseenPrefix, started_real_ns, kDigits,
+                     job);
 }
 
 }  // namespace

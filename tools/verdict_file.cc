@@ -1,6 +1,7 @@
 #include "tools/verdict_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -49,9 +50,8 @@ std::string FollowLinks(std::string path) {
 UniqueFd MakeBeside(const std::string& target, std::string& name) {
   std::random_device random;
   for (int i = 0; i < kNamesTried; ++i) {
-    char unique[32];
-    std::snprintf(unique, sizeof unique, "%08x%08x", random(), random());
-    name = FolderOf(target) + ".nanwatch-verdict-" + unique + ".tmp";
+    name =
+        fmt::format("{}.nanwatch-verdict-{:08x}{:08x}.tmp", FolderOf(target), random(), random());
     UniqueFd fd(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (fd.valid() || errno != EEXIST) return fd;
   }

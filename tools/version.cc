@@ -1,5 +1,6 @@
 #include "tools/version.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -13,14 +14,7 @@
 namespace nanwatch {
 
 int PrintVersion(bool json) {
-  nlohmann::ordered_json minors = nlohmann::ordered_json::array();
-  std::string list;
-  for (const std::string& file : ObserverFiles(LocateInstallation())) {
-    const std::string minor = ObserverMinor(file);
-    if (minor.empty()) continue;
-    minors.push_back(minor);
-    list += (list.empty() ? "" : ", ") + minor;
-  }
+  const std::vector<std::string> minors = ObserverMinors(LocateInstallation());
   const std::string wire =
       std::to_string(wire::kWireMajor) + "." + std::to_string(wire::kWireMinor);
   if (json) {
@@ -30,9 +24,10 @@ int PrintVersion(bool json) {
                                              {"observers", minors}};
     return PrintAndExit(document.dump(2) + "\n", kExitOk);
   }
-  return PrintAndExit("nanwatch " NANWATCH_VERSION ", segments " + wire + ", observers for torch " +
-                          (list.empty() ? "none" : list) + "\n",
-                      kExitOk);
+  return PrintAndExit(
+      fmt::format("nanwatch {}, segments {}, observers for torch {}\n", NANWATCH_VERSION, wire,
+                  minors.empty() ? "none" : fmt::format("{}", fmt::join(minors, ", "))),
+      kExitOk);
 }
 
 }  // namespace nanwatch

@@ -1,9 +1,9 @@
 #include "daemon/base/clock.h"
 
+#include <fmt/format.h>
 #include <ctime>
 
 #include <array>
-#include <cstdio>
 
 namespace nanwatch {
 namespace {
@@ -25,10 +25,7 @@ std::string FormatUtc(uint64_t real_ns) {
   gmtime_r(&seconds, &broken_down);
   std::array<char, 40> date{};
   std::strftime(date.data(), date.size(), "%Y-%m-%dT%H:%M:%S", &broken_down);
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%s.%03uZ", date.data(),
-                static_cast<unsigned>(real_ns % kNsPerSecond / 1'000'000));
-  return text.data();
+  return fmt::format("{}.{:03}Z", date.data(), real_ns % kNsPerSecond / 1'000'000);
 }
 
 }  // namespace nanwatch

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "daemon/correlate/op_traits.h"
-#include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/wire_names.h"
+#include "daemon/ingest/run_batch.h"
 
 namespace nanwatch {
 namespace {

@@ -8,9 +8,9 @@
 #include "daemon/correlate/death_rule.h"
 #include "daemon/correlate/finding.h"
 #include "daemon/correlate/kernels.h"
-#include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/trail.h"
 #include "daemon/correlate/wire_names.h"
+#include "daemon/ingest/run_batch.h"
 
 namespace nanwatch {
 namespace {

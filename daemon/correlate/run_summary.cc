@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <ctime>
 #include <string>
 
 #include "daemon/correlate/step_clock.h"
 #include "daemon/correlate/wire_names.h"
+#include "daemon/ingest/run_batch.h"
 #include "proto/wire/segment.h"
 
 namespace nanwatch {
@@ -38,12 +38,6 @@ uint64_t LostEvents(const RunState& state) {
 }
 
 }  // namespace
-
-std::string RunId(const Run& run) {
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(run.nonce()));
-  return text.data();
-}
 
 RunInfo DescribeRun(const RunFacts& facts) {
   const Run& run = facts.run();

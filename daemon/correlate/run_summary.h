@@ -8,9 +8,6 @@
 
 namespace nanwatch {
 
-// The run's id: its nonce as 16 hexadecimal digits.
-[[nodiscard]] std::string RunId(const Run& run);
-
 [[nodiscard]] RunInfo DescribeRun(const RunFacts& facts);
 
 // Volumes are summed over the runs; steps are those of the run that took most, because ranks step

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "daemon/correlate/run_summary.h"
+#include "daemon/ingest/run_batch.h"
 
 namespace nanwatch {
 namespace {

@@ -1,7 +1,7 @@
 #include "daemon/explain/ignore_rules.h"
 
+#include <fmt/format.h>
 #include <algorithm>
-#include <array>
 
 #include "daemon/explain/glob.h"
 #include "daemon/explain/pattern_book.h"
@@ -39,12 +39,6 @@ std::string_view WithoutComment(std::string_view line) {
     if (begins_word) return line.substr(0, at);
   }
   return line;
-}
-
-std::string Listed(const std::vector<std::string>& words) {
-  std::string list;
-  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
-  return list;
 }
 
 bool FitsOneOf(const std::string& glob, const std::vector<std::string>& words) {
@@ -98,10 +92,12 @@ class RuleReader {
 
   std::string FindWrongWord(const std::string& field, const std::string& glob) const {
     if (field == "phase" && !FitsOneOf(glob, kPhases)) {
-      return "there is no phase '" + glob + "'; it is one of " + Listed(kPhases);
+      return "there is no phase '" + glob + "'; it is one of " +
+             fmt::format("{}", fmt::join(kPhases, ", "));
     }
     if (field == "class" && !FitsOneOf(glob, kClasses)) {
-      return "there is no class '" + glob + "'; it is one of " + Listed(kClasses);
+      return "there is no class '" + glob + "'; it is one of " +
+             fmt::format("{}", fmt::join(kClasses, ", "));
     }
     if (field == "pattern" && !FitsOneOf(glob, patterns_)) {
       return "there is no pattern '" + glob + "'; their ids stand in reports (--json)";

@@ -1,10 +1,10 @@
 #include "daemon/explain/incident_facts.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <system_error>
 
@@ -125,23 +125,18 @@ std::optional<double> AbsMaxOfAll(const Finding& finding) {
 }
 
 std::string ListText(const google::protobuf::RepeatedField<int64_t>& numbers) {
-  std::string text = "[";
-  for (const int64_t number : numbers)
-    text += (text.size() > 1 ? ", " : "") + std::to_string(number);
-  return text + "]";
+  return fmt::format("[{}]", fmt::join(numbers, ", "));
 }
 
 // 72000, 110865, 2.5, 3.403e+38: what is large enough to be read without its fraction loses it.
 std::string NumberText(double number) {
-  std::array<char, 32> text{};
   const double size = std::abs(number);
   const bool whole = (number == std::floor(number) && size < 1e15) || (size >= 1e3 && size < 1e6);
-  std::snprintf(text.data(), text.size(), whole ? "%.0f" : "%.4g", number);
+  if (whole) return fmt::format("{:.0f}", number);
+  const std::string text = fmt::format("{:.4g}", number);
   // 1.00000012 is not 1, where a domain ends there.
-  if (!whole && std::strtod(text.data(), nullptr) == std::round(number)) {
-    std::snprintf(text.data(), text.size(), "%.9g", number);
-  }
-  return text.data();
+  const bool looks_whole = std::strtod(text.c_str(), nullptr) == std::round(number);
+  return looks_whole ? fmt::format("{:.9g}", number) : text;
 }
 
 // aten::sqrt_ -> sqrt

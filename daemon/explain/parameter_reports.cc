@@ -5,10 +5,10 @@
 #include <map>
 #include <optional>
 
-#include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/step_clock.h"
 #include "daemon/correlate/wire_names.h"
 #include "daemon/explain/element_types.h"
+#include "daemon/ingest/run_batch.h"
 
 namespace nanwatch {
 namespace {

@@ -1,8 +1,8 @@
 #include "daemon/explain/pattern_book.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -223,11 +223,8 @@ void TellFit(std::string_view field, const std::vector<std::string>& globs, std:
 std::string TellCondition(const Condition& condition, const Incident& incident) {
   const std::string known =
       TextOf(incident, condition.number).value_or("not recorded, which the pattern allows");
-  std::array<char, 32> bound{};
-  std::snprintf(bound.data(), bound.size(), "%g", condition.bound);
-  return condition.number + " is " + known +
-         " (asked: " + std::string(kComparisons[static_cast<size_t>(condition.comparison)]) + " " +
-         bound.data() + ")";
+  return fmt::format("{} is {} (asked: {} {:g})", condition.number, known,
+                     kComparisons[static_cast<size_t>(condition.comparison)], condition.bound);
 }
 
 std::vector<std::string> TellFits(const KnownCause& cause, const Incident& incident) {

@@ -1,10 +1,10 @@
 #include "daemon/explain/steps_before.h"
+#include "daemon/ingest/run_batch.h"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 
-#include "daemon/correlate/run_summary.h"
 #include "daemon/watch/recent_steps.h"
 #include "daemon/watch/training_watch.h"
 

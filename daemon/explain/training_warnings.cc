@@ -1,8 +1,8 @@
 #include "daemon/explain/training_warnings.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,9 +10,9 @@
 #include <tuple>
 #include <utility>
 
-#include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/step_clock.h"
 #include "daemon/explain/warnings_text.h"
+#include "daemon/ingest/run_batch.h"
 #include "daemon/watch/training_watch.h"
 
 namespace nanwatch {
@@ -26,10 +26,8 @@ constexpr int64_t kSameWithinIterations = 50;
 
 // Two digits tell as much as there is to know of a level; counts are whole.
 std::string AsText(double number) {
-  char text[32];
   const bool whole = number == std::floor(number) && std::abs(number) < 1e6;
-  std::snprintf(text, sizeof text, whole ? "%.0f" : "%.2g", number);
-  return text;
+  return whole ? fmt::format("{:.0f}", number) : fmt::format("{:.2g}", number);
 }
 
 // What {name} stands for; "" where it is not known.

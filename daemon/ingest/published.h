@@ -12,18 +12,10 @@ namespace nanwatch {
 
 // Everything whose change means that there is something to read.
 struct Published {
-  uint64_t reserved = 0;
-  uint64_t dropped = 0;
-  uint64_t heartbeat = 0;
-  uint64_t ops_seen = 0;
-  uint64_t values_bad = 0;
-  uint64_t values_dropped = 0;
-  uint64_t steps = 0;
-  uint64_t trails = 0;
-  uint64_t stats = 0;
-  uint64_t sites = 0;
-  uint64_t state = 0;
-  uint64_t level = 0;
+  uint64_t reserved = 0, dropped = 0;  // tickets of the finding ring
+  uint64_t heartbeat = 0, ops_seen = 0, state = 0, level = 0;
+  uint64_t values_bad = 0, values_dropped = 0;
+  uint64_t steps = 0, trails = 0, stats = 0, sites = 0;  // entries
   bool operator==(const Published&) const = default;
 };
 

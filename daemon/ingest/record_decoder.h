@@ -12,7 +12,7 @@
 #include "proto/wire/segment.h"
 #include "proto/wire/site_table.h"
 #include "proto/wire/stats_ring.h"
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

@@ -1,8 +1,7 @@
 #include "daemon/ingest/run_batch.h"
 
+#include <fmt/format.h>
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -48,11 +47,7 @@ void MergeReach(RunFacts& facts, const Reaches& reaches) {
 
 }  // namespace
 
-std::string RunId(uint64_t nonce) {
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(nonce));
-  return text.data();
-}
+std::string RunId(uint64_t nonce) { return fmt::format("{:016x}", nonce); }
 
 void MergeInto(RunFacts& facts, const RunBatch& batch) {
   *facts.mutable_run() = batch.run;

@@ -11,7 +11,7 @@
 #include "daemon/ingest/name_cache.h"
 #include "daemon/ingest/run_batch.h"
 #include "daemon/ingest/segment_file.h"
-#include "verdict.pb.h"
+#include "facts.pb.h"
 
 namespace nanwatch {
 

@@ -9,10 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/unique_fd.h"
 #include "daemon/loop/observer.h"
 
 namespace nanwatch {
@@ -21,33 +21,7 @@ inline constexpr size_t kEventBytesMax = 8 * 1024;
 inline constexpr uint64_t kEventFileBytesMax = uint64_t{16} << 20;
 inline constexpr int kEventFilesKept = 4;
 
-class EventLog final : public Observer {
- public:
-  EventLog(std::string path, const Clock& clock, uint64_t file_bytes_max = kEventFileBytesMax);
-
-  // After somebody else renamed the file.
-  void Reopen();
-
-  void RunStarted(const Run& run) override;
-  void RunEnded(const Run& run, const RunState& state) override;
-  void CommandEnded(const JobExit& exit) override;
-  void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) override;
-  void WarningSeen(const Verdict& verdict, const Warning& warning) override;
-  void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) override;
-  void FileUnreadable(const std::string& name, const std::string& reason) override;
-  void Trouble(const std::string& sentence) override;
-  void Remark(const std::string& sentence) override;
-
- private:
-  void Write(const std::string& line);
-  void Rotate();
-
-  std::string path_;
-  const Clock& clock_;
-  uint64_t file_bytes_max_;
-  UniqueFd fd_;
-  uint64_t bytes_ = 0;
-  uint64_t lost_lines_ = 0;
-};
+[[nodiscard]] std::unique_ptr<Log> MakeEventLog(std::string path, const Clock& clock,
+                                                uint64_t file_bytes_max = kEventFileBytesMax);
 
 }  // namespace nanwatch

@@ -9,6 +9,7 @@
 
 #include "daemon/correlate/wire_names.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/report/incident_words.h"
 #include "proto/wire/record.h"
 
 namespace nanwatch {
@@ -29,111 +30,84 @@ std::string Who(const Run& run) {
   return text;
 }
 
-std::string ClassInWords(const std::string& finding_class) {
-  if (finding_class == "produce") return "finite inputs gave a non-finite output";
-  if (finding_class == "inf_to_nan") return "Inf became NaN";
-  if (finding_class == "scalar") return "a non-finite constant";
-  if (finding_class == "propagate") return "an input was bad already";
-  if (finding_class == "external") return "came in from outside";
-  if (finding_class == "received") return "received by a collective";
-  return finding_class;
-}
-
-std::string Joined(const google::protobuf::RepeatedPtrField<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
-std::string ProgramOf(const Verdict& verdict, const std::string& run_id) {
-  for (const RunInfo& run : verdict.runs()) {
-    if (run.id() == run_id) return run.program();
+class HumanLog final : public Log {
+ public:
+  HumanLog(std::string path, bool to_stderr) : path_(std::move(path)), to_stderr_(to_stderr) {
+    Open();
   }
-  return verdict.run().program();
-}
+
+  void Reopen() override { Open(); }
+
+  void RunStarted(const Run& run) override {
+    logger_->info("watching {}, torch {}", Who(run), run.torch_version());
+  }
+
+  void RunEnded(const Run& run, const RunState& state) override {
+    logger_->info("ended {}: {} ops, {} with bad values, {} records lost", Who(run),
+                  state.ops_seen(), state.values_bad(),
+                  state.records_dropped() + state.holes() + state.records_malformed());
+  }
+
+  void CommandEnded(const JobExit& exit) override {
+    if (exit.signal) {
+      logger_->info("the command of job {} was ended by signal {}", exit.job, *exit.signal);
+    } else {
+      logger_->info("the command of job {} ended with status {}", exit.job,
+                    exit.exit_code.value_or(-1));
+    }
+  }
+
+  void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) override {
+    const auto level = incident.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
+    const std::string sentence = IncidentLine(verdict, incident);
+    logger_->log(level, "{}{}", reach_grew ? "further: " : "", sentence);
+  }
+
+  void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) override {
+    logger_->info("level of {}, step {}: {}", Who(run), step, LevelSentence(level));
+  }
+
+  void WarningSeen(const Verdict& verdict, const Warning& warning) override {
+    const auto level = warning.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
+    logger_->log(level, "{}", WarningLine(verdict, warning));
+  }
+
+  void FileUnreadable(const std::string& name, const std::string& reason) override {
+    logger_->warn("left alone: {}: {}", name, reason);
+  }
+
+  void Trouble(const std::string& sentence) override { logger_->error("{}", sentence); }
+  void Remark(const std::string& sentence) override { logger_->info("{}", sentence); }
+
+ private:
+  void Open() {
+    std::vector<spdlog::sink_ptr> sinks;
+    if (to_stderr_) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
+    logger_.reset();  // closes the file that it had
+    try {
+      sinks.push_back(
+          std::make_shared<spdlog::sinks::rotating_file_sink_st>(path_, kFileBytesMax, kFilesKept));
+    } catch (const spdlog::spdlog_ex&) {
+      // The directory is not writable; what can be said is said on stderr and in the database.
+    }
+    logger_ = std::make_shared<spdlog::logger>("nanwatchd", sinks.begin(), sinks.end());
+    logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
+    logger_->flush_on(spdlog::level::info);
+    // A full disk: spdlog would print about it on stderr again and again.
+    logger_->set_error_handler([](const std::string&) {});
+  }
+
+  std::string path_;
+  bool to_stderr_;
+  std::shared_ptr<spdlog::logger> logger_;
+};
 
 }  // namespace
 
-std::string IncidentSentence(const Verdict& verdict, const Incident& incident) {
-  const Finding& origin = incident.origin();
-  std::string text = incident.severity() == "info" ? "expected" : "ANOMALY";
-  text += " " + ProgramOf(verdict, origin.run()) + ", run " + Short(origin.run()) + ", rank " +
-          std::to_string(origin.rank()) + ": ";
-  text += origin.step() < 0 ? "step unknown" : "step " + std::to_string(origin.step());
-  for (const std::string& part : {origin.phase(), origin.layer(), origin.param(), origin.op()}) {
-    if (!part.empty()) text += ", " + part;
-  }
-  if (!origin.class_().empty()) text += ", " + ClassInWords(origin.class_());
-  if (!origin.source().empty()) text += ", " + origin.source();
-  if (!incident.expected_by().empty()) text += ", by the rule '" + incident.expected_by() + "'";
-  text += incident.reach().empty() ? "; reached nothing" : "; reached " + Joined(incident.reach());
-  return text;
+std::unique_ptr<Log> MakeHumanLog(std::string path, bool to_stderr) {
+  return std::make_unique<HumanLog>(std::move(path), to_stderr);
 }
 
-std::string WarningSentence(const Verdict& verdict, const Warning& warning) {
-  return warning.severity() + " " + ProgramOf(verdict, warning.run()) + ", run " +
-         Short(warning.run()) + ", rank " + std::to_string(warning.rank()) + ": " +
-         warning.evidence() + "; " + warning.cause();
-}
-
-struct HumanLog::Impl {
-  std::string path;
-  bool to_stderr = false;
-  std::shared_ptr<spdlog::logger> logger;
-};
-
-HumanLog::HumanLog(std::string path, bool to_stderr) : impl_(std::make_unique<Impl>()) {
-  impl_->path = std::move(path);
-  impl_->to_stderr = to_stderr;
-  Reopen();
-}
-
-HumanLog::~HumanLog() = default;
-
-void HumanLog::Reopen() {
-  std::vector<spdlog::sink_ptr> sinks;
-  if (impl_->to_stderr) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
-  impl_->logger.reset();  // closes the file that it had
-  try {
-    sinks.push_back(std::make_shared<spdlog::sinks::rotating_file_sink_st>(
-        impl_->path, kFileBytesMax, kFilesKept));
-  } catch (const spdlog::spdlog_ex&) {
-    // The directory is not writable; what can be said is said on stderr and in the database.
-  }
-  impl_->logger = std::make_shared<spdlog::logger>("nanwatchd", sinks.begin(), sinks.end());
-  impl_->logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
-  impl_->logger->flush_on(spdlog::level::info);
-  // A full disk: spdlog would print about it on stderr again and again.
-  impl_->logger->set_error_handler([](const std::string&) {});
-}
-
-void HumanLog::RunStarted(const Run& run) {
-  impl_->logger->info("watching {}, torch {}", Who(run), run.torch_version());
-}
-
-void HumanLog::RunEnded(const Run& run, const RunState& state) {
-  impl_->logger->info("ended {}: {} ops, {} with bad values, {} records lost", Who(run),
-                      state.ops_seen(), state.values_bad(),
-                      state.records_dropped() + state.holes() + state.records_malformed());
-}
-
-void HumanLog::CommandEnded(const JobExit& exit) {
-  if (exit.signal) {
-    impl_->logger->info("the command of job {} was ended by signal {}", exit.job, *exit.signal);
-  } else {
-    impl_->logger->info("the command of job {} ended with status {}", exit.job,
-                        exit.exit_code.value_or(-1));
-  }
-}
-
-void HumanLog::IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) {
-  const auto level = incident.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
-  const std::string sentence = IncidentSentence(verdict, incident);
-  impl_->logger->log(level, "{}{}", reach_grew ? "further: " : "", sentence);
-}
-
-// "full, was idle: asked for", "auto: one step in 9 in full, the others canary; expected to cost
-// 0.9 % of 1.0 %".
 std::string LevelSentence(const LevelFact& level) {
   using Why = wire::LevelRecord::Why;
   const std::string to = LevelName(level.to());
@@ -168,21 +142,5 @@ std::string LevelSentence(const LevelFact& level) {
   return fmt::format("auto: {}; expected to cost {:.2f} % of {:.2f} %", share,
                      level.overhead_percent(), level.budget_percent());
 }
-
-void HumanLog::LevelChanged(const Run& run, uint32_t step, const LevelFact& level) {
-  impl_->logger->info("level of {}, step {}: {}", Who(run), step, LevelSentence(level));
-}
-
-void HumanLog::WarningSeen(const Verdict& verdict, const Warning& warning) {
-  const auto level = warning.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
-  impl_->logger->log(level, "{}", WarningSentence(verdict, warning));
-}
-
-void HumanLog::FileUnreadable(const std::string& name, const std::string& reason) {
-  impl_->logger->warn("left alone: {}: {}", name, reason);
-}
-
-void HumanLog::Trouble(const std::string& sentence) { impl_->logger->error("{}", sentence); }
-void HumanLog::Remark(const std::string& sentence) { impl_->logger->info("{}", sentence); }
 
 }  // namespace nanwatch

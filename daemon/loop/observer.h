@@ -31,4 +31,11 @@ class Observer {
   virtual void Remark(const std::string& sentence) = 0;
 };
 
+// One that writes a file.
+class Log : public Observer {
+ public:
+  // After somebody else renamed the file.
+  virtual void Reopen() = 0;
+};
+
 }  // namespace nanwatch

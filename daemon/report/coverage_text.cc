@@ -1,8 +1,8 @@
 #include "daemon/report/coverage_text.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 
 #include "daemon/correlate/unknown_rule.h"
@@ -46,21 +46,13 @@ std::string_view MeaningOf(const std::string& name) {
   return "a reason that this version does not know";
 }
 
-std::string Percent(double percent) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %%", percent);
-  return text.data();
-}
-
 // "overhead 1.2 % (0.8 .. 1.9)"
 std::string OverheadText(const Coverage& coverage) {
   if (!coverage.has_overhead_percent()) return "overhead not measured yet";
-  std::string text = "overhead " + Percent(coverage.overhead_percent());
+  const std::string text = fmt::format("overhead {:.1f} %", coverage.overhead_percent());
   if (coverage.overhead_interval_size() != 2) return text;
-  std::array<char, 64> interval{};
-  std::snprintf(interval.data(), interval.size(), " (%.1f .. %.1f)", coverage.overhead_interval(0),
-                coverage.overhead_interval(1));
-  return text + interval.data();
+  return fmt::format("{} ({:.1f} .. {:.1f})", text, coverage.overhead_interval(0),
+                     coverage.overhead_interval(1));
 }
 
 // Steps at this level. Those that were off to measure the overhead count as idle ones, and are

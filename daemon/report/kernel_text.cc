@@ -1,7 +1,7 @@
 #include "daemon/report/kernel_text.h"
 
+#include <fmt/format.h>
 #include <algorithm>
-#include <cstdio>
 #include <string_view>
 
 #include "daemon/report/text_layout.h"
@@ -33,9 +33,7 @@ std::string ShortName(std::string_view name) {
 std::string TimeText(uint64_t nanoseconds) {
   const char* const unit = nanoseconds < 1'000'000 ? "us" : "ms";
   const double per_unit = nanoseconds < 1'000'000 ? 1e3 : 1e6;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %s", static_cast<double>(nanoseconds) / per_unit, unit);
-  return text;
+  return fmt::format("{:.1f} {}", static_cast<double>(nanoseconds) / per_unit, unit);
 }
 
 // Nobody knows which op they belonged to.

@@ -7,14 +7,16 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/report/cell_text.h"
+
 namespace nanwatch {
 
 inline constexpr int kLabelColumns = 10;
 
-// `text` with every control character, and every byte that is not UTF-8, replaced by '?'.
-[[nodiscard]] std::string Printable(std::string_view text);
+// Columns that the name of a layer or parameter may take.
+inline constexpr size_t kLayerColumnsMax = 56;
 
-// At most `columns_max` characters, the middle replaced by "..." when it is longer: the ends of a
+// At most `columns_max` columns, the middle replaced by "..." when it is longer: the ends of a
 // module path tell the most.
 [[nodiscard]] std::string Shorten(std::string_view text, size_t columns_max);
 

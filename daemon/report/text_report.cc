@@ -5,6 +5,7 @@
 #include "daemon/correlate/unknown_rule.h"
 #include "daemon/report/coverage_text.h"
 #include "daemon/report/incident_text.h"
+#include "daemon/report/incident_words.h"
 #include "daemon/report/stats_text.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/training_text.h"

@@ -10,7 +10,6 @@
 namespace nanwatch {
 namespace {
 
-constexpr size_t kLayerColumnsMax = 56;
 constexpr int kHistoryShownMax = 8;
 // Of the type's largest number: below it nobody need know how much room there is.
 constexpr double kShareTold = 0.01;

@@ -50,79 +50,79 @@ Result<int64_t> WriteRun(const Database& database, const RunBatch& batch, uint64
   return key;
 }
 
-Status WriteSites(const Database& database, int64_t run, const RunBatch& batch) {
-  if (batch.sites.empty()) return Status();
-  Result<Statement> write =
-      database.Prepare("INSERT OR REPLACE INTO site (run, id, body) VALUES (?1,?2,?3)");
+// Prepares `sql`, whose first parameter is the run, and executes it once for each of `rows`:
+// bind(statement, row) binds the others. The number of rows that it added.
+template <typename Rows, typename Bind>
+Result<int64_t> WriteRows(const Database& database, const char* sql, int64_t run, const Rows& rows,
+                          const Bind& bind) {
+  if (rows.empty()) return 0;
+  Result<Statement> write = database.Prepare(sql);
   if (!write.ok()) return write.status();
-  for (const Site& site : batch.sites) {
-    write->Bind(1, run).Bind(2, site.id()).BindBlob(3, site.SerializeAsString());
+  int64_t added = 0;
+  for (const auto& row : rows) {
+    bind(write->Bind(1, run), row);
     if (Status written = write->Run(); !written.ok()) return written;
+    added += database.Changes();
   }
-  return Status();
+  return added;
+}
+
+Status WriteSites(const Database& database, int64_t run, const RunBatch& batch) {
+  return WriteRows(database, "INSERT OR REPLACE INTO site (run, id, body) VALUES (?1,?2,?3)", run,
+                   batch.sites,
+                   [](Statement& write, const Site& site) {
+                     write.Bind(2, site.id()).BindBlob(3, site.SerializeAsString());
+                   })
+      .status();
 }
 
 Status WriteRecords(const Database& database, Retention& retention, int64_t run,
                     const RunBatch& batch) {
-  if (batch.records.empty()) return Status();
-  Result<Statement> write = database.Prepare(
-      "INSERT OR IGNORE INTO record (run, ticket, kind, body) VALUES (?1,?2,?3,?4)");
-  if (!write.ok()) return write.status();
-  int64_t added = 0;
   bool has_trails = false;
-  for (const Record& record : batch.records) {
-    has_trails |= record.has_trail();
-    write->Bind(1, run).BindUnsigned(2, record.ticket()).Bind(3, record.fact_case());
-    write->BindBlob(4, record.SerializeAsString());
-    if (Status written = write->Run(); !written.ok()) return written;
-    added += database.Changes();
-  }
+  Result<int64_t> added = WriteRows(
+      database, "INSERT OR IGNORE INTO record (run, ticket, kind, body) VALUES (?1,?2,?3,?4)", run,
+      batch.records, [&has_trails](Statement& write, const Record& record) {
+        has_trails |= record.has_trail();
+        write.BindUnsigned(2, record.ticket()).Bind(3, record.fact_case());
+        write.BindBlob(4, record.SerializeAsString());
+      });
+  if (!added.ok() || batch.records.empty()) return added.status();
   if (has_trails) {
     const Result<int64_t> gone = retention.ThinTrails(run);
     if (!gone.ok()) return gone.status();
-    added -= *gone;
+    *added -= *gone;
   }
-  return retention.ThinRecords(run, added);
+  return retention.ThinRecords(run, *added);
 }
 
 Status WriteReach(const Database& database, int64_t run, const RunBatch& batch) {
-  if (batch.reach.empty()) return Status();
-  Result<Statement> write =
-      database.Prepare("INSERT OR IGNORE INTO reach (run, reach, body) VALUES (?1,?2,?3)");
-  if (!write.ok()) return write.status();
-  for (const FirstReachFact& reach : batch.reach) {
-    write->Bind(1, run).Bind(2, reach.reach()).BindBlob(3, reach.SerializeAsString());
-    if (Status written = write->Run(); !written.ok()) return written;
-  }
-  return Status();
+  return WriteRows(database, "INSERT OR IGNORE INTO reach (run, reach, body) VALUES (?1,?2,?3)",
+                   run, batch.reach,
+                   [](Statement& write, const FirstReachFact& reach) {
+                     write.Bind(2, reach.reach()).BindBlob(3, reach.SerializeAsString());
+                   })
+      .status();
 }
 
 Status WriteSteps(const Database& database, Retention& retention, int64_t run,
                   const RunBatch& batch) {
-  if (batch.steps.empty()) return Status();
-  Result<Statement> write =
-      database.Prepare("INSERT OR IGNORE INTO step (run, number, body) VALUES (?1,?2,?3)");
-  if (!write.ok()) return write.status();
-  int64_t added = 0;
-  for (const StepSummary& step : batch.steps) {
-    write->Bind(1, run).BindUnsigned(2, step.index()).BindBlob(3, step.SerializeAsString());
-    if (Status written = write->Run(); !written.ok()) return written;
-    added += database.Changes();
-  }
-  return retention.ThinSteps(run, added);
+  const Result<int64_t> added =
+      WriteRows(database, "INSERT OR IGNORE INTO step (run, number, body) VALUES (?1,?2,?3)", run,
+                batch.steps, [](Statement& write, const StepSummary& step) {
+                  write.BindUnsigned(2, step.index()).BindBlob(3, step.SerializeAsString());
+                });
+  if (!added.ok() || batch.steps.empty()) return added.status();
+  return retention.ThinSteps(run, *added);
 }
 
 Status WriteStats(const Database& database, Retention& retention, int64_t run,
                   const RunBatch& batch) {
-  if (batch.stats.empty()) return Status();
-  Result<Statement> write =
-      database.Prepare("INSERT OR IGNORE INTO stats (run, number, body) VALUES (?1,?2,?3)");
-  if (!write.ok()) return write.status();
-  for (const StatsSnapshot& snapshot : batch.stats) {
-    write->Bind(1, run).BindUnsigned(2, snapshot.number());
-    write->BindBlob(3, snapshot.SerializeAsString());
-    if (Status written = write->Run(); !written.ok()) return written;
-  }
+  const Result<int64_t> added = WriteRows(
+      database, "INSERT OR IGNORE INTO stats (run, number, body) VALUES (?1,?2,?3)", run,
+      batch.stats, [](Statement& write, const StatsSnapshot& snapshot) {
+        write.BindUnsigned(2, snapshot.number()).BindBlob(3, snapshot.SerializeAsString());
+      });
+  if (!added.ok() || batch.stats.empty()) return added.status();
   return retention.ThinStats(run);
 }
 

@@ -1,5 +1,5 @@
 -- The database of nanwatchd. user_version is the schema's version (schema.h); a change here goes with a
--- migration beside this file. Bodies are messages of proto/verdict.proto; the columns beside them are what
+-- migration beside this file. Bodies are messages of proto/*.proto; the columns beside them are what
 -- is searched by. Unsigned 64-bit numbers are stored as SQLite's signed ones, bit for bit.
 
 CREATE TABLE run (
@@ -58,12 +58,6 @@ CREATE TABLE stats (
   PRIMARY KEY (run, number)
 ) WITHOUT ROWID;
 
--- What early warnings go on from: the fold of the run's steps and snapshots, also of those thinned out since.
-CREATE TABLE training (
-  run INTEGER PRIMARY KEY REFERENCES run (key) ON DELETE CASCADE,
-  body BLOB NOT NULL                   -- TrainingHistory
-);
-
 -- How far the run's segment has been read: written in the transaction that writes the rows.
 CREATE TABLE cursor (
   run INTEGER PRIMARY KEY REFERENCES run (key) ON DELETE CASCADE,
@@ -89,18 +83,6 @@ CREATE TABLE incident (
   PRIMARY KEY (job, position)
 ) WITHOUT ROWID;
 CREATE INDEX incident_by_severity ON incident (severity);
-
-CREATE TABLE warning (
-  job TEXT NOT NULL,
-  position INTEGER NOT NULL,           -- by step
-  run TEXT NOT NULL,
-  rank INTEGER NOT NULL,
-  severity TEXT NOT NULL,
-  id TEXT NOT NULL,
-  step INTEGER NOT NULL,
-  body BLOB NOT NULL,                  -- Warning
-  PRIMARY KEY (job, position)
-) WITHOUT ROWID;
 
 -- How a command that `nanwatch run` started ended.
 CREATE TABLE job_exit (

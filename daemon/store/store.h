@@ -2,7 +2,7 @@
 // commands ended. One SQLite database in WAL mode with one writer, the daemon; tools read it at any
 // time. All of SQLite stays behind this header.
 //
-// Blobs are the messages of proto/verdict.proto; indexed columns stand beside them. A run is named
+// Blobs are messages of proto/*.proto; indexed columns stand beside them. A run is named
 // by its id (16 hex digits), a job by JobOf (daemon/ingest/run_batch.h).
 //
 // Resource type, one owner, not thread-safe. After kFull or kIo from a writing call nothing of it

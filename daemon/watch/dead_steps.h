@@ -3,7 +3,7 @@
 // A pure fold, of a message of bounded size. Only the first such time of a run is kept.
 #pragma once
 
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

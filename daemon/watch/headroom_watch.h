@@ -11,7 +11,7 @@
 // Only steps that were watched in full tell it. A pure fold, as training_watch.h, of bounded size.
 #pragma once
 
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

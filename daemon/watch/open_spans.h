@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

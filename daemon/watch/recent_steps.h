@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

@@ -20,7 +20,7 @@
 // A pure fold, as training_watch.h; of a snapshot nothing is believed.
 #pragma once
 
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

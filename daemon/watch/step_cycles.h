@@ -22,7 +22,7 @@
 #include <optional>
 #include <vector>
 
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

@@ -4,7 +4,7 @@
 // Pure functions of the message that they are kept in, which stays bounded.
 #pragma once
 
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

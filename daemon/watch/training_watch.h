@@ -21,7 +21,7 @@
 
 #include "daemon/watch/stats_watch.h"
 #include "daemon/watch/training_alarms.h"
-#include "verdict.pb.h"
+#include "statistics.pb.h"
 
 namespace nanwatch {
 

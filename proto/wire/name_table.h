@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 
+#include "proto/wire/hash.h"
 #include "proto/wire/private_index.h"
 #include "proto/wire/section_room.h"
 #include "proto/wire/segment.h"

@@ -24,7 +24,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 
+#include "proto/wire/hash.h"
 #include "proto/wire/naming.h"
 
 namespace nanwatch::wire {
@@ -117,12 +119,7 @@ inline uint64_t StartOfFirstProcess(const char* stat_file) noexcept {
 }
 
 inline uint32_t Hash(const uint64_t* words, int count) noexcept {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (int i = 0; i < count; ++i) {
-    for (int byte = 0; byte < 8; ++byte) {
-      hash = (hash ^ (words[i] >> (8 * byte) & 0xff)) * 0x100000001b3u;
-    }
-  }
+  const uint64_t hash = Fnv1a(std::span(words, static_cast<size_t>(count)));
   const auto folded = static_cast<uint32_t>(hash ^ hash >> 32);
   return folded == 0 ? 1 : folded;
 }

@@ -53,14 +53,4 @@ class PrivateIndex {
   size_t mask_ = 0;
 };
 
-// FNV-1a with a final mix, because places are taken from the low bits and told apart by the high
-// ones.
-inline uint64_t HashBytes(const void* bytes, size_t size) noexcept {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  const auto* at = static_cast<const unsigned char*>(bytes);
-  for (size_t i = 0; i < size; ++i) hash = (hash ^ at[i]) * 0x100000001b3ull;
-  hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ull;
-  return hash ^ hash >> 29;
-}
-
 }  // namespace nanwatch::wire

@@ -60,20 +60,12 @@ inline constexpr uint16_t kWireMinor = 7;  // additions that an old reader may i
 inline constexpr uint16_t kWireMinorOfStacks =
     3;  // from which on ControlRequest::kStacks is heeded
 
+// clang-format off
 enum class SectionType : uint32_t {
-  kLive = 1,
-  kControl = 2,
-  kFindings = 3,
-  kSteps = 4,
-  kFirst = 5,
-  kReach = 6,
-  kSites = 7,
-  kNames = 8,
-  kStats = 9,
-  kTrail = 10,
-  kBlobs = 11,
-  kTelemetry = 12,
+  kLive = 1, kControl = 2, kFindings = 3, kSteps = 4, kFirst = 5, kReach = 6,
+  kSites = 7, kNames = 8, kStats = 9, kTrail = 10, kBlobs = 11, kTelemetry = 12,
 };
+// clang-format on
 
 struct SectionEntry {
   uint32_t type;    // SectionType

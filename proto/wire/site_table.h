@@ -17,6 +17,7 @@
 #include <new>
 #include <optional>
 
+#include "proto/wire/hash.h"
 #include "proto/wire/private_index.h"
 #include "proto/wire/section_room.h"
 #include "proto/wire/segment.h"

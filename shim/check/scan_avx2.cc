@@ -35,13 +35,7 @@ struct Avx2 {
   static Vector And(Vector a, Vector b) { return {_mm256_and_si256(a.v, b.v)}; }
   static Vector Xor(Vector a, Vector b) { return {_mm256_xor_si256(a.v, b.v)}; }
 
-  template <int kBytes>
-  static Vector Fill(uint64_t value) {
-    if constexpr (kBytes == 1) return {_mm256_set1_epi8(static_cast<char>(value))};
-    if constexpr (kBytes == 2) return {_mm256_set1_epi16(static_cast<short>(value))};
-    if constexpr (kBytes == 4) return {_mm256_set1_epi32(static_cast<int>(value))};
-    if constexpr (kBytes == 8) return {_mm256_set1_epi64x(static_cast<long long>(value))};
-  }
+  static Vector Fill(uint64_t word) { return {_mm256_set1_epi64x(static_cast<long long>(word))}; }
 
   template <int kLaneBytes>
   static Vector Max(Vector a, Vector b) {

@@ -12,6 +12,13 @@ struct Avx512 {
     __m512i v;
   };
 
+  template <int kLaneBytes>
+  static Vector Max(Vector a, Vector b) {
+    if constexpr (kLaneBytes == 1) return {_mm512_max_epu8(a.v, b.v)};
+    if constexpr (kLaneBytes == 2) return {_mm512_max_epu16(a.v, b.v)};
+    if constexpr (kLaneBytes == 4) return {_mm512_max_epu32(a.v, b.v)};
+  }
+
   static Vector Load(const char* at) { return {_mm512_loadu_si512(at)}; }
 
   // 1 to 63 bytes, the rest of the vector zero. Bytes that are masked out are not accessed.
@@ -22,20 +29,7 @@ struct Avx512 {
   static Vector And(Vector a, Vector b) { return {_mm512_and_si512(a.v, b.v)}; }
   static Vector Xor(Vector a, Vector b) { return {_mm512_xor_si512(a.v, b.v)}; }
 
-  template <int kBytes>
-  static Vector Fill(uint64_t value) {
-    if constexpr (kBytes == 1) return {_mm512_set1_epi8(static_cast<char>(value))};
-    if constexpr (kBytes == 2) return {_mm512_set1_epi16(static_cast<short>(value))};
-    if constexpr (kBytes == 4) return {_mm512_set1_epi32(static_cast<int>(value))};
-    if constexpr (kBytes == 8) return {_mm512_set1_epi64(static_cast<long long>(value))};
-  }
-
-  template <int kLaneBytes>
-  static Vector Max(Vector a, Vector b) {
-    if constexpr (kLaneBytes == 1) return {_mm512_max_epu8(a.v, b.v)};
-    if constexpr (kLaneBytes == 2) return {_mm512_max_epu16(a.v, b.v)};
-    if constexpr (kLaneBytes == 4) return {_mm512_max_epu32(a.v, b.v)};
-  }
+  static Vector Fill(uint64_t word) { return {_mm512_set1_epi64(static_cast<long long>(word))}; }
 
   // Narrow lanes are first moved down onto each other, until every lane of 32 bits holds one.
   template <int kLaneBytes>

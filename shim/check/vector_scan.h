@@ -30,6 +30,14 @@ struct LaneTest {
   static constexpr int kMaskBytes = int{sizeof(typename Format::Word)};
 };
 
+// `value` in each lane of `kBytes` of a word.
+template <int kBytes>
+constexpr uint64_t Repeated(uint64_t value) {
+  uint64_t word = 0;
+  for (int at = 0; at < 8; at += kBytes) word |= value << 8 * at;
+  return word;
+}
+
 template <class Unit, class Format, int kParts>
 struct VectorScan {
   using Vector = typename Unit::Vector;
@@ -75,7 +83,7 @@ struct VectorScan {
   }
   [[gnu::always_inline]] static inline bool IsBad(Vector seen) {
     return Unit::template AnyAbove<Test::kLaneBytes>(
-        seen, Unit::template Fill<Test::kLaneBytes>(Test::kLimit));
+        seen, Unit::Fill(Repeated<Test::kLaneBytes>(Test::kLimit)));
   }
 
  private:
@@ -123,10 +131,10 @@ struct VectorScan {
 
   [[gnu::always_inline]] static inline Vector Look(Vector words) {
     if constexpr (Format::kMask != Format::kOnes) {
-      words = Unit::And(words, Unit::template Fill<Test::kMaskBytes>(Test::kMask));
+      words = Unit::And(words, Unit::Fill(Repeated<Test::kMaskBytes>(Test::kMask)));
     }
     if constexpr (Format::kFlip != 0) {
-      words = Unit::Xor(words, Unit::template Fill<Test::kMaskBytes>(Test::kFlip));
+      words = Unit::Xor(words, Unit::Fill(Repeated<Test::kMaskBytes>(Test::kFlip)));
     }
     return words;
   }

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <cstring>
+#include <cstddef>
 #include <type_traits>
 
 #include "shim/device/library_lookup.h"
@@ -12,36 +12,29 @@ namespace {
 
 static_assert(std::is_standard_layout_v<Cupti> && sizeof(void*) == 8);
 
-struct CuptiEntry {
-  const char* name;
-  size_t offset;  // of the pointer in Cupti
-  bool required;
-};
-
-constexpr CuptiEntry kCuptiEntries[] = {
-    {"cuptiGetVersion", offsetof(Cupti, get_version), true},
-    {"cuptiSubscribe", offsetof(Cupti, subscribe), true},
-    {"cuptiUnsubscribe", offsetof(Cupti, unsubscribe), true},
-    {"cuptiActivityRegisterCallbacks", offsetof(Cupti, register_callbacks), true},
-    {"cuptiActivityEnable", offsetof(Cupti, enable), true},
-    {"cuptiActivityDisable", offsetof(Cupti, disable), true},
-    {"cuptiActivityEnableRuntimeApi", offsetof(Cupti, enable_runtime_call), false},
-    {"cuptiActivityEnableDriverApi", offsetof(Cupti, enable_driver_call), false},
-    {"cuptiActivityPushExternalCorrelationId", offsetof(Cupti, push_id), true},
-    {"cuptiActivityPopExternalCorrelationId", offsetof(Cupti, pop_id), true},
-    {"cuptiActivityFlushAll", offsetof(Cupti, flush_all), true},
-    {"cuptiActivityGetNextRecord", offsetof(Cupti, next_record), true},
-    {"cuptiActivityGetNumDroppedRecords", offsetof(Cupti, dropped_records), true},
+constexpr LibraryEntry kCuptiEntries[] = {
+    {"cuptiGetVersion", offsetof(Cupti, get_version)},
+    {"cuptiSubscribe", offsetof(Cupti, subscribe)},
+    {"cuptiUnsubscribe", offsetof(Cupti, unsubscribe)},
+    {"cuptiActivityRegisterCallbacks", offsetof(Cupti, register_callbacks)},
+    {"cuptiActivityEnable", offsetof(Cupti, enable)},
+    {"cuptiActivityDisable", offsetof(Cupti, disable)},
+    {"cuptiActivityEnableRuntimeApi", offsetof(Cupti, enable_runtime_call), Need::kOptional},
+    {"cuptiActivityEnableDriverApi", offsetof(Cupti, enable_driver_call), Need::kOptional},
+    {"cuptiActivityPushExternalCorrelationId", offsetof(Cupti, push_id)},
+    {"cuptiActivityPopExternalCorrelationId", offsetof(Cupti, pop_id)},
+    {"cuptiActivityFlushAll", offsetof(Cupti, flush_all)},
+    {"cuptiActivityGetNextRecord", offsetof(Cupti, next_record)},
+    {"cuptiActivityGetNumDroppedRecords", offsetof(Cupti, dropped_records)},
 };
 
 }  // namespace
 
 Cupti LookUpCupti(DriverLookup lookup, void* context) noexcept {
   Cupti cupti;
-  for (const CuptiEntry& entry : kCuptiEntries) {
-    void* const function = lookup(context, entry.name);
-    std::memcpy(reinterpret_cast<char*>(&cupti) + entry.offset, &function, sizeof function);
-    if (function == nullptr && entry.required && cupti.absent_required == nullptr) {
+  for (const LibraryEntry& entry : kCuptiEntries) {
+    const void* const function = SetEntry(entry, lookup, context, cupti);
+    if (function == nullptr && entry.need == Need::kRequired && cupti.absent_required == nullptr) {
       cupti.absent_required = entry.name;
     }
   }

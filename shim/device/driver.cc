@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <cstddef>
-#include <cstring>
 #include <type_traits>
 
 #include "shim/device/library_lookup.h"
@@ -15,48 +14,41 @@ static_assert(std::is_standard_layout_v<Driver> && sizeof(void*) == 8);
 
 // The names in the library, not those in programs: cuda.h renames a function whose meaning changed
 // to its newest version, so that cuMemAlloc in a program is cuMemAlloc_v2 in the library.
-struct DriverEntry {
-  const char* name;
-  size_t offset;  // of the pointer in Driver
-  bool required;
-  bool instead = false;  // where the one before is absent
-};
-
-constexpr DriverEntry kDriverEntries[] = {
-    {"cuDriverGetVersion", offsetof(Driver, driver_get_version), false},
-    {"cuDeviceGet", offsetof(Driver, device_get), true},
-    {"cuDeviceGetAttribute", offsetof(Driver, device_get_attribute), true},
-    {"cuDevicePrimaryCtxGetState", offsetof(Driver, primary_context_get_state), true},
-    {"cuDevicePrimaryCtxRetain", offsetof(Driver, primary_context_retain), true},
-    {"cuCtxGetCurrent", offsetof(Driver, context_get_current), true},
-    {"cuCtxGetDevice", offsetof(Driver, context_get_device), false},
-    {"cuCtxPushCurrent_v2", offsetof(Driver, context_push_current), true},
-    {"cuCtxPopCurrent_v2", offsetof(Driver, context_pop_current), true},
-    {"cuThreadExchangeStreamCaptureMode", offsetof(Driver, thread_exchange_capture_mode), true},
-    {"cuModuleLoadDataEx", offsetof(Driver, module_load_data_ex), true},
-    {"cuModuleGetFunction", offsetof(Driver, module_get_function), true},
-    {"cuMemAlloc_v2", offsetof(Driver, mem_alloc), true},
-    {"cuMemsetD8Async", offsetof(Driver, memset_d8_async), true},
-    {"cuMemHostRegister_v2", offsetof(Driver, mem_host_register), false},
-    {"cuMemHostAlloc", offsetof(Driver, mem_host_alloc), true},
-    {"cuMemHostGetDevicePointer_v2", offsetof(Driver, mem_host_get_device_pointer), true},
-    {"cuStreamCreate", offsetof(Driver, stream_create), true},
-    {"cuStreamIsCapturing", offsetof(Driver, stream_is_capturing), true},
-    {"cuStreamGetId", offsetof(Driver, stream_get_id), false},
-    {"cuStreamGetCaptureInfo_v2", offsetof(Driver, stream_get_capture_info), false},
-    {"cuStreamGetCaptureInfo_v3", offsetof(Driver, stream_get_capture_info_v3), false, true},
-    {"cuLaunchKernel", offsetof(Driver, launch_kernel), true},
+constexpr LibraryEntry kDriverEntries[] = {
+    {"cuDriverGetVersion", offsetof(Driver, driver_get_version), Need::kOptional},
+    {"cuDeviceGet", offsetof(Driver, device_get)},
+    {"cuDeviceGetAttribute", offsetof(Driver, device_get_attribute)},
+    {"cuDevicePrimaryCtxGetState", offsetof(Driver, primary_context_get_state)},
+    {"cuDevicePrimaryCtxRetain", offsetof(Driver, primary_context_retain)},
+    {"cuCtxGetCurrent", offsetof(Driver, context_get_current)},
+    {"cuCtxGetDevice", offsetof(Driver, context_get_device), Need::kOptional},
+    {"cuCtxPushCurrent_v2", offsetof(Driver, context_push_current)},
+    {"cuCtxPopCurrent_v2", offsetof(Driver, context_pop_current)},
+    {"cuThreadExchangeStreamCaptureMode", offsetof(Driver, thread_exchange_capture_mode)},
+    {"cuModuleLoadDataEx", offsetof(Driver, module_load_data_ex)},
+    {"cuModuleGetFunction", offsetof(Driver, module_get_function)},
+    {"cuMemAlloc_v2", offsetof(Driver, mem_alloc)},
+    {"cuMemsetD8Async", offsetof(Driver, memset_d8_async)},
+    {"cuMemHostRegister_v2", offsetof(Driver, mem_host_register), Need::kOptional},
+    {"cuMemHostAlloc", offsetof(Driver, mem_host_alloc)},
+    {"cuMemHostGetDevicePointer_v2", offsetof(Driver, mem_host_get_device_pointer)},
+    {"cuStreamCreate", offsetof(Driver, stream_create)},
+    {"cuStreamIsCapturing", offsetof(Driver, stream_is_capturing)},
+    {"cuStreamGetId", offsetof(Driver, stream_get_id), Need::kOptional},
+    {"cuStreamGetCaptureInfo_v2", offsetof(Driver, stream_get_capture_info), Need::kOptional},
+    {"cuStreamGetCaptureInfo_v3", offsetof(Driver, stream_get_capture_info_v3), Need::kInstead},
+    {"cuLaunchKernel", offsetof(Driver, launch_kernel)},
 };
 
 }  // namespace
 
 Driver LookUpDriver(DriverLookup lookup, void* context) noexcept {
   Driver driver;
-  for (const DriverEntry& entry : kDriverEntries) {
-    void* const function = lookup(context, entry.name);
-    std::memcpy(reinterpret_cast<char*>(&driver) + entry.offset, &function, sizeof function);
-    if (entry.instead) continue;
-    const char*& absent = entry.required ? driver.absent_required : driver.absent_optional;
+  for (const LibraryEntry& entry : kDriverEntries) {
+    const void* const function = SetEntry(entry, lookup, context, driver);
+    if (entry.need == Need::kInstead) continue;
+    const char*& absent =
+        entry.need == Need::kRequired ? driver.absent_required : driver.absent_optional;
     if (function == nullptr && absent == nullptr) absent = entry.name;
   }
   return driver;

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <new>
 
+#include "proto/wire/hash.h"
+
 namespace nanwatch::device {
 namespace {
 
@@ -34,14 +36,6 @@ T Load(const CuptiRecord& record) {
   T loaded;
   std::memcpy(&loaded, &record, sizeof loaded);
   return loaded;
-}
-
-uint64_t HashOf(const char* name, size_t length) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (size_t i = 0; i < length; ++i) {
-    hash = (hash ^ static_cast<unsigned char>(name[i])) * 0x100000001b3u;
-  }
-  return hash;
 }
 
 // For this moment only: what is used needs no subscription.
@@ -311,7 +305,7 @@ void KernelTrace::Take(const CuptiRecord& record) noexcept {
 uint32_t KernelTrace::NameOf(const char* name) noexcept {
   Rings& rings = *rings_;
   const size_t length = strnlen(name, kKernelNameBytes - 1);
-  for (uint64_t at = HashOf(name, length);; ++at) {
+  for (uint64_t at = wire::Fnv1a(std::string_view(name, length));; ++at) {
     uint32_t& place = rings.places[at & (kNamePlaces - 1)];
     if (place != 0) {
       const char* const known = rings.names[place - 1];

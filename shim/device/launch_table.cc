@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "proto/wire/hash.h"
+
 namespace nanwatch::device {
 namespace {
 
@@ -45,9 +47,8 @@ void LaunchTable::Give(uint32_t slot) noexcept {
 }
 
 uint32_t LaunchTable::StreamFor(uint64_t key) noexcept {
-  // Handles are addresses and ids are small: the multiplication spreads both. The constant is 2^64
-  // over the golden ratio.
-  const uint32_t start = static_cast<uint32_t>((key * 0x9e3779b97f4a7c15u) >> 32) % kStreamsMax;
+  // Handles are addresses and ids are small: the multiplication spreads both.
+  const uint32_t start = static_cast<uint32_t>((key * wire::kGoldenRatio) >> 32) % kStreamsMax;
   for (uint32_t i = 0; i < kStreamsMax; ++i) {
     const uint32_t index = (start + i) % kStreamsMax;
     uint64_t found = streams_[index].key.load(std::memory_order_acquire);

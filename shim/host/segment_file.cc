@@ -16,6 +16,7 @@
 #include <new>
 #include <string_view>
 
+#include "proto/wire/hash.h"
 #include "shim/host/bus_guard.h"
 #include "shim/host/file_room.h"
 #include "shim/host/file_status.h"
@@ -36,7 +37,7 @@ uint64_t Nonce() noexcept {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   nonce = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
-  return (nonce ^ static_cast<uint64_t>(getpid()) << 40) * 0x9e3779b97f4a7c15ull | 1;
+  return (nonce ^ static_cast<uint64_t>(getpid()) << 40) * wire::kGoldenRatio | 1;
 }
 
 bool Lock(int fd) noexcept {

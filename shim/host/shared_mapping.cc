@@ -6,15 +6,10 @@
 #include <cstdio>
 #include <cstring>
 
+#include "proto/wire/hash.h"
+
 namespace nanwatch {
 namespace {
-
-// splitmix64's last steps (Steele, Lea, Flood 2014): every bit of the result depends on all.
-uint64_t Mix(uint64_t word) noexcept {
-  word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
-  word = (word ^ (word >> 27)) * 0x94d049bb133111ebu;
-  return word ^ (word >> 31);
-}
 
 // "7f30c8000000-7f30c8021000 rw-s 00000000 00:1a 4711   /dev/shm/torch_12_34 (deleted)"
 // True if the line is about `address`; `file` is 0 where its memory is this process's own.
@@ -30,9 +25,10 @@ bool IsAbout(const char* line, uintptr_t address, uint64_t* file) noexcept {
       address < begin || address >= end) {
     return false;
   }
-  *file = flags[3] == 's' && inode != 0
-              ? Mix(Mix(uint64_t{major} << 32 | uint64_t{minor}) ^ uint64_t{inode}) | 1
-              : 0;
+  *file =
+      flags[3] == 's' && inode != 0
+          ? wire::Mixed(wire::Mixed(uint64_t{major} << 32 | uint64_t{minor}) ^ uint64_t{inode}) | 1
+          : 0;
   return true;
 }
 

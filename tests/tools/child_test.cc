@@ -30,7 +30,7 @@ int InAnotherProcess(const std::function<void()>& body) {
 
 void WatchOver(const std::vector<std::string>& argv) {
   SignalGate gate;
-  const CommandStart start =
+  const StartedProcess start =
       StartCommand(gate, argv, EnvironmentBlock::OfThisProcess().Assignments());
   if (start.error != 0) _exit(98);
   EndLike(WaitForCommand(gate, start.pid));
@@ -88,7 +88,7 @@ TEST(Child, SignalsSentToUsAloneReachIt) {
 TEST(Child, ThatItWasAskedToStopIsRemembered) {
   const int status = InAnotherProcess([] {
     SignalGate gate;
-    const CommandStart start = StartCommand(gate, {"/bin/sleep", "60"}, {});
+    const StartedProcess start = StartCommand(gate, {"/bin/sleep", "60"}, {});
     kill(getpid(), SIGTERM);
     const CommandEnd end = WaitForCommand(gate, start.pid);
     _exit(end.asked_to_stop && end.by_signal && end.signal == SIGTERM ? 0 : 1);

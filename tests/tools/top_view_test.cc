@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tools/cell_text.h"
+#include "daemon/report/cell_text.h"
 
 namespace nanwatch {
 namespace {
@@ -276,22 +276,6 @@ TEST(TopView, AFindingIsOneLine) {
             "rank 3  step 117  forward  encoder.0  aten::_softmax  inf_to_nan  12 times  "
             "train.py:41 in forward");
   EXPECT_THAT(FindingAsText({.count = 1}), HasSubstr("step ?  1 time"));
-}
-
-TEST(CellText, CellsAreThoseOfATerminal) {
-  EXPECT_EQ(CellsOf("abc"), 3u);
-  EXPECT_EQ(CellsOf("t\u00e9"), 2u);
-  EXPECT_EQ(CellsOf("\u8bad\u7ec3"), 4u);
-  EXPECT_EQ(CellsOf("e\u0301"), 1u);
-  EXPECT_EQ(CellsOf("\U0001f525"), 2u);
-}
-
-TEST(CellText, WhatIsTooLongEndsInDots) {
-  EXPECT_EQ(CutToCells("abcdefgh", 8), "abcdefgh");
-  EXPECT_EQ(CutToCells("abcdefghi", 8), "abcde...");
-  EXPECT_EQ(CutToCells("abcdefghi", 4), "abcd");
-  EXPECT_EQ(CutToCells("\u8bad\u7ec3\u8bad", 3), "\u8bad");
-  EXPECT_EQ(FillCells("\u8bad\u7ec3", 5, true), " \u8bad\u7ec3");
 }
 
 }  // namespace

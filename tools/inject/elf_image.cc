@@ -85,46 +85,25 @@ bool ElfImage::ReadDynamic() {
   const auto address = [this](uint64_t value) {
     return Holds(value) ? value : Holds(value + bias_) ? value + bias_ : 0;
   };
+  using Member = std::pair<Elf64_Sxword, uint64_t ElfImage::*>;
+  static constexpr Member kTables[] = {
+      {DT_SYMTAB, &ElfImage::symbols_},  {DT_STRTAB, &ElfImage::strings_},
+      {DT_VERSYM, &ElfImage::versions_}, {DT_GNU_HASH, &ElfImage::gnu_hash_},
+      {DT_HASH, &ElfImage::hash_},       {DT_JMPREL, &ElfImage::jump_slots_},
+      {DT_RELA, &ElfImage::relocations_}};
+  static constexpr Member kSizes[] = {{DT_STRSZ, &ElfImage::strings_bytes_},
+                                      {DT_PLTRELSZ, &ElfImage::jump_slots_bytes_},
+                                      {DT_RELASZ, &ElfImage::relocations_bytes_}};
   bool adds_constants = true;
   for (const Elf64_Dyn& entry : entries) {
     if (entry.d_tag == DT_NULL) break;
     const uint64_t value = entry.d_un.d_val;
-    switch (entry.d_tag) {
-      case DT_SYMTAB:
-        symbols_ = address(value);
-        break;
-      case DT_STRTAB:
-        strings_ = address(value);
-        break;
-      case DT_STRSZ:
-        strings_bytes_ = std::min(value, kTableBytesMax);
-        break;
-      case DT_VERSYM:
-        versions_ = address(value);
-        break;
-      case DT_GNU_HASH:
-        gnu_hash_ = address(value);
-        break;
-      case DT_HASH:
-        hash_ = address(value);
-        break;
-      case DT_JMPREL:
-        jump_slots_ = address(value);
-        break;
-      case DT_PLTRELSZ:
-        jump_slots_bytes_ = std::min(value, kTableBytesMax);
-        break;
-      case DT_RELA:
-        relocations_ = address(value);
-        break;
-      case DT_RELASZ:
-        relocations_bytes_ = std::min(value, kTableBytesMax);
-        break;
-      case DT_PLTREL:
-        adds_constants = value == DT_RELA;
-        break;
-      default:
-        break;
+    if (entry.d_tag == DT_PLTREL) adds_constants = value == DT_RELA;
+    for (const auto& [tag, table] : kTables) {
+      if (tag == entry.d_tag) this->*table = address(value);
+    }
+    for (const auto& [tag, bytes] : kSizes) {
+      if (tag == entry.d_tag) this->*bytes = std::min(value, kTableBytesMax);
     }
   }
   return symbols_ != 0 && strings_ != 0 && adds_constants;

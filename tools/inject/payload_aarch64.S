@@ -1,24 +1,8 @@
 /* The payload for 64-bit ARM; see payload_layout.h. It runs in the process, at any address. A thread
  * cannot be borrowed here: to go on where it was takes a register, and all may be in use. */
-#include "tools/inject/payload_layout.h"
+#include "tools/inject/payload_head.S"
 
-    .section .rodata
-    .globl nanwatch_payload_begin
-    .globl nanwatch_payload_end
-    .hidden nanwatch_payload_begin
-    .hidden nanwatch_payload_end
-    .p2align 6
-nanwatch_payload_begin:
-    .quad NANWATCH_HOOK_MAGIC
-block:
-    .quad 0
-original:
-    .quad 0
-    .quad 0
-    .long hook - nanwatch_payload_begin
-    .long pending - nanwatch_payload_begin
-    .long 0
-    .long 0
+    payload_head borrowed=0
 
 /* Called in place of the hooked function, by any thread: loads, or not, and goes on there. */
     .p2align 4

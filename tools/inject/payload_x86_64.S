@@ -1,24 +1,7 @@
 /* The payload for x86-64; see payload_layout.h. It runs in the process, at any address. */
-#include "tools/inject/payload_layout.h"
+#include "tools/inject/payload_head.S"
 
-    .section .rodata
-    .globl nanwatch_payload_begin
-    .globl nanwatch_payload_end
-    .hidden nanwatch_payload_begin
-    .hidden nanwatch_payload_end
-    .p2align 6
-nanwatch_payload_begin:
-    .quad NANWATCH_HOOK_MAGIC
-block:
-    .quad 0
-original:
-    .quad 0
-resume:
-    .quad 0
-    .long hook - nanwatch_payload_begin
-    .long pending - nanwatch_payload_begin
-    .long borrowed - nanwatch_payload_begin
-    .long 0
+    payload_head borrowed=(borrowed-nanwatch_payload_begin)
 
 /* Called in place of the hooked function, by any thread: loads, or not, and goes on there. Vector
  * registers belong to nobody at a call; what may hold an argument is kept. */

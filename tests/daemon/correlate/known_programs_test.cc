@@ -252,8 +252,7 @@ TEST(KnownPrograms, BatchWithNanIsInputDataAtTheFirstOpThatComputesWithIt) {
   run.Value(1).External("aten::stack").Phase(wire::Phase::kOther).Nan();
   run.Value(2).Propagate("aten::addmm").At("inp", "Linear").From(1).Nan();
   run.Pass(3).Root(2).Leaf("inp.weight", 2);
-  const Verdict verdict = Correlate({run.Build()});
-  const Finding& origin = verdict.incidents(0).origin();
+  const Finding origin = Correlate({run.Build()}).incidents(0).origin();
   EXPECT_EQ(origin.kind(), "input_data");
   EXPECT_EQ(origin.class_(), "external");
   EXPECT_EQ(origin.op(), "aten::addmm");
@@ -402,18 +401,21 @@ TEST(KnownPrograms, EarliestOfSeveralProducersIsTheOrigin) {
   EXPECT_EQ(verdict.incidents(0).origin().layer(), "prob");
 }
 
-// load_state_dict: a copy of what nobody knows yet to be a parameter.
-TEST(KnownPrograms, TensorThatWasCopiedBeforeAnyModuleWasCalledIsTheParameterFoundBadThen) {
+// `op` met a bad tensor before any module was called; then a layer's weight is found bad.
+RunBuilder WithBadWeightAfter(const std::string& op) {
   RunBuilder run;
-  run.Value(1)
-      .External("aten::copy_")
-      .Phase(wire::Phase::kOther)
-      .FromOutside(wire::Target::kInputData, "");
+  run.Value(1).External(op).Phase(wire::Phase::kOther).FromOutside(wire::Target::kInputData, "");
   run.Value(2)
       .Propagate("aten::addmm")
       .At("2")
       .FromOutside(wire::Target::kParameter, "2.weight")
       .Nan();
+  return run;
+}
+
+// load_state_dict: a copy of what nobody knows yet to be a parameter.
+TEST(KnownPrograms, TensorThatWasCopiedBeforeAnyModuleWasCalledIsTheParameterFoundBadThen) {
+  RunBuilder run = WithBadWeightAfter("aten::copy_");
   run.Value(3).Propagate("aten::mean").From(2).Nan();
   run.Pass(4).Root(3);
   const Verdict verdict = Correlate({run.Build()});
@@ -423,16 +425,7 @@ TEST(KnownPrograms, TensorThatWasCopiedBeforeAnyModuleWasCalledIsTheParameterFou
 }
 
 TEST(KnownPrograms, BatchThatIsBadBesideALoadedParameterIsToldByItself) {
-  RunBuilder run;
-  run.Value(1)
-      .External("aten::set_")
-      .Phase(wire::Phase::kOther)
-      .FromOutside(wire::Target::kInputData, "");
-  run.Value(2)
-      .Propagate("aten::addmm")
-      .At("2")
-      .FromOutside(wire::Target::kParameter, "2.weight")
-      .Nan();
+  RunBuilder run = WithBadWeightAfter("aten::set_");
   run.Pass(3).Root(2);
   EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
 }

@@ -234,31 +234,29 @@ PassBuilder& PassBuilder::Leaf(const std::string& name, uint64_t value) {
   return *this;
 }
 
-UpdateBuilder& UpdateBuilder::Parameter(const std::string& name, uint64_t value) {
-  UpdateFact& update = *record_.mutable_update();
-  RecordSource& source = *update.add_bad();
-  source = ValueSource(value);
+UpdateBuilder& UpdateBuilder::AddBad(const std::string& name, RecordSource source) {
   source.set_name(name);
-  source.set_target(static_cast<uint32_t>(wire::Target::kParameter));
-  update.set_parameters_bad(update.parameters_bad() + 1);
+  UpdateFact& update = *record_.mutable_update();
+  const bool is_state = source.target() == static_cast<uint32_t>(wire::Target::kOptimizerState);
+  update.set_states_bad(update.states_bad() + (is_state ? 1 : 0));
+  update.set_parameters_bad(update.parameters_bad() + (is_state ? 0 : 1));
+  *update.add_bad() = std::move(source);
   return *this;
+}
+UpdateBuilder& UpdateBuilder::Parameter(const std::string& name, uint64_t value) {
+  RecordSource source = ValueSource(value);
+  source.set_target(static_cast<uint32_t>(wire::Target::kParameter));
+  return AddBad(name, std::move(source));
 }
 UpdateBuilder& UpdateBuilder::UnknownParameter(const std::string& name) {
-  UpdateFact& update = *record_.mutable_update();
-  RecordSource& source = *update.add_bad();
+  RecordSource source;
   source.set_kind(static_cast<uint32_t>(wire::SourceKind::kUnknown));
-  source.set_name(name);
-  update.set_parameters_bad(update.parameters_bad() + 1);
-  return *this;
+  return AddBad(name, std::move(source));
 }
 UpdateBuilder& UpdateBuilder::State(const std::string& name, uint64_t value) {
-  UpdateFact& update = *record_.mutable_update();
-  RecordSource& source = *update.add_bad();
-  source = ValueSource(value);
-  source.set_name(name);
+  RecordSource source = ValueSource(value);
   source.set_target(static_cast<uint32_t>(wire::Target::kOptimizerState));
-  update.set_states_bad(update.states_bad() + 1);
-  return *this;
+  return AddBad(name, std::move(source));
 }
 UpdateBuilder& UpdateBuilder::Skipped() {
   record_.mutable_update()->set_flags(wire::UpdateRecord::kSkipped);

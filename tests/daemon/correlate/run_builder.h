@@ -103,6 +103,9 @@ class UpdateBuilder {
   UpdateBuilder& AllClean();
 
  private:
+  // A state where `source` says so, else a parameter.
+  UpdateBuilder& AddBad(const std::string& name, RecordSource source);
+
   Record& record_;
 };
 

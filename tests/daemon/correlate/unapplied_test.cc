@@ -1,5 +1,5 @@
 // Gradients that were bad, and of which no update was made.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "daemon/correlate/correlate.h"
 #include "tests/daemon/correlate/run_builder.h"
@@ -15,15 +15,18 @@ RunBuilder WithBadGradient() {
   return run;
 }
 
+// The verdict when the run ended after `steps`, and the severity of its incident.
+std::string VerdictAfter(uint32_t steps, RunBuilder run) {
+  const Verdict verdict = Correlate({run.Ended(OptimizerClocks({steps})).Build()});
+  return verdict.verdict() + ", " + verdict.incidents(0).severity();
+}
+
 TEST(Unapplied, GradientAfterWhichTheTrainingWentOnIsExpected) {
-  const Verdict verdict = Correlate({WithBadGradient().Ended(OptimizerClocks({7})).Build()});
-  EXPECT_EQ(verdict.verdict(), "expected");
-  EXPECT_EQ(verdict.incidents(0).severity(), "info");
+  EXPECT_EQ(VerdictAfter(7, WithBadGradient()), "expected, info");
 }
 
 TEST(Unapplied, GradientWithWhichTheRunEndsIsAnAnomaly) {
-  EXPECT_EQ(Correlate({WithBadGradient().Ended(OptimizerClocks({3})).Build()}).verdict(),
-            "anomaly");
+  EXPECT_THAT(VerdictAfter(3, WithBadGradient()), testing::StartsWith("anomaly"));
 }
 
 TEST(Unapplied, UpdateThatLeavesAParameterBadWasMadeOfIt) {
@@ -61,14 +64,11 @@ RunBuilder WithBadLossRead() {
 }
 
 TEST(Unapplied, LossThatIsReadAndWhoseStepIsLeftOutIsExpected) {
-  const Verdict verdict = Correlate({WithBadLossRead().Ended(OptimizerClocks({7})).Build()});
-  EXPECT_EQ(verdict.verdict(), "expected");
-  EXPECT_EQ(verdict.incidents(0).severity(), "info");
+  EXPECT_EQ(VerdictAfter(7, WithBadLossRead()), "expected, info");
 }
 
 TEST(Unapplied, LossThatIsReadOfARunThatEndsWithItIsAnAnomaly) {
-  EXPECT_EQ(Correlate({WithBadLossRead().Ended(OptimizerClocks({3})).Build()}).verdict(),
-            "anomaly");
+  EXPECT_THAT(VerdictAfter(3, WithBadLossRead()), testing::StartsWith("anomaly"));
 }
 
 TEST(Unapplied, LossThatIsReadAndWhoseGradientsAreMadeIsAnAnomaly) {

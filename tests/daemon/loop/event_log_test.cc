@@ -31,9 +31,9 @@ class EventLogTest : public testing::Test {
 };
 
 TEST_F(EventLogTest, WritesOneObjectALine) {
-  EventLog log(path_, clock_);
-  log.Trouble("line\nbreak \xff");
-  log.CommandEnded({.job = "j", .pid = 7, .exit_code = {}, .signal = 9});
+  const auto log = MakeEventLog(path_, clock_);
+  log->Trouble("line\nbreak \xff");
+  log->CommandEnded({.job = "j", .pid = 7, .exit_code = {}, .signal = 9});
   const auto lines = Lines();
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0]["format"], "nanwatch.events/1");
@@ -43,7 +43,7 @@ TEST_F(EventLogTest, WritesOneObjectALine) {
 }
 
 TEST_F(EventLogTest, AWarningIsThereAsTheVerdictDocumentHasIt) {
-  EventLog log(path_, clock_);
+  const auto log = MakeEventLog(path_, clock_);
   Verdict verdict;
   RunInfo& run = *verdict.add_runs();
   run.set_id("7f3a");
@@ -52,7 +52,7 @@ TEST_F(EventLogTest, AWarningIsThereAsTheVerdictDocumentHasIt) {
   warning.set_id("gradient-exploding");
   warning.set_run("7f3a");
   (*warning.mutable_numbers())["gradient_norm"] = 3.5;
-  log.WarningSeen(verdict, warning);
+  log->WarningSeen(verdict, warning);
   const nlohmann::json line = Lines().back();
   EXPECT_EQ(line["event"], "warning");
   EXPECT_EQ(line["program"], "train.py");
@@ -61,7 +61,7 @@ TEST_F(EventLogTest, AWarningIsThereAsTheVerdictDocumentHasIt) {
 }
 
 TEST_F(EventLogTest, AnIncidentCarriesItsOriginAsTheVerdictDocumentHasIt) {
-  EventLog log(path_, clock_);
+  const auto log = MakeEventLog(path_, clock_);
   Verdict verdict;
   RunInfo& run = *verdict.add_runs();
   run.set_id("7f3a");
@@ -72,7 +72,7 @@ TEST_F(EventLogTest, AnIncidentCarriesItsOriginAsTheVerdictDocumentHasIt) {
   incident.mutable_origin()->set_op("aten::log");
   incident.mutable_origin()->set_class_("produce");
   incident.add_reach("loss");
-  log.IncidentSeen(verdict, incident, false);
+  log->IncidentSeen(verdict, incident, false);
   const nlohmann::json line = Lines().back();
   EXPECT_EQ(line["event"], "incident");
   EXPECT_EQ(line["verdict"], "anomaly");
@@ -82,20 +82,20 @@ TEST_F(EventLogTest, AnIncidentCarriesItsOriginAsTheVerdictDocumentHasIt) {
 }
 
 TEST_F(EventLogTest, ALineStaysShortHoweverLongTheNamesAre) {
-  EventLog log(path_, clock_);
+  const auto log = MakeEventLog(path_, clock_);
   Incident incident;
   for (int i = 0; i < 100; ++i) {
     TensorStats& stats = *incident.mutable_origin()->add_inputs();
     stats.set_role(std::string(500, 'r'));
   }
   incident.mutable_origin()->set_layer(std::string(20'000, 'l'));
-  log.IncidentSeen(Verdict(), incident, false);
+  log->IncidentSeen(Verdict(), incident, false);
   EXPECT_EQ(Lines().size(), 2u);
 }
 
 TEST_F(EventLogTest, StartsANewFileByRenamingTheFullOne) {
-  EventLog log(path_, clock_, /*file_bytes_max=*/2'000);
-  for (int i = 0; i < 300; ++i) log.Remark("remark " + std::to_string(i));
+  const auto log = MakeEventLog(path_, clock_, /*file_bytes_max=*/2'000);
+  for (int i = 0; i < 300; ++i) log->Remark("remark " + std::to_string(i));
   EXPECT_EQ(Lines().front()["event"], "log_begun");
   EXPECT_EQ(Lines(".1").front()["event"], "log_begun");
   EXPECT_TRUE(std::filesystem::exists(path_ + "." + std::to_string(kEventFilesKept)));
@@ -103,11 +103,11 @@ TEST_F(EventLogTest, StartsANewFileByRenamingTheFullOne) {
 }
 
 TEST_F(EventLogTest, GoesOnInANewFileWhenSomebodyElseRenamedIt) {
-  EventLog log(path_, clock_);
-  log.Remark("before");
+  const auto log = MakeEventLog(path_, clock_);
+  log->Remark("before");
   std::filesystem::rename(path_, path_ + ".theirs");
-  log.Reopen();
-  log.Remark("after");
+  log->Reopen();
+  log->Remark("after");
   EXPECT_EQ(Lines().back()["message"], "after");
   EXPECT_EQ(Lines(".theirs").back()["message"], "before");
 }

@@ -25,6 +25,24 @@ TEST(TextLayout, LongTextIsCutInTheMiddle) {
   EXPECT_EQ(Shorten("short", 15), "short");
 }
 
+TEST(TextLayout, TextIsCutAndWrappedByTheCellsOfATerminal) {
+  EXPECT_EQ(Shorten("\u8bad\u7ec3\u8bad\u7ec3\u8bad\u7ec3", 11), "\u8bad\u7ec3...\u8bad\u7ec3");
+  EXPECT_EQ(Shorten("couche_\u00e9t\u00e9", 10), "couche_\u00e9t\u00e9");
+  EXPECT_EQ(Row("why", "\u8bad\u7ec3\u8bad\u7ec3 \u8bad\u7ec3\u8bad\u7ec3", 24),
+            "why       \u8bad\u7ec3\u8bad\u7ec3\n          \u8bad\u7ec3\u8bad\u7ec3\n");
+}
+
+TEST(TextLayout, WhatCanBeSeenStays) {
+  // Dashes and quotation marks stand beside the marks that turn the direction of text.
+  EXPECT_EQ(Printable("a\u2013b \u201cc\u201d\u2026"), "a\u2013b \u201cc\u201d\u2026");
+}
+
+TEST(TextLayout, WhatIsNotUtf8IsReplacedByteByByte) {
+  EXPECT_EQ(Printable("\xc0\xaf"), "??");            // a slash, longer than need be
+  EXPECT_EQ(Printable("\xed\xa0\x80"), "???");       // half of a surrogate pair
+  EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "????");  // beyond Unicode
+}
+
 TEST(TextLayout, ControlCharactersAndBrokenUtf8BecomeQuestionMarks) {
   EXPECT_EQ(Printable("a\033[1mb\x7f"), "a?[1mb?");
   EXPECT_EQ(Printable("\xc2\x9b"

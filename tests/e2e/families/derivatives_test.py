@@ -1,5 +1,5 @@
 """Derivatives of derivatives (gradient penalties), custom functions and hooks."""
-from training import layer, training, with_layer
+from training import LENGTH, layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 
 BACKWARD = {"kind": "op", "class": "produce", "phase": "backward"}
@@ -75,19 +75,7 @@ class SecondDerivatives(WatchedProgramTest):
             opt.step()"""), "clean")
 
 
-FUNCTION = """
-class Length(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        n = x.pow(2).sum(-1, keepdim=True).sqrt()
-        ctx.save_for_backward(x, n)
-        return n
-
-    @staticmethod
-    def backward(ctx, g):
-        x, n = ctx.saved_tensors
-        return g * x / n
-
+FUNCTION = LENGTH.format(divisor="length") + """
 
 class Quotient(torch.autograd.Function):
     @staticmethod

@@ -34,6 +34,20 @@ for step in range({steps}):
 {after}
 """
 
+LENGTH = """
+class Length(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        length = x.pow(2).sum(-1, keepdim=True).sqrt()
+        ctx.save_for_backward(x, length)
+        return length
+
+    @staticmethod
+    def backward(ctx, slope):
+        x, length = ctx.saved_tensors
+        return slope * (x / {divisor})
+"""
+
 
 def indented(text, depth):
     return textwrap.indent(textwrap.dedent(text).strip("\n"), "    " * depth)

@@ -44,9 +44,6 @@ class WholeTrainings(WatchedProgramTest):
     def test_regression_of_boxes_one_of_which_has_no_width(self):
         self.assert_origin("box_regression", op="aten::log", step=3, **FORWARD)
 
-    def test_packed_sequences_one_of_which_is_empty(self):
-        self.assert_origin("packed_sequences", op="aten::div", layer="", root="Cls#0", step=4, **FORWARD)
-
     def test_normalizing_flow(self):
         self.assert_origin("normalizing_flow", op="aten::exp", layer="layers.1", step=6, **FORWARD)
 
@@ -58,6 +55,9 @@ class WholeTrainings(WatchedProgramTest):
 
     def test_function_with_a_backward_of_its_own(self):
         self.assert_origin("function_of_its_own", op="aten::div", layer="act", step=5, **BACKWARD)
+
+    def test_row_of_a_table(self):
+        self.assert_origin("row_of_a_table", op="aten::addmm", layer="0", step=2, kind="input_data", **{"class": "external"})
 
     def test_blocks_that_are_computed_again_in_the_backward(self):
         self.assert_origin("recomputed_blocks", op="aten::div", layer="blocks.1", step=4, **FORWARD)
@@ -71,14 +71,14 @@ class WholeTrainings(WatchedProgramTest):
     def test_optimizer_of_its_own_that_divides_zero_by_zero(self):
         self.assert_origin("optimizer_of_its_own", op="aten::div", param="gate.weight", step=4, **UPDATE)
 
+    def test_packed_sequences_one_of_which_is_empty(self):
+        self.assert_origin("packed_sequences", op="aten::div", layer="", root="Cls#0", step=4, **FORWARD)
+
     def test_angular_margin_with_embeddings_that_are_zero(self):
         self.assert_origin("angular_margin", op="aten::div", root="Arc#0", step=4, **FORWARD)
 
     def test_last_batch_of_one_sample(self):
         self.assert_origin("last_batch_of_one", op="aten::var", layer="bn", step=4, **FORWARD)
-
-    def test_row_of_a_table(self):
-        self.assert_origin("row_of_a_table", op="aten::addmm", layer="0", step=2, kind="input_data", **{"class": "external"})
 
     def test_mixture_of_densities(self):
         self.assert_origin("mixture_density", op="aten::log", layer="", step=6, **FORWARD)

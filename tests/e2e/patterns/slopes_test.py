@@ -1,5 +1,6 @@
 """Slopes that are infinite where the value is fine."""
 from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembles, triggers
+from training import LENGTH  # its folder is known by pattern_program
 
 AT_ZERO = "h = x * 0 if step == 2 else x.abs()\n"
 DEAD_UNITS = "if step == 2: x[0] = 0\nmodel.first.bias.data.fill_(-0.1)"
@@ -8,18 +9,6 @@ PENALTY = """
     score = model(x).sum(1)
     slope, = torch.autograd.grad(score.sum(), x, create_graph=True)
     loss = score.mean() + (({norm} - 1) ** 2).mean()"""
-LENGTH = """
-    class Length(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            length = x.pow(2).sum(-1, keepdim=True).sqrt()
-            ctx.save_for_backward(x, length)
-            return length
-
-        @staticmethod
-        def backward(ctx, slope):
-            x, length = ctx.saved_tensors
-            return slope * (x / {divisor})"""
 
 
 class Roots(PatternTest):

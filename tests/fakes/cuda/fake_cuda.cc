@@ -37,10 +37,8 @@ enum : int {
   kInvalidHandle = 400,
   kNotFound = 500,
   kContextIsDestroyed = 709,
-  kCaptureUnsupported = 900,
-  kCaptureInvalidated = 901,
-  kCaptureImplicit = 906,
 };
+enum : int { kCaptureUnsupported = 900, kCaptureInvalidated = 901, kCaptureImplicit = 906 };
 enum : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 enum : int { kNone = 0, kActive = 1, kInvalidated = 2 };
 

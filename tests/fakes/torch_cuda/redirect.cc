@@ -60,30 +60,36 @@ at::Tensor SameShape(const at::Tensor& like, c10::Storage storage, c10::Dispatch
   return at::Tensor(std::move(impl));
 }
 
+// `value` with `change(tensor)` in place of each tensor that it is or lists.
+template <typename Change>
+IValue WithTensors(const IValue& value, const Change& change) {
+  if (value.isTensor()) return change(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(change(tensor));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      list.push_back(tensor ? std::optional<at::Tensor>(change(*tensor)) : std::nullopt);
+    }
+    return list;
+  }
+  return value;
+}
+
 // One call's way to the CPU and back.
 class Crossing {
  public:
   IValue In(const IValue& value) {
-    if (value.isTensor()) return InTensor(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(InTensor(tensor));
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        list.push_back(tensor ? std::optional<at::Tensor>(InTensor(*tensor)) : std::nullopt);
-      }
-      return list;
-    }
     if (value.isDevice() && value.toDevice().is_cuda()) {
       SeeDevice(value.toDevice());
       return c10::Device(c10::kCPU);
     }
     if (value.isStorage()) return InStorage(value.toStorage());
     if (value.isGenerator()) return GeneratorOfCpu(value.toGenerator());
-    return value;
+    return WithTensors(value, [this](const at::Tensor& tensor) { return InTensor(tensor); });
   }
 
   // After the call, before Out().
@@ -114,13 +120,7 @@ class Crossing {
   }
 
   IValue Out(const IValue& value) {
-    if (value.isTensor()) return OutTensor(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(OutTensor(tensor));
-      return list;
-    }
-    return value;
+    return WithTensors(value, [this](const at::Tensor& tensor) { return OutTensor(tensor); });
   }
 
   // Something on the CPU is read or written: the program would wait for the device.
@@ -129,20 +129,7 @@ class Crossing {
   // For a graph, once the call has been written back: an argument of the CPU's kernel that keeps
   // memory of the device, but not the storage that the program knows it by.
   IValue Kept(const IValue& value) const {
-    if (value.isTensor()) return KeptTensor(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(KeptTensor(tensor));
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        list.push_back(tensor ? std::optional<at::Tensor>(KeptTensor(*tensor)) : std::nullopt);
-      }
-      return list;
-    }
-    return value;
+    return WithTensors(value, [this](const at::Tensor& tensor) { return KeptTensor(tensor); });
   }
 
  private:

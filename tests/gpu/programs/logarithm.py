@@ -27,6 +27,18 @@ def batch(step):
     return x
 
 
+def warm_up(model, optimizer, inputs):
+    """Three passes on another stream, as torch.cuda.graph asks for before a capture."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            optimizer.zero_grad(set_to_none=True)
+            model(inputs).square().mean().backward()
+    torch.cuda.current_stream().wait_stream(side)
+    optimizer.zero_grad(set_to_none=True)
+
+
 def network():
     torch.manual_seed(0)
     model = Net().to(DEVICE)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <numeric>
 
 namespace nanwatch::reference {
@@ -23,35 +24,22 @@ struct Definition {
 };
 
 Definition DefinitionOf(wire::ElementType type) {
-  switch (type) {
-    case kFloat64:
-      return {"float64", 8, 1, 11, 52, 1023, Definition::kIeee};
-    case kFloat32:
-      return {"float32", 4, 1, 8, 23, 127, Definition::kIeee};
-    case kFloat16:
-      return {"float16", 2, 1, 5, 10, 15, Definition::kIeee};
-    case kBFloat16:
-      return {"bfloat16", 2, 1, 8, 7, 127, Definition::kIeee};
-    case kComplex128:
-      return {"complex128", 8, 2, 11, 52, 1023, Definition::kIeee};
-    case kComplex64:
-      return {"complex64", 4, 2, 8, 23, 127, Definition::kIeee};
-    case kComplex32:
-      return {"complex32", 2, 2, 5, 10, 15, Definition::kIeee};
-    case kFloat8E5M2:
-      return {"e5m2", 1, 1, 5, 2, 15, Definition::kIeee};
-    case kFloat8E4M3Fn:
-      return {"e4m3fn", 1, 1, 4, 3, 7, Definition::kFn};
-    case kFloat8E5M2Fnuz:
-      return {"e5m2fnuz", 1, 1, 5, 2, 16, Definition::kFnuz};
-    case kFloat8E4M3Fnuz:
-      return {"e4m3fnuz", 1, 1, 4, 3, 8, Definition::kFnuz};
-    case kFloat8E8M0Fnu:
-      return {"e8m0fnu", 1, 1, 8, 0, 127, Definition::kExponentOnly};
-    case kNone:
-      break;
-  }
-  return {"none", 0, 0, 0, 0, 0, Definition::kIeee};
+  static const std::map<wire::ElementType, Definition> kDefinitions = {
+      {kFloat64, {"float64", 8, 1, 11, 52, 1023, Definition::kIeee}},
+      {kFloat32, {"float32", 4, 1, 8, 23, 127, Definition::kIeee}},
+      {kFloat16, {"float16", 2, 1, 5, 10, 15, Definition::kIeee}},
+      {kBFloat16, {"bfloat16", 2, 1, 8, 7, 127, Definition::kIeee}},
+      {kComplex128, {"complex128", 8, 2, 11, 52, 1023, Definition::kIeee}},
+      {kComplex64, {"complex64", 4, 2, 8, 23, 127, Definition::kIeee}},
+      {kComplex32, {"complex32", 2, 2, 5, 10, 15, Definition::kIeee}},
+      {kFloat8E5M2, {"e5m2", 1, 1, 5, 2, 15, Definition::kIeee}},
+      {kFloat8E4M3Fn, {"e4m3fn", 1, 1, 4, 3, 7, Definition::kFn}},
+      {kFloat8E5M2Fnuz, {"e5m2fnuz", 1, 1, 5, 2, 16, Definition::kFnuz}},
+      {kFloat8E4M3Fnuz, {"e4m3fnuz", 1, 1, 4, 3, 8, Definition::kFnuz}},
+      {kFloat8E8M0Fnu, {"e8m0fnu", 1, 1, 8, 0, 127, Definition::kExponentOnly}}};
+  const auto found = kDefinitions.find(type);
+  return found != kDefinitions.end() ? found->second
+                                     : Definition{"none", 0, 0, 0, 0, 0, Definition::kIeee};
 }
 
 uint64_t Ones(int bits) { return bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1; }

@@ -62,6 +62,22 @@ class CheckerTest : public ::testing::Test {
   // Runs everything, after asking the streams to say how far they are.
   std::vector<Told> RunAndPoll(const std::vector<void*>& streams, int device = 0);
 
+  // launch(stream, n) for n 0 and 1, of which the first runs, and whose context is lost before anybody
+  // has asked; launch(stream, 2) is refused then. What is told of the first two.
+  template <typename Launch>
+  std::vector<Told> LoseTwo(const Launch& launch) {
+    void* stream = fake_cuda_new_stream(0);
+    for (int n = 0; n < 2; ++n) EXPECT_EQ(launch(stream, n).skip, Skip::kNone);
+    EXPECT_EQ(fake_cuda_run(stream, 1), 1u);
+    EXPECT_TRUE(Poll().empty());
+    fake_cuda_lose_context(0, kCuIllegalAddress);
+    EXPECT_NE(launch(stream, 2).skip, Skip::kNone);
+    std::vector<Told> told = Poll();
+    EXPECT_EQ(told.size(), 2u);
+    for (const Told& one : told) EXPECT_EQ(one.outcome, Finished::Outcome::kLost);
+    return told;
+  }
+
   uint64_t Skips(Skip skip) const;
   uint64_t Failures(Failure failure) const;
   // The functions called since the log had `since` entries.

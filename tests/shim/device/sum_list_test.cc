@@ -145,19 +145,9 @@ TEST_F(Sums, AreNotMadeInACapture) {
 // The sums of the first launch are there, and that it has ended is not known.
 TEST_F(Sums, OfALaunchThatWasLostAreNull) {
   MakeReady();
-  void* stream = fake_cuda_new_stream(0);
-  SumList(stream, {Scalar(5)});
-  SumList(stream, {Scalar(6)});
-  EXPECT_EQ(fake_cuda_run(stream, 1), 1u);
-  EXPECT_THAT(Poll(), IsEmpty());
-  fake_cuda_lose_context(0, kCuIllegalAddress);
-  EXPECT_NE(SumList(stream, {Scalar(7)}).skip, Skip::kNone);
-  const std::vector<Told> told = Poll();
-  ASSERT_THAT(told, SizeIs(2));
-  for (const Told& one : told) {
-    EXPECT_EQ(one.outcome, Outcome::kLost);
-    EXPECT_FALSE(one.sums.has_value());
-  }
+  const std::vector<Told> told = LoseTwo(
+      [this](void* stream, int n) { return SumList(stream, {Scalar(static_cast<float>(5 + n))}); });
+  for (const Told& one : told) EXPECT_FALSE(one.sums.has_value());
 }
 
 TEST_F(Sums, OfAListOfNoElementAreNotMade) {

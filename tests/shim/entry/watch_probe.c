@@ -1,19 +1,8 @@
+#include "tests/shim/entry/watch_probe.h"
+
 #include <dlfcn.h>
 
 #include "shim/entry/watch.h"
-
-void watch_probe_begin(int patience_ms);
-void watch_probe_sign(void);
-bool watch_probe_is_watching(void);
-int watch_probe_times_found(void);
-void watch_probe_open(const char* path);
-bool watch_probe_is_sign(const char* name);
-
-bool gate_probe_enter(void);
-void gate_probe_leave(void);
-void gate_probe_close(void);
-void gate_probe_open(void);
-bool gate_probe_is_empty(void);
 
 static _Atomic int times_found;
 static struct watch probed;

@@ -2,7 +2,11 @@
 // watch a process.
 #pragma once
 
+#include <stdbool.h>
+
+#ifdef __cplusplus
 extern "C" {
+#endif
 void watch_probe_begin(int patience_ms);
 void watch_probe_sign(void);
 bool watch_probe_is_watching(void);
@@ -16,4 +20,6 @@ void gate_probe_leave(void);
 void gate_probe_close(void);
 void gate_probe_open(void);
 bool gate_probe_is_empty(void);  // nobody is past it
+#ifdef __cplusplus
 }
+#endif

@@ -49,6 +49,12 @@ TEST(ProcessIdentity, UnderstandsTorchrun) {
             "torchrun-" + KeyOf(getpid()) + "/0/0/1/0");
 }
 
+TEST(ProcessIdentity, IgnoresNumbersThatAreNone) {
+  EXPECT_EQ(PlaceWith({{"RANK", "x"}, {"SLURM_PROCID", "-1"}, {"LOCAL_RANK", "99999999999"}}),
+            "/0/0/1/0");
+  EXPECT_EQ(PlaceWith({{"RANK", ""}, {"OMPI_COMM_WORLD_RANK", ""}}), "/0/0/1/0");
+}
+
 TEST(ProcessIdentity, UnderstandsSlurm) {
   EXPECT_EQ(PlaceWith({{"SLURM_PROCID", "3"},
                        {"SLURM_LOCALID", "1"},
@@ -57,15 +63,6 @@ TEST(ProcessIdentity, UnderstandsSlurm) {
                        {"SLURM_STEP_ID", "2"},
                        {"SLURM_RESTART_COUNT", "1"}}),
             "4711.2/3/1/4/1");
-}
-
-TEST(ProcessIdentity, UnderstandsMpi) {
-  EXPECT_EQ(PlaceWith({{"OMPI_COMM_WORLD_RANK", "2"},
-                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                       {"OMPI_COMM_WORLD_SIZE", "6"}}),
-            "mpirun-" + KeyOf(getpid()) + "/2/1/6/0");
-  EXPECT_EQ(PlaceWith({{"PMI_RANK", "2"}, {"MPI_LOCALRANKID", "1"}, {"PMI_SIZE", "6"}}),
-            "mpirun-" + KeyOf(getpid()) + "/2/1/6/0");
 }
 
 TEST(ProcessIdentity, BelievesTorchrunInsideASlurmStepAndOurOwnJobNameFirst) {
@@ -78,10 +75,13 @@ TEST(ProcessIdentity, BelievesTorchrunInsideASlurmStepAndOurOwnJobNameFirst) {
             "mine/9/0/16/0");
 }
 
-TEST(ProcessIdentity, IgnoresNumbersThatAreNone) {
-  EXPECT_EQ(PlaceWith({{"RANK", "x"}, {"SLURM_PROCID", "-1"}, {"LOCAL_RANK", "99999999999"}}),
-            "/0/0/1/0");
-  EXPECT_EQ(PlaceWith({{"RANK", ""}, {"OMPI_COMM_WORLD_RANK", ""}}), "/0/0/1/0");
+TEST(ProcessIdentity, UnderstandsMpi) {
+  EXPECT_EQ(PlaceWith({{"OMPI_COMM_WORLD_RANK", "2"},
+                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                       {"OMPI_COMM_WORLD_SIZE", "6"}}),
+            "mpirun-" + KeyOf(getpid()) + "/2/1/6/0");
+  EXPECT_EQ(PlaceWith({{"PMI_RANK", "2"}, {"MPI_LOCALRANKID", "1"}, {"PMI_SIZE", "6"}}),
+            "mpirun-" + KeyOf(getpid()) + "/2/1/6/0");
 }
 
 TEST(ProcessIdentity, CutsALongJobName) {

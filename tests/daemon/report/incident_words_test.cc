@@ -1,0 +1,97 @@
+#include "daemon/report/incident_words.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nanwatch {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Incident Example() {
+  Incident incident;
+  incident.set_severity("error");
+  Finding& origin = *incident.mutable_origin();
+  origin.set_kind("op");
+  origin.set_run("7f3a21c0ffffffff");
+  origin.set_rank(2);
+  origin.set_step(1117);
+  origin.set_phase("forward");
+  origin.set_layer("encoder.0.self_attn");
+  origin.set_op("aten::_softmax");
+  origin.set_class_("inf_to_nan");
+  origin.set_exact(true);
+  incident.add_reach("loss");
+  incident.add_reach("parameter");
+  return incident;
+}
+
+Verdict OfProgram(const std::string& program) {
+  Verdict verdict;
+  verdict.mutable_run()->set_program(program);
+  return verdict;
+}
+
+TEST(IncidentWords, AnIncidentIsOneSentence) {
+  EXPECT_EQ(IncidentLine(OfProgram("train.py"), Example()),
+            "ANOMALY train.py, run 7f3a21c0, rank 2: step 1,117, forward, encoder.0.self_attn, "
+            "aten::_softmax, Inf became NaN; reached loss, parameter");
+}
+
+TEST(IncidentWords, WhatIsNotExactIsNotSaidAsIfItWere) {
+  Incident incident = Example();
+  incident.mutable_origin()->set_exact(false);
+  incident.mutable_origin()->add_unseen("level");
+  const std::string line = IncidentLine(OfProgram("train.py"), incident);
+  EXPECT_THAT(line, HasSubstr("or an op before it that ran while fewer ops were checked"));
+  EXPECT_THAT(line, Not(HasSubstr("Inf became NaN")));
+}
+
+TEST(IncidentWords, WhatARuleExcusesIsExpectedByIt) {
+  Incident incident = Example();
+  incident.set_severity("info");
+  incident.set_expected_by("op=aten::_softmax");
+  incident.clear_reach();
+  const std::string line = IncidentLine(OfProgram(""), incident);
+  EXPECT_THAT(line, StartsWith("expected run 7f3a21c0, rank 2: "));
+  EXPECT_THAT(line, EndsWith(", by the rule 'op=aten::_softmax'; reached nothing"));
+}
+
+TEST(IncidentWords, AnIncidentThatEndedItsJobDidNotReachNothing) {
+  Incident incident = Example();
+  incident.set_ended_job(true);
+  incident.clear_reach();
+  EXPECT_THAT(IncidentLine(OfProgram("train.py"), incident),
+              EndsWith("; an error ended the job before it reached anything"));
+}
+
+TEST(IncidentWords, TheProgramIsThatOfTheOriginsRun) {
+  Verdict verdict = OfProgram("launcher.py");
+  RunInfo& run = *verdict.add_runs();
+  run.set_id("7f3a21c0ffffffff");
+  run.set_program("worker.py");
+  EXPECT_THAT(IncidentLine(verdict, Example()), StartsWith("ANOMALY worker.py, "));
+}
+
+TEST(IncidentWords, ForeignTextIsMadePrintable) {
+  Incident incident = Example();
+  incident.mutable_origin()->set_source("a\033[2Jb.py:1");
+  EXPECT_THAT(IncidentLine(OfProgram("t\n.py"), incident),
+              testing::AllOf(StartsWith("ANOMALY t?.py, "), HasSubstr("a?[2Jb.py:1")));
+}
+
+TEST(IncidentWords, AWarningIsOneSentence) {
+  Warning warning;
+  warning.set_severity("warning");
+  warning.set_run("7f3a21c0ffffffff");
+  warning.set_evidence("gradient norm 3.2e+06 at step 412");
+  warning.set_cause("it grows");
+  EXPECT_EQ(WarningLine(OfProgram("train.py"), warning),
+            "warning train.py, run 7f3a21c0, rank 0: gradient norm 3.2e+06 at step 412; it grows");
+}
+
+}  // namespace
+}  // namespace nanwatch
