@@ -31,7 +31,7 @@ class QueueMemoryTest : public testing::Test {
   }
   static const QueueMemory* MapOf(const char* asked) {
     setenv(wire::kEnvGpuQueueBytes, asked, 1);
-    return MapQueue();
+    return MapQueue(QueueBytesForTest());
   }
 
  private:
@@ -39,7 +39,7 @@ class QueueMemoryTest : public testing::Test {
 };
 
 TEST_F(QueueMemoryTest, IsAsLargeAsUsualWhereNobodyAsks) {
-  const QueueMemory* memory = MapQueue();
+  const QueueMemory* memory = MapQueue(0);
   ASSERT_NE(memory, nullptr);
   EXPECT_EQ(memory->bytes, kUsualBytes);
   EXPECT_EQ(memory->begin[0], 0);

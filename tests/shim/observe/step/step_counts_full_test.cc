@@ -70,7 +70,7 @@ TEST_F(StepCountsTest, OneInTheNumberOfARetiredOneBeginsWithNothing) {
   EXPECT_EQ(counts_.StepsOf(number), 0u);
   EXPECT_EQ(counts_.begun(number), 0u);
   EXPECT_EQ(counts_.class_name(number), 0u);
-  EXPECT_EQ(counts_.LocationOf(number), 0u) << "a place is earned by a step";
+  EXPECT_EQ(counts_.IndexOf(number), 0u) << "a place is earned by a step";
   EXPECT_EQ(NumberOf(kMax), kMax - 1);
   EXPECT_EQ(counts_.class_name(kMax - 1), 40 + kMax);
 }
@@ -96,7 +96,7 @@ TEST_F(StepCountsTest, PlaceOfOneWhoseNumberWasTakenIsFree) {
     if (i % 10 == 9) Complete(NumberOf(1));
   }
   others_act(200);
-  ASSERT_EQ(counts_.LocationOf(NumberOf(1)), 1u);
+  ASSERT_EQ(counts_.IndexOf(NumberOf(1)), 1u);
   // All of them have retired but 2, 3 and 4; the fifth has been silent longest.
   const uint32_t fifth = NumberOf(1000);
   ASSERT_TRUE(is_new_);
@@ -107,7 +107,7 @@ TEST_F(StepCountsTest, PlaceOfOneWhoseNumberWasTakenIsFree) {
     number = NumberOf(identity);
   }
   Complete(number);
-  EXPECT_EQ(counts_.LocationOf(number), 1u);
+  EXPECT_EQ(counts_.IndexOf(number), 1u);
   EXPECT_EQ(clocks_.optimizer_steps[0], 1u);
 }
 
@@ -132,12 +132,12 @@ TEST_F(StepCountsTest, OneThatActedOnceLateIsGivenTheTimeOfASideOptimizer) {
   const uint32_t allowed = 2 * wire::kFirstGapMax + wire::kQuietStepsAllowed;
   Complete(trainer, static_cast<int>(allowed) - 3);
   Complete(late);
-  EXPECT_EQ(counts_.LocationOf(late), 0u);
-  EXPECT_EQ(counts_.LocationOf(once), 2u);
+  EXPECT_EQ(counts_.IndexOf(late), 0u);
+  EXPECT_EQ(counts_.IndexOf(once), 2u);
   Complete(trainer);
   Complete(late);
-  EXPECT_EQ(counts_.LocationOf(late), 2u);
-  EXPECT_EQ(counts_.LocationOf(once), 0u);
+  EXPECT_EQ(counts_.IndexOf(late), 2u);
+  EXPECT_EQ(counts_.IndexOf(once), 0u);
 }
 
 TEST_F(StepCountsTest, WhoIsAtWorkKeepsHisPlaceWhereTheCountOfStepsWraps) {
@@ -146,8 +146,8 @@ TEST_F(StepCountsTest, WhoIsAtWorkKeepsHisPlaceWhereTheCountOfStepsWraps) {
     for (uint32_t i = 1; i <= 5; ++i) Complete(NumberOf(i));
   }
   EXPECT_LT(clocks_.optimizer_ranges, 100u);
-  for (uint32_t i = 1; i <= 4; ++i) EXPECT_EQ(counts_.LocationOf(NumberOf(i)), i);
-  EXPECT_EQ(counts_.LocationOf(NumberOf(5)), 0u);
+  for (uint32_t i = 1; i <= 4; ++i) EXPECT_EQ(counts_.IndexOf(NumberOf(i)), i);
+  EXPECT_EQ(counts_.IndexOf(NumberOf(5)), 0u);
 }
 
 }  // namespace
