@@ -7,6 +7,7 @@
 #include "daemon/correlate/step_clock.h"
 #include "daemon/correlate/wire_names.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/report/json_report.h"
 #include "daemon/report/kernel_text.h"
 
 namespace nanwatch {
@@ -156,7 +157,7 @@ std::string WarningAsJson(const Warning& warning) {
                  {"fix", warning.fix()},
                  {"numbers", Json::object()}};
   const std::map<std::string, double> sorted(warning.numbers().begin(), warning.numbers().end());
-  for (const auto& [name, number] : sorted) object["numbers"][name] = number;
+  for (const auto& [name, number] : sorted) object["numbers"][name] = JsonNumber(number);
   return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

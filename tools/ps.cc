@@ -6,6 +6,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/correlate/wire_names.h"
+#include "daemon/report/json_report.h"
 #include "daemon/report/text_layout.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"

@@ -1,8 +1,6 @@
 #include "tools/run_words.h"
 
-#include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "daemon/correlate/step_clock.h"
 #include "proto/wire/segment.h"
@@ -38,12 +36,6 @@ int64_t StepOf(const SeenRun& run) {
   *facts.mutable_state() = run.state;
   for (const StepSummary& step : run.newest_steps) *facts.add_steps_read() = step;
   return StepClock(facts).Read(run.state.clocks()).step;
-}
-
-nlohmann::ordered_json JsonNumber(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
 }
 
 }  // namespace nanwatch

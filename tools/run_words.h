@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "tools/observations.h"
@@ -14,8 +13,5 @@ namespace nanwatch {
 
 // Optimizer steps done so far, -1 when that is not known.
 [[nodiscard]] int64_t StepOf(const SeenRun& run);
-
-// A number, or "NaN", "Infinity", "-Infinity", which JSON has no numbers for.
-[[nodiscard]] nlohmann::ordered_json JsonNumber(double value);
 
 }  // namespace nanwatch

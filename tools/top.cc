@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "daemon/report/json_report.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/run_words.h"

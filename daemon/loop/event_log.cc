@@ -1,7 +1,6 @@
 #include "daemon/loop/event_log.h"
 
 #include <fcntl.h>
-#include <google/protobuf/util/json_util.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include "daemon/correlate/wire_names.h"
 #include "daemon/ingest/run_batch.h"
 #include "daemon/loop/human_log.h"
+#include "daemon/report/json_report.h"
 #include "proto/wire/text.h"
 
 namespace nanwatch {
@@ -35,18 +35,6 @@ void AddRun(Json& json, const Run& run) {
   json["program"] = run.program();
   json["rank"] = run.rank();
   json["pid"] = run.pid();
-}
-
-// The origin as the verdict document has it.
-Json AsDocument(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok())
-    return Json::object();
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_discarded() ? Json::object() : json;
 }
 
 const RunInfo* RunWithId(const Verdict& verdict, const std::string& id) {
@@ -105,7 +93,7 @@ class EventLog final : public Log {
     json["severity"] = incident.severity();
     json["reach"] =
         Json(std::vector<std::string>(incident.reach().begin(), incident.reach().end()));
-    json["origin"] = AsDocument(incident.origin());
+    json["origin"] = JsonOf(incident.origin());
     if (!incident.expected_by().empty()) {
       json["expected_by"] = std::string(wire::CutText(incident.expected_by(), kRuleBytesMax));
     }
@@ -138,7 +126,7 @@ class EventLog final : public Log {
   void WarningSeen(const Verdict& verdict, const Warning& warning) override {
     Json json = Event(clock_, "warning");
     AddRunInfo(json, RunWithId(verdict, warning.run()));
-    json["warning"] = AsDocument(warning);
+    json["warning"] = JsonOf(warning);
     Write(Line(json));
   }
 

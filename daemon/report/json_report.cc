@@ -11,14 +11,6 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using nlohmann::ordered_json;
 
-ordered_json ObjectOf(const Message& message);
-
-ordered_json Number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
 ordered_json Single(const Message& message, const FieldDescriptor& field) {
   const Reflection& read = *message.GetReflection();
   switch (field.cpp_type()) {
@@ -31,9 +23,9 @@ ordered_json Single(const Message& message, const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_UINT64:
       return read.GetUInt64(message, &field);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return Number(read.GetDouble(message, &field));
+      return JsonNumber(read.GetDouble(message, &field));
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return Number(read.GetFloat(message, &field));
+      return JsonNumber(read.GetFloat(message, &field));
     case FieldDescriptor::CPPTYPE_BOOL:
       return read.GetBool(message, &field);
     case FieldDescriptor::CPPTYPE_ENUM:
@@ -41,7 +33,7 @@ ordered_json Single(const Message& message, const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_STRING:
       return read.GetString(message, &field);
     case FieldDescriptor::CPPTYPE_MESSAGE:
-      return ObjectOf(read.GetMessage(message, &field));
+      return JsonOf(read.GetMessage(message, &field));
   }
   return nullptr;
 }
@@ -58,9 +50,9 @@ ordered_json Element(const Message& message, const FieldDescriptor& field, int i
     case FieldDescriptor::CPPTYPE_UINT64:
       return read.GetRepeatedUInt64(message, &field, i);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return Number(read.GetRepeatedDouble(message, &field, i));
+      return JsonNumber(read.GetRepeatedDouble(message, &field, i));
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return Number(read.GetRepeatedFloat(message, &field, i));
+      return JsonNumber(read.GetRepeatedFloat(message, &field, i));
     case FieldDescriptor::CPPTYPE_BOOL:
       return read.GetRepeatedBool(message, &field, i);
     case FieldDescriptor::CPPTYPE_ENUM:
@@ -68,7 +60,7 @@ ordered_json Element(const Message& message, const FieldDescriptor& field, int i
     case FieldDescriptor::CPPTYPE_STRING:
       return read.GetRepeatedString(message, &field, i);
     case FieldDescriptor::CPPTYPE_MESSAGE:
-      return ObjectOf(read.GetRepeatedMessage(message, &field, i));
+      return JsonOf(read.GetRepeatedMessage(message, &field, i));
   }
   return nullptr;
 }
@@ -101,7 +93,19 @@ bool IsUnknown(const Message& message, const FieldDescriptor& field) {
   return field.name() == "overhead_interval" && read.FieldSize(message, &field) == 0;
 }
 
-ordered_json ObjectOf(const Message& message) {
+std::string TextOf(const Message& message) {
+  return JsonOf(message).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+ordered_json JsonNumber(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+ordered_json JsonOf(const Message& message) {
   ordered_json object = ordered_json::object();
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *message.GetDescriptor()->field(i);
@@ -118,12 +122,6 @@ ordered_json ObjectOf(const Message& message) {
   }
   return object;
 }
-
-std::string TextOf(const Message& message) {
-  return ObjectOf(message).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
-
-}  // namespace
 
 std::string JsonReport(const Verdict& verdict) { return TextOf(verdict); }
 

@@ -1,16 +1,23 @@
-// The verdict document of CONTRACT ("nanwatch.verdict/1") as JSON text.
+// Messages as JSON: the verdict document of CONTRACT ("nanwatch.verdict/1"), others, and parts of
+// them. All JSON of the daemon and the tools has its numbers in the form that is given here.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "verdict.pb.h"
 
 namespace nanwatch {
 
-// Pretty-printed, two spaces, a newline at the end. Field names are those of verdict.proto, in its
-// order; defaults are printed; what is not known (an absent optional or message) is null;
-// non-finite numbers are the strings "NaN", "Infinity", "-Infinity"; 64-bit integers are JSON
-// numbers. Text that is not UTF-8 is repaired with U+FFFD. Never fails.
+// A number, or "NaN", "Infinity", "-Infinity", which JSON has no numbers for.
+[[nodiscard]] nlohmann::ordered_json JsonNumber(double value);
+
+// Field names are those of the .proto file, in its order; defaults are printed; what is not known
+// (an absent optional or message) is null. Integers are JSON numbers, those of 64 bits too.
+[[nodiscard]] nlohmann::ordered_json JsonOf(const google::protobuf::Message& message);
+
+// The document as text: pretty-printed, two spaces, a newline at the end. Text that is not UTF-8 is
+// repaired with U+FFFD. Never fails.
 [[nodiscard]] std::string JsonReport(const Verdict& verdict);
 
 // The explanation of one incident (nanwatch.explanation/1), likewise.

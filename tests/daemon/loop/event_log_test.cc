@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "daemon/report/json_report.h"
 #include "tests/fakes/fake_clock.h"
 #include "tests/fakes/temporary_directory.h"
 
@@ -71,9 +73,17 @@ TEST_F(EventLogTest, AnIncidentCarriesItsOriginAsTheVerdictDocumentHasIt) {
   incident.mutable_origin()->set_run("7f3a");
   incident.mutable_origin()->set_op("aten::log");
   incident.mutable_origin()->set_class_("produce");
+  incident.mutable_origin()->set_step(17);
+  TensorStats& output = *incident.mutable_origin()->add_outputs();
+  output.set_nan(uint64_t{1} << 53);
+  output.set_finite_max(std::numeric_limits<double>::infinity());
   incident.add_reach("loss");
+  *verdict.add_incidents() = incident;
   log->IncidentSeen(verdict, incident, false);
   const nlohmann::json line = Lines().back();
+  // Numbers, too, have one form: 64-bit integers are numbers, what is not finite is a word.
+  EXPECT_EQ(line["origin"], nlohmann::json::parse(JsonReport(verdict))["incidents"][0]["origin"]);
+  EXPECT_EQ(line["origin"]["step"], 17);
   EXPECT_EQ(line["event"], "incident");
   EXPECT_EQ(line["verdict"], "anomaly");
   EXPECT_EQ(line["program"], "train.py");
