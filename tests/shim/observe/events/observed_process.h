@@ -1,10 +1,14 @@
 // A process as the entry library would describe it, with a segment that goes with the test: facts in, records out.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <string>
 #include <vector>
 
+#include "proto/wire/name_table.h"
 #include "proto/wire/ring.h"
+#include "proto/wire/segment.h"
 #include "shim/observe/events/process_segment.h"
 #include "shim/observe/events/step_clock.h"
 #include "tests/shim/emit/segment_view.h"
@@ -51,6 +55,37 @@ class ObservedProcess {
                        .say = [](const char* line) { said().emplace_back(line); },
                        .late_level = nullptr,
                        .late_directory = nullptr};
+};
+
+// The one segment of a directory, mapped once more, as the daemon has it.
+class MappedSegment {
+ public:
+  explicit MappedSegment(const SegmentPlace& place) {
+    const std::string path = place.directory() + "/" + place.Files().at(0);
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    bytes_ = std::filesystem::file_size(path);
+    memory_ = mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0);
+    // `fd` stays open: to close any of a file gives its lock away (segment_file.h).
+  }
+  ~MappedSegment() { munmap(memory_, bytes_); }
+  MappedSegment(const MappedSegment&) = delete;
+  MappedSegment& operator=(const MappedSegment&) = delete;
+
+  [[nodiscard]] const wire::SegmentHeader& header() const {
+    return *static_cast<const wire::SegmentHeader*>(memory_);
+  }
+  template <class Reader>
+  [[nodiscard]] Reader Read(wire::SectionType type) const {
+    const wire::SectionEntry& section = header().sections[static_cast<uint32_t>(type) - 1];
+    return *Reader::Open(static_cast<const char*>(memory_) + section.offset, section.size);
+  }
+  [[nodiscard]] std::string Name(uint32_t id) const {
+    return Read<wire::NameReader>(wire::SectionType::kNames).Get(id);
+  }
+
+ private:
+  void* memory_ = nullptr;
+  size_t bytes_ = 0;
 };
 
 class RecordingLevel final : public LevelRequests {
