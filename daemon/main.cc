@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nanwatchd: parses its command line, detaches if asked to, and lets the loop run. What it does is
 // in loop/.
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Measures what nanwatch costs a job, and prints the tables of tests/bench/README.md. Let nothing else run meanwhile.
 #
 #   scripts/bench.sh [--quick] [--json FILE] [--clock wall|cpu]
@@ -15,7 +16,7 @@ while (($#)); do
     --quick) quick=(--quick); shift ;;
     --json) (($# > 1)) || { echo "bench: --json needs a file" >&2; exit 1; }; json=(--json "$2"); shift 2 ;;
     --clock) (($# > 1)) || { echo "bench: --clock needs wall or cpu" >&2; exit 1; }; clock=(--clock "$2"); shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "bench: '$1' is unknown; see --help" >&2; exit 1 ;;
   esac
 done

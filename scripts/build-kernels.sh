@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Compiles the check kernels to shim/device/check_kernel.ptx, which is checked in: building an observer needs no clang.
 #
 #   scripts/build-kernels.sh           writes the file

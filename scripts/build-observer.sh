@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the observer for the torch of one Python, and puts it beside those for other versions.
 #
 #   scripts/build-observer.sh --python PYTHON [--prefix DIR] [--no-setup]
@@ -27,7 +28,7 @@ while (($#)); do
       shift 2
       ;;
     --no-setup) setup=false; shift ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "'$1' is unknown; see --help" ;;
   esac
 done

@@ -16,7 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # What runs when no check is named.
-checks=(format includes tidy)  # licenses is added once every file has its line
+checks=(format includes licenses tidy)
 
 fail() { echo "check: $*" >&2; exit 1; }
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and watches an ordinary training job (scripts/demo/train.py) go NaN.
 #
 #   scripts/demo.sh                  on the reference torch
@@ -12,7 +13,7 @@ torch_version=""
 case ${1:-} in
   "") ;;
   --torch) torch_version=${2:-}; [[ -n $torch_version ]] || fail "--torch needs a version, for example --torch 2.15.0" ;;
-  -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '3,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) fail "'$1' is unknown; see --help" ;;
 esac
 

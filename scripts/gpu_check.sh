@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Asks a GPU what only a GPU can answer (tests/gpu), and writes one result file with the machine's description.
 #
 #   scripts/gpu_check.sh [--parts DIR] [--programs DIR] [--out DIR] [--only FILE,...] [--seconds N]
@@ -41,7 +42,7 @@ while (($#)); do
       ;;
     --dry-run) dry_run=(--dry-run); shift ;;
     --list) list=true; shift ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "'$1' is unknown; see --help" ;;
   esac
 done

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests attaching to a Python that loads the library by itself (sys.remote_exec, 3.14): a Debian sid in a folder has one, with a torch.
 #
 #   scripts/python314.sh [FOLDER]     FOLDER: build/python314 if none is named; made at the first call

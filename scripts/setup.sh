@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what building needs, and nothing that is there already.
 #
 #   scripts/setup.sh            Debian packages, and .venv with the reference torch

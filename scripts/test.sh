@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, runs every test; the last lines are ctest's own. This is what CI runs.
 # Arguments go to ctest: scripts/test.sh -L unit, scripts/test.sh -R ring.
 set -euo pipefail

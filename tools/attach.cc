@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verbs `attach` and `detach`: what live processes check is changed while they run.
 #include <poll.h>
 #include <unistd.h>

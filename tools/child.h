@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command that `run` watches over: started in our process group with our terminal, so that job
 // control and Ctrl-C work as if it had been typed alone.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the program that a command names, as execvp would, so that a command that cannot be run is
 // told apart and explained before anything is started.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The user's daemon as the tool sees it: is one running, and how to have one.
 #pragma once
 

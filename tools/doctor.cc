@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verb `doctor`: whether a job started here would be observed, and if not, why not.
 #include <unistd.h>
 

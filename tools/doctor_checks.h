@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `doctor` looks at, each answer a line that says what to do.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an executable says of itself: the processor it is for, and which dynamic loader starts it (a
 // static program has none and ignores LD_PRELOAD).
 #pragma once

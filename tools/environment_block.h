@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process environment as a value: what a child will be started with.
 #pragma once
 

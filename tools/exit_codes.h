@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every exit status of `nanwatch`, in one place; `nanwatch --help` prints the same table.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `nanwatch run`s of one job on this host: with `srun -n 4 nanwatch run ...` there are four.
 // The last of them to end reports the job.
 #pragma once

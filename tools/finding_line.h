@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One finding as one line: for `tail`, people or programs.
 #pragma once
 

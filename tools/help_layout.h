@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shape of help texts. CLI11's own layout breaks our examples and invents usage lines.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a process is a notebook's kernel (Jupyter, an IPython shell) that runs no cell now. Such
 // a one does nothing until somebody runs a cell, which may be never; nobody should wait for it.
 #pragma once

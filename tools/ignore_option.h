@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules that are given on a command line or in NANWATCH_IGNORE: the rules themselves, or '@' and
 // the name of a file that holds them (daemon/explain/ignore_rules.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the parts of this installation lie. Everything is found from the tool's own place, so that
 // a prefix may be moved or copied as a whole, and the build tree works like an installation.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // After the command: waits until everything its processes left behind has been read.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells the daemon how a command ended, which no segment can: the file <job>.exit beside the
 // segments.
 //

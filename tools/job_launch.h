@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `run` gives to the command: the checks that happen before anything is started, and the
 // environment in which the command finds the preload library. Functions of their arguments.
 #pragma once

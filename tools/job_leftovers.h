@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a job leaves in the segment directory beside what a daemon takes away.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verdict for a job as the verbs show it: the diagnosis, with how the command ended.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a process calls once it has the library: nanwatch_entry_attach (shim/entry/attach.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Brings the library into a process that was started without it, so that it can be attached to as
 // any other. What was once loaded stays.
 #pragma once

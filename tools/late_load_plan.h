@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the library can be brought into a process that runs already, and how. Pure: every refusal
 // is a word for programs and a sentence that says what stands in the way and what to do.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job of a `nanwatch run` that a launcher started once for each of its ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks one live process to check at another level, through the control word of its segment
 // (proto/wire/control.h). The process is neither stopped nor signalled: it looks for itself.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `nanwatch`: wiring only. Reads the command line and hands over to a verb.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that can be known about this user's jobs now: the daemon's database joined with the
 // segments that are still there. Reads both and changes neither, so it may be used beside a daemon
 // or without one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where this user's segments and database are, and what is wrong with either, found out once per
 // call of the tool. Makes nothing.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LD_PRELOAD as the dynamic loader reads it: library names separated by colons or spaces, tried in
 // order. Pure functions of text; the one question asked of the file system is passed in.
 #pragma once

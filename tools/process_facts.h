@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What /proc tells of a process that somebody wants to load the library into. Facts alone: what
 // follows from them is late_load_plan.h's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verb `ps`: which runs there are, live and recent.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Python says about its torch, without importing it: an import takes seconds and may fail.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets a Python of 3.14 or later load the library by itself: sys.remote_exec (PEP 768) has it run a
 // script between two of its instructions. It is not stopped, and one that is blocked in a call
 // outside Python runs the script when it comes back.

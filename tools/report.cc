@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verb `report`: the verdict for a job, for people, programs and CI.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verb `run`: starts a command under observation, and says at its end what was seen.
 #pragma once
 

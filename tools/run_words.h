@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run's facts in the words that every verb uses for them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The terminal while a verb fills it: the alternate screen, keys as they are typed, and the way
 // back from every end.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts other programs. The only file of the tools that forks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `report --stats` for people: the newest snapshot of each optimizer of each run, a line a
 // parameter.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verb `tail`: the last findings, and, followed, the next ones as they come.
 #include <poll.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lines that `tail` prints: findings, warnings and incidents in the order of time.
 #pragma once
 

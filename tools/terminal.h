@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the person at the other end can see: whether a stream is a terminal and takes colour.
 #pragma once
 

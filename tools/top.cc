@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verb `top`: the live runs, again and again.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `top` shows, gathered: live runs from their segments, verdicts from the database. Looked at
 // again and again; between two looks it remembers what a rate is computed from, and runs that have
 // ended since, which stay for a while.

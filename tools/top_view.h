@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `top` shows, as lines of text: a function of what was seen and of the size of the screen.
 //
 //   gpu01   8 runs, 2-6 shown, by rank   12:03:11 UTC          the head

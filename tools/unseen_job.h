@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs under `nanwatch run` in which nothing was observed. Their verdict documents are kept beside
 // the database, so that `report` answers for such a job and not for the one before it.
 //

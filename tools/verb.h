@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a verb hooks into the command line: each adds its subcommand with options and help, and, when
 // it is the one that was typed, leaves behind what to do. Nothing runs while the command line is
 // still being read.

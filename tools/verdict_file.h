@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file that `run --verdict FILE` writes.
 //
 // A regular file is replaced whole: the document is written beside it and gets its name at the end.

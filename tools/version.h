@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `nanwatch --version` says.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small files that others may read at any time: they find all of one or nothing.
 #pragma once
 

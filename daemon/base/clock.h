@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time as the daemon and the tools see it; an interface, so that tests need not wait.
 // Implementations are thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is wrong with a command line, in the words of a person. CLI11 finds it and words it for
 // programmers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where segments and the daemon's own files lie (CONTRACT, "Launching"), and whether these places
 // may be trusted. Every refusal is a sentence that says what to do.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a function of the daemon or the tools says that it failed: a kind for code to branch on and a
 // sentence for a person, to which each boundary adds what it was doing.
 //

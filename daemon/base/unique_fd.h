@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file descriptor with one owner, closed when the owner goes. Not thread-safe, like an int.
 #pragma once
 

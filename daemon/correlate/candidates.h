@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What may have made a value that came in from outside torch's ops: by a pipe, a pickle, a numpy
 // array or a Python number, which carry no name that both ends know.
 #pragma once

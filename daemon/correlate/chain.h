@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The chain of an incident: the few findings that tell how the value travelled.
 #pragma once
 

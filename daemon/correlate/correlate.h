@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the facts of a job to its verdict: origin, reach, incidents, severity, coverage.
 //
 // A pure function: no clock, no file, no state, nothing kept. Facts come from a process that may

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A loss that is not finite while parameters are bad comes of what made them so: the incident
 // reached it, and lasts for as long. No record says so, because nothing is recorded of such steps.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad values that a job which ended with an error had last met: what a loss function refuses
 // (binary_cross_entropy), a distribution's check of its arguments, torch.multinomial, anomaly mode.
 // They reached nothing by the records, for the job did not live to see it.

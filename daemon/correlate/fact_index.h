@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The facts of a run by what they are asked for: places by number, trails and kernels by their
 // value, collectives by what they handed out or by their turn.
 //

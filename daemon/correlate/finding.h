@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From places, records and origins to the findings of the verdict document.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Incidents in the making: what shares an origin is gathered, over all processes of the job, then
 // judged.
 //

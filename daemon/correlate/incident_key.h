@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What makes two occurrences the same incident, and what a user's rule excuses.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of an origin's op, where the job was asked for them (`nanwatch run --kernels`).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The graph of bad values of one run, walked once in ticket order: for every value where it came
 // from, and every moment at which one reached a loss, a gradient, an update, a parameter or a
 // buffer.

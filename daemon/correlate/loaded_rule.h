@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters and buffers that were bad from the beginning, and that an op has carried on before any
 // module was called: a checkpoint's tensors are copied into the model, or broadcast to the other
 // ranks, when nobody knows yet what they are.

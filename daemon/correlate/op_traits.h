@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The little that the rules must know of ops by name. What an op does with values is the job's to
 // know (it classifies); here stand only the names that change how a chain is told.
 #pragma once

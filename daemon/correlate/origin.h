@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a value came from, as far as the records tell: the candidate for an incident's origin.
 //
 // Several candidates may stand behind one value. The stronger wins, among equals one that no rule

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/correlate/origin_list.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The origins of a run's bad values, in the order in which they were found. Values name one by its
 // index; what changes how an origin is to be taken makes a new one, for values before it go on
 // naming the old.

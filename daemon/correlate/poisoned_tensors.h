@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters, buffers and gradients that are bad by now, and of which origin: what keeps a bad
 // value from one step to the next, and what is assumed of ops whose inputs nobody looked at.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective spreads one rank's NaN to all of them, and memory that processes share carries it
 // from a worker to the training; only the process that made it is to blame.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What became of a bad value: it reached something that outlives its op, or was given to the other
 // ranks.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every moment at which a bad value of a run reached a loss, a gradient, an update, a parameter or
 // a buffer, and every one that was given to the other ranks.
 //

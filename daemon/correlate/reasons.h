@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why a verdict is what it is, in sentences: the decisions that Lineage and the rules took on the
 // way, told one by one for a person who doubts the answer or wants to check it against the records.
 //

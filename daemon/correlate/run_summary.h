@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is said about a run as a whole: its identity card, and how much of it was watched.
 #pragma once
 

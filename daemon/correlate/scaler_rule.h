@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a GradScaler excuses. It multiplies the loss by a scale that starts too high on purpose,
 // looks for non-finite gradients, and skips the update when it finds some: so the first steps of a
 // healthy run are full of Inf.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns the clocks of a record, which are plain counts, into the step a person means.
 //
 // A job may have several optimizers; which of them closes the cycle at the time of the record is

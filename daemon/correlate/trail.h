@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What went before an origin on its thread: the ops that left clean results, and how large these
 // were (RECORDS: what was growing).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad gradients and losses that no update was made of: the program checked them and skipped the
 // step, repaired them or threw them away, and the training went on. An anomaly is what was
 // *applied* (RECORDS, rules).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether enough of a job was watched to call it clean or expected. Where it was not, the verdict
 // is `unknown`, and the document names the reason (`unknown_because`).
 #pragma once

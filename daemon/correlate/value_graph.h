@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the bad values of a run came from: for each, the source that leads to its origin.
 //
 // Values are added in ticket order, and edges only point to smaller tickets, so that one pass is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bad value of a run, as a node of the graph of where they came from, and why it stands where it
 // does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers of a record, asked for what they mean on the wire.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words of the verdict document for the numbers of the wire format. A number that this build
 // does not know (a newer writer, a damaged record) becomes the word for unknown, never an error.
 #pragma once

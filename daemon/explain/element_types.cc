@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/explain/element_types.h"
 
 #include "daemon/correlate/wire_names.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a pattern knows of the types of tensor elements, by the names of the verdict document.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why it happened and what to do: known causes, looked up for each incident's origin; and what of
 // it the user's own rules call expected.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Patterns of text as people write them: `*` is any text, everything else is itself.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the results before an origin grew: from step to step, or all at once.
 //
 // Looks at each op of the forward at its place (op and layer), in the steps that the trail and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The user's own knowledge: which findings are expected in this job (NANWATCH_IGNORE).
 //
 //   op=aten::log layer=encoder.mask* phase=forward class=produce

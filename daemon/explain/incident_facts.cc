@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/explain/incident_facts.h"
 
 #include <fmt/format.h>

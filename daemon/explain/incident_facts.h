@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a pattern may ask of an incident, by name:
 //
 //   numbers  input.neg_inf  input1.finite_min  output.numel  output.bad  output.share_of_limit

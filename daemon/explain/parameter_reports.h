@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What was read of parameters, as people and documents get it: steps and types by their names, the
 // ratio of update to weight, and the few lines of it that a verdict has.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The known causes, read from patterns.json (compiled in). An entry:
 //
 //   id          stable name, part of the document

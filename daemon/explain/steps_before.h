@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What loss and gradient norm were in the steps before each incident: the difference between a
 // training that diverged and one bad batch.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Early warnings as people and documents get them: what daemon/watch raised, with cause and remedy
 // from warnings.json (compiled in), where {names} stand for the step, the warning's numbers, and
 // its parameter or layer ({param}). Of several sentences of evidence the first is taken of which

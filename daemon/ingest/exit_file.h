@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // <job>.exit: how a command that `nanwatch run` started ended, one JSON object written by the tool.
 // Read as suspiciously as a segment.
 #pragma once

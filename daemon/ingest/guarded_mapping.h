@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A shared mapping of a file that somebody else may cut short at any moment. A plain mapping would
 // end this process by SIGBUS at the next touch; here the missing page becomes a private page of
 // zeros, which the readers of proto/wire take for "nothing there".

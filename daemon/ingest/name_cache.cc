@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/ingest/name_cache.h"
 
 namespace nanwatch {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names of one segment by number. A name never changes once it is there, so it is fetched and
 // cleaned once. Not thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much a segment has published so far, section by section: a few loads, by which a reader knows
 // whether there is news.
 #pragma once

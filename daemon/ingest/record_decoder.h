@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From wire structs, already copied into private memory, to messages. Pure functions; the wire's
 // numbers are brought into range: an enumerator that we do not know becomes 0, a count beyond its
 // array makes the record malformed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one look at a segment brought, decoded: names resolved, texts made printable, nothing left
 // that could hurt its reader. A value; it is what the store commits in one transaction.
 #pragma once

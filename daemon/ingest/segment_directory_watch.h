@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NANWATCH_DIR as the daemon sees it: what lies there, and when that may have changed.
 #pragma once
 

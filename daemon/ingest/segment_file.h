@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file of a segment as bytes: opened, its header and directory of sections checked against its
 // size, its sections mapped. What they mean is segment_reader's.
 //

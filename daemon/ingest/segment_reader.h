@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads one segment file (proto/wire/segment.h) whose writer may be alive, dead, older, or hostile.
 //
 // The reading halves of proto/wire work on the mapped file: they copy before they look, and say why

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The places that a segment holds: those that have changed since they were last taken, and those
 // whose findings are the newest.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The snapshots of parameters that a segment holds.
 #pragma once
 

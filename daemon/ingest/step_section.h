@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps of a segment, with the telemetry that belongs to each, if it still stands.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the process that writes a segment still lives: the three tests of proto/wire/segment.h.
 #pragma once
 

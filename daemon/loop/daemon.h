@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The daemon without its process: owns the segment directory's lock, the store and the stages
 // between, and drives them in one thread.
 //

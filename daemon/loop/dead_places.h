@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What containers that ended have left in shared memory, and nobody else will remove.
 //
 // A container's segments are its own daemon's, and the place (proto/wire/place.h) never comes back.

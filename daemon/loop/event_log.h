@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // events.jsonl: what happened, one JSON object per line, for log shippers. Each line has "time"
 // (RFC 3339, UTC) and "event": run_started, run_ended, command_ended, incident, reach_grew,
 // warning, level, file_unreadable, trouble, remark. A line is at most kEventBytesMax long; the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/human_log.h"
 
 #include <spdlog/sinks/rotating_file_sink.h>

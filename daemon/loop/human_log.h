@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nanwatch.log: what happened, in words, for the person who tails it; and on stderr while the
 // daemon is in the foreground. The door to spdlog.
 #pragma once

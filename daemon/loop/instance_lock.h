@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One daemon for a segment directory and place, and one that writes a database: POSIX record locks
 // on files whose content says who holds them. A lock goes with its process, whatever becomes of it;
 // the file stays.

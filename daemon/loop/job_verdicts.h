@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps each job's incidents and warnings in the store up to date with its facts, and tells what is
 // new about them. One owner, one thread: the loop's.
 #pragma once

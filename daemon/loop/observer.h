@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens in the daemon that somebody may want to be told: people by the human log, programs
 // by the JSON lines, tests by a list. Called from the loop's thread; must not call back.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells several observers the same. Owns none of them.
 #pragma once
 

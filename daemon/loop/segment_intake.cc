@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/segment_intake.h"
 
 #include <fcntl.h>

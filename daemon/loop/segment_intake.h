@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the segments in NANWATCH_DIR into the store: opens what appears, reads what is new, commits
 // it, and only then releases it in the segment; reads the segments of the dead to their end and
 // removes them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/report/explanation_text.h"
 
 #include "daemon/report/text_layout.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How one incident followed from the records, as a person reads it: a sentence a row.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One incident in the rows of the report; its words are those of incident_words.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An incident, its origin and a warning in words. What the report, `tail`, `top` and nanwatch.log say
 // about one is put together here, so that it is called the same everywhere. Foreign text in it is
 // printable.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages as JSON: the verdict document of CONTRACT ("nanwatch.verdict/1"), others, and parts of
 // them. All JSON of the daemon and the tools has its numbers in the form that is given here.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The samples that a DataLoader was fetching when an origin was found, as a person reads them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines of a report: a label, and text that wraps under itself. Everything in it may come from the
 // job, so nothing of it is believed: control characters, which a terminal would obey, are made
 // visible.

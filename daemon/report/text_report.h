@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verdict as a person reads it: one screen of 24 lines and 100 columns, most important first.
 #pragma once
 

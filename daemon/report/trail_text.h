@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ops before an origin, and what its own op made in the steps before, as a person reads them.
 #pragma once
 

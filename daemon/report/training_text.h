@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trainings of a notebook's kernel in the words of the report.
 #pragma once
 

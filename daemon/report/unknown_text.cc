@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/report/unknown_text.h"
 
 #include "daemon/correlate/unknown_rule.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report of a job whose verdict is `unknown`: what was not watched, and what to do about it.
 #pragma once
 

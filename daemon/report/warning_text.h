@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Early warnings in the words of the report.
 #pragma once
 

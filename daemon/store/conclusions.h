@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What was concluded of a job, its incidents and warnings, in the order in which they were given.
 // Each conclusion replaces the one before.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The database as a file: brought to the current schema when it is opened, moved aside when it is
 // damaged.
 #pragma once

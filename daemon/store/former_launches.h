@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launch ids that repeat. A step of Slurm is the job "4711.0" (proto/wire/launch.h), and Slurm
 // counts its jobs from 1 again when the counter wraps or the cluster is set up anew. So when a run
 // begins, runs of the same id that ended long before get the name of another job:

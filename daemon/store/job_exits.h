@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How commands ended, and the runs that this is known of. An exit may come before its run does:
 // whoever writes a run looks here, too.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is kept of all that comes in: of each run so many records, trails, steps and snapshots of
 // parameters, and so many runs. The limits stand in store.h.
 //

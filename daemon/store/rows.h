@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of a query: counted, or read as the messages in their column `body`. A body that cannot be
 // parsed was not written by us: the database is damaged.
 #pragma once

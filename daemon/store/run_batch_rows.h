@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run batch as rows: all that was read from a segment since the last one, its cursor among it.
 // Rows that are there already are not written twice.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All that is known of a run, put together from its tables: what correlate concludes from.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows of runs, and which of them is meant: by id, by the beginning of one, by job. All other
 // tables name a run by its key, a small number that only the database knows.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The database's schema as text, compiled in.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The door to SQLite: a database and its statements as owners of what the C interface hands out,
 // errors as Status. Knows nothing of what is stored. Not thread-safe: one thread per Database.
 #pragma once

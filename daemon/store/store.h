@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that is kept: runs, what was read from their segments, what was concluded, how
 // commands ended. One SQLite database in WAL mode with one writer, the daemon; tools read it at any
 // time. All of SQLite stays behind this header.

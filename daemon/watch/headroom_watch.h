@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An overflow ahead: the largest result of a forward op comes within a factor of 8 of the largest
 // number of its type, and is growing.
 //

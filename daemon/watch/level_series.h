@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The history of one number of the training, a value a step, in decades: the gradient's norm by its
 // logarithm, the loss by an inverse hyperbolic sine, which is linear about zero (losses may be
 // negative) and logarithmic far above where the run began.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Divides the part of a run that is not settled yet into trainings.
 //
 // Optimizers share their steps only if they take turns. Each is active from its first to its last

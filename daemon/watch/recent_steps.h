@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loss and gradient norm of the newest steps, so that an incident can be compared with the steps
 // before it. Steps whose parameters were bad are left out, so the newest are those before the
 // parameters went bad.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Early warnings that only the parameters one by one can give: from the snapshots that a job tells
 // every so many steps.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which optimizer closes the cycle, for every time of a run.
 //
 // A job may have several optimizers at once (a GAN, a critic that is updated five times per

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Alarms of a run's training: raised, found again, ended. What raises them is training_watch.h and
 // stats_watch.h.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Early warnings: what a run's steps look like before any value is non-finite.
 //
 //   family       ids                                                      severity

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control word: how a tool changes what a live process checks.
 //
 //   tool:  deadline_ns, then request by compare-and-swap, one generation higher

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What EscapeRecord.flags says of a number that was read (record.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two sections that nothing evicts: the first distinct findings, and the first time each kind
 // of reach happened. They keep promise 3 for a job that ran for hours before anybody read it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How bytes and numbers are hashed, in the job and outside it. The results are the same on every
 // machine, because names of files are made of some.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the user said is expected (NANWATCH_IGNORE), as the process was started with it. The job
 // carries the text and does not read it: which finding a rule excuses is for the reader to say.
 //

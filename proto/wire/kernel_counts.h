@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What stands behind a KernelsRecord (record.h) within the same record, which is so much longer. A
 // writer that does not count ends it before, and a reader that does not know of it passes over it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which launch a process belongs to: what makes the ranks of one launch one job, and keeps two
 // launches apart. `nanwatch run` and the observer ask the same questions, so the answers stand
 // here.

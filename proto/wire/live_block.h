@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The live block: what the job is doing now, overwritten at every step or so.
 //
 // Every counter is one atomic and recent by itself. Clocks and loss belong together and stand under

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which samples a DataLoader was fetching when a finding was recorded. Follows the tensors of a
 // ValueRecord (record.h) with kHasSamples, within the same record. A reader that does not know the
 // flag ignores what follows the tensors.

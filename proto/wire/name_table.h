@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The name table: every text that records mention, written once and then named by number.
 // Append-only and bounded: when it is full, further names are id 0 ("unknown") and counted by the
 // caller.

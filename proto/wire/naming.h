@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names that cross a process boundary: environment variables, files in NANWATCH_DIR.
 #pragma once
 

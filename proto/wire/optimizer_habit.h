@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When an optimizer has acted for the last time: what both sides take for it, so that a count of
 // Clocks::optimizer_steps means the same to them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A place: the processes that can see each other live and have the same root, so that one daemon
 // may speak for all of them. The host is one place, each container is another.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the job finds an entry of an append-only table again: a hash index in private memory, beside
 // the table in shared memory, so that nothing a reader or an intruder does to the segment can
 // mislead the job's own lookups into loops or out of bounds.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The records that travel from a job to the daemon, and the small enumerations both sides share.
 //
 // Vocabulary: a *record* is one fact about the job, written once, identified by its *ticket*, a

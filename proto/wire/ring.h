@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The finding ring: records of any length up to kRecordBytesMax, from many threads of one job to
 // one consumer in another process. Neither side waits for the other, and no lock is shared.
 //

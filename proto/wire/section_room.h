@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of a section has pages. A segment's file is laid out in full and has holes: the job
 // makes pages for a part of a section before it first stores to it, because a store to a hole of a
 // full tmpfs is a SIGBUS. Private to the job; readers never reach a hole, because they read only

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The segment: one file in shared memory per observed process, written by the job, read by the
 // daemon and the tools. It is all that the two sides know of each other.
 //

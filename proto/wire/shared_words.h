@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies between private memory and shared memory, word by word.
 //
 // Another thread or process may touch the shared side at the same moment: each word is therefore

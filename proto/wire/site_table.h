@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The site table: the places that bad values come from, with a count each, so that totals survive
 // when records are dropped. Append-only and bounded: when it is full, further places are site 0 and
 // counted by the caller.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ring of snapshots: what the parameters of an optimizer, their gradients and their updates are
 // like in one step of every so many. It is a step ring (step_ring.h) whose entries come in runs:
 //

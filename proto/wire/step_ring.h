@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The step rings: one entry per step, the oldest overwritten, so that a job may run for days before
 // anybody reads. The reader notices what it missed. There are two, written side by side: what the
 // observer counted (StepEntry), and what it read of the training itself (TelemetryEntry). Entries

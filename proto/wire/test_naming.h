@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Environment variables that tests set and nobody else: they make rare conditions common.
 #pragma once
 

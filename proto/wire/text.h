@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text that came out of shared memory, made fit to be stored, sent and printed on a terminal.
 #pragma once
 

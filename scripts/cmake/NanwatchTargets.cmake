@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Helpers, one per kind of target, and the flags that all own code is compiled with.
 include(GNUInstallDirs)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The LibTorch that the observer is compiled against: that of NANWATCH_PYTHON (default: .venv).
 # Sets NANWATCH_TORCH_DIR, NANWATCH_TORCH_VERSION (2.11.0), NANWATCH_TORCH_MINOR (2.11) and the target
 # nanwatch_torch, through which headers and libraries arrive.

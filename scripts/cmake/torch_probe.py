@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints, separated by semicolons: torch's folder, its version without the local part, and 1 for the new std::string ABI.
 
 Reads files and does not import torch, which would take seconds at every configure.

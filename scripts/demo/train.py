@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small Transformer to continue lines of verse, character by character. An ordinary script: it knows nothing of nanwatch."""
 import pathlib
 import random

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scan of float32 and float64 by arithmetic: one instruction for a vector, of which two begin
 // in a cycle. Only for scan_avx2.cc; see kernels.h for why nothing here has linkage.
 //

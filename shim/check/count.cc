@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The slow path: what exactly is in a tensor that was found bad.
 #include <bit>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which elements of a tensor stand for all of them, where reading all would cost too much.
 //
 // A tensor of at most `elements_max` is read whole. Of a larger one runs of 16 neighbours (a cache

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a tensor of any layout into runs of elements that lie side by side in memory.
 //
 //   sizes (2, 3, 4), strides (24, 4, 1) of a sliced tensor        one run per row of the storage

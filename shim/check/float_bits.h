@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How each element type writes NaN and infinity, and the tests for them, on integers alone.
 //
 // Every format has one test of the form

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The floating-point modes of the calling thread, set aside while we do arithmetic of our own.
 //
 // A job may have switched subnormals off, or floating-point traps on (feenableexcept); the first

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How vectors of elements become vectors of float: for loops that add up what elements are, where
 // all of them are finite. Two half formats become float exactly.
 //

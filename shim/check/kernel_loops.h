@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops that every instruction set shares, written so that the compiler turns them into vector
 // code of the including file's level. Only for the scan_*.cc files; see kernels.h for why nothing
 // here has linkage.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one instruction set offers: the loops over elements that lie side by side, one per element
 // type.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How large the values of a tensor are, as far as the scan for non-finite ones learns it on its
 // way, at no price of its own.
 //

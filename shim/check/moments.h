@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the elements of a tensor are like together: what is told of a gradient and of an update.
 //
 // Pure functions of dense memory, any alignment, for float64, float32, bfloat16 and float16. All

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading large memory in several threads: those of the job's own ops, which stand ready. This
 // folder knows nothing of torch, so they are behind a function pointer.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looks for NaN, +Inf and -Inf in memory.
 //
 // Two questions, two prices. Look asks whether there is anything at all (and knows by the way how

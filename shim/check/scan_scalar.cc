@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The level that every processor runs: plain loops, which the compiler turns into what the
 // architecture's baseline has (SSE2, NEON).
 #include "shim/check/kernel_loops.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sum of squares of a tensor's elements: what a gradient's norm is made of.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a check needs to know of a tensor: where its elements lie and how their bits are to be read.
 //
 // A view owns nothing and is valid as long as the arrays it points to. It shows memory, not values:

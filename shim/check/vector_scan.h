@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fast scan for a vector unit, given as a small struct of operations (scan_avx2.cc,
 // scan_avx512.cc). Only for those files; see kernels.h for why nothing here has linkage.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where bad values lie in memory right now: one entry per (storage, extent), with the value it
 // holds.
 //

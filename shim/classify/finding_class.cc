@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/classify/finding_class.h"
 
 namespace nanwatch {

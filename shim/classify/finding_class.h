@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The class of a finding (CONTRACT, vocabulary), from what was seen of an op's inputs and outputs.
 // Pure; any thread.
 #pragma once

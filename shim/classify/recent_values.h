@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The latest bad values of this process, in short form: enough to write a value's record after the
 // fact.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Of which kinds something in a tensor is, where its step has had its share of counting: whether it
 // is bad at all, wherever that is, and what was met first. It reads as the scan does, 16 bytes at a
 // time where it can, and says nothing of the rest.

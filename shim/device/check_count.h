@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What exactly is in a tensor that was found bad, or in an input of an op that wrote one: the sums
 // of one thread, how they are merged, and what the host is told of them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The check kernels' entry points. Compiled to PTX by scripts/build-kernels.sh with Debian's clang,
 // without CUDA's headers: everything of the language that is used here is declared here.
 #define __CUDACC__ 1

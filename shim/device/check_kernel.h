@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel that looks at what an op wrote, as functions that run on a GPU (check_kernel.cu) and
 // on a CPU (tests/property/device), from one source.
 //

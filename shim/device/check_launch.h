@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one check of tensors in a GPU's memory is told and what it answers: the contract between the
 // host (device_checker.h) and the kernel (check_kernel.h). Of a list of tensors: list_launch.h.
 //

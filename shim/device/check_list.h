@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel that looks at a whole list of tensors (list_launch.h), as functions for a GPU and for
 // a CPU, as in check_kernel.h, whose phases, memory order and costs hold here too.
 //

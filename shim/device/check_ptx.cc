@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/device/check_ptx.h"
 
 // check_kernel.ptx as it stands, in read-only memory, with a zero behind it. The build names the

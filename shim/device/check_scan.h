@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fast pass over one tensor: is there anything non-finite in a share of its units?
 //
 // Each thread loads kScanLoads units before it looks at one: 512 threads of 8 loads of 16 bytes are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In what order a tensor's memory is read: a list of equally large units, found from their number.
 //
 // A scan asks whether anything is bad and reads each address once: dimensions of stride 0 are taken

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests for non-finite parts on 32-bit words, several parts at a time where they are narrower.
 //
 // Two forms cover every format of float_bits.h; both leave a bit set at the top of each bad part,

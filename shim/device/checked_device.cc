@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launching: the hot part of CheckedDevice. Setting up is in set_up_device.cc, polling in
 // poll_device.cc, what is special of CUDA graphs in device_graphs.cc.
 #include "shim/device/checked_device.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One device as the checker knows it: what was set up there, and the launches under way.
 #pragma once
 

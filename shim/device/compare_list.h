@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel that says what an update has changed (measure_launch.h), as functions for a GPU and
 // for a CPU, as in check_kernel.h: each block compares the sample of one tensor after the other
 // with what it was at the look before, and keeps what it is now in its place. So the launch where a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only door to CUPTI: the functions of the libcupti that the process has mapped itself, which
 // is where a libtorch built for CUDA links to (by kineto).
 //

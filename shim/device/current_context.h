@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // While it lives, the given context is current to the calling thread; then what was is again.
 //
 // A default stream is that of whatever context is current. Where the job has another one of the

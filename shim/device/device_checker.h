@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Has the outputs of an op on a GPU checked there, behind the op, on the op's own stream, and tells
 // later what was found. The kernel and its half of the protocol: check_launch.h.
 //

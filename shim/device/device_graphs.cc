@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What CheckedDevice launches into CUDA graphs: each such launch has a slot for good, each graph a
 // word that counts its replays.
 #include <algorithm>

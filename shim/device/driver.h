@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only door to CUDA: the functions of the driver library that the process has loaded itself.
 //
 // Nothing is linked and nothing is loaded: a job without a GPU has no libcuda.so.1, and one with it

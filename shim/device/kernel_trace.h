@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names and times of the kernels that ops on GPUs ran, by the process's own CUPTI. Off unless
 // asked for: nothing here is made, and no function of CUPTI called, before Start.
 //

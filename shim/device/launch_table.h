@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launches of one device that are not known to be finished, and the streams that they are on.
 //
 // A launch holds a *slot*: a CheckResult and a LaunchScratch that are its alone until it is done.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The DriverLookup of a library that is loaded, and what the tables of functions have in common.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a check of a whole list of tensors is told and what it answers: a step's gradients, or what
 // an update has written, in one launch. The contract between the host (device_checker.h) and the
 // kernels nanwatch_check_list (check_list.h) and nanwatch_sum_list (sum_list.h); what they share

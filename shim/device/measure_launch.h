@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What launches of nanwatch_measure_list (measure_list.h) and nanwatch_compare_list
 // (compare_list.h) are told and what they answer: of each tensor of a list what its elements are
 // like together, and how a sample of it differs from what it was, as check/moments.h says it of one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel that measures the tensors of a list one by one (measure_launch.h), as functions for a
 // GPU and for a CPU, as in check_kernel.h. Tiles are those of check_list.h:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Polling: what the kernels that CheckedDevice has launched have told.
 #include <sys/uio.h>
 #include <unistd.h>

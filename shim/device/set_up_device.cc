@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Setting a device up: the cold half of CheckedDevice.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel that checks a list and sums it besides (list_launch.h), as functions for a GPU and for
 // a CPU, as in check_kernel.h. It is that of check_list.h but for this:
 //

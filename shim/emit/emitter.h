@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one way from the job into its segment. What goes through here is published: it survives the
 // process's SIGKILL.
 //

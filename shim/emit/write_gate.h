@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets the job's threads write to the segment at the same time, except while its file is made anew.
 //
 // Not std::shared_mutex: its functions carry the symbol version GLIBC_2.34 when linked on a current

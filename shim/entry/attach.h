@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* How the library is told to watch a process that ran already when it came: the one function that
  * somebody outside calls, by a debugger or by a script that the process's own Python runs
  * (`nanwatch attach`, tools/late_load.h).

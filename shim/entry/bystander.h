@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Processes that load torch and never train: torch.compile's compile workers, multiprocessing's
  * resource tracker. The fork server is not among them: its children share its command line and,
  * when it preloads torch, its libtorch, and some of them train. It costs nothing to be loaded

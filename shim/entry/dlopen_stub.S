@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The exported dlopen: tells nanwatch_before_dlopen() the file name, then jumps to the real dlopen,
  * whose address that function returned.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* libnanwatch.so, the library that LD_PRELOAD names: constructor, dlopen notifier, and the
  * process's one object of the shim.
  *

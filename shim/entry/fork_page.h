@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The words that a forked child must find at zero, in a page of their own: private, anonymous,
  * MADV_WIPEONFORK. The kernel zeroes it in the child of fork and of raw clone, before the child
  * runs a single instruction; a vfork child shares it, and execs. Before Linux 4.14 the owner's

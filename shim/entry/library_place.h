@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Where libnanwatch.so lies, and the observers with it: `nanwatch/libnanwatch_observer-2.11.so` in
  * the same folder. */
 #ifndef NANWATCH_SHIM_ENTRY_LIBRARY_PLACE_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The dynamic loader, as the entry sees it. The only file beside the assembler stub that knows how
  * dlopen is reached: our own exported dlopen must never be called from inside.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What became of a process that loads torch, for the `nanwatch run` around it: a file of one line,
  * <job>.<pid>.unwatched in the directory that NANWATCH_RUN_DIR names. Whoever makes the process's
  * segment removes it, so the line that is left says how far the process came:

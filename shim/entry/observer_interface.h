@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What libnanwatch.so (the entry, C) and an observer (C++, one per torch minor version) know of
  * each other. Included by both.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* From "libtorch is there" to "the observer runs": which torch, which observer, load, start. */
 #ifndef NANWATCH_SHIM_ENTRY_OBSERVER_LOAD_H_
 #define NANWATCH_SHIM_ENTRY_OBSERVER_LOAD_H_

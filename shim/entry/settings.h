@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the environment asked for, read once in the constructor and copied: programs overwrite the
  * environment later (setproctitle), some bring their own getenv (bash), and we never change it. */
 #ifndef NANWATCH_SHIM_ENTRY_SETTINGS_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Which torch a libtorch_cpu.so belongs to, read from the files beside it and never guessed. */
 #ifndef NANWATCH_SHIM_ENTRY_TORCH_VERSION_H_
 #define NANWATCH_SHIM_ENTRY_TORCH_VERSION_H_

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The shim's few words to the user: lines on stderr, or in the file that NANWATCH_LOG names. */
 #ifndef NANWATCH_SHIM_ENTRY_VOICE_H_
 #define NANWATCH_SHIM_ENTRY_VOICE_H_

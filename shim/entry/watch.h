@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The watch for libtorch: one detached thread, started at the first sign of torch and never in a
  * process without one.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps the job alive when somebody cuts the segment's file short under it: the next store to a
 // page that is gone would be a SIGBUS. Here the page becomes private memory of zeros, the store is
 // repeated and goes through, and the segment is known to be broken until it is made anew.

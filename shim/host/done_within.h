@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A wait that ends: for a lock or an answer that may never be had, as one that a thread held when
 // the process was forked.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of a file system a segment may take: never so much that others in it are hurt. A
 // container's /dev/shm often has 64 MiB, and PyTorch's own workers die when it is full.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // stat and fstat without glibc's symbols of that name: these carry the version GLIBC_2.33 when
 // linked on a current system (they were inline before), and the observer must load on older ones.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NANWATCH_IGNORE into the segment: the rules themselves, or, after '@', the name of the file that
 // holds them. The file is read here and now, so that the verdict goes by the rules that the job was
 // started with, whatever becomes of the file.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clock of all times in a segment: CLOCK_MONOTONIC, which processes of one boot share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by the compiler in front of every file that goes into an observer (add_component, SIDE
 // job), so that the observer loads on hosts whose glibc is older than that of the machine that
 // built it: RHEL 8 has 2.28, and torch's wheels ask for no more.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What newer headers of libstdc++ expect of the runtime and older runtimes lack: the observer
 // brings its own. Hidden, as the rest of the process keeps what it has.
 #include <new>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who this process is: what a segment's header says about it, from the environment and /proc.
 #pragma once
 

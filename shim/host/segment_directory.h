@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directory that segments lie in: found, made, and refused if somebody else could reach into
 // it.
 #pragma once

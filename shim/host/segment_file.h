@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The segment of this process: made, kept in place, and handed out as typed pointers.
 //
 // Everything here is for the life of the process and is leaked on purpose: the order of exit

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How large the sections of a segment are, and where they lie.
 #pragma once
 

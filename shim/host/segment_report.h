@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the making of a segment tells what went wrong: in a sentence, without allocating or throwing.
 #pragma once
 

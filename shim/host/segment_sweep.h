@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ended processes left in a segment directory, removed by the next that starts there. Where a
 // daemon runs it reads and removes segments itself; without one they would stay in memory for good.
 //

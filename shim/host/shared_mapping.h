@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file behind memory that several processes may have mapped: what a tensor has been put into
 // that a DataLoader's worker or a queue of torch.multiprocessing hands over. Its name is gone when
 // the other process maps it; device and inode stay, and are not given twice while a job runs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mark of a process without a segment (shim/entry/mark.h), as the observer's side writes it.
 // Header-only: a few system calls, once or twice in a process.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the Python bridge brings, with the GIL held: where values enter the program without an op
 // (arguments of an outermost module call, parameters and buffers of a model that is called for the
 // first time), the steps of optimizers and the replays of CUDA graphs.

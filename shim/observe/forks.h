@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a fork needs so that the child can be observed from its first op on.
 //
 // A child gets an observer of its own (Observer::WakeInChild) and goes on using what it shares with

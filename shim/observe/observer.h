@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The observer: one object per process, made when libtorch is there, never destroyed.
 //
 // Life of an op (numbers are the order in time):

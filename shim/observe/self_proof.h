@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The observer proves itself before it is believed: built for another minor version of torch it
 // would load, register, and silently see nothing.
 #pragma once

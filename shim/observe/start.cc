@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The observer as the entry library sees it: made once, on the watch thread, when libtorch is
 // there.
 #include <ATen/core/TensorBase.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # add_artifact_test(NAME QUESTION TARGET [ARGUMENTS...]): inspect_library.py on a built library.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(NANWATCH_ARTIFACT_DIR ${CMAKE_CURRENT_LIST_DIR})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the pages of this repository: every relative link leads somewhere, and README.md stays short.
 
   documents.py ROOT      prints what is wrong, one line each; exits 1 when there is anything

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every fault that documents.py looks for is found when it is planted, and sound pages are left alone."""
 import pathlib
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Includes of the observer go one way: a file includes its own folder, and folders that know less (shim/observe/CMakeLists.txt).
 
     include_direction.py            every include that goes the other way; exit status 1 if one of them is not in KNOWN

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares a built library with what it is allowed to show and need. One question a run:
 
   inspect_library.py exports LIBRARY LIST       its exported symbols are those of LIST

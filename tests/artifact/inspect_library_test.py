@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """inspect_library_test.py COMPILER: every kind of fault, planted in a library, is found."""
 
 import os

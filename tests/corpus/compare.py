@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares nanwatch with what people do by hand, on the programs with known verdicts, and prints the table of tests/bench/README.md.
 
   tests/corpus/compare.py                       all of programs/, with the nanwatch of build/release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Of runs at a level that does not read everything: which origins were named rightly, and which of them were called exact.
 
   tests/corpus/run.py --level layer --out DIR; tests/corpus/exactness.py DIR

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs programs under the ways in which people look for a NaN by hand, and writes down the first thing that each says.
 
   naive_methods.py OUT JOBS PROGRAM.py...      makes OUT/PROGRAM.METHOD.RANK.json, and OUT/PROGRAM.METHOD.log; JOBS at a time

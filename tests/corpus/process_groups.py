@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs run several at a time, each with all that it starts in a process group of its own; however the caller ends, none is left."""
 import concurrent.futures
 import contextlib

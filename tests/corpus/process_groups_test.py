@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs run at once, and what is left of them when the caller ends."""
 import os
 import pathlib

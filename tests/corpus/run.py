@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs programs with known verdicts under nanwatch and says how many it explained rightly.
 
   tests/corpus/run.py                       all of programs/, with the nanwatch of build/release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs every program at two levels and compares the word of the verdict: what a level cannot see it must not call clean.
 
 Where nothing is wrong, `expected` and `clean` are both right (programs/expect.json): a mask inside a forward is not seen by a level

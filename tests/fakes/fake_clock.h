@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A clock that stands still until it is told to go on. Not thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/fakes/segment_builder.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The language in which the daemon's tests tell what a job wrote: a real segment file, made with
 // the job's halves of proto/wire.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory of the test's own, removed with everything in it. In memory where that can be had:
 // tests that open a database a thousand times would otherwise measure how busy the disk is.
 #pragma once

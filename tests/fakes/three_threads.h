@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ParallelFor (shim/check/parallel.h) of three threads and uneven parts.
 #pragma once
 

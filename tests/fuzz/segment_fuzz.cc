@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever stands in a segment, the daemon neither crashes nor hangs nor fills up.
 //
 // Built by itself it makes its own inputs: a valid segment, spoilt at random places, `segment_fuzz

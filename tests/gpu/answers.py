@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a question's answer looks like, and the command line that every file with questions has.
 
 A question has an id, what it asks in words, and a function. Its answer is one JSON line, written as soon as it is known, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of answers: none is lost, none is made up."""
 import contextlib
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long does the observer take to build for the torch of this machine? In a folder of its own: the one in use stays."""
 import os
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clock of the GPU's multiprocessors: an idle GPU turns it down to a fifth (345 MHz, for 1980), and takes a while to turn it up."""
 import ctypes
 import functools

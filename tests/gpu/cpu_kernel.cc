@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets the fake driver run the check kernels' own source, so that what Python asks of a GPU can be
 // asked here first.
 #include "tests/fakes/cuda/fake_cuda.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All processes that this one has started, however deep, and whoever their parent has left them to: none may go on using the GPU."""
 import ctypes
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The door to the check kernels: the structs of shim/device/check_launch.h, list_launch.h and measure_launch.h, and their launch through the driver's own functions."""
 import ctypes
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """dry_run_test.py BUILD GRID_FOR: the questions that need a whole product, asked in small on the CPU."""
 import os
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about the end of a job: does a watched process end as it ends bare, in every way and however often, and live as long?
 
 The processes are under the preload library alone, each with the level that is asked about; there is no tool and no daemon. What differs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One archive of all logs and of what was kept about wrong programs, small enough to come back from anywhere."""
 import io
 import tarfile

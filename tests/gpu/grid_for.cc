@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What Python needs of the kernel's C++ to launch it: how many blocks, and how the structs lie.
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about the check kernels alone: are they right on a GPU, and how fast are they?
 
 The kernels are those of shim/device/check_kernel.ptx, launched through the driver in torch's context and on its current stream,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kernels_test.py GRID_FOR CPU_KERNEL FAKE_CUDA: kernels.py, on a driver whose device is this CPU."""
 import argparse
 import contextlib

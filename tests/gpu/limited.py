@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A command that ends when its time is over, with all that it started, so that what comes after has the machine for itself."""
 import os
 import signal

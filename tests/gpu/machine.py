@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """machine.py FILE: writes what this machine is, as JSON. What cannot be asked is left out, and why stands in its place."""
 import json
 import os

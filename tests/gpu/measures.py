@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about nanwatch_measure_list and nanwatch_compare_list, the kernels behind the figures of parameters and layers.
 
 Launched as the kernels of kernels.py are, with no observer in the process.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """measures_test.py GRID_FOR CPU_KERNEL FAKE_CUDA: measures.py, on a driver whose device is this CPU."""
 import argparse
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """merge.py OUT FILE...: one result file, in OUT, of those of several calls on one kind of machine. Of two answers the later one stays."""
 import pathlib
 import sys

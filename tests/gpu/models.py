@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training steps whose cost on a GPU is asked: ResNet-50, GPT-2 124M and ViT-B/16, in torch alone."""
 import contextlib
 import dataclasses

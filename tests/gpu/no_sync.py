@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about waiting: does level full ever make the host wait for the GPU, or copy from it?
 
 Two ways to ask, since each is blind to something. A stream that is kept busy shows any wait for it, whoever calls it and by

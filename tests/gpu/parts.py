@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the questions need besides Python and torch, put together in one prefix: packed parts where they work, else what is built here."""
 import hashlib
 import os

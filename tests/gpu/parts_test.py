@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a session takes of packed parts, of which some may not work where it runs."""
 import contextlib
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The result document: what a call of scripts/gpu_check.sh left in its work folder, and several such documents as one.
 
   {"schema", "machine", "calls": [{"taken", "commit", "parts"}], "answers": [{... as answers.py has it, "call": index in calls}]}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of several calls as one, the archive of what was wrong, and the description of a machine whose GPU ails."""
 import json
 import pathlib

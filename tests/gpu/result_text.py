@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A result document in words, for people."""
 import json
 

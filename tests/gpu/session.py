@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One call of scripts/gpu_check.sh: all that can be asked before one deadline, with a result file that is whole at every moment.
 
 The caller may be killed when its own time is over, and what is not in --out then is lost. So the result files are written anew after every

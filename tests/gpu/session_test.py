@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a session makes of questions that hang, crash, fail or leave processes behind, and of a deadline: the others' answers stay."""
 import contextlib
 import io

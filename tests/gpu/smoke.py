@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first question: does the observer work on this GPU at all? The others about it are not worth their time where it does not."""
 import answers
 from answers import Answer, CannotAsk, Question

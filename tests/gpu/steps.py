@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about whole training steps on a GPU: what does each level add to them, and how near is that to what it must cost?
 
 All ways are run in one process, in an order drawn anew for every round, as in tests/bench/overhead. Run under the preload library

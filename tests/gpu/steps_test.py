@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is told of steps besides their time: what a level did not look at."""
 import argparse
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about nanwatch_sum_list, the kernel that sums a list besides checking it: is it right on a GPU, and how fast is it?
 
 Launched as the kernels of kernels.py are, with no observer in the process.

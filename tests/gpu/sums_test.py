@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """sums_test.py GRID_FOR CPU_KERNEL FAKE_CUDA: sums.py, on a driver whose device is this CPU."""
 import argparse
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors for the check kernels: every element type, as bits, in every layout, with known bad elements in known places."""
 import dataclasses
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about verdicts: is what went wrong on a GPU explained rightly, eager and in captured graphs, and what is healthy left alone?
 
 Programs run whole, under `nanwatch run --level full`, as tests/corpus/run.py runs them. Those of tests/corpus were written for the CPU:

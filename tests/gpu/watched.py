@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole programs under `nanwatch run` on a GPU, and what was said of each: one row a program, with what is needed to see why it is wrong.
 
 A program that was written for the CPU is run with the GPU as its default device (default_cuda/). What is then wrong, or ended badly, is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of programs that are wrong, cannot run on a GPU, are cut off or left out for time: by a nanwatch that says what it is told."""
 import argparse
 import json

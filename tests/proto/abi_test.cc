@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout that daemons and jobs of different builds must agree on. A change here is a new
 // kWireMajor, unless it only gives a name to bytes that were reserved.
 #include <gtest/gtest.h>

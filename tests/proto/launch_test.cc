@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which processes are one launch, with real processes that have the variables of launchers.
 #include "proto/wire/launch.h"
 

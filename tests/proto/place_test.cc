@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which processes belong to one place, with real namespaces.
 #include "proto/wire/place.h"
 

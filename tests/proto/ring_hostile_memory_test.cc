@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nothing in a segment can crash or hang its reader: another process writes whatever it likes while
 // it reads.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The daemon is killed between the commit to its database and the release of the ring, and at other
 // moments: its successor starts at the committed cursor, and nothing is lost or told twice.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job is killed at any moment: what it committed is read, once and whole, and what it did not is
 // counted.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A finding ring in memory that forked processes share, and records whose every word follows from
 // who wrote them and when, so that a torn one is recognised.
 #pragma once

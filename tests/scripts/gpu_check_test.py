@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gpu_check_test.py SOURCE_TREE PYTHON: scripts/gpu_check.sh where there is no GPU, or not even torch."""
 import os
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """setup_test.py SOURCE_TREE PYTHON: scripts/setup.sh on machines that lack packages, with programs that stand in for apt and dpkg.
 
 The stand-in of dpkg-query knows the packages of a list and, as the real one, fails when asked for another.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """waiting_test.py TESTS: no test hopes for time, a port or an address.
 
 Fails where a source of TESTS sleeps that is not listed here with its reason, names a port that is not 0, or loops until an object lies at

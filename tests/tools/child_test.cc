@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command as a child: real processes and real signals. The gate blocks signals for the whole
 // process, so every case runs in a child of the test.
 #include "tools/child.h"

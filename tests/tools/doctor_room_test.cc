@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a job's segments have room, for as many processes as it has.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

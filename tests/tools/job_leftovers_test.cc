@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `run` takes away itself: marks of processes without a segment, and what it has read.
 #include "tools/job_leftovers.h"
 

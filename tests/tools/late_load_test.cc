@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What forbids loading into a process, told from stand-ins for /proc; and what Python is told to
 // do.
 #include <elf.h>

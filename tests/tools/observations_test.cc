@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The joined view of database and segments, against a database filled with told runs.
 #include "tools/observations.h"
 

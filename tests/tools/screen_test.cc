@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys from the bytes that terminals send. What the screen does to a terminal is tried on a real
 // one (tests/e2e/top).
 #include "tools/screen.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Real processes: what a child has, and what is known of one that could not be started.
 #include "tools/start_process.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rates and verdicts of `top`.
 #include "tools/top_look.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of `top` as text, for every size of screen.
 #include "tools/top_view.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Verdicts of jobs in which nothing was observed, kept for `report`.
 #include "tools/unseen_job.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Borrows a thread for some instructions of ours (the payload's `borrowed` entry), by ptrace.
 //
 // Only a thread that runs in user mode is borrowed, never one in a system call, which would be

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program or library as it lies in the memory of another process: its symbols, the slots through
 // which it calls others, and the room behind its segments. Reads memory, never files, which may
 // have been replaced since. Values that make no sense end a search; none leads out of the image.

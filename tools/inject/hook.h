@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A hook on calls of a process: the first thread of it that comes to one loads the library, and
 // goes on to what it called. No thread is stopped for it and no instruction is replaced; what
 // changes is a pointer for each slot, in one aligned store, and room that nobody used.

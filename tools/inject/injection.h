@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Has a process load the library by itself, at a point where that is safe.
 //
 // dlopen called just anywhere may find the thread inside malloc or the loader, holding a lock that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tools/inject/job_images.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where in a process the functions stand that loading a library takes, and the calls that can be
 // hooked: those to the mutex with which Python begins to take or give back the GIL.
 #pragma once

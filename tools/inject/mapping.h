@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What /proc/PID/maps says: the pieces of a process's memory.
 #pragma once
 

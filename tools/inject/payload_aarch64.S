@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The payload for 64-bit ARM; see payload_layout.h. It runs in the process, at any address. A thread
  * cannot be borrowed here: to go on where it was takes a register, and all may be in use. */
 #include "tools/inject/payload_head.S"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The head of a payload, as payload_layout.h lays it out; included by the payload of each processor.
  * Defines the labels `block`, `original` and `resume`; `hook` and `pending` are the payload's own.
  * `borrowed` is the offset of its entry of that name, 0 where it has none. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What the tool writes into the process: the layout that C++ and assembler share. Read by both, so
  * nothing but numbers.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The payload for x86-64; see payload_layout.h. It runs in the process, at any address. */
 #include "tools/inject/payload_head.S"
 

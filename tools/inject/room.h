@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Room in a process for a little code and data of ours, where no system call need be made in it:
 // the rest of the page behind a segment of a program or library, which belongs to nobody. What was
 // put there stays: a thread may be in it at any time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of the process that gets the library. Everything read from it may be wrong or hostile.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The segment of this process and the emitter that writes to it. Both are made when there is first
 // something to report, because most processes of a job (workers, shells) never have anything.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far the training is: what every record is stamped with.
 #pragma once
 

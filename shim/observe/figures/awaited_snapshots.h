@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Snapshots of parameters (parameter_stats.h) while what a GPU says of them is awaited: all else of
 // them is known, and in each parameter's place its figures are filled in as answers come.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How near a layer's results come to the largest number of their type: in each step the nearest one
 // is told, while it can still be mended.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The largest result of each layer's forward ops since it was last asked for; of those on a GPU,
 // since the step of a snapshot began (parameter_stats.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What parameters, their gradients and their updates are like, in one step of every so many of each
 // optimizer: the figures by which people see that a layer has died or a learning rate is too high.
 //

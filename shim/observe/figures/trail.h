@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each thread's ops made before something went wrong: the last clean results of the ops that
 // were looked at, with their largest magnitude. Nobody reads it but a finding that may be an
 // origin, which takes a copy along into the segment.

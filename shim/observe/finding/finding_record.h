@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a bad value in the making: its place in the table of sites, its head, and what
 // becomes of it. The first values of a site are written out at once, with all that is known; later
 // ones are kept, and written when something comes of them. Those that may be an origin are kept

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a bad value to its record: the slow path, entered only when something is not finite.
 #pragma once
 

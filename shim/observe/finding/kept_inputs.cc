@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/finding/kept_inputs.h"
 
 #include <torch/csrc/autograd/generated/Functions.h>

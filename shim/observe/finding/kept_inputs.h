@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What autograd has kept of the inputs of the op that is ending, for its backward. Nobody asks for
 // the inputs of the first bad op (inputs.h), and these are what a reader wants to see of it: the 0
 // that a logarithm was given. Nothing is unpacked: with saved-tensor hooks of the program's

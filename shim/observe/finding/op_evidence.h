@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is known of an op that left something bad, as the rules of classify/ ask for it.
 #pragma once
 

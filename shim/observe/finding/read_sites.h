@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How often a number was read at one place that was made at another. One line may read the losses
 // of many origins, and each of these needs a record of its own. Lock-free; any thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bad number that left the tensors: Python read it, or the program compared it with another.
 #pragma once
 

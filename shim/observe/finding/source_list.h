@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an op's bad result came from, as a list in the making.
 #pragma once
 

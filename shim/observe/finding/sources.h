@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the bad value that an op met came from: what is known of its inputs, and what can be found
 // out when nothing is.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a bad value was written to, if that is more than an op's result: a parameter, a buffer; and
 // where it lies from now on.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens in a job with a GPU, in the order in which it happened, told when the GPU has
 // answered.
 //

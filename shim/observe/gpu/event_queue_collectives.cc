@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The event queue's collectives: what was given in is known when they are told, what came back when
 // somebody meets it (gpu_collective_results.h).
 #include <algorithm>

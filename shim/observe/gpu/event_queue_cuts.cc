@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The event queue at level layer: events that wait for a cut to say what their op has left
 // (gpu_cuts.h).
 #include <algorithm>

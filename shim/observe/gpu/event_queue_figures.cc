@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of a GPU that are measured one by one for a snapshot (figures/parameter_stats.h): as many
 // as fit a launch (device/measure_launch.h) are one event, and behind all of a snapshot stands one
 // that has it published. What was not launched, or was lost, is missing there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens in CUDA graphs: noted once, at the capture, and told at every replay.
 //
 // A capture computes nothing, and a replay calls no op. So what is noted while a stream captures is

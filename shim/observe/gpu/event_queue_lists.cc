@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors that are handed over by the hundred, once a step: gradients, and what an update has
 // written. One launch looks at device::kListMax of them (device/list_launch.h), one event holds
 // them; what each is found to be is told as of any that is handed over.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The event queue's other half: what was noted, and what the GPU has answered since, told to those
 // who decide about it.
 #include "shim/check/scan.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checker of the process's GPUs as the observer uses it: made when the first tensor of a GPU is
 // seen, asked with the observer's own tensors, and its answers kept until the events that they
 // belong to are told (event_queue.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What collectives have brought into a GPU's memory, or are bringing there.
 //
 // Nobody says when it has come: NCCL writes on a stream of its own, and the job has its own streams

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a GPU has counted in a tensor, as records say it.
 #pragma once
 

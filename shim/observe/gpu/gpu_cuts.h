@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Level layer for tensors on a GPU: which of the values that ops leave there are looked at, and
 // when. cuts.h says what a cut is; what is here differs from it because a GPU is asked, not read.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/gpu/late_copies.h"
 
 #include "shim/observe/torch/weak_storage.h"

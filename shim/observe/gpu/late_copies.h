@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where copies from a GPU have written to the CPU's memory that nobody waited for. Until the
 // program has waited, which we do not see, that memory holds what was there before; a launch that
 // reads it behind the copy is right all the same. Any thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/gpu/moment.h"
 
 #include "shim/host/monotonic_clock.h"

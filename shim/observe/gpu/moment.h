@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a queued event keeps of the moment at which its op ran.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels that a finding's op ran: numbers for ops while they run, and a record (wire,
 // KernelsRecord) for each finding of a GPU that may be an origin, once its kernels are known. Only
 // where the user asked for it; else there is one branch an op on a GPU, and no call of CUPTI's.

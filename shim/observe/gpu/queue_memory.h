@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of the queue of GPU events (event_queue.h): one mapping, followed by a page that
 // nobody may touch, so that whoever reads beyond the last event is seen to.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the event queue's events hold (event_queue.h). They lie one behind another in its queue,
 // each in one piece, and are never moved.
 #pragma once

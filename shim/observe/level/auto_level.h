@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Level `auto`: which way each step is watched, so that watching costs no more than a budget.
 //
 // What a way costs is measured on the job itself: steps are let pass unwatched now and then, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libtorch's table of callbacks, as a fork leaves it.
 //
 // One lock covers the table (at::GlobalCallbackManager). Every thread takes it with its first op,

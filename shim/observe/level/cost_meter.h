@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans the steps in which the checks are switched off so that their cost can be measured, and
 // compares these with their neighbors.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Level layer: what crosses module boundaries is looked at, and what lies between two such cuts
 // only when one is bad.
 //

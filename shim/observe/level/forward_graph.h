@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ops' results went into which, as autograd has it: for ops that are told of after the fact,
 // whose inputs nobody asked for. Built where something bad was found, from what was found, and
 // forgotten after. It says nothing of inputs that need no gradient.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two callbacks of RECORDS: A (outputs) is there while the level checks ops; B (inputs) only
 // while something bad and transient is alive, because asking for inputs costs 1 to 3 % and, from
 // torch 2.10 on, makes libtorch take the GIL inside ops.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is checked now, and who changes it.
 //
 // A level is asked for by the environment when the process starts, and by the control word

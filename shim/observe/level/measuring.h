@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures what the checks cost: switches them off for short blocks of steps and compares these
 // with their neighbors (cost_meter.h).
 //

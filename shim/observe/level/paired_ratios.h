@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much longer steps take with something than without it: ratios of times that were measured
 // side by side, and what can be said of their median.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last values of something, their median and the largest of them.
 //
 // Pure. One caller at a time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a step shows something that may come before a non-finite value: a bad or far too large
 // gradient or loss, activations that come far nearer to the largest number of their type.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ops have left in memory and nobody has looked at, at level layer (cuts.h).
 //
 // One entry for each output: where it lies, held weakly, and everything that must be told of it if

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/op/autograd_nodes.h"
 
 #include <torch/csrc/autograd/graph_task.h>

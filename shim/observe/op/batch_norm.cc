@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/op/batch_norm.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The callbacks that libtorch calls for every op, autograd node and range. They are plain functions
 // without state of their own; what they know stands in the thread's state and the observer. None
 // lets anything out.

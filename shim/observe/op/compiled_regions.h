@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What torch.compile made kernels of: seen at its edges alone.
 //
 // A compiled forward announces itself by a range, "Torch-Compiled Region: 0/0"; a compiled backward

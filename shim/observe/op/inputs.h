@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an op's inputs were when it began, noted only while something bad is alive.
 #pragma once
 

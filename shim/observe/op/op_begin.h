@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An op begins, of whatever kind: a hidden one, one whose inputs are asked for, one that copies
 // from a GPU, a compiled region. The commonest way, where nothing of this holds, is written out in
 // callbacks.cc.

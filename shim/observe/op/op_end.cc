@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/op/op_end.h"
 
 #include <ATen/core/ivalue.h>

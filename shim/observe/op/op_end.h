@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An op ends, of whatever kind: what it has left is looked at (output_scan.h), and what follows of
 // that is told. The commonest way, an op with one clean result, is written out in callbacks.cc.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an op has left is looked at, tensor by tensor: counted, noted for later where it lies on a
 // GPU or where level layer reads at cuts, and kept where it is bad. Stands in a header because
 // every op that is not of the commonest kind comes through here, and most of those are clean.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The user's own lines, each found out once: what an op's record will say of them is needed later,
 // when a GPU has answered and the frames are gone.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one way between the observer and Python: layers of module calls, names of parameters, source
 // lines.
 //

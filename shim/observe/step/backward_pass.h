@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward passes: their roots, and the leaves that bad gradients reached.
 //
 // A pass is one graph task of the autograd engine, entered from outside any node; passes inside a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is read of the training once a step, whether ops are watched or not: every gradient that an
 // optimizer is given. The loss is beside it (loss.h).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What level canary reads between two steps, where no op is watched: what a model returns, numbers
 // that Python reads, and registered buffers. The loss and gradients are read besides (loss.h,
 // canary.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which gradients of leaves the autograd node that is running makes, by their sizes: those are left
 // to the optimizer, where they are looked at anyway. For cuts of level layer (cuts.h).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loss of a step: the number that a backward pass begins at, without the scale that a
 // GradScaler has multiplied it by.
 //

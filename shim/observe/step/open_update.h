@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is known of the update that runs on this thread, from where its optimizer's step began.
 #pragma once
 

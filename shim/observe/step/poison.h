@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The poisoned state: parameters are bad, so every value computed from them is, and there is
 // nothing to learn from any of them. Nothing is watched then (poison_watch.h), until the parameters
 // are clean again: a checkpoint was loaded, or the model was made anew.

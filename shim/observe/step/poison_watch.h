@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is watched while parameters are bad (poison.h): nothing, so that a step costs what it costs
 // without us. Ops have no callback, no gradient is read, nothing is launched on a GPU; steps are
 // counted. What goes on is the search for the end of it.

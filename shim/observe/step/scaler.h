@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GradScaler, seen by its two ops: the check that divides the gradients and says whether any was
 // infinite, and the update of the scale. Where ops go by unwatched (at level canary, and while
 // parameters are bad), by the call of the second (scaler_calls.h).

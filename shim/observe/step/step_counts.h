@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimizers of a process and the counts of their steps: which of them have one of the four
 // places of wire::Clocks, and which have retired and leave theirs to others.
 //

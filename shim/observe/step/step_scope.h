@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps: the facts from which the daemon makes `step`, `iteration` and `micro_step`.
 //
 // Torch's optimizers announce each step as a range "Optimizer.step#<Class>.step"; the instance is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `--on-anomaly stop`: the job ends before an optimizer applies a gradient that is not finite.
 //
 // The one thing that the observer ever does to a job, and only when it was asked to: where an

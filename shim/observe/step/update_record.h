@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is bad when an update ends, as a record: parameters, and the state that the optimizer keeps.
 #pragma once
 

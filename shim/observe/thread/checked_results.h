@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Results that have been looked at already. A composite returns what an op that it called has made:
 // that is looked at once, where it was made. The composite's frame remembers the last four.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where an op ran: everything that a site's key and a record's head need beside the op itself.
 #pragma once
 

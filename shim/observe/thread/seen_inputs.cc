@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/thread/seen_inputs.h"
 
 #include "shim/observe/torch/storage_data.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inputs that a frame has recorded: what is still true of them when the op has ended.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each thread of the job keeps for the observer: the stack of open ops, the map from sequence
 // numbers to the layers that made autograd nodes, and counters. No lock and no atomic on the way of
 // a clean op: only the owning thread writes, others read counters and the map with relaxed loads.

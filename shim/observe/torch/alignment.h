@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that does not stand on its elements' alignment, as what came by DLPack or from_blob need
 // not. A processor reads it all the same; a GPU that reads such a part ends its context with an
 // error (CUDA_ERROR_MISALIGNED_ADDRESS), and the job with it.

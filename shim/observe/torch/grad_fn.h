@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The autograd node that made a tensor, as it stands. Not TensorBase::grad_fn, which makes the node
 // of a view anew that was written to, and throws where that is not allowed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is known of ATen ops by name, where the schema does not say it: a table of families. A rule
 // about values needs a reason that holds for every input; each family states it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/torch/op_table.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the observer knows of each op, looked up by the address of its schema: one hash probe per
 // op, one cold pass over the schema the first time an op is seen. Addresses are stable: a schema
 // lives as long as its registration, and entries are compared by address only.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schema behind a RecordFunction. Its name is public, its schema is a private member; a lookup
 // by name would cost two thousand instructions an op. An explicit instantiation may name private
 // members, and the compiler checks type and offset against the headers of the torch version this is

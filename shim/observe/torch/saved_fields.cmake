@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes shim/observe/torch/saved_fields.inc into the build tree: of each kind of node that torch generates, the fields that keep tensors
 # for its backward, as NANWATCH_SAVES(MulBackward0, self_). Read from the header of the torch that the observer is built for.
 set(header ${NANWATCH_TORCH_DIR}/include/torch/csrc/autograd/generated/Functions.h)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors that an autograd node has saved for its backward: what the ops of the node read
 // beside the gradients that it is handed. What autograd alone holds is in none of Python's lists.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a storage's memory is, asked without an exception.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What exactly is in a tensor that was found bad, for records and for the table of bad values.
 #pragma once
 

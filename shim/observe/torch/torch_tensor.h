@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adapter to LibTorch's tensors: reads what the observer needs from a borrowed tensor, without
 // touching a reference count (but of a sparse tensor's values), calling an op, or throwing.
 // Everything here may be called with or without the GIL, on any thread, while the caller keeps the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The threads in which torch's own ops run, for reading large memory.
 #pragma once
 

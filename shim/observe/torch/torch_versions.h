@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What differs between the versions of LibTorch that an observer can be built for, as macros, and
 // nowhere else as far as the preprocessor is needed. Oldest built: 2.6; newest: 2.15.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weak handles of storages: they keep a storage's object, not its memory, so that an address that
 // is used again is not taken for the storage that was there before.
 #pragma once

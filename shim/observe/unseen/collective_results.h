@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives: what this rank gave in and what came back. The process group announces each as a
 // range that begins on the caller's thread, carries the tensors, and ends on another thread when
 // the data are there, but possibly after those who waited for them have gone on: what an op finds

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/unseen/out_of_sight.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a finding cannot claim, because not all was seen that its class rests on.
 #pragma once
 

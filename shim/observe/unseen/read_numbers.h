@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last NaN that Python has read from a tensor as a number: by item(), float(), a format string.
 // It may come back without a trace: as the number of an op (a rate, a weight of the loss), or in a
 // tensor that is built of numbers. The finding there names the value that was read as its source,

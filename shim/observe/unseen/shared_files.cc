@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/unseen/shared_files.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad values that leave this process, or enter it, by memory that several processes have mapped:
 // batches of a DataLoader's workers, tensors in queues of torch.multiprocessing, shared parameters.
 // Both sides tell the file (shim/host/shared_mapping.h), the writer as if it had given the value

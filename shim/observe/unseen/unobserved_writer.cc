@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/unseen/unobserved_writer.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A bad value whose writer ran out of sight: a compiled region, a collective, what level canary
 // lets go by. It is told with what is known of the writer.
 #pragma once

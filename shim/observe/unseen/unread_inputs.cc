@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/unseen/unread_inputs.h"
 
 #include <torch/csrc/autograd/function.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the inputs of an op were finite that nobody has read.
 //
 // While nothing bad is known to be alive, ops do not hand over their inputs, and the first bad

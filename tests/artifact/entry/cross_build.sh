@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds libnanwatch.so for MACHINE (x86_64, aarch64) against glibc 2.17 with the compiler of the
 # Python package ziglang, found by $PYTHON, and looks at the result. Exits 77, which ctest counts as
 # skipped, where that compiler is not installed.

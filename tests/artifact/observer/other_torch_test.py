@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """other_torch_test.py OBSERVER: an observer that is handed a torch it is not built for steps down with one line.
 
 Calls the built observer's own start in a process with its torch, as libnanwatch.so would, and says that the job has another

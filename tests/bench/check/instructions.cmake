@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Instructions of one check of 16 floats, the call and the caller's loop included. Fails above the limit.
 # Run with -DVALGRIND=..., -DPROGRAM=..., -DLIMIT=...
 set(output ${CMAKE_CURRENT_BINARY_DIR}/one_check.callgrind)

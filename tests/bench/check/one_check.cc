@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For callgrind: ten thousand checks of a tensor of 16 floats, inside one function by which it can
 // be told to count (instructions.cmake).
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast is the scan, for each instruction set, element type and size? And the slow path, other
 // layouts, a second thread? Prints GB/s of one core's time, best of several rounds, over a warm
 // buffer that is read again and again, so that small sizes show the caches and large ones memory.

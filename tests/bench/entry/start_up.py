@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What does the preload cost a process at its start?
 
   start_up.py LIBRARY [--pairs N] [--torch-pairs N] [--python PY] [--cpu]

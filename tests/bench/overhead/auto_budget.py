@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does level auto keep its budget, seen from outside? Blocks of steps under it between blocks of bare steps, in one process.
 
 A block's time per step is compared with that of the bare blocks before and after it, so it holds what auto pays for watching

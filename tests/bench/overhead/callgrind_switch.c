@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Lets a Python program under valgrind say which stretch callgrind is to count. Outside valgrind the
  * requests do nothing. */
 #include <valgrind/callgrind.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Question: how many kernels a training step on a GPU launches for us, at each level?
 
   tests/bench/overhead/gpu_launches.py [--levels idle,canary,layer,full] [--models mlp,transformer] [--stats N]

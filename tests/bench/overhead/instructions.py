@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many instructions does nanwatch add to an op that is clean? Counted by callgrind, so the answer does not depend on the machine's mood.
 
 Our own share is `full` minus an empty callback that asks for outputs: what we do, without what torch does to call anybody.

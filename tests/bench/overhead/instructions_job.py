@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counted program of instructions.py: runs under callgrind, repeats an op or a step in every mode, and marks each stretch.
 
 Usage: instructions_job.py SWITCH_LIBRARY CASE,CASE...

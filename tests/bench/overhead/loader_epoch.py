@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What does an epoch of a DataLoader with workers cost under nanwatch? The median of paired ratios, wall clock and processor time.
 
     loader_epoch.py --preload LIBRARY [--rounds 21] [--workers 4] [--samples 1024] [--kind numpy|tensors] [--syscalls]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ways to look for NaN that are compared: nothing, nanwatch, and what people write by hand.
 
 A method is a context manager: inside it, the step is run that way. Entering and leaving is not timed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches the observer in this process off and on between steps. The observer is that of build/release/tests/bench/lib (bench_mode.cc)."""
 import ctypes
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What does a process pay that has the library loaded, beside one that has not? step_overhead.py cannot say: its bare step runs in a
 process that has it, and so hides what even level idle costs.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What does the preload library cost a process at its start? /bin/true, a Python, and a Python that imports torch, with and without.
 
 The two are run in turn, in an order drawn anew for every pair; the answer is the median of the pairs' differences.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What does looking for NaN cost a training step? Ratios to the bare step, of nanwatch and of the ways people do it by hand.
 
 All ways are run in one process, in an order drawn anew for every round, on one pinned core with one thread: what disturbs the

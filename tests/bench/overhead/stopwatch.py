@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does nanwatch say of itself what a stopwatch says? The overhead that it reports, beside blocks of steps that are timed from outside.
 
 Each step has a process of its own, in which nanwatch first measures itself: it runs as in any job, but may leave a quarter of its

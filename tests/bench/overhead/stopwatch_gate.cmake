@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # stopwatch.py in small, in a place of its own.
 execute_process(COMMAND mktemp -d OUTPUT_VARIABLE place OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 execute_process(

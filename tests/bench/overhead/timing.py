@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benches that time steps share: their arguments, the one core they run on, and a stretch of steps that is timed."""
 import argparse
 import gc

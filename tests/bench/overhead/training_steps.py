@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training steps whose cost is measured: from half a millisecond of small ops to a fraction of a second of large ones."""
 import dataclasses
 import importlib.util

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts of a job that died, dropped records, or lies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

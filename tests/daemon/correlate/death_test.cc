@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values that were bad when the job ended with an error.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What belongs together, what comes first, and the chain that is told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

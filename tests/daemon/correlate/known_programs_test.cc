@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The programs whose records were written down by hand when the rules were made: each is a run in a
 // few lines, told as the job would record it.
 #include <gmock/gmock.h>

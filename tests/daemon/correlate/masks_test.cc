@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Non-finite values that somebody asked for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

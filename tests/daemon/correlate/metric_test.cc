@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NaN that the program reads as a number while autograd is off: validation losses and metrics.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values that come back by a way that no op tells of: a number that Python read, the state that an
 // optimizer keeps; and which parameter an update's own value has spoiled.
 #include <gmock/gmock.h>

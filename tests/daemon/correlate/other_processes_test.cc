@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A value that another process of the job has made.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank's NaN on all ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

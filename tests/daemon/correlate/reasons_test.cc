@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a verdict followed from the records, in the words of a report.
 #include "daemon/correlate/reasons.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/daemon/correlate/run_builder.h"
 #include "proto/wire/escape_flags.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small language in which tests tell what happened in a run:
 //
 //   RunBuilder run;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a GradScaler excuses, and what it does not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trainings of a notebook, each with its own answer.
 #include "daemon/correlate/trainings.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients that were bad, and of which no update was made.
 #include <gmock/gmock.h>
 

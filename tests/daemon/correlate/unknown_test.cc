@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job in which too little was watched is neither clean nor expected.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The language of the user's rules, and what a rule does to a verdict.
 #include "daemon/explain/ignore_rules.h"
 

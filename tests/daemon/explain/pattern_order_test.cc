@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first pattern that fits wins: for each that stands before a more general one, a finding that
 // both fit.
 #include <gtest/gtest.h>

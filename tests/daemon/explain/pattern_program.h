@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the known causes share: tensors with bad values, and the pattern of a run of
 // one value.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For each known cause a finding that it must explain, and one that resembles it and that it must
 // not.
 #include <gtest/gtest.h>

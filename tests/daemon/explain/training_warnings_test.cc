@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/explain/training_warnings.h"
 
 #include <gmock/gmock.h>

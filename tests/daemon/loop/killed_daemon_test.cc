@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The daemon may be killed at any moment: nothing is in the database twice, nothing is lost.
 #include <gtest/gtest.h>
 #include <sys/stat.h>

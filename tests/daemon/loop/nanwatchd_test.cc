@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nanwatchd as a process: what its command line, its signals and its lock promise.
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/report/text_report.h"
 
 #include <gmock/gmock.h>

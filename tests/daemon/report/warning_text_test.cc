@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "daemon/report/warning_text.h"
 
 #include <gmock/gmock.h>

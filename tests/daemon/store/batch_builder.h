@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches as the store's tests need them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows that earlier versions wrote: a database keeps them for years, so what they say must not change.
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shapes that curves of healthy runs have: nothing is raised. Each is tried with many seeds' worth
 // of noise, by going on for long.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training told step by step:
 //
 //   ToldTraining training;

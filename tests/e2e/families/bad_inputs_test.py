@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NaN that comes in: by the batch, a parameter, a buffer, an embedding row, a checkpoint, memory that was never written."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main

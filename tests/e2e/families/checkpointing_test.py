@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Activation checkpointing, reentrant and not. The layer is the right one, and what is computed twice is told once."""
 from training import training
 from watched_program import WatchedProgramTest, main

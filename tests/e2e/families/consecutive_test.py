@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which step it was, where a process trains one model after another, however short the last training is.
 
 Optimizers share a step only if they take turns. One that never acts again once another has begun has a training of its own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A value that reaches the training by several ways is one incident: routers, loss terms with one origin, shared parameters and memory."""
 from watched_program import WatchedProgramTest, brief, main
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Branches that torch.where, an index or a repair throws away, whose NaN comes back in the gradient."""
 from training import with_layer
 from watched_program import WatchedProgramTest, main

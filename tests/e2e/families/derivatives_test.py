@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derivatives of derivatives (gradient penalties), custom functions and hooks."""
 from training import LENGTH, layer, training, with_layer
 from watched_program import WatchedProgramTest, main

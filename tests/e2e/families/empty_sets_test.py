@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Averages over nothing, sums divided by a count of zero, and spreads of one element."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers too large or too small for their type: casts, sums and powers that overflow, epsilons that underflow."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """In-place ops, views, slices and out= arguments: the writer of the memory is to blame, wherever it is read."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main

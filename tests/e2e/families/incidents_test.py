@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One incident once: what follows from an origin is counted, not told again; a cause of its own is an incident of its own."""
 from training import training, with_layer
 from watched_program import WatchedProgramTest, main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logarithms of zero and what meets them: probabilities of zero, entropies, divergences, CTC; and exponentials that overflow."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main

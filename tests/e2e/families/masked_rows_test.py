@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows in which everything is masked, of attention, of a policy, of pooling, of scores that are added.
 
 The op that makes NaN of the -Inf is to blame, not the mask."""

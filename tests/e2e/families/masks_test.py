@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Masks and -Inf by design, in attention, filters of samples, searches and poolings, and what users write instead."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main

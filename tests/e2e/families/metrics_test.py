@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NaN that the program reads as a number where no gradients are recorded, and losses that it checks and leaves out."""
 from training import training
 from watched_program import WatchedProgramTest, main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalisation by a spread of zero or of one value, and statistics that overflow or divide by zero."""
 from training import layer, training, with_layer
 from watched_program import WatchedProgramTest, main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A NaN that Python reads from a tensor and hands back later, as an op's number or in a tensor built of numbers.
 
 It is reported where it was made. That it is the same number is a guess, so the origin is not exact."""

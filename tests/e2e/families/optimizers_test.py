@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers that make the first NaN themselves: epsilons of zero or below their type, rates that are not finite, clipping."""
 from training import training
 from watched_program import WatchedProgramTest, main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NaN that the program takes care of, and repairs that come too late.
 
 Missing labels that a mask leaves out, losses that are skipped when they are bad, infinities that a search begins with."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A value that is not finite and was made while a DataLoader fetched samples: which index the loader had asked for, or that
 nobody knows. Here the loader runs in the training's own process; promises/other_processes has the workers.
 """

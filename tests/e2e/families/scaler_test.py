@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixed precision with a gradient scaler, which makes Inf on purpose to find its scale.
 
 Skips at the beginning are by design; for ever, or below a scale of 1, they are not."""

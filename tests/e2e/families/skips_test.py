@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps and iterations where a GradScaler skips updates: `step` counts updates that were made, `iteration` all of them."""
 from watched_program import WatchedProgramTest, main
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions whose value is finite and whose slope is not: roots, norms, powers, inverse sines at the edge of
 their domain; and what looks like them and is safe."""
 from training import layer, training, with_layer

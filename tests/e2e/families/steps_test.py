@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When it happened.
 
 Gradient accumulation, several optimizers and models, schedules, passes that are no step; and training that diverges until

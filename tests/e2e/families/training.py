@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Skeletons of training programs, filled with the few lines in which a case differs."""
 import textwrap
 

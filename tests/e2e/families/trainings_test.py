@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which step it was, where a program has several optimizers: at once, or one after another.
 
 The step is that of the optimizer that closes the cycle at the time, as a person who reads the program counts it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad gradients under a finite loss, of which the program makes no update, and what only looks so.
 
 An update that is left out, a gradient that is repaired or thrown away: the training went on and nothing was ruined."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors that are not plain rows of floats: sparse, complex, quantized, nested, float8, float64, without a dimension.
 
 Healthy ones raise no alarm; a fault in one is found where it can be seen."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs programs given as text under nanwatch, each in a fork of this process, and reads what was said of them.
 
 Starting Python and torch costs two seconds, so one process does that once and forks a child for each program. A forked

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trainings as people write them (programs/), each with one planted fault, and the one right answer to each."""
 import pathlib
 

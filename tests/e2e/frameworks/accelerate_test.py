@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accelerate around a loop of the user's: its wrapped forward, optimizer and loader leave no trace in what is said."""
 import importlib.util
 import unittest

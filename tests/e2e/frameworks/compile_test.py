@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.compile: a compiled region is named as such, what went into it is told from what it made, and the hint holds."""
 import shutil
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of this folder share: a program is run bare, watched and watched with its fault, and its origin is compared.
 
 A program of programs/ trains a small model as users of its framework do, and prints losses and weights exactly. With `--fault`

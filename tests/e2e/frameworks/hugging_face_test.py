@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Trainer of transformers around a model of the user's: layer, and steps under gradient accumulation."""
 import importlib.util
 import math

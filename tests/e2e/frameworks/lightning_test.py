@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lightning's Trainer: the module path under the outermost module that is called (a LightningModule never is), and steps that run inside the optimizer's closure."""
 import importlib.util
 import unittest

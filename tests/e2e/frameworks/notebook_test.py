@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A notebook: a real ipykernel that jupyter_client drives, cell by cell, with nanwatch preloaded.
 
 The kernel talks over sockets in a folder of its own, no ports."""

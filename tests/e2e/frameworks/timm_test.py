@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A script as timm trains: its models, Mixup, optimizer factory, schedule and averaged model."""
 import importlib.util
 import unittest

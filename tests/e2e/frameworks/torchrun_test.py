@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torchrun with two ranks over gloo: DDP and FSDP2. The rank that made the value is named, and not the one it was sent to."""
 import unittest
 

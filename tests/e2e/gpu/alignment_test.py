@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of a GPU that does not stand on its elements' alignment is left alone, and said to be: reading it would end the job's context."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job's first tensors on a GPU are looked at, the very first too; where the GPU is so busy that its kernels are not ready, the job goes on."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Level canary on a GPU: gradients and what an update has written go by lists, and are told as a job on the CPU tells them."""
 import json
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Level layer on a GPU: what crosses module boundaries is looked at, the op inside is named when that is bad, and called exact
 only when all that it may have read is known; with fewer launches than at level full."""
 import unittest

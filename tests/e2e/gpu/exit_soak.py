@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ends processes that train on the fake GPU, in every way that a process can end, and counts how they ended.
 
   tests/fakes/torch_cuda/run.py tests/e2e/gpu/exit_soak.py ROUNDS [KIND ...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a program does last is told, although the driver ends with the process; and its end is as without us."""
 import time
 import unittest

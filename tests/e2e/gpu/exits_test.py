@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A watched job ends as it ends without us, in whatever way it ends and at every level: no crash, no hang, not a word more.
 
 NANWATCH_EXITS is how often each kind of end is tried at each level (exit_soak.py; 1).

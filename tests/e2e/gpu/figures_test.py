@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `nanwatch report --stats` says of a GPU's parameters is what torch says there itself, however late the GPU answers; and what is
 warned of from it on a CPU is warned of on a GPU."""
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is found on a GPU has the op, layer, line, step and class that it would have had on the CPU, however late it is known."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs on the fake CUDA device, run as the promises' jobs are."""
 import pathlib
 import sys

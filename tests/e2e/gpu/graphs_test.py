@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong in one replay of a CUDA graph is told as the same program without graphs tells it, and nothing else is."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GPU's values leave on the CPU is not read before it is there, and known all the same once it is."""
 import unittest
 

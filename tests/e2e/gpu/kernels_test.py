@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """With --kernels the origin has the kernels that its op ran. Who else uses CUPTI is not disturbed, and where it is off nobody is."""
 import os
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Levels on a GPU: canary tells of a bad gradient or update what the CPU's canary tells; idle launches nothing."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GPU has found is known although the job is killed, waits for ever, or goes on with sound parameters."""
 import json
 import signal

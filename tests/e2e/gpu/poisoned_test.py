@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters that are bad, on a GPU: nothing is launched but one list in eight steps, and all is as before once they are good again."""
 import json
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queue of GPU events is used round and round: a job lives through its end, and what is found behind it is told.
 
 The queue of a job is 32 MiB and ends where a page begins that nobody may touch. Here it is some KB, and begins full of what may be

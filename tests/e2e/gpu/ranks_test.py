@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks on GPUs: a value that came by a collective is blamed on the rank that made it, as on the CPU.
 
 The fake device's collectives are gloo's, announced as NCCL's are (tests/fakes/torch_cuda/collectives.cc)."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A compiled region on a GPU, whose kernels nobody announces, is judged at its edges as on the CPU.
 
 The backend stands in for Triton, which needs a GPU: its kernels are torch's own, run with their announcements switched off.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixed precision on a GPU: a step that the GradScaler skips is expected and no step, whoever skips it."""
 import unittest
 

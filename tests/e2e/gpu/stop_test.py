@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--on-anomaly stop on a GPU: the step waits for what the GPU says of its gradients, and a bad one is not applied."""
 import unittest
 

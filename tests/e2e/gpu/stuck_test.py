@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stream that never gets on, or a whole GPU, keeps a job from nothing: it goes on, ends, and what others have answered is told."""
 import time
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is told of each step of a job on a GPU is what torch says there itself: its loss, the norm of its gradients, its scale."""
 import pathlib
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """architectures.py NAME STEPS: trains a small model of random weights for that many steps, as people train such models.
 
 Every one ends with a finite loss, or with exit status 1: a model that diverged would be no proof that healthy ones raise no

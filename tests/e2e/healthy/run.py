@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains healthy models under nanwatch and says whether any of them raised an alarm.
 
   tests/e2e/healthy/run.py                      eight architectures, 1000 steps each, with the nanwatch of build/release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions asked for a value outside their domain, and divisions by zero."""
 from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembles, triggers
 

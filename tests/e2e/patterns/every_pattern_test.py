@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each entry of patterns.json has a program that triggers it and one that resembles it, and no test names an entry that is gone."""
 import importlib.util
 import json

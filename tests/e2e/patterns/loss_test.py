@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Losses and statistics that divide by what they count."""
 from pattern_program import EXPECTED, PatternTest, main, program, resembles, triggers
 

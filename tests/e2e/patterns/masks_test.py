@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inf that was put in on purpose and met an op that cannot take it; masks that overflow; constants."""
 from pattern_program import EXPECTED, PatternTest, main, program, resembles, triggers
 

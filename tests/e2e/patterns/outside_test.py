@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that came in from outside the ops: batch, targets, parameters, buffers."""
 from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembles, triggers
 

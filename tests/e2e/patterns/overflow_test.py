@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values beyond what their type can hold."""
 from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembles, triggers
 

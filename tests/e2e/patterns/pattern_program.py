@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small training programs as text, and what is asked of the cause that nanwatch tells for each.
 
 A test method returns the program; its decorator says which pattern it triggers, or which it resembles:

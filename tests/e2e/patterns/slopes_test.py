@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slopes that are infinite where the value is fine."""
 from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembles, triggers
 from training import LENGTH  # its folder is known by pattern_program

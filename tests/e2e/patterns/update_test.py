@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inside the optimizer, and what a GradScaler makes of it."""
 from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembles, triggers
 

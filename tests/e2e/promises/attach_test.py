@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: what a live process checks can be changed while it runs, and nothing else of it changes."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model for level layer: its results are of 64 KB, which no level below full reads as they are made, nor holds."""
 
 # {fault}: a statement of the second block's forward, for the steps that are faulty.

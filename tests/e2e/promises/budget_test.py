@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: with a budget the job chooses how each step is watched, says what it chose, and its results stay the same."""
 import unittest
 

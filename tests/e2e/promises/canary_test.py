@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: level canary sees what the training itself shows, tells it once, and says where it met it and not more."""
 import unittest
 

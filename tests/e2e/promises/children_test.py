@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: whatever starts a child and whatever the child does, it is observed from its first op. The table shows the combinations.
 
 CTest tries the ways to start a child that differ most; by hand, `children_test.py --all` tries all of them.

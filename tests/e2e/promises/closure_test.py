@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: what a closure makes inside an optimizer's step is no state of the optimizer; what the optimizer makes is."""
 import unittest
 

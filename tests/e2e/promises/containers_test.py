@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: containers that share /dev/shm, and the host beside them, never see each other's runs, locks or levels.
 
 The containers are real ones, made by bwrap: a pid namespace, a root and a home of their own, the same user, and one /dev/shm, which is the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: a plain C++ LibTorch program is observed as a Python one is.
 
 NANWATCH_CPP_PROGRAM is programs/plain_training.cc, built.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: however a job ends, its end stays its own, and what was found just before is kept."""
 import json
 import signal

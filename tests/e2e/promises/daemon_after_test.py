@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: a job that ran and ended before any daemon lived is read whole by the one that comes later."""
 import json
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: what a job met last before the error that ended it is an anomaly, and what it only passed by is none."""
 import unittest
 

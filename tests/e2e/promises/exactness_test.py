@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: an origin is called exact only where all that it was given is known to have been finite.
 
 Each program lets a bad value come about, or come in, where no op is observed; the ones before show that an origin is exact elsewhere.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: a verdict can be followed, sentence by sentence, down to the records."""
 import json
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: a child process is watched from its first op; it is a run of its own once there is something to report, and none is disturbed."""
 import collections
 import json

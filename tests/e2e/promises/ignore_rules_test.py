@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: what the user says is expected raises no alarm, whoever carries the rule; another fault still does."""
 import json
 import unittest

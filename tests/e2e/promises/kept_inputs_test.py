@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: of the first bad op of a run, whose inputs nobody asked for, those are shown that autograd kept for its backward."""
 import unittest
 

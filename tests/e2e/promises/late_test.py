@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: a process that was started without nanwatch can be attached to, and nothing else of it changes.
 
 The library is brought by the way that the Python which runs this has: sys.remote_exec from 3.14 on, a hook below. scripts/python314.sh

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: an origin keeps its figures and its cause, however often the same op was bad before in ways that did not matter."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: level layer reads what crosses module boundaries, names the op inside when that is bad, and calls it exact only when it
 is; it then watches some steps in full, and comes back down."""
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: what nanwatch costs is measured by switching its checks off for a few steps, and no answer is lost for that."""
 import json
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: we bring no library into the job but our own two, and those are never unmapped."""
 import re
 import unittest

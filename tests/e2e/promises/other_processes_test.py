@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: a NaN that another process has made is reported there, by the memory that carried it, or its maker is a candidate."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: a script of ops alone, without module, backward pass or optimizer, gets its answer, too."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: once parameters are bad nothing is watched until they are good again, which is noticed at once; then all is as before."""
 import unittest
 

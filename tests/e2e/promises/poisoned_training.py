@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training that a fault takes NaN into, which goes on for hundreds of steps, loads a good state and meets a second fault."""
 FIRST, LOADED, SECOND, END = 130, 330, 345, 350
 # What leaves the parameters bad at step FIRST, and the fault of step SECOND, in which another op in another layer makes NaN.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: Python's calls in whose place nanwatch stands do what they did: results, errors and their tracebacks, signatures."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: the job's losses, weights, output and exit status are bit for bit what they are without us."""
 import importlib.util
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: what watching takes of shared memory hurts neither the job nor others, and nothing is left behind.
 
 Runs in a mount namespace of its own whose /dev/shm is a tmpfs of 64 MiB, as in a container. --long: 20 jobs in a row

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small training of twelve steps, or so many, and two faults that only its gradients or its update show."""
 OPTIMIZERS = {"sgd": "torch.optim.SGD(model.parameters(), lr=1e-2)",
               "adam": "torch.optim.Adam(model.parameters(), lr=1e-2)",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: a state directory that cannot be had costs history, not the diagnosis: the daemon runs, with its database in memory."""
 import json
 import shutil

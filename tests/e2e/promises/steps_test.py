@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: the steps of optimizers are counted, at every level, whatever becomes of them, and one that is compiled stays as it is."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: with --on-anomaly stop the job ends before a bad gradient is applied, with an exception that says what began it; without it,
 and for updates that a GradScaler skips, nothing is interfered with."""
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs whose updates are to be stopped, or not: a fault in step 5, and what a GradScaler skips; and what is asked of them wherever they
 run. `device` is assigned in the second line of code."""
 NET = """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A storm of bad values, every op for a million ops, is one incident, and what is kept of it is bounded."""
 import unittest
 

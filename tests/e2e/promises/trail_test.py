@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: what went before an origin is told, with how large it was: what was growing."""
 import json
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job of which nothing was seen: the verdict is unknown, and it says which of the ways it went."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: tensors that cannot be checked pass by as if we were not there, and the report says that they were not checked."""
 import pathlib
 import sys

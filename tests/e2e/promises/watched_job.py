@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs programs with and without nanwatch, in directories of their own, and reads what was said about them.
 
 A test makes one Workplace, starts its programs in it and closes it at its end. A daemon that `nanwatch run` starts for it is

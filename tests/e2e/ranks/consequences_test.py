@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a bad value becomes on its way between ranks, or between tensors of one, is no second incident."""
 import os
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a function as several ranks over gloo, each a fork of this process, and reads what nanwatch says of their job.
 
 Starting Python and torch costs seconds, so one process does that once and forks the ranks of one job after another. They are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Launchers that start one `nanwatch run` for each rank: what is one job, and what is not.
 
 A launcher is a process that starts its ranks with the variables that it gives to them, as srun and torchrun do.

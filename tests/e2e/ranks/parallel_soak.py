@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Is a healthy rank ever called the origin? DistributedDataParallel jobs over gloo, beside processes that do nothing but compute.
 
     parallel_soak.py [--runs 200] [--busy 2] [--seconds N]

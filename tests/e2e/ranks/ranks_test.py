@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Of several ranks the one is named that was first, by step and collective and not by the clock.
 
 What the others received is its incident."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Slurm of one node, for a test: its own configuration, keys, ports and spool in a temporary directory.
 
 The programs are Debian's (munge, slurmctld, slurmd, slurm-client). Nothing of the system's own Slurm, where it has one, is read or changed.

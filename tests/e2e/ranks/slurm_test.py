@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real Slurm: what srun, a batch script and a requeue make one job, and what they keep apart. launchers_test.py has other launchers."""
 import json
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank whose gradients an all_reduce has made NaN is not called their origin, however slow the thread is that records it.
 
 The threads of the process group wait at each lock of the observer's (programs/slow_threads.c), so that the main thread meets the

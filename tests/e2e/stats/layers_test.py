@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is told of a layer's activations is what torch says of them: the largest magnitude since the look before."""
 import json
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The losses that are told are those that passes begin at, without the scale of a scaler, however a program comes to them."""
 import json
 import pathlib

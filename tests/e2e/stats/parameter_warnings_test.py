@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What only the parameters one by one can tell is warned of, each on a program that shows it; and a program that shows nothing is left alone."""
 import pathlib
 import sys

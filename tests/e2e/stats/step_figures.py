@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is told of each step, beside what torch says there itself, of jobs of programs/steps_told_by_torch.py."""
 import json
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `nanwatch report --stats` says of each parameter is what torch itself says in the job, and telling it changes nothing in the job."""
 import json
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`nanwatch top` follows real training on a real terminal, and gives the terminal back however it ends."""
 import json
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training that goes bad over many steps is warned of at least three steps before its first non-finite value, at the levels full and
 canary, once while it lasts; and the warning reaches everybody: the report, the document, the daemon's two logs and `nanwatch tail`."""
 import json

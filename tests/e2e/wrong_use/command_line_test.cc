@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrong command lines: a sentence that says what to do, an exit code as documented, and nothing
 // started.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Directories that cannot be used: the command runs all the same, and a sentence says what to do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the command does stays its own: status, signal, stdout, environment.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LD_PRELOAD as the command finds it. Needs the built preload library.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

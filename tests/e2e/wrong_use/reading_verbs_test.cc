@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verbs that read, with nothing to read or with garbage.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs are copied to hosts that have nothing of ours but glibc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/e2e/wrong_use/tool_process.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small language for tests that run the tool as a person would:
 //
 //   Tool tool;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels that nanwatch launches, for the fake driver: the real source, run by the CPU.
 #pragma once
 

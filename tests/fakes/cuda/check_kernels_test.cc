@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fake driver in the setting of a job whose ops are done when they return: a check looks at the
 // launch, and is seen late.
 #include "tests/fakes/cuda/check_kernels.h"

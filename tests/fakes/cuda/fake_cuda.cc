@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A FAKE of NVIDIA's driver library: runs on the CPU, for tests only. See fake_cuda.h.
 #include "tests/fakes/cuda/fake_cuda.h"
 

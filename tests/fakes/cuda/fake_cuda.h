@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fake CUDA driver in host memory: what a test says to it beside the driver's own functions.
 //
 // The library has the name of the real one, libcuda.so.1, and its functions under their names. A

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A FAKE of NVIDIA's profiling library: runs on the CPU, for tests only. See fake_cupti.h.
 #include "tests/fakes/cupti/fake_cupti.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fake CUPTI: what a test says to it beside CUPTI's own functions.
 //
 // The library has the name of the real one, libcupti.so.13, and the functions that we and kineto

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Stands in for libtorch_cpu.so: its constructor takes a while, as the real one does (0.5 s), and
  * notes what it saw. */
 #define _GNU_SOURCE

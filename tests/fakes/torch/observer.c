@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Stands in for an observer: says in one line what it was told and what state it found libtorch in.
  * With FAKE_OBSERVER_STEPS_DOWN it refuses, as one built for another torch does. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* An observer that the loader refuses: it needs a symbol that nobody has. */
 #include "shim/entry/observer_interface.h"
 

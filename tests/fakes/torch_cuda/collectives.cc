@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process group of gloo's carries tensors of the fake device, over the same bytes, and what can
 // be seen of it is what ProcessGroupNCCL shows (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp,
 // collective() and pointToPoint()): a range "nccl:all_reduce" with the tensors given in, inside the

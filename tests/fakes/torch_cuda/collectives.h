@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of tensors on the fake device, as NCCL's process group shows them. See
 // collectives.cc.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What torch chooses for tensors on cuda and has no CPU kernel for gets one here, from the nearest
 // operators of the CPU; redirect.cc then finds it. So a program's ops have the names that they have
 // on a GPU: cudnn_convolution, cudnn_batch_norm, efficient attention. Not so recurrent layers: the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators that only a GPU has, for the CPU. See cuda_only.cc.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fake device as libtorch sees it: device guard, streams, memory, random numbers, and the hooks
 // by which libtorch_cpu asks for CUDA. Any thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/fakes/torch_cuda/graphs.h"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA graphs of the fake device: what is called while a stream captures is called again, in that
 // order and over the same memory, at every replay.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's pinned memory, and what copies from the fake device that nobody waits for do to it.
 //
 // As on a GPU, the values of such a copy arrive when the stream gets there: until the program next

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A FAKE CUDA device inside the real PyTorch, for tests only: no GPU, no driver, no CUDA.
 //
 // Tensors with device cuda:0 lie in host memory. Operators go through the real dispatcher, autograd

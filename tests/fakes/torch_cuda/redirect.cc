@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One boxed kernel stands at the key CUDA for every operator that has a real one there, or a CPU
 // kernel in namespace aten:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the operators of tensors on the fake device by their CPU kernels. See redirect.cc.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a program on a FAKE CUDA device in host memory: for tests, without a GPU, a driver or CUDA.
 
   tests/fakes/torch_cuda/run.py [--default-device] PROGRAM [ARGS]

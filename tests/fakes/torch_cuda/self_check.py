@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fake CUDA device does what a CPU does, by the way that a GPU goes. Run by run.py."""
 import copy
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the GPU the default device of every torch program that is run with this folder in PYTHONPATH, children included."""
 import importlib.abc
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forward and backward captured by torch.cuda.graph and replayed, the update eager; one replay meets a negative number."""
 import torch
 from logarithm import batch, network, warm_up

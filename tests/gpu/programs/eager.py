@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eager ops on the GPU; the logarithm of a negative number at one step."""
 from logarithm import batch, network
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole step captured by torch.cuda.graph, the update with it; one replay meets a negative number."""
 import torch
 from logarithm import batch, network, warm_up

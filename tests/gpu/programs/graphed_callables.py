@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A module made a graph by torch.cuda.make_graphed_callables; one replay meets a negative number."""
 import torch
 from logarithm import batch, network

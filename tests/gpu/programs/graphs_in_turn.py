@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two graphs replayed in turn: one trains, the other one's third replay meets a negative number. Nothing reads its results."""
 import torch
 from logarithm import FAULT_AT, batch, network

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Healthy training steps of the models of ../models.py; small ones where there is no GPU."""
 import pathlib
 import sys

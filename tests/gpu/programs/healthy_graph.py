@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two hundred replays of a captured step, and a graph with a fault in it that is captured and never replayed."""
 import torch
 from logarithm import batch, network

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small network with a logarithm, and batches of which one has a number that it cannot take."""
 import torch
 from torch import nn

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The logarithm of negative numbers once kernels have been traced for a while; then a profiled step, and what the profiler saw of it."""
 import time
 

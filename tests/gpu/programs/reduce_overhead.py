@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.compile(mode="reduce-overhead"), whose kernels are graphs too; one replay meets a negative number."""
 import torch
 from logarithm import batch, network

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements side by side: every size around the widths of vectors and blocks, every alignment, every
 // position and kind of a bad value, between two pages that may not be touched.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory between two pages that may not be touched: one byte read before or after it ends the test.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The floating-point modes of a job that makes it as hard as it can: subnormals off where the
 // processor can (FTZ and DAZ), and a signal for every invalid operation, overflow and division by
 // zero.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors whose elements do not lie side by side in row-major order.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways in which a tensor's elements lie in memory other than side by side in row-major order.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a property for every instruction set this machine has and every element type.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/property/check/level_and_type.h"
 
 namespace nanwatch {

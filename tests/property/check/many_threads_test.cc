@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory large enough for several threads.
 #include <cstring>
 

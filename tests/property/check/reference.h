@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a tensor holds, found the slow and obvious way: element by element, index by index, from the
 // written definition of each format. Shares no code with shim/check except the enumerators.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a step's share of counting is spent on, and what is found without any.
 #include "tests/property/device/checked_launch.h"
 #include "tests/property/device/every_type.h"

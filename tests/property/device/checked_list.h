@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One launch over a list with all that it needs, and what its result is to be by the slow
 // reference.
 #pragma once

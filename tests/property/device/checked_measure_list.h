@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One launch of nanwatch_measure_list, and what the CPU's moments say of the same tensors.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One launch of nanwatch_sum_list: what a check of the list answers, and what its sums are to be by
 // the slow reference.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What nanwatch_compare_list says of an update is what the CPU says of the same sample: every type
 // that is measured, sizes around that of the sample and far beyond it, by one block and by several.
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU's blocks, threads and memory, played by the CPU: the kernel's source runs here as it does
 // there, with its threads in any order between two barriers.
 #pragma once

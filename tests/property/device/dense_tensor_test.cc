@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements side by side: sizes around the 16 bytes of a load, a turn of the block's threads and a
 // block's share, every alignment that an element may have, every position of a bad value.
 #include "tests/property/device/checked_launch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a property for every element type, and makes words of that type.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // More than 2^31 elements: nothing is read here but what a pretended memory answers.
 #include <algorithm>
 

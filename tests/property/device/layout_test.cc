@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors whose elements do not lie side by side, as the scan's tests lay them out, and rows of
 // larger tensors that begin and end on 16 bytes. Those that are one run in another order are told
 // as the observer tells them, too.

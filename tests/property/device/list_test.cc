@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists of tensors: one of each type and size around a vector, a turn of a block and a tile, at
 // every alignment, with a bad value in the first or last element of any of them.
 #include <algorithm>

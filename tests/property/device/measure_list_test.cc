@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What nanwatch_measure_list says of each tensor is what the CPU says of it: every type, over sizes
 // around a vector, a turn of a block and a tile, at every alignment, by one block and by several.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of a list as a job has them: somewhere in memory, with bad values between them.
 #pragma once
 

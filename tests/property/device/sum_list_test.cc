@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of lists: every type that is summed, over sizes around a vector, a turn of a block and a
 // tile, at every alignment, by one block and by several; values whose squares no float holds.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches of several tensors, and what they leave behind.
 #include <thread>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tests of words against the written definition of each format: every part of 8 and 16 bits, in
 // every place of a word and beside every kind of neighbour; of the wider ones those that matter.
 #include "tests/property/device/every_type.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares what nanwatch said of a program with what the oracle says, field by field."""
 
 # A child that is watched has made a step of its own before the program (watched_program.warm_up). It counts where no optimizer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random training programs: a seed gives the source text of one, always the same.
 
   generate.py SEED        prints it; `python` runs it as it is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random training programs with holes: places where nanwatch cannot look. A seed gives the source text of one, always the same.
 
   holes.py SEED [HOLE,HOLE...]   prints it; `python` runs it as it is, and needs NANWATCH (the tool) for changes of level

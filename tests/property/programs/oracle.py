@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Says what is right for a program: runs it without nanwatch under a TorchDispatchMode that sees every op's inputs and outputs, and
 concludes from the flow of bad values alone.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints what is right for generated programs, one JSON line per program: `oracle_all.py FIRST COUNT [--holes]`."""
 import json
 import os

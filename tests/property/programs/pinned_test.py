@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that nanwatch and the oracle once disagreed on, by nanwatch's mistake, each cut down to what it takes.
 
 Run by ctest; alone: NANWATCH_BUILD=build/release python pinned_test.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which programs a run is about: generate.py's, or with --holes=NAME,NAME those of holes.py with holes of these kinds."""
 import generate
 import holes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs random training programs under nanwatch and compares what it says with what an independent oracle says.
 
   run.py --first 1 --count 1000          programs of the seeds 1 to 1000

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What generated programs are made of: pieces of source text, each of which takes the tensor `x` of shape (batch, D) to another
 of that shape.
 

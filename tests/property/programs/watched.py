@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs generated programs under nanwatch and prints what it said, one JSON line per program.
 
   LD_PRELOAD=PREFIX/lib/libnanwatch.so NANWATCH_DIR=... watched.py NANWATCH FIRST COUNT [--holes]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Like watched.py, each program in a process of its own, under a launcher: `watched_apart.py NANWATCH FIRST COUNT LAUNCHER...`
 
 Slower, for what a forked child cannot have: a GPU.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # No function compiled for a wider instruction set may have a linkage by which the linker could use it for
 # the rest of the program (shim/check/kernels.h). Run with -DNM=..., -DARCHIVE=...
 execute_process(COMMAND ${NM} --defined-only ${ARCHIVE} OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)

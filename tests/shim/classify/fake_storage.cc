@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/shim/classify/fake_storage.h"
 
 namespace nanwatch {

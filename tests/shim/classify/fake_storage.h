@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A storage of libtorch as BadValues sees it: an address, whether it has died, and how often its
 // handle was dropped. One test's thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad values whose storage has died before everything that read it was told.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The class of what an optimizer's update leaves bad, and of casts to types without Inf.
 #include <gtest/gtest.h>
 

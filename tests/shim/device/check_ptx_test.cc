@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of the kernels as a program finds it: whole, and ended by a zero.
 #include "shim/device/check_ptx.h"
 

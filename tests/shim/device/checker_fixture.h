@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small language for the tests of the checker over the fake driver.
 #pragma once
 

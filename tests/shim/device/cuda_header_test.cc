@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own declarations of the driver's functions and numbers against the toolkit's header.
 #include <gtest/gtest.h>
 

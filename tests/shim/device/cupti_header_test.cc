@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our own declarations of CUPTI's functions, numbers and records against the toolkit's headers.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks CUPTI's own headers which calls launch kernels, and libtorch_cuda.so which of them torch makes: shim/device/cupti.h has the ids of all.
 
 usage: cupti_ids_test.py CUPTI_H SITE_PACKAGES INCLUDE...

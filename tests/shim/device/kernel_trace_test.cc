@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KernelTrace over the fake CUPTI.
 #include "shim/device/kernel_trace.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists: how they are cut into launches, and what is told of them.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that launch, one that is the GPU and one that polls, all at once.
 #include <gtest/gtest.h>
 

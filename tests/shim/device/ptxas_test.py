@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ptxas_test.py PTX ARCHITECTURE...: what NVIDIA's assembler makes of the check kernels, for each architecture (such as sm_90).
 
 No register is spilled, two blocks of 512 threads fit a multiprocessor (64 registers a thread), and the fast pass reads 16 bytes at a

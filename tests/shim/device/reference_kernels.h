@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The check kernels in their simplest form, for the fake driver: dense float32 only, one thread,
 // and the result protocol of check_launch.h to the letter. The real source run by the CPU
 // (tests/fakes/cuda/check_kernels.h) passes the same tests, in 7 minutes instead of 5 seconds.

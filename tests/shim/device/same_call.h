@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether two pointers to functions are the same by the calling convention: as many parameters,
 // each as wide, pointers where pointers are; a pointer to a function is as any. The results, which
 // are enums or void, are both there or not.

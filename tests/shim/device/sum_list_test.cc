@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums of lists: of which launches they are told, and that they are that launch's own.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The segment's file is removed while threads emit: it is made anew, and nothing that was emitted
 // is missing.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the daemon would see of a segment: readers over its sections.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/emit/write_gate.h"
 
 #include <gtest/gtest.h>

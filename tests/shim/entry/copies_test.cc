@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several copies of the library in one process: one is awake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Children: forked ones are silent without any handler, and can find a torch of their own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that have nothing to do with torch are as they were.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

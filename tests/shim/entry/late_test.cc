@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library comes by dlopen into a process that has its torch: it waits until it is told how.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exported dlopen does not show.
 #include <gtest/gtest.h>
 

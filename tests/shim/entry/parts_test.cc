@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The entry's pure functions, and the watch with a short patience.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder with an installation of nanwatch, fake torches and fake observers in it, and programs
 // run there: the language that the tests of shim/entry are written in. One scene a test; removed at
 // its end. Not for several threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Torch is found, its version read, and the observer for it started; or one line says why not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

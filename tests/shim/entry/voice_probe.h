@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // shim/entry/voice.h for C++ tests: that header speaks C11 atomics, which C++20 does not read.
 #pragma once
 

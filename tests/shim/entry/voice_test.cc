@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the shim says reaches stderr or the log, and never disturbs who is there.
 #include <errno.h>
 #include <fcntl.h>

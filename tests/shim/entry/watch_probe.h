@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // shim/entry/watch.h for C++ tests: that header speaks C11 atomics, which C++20 does not read. One
 // watch a process.
 #pragma once

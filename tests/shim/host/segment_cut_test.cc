@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A segment's file is cut short or written over under a running job: no store ends the job, and the
 // segment is made anew. Whatever else a SIGBUS may be is none of our business.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A segment takes pages as it is written, never more than it may, and none of them is ever a hole.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

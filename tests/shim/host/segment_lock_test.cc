@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lock by which the daemon knows that a job lives.
 #include <gtest/gtest.h>
 #include <signal.h>

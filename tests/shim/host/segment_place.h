@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory for segments that goes with the test, and processes to try things in.
 #pragma once
 

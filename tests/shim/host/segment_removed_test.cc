@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A segment's file is removed under a running job: a logout does that, and administrators who tidy
 // up.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ended processes left is removed by the next, if it holds nothing to tell or is too much.
 #include "shim/host/segment_sweep.h"
 

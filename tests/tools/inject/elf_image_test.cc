@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Symbols and call slots of images: those of this program's own libraries, and of images that were
 // made up, cut off, and filled with nonsense.
 #include "tools/inject/elf_image.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process's memory that a test has made up: pieces at addresses, nothing in between.
 #pragma once
 

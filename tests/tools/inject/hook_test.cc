@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The payload itself, in this process: who may load, what is kept, what is left.
 #include "tools/inject/hook.h"
 

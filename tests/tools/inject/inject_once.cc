@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // inject_once PID LIBRARY ANSWERS LIMIT_MS: has a process load a library, and prints what came of
 // it as one line of JSON. On stderr "waiting" when it takes longer than a second.
 #include <cstdio>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tool is killed at any moment: the process goes on, and can be attached to afterwards.
 
 NANWATCH_KILLS: how many moments are tried (100).

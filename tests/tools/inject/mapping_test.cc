@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // /proc/PID/maps, as the kernel writes it and as it never should.
 #include "tools/inject/mapping.h"
 

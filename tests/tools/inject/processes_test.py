@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loading into live processes: each is loaded once, and finds nothing disturbed."""
 import ctypes
 import json

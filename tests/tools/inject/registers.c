@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Checks, as an extension of Python's or by ctypes, that nobody changes what a thread has in its
  * registers: vectors, masks, x87, control words, the red zone. And a heartbeat, for what a process
  * that is stopped cannot have. */

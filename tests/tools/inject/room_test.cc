@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which bytes of a process are taken for ours, and which never are.
 #include "tools/inject/room.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attaches many times, each time to a fresh job, and compares what the job computed with a twin.
 
 Each job is a fork of this program, which sleeps, waits, reads, passes locks, or computes until it is told to stop; it says how many steps

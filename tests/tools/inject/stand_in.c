@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Stands in for libnanwatch.so: takes a while to load, as that does, touches what a careless loader
  * would harm, and says that it was called. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """victim.py KIND SECONDS [PATH]: runs for so long, checks itself, and prints "ready PID" first and its result last.
 
 What a kind checks is said at its function. Ends with status 0 only when nothing was disturbed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts victim.py, and has nanwatch_inject_once load a stand-in library into it."""
 import ctypes
 import errno

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/python/api/notebook_cells.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cells of a notebook (an IPython shell): when one begins, and which one a line belongs to.
 //
 // IPython runs each cell as a file of its own, "/tmp/ipykernel_123/456.py" or

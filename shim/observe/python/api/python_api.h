@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of CPython's C API that the observer uses, resolved at run time.
 //
 // One observer serves every CPython from 3.10 to 3.14 and C++ programs without Python, so Python.h

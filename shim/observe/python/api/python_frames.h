@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The own thread's Python frames, read without the GIL.
 //
 // A thread that runs an op or a callback is inside a C call of its own innermost frame, so that

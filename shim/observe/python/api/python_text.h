@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The characters of a Python str, read without the GIL and without calling Python. Only compact
 // strings, which is what every name and file name in a code object is.
 #pragma once

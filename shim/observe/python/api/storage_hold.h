@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Taking hold of a storage that is only known weakly, without ever making torch take the GIL.
 #pragma once
 

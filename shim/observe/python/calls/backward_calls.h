@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calls by which a program begins backward passes. Both torch.autograd.backward and .grad end
 // in `Variable._execution_engine.run_backward`, an object of C that has no place for a method of
 // ours: an object of a class derived from its own stands there instead, whose run_backward tells of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of built-in functions of torch's that say something no op callback does:
 //   torch.autograd._enable_record_function    ops run that no callback sees
 //   Tensor.item, Tensor.__float__             Python reads a number

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors in a call's arguments or result: through tuples, lists, dicts, dataclasses and
 // mappings, three levels deep, at most 64 of them, each with a name such as "args[0]", "mask" or
 // "args[0]['image']". Needs the GIL; runs no Python code but attribute look-ups on dataclasses and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A call of ours when Python ends, while its modules and tensors are still there: the process's own
 // exit handlers run when they are gone. Registered with Python's atexit, once there is something to
 // do then.

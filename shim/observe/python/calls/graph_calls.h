@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torch.cuda.CUDAGraph's `capture_end` and `replay`, replaced by methods that tell of the call: ops
 // of a graph announce nothing when it is replayed, and a replay's place among the ops around it is
 // known to the thread alone that asks for it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which samples a DataLoader is fetching on the calling thread, read from its Python frames.
 //
 // `fetch` of torch/utils/data/_utils/fetch.py has the index, or the batch's list of indices, as its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torch.nn.Module.__call__, replaced by a C method descriptor that keeps this thread's ScopeStack.
 //
 // Why so: a Python wrapper costs 170 ns a call and global hooks 1300 ns and break torch.compile;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps of torch's optimizers, by the hooks that torch.optim keeps for all of them
 // (register_optimizer_step_pre_hook and its twin).
 //

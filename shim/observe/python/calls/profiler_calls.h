@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torch.autograd.profiler's `_prepare_profiler` and `_enable_profiler`, replaced by functions that
 // tell of the call and then make it: every profiler of torch's that is started from Python passes
 // there before it touches CUPTI, which two can use only one after the other

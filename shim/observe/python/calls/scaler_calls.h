@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two calls of a GradScaler, replaced by functions that tell of the call and make it:
 //   GradScaler.scale             is handed the loss as it is, and multiplies it
 //   torch._amp_update_scale_     the op by which it takes note of a step, skipped or not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells an optimizer object from another one that was made where it stood: a program that trains
 // one model after another has the next optimizer at the address of the one before as a rule.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which layer a thread is in, and which layer a Python module object is.
 //
 // A layer is a module's place in its root: "encoder.layers.0" of "Model#0". Layers are made when a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every tensor that Python holds: variables, attributes, items of containers, and the arguments of
 // the call that is under way. What only C++ holds, such as a result between two ops of one C++
 // function, is not among them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a module object to its layer: walks a root's registered modules once, strips wrappers by
 // their type, and keeps LayerTable and PythonNames true when modules or parameters are replaced
 // later. Everything needs the GIL.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A parameter or buffer, read while no op hands it over.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/python/names/optimizer_tensors.h"
 
 #include <ATen/core/Tensor.h>

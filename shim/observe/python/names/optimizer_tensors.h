@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parameters of a torch optimizer, and their gradients, read where its step begins; and what
 // the step has written, where it ends.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of parameters and buffers: from a tensor, or its storage, to "encoder.layers.0.weight".
 //
 // Filled with the GIL held while a root's modules are walked; read by callbacks without the GIL, on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # actor critic with replay: advantage normalised over a batch of one -> std of one element is NaN
 import random, collections, torch, torch.nn as nn
 torch.manual_seed(0); random.seed(0)

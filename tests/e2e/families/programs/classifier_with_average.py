@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # classifier, sanity validation before training, grad accumulation, cosine schedule with warmup, ema
 import copy, math, random
 import torch, torch.nn as nn, torch.nn.functional as F

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # contrastive with learned temperature and GradScaler/autocast on CPU
 import torch, torch.nn as nn, torch.nn.functional as F
 torch.manual_seed(0)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # WGAN-GP five critic updates; norm of zero gradient -> sqrt backward (double backward)
 import torch, torch.nn as nn
 torch.manual_seed(0)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import torch, torch.nn as nn
 torch.manual_seed(0)
 class SyncLike(nn.Module):

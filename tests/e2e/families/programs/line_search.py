@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # PINN-like regression with LBFGS, log of negative after a line search step
 import torch, torch.nn as nn
 torch.manual_seed(0)

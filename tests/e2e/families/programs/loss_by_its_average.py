@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # loss list averaged as tensor; the bad value is used as weight the next step
 import torch, torch.nn as nn, numpy as np
 torch.manual_seed(0)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # mean pooling by true length; one empty after filtering
 import torch, torch.nn as nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import torch, torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 torch.manual_seed(0)

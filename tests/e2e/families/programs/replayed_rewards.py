@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # DQN: reward built from a torch value read in numpy and stored in a replay as python floats
 import random, torch, torch.nn as nn
 from collections import deque

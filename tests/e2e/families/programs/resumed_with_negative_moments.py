@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # resume from a checkpoint whose second moment went negative through a bf16 round trip bug
 import os, tempfile
 import torch, torch.nn as nn

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # numpy table with a NaN row; dataset returns torch.tensor(row)
 import numpy as np, torch, torch.nn as nn
 rng = np.random.RandomState(0); torch.manual_seed(0)

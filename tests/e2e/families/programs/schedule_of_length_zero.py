@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cosine schedule with T=0 -> nan lr via numpy
 import numpy as np, torch, torch.nn as nn
 np.seterr(all="ignore"); torch.manual_seed(0)

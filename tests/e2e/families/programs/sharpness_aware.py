@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # SAM: e_w = grad * rho / norm, norm is zero (no eps)
 import torch, torch.nn as nn
 torch.manual_seed(0)

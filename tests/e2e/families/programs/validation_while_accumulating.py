@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # weights blow up at the update 3; validation of 3 batches runs in the middle of accumulation
 import torch, torch.nn as nn
 torch.manual_seed(0)

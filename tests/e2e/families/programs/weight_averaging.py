@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import torch, torch.nn as nn
 from torch.optim.swa_utils import AveragedModel, SWALR, update_bn
 torch.manual_seed(0)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """accelerate_loop.py [--fault log|data]: a loop of the user's around Accelerate, in bfloat16 autocast.
 
 Gradients are accumulated over two batches and clipped, the schedule steps with the optimizer, and the state is saved and loaded

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """compiled.py WHAT [--fault inside|before|data|backward]: a model with torch.compile.
 
 WHAT is compiled: `model` by torch.compile, `eager` the same with the backend that leaves the ops as they are, `layer` one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ddp.py [--fault]: for torchrun; DistributedDataParallel over gloo, each rank with its own part of the data.
 
 With the fault, the last rank meets two equal points, and the direction between them is 0/0.

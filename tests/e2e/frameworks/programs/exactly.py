@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints what a training came to, bit for bit."""
 import hashlib
 

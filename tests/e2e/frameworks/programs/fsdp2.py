@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fsdp2.py [--fault]: for torchrun; fully_shard over gloo, each rank with its own part of the data.
 
 With the fault, one rank's batch holds a sequence that is all padding, and its attention has no key to look at.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hf_trainer.py [--fault]: a text classifier around a BERT of random weights in the Trainer of transformers.
 
 Gradients are accumulated over two batches, clipped, evaluated between epochs and saved in between. With the fault, one text is

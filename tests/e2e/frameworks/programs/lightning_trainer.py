@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lightning_trainer.py [--precision P] [--fault]: a LightningModule in the Trainer.
 
 It has validation, gradient clipping, a learning rate schedule and checkpoints. With the fault, one sample is empty: its counts

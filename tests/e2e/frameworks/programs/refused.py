@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """refused.py [--late]: for torchrun; trains nothing. Rank 1 makes a distribution of NaN, which refuses it. With `--late` it did so before, caught
 the error, and dies of something else."""
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """timm_training.py [--fault]: training as timm's own script does it, on a model of timm's with random weights.
 
 Mixup and label smoothing, AdamW with weight decay per group, a cosine schedule stepped by update, an averaged model, and gradient

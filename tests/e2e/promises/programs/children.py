@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job whose children compute: children.py METHOD KIND... starts one child after another by METHOD, one for each KIND.
 
 KIND may be several, joined by "+": one child does them in order. Every kind that goes wrong does so by an op and a line of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """forked_twins.py JOBS: runs programs of Python, each in a fork of this process, which has imported torch once for all of them.
 
 JOBS is a JSON file: for each job its `folder` and its `program`. A job runs in its folder, writes `stdout` and `stderr` there, and its exit

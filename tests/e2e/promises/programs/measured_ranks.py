@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two ranks train together (gloo, DistributedDataParallel) while nanwatch measures what it costs; once steps were unchecked twice and
 are checked again, rank 1 makes a NaN. Each prints to stderr how many steps it has seen unchecked, and their numbers added up.
 The starter, which is called without arguments, does not import torch.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training whose checks are switched off for some steps, so that their cost can be measured; in the third such step a fault happens.
 
   measured_training.py FAULT [STEPS]     FAULT: none, parameter, state, buffer, validation, killed, exit, raises, ends, work_after, forks,

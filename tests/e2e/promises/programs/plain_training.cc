@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A C++ LibTorch program without anything of Python or of ours: three training steps by hand, the
 // second of which takes the square root of a negative number.
 #include <ATen/core/Tensor.h>

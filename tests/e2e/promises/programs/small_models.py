@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """small_models.py NAME...: trains the named models one after the other, and prints every loss and the final weights exactly.
 
 With `nan_` before its name, a model's second batch makes a NaN.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts itself twice as the two ranks of a job over gloo, and prints what each printed, rank by rank.
 
 The starter does not import torch. With `nan` as argument, rank 1 makes a NaN in its second step.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Meets every unusual kind of tensor in ops that make a NaN or Inf where the kind can hold one, and prints what came of it."""
 import torch
 from torch import nn

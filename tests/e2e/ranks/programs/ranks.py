@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that train over gloo and pass each other values by hand: `ranks.py CASE COUNT [UNWATCHED]` starts itself COUNT times.
 
 The starter does not import torch. In each case one rank makes a NaN of its own (the line ends with `# here`), and the others

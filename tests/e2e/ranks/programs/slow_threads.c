@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Makes threads other than the main one slow inside the observer, so that the main thread overtakes
  * a thread of a process group that has found a bad value and not yet recorded it. Preloaded before
  * the library under test. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training that computes its losses in the way asked for, and prints what they were beside what `nanwatch top` shows: losses_told.py WAY"""
 import json
 import os

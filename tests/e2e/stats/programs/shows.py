@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """shows.py NAME: trains a small model that shows one thing that only its parameters one by one can tell, and stays finite."""
 import sys
 

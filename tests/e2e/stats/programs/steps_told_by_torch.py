@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training that prints, of its last step, what torch says there and what `nanwatch top` shows of it: steps_told_by_torch.py [--device cuda] ..."""
 import argparse
 import json

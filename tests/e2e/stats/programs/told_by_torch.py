@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """told_by_torch.py STEPS [half] [cuda]: trains a small model (on a GPU all but two layers) and writes what torch itself makes of each parameter to figures.json.
 
 Of the first step of each 5, on a GPU of each step: the gradient as the step used it, and the update against the weight before. Prints

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """going_bad.py NAME: trains a small model until a fault that builds up over many steps makes a NaN, and some steps more.
 
 Prints the first step whose loss was not finite, as the program itself sees it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Offers the scan_avx512.cc of this test program, which is compiled over emulated operations, and
 // no other.
 #include "shim/check/kernels.h"

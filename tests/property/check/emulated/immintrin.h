@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The AVX-512 operations that shim/check/scan_avx512.cc uses, as loops, for machines without them
 // (and for valgrind, which knows none). Found by the compiler before its own header of this name.
 // Says nothing about the machine code, but everything about what the scan asks of it, byte by byte.

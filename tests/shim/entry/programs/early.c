@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A library whose constructor runs before the preload library's and opens libtorch, named by
  * EARLY_OPEN. */
 #include <dlfcn.h>

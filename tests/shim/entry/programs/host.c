@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A program of the user's, steered by its arguments, which it follows in order and reports on
  * stdout:
  *

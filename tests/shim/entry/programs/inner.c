@@ -1,1 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
 __attribute__((visibility("default"))) const char* greet(void) { return "private library found"; }

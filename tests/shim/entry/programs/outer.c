@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A library with a private dependency that only its own RUNPATH ($ORIGIN/private) leads to. */
 #include <dlfcn.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process as the entry library would describe it, with a segment that goes with the test: facts in, records out.
 #pragma once
 

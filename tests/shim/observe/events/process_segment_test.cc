@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/events/process_segment.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The largest result of each layer. The table is the process's: each case has layers of its own and
 // begins by taking what the one before has left.
 #include "shim/observe/figures/layer_peaks.h"

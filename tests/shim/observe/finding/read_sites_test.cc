@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/finding/read_sites.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What collectives bring, recorded by threads that are interrupted on their way.
 #include "shim/observe/gpu/gpu_collective_results.h"
 

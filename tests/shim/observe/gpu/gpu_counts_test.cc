@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tensors are one run of memory, and what a place in it is as an index.
 #include "shim/observe/gpu/gpu_counts.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the answer to a list's launch says of one of its tensors.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of the event queue. What is mapped stays mapped; a handful of mappings is little.
 #include "shim/observe/gpu/queue_memory.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Level auto at its edges: the first steps, steps of unknown time, one alert on top of another.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Level auto, on made-up jobs whose steps take as long as the test says.
 #include "shim/observe/level/auto_level.h"
 

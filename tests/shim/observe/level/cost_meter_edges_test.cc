@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The meter at its edges: shares that are too large, steps of unknown time, bounds of few pairs.
 #include <gtest/gtest.h>
 

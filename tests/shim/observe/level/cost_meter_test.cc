@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When the checks are switched off to measure them, on made-up jobs whose steps take as long as the
 // test says.
 #include "shim/observe/level/cost_meter.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which steps look as if a non-finite value were on its way.
 #include "shim/observe/level/suspicion.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bridge behind ctypes: what the tests beside this file ask it."""
 
 import ctypes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bridge behind a C interface, for the Python tests beside this file: they load it with ctypes
 // into a real process with torch, so that every answer is compared with what Python and torch say
 // themselves.

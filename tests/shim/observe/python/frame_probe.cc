@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Source lines alone, without torch: loaded by every CPython at hand.
 #include <cstdint>
 #include <cstdio>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Source lines are read without the GIL in every CPython at hand; no torch is needed."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The descriptor gets in place by itself, from a thread that never takes the GIL."""
 
 import os

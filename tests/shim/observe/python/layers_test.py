@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every op runs in the layer that named_modules() would name."""
 
 import asyncio

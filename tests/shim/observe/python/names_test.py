@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters and buffers are known by name, and what a call takes and returns is handed out."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU ns per call of a trivial module, with the descriptor and with what it replaced.
 
 All ways are interleaved in one process. Usage: overhead_bench.py [rounds]; prints the medians, and

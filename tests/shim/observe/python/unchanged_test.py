@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What torch and Python do with torch.nn.Module.__call__ is as it was before it was replaced."""
 
 import copy

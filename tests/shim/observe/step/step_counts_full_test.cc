@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of optimizers when it is full, when an address is used again, when counts wrap.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table is private to its file, so that nobody else comes to depend on it: the test includes
 // the file.
 #include "shim/observe/torch/op_families.cc"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strings laid out as CPython lays them out, without a Python.
 #include "shim/observe/python/api/python_text.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which layer a module object is. Modules are addresses here that nobody reads.
 #include "shim/observe/python/names/layer_table.h"
 
