@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "proto/wire/hash.h"
+
 namespace nanwatch {
 
 class ReadSites {
@@ -17,7 +19,7 @@ class ReadSites {
     const uint64_t pair = (uint64_t{read_at} << 32 | made_at) + 1;
     static_assert(std::has_single_bit(kEntries));
     constexpr int kTopBits = 64 - std::countr_zero(kEntries);
-    const auto hash = static_cast<uint32_t>((pair * 0x9E3779B97F4A7C15U) >> kTopBits);
+    const auto hash = static_cast<uint32_t>((pair * wire::kGoldenRatio) >> kTopBits);
     for (uint32_t i = 0; i < kProbesMax; ++i) {
       Entry& entry = entries_[(hash + i) % kEntries];
       uint64_t there = entry.pair.load(std::memory_order_relaxed);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/wire/hash.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/queued_events.h"
@@ -81,7 +82,7 @@ uint64_t GpuCuts::oldest() const noexcept {
 }
 
 uint64_t GpuCuts::Bucket(const void* storage) noexcept {
-  return ((reinterpret_cast<uintptr_t>(storage) >> 4) * 0x9E3779B97F4A7C15u) >> 52;
+  return ((reinterpret_cast<uintptr_t>(storage) >> 4) * wire::kGoldenRatio) >> 52;
 }
 
 GpuCuts::Entry* GpuCuts::Add(const InputSeen& seen, uint64_t event, uint8_t tensor,

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "proto/wire/hash.h"
+
 namespace nanwatch {
 namespace {
 
@@ -17,12 +19,7 @@ constexpr uint64_t kRoundSteps = 50;
 constexpr uint32_t kCycleStepsMax = 64;
 
 // SplitMix64: a number for each number, the same in every process.
-uint64_t Draw(uint64_t of) noexcept {
-  uint64_t drawn = of + 0x9E3779B97F4A7C15u;
-  drawn = (drawn ^ (drawn >> 30)) * 0xBF58476D1CE4E5B9u;
-  drawn = (drawn ^ (drawn >> 27)) * 0x94D049BB133111EBu;
-  return drawn ^ (drawn >> 31);
-}
+uint64_t Draw(uint64_t of) noexcept { return wire::Mixed(of + wire::kGoldenRatio); }
 
 }  // namespace
 

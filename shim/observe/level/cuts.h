@@ -3,9 +3,8 @@
 // only when one is bad.
 //
 //   forward    what each module's call returns
-//   backward   what an autograd node leaves alive for the next ones, where it ends; but the
-//   gradient
-//              of a leaf where its optimizer takes it (canary.h)
+//   backward   what an autograd node leaves alive for the next ones, where it ends;
+//              but the gradient of a leaf where its optimizer takes it (canary.h)
 //   loss       the value a backward pass begins at
 //   update     what outlives its step, before the optimizer runs; the optimizer's own ops
 //

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "proto/wire/hash.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
@@ -40,7 +41,7 @@ class ForwardGraph {
  private:
   struct Hash {
     size_t operator()(const NodeKey& key) const noexcept {
-      return (static_cast<uint64_t>(key.sequence) * 0x9E3779B97F4A7C15u) ^ key.thread;
+      return (static_cast<uint64_t>(key.sequence) * wire::kGoldenRatio) ^ key.thread;
     }
   };
   struct Edges {

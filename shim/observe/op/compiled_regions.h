@@ -6,9 +6,10 @@
 // between (a matrix product left to a library, or all of them with the backends "eager" and
 // "aot_eager") are seen as ever, and named if what went into them was finite.
 //
-//   module call   -> region -> module returns: outputs looked at, and then arguments, parameters,
-//   buffers node's inputs -> CompiledFunctionBackward -> inputs of the nodes after it,
-//   AccumulateGrad among them
+//   module call   -> region -> module returns:
+//                    outputs are checked, and then arguments, parameters, buffers
+//   node's inputs -> CompiledFunctionBackward -> inputs of the nodes after it,
+//                    AccumulateGrad among them
 //
 // A value that came out bad is the region's own if nothing bad went in. A compiled function that is
 // no module's has no return that we see: what it spoiled shows where a pass begins at its result,

@@ -4,6 +4,8 @@
 #include <bit>
 #include <new>
 
+#include "proto/wire/hash.h"
+
 namespace nanwatch {
 
 KnownCall KnownCalls::OfThisThread(const PythonBridge& python) noexcept {
@@ -17,7 +19,7 @@ KnownCall KnownCalls::OfThisThread(const PythonBridge& python) noexcept {
                                                    1;
   static_assert(std::has_single_bit(kCapacity));
   constexpr int kTopBits = 64 - std::countr_zero(kCapacity);
-  const auto first = static_cast<uint32_t>((key * 0x9E3779B97F4A7C15u) >> kTopBits);
+  const auto first = static_cast<uint32_t>((key * wire::kGoldenRatio) >> kTopBits);
   for (uint32_t i = 0; i < kProbes; ++i) {
     const Entry& entry = entries_[(first + i) % kCapacity];
     const uint64_t held = entry.key.load(std::memory_order_acquire);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "proto/wire/cell_record.h"
+#include "proto/wire/hash.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/finding/finding_record.h"
 #include "shim/observe/observer.h"
@@ -20,12 +21,6 @@ namespace {
 
 // A bad value that has been there for this many steps is part of the scenery (a mask in a buffer).
 constexpr uint32_t kStepsUntilResident = 3;
-
-uint64_t HashOf(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
 
 // "Optimizer.step#AdamW.step" -> "AdamW"
 std::string_view ClassOf(const char* range_name) {
@@ -95,7 +90,7 @@ uint32_t StepScope::StepsOfNewest() noexcept {
 uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
                             Emitter* emitter) noexcept {
   const std::string_view class_name = ClassOf(range_name);
-  const uint64_t hash = HashOf(class_name);
+  const uint64_t hash = wire::Fnv1a(class_name);
   std::lock_guard<std::mutex> lock(mutex_);
   bool is_new = false;
   const uint32_t number = counts_.NumberOf(identity, hash, &clocks_, &is_new);

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "proto/wire/hash.h"
 #include "shim/check/scan.h"
 #include "shim/host/done_within.h"
 #include "shim/observe/finding/finding_record.h"
@@ -174,11 +176,7 @@ bool FirstBadGiven(const ThreadState* thread, const Frame& frame, wire::Source* 
 
 // The same number on all ranks. No file of shared memory has the highest bit set.
 uint64_t BringerOf(const OpTraits& op, uint64_t calls) {
-  uint64_t hash = 0xCBF29CE484222325U;
-  for (const char* at = op.name; *at != '\0'; ++at) {
-    hash = (hash ^ static_cast<unsigned char>(*at)) * 0x100000001B3U;
-  }
-  return ((hash ^ calls) * 0x100000001B3U) | uint64_t{1} << 63;
+  return wire::Fnv1a(std::span(&calls, 1), wire::Fnv1a(op.name)) | uint64_t{1} << 63;
 }
 
 bool IsWrittenBy(const BadOutput* written, int count, const InputSeen& tensor) {

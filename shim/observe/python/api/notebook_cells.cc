@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "proto/wire/hash.h"
+
 namespace nanwatch {
 namespace {
 
@@ -17,11 +19,7 @@ constexpr char kInstall[] =
     "    shell.events.callbacks['pre_run_cell'].append(nanwatch_cell)\n"
     "    return shell.compile._filename_map\n";
 
-uint64_t HashOf(std::string_view text) {
-  uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-  return hash | 1;
-}
+uint64_t HashOf(std::string_view text) { return wire::Fnv1a(text) | 1; }
 
 // A cell that IPython has not compiled when the names were copied.
 bool LooksLikeACell(std::string_view file) {

@@ -2,8 +2,8 @@
 // Calls of built-in functions of torch's that say something no op callback does:
 //   torch.autograd._enable_record_function    ops run that no callback sees
 //   Tensor.item, Tensor.__float__             Python reads a number
-//   isnan, isinf, isfinite of torch and of    Python asks whether a number is finite
-//   Tensor
+//   isnan, isinf, isfinite                    Python asks whether a number is finite
+//   (of torch and of Tensor)
 //
 // Ours stand behind the same Python objects: the C function that a PyMethodDef names is exchanged.
 // So all references to them are covered, whenever they were taken, and neither a signature nor what

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "proto/wire/hash.h"
 #include "shim/observe/python/api/python_api.h"
 
 namespace nanwatch {
@@ -116,7 +117,7 @@ class LayerTable {
 
   [[nodiscard]] size_t Slot(const PyObj* module) const noexcept {
     // Objects are 16-byte aligned; the multiplication spreads what is left.
-    return static_cast<size_t>((reinterpret_cast<uintptr_t>(module) >> 4) * 0x9E3779B97F4A7C15U >>
+    return static_cast<size_t>((reinterpret_cast<uintptr_t>(module) >> 4) * wire::kGoldenRatio >>
                                32) &
            mask_;
   }
