@@ -45,13 +45,6 @@ class CollectiveLookup : public testing::Test {
   GpuCollectiveResults results_;
 };
 
-TEST_F(CollectiveLookup, KnowsNothingAtFirst) {
-  EXPECT_FALSE(results_.AnyUnlooked());
-  EXPECT_FALSE(Take(1, 0, 64));
-  EXPECT_EQ(EventOf(1, 0, 64), 0u);
-  results_.SetStep(1, 5, 2);
-}
-
 TEST_F(CollectiveLookup, FindsEverythingThatWasSaid) {
   Record(1, 0, 64, 6, "nccl:broadcast");
   Result found{};
@@ -173,11 +166,6 @@ class LateCopiesTest : public testing::Test {
 
   std::unique_ptr<LateCopies> copies_ = std::make_unique<LateCopies>();
 };
-
-TEST_F(LateCopiesTest, NothingIsUnderWayBeforeTheFirstCopy) {
-  EXPECT_FALSE(MayBeUnderWay(1, 0, 64, 1));
-  EXPECT_FALSE(MayBeUnderWay(0, 0, 64, 0)) << "an empty place is no copy";
-}
 
 TEST_F(LateCopiesTest, WhatOverlapsACopyMayNotHaveArrived) {
   copies_->Add(BytesOf(1, 64, 128), 10);
