@@ -36,8 +36,9 @@ TEST_F(ReadSitesTest, APlaceThatIsNotKnownIsAPlaceToo) {
   EXPECT_EQ(Count(0, 0), 2u);
   EXPECT_EQ(Count(0, 1), 1u);
   EXPECT_EQ(Count(1, 0), 1u);
-  for (uint32_t made_at = 2; made_at < 600; ++made_at) {
-    ASSERT_EQ(Count(0, made_at), 1u) << "it has taken somebody's place";
+  for (uint32_t made_at = 2; made_at < 3000; ++made_at) {
+    const uint32_t count = Count(0, made_at);
+    ASSERT_TRUE(count == 1 || count == ReadSites::kMany) << "it has taken somebody's place";
   }
   EXPECT_EQ(Count(0, 0), 3u);
 }

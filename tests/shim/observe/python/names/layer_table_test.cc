@@ -197,6 +197,7 @@ TEST(ScopeOfAThread, IsItsOwn) {
   MarkCompiledRegion();
   EXPECT_EQ(CurrentLayer(), &layer);
   EXPECT_EQ(ScopeDepth(), 2u);
+  EXPECT_TRUE(scope_stack.compiled_region);
   const Layer* seen = &layer;
   uint32_t depth = 9;
   bool compiled = true;
