@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weak holds on storages of libtorch's, as the observer has them. Weak symbols: they give way to
 // the observer's own where those are linked.
 #include <c10/core/StorageImpl.h>

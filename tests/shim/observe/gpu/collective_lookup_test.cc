@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What collectives bring, as it is asked for: by overlap, by age, by what was looked at. Storages
 // are numbers here, and their holds are counted.
 #include <gtest/gtest.h>

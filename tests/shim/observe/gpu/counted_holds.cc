@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In place of the observer's: a storage here is a number that nobody looks into.
 #include "tests/shim/observe/gpu/counted_holds.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weak holds on storages that are no libtorch's but numbers, and how many of them were taken and
 // let go. One test's thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parameters that are bad, by their memory: no module holds them here.
 #include "shim/observe/step/poison.h"
 

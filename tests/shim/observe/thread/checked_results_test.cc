@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which results of the ops that a composite calls are remembered, so that they are looked at once.
 #include "shim/observe/thread/checked_results.h"
 

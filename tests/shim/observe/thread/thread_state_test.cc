@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The states of threads. They are the process's: cases use threads of their own, whose ids are
 // libtorch's.
 #include "shim/observe/thread/thread_state.h"

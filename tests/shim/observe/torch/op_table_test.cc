@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the table knows of ops, by the schemas of the libtorch that this is linked to and by some
 // that are made here.
 #include "shim/observe/torch/op_table.h"

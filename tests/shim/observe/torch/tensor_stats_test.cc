@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is in a tensor that was found bad. Memory is an array here: these functions know no torch.
 #include "shim/observe/torch/tensor_stats.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of libtorch's as the observer sees them.
 #include "shim/observe/torch/torch_tensor.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of parameters and buffers. The Python objects are made here: a head, and the tensor behind
 // it, as torch.Tensor has it.
 #include "shim/observe/python/names/python_names.h"
