@@ -32,10 +32,12 @@ void FillShapeOnly(TensorView view, wire::TensorStats* stats) noexcept;
 // The one number of a tensor of one element, as it is; false for others. `view` may hold anything.
 bool ReadNumber(const TensorView& view, double* number) noexcept;
 
-// Fills `elements` and `kinds`, both exact.
+// Fills `kinds`, and `elements`: how many are bad. A complex element counts once for each kind of bad
+// value among its two parts.
 void CountBad(const TensorView& view, BadEntry* entry) noexcept;
 
-// A number that is not finite makes every element bad that it is used for.
+// A number that is not finite makes every element bad that it is used for. Where counts are all there
+// is of a complex tensor, and they leave it open, the answer is yes: that is the one with more doubt.
 [[nodiscard]] bool IsAllBad(const TensorView& view) noexcept;
 [[nodiscard]] bool IsAllNan(const TensorView& view) noexcept;
 
