@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Complex elements, both of whose parts may be bad in ways of their own.
 #include <gtest/gtest.h>
 
