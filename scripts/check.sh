@@ -20,10 +20,19 @@ checks=(format includes licenses tidy)
 
 fail() { echo "check: $*" >&2; exit 1; }
 
-# Tracked files and those that a commit would add, by the patterns given.
-files() { git ls-files -z --cached --others --exclude-standard --deduplicate -- "$@" | while IFS= read -r -d '' path; do
-  if [[ -f $path ]]; then printf '%s\0' "$path"; fi
-done; }
+# Tracked files and those that a commit would add, by the patterns given. A tree that is no repository of git's (an archive, or one
+# that belongs to somebody else) has all files below it, but for what is built or installed here.
+files() {
+  local names=() pattern
+  if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    git ls-files -z --cached --others --exclude-standard --deduplicate -- "$@" | while IFS= read -r -d '' path; do
+      if [[ -f $path ]]; then printf '%s\0' "$path"; fi
+    done
+    return
+  fi
+  for pattern in "$@"; do names+=(-o -path "./$pattern"); done
+  find . \( -path ./build -o -path ./.venv -o -path ./.git \) -prune -o -type f \( "${names[@]:1}" \) -printf '%P\0'
+}
 
 clang_format() {
   local name

@@ -83,6 +83,15 @@ class Check(unittest.TestCase):
         self.assertEqual((status, text.count(".h\n")), (1, 1), text)
         self.assertIn("  shim/bare.h\n", text)
 
+    def test_a_tree_without_a_repository_is_checked_as_a_whole(self):
+        shutil.rmtree(self.tree / ".git")
+        self.write("build/made.cc", "int  made;\n")
+        self.assertEqual(self.check("format", "licenses")[0], 0)
+        self.write("shim/wide.cc", "int  wide;\n")
+        status, text = self.check("format", "licenses")
+        self.assertEqual(status, 1)
+        self.assertEqual(text.count("shim/wide.cc"), 2, text)
+
     def test_a_wrong_include_fails_the_check(self):
         self.write("tests/artifact/include_direction.py", "import sys\nsys.exit('shim/a.h includes shim/b.h')\n")
         status, text = self.check("includes")
