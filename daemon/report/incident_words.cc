@@ -87,7 +87,7 @@ std::string BadWord(const google::protobuf::RepeatedPtrField<TensorStats>& tenso
 
 std::string BadWord(const Incident& incident) {
   for (int i = incident.chain_size() - 1; i >= 0; --i) {
-    const std::string word = BadWord(incident.chain(i).outputs());
+    std::string word = BadWord(incident.chain(i).outputs());
     if (!word.empty()) return word;
   }
   const std::string word = BadWord(incident.origin().outputs());
