@@ -8,6 +8,11 @@
 
 namespace nanwatch::wire {
 
+[[nodiscard]] constexpr bool IsComplex(ElementType type) noexcept {
+  return type == ElementType::kComplex32 || type == ElementType::kComplex64 ||
+         type == ElementType::kComplex128;
+}
+
 // The largest finite number; of complex types, that of each part. 0 for kNone and what is no type.
 [[nodiscard]] constexpr double LargestOf(ElementType type) noexcept {
   switch (type) {

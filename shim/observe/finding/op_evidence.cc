@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "proto/wire/element_types.h"
 #include "shim/check/scan.h"
 #include "shim/observe/step/open_update.h"
 #include "shim/observe/torch/saved_tensors.h"
@@ -46,10 +47,7 @@ OpEvidence EvidenceOf(const Frame& frame, const Location& place, const BadOutput
   evidence.nan_proof = (families & kNanProof) != 0;
   const wire::ElementType type = outputs[0].tensor.view.type;
   // Complex arithmetic makes NaN of Inf - Inf between its parts.
-  if (type == wire::ElementType::kComplex128 || type == wire::ElementType::kComplex64 ||
-      type == wire::ElementType::kComplex32) {
-    evidence.nan_proof = false;
-  }
+  if (wire::IsComplex(type)) evidence.nan_proof = false;
   if (!frame.inputs_seen && place.phase == Phase::kOptimizer) {
     const bool given_finite = OpenUpdateIsGivenFinite();
     if (given_finite && (families & kMixesIntoState) != 0) evidence.nan_proof = true;

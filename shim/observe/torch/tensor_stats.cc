@@ -4,32 +4,25 @@
 #include <cmath>
 #include <cstring>
 
+#include "proto/wire/element_types.h"
+#include "shim/check/element_walk.h"
 #include "shim/check/scan.h"
 
 namespace nanwatch {
 
 namespace {
 
-bool IsComplex(wire::ElementType type) {
-  return type == wire::ElementType::kComplex32 || type == wire::ElementType::kComplex64 ||
-         type == wire::ElementType::kComplex128;
-}
-
-// One by one: for few tensors, whose counts leave it open.
+// Of each by itself: a complex one may count twice.
 bool EveryElementIsBad(const TensorView& view) {
-  const auto bytes = static_cast<int64_t>(ElementBytes(view.type));
-  for (int64_t i = 0; i < view.numel; ++i) {
-    int64_t rest = i;
-    int64_t offset = 0;
-    for (int dim = view.ndim - 1; dim >= 0; --dim) {
-      offset += rest % view.sizes[dim] * view.strides[dim];
-      rest /= view.sizes[dim];
+  const size_t bytes = ElementBytes(view.type);
+  bool all = true;
+  ElementWalk::OverMemory(view).ForEachRun([&](const char* data, size_t count, int64_t, int64_t) {
+    for (size_t i = 0; i < count && all; ++i) {
+      all = NonFiniteKinds({data + i * bytes, view.type, 0, nullptr, nullptr, 1}) != 0;
     }
-    const TensorView one{
-        static_cast<const char*>(view.data) + offset * bytes, view.type, 0, nullptr, nullptr, 1};
-    if (NonFiniteKinds(one) == 0) return false;
-  }
-  return true;
+    return !all;
+  });
+  return all;
 }
 
 }  // namespace
@@ -71,7 +64,7 @@ bool IsAllBad(const TensorView& view) noexcept {
   wire::TensorStats stats;
   FillStats(view, 0, &stats);
   const uint64_t sum = stats.nan + stats.pos_inf + stats.neg_inf;
-  if (!IsComplex(view.type)) return sum == all;
+  if (!wire::IsComplex(view.type)) return sum == all;
   // (NaN, Inf) counts twice.
   if (stats.nan == all || stats.pos_inf == all || stats.neg_inf == all) return true;
   if (sum < all) return false;
