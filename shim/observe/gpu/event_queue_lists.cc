@@ -114,7 +114,7 @@ void GpuEventQueue::EnqueueScale(Observer& observer, ThreadState* thread,
 
 void GpuEventQueue::ResolveSums(Observer& observer, const OpEvent& event,
                                 const device::ListSums& sums) noexcept {
-  switch (event.handed_as) {
+  switch (event.checked_as) {
     case CheckedAs::kLoss:
     case CheckedAs::kLossNumber:
       return observer.steps.RecordLoss(sums.first);
@@ -128,8 +128,8 @@ void GpuEventQueue::ResolveSums(Observer& observer, const OpEvent& event,
       skips_update_ = sums.first != 0;
       return;
     case CheckedAs::kScaleOfStep:
-      observer.steps.OnUnscale(!sums.IsZero(1));
-      return observer.steps.OnScaleUpdate(observer, resolver_, {sums.first, /*known=*/true});
+      return observer.steps.OnScaleUpdate(
+          observer, resolver_, {sums.first, /*known=*/true, /*found_inf=*/!sums.IsZero(1)});
     default:
       break;
   }

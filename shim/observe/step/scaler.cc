@@ -82,7 +82,6 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   if (skipped && watched == wire::Level::kCanary && !observer.Poisoned()) {
     (void)entry_points::ReadAllNamed(observer, here.thread);
   }
-  observer.steps.OnUnscale(skipped);
   observer.steps.OnScaleUpdate(observer, here.thread, {numbers[0], /*known=*/true, skipped});
 }
 

@@ -264,7 +264,6 @@ void StepScope::RecordOptimizerEnd(Observer& observer, ThreadState* thread, bool
   {
     std::lock_guard<std::mutex> lock(mutex_);
     class_name = counts_.class_name(index);
-    ranges_since_unscale_ = true;
   }
   if (!observer.Poisoned() && observer.bad_values.size() != 0) {
     RecordUpdate(observer, thread, index, class_name, 0);
@@ -314,7 +313,6 @@ void StepScope::ForgetScaler() noexcept {
 void StepScope::OnUnscale(bool found_inf) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);
   found_inf_ = found_inf_ || found_inf;
-  ranges_since_unscale_ = false;
 }
 
 void StepScope::OnScaleUpdate(Observer& observer, ThreadState* thread,

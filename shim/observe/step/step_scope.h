@@ -119,7 +119,6 @@ class StepScope final : public StepClock {
   std::atomic<uint32_t> iteration_{0};
   std::atomic<bool> fused_seen_{false};
   bool found_inf_ = false;
-  bool ranges_since_unscale_ = false;
   uint32_t skips_in_a_row_ = 0;
   std::atomic<double> loss_{0};
   std::atomic<bool> loss_ever_{false};
