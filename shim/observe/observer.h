@@ -60,7 +60,7 @@ class Observer {
   // Hidden where it is declared, too: a load of every op that takes no detour.
   [[gnu::visibility("hidden")]] static std::atomic<Observer*> current_;
 
-  // Before what is given them.
+  // Declared before the parts, some of which are handed them.
   const NanwatchEntry* entry_;
   volatile uint32_t* active_;
 
@@ -89,6 +89,10 @@ class Observer {
   bool Blind() const noexcept { return poison_watch.Blind(); }
   // Because of that what happens now will not be reported: for those who would record it.
   bool Ignores() const noexcept { return Poisoned() && !poison_watch.Hopeful(); }
+  // For TakeMoment.
+  [[nodiscard]] MomentParts moment_parts() noexcept {
+    return {segment, *python, gpu_events.calls()};
+  }
   // At a point where the program begins something new: enters or leaves that state.
   void SettlePoison() noexcept;
 

@@ -66,8 +66,7 @@ uint32_t RoomOfLists(const ThreadState* thread, const Frame& frame, const InputS
 }
 
 Moment MomentOf(Observer& observer, ThreadState* thread, const Frame& frame) {
-  Moment moment =
-      TakeMoment({observer.segment, *observer.python, observer.gpu_events.calls()}, thread);
+  Moment moment = TakeMoment(observer.moment_parts(), thread);
   moment.first_event = frame.first_event;
   return moment;
 }
@@ -407,9 +406,9 @@ bool GpuEventQueue::Launch(Observer& observer, ThreadState* thread, OpEvent* eve
       : event->is_list
           ? gpu_.CheckList(
                 thread, {outputs, event->outputs}, {}, event->reports, event->sums,
-                event->kind == EventKind::kHanded && event->handed_as == CheckedAs::kProbe)
+                event->kind == EventKind::kHanded && event->checked_as == CheckedAs::kProbe)
           : gpu_.Check(thread, {outputs, event->outputs}, {inputs, input_count}, event->reports);
-  const bool counts = event->kind != EventKind::kHanded || !IsForFigures(event->handed_as);
+  const bool counts = event->kind != EventKind::kHanded || !IsForFigures(event->checked_as);
   CountLaunch(observer, thread, outputs[0]->gpu, launched, {outputs, counts ? event->outputs : 0});
   if (launched.ticket == 0) {
     DropTensors(event);
@@ -490,9 +489,9 @@ GpuEventQueue::OpEvent* GpuEventQueue::ReserveHanded(Observer& observer, ThreadS
     return nullptr;
   }
   event->kind = EventKind::kHanded;
-  event->handed_as = as;
+  event->checked_as = as;
   event->region = {};
-  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
+  event->moment = TakeMoment(observer.moment_parts(), thread);
   event->outputs = static_cast<uint32_t>(looked_at);
   event->inputs = static_cast<uint32_t>(others);
   return event;
@@ -613,7 +612,7 @@ void GpuEventQueue::EnqueuePass(Observer& observer, ThreadState* thread, uint64_
   auto* event = Reserve<PassEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kPass;
-  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
+  event->moment = TakeMoment(observer.moment_parts(), thread);
   event->pass = number;
   event->root = SequenceRef(root);
   event->tells_loss = tells_loss;
@@ -627,7 +626,7 @@ void GpuEventQueue::EnqueueLeaf(Observer& observer, ThreadState* thread,
   auto* event = Reserve<LeafEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kLeaf;
-  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
+  event->moment = TakeMoment(observer.moment_parts(), thread);
   event->named = named;
   event->has_gradient = gradient != nullptr && gradient->view.ndim <= wire::kShapeDimsMax;
   if (event->has_gradient) {
@@ -646,7 +645,7 @@ uint64_t GpuEventQueue::EnqueueOptimizerBegin(Observer& observer, ThreadState* t
   auto* event = Reserve<OptimizerEvent>();
   if (event == nullptr) return 0;
   event->kind = EventKind::kOptimizerBegin;
-  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
+  event->moment = TakeMoment(observer.moment_parts(), thread);
   event->optimizer = optimizer;
   std::snprintf(event->range_name, sizeof event->range_name, "%s", range_name);
   event->gradients = gradients;
@@ -661,7 +660,7 @@ void GpuEventQueue::EnqueueOptimizerEnd(Observer& observer, ThreadState* thread,
   auto* event = Reserve<OptimizerEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kOptimizerEnd;
-  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
+  event->moment = TakeMoment(observer.moment_parts(), thread);
   event->stopped = stopped;
   event->ops_unwatched = ops_unwatched;
   event->graph = CapturedGraph(observer, thread, /*begins=*/true);
@@ -675,7 +674,7 @@ void GpuEventQueue::EnqueuePlainUpdate(Observer& observer, ThreadState* thread) 
   auto* event = Reserve<PassEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kPlainUpdate;
-  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
+  event->moment = TakeMoment(observer.moment_parts(), thread);
   event->graph = CapturedGraph(observer, thread, /*begins=*/true);
   Publish(event);
   gpu_.AddStep(thread);

@@ -48,7 +48,7 @@ void GpuEventQueue::EnqueueCollective(Observer& observer, ThreadState* thread,
     auto* event = Reserve<CollectiveEvent>((count - 1) * sizeof(SeenTensor));
     if (event == nullptr) return;
     event->kind = EventKind::kCollective;
-    event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
+    event->moment = TakeMoment(observer.moment_parts(), thread);
     event->collective = collective;
     event->given_in = given_in;
     event->count = static_cast<uint32_t>(count);

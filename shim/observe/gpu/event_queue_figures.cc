@@ -65,7 +65,7 @@ bool GpuEventQueue::EnqueueSnapshot(Observer& observer, ThreadState* thread,
   auto* event = Reserve<SnapshotEvent>();
   if (event == nullptr) return false;
   event->kind = EventKind::kSnapshot;
-  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
+  event->moment = TakeMoment(observer.moment_parts(), thread);
   event->snapshot = snapshot;
   Publish(event);
   return true;
@@ -111,7 +111,7 @@ void GpuEventQueue::ResolveMeasures(Observer& observer, const OpEvent& event,
     const device::Measure& told = measures[i];
     const SeenTensor& tensor = event.tensors[i];
     const Layer* layer = event.moment.place.layer;
-    switch (event.handed_as) {
+    switch (event.checked_as) {
       case CheckedAs::kMeasuredResults:
         if (layer == nullptr || !told.IsFinite()) break;
         LayerPeaks::RecordLargest(layer, tensor.seen.type, told.largest);

@@ -119,7 +119,7 @@ void GpuEventQueue::EnqueueReplay(Observer& observer, ThreadState* thread, Graph
   event->kind = EventKind::kReplay;
   event->graph = graph;
   event->ticket = mark;
-  event->moment = TakeMoment({observer.segment, *observer.python, calls_}, thread);
+  event->moment = TakeMoment(observer.moment_parts(), thread);
   event->through = graph->launched;  // with the GIL held
   Publish(event);
   Settle(observer);

@@ -107,11 +107,11 @@ void GpuEventQueue::ResolveReady(Observer& observer) noexcept {
     if (lost) {
       // What was found in a replay is told with the next.
       if (head->kind == EventKind::kHanded &&
-          AreGradients(static_cast<const OpEvent*>(head)->handed_as)) {
+          AreGradients(static_cast<const OpEvent*>(head)->checked_as)) {
         gpu_gradients_->RecordUnseen();
       }
       if (head->kind == EventKind::kHanded &&
-          static_cast<const OpEvent*>(head)->handed_as == CheckedAs::kProbe) {
+          static_cast<const OpEvent*>(head)->checked_as == CheckedAs::kProbe) {
         observer.poison_watch.OnProbeLost();
       }
       ++resolver_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
@@ -364,15 +364,15 @@ void GpuEventQueue::ResolveTensors(Observer& observer, OpEvent& event,
                                    const GpuAnswer& answer) noexcept {
   if (answer.measures != nullptr) return ResolveMeasures(observer, event, answer.measures);
   if (answer.sums != nullptr) ResolveSums(observer, event, *answer.sums);
-  if (event.handed_as == CheckedAs::kProbe) {
+  if (event.checked_as == CheckedAs::kProbe) {
     return observer.poison_watch.OnProbe(observer, event.number, event.outputs,
                                          answer.outcome == device::Finished::Outcome::kBad);
   }
   if (answer.outcome != device::Finished::Outcome::kBad) return;
   // Whose gradients are bad is known of each step, whatever else is not told any more.
-  if (observer.Poisoned() && !AreGradients(event.handed_as)) return;
+  if (observer.Poisoned() && !AreGradients(event.checked_as)) return;
   if (event.is_list) return ResolveList(observer, event, answer);
-  if (event.handed_as == CheckedAs::kOfRegion) SettleGiven(observer, event, answer);
+  if (event.checked_as == CheckedAs::kOfRegion) SettleGiven(observer, event, answer);
   for (uint32_t i = 0; i < event.outputs; ++i) {
     if (answer.result->output_kinds[i] == 0) continue;
     FillOutput(*answer.result, static_cast<int>(i), &event.tensors[i].stats);
@@ -384,7 +384,7 @@ void GpuEventQueue::ResolveTensors(Observer& observer, OpEvent& event,
 void GpuEventQueue::ResolveTensor(Observer& observer, OpEvent& event, SeenTensor& tensor) noexcept {
   tensor.seen.counted = &tensor.stats;
   const PlainTensor plain = tensor.seen.Plain();
-  switch (event.handed_as) {
+  switch (event.checked_as) {
     case CheckedAs::kEntries:
       ResolveReceived(observer, resolver_, plain);
       return entry_points::ReportEntry(observer, plain, tensor.target, NameOf(observer, tensor));

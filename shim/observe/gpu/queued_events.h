@@ -58,7 +58,7 @@ void KeepHanded(const CheckedTensor& handed, SeenTensor* kept) noexcept;
 
 struct GpuEventQueue::OpEvent : Event {
   Frame frame;
-  CheckedAs handed_as;
+  CheckedAs checked_as;
   bool is_list = false;                         // of kHanded: its outputs are looked at as a list
   bool is_late_copy = false;                    // of kOp: EnqueueLateCopy
   bool reports = false;                         // the launch tells how far the stream is

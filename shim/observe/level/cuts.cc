@@ -106,8 +106,7 @@ bool Cuts::Record(Observer& observer, ThreadState* thread, const Frame& frame,
   WrittenRing* ring = RingOf(thread);
   if (ring == nullptr || plain.view.ndim > wire::kShapeDimsMax) return false;
   const BusyScope busy(thread);
-  const Moment moment =
-      TakeMoment({observer.segment, *observer.python, observer.gpu_events.calls()}, thread);
+  const Moment moment = TakeMoment(observer.moment_parts(), thread);
   const std::lock_guard<std::mutex> lock(ring->mutex);
   // Outputs of one call have one time.
   const WrittenValue* before = ring->count != 0 ? &ring->At(ring->count - 1) : nullptr;
