@@ -15,10 +15,10 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OBSERVER = ROOT / "shim/observe"
 KNOWN = pathlib.Path(__file__).resolve().parent / "include_direction.known"
-# Of one line no folder knows another: they speak through events/.
-ORDER = [["torch"], ["python/api"], ["python/names"], ["python/calls"], ["python"], ["thread"], ["events"],
-         ["finding"], ["unseen"], ["step"], ["figures"], ["gpu"], ["op"], ["level"], [""]]
-RANK = {folder: rank for rank, folders in enumerate(ORDER) for folder in folders}
+LIST = re.compile(r"set\(NANWATCH_OBSERVER_FOLDERS\s+(.*?)\)", re.DOTALL)
+# What is in no folder puts the others together.
+ORDER = LIST.search((OBSERVER / "CMakeLists.txt").read_text())[1].split() + [""]
+RANK = {folder: rank for rank, folder in enumerate(ORDER)}
 INCLUDE = re.compile(r'^#include "shim/observe/(?:(.*)/)?([^/]+)\.h"', re.MULTILINE)
 
 
@@ -27,7 +27,7 @@ def upward_includes():
     for file in sorted(OBSERVER.rglob("*")):
         if file.suffix not in (".h", ".cc", ".cu"):
             continue
-        own = str(file.parent.relative_to(OBSERVER)).replace(".", "", 1) if file.parent == OBSERVER else str(file.parent.relative_to(OBSERVER))
+        own = "" if file.parent == OBSERVER else file.parent.relative_to(OBSERVER).as_posix()
         if own not in RANK:
             yield str(file.relative_to(OBSERVER)), "is in a folder without a place in the order"
             continue
