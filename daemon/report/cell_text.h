@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text by its characters, and measured in the cells of a terminal: most characters take one, CJK and
 // emoji two, combining marks none. Without a locale, so that it is the same in every process and
-// test. The door to utf8proc.
+// test. Adapter to utf8proc.
 #pragma once
 
 #include <cstddef>

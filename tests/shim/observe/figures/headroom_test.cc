@@ -4,20 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "shim/observe/python/names/layer_table.h"
 #include "shim/observe/torch/op_table.h"
 #include "tests/shim/observe/events/observed_process.h"
+#include "tests/shim/observe/figures/magnitudes.h"
 
 namespace nanwatch {
 namespace {
-
-Magnitude OfFloat(float largest) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &largest, sizeof bits);
-  return {bits, Magnitude::Kind::kLargest};
-}
 
 class HeadroomTest : public testing::Test {
  protected:
@@ -50,9 +44,7 @@ TEST_F(HeadroomTest, AsksOnlyAboutMagnitudesWithinTheLast64thOfTheirType) {
 }
 
 TEST_F(HeadroomTest, AsksNothingAboutASampleOrAboutIntegers) {
-  Magnitude sampled = OfFloat(kLargest / 2);
-  sampled.kind = Magnitude::Kind::kAtLeast;
-  EXPECT_FALSE(Headroom::IsNear(kFloat32, sampled));
+  EXPECT_FALSE(Headroom::IsNear(kFloat32, OfFloat(kLargest / 2, Magnitude::Kind::kAtLeast)));
   EXPECT_FALSE(Headroom::IsNear(wire::ElementType::kNone, OfFloat(kLargest / 2)));
 }
 

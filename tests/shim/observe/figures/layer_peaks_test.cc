@@ -10,16 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/shim/observe/figures/magnitudes.h"
+
 namespace nanwatch {
 namespace {
 
 using Kind = Magnitude::Kind;
 using wire::ElementType;
-
-Magnitude OfFloat(float value, Kind kind = Kind::kLargest) {
-  return {__builtin_bit_cast(uint32_t, value), kind};
-}
-Magnitude OfDouble(double value) { return {__builtin_bit_cast(uint64_t, value), Kind::kLargest}; }
 
 class LayerPeaksTest : public testing::Test {
  protected:

@@ -3,23 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <memory>
 
 #include "proto/wire/step_ring.h"
 #include "shim/observe/torch/op_table.h"
 #include "tests/shim/observe/events/observed_process.h"
+#include "tests/shim/observe/figures/magnitudes.h"
 
 namespace nanwatch {
 namespace {
 
 using wire::ElementType;
-
-Magnitude OfFloat(float largest) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &largest, sizeof bits);
-  return {bits, Magnitude::Kind::kLargest};
-}
 
 class TrailTest : public testing::Test {
  protected:
@@ -135,9 +129,8 @@ TEST_F(PublishedTrail, HasTheOpsBeforeAFindingTheOldestFirst) {
 
 TEST_F(PublishedTrail, SaysOfASampleThatTheResultIsAtLeastThatLarge) {
   ASSERT_NE(segment_.Ensure(), nullptr);
-  Magnitude sampled = OfFloat(2.0f);
-  sampled.kind = Magnitude::Kind::kAtLeast;
-  RecordTrail(thread_.get(), &mul_, ElementType::kFloat32, sampled, 0, headroom_);
+  RecordTrail(thread_.get(), &mul_, ElementType::kFloat32, OfFloat(2.0f, Magnitude::Kind::kAtLeast),
+              0, headroom_);
   RecordTrail(thread_.get(), &mul_, ElementType::kFloat32, {0, Magnitude::Kind::kNone}, 0,
               headroom_);
   trail_.Keep(thread_.get(), 1);
