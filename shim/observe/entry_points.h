@@ -12,11 +12,6 @@
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/torch_tensor.h"
 
-namespace nanwatch {
-class Observer;
-struct ThreadState;
-}  // namespace nanwatch
-
 namespace nanwatch::entry_points {
 
 // Between two ops: what tools ask for is applied here.
@@ -32,13 +27,4 @@ void OnStepEnd() noexcept;
 void OnStepsTold() noexcept;
 // A CUDA graph's capture ends, or it is replayed.
 void OnGraphCalled(const void* graph, GraphCall call) noexcept;
-// Whether all parameters and buffers that modules hold and that can be read are finite. Reads them.
-bool AreAllNamedFinite(Observer& observer, ThreadState* thread) noexcept;
-// Reads all parameters and buffers that modules hold, after ops went unchecked; what is bad and not
-// known yet came in unseen. False where anything was bad, or there was nothing to read.
-bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept;
-// One of these is bad.
-void ReportEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
-                 uint32_t name) noexcept;
-
 }  // namespace nanwatch::entry_points

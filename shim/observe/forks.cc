@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "shim/host/done_within.h"
-#include "shim/observe/level/callback_table.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/torch/callback_table.h"
 
 namespace nanwatch::forks {
 namespace {

@@ -21,7 +21,7 @@ std::atomic<Observer*> Observer::current_{nullptr};
 Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
                    PythonBridge* bridge) noexcept
     : entry_(entry_interface),
-      active_(entry_interface->active),
+      activity(entry_interface->active),
       python(bridge),
       level(start),
       segment(*entry_interface, level),

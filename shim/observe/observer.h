@@ -33,16 +33,18 @@
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/op_kernels.h"
 #include "shim/observe/level/cuts.h"
-#include "shim/observe/level/input_tracking.h"
 #include "shim/observe/level/level_control.h"
 #include "shim/observe/level/measuring.h"
+#include "shim/observe/op/callbacks.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/step/canary_reads.h"
 #include "shim/observe/step/poison.h"
 #include "shim/observe/step/poison_watch.h"
 #include "shim/observe/step/step_scope.h"
+#include "shim/observe/thread/activity.h"
 #include "shim/observe/thread/thread_state.h"
+#include "shim/observe/torch/input_tracking.h"
 #include "shim/observe/torch/op_table.h"
 #include "shim/observe/torch/weak_storage.h"
 #include "shim/observe/unseen/collective_results.h"
@@ -62,7 +64,6 @@ class Observer {
 
   // Declared before the parts, some of which are handed them.
   const NanwatchEntry* entry_;
-  volatile uint32_t* active_;
 
  public:
   Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
@@ -73,12 +74,14 @@ class Observer {
   static void Set(Observer* observer) noexcept { current_.store(observer); }
 
   // False in a forked child that has run no op yet, and after stepping down.
-  bool Active() const noexcept { return *active_ != 0; }
-  void SetActive(bool on) noexcept { *active_ = on ? 1 : 0; }
+  bool Active() const noexcept { return activity.On(); }
+  void SetActive(bool on) noexcept { activity.Set(on); }
 
   // For callbacks that find the observer inactive: in a forked child, makes it speak up again with
   // a state of its own, and a segment once there is something to report.
   static void WakeInChild() noexcept;
+
+  Activity activity;
 
   // Publishes counters and clocks. Cheap; called at steps and every few thousand ops.
   void PublishLive(wire::LiveState state) noexcept;
@@ -104,7 +107,8 @@ class Observer {
   RecentValues recent_values;
   StepScope steps;
   FindingRecords records{segment, recent_values, *python, steps};
-  InputTracking input_tracking;
+  InputTracking input_tracking{{&callbacks::Start, &callbacks::End, &callbacks::RangeStart,
+                                &callbacks::RangeEnd, &callbacks::InputStart}};
   ParameterStats parameter_stats;
   BackwardPasses passes;
   Poison poison;
@@ -137,9 +141,8 @@ struct Here {
 };
 inline bool FindHere(Here* here) noexcept {
   here->observer = Observer::Get();
-  if (__builtin_expect(!here->observer->Active(), 0)) return false;
-  here->thread = ThreadStates::Mine();
-  return __builtin_expect(here->thread != nullptr && !here->thread->busy, 1);
+  here->thread = here->observer->activity.ThisThread();
+  return __builtin_expect(here->thread != nullptr, 1);
 }
 
 // The same for what modules' calls bring: they come before the observer is there, too, and at a

@@ -12,9 +12,9 @@
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/finding/written_tensor.h"
-#include "shim/observe/op/inputs.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/thread/location.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/out_of_sight.h"
 #include "shim/observe/unseen/shared_files.h"
@@ -371,7 +371,7 @@ void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexc
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (!(input.updated || input.overwritten)) continue;
-    ForgetBad(observer, input);
+    ForgetBad(observer.bad_values, input);
   }
   if (!frame.input_bad || frame.op->schema == nullptr || frame.op->skip || frame.child_bad ||
       (frame.op->families & kReadsMetadata) != 0) {

@@ -18,7 +18,7 @@
 #include "shim/observe/gpu/event_queue_graphs.h"
 #include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/inputs.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
@@ -377,7 +377,7 @@ void GpuEventQueue::EnqueueLateCopy(Observer& observer, ThreadState* thread, con
   parts.AddInputsOf(thread, frame);
   auto* event = Reserve<OpEvent>(parts.input_count * sizeof(SeenTensor));
   if (event == nullptr) {
-    ForgetBad(observer, to);
+    ForgetBad(observer.bad_values, to);
     return Settle(observer);
   }
   event->kind = EventKind::kOp;

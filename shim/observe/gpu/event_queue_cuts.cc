@@ -11,7 +11,7 @@
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/inputs.h"
+#include "shim/observe/thread/seen_inputs.h"
 
 namespace nanwatch {
 namespace {
@@ -194,7 +194,7 @@ void GpuEventQueue::ResolveKnown(const Event& event) noexcept {
 }
 
 void GpuEventQueue::ResolveNotBad(Observer& observer, OpEvent& event, uint32_t output) noexcept {
-  ForgetBad(observer, event.tensors[output].seen);
+  ForgetBad(observer.bad_values, event.tensors[output].seen);
   if (event.cut.at_layer && !event.cut.IsKnown(output)) ResolveUnknown(event);
 }
 

@@ -8,7 +8,7 @@
 
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/inputs.h"
+#include "shim/observe/thread/seen_inputs.h"
 
 namespace nanwatch {
 namespace {
@@ -323,7 +323,7 @@ void GpuEventQueue::ResolveOnce(Observer& observer, ReplayEvent& replay, const E
   // Every replay writes the same memory: what an earlier one has left there is gone.
   const auto& op = static_cast<const OpEvent&>(*copy);
   for (uint32_t i = 0; i < op.outputs; ++i) {
-    ForgetBad(observer, op.tensors[i].seen);
+    ForgetBad(observer.bad_values, op.tensors[i].seen);
   }
 }
 

@@ -3,17 +3,17 @@
 // who decide about it.
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/entry_points.h"
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/event_queue_graphs.h"
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/queued_events.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/step/loss.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/compiled_writer.h"
+#include "shim/observe/unseen/named_values.h"
 
 namespace nanwatch {
 namespace {
@@ -387,7 +387,7 @@ void GpuEventQueue::ResolveTensor(Observer& observer, OpEvent& event, SeenTensor
   switch (event.checked_as) {
     case CheckedAs::kEntries:
       ResolveReceived(observer, resolver_, plain);
-      return entry_points::ReportEntry(observer, plain, tensor.target, NameOf(observer, tensor));
+      return ReportEntry(observer, plain, tensor.target, NameOf(observer, tensor));
     case CheckedAs::kGradients:
       if (observer.Poisoned()) return gpu_gradients_->ReportWatched(observer, plain, tensor.named);
       return gpu_gradients_->Report(observer, resolver_, plain, tensor.named);

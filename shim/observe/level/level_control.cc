@@ -65,22 +65,6 @@ wire::Level LevelControl::Unasked() const noexcept {
   return on_gpu_ && !start_.chosen ? wire::Level::kLayer : start_.level;
 }
 
-void LevelControl::ForgetBadValues(Observer& observer) noexcept {
-  if (observer.bad_values.size() != 0) {
-    ValueRef newest;
-    observer.bad_values.ForEach(
-        [](void* context, const BadEntry& entry) {
-          auto& value = *static_cast<ValueRef*>(context);
-          if (entry.value.ticket > value.ticket) value = entry.value;
-        },
-        &newest);
-    const std::lock_guard<std::mutex> lock(forgotten_mutex_);
-    forgotten_ = newest;
-    forgot_.store(true, std::memory_order_relaxed);
-  }
-  observer.bad_values.Reset();
-}
-
 void LevelControl::RecordIfHidden(Observer& observer) noexcept {
   if (at::isRecordFunctionEnabled() || !WatchesEveryOp(watched())) return;
   if (!was_hidden_.exchange(true)) {
@@ -181,7 +165,7 @@ void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level w
   if (!all_ops && thread != nullptr) {
     // A scaler's decision may go unseen, too.
     observer.passes.Close(observer, thread);
-    ForgetBadValues(observer);
+    ForgetBadValues(observer.bad_values);
     observer.steps.ForgetScaler();
   }
   switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "shim/host/monotonic_clock.h"
-#include "shim/observe/entry_points.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/unseen/named_values.h"
 
 namespace nanwatch {
 
@@ -64,7 +64,7 @@ void Measuring::OnStep(Observer& observer, ThreadState* thread, const Step& step
   }
   const bool off = observer.level.off_to_measure();
   // What is bad already could not be told from what goes bad in the block.
-  if (next.off && !off && !entry_points::AreAllNamedFinite(observer, thread)) return;
+  if (next.off && !off && !AreAllNamedFinite(observer, thread)) return;
   if (next.off) observer.python->CallAtExitSoon();
   if (next.off) unread_.store(true, std::memory_order_relaxed);
   if (next.off != off) observer.level.SwitchToMeasure(observer, thread, next.off);
@@ -76,13 +76,13 @@ void Measuring::RecordStepEnded() noexcept {
 }
 
 void Measuring::ReadAfter(Observer& observer, ThreadState* thread) noexcept {
-  (void)entry_points::ReadAllNamed(observer, thread);
+  (void)ReadAllNamed(observer, thread);
 }
 
 void Measuring::OnRootCall(Observer& observer, ThreadState* thread) noexcept {
   if (c10::GradMode::is_enabled() || thread->optimizer_depth != 0) return;
   CutShort(observer, thread);
-  if (entry_points::ReadAllNamed(observer, thread)) unread_.store(false, std::memory_order_relaxed);
+  if (ReadAllNamed(observer, thread)) unread_.store(false, std::memory_order_relaxed);
 }
 
 void Measuring::OnFork(Observer& observer) noexcept {
@@ -98,8 +98,7 @@ void Measuring::CutShort(Observer& observer, ThreadState* thread) noexcept {
 
 // While the checks are off, nobody saw what ran since the last step.
 void Measuring::OnExit(Observer& observer, ThreadState* thread) noexcept {
-  if (IsUnread() && !observer.level.off_to_measure() &&
-      entry_points::ReadAllNamed(observer, thread))
+  if (IsUnread() && !observer.level.off_to_measure() && ReadAllNamed(observer, thread))
     unread_.store(false, std::memory_order_relaxed);
 }
 

@@ -7,6 +7,7 @@
 
 #include "shim/observe/observer.h"
 #include "shim/observe/op/compiled_regions.h"
+#include "shim/observe/unseen/compiled_writer.h"
 
 namespace nanwatch::callbacks {
 namespace {

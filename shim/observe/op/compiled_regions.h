@@ -25,21 +25,13 @@
 namespace nanwatch {
 
 class Observer;
-struct Layer;
-struct PlainTensor;
 struct ThreadState;
-struct UnobservedWriter;
-struct ValueRef;
 
 namespace compiled_regions {
 
 inline bool IsRegion(const char* range) noexcept {
   return std::strncmp(range, "Torch-Compiled Region", 21) == 0;
 }
-inline bool IsBackwardNode(const char* node) noexcept {
-  return node[0] == 'C' && std::strncmp(node, "CompiledFunctionBackward", 24) == 0;
-}
-
 // A region begins on this thread, in no other one. Inputs are asked for until it ends: what went
 // into an op that it calls may be the work of kernels that nobody sees, so that nothing can be
 // assumed of it.
@@ -55,16 +47,6 @@ void LookAtGradients(Observer& observer, ThreadState* thread,
 void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
                const at::TensorBase* const* inputs, const char* const* input_names,
                size_t input_count) noexcept;
-
-// A pass begins at this, which is bad and was made by a region: what is known of it, or its record.
-[[nodiscard]] ValueRef OnBadRoot(Observer& observer, ThreadState* thread,
-                                 const PlainTensor& root) noexcept;
-
-// For a bad tensor that a region has returned, where that is told later (event_queue.h): who wrote
-// it, as far as is known; and its record, once it is known what went in.
-UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept;
-void Report(Observer& observer, ThreadState* thread, UnobservedWriter* writer,
-            const PlainTensor& output) noexcept;
 
 }  // namespace compiled_regions
 }  // namespace nanwatch

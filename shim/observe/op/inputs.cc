@@ -149,26 +149,4 @@ void RecordInputs(Observer& observer, ThreadState* thread, Frame& frame,
   frame.inputs_seen = false;
 }
 
-void InputSeen::Copy(const PlainTensor& plain) noexcept {
-  storage = HoldWeakly(plain.storage);
-  impl = plain.impl;
-  data = plain.view.data;
-  numel = plain.view.numel;
-  type = plain.view.type;
-  ndim = static_cast<uint8_t>(plain.view.ndim);
-  for (int i = 0; i < plain.view.ndim; ++i) {
-    sizes[i] = plain.view.sizes[i];
-    strides[i] = plain.view.strides[i];
-  }
-  byte_begin = plain.byte_begin;
-  byte_end = plain.byte_end;
-  gpu = plain.gpu;
-  counted = plain.view.counted;
-}
-
-void ForgetBad(Observer& observer, const InputSeen& written) noexcept {
-  observer.bad_values.Clear(written.storage.storage, written.byte_begin, written.byte_end,
-                            written.Plain().IsDense());
-}
-
 }  // namespace nanwatch

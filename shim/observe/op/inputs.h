@@ -16,7 +16,4 @@ namespace nanwatch {
 void RecordInputs(Observer& observer, ThreadState* thread, Frame& frame,
                   c10::ArrayRef<const c10::IValue> arguments) noexcept;
 
-// What was bad in its memory is no more: it was written over.
-void ForgetBad(Observer& observer, const InputSeen& written) noexcept;
-
 }  // namespace nanwatch

@@ -10,9 +10,9 @@
 #include "shim/check/scan.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/compiled_writer.h"
 #include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch::loss {

@@ -3,10 +3,10 @@
 
 #include <ATen/record_function.h>
 
-#include "shim/observe/entry_points.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/torch/torch_tensor.h"
+#include "shim/observe/unseen/named_values.h"
 
 namespace nanwatch {
 namespace {
@@ -80,7 +80,7 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   // Parameters are read after an update, and this step has none. Bad ones make every step like
   // this.
   if (skipped && watched == wire::Level::kCanary && !observer.Poisoned()) {
-    (void)entry_points::ReadAllNamed(observer, here.thread);
+    (void)ReadAllNamed(observer, here.thread);
   }
   observer.steps.OnScaleUpdate(observer, here.thread, {numbers[0], /*known=*/true, skipped});
 }

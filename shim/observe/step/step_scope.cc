@@ -268,7 +268,7 @@ void StepScope::RecordOptimizerEnd(Observer& observer, ThreadState* thread, bool
   if (!observer.Poisoned() && observer.bad_values.size() != 0) {
     RecordUpdate(observer, thread, index, class_name, 0);
   }
-  if (ops_unwatched) observer.level.ForgetBadValues(observer);
+  if (ops_unwatched) observer.level.ForgetBadValues(observer.bad_values);
   bool skipped = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);

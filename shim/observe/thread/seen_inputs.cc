@@ -33,4 +33,26 @@ bool IsAlive(const InputSeen& input) noexcept {
          input.byte_end <= storage->nbytes();
 }
 
+void InputSeen::Copy(const PlainTensor& plain) noexcept {
+  storage = HoldWeakly(plain.storage);
+  impl = plain.impl;
+  data = plain.view.data;
+  numel = plain.view.numel;
+  type = plain.view.type;
+  ndim = static_cast<uint8_t>(plain.view.ndim);
+  for (int i = 0; i < plain.view.ndim; ++i) {
+    sizes[i] = plain.view.sizes[i];
+    strides[i] = plain.view.strides[i];
+  }
+  byte_begin = plain.byte_begin;
+  byte_end = plain.byte_end;
+  gpu = plain.gpu;
+  counted = plain.view.counted;
+}
+
+void ForgetBad(BadValues& bad_values, const InputSeen& written) noexcept {
+  bad_values.Clear(written.storage.storage, written.byte_begin, written.byte_end,
+                   written.Plain().IsDense());
+}
+
 }  // namespace nanwatch

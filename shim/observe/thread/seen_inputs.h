@@ -15,4 +15,7 @@ bool HasGpuInput(const ThreadState* thread, const Frame& frame) noexcept;
 // After the op: true if the memory of an input noted at its begin is still there, or need not be.
 bool IsAlive(const InputSeen& input) noexcept;
 
+// What was bad in this memory is no more: it was written over.
+void ForgetBad(BadValues& bad_values, const InputSeen& written) noexcept;
+
 }  // namespace nanwatch

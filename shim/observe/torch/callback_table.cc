@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/observe/level/callback_table.h"
+#include "shim/observe/torch/callback_table.h"
 
 #include <ATen/record_function.h>
 #include <pthread.h>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/observe/level/input_tracking.h"
+#include "shim/observe/torch/input_tracking.h"
 
 #include <ATen/record_function.h>
 
-#include "shim/observe/level/callback_table.h"
-#include "shim/observe/op/callbacks.h"
+#include "shim/observe/torch/callback_table.h"
 
 namespace nanwatch {
 namespace {
@@ -12,30 +11,29 @@ namespace {
 using at::RecordFunctionCallback;
 using at::RecordScope;
 
+}  // namespace
+
 // One callback for all scopes: autograd sets up its threads' callbacks anew for every node, which
 // takes it the longer the more callbacks there are. A context is never returned for ops: it would
 // cost an allocation each.
-at::CallbackHandle AddOutputsCallback(RecordFunctionCallback::StartCallback start,
-                                      RecordFunctionCallback::EndCallback end) {
-  return at::addGlobalCallback(RecordFunctionCallback(start, end)
+uint64_t InputTracking::AddOutputsCallback() const {
+  return at::addGlobalCallback(RecordFunctionCallback(callbacks_.start, callbacks_.end)
                                    .needsOutputs(true)
                                    .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION,
                                             RecordScope::USER_SCOPE}));
 }
 
-at::CallbackHandle AddRangeCallback() {
-  return at::addGlobalCallback(RecordFunctionCallback(callbacks::RangeStart, callbacks::RangeEnd)
+uint64_t InputTracking::AddRangeCallback() const {
+  return at::addGlobalCallback(RecordFunctionCallback(callbacks_.range_start, callbacks_.range_end)
                                    .scopes({RecordScope::USER_SCOPE}));
 }
 
-at::CallbackHandle AddInputCallback() {
+uint64_t InputTracking::AddInputCallback() const {
   return at::addGlobalCallback(
-      RecordFunctionCallback(callbacks::InputStart)
+      RecordFunctionCallback(callbacks_.input_start)
           .needsInputs(true)
           .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION}));
 }
-
-}  // namespace
 
 void InputTracking::Register(bool check_ops) noexcept try {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -62,7 +60,7 @@ void InputTracking::Watch() noexcept try {
   if (callback_ != 0) at::removeCallback(callback_);
   callback_ = 0;
   sees_ = wanted;
-  if (wanted == Sees::kOps) callback_ = AddOutputsCallback(callbacks::Start, callbacks::End);
+  if (wanted == Sees::kOps) callback_ = AddOutputsCallback();
   if (wanted == Sees::kRanges) callback_ = AddRangeCallback();
   if (wanted == Sees::kOps && holds_ != 0) Switch(true);
 } catch (...) {

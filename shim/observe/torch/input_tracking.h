@@ -9,12 +9,31 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+
+namespace at {
+struct ObserverContext;
+struct RecordFunction;
+}  // namespace at
 
 namespace nanwatch {
 
+// What libtorch calls (op/callbacks.h).
+struct OpCallbacks {
+  using Start = std::unique_ptr<at::ObserverContext> (*)(const at::RecordFunction&);
+  using End = void (*)(const at::RecordFunction&, at::ObserverContext*);
+  Start start;  // A: ops, autograd nodes and ranges
+  End end;
+  Start range_start;  // A, for a level that checks no op: ranges alone
+  End range_end;
+  Start input_start;  // B
+};
+
 class InputTracking {
  public:
+  explicit InputTracking(const OpCallbacks& callbacks) noexcept : callbacks_(callbacks) {}
+
   // Registers A; without `check_ops` one that only sees ranges.
   void Register(bool check_ops) noexcept;
   // A sees ops while they are watched everywhere, or in an open range; else ranges alone, or, where
@@ -55,10 +74,14 @@ class InputTracking {
   [[nodiscard]] Sees Wanted() const noexcept;
   void Watch() noexcept;  // as is wanted now
   [[nodiscard]] bool checks_ops() const noexcept { return sees_ == Sees::kOps; }
+  [[nodiscard]] uint64_t AddOutputsCallback() const;
+  [[nodiscard]] uint64_t AddRangeCallback() const;
+  [[nodiscard]] uint64_t AddInputCallback() const;
   // False in a forked child that would wait for libtorch's lock for ever: what its parent has
   // registered then stays.
   [[nodiscard]] bool MayChange() const noexcept;
 
+  const OpCallbacks callbacks_;
   std::atomic<bool> armed_{false};
   std::mutex mutex_;
   bool inherited_ = false;  // from the parent of a forked child

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bad values that came out of a compiled region (op/compiled_regions.h), whose kernels announce
+// nothing.
+#pragma once
+
+#include <cstring>
+
+#include "shim/observe/thread/thread_state.h"
+#include "shim/observe/unseen/unobserved_writer.h"
+
+namespace nanwatch::compiled_regions {
+
+inline constexpr char kRegion[] = "Torch-Compiled Region";
+
+inline bool IsBackwardNode(const char* node) noexcept {
+  return node[0] == 'C' && std::strncmp(node, "CompiledFunctionBackward", 24) == 0;
+}
+
+// The writer of what a region has returned, as far as it is known.
+UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept;
+// Records the output of a region, once it is known what went in.
+void Report(Observer& observer, ThreadState* thread, UnobservedWriter* writer,
+            const PlainTensor& output) noexcept;
+// A pass begins at this, which is bad and was made by a region: what is known of it, or its record.
+[[nodiscard]] ValueRef OnBadRoot(Observer& observer, ThreadState* thread,
+                                 const PlainTensor& root) noexcept;
+
+}  // namespace nanwatch::compiled_regions

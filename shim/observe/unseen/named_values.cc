@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/unseen/named_values.h"
+
+#include "shim/observe/finding/sources.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/unobserved_writer.h"
+
+namespace nanwatch {
+namespace {
+
+// True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or
+// buffer, the name is then the better answer, also when ops carried the value there (`weight[0] =
+// nan` copies a tensor of one element). (A constant -Inf is a mask and stays one.)
+bool WasLetIn(Observer& observer, const PlainTensor& plain, ValueRef value) {
+  RecentValues::Kept made;
+  if (!observer.recent_values.Look(value, &made)) return true;
+  if (!observer.recent_values.WasGiven(value, /*external_counts=*/true)) return false;
+  return made.finding_class == wire::FindingClass::kExternal ||
+         NonFiniteKinds(plain.view) != wire::kHasNegInf;
+}
+
+// A parameter or buffer that has gone bad while ops went unchecked.
+UnobservedWriter WrittenUnseen(Observer& observer, const NamedTensor& named,
+                               const NamedReading& reading) {
+  UnobservedWriter writer{};
+  writer.op = kModuleCall;
+  writer.node = "";
+  writer.layer = named.layer;
+  writer.phase = wire::Phase::kForward;
+  writer.finding_class = wire::FindingClass::kExternal;
+  writer.flags = observer.level.was_off_to_measure() ? wire::ValueRecord::kUnseenMeasuring
+                                                     : wire::ValueRecord::kUnseenLevel;
+  if (named.kind != NamedTensorKind::kParameter) writer.flags |= wire::ValueRecord::kWroteBuffer;
+  writer.Add(NamedSource(observer, named, reading), {});
+  writer.named = &named;
+  writer.target = TargetOf(named);
+  return writer;
+}
+
+}  // namespace
+
+void ReportEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
+                 uint32_t name) noexcept {
+  wire::Source known{};
+  ValueRef value;
+  if (!SourceOf(observer, plain, &known, &value)) {
+    return RecordExternal(observer, plain, target, name);
+  }
+  // Of a parameter or buffer, an op that made the values says more than the tensor's name; one that
+  // only let them in says less.
+  if (target != wire::Target::kInputData && WasLetIn(observer, plain, value)) {
+    RecordExternal(observer, plain, target, name);
+  }
+}
+
+bool AreAllNamedFinite(Observer& observer, ThreadState* thread) noexcept try {
+  const PythonNames& names = observer.python->names();
+  bool finite = true;
+  names.ForEach([&](const NamedTensor& named) {
+    if (!finite) return;
+    const NamedReading reading(names, named);
+    if (!reading) return;
+    ++thread->counters.tensors_checked;
+    thread->counters.bytes_checked += reading.bytes();
+    finite = !reading.IsBad();
+  });
+  return finite;
+} catch (...) {
+  return false;
+}
+
+bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept try {
+  const PythonNames& names = observer.python->names();
+  bool all_good = true;
+  bool any = false;
+  names.ForEach([&](const NamedTensor& named) {
+    const NamedReading reading(names, named);
+    if (!reading) {
+      all_good = all_good && !reading.OnGpu();
+      return;
+    }
+    any = any || named.kind == NamedTensorKind::kParameter;
+    ++thread->counters.tensors_checked;
+    thread->counters.bytes_checked += reading.bytes();
+    if (!reading.IsBad()) return;
+    // A mask may be filled at any time.
+    const bool is_buffer = named.kind != NamedTensorKind::kParameter;
+    if (is_buffer && NonFiniteKinds(reading.tensor().view) == wire::kHasNegInf) return;
+    all_good = false;
+    wire::Source known{};
+    ValueRef value;
+    if (SourceOf(observer, reading.tensor(), &known, &value)) return;
+    OnUnobservedWrite(observer, thread, reading.tensor(), WrittenUnseen(observer, named, reading));
+  });
+  return all_good && any;
+} catch (...) {
+  return false;
+}
+
+}  // namespace nanwatch
