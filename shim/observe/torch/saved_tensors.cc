@@ -6,9 +6,11 @@
 #include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <typeinfo>
 #include <vector>
@@ -83,6 +85,8 @@ std::string_view GeneratedName(const char* mangled) {
 }
 
 constexpr const char* kPythonNode = "N5torch8autograd6PyNodeE";
+// Of what was written in place into a view. It copies the gradient.
+constexpr const char* kNodeOfViewWrite = "N5torch8autograd10CopySlicesE";
 
 const char* KindOf(const Node& node) {
   const char* mangled = typeid(node).name();
@@ -121,6 +125,14 @@ bool VisitFields(const Node& node, std::string_view name, Visit& visit) {
   return listed;
 }
 
+// Of the generated kinds.
+Computes ListedAsComputing(std::string_view name) {
+  const auto* listed = std::find_if(std::begin(kFields), std::end(kFields),
+                                    [name](const Field& field) { return name == field.node; });
+  if (listed == std::end(kFields)) return Computes::kUnknown;
+  return listed->offset == Field::kNone ? Computes::kNo : Computes::kYes;
+}
+
 // Held; what holds a node differs between versions of torch.
 auto RunningNode() -> decltype(torch::autograd::get_current_node()) {
   if (torch::autograd::get_current_graph_task_id() == -1) return {};
@@ -135,8 +147,8 @@ bool ForEachSavedTensor(const Node& node, bool (*fn)(void* context, const at::Te
   Visit visit{fn, context};
   const std::string_view name = GeneratedName(mangled);
   if (!name.empty()) return VisitFields(node, name, visit) && visit.all_known;
-  // What was written in place into a view: the node inside it is the op's.
-  if (std::strcmp(mangled, "N5torch8autograd10CopySlicesE") == 0) {
+  // The node inside it is the op's.
+  if (std::strcmp(mangled, kNodeOfViewWrite) == 0) {
     const auto& inner = static_cast<const torch::autograd::CopySlices&>(node).fn;
     return inner == nullptr || ForEachSavedTensor(*inner, fn, context);
   }
@@ -162,6 +174,16 @@ Saved IsSavedByRunningNode(const c10::StorageImpl* storage) noexcept {
       &search);
   if (search.found) return Saved::kYes;
   return all_known ? Saved::kNo : Saved::kUnknown;
+}
+
+Computes ComputesByOps(const Node& node) noexcept {
+  const char* mangled = KindOf(node);
+  if (const std::string_view name = GeneratedName(mangled); !name.empty()) {
+    return ListedAsComputing(name);
+  }
+  if (std::strcmp(mangled, kPythonNode) == 0) return Computes::kUnknown;
+  if (std::strcmp(mangled, kNodeOfViewWrite) == 0) return Computes::kYes;
+  return SavesNothing(mangled) ? Computes::kNo : Computes::kUnknown;
 }
 
 bool RunsPythonNode() noexcept {

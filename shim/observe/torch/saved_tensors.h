@@ -28,6 +28,14 @@ enum class Saved : uint8_t { kNo, kYes, kUnknown };
 // Whether the autograd node that this thread runs has saved a tensor of this storage.
 [[nodiscard]] Saved IsSavedByRunningNode(const c10::StorageImpl* storage) noexcept;
 
+enum class Computes : uint8_t { kNo, kYes, kUnknown };
+
+// Whether the gradients that a node hands on are results of ops that it runs. What has saved
+// tensors computes with them. What has not is taken for a node that may hand on what it was
+// handed, as those of views, sums and concatenations do. kUnknown: a Function of the program's own
+// or a kind that has not been listed.
+[[nodiscard]] Computes ComputesByOps(const torch::autograd::Node& node) noexcept;
+
 // Whether the autograd node that this thread runs is a Function of Python's.
 [[nodiscard]] bool RunsPythonNode() noexcept;
 

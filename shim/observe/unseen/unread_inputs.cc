@@ -7,6 +7,7 @@
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/python/python_bridge.h"
+#include "shim/observe/torch/gradient_path.h"
 #include "shim/observe/torch/saved_tensors.h"
 
 namespace nanwatch {
@@ -56,12 +57,12 @@ bool LookAt(void* context, const at::TensorBase& tensor) {
 }
 
 // In a backward pass: what the node that runs has saved, and whether the gradients that it was
-// handed are known to be results of ops. A hook may have put anything in their place.
+// handed are known to be results of ops.
 bool LookAtNode(Looking& looking) {
   if (torch::autograd::get_current_graph_task_id() == -1) return true;
   const auto node = torch::autograd::get_current_node();
   if (node == nullptr) return true;
-  if (!node->tensor_pre_hooks().empty() || !node->pre_hooks().empty()) looking.all_read = false;
+  if (!GradientsComeFromOps()) looking.all_read = false;
   return ForEachSavedTensor(*node, &LookAt, &looking);
 }
 
