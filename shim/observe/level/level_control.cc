@@ -71,13 +71,16 @@ void LevelControl::RecordIfHidden(Observer& observer) noexcept {
     observer.entry()->say(
         "the program switches torch's record functions off; ops that run meanwhile are not seen");
   }
-  if (!hidden_.exchange(true, std::memory_order_relaxed)) {
-    observer.steps.CountUnwatched();
-    observer.PublishLive(wire::LiveState::kWatching);  // the job may end in this step
-  }
+  CountStepUnwatched(observer);
   was_lower_.store(true, std::memory_order_relaxed);
   switched_from_.store(wire::Level::kIdle, std::memory_order_relaxed);
   switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
+}
+
+void LevelControl::CountStepUnwatched(Observer& observer) noexcept {
+  if (hidden_.exchange(true, std::memory_order_relaxed)) return;
+  observer.steps.CountUnwatched();
+  observer.PublishLive(wire::LiveState::kWatching);  // the job may end in this step
 }
 
 void LevelControl::OnGpu(Observer& observer, ThreadState* thread) noexcept {
@@ -91,6 +94,10 @@ void LevelControl::OnGpu(Observer& observer, ThreadState* thread) noexcept {
 void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level asked,
                          wire::LevelRecord::Why why) noexcept {
   const wire::Level before = asked_.exchange(asked, std::memory_order_relaxed);
+  // Steps at idle are counted as they end. What ran at idle may be less than a step, or a step that
+  // idle does not count: a scaler that skips the update.
+  const bool began_here = switched_in_step() == observer.steps.completed();
+  if (before == wire::Level::kIdle && asked != before && began_here) CountStepUnwatched(observer);
   off_to_measure_.store(false, std::memory_order_relaxed);
   if (WatchedAt(asked) != wire::Level::kFull) was_lower_.store(true, std::memory_order_relaxed);
   Switch(observer, thread, WatchedAt(asked));

@@ -91,6 +91,8 @@ class LevelControl final : public LevelState, public LevelRequests {
   [[nodiscard]] wire::Level Unasked() const noexcept;
   void LookAgain(Observer& observer, ThreadState* thread,
                  const wire::ControlBlock& control) noexcept;
+  // The step that runs now, once.
+  void CountStepUnwatched(Observer& observer) noexcept;
   void Apply(Observer& observer, ThreadState* thread, wire::Level asked,
              wire::LevelRecord::Why why) noexcept;  // with mutex_ held
   void Switch(Observer& observer, ThreadState* thread, wire::Level watched,
