@@ -82,6 +82,8 @@ def source_line():
 class Value:
     """A bad value: the op call that wrote it, or what it came in by."""
 
+    scaled = False  # made by a GradScaler, of a finite loss and its scale
+
     def __init__(self, number, cls, op, kinds, sources, where, kind="op", param=""):
         self.number = number
         self.cls = cls
@@ -210,7 +212,9 @@ class Oracle(TorchDispatchMode):
         self.in_optimizer = 0
         self.optimizers = []
         self.namespace = {}  # of the program: its `optimizers`, of which the last closes a step
+        self.in_scale = False  # a GradScaler multiplies a loss by its scale
         self.skips = False  # a GradScaler keeps the update from being made
+        self.arguable = []
         self.decided = 0   # events that came before the last decision of a GradScaler
         self.passes = []   # open backward passes: (module calls open when it began, bad root)
         self.findings = 0
@@ -403,6 +407,7 @@ class Oracle(TorchDispatchMode):
                 held = self.held_by_module(group[0][0])
                 param = held[1] if held else ""
             value = self.new_value(cls, op, kinds, sources, where, kind="optimizer" if where[0] == "optimizer" else "op", param=param)
+            value.scaled = self.in_scale and cls == "produce"
             for tensor, each in group:
                 self.lay(tensor, value if each else None)
 
@@ -504,9 +509,17 @@ class Oracle(TorchDispatchMode):
         if any(reach == "parameter" and any(not o.is_mask() for o in value.origins()) for reach, _, value, _ in self.events):
             raise Decided
 
+    def scaler_scale(self, run, scaler, outputs):
+        self.in_scale = True
+        try:
+            return run(scaler, outputs)
+        finally:
+            self.in_scale = False
+
     def scaler_step(self, run, scaler, optimizer, arguments, named):
-        """A scaler skips an update when a gradient is bad. Where the loss was good and backward alone made the bad value, that is
-        what scalers are for, and no harm is done; what forward made would come again with any scale."""
+        """A scaler skips an update when a gradient is bad. Where the loss was good before it was scaled, and scaling or backward
+        alone made the bad value, that is what scalers are for, and no harm is done; what forward made would come again with any
+        scale. A gradient that both have made bad may be told either way."""
         with _disable_current_modes():
             grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
             self.skips = any(kinds_of(grad) for grad in grads)
@@ -514,11 +527,23 @@ class Oracle(TorchDispatchMode):
             return run(scaler, optimizer, *arguments, **named)
         finally:
             if self.skips:
-                since = self.events[self.decided:]
-                self.events[self.decided:] = [e for e in since if e[0] != "gradient" or any(
-                    origin.phase != "backward" or origin.root is not None for origin in e[2].origins())]
+                since = [(event, self.excused(event)) for event in self.events[self.decided:]]
+                self.events[self.decided:] = [event for event, excused in since if not excused]
             self.decided = len(self.events)
             self.skips = False
+
+    def excused(self, event):
+        """Whether a skipped update takes an event away; `arguable` marks those of which only some of the origins are so."""
+        reach, _, value, _ = event
+        origins = value.origins()
+        if reach == "loss":
+            return all(origin.scaled for origin in origins)
+        if reach != "gradient":
+            return False
+        by_scaling = [origin.scaled or (origin.phase == "backward" and origin.root is None) for origin in origins]
+        if any(by_scaling) and not all(by_scaling):
+            self.arguable.append(event)
+        return all(by_scaling)
 
     def look_at_all(self):
         self.look_at(*self.held.items(), ("parameter", [("", p) for p in self.unheld_parameters()]))
@@ -547,6 +572,8 @@ class Oracle(TorchDispatchMode):
             draft["reach"].add(reach)
             if first.first_use().number < draft["origin"].first_use().number:
                 draft["origin"] = first
+        if drafts and all(any(event is one for one in self.arguable) for event in self.events):
+            return {"verdict": ["anomaly", "expected"]}
         if not drafts and came_in_bad:
             return {"verdict": ["anomaly", "expected", "clean"]}
         if not drafts:
@@ -582,7 +609,8 @@ def run(text):
              register_optimizer_step_pre_hook(oracle.before_step),
              register_optimizer_step_post_hook(oracle.after_step)]
     plain_backward, plain_grad = torch.autograd.backward, torch.autograd.grad
-    plain_scaler_step = torch.amp.GradScaler.step
+    plain_scaler_step, plain_scale = torch.amp.GradScaler.step, torch.amp.GradScaler.scale
+    torch.amp.GradScaler.scale = lambda scaler, outputs: oracle.scaler_scale(plain_scale, scaler, outputs)
     torch.autograd.grad = lambda roots, *arguments, **named: oracle.backward(plain_grad, roots, arguments, named)
     torch.amp.GradScaler.step = lambda scaler, optimizer, *arguments, **named: oracle.scaler_step(
         plain_scaler_step, scaler, optimizer, arguments, named)
@@ -597,7 +625,8 @@ def run(text):
     except Exception:
         raised = traceback.format_exc(limit=-3)
     finally:
-        torch.autograd.backward, torch.autograd.grad, torch.amp.GradScaler.step = plain_backward, plain_grad, plain_scaler_step
+        torch.autograd.backward, torch.autograd.grad = plain_backward, plain_grad
+        torch.amp.GradScaler.step, torch.amp.GradScaler.scale = plain_scaler_step, plain_scale
         for hook in hooks:
             hook.remove()
     answer = oracle.answer()
