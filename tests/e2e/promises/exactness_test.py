@@ -5,7 +5,7 @@ Each program lets a bad value come about, or come in, where no op is observed; t
 """
 import unittest
 
-from watched_job import PromiseTest, origins
+from watched_job import NANWATCH, PromiseTest, origins
 
 TRAIN = """
 import numpy as np
@@ -104,6 +104,14 @@ def inside(y, scale):
 for at, x in enumerate(data):
     step(x)
 """,
+    "a gradient that numpy writes to, and that views hand on": """
+def inside(y, scale):
+    z = (y * 3.0).view(-1)
+    z.register_hook(lambda g: g.numpy().fill(np.inf if at == 3 else 1))
+    return z.unsqueeze(0).view(5, 3).tanh()
+for at, x in enumerate(data):
+    step(x)
+""",
     "a gradient that hidden ops make": """
 def overflow(g):
     torch.autograd._enable_record_function(False)
@@ -190,12 +198,26 @@ for at, x in enumerate(data[:4]):
     scaler.update()
 """
 
+# A call of a module at idle, and not a whole step.
+PARTLY_IDLE = f"""
+import subprocess
+def attach(level):
+    subprocess.run(["{NANWATCH}", "attach", str(os.getpid()), "--level", level, "--wait", "0"], stdout=subprocess.DEVNULL)
+for at, x in enumerate(data):
+    if at == 2:
+        for level in ("idle", "full"):
+            attach(level)
+            net(x)
+    step(x)
+"""
+
 
 class Exactness(PromiseTest):
     @classmethod
     def start(cls, workplace):
         def job(number, text):
             return workplace.run_watched(workplace.program(f"program_{number}", TRAIN + text), options=("--level", "full"))
+        cls.partly_idle = job("partly_idle", PARTLY_IDLE)
         cls.skipped = job("scaler", HIDDEN_SCALER_STEP)
         cls.seen = {name: job(f"seen_{number}", text) for number, (name, (_, _, text)) in enumerate(SEEN.items())}
         cls.beside = {name: job(f"beside_{number}", text) for number, (name, text) in enumerate(BESIDE.items())}
@@ -225,6 +247,11 @@ class Exactness(PromiseTest):
     def test_a_skip_that_a_scaler_told_of_afterward_is_no_anomaly(self):
         verdict = self.skipped.verdict()
         self.assertIn(verdict["verdict"], ("expected", "unknown"), verdict["incidents"])
+
+    def test_a_step_that_was_idle_in_part_is_not_clean(self):
+        verdict = self.partly_idle.verdict()
+        self.assertEqual((verdict["verdict"], verdict["unknown_because"]), ("unknown", "steps_not_checked"))
+        self.assertEqual(verdict["coverage"]["steps_watched"], {"idle": 1, "full": 5})
 
 
 if __name__ == "__main__":
