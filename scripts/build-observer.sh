@@ -48,7 +48,7 @@ abi=$([[ $new_string_abi == 1 ]] && echo new || echo old)
 echo "build-observer: torch $torch_version in $torch_dir, $abi string ABI"
 
 if $setup; then NANWATCH_PYTHON=$python scripts/setup.sh; fi
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DNANWATCH_OBSERVER_ONLY=ON \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DNANWATCH_PCH=ON -DNANWATCH_OBSERVER_ONLY=ON \
   -DNANWATCH_PYTHON="$python" >"$build.log" 2>&1 || { cat "$build.log" >&2; fail "cmake failed"; }
 cmake --build "$build" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-2}" >>"$build.log" 2>&1 || { cat "$build.log" >&2; fail "the observer did not compile"; }
 

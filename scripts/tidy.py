@@ -67,6 +67,11 @@ def changed_lines(base):
     return changed
 
 
+def plain(command):
+    """The command without the build's precompiled header: clang cannot read GCC's, and each file includes what it uses."""
+    return re.sub(r" -Winvalid-pch| -fpch-preprocess| -include \S*/cmake_pch\.hxx", "", command)
+
+
 def compile_commands():
     """{path: entry} of every source file. A unity build compiles batches that include the files; each file gets its batch's command."""
     commands = {}
@@ -80,7 +85,7 @@ def compile_commands():
         for source in included:
             path = os.path.relpath(source, ROOT)
             commands.setdefault(path, {"directory": entry["directory"], "file": source,
-                                       "command": entry["command"].replace(str(batch), source)})
+                                       "command": plain(entry["command"].replace(str(batch), source))})
     return commands
 
 

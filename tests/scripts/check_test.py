@@ -122,6 +122,21 @@ class Check(unittest.TestCase):
         self.assertEqual(status, 1, text)
         self.assertIn("shim/other.h:4:38: error: use nullptr", text)
 
+    def test_the_precompiled_header_of_the_build_is_left_out(self):
+        header = self.write("build/release/cmake_pch.hxx", "inline int Precompiled() { return 1; }\n")
+        subprocess.run(["c++", "-x", "c++-header", header, "-o", f"{header}.gch"], check=True)
+        entry = json.loads(self.database.read_text())[0]
+        entry["command"] = entry["command"].replace(" -c ", f" -fpch-preprocess -Winvalid-pch -include {header} -c ")
+        self.database.write_text(json.dumps([entry]))
+        self.write("shim/twice.cc", CLEAN + "\nint Four() { return Twice(2); }\n")
+        status, text = self.check("tidy")
+        self.assertEqual(status, 0, text)
+        # A file that compiles in the build alone does not include what it uses.
+        self.write("shim/twice.cc", CLEAN + "\nint One() { return Precompiled(); }\n")
+        status, text = self.check("tidy")
+        self.assertEqual(status, 1, text)
+        self.assertIn("shim/twice.cc:4:20: error: use of undeclared identifier 'Precompiled'", text)
+
     def test_what_was_not_checked_is_said(self):
         self.write("shim/twice.cc", CLEAN + FAULT)
         status, text = self.check("--seconds", "0", "tidy")
