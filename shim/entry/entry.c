@@ -2,12 +2,12 @@
 /* libnanwatch.so, the library that LD_PRELOAD names: constructor, dlopen notifier, and the
  * process's one object of the shim.
  *
- *     constructor --> armed --(dlopen of a name with torch, or libtorch mapped already)--> watch
- *     constructor, in a process that runs --> armed --(nanwatch_entry_attach)------------> watch
- *     watch --> observer_load
+ *     constructor --> armed --(dlopen of a name with torch, libtorch is mapped)--> loader watch
+ *     constructor, in a process that runs --> armed --(nanwatch_entry_attach)----> loader watch
+ *     loader watch --> observer_load
  *
  * Lives in every process of the job, shells and compilers included, so until there is a sign of
- * torch it makes no thread, opens no file, allocates nothing and says nothing. It never unsets
+ * torch it starts no thread, opens no file, allocates nothing and prints nothing. It never unsets
  * LD_PRELOAD: ranks are children too. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,20 +20,20 @@
 #include <sys/auxv.h>
 
 #include "shim/entry/attach.h"
-#include "shim/entry/bystander.h"
 #include "shim/entry/fork_page.h"
 #include "shim/entry/library_place.h"
 #include "shim/entry/loader.h"
+#include "shim/entry/loader_watch.h"
 #include "shim/entry/mark.h"
+#include "shim/entry/messages.h"
 #include "shim/entry/observer_interface.h"
 #include "shim/entry/observer_load.h"
+#include "shim/entry/process_filter.h"
 #include "shim/entry/settings.h"
-#include "shim/entry/voice.h"
-#include "shim/entry/watch.h"
 
 #define NANWATCH_EXPORT __attribute__((visibility("default")))
 
-/* Where copies of this library meet, whatever paths they came by. */
+/* How copies of this library find each other, whatever paths they were loaded from. */
 struct nanwatch_marker {
   _Atomic uint32_t role;
 };
@@ -49,11 +49,11 @@ void* nanwatch_before_dlopen(const char* name);
 
 static struct {
   struct settings settings;
-  struct voice voice;
+  struct messages messages;
   struct process_mark mark;
   char library_path[NANWATCH_PATH_MAX];
   struct NanwatchEntry entry;
-  struct watch watch;
+  struct loader_watch watch;
   _Atomic(struct fork_page*) page; /* null until the first sign */
   _Atomic bool page_is_wiped_by_kernel;
   _Atomic bool armed;
@@ -67,7 +67,7 @@ static void before_fork(void) { fork_gate_close(atomic_load(&shim.page)); }
 static void after_fork_in_parent(void) { fork_gate_open(atomic_load(&shim.page)); }
 static void after_fork_in_child(void) { fork_page_zero(atomic_load(&shim.page)); }
 
-/* The first sign makes the page; of two threads that come at once, one page stays. */
+/* The first sign makes the page. If two threads come at once, one page stays. */
 static bool make_page(void) {
   struct fork_page* none = NULL;
   if (atomic_load(&shim.page) != NULL) return true;
@@ -83,16 +83,16 @@ static bool make_page(void) {
   return true;
 }
 
-static void say(const char* line) { voice_say(&shim.voice, line); }
+static void say(const char* line) { messages_write(&shim.messages, line); }
 
 static void see_sign_of_torch(void) {
   if (!atomic_load(&shim.watch.over)) mark_begin(&shim.mark);
-  if (make_page()) watch_sign(&shim.watch, atomic_load(&shim.page));
+  if (make_page()) loader_watch_sign(&shim.watch, atomic_load(&shim.page));
 }
 
-/* Watch thread. Whether the process is watched, or will be. */
+/* Watch thread. Returns whether the process is watched, or will be. */
 static bool start_observer(const char* libtorch_path) {
-  if (process_is_bystander()) {
+  if (process_is_filtered()) {
     mark_remove(&shim.mark);
     return false;
   }
@@ -108,15 +108,16 @@ static bool start_observer(const char* libtorch_path) {
       .late_level = late ? shim.late_level : NULL,
       .late_directory = late ? shim.late_directory : NULL,
   };
-  const bool started =
-      observer_load(&shim.entry, libtorch_path, atomic_load(&shim.page), &shim.voice, &shim.mark);
+  const bool started = observer_load(&shim.entry, libtorch_path, atomic_load(&shim.page),
+                                     &shim.messages, &shim.mark);
   if (!started)
-    mark_set_final(&shim.mark, "not_started", shim.voice.last[0] != '\0' ? shim.voice.last : NULL);
+    mark_set_final(&shim.mark, "not_started",
+                   shim.messages.last[0] != '\0' ? shim.messages.last : NULL);
   return started;
 }
 
 static void load_observer(const char* libtorch_path) {
-  if (!start_observer(libtorch_path)) voice_answer(&shim.voice, "off");
+  if (!start_observer(libtorch_path)) messages_answer(&shim.messages, "off");
 }
 
 /* Of copies in the global scope (several paths in LD_PRELOAD) the first one in it stays awake, in
@@ -168,7 +169,7 @@ __attribute__((constructor)) static void arm(void) {
   }
   atomic_store(&own_marker.role, kFirstCopy);
   if (!library_place_find(shim.library_path)) return;
-  shim.voice.log_path = shim.settings.log_path;
+  shim.messages.log_path = shim.settings.log_path;
   mark_read_environment(&shim.mark);
   shim.watch.found = load_observer;
   shim.watch.patience_ms = 60 * 1000;
@@ -193,7 +194,7 @@ NANWATCH_EXPORT int nanwatch_entry_attach(const char* level, const char* directo
   if (copy_text(shim.late_directory, sizeof shim.late_directory, directory) &&
       copy_text(shim.answers_path, sizeof shim.answers_path, answers) &&
       copy_text(shim.late_level, sizeof shim.late_level, level) && shim.late_level[0] != '\0') {
-    shim.voice.copy_path = shim.answers_path;
+    shim.messages.copy_path = shim.answers_path;
     answer = NANWATCH_ATTACH_NO_TORCH;
     if (look_for_mapped_libtorch()) {
       const struct fork_page* page = atomic_load(&shim.page);

@@ -25,19 +25,20 @@ static void* load_between_forks(const char* path, struct fork_page* page) {
 }
 
 static nanwatch_observer_start_fn open_observer(const char* path, struct fork_page* page,
-                                                struct voice* voice) {
+                                                struct messages* messages) {
   void* observer = load_between_forks(path, page);
   if (observer == NULL) {
-    voice_sayf(voice, "the observer could not be loaded: %s. This process is not observed.",
-               loader_error());
+    messages_writef(messages, "the observer could not be loaded: %s. This process is not observed.",
+                    loader_error());
     return NULL;
   }
   nanwatch_observer_start_fn start =
       (nanwatch_observer_start_fn)loader_symbol(observer, NANWATCH_OBSERVER_START);
   if (start == NULL) {
-    voice_sayf(voice,
-               "%s is no observer of this version: build it again. This process is not observed.",
-               path);
+    messages_writef(messages,
+                    "%s is not an observer for this version of nanwatch: build it again. This "
+                    "process is not observed.",
+                    path);
   }
   return start;
 }
@@ -60,7 +61,7 @@ static void python_of_torch(const char* libtorch_path, char python[NANWATCH_PATH
 
 /* In an installation the script and what it compiles lie in PREFIX/share/nanwatch. */
 static void say_how_to_build(const struct torch_version* version, const char* libtorch_path,
-                             const char* observer, const char* library, struct voice* voice,
+                             const char* observer, const char* library, struct messages* messages,
                              struct process_mark* mark) {
   char python[NANWATCH_PATH_MAX];
   char command[3 * NANWATCH_PATH_MAX];
@@ -71,35 +72,36 @@ static void say_how_to_build(const struct torch_version* version, const char* li
   snprintf(command, sizeof command,
            "%.*s/share/nanwatch/scripts/build-observer.sh --python %s --prefix %.*s", prefix,
            library, python, prefix, library);
-  voice_sayf(voice,
-             "found torch %s, but no observer for it (%s): this process is not observed. To build "
-             "one: %s%s",
-             version->full, observer, command,
-             strcmp(python, "PY") == 0 ? ", where PY is the Python that has this torch" : "");
+  messages_writef(
+      messages,
+      "found torch %s, but no observer for it (%s): this process is not observed. To build "
+      "one: %s%s",
+      version->full, observer, command,
+      strcmp(python, "PY") == 0 ? ", where PY is the Python that has this torch" : "");
   snprintf(detail, sizeof detail, "%.60s: %.700s", version->full, command);
   mark_set_final(mark, "no_observer", detail);
 }
 
 bool observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct fork_page* page,
-                   struct voice* voice, struct process_mark* mark) {
+                   struct messages* messages, struct process_mark* mark) {
   struct torch_version version;
   if (!torch_version_of(libtorch_path, &version)) {
-    voice_sayf(voice,
-               "%s is of an unknown version (no ../version.py or ../build-version beside it). This "
-               "process is not "
-               "observed.",
-               libtorch_path);
+    messages_writef(
+        messages,
+        "the version of %s is unknown (there is no ../version.py or ../build-version next to it). "
+        "This process is not observed.",
+        libtorch_path);
     return false;
   }
   char observer[NANWATCH_PATH_MAX];
   if (!library_place_observer(entry->library_path, version.minor, observer)) {
-    say_how_to_build(&version, libtorch_path, observer, entry->library_path, voice, mark);
+    say_how_to_build(&version, libtorch_path, observer, entry->library_path, messages, mark);
     return false;
   }
   entry->torch_version = strdup(version.full);
   entry->libtorch_path = strdup(libtorch_path);
   if (entry->torch_version == NULL || entry->libtorch_path == NULL) return false;
 
-  nanwatch_observer_start_fn start = open_observer(observer, page, voice);
+  nanwatch_observer_start_fn start = open_observer(observer, page, messages);
   return start != NULL && start(entry) == 0; /* else it stepped down, and has said why */
 }

@@ -7,15 +7,14 @@
 
 #include "shim/entry/fork_page.h"
 #include "shim/entry/mark.h"
+#include "shim/entry/messages.h"
 #include "shim/entry/observer_interface.h"
-#include "shim/entry/voice.h"
 
-/* Finds the version of `libtorch_path` and starts the observer for it on the calling thread, for as
- * long as the observer wants. What stands in the way is said in one line, and the job goes on; the
- * answer is then false.
- * `entry` comes with everything filled in but torch_version and libtorch_path; it must live as long
- * as the process. Once a process image. */
+/* Finds the version of `libtorch_path` and starts the observer for it on the calling thread, which
+ * the observer may keep. On failure it writes one line with the reason and returns false; the job
+ * runs on. `entry` has everything filled in except torch_version and libtorch_path. It must live as
+ * long as the process. Call once per process image. */
 bool observer_load(struct NanwatchEntry* entry, const char* libtorch_path, struct fork_page* page,
-                   struct voice* voice, struct process_mark* mark);
+                   struct messages* messages, struct process_mark* mark);
 
 #endif /* NANWATCH_SHIM_ENTRY_OBSERVER_LOAD_H_ */

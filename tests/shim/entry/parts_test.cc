@@ -10,10 +10,10 @@
 #include <thread>
 
 extern "C" {
-#include "shim/entry/bystander.h"
+#include "shim/entry/process_filter.h"
 #include "shim/entry/torch_version.h"
 }
-#include "tests/shim/entry/watch_probe.h"
+#include "tests/shim/entry/loader_watch_probe.h"
 
 namespace nanwatch::test {
 namespace {
@@ -52,43 +52,43 @@ TEST(TorchVersion, OfAbsurdLengthIsRefused) {
   EXPECT_FALSE(torch_version_from_text(("2.11.0+" + std::string(200, 'a')).c_str(), &version));
 }
 
-bool IsBystander(std::string_view arguments) {
-  return command_line_is_bystander(arguments.data(), arguments.size());
+bool IsFiltered(std::string_view arguments) {
+  return command_line_is_filtered(arguments.data(), arguments.size());
 }
 using namespace std::string_view_literals;
 
-TEST(Bystander, IsACompileWorkerAsEveryTorchStartsIt) {
-  EXPECT_TRUE(IsBystander(
+TEST(ProcessFilter, IsACompileWorkerAsEveryTorchStartsIt) {
+  EXPECT_TRUE(IsFiltered(
       "/usr/bin/python\0/x/torch/_inductor/compile_worker/__main__.py\0--workers=4\0"sv));
-  EXPECT_TRUE(IsBystander("python\0-m\0torch._inductor.compile_worker\0"sv));
-  EXPECT_TRUE(IsBystander(
+  EXPECT_TRUE(IsFiltered("python\0-m\0torch._inductor.compile_worker\0"sv));
+  EXPECT_TRUE(IsFiltered(
       "worker\0--pickler=torch._inductor.compile_worker.subproc_pool.SubprocPickler\0"sv));
 }
 
-TEST(Bystander, IsTheResourceTracker) {
+TEST(ProcessFilter, IsTheResourceTracker) {
   EXPECT_TRUE(
-      IsBystander("python\0-c\0from multiprocessing.resource_tracker import main;main(4)\0"sv));
+      IsFiltered("python\0-c\0from multiprocessing.resource_tracker import main;main(4)\0"sv));
 }
 
-TEST(Bystander, IsNoProgramThatOnlyMentionsOne) {
-  EXPECT_FALSE(IsBystander("python\0train.py\0--log=torch._inductor.compile_worker\0"sv));
-  EXPECT_FALSE(IsBystander("python\0-c\0import multiprocessing.resource_tracker\0"sv));
+TEST(ProcessFilter, IsNoProgramThatOnlyMentionsOne) {
+  EXPECT_FALSE(IsFiltered("python\0train.py\0--log=torch._inductor.compile_worker\0"sv));
+  EXPECT_FALSE(IsFiltered("python\0-c\0import multiprocessing.resource_tracker\0"sv));
   EXPECT_FALSE(
-      IsBystander("python\0-c\0from multiprocessing.spawn import spawn_main; spawn_main()\0"sv));
-  EXPECT_FALSE(IsBystander(""sv));
+      IsFiltered("python\0-c\0from multiprocessing.spawn import spawn_main; spawn_main()\0"sv));
+  EXPECT_FALSE(IsFiltered(""sv));
 }
 
 TEST(Sign, IsTorchInTheLastTwoComponentsOfAName) {
   for (const char* name :
        {"libtorch_global_deps.so", "/a/torch/_C.cpython-311-x86_64-linux-gnu.so", "torch/_C.so",
         "/x/lib/libtorch_cpu.so.2.6", "/opt/libtorch/libfoo.so"}) {
-    EXPECT_TRUE(watch_probe_is_sign(name)) << name;
+    EXPECT_TRUE(loader_watch_probe_is_sign(name)) << name;
   }
   for (const char* name :
        {"", "libm.so.6", "/home/me/torch/lib/libssl.so", "/torch/env/lib/x.so", "/", "//"}) {
-    EXPECT_FALSE(watch_probe_is_sign(name)) << name;
+    EXPECT_FALSE(loader_watch_probe_is_sign(name)) << name;
   }
-  EXPECT_FALSE(watch_probe_is_sign(nullptr));
+  EXPECT_FALSE(loader_watch_probe_is_sign(nullptr));
 }
 
 bool Eventually(const std::function<bool()>& condition) {
@@ -101,18 +101,18 @@ bool Eventually(const std::function<bool()>& condition) {
 }
 
 TEST(Watch, GivesUpWithoutTorchAndStartsAnewAtTheNextSign) {
-  watch_probe_begin(/*patience_ms=*/20);
-  watch_probe_sign();
-  EXPECT_TRUE(Eventually([] { return !watch_probe_is_watching(); }));
-  EXPECT_EQ(watch_probe_times_found(), 0);
+  loader_watch_probe_begin(/*patience_ms=*/20);
+  loader_watch_probe_sign();
+  EXPECT_TRUE(Eventually([] { return !loader_watch_probe_is_watching(); }));
+  EXPECT_EQ(loader_watch_probe_times_found(), 0);
 
-  watch_probe_begin(/*patience_ms=*/60'000);  // no pause between the next lines ends it
-  watch_probe_sign();
-  EXPECT_TRUE(watch_probe_is_watching());
-  watch_probe_open(NANWATCH_TEST_PROGRAMS "/libtorch_cpu.so");
-  EXPECT_TRUE(Eventually([] { return watch_probe_times_found() == 1; }));
-  watch_probe_sign();
-  EXPECT_EQ(watch_probe_times_found(), 1);
+  loader_watch_probe_begin(/*patience_ms=*/60'000);  // no pause between the next lines ends it
+  loader_watch_probe_sign();
+  EXPECT_TRUE(loader_watch_probe_is_watching());
+  loader_watch_probe_open(NANWATCH_TEST_PROGRAMS "/libtorch_cpu.so");
+  EXPECT_TRUE(Eventually([] { return loader_watch_probe_times_found() == 1; }));
+  loader_watch_probe_sign();
+  EXPECT_EQ(loader_watch_probe_times_found(), 1);
 }
 
 TEST(ForkGate, LetsNobodyInWhileAForkIsOnItsWay) {

@@ -171,7 +171,7 @@ TEST(Start, OfATorchWithoutAnyVersionIsRefusedInOneLine) {
   const std::string torch = scene.TorchWithoutVersion();
   Ran ran = scene.Host({"open", torch, "alone", "exit", "5"});
   EXPECT_EQ(ran.status, 5);
-  EXPECT_THAT(ran.log, ElementsAre(AllOf(HasSubstr(torch), HasSubstr("unknown version"))));
+  EXPECT_THAT(ran.log, ElementsAre(AllOf(HasSubstr(torch), HasSubstr("is unknown ("))));
 }
 
 TEST(Start, OfAnObserverThatDoesNotLoadIsGivenUpWithTheLoadersReason) {
@@ -187,7 +187,7 @@ TEST(Start, OfALibraryThatIsNoObserverIsGivenUpInOneLine) {
   scene.Observer("2.11", "private/libprivate_inner");
   Ran ran = scene.Host({"open", scene.TorchPackage("2.11.0"), "alone", "exit", "5"});
   EXPECT_EQ(ran.status, 5);
-  EXPECT_THAT(ran.log, ElementsAre(HasSubstr("libnanwatch_observer-2.11.so is no observer")));
+  EXPECT_THAT(ran.log, ElementsAre(HasSubstr("libnanwatch_observer-2.11.so is not an observer")));
 }
 
 TEST(Start, LeavesTheWordToAnObserverThatStepsDown) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "shim/entry/voice.h"
+#include "shim/entry/messages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 enum { kLinesMax = 8, kLineBytesMax = 2048 };
 
-/* One write(2) that can neither wait for a full pipe nor raise SIGPIPE in the host's thread. */
+/* One write(2). It neither waits for a full pipe nor raises SIGPIPE in the host's thread. */
 static void write_quietly(int fd, const char* text, size_t bytes) {
   struct pollfd ready = {.fd = fd, .events = POLLOUT};
   if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
@@ -37,7 +37,7 @@ static void write_quietly(int fd, const char* text, size_t bytes) {
 
 static bool is_named(const char* path) { return path != NULL && path[0] != '\0'; }
 
-/* Opened for each line, so that no descriptor of ours is in the program's way. */
+/* Opened for each line, so that the program never sees a descriptor of ours. */
 static void append(const char* path, int creation, const char* text, size_t bytes) {
   int fd = open(path, O_WRONLY | O_APPEND | creation | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
   if (fd < 0) return;
@@ -45,9 +45,9 @@ static void append(const char* path, int creation, const char* text, size_t byte
   close(fd);
 }
 
-void voice_say(struct voice* voice, const char* line) {
-  if (atomic_fetch_add(&voice->lines, 1) >= kLinesMax) return;
-  snprintf(voice->last, sizeof voice->last, "%s", line);
+void messages_write(struct messages* messages, const char* line) {
+  if (atomic_fetch_add(&messages->lines, 1) >= kLinesMax) return;
+  snprintf(messages->last, sizeof messages->last, "%s", line);
   int saved_errno = errno;
 
   static const char kPrefix[] = "nanwatch: ";
@@ -59,30 +59,30 @@ void voice_say(struct voice* voice, const char* line) {
   text[sizeof kPrefix - 1 + length] = '\n';
   size_t bytes = sizeof kPrefix + length;
 
-  if (is_named(voice->log_path)) {
-    append(voice->log_path, O_CREAT, text, bytes);
+  if (is_named(messages->log_path)) {
+    append(messages->log_path, O_CREAT, text, bytes);
   } else {
     write_quietly(STDERR_FILENO, text, bytes);
   }
-  if (is_named(voice->copy_path)) append(voice->copy_path, 0, text, bytes);
+  if (is_named(messages->copy_path)) append(messages->copy_path, 0, text, bytes);
   errno = saved_errno;
 }
 
-void voice_answer(struct voice* voice, const char* line) {
+void messages_answer(struct messages* messages, const char* line) {
   char text[64];
   size_t length = strnlen(line, sizeof text - 1);
   memcpy(text, line, length);
   text[length] = '\n';
   int saved_errno = errno;
-  if (is_named(voice->copy_path)) append(voice->copy_path, 0, text, length + 1);
+  if (is_named(messages->copy_path)) append(messages->copy_path, 0, text, length + 1);
   errno = saved_errno;
 }
 
-void voice_sayf(struct voice* voice, const char* format, ...) {
+void messages_writef(struct messages* messages, const char* format, ...) {
   char line[kLineBytesMax];
   va_list arguments;
   va_start(arguments, format);
   int length = vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
-  if (length > 0) voice_say(voice, line);
+  if (length > 0) messages_write(messages, line);
 }

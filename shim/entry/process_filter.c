@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "shim/entry/bystander.h"
+#include "shim/entry/process_filter.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -13,9 +13,8 @@ struct mark {
 #define MARK(literal) \
   { literal, sizeof(literal) - 1 }
 
-bool command_line_is_bystander(const char* bytes, size_t length) {
-  /* Exact enough that a user's `-c` program which only mentions one of these modules is not taken
-   * for it. */
+bool command_line_is_filtered(const char* bytes, size_t length) {
+  /* Exact enough that a user's `-c` program that only mentions one of these modules does not fit. */
   static const struct mark kMarks[] = {
       MARK("/_inductor/compile_worker/__main__.py"),
       MARK("-m\0torch._inductor.compile_worker"),
@@ -28,11 +27,11 @@ bool command_line_is_bystander(const char* bytes, size_t length) {
   return false;
 }
 
-bool process_is_bystander(void) {
-  char bytes[4096]; /* the mark stands among the first arguments */
+bool process_is_filtered(void) {
+  char bytes[4096]; /* the mark is among the first arguments */
   int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   ssize_t length = read(fd, bytes, sizeof bytes);
   close(fd);
-  return length > 0 && command_line_is_bystander(bytes, (size_t)length);
+  return length > 0 && command_line_is_filtered(bytes, (size_t)length);
 }

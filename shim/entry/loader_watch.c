@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-#include "shim/entry/watch.h"
+#include "shim/entry/loader_watch.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -44,8 +44,8 @@ static bool libtorch_is_mapped(struct fork_page* page, char path[NANWATCH_PATH_M
   return mapped;
 }
 
-/* Polls until libtorch is ready; false when patience ends without a sign. */
-static bool wait_for_libtorch(struct watch* watch, char path[NANWATCH_PATH_MAX]) {
+/* Polls until libtorch is ready. False if patience ends without another sign. */
+static bool wait_for_libtorch(struct loader_watch* watch, char path[NANWATCH_PATH_MAX]) {
   struct fork_page* page = atomic_load(&watch->page);
   unsigned long long last_adds = 0;
   unsigned signs = atomic_load(&watch->signs);
@@ -60,7 +60,7 @@ static bool wait_for_libtorch(struct watch* watch, char path[NANWATCH_PATH_MAX])
 }
 
 static void* watch_main(void* argument) {
-  struct watch* watch = argument;
+  struct loader_watch* watch = argument;
   struct fork_page* page = atomic_load(&watch->page);
   prctl(PR_SET_NAME, "nanwatch");
   for (;;) {
@@ -71,8 +71,7 @@ static void* watch_main(void* argument) {
       return NULL;
     }
     atomic_store(&page->watched, 0);
-    /* A sign that came between the last look and this store took the thread for one that goes
-     * on. */
+    /* A sign between the last poll and this store believed that the thread goes on. */
     if (atomic_load(&watch->signs) == signs) return NULL;
     if (atomic_exchange(&page->watched, 1) != 0) return NULL;
   }
@@ -99,7 +98,7 @@ static bool find_thread_library(struct thread_library* library) {
          library->attr_destroy != NULL;
 }
 
-static bool start_thread(struct watch* watch) {
+static bool start_thread(struct loader_watch* watch) {
   struct thread_library library;
   pthread_attr_t attributes;
   if (!find_thread_library(&library) || library.attr_init(&attributes) != 0) return false;
@@ -118,7 +117,7 @@ static bool start_thread(struct watch* watch) {
   return started;
 }
 
-void watch_sign(struct watch* watch, struct fork_page* page) {
+void loader_watch_sign(struct loader_watch* watch, struct fork_page* page) {
   if (atomic_load(&watch->over)) return;
   atomic_store(&watch->page, page);
   atomic_fetch_add(&watch->signs, 1);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/shim/entry/watch_probe.h"
+#include "tests/shim/entry/loader_watch_probe.h"
 
 #include <dlfcn.h>
 
-#include "shim/entry/watch.h"
+#include "shim/entry/loader_watch.h"
 
 static _Atomic int times_found;
-static struct watch probed;
+static struct loader_watch probed;
 static struct fork_page page;
 
 static void count_found(const char* libtorch_path) {
@@ -14,16 +14,16 @@ static void count_found(const char* libtorch_path) {
   ++times_found;
 }
 
-void watch_probe_begin(int patience_ms) {
+void loader_watch_probe_begin(int patience_ms) {
   probed.found = count_found;
   probed.patience_ms = patience_ms;
 }
 
-void watch_probe_sign(void) { watch_sign(&probed, &page); }
-bool watch_probe_is_watching(void) { return atomic_load(&page.watched) != 0; }
-int watch_probe_times_found(void) { return times_found; }
-void watch_probe_open(const char* path) { dlopen(path, RTLD_NOW); }
-bool watch_probe_is_sign(const char* name) { return name_is_sign(name); }
+void loader_watch_probe_sign(void) { loader_watch_sign(&probed, &page); }
+bool loader_watch_probe_is_watching(void) { return atomic_load(&page.watched) != 0; }
+int loader_watch_probe_times_found(void) { return times_found; }
+void loader_watch_probe_open(const char* path) { dlopen(path, RTLD_NOW); }
+bool loader_watch_probe_is_sign(const char* name) { return name_is_sign(name); }
 
 static struct fork_page gate;
 

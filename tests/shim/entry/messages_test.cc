@@ -12,18 +12,18 @@
 #include <iterator>
 #include <string>
 
-#include "tests/shim/entry/voice_probe.h"
+#include "tests/shim/entry/messages_probe.h"
 
 namespace nanwatch::test {
 namespace {
 
-struct Voice : ::testing::Test {
-  Voice() {
-    std::string pattern = std::filesystem::temp_directory_path() / "nanwatch-voice-XXXXXX";
+struct Messages : ::testing::Test {
+  Messages() {
+    std::string pattern = std::filesystem::temp_directory_path() / "nanwatch-messages-XXXXXX";
     folder = mkdtemp(pattern.data());
     log = folder / "log";
   }
-  ~Voice() override { std::filesystem::remove_all(folder); }
+  ~Messages() override { std::filesystem::remove_all(folder); }
 
   std::string Log() const {
     std::ifstream file(log);
@@ -34,38 +34,38 @@ struct Voice : ::testing::Test {
   std::string log;
 };
 
-TEST_F(Voice, PutsItsNameBeforeALineAndEndsIt) {
-  voice_probe_begin(log.c_str());
-  voice_probe_say("torch is here");
+TEST_F(Messages, PutsItsNameBeforeALineAndEndsIt) {
+  messages_probe_begin(log.c_str());
+  messages_probe_say("torch is here");
   EXPECT_EQ(Log(), "nanwatch: torch is here\n");
 }
 
-TEST_F(Voice, AddsToALogThatIsThere) {
+TEST_F(Messages, AddsToALogThatIsThere) {
   std::ofstream(log) << "before\n";
-  voice_probe_begin(log.c_str());
-  voice_probe_say("after");
+  messages_probe_begin(log.c_str());
+  messages_probe_say("after");
   EXPECT_EQ(Log(), "before\nnanwatch: after\n");
 }
 
-TEST_F(Voice, FallsSilentAfterEightLines) {
-  voice_probe_begin(log.c_str());
-  for (int line = 0; line < 20; ++line) voice_probe_say("again");
+TEST_F(Messages, FallsSilentAfterEightLines) {
+  messages_probe_begin(log.c_str());
+  for (int line = 0; line < 20; ++line) messages_probe_say("again");
   const std::string text = Log();
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
 }
 
-TEST_F(Voice, CutsAnEndlessLineAndStillEndsIt) {
-  voice_probe_begin(log.c_str());
-  voice_probe_say(std::string(100000, 'x').c_str());
+TEST_F(Messages, CutsAnEndlessLineAndStillEndsIt) {
+  messages_probe_begin(log.c_str());
+  messages_probe_say(std::string(100000, 'x').c_str());
   const std::string text = Log();
   EXPECT_LE(text.size(), 2048u);
   EXPECT_TRUE(text.ends_with("x\n"));
 }
 
-TEST_F(Voice, KeepsErrnoWhenTheLogCannotBeWritten) {
-  voice_probe_begin("/no/such/folder/log");
+TEST_F(Messages, KeepsErrnoWhenTheLogCannotBeWritten) {
+  messages_probe_begin("/no/such/folder/log");
   errno = 77;
-  voice_probe_say("unheard");
+  messages_probe_say("unheard");
   EXPECT_EQ(errno, 77);
 }
 
@@ -76,12 +76,12 @@ TEST_F(Voice, KeepsErrnoWhenTheLogCannotBeWritten) {
   if (pipe(ends) != 0) _exit(1);
   close(ends[0]);
   dup2(ends[1], STDERR_FILENO);
-  voice_probe_begin(nullptr);
-  voice_probe_say("unheard");
+  messages_probe_begin(nullptr);
+  messages_probe_say("unheard");
   _exit(0);
 }
 
-TEST_F(Voice, DoesNotKillByAPipeThatNobodyReads) {
+TEST_F(Messages, DoesNotKillByAPipeThatNobodyReads) {
   EXPECT_EXIT(SayIntoAClosedPipe(), ::testing::ExitedWithCode(0), "");
 }
 
@@ -97,12 +97,12 @@ TEST_F(Voice, DoesNotKillByAPipeThatNobodyReads) {
   fcntl(ends[1], F_SETFL, 0);
   dup2(ends[1], STDERR_FILENO);
   alarm(20);
-  voice_probe_begin(nullptr);
-  voice_probe_say("no room");
+  messages_probe_begin(nullptr);
+  messages_probe_say("no room");
   _exit(0);
 }
 
-TEST_F(Voice, DoesNotWaitForAFullPipe) {
+TEST_F(Messages, DoesNotWaitForAFullPipe) {
   EXPECT_EXIT(SayIntoAFullPipe(), ::testing::ExitedWithCode(0), "");
 }
 
