@@ -66,6 +66,11 @@ def matches(right, said):
     return all(result.get(field, True) for field in ("kind", "op", "phase", "layer", "step"))
 
 
+def levels_of(verdict):
+    """At which levels steps were taken."""
+    return verdict["coverage"]["steps_watched"]
+
+
 def wrong_and_sure(answer, verdict):
     """What nanwatch claims without a reservation and the oracle does not confirm; "" if there is nothing.
 
@@ -78,12 +83,18 @@ def wrong_and_sure(answer, verdict):
         if verdict["verdict"] == "anomaly" and "anomaly" not in answer["verdict"] and verdict["incidents"][0]["origin"]["exact"]:
             return "a false alarm"
         return ""
+    if verdict["verdict"] == "expected" and answer["reach"] == ["gradient"] and answer["skips"] and "canary" in levels_of(verdict):
+        return ""  # a scaler skipped the update, and at canary nobody sees what made its gradient
     if verdict["verdict"] in ("clean", "expected"):
         return verdict["verdict"]
     if verdict["verdict"] == "unknown" or not verdict["incidents"]:
         return ""
-    said = verdict["incidents"][0]["origin"]
-    if not said["exact"] or any(matches(right, said) for right in [answer["origin"], *answer["others"]]):
+    incident = verdict["incidents"][0]
+    said = incident["origin"]
+    right = [answer["origin"], *answer["others"]]
+    if set(incident["reach"]) <= {"activation", "metric"}:
+        right += answer["made"]  # a number that Python read: the oracle does not know which are
+    if not said["exact"] or any(matches(each, said) for each in right):
         return ""
     return "wrong and exact"
 

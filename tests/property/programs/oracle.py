@@ -214,7 +214,8 @@ class Oracle(TorchDispatchMode):
         self.namespace = {}  # of the program: its `optimizers`, of which the last closes a step
         self.in_scale = False  # a GradScaler multiplies a loss by its scale
         self.skips = False  # a GradScaler keeps the update from being made
-        self.arguable = []
+        self.arguable = []  # events that may be told either way
+        self.skipped = 0   # updates that a GradScaler did not make
         self.decided = 0   # events that came before the last decision of a GradScaler
         self.passes = []   # open backward passes: (module calls open when it began, bad root)
         self.findings = 0
@@ -527,13 +528,16 @@ class Oracle(TorchDispatchMode):
             return run(scaler, optimizer, *arguments, **named)
         finally:
             if self.skips:
+                self.skipped += 1
                 since = [(event, self.excused(event)) for event in self.events[self.decided:]]
                 self.events[self.decided:] = [event for event, excused in since if not excused]
+                if any(excused for _, excused in since):  # it was skipped for that alone
+                    self.arguable += [event for event, _ in since if event[0] == "gradient"]
             self.decided = len(self.events)
             self.skips = False
 
     def excused(self, event):
-        """Whether a skipped update takes an event away; `arguable` marks those of which only some of the origins are so."""
+        """Whether a skipped update takes an event away; `arguable` keeps those of which only some of the origins are so."""
         reach, _, value, _ = event
         origins = value.origins()
         if reach == "loss":
@@ -583,7 +587,8 @@ class Oracle(TorchDispatchMode):
         order = sorted(drafts.values(), key=lambda d: (min(RANK[r] for r in d["reach"]), d["origin"].first_use().step,
                                                        d["origin"].first_use().number))
         return {"verdict": ["anomaly"], "origin": self.describe(order[0]["origin"]), "reach": sorted(order[0]["reach"]),
-                "others": [self.describe(d["origin"]) for d in order[1:4]]}
+                "others": [self.describe(d["origin"]) for d in order[1:4]], "skips": self.skipped,
+                "made": [self.describe(value) for value in self.values if value.origins() == {value}]}
 
     def describe(self, value):
         told = {"kind": value.kind, "class": value.cls, "op": [value.op], "phase": [value.phase], "layer": [value.layer],
