@@ -138,6 +138,22 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
                                            GpuEventQueue::CheckedAs::kEntries, on_gpu.list());
 }
 
+void OnModuleResult(const at::TensorBase* const* tensors, size_t count) noexcept {
+  Here here;
+  if (Observer::Get() == nullptr || !FindHere(&here)) return;
+  here.observer->cuts.OnModuleResult(here.thread, tensors, count);
+}
+
+void OnRegionOutputs(const at::TensorBase* const* outputs, size_t output_count,
+                     const at::TensorBase* const* inputs, const char* const* input_names,
+                     size_t input_count) noexcept {
+  Here here;
+  if (!FindHereInModule(&here)) return;
+  BusyScope busy(here.thread);
+  here.observer->compiled_regions.OnOutputs(here.thread, {outputs, nullptr, output_count},
+                                            {inputs, input_names, input_count});
+}
+
 void OnNewRoot(const Layer* root) noexcept try {
   Here here;
   Observer* const observer = Observer::Get();

@@ -20,6 +20,11 @@ PythonBridgeCallbacks::Wanted OnRootCall() noexcept;
 void OnCell() noexcept;
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,
                      size_t count) noexcept;
+// A module's call has returned these; and one in whose call a compiled region ran.
+void OnModuleResult(const at::TensorBase* const* tensors, size_t count) noexcept;
+void OnRegionOutputs(const at::TensorBase* const* outputs, size_t output_count,
+                     const at::TensorBase* const* inputs, const char* const* input_names,
+                     size_t input_count) noexcept;
 void OnNewRoot(const Layer* root) noexcept;
 // Steps of optimizers, as their hooks tell them, and that they do from now on.
 void OnStepBegin(const void* optimizer, const void* identity, const char* name) noexcept;

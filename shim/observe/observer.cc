@@ -21,7 +21,8 @@ std::atomic<Observer*> Observer::current_{nullptr};
 Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& start,
                    PythonBridge* bridge) noexcept
     : entry_(entry_interface),
-      activity(entry_interface->active),
+      op_path(Activity(entry_interface->active),
+              {op_begin, op_end, autograd_nodes, ranges, level, headroom, live, &WakeInChild}),
       python(bridge),
       level(start),
       segment(*entry_interface, level),
@@ -53,27 +54,6 @@ void Observer::WakeInChild() noexcept {
   ThreadStates::AfterFork();
   Set(mine);
   mine->SetActive(true);
-}
-
-void Observer::PublishLive(wire::LiveState state) noexcept {
-  Emitter* ready = segment.emitter();
-  if (ready == nullptr) return;
-  const ThreadCounters sum = ThreadStates::Sum();
-  LiveFacts facts;
-  facts.ops_seen = sum.ops_seen;
-  facts.tensors_checked = sum.tensors_checked;
-  facts.bytes_checked = sum.bytes_checked;
-  facts.values_bad = sum.values_bad;
-  for (int i = 0; i < wire::kUncheckedReasons; ++i) facts.unchecked[i] = sum.unchecked[i];
-  steps.StepsWatched(facts.steps_watched);
-  facts.overhead = measuring.Read();
-  facts.state = state;
-  facts.level = level.asked();
-  facts.gpus = gpu_events.gpus();
-  facts.control_applied = level.applied();
-  facts.clocks = steps.Now();
-  facts.loss_known = steps.LastLoss(&facts.loss);
-  ready->PublishLive(facts);
 }
 
 void Observer::SettlePoison() noexcept {

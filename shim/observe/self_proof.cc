@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <limits>
 
+#include "shim/observe/thread/thread_state.h"
+
 namespace nanwatch {
 
 bool IsBuiltFor(const char* torch_version) noexcept {
@@ -18,8 +20,7 @@ bool IsBuiltFor(const char* torch_version) noexcept {
   return major == TORCH_VERSION_MAJOR && minor == TORCH_VERSION_MINOR;
 }
 
-bool ProveOnPlantedNan(Observer& observer) noexcept try {
-  (void)observer;
+bool ProveOnPlantedNan() noexcept try {
   ThreadState* thread = ThreadStates::Mine();
   if (thread == nullptr) return false;
   thread->proof = true;

@@ -3,8 +3,6 @@
 // would load, register, and silently see nothing.
 #pragma once
 
-#include "shim/observe/observer.h"
-
 namespace nanwatch {
 
 // True if `torch_version` ("2.11.0+cu130") is of the minor version whose headers this was compiled
@@ -13,6 +11,6 @@ bool IsBuiltFor(const char* torch_version) noexcept;
 
 // Lets an op make a NaN on this thread and tells whether it was seen. The callbacks must be
 // registered.
-bool ProveOnPlantedNan(Observer& observer) noexcept;
+bool ProveOnPlantedNan() noexcept;
 
 }  // namespace nanwatch

@@ -19,7 +19,6 @@
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/forks.h"
 #include "shim/observe/observer.h"
-#include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/self_proof.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/canary_reads.h"
@@ -195,7 +194,7 @@ void OnExit() {
 bool TurnOn(Observer* observer) {
   observer->input_tracking.Register(true);
   observer->SetActive(true);
-  if (!ProveOnPlantedNan(*observer)) {
+  if (!ProveOnPlantedNan()) {
     *observer->entry()->active = 0;
     observer->input_tracking.Unregister();
     return false;
@@ -231,9 +230,9 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     PythonBridgeCallbacks callbacks;
     callbacks.on_root_call = &entry_points::OnRootCall;
     callbacks.on_root_result = &loss::OnRootResult;
-    callbacks.on_module_result = &Cuts::OnModuleResult;
+    callbacks.on_module_result = &entry_points::OnModuleResult;
     callbacks.on_root_arguments = &entry_points::OnRootArguments;
-    callbacks.on_region_outputs = &compiled_regions::OnOutputs;
+    callbacks.on_region_outputs = &entry_points::OnRegionOutputs;
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
     callbacks.on_steps_told = &entry_points::OnStepsTold;

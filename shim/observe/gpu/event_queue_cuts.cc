@@ -44,8 +44,8 @@ bool GpuEventQueue::CutsNow(Observer& observer, ThreadState* thread) noexcept {
 bool GpuEventQueue::MayWaitForCut(Observer& observer, ThreadState* thread, const Frame& frame,
                                   const InputSeen& output) noexcept {
   constexpr uint32_t kNotToBeWaitedFor = kUnscales | kUpdatesScale | kCommunicates;
-  return Cuts::MayRecord(observer, thread, *frame.op) && !frame.op->writes_unseen &&
-         (frame.op->families & kNotToBeWaitedFor) == 0 &&
+  return MayRecordForCut(observer.level, observer.op_path.steps, thread, *frame.op) &&
+         !frame.op->writes_unseen && (frame.op->families & kNotToBeWaitedFor) == 0 &&
          output.place_in_list == InputSeen::kNoList && cuts_.MayWait(thread, output.gpu);
 }
 

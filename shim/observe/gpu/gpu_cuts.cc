@@ -11,7 +11,6 @@
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/queued_events.h"
-#include "shim/observe/level/cuts.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/step/leaf_gradients.h"
@@ -37,6 +36,15 @@ void CutTensor::Add(const CutLook& look) noexcept {
   const uint32_t at = looks_count < kLooksMax ? looks_count : 1 + (looks_count - 1) % 2;
   looks[at] = look;
   ++looks_count;
+}
+
+bool MayRecordForCut(const LevelState& level, const StepMarks& steps, const ThreadState* thread,
+                     const OpTraits& op) noexcept {
+  if (level.watched() != wire::Level::kLayer) return false;
+  const bool may_be_step = op.in_place && thread->nodes_open == 0 &&
+                           steps.plain_update_due.load(std::memory_order_relaxed);
+  return !may_be_step && thread->optimizer_depth == 0 && thread->regions_open == 0 &&
+         !thread->proof;
 }
 
 bool GpuCuts::Prepare() noexcept {
@@ -610,7 +618,7 @@ void GpuCuts::AtUpdate(Observer& observer, ThreadState* thread) noexcept {
   const uint64_t begin = std::max(step_begin_, oldest());
   step_begin_ = count_;
   const uint64_t before = final_.load(std::memory_order_relaxed);
-  LookAtAlive(observer, thread, begin, Cuts::kOutlivingBytesMax);
+  LookAtAlive(observer, thread, begin, kOutlivingBytesMax);
   for (List& list : lists_) {
     for (uint32_t i = 0; i < list.open_count; ++i) {
       Entry& entry = entries_[list.open[i]];

@@ -49,9 +49,11 @@
 
 namespace nanwatch {
 
+class LevelState;
 class Observer;
 struct Moment;
 struct SeenTensor;
+struct StepMarks;
 struct Traced;
 
 // Where the answer about one tensor is: place among a launch's outputs or, `gated` by those, its
@@ -106,8 +108,16 @@ struct CutOp {
   }
 };
 
+// Whether what this op leaves is recorded at level layer rather than checked at once (level/cuts.h).
+// In an optimizer's range, and where a step without an optimizer may show, everything is checked.
+[[nodiscard]] bool MayRecordForCut(const LevelState& level, const StepMarks& steps,
+                                   const ThreadState* thread, const OpTraits& op) noexcept;
+
 class GpuCuts {
  public:
+  // What outlives its step is state that a job keeps; more than this is left unknown.
+  static constexpr uint64_t kOutlivingBytesMax = uint64_t{64} << 20;
+
   // More open values of one stream than this are cut where they stand: the newest are looked at,
   // and the older ones if one of these is bad. As many as one launch takes.
   static constexpr uint32_t kOpenMax = device::kOutputsMax + device::kInputsMax;

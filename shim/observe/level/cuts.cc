@@ -78,19 +78,6 @@ void MarkLeaves(WrittenRing* ring, uint64_t begin, int64_t size, int64_t leaves)
 
 }  // namespace
 
-bool Cuts::MayRecord(const Observer& observer, const ThreadState* thread,
-                     const OpTraits& op) noexcept {
-  if (observer.level.watched() != wire::Level::kLayer) return false;
-  const bool may_be_step = op.in_place && thread->nodes_open == 0 &&
-                           observer.plain_update_due.load(std::memory_order_relaxed);
-  return !may_be_step && thread->optimizer_depth == 0 && thread->regions_open == 0 &&
-         !thread->proof;
-}
-
-bool Cuts::Notes(const Observer& observer, const ThreadState* thread, const OpTraits& op) noexcept {
-  return !observer.input_tracking.armed() && MayRecord(observer, thread, op);
-}
-
 WrittenRing* Cuts::RingOf(ThreadState* thread) noexcept {
   if (thread->written != nullptr) return thread->written;
   WrittenRing* ring = WrittenRing::Map();
@@ -101,8 +88,9 @@ WrittenRing* Cuts::RingOf(ThreadState* thread) noexcept {
   return thread->written = ring;
 }
 
-bool Cuts::Record(Observer& observer, ThreadState* thread, const Frame& frame,
-                  const at::TensorBase& tensor, const PlainTensor& plain, uint8_t index) noexcept {
+bool Cuts::Record(ThreadState* thread, const Frame& frame, const at::TensorBase& tensor,
+                  const PlainTensor& plain, uint8_t index) noexcept {
+  Observer& observer = observer_;
   WrittenRing* ring = RingOf(thread);
   if (ring == nullptr || plain.view.ndim > wire::kShapeDimsMax) return false;
   const BusyScope busy(thread);
@@ -329,8 +317,9 @@ bool Cuts::IsMask(const OpTraits& op, uint8_t kinds, const Layer* layer) noexcep
   return false;
 }
 
-void Cuts::OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame,
-                        const BadOutput* outputs, int count) noexcept {
+void Cuts::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outputs,
+                        int count) noexcept {
+  Observer& observer = observer_;
   if (observer.level.watched() != wire::Level::kLayer || thread->proof || observer.Poisoned()) {
     return nanwatch::OnBadOutputs(observer, thread, frame, outputs, count);
   }
@@ -361,19 +350,16 @@ void Cuts::OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame,
 
 // ---- cuts
 
-void Cuts::OnModuleResult(const at::TensorBase* const* tensors, size_t count) noexcept {
-  Observer* observer = Observer::Get();
-  Here here;
-  if (observer == nullptr || observer->level.watched() != wire::Level::kLayer || !FindHere(&here) ||
-      observer->Poisoned()) {
-    return;
-  }
-  const BusyScope busy(here.thread);
-  observer->gpu_events.CutAtResults(*observer, here.thread, {tensors, count});
+void Cuts::OnModuleResult(ThreadState* thread, const at::TensorBase* const* tensors,
+                          size_t count) noexcept {
+  Observer& observer = observer_;
+  if (observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) return;
+  const BusyScope busy(thread);
+  observer.gpu_events.CutAtResults(observer, thread, {tensors, count});
   for (size_t i = 0; i < count; ++i) {
-    observer->cuts.LookAtResult(*observer, here.thread, *tensors[i]);
+    LookAtResult(observer, thread, *tensors[i]);
   }
-  WrittenRing* ring = here.thread->written;
+  WrittenRing* ring = thread->written;
   if (ring == nullptr) return;
   const std::lock_guard<std::mutex> lock(ring->mutex);
   ring->EndWindow(MonotonicNs());
@@ -419,7 +405,8 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
   OnUnobservedWrite(observer, thread, plain, writer);
 }
 
-void Cuts::OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept {
+void Cuts::OnPass(ThreadState* thread, const SequenceEntry* root) noexcept {
+  Observer& observer = observer_;
   observer.gpu_events.CutAtPass(observer, thread, root);
   WrittenRing* ring = thread->written;
   if (ring == nullptr || observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) {
@@ -447,7 +434,8 @@ void Cuts::OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* 
   if (bad) Resolve(observer, thread, nullptr);
 }
 
-void Cuts::OnNodeEnd(Observer& observer, ThreadState* thread) noexcept {
+void Cuts::OnNodeEnd(ThreadState* thread) noexcept {
+  Observer& observer = observer_;
   observer.gpu_events.CutAtNodeEnd(observer, thread);
   WrittenRing* ring = thread->written;
   if (ring == nullptr || observer.level.watched() != wire::Level::kLayer ||
@@ -499,7 +487,8 @@ void Cuts::OnUpdate(Observer& observer, ThreadState* thread) noexcept {
     ring->SweepAll(MonotonicNs());
     for (uint64_t i = ring->first(); i < ring->count && !bad; ++i) {
       WrittenValue& value = ring->At(i);
-      if (value.known || value.is_leaf || !value.IsHeld() || bytes > kOutlivingBytesMax) continue;
+      if (value.known || value.is_leaf || !value.IsHeld() || bytes > GpuCuts::kOutlivingBytesMax)
+        continue;
       bytes += BytesOf(value.seen.View());
       const Found found = LookAt(thread, value);
       value.known = found == Found::kClean;

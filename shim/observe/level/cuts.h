@@ -32,6 +32,7 @@
 #include "shim/classify/bad_values.h"
 #include "shim/observe/level/forward_graph.h"
 #include "shim/observe/level/written_values.h"
+#include "shim/observe/op/layer_values.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
@@ -39,41 +40,24 @@ namespace nanwatch {
 class Observer;
 struct Traced;
 
-class Cuts {
+class Cuts final : public LayerValues {
  public:
-  // Reading as many bytes that were just written takes as long as noting them: some 100 ns.
-  static constexpr uint64_t kLookedAtAtOnceBytes = 4096;
-  // What outlives its step is state that a job keeps; more than this is left unknown.
-  static constexpr uint64_t kOutlivingBytesMax = uint64_t{64} << 20;
+  explicit Cuts(Observer& observer) noexcept : observer_(observer) {}
 
-  // Whether what this op leaves is noted, and not looked at. In an optimizer's range, while inputs
-  // are asked for, and where a step without an optimizer may show, everything is looked at.
-  [[nodiscard]] static bool Notes(const Observer& observer, const ThreadState* thread,
-                                  const OpTraits& op) noexcept;
+  [[nodiscard]] bool Record(ThreadState* thread, const Frame& frame, const at::TensorBase& tensor,
+                            const PlainTensor& plain, uint8_t index) noexcept override;
+  void OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outputs,
+                    int count) noexcept override;
 
-  // The same for what lies on a GPU, where inputs are always asked for.
-  [[nodiscard]] static bool MayRecord(const Observer& observer, const ThreadState* thread,
-                                      const OpTraits& op) noexcept;
-
-  // An op that ends has left `tensor`, output `index`. False: it has to be looked at.
-  [[nodiscard]] bool Record(Observer& observer, ThreadState* thread, const Frame& frame,
-                            const at::TensorBase& tensor, const PlainTensor& plain,
-                            uint8_t index) noexcept;
-  // What an op left was looked at at once, and is bad: as OnBadOutputs.
-  void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
-                    int count) noexcept;
-
-  // A module's call on this thread has returned these. For the Python bridge.
-  static void OnModuleResult(const at::TensorBase* const* tensors, size_t count) noexcept;
-  // A backward pass begins; `root`: what made the value it begins at, or null.
-  void OnPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
-  // An autograd node ends. What it has saved of the forward is still there.
-  void OnNodeEnd(Observer& observer, ThreadState* thread) noexcept;
+  // A module's call on this thread has returned these.
+  void OnModuleResult(ThreadState* thread, const at::TensorBase* const* tensors,
+                      size_t count) noexcept;
+  void OnPass(ThreadState* thread, const SequenceEntry* root) noexcept override;
+  void OnNodeEnd(ThreadState* thread) noexcept override;
   // An update is about to begin: what outlives its step is looked at.
   void OnUpdate(Observer& observer, ThreadState* thread) noexcept;
-  // Whether these kinds in a small result are left to be met by a cut: -Inf alone, put there or
-  // moved by the op, or made by it all the time.
-  [[nodiscard]] bool IsMask(const OpTraits& op, uint8_t kinds, const Layer* layer) noexcept;
+  [[nodiscard]] bool IsMask(const OpTraits& op, uint8_t kinds,
+                            const Layer* layer) noexcept override;
   // Something is bad of which it is not known where it came from: finds out what can be found out.
   // `bad`: the tensor; null: it is a gradient.
   void Resolve(Observer& observer, ThreadState* thread, const c10::TensorImpl* bad) noexcept;
@@ -90,6 +74,7 @@ class Cuts {
   void LookAtResult(Observer& observer, ThreadState* thread, const at::TensorBase& tensor) noexcept;
   void LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing* ring) noexcept;
 
+  Observer& observer_;
   std::atomic<WrittenRing*> rings_{nullptr};
   std::mutex walking_;               // covers all below
   ThreadState* resolver_ = nullptr;  // made at the first hit

@@ -5,31 +5,41 @@
 
 #include <cstring>
 
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/compiled_regions.h"
+#include "shim/observe/op/layer_values.h"
+#include "shim/observe/step/backward_pass.h"
 #include "shim/observe/unseen/compiled_writer.h"
 
-namespace nanwatch::callbacks {
-namespace {
+namespace nanwatch {
 
-void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction& node) {
+bool AutogradNodes::HasCuts() const noexcept {
+  return level_.watched() == wire::Level::kLayer || gpu_.AnyWaitForCut();
+}
+
+void AutogradNodes::BeginPassIfNew(ThreadState* thread, bool outermost,
+                                   const SequenceEntry* made_by) {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (!outermost || task == thread->graph_task) return;
+  if (HasCuts()) layer_values_.OnPass(thread, made_by);
+  thread->graph_task = task;
+  thread->region.is_backward = false;
+  BusyScope busy(thread);
+  thread->pass = passes_.OnBegin(observer_, thread, task, made_by);
+}
+
+void AutogradNodes::Begin(ThreadState* thread, const at::RecordFunction& node) {
   const uint32_t at = thread->depth++;
   const SequenceEntry* made_by = ThreadStates::FindSequence(node.forwardThreadId(), node.seqNr());
   thread->node_layer = made_by != nullptr ? made_by->layer : nullptr;
   thread->node_name = node.name();
   const bool outermost = thread->nodes_open++ == 0;
-  const int task = torch::autograd::get_current_graph_task_id();
-  const bool begins_pass = outermost && task != thread->graph_task;
-  if (begins_pass) {
-    observer.cuts.OnPass(observer, thread, made_by);
-    thread->graph_task = task;
-    thread->region.is_backward = false;
-    BusyScope busy(thread);
-    thread->pass = observer.passes.OnBegin(observer, thread, task, made_by);
-  }
+  BeginPassIfNew(thread, outermost, made_by);
   if (at >= ThreadState::kFramesMax) return;
   Frame& frame = thread->frames[at];
-  frame.op = observer.ops.Range();
+  frame.op = ops_.Range();
   frame.kind = FrameKind::kNode;
   frame.layer = thread->node_layer;
   frame.range_name = thread->node_name;
@@ -41,22 +51,23 @@ void BeginNode(Observer& observer, ThreadState* thread, const at::RecordFunction
   frame.cleared_flags = 0;
   if (__builtin_expect(thread->region.is_backward, 0)) {
     BusyScope busy(thread);
-    compiled_regions::LookAtGradients(observer, thread, node);
+    regions_.CheckGradients(thread, node);
   }
   if (__builtin_expect(compiled_regions::IsBackwardNode(thread->node_name), 0)) {
     frame.is_region = true;
     BusyScope busy(thread);
-    if (thread->regions_open++ == 0) compiled_regions::BeginBackward(observer, thread, node);
+    if (thread->regions_open++ == 0) regions_.BeginBackward(thread, node);
   }
   // Leaves have no place in the order of the forward pass.
   if (node.seqNr() == -1 &&
       std::strcmp(thread->node_name, "torch::autograd::AccumulateGrad") == 0) {
     BusyScope busy(thread);
-    observer.passes.OnLeaf(observer, thread, node);
+    passes_.OnLeaf(observer_, thread, node);
   }
 }
 
-void EndNode(ThreadState* thread) {
+void AutogradNodes::End(ThreadState* thread) {
+  if (HasCuts()) layer_values_.OnNodeEnd(thread);
   if (thread->depth == 0) return;
   --thread->depth;
   if (thread->nodes_open != 0) --thread->nodes_open;
@@ -72,20 +83,4 @@ void EndNode(ThreadState* thread) {
   }
 }
 
-}  // namespace
-
-std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node) {
-  Here here;
-  if (!Observer::Get()->Active()) Observer::WakeInChild();
-  if (FindHere(&here)) BeginNode(*here.observer, here.thread, node);
-  return nullptr;
-}
-
-void NodeEnd() {
-  Here here;
-  if (!FindHere(&here)) return;
-  here.observer->cuts.OnNodeEnd(*here.observer, here.thread);
-  EndNode(here.thread);
-}
-
-}  // namespace nanwatch::callbacks
+}  // namespace nanwatch

@@ -6,11 +6,46 @@
 
 #include <ATen/record_function.h>
 
-#include <memory>
+#include "shim/observe/thread/thread_state.h"
 
-namespace nanwatch::callbacks {
+namespace nanwatch {
 
-std::unique_ptr<at::ObserverContext> NodeStart(const at::RecordFunction& node);
-void NodeEnd();
+class BackwardPasses;
+class CompiledRegions;
+class GpuEventQueue;
+class LayerValues;
+class LevelState;
+class Observer;
 
-}  // namespace nanwatch::callbacks
+class AutogradNodes {
+ public:
+  // All outlive it. `ops`: for the traits of ranges.
+  AutogradNodes(Observer& observer, const OpTable& ops, BackwardPasses& passes,
+                CompiledRegions& regions, const LevelState& level, const GpuEventQueue& gpu,
+                LayerValues& layer_values) noexcept
+      : observer_(observer),
+        ops_(ops),
+        passes_(passes),
+        regions_(regions),
+        level_(level),
+        gpu_(gpu),
+        layer_values_(layer_values) {}
+
+  void Begin(ThreadState* thread, const at::RecordFunction& node);
+  void End(ThreadState* thread);
+
+ private:
+  // Whether level layer has something to read, or left something to let go of.
+  [[nodiscard]] bool HasCuts() const noexcept;
+  void BeginPassIfNew(ThreadState* thread, bool outermost, const SequenceEntry* made_by);
+
+  Observer& observer_;
+  const OpTable& ops_;
+  BackwardPasses& passes_;
+  CompiledRegions& regions_;
+  const LevelState& level_;
+  const GpuEventQueue& gpu_;
+  LayerValues& layer_values_;
+};
+
+}  // namespace nanwatch

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "shim/observe/finding/findings.h"
+#include "shim/observe/observer.h"
 #include "shim/observe/python/names/named_reading.h"
 
 namespace nanwatch {
@@ -43,9 +44,11 @@ const LayerBuffers* BuffersOf(const PythonNames& names, const Layer* layer) {
   return expected;
 }
 
-void CheckBuffer(Observer& observer, ThreadState* thread, Frame& frame, const NamedTensor& named,
-                 uint8_t index) {
-  const NamedReading reading(observer.python->names(), named);
+}  // namespace
+
+void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, const NamedTensor& named,
+                                    uint8_t index) {
+  const NamedReading reading(names_, named);
   if (!reading) return;
   ++thread->counters.tensors_checked;
   thread->counters.bytes_checked += reading.bytes();
@@ -53,22 +56,20 @@ void CheckBuffer(Observer& observer, ThreadState* thread, Frame& frame, const Na
   const PlainTensor& plain = reading.tensor();
   BadEntry known;
   // Reported when it went bad; it stays so at every step from then on.
-  if (observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) return;
+  if (bad_values_.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) return;
   BusyScope busy(thread);
   const BadOutput output{plain, index, false};
-  OnBadOutputs(observer, thread, frame, &output, 1);
+  OnBadOutputs(observer_, thread, frame, &output, 1);
 }
 
-}  // namespace
-
-void CheckRunningStatistics(Observer& observer, ThreadState* thread, Frame& frame) noexcept try {
+void RunningStatistics::Check(ThreadState* thread, Frame& frame) noexcept try {
   const Layer* layer = CurrentLayer();
   if (layer == nullptr || thread->nodes_open != 0) return;
-  const LayerBuffers* known = BuffersOf(observer.python->names(), layer);
+  const LayerBuffers* known = BuffersOf(names_, layer);
   if (known == nullptr) return;
   for (uint32_t i = 0; i < known->count; ++i) {
     // Outputs 3 and 4 of the op's arguments are the running mean and variance.
-    CheckBuffer(observer, thread, frame, *known->buffers[i], static_cast<uint8_t>(3 + i));
+    CheckBuffer(thread, frame, *known->buffers[i], static_cast<uint8_t>(3 + i));
   }
 } catch (...) {
 }

@@ -3,19 +3,21 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <cstring>
 #include <vector>
 
 #include "shim/check/scan.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/events/live_publisher.h"
 #include "shim/observe/figures/trail.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/op/autograd_nodes.h"
+#include "shim/observe/op/layer_values.h"
 #include "shim/observe/op/op_begin.h"
 #include "shim/observe/op/op_end.h"
+#include "shim/observe/op/op_path.h"
+#include "shim/observe/op/ranges.h"
 #include "shim/observe/thread/checked_results.h"
 #include "shim/observe/thread/location.h"
 #include "shim/observe/torch/record_access.h"
-#include "shim/observe/unseen/collective_results.h"
 
 namespace nanwatch::callbacks {
 namespace {
@@ -26,8 +28,8 @@ constexpr uint64_t kChecksPerPublication = 1024;
 // The commonest op has one output, dense in memory that the CPU can read. True if that is so and it
 // is clean; false leaves everything to be done, with nothing counted. Inlined into the callback
 // itself: the way of a clean op is one function.
-[[gnu::always_inline]] inline bool IsOneCleanOutput(ThreadState* thread, const OpTraits& traits,
-                                                    uint32_t at,
+[[gnu::always_inline]] inline bool IsOneCleanOutput(OpPath& path, ThreadState* thread,
+                                                    const OpTraits& traits, uint32_t at,
                                                     const std::vector<c10::IValue>& outputs) {
   if (__builtin_expect(
           outputs.size() != 1 || (traits.families & kFills) != 0 || !outputs.front().isTensor(),
@@ -42,17 +44,17 @@ constexpr uint64_t kChecksPerPublication = 1024;
   }
   DensePlain plain;
   if (__builtin_expect(!ReadDense(tensor, &plain), 0)) return false;
-  if (plain.bytes > Cuts::kLookedAtAtOnceBytes &&
-      Observer::Get()->level.watched() == wire::Level::kLayer) {
+  if (plain.bytes > LayerValues::kCheckedAtOnceBytes &&
+      path.others.level.watched() == wire::Level::kLayer) {
     return false;
   }
   const Magnitude seen = Look(plain.type, plain.data, plain.count);
   if (__builtin_expect(seen.IsNonFinite(), 0)) return false;
-  Observer& observer = *Observer::Get();
-  RecordTrail(thread, &traits, plain.type, seen, observer.steps.iteration(), observer.headroom);
+  RecordTrail(thread, &traits, plain.type, seen,
+              path.steps.iteration.load(std::memory_order_relaxed), path.others.headroom);
   if (__builtin_expect((++thread->counters.tensors_checked & (kChecksPerPublication - 1)) == 0,
                        0)) {
-    Observer::Get()->PublishLive(wire::LiveState::kWatching);
+    path.others.live.Publish(wire::LiveState::kWatching);
   }
   thread->counters.bytes_checked += plain.bytes;
   if (__builtin_expect(plain.count == 1, 0)) {
@@ -62,29 +64,53 @@ constexpr uint64_t kChecksPerPublication = 1024;
   return true;
 }
 
+void EndSlowly(const at::RecordFunction& op) {
+  OpPath& path = OpPath::Current();
+  ThreadState* thread = path.activity.ThisThread();
+  if (thread != nullptr) path.others.end.End(thread, op);
+}
+
 // Not inlined: OpEnd would have to save registers for it, also where there is nothing to look at.
-__attribute__((noinline, hot)) void EndWithOutputs(Observer& observer, ThreadState* thread,
+__attribute__((noinline, hot)) void EndWithOutputs(OpPath& path, ThreadState* thread,
                                                    const OpTraits& traits, uint32_t at,
                                                    const at::RecordFunction& op) {
-  const bool may_be_update = IsPlainUpdateDue(observer, thread, traits);
+  const bool may_be_update = IsPlainUpdateDue(path.steps, thread, traits);
   if (traits.skip || (traits.families & kNeedsEnd) != 0 || may_be_update ||
-      !IsOneCleanOutput(thread, traits, at, op.outputs())) {
+      !IsOneCleanOutput(path, thread, traits, at, op.outputs())) {
     return EndSlowly(op);
   }
   thread->depth = at;
 }
 
-bool IsOptimizerStep(const char* name) { return std::strncmp(name, "Optimizer.step#", 15) == 0; }
+// An op begins, of whatever kind: a hidden one, one whose inputs are asked for, one that copies
+// from a GPU, a compiled region. No context, as of the callback that ends in it.
+__attribute__((noinline, cold)) std::unique_ptr<at::ObserverContext> BeginSlowly(
+    const at::RecordFunction& op) {
+  OpPath& path = OpPath::Woken();
+  ThreadState* thread = path.activity.ThisThread();
+  if (thread != nullptr) path.others.begin.Begin(thread, op);
+  return nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> StartNode(const at::RecordFunction& node) {
+  OpPath& path = OpPath::Woken();
+  ThreadState* thread = path.activity.ThisThread();
+  if (thread != nullptr) path.others.nodes.Begin(thread, node);
+  return nullptr;
+}
 
 __attribute__((noinline)) std::unique_ptr<at::ObserverContext> StartOther(
     const at::RecordFunction& function) {
-  return function.scope() == at::RecordScope::BACKWARD_FUNCTION ? NodeStart(function)
+  return function.scope() == at::RecordScope::BACKWARD_FUNCTION ? StartNode(function)
                                                                 : RangeStart(function);
 }
+
 __attribute__((noinline)) void EndOther(const at::RecordFunction& function,
                                         at::ObserverContext* context) {
-  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) return NodeEnd();
-  RangeEnd(function, context);
+  if (function.scope() != at::RecordScope::BACKWARD_FUNCTION) return RangeEnd(function, context);
+  OpPath& path = OpPath::Current();
+  ThreadState* thread = path.activity.ThisThread();
+  if (thread != nullptr) path.others.nodes.End(thread);
 }
 
 }  // namespace
@@ -95,14 +121,14 @@ __attribute__((noinline)) void EndOther(const at::RecordFunction& function,
 // code has taken over the instruction cache.
 __attribute__((hot)) std::unique_ptr<at::ObserverContext> Start(const at::RecordFunction& op) {
   if (__builtin_expect(op.scope() != at::RecordScope::FUNCTION, 0)) return StartOther(op);
-  Observer& observer = *Observer::Get();
+  OpPath& path = OpPath::Current();
   ThreadState* thread = ThreadStates::Known();
   const c10::FunctionSchema* schema = SchemaOf(op);
-  if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return BeginSlowly(op);
+  if (__builtin_expect(!path.activity.On() || thread == nullptr, 0)) return BeginSlowly(op);
   const uint32_t at = thread->depth;
-  const OpTraits* traits = observer.ops.Peek(schema);
+  const OpTraits* traits = path.ops.Peek(schema);
   if (__builtin_expect(traits == nullptr || at >= ThreadState::kFramesMax || thread->attention() ||
-                           observer.input_tracking.armed(),
+                           path.input_tracking.armed(),
                        0)) {
     return BeginSlowly(op);
   }
@@ -125,13 +151,12 @@ __attribute__((hot)) std::unique_ptr<at::ObserverContext> Start(const at::Record
 
 __attribute__((hot)) void End(const at::RecordFunction& op, at::ObserverContext* context) {
   if (__builtin_expect(op.scope() != at::RecordScope::FUNCTION, 0)) return EndOther(op, context);
-  Observer& observer = *Observer::Get();
+  OpPath& path = OpPath::Current();
   ThreadState* thread = ThreadStates::Known();
-  if (__builtin_expect(!observer.Active() || thread == nullptr, 0)) return EndSlowly(op);
+  if (__builtin_expect(!path.activity.On() || thread == nullptr, 0)) return EndSlowly(op);
   const uint32_t at = thread->depth - 1;  // wraps round to a large number where nothing is open
   if (__builtin_expect(
-          at >= ThreadState::kFramesMax || thread->attention() || observer.input_tracking.armed(),
-          0)) {
+          at >= ThreadState::kFramesMax || thread->attention() || path.input_tracking.armed(), 0)) {
     return EndSlowly(op);
   }
   Frame& frame = thread->frames[at];
@@ -141,7 +166,7 @@ __attribute__((hot)) void End(const at::RecordFunction& op, at::ObserverContext*
     return;
   }
   if (__builtin_expect(frame.cleared_flags != 0, 0)) return EndSlowly(op);
-  if (!traits.ends_quietly) return EndWithOutputs(observer, thread, traits, at, op);
+  if (!traits.ends_quietly) return EndWithOutputs(path, thread, traits, at, op);
   thread->depth = at;
   // A view passes for looked at, so that a composite that returns it is not looked at again.
   const auto& outputs = op.outputs();
@@ -152,34 +177,16 @@ __attribute__((hot)) void End(const at::RecordFunction& op, at::ObserverContext*
 }
 
 std::unique_ptr<at::ObserverContext> RangeStart(const at::RecordFunction& range) {
-  Here here;
-  const char* name = range.name();
-  if (IsOptimizerStep(name)) {
-    if (!Observer::Get()->Active()) Observer::WakeInChild();
-    if (!FindHere(&here) || here.observer->python->ReportsSteps()) return nullptr;
-    BusyScope busy(here.thread);
-    here.observer->steps.OnStepBegin(*here.observer, here.thread, name,
-                                     here.observer->python->OptimizerOnThisThread());
-    return nullptr;
-  }
-  if (!IsCollective(name) || !FindHere(&here)) return nullptr;
-  BusyScope busy(here.thread);
-  return BeginCollective(*here.observer, here.thread, range);
+  const bool is_step = Ranges::IsOptimizerStep(range.name());
+  OpPath& path = is_step ? OpPath::Woken() : OpPath::Current();
+  ThreadState* thread = path.activity.ThisThread();
+  return thread != nullptr ? path.others.ranges.Begin(thread, range) : nullptr;
 }
 
 void RangeEnd(const at::RecordFunction& range, at::ObserverContext* context) {
-  Here here;
-  if (context != nullptr) {
-    if (!FindHere(&here)) return;
-    BusyScope busy(here.thread);
-    EndCollective(*here.observer, here.thread, context);
-    return;
-  }
-  if (!IsOptimizerStep(range.name()) || !FindHere(&here)) return;
-  // What the hooks do not end is ended where it began, or by an exception.
-  if (here.observer->python->ReportsSteps()) return;
-  BusyScope busy(here.thread);
-  here.observer->steps.OnStepEnd(*here.observer, here.thread);
+  OpPath& path = OpPath::Current();
+  ThreadState* thread = path.activity.ThisThread();
+  if (thread != nullptr) path.others.ranges.End(thread, range, context);
 }
 
 std::unique_ptr<at::ObserverContext> InputStart(const at::RecordFunction&) { return nullptr; }

@@ -22,31 +22,68 @@
 #include <cstddef>
 #include <cstring>
 
+#include "shim/observe/thread/thread_state.h"
+
 namespace nanwatch {
 
+class BadValues;
+class BackwardPasses;
+class GpuEventQueue;
+class GpuTensors;
+class InputTracking;
 class Observer;
-struct ThreadState;
+class ProcessSegment;
+class PythonNames;
+struct UnobservedWriter;
 
-namespace compiled_regions {
+class CompiledRegions {
+ public:
+  // All outlive it.
+  CompiledRegions(Observer& observer, ProcessSegment& segment, const PythonNames& names,
+                  BadValues& bad_values, InputTracking& input_tracking, BackwardPasses& passes,
+                  GpuEventQueue& gpu) noexcept
+      : observer_(observer),
+        segment_(segment),
+        names_(names),
+        bad_values_(bad_values),
+        input_tracking_(input_tracking),
+        passes_(passes),
+        gpu_(gpu) {}
 
-inline bool IsRegion(const char* range) noexcept {
-  return std::strncmp(range, "Torch-Compiled Region", 21) == 0;
-}
-// A region begins on this thread, in no other one. Inputs are asked for until it ends: what went
-// into an op that it calls may be the work of kernels that nobody sees, so that nothing can be
-// assumed of it.
-void Begin(Observer& observer, ThreadState* thread, const char* name) noexcept;
-void End(Observer& observer, ThreadState* thread) noexcept;
-// The node of a compiled backward begins. From here on inputs are asked for until the pass ends.
-void BeginBackward(Observer& observer, ThreadState* thread,
-                   const at::RecordFunction& node) noexcept;
-// A node begins after a compiled backward, and takes what that has written.
-void LookAtGradients(Observer& observer, ThreadState* thread,
-                     const at::RecordFunction& node) noexcept;
-// For the Python bridge: the module returns in whose call a region ran.
-void OnOutputs(const at::TensorBase* const* outputs, size_t output_count,
-               const at::TensorBase* const* inputs, const char* const* input_names,
-               size_t input_count) noexcept;
+  [[nodiscard]] static bool IsRegion(const char* range) noexcept {
+    return std::strncmp(range, "Torch-Compiled Region", 21) == 0;
+  }
 
-}  // namespace compiled_regions
+  // A region begins on this thread, in no other one. Inputs are asked for until it ends: what went
+  // into an op that it calls may be the work of kernels that nobody sees, so that nothing can be
+  // assumed of it.
+  void Begin(ThreadState* thread, const char* name) noexcept;
+  void End(ThreadState* thread) noexcept;
+  // The node of a compiled backward begins. From here on inputs are asked for until the pass ends.
+  void BeginBackward(ThreadState* thread, const at::RecordFunction& node) noexcept;
+  // A node begins after a compiled backward, and takes what that has written.
+  void CheckGradients(ThreadState* thread, const at::RecordFunction& node) noexcept;
+  // The module returns in whose call a region ran.
+  struct Tensors {
+    const at::TensorBase* const* tensors;
+    const char* const* names;  // null: they have none
+    size_t count;
+  };
+  void OnOutputs(ThreadState* thread, const Tensors& outputs, const Tensors& inputs) noexcept;
+
+ private:
+  void SetName(ThreadState* thread, const char* name) const noexcept;
+  void AddInputs(const Tensors& inputs, UnobservedWriter* writer);
+  void CheckOutput(ThreadState* thread, const RegionSeen& region, const at::TensorBase& output,
+                   const Tensors& inputs, UnobservedWriter* writer, bool* inputs_added);
+
+  Observer& observer_;
+  ProcessSegment& segment_;
+  const PythonNames& names_;
+  BadValues& bad_values_;
+  InputTracking& input_tracking_;
+  BackwardPasses& passes_;
+  GpuEventQueue& gpu_;
+};
+
 }  // namespace nanwatch

@@ -1,19 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an op's inputs were when it began, noted only while something bad is alive.
+// What an op's inputs were when it began, recorded only while something bad is alive.
 #pragma once
 
-#include <ATen/record_function.h>
+#include <ATen/core/ivalue.h>
 
-#include "shim/observe/observer.h"
-#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/thread/thread_state.h"
-#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 
-// Notes the tensors among the op's arguments in the thread's input stack, looks up which hold known
-// bad values and confirms that the part the op reads is bad. Sets the frame's inputs_* fields.
-void RecordInputs(Observer& observer, ThreadState* thread, Frame& frame,
-                  c10::ArrayRef<const c10::IValue> arguments) noexcept;
+class BadValues;
+class GpuEventQueue;
+class LevelState;
+class Observer;
+
+class InputRecorder {
+ public:
+  // All outlive it.
+  InputRecorder(Observer& observer, BadValues& bad_values, const LevelState& level,
+                const GpuEventQueue& gpu) noexcept
+      : observer_(observer), bad_values_(bad_values), level_(level), gpu_(gpu) {}
+
+  // Keeps the tensors among the op's arguments in the thread's input stack, finds out which hold
+  // known bad values and confirms that the part the op reads is bad. Sets the frame's inputs_*
+  // fields.
+  void Record(ThreadState* thread, Frame& frame,
+              c10::ArrayRef<const c10::IValue> arguments) noexcept;
+
+ private:
+  struct Call;  // the op that begins
+
+  void RecordArgument(Call& call, const c10::IValue& value, uint16_t argument);
+  void RecordTensor(Call& call, const at::TensorBase& tensor, uint16_t argument,
+                    uint16_t place_in_list = InputSeen::kNoList);
+  void FindKnownBad(Frame& frame, const PlainTensor& plain, bool in_list, InputSeen* input) const;
+
+  Observer& observer_;
+  BadValues& bad_values_;
+  const LevelState& level_;
+  const GpuEventQueue& gpu_;
+};
 
 }  // namespace nanwatch

@@ -6,13 +6,17 @@
 
 #include <algorithm>
 
+#include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/gpu/op_kernels.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/op/inputs.h"
 #include "shim/observe/thread/location.h"
+#include "shim/observe/torch/input_tracking.h"
 #include "shim/observe/torch/record_access.h"
+#include "shim/observe/unseen/collective_results.h"
 
-namespace nanwatch::callbacks {
+namespace nanwatch {
 namespace {
 
 // Autocast is off where its key is excluded, which it is from the start and inside its own kernels
@@ -21,17 +25,6 @@ bool AutocastsNow(const OpTraits& op) {
   const c10::DispatchKeySet off = c10::impl::tls_local_dispatch_key_set().excluded_;
   return ((op.autocasts & kAutocastsOnCpu) != 0 && !off.has(c10::DispatchKey::AutocastCPU)) ||
          ((op.autocasts & kAutocastsOnCuda) != 0 && !off.has(c10::DispatchKey::AutocastCUDA));
-}
-
-void BeginRange(Observer& observer, ThreadState* thread, Frame& frame,
-                const at::RecordFunction& range) {
-  frame.kind = FrameKind::kRange;
-  frame.range_name = range.name();
-  if (frame.range_name[0] == 'T' && compiled_regions::IsRegion(frame.range_name)) {
-    frame.is_region = true;
-    if (thread->regions_open++ == 0) compiled_regions::Begin(observer, thread, frame.range_name);
-    MarkCompiledRegion();
-  }
 }
 
 // What the op reads on a GPU goes to the CPU, where it can be looked at and told when the op ends:
@@ -63,11 +56,26 @@ bool IsOnCpu(const c10::IValue& value) {
                           : value.isDevice() && value.toDevice().is_cpu();
 }
 
+}  // namespace
+
+void OpBegin::BeginRange(ThreadState* thread, Frame& frame, const at::RecordFunction& range) {
+  frame.op = ops_.Range();
+  frame.hides = frame.hidden = false;
+  frame.kind = FrameKind::kRange;
+  frame.range_name = range.name();
+  if (frame.range_name[0] == 'T' && CompiledRegions::IsRegion(frame.range_name)) {
+    frame.is_region = true;
+    if (thread->regions_open++ == 0) regions_.Begin(thread, frame.range_name);
+    MarkCompiledRegion();
+  }
+  if (frame.sequence >= 0) RememberSequence(thread, frame);
+}
+
 // A copy begins, with or without waiting. Where it goes from a GPU to the CPU, what is known of the
 // source is there once the program has waited; and where nobody waits, what it leaves on the CPU
 // may not have arrived when it ends, and is not to be read then.
-__attribute__((noinline)) void BeginCopy(Observer& observer, ThreadState* thread, Frame& frame,
-                                         c10::ArrayRef<const c10::IValue> arguments) {
+__attribute__((noinline)) void OpBegin::BeginCopy(ThreadState* thread, Frame& frame,
+                                                  c10::ArrayRef<const c10::IValue> arguments) {
   const OpTraits& op = *frame.op;
   if (arguments.size() < op.arguments) return;
   const auto own = arguments.slice(arguments.size() - op.arguments);
@@ -78,10 +86,50 @@ __attribute__((noinline)) void BeginCopy(Observer& observer, ThreadState* thread
   };
   if (!any(written, &IsOnCpu) || !any(own, &IsOnGpu)) return;
   frame.may_be_late = own[op.non_blocking].isBool() && own[op.non_blocking].toBool();
-  if (observer.gpu_events.On()) observer.gpu_events.AskStream(thread);
+  if (gpu_.On()) gpu_.AskStream(thread);
 }
 
-void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& range) {
+void OpBegin::BeginWithArguments(ThreadState* thread, Frame& frame,
+                                 c10::ArrayRef<const c10::IValue> arguments) {
+  const OpTraits& op = *frame.op;
+  frame.inputs_begin = thread->inputs_used;
+  if (input_tracking_.armed()) inputs_.Record(thread, frame, arguments);
+  if (op.in_place && gpu_.AnyReceivedUnlooked()) gpu_.LookAtReceived(observer_, thread, frame);
+  if (__builtin_expect((op.families & kCommunicates) != 0, 0) && gpu_.On()) {
+    gpu_.LookAtGiven(observer_, thread, frame);
+  }
+  if (gpu_.AnyWaitForCut() && HandsToCpu(thread, frame, arguments)) {
+    gpu_.CutAtScalarRead(observer_, thread, frame);
+  }
+  if ((op.families & kMayNotWait) != 0) BeginCopy(thread, frame, arguments);
+}
+
+// An op that has a schema.
+void OpBegin::BeginKnown(ThreadState* thread, Frame& frame, const at::RecordFunction& op) {
+  const OpTraits* traits = frame.op;
+  frame.kind = FrameKind::kOp;
+  if (__builtin_expect(thread->expose_hidden != 0, 0)) {
+    --thread->expose_hidden;
+    frame.hidden = false;
+  }
+  frame.hides = frame.hidden || !traits->transparent;
+  if (__builtin_expect(traits->autocasts != 0, 0) && frame.hides && !frame.hidden &&
+      AutocastsNow(*traits)) {
+    frame.hides = false;
+  }
+  if (frame.hidden) return;
+  if (__builtin_expect(kernels_.On(), 0)) kernels_.Begin(thread, &frame);
+  if (frame.sequence >= 0) RememberSequence(thread, frame);
+  const c10::ArrayRef<const c10::IValue> arguments = op.inputs();
+  if (__builtin_expect(!arguments.empty(), 0)) BeginWithArguments(thread, frame, arguments);
+  if ((traits->families & kHandsOut) != 0) {
+    collectives_.OnHandingOut(observer_, thread, frame);
+  } else if ((traits->families & kReadsScalar) != 0 && gpu_.On()) {
+    gpu_.AskStream(thread);
+  }
+}
+
+void OpBegin::Begin(ThreadState* thread, const at::RecordFunction& op) {
   const uint32_t at = thread->depth++;
   ++thread->counters.ops_seen;
   if (__builtin_expect(at >= ThreadState::kFramesMax, 0)) {
@@ -89,72 +137,21 @@ void BeginOp(Observer& observer, ThreadState* thread, const at::RecordFunction& 
     return;
   }
   Frame& frame = thread->frames[at];
-  const c10::FunctionSchema* schema = SchemaOf(range);
+  const c10::FunctionSchema* schema = SchemaOf(op);
   frame.checked_count = 0;
   frame.inputs_count = 0;
   frame.cleared_flags = 0;
   frame.hidden = at != 0 && thread->frames[at - 1].hides;
-  frame.sequence = range.seqNr();
-  frame.first_event = observer.gpu_events.next_event();
-  if (__builtin_expect(schema == nullptr, 0)) {
-    frame.op = observer.ops.Range();
-    frame.hides = frame.hidden = false;
-    BeginRange(observer, thread, frame, range);
-    if (frame.sequence >= 0) RememberSequence(thread, frame);
-    return;
-  }
-  const OpTraits* op = observer.ops.Find(schema);
-  frame.op = op;
-  frame.kind = FrameKind::kOp;
-  if (__builtin_expect(thread->expose_hidden != 0, 0)) {
-    --thread->expose_hidden;
-    frame.hidden = false;
-  }
-  frame.hides = frame.hidden || !op->transparent;
-  if (__builtin_expect(op->autocasts != 0, 0) && frame.hides && !frame.hidden &&
-      AutocastsNow(*op)) {
-    frame.hides = false;
-  }
-  if (frame.hidden) return;
-  if (__builtin_expect(observer.op_kernels.On(), 0)) observer.op_kernels.Begin(thread, &frame);
-  if (frame.sequence >= 0) RememberSequence(thread, frame);
-  const c10::ArrayRef<const c10::IValue> arguments = range.inputs();
-  if (__builtin_expect(!arguments.empty(), 0)) {
-    frame.inputs_begin = thread->inputs_used;
-    if (observer.input_tracking.armed()) RecordInputs(observer, thread, frame, arguments);
-    if (op->in_place && observer.gpu_events.AnyReceivedUnlooked()) {
-      observer.gpu_events.LookAtReceived(observer, thread, frame);
-    }
-    if (__builtin_expect((op->families & kCommunicates) != 0, 0) && observer.gpu_events.On()) {
-      observer.gpu_events.LookAtGiven(observer, thread, frame);
-    }
-    if (observer.gpu_events.AnyWaitForCut() && HandsToCpu(thread, frame, arguments)) {
-      observer.gpu_events.CutAtScalarRead(observer, thread, frame);
-    }
-    if ((op->families & kMayNotWait) != 0) BeginCopy(observer, thread, frame, arguments);
-  }
-  if (__builtin_expect((op->families & (kReadsScalar | kHandsOut)) != 0, 0)) {
-    if ((op->families & kHandsOut) != 0) {
-      observer.collective_results.OnHandingOut(observer, thread, frame);
-    } else if (observer.gpu_events.On()) {
-      observer.gpu_events.AskStream(thread);
-    }
-  }
+  frame.sequence = op.seqNr();
+  frame.first_event = gpu_.next_event();
+  if (__builtin_expect(schema == nullptr, 0)) return BeginRange(thread, frame, op);
+  frame.op = ops_.Find(schema);
+  BeginKnown(thread, frame, op);
 }
-
-}  // namespace
 
 std::unique_ptr<at::ObserverContext> ExposeUnderAutocast(Frame& frame) {
   if (AutocastsNow(*frame.op)) frame.hides = false;
   return nullptr;
 }
 
-std::unique_ptr<at::ObserverContext> BeginSlowly(const at::RecordFunction& op) {
-  Here here;
-  if (!Observer::Get()->Active()) Observer::WakeInChild();
-  if (!FindHere(&here)) return nullptr;
-  BeginOp(*here.observer, here.thread, op);
-  return nullptr;
-}
-
-}  // namespace nanwatch::callbacks
+}  // namespace nanwatch

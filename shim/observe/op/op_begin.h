@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An op begins, of whatever kind: a hidden one, one whose inputs are asked for, one that copies
-// from a GPU, a compiled region. The commonest way, where nothing of this holds, is written out in
+// from a GPU, a compiled region. The commonest case, where nothing of this holds, is written out in
 // callbacks.cc.
 #pragma once
 
@@ -10,14 +10,52 @@
 
 #include "shim/observe/thread/thread_state.h"
 
-namespace nanwatch::callbacks {
+namespace nanwatch {
 
-// Both give no context, as the callbacks that end in them.
-__attribute__((cold)) std::unique_ptr<at::ObserverContext> BeginSlowly(
-    const at::RecordFunction& op);
+class CollectiveResults;
+class CompiledRegions;
+class GpuEventQueue;
+class InputRecorder;
+class InputTracking;
+class Observer;
+class OpKernels;
+
+class OpBegin {
+ public:
+  // All outlive it.
+  OpBegin(Observer& observer, OpTable& ops, const InputTracking& input_tracking,
+          InputRecorder& inputs, GpuEventQueue& gpu, OpKernels& kernels, CompiledRegions& regions,
+          CollectiveResults& collectives) noexcept
+      : observer_(observer),
+        ops_(ops),
+        input_tracking_(input_tracking),
+        inputs_(inputs),
+        gpu_(gpu),
+        kernels_(kernels),
+        regions_(regions),
+        collectives_(collectives) {}
+
+  void Begin(ThreadState* thread, const at::RecordFunction& op);
+
+ private:
+  void BeginRange(ThreadState* thread, Frame& frame, const at::RecordFunction& range);
+  void BeginKnown(ThreadState* thread, Frame& frame, const at::RecordFunction& op);
+  void BeginWithArguments(ThreadState* thread, Frame& frame,
+                          c10::ArrayRef<const c10::IValue> arguments);
+  void BeginCopy(ThreadState* thread, Frame& frame, c10::ArrayRef<const c10::IValue> arguments);
+
+  Observer& observer_;
+  OpTable& ops_;
+  const InputTracking& input_tracking_;
+  InputRecorder& inputs_;
+  GpuEventQueue& gpu_;
+  OpKernels& kernels_;
+  CompiledRegions& regions_;
+  CollectiveResults& collectives_;
+};
 
 // Under autocast the op casts its arguments, and calls itself on the results: the computation is
-// that one's.
+// that one's. No context, as of the callback that ends in it.
 std::unique_ptr<at::ObserverContext> ExposeUnderAutocast(Frame& frame);
 
-}  // namespace nanwatch::callbacks
+}  // namespace nanwatch

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/op/output_scan.h"
 
+#include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/observer.h"
 #include "shim/observe/thread/seen_inputs.h"
 
 namespace nanwatch {
@@ -27,7 +29,7 @@ bool RecordOutput(OutputScan& scan, const at::TensorBase& tensor, const PlainTen
 
 }  // namespace
 
-void CountUnreadable(ThreadState* thread, wire::Unchecked reason) {
+void OutputChecker::CountUnreadable(ThreadState* thread, wire::Unchecked reason) {
   ++thread->counters.unchecked[static_cast<int>(reason)];
   if (reason == wire::Unchecked::kFake || reason == wire::Unchecked::kFunctorch ||
       reason == wire::Unchecked::kMeta) {
@@ -35,14 +37,14 @@ void CountUnreadable(ThreadState* thread, wire::Unchecked reason) {
   }
 }
 
-void RecordLate(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
+void OutputChecker::RecordLate(OutputScan& scan, const at::TensorBase& tensor,
+                               const PlainTensor& plain) {
   ++scan.thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAsync)];
   RecordChecked(scan.parent, plain.impl);
-  const Observer& observer = *Observer::Get();
-  scan.late = observer.gpu_events.On() && scan.on_gpu == 0 && RecordOutput(scan, tensor, plain);
+  scan.late = gpu_.On() && scan.on_gpu == 0 && RecordOutput(scan, tensor, plain);
 }
 
-bool MayHaveComeLate(const OutputScan& scan, const PlainTensor& plain) {
+bool OutputChecker::MayHaveComeLate(const OutputScan& scan, const PlainTensor& plain) {
   const c10::Allocator* made_by = plain.storage->allocator();
   if (scan.frame->inputs_seen || made_by == nullptr || made_by == c10::GetAllocator(c10::kCPU)) {
     return false;
@@ -51,33 +53,34 @@ bool MayHaveComeLate(const OutputScan& scan, const PlainTensor& plain) {
   return true;
 }
 
-void RecordGpuOutput(OutputScan& scan, const at::TensorBase& tensor, PlainTensor& plain) {
+void OutputChecker::RecordGpuOutput(OutputScan& scan, const at::TensorBase& tensor,
+                                    PlainTensor& plain) {
   ThreadState* thread = scan.thread;
   const OpTraits& op = *scan.frame->op;
   if (op.transparent && WasCheckedByChild(*scan.frame, plain.impl)) {
     return RecordChecked(scan.parent, plain.impl);
   }
   if ((op.families & kFills) != 0) plain.view.numel = 1, plain.view.ndim = 0;
-  if (!Observer::Get()->gpu_events.Begin(*Observer::Get()) || !RecordOutput(scan, tensor, plain)) {
+  if (!gpu_.Begin(observer_) || !RecordOutput(scan, tensor, plain)) {
     return CountUnreadable(thread, wire::Unchecked::kOtherDevice);
   }
   ++scan.on_gpu;
   RecordChecked(scan.parent, plain.impl);
 }
 
-bool IsNotedMask(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
-  Observer& observer = *Observer::Get();
-  return observer.cuts.IsMask(*scan.frame->op, NonFiniteKinds(plain.view), CurrentLayer()) &&
-         observer.cuts.Record(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
+bool OutputChecker::IsRecordedMask(OutputScan& scan, const at::TensorBase& tensor,
+                                   const PlainTensor& plain) {
+  return layer_values_.IsMask(*scan.frame->op, NonFiniteKinds(plain.view), CurrentLayer()) &&
+         layer_values_.Record(scan.thread, *scan.frame, tensor, plain, scan.index);
 }
 
-bool RecordOnGpu(Observer& observer, OutputScan& scan) {
+bool OutputChecker::EnqueueOnGpu(OutputScan& scan) {
   const Frame& frame = *scan.frame;
   const WeakStorageOps ops = TorchWeakStorageOps();
   if (__builtin_expect(scan.late, 0)) {
     BusyScope busy(scan.thread);
     const InputSeen& to = scan.thread->inputs[scan.thread->inputs_used];
-    observer.gpu_events.EnqueueLateCopy(observer, scan.thread, frame, to);
+    gpu_.EnqueueLateCopy(observer_, scan.thread, frame, to);
     ops.drop(to.storage.handle);
     return true;
   }
@@ -85,14 +88,14 @@ bool RecordOnGpu(Observer& observer, OutputScan& scan) {
                             (frame.op->families & (kBatchNorm | kCompares)) != 0;
   if (scan.on_gpu == 0 && !(by_arguments && HasGpuInput(scan.thread, frame))) return false;
   BusyScope busy(scan.thread);
-  observer.gpu_events.EnqueueOp(observer, scan.thread, frame, scan.on_gpu);
+  gpu_.EnqueueOp(observer_, scan.thread, frame, scan.on_gpu);
   for (uint32_t i = 0; i < scan.on_gpu; ++i) {
     ops.drop(scan.thread->inputs[scan.thread->inputs_used + i].storage.handle);
   }
   return true;
 }
 
-void CheckWrittenArguments(OutputScan& scan) {
+void OutputChecker::CheckWrittenArguments(OutputScan& scan) {
   ThreadState* thread = scan.thread;
   for (uint32_t i = 0; i < scan.frame->inputs_count; ++i) {
     const InputSeen& input = thread->inputs[scan.frame->inputs_begin + i];
@@ -106,17 +109,17 @@ void CheckWrittenArguments(OutputScan& scan) {
   }
 }
 
-void RememberTheRest(Observer& observer, const BadOutput& first,
-                     const std::vector<c10::IValue>& outputs) {
+void OutputChecker::RememberTheRest(const BadOutput& first,
+                                    const std::vector<c10::IValue>& outputs) {
   BadEntry of_first;
   const PlainTensor& named = first.tensor;
-  if (!observer.bad_values.Find(named.storage, named.byte_begin, named.byte_end, &of_first)) return;
+  if (!bad_values_.Find(named.storage, named.byte_begin, named.byte_end, &of_first)) return;
   const auto remember = [&](const at::TensorBase& tensor) {
     PlainTensor plain;
     wire::Unchecked reason;
     BadEntry known;
     if (ReadTensor(tensor, &plain, &reason) != Readable::kYes || !HasNonFinite(plain.view) ||
-        observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) {
+        bad_values_.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) {
       return;
     }
     BadEntry entry = of_first;
@@ -127,7 +130,7 @@ void RememberTheRest(Observer& observer, const BadOutput& first,
     entry.elements = 0;
     entry.name = 0;
     entry.target = wire::Target::kNone;
-    observer.bad_values.Add(entry);
+    bad_values_.Add(entry);
   };
   for (const c10::IValue& value : outputs) {
     if (!value.isList()) continue;

@@ -9,12 +9,18 @@
 #include <vector>
 
 #include "shim/check/scan.h"
+#include "shim/observe/events/step_marks.h"
 #include "shim/observe/figures/trail.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/op/layer_values.h"
 #include "shim/observe/thread/checked_results.h"
 #include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
+
+class BadValues;
+class GpuEventQueue;
+class Headroom;
+class Observer;
 
 struct OutputScan {
   ThreadState* thread;
@@ -31,37 +37,65 @@ struct OutputScan {
   bool noted = false;   // the first clean output stands for the op in the trail
 };
 
-// It cannot be looked at; why is counted.
-__attribute__((cold)) void CountUnreadable(ThreadState* thread, wire::Unchecked reason);
-// On its way to the CPU. What is known of its source is known of it.
-__attribute__((cold)) void RecordLate(OutputScan& scan, const at::TensorBase& tensor,
-                                      const PlainTensor& plain);
-// Where inputs go unseen (GPUs are not checked): the result of a copy that lies in memory which is
-// not that of ordinary tensors, but pinned as all that a GPU writes to behind the program's back.
-__attribute__((cold)) bool MayHaveComeLate(const OutputScan& scan, const PlainTensor& plain);
-// A GPU is asked about it once all that the op returned is together.
-void RecordGpuOutput(OutputScan& scan, const at::TensorBase& tensor, PlainTensor& plain);
-// A small bad result that a cut will meet.
-__attribute__((cold)) bool IsNotedMask(OutputScan& scan, const at::TensorBase& tensor,
-                                       const PlainTensor& plain);
+class OutputChecker {
+ public:
+  // All outlive it.
+  OutputChecker(Observer& observer, BadValues& bad_values, GpuEventQueue& gpu,
+                LayerValues& layer_values, const StepMarks& steps, Headroom& headroom) noexcept
+      : observer_(observer),
+        bad_values_(bad_values),
+        gpu_(gpu),
+        layer_values_(layer_values),
+        steps_(steps),
+        headroom_(headroom) {}
 
-// What the op wrote on a GPU, or compared there, is told of later; true if there is such. Arguments
-// that ops called from here have written were noted with those. The event queue is on.
-bool RecordOnGpu(Observer& observer, OutputScan& scan);
-// Arguments that an op writes and does not return: list ops and fused optimizers.
-void CheckWrittenArguments(OutputScan& scan);
-// A list op (the norms of all gradients) may return hundreds: those that no record names are known
-// by the first.
-void RememberTheRest(Observer& observer, const BadOutput& first,
-                     const std::vector<c10::IValue>& outputs);
+  // Checks the results of the op, where they lie on the CPU; `outputs` may be a deeper stack.
+  void Check(OutputScan& scan, const std::vector<c10::IValue>& outputs);
+  // What the op wrote on a GPU, or compared there, is enqueued; true if there is such. Arguments
+  // that ops called from here have written were enqueued with those. The event queue is on.
+  bool EnqueueOnGpu(OutputScan& scan);
+  // Arguments that an op writes and does not return: list ops and fused optimizers.
+  static void CheckWrittenArguments(OutputScan& scan);
+  // A list op (the norms of all gradients) may return hundreds: those that no record names are known
+  // by the first.
+  void RememberTheRest(const BadOutput& first, const std::vector<c10::IValue>& outputs);
 
-inline bool IsRecorded(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
-  Observer& observer = *Observer::Get();
-  return BytesOf(plain.view) > Cuts::kLookedAtAtOnceBytes &&
-         observer.cuts.Record(observer, scan.thread, *scan.frame, tensor, plain, scan.index);
-}
+ private:
+  void CheckOutput(OutputScan& scan, const at::TensorBase& tensor);
+  // Its values, after it was seen that they may be read.
+  void CheckValues(OutputScan& scan, const at::TensorBase& tensor, PlainTensor& plain);
+  void RecordClean(OutputScan& scan, const TensorView& view, Magnitude seen);
+  void RecordBad(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain);
+  // It cannot be checked; why is counted.
+  __attribute__((cold)) static void CountUnreadable(ThreadState* thread, wire::Unchecked reason);
+  // On its way to the CPU. What is known of its source is known of it.
+  __attribute__((cold)) void RecordLate(OutputScan& scan, const at::TensorBase& tensor,
+                                        const PlainTensor& plain);
+  // Where inputs go unseen (GPUs are not checked): the result of a copy that lies in memory which
+  // is not that of ordinary tensors, but pinned as all that a GPU writes to behind the program's
+  // back.
+  __attribute__((cold)) static bool MayHaveComeLate(const OutputScan& scan,
+                                                    const PlainTensor& plain);
+  // A GPU is asked about it once all that the op returned is together.
+  void RecordGpuOutput(OutputScan& scan, const at::TensorBase& tensor, PlainTensor& plain);
+  // A small bad result that a cut will meet.
+  __attribute__((cold)) bool IsRecordedMask(OutputScan& scan, const at::TensorBase& tensor,
+                                            const PlainTensor& plain);
+  // At level layer: it is read later.
+  bool IsRecorded(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
+    return BytesOf(plain.view) > LayerValues::kCheckedAtOnceBytes &&
+           layer_values_.Record(scan.thread, *scan.frame, tensor, plain, scan.index);
+  }
 
-inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
+  Observer& observer_;
+  BadValues& bad_values_;
+  GpuEventQueue& gpu_;
+  LayerValues& layer_values_;
+  const StepMarks& steps_;
+  Headroom& headroom_;
+};
+
+inline void OutputChecker::CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
   PlainTensor plain;
   wire::Unchecked reason;
   const Readable readable = DescribeTensor(tensor, &plain, &reason);
@@ -72,11 +106,16 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
     if (readable == Readable::kNo) CountUnreadable(scan.thread, reason);
     return;
   }
-  const OpTraits& op = *scan.frame->op;
-  if (op.transparent && WasCheckedByChild(*scan.frame, plain.impl)) {
+  if (scan.frame->op->transparent && WasCheckedByChild(*scan.frame, plain.impl)) {
     RecordChecked(scan.parent, plain.impl);
     return;
   }
+  CheckValues(scan, tensor, plain);
+}
+
+inline void OutputChecker::CheckValues(OutputScan& scan, const at::TensorBase& tensor,
+                                       PlainTensor& plain) {
+  const OpTraits& op = *scan.frame->op;
   const TensorView whole = plain.view;
   if (__builtin_expect((op.families & (kFills | kMayNotWait)) != 0, 0)) {
     if (scan.frame->may_be_late) return RecordLate(scan, tensor, plain);
@@ -99,27 +138,34 @@ inline void CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
       MayHaveComeLate(scan, plain)) {
     return;
   }
-  if (!bad && !scan.noted) {
-    scan.noted = true;
-    // Of several the first: losses bring their weights with them.
-    if (__builtin_expect(plain.view.numel == 1 && scan.index == 0, 0)) {
-      scan.thread->last_scalar.Remember(scan.frame->sequence, plain.view.type, plain.view.data,
-                                        BytesOf(plain.view));
-    }
-    Observer& observer = *Observer::Get();
-    RecordTrail(scan.thread, &op, plain.view.type, seen, observer.steps.iteration(),
-                observer.headroom);
-  }
-  if (__builtin_expect(bad && scan.notes, 0) && IsNotedMask(scan, tensor, plain)) return;
-  if (__builtin_expect(bad, 0) && scan.bad_count == kBadOutputsMax) {
-    scan.more_bad = true;
-  } else if (__builtin_expect(bad, 0)) {
+  if (!bad && !scan.noted) RecordClean(scan, plain.view, seen);
+  if (__builtin_expect(bad && scan.notes, 0) && IsRecordedMask(scan, tensor, plain)) return;
+  if (__builtin_expect(bad, 0)) {
     plain.view = whole;
+    RecordBad(scan, tensor, plain);
+  }
+}
+
+inline void OutputChecker::RecordClean(OutputScan& scan, const TensorView& view, Magnitude seen) {
+  scan.noted = true;
+  // Of several the first: losses bring their weights with them.
+  if (__builtin_expect(view.numel == 1 && scan.index == 0, 0)) {
+    scan.thread->last_scalar.Remember(scan.frame->sequence, view.type, view.data, BytesOf(view));
+  }
+  RecordTrail(scan.thread, scan.frame->op, view.type, seen,
+              steps_.iteration.load(std::memory_order_relaxed), headroom_);
+}
+
+inline void OutputChecker::RecordBad(OutputScan& scan, const at::TensorBase& tensor,
+                                     const PlainTensor& plain) {
+  if (scan.bad_count == kBadOutputsMax) {
+    scan.more_bad = true;
+  } else {
     scan.bad[scan.bad_count++] = BadOutput{plain, scan.index, tensor.requires_grad()};
   }
 }
 
-inline void CheckOutputs(OutputScan& scan, const std::vector<c10::IValue>& outputs) {
+inline void OutputChecker::Check(OutputScan& scan, const std::vector<c10::IValue>& outputs) {
   const OpTraits& op = *scan.frame->op;
   // The results of a boxed call are the last entries of what may be a deeper stack.
   size_t i = outputs.size() > op.returns ? outputs.size() - op.returns : 0;

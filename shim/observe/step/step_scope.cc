@@ -425,7 +425,7 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
                         bool skipped) noexcept {
   observer.bad_values.Sweep(0);
   const uint32_t iteration = completed();
-  iteration_.store(iteration, std::memory_order_relaxed);
+  marks_.iteration.store(iteration, std::memory_order_relaxed);
   observer.bad_values.Settle(iteration, kStepsUntilResident);
   observer.read_numbers.OnStep(observer, iteration);
   if (observer.bad_values.transient() == 0) observer.input_tracking.Disarm();

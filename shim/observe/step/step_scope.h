@@ -13,6 +13,7 @@
 #include "proto/wire/record.h"
 #include "proto/wire/segment.h"
 #include "shim/observe/events/step_clock.h"
+#include "shim/observe/events/step_marks.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/step_counts.h"
 #include "shim/observe/thread/thread_state.h"
@@ -24,6 +25,9 @@ class Observer;
 
 class StepScope final : public StepClock {
  public:
+  // `marks` outlives it.
+  explicit StepScope(StepMarks& marks) noexcept : marks_(marks) {}
+
   wire::Clocks Now() noexcept override;
 
   // An optimizer's step begins and ends on this thread; only the outermost one counts. `optimizer`
@@ -84,7 +88,7 @@ class StepScope final : public StepClock {
   uint32_t range() const noexcept { return range_.load(std::memory_order_relaxed); }
   uint32_t completed() noexcept;
   // The same as of the last step that was published: one load, for every op.
-  uint32_t iteration() const noexcept { return iteration_.load(std::memory_order_relaxed); }
+  uint32_t iteration() const noexcept { return marks_.iteration.load(std::memory_order_relaxed); }
   // The step that is open counts as one that was not watched.
   void CountUnwatched() noexcept;
   // Completed steps of the optimizer whose step was told last to begin.
@@ -111,12 +115,12 @@ class StepScope final : public StepClock {
   void EmitCell(Observer& observer, ThreadState* thread, uint64_t began_ns) noexcept;
   void TakeTelemetry(Observer& observer, uint64_t now_ns, wire::TelemetryEntry* into) noexcept;
 
+  StepMarks& marks_;
   std::mutex mutex_;
   wire::Clocks clocks_{};
   StepCounts counts_;
   uint32_t newest_ = 0;  // number of the optimizer whose step was told last to begin
   std::atomic<uint32_t> range_{0};
-  std::atomic<uint32_t> iteration_{0};
   std::atomic<bool> fused_seen_{false};
   bool found_inf_ = false;
   uint32_t skips_in_a_row_ = 0;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/op/plain_updates.h"
+
+#include <ATen/core/ivalue.h>
+
+#include "shim/observe/observer.h"
+#include "shim/observe/python/names/python_names.h"
+#include "shim/observe/step/step_scope.h"
+
+namespace nanwatch {
+
+void PlainUpdates::OnOp(ThreadState* thread, const at::RecordFunction& op) {
+  const auto& outputs = op.outputs();
+  if (outputs.empty() || !outputs.back().isTensor()) return;
+  const at::TensorBase& tensor = outputs.back().toTensor();
+  if (!tensor.defined()) return;
+  // A forward pass writes buffers and activations in place, too, between two passes that
+  // accumulate.
+  bool is_parameter = tensor.requires_grad() && tensor.is_leaf();
+  if (!tensor.requires_grad()) {
+    const NamedTensor* named = names_.FindByImpl(tensor.unsafeGetTensorImpl());
+    if (named == nullptr && tensor.has_storage()) {
+      named = names_.FindByStorage(
+          tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    }
+    is_parameter = named != nullptr && named->kind == NamedTensorKind::kParameter;
+  }
+  if (!is_parameter) return;
+  BusyScope busy(thread);
+  steps_.OnPlainUpdate(observer_, thread);
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Updates that a program makes by hand: an op writes a parameter in place, after a backward pass and
+// outside any optimizer's step.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include "shim/observe/thread/thread_state.h"
+
+namespace nanwatch {
+
+class Observer;
+class PythonNames;
+class StepScope;
+
+class PlainUpdates {
+ public:
+  // All outlive it.
+  PlainUpdates(Observer& observer, const PythonNames& names, StepScope& steps) noexcept
+      : observer_(observer), names_(names), steps_(steps) {}
+
+  // The op may have made one (IsPlainUpdateDue).
+  __attribute__((noinline, cold)) void OnOp(ThreadState* thread, const at::RecordFunction& op);
+
+ private:
+  Observer& observer_;
+  const PythonNames& names_;
+  StepScope& steps_;
+};
+
+}  // namespace nanwatch

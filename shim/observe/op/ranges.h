@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges that torch announces: steps of optimizers, where Python does not report them, and
+// collectives.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <memory>
+
+#include "shim/observe/thread/thread_state.h"
+
+namespace nanwatch {
+
+class Observer;
+class PythonBridge;
+class StepScope;
+
+class Ranges {
+ public:
+  // All outlive it.
+  Ranges(Observer& observer, const PythonBridge& python, StepScope& steps) noexcept
+      : observer_(observer), python_(python), steps_(steps) {}
+
+  // Called for every range, and returns at once for all others.
+  [[nodiscard]] std::unique_ptr<at::ObserverContext> Begin(ThreadState* thread,
+                                                           const at::RecordFunction& range);
+  void End(ThreadState* thread, const at::RecordFunction& range, at::ObserverContext* context);
+
+  [[nodiscard]] static bool IsOptimizerStep(const char* name) noexcept;
+
+ private:
+  Observer& observer_;
+  const PythonBridge& python_;
+  StepScope& steps_;
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/op/special_ops.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <cmath>
+
+#include "shim/observe/finding/findings.h"
+#include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/observer.h"
+#include "shim/observe/op/batch_norm.h"
+#include "shim/observe/step/scaler.h"
+#include "shim/observe/thread/seen_inputs.h"
+#include "shim/observe/unseen/collective_results.h"
+
+namespace nanwatch {
+
+void SpecialOps::EndScalarRead(ThreadState* thread, Frame& frame, const at::RecordFunction& op) {
+  const auto& outputs = op.outputs();
+  if (!outputs.empty() && outputs.back().isDouble() && !std::isfinite(outputs.back().toDouble())) {
+    BusyScope busy(thread);
+    const double number = outputs.back().toDouble();
+    if (HasGpuInput(thread, frame)) {
+      gpu_.EnqueueScalarRead(observer_, thread, frame, number);
+    } else {
+      OnScalarRead(observer_, thread, frame, number);
+    }
+  }
+  // The host has waited for the GPU: all that came before is answered.
+  gpu_.Settle(observer_);
+}
+
+void SpecialOps::End(ThreadState* thread, Frame& frame, const at::RecordFunction& op) {
+  const uint32_t families = frame.op->families;
+  if ((families & kReadsScalar) != 0) EndScalarRead(thread, frame, op);
+  if ((families & kBatchNorm) != 0) statistics_.Check(thread, frame);
+  if ((families & kHandsOut) != 0) {
+    collectives_.OnHandedOut(observer_, thread, frame, op.outputs());
+  }
+  if ((families & (kUnscales | kUpdatesScale)) != 0 && !HasGpuInput(thread, frame)) {
+    OnScalerOp(observer_, thread, frame, op);
+  }
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of an op that left something bad, or whose inputs were recorded because something bad is
+// alive.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <vector>
+
+#include "shim/observe/thread/thread_state.h"
+
+namespace nanwatch {
+
+class BadValues;
+class GpuEventQueue;
+class InputTracking;
+class LayerValues;
+class Observer;
+class OutputChecker;
+struct OutputScan;
+
+class WatchedOps {
+ public:
+  // All outlive it.
+  WatchedOps(Observer& observer, BadValues& bad_values, InputTracking& input_tracking,
+             GpuEventQueue& gpu, LayerValues& layer_values, OutputChecker& outputs) noexcept
+      : observer_(observer),
+        bad_values_(bad_values),
+        input_tracking_(input_tracking),
+        gpu_(gpu),
+        layer_values_(layer_values),
+        outputs_(outputs) {}
+
+  // Its outputs were checked, here or, if `on_gpu`, later on a GPU.
+  __attribute__((noinline, cold)) void End(ThreadState* thread, OutputScan& scan,
+                                           const std::vector<c10::IValue>& outputs, bool on_gpu);
+  // An op whose outputs need no check: what is known of its input is known of a view.
+  void EndSkipped(ThreadState* thread, Frame& frame, const Frame* parent,
+                  const std::vector<c10::IValue>& outputs);
+
+ private:
+  Observer& observer_;
+  BadValues& bad_values_;
+  InputTracking& input_tracking_;
+  GpuEventQueue& gpu_;
+  LayerValues& layer_values_;
+  OutputChecker& outputs_;
+};
+
+}  // namespace nanwatch
