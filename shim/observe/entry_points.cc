@@ -38,12 +38,12 @@ void OnStepBegin(const void* optimizer, const void* identity, const char* name) 
   Here here;
   if (!FindHere(&here)) return;
   BusyScope busy(here.thread);
-  here.observer->level.RecordIfHidden(*here.observer);
+  here.observer->level.RecordIfHidden();
   if (here.thread->optimizer_depth != 0) LeaveSteps(here, 1);
   const wire::Level watched = here.observer->level.watched();
   if ((watched == wire::Level::kCanary || watched == wire::Level::kFull) &&
       here.observer->python->FindDistributed() && watched == wire::Level::kCanary) {
-    here.observer->level.ChooseRanges(*here.observer);
+    here.observer->level.ChooseRanges();
   }
   StepScope& steps = here.observer->steps;
   steps.OnStepBegin(*here.observer, here.thread, name, optimizer, identity);
@@ -60,7 +60,7 @@ void OnStepEnd() noexcept {
 
 void OnStepsTold() noexcept {
   Observer* observer = Observer::Get();
-  if (observer != nullptr) observer->level.ChooseRanges(*observer);
+  if (observer != nullptr) observer->level.ChooseRanges();
 }
 
 void OnGraphCalled(const void* graph, GraphCall call) noexcept {
@@ -79,13 +79,13 @@ PythonBridgeCallbacks::Wanted OnRootCall() noexcept {
   }
   here.thread->root_with_gradients = c10::GradMode::is_enabled();
   LevelControl& level = here.observer->level;
-  level.RecordIfHidden(*here.observer);
+  level.RecordIfHidden();
   if (!WatchesEveryOp(level.watched())) (void)here.observer->segment.EnsureForCall();
-  level.Look(*here.observer, here.thread);
+  level.Look(here.thread);
   {
     BusyScope busy(here.thread);
     here.observer->poison_watch.At(*here.observer, here.thread, PoisonWatch::Border::kCall);
-    if (level.off_to_measure()) here.observer->measuring.OnRootCall(*here.observer, here.thread);
+    if (level.off_to_measure()) here.observer->measuring.OnRootCall(here.thread);
   }
   const bool blind = here.observer->Blind();
   return {WatchesEveryOp(level.watched()) && !blind, level.watched() != wire::Level::kIdle,
@@ -101,7 +101,7 @@ void OnCell() noexcept {
   here.observer->poison_watch.At(*here.observer, here.thread, PoisonWatch::Border::kCall);
   // So that `nanwatch attach` finds a kernel in which nothing was trained yet.
   (void)here.observer->segment.Ensure();
-  here.observer->level.Look(*here.observer, here.thread);
+  here.observer->level.Look(here.thread);
 }
 
 void OnRootArguments(const at::TensorBase* const* tensors, const char* const* names,

@@ -37,7 +37,7 @@ void BeforeFork() noexcept {
   if (observer == nullptr) return;
   is_asleep = !observer->Active() && may_wake.load(std::memory_order_relaxed);
   if (!observer->Active()) return;
-  observer->measuring.OnFork(*observer);
+  observer->measuring.OnFork();
   std::mutex& callbacks = observer->input_tracking.callbacks_mutex();
   std::mutex& names = observer->python->names().mutex();
   if (!LockInTime(callbacks)) return;

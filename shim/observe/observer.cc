@@ -24,11 +24,12 @@ Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& sta
       op_path(Activity(entry_interface->active),
               {op_begin, op_end, autograd_nodes, ranges, level, headroom, live, &WakeInChild}),
       python(bridge),
-      level(start),
+      level(start,
+            {*entry_interface, segment, records, *python, steps, watch_switch, measuring, live}),
       segment(*entry_interface, level),
       bad_values(TorchWeakStorageOps(), gpu_events.clock()),
       poison(gpu_events.clock()),
-      measuring(start.measure_share) {
+      measuring(start.measure_share, {*this, level, *python, segment, bad_values, gpu_events}) {
   owner_pid.store(getpid(), std::memory_order_relaxed);
 }
 

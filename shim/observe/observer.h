@@ -34,6 +34,7 @@
 #include "shim/observe/level/cuts.h"
 #include "shim/observe/level/level_control.h"
 #include "shim/observe/level/measuring.h"
+#include "shim/observe/level/watch_switch.h"
 #include "shim/observe/live_status.h"
 #include "shim/observe/op/autograd_nodes.h"
 #include "shim/observe/op/batch_norm.h"
@@ -112,6 +113,7 @@ class Observer {
   std::atomic<bool>& plain_update_due{op_path.steps.plain_update_due};
 
   PythonBridge* const python;
+  WatchSwitch watch_switch{*this, input_tracking, *python, bad_values, passes, steps};
   LevelControl level;
   ProcessSegment segment;
   GpuEventQueue gpu_events;

@@ -38,7 +38,7 @@ void SayToUser(const char* line) {
 void OnSwitch() {
   Here here;
   if (Observer::Get() == nullptr || !FindHere(&here)) return;
-  here.observer->level.RecordIfHidden(*here.observer);
+  here.observer->level.RecordIfHidden();
 }
 
 void BeforeProfiler() {
@@ -61,7 +61,7 @@ void ReadBeforePythonEnds(ExitCall::Ending ending) {
   }
   if (by_exception || Observer::Get() == nullptr || !FindHere(&here)) return;
   BusyScope busy(here.thread);
-  here.observer->measuring.OnExit(*here.observer, here.thread);
+  here.observer->measuring.OnExit(here.thread);
 }
 
 // Modules' calls are seen from now on, or never will be.

@@ -175,7 +175,7 @@ bool GpuEventQueue::Begin(Observer& observer) noexcept {
     StartSettling(&observer);
     EndBeforeDriver();
     observer.python->ReplaceGraphCallsSoon();
-    observer.level.OnGpu(observer, ThreadStates::Mine());
+    observer.level.OnFirstGpu(ThreadStates::Mine());
   });
   return On();
 }

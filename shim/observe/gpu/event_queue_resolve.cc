@@ -74,7 +74,7 @@ void GpuEventQueue::ResolveReady(Observer& observer) noexcept {
   const bool was_busy = thread != nullptr && thread->busy;
   if (thread != nullptr) thread->busy = true;
   gpu_.Collect();
-  if (gpu_.TakeHit() && cuts_.AnyNoted() && !observer.Poisoned()) observer.level.Raise(observer);
+  if (gpu_.TakeHit() && cuts_.AnyNoted() && !observer.Poisoned()) observer.level.Raise();
   const bool may_tell = ResolveUnannounced(observer);
   for (Event* head = Head(); may_tell && head != nullptr; head = Head()) {
     const GpuAnswer* answer = nullptr;

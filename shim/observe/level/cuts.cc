@@ -302,7 +302,7 @@ void Cuts::Resolve(Observer& observer, ThreadState* thread, const c10::TensorImp
     Walk walk;
     WalkAll(observer, bad, &walk);
   }
-  observer.level.Raise(observer);
+  observer.level.Raise();
 }
 
 bool Cuts::IsMask(const OpTraits& op, uint8_t kinds, const Layer* layer) noexcept {
@@ -345,7 +345,7 @@ void Cuts::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outp
   } catch (...) {
     thread->traced = nullptr;
   }
-  observer.level.Raise(observer);
+  observer.level.Raise();
 }
 
 // ---- cuts

@@ -4,19 +4,15 @@
 #include <ATen/record_function.h>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/events/live_publisher.h"
 #include "shim/observe/finding/finding_record.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/level/measuring.h"
+#include "shim/observe/level/watch_switch.h"
+#include "shim/observe/python/python_bridge.h"
+#include "shim/observe/step/step_scope.h"
 
 namespace nanwatch {
 namespace {
-
-void EmitChange(Observer& observer, ThreadState* thread, wire::LevelRecord record) {
-  Emitter* emitter = observer.segment.emitter();
-  if (emitter == nullptr || thread == nullptr) return;
-  record.header =
-      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kLevel, sizeof record);
-  emitter->Emit(record.header);
-}
 
 wire::LevelRecord Because(wire::LevelRecord::Why why, wire::Level from, wire::Level to) {
   wire::LevelRecord record{};
@@ -34,8 +30,7 @@ wire::Level LevelControl::WatchedAt(wire::Level asked) noexcept {
   return asked == wire::Level::kAuto ? wire::Level::kFull : asked;
 }
 
-void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
-                             const wire::ControlBlock& control) noexcept {
+void LevelControl::LookAgain(ThreadState* thread, const wire::ControlBlock& control) noexcept {
   using Why = wire::LevelRecord::Why;
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t request = control.request.load(std::memory_order_acquire);
@@ -46,119 +41,112 @@ void LevelControl::LookAgain(Observer& observer, ThreadState* thread,
     applied_.store(request, std::memory_order_relaxed);
     // Generation 0 is nobody's.
     if (asked.generation != 0 && wire::IsLevel(asked.level)) {
-      observer.python->WantWholeStacks((asked.flags & wire::ControlRequest::kStacks) != 0);
+      parts_.python.WantWholeStacks((asked.flags & wire::ControlRequest::kStacks) != 0);
       requested_ = true;
-      Apply(observer, thread, asked.level, Why::kAsked);
+      Apply(thread, asked.level, Why::kAsked);
     }
-    observer.PublishLive(wire::LiveState::kWatching);
+    parts_.live.Publish(wire::LiveState::kWatching);
   }
   const uint64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
   if (deadline == 0 || MonotonicNs() < deadline) return;
   deadline_ns_.store(0, std::memory_order_relaxed);
-  observer.python->WantWholeStacks(false);
+  parts_.python.WantWholeStacks(false);
   requested_ = false;
-  Apply(observer, thread, Unasked(), Why::kDeadline);
-  observer.PublishLive(wire::LiveState::kWatching);
+  Apply(thread, Unasked(), Why::kDeadline);
+  parts_.live.Publish(wire::LiveState::kWatching);
 }
 
 wire::Level LevelControl::Unasked() const noexcept {
   return on_gpu_ && !start_.chosen ? wire::Level::kLayer : start_.level;
 }
 
-void LevelControl::RecordIfHidden(Observer& observer) noexcept {
+void LevelControl::RecordIfHidden() noexcept {
   if (at::isRecordFunctionEnabled() || !WatchesEveryOp(watched())) return;
   if (!was_hidden_.exchange(true)) {
-    observer.entry()->say(
+    parts_.entry.say(
         "the program switches torch's record functions off; ops that run meanwhile are not seen");
   }
-  CountStepUnwatched(observer);
+  CountStepUnwatched();
   was_lower_.store(true, std::memory_order_relaxed);
   switched_from_.store(wire::Level::kIdle, std::memory_order_relaxed);
-  switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
+  switched_in_step_.store(parts_.steps.completed(), std::memory_order_relaxed);
 }
 
-void LevelControl::CountStepUnwatched(Observer& observer) noexcept {
+void LevelControl::CountStepUnwatched() noexcept {
   if (hidden_.exchange(true, std::memory_order_relaxed)) return;
-  observer.steps.CountUnwatched();
-  observer.PublishLive(wire::LiveState::kWatching);  // the job may end in this step
+  parts_.steps.CountUnwatched();
+  parts_.live.Publish(wire::LiveState::kWatching);  // the job may end in this step
 }
 
-void LevelControl::OnGpu(Observer& observer, ThreadState* thread) noexcept {
+void LevelControl::OnFirstGpu(ThreadState* thread) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   on_gpu_ = true;
   if (start_.chosen || requested_) return;
-  Apply(observer, thread, Unasked(), wire::LevelRecord::Why::kOnGpu);
-  observer.PublishLive(wire::LiveState::kWatching);
+  Apply(thread, Unasked(), wire::LevelRecord::Why::kOnGpu);
+  parts_.live.Publish(wire::LiveState::kWatching);
 }
 
-void LevelControl::Apply(Observer& observer, ThreadState* thread, wire::Level asked,
+void LevelControl::Apply(ThreadState* thread, wire::Level asked,
                          wire::LevelRecord::Why why) noexcept {
   const wire::Level before = asked_.exchange(asked, std::memory_order_relaxed);
   // Steps at idle are counted as they end. What ran at idle may be less than a step, or a step that
   // idle does not count: a scaler that skips the update.
-  const bool began_here = switched_in_step() == observer.steps.completed();
-  if (before == wire::Level::kIdle && asked != before && began_here) CountStepUnwatched(observer);
+  const bool began_here = switched_in_step() == parts_.steps.completed();
+  if (before == wire::Level::kIdle && asked != before && began_here) CountStepUnwatched();
   off_to_measure_.store(false, std::memory_order_relaxed);
   if (WatchedAt(asked) != wire::Level::kFull) was_lower_.store(true, std::memory_order_relaxed);
-  Switch(observer, thread, WatchedAt(asked));
+  Switch(thread, WatchedAt(asked));
   if (before == asked) return;
   wire::LevelRecord record = Because(why, before, asked);
   record.control = applied();
-  EmitChange(observer, thread, record);
+  EmitChange(thread, record);
 }
 
-void LevelControl::Raise(Observer& observer) noexcept {
+void LevelControl::Raise() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (watched() != wire::Level::kLayer) return;
-  raised_in_.store(observer.steps.completed() + 1, std::memory_order_relaxed);
-  Switch(observer, nullptr, wire::Level::kFull);
+  raised_in_.store(parts_.steps.completed() + 1, std::memory_order_relaxed);
+  Switch(nullptr, wire::Level::kFull);
 }
 
-void LevelControl::OnStep(Observer& observer, ThreadState* thread,
-                          const AutoLevel::Step& step) noexcept {
+void LevelControl::OnStep(ThreadState* thread, const AutoLevel::Step& step) noexcept {
   if (asked() == wire::Level::kLayer && watched() == wire::Level::kFull) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const uint32_t raised = raised_in_.load(std::memory_order_relaxed);
     // As at `auto` after something suspicious: what has come once may come again.
-    const bool over = observer.steps.completed() + 1 - raised > AutoLevel::kAlertSteps;
-    if (over && asked() == wire::Level::kLayer) Switch(observer, thread, wire::Level::kLayer);
+    const bool over = parts_.steps.completed() + 1 - raised > AutoLevel::kAlertSteps;
+    if (over && asked() == wire::Level::kLayer) Switch(thread, wire::Level::kLayer);
   }
   if (asked() != wire::Level::kAuto) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (asked() != wire::Level::kAuto) return;
   const wire::Level before = watched();
   const AutoLevel::Next next = automatic_.OnStep(step);
-  // On a GPU a step is told when others are running.
-  if (!observer.gpu_events.On()) observer.measuring.SetOfAuto(automatic_.Read());
-  Switch(observer, thread, next.watched);
+  // On a GPU a step is recorded when others are running.
+  if (!on_gpu_) parts_.measuring.SetOfAuto(automatic_.Read());
+  Switch(thread, next.watched);
   if (!next.tell) return;
   wire::LevelRecord record = Because(next.why, before, next.watched);
   record.full_every = next.full_every;
   record.overhead_percent = next.overhead_percent;
   record.budget_percent = automatic_.budget_percent();
   record.control = applied();
-  EmitChange(observer, thread, record);
+  EmitChange(thread, record);
 }
 
-void LevelControl::SwitchToMeasure(Observer& observer, ThreadState* thread, bool off) noexcept {
+void LevelControl::SwitchToMeasure(ThreadState* thread, bool off) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   const wire::Level asked = this->asked();
   const bool may_be_off =
       (asked == wire::Level::kFull || asked == wire::Level::kCanary) && watched() == asked;
   if (off ? !may_be_off : !off_to_measure()) return;
   off_to_measure_.store(off, std::memory_order_relaxed);
-  Switch(observer, thread, off ? wire::Level::kIdle : asked, /*to_measure=*/true);
+  Switch(thread, off ? wire::Level::kIdle : asked, /*to_measure=*/true);
 }
 
-void LevelControl::ChooseRanges(Observer& observer) noexcept {
-  const PythonBridge& python = *observer.python;
-  const bool collectives = watched() == wire::Level::kCanary || off_to_measure();
-  observer.input_tracking.WatchRanges(!python.ReportsSteps() ||
-                                      (collectives && python.found_distributed()));
-}
+void LevelControl::ChooseRanges() noexcept { parts_.watch_switch.ChooseRanges(*this); }
 
-void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level watched,
-                          bool to_measure) noexcept {
+void LevelControl::Switch(ThreadState* thread, wire::Level watched, bool to_measure) noexcept {
   const wire::Level before = watched_.exchange(watched, std::memory_order_relaxed);
   if (before == watched) return;
   if (to_measure) {
@@ -168,16 +156,16 @@ void LevelControl::Switch(Observer& observer, ThreadState* thread, wire::Level w
   }
   switched_to_measure_.store(to_measure, std::memory_order_relaxed);
   switched_from_.store(before, std::memory_order_relaxed);
-  const bool all_ops = WatchesEveryOp(watched);
-  if (!all_ops && thread != nullptr) {
-    // A scaler's decision may go unseen, too.
-    observer.passes.Close(observer, thread);
-    ForgetBadValues(observer.bad_values);
-    observer.steps.ForgetScaler();
-  }
-  switched_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
-  ChooseRanges(observer);
-  observer.input_tracking.WatchEverywhere(all_ops);
+  switched_in_step_.store(parts_.steps.completed(), std::memory_order_relaxed);
+  parts_.watch_switch.Apply(*this, thread);
+}
+
+void LevelControl::EmitChange(ThreadState* thread, wire::LevelRecord record) noexcept {
+  Emitter* emitter = parts_.segment.emitter();
+  if (emitter == nullptr || thread == nullptr) return;
+  record.header =
+      parts_.records.MakeHeader(thread, *emitter, wire::RecordKind::kLevel, sizeof record);
+  emitter->Emit(record.header);
 }
 
 }  // namespace nanwatch

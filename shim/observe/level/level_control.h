@@ -22,11 +22,17 @@
 #include "proto/wire/record.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/process_segment.h"
+#include "shim/observe/gpu/gpu_listener.h"
 #include "shim/observe/level/auto_level.h"
 
 namespace nanwatch {
 
-class Observer;
+class FindingRecords;
+class LivePublisher;
+class Measuring;
+class PythonBridge;
+class StepScope;
+class WatchSwitch;
 struct ThreadState;
 
 // What a process begins with.
@@ -37,10 +43,22 @@ struct LevelAtStart {
   double measure_share;  // of all steps, that may be off to measure what the checks cost
 };
 
-class LevelControl final : public LevelState, public LevelRequests {
+class LevelControl final : public LevelState, public LevelRequests, public GpuListener {
  public:
-  explicit LevelControl(const LevelAtStart& start) noexcept
+  // All outlive it.
+  struct Parts {
+    const NanwatchEntry& entry;
+    const ProcessSegment& segment;
+    const FindingRecords& records;
+    PythonBridge& python;
+    StepScope& steps;
+    WatchSwitch& watch_switch;
+    Measuring& measuring;
+    LivePublisher& live;
+  };
+  LevelControl(const LevelAtStart& start, const Parts& parts) noexcept
       : LevelState(start.level, WatchedAt(start.level)),
+        parts_(parts),
         start_(start),
         automatic_(start.budget_percent) {}
 
@@ -48,10 +66,10 @@ class LevelControl final : public LevelState, public LevelRequests {
 
   // Between two ops. Without a word in the log. Off does nothing where the level is neither canary
   // nor full, and on where somebody has switched since.
-  void SwitchToMeasure(Observer& observer, ThreadState* thread, bool off) noexcept;
+  void SwitchToMeasure(ThreadState* thread, bool off) noexcept;
   // At a call that Python tells of: where the program has switched torch's record functions off on
   // this thread, ops run that no callback sees. The step then counts as one that was not watched.
-  void RecordIfHidden(Observer& observer) noexcept;
+  void RecordIfHidden() noexcept;
   // The request in force, 0 none.
   uint64_t applied() const noexcept { return applied_.load(std::memory_order_relaxed); }
 
@@ -61,7 +79,7 @@ class LevelControl final : public LevelState, public LevelRequests {
   }
 
   // Between two ops. Applies what a tool has asked for, and goes back where that has run out.
-  void Look(Observer& observer, ThreadState* thread) noexcept {
+  void Look(ThreadState* thread) noexcept {
     const wire::ControlBlock* control = control_.load(std::memory_order_acquire);
     if (control == nullptr) return;
     const uint64_t request = control->request.load(std::memory_order_acquire);
@@ -69,35 +87,35 @@ class LevelControl final : public LevelState, public LevelRequests {
                          1)) {
       return;
     }
-    LookAgain(observer, thread, *control);
+    LookAgain(thread, *control);
   }
 
   // The first tensor of a GPU was seen. Where nobody has asked for a level, layer is what is
   // watched: at full the host makes a launch for every op.
-  void OnGpu(Observer& observer, ThreadState* thread) noexcept;
+  void OnFirstGpu(ThreadState* thread) noexcept override;
 
   // At level layer: something bad was found. The next steps are watched in full.
-  void Raise(Observer& observer) noexcept;
+  void Raise() noexcept override;
   // A step has ended. At level auto: chooses how the next one is watched.
-  void OnStep(Observer& observer, ThreadState* thread, const AutoLevel::Step& step) noexcept;
+  void OnStep(ThreadState* thread, const AutoLevel::Step& step) noexcept;
 
-  // Ranges are looked at for collectives, and for steps where nothing else tells them.
-  void ChooseRanges(Observer& observer) noexcept;
+  // What WatchSwitch asks of Python has changed.
+  void ChooseRanges() noexcept;
 
  private:
   friend struct BenchMode;  // tests/bench/overhead
   static wire::Level WatchedAt(wire::Level asked) noexcept;
   // Where no tool has asked for anything; with mutex_ held.
   [[nodiscard]] wire::Level Unasked() const noexcept;
-  void LookAgain(Observer& observer, ThreadState* thread,
-                 const wire::ControlBlock& control) noexcept;
+  void LookAgain(ThreadState* thread, const wire::ControlBlock& control) noexcept;
   // The step that runs now, once.
-  void CountStepUnwatched(Observer& observer) noexcept;
-  void Apply(Observer& observer, ThreadState* thread, wire::Level asked,
-             wire::LevelRecord::Why why) noexcept;  // with mutex_ held
-  void Switch(Observer& observer, ThreadState* thread, wire::Level watched,
-              bool to_measure = false) noexcept;
+  void CountStepUnwatched() noexcept;
+  // With mutex_ held, these three.
+  void Apply(ThreadState* thread, wire::Level asked, wire::LevelRecord::Why why) noexcept;
+  void Switch(ThreadState* thread, wire::Level watched, bool to_measure = false) noexcept;
+  void EmitChange(ThreadState* thread, wire::LevelRecord record) noexcept;
 
+  const Parts parts_;
   const LevelAtStart start_;
   bool on_gpu_ = false;     // with mutex_ held
   bool requested_ = false;  // what a tool has asked for is in force; with mutex_ held

@@ -7,7 +7,11 @@
 #include <utility>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/events/process_segment.h"
+#include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/level/level_control.h"
 #include "shim/observe/observer.h"
+#include "shim/observe/python/python_bridge.h"
 #include "shim/observe/unseen/named_values.h"
 
 namespace nanwatch {
@@ -21,21 +25,22 @@ bool Measuring::EndsCycle(const wire::Clocks& clocks) noexcept {
   return fewest != UINT32_MAX && std::exchange(rounds_, fewest) != fewest;
 }
 
-bool Measuring::IsCalm(Observer& observer, ThreadState* thread, const Step& step) noexcept {
+bool Measuring::IsCalm(ThreadState* thread, const Step& step) noexcept {
   const bool same_thread = std::exchange(trains_, thread) == thread;
   // What an unchecked step shows nothing of is taken to be as it was.
   if (!step.off) readable_ = step.readable;
   const bool suspicious = !step.off && suspicion_.IsRaisedBy(step.seen);
-  const wire::Level asked = observer.level.asked();
-  return step.calm && readable_ && same_thread && !suspicious && !observer.stops_on_anomaly &&
+  const wire::Level asked = parts_.level.asked();
+  return step.calm && readable_ && same_thread && !suspicious &&
+         !parts_.observer.stops_on_anomaly &&
          (asked == wire::Level::kFull || asked == wire::Level::kCanary) &&
-         observer.python->ReportsSteps() && !observer.gpu_events.On() && !observer.Blind() &&
-         !observer.Ignores() && observer.bad_values.size() == 0 && !observer.segment.is_forked() &&
-         observer.python->running_cell() == 0;
+         parts_.python.ReportsSteps() && !parts_.gpu.On() && !parts_.observer.Blind() &&
+         !parts_.observer.Ignores() && parts_.bad_values.size() == 0 &&
+         !parts_.segment.is_forked() && parts_.python.running_cell() == 0;
 }
 
-void Measuring::OnStep(Observer& observer, ThreadState* thread, const Step& step) noexcept {
-  if (observer.level.asked() != wire::Level::kAuto) SetOfAuto({});
+void Measuring::OnStep(ThreadState* thread, const Step& step) noexcept {
+  if (parts_.level.asked() != wire::Level::kAuto) SetOfAuto({});
   if (!wanted_.load(std::memory_order_relaxed)) return;
   CostMeter::Next next;
   {
@@ -49,9 +54,9 @@ void Measuring::OnStep(Observer& observer, ThreadState* thread, const Step& step
         .ends_cycle = EndsCycle(step.clocks),
         .off = step.off,
         // A step that was cut short is in no block.
-        .calm = IsCalm(observer, thread, step) && step.off == observer.level.off_to_measure(),
-        .in_lockstep = observer.python->found_distributed(),
-        .kind = static_cast<uint32_t>(observer.level.asked()) + 1};
+        .calm = IsCalm(thread, step) && step.off == parts_.level.off_to_measure(),
+        .in_lockstep = parts_.python.found_distributed(),
+        .kind = static_cast<uint32_t>(parts_.level.asked()) + 1};
     next = meter_.OnStep(measured);
     // Where several optimizers act, each reads what it has written in the last cycle that is off.
     if (measured.ends_cycle && was_read) {
@@ -62,12 +67,12 @@ void Measuring::OnStep(Observer& observer, ThreadState* thread, const Step& step
     }
     if (next.last_off || (IsUnread() && !next.off)) reads_.store(true, std::memory_order_relaxed);
   }
-  const bool off = observer.level.off_to_measure();
+  const bool off = parts_.level.off_to_measure();
   // What is bad already could not be told from what goes bad in the block.
-  if (next.off && !off && !AreAllNamedFinite(observer, thread)) return;
-  if (next.off) observer.python->CallAtExitSoon();
+  if (next.off && !off && !AreAllNamedFinite(parts_.observer, thread)) return;
+  if (next.off) parts_.python.CallAtExitSoon();
   if (next.off) unread_.store(true, std::memory_order_relaxed);
-  if (next.off != off) observer.level.SwitchToMeasure(observer, thread, next.off);
+  if (next.off != off) parts_.level.SwitchToMeasure(thread, next.off);
 }
 
 void Measuring::RecordStepEnded() noexcept {
@@ -75,30 +80,30 @@ void Measuring::RecordStepEnded() noexcept {
   step_ended_ns_ = MonotonicNs();
 }
 
-void Measuring::ReadAfter(Observer& observer, ThreadState* thread) noexcept {
-  (void)ReadAllNamed(observer, thread);
+void Measuring::ReadAfter(ThreadState* thread) noexcept {
+  (void)ReadAllNamed(parts_.observer, thread);
 }
 
-void Measuring::OnRootCall(Observer& observer, ThreadState* thread) noexcept {
+void Measuring::OnRootCall(ThreadState* thread) noexcept {
   if (c10::GradMode::is_enabled() || thread->optimizer_depth != 0) return;
-  CutShort(observer, thread);
-  if (ReadAllNamed(observer, thread)) unread_.store(false, std::memory_order_relaxed);
+  CutShort(thread);
+  if (ReadAllNamed(parts_.observer, thread)) unread_.store(false, std::memory_order_relaxed);
 }
 
-void Measuring::OnFork(Observer& observer) noexcept {
-  if (observer.level.off_to_measure()) CutShort(observer, nullptr);
+void Measuring::OnFork() noexcept {
+  if (parts_.level.off_to_measure()) CutShort(nullptr);
 }
 
-void Measuring::CutShort(Observer& observer, ThreadState* thread) noexcept {
-  observer.level.SwitchToMeasure(observer, thread, false);
+void Measuring::CutShort(ThreadState* thread) noexcept {
+  parts_.level.SwitchToMeasure(thread, false);
   cut_short_.store(true, std::memory_order_relaxed);
   // The training may be over: the optimizer's state is read where its next step ends.
   reads_.store(true, std::memory_order_relaxed);
 }
 
 // While the checks are off, nobody saw what ran since the last step.
-void Measuring::OnExit(Observer& observer, ThreadState* thread) noexcept {
-  if (IsUnread() && !observer.level.off_to_measure() && ReadAllNamed(observer, thread))
+void Measuring::OnExit(ThreadState* thread) noexcept {
+  if (IsUnread() && !parts_.level.off_to_measure() && ReadAllNamed(parts_.observer, thread))
     unread_.store(false, std::memory_order_relaxed);
 }
 

@@ -27,13 +27,28 @@
 
 namespace nanwatch {
 
+class BadValues;
+class GpuEventQueue;
+class LevelControl;
 class Observer;
+class ProcessSegment;
+class PythonBridge;
 struct ThreadState;
 
 class Measuring {
  public:
+  // All outlive it.
+  struct Parts {
+    Observer& observer;
+    LevelControl& level;
+    PythonBridge& python;
+    const ProcessSegment& segment;
+    BadValues& bad_values;
+    const GpuEventQueue& gpu;
+  };
   // `share`: of all steps, that may be off; 0: none.
-  explicit Measuring(double share) noexcept : wanted_(share > 0), meter_(share) {}
+  Measuring(double share, const Parts& parts) noexcept
+      : parts_(parts), wanted_(share > 0), meter_(share) {}
 
   // Steps were off, and nothing was read since: what is found now may have been made in them.
   [[nodiscard]] bool IsUnread() const noexcept { return unread_.load(std::memory_order_relaxed); }
@@ -51,21 +66,21 @@ class Measuring {
     bool readable = false;  // all gradients were read, and are finite
     Suspicion::Step seen;
   };
-  void OnStep(Observer& observer, ThreadState* thread, const Step& step) noexcept;
+  void OnStep(ThreadState* thread, const Step& step) noexcept;
 
   // The step has ended but for what is read after it, which is no part of its time: what the
   // optimizer has written, and then (ReadAfter) all parameters and buffers that modules hold.
   void RecordStepEnded() noexcept;
-  void ReadAfter(Observer& observer, ThreadState* thread) noexcept;
+  void ReadAfter(ThreadState* thread) noexcept;
 
   // Steps are off, and a model is called from outside any module.
-  void OnRootCall(Observer& observer, ThreadState* thread) noexcept;
+  void OnRootCall(ThreadState* thread) noexcept;
 
   // The process is about to fork, on this thread; no lock of ours is held.
-  void OnFork(Observer& observer) noexcept;
+  void OnFork() noexcept;
 
   // Python ends, by no exception.
-  void OnExit(Observer& observer, ThreadState* thread) noexcept;
+  void OnExit(ThreadState* thread) noexcept;
 
   // Whether the checks were switched on again in the middle of the step that ends.
   [[nodiscard]] bool TakeCutShort() noexcept {
@@ -80,10 +95,11 @@ class Measuring {
 
  private:
   friend struct BenchMode;  // tests/bench/overhead
-  [[nodiscard]] bool IsCalm(Observer& observer, ThreadState* thread, const Step& step) noexcept;
-  void CutShort(Observer& observer, ThreadState* thread) noexcept;
+  [[nodiscard]] bool IsCalm(ThreadState* thread, const Step& step) noexcept;
+  void CutShort(ThreadState* thread) noexcept;
   [[nodiscard]] bool EndsCycle(const wire::Clocks& clocks) noexcept;
 
+  const Parts parts_;
   std::atomic<bool> wanted_;
   std::atomic<bool> unread_{false};
   std::atomic<bool> reads_{false};

@@ -127,7 +127,7 @@ void OnScale(const at::TensorBase* loss) noexcept try {
 void OnBackward(const at::TensorBase* root) noexcept try {
   Here here;
   if (!FindHere(&here)) return;
-  here.observer->level.RecordIfHidden(*here.observer);
+  here.observer->level.RecordIfHidden();
   if (!IsReportedByCalls(*here.observer)) return ReportLossOfRegion(here, root);
   // A pass inside a node belongs to that of the node.
   if (torch::autograd::get_current_graph_task_id() != -1) return;

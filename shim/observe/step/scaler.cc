@@ -54,7 +54,7 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   if (!FindHere(&here)) return;
   Observer& observer = *here.observer;
   const wire::Level watched = observer.level.watched();
-  observer.level.RecordIfHidden(observer);
+  observer.level.RecordIfHidden();
   const bool by_ops = WatchesEveryOp(watched) && !observer.Blind() && at::isRecordFunctionEnabled();
   const bool idle = watched == wire::Level::kIdle && !observer.level.off_to_measure();
   if (idle || by_ops) return;

@@ -101,7 +101,7 @@ uint32_t StepScope::IndexOf(const void* identity, const char* range_name,
 void StepScope::OnStepBegin(Observer& observer, ThreadState* thread, const char* range_name,
                             const void* optimizer, const void* identity) noexcept {
   if (thread->optimizer_depth++ != 0) return;
-  observer.level.Look(observer, thread);
+  observer.level.Look(thread);
   observer.poison_watch.At(observer, thread, PoisonWatch::Border::kStepBegins, optimizer);
   OnOptimizerBegin(observer, thread, range_name, optimizer,
                    identity != nullptr ? identity : optimizer);
@@ -111,7 +111,7 @@ void StepScope::OnStepEnd(Observer& observer, ThreadState* thread) noexcept {
   if (thread->optimizer_depth == 0 || --thread->optimizer_depth != 0) return;
   loss_scaled_.store(false, std::memory_order_relaxed);
   OnOptimizerEnd(observer, thread);
-  observer.level.Look(observer, thread);
+  observer.level.Look(thread);
   observer.poison_watch.At(observer, thread, PoisonWatch::Border::kStepEnded);
 }
 
@@ -241,7 +241,7 @@ void StepScope::OnOptimizerEnd(Observer& observer, ThreadState* thread) noexcept
   }
   open_update.optimizer = nullptr;
   if (!stopped) observer.canary_buffers.OnStepEnd(observer, thread);
-  if (after_off) observer.measuring.ReadAfter(observer, thread);
+  if (after_off) observer.measuring.ReadAfter(thread);
   RecordThreadTrains();
   // Between two updates nothing is followed at level canary.
   const bool unwatched =
@@ -481,17 +481,16 @@ void StepScope::Publish(Observer& observer, ThreadState* thread, uint32_t optimi
                              .norm_known = (telemetry.known & TelemetryEntry::kGradientNorm) != 0};
   if (chooses && !observer.Blind()) {
     observer.level.OnStep(
-        observer, thread,
-        {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 ? telemetry.step_ns : 0,
-         .watched = static_cast<wire::Level>(telemetry.level),
-         .kind = optimizer,
-         .seen = seen});
+        thread, {.ns = (telemetry.known & TelemetryEntry::kStepTime) != 0 ? telemetry.step_ns : 0,
+                 .watched = static_cast<wire::Level>(telemetry.level),
+                 .kind = optimizer,
+                 .seen = seen});
   }
   if (entry.clocks.optimizer_ranges != 0) {
     measured.time_ns = entry.time_ns;
     measured.clocks = entry.clocks;
     measured.seen = seen;
-    observer.measuring.OnStep(observer, thread, measured);
+    observer.measuring.OnStep(thread, measured);
   }
   observer.PublishLive(wire::LiveState::kWatching);
   SegmentReport report;

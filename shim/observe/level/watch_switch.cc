@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/level/watch_switch.h"
+
+#include "shim/observe/observer.h"
+#include "shim/observe/python/python_bridge.h"
+#include "shim/observe/step/backward_pass.h"
+#include "shim/observe/step/step_scope.h"
+#include "shim/observe/torch/input_tracking.h"
+
+namespace nanwatch {
+
+void WatchSwitch::Apply(LevelState& state, ThreadState* thread) noexcept {
+  const bool all_ops = WatchesEveryOp(state.watched());
+  if (!all_ops && thread != nullptr) {
+    // A scaler's decision may go unseen, too.
+    passes_.Close(observer_, thread);
+    state.ForgetBadValues(bad_values_);
+    steps_.ForgetScaler();
+  }
+  ChooseRanges(state);
+  input_tracking_.WatchEverywhere(all_ops);
+}
+
+void WatchSwitch::ChooseRanges(const LevelState& state) noexcept {
+  const bool collectives = state.watched() == wire::Level::kCanary || state.off_to_measure();
+  input_tracking_.WatchRanges(!python_.ReportsSteps() ||
+                              (collectives && python_.found_distributed()));
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries out a change of how ops are watched: which callbacks libtorch has, and what is forgotten
+// because ops go unwatched from here on.
+#pragma once
+
+#include "proto/wire/segment.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/thread/thread_state.h"
+
+namespace nanwatch {
+
+class BackwardPasses;
+class BadValues;
+class InputTracking;
+class Observer;
+class PythonBridge;
+class StepScope;
+
+class WatchSwitch {
+ public:
+  // All outlive it.
+  WatchSwitch(Observer& observer, InputTracking& input_tracking, const PythonBridge& python,
+              BadValues& bad_values, BackwardPasses& passes, StepScope& steps) noexcept
+      : observer_(observer),
+        input_tracking_(input_tracking),
+        python_(python),
+        bad_values_(bad_values),
+        passes_(passes),
+        steps_(steps) {}
+
+  // Between two ops, from `state`, which names the level that is watched from here on. `thread`:
+  // the calling one; null: somebody who knows of no pass.
+  void Apply(LevelState& state, ThreadState* thread) noexcept;
+  // Ranges are watched for collectives, and for steps where nothing else reports them.
+  void ChooseRanges(const LevelState& state) noexcept;
+
+ private:
+  Observer& observer_;
+  InputTracking& input_tracking_;
+  const PythonBridge& python_;
+  BadValues& bad_values_;
+  BackwardPasses& passes_;
+  StepScope& steps_;
+};
+
+}  // namespace nanwatch
