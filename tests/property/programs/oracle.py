@@ -523,7 +523,8 @@ class Oracle(TorchDispatchMode):
         scale. A gradient that both have made bad may be told either way."""
         with _disable_current_modes():
             grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-            self.skips = any(kinds_of(grad) for grad in grads)
+            unscaled = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]  # before a clip mended it
+            self.skips = any(kinds_of(grad) for grad in grads) or any(found.item() for found in unscaled.values())
         try:
             return run(scaler, optimizer, *arguments, **named)
         finally:
