@@ -21,7 +21,7 @@ void LeaveSteps(const Here& here, uint32_t begun_now) noexcept {
   const PythonBridge& python = *here.observer->python;
   if (!python.ReportsSteps()) return;
   const uint32_t open = python.OptimizersOnThisThread();
-  here.observer->steps.OnStepsLeft(*here.observer, here.thread, open - std::min(open, begun_now));
+  here.observer->steps.OnStepsLeft(here.thread, open - std::min(open, begun_now));
 }
 
 // 0: the process can have no segment.
@@ -46,16 +46,16 @@ void OnStepBegin(const void* optimizer, const void* identity, const char* name) 
     here.observer->level.ChooseRanges();
   }
   StepScope& steps = here.observer->steps;
-  steps.OnStepBegin(*here.observer, here.thread, name, optimizer, identity);
+  steps.OnStepBegin(here.thread, name, optimizer, identity);
   // The exception that is on its way will end it, and nobody would tell.
-  if (here.thread->optimizer_stopped) steps.OnStepsLeft(*here.observer, here.thread, 0);
+  if (here.thread->optimizer_stopped) steps.OnStepsLeft(here.thread, 0);
 }
 
 void OnStepEnd() noexcept {
   Here here;
   if (Observer::Get() == nullptr || !FindHere(&here)) return;
   BusyScope busy(here.thread);
-  here.observer->steps.OnStepEnd(*here.observer, here.thread);
+  here.observer->steps.OnStepEnd(here.thread);
 }
 
 void OnStepsTold() noexcept {
@@ -84,10 +84,10 @@ PythonBridgeCallbacks::Wanted OnRootCall() noexcept {
   level.Look(here.thread);
   {
     BusyScope busy(here.thread);
-    here.observer->poison_watch.At(*here.observer, here.thread, PoisonWatch::Border::kCall);
+    here.observer->poison_watch.At(here.thread, PoisonWatch::Border::kCall);
     if (level.off_to_measure()) here.observer->measuring.OnRootCall(here.thread);
   }
-  const bool blind = here.observer->Blind();
+  const bool blind = here.observer->poison.Blind();
   return {WatchesEveryOp(level.watched()) && !blind, level.watched() != wire::Level::kIdle,
           level.watched() == wire::Level::kLayer && !blind};
 }
@@ -96,9 +96,9 @@ PythonBridgeCallbacks::Wanted OnRootCall() noexcept {
 void OnCell() noexcept {
   Here here;
   if (Observer::Get() == nullptr || !FindHere(&here)) return;
-  here.observer->steps.OnCell();
+  here.observer->step_publisher.OnCell();
   here.observer->poison.Leave();
-  here.observer->poison_watch.At(*here.observer, here.thread, PoisonWatch::Border::kCall);
+  here.observer->poison_watch.At(here.thread, PoisonWatch::Border::kCall);
   // So that `nanwatch attach` finds a kernel in which nothing was trained yet.
   (void)here.observer->segment.Ensure();
   here.observer->level.Look(here.thread);
@@ -111,10 +111,10 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
   BusyScope busy(here.thread);
   // A closure that meets parameters which its own step has spoiled belongs to that step still.
   const bool in_step = here.thread->optimizer_depth != 0;
-  if (!here.observer->gpu_events.On() && !in_step) here.observer->SettlePoison();
-  if (here.observer->Ignores()) return;
+  if (!here.observer->gpu_events.On() && !in_step) here.observer->poison_watch.Settle();
+  if (here.observer->poison.Ignores()) return;
   if (!here.observer->segment.EnsureForCall()) return;
-  GpuTensors on_gpu(*here.observer, here.thread);
+  GpuTensors on_gpu(here.observer->late_facts, here.thread);
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
     wire::Unchecked reason;
@@ -131,8 +131,9 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
     ++here.thread->counters.tensors_checked;
     here.thread->counters.bytes_checked += BytesOf(plain.view);
     if (!HasNonFinite(plain.view)) continue;
-    here.observer->collective_results.LookAtAll(*here.observer, here.thread, nullptr, 0);
-    ReportEntry(*here.observer, plain, wire::Target::kInputData, NameId(*here.observer, names[i]));
+    here.observer->collective_results.CheckAll(here.thread, nullptr, 0);
+    here.observer->named_values.ReportEntry(plain, wire::Target::kInputData,
+                                            NameId(*here.observer, names[i]));
   }
   here.observer->gpu_events.EnqueueTensors(*here.observer, here.thread,
                                            GpuEventQueue::CheckedAs::kEntries, on_gpu.list());
@@ -159,25 +160,59 @@ void OnNewRoot(const Layer* root) noexcept try {
   Observer* const observer = Observer::Get();
   if (observer != nullptr && observer->Active() &&
       observer->level.watched() != wire::Level::kIdle) {
-    observer->canary_buffers.OnNewRoot(*observer, root);
+    observer->canary_buffers.OnNewRoot(root);
   }
   if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
   if (!here.observer->segment.EnsureForCall()) return;
   const PythonNames& names = here.observer->python->names();
-  GpuTensors on_gpu(*here.observer, here.thread);
+  GpuTensors on_gpu(here.observer->late_facts, here.thread);
   names.ForEachInRoot(root, [&](const NamedTensor& named) {
     const NamedReading reading(names, named);
     if (reading.OnGpu()) {
       on_gpu.Add(reading.tensor(), TargetOf(named), &named);
     } else if (reading.IsBad()) {
-      ReportEntry(*here.observer, reading.tensor(), TargetOf(named),
-                  NameId(*here.observer, named.name));
+      here.observer->named_values.ReportEntry(reading.tensor(), TargetOf(named),
+                                              NameId(*here.observer, named.name));
     }
   });
   here.observer->gpu_events.EnqueueTensors(*here.observer, here.thread,
                                            GpuEventQueue::CheckedAs::kEntries, on_gpu.list());
 } catch (...) {
+}
+
+void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
+  Here here;
+  if (FindHere(&here)) here.observer->loss_reads.OnRootResult(here.thread, tensors, count);
+}
+
+void OnScale(const at::TensorBase* loss) noexcept {
+  Here here;
+  if (FindHere(&here)) here.observer->loss_reads.OnScale(here.thread, loss);
+}
+
+void OnBackward(const at::TensorBase* root) noexcept {
+  Here here;
+  if (!FindHere(&here)) return;
+  here.observer->level.RecordIfHidden();
+  here.observer->loss_reads.OnBackward(here.thread, root);
+}
+
+void OnScaleUpdated(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept {
+  Here here;
+  if (!FindHere(&here)) return;
+  here.observer->level.RecordIfHidden();
+  here.observer->scaler_watch.OnUpdatedUnseen(here.thread, scale, found_inf);
+}
+
+void OnNumberRead(const at::TensorBase& tensor, double number) noexcept {
+  Here here;
+  if (FindHere(&here)) here.observer->canary_reads.OnNumberRead(here.thread, tensor, number);
+}
+
+void OnAsked(const at::TensorBase& tensor) noexcept {
+  Here here;
+  if (FindHere(&here)) here.observer->canary_reads.OnAsked(here.thread, tensor);
 }
 
 }  // namespace nanwatch::entry_points

@@ -26,6 +26,14 @@ void OnRegionOutputs(const at::TensorBase* const* outputs, size_t output_count,
                      const at::TensorBase* const* inputs, const char* const* input_names,
                      size_t input_count) noexcept;
 void OnNewRoot(const Layer* root) noexcept;
+// Tensors that a root module's call returned.
+void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept;
+// Where a loss or a number shows: see step/loss.h, canary_reads.h and scaler.h.
+void OnScale(const at::TensorBase* loss) noexcept;
+void OnBackward(const at::TensorBase* root) noexcept;
+void OnScaleUpdated(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept;
+void OnNumberRead(const at::TensorBase& tensor, double number) noexcept;
+void OnAsked(const at::TensorBase& tensor) noexcept;
 // Steps of optimizers, as their hooks tell them, and that they do from now on.
 void OnStepBegin(const void* optimizer, const void* identity, const char* name) noexcept;
 void OnStepEnd() noexcept;

@@ -5,7 +5,8 @@
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/level/level_control.h"
 #include "shim/observe/level/measuring.h"
-#include "shim/observe/step/step_scope.h"
+#include "shim/observe/step/step_losses.h"
+#include "shim/observe/step/step_progress.h"
 
 namespace nanwatch {
 
@@ -26,7 +27,7 @@ void LiveStatus::Publish(wire::LiveState state) noexcept {
   facts.gpus = gpu_.gpus();
   facts.control_applied = level_.applied();
   facts.clocks = steps_.Now();
-  facts.loss_known = steps_.LastLoss(&facts.loss);
+  facts.loss_known = losses_.Last(&facts.loss);
   ready->PublishLive(facts);
 }
 

@@ -10,20 +10,27 @@ class GpuEventQueue;
 class LevelControl;
 class Measuring;
 class ProcessSegment;
-class StepScope;
+class StepLosses;
+class StepProgress;
 
 class LiveStatus final : public LivePublisher {
  public:
   // All outlive it.
-  LiveStatus(const ProcessSegment& segment, StepScope& steps, const LevelControl& level,
-             Measuring& measuring, const GpuEventQueue& gpu) noexcept
-      : segment_(segment), steps_(steps), level_(level), measuring_(measuring), gpu_(gpu) {}
+  LiveStatus(const ProcessSegment& segment, StepProgress& steps, const StepLosses& losses,
+             const LevelControl& level, Measuring& measuring, const GpuEventQueue& gpu) noexcept
+      : segment_(segment),
+        steps_(steps),
+        losses_(losses),
+        level_(level),
+        measuring_(measuring),
+        gpu_(gpu) {}
 
   void Publish(wire::LiveState state) noexcept override;
 
  private:
   const ProcessSegment& segment_;
-  StepScope& steps_;
+  StepProgress& steps_;
+  const StepLosses& losses_;
   const LevelControl& level_;
   Measuring& measuring_;
   const GpuEventQueue& gpu_;

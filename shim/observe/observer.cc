@@ -25,7 +25,7 @@ Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& sta
               {op_begin, op_end, autograd_nodes, ranges, level, headroom, live, &WakeInChild}),
       python(bridge),
       level(start,
-            {*entry_interface, segment, records, *python, steps, watch_switch, measuring, live}),
+            {*entry_interface, segment, records, *python, progress, watch_switch, measuring, live}),
       segment(*entry_interface, level),
       bad_values(TorchWeakStorageOps(), gpu_events.clock()),
       poison(gpu_events.clock()),
@@ -55,14 +55,6 @@ void Observer::WakeInChild() noexcept {
   ThreadStates::AfterFork();
   Set(mine);
   mine->SetActive(true);
-}
-
-void Observer::SettlePoison() noexcept {
-  // On the CPU whoever made it so looks for the end of it, too.
-  if (Blind() && !gpu_events.On()) return;
-  if (poison.Settle(python->names()) != Poison::Change::kEntered) return;
-  bad_values.Reset();
-  input_tracking.Disarm();
 }
 
 }  // namespace nanwatch

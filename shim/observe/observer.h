@@ -10,7 +10,7 @@
 //   On a GPU 2 to 4 take place later, when it has answered: event_queue.h.
 //   5 input_tracking.h   ask for inputs from now on, until nothing transient and bad is alive
 // Steps, backward passes and collectives arrive by ranges: step_scope.cc, backward_pass.cc,
-// collective_results.cc.
+// collectives.cc.
 //
 // Threads: callbacks run on every thread of the job. What they share is atomic, or behind a mutex
 // of this process that is taken only while something bad is alive, at steps and at backward roots.
@@ -23,12 +23,20 @@
 #include "shim/classify/bad_values.h"
 #include "shim/classify/recent_values.h"
 #include "shim/entry/observer_interface.h"
+#include "shim/observe/events/finding_record.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/poison.h"
 #include "shim/observe/events/process_segment.h"
+#include "shim/observe/fact_routes.h"
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/figures/trail.h"
-#include "shim/observe/finding/finding_record.h"
-#include "shim/observe/finding/read_sites.h"
+#include "shim/observe/finding/clean_outputs.h"
+#include "shim/observe/finding/findings.h"
+#include "shim/observe/finding/loss_roots.h"
+#include "shim/observe/finding/op_judge.h"
+#include "shim/observe/finding/scalar_reads.h"
+#include "shim/observe/finding/sources.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/op_kernels.h"
 #include "shim/observe/level/cuts.h"
@@ -50,17 +58,32 @@
 #include "shim/observe/op/watched_ops.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/backward_pass.h"
+#include "shim/observe/step/canary.h"
 #include "shim/observe/step/canary_reads.h"
-#include "shim/observe/step/poison.h"
+#include "shim/observe/step/loss.h"
 #include "shim/observe/step/poison_watch.h"
+#include "shim/observe/step/scaler.h"
+#include "shim/observe/step/scaler_state.h"
+#include "shim/observe/step/step_losses.h"
+#include "shim/observe/step/step_progress.h"
+#include "shim/observe/step/step_publisher.h"
 #include "shim/observe/step/step_scope.h"
+#include "shim/observe/step/stop.h"
 #include "shim/observe/thread/activity.h"
 #include "shim/observe/thread/thread_state.h"
 #include "shim/observe/torch/input_tracking.h"
 #include "shim/observe/torch/op_table.h"
 #include "shim/observe/torch/weak_storage.h"
+#include "shim/observe/unseen/collective_records.h"
 #include "shim/observe/unseen/collective_results.h"
+#include "shim/observe/unseen/collectives.h"
+#include "shim/observe/unseen/compiled_writer.h"
+#include "shim/observe/unseen/external_values.h"
+#include "shim/observe/unseen/named_values.h"
+#include "shim/observe/unseen/out_of_sight.h"
 #include "shim/observe/unseen/read_numbers.h"
+#include "shim/observe/unseen/shared_files.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 #include "shim/observe/unseen/unread_inputs.h"
 
 namespace nanwatch {
@@ -95,53 +118,96 @@ class Observer {
 
   void PublishLive(wire::LiveState state) noexcept { live.Publish(state); }
 
-  // Parameters are bad, so nothing is reported (poison.h).
-  bool Poisoned() const noexcept { return poison.Poisoned(); }
-  // Because of that ops have no callback now, and nothing is read (poison_watch.h).
-  bool Blind() const noexcept { return poison_watch.Blind(); }
-  // Because of that what happens now will not be reported: for those who would record it.
-  bool Ignores() const noexcept { return Poisoned() && !poison_watch.Hopeful(); }
   // For TakeMoment.
   [[nodiscard]] MomentParts moment_parts() noexcept {
     return {segment, *python, gpu_events.calls()};
   }
-  // At a point where the program begins something new: enters or leaves that state.
-  void SettlePoison() noexcept;
-
   OpPath op_path;
   InputTracking& input_tracking{op_path.input_tracking};
-  std::atomic<bool>& plain_update_due{op_path.steps.plain_update_due};
+  bool stops_on_anomaly = false;  // set before the first callback
+  std::atomic<bool> self_proven{false};
 
+  // ---- where facts of lower folders go
+  GpuRoute late_facts{*this};
+  LevelRoute step_sink{*this};
+
+  // ---- what is known
   PythonBridge* const python;
-  WatchSwitch watch_switch{*this, input_tracking, *python, bad_values, passes, steps};
+  StepProgress progress;
+  StepLosses losses;
+  ScalerState scaler_state;
+  WatchSwitch watch_switch{input_tracking, *python, bad_values, passes, scaler_state};
   LevelControl level;
   ProcessSegment segment;
   GpuEventQueue gpu_events;
   BadValues bad_values;
   RecentValues recent_values;
-  StepScope steps{op_path.steps};
-  FindingRecords records{segment, recent_values, *python, steps};
-  ParameterStats parameter_stats;
-  BackwardPasses passes;
+  FindingRecords records{segment, recent_values, *python, progress};
+  KnownBad known_bad{bad_values, input_tracking, progress};
   Poison poison;
-  PoisonWatch poison_watch;
-  canary::Buffers canary_buffers;
-  CollectiveResults collective_results;
-  Measuring measuring;
-  Cuts cuts{*this};
+
+  // ---- figures
+  ParameterStats parameter_stats{segment, *python, progress, late_facts};
   Headroom headroom{segment};
   Trail trail{segment};
-  OpKernels op_kernels{*entry_, *python, segment};
-  LiveStatus live{segment, steps, level, measuring, gpu_events};
-  UnreadInputs unread_inputs{*python};
-  ReadSites read_sites;
-  ReadNumbers read_numbers;
-  std::atomic<uint32_t> shared_file_looks{0};  // shared_files.h
-  std::atomic<uint32_t> model_looks{0};        // for bad parameters of other layers (findings.cc),
-  std::atomic<uint32_t> model_look_step{0};    // and the step of the last one, plus one
 
-  std::atomic<bool> self_proven{false};
-  bool stops_on_anomaly = false;  // set before the first callback
+  // ---- what no observed op has written
+  UnobservedWrites unobserved_writes{segment, records, known_bad, poison};
+  CollectiveRecords collective_records{segment, records, unobserved_writes};
+  CollectiveResults collective_results{known_bad, collective_records, poison, progress, late_facts};
+  Collectives collectives{{collective_results, collective_records, known_bad, poison, level,
+                           input_tracking, progress, late_facts}};
+  SharedFiles shared_files{bad_values, collective_records, collective_results};
+  ExternalValues external_values{segment, known_bad, shared_files};
+  NamedValues named_values{
+      {python->names(), level, recent_values, known_bad, external_values, unobserved_writes}};
+  CompiledWrites compiled_writes{known_bad, unobserved_writes};
+  UnreadInputs unread_inputs{*python};
+  ReadNumbers read_numbers{progress, input_tracking};
+  OutOfSight out_of_sight{{segment, level, bad_values, collective_results, python->names(),
+                           progress, unread_inputs, IsLate(*entry_)}};
+
+  // ---- findings
+  LossRoots loss_roots;
+  ScalarReads scalar_reads{{segment, records, recent_values, poison, read_numbers, loss_roots}};
+  SourceFinder source_finder{{known_bad, external_values, collective_results, recent_values,
+                              python->names(), level, progress, late_facts}};
+  OpJudge op_judge{*python, source_finder, read_numbers, progress};
+  Findings findings{{segment, records, *python, recent_values, known_bad, poison, op_path.steps,
+                     op_judge, shared_files, out_of_sight, trail, op_kernels}};
+  CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
+
+  // ---- passes and steps
+  PoisonWatch poison_watch{
+      {*python, poison, bad_values, input_tracking, level, progress, late_facts, stops_on_anomaly}};
+  BackwardPasses passes{{segment, records, recent_values, known_bad, bad_values, input_tracking,
+                         python->names(), poison, poison_watch, op_path.steps, progress, losses,
+                         loss_roots, late_facts}};
+  canary::Reports canary_reports{{known_bad, recent_values, unobserved_writes, step_sink}};
+  canary::UpdateReads update_reads{{*python, level, poison, poison_watch, progress, losses, passes,
+                                    canary_reports, late_facts, step_sink}};
+  canary::Reads canary_reads{
+      {segment, level, poison, known_bad, unobserved_writes, scalar_reads, losses}};
+  canary::Buffers canary_buffers{{python->names(), level, poison, unobserved_writes, losses}};
+  LossReads loss_reads{{level, poison, known_bad, unobserved_writes, compiled_writes, canary_reads,
+                        passes, losses, late_facts}};
+  JobStop job_stop{*entry_, segment, *python, recent_values};
+  StepPublisher step_publisher{{*entry_, segment, records, *python, bad_values, input_tracking,
+                                level, poison, poison_watch, op_path.steps, progress, losses,
+                                scaler_state, read_numbers, headroom, step_sink}};
+  StepScope steps{{*entry_,         segment,         records,        bad_values,    input_tracking,
+                   level,           poison,          poison_watch,   op_path.steps, progress,
+                   losses,          scaler_state,    step_publisher, passes,        update_reads,
+                   canary_buffers,  parameter_stats, job_stop,       late_facts,    step_sink,
+                   stops_on_anomaly}};
+  ScalerWatch scaler_watch{
+      {level, poison, poison_watch, named_values, scaler_state, steps, late_facts}};
+
+  // ---- levels, and kernels of a GPU
+  Measuring measuring;
+  Cuts cuts{*this};
+  OpKernels op_kernels{*entry_, *python, segment};
+  LiveStatus live{segment, progress, losses, level, measuring, gpu_events};
 
   // ---- the path of an op that is not of the commonest kind
   CompiledRegions compiled_regions{*this,          segment, python->names(), bad_values,
@@ -178,8 +244,8 @@ inline bool FindHere(Here* here) noexcept {
 // level at which no tensor is looked at.
 inline bool FindHereInModule(Here* here) noexcept {
   const Observer* observer = Observer::Get();
-  return observer != nullptr && WatchesEveryOp(observer->level.watched()) && !observer->Blind() &&
-         FindHere(here);
+  return observer != nullptr && WatchesEveryOp(observer->level.watched()) &&
+         !observer->poison.Blind() && FindHere(here);
 }
 
 }  // namespace nanwatch

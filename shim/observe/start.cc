@@ -176,7 +176,7 @@ void OnExit() {
   Observer* observer = Observer::Get();
   if (observer == nullptr || !observer->Active()) return;
   observer->gpu_events.SettleAtExit(*observer);
-  observer->parameter_stats.EmitAllAwaited(*observer);
+  observer->parameter_stats.EmitAllAwaited();
   observer->op_kernels.EmitAtExit();
   // A script without modules and steps has no segment yet; that its ops were clean is an answer.
   // Workers are many, and with nothing to report they leave nothing, spawned ones as forked ones.
@@ -229,16 +229,16 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     ReadInTorchThreads();
     PythonBridgeCallbacks callbacks;
     callbacks.on_root_call = &entry_points::OnRootCall;
-    callbacks.on_root_result = &loss::OnRootResult;
+    callbacks.on_root_result = &entry_points::OnRootResult;
     callbacks.on_module_result = &entry_points::OnModuleResult;
     callbacks.on_root_arguments = &entry_points::OnRootArguments;
     callbacks.on_region_outputs = &entry_points::OnRegionOutputs;
     callbacks.on_new_root = &entry_points::OnNewRoot;
     callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
     callbacks.on_steps_told = &entry_points::OnStepsTold;
-    callbacks.on_scaler = {&loss::OnScale, &OnScaleUpdatedUnseen};
-    callbacks.on_backward = &loss::OnBackward;
-    callbacks.on_builtin = {&OnSwitch, &canary::OnNumberRead, &canary::OnAsked};
+    callbacks.on_scaler = {&entry_points::OnScale, &entry_points::OnScaleUpdated};
+    callbacks.on_backward = &entry_points::OnBackward;
+    callbacks.on_builtin = {&OnSwitch, &entry_points::OnNumberRead, &entry_points::OnAsked};
     callbacks.on_graph_call = &entry_points::OnGraphCalled;
     callbacks.on_profiler = &BeforeProfiler;
     callbacks.on_cell = &entry_points::OnCell;

@@ -8,10 +8,14 @@
 
 namespace nanwatch {
 
+// Threads: any.
 class StepClock {
  public:
-  // Any thread.
   [[nodiscard]] virtual wire::Clocks Now() noexcept = 0;
+  // Completed steps of any kind.
+  [[nodiscard]] virtual uint32_t completed() noexcept = 0;
+  // Number of the open (or last) optimizer range, from 1.
+  [[nodiscard]] virtual uint32_t range() const noexcept = 0;
 
  protected:
   ~StepClock() = default;

@@ -10,10 +10,12 @@
 #include "shim/check/element_sample.h"
 #include "shim/check/moments.h"
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/process_segment.h"
+#include "shim/observe/events/step_clock.h"
 #include "shim/observe/figures/layer_peaks.h"
-#include "shim/observe/gpu/event_queue.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/python/names/optimizer_tensors.h"
+#include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/torch/torch_tensor.h"
 
@@ -34,12 +36,12 @@ bool IsTrained(const OptimizedTensor& tensor) { return tensor.requires_grad; }
 // The tensor lies in one piece of memory, of the CPU or of a GPU that is looked at, is of a type
 // that MomentsOf reads, and has elements. Else one of `unread`'s counters goes up, unless there is
 // nothing that could be read.
-bool DescribeWhole(Observer& observer, const at::TensorBase& tensor, PlainTensor* plain,
+bool DescribeWhole(const LateFacts& late, const at::TensorBase& tensor, PlainTensor* plain,
                    wire::StatsHead* unread) {
   wire::Unchecked reason;
   const Readable readable = DescribeTensor(tensor, plain, &reason);
   if (readable == Readable::kNothing) return false;
-  if (readable == Readable::kYes && plain->gpu >= 0 && !observer.gpu_events.On()) {
+  if (readable == Readable::kYes && plain->gpu >= 0 && !late.On()) {
     ++unread->on_gpu;
     return false;
   }
@@ -50,7 +52,7 @@ bool DescribeWhole(Observer& observer, const at::TensorBase& tensor, PlainTensor
 }
 
 // Of one on a GPU the figures are told later, under `place`.
-void MeasureGradient(Observer& observer, const at::TensorBase& gradient, size_t place,
+void MeasureGradient(const LateFacts& late, const at::TensorBase& gradient, size_t place,
                      wire::StatsParameter* told, GpuTensors* on_gpu) {
   using wire::StatsParameter;
   if (!gradient.defined()) return;
@@ -58,7 +60,7 @@ void MeasureGradient(Observer& observer, const at::TensorBase& gradient, size_t 
   PlainTensor plain;
   wire::StatsHead ignored{};  // it is told of the parameter that it was not read
   Moments moments;
-  if (!DescribeWhole(observer, gradient, &plain, &ignored)) return;
+  if (!DescribeWhole(late, gradient, &plain, &ignored)) return;
   if (plain.gpu >= 0) {
     return on_gpu->Add(plain, wire::Target::kGradient, nullptr, static_cast<uint32_t>(place));
   }
@@ -77,8 +79,7 @@ void ParameterStats::SetInterval(uint32_t steps) noexcept {
 }
 
 // On true the snapshot of `optimizer` is under way.
-bool ParameterStats::IsDue(Observer& observer, const void* optimizer, bool may_look,
-                           uint32_t* index) noexcept {
+bool ParameterStats::IsDue(const void* optimizer, bool may_look, uint32_t* index) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   Turn* const end = turns_ + turns_count_;
   Turn* turn = std::find_if(turns_, end, [&](const Turn& t) { return t.optimizer == optimizer; });
@@ -91,7 +92,7 @@ bool ParameterStats::IsDue(Observer& observer, const void* optimizer, bool may_l
   LookAhead(*turn);
   // One that was left open, because its end was not seen, is begun anew.
   if (turn->steps_left > 0 || !may_look || (open_ != nullptr && open_ != optimizer) ||
-      !MayMeasure(observer)) {
+      !MayMeasure()) {
     return false;
   }
   turn->steps_left = interval_;
@@ -116,33 +117,32 @@ void ParameterStats::LookAhead(const Turn& last) noexcept {
   layer_launches_.store(comes ? kLayerLaunchesMax : 0, std::memory_order_relaxed);
 }
 
-bool ParameterStats::MayMeasure(Observer& observer) noexcept {
-  if (!observer.gpu_events.On()) return true;
-  return awaited_.HasRoom() && observer.gpu_events.MayMeasure(observer, ThreadStates::Mine());
+bool ParameterStats::MayMeasure() noexcept {
+  if (!late_.On()) return true;
+  return awaited_.HasRoom() && late_.MayMeasure(ThreadStates::Mine());
 }
 
-void ParameterStats::OnOptimizerBegin(Observer& observer, const void* optimizer,
-                                      std::string_view class_name, bool may_look) noexcept try {
+void ParameterStats::OnOptimizerBegin(const void* optimizer, std::string_view class_name,
+                                      bool may_look) noexcept try {
   if (interval_ == 0 || optimizer == nullptr) return;
   uint32_t index = 0;
-  if (!IsDue(observer, optimizer, may_look, &index)) return;
-  Emitter* emitter = observer.segment.Ensure();
+  if (!IsDue(optimizer, may_look, &index)) return;
+  Emitter* emitter = segment_.Ensure();
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kStats;
   before_.clear();
-  if (emitter == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return;
+  if (emitter == nullptr || !python_.ReadOptimizer(optimizer, &tensors)) return;
   head_ = {};
-  head_.clocks = observer.steps.Now();
+  head_.clocks = clock_.Now();
   head_.optimizer = index;
   head_.optimizer_class = emitter->Intern(class_name);
   head_.interval = interval_;
-  TakeSamples(observer, tensors, emitter->stats_parameters_max());
+  TakeSamples(tensors, emitter->stats_parameters_max());
 } catch (const std::exception&) {
   before_.clear();
 }
 
-void ParameterStats::TakeSamples(Observer& observer, const OptimizedTensors& tensors,
-                                 uint32_t parameters_max) {
+void ParameterStats::TakeSamples(const OptimizedTensors& tensors, uint32_t parameters_max) {
   const auto trained =
       static_cast<size_t>(std::count_if(tensors.list.begin(), tensors.list.end(), IsTrained));
   const size_t count = std::min<size_t>(trained, parameters_max);
@@ -150,7 +150,7 @@ void ParameterStats::TakeSamples(Observer& observer, const OptimizedTensors& ten
   if (count == 0) return;
   elements_max_ = ElementsMax(kElementsInAllMax, count);
   const size_t on_gpu_max = ElementsMax(device::kSampleDoubles, count);
-  GpuTensors on_gpu(observer, ThreadStates::Mine(), /*counts=*/false);
+  GpuTensors on_gpu(late_, ThreadStates::Mine(), /*counts=*/false);
   std::vector<device::SampleSpan> spans;
   uint32_t spans_end = 0;
   sample_now_.resize(elements_max_ * sizeof(double));
@@ -162,7 +162,7 @@ void ParameterStats::TakeSamples(Observer& observer, const OptimizedTensors& ten
     if (!IsTrained(tensor)) continue;
     Before& before = before_[at++];
     PlainTensor plain;
-    if (!DescribeWhole(observer, tensor.held, &plain, &ignored)) continue;
+    if (!DescribeWhole(late_, tensor.held, &plain, &ignored)) continue;
     const auto numel = static_cast<size_t>(plain.view.numel);
     if (plain.gpu >= 0) {
       const auto sampled = static_cast<uint32_t>(std::min(numel, on_gpu_max));
@@ -181,11 +181,11 @@ void ParameterStats::TakeSamples(Observer& observer, const OptimizedTensors& ten
     before.sampled = static_cast<uint32_t>(CopySample(plain.view.data, numel, width, elements_max_,
                                                       samples_.data() + before.sample_begin));
   }
-  sampled_on_gpu_ = observer.gpu_events.EnqueueFigures(
-      observer, ThreadStates::Mine(), GpuEventQueue::CheckedAs::kSampled, on_gpu.list(), 0, spans);
+  sampled_on_gpu_ = late_.Enqueue(ThreadStates::Mine(),
+                                  TensorsToMeasure{CheckedAs::kSampled, on_gpu.list(), 0, spans});
 }
 
-void ParameterStats::OnOptimizerEnd(Observer& observer, bool stopped) noexcept {
+void ParameterStats::OnOptimizerEnd(bool stopped) noexcept {
   if (interval_ == 0) return;
   const void* optimizer = nullptr;
   {
@@ -194,68 +194,65 @@ void ParameterStats::OnOptimizerEnd(Observer& observer, bool stopped) noexcept {
     optimizer = open_;
   }
   // It is alive as long as its frame says so.
-  const bool whole =
-      !stopped && !before_.empty() && observer.python->OptimizerOnThisThread() == optimizer;
-  if (whole) Finish(observer, optimizer);
+  const bool whole = !stopped && !before_.empty() && python_.OptimizerOnThisThread() == optimizer;
+  if (whole) Finish(optimizer);
   const std::lock_guard<std::mutex> lock(mutex_);
   open_ = nullptr;
 }
 
 struct ParameterStats::Asked {
-  explicit Asked(Observer& observer)
-      : gradients(observer, ThreadStates::Mine(), /*counts=*/false),
-        parameters(observer, ThreadStates::Mine(), /*counts=*/false) {}
+  explicit Asked(LateFacts& late)
+      : gradients(late, ThreadStates::Mine(), /*counts=*/false),
+        parameters(late, ThreadStates::Mine(), /*counts=*/false) {}
 
   GpuTensors gradients;
   GpuTensors parameters;
   std::vector<device::SampleSpan> samples;  // of these
 };
 
-void ParameterStats::Finish(Observer& observer, const void* optimizer) noexcept try {
+void ParameterStats::Finish(const void* optimizer) noexcept try {
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kStats;
-  if (!observer.python->ReadOptimizer(optimizer, &tensors)) return;
+  if (!python_.ReadOptimizer(optimizer, &tensors)) return;
   told_.clear();
-  Asked asked(observer);
+  Asked asked(late_);
   uint32_t trained = 0;
   for (uint32_t position = 0; position < tensors.list.size(); ++position) {
     const OptimizedTensor& tensor = tensors.list[position];
     if (!IsTrained(tensor)) continue;
     if (trained++ < before_.size()) {
-      Emit(observer, tensor, position, before_[trained - 1], &asked);
+      Emit(tensor, position, before_[trained - 1], &asked);
     } else {
       ++head_.left_out;
     }
   }
   AwaitedSnapshots::Snapshot snapshot = {head_, told_, MonotonicNs()};
-  GpuEventQueue& gpu_events = observer.gpu_events;
-  if (!gpu_events.On()) return Publish(observer, snapshot);
+  if (!late_.On()) return Publish(snapshot);
   ThreadState* thread = ThreadStates::Mine();
   const uint64_t number = awaited_.Await(std::move(snapshot));
-  (void)gpu_events.EnqueueFigures(observer, thread, GpuEventQueue::CheckedAs::kMeasuredGradients,
-                                  asked.gradients.list(), number);
-  (void)gpu_events.EnqueueFigures(observer, thread, GpuEventQueue::CheckedAs::kMeasuredUpdates,
-                                  asked.parameters.list(), number, asked.samples);
-  if (!gpu_events.EnqueueSnapshot(observer, thread, number)) EmitLast(observer, number);
+  (void)late_.Enqueue(
+      thread, TensorsToMeasure{CheckedAs::kMeasuredGradients, asked.gradients.list(), number, {}});
+  (void)late_.Enqueue(thread, TensorsToMeasure{CheckedAs::kMeasuredUpdates, asked.parameters.list(),
+                                               number, asked.samples});
+  if (!late_.Enqueue(thread, SnapshotTaken{number})) EmitLast(number);
 } catch (const std::exception&) {
 }
 
 // The steps told before this one are those that came before it: now their clocks are its own.
-void ParameterStats::EmitLast(Observer& observer, uint64_t number) noexcept {
+void ParameterStats::EmitLast(uint64_t number) noexcept {
   AwaitedSnapshots::Snapshot snapshot;
   if (!awaited_.Take(number, &snapshot)) return;
-  snapshot.head.clocks = observer.steps.Now();
-  Publish(observer, snapshot);
+  snapshot.head.clocks = clock_.Now();
+  Publish(snapshot);
 }
 
-void ParameterStats::EmitAllAwaited(Observer& observer) noexcept {
+void ParameterStats::EmitAllAwaited() noexcept {
   AwaitedSnapshots::Snapshot snapshot;
-  while (awaited_.TakeFirst(&snapshot)) Publish(observer, snapshot);
+  while (awaited_.TakeFirst(&snapshot)) Publish(snapshot);
 }
 
-void ParameterStats::Publish(Observer& observer,
-                             const AwaitedSnapshots::Snapshot& snapshot) noexcept try {
-  Emitter& emitter = *observer.segment.emitter();
+void ParameterStats::Publish(const AwaitedSnapshots::Snapshot& snapshot) noexcept try {
+  Emitter& emitter = *segment_.emitter();
   const std::lock_guard<std::mutex> lock(publishing_);
   layers_told_.clear();
   LayerPeaks::Take([&](const LayerPeaks::Peak& peak) {
@@ -272,17 +269,16 @@ void ParameterStats::Publish(Observer& observer,
 } catch (const std::exception&) {
 }
 
-void ParameterStats::Emit(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
-                          const Before& before, Asked* asked) {
+void ParameterStats::Emit(const OptimizedTensor& tensor, uint32_t position, const Before& before,
+                          Asked* asked) {
   using wire::StatsParameter;
   PlainTensor plain;
-  if (!DescribeWhole(observer, tensor.held, &plain, &head_)) return;
+  if (!DescribeWhole(late_, tensor.held, &plain, &head_)) return;
   StatsParameter told{};
-  const NamedTensor* named = observer.python->names().FindByImpl(tensor.parameter);
+  const NamedTensor* named = python_.names().FindByImpl(tensor.parameter);
   if (named != nullptr) {
-    told.name = InternText(*observer.segment.emitter(), named->name);
-    told.root =
-        named->layer != nullptr ? InternText(*observer.segment.emitter(), named->layer->root) : 0;
+    told.name = InternText(*segment_.emitter(), named->name);
+    told.root = named->layer != nullptr ? InternText(*segment_.emitter(), named->layer->root) : 0;
   }
   told.position = position;
   told.numel = static_cast<uint64_t>(plain.view.numel);
@@ -293,7 +289,7 @@ void ParameterStats::Emit(Observer& observer, const OptimizedTensor& tensor, uin
     told.flags |= StatsParameter::kEps;
   }
   if (tensor.fused) told.flags |= StatsParameter::kFused;
-  MeasureGradient(observer, tensor.gradient, told_.size(), &told, &asked->gradients);
+  MeasureGradient(late_, tensor.gradient, told_.size(), &told, &asked->gradients);
   AddUpdate(plain, tensor.parameter, before, &told, asked);
   told_.push_back(told);
 }

@@ -41,13 +41,21 @@
 namespace nanwatch {
 
 class GpuTensors;
+class LateFacts;
+class ProcessSegment;
+class PythonBridge;
+class StepClock;
 struct PlainTensor;
-class Observer;
 struct OptimizedTensor;
 struct OptimizedTensors;
 
 class ParameterStats {
  public:
+  // All outlive it.
+  ParameterStats(ProcessSegment& segment, PythonBridge& python, StepClock& clock,
+                 LateFacts& late) noexcept
+      : segment_(segment), python_(python), clock_(clock), late_(late) {}
+
   // Steps of an optimizer from one snapshot to the next, the first one included; 0: none. Also
   // starts the count anew.
   void SetInterval(uint32_t steps) noexcept;
@@ -56,10 +64,9 @@ class ParameterStats {
   // Where the step of `optimizer` (null: not known) begins and ends, on its thread. `may_look`: the
   // level lets us read anything, and the step is going to update something; if not, it is the next
   // step's turn. `class_name` need not outlive the call.
-  void OnOptimizerBegin(Observer& observer, const void* optimizer, std::string_view class_name,
-                        bool may_look) noexcept;
+  void OnOptimizerBegin(const void* optimizer, std::string_view class_name, bool may_look) noexcept;
   // `stopped`: it was not let begin.
-  void OnOptimizerEnd(Observer& observer, bool stopped) noexcept;
+  void OnOptimizerEnd(bool stopped) noexcept;
 
   // Whether the forward that runs now is of a step whose snapshot will be taken, so that results on
   // a GPU are measured for LayerPeaks. A load.
@@ -79,9 +86,9 @@ class ParameterStats {
   void AddUpdate(uint64_t number, uint32_t place, const Change& change) noexcept {
     awaited_.AddUpdate(number, place, change);
   }
-  void EmitLast(Observer& observer, uint64_t number) noexcept;
+  void EmitLast(uint64_t number) noexcept;
   // The process ends: nothing more will be told.
-  void EmitAllAwaited(Observer& observer) noexcept;
+  void EmitAllAwaited() noexcept;
 
  private:
   static constexpr uint32_t kOptimizersMax = 8;  // further ones are not looked at
@@ -105,20 +112,24 @@ class ParameterStats {
     wire::ElementType type = wire::ElementType::kNone;
   };
 
-  bool IsDue(Observer& observer, const void* optimizer, bool may_look, uint32_t* index) noexcept;
+  bool IsDue(const void* optimizer, bool may_look, uint32_t* index) noexcept;
   // Whether the step that comes next may be one of a snapshot. With the mutex held.
   void LookAhead(const Turn& last) noexcept;
   // Whether the GPU, if there is one, can answer now.
-  bool MayMeasure(Observer& observer) noexcept;
-  void TakeSamples(Observer& observer, const OptimizedTensors& tensors, uint32_t parameters_max);
-  void Finish(Observer& observer, const void* optimizer) noexcept;
+  bool MayMeasure() noexcept;
+  void TakeSamples(const OptimizedTensors& tensors, uint32_t parameters_max);
+  void Finish(const void* optimizer) noexcept;
   // What a GPU is asked at the end of a step: names are places in told_.
   struct Asked;
-  void Emit(Observer& observer, const OptimizedTensor& tensor, uint32_t position,
-            const Before& before, Asked* asked);
-  void Publish(Observer& observer, const AwaitedSnapshots::Snapshot& snapshot) noexcept;
+  void Emit(const OptimizedTensor& tensor, uint32_t position, const Before& before, Asked* asked);
+  void Publish(const AwaitedSnapshots::Snapshot& snapshot) noexcept;
   void AddUpdate(const PlainTensor& now, const void* impl, const Before& before,
                  wire::StatsParameter* told, Asked* asked);
+
+  ProcessSegment& segment_;
+  PythonBridge& python_;
+  StepClock& clock_;
+  LateFacts& late_;
 
   uint32_t interval_ = 0;
   std::atomic<int32_t> layer_launches_{0};  // that may be made until the next step

@@ -1,31 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a bad value to its record: the slow path, entered only when something is not finite.
+//
+//   outputs that are new -> sources -> class -> record -> what follows of it
 #pragma once
-
-#include <ATen/record_function.h>
 
 #include <cstdint>
 
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/thread/thread_state.h"
 #include "shim/observe/torch/torch_tensor.h"
-#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch {
 
-// An op's outputs or written arguments are bad. `frame` is the op's own, already popped.
-void OnBadOutputs(Observer& observer, ThreadState* thread, Frame& frame, const BadOutput* outputs,
-                  int count) noexcept;
+class FindingRecords;
+class FindingSink;
+class KnownBad;
+class OpJudge;
+class OutOfSight;
+class Poison;
+class ProcessSegment;
+class PythonBridge;
+class RecentValues;
+class SharedFiles;
+class Trail;
+struct Finding;
+struct StepMarks;
 
-// While armed: an op ended and everything it wrote is clean.
-void OnCleanOutputs(Observer& observer, ThreadState* thread, Frame& frame) noexcept;
+// Threads: any.
+class Findings {
+ public:
+  // All outlive it.
+  struct Uses {
+    ProcessSegment& segment;
+    FindingRecords& records;
+    PythonBridge& python;
+    RecentValues& recent;
+    KnownBad& known_bad;
+    Poison& poison;
+    const StepMarks& marks;
+    OpJudge& judge;
+    SharedFiles& shared_files;
+    OutOfSight& out_of_sight;
+    Trail& trail;
+    FindingSink& sink;
+  };
+  explicit Findings(const Uses& uses) noexcept : uses_(uses) {}
 
-// While armed: an op returned memory of another's (a view), or wrote values nobody needs to look
-// at.
-void OnSkippedOutput(Observer& observer, ThreadState* thread, const Frame& frame,
-                     const PlainTensor& tensor) noexcept;
+  // An op's outputs or written arguments are bad. `frame` is the op's own, already popped.
+  void OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outputs,
+                    int count) noexcept;
 
-// A non-finite scalar went to Python.
-void OnScalarRead(Observer& observer, ThreadState* thread, Frame& frame, double value) noexcept;
+ private:
+  [[nodiscard]] int TakeChanged(const Frame& frame, const BadOutput* outputs, int count,
+                                BadOutput* changed) noexcept;
+  [[nodiscard]] bool IsUnchanged(const Frame& frame, const BadOutput& output) noexcept;
+  [[nodiscard]] bool IsInherited(ThreadState* thread, Frame& frame, const BadOutput* outputs,
+                                 int count) noexcept;
+  void NameSite(Finding& finding) noexcept;
+  void FillRecord(Finding& finding) noexcept;
+  void FillTensors(Finding& finding) noexcept;
+  void FillSamples(Finding& finding) noexcept;
+  [[nodiscard]] int FillInputs(const Finding& finding, wire::TensorStats* stats) noexcept;
+  void File(Finding& finding) noexcept;
+  void Follow(const Finding& finding) noexcept;
+  void RememberWritten(const Finding& finding) noexcept;
+
+  const Uses uses_;
+};
 
 }  // namespace nanwatch

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/events/finding_record.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/tensor_stats.h"
 
@@ -197,16 +197,16 @@ void KeptInputs::Add(const Frame& frame, std::string_view argument, at::Tensor t
   kept.kinds = kinds;
 }
 
-void KeptInputs::AddSources(Observer& observer, ThreadState* thread, const OwnWrites& own,
+void KeptInputs::AddSources(SourceFinder& finder, ThreadState* thread, const OwnWrites& own,
                             Sources* sources) const noexcept {
   for (int i = 0; i < count_; ++i) {
     if (kept_[i].kinds == 0) continue;
-    AddBadInput(observer, thread, kept_[i].plain, kept_[i].argument, kept_[i].kinds, own, sources);
+    finder.AddBadInput(thread, kept_[i].plain, kept_[i].argument, kept_[i].kinds, own, sources);
   }
 }
 
-int KeptInputs::Fill(Observer& observer, const Frame& frame, Emitter& emitter,
-                     wire::TensorStats* stats) const noexcept {
+int KeptInputs::Fill(const FindingRecords& records, KnownBad& known_bad, const Frame& frame,
+                     Emitter& emitter, wire::TensorStats* stats) const noexcept {
   int filled = 0;
   for (const bool want_bad : {true, false}) {
     for (int i = 0; i < count_; ++i) {
@@ -214,11 +214,10 @@ int KeptInputs::Fill(Observer& observer, const Frame& frame, Emitter& emitter,
       if ((kept.kinds != 0) != want_bad) continue;
       wire::TensorStats* one = &stats[filled++];
       FillStats(kept.plain.view, kept.argument, one);
-      observer.records.NameInput(frame, emitter, kept.argument, kept.plain.impl, kept.plain.storage,
-                                 one);
+      records.NameInput(frame, emitter, kept.argument, kept.plain.impl, kept.plain.storage, one);
       wire::Source source{};
       ValueRef value;
-      if (SourceOf(observer, kept.plain, &source, &value)) one->value = value.ticket;
+      if (known_bad.SourceOf(kept.plain, &source, &value)) one->value = value.ticket;
     }
   }
   return filled;

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shim/observe/events/finding_record.h"
+#include "shim/observe/events/known_bad.h"
 #include "shim/observe/finding/sources.h"
 
 namespace nanwatch {
@@ -23,7 +25,7 @@ class KeptInputs {
   void Take(const Frame& frame, const BadOutput* outputs, int count) noexcept;
 
   // Those that are bad, as where the op's bad outputs came from.
-  void AddSources(Observer& observer, ThreadState* thread, const OwnWrites& own,
+  void AddSources(SourceFinder& finder, ThreadState* thread, const OwnWrites& own,
                   Sources* sources) const noexcept;
 
   // One of them is a Python number that is not finite: asked for, not come from anywhere.
@@ -32,7 +34,7 @@ class KeptInputs {
   [[nodiscard]] bool number_known() const noexcept { return number_known_; }
 
   // As a record has inputs, `wire::kInputsMax` at most, bad ones first; returns how many.
-  int Fill(Observer& observer, const Frame& frame, Emitter& emitter,
+  int Fill(const FindingRecords& records, KnownBad& known_bad, const Frame& frame, Emitter& emitter,
            wire::TensorStats* stats) const noexcept;
 
  private:

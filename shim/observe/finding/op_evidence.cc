@@ -5,7 +5,6 @@
 
 #include "proto/wire/element_types.h"
 #include "shim/check/scan.h"
-#include "shim/observe/step/open_update.h"
 #include "shim/observe/torch/saved_tensors.h"
 #include "shim/observe/torch/tensor_stats.h"
 
@@ -29,7 +28,7 @@ bool PassesOn(const Frame& frame) noexcept {
 }
 
 OpEvidence EvidenceOf(const Frame& frame, const Location& place, const BadOutput* outputs,
-                      int count, const Sources& sources) noexcept {
+                      int count, const Sources& sources, bool update_is_given_finite) noexcept {
   OpEvidence evidence;
   for (int i = 0; i < count; ++i) evidence.output_kinds |= NonFiniteKinds(outputs[i].tensor.view);
   const uint32_t families = frame.op->families;
@@ -49,10 +48,10 @@ OpEvidence EvidenceOf(const Frame& frame, const Location& place, const BadOutput
   // Complex arithmetic makes NaN of Inf - Inf between its parts.
   if (wire::IsComplex(type)) evidence.nan_proof = false;
   if (!frame.inputs_seen && place.phase == Phase::kOptimizer) {
-    const bool given_finite = OpenUpdateIsGivenFinite();
-    if (given_finite && (families & kMixesIntoState) != 0) evidence.nan_proof = true;
+    if (update_is_given_finite && (families & kMixesIntoState) != 0) evidence.nan_proof = true;
     const TensorView& view = outputs[0].tensor.view;
-    evidence.bad_number = evidence.nan_proof && !given_finite && view.numel > 1 && IsAllBad(view);
+    evidence.bad_number =
+        evidence.nan_proof && !update_is_given_finite && view.numel > 1 && IsAllBad(view);
   }
   // A parameter may be multiplied by anything (1 - rate * decay), and requires a gradient.
   evidence.shrinks = !frame.inputs_seen && place.phase == Phase::kOptimizer &&

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "shim/classify/finding_class.h"
-#include "shim/observe/finding/sources.h"
+#include "shim/observe/events/source_list.h"
 #include "shim/observe/thread/location.h"
 #include "shim/observe/thread/thread_state.h"
 
@@ -13,9 +13,10 @@ namespace nanwatch {
 // what it was given (dropout in evaluation).
 [[nodiscard]] bool PassesOn(const Frame& frame) noexcept;
 
-// `sources`: what went in, if that was seen. `count` of `outputs` is one or more.
+// `sources`: what went in, if that was seen. `count` of `outputs` is one or more. `update_is_given_finite`: everything that the
+// open update was given when it began was read, and is finite.
 [[nodiscard]] OpEvidence EvidenceOf(const Frame& frame, const Location& place,
-                                    const BadOutput* outputs, int count,
-                                    const Sources& sources) noexcept;
+                                    const BadOutput* outputs, int count, const Sources& sources,
+                                    bool update_is_given_finite) noexcept;
 
 }  // namespace nanwatch

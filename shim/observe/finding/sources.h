@@ -3,50 +3,78 @@
 // out when nothing is.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
-#include "shim/observe/finding/source_list.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/source_list.h"
+#include "shim/observe/python/names/python_names.h"
 #include "shim/observe/thread/location.h"
 #include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 
-class NamedReading;
+class CollectiveResults;
+class ExternalValues;
+class KnownBad;
+class LateFacts;
+class LevelState;
+class RecentValues;
+class StepClock;
 
-// Of an op whose inputs were noted.
-void CollectSeenSources(Observer& observer, ThreadState* thread, const Frame& frame,
-                        const OwnWrites& own, Sources* sources) noexcept;
+// Threads: any. Called only where something is bad.
+class SourceFinder {
+ public:
+  // All outlive it.
+  struct Uses {
+    KnownBad& known_bad;
+    ExternalValues& external;
+    CollectiveResults& collective_results;
+    RecentValues& recent;
+    const PythonNames& names;
+    LevelState& level;
+    StepClock& clock;
+    LateFacts& late;
+  };
+  explicit SourceFinder(const Uses& uses) noexcept : uses_(uses) {}
 
-// One tensor that the op has read and that is bad and alive, its argument number `argument`.
-void AddBadInput(Observer& observer, ThreadState* thread, const PlainTensor& plain,
-                 uint8_t argument, uint8_t kinds, const OwnWrites& own, Sources* sources) noexcept;
+  // Of an op whose inputs were recorded.
+  void CollectSeen(ThreadState* thread, const Frame& frame, const OwnWrites& own,
+                   Sources* sources) noexcept;
 
-// Nothing was known to be bad and inputs were not asked for: what can be bad all the same are the
-// layer's own parameters and buffers, and residents.
-void AssumeSources(Observer& observer, const Location& place, const BadOutput* outputs, int count,
-                   uint8_t output_kinds, Sources* sources) noexcept;
+  // One tensor that the op has read and that is bad and alive, its argument number `argument`.
+  void AddBadInput(ThreadState* thread, const PlainTensor& plain, uint8_t argument, uint8_t kinds,
+                   const OwnWrites& own, Sources* sources) noexcept;
 
-// Level canary follows nothing between two updates. What an update then reads that is bad, though
-// no op is known to have written it, is taken for what was bad before; false: nothing was.
-bool AddForgotten(Observer& observer, const Location& place, uint8_t kinds, uint8_t argument,
-                  Sources* sources) noexcept;
+  // Nothing was known to be bad and inputs were not tracked: what can be bad all the same are the
+  // layer's own parameters and buffers, and residents.
+  void Assume(const Location& place, const BadOutput* outputs, int count, uint8_t output_kinds,
+              Sources* sources) noexcept;
 
-// A tensor that no observed op is known to have written is bad: remembered as an external source,
-// and asked for from now on. `name`: of the parameter, buffer or argument.
-void RecordExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
-                    const char* name) noexcept;
+  // Level canary follows nothing between two updates. What an update then reads that is bad, though
+  // no op is known to have written it, is taken for what was bad before; false: nothing was.
+  bool AddForgotten(const Location& place, uint8_t kinds, uint8_t argument,
+                    Sources* sources) noexcept;
 
-// The same with the name's id.
-void RecordExternal(Observer& observer, const PlainTensor& tensor, wire::Target target,
-                    uint32_t name) noexcept;
+  // What a collective of this step has brought, if it brought something bad.
+  bool AddReceived(ThreadState* thread, const OwnWrites& own, uint8_t argument,
+                   Sources* sources) noexcept;
 
-// A parameter or buffer that was read and is bad, as a source with its kinds.
-wire::Source NamedSource(Observer& observer, const NamedTensor& named,
-                         const NamedReading& bad) noexcept;
+ private:
+  // An input that is bad although no observed op is known to have written it.
+  struct UnknownInput {
+    const PlainTensor& plain;
+    uint8_t argument;
+    uint8_t kinds;
+    bool is_result;  // to autograd
+  };
+  void AddUnknownInput(ThreadState* thread, const UnknownInput& input, const OwnWrites& own,
+                       Sources* sources);
+  bool AddAssumed(ThreadState* thread, const UnknownInput& input, Sources* sources);
+  void AssumeFromModel(const Layer& layer, Sources* sources);
 
-// A source that names what is known of a bad tensor; false if the table knows nothing.
-bool SourceOf(Observer& observer, const PlainTensor& tensor, wire::Source* source,
-              ValueRef* value) noexcept;
+  const Uses uses_;
+  std::atomic<uint32_t> model_reads_{0};      // for bad parameters of other layers,
+  std::atomic<uint32_t> model_read_step_{0};  // and the step of the last one, plus one
+};
 
 }  // namespace nanwatch

@@ -159,7 +159,8 @@ bool GpuEventQueue::Begin(Observer& observer) noexcept {
     }
     queue_ = MapQueue(settings_.queue_bytes_for_test);
     resolver_ = ThreadStates::MakeForResolving();
-    gpu_gradients_ = new (std::nothrow) canary::GpuGradients;
+    gpu_gradients_ = new (std::nothrow) canary::GpuGradients(
+        observer.canary_reports, observer.passes, observer.losses, observer.late_facts);
     graphs_ = new (std::nothrow) Graphs;
     if (queue_ == nullptr || resolver_ == nullptr || gpu_gradients_ == nullptr ||
         graphs_ == nullptr || !cuts_.Prepare()) {
@@ -289,7 +290,7 @@ void GpuEventQueue::EnqueueOp(Observer& observer, ThreadState* thread, const Fra
     return EnqueuePart(observer, thread, frame, MomentOf(observer, thread, frame), parts);
   }
   // Only of a program without an optimizer object are ops seen then (poison_watch.h).
-  if (observer.Ignores() && !MayHeal(observer, thread, frame, written, count) &&
+  if (observer.poison.Ignores() && !MayHeal(observer, thread, frame, written, count) &&
       CapturedGraph(observer, thread, /*begins=*/true) == nullptr) {
     thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAfterPoisoned)] += count;
     return;
@@ -527,27 +528,6 @@ bool GpuEventQueue::EnqueuePartOfTensors(Observer& observer, ThreadState* thread
   return launched;
 }
 
-GpuTensors::~GpuTensors() {
-  for (const CheckedTensor& handed : list_) {
-    TorchWeakStorageOps().drop(handed.seen.storage.handle);
-  }
-}
-
-void GpuTensors::Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
-                     uint32_t name) noexcept try {
-  if (!observer_.gpu_events.Begin(observer_) || tensor.view.ndim > wire::kShapeDimsMax) {
-    if (counts_) ++thread_->counters.unchecked[static_cast<int>(wire::Unchecked::kOtherDevice)];
-    return;
-  }
-  CheckedTensor& handed = list_.emplace_back();
-  handed.seen.Copy(tensor);
-  handed.target = target;
-  handed.named = named;
-  handed.name = name;
-} catch (...) {
-  ++thread_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
-}
-
 void GpuEventQueue::DropTensors(OpEvent* event) noexcept {
   const WeakStorageOps ops = TorchWeakStorageOps();
   for (uint32_t i = 0; i < event->outputs + event->inputs; ++i) {
@@ -641,7 +621,7 @@ void GpuEventQueue::EnqueueLeaf(Observer& observer, ThreadState* thread,
 
 uint64_t GpuEventQueue::EnqueueOptimizerBegin(Observer& observer, ThreadState* thread,
                                               const void* optimizer, const char* range_name,
-                                              const canary::Gradients& gradients) noexcept {
+                                              const Gradients& gradients) noexcept {
   auto* event = Reserve<OptimizerEvent>();
   if (event == nullptr) return 0;
   event->kind = EventKind::kOptimizerBegin;

@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "shim/classify/bad_values.h"
+#include "shim/observe/events/checked_tensor.h"
 #include "shim/observe/gpu/gpu_checks.h"
 #include "shim/observe/gpu/gpu_collective_results.h"
 #include "shim/observe/gpu/gpu_cuts.h"
@@ -50,19 +51,11 @@
 namespace nanwatch {
 
 class Observer;
+struct Gradients;
 struct NamedTensor;
 struct SeenTensor;
 
-// A tensor of a GPU that no op of this moment hands over.
-struct CheckedTensor {
-  InputSeen seen;
-  wire::Target target;
-  const NamedTensor* named;
-  uint32_t name;  // an id, where `named` is null
-};
-
 namespace canary {
-struct Gradients;
 class GpuGradients;
 }  // namespace canary
 
@@ -112,27 +105,7 @@ class GpuEventQueue {
   // region, and those of its arguments that lie on a GPU; as many as fit are looked at.
   // Gradients and what an update has written are looked at in lists, and so is what is wanted as a
   // number (event_queue_lists.cc).
-  enum class CheckedAs : uint8_t {
-    kEntries,
-    kGradients,
-    kSkippableGradients,
-    kWatchedGradients,  // whose ops were looked at: what made them bad is told already
-    kLoss,
-    kLossNumber,     // only its value is asked for
-    kScale,          // of a GradScaler; its update is told next
-    kScaleOfStep,    // that, and what was found in the step: the update itself goes by unseen
-    kGradientScale,  // by which an optimizer divides the gradients itself
-    kFoundInf,  // what is not 0 where an optimizer skips its step itself, if nothing else is asked
-    kProbe,     // all parameters, which were bad: whether one of them is (poison_watch.h)
-    kOfRegion,
-    kGiven,              // into a collective that gives one rank's values to all
-    kReceived,           // by a collective, before an op writes over it
-    kWritten,            // `target` is kParameter, or kOptimizerState of what is kept for `named`
-    kMeasuredGradients,  // by EnqueueFigures alone
-    kSampled,            // the same, of parameters before their update,
-    kMeasuredUpdates,    // and after it
-    kMeasuredResults,    // the same, of ops or modules of the layer where it is noted
-  };
+  using CheckedAs = nanwatch::CheckedAs;
   // False: some of them will not be looked at.
   bool EnqueueTensors(Observer& observer, ThreadState* thread, CheckedAs as,
                       std::span<const CheckedTensor> tensors, const RegionSeen& region = {},
@@ -190,8 +163,7 @@ class GpuEventQueue {
                    const NamedTensor* named) noexcept;
   // The event's number; 0: there was no room for it.
   uint64_t EnqueueOptimizerBegin(Observer& observer, ThreadState* thread, const void* optimizer,
-                                 const char* range_name,
-                                 const canary::Gradients& gradients) noexcept;
+                                 const char* range_name, const Gradients& gradients) noexcept;
   void EnqueueOptimizerEnd(Observer& observer, ThreadState* thread, bool stopped,
                            bool ops_unwatched) noexcept;
   void EnqueuePlainUpdate(Observer& observer, ThreadState* thread) noexcept;
@@ -434,27 +406,6 @@ class GpuEventQueue {
   // The thread that has captured something into a graph whose end was not seen; null: there is
   // none.
   std::atomic<const ThreadState*> captures_{nullptr};
-};
-
-// Gathers such tensors, and holds their storages weakly while it lives.
-class GpuTensors {
- public:
-  // `counts`: what cannot be looked at is counted as unchecked.
-  GpuTensors(Observer& observer, ThreadState* thread, bool counts = true) noexcept
-      : observer_(observer), thread_(thread), counts_(counts) {}
-  ~GpuTensors();
-  GpuTensors(const GpuTensors&) = delete;
-  GpuTensors& operator=(const GpuTensors&) = delete;
-
-  void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
-           uint32_t name = 0) noexcept;
-  [[nodiscard]] std::span<const CheckedTensor> list() const noexcept { return list_; }
-
- private:
-  Observer& observer_;
-  ThreadState* thread_;
-  const bool counts_;
-  std::vector<CheckedTensor> list_;
 };
 
 }  // namespace nanwatch

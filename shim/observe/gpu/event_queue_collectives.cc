@@ -30,7 +30,7 @@ BadEntry EntryOf(Observer& observer, const PlainTensor& tensor, ValueRef value, 
   entry.dense = tensor.IsDense();
   entry.value = value;
   entry.site = site;
-  entry.born_step = observer.steps.completed();
+  entry.born_step = observer.progress.completed();
   return entry;
 }
 
@@ -75,7 +75,7 @@ void GpuEventQueue::LookAtInputs(Observer& observer, ThreadState* thread, const 
     }
   }
   // Asking the driver about the stream comes last: it is nearly always for nothing.
-  if (tensors.empty() || observer.Ignores() ||
+  if (tensors.empty() || observer.poison.Ignores() ||
       CapturedGraph(observer, thread, /*begins=*/true) != nullptr) {
     return;
   }
@@ -99,7 +99,7 @@ void GpuEventQueue::LookAtReceived(Observer& observer, ThreadState* thread,
 // ---- telling
 
 void GpuEventQueue::ResolveCollective(Observer& observer, CollectiveEvent& event) noexcept {
-  const uint32_t step = observer.steps.completed();
+  const uint32_t step = observer.progress.completed();
   collective_results_.SetStep(event.number, event.count, step);
   const auto set_own = [this, &event](const InputSeen& seen, ValueRef value, uint32_t site) {
     GpuCollectiveResults::CollectiveResult result;
@@ -135,15 +135,16 @@ void GpuEventQueue::ResolveCollective(Observer& observer, CollectiveEvent& event
     if (!in_table || std::exchange(emitted, true)) continue;
     wire::Source source = SourceFrom(known);
     source.kinds = known.kinds;
-    EmitCollective(observer, resolver_, event.collective, &source, {});
+    observer.collective_records.Emit(resolver_, event.collective, &source, {});
   }
 }
 
 void GpuEventQueue::ResolveGiven(Observer& observer, const PlainTensor& tensor) noexcept {
   if (ResolveReceived(observer, resolver_, tensor)) return;
   const NamedTensor* named = observer.python->names().FindByStorage(tensor.storage);
-  RecordExternal(observer, tensor, named != nullptr ? TargetOf(*named) : wire::Target::kInputData,
-                 named != nullptr ? named->name : "");
+  observer.external_values.Remember(tensor,
+                                    named != nullptr ? TargetOf(*named) : wire::Target::kInputData,
+                                    named != nullptr ? named->name : "");
 }
 
 // gloo carries a GPU's tensors by the CPU: they are copied to pinned memory, a thread of gloo's
@@ -163,7 +164,7 @@ bool GpuEventQueue::ResolveCopyOfReceived(Observer& observer, const OpEvent& eve
 
 bool GpuEventQueue::ResolveReceived(Observer& observer, ThreadState* thread,
                                     const PlainTensor& tensor) noexcept {
-  if (!On() || tensor.gpu < 0 || observer.Poisoned()) return false;
+  if (!On() || tensor.gpu < 0 || observer.poison.Poisoned()) return false;
   const uint64_t event = thread == resolver_ ? told_event_ : ~uint64_t{0};
   GpuCollectiveResults::CollectiveResult result;
   BadEntry known;
@@ -175,18 +176,19 @@ bool GpuEventQueue::ResolveReceived(Observer& observer, ThreadState* thread,
     return false;
   }
   // What came steps ago was in use since, and good.
-  if (result.step != 0 && result.step < observer.steps.completed()) return false;
+  if (result.step != 0 && result.step < observer.progress.completed()) return false;
   if (result.value.ticket != 0) {
     observer.bad_values.Add(EntryOf(observer, tensor, result.value, result.site));
     observer.input_tracking.Arm();
     return true;
   }
-  const ValueRef value = ReportReceived(observer, thread, tensor, result.collective, result.layer);
+  const ValueRef value =
+      observer.collective_records.ReportReceived(thread, tensor, result.collective, result.layer);
   if (!observer.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &known)) {
     return false;
   }
   collective_results_.SetValue(result, value, known.site, /*own=*/false);
-  EmitCollective(observer, thread, result.collective, nullptr, value);
+  observer.collective_records.Emit(thread, result.collective, nullptr, value);
   return true;
 }
 

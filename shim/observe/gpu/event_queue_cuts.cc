@@ -37,7 +37,7 @@ bool HandsOnNan(const OpTraits& op) {
 // ---- noting
 
 bool GpuEventQueue::CutsNow(Observer& observer, ThreadState* thread) noexcept {
-  return observer.level.watched() == wire::Level::kLayer && !observer.Poisoned() &&
+  return observer.level.watched() == wire::Level::kLayer && !observer.poison.Poisoned() &&
          CapturedGraph(observer, thread, /*begins=*/true) == nullptr;
 }
 

@@ -92,7 +92,7 @@ void GpuEventQueue::MeasureWritten(Observer& observer, ThreadState* thread, cons
 // What a module returns, at level layer, on the way out of it.
 void GpuEventQueue::MeasureResults(Observer& observer, ThreadState* thread,
                                    std::span<const at::TensorBase* const> results) noexcept {
-  GpuTensors on_gpu(observer, thread, /*counts=*/false);
+  GpuTensors on_gpu(observer.late_facts, thread, /*counts=*/false);
   for (const at::TensorBase* result : results) {
     PlainTensor plain;
     wire::Unchecked reason;

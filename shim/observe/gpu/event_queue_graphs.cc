@@ -230,7 +230,7 @@ void GpuEventQueue::ResolveReplay(Observer& observer, ReplayEvent& replay) noexc
     found |= gpu_.FindReplayed(graph.place.gpu, check.slot, after, replay.through, &answer);
     used |= gpu_.FindReplayed(graph.place.gpu, check.slot, 0, replay.through, &answer);
   }
-  const bool nothing = !found && observer.bad_values.size() == 0 && !observer.Poisoned();
+  const bool nothing = !found && observer.bad_values.size() == 0 && !observer.poison.Poisoned();
   if (graph.nodes_bad) {
     for (SequenceEntry& node : graph.nodes) node.value = {};
   }

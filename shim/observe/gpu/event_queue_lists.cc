@@ -117,7 +117,7 @@ void GpuEventQueue::ResolveSums(Observer& observer, const OpEvent& event,
   switch (event.checked_as) {
     case CheckedAs::kLoss:
     case CheckedAs::kLossNumber:
-      return observer.steps.RecordLoss(sums.first);
+      return observer.losses.Record(sums.first);
     case CheckedAs::kScale:
       scale_ = sums.first;
       scale_known_ = true;
@@ -129,7 +129,7 @@ void GpuEventQueue::ResolveSums(Observer& observer, const OpEvent& event,
       return;
     case CheckedAs::kScaleOfStep:
       return observer.steps.OnScaleUpdate(
-          observer, resolver_, {sums.first, /*known=*/true, /*found_inf=*/!sums.IsZero(1)});
+          resolver_, {sums.first, /*known=*/true, /*found_inf=*/!sums.IsZero(1)});
     default:
       break;
   }

@@ -74,7 +74,7 @@ void GpuEventQueue::ResolveReady(Observer& observer) noexcept {
   const bool was_busy = thread != nullptr && thread->busy;
   if (thread != nullptr) thread->busy = true;
   gpu_.Collect();
-  if (gpu_.TakeHit() && cuts_.AnyNoted() && !observer.Poisoned()) observer.level.Raise();
+  if (gpu_.TakeHit() && cuts_.AnyNoted() && !observer.poison.Poisoned()) observer.level.Raise();
   const bool may_tell = ResolveUnannounced(observer);
   for (Event* head = Head(); may_tell && head != nullptr; head = Head()) {
     const GpuAnswer* answer = nullptr;
@@ -165,12 +165,12 @@ void GpuEventQueue::Resolve(Observer& observer, Event& event, const GpuAnswer* a
     case EventKind::kView: {
       auto& view = static_cast<ViewEvent&>(event);
       ResolveKnown(view);
-      OnSkippedOutput(observer, thread, view.frame, view.tensor.seen.Plain());
+      observer.clean_outputs.OnSkipped(thread, view.frame, view.tensor.seen.Plain());
       break;
     }
     case EventKind::kPass: {
       const auto& pass = static_cast<const PassEvent&>(event);
-      observer.passes.RecordBegin(observer, thread, pass.pass, pass.root.Get(), pass.tells_loss);
+      observer.passes.RecordBegin(thread, pass.pass, pass.root.Get(), pass.tells_loss);
       break;
     }
     case EventKind::kLeaf:
@@ -178,27 +178,26 @@ void GpuEventQueue::Resolve(Observer& observer, Event& event, const GpuAnswer* a
       break;
     case EventKind::kOptimizerBegin: {
       const auto& begin = static_cast<const OptimizerEvent&>(event);
-      canary::Gradients gradients = begin.gradients;
+      Gradients gradients = begin.gradients;
       gradients.skipped |= skips_update_;
       skips_update_ = false;
-      gpu_gradients_->Settle(observer, thread, begin.range_name, &gradients);
-      observer.steps.RecordOptimizerBegin(observer, thread, begin.optimizer, begin.range_name,
-                                          gradients);
+      gpu_gradients_->Settle(thread, begin.range_name, &gradients);
+      observer.steps.RecordOptimizerBegin(thread, {begin.optimizer, begin.range_name, gradients});
       break;
     }
     case EventKind::kOptimizerEnd: {
       const auto& end = static_cast<const OptimizerEvent&>(event);
-      observer.steps.RecordOptimizerEnd(observer, thread, end.stopped, end.ops_unwatched);
+      observer.steps.RecordOptimizerEnd(thread, {end.stopped, end.ops_unwatched});
       break;
     }
     case EventKind::kPlainUpdate:
-      observer.steps.RecordPlainUpdate(observer, thread);
+      observer.steps.RecordPlainUpdate(thread);
       break;
     case EventKind::kCollective:
       ResolveCollective(observer, static_cast<CollectiveEvent&>(event));
       break;
     case EventKind::kSnapshot:
-      observer.parameter_stats.EmitLast(observer, static_cast<SnapshotEvent&>(event).snapshot);
+      observer.parameter_stats.EmitLast(static_cast<SnapshotEvent&>(event).snapshot);
       break;
     case EventKind::kReplay:
       ResolveReplay(observer, static_cast<ReplayEvent&>(event));
@@ -214,7 +213,7 @@ void GpuEventQueue::ResolveOp(Observer& observer, OpEvent& event,
   const bool of_scaler = (families & (kUnscales | kUpdatesScale)) != 0;
   // The way of nearly all events.
   if (!bad && event.escaped == 0 && !of_scaler && observer.bad_values.size() == 0 &&
-      !observer.Poisoned()) {
+      !observer.poison.Poisoned()) {
     return;
   }
   ThreadState* thread = resolver_;
@@ -241,14 +240,15 @@ void GpuEventQueue::ResolveOp(Observer& observer, OpEvent& event,
     bad_read |= inputs[i].seen.kinds != 0 && inputs[i].seen.argument == 0;
     thread->inputs[i] = inputs[i].seen;
     frame.inputs_unread |= inputs[i].unread && !inputs[i].seen.known;
-    if (!bad && observer.Poisoned() && (inputs[i].seen.updated || inputs[i].seen.overwritten)) {
+    if (!bad && observer.poison.Poisoned() &&
+        (inputs[i].seen.updated || inputs[i].seen.overwritten)) {
       observer.poison.RecordCleanWrite(inputs[i].seen.storage.storage, inputs[i].seen.byte_begin,
                                        inputs[i].seen.byte_end);
     }
   }
   if (event.is_late_copy && frame.input_bad) return ResolveLateCopy(observer, event);
-  if (event.escaped != 0) return OnScalarRead(observer, thread, frame, event.escaped);
-  if ((families & kUnscales) != 0) observer.steps.OnUnscale(bad_read);
+  if (event.escaped != 0) return observer.scalar_reads.OnRead(thread, frame, event.escaped);
+  if ((families & kUnscales) != 0) observer.scaler_state.OnUnscale(bad_read);
   if (bad) {
     thread->region = event.region;
     thread->region.source = wire::Source{};
@@ -270,10 +270,10 @@ void GpuEventQueue::ResolveOp(Observer& observer, OpEvent& event,
   } else if (event.cut.at_layer && !event.cut.AllOutputsKnown()) {
     for (uint32_t i = 0; i < event.outputs; ++i) ResolveNotBad(observer, event, i);
   } else {
-    OnCleanOutputs(observer, thread, frame);
+    observer.clean_outputs.OnClean(thread, frame);
   }
   if ((families & kUpdatesScale) != 0) {
-    observer.steps.OnScaleUpdate(observer, thread, {scale_, scale_known_});
+    observer.steps.OnScaleUpdate(thread, {scale_, scale_known_});
     scale_known_ = false;  // in a graph it stays there
   }
 }
@@ -287,7 +287,7 @@ void GpuEventQueue::ResolveLateCopy(Observer& observer, OpEvent& event) noexcept
   FillKinds(kinds, &to.stats);
   to.seen.counted = &to.stats;
   const BadOutput output{to.seen.Plain(), 0, to.seen.requires_grad};
-  OnBadOutputs(observer, resolver_, resolver_->frames[0], &output, 1);
+  observer.findings.OnBadOutputs(resolver_, resolver_->frames[0], &output, 1);
 }
 
 void GpuEventQueue::ResolveBadOutputs(Observer& observer, OpEvent& event,
@@ -312,15 +312,15 @@ void GpuEventQueue::ResolveBadOutputs(Observer& observer, OpEvent& event,
     if (seen.place_in_list != InputSeen::kNoList) {
       // Each tensor of a list was made of those that stand where it stands.
       frame.inputs_count = TakeInputs(event, seen.place_in_list);
-      OnBadOutputs(observer, resolver_, frame, &output, 1);
+      observer.findings.OnBadOutputs(resolver_, frame, &output, 1);
     } else if (!seen.rewritten) {
       together[count++] = output;
     } else if (!FindBad(observer, seen, &known)) {
       // Running statistics: reported when they go bad, and then each by itself.
-      OnBadOutputs(observer, resolver_, frame, &output, 1);
+      observer.findings.OnBadOutputs(resolver_, frame, &output, 1);
     }
   }
-  if (count != 0) OnBadOutputs(observer, resolver_, frame, together, count);
+  if (count != 0) observer.findings.OnBadOutputs(resolver_, frame, together, count);
 }
 
 void GpuEventQueue::RecordNewestBad(Observer& observer, const OpEvent& event) noexcept {
@@ -329,7 +329,7 @@ void GpuEventQueue::RecordNewestBad(Observer& observer, const OpEvent& event) no
   for (uint32_t i = 0; i < event.outputs; ++i) {
     if (!FindBad(observer, event.tensors[i].seen, &entry) || entry.value.ticket == 0) continue;
     newest_bad_ = entry.value;
-    newest_bad_step_ = observer.steps.completed();
+    newest_bad_step_ = observer.progress.completed();
     return;
   }
 }
@@ -337,7 +337,7 @@ void GpuEventQueue::RecordNewestBad(Observer& observer, const OpEvent& event) no
 bool GpuEventQueue::AssumeSource(Observer& observer, const ThreadState* thread,
                                  const PlainTensor& tensor, wire::Source* source,
                                  ValueRef* value) const noexcept {
-  const uint32_t step = observer.steps.completed();
+  const uint32_t step = observer.progress.completed();
   if (tensor.gpu < 0 || thread != resolver_ || newest_bad_.ticket == 0 ||
       newest_bad_step_ != step || observer.level.asked() != wire::Level::kLayer) {
     return false;
@@ -365,12 +365,12 @@ void GpuEventQueue::ResolveTensors(Observer& observer, OpEvent& event,
   if (answer.measures != nullptr) return ResolveMeasures(observer, event, answer.measures);
   if (answer.sums != nullptr) ResolveSums(observer, event, *answer.sums);
   if (event.checked_as == CheckedAs::kProbe) {
-    return observer.poison_watch.OnProbe(observer, event.number, event.outputs,
+    return observer.poison_watch.OnProbe(event.number, event.outputs,
                                          answer.outcome == device::Finished::Outcome::kBad);
   }
   if (answer.outcome != device::Finished::Outcome::kBad) return;
   // Whose gradients are bad is known of each step, whatever else is not told any more.
-  if (observer.Poisoned() && !AreGradients(event.checked_as)) return;
+  if (observer.poison.Poisoned() && !AreGradients(event.checked_as)) return;
   if (event.is_list) return ResolveList(observer, event, answer);
   if (event.checked_as == CheckedAs::kOfRegion) SettleGiven(observer, event, answer);
   for (uint32_t i = 0; i < event.outputs; ++i) {
@@ -387,17 +387,17 @@ void GpuEventQueue::ResolveTensor(Observer& observer, OpEvent& event, SeenTensor
   switch (event.checked_as) {
     case CheckedAs::kEntries:
       ResolveReceived(observer, resolver_, plain);
-      return ReportEntry(observer, plain, tensor.target, NameOf(observer, tensor));
+      return observer.named_values.ReportEntry(plain, tensor.target, NameOf(observer, tensor));
     case CheckedAs::kGradients:
-      if (observer.Poisoned()) return gpu_gradients_->ReportWatched(observer, plain, tensor.named);
-      return gpu_gradients_->Report(observer, resolver_, plain, tensor.named);
+      if (observer.poison.Poisoned()) return gpu_gradients_->ReportWatched(plain, tensor.named);
+      return gpu_gradients_->Report(resolver_, plain, tensor.named);
     case CheckedAs::kWatchedGradients:
-      return gpu_gradients_->ReportWatched(observer, plain, tensor.named);
+      return gpu_gradients_->ReportWatched(plain, tensor.named);
     case CheckedAs::kSkippableGradients:
       skips_update_ = true;
       return;
     case CheckedAs::kLoss:
-      return loss::ReportBad(observer, resolver_, plain, event.moment.place.layer);
+      return observer.loss_reads.ReportBad(resolver_, plain, event.moment.place.layer);
     case CheckedAs::kLossNumber:
     case CheckedAs::kScale:
     case CheckedAs::kScaleOfStep:
@@ -417,7 +417,7 @@ void GpuEventQueue::ResolveTensor(Observer& observer, OpEvent& event, SeenTensor
     case CheckedAs::kOfRegion:
       return ResolveOfRegion(observer, event, plain);
     case CheckedAs::kWritten:
-      return gpu_gradients_->ReportWritten(observer, resolver_, plain, tensor.named,
+      return gpu_gradients_->ReportWritten(resolver_, plain, tensor.named,
                                            tensor.target == wire::Target::kOptimizerState);
   }
 }
@@ -434,7 +434,8 @@ void GpuEventQueue::SettleGiven(Observer& observer, OpEvent& event,
     SettleInput(observer, place >= 0, &tensor);
     if (tensor.seen.kinds == 0 || tensor.seen.known) continue;
     if (!ResolveReceived(observer, resolver_, tensor.seen.Plain()))
-      RecordExternal(observer, tensor.seen.Plain(), tensor.target, NameOf(observer, tensor));
+      observer.external_values.Remember(tensor.seen.Plain(), tensor.target,
+                                        NameOf(observer, tensor));
     tensor.seen.known = FindBad(observer, tensor.seen, &tensor.seen.bad);
   }
 }
@@ -443,7 +444,7 @@ void GpuEventQueue::ResolveOfRegion(Observer& observer, const OpEvent& event,
                                     const PlainTensor& output) noexcept {
   wire::Source known{};
   ValueRef value;
-  if (SourceOf(observer, output, &known, &value)) return;
+  if (observer.known_bad.SourceOf(output, &known, &value)) return;
   UnobservedWriter writer =
       compiled_regions::WriterOf(event.region.name, event.region.layer, event.region.is_backward);
   // An op that the region called has said more than its arguments do.
@@ -458,24 +459,23 @@ void GpuEventQueue::ResolveOfRegion(Observer& observer, const OpEvent& event,
       writer.Add(source, given.bad.value);
     }
   }
-  compiled_regions::Report(observer, resolver_, &writer, output);
+  observer.compiled_writes.Report(resolver_, &writer, output);
 }
 
 void GpuEventQueue::ResolveLeaf(Observer& observer, LeafEvent& event) noexcept {
-  if (!event.has_gradient)
-    return observer.passes.RecordLeaf(observer, resolver_, nullptr, event.named);
+  if (!event.has_gradient) return observer.passes.RecordLeaf(resolver_, nullptr, event.named);
   InputSeen& seen = event.gradient.seen;
   BadEntry entry;
   if (seen.gpu >= 0 && FindBad(observer, seen, &entry)) {
     FillKinds(KindsOf(entry), &event.gradient.stats);
-    if (bad_leaf_.ticket == 0 || bad_leaf_step_ != observer.steps.completed()) {
+    if (bad_leaf_.ticket == 0 || bad_leaf_step_ != observer.progress.completed()) {
       bad_leaf_ = entry.value;
-      bad_leaf_step_ = observer.steps.completed();
+      bad_leaf_step_ = observer.progress.completed();
     }
   }
   seen.counted = &event.gradient.stats;
   const PlainTensor gradient = seen.Plain();
-  observer.passes.RecordLeaf(observer, resolver_, &gradient, event.named);
+  observer.passes.RecordLeaf(resolver_, &gradient, event.named);
 }
 
 }  // namespace nanwatch

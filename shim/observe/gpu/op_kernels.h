@@ -26,6 +26,7 @@
 #include "proto/wire/record.h"
 #include "shim/device/kernel_trace.h"
 #include "shim/entry/observer_interface.h"
+#include "shim/observe/events/fact_sink.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
@@ -34,7 +35,7 @@ class Emitter;
 class ProcessSegment;
 class PythonBridge;
 
-class OpKernels {
+class OpKernels final : public FindingSink {
  public:
   // All outlive it.
   OpKernels(const NanwatchEntry& entry, PythonBridge& python,
@@ -59,7 +60,7 @@ class OpKernels {
   void End() noexcept { trace_.load(std::memory_order_acquire)->Pop(); }
 
   // Any thread: a finding of this op was written, or kept, with this head.
-  void RecordFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept;
+  void RecordFinding(const Frame& frame, const wire::RecordHeader& finding) noexcept override;
 
   // Every 50 ms, on a thread of our own.
   void Tend() noexcept;

@@ -108,7 +108,7 @@ struct GpuEventQueue::SnapshotEvent : Event {
 struct GpuEventQueue::OptimizerEvent : Event {
   const void* optimizer;
   char range_name[96];
-  canary::Gradients gradients;
+  Gradients gradients;
   bool stopped;
   bool ops_unwatched;
 };

@@ -110,7 +110,7 @@ bool Cuts::Record(ThreadState* thread, const Frame& frame, const at::TensorBase&
   value.moment.time_ns = time_ns;
   value.op = frame.op;
   value.sequence = frame.sequence;
-  value.iteration = observer.steps.iteration();
+  value.iteration = observer.op_path.steps.iteration.load(std::memory_order_relaxed);
   return true;
 }
 
@@ -213,7 +213,8 @@ void Cuts::Report(Observer& observer, WrittenValue* const* values, size_t count,
     const Found found = LookAt(resolver_, value);
     value.known = found != Found::kGone;
     // The gradients of steps before were looked at by their optimizers.
-    const bool done = value.is_leaf && value.iteration != observer.steps.iteration();
+    const bool done = value.is_leaf && value.iteration != observer.op_path.steps.iteration.load(
+                                                              std::memory_order_relaxed);
     if (found == Found::kGone && !done) walk->lost.push_back(&value);
     if (found != Found::kBad) continue;
     const PlainTensor plain = value.seen.Plain();
@@ -230,9 +231,9 @@ void Cuts::Report(Observer& observer, WrittenValue* const* values, size_t count,
   if (bad == 0) return;
   const WrittenValue& first = *values[0];
   // What the records say of the time would be of now.
-  if (first.iteration != observer.steps.iteration()) {
+  if (first.iteration != observer.op_path.steps.iteration.load(std::memory_order_relaxed)) {
     for (int i = 0; i < bad; ++i) {
-      RecordExternal(observer, outputs[i].tensor, wire::Target::kNone, uint32_t{0});
+      observer.external_values.Remember(outputs[i].tensor, wire::Target::kNone, uint32_t{0});
     }
   } else {
     const bool made_node = outputs[0].requires_grad;
@@ -251,7 +252,7 @@ void Cuts::Report(Observer& observer, WrittenValue* const* values, size_t count,
     frame.op = first.op;
     frame.kind = FrameKind::kOp;
     frame.sequence = first.sequence;
-    nanwatch::OnBadOutputs(observer, thread, frame, outputs, bad);
+    observer.findings.OnBadOutputs(thread, frame, outputs, bad);
     thread->told = nullptr;
     thread->traced = nullptr;
   }
@@ -266,7 +267,7 @@ void Cuts::Report(Observer& observer, WrittenValue* const* values, size_t count,
 
 void Cuts::WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) noexcept try {
   if (resolver_ == nullptr) resolver_ = ThreadStates::MakeForResolving();
-  if (resolver_ == nullptr || observer.Poisoned()) return;
+  if (resolver_ == nullptr || observer.poison.Poisoned()) return;
   if (bad != nullptr) walk->graph.AddMadeOf(*bad);
   walk->graph.AddMadeOfRunningNode();
   for (WrittenRing* ring = rings_.load(std::memory_order_acquire); ring != nullptr;
@@ -295,7 +296,7 @@ void Cuts::WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) n
 }
 
 void Cuts::Resolve(Observer& observer, ThreadState* thread, const c10::TensorImpl* bad) noexcept {
-  if (observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) return;
+  if (observer.level.watched() != wire::Level::kLayer || observer.poison.Poisoned()) return;
   const BusyScope busy(thread);
   {
     const std::lock_guard<std::mutex> lock(walking_);
@@ -320,14 +321,15 @@ bool Cuts::IsMask(const OpTraits& op, uint8_t kinds, const Layer* layer) noexcep
 void Cuts::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outputs,
                         int count) noexcept {
   Observer& observer = observer_;
-  if (observer.level.watched() != wire::Level::kLayer || thread->proof || observer.Poisoned()) {
-    return nanwatch::OnBadOutputs(observer, thread, frame, outputs, count);
+  if (observer.level.watched() != wire::Level::kLayer || thread->proof ||
+      observer.poison.Poisoned()) {
+    return observer.findings.OnBadOutputs(thread, frame, outputs, count);
   }
   uint8_t kinds = 0;
   for (int i = 0; i < count; ++i) kinds |= NonFiniteKinds(outputs[i].tensor.view);
   // A mask among ops whose inputs are asked for anyway.
   if (frame.inputs_seen && kinds == wire::kHasNegInf) {
-    return nanwatch::OnBadOutputs(observer, thread, frame, outputs, count);
+    return observer.findings.OnBadOutputs(thread, frame, outputs, count);
   }
   try {
     const std::lock_guard<std::mutex> lock(walking_);
@@ -337,10 +339,12 @@ void Cuts::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outp
     if (!frame.inputs_seen) {
       const bool made_node = outputs[0].requires_grad;
       const NodeKey node{thread->torch_thread_id, made_node ? frame.sequence : -1};
-      traced = Trace(walk, {*frame.op, node, MonotonicNs(), observer.steps.iteration(), kinds});
+      traced =
+          Trace(walk, {*frame.op, node, MonotonicNs(),
+                       observer.op_path.steps.iteration.load(std::memory_order_relaxed), kinds});
       thread->traced = &traced;
     }
-    nanwatch::OnBadOutputs(observer, thread, frame, outputs, count);
+    observer.findings.OnBadOutputs(thread, frame, outputs, count);
     thread->traced = nullptr;
   } catch (...) {
     thread->traced = nullptr;
@@ -353,7 +357,7 @@ void Cuts::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outp
 void Cuts::OnModuleResult(ThreadState* thread, const at::TensorBase* const* tensors,
                           size_t count) noexcept {
   Observer& observer = observer_;
-  if (observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) return;
+  if (observer.level.watched() != wire::Level::kLayer || observer.poison.Poisoned()) return;
   const BusyScope busy(thread);
   observer.gpu_events.CutAtResults(observer, thread, {tensors, count});
   for (size_t i = 0; i < count; ++i) {
@@ -390,7 +394,8 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
     // Of a part of what the op wrote the rest is not known.
     value->known = value->seen.byte_begin == plain.byte_begin &&
                    value->seen.byte_end == plain.byte_end && value->seen.numel == plain.view.numel;
-    RecordTrail(thread, value->op, plain.view.type, magnitude, observer.steps.iteration(),
+    RecordTrail(thread, value->op, plain.view.type, magnitude,
+                observer.op_path.steps.iteration.load(std::memory_order_relaxed),
                 observer.headroom);
     return;
   }
@@ -399,17 +404,18 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
   Resolve(observer, thread, plain.impl);
   wire::Source known{};
   ValueRef value;
-  if (SourceOf(observer, plain, &known, &value)) return;
+  if (observer.known_bad.SourceOf(plain, &known, &value)) return;
   const UnobservedWriter writer =
       UnseenAt(kModuleCall, CurrentLayer(), wire::Phase::kForward, NonFiniteKinds(plain.view), {});
-  OnUnobservedWrite(observer, thread, plain, writer);
+  observer.unobserved_writes.Record(thread, plain, writer);
 }
 
 void Cuts::OnPass(ThreadState* thread, const SequenceEntry* root) noexcept {
   Observer& observer = observer_;
   observer.gpu_events.CutAtPass(observer, thread, root);
   WrittenRing* ring = thread->written;
-  if (ring == nullptr || observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) {
+  if (ring == nullptr || observer.level.watched() != wire::Level::kLayer ||
+      observer.poison.Poisoned()) {
     return;
   }
   const BusyScope busy(thread);
@@ -439,7 +445,7 @@ void Cuts::OnNodeEnd(ThreadState* thread) noexcept {
   observer.gpu_events.CutAtNodeEnd(observer, thread);
   WrittenRing* ring = thread->written;
   if (ring == nullptr || observer.level.watched() != wire::Level::kLayer ||
-      ring->count == ring->backward_begin || observer.Poisoned()) {
+      ring->count == ring->backward_begin || observer.poison.Poisoned()) {
     return;
   }
   const BusyScope busy(thread);
@@ -477,7 +483,7 @@ void Cuts::LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing*
 
 void Cuts::OnUpdate(Observer& observer, ThreadState* thread) noexcept {
   observer.gpu_events.CutAtUpdate(observer, thread);
-  if (observer.level.watched() != wire::Level::kLayer || observer.Poisoned()) return;
+  if (observer.level.watched() != wire::Level::kLayer || observer.poison.Poisoned()) return;
   const BusyScope busy(thread);
   bool bad = false;
   uint64_t bytes = 0;

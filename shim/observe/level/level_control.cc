@@ -4,12 +4,12 @@
 #include <ATen/record_function.h>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/live_publisher.h"
-#include "shim/observe/finding/finding_record.h"
 #include "shim/observe/level/measuring.h"
 #include "shim/observe/level/watch_switch.h"
 #include "shim/observe/python/python_bridge.h"
-#include "shim/observe/step/step_scope.h"
+#include "shim/observe/step/step_progress.h"
 
 namespace nanwatch {
 namespace {
@@ -74,7 +74,7 @@ void LevelControl::RecordIfHidden() noexcept {
 
 void LevelControl::CountStepUnwatched() noexcept {
   if (hidden_.exchange(true, std::memory_order_relaxed)) return;
-  parts_.steps.CountUnwatched();
+  parts_.steps.CountWatched(wire::Level::kIdle);
   parts_.live.Publish(wire::LiveState::kWatching);  // the job may end in this step
 }
 

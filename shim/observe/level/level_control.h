@@ -31,7 +31,7 @@ class FindingRecords;
 class LivePublisher;
 class Measuring;
 class PythonBridge;
-class StepScope;
+class StepProgress;
 class WatchSwitch;
 struct ThreadState;
 
@@ -51,7 +51,7 @@ class LevelControl final : public LevelState, public LevelRequests, public GpuLi
     const ProcessSegment& segment;
     const FindingRecords& records;
     PythonBridge& python;
-    StepScope& steps;
+    StepProgress& steps;
     WatchSwitch& watch_switch;
     Measuring& measuring;
     LivePublisher& live;

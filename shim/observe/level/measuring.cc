@@ -34,8 +34,8 @@ bool Measuring::IsCalm(ThreadState* thread, const Step& step) noexcept {
   return step.calm && readable_ && same_thread && !suspicious &&
          !parts_.observer.stops_on_anomaly &&
          (asked == wire::Level::kFull || asked == wire::Level::kCanary) &&
-         parts_.python.ReportsSteps() && !parts_.gpu.On() && !parts_.observer.Blind() &&
-         !parts_.observer.Ignores() && parts_.bad_values.size() == 0 &&
+         parts_.python.ReportsSteps() && !parts_.gpu.On() && !parts_.observer.poison.Blind() &&
+         !parts_.observer.poison.Ignores() && parts_.bad_values.size() == 0 &&
          !parts_.segment.is_forked() && parts_.python.running_cell() == 0;
 }
 
@@ -69,7 +69,7 @@ void Measuring::OnStep(ThreadState* thread, const Step& step) noexcept {
   }
   const bool off = parts_.level.off_to_measure();
   // What is bad already could not be told from what goes bad in the block.
-  if (next.off && !off && !AreAllNamedFinite(parts_.observer, thread)) return;
+  if (next.off && !off && !parts_.observer.named_values.AreAllFinite(thread)) return;
   if (next.off) parts_.python.CallAtExitSoon();
   if (next.off) unread_.store(true, std::memory_order_relaxed);
   if (next.off != off) parts_.level.SwitchToMeasure(thread, next.off);
@@ -81,13 +81,13 @@ void Measuring::RecordStepEnded() noexcept {
 }
 
 void Measuring::ReadAfter(ThreadState* thread) noexcept {
-  (void)ReadAllNamed(parts_.observer, thread);
+  (void)parts_.observer.named_values.ReadAll(thread);
 }
 
 void Measuring::OnRootCall(ThreadState* thread) noexcept {
   if (c10::GradMode::is_enabled() || thread->optimizer_depth != 0) return;
   CutShort(thread);
-  if (ReadAllNamed(parts_.observer, thread)) unread_.store(false, std::memory_order_relaxed);
+  if (parts_.observer.named_values.ReadAll(thread)) unread_.store(false, std::memory_order_relaxed);
 }
 
 void Measuring::OnFork() noexcept {
@@ -103,7 +103,7 @@ void Measuring::CutShort(ThreadState* thread) noexcept {
 
 // While the checks are off, nobody saw what ran since the last step.
 void Measuring::OnExit(ThreadState* thread) noexcept {
-  if (IsUnread() && !parts_.level.off_to_measure() && ReadAllNamed(parts_.observer, thread))
+  if (IsUnread() && !parts_.level.off_to_measure() && parts_.observer.named_values.ReadAll(thread))
     unread_.store(false, std::memory_order_relaxed);
 }
 

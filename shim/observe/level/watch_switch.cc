@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/level/watch_switch.h"
 
-#include "shim/observe/observer.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/backward_pass.h"
-#include "shim/observe/step/step_scope.h"
+#include "shim/observe/step/scaler_state.h"
 #include "shim/observe/torch/input_tracking.h"
 
 namespace nanwatch {
@@ -13,9 +12,9 @@ void WatchSwitch::Apply(LevelState& state, ThreadState* thread) noexcept {
   const bool all_ops = WatchesEveryOp(state.watched());
   if (!all_ops && thread != nullptr) {
     // A scaler's decision may go unseen, too.
-    passes_.Close(observer_, thread);
+    passes_.Close(thread);
     state.ForgetBadValues(bad_values_);
-    steps_.ForgetScaler();
+    scaler_.Forget();
   }
   ChooseRanges(state);
   input_tracking_.WatchEverywhere(all_ops);

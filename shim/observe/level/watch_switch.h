@@ -12,21 +12,19 @@ namespace nanwatch {
 class BackwardPasses;
 class BadValues;
 class InputTracking;
-class Observer;
 class PythonBridge;
-class StepScope;
+class ScalerState;
 
 class WatchSwitch {
  public:
   // All outlive it.
-  WatchSwitch(Observer& observer, InputTracking& input_tracking, const PythonBridge& python,
-              BadValues& bad_values, BackwardPasses& passes, StepScope& steps) noexcept
-      : observer_(observer),
-        input_tracking_(input_tracking),
+  WatchSwitch(InputTracking& input_tracking, const PythonBridge& python, BadValues& bad_values,
+              BackwardPasses& passes, ScalerState& scaler) noexcept
+      : input_tracking_(input_tracking),
         python_(python),
         bad_values_(bad_values),
         passes_(passes),
-        steps_(steps) {}
+        scaler_(scaler) {}
 
   // Between two ops, from `state`, which names the level that is watched from here on. `thread`:
   // the calling one; null: somebody who knows of no pass.
@@ -35,12 +33,11 @@ class WatchSwitch {
   void ChooseRanges(const LevelState& state) noexcept;
 
  private:
-  Observer& observer_;
   InputTracking& input_tracking_;
   const PythonBridge& python_;
   BadValues& bad_values_;
   BackwardPasses& passes_;
-  StepScope& steps_;
+  ScalerState& scaler_;
 };
 
 }  // namespace nanwatch

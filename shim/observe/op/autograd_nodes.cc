@@ -27,7 +27,7 @@ void AutogradNodes::BeginPassIfNew(ThreadState* thread, bool outermost,
   thread->graph_task = task;
   thread->region.is_backward = false;
   BusyScope busy(thread);
-  thread->pass = passes_.OnBegin(observer_, thread, task, made_by);
+  thread->pass = passes_.OnBegin(thread, task, made_by);
 }
 
 void AutogradNodes::Begin(ThreadState* thread, const at::RecordFunction& node) {
@@ -62,7 +62,7 @@ void AutogradNodes::Begin(ThreadState* thread, const at::RecordFunction& node) {
   if (node.seqNr() == -1 &&
       std::strcmp(thread->node_name, "torch::autograd::AccumulateGrad") == 0) {
     BusyScope busy(thread);
-    passes_.OnLeaf(observer_, thread, node);
+    passes_.OnLeaf(thread, node);
   }
 }
 

@@ -59,7 +59,7 @@ void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, const Nam
   if (bad_values_.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) return;
   BusyScope busy(thread);
   const BadOutput output{plain, index, false};
-  OnBadOutputs(observer_, thread, frame, &output, 1);
+  observer_.findings.OnBadOutputs(thread, frame, &output, 1);
 }
 
 void RunningStatistics::Check(ThreadState* thread, Frame& frame) noexcept try {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/finding/sources.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/torch/tensor_stats.h"
@@ -15,7 +14,6 @@ namespace nanwatch {
 namespace {
 
 using compiled_regions::kRegion;
-using compiled_regions::Report;
 using compiled_regions::WriterOf;
 
 bool IsBad(const at::TensorBase& tensor, PlainTensor* plain) {
@@ -47,9 +45,9 @@ void CompiledRegions::AddInputs(const Tensors& inputs, UnobservedWriter* writer)
     if (!IsBad(*inputs.tensors[i], &plain)) continue;
     wire::Source source{};
     ValueRef value;
-    if (!SourceOf(observer_, plain, &source, &value)) {
-      RecordExternal(observer_, plain, wire::Target::kInputData, inputs.names[i]);
-      if (!SourceOf(observer_, plain, &source, &value)) continue;
+    if (!observer_.known_bad.SourceOf(plain, &source, &value)) {
+      observer_.external_values.Remember(plain, wire::Target::kInputData, inputs.names[i]);
+      if (!observer_.known_bad.SourceOf(plain, &source, &value)) continue;
     }
     source.kinds = NonFiniteKinds(plain.view);
     writer->Add(source, value);
@@ -59,7 +57,7 @@ void CompiledRegions::AddInputs(const Tensors& inputs, UnobservedWriter* writer)
   names_.ForEachInRoot(layer->root_layer, [this, layer, writer](const NamedTensor& named) {
     if (!IsWithin(named.layer, layer)) return;
     const NamedReading reading(names_, named);
-    if (reading.IsBad()) writer->Add(NamedSource(observer_, named, reading), {});
+    if (reading.IsBad()) writer->Add(observer_.external_values.SourceOf(named, reading), {});
   });
 }
 
@@ -72,7 +70,7 @@ void CompiledRegions::SetName(ThreadState* thread, const char* name) const noexc
 
 void CompiledRegions::Begin(ThreadState* thread, const char* name) noexcept {
   SetName(thread, name);
-  thread->region_holds_inputs = !observer_.Ignores();
+  thread->region_holds_inputs = !observer_.poison.Ignores();
   if (thread->region_holds_inputs) input_tracking_.Hold();
 }
 
@@ -89,12 +87,12 @@ void CompiledRegions::BeginBackward(ThreadState* thread, const at::RecordFunctio
   RegionSeen& region = thread->region;
   region.is_backward = true;
   region.layer = thread->node_layer;
-  passes_.HoldInputs(observer_);
+  passes_.HoldInputs();
   // Without inputs nothing bad was alive.
   for (const c10::IValue& input : node.inputs()) {
     PlainTensor plain;
     if (!input.isTensor() || !IsBad(input.toTensor(), &plain)) continue;
-    if (!SourceOf(observer_, plain, &region.source, &region.value)) {
+    if (!observer_.known_bad.SourceOf(plain, &region.source, &region.value)) {
       region.source.kind = static_cast<uint8_t>(wire::SourceKind::kUnknown);
     }
     region.source.kinds = NonFiniteKinds(plain.view);
@@ -105,18 +103,18 @@ void CompiledRegions::BeginBackward(ThreadState* thread, const at::RecordFunctio
 
 void CompiledRegions::CheckGradients(ThreadState* thread, const at::RecordFunction& node) noexcept
     try {
-  if (observer_.Ignores() || thread->regions_open != 0) return;
-  GpuTensors on_gpu(observer_, thread);
+  if (observer_.poison.Ignores() || thread->regions_open != 0) return;
+  GpuTensors on_gpu(observer_.late_facts, thread);
   for (const c10::IValue& input : node.inputs()) {
     PlainTensor plain;
     if (input.isTensor() && AddOnGpu(input.toTensor(), &on_gpu)) continue;
     if (!input.isTensor() || !IsBad(input.toTensor(), &plain)) continue;
     wire::Source known{};
     ValueRef value;
-    if (SourceOf(observer_, plain, &known, &value)) continue;
+    if (observer_.known_bad.SourceOf(plain, &known, &value)) continue;
     UnobservedWriter writer = WriterOf("", thread->region.layer, true);
     if (thread->region.source.kinds != 0) writer.Add(thread->region.source, thread->region.value);
-    Report(observer_, thread, &writer, plain);
+    observer_.compiled_writes.Report(thread, &writer, plain);
   }
   gpu_.EnqueueTensors(observer_, thread, GpuEventQueue::CheckedAs::kOfRegion, on_gpu.list(),
                       thread->region);
@@ -131,7 +129,7 @@ void CompiledRegions::CheckOutput(ThreadState* thread, const RegionSeen& region,
   if (!IsBad(output, &plain)) return;
   wire::Source known{};
   ValueRef value;
-  if (SourceOf(observer_, plain, &known, &value)) return;
+  if (observer_.known_bad.SourceOf(plain, &known, &value)) return;
   if (!std::exchange(*inputs_added, true)) {
     if (region.source.kinds != 0) {
       writer->Add(region.source, region.value);
@@ -139,25 +137,25 @@ void CompiledRegions::CheckOutput(ThreadState* thread, const RegionSeen& region,
       AddInputs(inputs, writer);
     }
   }
-  Report(observer_, thread, writer, plain);
+  observer_.compiled_writes.Report(thread, writer, plain);
 }
 
 void CompiledRegions::OnOutputs(ThreadState* thread, const Tensors& outputs,
                                 const Tensors& inputs) noexcept try {
-  if (observer_.Ignores()) return;
+  if (observer_.poison.Ignores()) return;
   // The module may have been called without running what was compiled of it.
   RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
   thread->region = RegionSeen{};
   region.layer = CurrentLayer();
   UnobservedWriter writer = WriterOf(region.name, region.layer, false);
   bool inputs_added = false;
-  GpuTensors on_gpu(observer_, thread);
+  GpuTensors on_gpu(observer_.late_facts, thread);
   for (size_t i = 0; i < outputs.count; ++i) {
     if (AddOnGpu(*outputs.tensors[i], &on_gpu)) continue;
     CheckOutput(thread, region, *outputs.tensors[i], inputs, &writer, &inputs_added);
   }
   if (on_gpu.list().empty()) return;
-  GpuTensors given(observer_, thread);
+  GpuTensors given(observer_.late_facts, thread);
   Emitter* emitter = segment_.Ensure();
   for (size_t i = 0; i < inputs.count && emitter != nullptr; ++i) {
     AddOnGpu(*inputs.tensors[i], &given, InternText(*emitter, inputs.names[i]));

@@ -142,8 +142,8 @@ void InputRecorder::Record(ThreadState* thread, Frame& frame,
   if ((frame.op->families & (kCopies | kEnters)) == kCopies && own >= 2 &&
       arguments[first].isTensor() && arguments[first + 1].isTensor() &&
       arguments[first].toTensor().scalar_type() == at::kByte) {
-    shared_files::OnByteCopy(observer_, thread, arguments[first].toTensor(),
-                             arguments[first + 1].toTensor());
+    observer_.shared_files.OnByteCopy(thread, arguments[first].toTensor(),
+                                      arguments[first + 1].toTensor());
   }
   for (size_t i = first; i < arguments.size(); ++i) {
     RecordArgument(call, arguments[i], static_cast<uint16_t>(i - first));

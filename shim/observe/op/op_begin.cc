@@ -123,7 +123,7 @@ void OpBegin::BeginKnown(ThreadState* thread, Frame& frame, const at::RecordFunc
   const c10::ArrayRef<const c10::IValue> arguments = op.inputs();
   if (__builtin_expect(!arguments.empty(), 0)) BeginWithArguments(thread, frame, arguments);
   if ((traits->families & kHandsOut) != 0) {
-    collectives_.OnHandingOut(observer_, thread, frame);
+    collectives_.OnHandingOut(thread, frame);
   } else if ((traits->families & kReadsScalar) != 0 && gpu_.On()) {
     gpu_.AskStream(thread);
   }

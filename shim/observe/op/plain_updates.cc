@@ -27,7 +27,7 @@ void PlainUpdates::OnOp(ThreadState* thread, const at::RecordFunction& op) {
   }
   if (!is_parameter) return;
   BusyScope busy(thread);
-  steps_.OnPlainUpdate(observer_, thread);
+  steps_.OnPlainUpdate(thread);
 }
 
 }  // namespace nanwatch

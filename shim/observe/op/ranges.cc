@@ -6,7 +6,7 @@
 #include "shim/observe/observer.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/step_scope.h"
-#include "shim/observe/unseen/collective_results.h"
+#include "shim/observe/unseen/collectives.h"
 
 namespace nanwatch {
 
@@ -20,24 +20,24 @@ std::unique_ptr<at::ObserverContext> Ranges::Begin(ThreadState* thread,
   if (IsOptimizerStep(name)) {
     if (python_.ReportsSteps()) return nullptr;
     BusyScope busy(thread);
-    steps_.OnStepBegin(observer_, thread, name, python_.OptimizerOnThisThread());
+    steps_.OnStepBegin(thread, name, python_.OptimizerOnThisThread());
     return nullptr;
   }
   if (!IsCollective(name)) return nullptr;
   BusyScope busy(thread);
-  return BeginCollective(observer_, thread, range);
+  return observer_.collectives.Begin(thread, range);
 }
 
 void Ranges::End(ThreadState* thread, const at::RecordFunction& range,
                  at::ObserverContext* context) {
   if (context != nullptr) {
     BusyScope busy(thread);
-    return EndCollective(observer_, thread, context);
+    return observer_.collectives.End(thread, context);
   }
   // What the hooks do not end is ended where it began, or by an exception.
   if (!IsOptimizerStep(range.name()) || python_.ReportsSteps()) return;
   BusyScope busy(thread);
-  steps_.OnStepEnd(observer_, thread);
+  steps_.OnStepEnd(thread);
 }
 
 }  // namespace nanwatch

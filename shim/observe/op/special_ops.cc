@@ -23,7 +23,7 @@ void SpecialOps::EndScalarRead(ThreadState* thread, Frame& frame, const at::Reco
     if (HasGpuInput(thread, frame)) {
       gpu_.EnqueueScalarRead(observer_, thread, frame, number);
     } else {
-      OnScalarRead(observer_, thread, frame, number);
+      observer_.scalar_reads.OnRead(thread, frame, number);
     }
   }
   // The host has waited for the GPU: all that came before is answered.
@@ -35,10 +35,10 @@ void SpecialOps::End(ThreadState* thread, Frame& frame, const at::RecordFunction
   if ((families & kReadsScalar) != 0) EndScalarRead(thread, frame, op);
   if ((families & kBatchNorm) != 0) statistics_.Check(thread, frame);
   if ((families & kHandsOut) != 0) {
-    collectives_.OnHandedOut(observer_, thread, frame, op.outputs());
+    collectives_.OnHandedOut(thread, frame, op.outputs());
   }
   if ((families & (kUnscales | kUpdatesScale)) != 0 && !HasGpuInput(thread, frame)) {
-    OnScalerOp(observer_, thread, frame, op);
+    observer_.scaler_watch.OnOp(thread, frame, op);
   }
 }
 

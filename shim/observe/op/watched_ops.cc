@@ -28,7 +28,7 @@ void WatchedOps::EndSkipped(ThreadState* thread, Frame& frame, const Frame* pare
   if (input_tracking_.armed() && (frame.op->families & kReadsAll) != 0 &&
       IsOutermost(thread, parent)) {
     BusyScope busy(thread);
-    EmitReadAll(observer_, thread, frame);
+    observer_.scalar_reads.OnReadAll(thread, frame);
   }
   if (!input_tracking_.armed() || outputs.empty() || !outputs.back().isTensor()) return;
   PlainTensor plain;
@@ -36,7 +36,7 @@ void WatchedOps::EndSkipped(ThreadState* thread, Frame& frame, const Frame* pare
   if (DescribeTensor(outputs.back().toTensor(), &plain, &reason) != Readable::kYes) return;
   const bool creates = (frame.op->families & kCreates) != 0;
   if (!creates && !(frame.sequence >= 0 && frame.op->is_view)) return;
-  if (plain.gpu < 0) return OnSkippedOutput(observer_, thread, frame, plain);
+  if (plain.gpu < 0) return observer_.clean_outputs.OnSkipped(thread, frame, plain);
   if (gpu_.On()) gpu_.EnqueueView(observer_, thread, frame, plain);
 }
 
@@ -51,7 +51,7 @@ void WatchedOps::End(ThreadState* thread, OutputScan& scan, const std::vector<c1
     if (scan.more_bad) outputs_.RememberTheRest(scan.bad[0], outputs);
     if (scan.parent != nullptr) scan.parent->child_bad = true;
   } else if (scan.frame->inputs_seen && !threw && !on_gpu) {
-    OnCleanOutputs(observer_, thread, *scan.frame);
+    observer_.clean_outputs.OnClean(thread, *scan.frame);
   }
   DropInputs(thread, *scan.frame);
   if (++thread->armed_ops % kTrackedOpsPerSweep == 0) {

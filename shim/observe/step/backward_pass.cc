@@ -9,10 +9,17 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/finding/finding_record.h"
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/finding_record.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/events/step_marks.h"
+#include "shim/observe/finding/loss_roots.h"
 #include "shim/observe/python/names/python_names.h"
+#include "shim/observe/step/poison_watch.h"
+#include "shim/observe/step/step_losses.h"
+#include "shim/observe/step/step_progress.h"
+#include "shim/observe/torch/input_tracking.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
@@ -34,39 +41,38 @@ bool BackwardPasses::ShouldWrite() noexcept {
   return bad_passes_ <= kFullPasses || (bad_passes_ & (bad_passes_ - 1)) == 0;
 }
 
-uint64_t BackwardPasses::OnBegin(Observer& observer, ThreadState* thread, int task,
+uint64_t BackwardPasses::OnBegin(ThreadState* thread, int task,
                                  const SequenceEntry* root) noexcept {
   const std::lock_guard<std::mutex> lock(begin_mutex_);
   if (task == begun_task_) return begun_number_;
   begun_task_ = task;
   begun_number_ = DrawNumber();
-  ReleaseInputs(observer);
+  ReleaseInputs();
   // Whether its gradients are accumulated or handed back (autograd.grad): an update may follow.
-  observer.plain_update_due.store(true, std::memory_order_relaxed);
-  const bool tells_loss = !observer.steps.LossIsScaled();
-  if (observer.gpu_events.On()) {
-    observer.gpu_events.EnqueuePass(observer, thread, begun_number_, root, tells_loss);
+  uses_.marks.plain_update_due.store(true, std::memory_order_relaxed);
+  const bool root_is_loss = !uses_.losses.IsScaled();
+  if (uses_.late.On()) {
+    uses_.late.Enqueue(thread, PassBegan{begun_number_, root, root_is_loss});
   } else {
-    RecordBegin(observer, thread, begun_number_, root, tells_loss);
+    RecordBegin(thread, begun_number_, root, root_is_loss);
   }
   return begun_number_;
 }
 
-void BackwardPasses::RecordBegin(Observer& observer, ThreadState* thread, uint64_t number,
-                                 const SequenceEntry* root, bool tells_loss) noexcept {
+void BackwardPasses::RecordBegin(ThreadState* thread, uint64_t number, const SequenceEntry* root,
+                                 bool root_is_loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  CloseHeld(observer, thread);
-  if (observer.gpu_events.On() || thread->optimizer_depth == 0) observer.SettlePoison();
-  Emitter* emitter = observer.segment.Ensure();
+  CloseHeld(thread);
+  if (uses_.late.On() || thread->optimizer_depth == 0) uses_.poison_watch.Settle();
+  Emitter* emitter = uses_.segment.Ensure();
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = number;
   reached_leaf_ = written_ = false;
   open_ = true;
   // Under the number of a compiled node an op inside the region may be known.
-  if (const ValueRef expected = std::exchange(expected_root_, ValueRef());
-      SetRoot(observer, expected)) {
-    return EmitBadRoot(observer, thread, expected);
+  if (const ValueRef expected = std::exchange(expected_root_, ValueRef()); SetRoot(expected)) {
+    return EmitBadRoot(thread, expected);
   }
   if (root == nullptr) {
     record_.flags = wire::PassRecord::kRootUnknown;
@@ -75,29 +81,33 @@ void BackwardPasses::RecordBegin(Observer& observer, ThreadState* thread, uint64
   const ValueRef root_value = root->value;
   record_.root_value = root_value.ticket;
   record_.root_site = root_value.ticket != 0 ? root->site : 0;
-  record_.root_op = observer.segment.NameOf(*root->op);
+  record_.root_op = uses_.segment.NameOf(*root->op);
   record_.root_layer =
       root->layer != nullptr && *root->layer->path != '\0' ? emitter->Intern(root->layer->path) : 0;
-  RecordRoot(record_.root_op, record_.root_layer);
+  uses_.roots.Record(record_.root_op, record_.root_layer);
   if (root_value.ticket == 0) {
-    const ScalarSeen& scalar = thread->last_scalar;
-    if (tells_loss && root->sequence.load(std::memory_order_relaxed) == scalar.sequence_plus_one) {
-      double loss = 0;
-      if (ReadNumber(TensorView{&scalar.bits, scalar.type, 0, nullptr, nullptr, 1}, &loss)) {
-        observer.steps.RecordLoss(loss);
-      }
-    }
+    if (root_is_loss) RecordLossOf(thread, *root);
     return;
   }
-  if (tells_loss) observer.steps.RecordLoss(std::nan(""));
+  if (root_is_loss) uses_.losses.Record(std::nan(""));
   record_.flags |= wire::PassRecord::kRootBad;
-  EmitBadRoot(observer, thread, root_value);
+  EmitBadRoot(thread, root_value);
+}
+
+// A clean one, if it is the last scalar that an op of this thread has left.
+void BackwardPasses::RecordLossOf(const ThreadState* thread, const SequenceEntry& root) noexcept {
+  const ScalarSeen& scalar = thread->last_scalar;
+  double loss = 0;
+  if (root.sequence.load(std::memory_order_relaxed) == scalar.sequence_plus_one &&
+      ReadNumber(TensorView{&scalar.bits, scalar.type, 0, nullptr, nullptr, 1}, &loss)) {
+    uses_.losses.Record(loss);
+  }
 }
 
 // False: nothing is known of the value, or it is none.
-bool BackwardPasses::SetRoot(Observer& observer, ValueRef root) noexcept {
+bool BackwardPasses::SetRoot(ValueRef root) noexcept {
   RecentValues::Kept made;
-  if (root.ticket == 0 || !observer.recent_values.Look(root, &made)) return false;
+  if (root.ticket == 0 || !uses_.recent.Look(root, &made)) return false;
   record_.flags = wire::PassRecord::kRootBad;
   record_.root_value = root.ticket;
   record_.root_site = made.record.site;
@@ -106,12 +116,11 @@ bool BackwardPasses::SetRoot(Observer& observer, ValueRef root) noexcept {
   return true;
 }
 
-void BackwardPasses::EmitBadRoot(Observer& observer, ThreadState* thread, ValueRef root,
-                                 uint32_t flags) noexcept {
-  Emit(observer, thread, flags);
-  observer.segment.emitter()->RecordReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
-                                          record_.header.clocks);
-  observer.records.WriteAncestors(root);
+void BackwardPasses::EmitBadRoot(ThreadState* thread, ValueRef root, uint32_t flags) noexcept {
+  Emit(thread, flags);
+  uses_.segment.emitter()->RecordReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
+                                       record_.header.clocks);
+  uses_.records.WriteAncestors(root);
 }
 
 void BackwardPasses::ExpectRoot(ValueRef loss) noexcept {
@@ -119,53 +128,52 @@ void BackwardPasses::ExpectRoot(ValueRef loss) noexcept {
   expected_root_ = loss;
 }
 
-void BackwardPasses::OnLeaf(Observer& observer, ThreadState* thread,
-                            const at::RecordFunction& range) noexcept try {
+void BackwardPasses::OnLeaf(ThreadState* thread, const at::RecordFunction& range) noexcept try {
   const auto inputs = range.inputs();
   PlainTensor plain;
   wire::Unchecked reason;
-  const bool later = observer.gpu_events.On();
-  const bool seen = !inputs.empty() && inputs[0].isTensor() && !observer.Ignores() &&
+  const bool later = uses_.late.On();
+  const bool seen = !inputs.empty() && inputs[0].isTensor() && !uses_.poison.Ignores() &&
                     (later ? DescribeTensor(inputs[0].toTensor(), &plain, &reason)
                            : ReadTensor(inputs[0].toTensor(), &plain, &reason)) == Readable::kYes;
   const PlainTensor* gradient = seen && (later || HasNonFinite(plain.view)) ? &plain : nullptr;
   const c10::TensorImpl* leaf = gradient != nullptr ? LeafOfCurrentNode() : nullptr;
-  const NamedTensor* named = leaf != nullptr ? observer.python->names().FindByImpl(leaf) : nullptr;
-  if (later) return observer.gpu_events.EnqueueLeaf(observer, thread, gradient, named);
-  RecordLeaf(observer, thread, gradient, named);
+  const NamedTensor* named = leaf != nullptr ? uses_.names.FindByImpl(leaf) : nullptr;
+  if (later) return uses_.late.Enqueue(thread, LeafReached{gradient, named});
+  RecordLeaf(thread, gradient, named);
 } catch (...) {
 }
 
-void BackwardPasses::RecordLeaf(Observer& observer, ThreadState* thread,
-                                const PlainTensor* gradient, const NamedTensor* named) noexcept {
+void BackwardPasses::RecordLeaf(ThreadState* thread, const PlainTensor* gradient,
+                                const NamedTensor* named) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!reached_leaf_) {
     reached_leaf_ = true;
-    observer.steps.OnPassReachedLeaf();
+    uses_.progress.OnPassReachedLeaf();
   }
   ++record_.leaves;
-  if (gradient == nullptr || observer.Poisoned() || !HasNonFinite(gradient->view)) return;
-  Emitter* emitter = observer.segment.Ensure();
+  if (gradient == nullptr || uses_.poison.Poisoned() || !HasNonFinite(gradient->view)) return;
+  Emitter* emitter = uses_.segment.Ensure();
   if (emitter == nullptr) return;
   wire::Source source{};
   ValueRef value;
   source.kind = static_cast<uint8_t>(wire::SourceKind::kUnknown);
-  SourceOf(observer, *gradient, &source, &value);
+  uses_.known_bad.SourceOf(*gradient, &source, &value);
   source.kinds = NonFiniteKinds(gradient->view);
   const uint32_t name = named != nullptr ? emitter->Intern(named->name) : 0;
   if (record_.n_bad < wire::kSourcesMax) {
     record_.bad[record_.n_bad] = source;
     record_.bad_names[record_.n_bad++] = name;
-    observer.records.WriteAncestors(value);
+    uses_.records.WriteAncestors(value);
   }
   if (++record_.leaves_bad != 1) return;
-  Emit(observer, thread, wire::PassRecord::kLeafBad);
+  Emit(thread, wire::PassRecord::kLeafBad);
   emitter->RecordReach(wire::Reach::kGradient, value.ticket, record_.header.ticket, name,
                        record_.header.clocks);
 }
 
-void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept {
-  Emitter* emitter = observer.segment.emitter();
+void BackwardPasses::Emit(ThreadState* thread, uint32_t flags) noexcept {
+  Emitter* emitter = uses_.segment.emitter();
   if (emitter == nullptr) return;
   if (!written_) {
     ++bad_passes_;
@@ -173,7 +181,7 @@ void BackwardPasses::Emit(Observer& observer, ThreadState* thread, uint32_t flag
   }
   record_.flags |= flags;
   record_.header =
-      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kPass, sizeof record_);
+      uses_.records.MakeHeader(thread, *emitter, wire::RecordKind::kPass, sizeof record_);
   if (ShouldWrite()) emitter->Emit(record_.header);
 }
 
@@ -190,10 +198,10 @@ void BackwardPasses::BadLeaves::Add(ValueRef value, uint8_t kinds,
   names[count++] = named;
 }
 
-void BackwardPasses::OnBadGradients(Observer& observer, ThreadState* thread, uint32_t leaves,
-                                    uint32_t leaves_bad, const BadLeaves& bad) noexcept {
+void BackwardPasses::OnBadGradients(ThreadState* thread, uint32_t leaves, uint32_t leaves_bad,
+                                    const BadLeaves& bad) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Emitter* emitter = observer.segment.Ensure();
+  Emitter* emitter = uses_.segment.Ensure();
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = DrawNumber();
@@ -204,71 +212,54 @@ void BackwardPasses::OnBadGradients(Observer& observer, ThreadState* thread, uin
   for (uint32_t i = 0; i < bad.count; ++i) {
     record_.bad[i] = bad.sources[i];
     record_.bad_names[i] = bad.names[i] != nullptr ? emitter->Intern(bad.names[i]->name) : 0;
-    observer.records.WriteAncestors(bad.values[i]);
+    uses_.records.WriteAncestors(bad.values[i]);
   }
   record_.n_bad = static_cast<uint8_t>(bad.count);
-  Emit(observer, thread, wire::PassRecord::kLeafBad | wire::PassRecord::kEnded);
+  Emit(thread, wire::PassRecord::kLeafBad | wire::PassRecord::kEnded);
   emitter->RecordReach(wire::Reach::kGradient, bad.values[0].ticket, record_.header.ticket,
                        record_.bad_names[0], record_.header.clocks);
 }
 
-void BackwardPasses::OnBadLoss(Observer& observer, ThreadState* thread, ValueRef loss) noexcept {
+void BackwardPasses::OnBadLoss(ThreadState* thread, ValueRef loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (observer.segment.Ensure() == nullptr) return;
+  if (uses_.segment.Ensure() == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = DrawNumber();
   written_ = false;
-  if (SetRoot(observer, loss)) EmitBadRoot(observer, thread, loss, wire::PassRecord::kEnded);
+  if (SetRoot(loss)) EmitBadRoot(thread, loss, wire::PassRecord::kEnded);
 }
 
-void BackwardPasses::Close(Observer& observer, ThreadState* thread) noexcept {
+void BackwardPasses::Close(ThreadState* thread) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  CloseHeld(observer, thread);
+  CloseHeld(thread);
 }
 
-void BackwardPasses::CloseHeld(Observer& observer, ThreadState* thread) noexcept {
+void BackwardPasses::CloseHeld(ThreadState* thread) noexcept {
   if (!open_) return;
   open_ = false;
-  if (observer.Poisoned()) return;
+  if (uses_.poison.Poisoned()) return;
   if ((record_.flags & wire::PassRecord::kRootBad) == 0 && record_.leaves_bad == 0) return;
-  Emit(observer, thread,
+  Emit(thread,
        wire::PassRecord::kEnded | (record_.leaves_bad != 0 ? wire::PassRecord::kLeafBad : 0u));
 }
 
-void BackwardPasses::HoldInputs(Observer& observer) noexcept {
+void BackwardPasses::HoldInputs() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (holds_inputs_ || observer.Ignores()) return;
+  if (holds_inputs_ || uses_.poison.Ignores()) return;
   holds_inputs_ = true;
-  observer.input_tracking.Hold();
+  uses_.tracking.Hold();
 }
 
-void BackwardPasses::ReleaseInputs(Observer& observer) noexcept {
+void BackwardPasses::ReleaseInputs() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ReleaseInputsHeld(observer);
+  ReleaseInputsHeld();
 }
 
-void BackwardPasses::ReleaseInputsHeld(Observer& observer) noexcept {
+void BackwardPasses::ReleaseInputsHeld() noexcept {
   if (!holds_inputs_) return;
   holds_inputs_ = false;
-  observer.input_tracking.Release();
-  if (observer.bad_values.transient() == 0) observer.input_tracking.Disarm();
-}
-
-bool BackwardPasses::WasRoot(uint32_t op, uint32_t layer) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return WasRootHeld(op, layer);
-}
-
-bool BackwardPasses::WasRootHeld(uint32_t op, uint32_t layer) const noexcept {
-  for (int i = 0; i < roots_count_; ++i) {
-    if (roots_[i].op == op && roots_[i].layer == layer) return true;
-  }
-  return false;
-}
-
-void BackwardPasses::RecordRoot(uint32_t op, uint32_t layer) noexcept {
-  if (WasRootHeld(op, layer)) return;
-  if (roots_count_ < kRootsMax) roots_[roots_count_++] = {op, layer};
+  uses_.tracking.Release();
+  if (uses_.bad_values.transient() == 0) uses_.tracking.Disarm();
 }
 
 }  // namespace nanwatch

@@ -7,6 +7,7 @@
 // forward of a root.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 
@@ -19,25 +20,56 @@ struct RecordFunction;
 
 namespace nanwatch {
 
-class Observer;
+class BadValues;
+class FindingRecords;
+class InputTracking;
+class KnownBad;
+class LateFacts;
+class LossRoots;
+class Poison;
+class PoisonWatch;
+class ProcessSegment;
+class PythonNames;
+class RecentValues;
+class StepLosses;
+class StepProgress;
+struct StepMarks;
 struct NamedTensor;
 
 class BackwardPasses {
  public:
+  // All outlive it.
+  struct Uses {
+    ProcessSegment& segment;
+    FindingRecords& records;
+    RecentValues& recent;
+    KnownBad& known_bad;
+    BadValues& bad_values;
+    InputTracking& tracking;
+    const PythonNames& names;
+    const Poison& poison;
+    PoisonWatch& poison_watch;
+    StepMarks& marks;
+    StepProgress& progress;
+    StepLosses& losses;
+    LossRoots& roots;
+    LateFacts& late;
+  };
+  explicit BackwardPasses(const Uses& uses) noexcept : uses_(uses) {}
+
   // One that no other pass has.
   uint64_t DrawNumber() noexcept { return numbers_.fetch_add(1, std::memory_order_relaxed) + 1; }
   // A node begins in a graph task that this thread has not seen; `root` is what made the node. The
   // engine has a thread for each GPU: the first that comes begins the pass. Gives its number.
-  uint64_t OnBegin(Observer& observer, ThreadState* thread, int task,
-                   const SequenceEntry* root) noexcept;
-  // The same once it is known what the root's value is; `number` is the pass's. `tells_loss`: the
-  // root is the loss, and its number not told yet.
-  void RecordBegin(Observer& observer, ThreadState* thread, uint64_t number,
-                   const SequenceEntry* root, bool tells_loss) noexcept;
+  uint64_t OnBegin(ThreadState* thread, int task, const SequenceEntry* root) noexcept;
+  // The same once it is known what the root's value is; `number` is the pass's. `root_is_loss`:
+  // and its number is not recorded yet.
+  void RecordBegin(ThreadState* thread, uint64_t number, const SequenceEntry* root,
+                   bool root_is_loss) noexcept;
   // AccumulateGrad begins. `range` carries its input while inputs are asked for.
-  void OnLeaf(Observer& observer, ThreadState* thread, const at::RecordFunction& range) noexcept;
+  void OnLeaf(ThreadState* thread, const at::RecordFunction& range) noexcept;
   // The same once it is known what the leaf takes; null: nothing that is bad.
-  void RecordLeaf(Observer& observer, ThreadState* thread, const PlainTensor* gradient,
+  void RecordLeaf(ThreadState* thread, const PlainTensor* gradient,
                   const NamedTensor* named) noexcept;
   // The first bad gradients that were found where an optimizer's step begins.
   struct BadLeaves {
@@ -46,42 +78,35 @@ class BackwardPasses {
     ValueRef values[wire::kSourcesMax] = {};
     const NamedTensor* names[wire::kSourcesMax] = {};  // null: not known
 
+    // Beyond these a pass is known by the first ones.
+    [[nodiscard]] bool IsFull() const noexcept { return count == wire::kSourcesMax; }
     void Add(ValueRef value, uint8_t kinds, const NamedTensor* named) noexcept;
   };
   // Where ops are not watched: `leaves_bad` of `leaves` gradients are bad, and then the loss is.
-  void OnBadGradients(Observer& observer, ThreadState* thread, uint32_t leaves, uint32_t leaves_bad,
+  void OnBadGradients(ThreadState* thread, uint32_t leaves, uint32_t leaves_bad,
                       const BadLeaves& bad) noexcept;
-  void OnBadLoss(Observer& observer, ThreadState* thread, ValueRef loss) noexcept;
+  void OnBadLoss(ThreadState* thread, ValueRef loss) noexcept;
   // The pass that is about to begin has this bad loss for its root, which no watched op made.
   void ExpectRoot(ValueRef loss) noexcept;
   // Something began that cannot be part of the pass that is open.
-  void Close(Observer& observer, ThreadState* thread) noexcept;
+  void Close(ThreadState* thread) noexcept;
 
   // Asks for inputs from here to the end of the pass, because gradients come that no observed op
   // writes.
-  void HoldInputs(Observer& observer) noexcept;
-  void ReleaseInputs(Observer& observer) noexcept;
-
-  // True if a pass began at a value of this op in this layer before (name ids).
-  bool WasRoot(uint32_t op, uint32_t layer) noexcept;
+  void HoldInputs() noexcept;
+  void ReleaseInputs() noexcept;
 
  private:
-  struct Location {
-    uint32_t op;
-    uint32_t layer;
-  };
-  static constexpr int kRootsMax = 32;
-
   // With mutex_ held, all of these.
-  void CloseHeld(Observer& observer, ThreadState* thread) noexcept;
-  void ReleaseInputsHeld(Observer& observer) noexcept;
-  bool WasRootHeld(uint32_t op, uint32_t layer) const noexcept;
-  void RecordRoot(uint32_t op, uint32_t layer) noexcept;
-  void Emit(Observer& observer, ThreadState* thread, uint32_t flags) noexcept;
+  void CloseHeld(ThreadState* thread) noexcept;
+  void ReleaseInputsHeld() noexcept;
+  void RecordLossOf(const ThreadState* thread, const SequenceEntry& root) noexcept;
+  void Emit(ThreadState* thread, uint32_t flags) noexcept;
   bool ShouldWrite() noexcept;
-  bool SetRoot(Observer& observer, ValueRef root) noexcept;
-  void EmitBadRoot(Observer& observer, ThreadState* thread, ValueRef root,
-                   uint32_t flags = 0) noexcept;
+  bool SetRoot(ValueRef root) noexcept;
+  void EmitBadRoot(ThreadState* thread, ValueRef root, uint32_t flags = 0) noexcept;
+
+  const Uses uses_;
 
   std::mutex begin_mutex_;  // covers the next two; taken before mutex_
   int begun_task_ = -1;     // the graph task last seen, and the number of its pass
@@ -96,8 +121,6 @@ class BackwardPasses {
   bool written_ = false;
   bool holds_inputs_ = false;
   uint64_t bad_passes_ = 0;
-  Location roots_[kRootsMax] = {};
-  int roots_count_ = 0;
 };
 
 }  // namespace nanwatch

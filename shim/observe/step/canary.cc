@@ -2,13 +2,21 @@
 #include "shim/observe/step/canary.h"
 
 #include <cmath>
-#include <cstdio>
+#include <numeric>
+#include <utility>
 
 #include "shim/check/scan.h"
 #include "shim/check/squares.h"
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/finding/written_tensor.h"
-#include "shim/observe/observer.h"
+#include "shim/classify/recent_values.h"
+#include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/events/step_clock.h"
+#include "shim/observe/python/names/optimizer_tensors.h"
+#include "shim/observe/python/python_bridge.h"
+#include "shim/observe/step/poison_watch.h"
+#include "shim/observe/step/step_losses.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/torch/torch_tensor.h"
 #include "shim/observe/unseen/unobserved_writer.h"
@@ -18,51 +26,63 @@ namespace {
 
 // An op is named for what nobody saw, so that the reader knows where it was met.
 constexpr char kAccumulate[] = "torch::autograd::AccumulateGrad";
-// Beyond these a pass is told by the first ones.
-constexpr uint32_t kBadGradientsToldMax = wire::kSourcesMax;
+
+uint64_t SumOfUnchecked(const ThreadState* thread) {
+  const auto& unchecked = thread->counters.unchecked;
+  return std::accumulate(std::begin(unchecked), std::end(unchecked), uint64_t{0});
+}
+
+void CountChecked(ThreadState* thread, const PlainTensor& plain) {
+  ++thread->counters.tensors_checked;
+  thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
+}
+
+// What a GradScaler has found for an optimizer that skips its step itself.
+void ReadFoundInf(const at::TensorBase& found_inf, Gradients* told) {
+  PlainTensor plain;
+  wire::Unchecked reason;
+  double number = 0;
+  if (DescribeTensor(found_inf, &plain, &reason) != Readable::kYes) return;
+  told->skips_by_itself = plain.gpu >= 0;
+  told->skipped = !told->skips_by_itself && ReadNumber(plain.view, &number) && number != 0;
+}
+
+}  // namespace
 
 // Steps went by with the checks off, and it may have been made in them.
-uint32_t UncheckedBefore(const Observer& observer) {
-  return observer.measuring.IsUnread() ? uint32_t{wire::ValueRecord::kUnseenMeasuring} : 0u;
+uint32_t Reports::UncheckedBefore() const noexcept {
+  return uses_.sink.IsUnread() ? uint32_t{wire::ValueRecord::kUnseenMeasuring} : 0u;
 }
 
-// A gradient that is bad, and that no watched op is known to have made so.
-ValueRef RecordBadGradient(Observer& observer, ThreadState* thread, const PlainTensor& plain,
-                           const NamedTensor* named, ValueRef from) {
+ValueRef Reports::OnBadGradient(ThreadState* thread, const PlainTensor& gradient,
+                                const NamedTensor* named, ValueRef from) noexcept {
   wire::Source known{};
   ValueRef value;
-  if (SourceOf(observer, plain, &known, &value)) return value;
+  if (uses_.known_bad.SourceOf(gradient, &known, &value)) return value;
   UnobservedWriter writer = UnseenAt(kAccumulate, named != nullptr ? named->layer : nullptr,
-                                     wire::Phase::kBackward, NonFiniteKinds(plain.view), from);
-  writer.flags |= UncheckedBefore(observer);
-  return OnUnobservedWrite(observer, thread, plain, writer);
+                                     wire::Phase::kBackward, NonFiniteKinds(gradient.view), from);
+  writer.flags |= UncheckedBefore();
+  return uses_.writes.Record(thread, gradient, writer);
 }
 
-// One more bad gradient than a record has room for: it comes of what the first does, so that the
-// update's ops do not take it for something new.
-void RememberGradient(Observer& observer, const PlainTensor& plain, ValueRef from) {
-  wire::Source known{};
-  ValueRef value;
+void Reports::Remember(const PlainTensor& gradient, ValueRef from) noexcept {
+  BadEntry known;
   RecentValues::Kept kept;
-  if (SourceOf(observer, plain, &known, &value) || !observer.recent_values.Look(from, &kept)) {
-    return;
-  }
-  const BadOutput output{plain, 0, false};
-  Remember(observer, &output, 1, from, kept.record.site, Written{}, /*in_optimizer=*/false,
-           /*count_elements=*/false);
+  if (uses_.known_bad.Find(gradient, &known) || !uses_.recent.Look(from, &kept)) return;
+  const BadOutput output{gradient, 0, false};
+  uses_.known_bad.Remember(&output, 1,
+                           {.value = from, .site = kept.record.site, .written = Written{}});
 }
 
-// What an update has written and left bad.
-void ReportBadWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                      const NamedTensor* named, bool is_state, const char* range_name,
-                      const Gradients& gradients) {
-  wire::Source known{};
-  ValueRef value;
-  if (SourceOf(observer, tensor, &known, &value)) return;
+void Reports::OnBadWritten(ThreadState* thread, const PlainTensor& tensor, const NamedTensor* named,
+                           bool is_state, const char* range_name,
+                           const Gradients& gradients) noexcept {
+  BadEntry known;
+  if (uses_.known_bad.Find(tensor, &known)) return;
   UnobservedWriter writer =
       UnseenAt(range_name, named != nullptr ? named->layer : nullptr, wire::Phase::kOptimizer,
                NonFiniteKinds(tensor.view), gradients.first_bad_value);
-  writer.flags |= UncheckedBefore(observer);
+  writer.flags |= UncheckedBefore();
   // Gradients and parameters were finite: the update made it.
   if (gradients.bad == 0 && gradients.known && !gradients.some_unseen && !gradients.waits_for_gpu) {
     writer.source_count = 0;
@@ -72,12 +92,25 @@ void ReportBadWritten(Observer& observer, ThreadState* thread, const PlainTensor
     writer.named = named;
     writer.target = wire::Target::kParameter;
   }
-  OnUnobservedWrite(observer, thread, tensor, writer);
+  uses_.writes.Record(thread, tensor, writer);
 }
 
+// One reading of an optimizer's gradients.
+struct UpdateReads::Reading {
+  ThreadState* thread;
+  bool ops_unseen;     // ops have not reported what made them bad,
+  bool unseen;         // or some of them have not,
+  bool report;         // so this is where it is reported
+  ValueRef first_bad;  // a loss that was bad, else the first bad gradient
+  uint64_t unchecked_before;
+  GpuTensors on_gpu;
+  BackwardPasses::BadLeaves bad{};
+  Gradients told{};
+};
+
 // A fused optimizer under a GradScaler divides the gradients itself.
-void ReadScale(Observer& observer, ThreadState* thread, const at::TensorBase& scale,
-               Gradients* told) {
+void UpdateReads::ReadScale(ThreadState* thread, const at::TensorBase& scale,
+                            Gradients* told) noexcept {
   PlainTensor plain;
   wire::Unchecked reason;
   if (!scale.defined() || DescribeTensor(scale, &plain, &reason) != Readable::kYes) return;
@@ -86,237 +119,164 @@ void ReadScale(Observer& observer, ThreadState* thread, const at::TensorBase& sc
     return;
   }
   told->scale_on_gpu = true;
-  GpuTensors on_gpu(observer, thread, /*counts=*/false);
+  GpuTensors on_gpu(uses_.late, thread, /*counts=*/false);
   on_gpu.Add(plain, wire::Target::kNone, nullptr);
-  observer.gpu_events.EnqueueTensors(observer, thread, GpuEventQueue::CheckedAs::kGradientScale,
-                                     on_gpu.list());
+  uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kGradientScale, on_gpu.list()});
 }
 
-}  // namespace
+// Adds its squares to the norm. float16 counts an infinity as a number there.
+bool UpdateReads::MayHoldBad(const PlainTensor& plain, Gradients* told) const noexcept {
+  Squares squares;
+  const bool summed =
+      plain.IsDense() && SumOfSquares(plain.view.type, plain.view.data,
+                                      static_cast<size_t>(plain.view.numel), &squares);
+  told->norm_known = told->norm_known && summed;
+  told->squares += squares.sum;
+  told->zero += squares.all_zero;
+  return !summed || plain.view.type == wire::ElementType::kFloat16 || !std::isfinite(squares.sum);
+}
 
-Gradients ReadGradients(Observer& observer, ThreadState* thread, const void* optimizer) noexcept
-    try {
-  Gradients told;
-  // A loss that was bad, else the first bad gradient: one cause a step is all that can be told.
-  ValueRef first_bad = observer.gpu_events.On() ? ValueRef{} : observer.steps.TakeBadLoss();
-  OptimizedTensors tensors;
-  if (optimizer == nullptr || !observer.python->ReadOptimizer(optimizer, &tensors)) return told;
-  told.known = told.norm_known = true;
-  told.number_bad = tensors.number_bad;
-  const auto unchecked = [thread] {
-    uint64_t sum = 0;
-    for (const auto& count : thread->counters.unchecked) sum += count;
-    return sum;
-  };
-  const uint64_t unchecked_before = unchecked();
+void UpdateReads::OnBadGradient(Reading& reading, const PlainTensor& plain,
+                                const OptimizedTensor& tensor) noexcept {
+  Gradients& told = reading.told;
+  const NamedTensor* named = uses_.python.names().FindByImpl(tensor.parameter);
+  if (told.bad++ == 0) {
+    if (reading.report) uses_.sink.OnBadGradient(reading.thread);
+    told.first_bad = named;
+    wire::Source known{};
+    uses_.reports.known_bad().SourceOf(plain, &known, &told.first_bad_value);
+  }
+  if (!reading.report) return;
+  if (reading.bad.IsFull()) return uses_.reports.Remember(plain, reading.first_bad);
+  const ValueRef value =
+      uses_.reports.OnBadGradient(reading.thread, plain, named, reading.first_bad);
+  // One cause a step is all that can be told apart.
+  if (reading.first_bad.ticket == 0) reading.first_bad = value;
+  if (told.first_bad_value.ticket == 0) told.first_bad_value = value;
+  reading.bad.Add(value, NonFiniteKinds(plain.view), named);
+}
+
+void UpdateReads::ReadGradient(Reading& reading, const OptimizedTensor& tensor) noexcept {
+  Gradients& told = reading.told;
+  ThreadState* thread = reading.thread;
+  if (!tensor.gradient.defined()) {
+    told.missing += tensor.requires_grad;
+    return;
+  }
+  ++told.count;
   PlainTensor plain;
   wire::Unchecked reason;
-  double found_inf = 0;
-  if (DescribeTensor(tensors.found_inf, &plain, &reason) == Readable::kYes) {
-    told.skips_by_itself = plain.gpu >= 0;
-    told.skipped = !told.skips_by_itself && ReadNumber(plain.view, &found_inf) && found_inf != 0;
+  const Readable readable = DescribeTensor(tensor.gradient, &plain, &reason);
+  if (readable == Readable::kYes && plain.gpu >= 0) {
+    ++told.on_gpu;
+    return reading.on_gpu.Add(plain, wire::Target::kGradient,
+                              uses_.python.names().FindByImpl(tensor.parameter));
   }
-  // Where everything was watched, the ops have told more already; else this is where it is met.
-  const bool ops_unseen = observer.level.watched() != wire::Level::kFull ||
-                          observer.level.raised_in_step(observer.steps.completed());
-  const bool unseen = ops_unseen ||
-                      observer.level.switched_in_step() == observer.steps.completed() ||
-                      observer.poison_watch.ended_in_step() == observer.steps.completed();
-  const bool tell = unseen && !told.skipped && !observer.Poisoned();
-  BackwardPasses::BadLeaves bad;
-  GpuTensors on_gpu(observer, thread, /*counts=*/unseen);
-  for (const OptimizedTensor& tensor : tensors.list) {
-    if (!tensor.gradient.defined()) {
-      told.missing += tensor.requires_grad;
-      continue;
+  if (readable != Readable::kYes) {
+    told.norm_known = false;
+    if (reading.unseen && readable == Readable::kNo) {
+      ++thread->counters.unchecked[static_cast<int>(reason)];
     }
-    ++told.count;
-    const Readable readable = DescribeTensor(tensor.gradient, &plain, &reason);
-    if (readable == Readable::kYes && plain.gpu >= 0) {
-      ++told.on_gpu;
-      on_gpu.Add(plain, wire::Target::kGradient,
-                 observer.python->names().FindByImpl(tensor.parameter));
-      continue;
-    }
-    if (readable != Readable::kYes) {
-      told.norm_known = false;
-      if (unseen && readable == Readable::kNo) {
-        ++thread->counters.unchecked[static_cast<int>(reason)];
-      }
-      continue;
-    }
-    if (unseen) {
-      ++thread->counters.tensors_checked;
-      thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
-    }
-    Squares squares;
-    const bool summed =
-        plain.IsDense() && SumOfSquares(plain.view.type, plain.view.data,
-                                        static_cast<size_t>(plain.view.numel), &squares);
-    told.norm_known = told.norm_known && summed;
-    told.squares += squares.sum;
-    told.zero += squares.all_zero;
-    // float16 counts an infinity as a number there.
-    const bool may_be_bad =
-        !summed || plain.view.type == wire::ElementType::kFloat16 || !std::isfinite(squares.sum);
-    if (!may_be_bad || !HasNonFinite(plain.view)) continue;
-    const NamedTensor* named = observer.python->names().FindByImpl(tensor.parameter);
-    if (told.bad++ == 0) {
-      if (tell) observer.cuts.Resolve(observer, thread, nullptr);
-      told.first_bad = named;
-      wire::Source known{};
-      SourceOf(observer, plain, &known, &told.first_bad_value);
-    }
-    if (!tell) continue;
-    if (bad.count == kBadGradientsToldMax) {
-      RememberGradient(observer, plain, first_bad);
-      continue;
-    }
-    const ValueRef value = RecordBadGradient(observer, thread, plain, named, first_bad);
-    if (first_bad.ticket == 0) first_bad = value;
-    if (told.first_bad_value.ticket == 0) told.first_bad_value = value;
-    bad.Add(value, NonFiniteKinds(plain.view), named);
+    return;
   }
-  using CheckedAs = GpuEventQueue::CheckedAs;
+  if (reading.unseen) CountChecked(thread, plain);
+  if (MayHoldBad(plain, &told) && HasNonFinite(plain.view)) OnBadGradient(reading, plain, tensor);
+}
+
+void UpdateReads::EnqueueGpuGradients(Reading& reading) noexcept {
+  Gradients& told = reading.told;
   const CheckedAs as = told.skips_by_itself ? CheckedAs::kSkippableGradients
-                       : unseen             ? CheckedAs::kGradients
+                       : reading.unseen     ? CheckedAs::kGradients
                                             : CheckedAs::kWatchedGradients;
-  const bool all_seen = observer.gpu_events.EnqueueTensors(observer, thread, as, on_gpu.list());
-  told.some_unseen = !all_seen || unchecked() != unchecked_before;
-  ReadScale(observer, thread, tensors.grad_scale, &told);
-  told.waits_for_gpu = told.on_gpu != 0 && observer.gpu_events.On();
+  const bool all_seen =
+      uses_.late.Enqueue(reading.thread, TensorsToCheck{as, reading.on_gpu.list()});
+  told.some_unseen = !all_seen || SumOfUnchecked(reading.thread) != reading.unchecked_before;
+}
+
+Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer) noexcept try {
+  const ValueRef bad_loss = uses_.late.On() ? ValueRef{} : uses_.losses.TakeBad();
+  OptimizedTensors tensors;
+  if (optimizer == nullptr || !uses_.python.ReadOptimizer(optimizer, &tensors)) return {};
+  // Where everything was watched, the ops have reported more already.
+  const uint32_t step = uses_.clock.completed();
+  const bool ops_unseen =
+      uses_.level.watched() != wire::Level::kFull || uses_.level.raised_in_step(step);
+  const bool unseen = ops_unseen || uses_.level.switched_in_step() == step ||
+                      uses_.poison_watch.ended_in_step() == step;
+  Reading reading{.thread = thread,
+                  .ops_unseen = ops_unseen,
+                  .unseen = unseen,
+                  .report = false,
+                  .first_bad = bad_loss,
+                  .unchecked_before = SumOfUnchecked(thread),
+                  .on_gpu = GpuTensors(uses_.late, thread, /*counts=*/unseen)};
+  Gradients& told = reading.told;
+  told.known = told.norm_known = true;
+  told.number_bad = tensors.number_bad;
+  ReadFoundInf(tensors.found_inf, &told);
+  reading.report = unseen && !told.skipped && !uses_.poison.Poisoned();
+  for (const OptimizedTensor& tensor : tensors.list) ReadGradient(reading, tensor);
+  EnqueueGpuGradients(reading);
+  ReadScale(thread, tensors.grad_scale, &told);
+  told.waits_for_gpu = told.on_gpu != 0 && uses_.late.On();
   if (told.on_gpu != 0 && !told.waits_for_gpu) told.norm_known = false;
   told.norm = told.bad != 0 ? std::nan("") : std::sqrt(told.squares) / told.scale;
-  if (tell && told.bad != 0 && ops_unseen) {
-    observer.passes.OnBadGradients(observer, thread, told.count, told.bad, bad);
+  if (reading.report && told.bad != 0 && reading.ops_unseen) {
+    uses_.passes.OnBadGradients(thread, told.count, told.bad, reading.bad);
   }
   return told;
 } catch (...) {
   return {};
 }
 
-Gradients ReadSkip(Observer& observer, ThreadState* thread, const void* optimizer) noexcept try {
+Gradients UpdateReads::ReadSkip(ThreadState* thread, const void* optimizer) noexcept try {
   Gradients told;
   // Only a fused optimizer under a GradScaler does.
-  if (optimizer == nullptr || !observer.steps.LossIsScaled()) return told;
+  if (optimizer == nullptr || !uses_.losses.IsScaled()) return told;
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kSkip;
   PlainTensor plain;
   wire::Unchecked reason;
-  if (!observer.python->ReadOptimizer(optimizer, &tensors) || !tensors.found_inf.defined() ||
+  if (!uses_.python.ReadOptimizer(optimizer, &tensors) || !tensors.found_inf.defined() ||
       DescribeTensor(tensors.found_inf, &plain, &reason) != Readable::kYes) {
     return told;
   }
-  double found_inf = 0;
-  if (plain.gpu < 0) {
-    told.skipped = ReadNumber(plain.view, &found_inf) && found_inf != 0;
-    return told;
-  }
-  told.skips_by_itself = true;
-  GpuTensors on_gpu(observer, thread, /*counts=*/false);
+  ReadFoundInf(tensors.found_inf, &told);
+  if (!told.skips_by_itself) return told;
+  GpuTensors on_gpu(uses_.late, thread, /*counts=*/false);
   on_gpu.Add(plain, wire::Target::kNone, nullptr);
-  observer.gpu_events.EnqueueTensors(observer, thread, GpuEventQueue::CheckedAs::kFoundInf,
-                                     on_gpu.list());
+  uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kFoundInf, on_gpu.list()});
   return told;
 } catch (...) {
   return {};
 }
 
-void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
-                 const char* range_name, const Gradients& gradients) noexcept try {
+void UpdateReads::CheckUpdate(ThreadState* thread, const void* optimizer, const char* range_name,
+                              const Gradients& gradients) noexcept try {
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kWritten;
-  if (!observer.python->ReadOptimizer(optimizer, &tensors)) return;
-  GpuTensors on_gpu(observer, thread);
+  if (!uses_.python.ReadOptimizer(optimizer, &tensors)) return;
+  GpuTensors on_gpu(uses_.late, thread);
   for (const WrittenTensor& written : tensors.written) {
     PlainTensor plain;
     wire::Unchecked reason;
     const Readable readable = DescribeTensor(written.held, &plain, &reason);
-    const NamedTensor* named = nullptr;
     if (readable == Readable::kYes && plain.gpu >= 0) {
       if (written.is_count) continue;  // as many entries as there are parameters, for nothing
-      named = observer.python->names().FindByImpl(written.parameter);
       on_gpu.Add(plain, written.is_state ? wire::Target::kOptimizerState : wire::Target::kParameter,
-                 named);
+                 uses_.python.names().FindByImpl(written.parameter));
       continue;
     }
     if (readable != Readable::kYes) {
       if (readable == Readable::kNo) ++thread->counters.unchecked[static_cast<int>(reason)];
       continue;
     }
-    ++thread->counters.tensors_checked;
-    thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
+    CountChecked(thread, plain);
     if (!HasNonFinite(plain.view)) continue;
-    named = observer.python->names().FindByImpl(written.parameter);
-    ReportBadWritten(observer, thread, plain, named, written.is_state, range_name, gradients);
+    uses_.reports.OnBadWritten(thread, plain, uses_.python.names().FindByImpl(written.parameter),
+                               written.is_state, range_name, gradients);
   }
-  observer.gpu_events.EnqueueTensors(observer, thread, GpuEventQueue::CheckedAs::kWritten,
-                                     on_gpu.list());
-} catch (...) {
-}
-
-void GpuGradients::AddSums(double squares, uint32_t count, uint32_t zero) noexcept {
-  squares_ += squares;
-  summed_ += count;
-  zero_ += zero;
-}
-
-void GpuGradients::Report(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
-                          const NamedTensor* named) noexcept {
-  if (count_++ == 0) first_ = named;
-  if (leaves_.count == kBadGradientsToldMax) {
-    return RememberGradient(observer, gradient, first_value_);
-  }
-  const ValueRef from = leaves_.count != 0 ? leaves_.values[0] : observer.steps.TakeBadLoss();
-  if (from.ticket == 0) observer.gpu_events.ResolveReceived(observer, thread, gradient);
-  leaves_.Add(RecordBadGradient(observer, thread, gradient, named, from),
-              NonFiniteKinds(gradient.view), named);
-  first_value_ = leaves_.values[0];
-}
-
-void GpuGradients::ReportWatched(Observer& observer, const PlainTensor& gradient,
-                                 const NamedTensor* named) noexcept {
-  if (count_++ != 0) return;
-  first_ = named;
-  wire::Source known{};
-  SourceOf(observer, gradient, &known, &first_value_);
-}
-
-void GpuGradients::Settle(Observer& observer, ThreadState* thread, const char* range_name,
-                          Gradients* gradients) noexcept {
-  gradients->waits_for_gpu = false;
-  gradients->some_unseen |= some_unseen_;
-  gradients->zero += zero_;
-  if (summed_ != gradients->on_gpu) gradients->norm_known = false;
-  gradients->squares += squares_;
-  if (gradients->scale_on_gpu) {
-    gradients->scale = scale_;
-    if (!(scale_ > 0)) gradients->norm_known = false;
-  }
-  gradients->norm = gradients->bad == 0 && std::isfinite(gradients->squares)
-                        ? std::sqrt(gradients->squares) / gradients->scale
-                        : std::nan("");
-  if (count_ != 0) {
-    gradients->bad += count_;
-    gradients->norm = std::nan("");
-    gradients->first_bad = first_;
-    gradients->first_bad_value = first_value_;
-    if (leaves_.count != 0) {
-      observer.passes.OnBadGradients(observer, thread, gradients->count, count_, leaves_);
-    }
-  }
-  // One that led to no gradient explains none of a later step.
-  (void)observer.steps.TakeBadLoss();
-  *this = {};
-  update_ = *gradients;
-  std::snprintf(range_name_, sizeof range_name_, "%s", range_name);
-}
-
-void GpuGradients::ReportWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                                 const NamedTensor* named, bool is_state) const noexcept try {
-  // One that has skipped itself has written nothing.
-  if (update_.skipped) return;
-  ReportBadWritten(observer, thread, tensor, named, is_state, range_name_, update_);
+  uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kWritten, on_gpu.list()});
 } catch (...) {
 }
 

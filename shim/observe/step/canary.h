@@ -14,91 +14,149 @@
 #include <cstdint>
 
 #include "shim/classify/bad_values.h"
+#include "shim/observe/events/facts.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 
-class Observer;
+class KnownBad;
+class LevelState;
+class LateFacts;
+class Poison;
+class PoisonWatch;
+class PythonBridge;
+class RecentValues;
+class StepClock;
+class StepLosses;
+class StepSink;
+class UnobservedWrites;
 struct Layer;
 struct NamedTensor;
+struct OptimizedTensor;
+struct OptimizedTensors;
 struct ThreadState;
 
 namespace canary {
 
-// What is told of a step (wire::TelemetryEntry).
-struct Gradients {
-  bool known = false;
-  bool norm_known = false;  // but for those on a GPU, while they are waited for
-  double squares = 0;       // the sum of those of all elements, before an optimizer divides by
-  double scale = 1;         // this, of which a GPU may have to tell first
-  bool scale_on_gpu = false;
-  double norm = 0;
-  uint32_t count = 0;
-  uint32_t missing = 0;
-  uint32_t zero = 0;
-  uint32_t bad = 0;
-  bool skipped = false;                    // a GradScaler has the optimizer skip this update
-  const NamedTensor* first_bad = nullptr;  // the parameter; null where its name is not known
-  ValueRef first_bad_value;                // ticket 0: not known
-  // The optimizer skips by itself where a GradScaler has found something, and what it found lies on
-  // a GPU: bad gradients are taken for that.
-  bool skips_by_itself = false;
-  uint32_t on_gpu = 0;         // so many lie on a GPU,
-  bool waits_for_gpu = false;  // and what they are is told later
-  bool some_unseen = false;    // of some nothing will ever be known
-  bool number_bad = false;     // a rate or the like of the optimizer is not finite
+// Bad gradients, and what an update has left bad: their records.
+class Reports {
+ public:
+  // All outlive it.
+  struct Uses {
+    KnownBad& known_bad;
+    RecentValues& recent;
+    UnobservedWrites& writes;
+    const StepSink& sink;
+  };
+  explicit Reports(const Uses& uses) noexcept : uses_(uses) {}
+
+  // A gradient that is bad: what it is known as, or its record, as one that came of `from`.
+  ValueRef OnBadGradient(ThreadState* thread, const PlainTensor& gradient, const NamedTensor* named,
+                         ValueRef from) noexcept;
+  // One more bad gradient than a record has room for: it comes of what the first does, so that the
+  // update's ops do not take it for something new.
+  void Remember(const PlainTensor& gradient, ValueRef from) noexcept;
+  // What the update `range_name` has written and left bad. `gradients`: that it was given.
+  void OnBadWritten(ThreadState* thread, const PlainTensor& tensor, const NamedTensor* named,
+                    bool is_state, const char* range_name, const Gradients& gradients) noexcept;
+
+  [[nodiscard]] KnownBad& known_bad() const noexcept { return uses_.known_bad; }
+
+ private:
+  [[nodiscard]] uint32_t UncheckedBefore() const noexcept;
+
+  const Uses uses_;
 };
 
-// Where the step of `optimizer` begins, on its thread. Null: nothing is known of it.
-[[nodiscard]] Gradients ReadGradients(Observer& observer, ThreadState* thread,
-                                      const void* optimizer) noexcept;
+// Reads the tensors of an optimizer, on the thread of its step.
+class UpdateReads {
+ public:
+  // All outlive it.
+  struct Uses {
+    PythonBridge& python;
+    const LevelState& level;
+    const Poison& poison;
+    const PoisonWatch& poison_watch;
+    StepClock& clock;
+    StepLosses& losses;
+    BackwardPasses& passes;
+    Reports& reports;
+    LateFacts& late;
+    StepSink& sink;
+  };
+  explicit UpdateReads(const Uses& uses) noexcept : uses_(uses) {}
 
-// The same where nothing is watched (poison_watch.h): only whether the step skips itself.
-[[nodiscard]] Gradients ReadSkip(Observer& observer, ThreadState* thread,
-                                 const void* optimizer) noexcept;
+  // Where the step of `optimizer` begins. Null: nothing is known of it.
+  [[nodiscard]] Gradients ReadGradients(ThreadState* thread, const void* optimizer) noexcept;
 
-// Where the step of `optimizer` has ended and its ops went by unwatched: whatever it wrote and left
-// bad becomes a finding of the step, `range_name`; on a GPU, when that has answered. `gradients`:
-// as read at its beginning.
-void CheckUpdate(Observer& observer, ThreadState* thread, const void* optimizer,
-                 const char* range_name, const Gradients& gradients) noexcept;
+  // The same where nothing is watched (poison_watch.h): only whether the step skips itself.
+  [[nodiscard]] Gradients ReadSkip(ThreadState* thread, const void* optimizer) noexcept;
 
-// Gradients on a GPU: their sums, and those that are bad, told one after another, then the step of
-// their optimizer, then what that has left bad.
+  // Where the step of `optimizer` has ended and its ops went by unwatched: whatever it wrote and
+  // left bad becomes a finding of the step, `range_name`; on a GPU, when that has answered.
+  // `gradients`: as read at its beginning.
+  void CheckUpdate(ThreadState* thread, const void* optimizer, const char* range_name,
+                   const Gradients& gradients) noexcept;
+
+ private:
+  struct Reading;
+  void ReadGradient(Reading& reading, const OptimizedTensor& tensor) noexcept;
+  void OnBadGradient(Reading& reading, const PlainTensor& plain,
+                     const OptimizedTensor& tensor) noexcept;
+  void EnqueueGpuGradients(Reading& reading) noexcept;
+  void ReadScale(ThreadState* thread, const at::TensorBase& scale, Gradients* told) noexcept;
+  [[nodiscard]] bool MayHoldBad(const PlainTensor& plain, Gradients* told) const noexcept;
+
+  const Uses uses_;
+};
+
+// Gradients on a GPU: their sums, and those that are bad, one after another, then the step of
+// their optimizer, then what that has left bad. For the event queue, which calls it from one thread
+// at a time.
 class GpuGradients {
  public:
+  // All outlive it.
+  GpuGradients(Reports& reports, BackwardPasses& passes, StepLosses& losses,
+               LateFacts& late) noexcept
+      : reports_(reports), passes_(passes), losses_(losses), late_(late) {}
+
   // Of `count` of them, of which so many hold nothing but zeros.
   void AddSums(double squares, uint32_t count, uint32_t zero) noexcept;
   // What the optimizer divides them by.
-  void SetScale(double scale) noexcept { scale_ = scale; }
-  void Report(Observer& observer, ThreadState* thread, const PlainTensor& gradient,
-              const NamedTensor* named) noexcept;
-  // Of one that ops have made under our eyes.
-  void ReportWatched(Observer& observer, const PlainTensor& gradient,
-                     const NamedTensor* named) noexcept;
-  // What some of them are will not be told.
-  void RecordUnseen() noexcept { some_unseen_ = true; }
-  // Adds what was told to `gradients`, tells of the pass that made them, and forgets them. The
+  void SetScale(double scale) noexcept { state_.scale = scale; }
+  void Report(ThreadState* thread, const PlainTensor& gradient, const NamedTensor* named) noexcept;
+  // Of one that watched ops have made.
+  void ReportWatched(const PlainTensor& gradient, const NamedTensor* named) noexcept;
+  // What some of them are will never be known.
+  void RecordUnseen() noexcept { state_.some_unseen = true; }
+  // Adds what is known to `gradients`, reports the pass that made them, and forgets them. The
   // update begins.
-  void Settle(Observer& observer, ThreadState* thread, const char* range_name,
-              Gradients* gradients) noexcept;
+  void Settle(ThreadState* thread, const char* range_name, Gradients* gradients) noexcept;
   // As CheckUpdate does, of one tensor that is bad.
-  void ReportWritten(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                     const NamedTensor* named, bool is_state) const noexcept;
+  void ReportWritten(ThreadState* thread, const PlainTensor& tensor, const NamedTensor* named,
+                     bool is_state) const noexcept;
 
  private:
+  struct State {
+    BackwardPasses::BadLeaves leaves;
+    const NamedTensor* first = nullptr;
+    ValueRef first_value;
+    uint32_t count = 0;
+    uint32_t summed = 0;
+    uint32_t zero = 0;
+    double squares = 0;
+    double scale = 0;  // 0: not known
+    bool some_unseen = false;
+  };
+
+  Reports& reports_;
+  BackwardPasses& passes_;
+  StepLosses& losses_;
+  LateFacts& late_;
+  State state_;  // of the update that begins next
   Gradients update_;
   char range_name_[96] = {};
-  BackwardPasses::BadLeaves leaves_;
-  const NamedTensor* first_ = nullptr;
-  ValueRef first_value_;
-  uint32_t count_ = 0;
-  uint32_t summed_ = 0;
-  uint32_t zero_ = 0;
-  double squares_ = 0;
-  double scale_ = 0;  // 0: not told
-  bool some_unseen_ = false;
 };
 
 }  // namespace canary

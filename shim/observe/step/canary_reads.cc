@@ -7,11 +7,14 @@
 #include <exception>
 
 #include "shim/check/scan.h"
-#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/events/process_segment.h"
 #include "shim/observe/finding/scalar_reads.h"
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/step/step_losses.h"
+#include "shim/observe/thread/thread_state.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/unobserved_writer.h"
 
@@ -19,11 +22,6 @@ namespace nanwatch::canary {
 namespace {
 
 using wire::ValueRecord;
-
-// Ops are not watched here, and what is found is reported.
-bool Reads(const Observer& observer) {
-  return observer.level.watched() == wire::Level::kCanary && !observer.Ignores();
-}
 
 // NaN or +Inf, and not a mask.
 bool IsFault(uint8_t kinds) { return (kinds & ~wire::kHasNegInf) != 0; }
@@ -33,24 +31,6 @@ void Count(ThreadState* thread, const PlainTensor& plain) {
   thread->counters.bytes_checked += BytesOf(plain.view);
 }
 
-// A bad value that was met in a call of Python's; what is known of it, if it is known already.
-ValueRef OnBadValue(const Here& here, const at::TensorBase& tensor, const PlainTensor& plain,
-                    const char* call, uint8_t kinds, wire::Source* source) {
-  ValueRef value;
-  if (SourceOf(*here.observer, plain, source, &value)) return value;
-  // What the model returned bad last, or a buffer of it, explains what is met after.
-  UnobservedWriter writer = UnseenAt(call, CurrentLayer(), wire::Phase::kForward, kinds,
-                                     here.observer->steps.BadResult());
-  if (tensor.requires_grad()) writer.flags |= ValueRecord::kNeedsGradient;
-  // Only what is read in a validation was made in one.
-  writer.made_with_gradients = tensor.requires_grad() || here.thread->root_with_gradients;
-  value = OnUnobservedWrite(*here.observer, here.thread, plain, writer);
-  source->kind = static_cast<uint8_t>(wire::SourceKind::kValue);
-  source->value = value.ticket;
-  source->input = 0;
-  return value;
-}
-
 bool DescribeOnCpu(const at::TensorBase& tensor, PlainTensor* plain) {
   wire::Unchecked reason;
   return DescribeTensor(tensor, plain, &reason) == Readable::kYes && plain->gpu < 0;
@@ -58,41 +38,70 @@ bool DescribeOnCpu(const at::TensorBase& tensor, PlainTensor* plain) {
 
 }  // namespace
 
-void OnNumberRead(const at::TensorBase& tensor, double number) noexcept try {
-  Here here;
+bool ReadsNow(const LevelState& level, const Poison& poison) noexcept {
+  return level.watched() == wire::Level::kCanary && !poison.Ignores();
+}
+
+// A bad value that was met in a call of Python's.
+struct Reads::Met {
+  const at::TensorBase& tensor;
+  const PlainTensor& plain;
+  const char* call;
+  uint8_t kinds;
+};
+
+// What is known of it, if it is known already; else its record.
+ValueRef Reads::OnBadValue(ThreadState* thread, const Met& met, wire::Source* source) noexcept {
+  ValueRef value;
+  if (uses_.known_bad.SourceOf(met.plain, source, &value)) return value;
+  // What the model returned bad last, or a buffer of it, explains what is met after.
+  UnobservedWriter writer = UnseenAt(met.call, CurrentLayer(), wire::Phase::kForward, met.kinds,
+                                     uses_.losses.BadResult());
+  const bool requires_grad = met.tensor.requires_grad();
+  if (requires_grad) writer.flags |= ValueRecord::kNeedsGradient;
+  // Only what is read in a validation was made in one.
+  writer.made_with_gradients = requires_grad || thread->root_with_gradients;
+  value = uses_.writes.Record(thread, met.plain, writer);
+  source->kind = static_cast<uint8_t>(wire::SourceKind::kValue);
+  source->value = value.ticket;
+  source->input = 0;
+  return value;
+}
+
+void Reads::OnNumberRead(ThreadState* thread, const at::TensorBase& tensor, double number) noexcept
+    try {
   PlainTensor plain;
-  if (!FindHere(&here) || !Reads(*here.observer) || !DescribeOnCpu(tensor, &plain)) return;
-  BusyScope busy(here.thread);
-  Count(here.thread, plain);
+  if (!ReadsNow(uses_.level, uses_.poison) || !DescribeOnCpu(tensor, &plain)) return;
+  BusyScope busy(thread);
+  Count(thread, plain);
   const uint8_t kinds = NonFiniteKinds(plain.view);
-  Emitter* emitter = here.observer->segment.Ensure();
+  Emitter* emitter = uses_.segment.Ensure();
   if (!IsFault(kinds) || emitter == nullptr) return;
   wire::Source source{};
-  const ValueRef value = OnBadValue(here, tensor, plain, kNumberRead, kinds, &source);
+  const ValueRef value = OnBadValue(thread, {tensor, plain, kNumberRead, kinds}, &source);
   if (value.ticket == 0) return;
   source.kinds = kinds;
-  EmitScalarReadAt(*here.observer, here.thread, InternText(*emitter, kNumberRead), *emitter, source,
-                   value, number);
+  uses_.scalar_reads.Emit(thread, *emitter,
+                          {InternText(*emitter, kNumberRead), source, value, number});
 } catch (...) {
 }
 
 // It has been read in full by the call itself.
-void OnAsked(const at::TensorBase& tensor) noexcept try {
-  Here here;
+void Reads::OnAsked(ThreadState* thread, const at::TensorBase& tensor) noexcept try {
   PlainTensor plain;
-  if (!FindHere(&here) || !Reads(*here.observer) || !DescribeOnCpu(tensor, &plain)) return;
-  BusyScope busy(here.thread);
-  Count(here.thread, plain);
+  if (!ReadsNow(uses_.level, uses_.poison) || !DescribeOnCpu(tensor, &plain)) return;
+  BusyScope busy(thread);
+  Count(thread, plain);
   if (!HasNonFinite(plain.view)) return;
   const uint8_t kinds = NonFiniteKinds(plain.view);
   wire::Source source{};
-  if (IsFault(kinds)) (void)OnBadValue(here, tensor, plain, kFiniteAsked, kinds, &source);
+  if (IsFault(kinds)) (void)OnBadValue(thread, {tensor, plain, kFiniteAsked, kinds}, &source);
 } catch (...) {
 }
 
-void OnResults(Observer& observer, ThreadState* thread, const at::TensorBase* const* tensors,
-               size_t count) noexcept try {
-  if (!Reads(observer)) return;
+void Reads::OnResults(ThreadState* thread, const at::TensorBase* const* tensors,
+                      size_t count) noexcept try {
+  if (!ReadsNow(uses_.level, uses_.poison)) return;
   BusyScope busy(thread);
   uint64_t bytes = 0;
   bool any = false;
@@ -106,12 +115,11 @@ void OnResults(Observer& observer, ThreadState* thread, const at::TensorBase* co
     const uint8_t kinds = NonFiniteKinds(plain.view);
     if (!IsFault(kinds)) continue;
     wire::Source source{};
-    const ValueRef value =
-        OnBadValue({&observer, thread}, *tensors[i], plain, kModuleCall, kinds, &source);
-    if (!any) observer.steps.RecordBadResult(value);
+    const ValueRef value = OnBadValue(thread, {*tensors[i], plain, kModuleCall, kinds}, &source);
+    if (!any) uses_.losses.RecordBadResult(value);
     any = true;
   }
-  if (!any) observer.steps.RecordBadResult({});
+  if (!any) uses_.losses.RecordBadResult({});
 } catch (...) {
 }
 
@@ -120,8 +128,8 @@ Buffers::Seen& Buffers::Of(const NamedTensor& named) {
   return seen_[named.index];
 }
 
-void Buffers::OnNewRoot(Observer& observer, const Layer* root) noexcept try {
-  const PythonNames& names = observer.python->names();
+void Buffers::OnNewRoot(const Layer* root) noexcept try {
+  const PythonNames& names = uses_.names;
   const std::lock_guard<std::mutex> lock(mutex_);
   names.ForEachInRoot(root, [&](const NamedTensor& named) {
     if (named.kind != NamedTensorKind::kBuffer) return;
@@ -131,9 +139,9 @@ void Buffers::OnNewRoot(Observer& observer, const Layer* root) noexcept try {
 } catch (...) {
 }
 
-void Buffers::OnStepEnd(Observer& observer, ThreadState* thread) noexcept try {
-  const PythonNames& names = observer.python->names();
-  if (!names.HasBuffers() || !Reads(observer)) return;
+void Buffers::OnStepEnd(ThreadState* thread) noexcept try {
+  const PythonNames& names = uses_.names;
+  if (!names.HasBuffers() || !ReadsNow(uses_.level, uses_.poison)) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   names.ForEachBuffer([&](const NamedTensor& named) {
     const NamedReading reading(names, named);
@@ -153,7 +161,7 @@ void Buffers::OnStepEnd(Observer& observer, ThreadState* thread) noexcept try {
       writer.named = &named;
       writer.target = wire::Target::kBuffer;
     }
-    observer.steps.RecordBadResult(OnUnobservedWrite(observer, thread, reading.tensor(), writer));
+    uses_.losses.RecordBadResult(uses_.writes.Record(thread, reading.tensor(), writer));
   });
 } catch (...) {
 }

@@ -14,39 +14,82 @@
 #include <mutex>
 #include <vector>
 
+#include "shim/classify/bad_values.h"
 #include "shim/observe/python/names/python_names.h"
 
 namespace nanwatch {
 
-class Observer;
+class KnownBad;
+class LevelState;
+class Poison;
+class ProcessSegment;
+class ScalarReads;
+class StepLosses;
+class UnobservedWrites;
 struct ThreadState;
 
 namespace canary {
 
-// For the Python bridge, on the thread of the call; see builtin_calls.h.
-void OnNumberRead(const at::TensorBase& tensor, double number) noexcept;
-void OnAsked(const at::TensorBase& tensor) noexcept;
+// Ops are not watched, and what is found is reported.
+[[nodiscard]] bool ReadsNow(const LevelState& level, const Poison& poison) noexcept;
 
-// Tensors that a root module's call returned. At most kResultBytesMax of each call are read.
-inline constexpr uint64_t kResultBytesMax = uint64_t{64} << 10;
-void OnResults(Observer& observer, ThreadState* thread, const at::TensorBase* const* tensors,
-               size_t count) noexcept;
+// On the thread of the call, any.
+class Reads {
+ public:
+  // All outlive it.
+  struct Uses {
+    ProcessSegment& segment;
+    const LevelState& level;
+    const Poison& poison;
+    KnownBad& known_bad;
+    UnobservedWrites& writes;
+    ScalarReads& scalar_reads;
+    StepLosses& losses;
+  };
+  explicit Reads(const Uses& uses) noexcept : uses_(uses) {}
+
+  // Python has read the number of this tensor; and has asked whether it is finite
+  // (python/calls/builtin_calls.h).
+  void OnNumberRead(ThreadState* thread, const at::TensorBase& tensor, double number) noexcept;
+  void OnAsked(ThreadState* thread, const at::TensorBase& tensor) noexcept;
+
+  // Tensors that a root module's call returned. At most kResultBytesMax of each call are read.
+  static constexpr uint64_t kResultBytesMax = uint64_t{64} << 10;
+  void OnResults(ThreadState* thread, const at::TensorBase* const* tensors, size_t count) noexcept;
+
+ private:
+  struct Met;
+  ValueRef OnBadValue(ThreadState* thread, const Met& met, wire::Source* source) noexcept;
+
+  const Uses uses_;
+};
 
 // Registered buffers on the CPU: those that were finite when they were read last, and hold NaN or
 // Inf now. What was bad when it was read first came in so, or is meant so, and is left to those who
 // use it.
 class Buffers {
  public:
+  // All outlive it.
+  struct Uses {
+    const PythonNames& names;
+    const LevelState& level;
+    const Poison& poison;
+    UnobservedWrites& writes;
+    StepLosses& losses;
+  };
+  explicit Buffers(const Uses& uses) noexcept : uses_(uses) {}
+
   // A root is about to be called for the first time.
-  void OnNewRoot(Observer& observer, const Layer* root) noexcept;
+  void OnNewRoot(const Layer* root) noexcept;
   // An optimizer's step ends, on its thread.
-  void OnStepEnd(Observer& observer, ThreadState* thread) noexcept;
+  void OnStepEnd(ThreadState* thread) noexcept;
 
  private:
   enum class Seen : uint8_t { kNever, kFinite, kBad };
   // By NamedTensor::index. With mutex_ held.
   [[nodiscard]] Seen& Of(const NamedTensor& named);
 
+  const Uses uses_;
   std::mutex mutex_;
   std::vector<Seen> seen_;
 };

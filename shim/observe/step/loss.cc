@@ -8,14 +8,19 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/step/backward_pass.h"
+#include "shim/observe/step/canary_reads.h"
+#include "shim/observe/step/step_losses.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/compiled_writer.h"
 #include "shim/observe/unseen/unobserved_writer.h"
 
-namespace nanwatch::loss {
+namespace nanwatch {
 namespace {
 
 // A single number that a pass could begin at.
@@ -40,43 +45,42 @@ bool IsOnCurrentStream(const torch::autograd::Node* node, int gpu) {
          node->input_metadata(0).stream();
 }
 
+}  // namespace
+
 // Ops do not tell the loss: the calls of Python do, but of a GPU nothing is asked while parameters
 // are bad.
-bool IsReportedByCalls(const Observer& observer) {
-  const wire::Level watched = observer.level.watched();
-  return watched == wire::Level::kCanary || (observer.Blind() && watched != wire::Level::kIdle);
+bool LossReads::IsReportedByCalls() const noexcept {
+  const wire::Level watched = uses_.level.watched();
+  return watched == wire::Level::kCanary || (uses_.poison.Blind() && watched != wire::Level::kIdle);
 }
 
 // False: it is no number.
-bool Report(const Here& here, const PlainTensor& plain, const Layer* layer) {
-  Observer& observer = *here.observer;
-  const bool canary = observer.level.watched() == wire::Level::kCanary;
+bool LossReads::Report(ThreadState* thread, const PlainTensor& plain, const Layer* layer) {
+  const bool canary = uses_.level.watched() == wire::Level::kCanary;
   if (plain.gpu >= 0) {
-    if (observer.Blind()) return true;
-    BusyScope busy(here.thread);
-    GpuTensors on_gpu(observer, here.thread, /*counts=*/canary);
+    if (uses_.poison.Blind()) return true;
+    BusyScope busy(thread);
+    GpuTensors on_gpu(uses_.late, thread, /*counts=*/canary);
     on_gpu.Add(plain, wire::Target::kNone, nullptr);
-    using CheckedAs = GpuEventQueue::CheckedAs;
-    (void)observer.gpu_events.EnqueueTensors(
-        observer, here.thread, canary ? CheckedAs::kLoss : CheckedAs::kLossNumber, on_gpu.list());
+    const CheckedAs as = canary ? CheckedAs::kLoss : CheckedAs::kLossNumber;
+    (void)uses_.late.Enqueue(thread, TensorsToCheck{as, on_gpu.list()});
     return true;
   }
   double number = 0;
   if (!ReadNumber(plain.view, &number)) return false;
-  observer.steps.RecordLoss(number);
+  uses_.losses.Record(number);
   if (canary && !std::isfinite(number)) {
-    BusyScope busy(here.thread);
-    ReportBad(observer, here.thread, plain, layer);
+    BusyScope busy(thread);
+    ReportBad(thread, plain, layer);
   }
   return true;
 }
 
 // Where ops are watched they tell the loss, but of a compiled function there is none to tell it.
-void ReportLossOfRegion(const Here& here, const at::TensorBase* root) {
-  Observer& observer = *here.observer;
+void LossReads::ReportLossOfRegion(ThreadState* thread, const at::TensorBase* root) {
   PlainTensor plain;
   double number = 0;
-  if (root == nullptr || observer.level.watched() == wire::Level::kIdle ||
+  if (root == nullptr || uses_.level.watched() == wire::Level::kIdle ||
       torch::autograd::get_current_graph_task_id() != -1 || !Describe(*root, &plain) ||
       plain.gpu >= 0) {
     return;
@@ -86,77 +90,71 @@ void ReportLossOfRegion(const Here& here, const at::TensorBase* root) {
       !ReadNumber(plain.view, &number)) {
     return;
   }
-  if (!observer.steps.LossIsScaled()) observer.steps.RecordLoss(number);
-  if (std::isfinite(number) || observer.Poisoned()) return;
-  BusyScope busy(here.thread);
-  observer.passes.ExpectRoot(compiled_regions::OnBadRoot(observer, here.thread, plain));
+  if (!uses_.losses.IsScaled()) uses_.losses.Record(number);
+  if (std::isfinite(number) || uses_.poison.Poisoned()) return;
+  BusyScope busy(thread);
+  uses_.passes.ExpectRoot(uses_.compiled_writes.OnBadRoot(thread, plain));
 }
 
-}  // namespace
-
-void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept try {
-  Here here;
+void LossReads::OnRootResult(ThreadState* thread, const at::TensorBase* const* tensors,
+                             size_t count) noexcept try {
   // In a pass, a part of a model runs once more.
-  if (!FindHere(&here) || torch::autograd::get_current_graph_task_id() != -1) return;
-  canary::OnResults(*here.observer, here.thread, tensors, count);
+  if (torch::autograd::get_current_graph_task_id() != -1) return;
+  uses_.reads.OnResults(thread, tensors, count);
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
     if (!Describe(*tensors[i], &plain)) continue;
     // A GPU is asked once, by the ops where they are watched.
-    if (plain.gpu >= 0 && !IsReportedByCalls(*here.observer)) return;
-    if (!Report(here, plain, CurrentLayer())) continue;
-    here.thread->told_loss = NumberOf(GradFnOf(*tensors[i]->unsafeGetTensorImpl()));
+    if (plain.gpu >= 0 && !IsReportedByCalls()) return;
+    if (!Report(thread, plain, CurrentLayer())) continue;
+    thread->told_loss = NumberOf(GradFnOf(*tensors[i]->unsafeGetTensorImpl()));
     return;
   }
 } catch (...) {
 }
 
-void OnScale(const at::TensorBase* loss) noexcept try {
-  Here here;
+void LossReads::OnScale(ThreadState* thread, const at::TensorBase* loss) noexcept try {
   PlainTensor plain;
-  if (!FindHere(&here) || here.observer->level.watched() == wire::Level::kIdle) return;
-  here.observer->steps.OnLossScaled();
+  if (uses_.level.watched() == wire::Level::kIdle) return;
+  uses_.losses.SetScaled(true);
   if (loss == nullptr || !Describe(*loss, &plain)) return;
   const uint64_t number = NumberOf(GradFnOf(*loss->unsafeGetTensorImpl()));
-  const bool told = number != 0 && number == here.thread->told_loss;
-  if (told && IsReportedByCalls(*here.observer)) return;
-  Report(here, plain, /*layer=*/nullptr);
+  const bool told = number != 0 && number == thread->told_loss;
+  if (told && IsReportedByCalls()) return;
+  Report(thread, plain, /*layer=*/nullptr);
 } catch (...) {
 }
 
-void OnBackward(const at::TensorBase* root) noexcept try {
-  Here here;
-  if (!FindHere(&here)) return;
-  here.observer->level.RecordIfHidden();
-  if (!IsReportedByCalls(*here.observer)) return ReportLossOfRegion(here, root);
+void LossReads::OnBackward(ThreadState* thread, const at::TensorBase* root) noexcept try {
+  if (!IsReportedByCalls()) return ReportLossOfRegion(thread, root);
   // A pass inside a node belongs to that of the node.
   if (torch::autograd::get_current_graph_task_id() != -1) return;
-  const uint64_t told = std::exchange(here.thread->told_loss, 0);
+  const uint64_t told = std::exchange(thread->told_loss, 0);
   PlainTensor plain;
-  if (root == nullptr || here.observer->steps.LossIsScaled() || !Describe(*root, &plain)) return;
+  if (root == nullptr || uses_.losses.IsScaled() || !Describe(*root, &plain)) return;
   torch::autograd::Node* node = GradFnOf(*root->unsafeGetTensorImpl());
   if ((told != 0 && told == NumberOf(node)) || !IsOnCurrentStream(node, plain.gpu)) return;
-  Report(here, plain, /*layer=*/nullptr);
+  Report(thread, plain, /*layer=*/nullptr);
 } catch (...) {
 }
 
-void ReportBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
-               const Layer* layer) noexcept {
+void LossReads::ReportBad(ThreadState* thread, const PlainTensor& loss,
+                          const Layer* layer) noexcept {
   wire::Source known{};
   ValueRef value;
-  if (SourceOf(observer, loss, &known, &value)) {
+  if (uses_.known_bad.SourceOf(loss, &known, &value)) {
     // Python has read its number before, or it is what the model returned.
-    if (value.ticket == observer.steps.BadLoss().ticket) return;
+    if (value.ticket == uses_.losses.Bad().ticket) return;
   } else {
-    const ValueRef before = observer.steps.BadLoss();
-    const UnobservedWriter writer = UnseenAt(
-        layer != nullptr ? kModuleCall : kBackwardCall, layer, wire::Phase::kForward,
-        NonFiniteKinds(loss.view), before.ticket != 0 ? before : observer.steps.BadResult());
-    value = OnUnobservedWrite(observer, thread, loss, writer);
+    const ValueRef before = uses_.losses.Bad();
+    const UnobservedWriter writer =
+        UnseenAt(layer != nullptr ? kModuleCall : kBackwardCall, layer, wire::Phase::kForward,
+                 NonFiniteKinds(loss.view), before.ticket != 0 ? before : uses_.losses.BadResult());
+    value = uses_.writes.Record(thread, loss, writer);
   }
   if (value.ticket == 0) return;
-  observer.passes.OnBadLoss(observer, thread, value);
-  observer.steps.RecordBadLoss(value);
+  uses_.passes.OnBadLoss(thread, value);
+  uses_.losses.RecordBad(value);
 }
 
-}  // namespace nanwatch::loss
+}  // namespace nanwatch

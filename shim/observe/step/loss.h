@@ -17,23 +17,56 @@
 
 namespace nanwatch {
 
-class Observer;
+class BackwardPasses;
+class CompiledWrites;
+class KnownBad;
+class LateFacts;
+class LevelState;
+class Poison;
+class StepLosses;
+class UnobservedWrites;
 struct Layer;
 struct ThreadState;
 
-namespace loss {
+namespace canary {
+class Reads;
+}  // namespace canary
 
-// For the Python bridge, on the thread of the call. Tensors that a root module's call returned.
-void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept;
-// GradScaler.scale is handed this one (scaler_calls.h); null: several.
-void OnScale(const at::TensorBase* loss) noexcept;
-// A pass begins at this one (backward_calls.h); null: at another kind of value.
-void OnBackward(const at::TensorBase* root) noexcept;
+// On the thread of the call, any.
+class LossReads {
+ public:
+  // All outlive it.
+  struct Uses {
+    const LevelState& level;
+    const Poison& poison;
+    KnownBad& known_bad;
+    UnobservedWrites& writes;
+    CompiledWrites& compiled_writes;
+    canary::Reads& reads;
+    BackwardPasses& passes;
+    StepLosses& losses;
+    LateFacts& late;
+  };
+  explicit LossReads(const Uses& uses) noexcept : uses_(uses) {}
 
-// At level canary: it is bad. `layer`: that returned it; null: it was met outside the model. On a
-// GPU this is told later, and the moment that is told knows where.
-void ReportBad(Observer& observer, ThreadState* thread, const PlainTensor& loss,
-               const Layer* layer) noexcept;
+  // Tensors that a root module's call returned.
+  void OnRootResult(ThreadState* thread, const at::TensorBase* const* tensors,
+                    size_t count) noexcept;
+  // GradScaler.scale is handed this one (scaler_calls.h); null: several.
+  void OnScale(ThreadState* thread, const at::TensorBase* loss) noexcept;
+  // A pass begins at this one (backward_calls.h); null: at another kind of value.
+  void OnBackward(ThreadState* thread, const at::TensorBase* root) noexcept;
 
-}  // namespace loss
+  // At level canary: it is bad. `layer`: that returned it; null: it was met outside the model. On a
+  // GPU this is known later, and the moment that is resolved knows where.
+  void ReportBad(ThreadState* thread, const PlainTensor& loss, const Layer* layer) noexcept;
+
+ private:
+  [[nodiscard]] bool IsReportedByCalls() const noexcept;
+  bool Report(ThreadState* thread, const PlainTensor& plain, const Layer* layer);
+  void ReportLossOfRegion(ThreadState* thread, const at::TensorBase* root);
+
+  const Uses uses_;
+};
+
 }  // namespace nanwatch

@@ -5,9 +5,14 @@
 #include <exception>
 #include <utility>
 
-#include "shim/observe/observer.h"
+#include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/events/step_clock.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/python/names/optimizer_tensors.h"
+#include "shim/observe/python/python_bridge.h"
+#include "shim/observe/torch/input_tracking.h"
 
 namespace nanwatch {
 namespace {
@@ -19,11 +24,20 @@ constexpr uint32_t kDoublingsMax = 6;
 
 }  // namespace
 
-void PoisonWatch::At(Observer& observer, ThreadState* thread, Border border,
-                     const void* optimizer) noexcept try {
-  if (__builtin_expect(!observer.Poisoned() && !Blind() && !Hopeful(), 1)) return;
+void PoisonWatch::Settle() noexcept {
+  // On the CPU whoever made it so looks for the end of it, too.
+  if (uses_.poison.Blind() && !uses_.late.On()) return;
+  if (uses_.poison.Settle(uses_.python.names()) != Poison::Change::kEntered) return;
+  uses_.bad_values.Reset();
+  uses_.tracking.Disarm();
+}
+
+void PoisonWatch::At(ThreadState* thread, Border border, const void* optimizer) noexcept try {
+  if (__builtin_expect(!uses_.poison.Poisoned() && !uses_.poison.Blind() && !uses_.poison.Hopeful(),
+                       1))
+    return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  Follow(observer, thread, border, optimizer);
+  Follow(thread, border, optimizer);
 } catch (const std::exception&) {
   // No memory for a list: the next step asks again.
 }
@@ -34,80 +48,75 @@ bool PoisonWatch::EndsStep(Border border) noexcept {
   return !std::exchange(step_seen_, false);
 }
 
-void PoisonWatch::Follow(Observer& observer, ThreadState* thread, Border border,
-                         const void* optimizer) {
+void PoisonWatch::Follow(ThreadState* thread, Border border, const void* optimizer) {
   const bool ends_step = EndsStep(border);
-  if (!observer.Poisoned()) return End(observer);
-  if (Hopeful()) {
+  if (!uses_.poison.Poisoned()) return End();
+  if (uses_.poison.Hopeful()) {
     if (under_way_) return;
     false_hopes_ = std::min(false_hopes_ + 1, kDoublingsMax);
     heed_versions_at_ = steps_ + (uint64_t{kStepsPerProbe} << false_hopes_);
-    return Begin(observer);
+    return Begin();
   }
-  if (!Blind()) {
+  if (!uses_.poison.Blind()) {
     // Ops tell the steps of a program without an optimizer object, and who waits for a bad gradient
     // to stop at it is to have it.
-    if (observer.steps.range() == 0 || observer.stops_on_anomaly) return;
-    return Begin(observer);
+    if (uses_.clock.range() == 0 || uses_.stops_on_anomaly) return;
+    return Begin();
   }
-  if (observer.level.watched() == wire::Level::kIdle) return;
+  if (uses_.level.watched() == wire::Level::kIdle) return;
   if (ends_step) {
     ++steps_;
     ++thread->counters.unchecked[static_cast<int>(wire::Unchecked::kAfterPoisoned)];
   }
-  if (observer.gpu_events.On()) {
-    return FollowOnGpu(observer, thread, ends_step ? Border::kStepEnded : border, optimizer);
+  if (uses_.late.On()) {
+    return FollowOnGpu(thread, ends_step ? Border::kStepEnded : border, optimizer);
   }
-  if (observer.poison.Settle(observer.python->names()) == Poison::Change::kLeft) End(observer);
+  if (uses_.poison.Settle(uses_.python.names()) == Poison::Change::kLeft) End();
 }
 
-void PoisonWatch::FollowOnGpu(Observer& observer, ThreadState* thread, Border border,
-                              const void* optimizer) {
+void PoisonWatch::FollowOnGpu(ThreadState* thread, Border border, const void* optimizer) {
   if (versions_.empty() && border == Border::kStepBegins && optimizer != nullptr) {
-    return TakeVersions(observer, optimizer);
+    return TakeVersions(optimizer);
   }
   const uint64_t sum = SumOfVersions();
   if (border == Border::kStepEnded) {
     version_sum_ = sum;
     const bool is_lost = steps_ >= probe_at_ + (kProbesUntilLost - 1) * kStepsPerProbe;
-    if (steps_ >= probe_at_ && (!under_way_ || is_lost)) (void)Probe(observer, thread);
+    if (steps_ >= probe_at_ && (!under_way_ || is_lost)) (void)Probe(thread);
     return;
   }
   if (border != Border::kCall && border != Border::kStepBegins) return;
   if (sum == version_sum_ || steps_ < heed_versions_at_) return;
   version_sum_ = sum;
-  if (!Probe(observer, thread)) return;
-  hopeful_.store(true, std::memory_order_relaxed);
-  blind_.store(false, std::memory_order_relaxed);
-  ended_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
-  observer.input_tracking.Suspend(false);
+  if (!Probe(thread)) return;
+  uses_.poison.SetWatched(/*blind=*/false, /*hopeful=*/true);
+  ended_in_step_.store(uses_.clock.completed(), std::memory_order_relaxed);
+  uses_.tracking.Suspend(false);
 }
 
-void PoisonWatch::Begin(Observer& observer) noexcept {
-  hopeful_.store(false, std::memory_order_relaxed);
-  blind_.store(true, std::memory_order_relaxed);
+void PoisonWatch::Begin() noexcept {
+  uses_.poison.SetWatched(/*blind=*/true, /*hopeful=*/false);
   probe_at_ = steps_ + kStepsPerProbe;
-  observer.gpu_events.LetCutsGo();
-  observer.input_tracking.Suspend(true);
+  uses_.late.LetCutsGo();
+  uses_.tracking.Suspend(true);
 }
 
-void PoisonWatch::End(Observer& observer) noexcept {
-  if (Blind()) {
-    ended_in_step_.store(observer.steps.completed(), std::memory_order_relaxed);
-    observer.input_tracking.Suspend(false);
+void PoisonWatch::End() noexcept {
+  if (uses_.poison.Blind()) {
+    ended_in_step_.store(uses_.clock.completed(), std::memory_order_relaxed);
+    uses_.tracking.Suspend(false);
   }
-  blind_.store(false, std::memory_order_relaxed);
-  hopeful_.store(false, std::memory_order_relaxed);
+  uses_.poison.SetWatched(/*blind=*/false, /*hopeful=*/false);
   steps_ = heed_versions_at_ = 0;
   false_hopes_ = 0;
   under_way_ = false;
   versions_.clear();
 }
 
-void PoisonWatch::TakeVersions(Observer& observer, const void* optimizer) {
+void PoisonWatch::TakeVersions(const void* optimizer) {
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kWritten;
-  if (!observer.python->ReadOptimizer(optimizer, &tensors)) return;
+  if (!uses_.python.ReadOptimizer(optimizer, &tensors)) return;
   for (const WrittenTensor& written : tensors.written) {
     if (written.is_state || versions_.size() == kVersionsMax) break;
     const c10::VariableVersion& version = written.held.unsafeGetTensorImpl()->version_counter();
@@ -122,27 +131,26 @@ uint64_t PoisonWatch::SumOfVersions() const {
   return sum;
 }
 
-bool PoisonWatch::Probe(Observer& observer, ThreadState* thread) {
+bool PoisonWatch::Probe(ThreadState* thread) {
   probe_at_ = steps_ + kStepsPerProbe;
   under_way_ = false;
-  GpuTensors on_gpu(observer, thread, /*counts=*/false);
-  const PythonNames& names = observer.python->names();
+  GpuTensors on_gpu(uses_.late, thread, /*counts=*/false);
+  const PythonNames& names = uses_.python.names();
   names.ForEach([&](const NamedTensor& named) {
     if (named.kind != NamedTensorKind::kParameter) return;
     const NamedReading reading(names, named);
     if (reading.OnGpu()) on_gpu.Add(reading.tensor(), wire::Target::kParameter, &named);
   });
-  observer.poison.ForEachNamelessOnGpu(
+  uses_.poison.ForEachNamelessOnGpu(
       [&](const PlainTensor& tensor) { on_gpu.Add(tensor, wire::Target::kParameter, nullptr); });
   if (on_gpu.list().empty()) return false;
-  first_event_ = observer.gpu_events.next_event();
+  first_event_ = uses_.late.NextEvent();
   awaited_ = on_gpu.list().size();
-  under_way_ = observer.gpu_events.EnqueueTensors(observer, thread,
-                                                  GpuEventQueue::CheckedAs::kProbe, on_gpu.list());
+  under_way_ = uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kProbe, on_gpu.list()});
   return under_way_;
 }
 
-void PoisonWatch::OnProbe(Observer& observer, uint64_t event, uint32_t tensors, bool bad) noexcept {
+void PoisonWatch::OnProbe(uint64_t event, uint32_t tensors, bool bad) noexcept {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!under_way_ || event < first_event_) return;
@@ -151,8 +159,8 @@ void PoisonWatch::OnProbe(Observer& observer, uint64_t event, uint32_t tensors, 
     under_way_ = false;
     if (bad) return;
   }
-  observer.poison.RecordCleanGpus();
-  observer.SettlePoison();
+  uses_.poison.RecordCleanGpus();
+  Settle();
 }
 
 void PoisonWatch::OnProbeLost() noexcept {

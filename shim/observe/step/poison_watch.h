@@ -13,7 +13,7 @@
 // ended, or a GradScaler was updated. Programs without an optimizer object have no borders: their
 // ops tell their steps, and are watched on.
 //
-// Threads: Blind and Hopeful are loads. The rest locks: borders on the threads of the job, OnProbe
+// Threads: everything but loads locks: borders on the threads of the job, OnProbe
 // on whoever tells the event queue.
 #pragma once
 
@@ -26,15 +26,33 @@
 
 namespace nanwatch {
 
-class Observer;
+class BadValues;
+class InputTracking;
+class LateFacts;
+class LevelState;
+class Poison;
+class PythonBridge;
+class StepClock;
 struct ThreadState;
 
 class PoisonWatch {
  public:
-  // Nothing is watched now.
-  [[nodiscard]] bool Blind() const noexcept { return blind_.load(std::memory_order_relaxed); }
-  // Ops are watched though it is not known yet that the parameters are good again.
-  [[nodiscard]] bool Hopeful() const noexcept { return hopeful_.load(std::memory_order_relaxed); }
+  // All outlive it. `stops_on_anomaly`: who waits for a bad gradient to stop at it is to have it.
+  struct Uses {
+    PythonBridge& python;
+    Poison& poison;
+    BadValues& bad_values;
+    InputTracking& tracking;
+    const LevelState& level;
+    StepClock& clock;
+    LateFacts& late;
+    const bool& stops_on_anomaly;
+  };
+  explicit PoisonWatch(const Uses& uses) noexcept : uses_(uses) {}
+
+  // At a point where the program begins something new: enters or leaves the poisoned state.
+  void Settle() noexcept;
+
   // The number of completed steps when ops were watched again; UINT32_MAX: they always were. Ops of
   // that step may have gone by.
   [[nodiscard]] uint32_t ended_in_step() const noexcept {
@@ -44,12 +62,11 @@ class PoisonWatch {
   enum class Border : uint8_t { kCall, kStepBegins, kStepEnded, kScaleUpdated };
   // On the job's thread, outside all locks. `optimizer`: whose step it is, readable there; null:
   // unknown. Nothing but two loads where no parameter is bad.
-  void At(Observer& observer, ThreadState* thread, Border border,
-          const void* optimizer = nullptr) noexcept;
+  void At(ThreadState* thread, Border border, const void* optimizer = nullptr) noexcept;
 
   // A part of a list has answered, or never will (`lost`): so many tensors, of the event with this
   // number.
-  void OnProbe(Observer& observer, uint64_t event, uint32_t tensors, bool bad) noexcept;
+  void OnProbe(uint64_t event, uint32_t tensors, bool bad) noexcept;
   void OnProbeLost() noexcept;
 
  private:
@@ -57,19 +74,18 @@ class PoisonWatch {
   static constexpr uint32_t kVersionsMax = 256;
 
   // With mutex_ held:
-  void Begin(Observer& observer) noexcept;
-  void End(Observer& observer) noexcept;
-  void Follow(Observer& observer, ThreadState* thread, Border border, const void* optimizer);
-  void FollowOnGpu(Observer& observer, ThreadState* thread, Border border, const void* optimizer);
+  void Begin() noexcept;
+  void End() noexcept;
+  void Follow(ThreadState* thread, Border border, const void* optimizer);
+  void FollowOnGpu(ThreadState* thread, Border border, const void* optimizer);
   // False: there was nothing to ask, or no room.
-  bool Probe(Observer& observer, ThreadState* thread);
-  void TakeVersions(Observer& observer, const void* optimizer);
+  bool Probe(ThreadState* thread);
+  void TakeVersions(const void* optimizer);
   [[nodiscard]] uint64_t SumOfVersions() const;
   // Of this border: whether a step of the training has ended there, taken or skipped.
   [[nodiscard]] bool EndsStep(Border border) noexcept;
 
-  std::atomic<bool> blind_{false};
-  std::atomic<bool> hopeful_{false};
+  const Uses uses_;
   std::atomic<uint32_t> ended_in_step_{UINT32_MAX};
 
   std::mutex mutex_;        // covers all below

@@ -3,6 +3,12 @@
 
 #include <ATen/record_function.h>
 
+#include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/step/poison_watch.h"
+#include "shim/observe/step/scaler_state.h"
+#include "shim/observe/step/step_scope.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/torch/torch_tensor.h"
@@ -28,11 +34,11 @@ bool FoundInf(const ThreadState* thread, const Frame& frame, int argument) {
 
 }  // namespace
 
-void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
-                const at::RecordFunction& range) noexcept {
+void ScalerWatch::OnOp(ThreadState* thread, Frame& frame,
+                       const at::RecordFunction& range) noexcept {
   BusyScope busy(thread);
   if ((frame.op->families & kUnscales) != 0) {
-    observer.steps.OnUnscale(FoundInf(thread, frame, kFoundInfOfCheck));
+    uses_.state.OnUnscale(FoundInf(thread, frame, kFoundInfOfCheck));
     return;
   }
   double scale = 0;
@@ -46,20 +52,22 @@ void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
   }
   // The check itself may have gone by unseen, with the whole scaler.step.
   const bool found_inf = FoundInf(thread, frame, kFoundInfOfUpdate);
-  observer.steps.OnScaleUpdate(observer, thread, {scale, known, found_inf});
+  uses_.steps.OnScaleUpdate(thread, {scale, known, found_inf});
 }
 
-void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept {
-  Here here;
-  if (!FindHere(&here)) return;
-  Observer& observer = *here.observer;
-  const wire::Level watched = observer.level.watched();
-  observer.level.RecordIfHidden();
-  const bool by_ops = WatchesEveryOp(watched) && !observer.Blind() && at::isRecordFunctionEnabled();
-  const bool idle = watched == wire::Level::kIdle && !observer.level.off_to_measure();
-  if (idle || by_ops) return;
-  BusyScope busy(here.thread);
-  observer.poison_watch.At(observer, here.thread, PoisonWatch::Border::kScaleUpdated);
+// By the op, or not at all.
+bool ScalerWatch::IsSeenOtherwise() const noexcept {
+  const wire::Level watched = uses_.level.watched();
+  const bool by_ops =
+      WatchesEveryOp(watched) && !uses_.poison.Blind() && at::isRecordFunctionEnabled();
+  return by_ops || (watched == wire::Level::kIdle && !uses_.level.off_to_measure());
+}
+
+void ScalerWatch::OnUpdatedUnseen(ThreadState* thread, const at::TensorBase& scale,
+                                  const at::TensorBase& found_inf) noexcept {
+  if (IsSeenOtherwise()) return;
+  BusyScope busy(thread);
+  uses_.poison_watch.At(thread, PoisonWatch::Border::kScaleUpdated);
   PlainTensor plain[2];
   wire::Unchecked reason;
   if (DescribeTensor(scale, &plain[0], &reason) != Readable::kYes ||
@@ -68,10 +76,9 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   }
   if (plain[0].gpu != plain[1].gpu) return;
   if (plain[0].gpu >= 0) {
-    GpuTensors on_gpu(observer, here.thread, /*counts=*/false);
+    GpuTensors on_gpu(uses_.late, thread, /*counts=*/false);
     for (const PlainTensor& number : plain) on_gpu.Add(number, wire::Target::kNone, nullptr);
-    (void)observer.gpu_events.EnqueueTensors(observer, here.thread,
-                                             GpuEventQueue::CheckedAs::kScaleOfStep, on_gpu.list());
+    (void)uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kScaleOfStep, on_gpu.list()});
     return;
   }
   double numbers[2];
@@ -79,10 +86,10 @@ void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& fou
   const bool skipped = numbers[1] != 0;
   // Parameters are read after an update, and this step has none. Bad ones make every step like
   // this.
-  if (skipped && watched == wire::Level::kCanary && !observer.Poisoned()) {
-    (void)ReadAllNamed(observer, here.thread);
+  if (skipped && uses_.level.watched() == wire::Level::kCanary && !uses_.poison.Poisoned()) {
+    (void)uses_.named_values.ReadAll(thread);
   }
-  observer.steps.OnScaleUpdate(observer, here.thread, {numbers[0], /*known=*/true, skipped});
+  uses_.steps.OnScaleUpdate(thread, {numbers[0], /*known=*/true, skipped});
 }
 
 }  // namespace nanwatch

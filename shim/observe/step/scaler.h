@@ -6,14 +6,44 @@
 
 #include <ATen/record_function.h>
 
-#include "shim/observe/observer.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
-void OnScalerOp(Observer& observer, ThreadState* thread, Frame& frame,
-                const at::RecordFunction& range) noexcept;
+class LateFacts;
+class LevelState;
+class NamedValues;
+class Poison;
+class PoisonWatch;
+class ScalerState;
+class StepScope;
 
-// For the Python bridge: a scale was updated. Does nothing where the op itself is watched.
-void OnScaleUpdatedUnseen(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept;
+// Threads: any.
+class ScalerWatch {
+ public:
+  // All outlive it.
+  struct Uses {
+    const LevelState& level;
+    const Poison& poison;
+    PoisonWatch& poison_watch;
+    NamedValues& named_values;
+    ScalerState& state;
+    StepScope& steps;
+    LateFacts& late;
+  };
+  explicit ScalerWatch(const Uses& uses) noexcept : uses_(uses) {}
+
+  // One of the two ops ends.
+  void OnOp(ThreadState* thread, Frame& frame, const at::RecordFunction& range) noexcept;
+
+  // For the Python bridge: a scale was updated. Does nothing where the op itself is watched.
+  void OnUpdatedUnseen(ThreadState* thread, const at::TensorBase& scale,
+                       const at::TensorBase& found_inf) noexcept;
+
+ private:
+  [[nodiscard]] bool IsSeenOtherwise() const noexcept;
+
+  const Uses uses_;
+};
 
 }  // namespace nanwatch

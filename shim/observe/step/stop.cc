@@ -3,8 +3,9 @@
 
 #include <cstdio>
 
-#include "shim/observe/observer.h"
+#include "shim/observe/events/process_segment.h"
 #include "shim/observe/python/names/python_names.h"
+#include "shim/observe/python/python_bridge.h"
 
 namespace nanwatch {
 namespace {
@@ -25,14 +26,16 @@ int SourceToFollow(const wire::ValueRecord& record) {
   return follow;
 }
 
+}  // namespace
+
 // The value that `value` came from, as far back as recent values tell. A mask is no fault: what
 // made NaN of one is.
-RecentValues::Kept FirstOf(Observer& observer, ValueRef value) {
+RecentValues::Kept JobStop::FirstOf(ValueRef value) noexcept {
   RecentValues::Kept kept{};
   RecentValues::Kept next{};
   RecentValues::Kept inf_to_nan{};
   uint8_t kinds = 0;
-  for (int i = 0; i < kWayMax && observer.recent_values.Look(value, &next); ++i) {
+  for (int i = 0; i < kWayMax && recent_.Look(value, &next); ++i) {
     kept = next;
     if (kept.finding_class == FindingClass::kInfToNan) inf_to_nan = kept;
     const int source = SourceToFollow(next.record);
@@ -45,19 +48,17 @@ RecentValues::Kept FirstOf(Observer& observer, ValueRef value) {
   return is_mask && inf_to_nan.op != 0 ? inf_to_nan : kept;
 }
 
-}  // namespace
-
-bool StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const NamedTensor* named,
-                      ValueRef value) noexcept {
-  Emitter* emitter = observer.segment.Ensure();
+bool JobStop::StopBeforeUpdate(const Gradients& gradients, uint32_t step) noexcept {
+  const NamedTensor* named = gradients.first_bad;
+  Emitter* emitter = segment_.Ensure();
   char text[768];
   const int length =
       std::snprintf(text, sizeof text,
                     "NaN or Inf in %u of %u gradients at step %u%s%s: this update was not applied "
                     "(--on-anomaly stop)",
-                    bad, count, observer.steps.StepsOfNewest(),
-                    named != nullptr ? ", first in " : "", named != nullptr ? named->name : "");
-  const RecentValues::Kept first = FirstOf(observer, value);
+                    gradients.bad, gradients.count, step, named != nullptr ? ", first in " : "",
+                    named != nullptr ? named->name : "");
+  const RecentValues::Kept first = FirstOf(gradients.first_bad_value);
   if (emitter != nullptr && first.op != 0 && length > 0 &&
       static_cast<size_t>(length) < sizeof text) {
     char op[256];
@@ -67,8 +68,8 @@ bool StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const Na
     std::snprintf(text + length, sizeof text - static_cast<size_t>(length),
                   ". It began with %s%s%s", op, *layer == '\0' ? "" : " in layer ", layer);
   }
-  if (observer.python->RaiseSoon(text)) return true;
-  observer.entry()->say("the job could not be stopped: this thread runs no Python code");
+  if (python_.RaiseSoon(text)) return true;
+  entry_.say("the job could not be stopped: this thread runs no Python code");
   return false;
 }
 

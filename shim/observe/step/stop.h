@@ -10,17 +10,33 @@
 
 #include <cstdint>
 
-#include "shim/classify/bad_values.h"
+#include "shim/classify/recent_values.h"
+#include "shim/entry/observer_interface.h"
+#include "shim/observe/events/facts.h"
 
 namespace nanwatch {
 
-class Observer;
-struct NamedTensor;
+class ProcessSegment;
+class PythonBridge;
 
-// Of the `bad` of `count` gradients the first belongs to `named` (null: not known) and holds
-// `value` (ticket 0: not known). On the thread that runs the step.
-// True when the exception was left.
-bool StopBeforeUpdate(Observer& observer, uint32_t bad, uint32_t count, const NamedTensor* named,
-                      ValueRef value) noexcept;
+class JobStop {
+ public:
+  // All outlive it.
+  JobStop(const NanwatchEntry& entry, ProcessSegment& segment, PythonBridge& python,
+          RecentValues& recent) noexcept
+      : entry_(entry), segment_(segment), python_(python), recent_(recent) {}
+
+  // Of the gradients of the update that begins some are bad; `step`: how many its optimizer has
+  // completed. On the thread that runs the step. True when the exception was left.
+  bool StopBeforeUpdate(const Gradients& gradients, uint32_t step) noexcept;
+
+ private:
+  [[nodiscard]] RecentValues::Kept FirstOf(ValueRef value) noexcept;
+
+  const NanwatchEntry& entry_;
+  ProcessSegment& segment_;
+  PythonBridge& python_;
+  RecentValues& recent_;
+};
 
 }  // namespace nanwatch

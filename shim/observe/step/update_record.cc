@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/step/update_record.h"
 
-#include "shim/observe/finding/finding_record.h"
-#include "shim/observe/finding/sources.h"
+#include "shim/observe/events/finding_record.h"
+#include "shim/observe/events/source_list.h"
 
 namespace nanwatch {
 namespace {
@@ -17,7 +17,7 @@ struct AfterUpdate {
   uint32_t first_parameter_name;
 };
 
-void LookAtEntry(void* context, const BadEntry& entry) {
+void AddEntry(void* context, const BadEntry& entry) {
   auto& after = *static_cast<AfterUpdate*>(context);
   const bool written_now = entry.born_range == after.range && after.range != 0;
   if (!written_now || entry.site == 0) return;
@@ -44,21 +44,20 @@ void LookAtEntry(void* context, const BadEntry& entry) {
 
 }  // namespace
 
-void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, uint32_t class_name,
-                  uint32_t flags) noexcept {
+void RecordUpdate(ProcessSegment& segment, FindingRecords& records, BadValues& bad_values,
+                  ThreadState* thread, const EndedUpdate& update) noexcept {
   AfterUpdate after{};
-  after.range = observer.steps.range();
-  observer.bad_values.ForEach(&LookAtEntry, &after);
+  after.range = update.range;
+  bad_values.ForEach(&AddEntry, &after);
   if (after.record.n_bad == 0) return;
-  Emitter* emitter = observer.segment.Ensure();
+  Emitter* emitter = segment.Ensure();
   if (emitter == nullptr) return;
-  after.record.optimizer = optimizer;
-  after.record.optimizer_class = class_name;
-  after.record.flags = flags;
+  after.record.optimizer = update.optimizer;
+  after.record.optimizer_class = update.class_name;
   after.record.header =
-      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kUpdate, sizeof after.record);
+      records.MakeHeader(thread, *emitter, wire::RecordKind::kUpdate, sizeof after.record);
   emitter->Emit(after.record.header);
-  for (int i = 0; i < after.record.n_bad; ++i) observer.records.WriteAncestors(after.values[i]);
+  for (int i = 0; i < after.record.n_bad; ++i) records.WriteAncestors(after.values[i]);
   const wire::RecordHeader& header = after.record.header;
   if (after.record.parameters_bad != 0) {
     emitter->RecordReach(wire::Reach::kParameter, after.first_parameter.ticket, header.ticket,

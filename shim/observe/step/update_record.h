@@ -4,14 +4,21 @@
 
 #include <cstdint>
 
-#include "shim/observe/observer.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
-// Nothing is written where nothing is bad that the open (or last) optimizer range has written.
-// `class_name`: its id; `flags`: UpdateRecord's.
-void RecordUpdate(Observer& observer, ThreadState* thread, uint32_t optimizer, uint32_t class_name,
-                  uint32_t flags) noexcept;
+class BadValues;
+class FindingRecords;
+class ProcessSegment;
+
+struct EndedUpdate {
+  uint32_t range;       // number of the optimizer range that is open, or was last
+  uint32_t optimizer;   // its number
+  uint32_t class_name;  // the id of its name
+};
+// Nothing is written where nothing is bad that this range has written.
+void RecordUpdate(ProcessSegment& segment, FindingRecords& records, BadValues& bad_values,
+                  ThreadState* thread, const EndedUpdate& update) noexcept;
 
 }  // namespace nanwatch

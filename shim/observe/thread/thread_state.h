@@ -239,7 +239,10 @@ struct ThreadState {
   const void* cut_list;     // of the stream of its last op at level layer (gpu_cuts.h)
   uint32_t cut_run;         // ops in a row there
   ScalarSeen last_scalar;
-  bool root_with_gradients;               // how autograd stood where a model was last called
+  bool root_with_gradients;  // how autograd stood where a model was last called
+  // The backward passes that had reached a leaf where the open update began, plus one; 0: not all
+  // that it is given is known, or is finite. A closure makes the gradients anew.
+  uint64_t given_finite_after_passes_plus_one;
   uint64_t told_loss;                     // of the loss that a model has returned (loss.cc)
   CollectiveName last_collective;         // that this thread began
   BadOutput bad_outputs[kBadOutputsMax];  // of the op that is ending

@@ -9,124 +9,46 @@
 #include "proto/wire/hash.h"
 #include "shim/check/scan.h"
 #include "shim/host/done_within.h"
-#include "shim/observe/finding/finding_record.h"
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/events/source_list.h"
+#include "shim/observe/events/step_clock.h"
 #include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/thread/seen_inputs.h"
-#include "shim/observe/unseen/unobserved_writer.h"
+#include "shim/observe/torch/weak_storage.h"
+#include "shim/observe/unseen/collective_records.h"
+#include "shim/observe/unseen/collectives.h"
 
 namespace nanwatch {
 
-// Tensors that a collective writes.
-struct CollectiveResult {
-  CollectiveName collective;
-  const Layer* layer = nullptr;
-  uint32_t step = 0;    // in which it was begun
-  uint64_t number = 0;  // tells it from another at the same address
-  std::vector<InputSeen> tensors;
-  bool looked_at = false;  // and found bad
-  ValueRef received;
+CollectiveResult::~CollectiveResult() {
+  for (const InputSeen& seen : tensors) TorchWeakStorageOps().drop(seen.storage.handle);
+}
 
-  CollectiveResult() = default;
-  CollectiveResult(const CollectiveResult&) = delete;
-  CollectiveResult& operator=(const CollectiveResult&) = delete;
-  ~CollectiveResult() { Clear(); }
+InputSeen* CollectiveResult::Add(const at::TensorBase& tensor) {
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
+      plain.view.ndim > wire::kShapeDimsMax) {
+    return nullptr;
+  }
+  InputSeen* seen = &tensors.emplace_back(InputSeen{});
+  seen->Copy(plain);
+  return seen;
+}
 
-  void Begin(const CollectiveName& name, uint32_t at_step) {
-    static std::atomic<uint64_t> begun{0};
-    Clear();
-    collective = name;
-    layer = CurrentLayer();
-    step = at_step;
-    number = begun.fetch_add(1, std::memory_order_relaxed) + 1;
-    looked_at = false;
-    received = {};
-  }
-  void Clear() {
-    for (const InputSeen& seen : tensors) TorchWeakStorageOps().drop(seen.storage.handle);
-    tensors.clear();
-  }
-  // Null for what cannot be looked at.
-  InputSeen* Add(const at::TensorBase& tensor) {
-    PlainTensor plain;
-    wire::Unchecked reason;
-    if (ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
-        plain.view.ndim > wire::kShapeDimsMax) {
-      return nullptr;
-    }
-    InputSeen* seen = &tensors.emplace_back(InputSeen{});
-    seen->Copy(plain);
-    return seen;
-  }
-};
-
-// One tensor of a result, held while it is looked at without the lock.
-struct LookedAt {
-  c10::intrusive_ptr<c10::StorageImpl> held;
-  InputSeen tensor;          // its weak handle is the result's
-  CollectiveResult* result;  // to be touched under the lock, if its number is still the same
-  uint64_t number;
-  CollectiveName collective;
-  const Layer* layer;
-  uint32_t step;
+// One tensor of a result, held while it is read without the lock.
+struct CollectiveResults::Held {
+  c10::intrusive_ptr<c10::StorageImpl> storage;
+  InputSeen tensor;  // its weak handle is the result's
+  std::shared_ptr<CollectiveResult> result;
 };
 
 namespace {
 
-struct Collective : at::ObserverContext {
-  CollectiveResult back;  // what was given in, as it comes back
-  wire::Source input{};   // the first bad tensor given in
-  bool input_bad = false;
-
-  // Its end may go by unseen: on a thread that has no state of ours, or inside a callback. In a
-  // forked child the lock may be held for ever by a thread that is not there.
-  ~Collective() override {
-    Observer* observer = Observer::Get();
-    if (observer != nullptr && observer->Active()) observer->collective_results.Forget(&back);
-  }
-};
-
-std::atomic<uint64_t> collectives_begun{0};
-
-// One rank gives and the others take: bad values that nobody saw being written (loaded weights)
-// must be told from those that come. Elsewhere a second look at everything given in would cost more
-// than it can tell.
-bool GivesOneRanksOwn(const char* name) { return std::strstr(name, ":broadcast") != nullptr; }
-
-void Record(Observer& observer, const at::TensorBase& tensor, Collective* collective) {
-  InputSeen* seen = collective->back.Add(tensor);
-  if (seen == nullptr) return;
-  wire::Source source{};
-  ValueRef value;
-  const bool known =
-      observer.input_tracking.armed() && SourceOf(observer, seen->Plain(), &source, &value);
-  if (!known && !GivesOneRanksOwn(collective->back.collective.name)) return;
-  seen->kinds = NonFiniteKinds(seen->View());
-  if (!known || seen->kinds == 0 || collective->input_bad) return;
-  source.kinds = seen->kinds;
-  collective->input = source;
-  collective->input_bad = true;
-}
-
-// "gloo", the family of the process group. What one rank sends to one other is not numbered alike
-// on both.
-uint32_t GroupOf(Emitter& emitter, const CollectiveName& collective) {
-  const char* colon = std::strchr(collective.name, ':');
-  // Each op has a count of its own.
-  if (colon == nullptr || colon[1] == ':' || std::strstr(colon, "recv") != nullptr) {
-    return emitter.Intern(collective.name);
-  }
-  return emitter.Intern({collective.name, static_cast<size_t>(colon - collective.name)});
-}
-
-// What the table knows was written by an op since.
-bool CameBackBad(Observer& observer, const LookedAt& looked_at) {
-  const InputSeen& seen = looked_at.tensor;
-  wire::Source source{};
-  ValueRef value;
-  return seen.kinds == 0 && IsAlive(seen) && HasNonFinite(seen.View()) &&
-         !SourceOf(observer, seen.Plain(), &source, &value);
+bool IsBad(const InputSeen& seen) {
+  return seen.kinds == 0 && IsAlive(seen) && HasNonFinite(seen.View());
 }
 
 void AddTensors(const c10::IValue& value, CollectiveResult* result) {
@@ -134,31 +56,6 @@ void AddTensors(const c10::IValue& value, CollectiveResult* result) {
     result->Add(value.toTensor());
   } else if (value.isList()) {
     for (const c10::IValue& item : value.toListRef()) AddTensors(item, result);
-  }
-}
-
-// What lies on a GPU is not read here (gpu/gpu_collective_results.h).
-void AddOnGpu(Observer& observer, const c10::IValue& value, GpuTensors* tensors) {
-  if (!observer.gpu_events.On()) return;
-  if (value.isTensor()) {
-    PlainTensor plain;
-    wire::Unchecked reason;
-    if (DescribeTensor(value.toTensor(), &plain, &reason) == Readable::kYes && plain.gpu >= 0) {
-      tensors->Add(plain, wire::Target::kNone, nullptr);
-    }
-  } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) AddOnGpu(observer, item, tensors);
-  }
-}
-
-// Under the lock.
-void TakeHold(CollectiveResult* result, std::vector<LookedAt>* all) {
-  if (result->looked_at) return;
-  for (const InputSeen& seen : result->tensors) {
-    auto held = TakeStorage(static_cast<const c10::StorageImpl*>(seen.storage.storage));
-    if (held == nullptr) continue;
-    all->push_back({std::move(held), seen, result, result->number, result->collective,
-                    result->layer, result->step});
   }
 }
 
@@ -202,42 +99,43 @@ class CollectiveResults::Turn {
   const bool held_;
 };
 
-void CollectiveResults::Open(CollectiveResult* result) noexcept {
+void CollectiveResults::Open(std::shared_ptr<CollectiveResult> result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (count_ < kOpenMax) open_[count_++] = result;
+  for (int i = count_ - 1; i >= 0; --i) {
+    if (open_[i]->abandoned.load(std::memory_order_relaxed)) open_[i] = std::move(open_[--count_]);
+  }
+  if (count_ < kOpenMax) open_[count_++] = std::move(result);
 }
 
 void CollectiveResults::Forget(const CollectiveResult* result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = 0; i < count_; ++i) {
-    if (open_[i] != result) continue;
-    open_[i] = open_[--count_];
+    if (open_[i].get() != result) continue;
+    open_[i] = std::move(open_[--count_]);
     break;
   }
 }
 
-void CollectiveResults::Close(Observer& observer, ThreadState* thread,
-                              CollectiveResult* result) noexcept try {
-  std::vector<LookedAt> all;  // lets go of the storages when the lock has been given back
-  if (!observer.Ignores()) {
+ValueRef CollectiveResults::Close(ThreadState* thread,
+                                  const std::shared_ptr<CollectiveResult>& result) noexcept try {
+  std::vector<Held> all;  // lets go of the storages when the lock has been given back
+  if (!poison_.Ignores()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     TakeHold(result, &all);
   }
-  const auto is_bad = [](const LookedAt& looked_at) {
-    const InputSeen& seen = looked_at.tensor;
-    return seen.kinds == 0 && IsAlive(seen) && HasNonFinite(seen.View());
-  };
-  if (std::any_of(all.begin(), all.end(), is_bad)) {
+  if (std::any_of(all.begin(), all.end(), [](const Held& held) { return IsBad(held.tensor); })) {
     const Turn turn(turn_);
-    Look(observer, thread, all, nullptr, 0);
+    Check(thread, all, nullptr, 0);
   }
-  Forget(result);
+  Forget(result.get());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return result->received;
 } catch (...) {
-  Forget(result);
+  Forget(result.get());
+  return {};
 }
 
-void CollectiveResults::OnHandingOut(Observer& observer, ThreadState* thread,
-                                     const Frame& frame) noexcept try {
+void CollectiveResults::OnHandingOut(ThreadState* thread, const Frame& frame) noexcept try {
   handing_out_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t call = CountCall(frame.op);
   // A range that begins on this thread numbers it better. A process group that we do not know
@@ -246,47 +144,48 @@ void CollectiveResults::OnHandingOut(Observer& observer, ThreadState* thread,
   name = {};
   std::strncpy(name.name, frame.op->name, sizeof name.name - 1);
   name.sequence = call;
-  if (call == 0 || observer.Ignores()) return;
+  if (call == 0 || poison_.Ignores()) return;
   BusyScope busy(thread);
   const bool keeps_results = (frame.op->families & kKeepsResults) != 0;
   if (keeps_results) {
+    const uint32_t step = clock_.completed();
     const std::lock_guard<std::mutex> lock(mutex_);
     unnamed_ = BringerOf(*frame.op, call);
-    unnamed_step_ = observer.steps.completed();
+    unnamed_step_ = step;
     has_unnamed_.store(true, std::memory_order_relaxed);
   }
   wire::Source given{};
   if (!FirstBadGiven(thread, frame, &given)) return;
-  EmitCollective(observer, thread, name, &given, {});
+  records_.Emit(thread, name, &given, {});
   if (!keeps_results) return;
   CollectiveName bringer;
   std::strncpy(bringer.name, wire::kSharedMemory, sizeof bringer.name - 1);
   bringer.sequence = BringerOf(*frame.op, call);
-  EmitCollective(observer, thread, bringer, &given, {});
+  records_.Emit(thread, bringer, &given, {});
 } catch (...) {
 }
 
-void CollectiveResults::OnHandedOut(Observer& observer, ThreadState* thread, const Frame& frame,
+void CollectiveResults::OnHandedOut(ThreadState* thread, const Frame& frame,
                                     const std::vector<c10::IValue>& outputs) noexcept {
-  if ((frame.op->families & kKeepsResults) == 0) Keep(observer, thread, outputs);
+  if ((frame.op->families & kKeepsResults) == 0) Keep(thread, outputs);
   if (handing_out_.load(std::memory_order_relaxed) > 0) {
     handing_out_.fetch_sub(1, std::memory_order_release);
   }
 }
 
-void CollectiveResults::Keep(Observer& observer, ThreadState* thread,
-                             const std::vector<c10::IValue>& outputs) noexcept try {
+void CollectiveResults::Keep(ThreadState* thread, const std::vector<c10::IValue>& outputs) noexcept
+    try {
   const CollectiveName name = std::exchange(thread->last_collective, {});
-  if (observer.Ignores()) return;
+  if (poison_.Ignores()) return;
   BusyScope busy(thread);
-  GpuTensors on_gpu(observer, thread, /*counts=*/false);
-  for (const c10::IValue& output : outputs) AddOnGpu(observer, output, &on_gpu);
-  observer.gpu_events.EnqueueCollective(observer, thread, name, on_gpu.list(), /*given_in=*/false);
+  GpuTensors on_gpu(late_, thread, /*counts=*/false);
+  for (const c10::IValue& output : outputs) AddOnGpu(late_, output, &on_gpu);
+  late_.Enqueue(thread, CollectiveTensors{name, on_gpu.list(), /*given_in=*/false});
+  auto result = std::make_shared<CollectiveResult>(name, clock_.completed());
+  for (const c10::IValue& output : outputs) AddTensors(output, result.get());
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (handed_out_ == nullptr) handed_out_ = new CollectiveResult[kHandedOutMax];
-  CollectiveResult& result = handed_out_[next_handed_out_++ % kHandedOutMax];
-  result.Begin(name, observer.steps.completed());
-  for (const c10::IValue& output : outputs) AddTensors(output, &result);
+  // What stood there goes when the lock has been given back.
+  handed_out_[next_handed_out_++ % kHandedOutMax].swap(result);
 } catch (...) {
 }
 
@@ -307,158 +206,93 @@ uint64_t CollectiveResults::CountCall(const OpTraits* op) noexcept {
   return 0;
 }
 
-uint64_t CollectiveResults::UnnamedBringer(Observer& observer) noexcept {
-  const uint32_t step = observer.steps.completed();
+uint64_t CollectiveResults::UnnamedBringer() noexcept {
+  const uint32_t step = clock_.completed();
   const std::lock_guard<std::mutex> lock(mutex_);
   return unnamed_step_ == step ? unnamed_ : 0;
 }
 
-// One whose data are not there yet shows nothing bad, and is looked at again.
-void CollectiveResults::Look(Observer& observer, ThreadState* thread,
-                             const std::vector<LookedAt>& all, const BadOutput* written,
-                             int count) noexcept {
-  uint64_t last_number = 0;
-  for (const LookedAt& looked_at : all) {
-    if (IsWrittenBy(written, count, looked_at.tensor) || !CameBackBad(observer, looked_at))
-      continue;
-    const ValueRef value = ReportReceived(observer, thread, looked_at.tensor.Plain(),
-                                          looked_at.collective, looked_at.layer);
-    wire::Source source{};
-    ValueRef known;
-    if (looked_at.number == last_number ||  // its first bad tensor is the answer
-        !SourceOf(observer, looked_at.tensor.Plain(), &source, &known)) {
-      continue;
-    }
-    last_number = looked_at.number;
-    source.kinds = NonFiniteKinds(looked_at.tensor.View());
-    RecordReceived(looked_at, source, value);
+// With mutex_ held.
+void CollectiveResults::TakeHold(const std::shared_ptr<CollectiveResult>& result,
+                                 std::vector<Held>* all) {
+  if (result->found_bad || result->abandoned.load(std::memory_order_relaxed)) return;
+  for (const InputSeen& seen : result->tensors) {
+    auto storage = TakeStorage(static_cast<const c10::StorageImpl*>(seen.storage.storage));
+    if (storage != nullptr) all->push_back({std::move(storage), seen, result});
   }
 }
 
-void CollectiveResults::RecordReceived(const LookedAt& looked_at, const wire::Source& source,
+// False: enough was checked in this step.
+bool CollectiveResults::TakeHoldOfAll(std::vector<Held>* all) {
+  const uint32_t step = clock_.completed();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (std::exchange(checks_step_, step) != step) checks_ = 0;
+  if (++checks_ > kChecksPerStepMax) return false;
+  for (int i = 0; i < count_; ++i) TakeHold(open_[i], all);
+  for (const std::shared_ptr<CollectiveResult>& result : handed_out_) {
+    if (result != nullptr && result->step == step) TakeHold(result, all);
+  }
+  return true;
+}
+
+// What is known already was written by an op since.
+bool CollectiveResults::CameBackBad(const Held& held) noexcept {
+  BadEntry known;
+  return IsBad(held.tensor) && !known_bad_.Find(held.tensor.Plain(), &known);
+}
+
+// One whose data are not there yet shows nothing bad, and is checked again.
+void CollectiveResults::Check(ThreadState* thread, const std::vector<Held>& all,
+                              const BadOutput* written, int count) noexcept {
+  const CollectiveResult* last = nullptr;
+  for (const Held& held : all) {
+    if (IsWrittenBy(written, count, held.tensor) || !CameBackBad(held)) continue;
+    const ValueRef value = records_.ReportReceived(thread, held.tensor.Plain(),
+                                                   held.result->collective, held.result->layer);
+    wire::Source source{};
+    ValueRef known;
+    if (held.result.get() == last ||  // its first bad tensor is the answer
+        !known_bad_.SourceOf(held.tensor.Plain(), &source, &known)) {
+      continue;
+    }
+    last = held.result.get();
+    source.kinds = NonFiniteKinds(held.tensor.View());
+    RecordReceived(held, source, value);
+  }
+}
+
+void CollectiveResults::RecordReceived(const Held& held, const wire::Source& source,
                                        ValueRef value) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   last_ = source;
   last_value_ = value;
-  last_step_ = looked_at.step;
-  const bool open = std::find(open_, open_ + count_, looked_at.result) != open_ + count_;
-  const bool handed_out = handed_out_ != nullptr && looked_at.result >= handed_out_ &&
-                          looked_at.result < handed_out_ + kHandedOutMax;
-  if ((!open && !handed_out) || looked_at.result->number != looked_at.number) return;
-  looked_at.result->looked_at = true;
-  looked_at.result->received = value;
+  last_step_ = held.result->step;
+  held.result->found_bad = true;
+  held.result->received = value;
 }
 
-void CollectiveResults::LookAtAll(Observer& observer, ThreadState* thread, const BadOutput* written,
-                                  int count) noexcept try {
-  if (observer.Ignores()) return;
+void CollectiveResults::CheckAll(ThreadState* thread, const BadOutput* written, int count) noexcept
+    try {
+  if (poison_.Ignores()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (count_ == 0 && handed_out_ == nullptr) return;
+    if (count_ == 0 && next_handed_out_ == 0) return;
   }
   const Turn turn(turn_);
-  std::vector<LookedAt> all;
-  const uint32_t step = observer.steps.completed();
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (count_ == 0 && handed_out_ == nullptr) return;
-    if (std::exchange(looks_step_, step) != step) looks_ = 0;
-    if (++looks_ > kLooksPerStepMax) return;
-    for (int i = 0; i < count_; ++i) TakeHold(open_[i], &all);
-    for (uint32_t i = 0; handed_out_ != nullptr && i < kHandedOutMax; ++i) {
-      if (handed_out_[i].step == step) TakeHold(&handed_out_[i], &all);
-    }
-  }
-  Look(observer, thread, all, written, count);
+  std::vector<Held> all;
+  if (TakeHoldOfAll(&all)) Check(thread, all, written, count);
 } catch (...) {
 }
 
-bool CollectiveResults::FindReceived(Observer& observer, ThreadState* thread,
-                                     const BadOutput* written, int count, wire::Source* source,
-                                     ValueRef* value) noexcept {
-  LookAtAll(observer, thread, written, count);
+bool CollectiveResults::FindReceived(ThreadState* thread, const BadOutput* written, int count,
+                                     wire::Source* source, ValueRef* value) noexcept {
+  CheckAll(thread, written, count);
+  const uint32_t step = clock_.completed();
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (last_value_.ticket == 0 || last_step_ != observer.steps.completed()) return false;
+  if (last_value_.ticket == 0 || last_step_ != step) return false;
   *source = last_;
   *value = last_value_;
   return true;
-}
-
-bool IsCollective(const char* name) noexcept {
-  if (std::strncmp(name, "gloo:", 5) != 0 && std::strncmp(name, "nccl:", 5) != 0 &&
-      std::strncmp(name, "mpi:", 4) != 0) {
-    return false;
-  }
-  // Barriers carry nothing; what a send gives away comes back to nobody here.
-  return std::strstr(name, "barrier") == nullptr && std::strstr(name, "send") == nullptr;
-}
-
-std::unique_ptr<at::ObserverContext> BeginCollective(Observer& observer, ThreadState* thread,
-                                                     const at::RecordFunction& range) noexcept try {
-  CollectiveName name;
-  std::strncpy(name.name, range.name(), sizeof name.name - 1);
-  name.sequence = collectives_begun.fetch_add(1, std::memory_order_relaxed) + 1;
-  thread->last_collective = name;
-  // Counted in any case: ranks know a collective by its number.
-  if (observer.Ignores() || observer.level.off_to_measure()) return nullptr;
-  auto collective = std::make_unique<Collective>();
-  CollectiveResult& back = collective->back;
-  back.Begin(name, observer.steps.completed());
-  GpuTensors on_gpu(observer, thread, /*counts=*/false);
-  for (const c10::IValue& value : range.inputs()) {
-    if (!value.isTensor()) continue;
-    Record(observer, value.toTensor(), collective.get());
-    AddOnGpu(observer, value, &on_gpu);
-  }
-  observer.gpu_events.EnqueueCollective(observer, thread, name, on_gpu.list(), /*given_in=*/true);
-  if (!back.tensors.empty()) observer.collective_results.Open(&back);
-  return collective;
-} catch (...) {
-  return nullptr;
-}
-
-void EndCollective(Observer& observer, ThreadState* thread, at::ObserverContext* context) noexcept {
-  auto& collective = *static_cast<Collective*>(context);
-  CollectiveResult& back = collective.back;
-  if (back.tensors.empty()) return;
-  observer.collective_results.Close(observer, thread, &back);
-  if (observer.Ignores() || (!collective.input_bad && back.received.ticket == 0)) return;
-  EmitCollective(observer, thread, back.collective,
-                 collective.input_bad ? &collective.input : nullptr, back.received);
-}
-
-ValueRef ReportReceived(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                        const CollectiveName& collective, const Layer* layer) noexcept {
-  Emitter* emitter = observer.segment.Ensure();
-  if (emitter == nullptr) return {};
-  UnobservedWriter writer{};
-  writer.op = collective.name;
-  writer.layer = layer;
-  writer.phase = wire::Phase::kOther;
-  writer.finding_class = wire::FindingClass::kReceived;
-  wire::Source source{};
-  source.kind = static_cast<uint8_t>(wire::SourceKind::kCollective);
-  source.value = collective.sequence;
-  source.name = GroupOf(*emitter, collective);
-  writer.Add(source, {});
-  return OnUnobservedWrite(observer, thread, tensor, writer);
-}
-
-void EmitCollective(Observer& observer, ThreadState* thread, const CollectiveName& collective,
-                    const wire::Source* input, ValueRef output) noexcept {
-  Emitter* emitter = observer.segment.Ensure();
-  if (emitter == nullptr) return;
-  wire::CollectiveRecord record{};
-  record.op = emitter->Intern(collective.name);
-  record.group = GroupOf(*emitter, collective);
-  record.sequence = collective.sequence;
-  record.flags = (input != nullptr ? wire::CollectiveRecord::kInputBad : 0u) |
-                 (output.ticket != 0 ? wire::CollectiveRecord::kOutputBad : 0u);
-  if (input != nullptr) record.input = *input;
-  record.output_value = output.ticket;
-  record.header =
-      observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kCollective, sizeof record);
-  emitter->Emit(record.header);
 }
 
 }  // namespace nanwatch

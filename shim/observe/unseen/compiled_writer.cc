@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/unseen/compiled_writer.h"
 
+#include "shim/check/scan.h"
 #include "shim/classify/finding_class.h"
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/known_bad.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch::compiled_regions {
@@ -31,21 +31,27 @@ UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward
   return writer;
 }
 
-void Report(Observer& observer, ThreadState* thread, UnobservedWriter* writer,
-            const PlainTensor& output) noexcept {
+}  // namespace nanwatch::compiled_regions
+
+namespace nanwatch {
+
+using compiled_regions::ClassOf;
+
+void CompiledWrites::Report(ThreadState* thread, UnobservedWriter* writer,
+                            const PlainTensor& output) noexcept {
   writer->finding_class = ClassOf(*writer, output);
-  OnUnobservedWrite(observer, thread, output, *writer);
+  writes_.Record(thread, output, *writer);
 }
 
-ValueRef OnBadRoot(Observer& observer, ThreadState* thread, const PlainTensor& root) noexcept {
+ValueRef CompiledWrites::OnBadRoot(ThreadState* thread, const PlainTensor& root) noexcept {
   wire::Source known{};
   ValueRef value;
-  if (SourceOf(observer, root, &known, &value)) return value;
+  if (known_bad_.SourceOf(root, &known, &value)) return value;
   const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
-  UnobservedWriter writer = WriterOf(region.name, nullptr, /*is_backward=*/false);
+  UnobservedWriter writer = compiled_regions::WriterOf(region.name, nullptr, /*is_backward=*/false);
   if (region.source.kinds != 0) writer.Add(region.source, region.value);
   writer.finding_class = ClassOf(writer, root);
-  return OnUnobservedWrite(observer, thread, root, writer);
+  return writes_.Record(thread, root, writer);
 }
 
-}  // namespace nanwatch::compiled_regions
+}  // namespace nanwatch

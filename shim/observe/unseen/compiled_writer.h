@@ -18,11 +18,28 @@ inline bool IsBackwardNode(const char* node) noexcept {
 
 // The writer of what a region has returned, as far as it is known.
 UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept;
-// Records the output of a region, once it is known what went in.
-void Report(Observer& observer, ThreadState* thread, UnobservedWriter* writer,
-            const PlainTensor& output) noexcept;
-// A pass begins at this, which is bad and was made by a region: what is known of it, or its record.
-[[nodiscard]] ValueRef OnBadRoot(Observer& observer, ThreadState* thread,
-                                 const PlainTensor& root) noexcept;
-
 }  // namespace nanwatch::compiled_regions
+
+namespace nanwatch {
+
+class KnownBad;
+
+// Threads: any.
+class CompiledWrites {
+ public:
+  // Both outlive it.
+  CompiledWrites(KnownBad& known_bad, UnobservedWrites& writes) noexcept
+      : known_bad_(known_bad), writes_(writes) {}
+
+  // Records the output of a region, once it is known what went in.
+  void Report(ThreadState* thread, UnobservedWriter* writer, const PlainTensor& output) noexcept;
+  // A pass begins at this, which is bad and was made by a region: what is known of it, or its
+  // record.
+  [[nodiscard]] ValueRef OnBadRoot(ThreadState* thread, const PlainTensor& root) noexcept;
+
+ private:
+  KnownBad& known_bad_;
+  UnobservedWrites& writes_;
+};
+
+}  // namespace nanwatch

@@ -1,62 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/unseen/named_values.h"
 
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/observer.h"
-#include "shim/observe/python/names/named_reading.h"
+#include "shim/check/scan.h"
+#include "shim/classify/recent_values.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/level_state.h"
 #include "shim/observe/torch/tensor_stats.h"
-#include "shim/observe/unseen/unobserved_writer.h"
+#include "shim/observe/unseen/external_values.h"
 
 namespace nanwatch {
-namespace {
-
 // True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or
 // buffer, the name is then the better answer, also when ops carried the value there (`weight[0] =
 // nan` copies a tensor of one element). (A constant -Inf is a mask and stays one.)
-bool WasLetIn(Observer& observer, const PlainTensor& plain, ValueRef value) {
+bool NamedValues::WasLetIn(const PlainTensor& plain, ValueRef value) noexcept {
   RecentValues::Kept made;
-  if (!observer.recent_values.Look(value, &made)) return true;
-  if (!observer.recent_values.WasGiven(value, /*external_counts=*/true)) return false;
+  if (!uses_.recent.Look(value, &made)) return true;
+  if (!uses_.recent.WasGiven(value, /*external_counts=*/true)) return false;
   return made.finding_class == wire::FindingClass::kExternal ||
          NonFiniteKinds(plain.view) != wire::kHasNegInf;
 }
 
 // A parameter or buffer that has gone bad while ops went unchecked.
-UnobservedWriter WrittenUnseen(Observer& observer, const NamedTensor& named,
-                               const NamedReading& reading) {
+UnobservedWriter NamedValues::WrittenUnseen(const NamedTensor& named,
+                                            const NamedReading& reading) noexcept {
   UnobservedWriter writer{};
   writer.op = kModuleCall;
   writer.node = "";
   writer.layer = named.layer;
   writer.phase = wire::Phase::kForward;
   writer.finding_class = wire::FindingClass::kExternal;
-  writer.flags = observer.level.was_off_to_measure() ? wire::ValueRecord::kUnseenMeasuring
-                                                     : wire::ValueRecord::kUnseenLevel;
+  writer.flags = uses_.level.was_off_to_measure() ? wire::ValueRecord::kUnseenMeasuring
+                                                  : wire::ValueRecord::kUnseenLevel;
   if (named.kind != NamedTensorKind::kParameter) writer.flags |= wire::ValueRecord::kWroteBuffer;
-  writer.Add(NamedSource(observer, named, reading), {});
+  writer.Add(uses_.external.SourceOf(named, reading), {});
   writer.named = &named;
   writer.target = TargetOf(named);
   return writer;
 }
 
-}  // namespace
-
-void ReportEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
-                 uint32_t name) noexcept {
+void NamedValues::ReportEntry(const PlainTensor& plain, wire::Target target,
+                              uint32_t name) noexcept {
   wire::Source known{};
   ValueRef value;
-  if (!SourceOf(observer, plain, &known, &value)) {
-    return RecordExternal(observer, plain, target, name);
+  if (!uses_.known_bad.SourceOf(plain, &known, &value)) {
+    return uses_.external.Remember(plain, target, name);
   }
   // Of a parameter or buffer, an op that made the values says more than the tensor's name; one that
   // only let them in says less.
-  if (target != wire::Target::kInputData && WasLetIn(observer, plain, value)) {
-    RecordExternal(observer, plain, target, name);
+  if (target != wire::Target::kInputData && WasLetIn(plain, value)) {
+    uses_.external.Remember(plain, target, name);
   }
 }
 
-bool AreAllNamedFinite(Observer& observer, ThreadState* thread) noexcept try {
-  const PythonNames& names = observer.python->names();
+bool NamedValues::AreAllFinite(ThreadState* thread) noexcept try {
+  const PythonNames& names = uses_.names;
   bool finite = true;
   names.ForEach([&](const NamedTensor& named) {
     if (!finite) return;
@@ -71,8 +68,8 @@ bool AreAllNamedFinite(Observer& observer, ThreadState* thread) noexcept try {
   return false;
 }
 
-bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept try {
-  const PythonNames& names = observer.python->names();
+bool NamedValues::ReadAll(ThreadState* thread) noexcept try {
+  const PythonNames& names = uses_.names;
   bool all_good = true;
   bool any = false;
   names.ForEach([&](const NamedTensor& named) {
@@ -91,8 +88,8 @@ bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept try {
     all_good = false;
     wire::Source known{};
     ValueRef value;
-    if (SourceOf(observer, reading.tensor(), &known, &value)) return;
-    OnUnobservedWrite(observer, thread, reading.tensor(), WrittenUnseen(observer, named, reading));
+    if (uses_.known_bad.SourceOf(reading.tensor(), &known, &value)) return;
+    uses_.writes.Record(thread, reading.tensor(), WrittenUnseen(named, reading));
   });
   return all_good && any;
 } catch (...) {

@@ -3,20 +3,49 @@
 // parameters and buffers.
 #pragma once
 
+#include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/thread/thread_state.h"
 #include "shim/observe/torch/torch_tensor.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch {
 
-class Observer;
+class ExternalValues;
+class KnownBad;
+class LevelState;
+class PythonNames;
+class RecentValues;
+class UnobservedWrites;
 
-// One of these is bad: `plain` is an argument of a model, or lies under this name in one.
-void ReportEntry(Observer& observer, const PlainTensor& plain, wire::Target target,
-                 uint32_t name) noexcept;
-// Whether all parameters and buffers that modules hold and that can be read are finite. Reads them.
-bool AreAllNamedFinite(Observer& observer, ThreadState* thread) noexcept;
-// Reads all parameters and buffers that modules hold, after ops went unchecked; what is bad and not
-// known yet came in unseen. False where anything was bad, or there was nothing to read.
-bool ReadAllNamed(Observer& observer, ThreadState* thread) noexcept;
+// Threads: any.
+class NamedValues {
+ public:
+  // All outlive it.
+  struct Uses {
+    const PythonNames& names;
+    const LevelState& level;
+    RecentValues& recent;
+    KnownBad& known_bad;
+    ExternalValues& external;
+    UnobservedWrites& writes;
+  };
+  explicit NamedValues(const Uses& uses) noexcept : uses_(uses) {}
+
+  // One of these is bad: `plain` is an argument of a model, or lies under this name in one.
+  void ReportEntry(const PlainTensor& plain, wire::Target target, uint32_t name) noexcept;
+  // Whether all parameters and buffers that modules hold and that can be read are finite. Reads
+  // them.
+  [[nodiscard]] bool AreAllFinite(ThreadState* thread) noexcept;
+  // Reads all parameters and buffers that modules hold, after ops went unchecked; what is bad and
+  // not known yet came in unseen. False where anything was bad, or there was nothing to read.
+  bool ReadAll(ThreadState* thread) noexcept;
+
+ private:
+  [[nodiscard]] bool WasLetIn(const PlainTensor& plain, ValueRef value) noexcept;
+  [[nodiscard]] UnobservedWriter WrittenUnseen(const NamedTensor& named,
+                                               const NamedReading& reading) noexcept;
+
+  const Uses uses_;
+};
 
 }  // namespace nanwatch

@@ -4,9 +4,14 @@
 #include <algorithm>
 #include <string_view>
 
-#include "shim/observe/observer.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/events/process_segment.h"
+#include "shim/observe/events/step_clock.h"
+#include "shim/observe/python/names/python_names.h"
 #include "shim/observe/torch/saved_tensors.h"
 #include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/collective_results.h"
+#include "shim/observe/unseen/unread_inputs.h"
 
 namespace nanwatch {
 namespace {
@@ -14,22 +19,6 @@ namespace {
 using wire::FindingClass;
 using wire::Phase;
 using wire::ValueRecord;
-
-// Where values came in that no observed op has written: others may have written them in this
-// process all the same. What a node of autograd reads, an op of the forward was given before it;
-// and no data came in by what autograd takes for some op's result: an op that was not seen has
-// written it, or numpy has since.
-uint32_t BeforeItCameIn(Observer& observer, const Claim& claim) {
-  uint32_t flags = claim.phase == Phase::kBackward || claim.sources->came_in_by_result
-                       ? uint32_t{ValueRecord::kUnseenInputs}
-                       : 0u;
-  if (observer.level.was_lower() || IsLate(*observer.entry())) flags |= ValueRecord::kUnseenLevel;
-  if (observer.level.was_off_to_measure()) flags |= ValueRecord::kUnseenMeasuring;
-  if (observer.segment.is_forked()) flags |= ValueRecord::kUnseenParent;
-  if (observer.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
-  if (observer.collective_results.may_bring_unnamed()) flags |= ValueRecord::kUnseenInputs;
-  return flags;
-}
 
 bool TakesNumber(const OpTraits& op) { return op.takes_number || op.takes_number_as_tensor; }
 
@@ -68,60 +57,6 @@ bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
   return for_some || (Divides(frame) ? IsAllNan(output) : IsAllBad(output));
 }
 
-// What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
-// bad before such ops may be read, and written over, at any time. 0: no op ran so.
-uint32_t RanUncheckedJustNow(Observer& observer, const Claim& claim) {
-  const uint32_t completed = observer.steps.completed();
-  if (observer.level.forgot_bad_values()) return ValueRecord::kUnseenLevel;
-  if (IsLate(*observer.entry()) && completed == 0) return ValueRecord::kUnseenLevel;
-  if (observer.level.switched_in_step() != completed) return 0;
-  // The ops of level layer were recorded, and read when the level rose: what an op was given since
-  // is known where its source is.
-  if (observer.level.switched_from() == wire::Level::kLayer &&
-      (claim.traced || claim.finding_class == FindingClass::kPropagate)) {
-    return 0;
-  }
-  return observer.level.switched_to_measure() ? ValueRecord::kUnseenMeasuring
-                                              : ValueRecord::kUnseenLevel;
-}
-
-// What an update writes over that is no parameter: a momentum may have been loaded bad since.
-bool WritesState(Observer& observer, const Claim& claim) {
-  const BadOutput& output = claim.outputs[0];
-  return claim.phase == Phase::kOptimizer && !output.requires_grad &&
-         observer.python->names().FindByImpl(output.tensor.impl) == nullptr;
-}
-
-// Nobody has read what the op was given.
-uint32_t OfUnreadInputs(Observer& observer, const Frame& frame, const Claim& claim) {
-  // What it was given may have been bad already, and no longer known.
-  uint32_t flags = observer.bad_values.lost() ? uint32_t{ValueRecord::kUnseenTable} : 0u;
-  // Between two updates anybody may have written what it wrote over.
-  if (frame.op->in_place && observer.level.watched() == wire::Level::kCanary) {
-    flags |= ValueRecord::kUnseenLevel;
-  }
-  // What it wrote over is gone. Parameters and gradients were written by ops of steps before;
-  // anything else may just have come in.
-  const bool kept_by_training = claim.phase == Phase::kOptimizer || claim.phase == Phase::kBackward;
-  if (frame.op->in_place && !kept_by_training) return flags | ValueRecord::kUnseenInputs;
-  // Where a block of unchecked steps ends, gradients are not read. One that is never set to zero
-  // keeps what went wrong in it.
-  if (frame.op->in_place && claim.phase == Phase::kBackward &&
-      observer.level.was_off_to_measure()) {
-    flags |= ValueRecord::kUnseenMeasuring;
-  }
-  if (frame.op->in_place && WritesState(observer, claim)) flags |= ValueRecord::kUnseenInputs;
-  UnreadInputs::Seen seen;
-  if (claim.is_new) seen = observer.unread_inputs.Check(claim.outputs, claim.count);
-  // Of finite tensors nothing but 0 / 0 makes a quotient that is all NaN.
-  const bool zero_by_zero = Divides(frame) && seen.zeros;
-  if (seen.answer != UnreadInputs::Answer::kFinite ||
-      (!zero_by_zero && MayBeOfNumber(frame, claim))) {
-    flags |= ValueRecord::kUnseenInputs;
-  }
-  return flags;
-}
-
 // Inf that an update wrote over its state, taken for what was there before (OpEvidence::shrinks):
 // an optimizer of the program's own may multiply by anything.
 bool IsAssumedDecay(const Frame& frame, const Claim& claim) {
@@ -135,37 +70,106 @@ bool CameIn(const Sources& sources) {
   });
 }
 
+}  // namespace
+
+// Where values came in that no observed op has written: others may have written them in this
+// process all the same. What a node of autograd reads, an op of the forward was given before it;
+// and no data came in by what autograd takes for some op's result: an op that was not seen has
+// written it, or numpy has since.
+uint32_t OutOfSight::BeforeItCameIn(const Claim& claim) const noexcept {
+  uint32_t flags = claim.phase == Phase::kBackward || claim.sources->came_in_by_result
+                       ? uint32_t{ValueRecord::kUnseenInputs}
+                       : 0u;
+  if (uses_.level.was_lower() || uses_.came_late) flags |= ValueRecord::kUnseenLevel;
+  if (uses_.level.was_off_to_measure()) flags |= ValueRecord::kUnseenMeasuring;
+  if (uses_.segment.is_forked()) flags |= ValueRecord::kUnseenParent;
+  if (uses_.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
+  if (uses_.collective_results.may_bring_unnamed()) flags |= ValueRecord::kUnseenInputs;
+  return flags;
+}
+
+// What ops left behind that ran unchecked in this very step may be held by autograd alone; what was
+// bad before such ops may be read, and written over, at any time. 0: no op ran so.
+uint32_t OutOfSight::RanUncheckedJustNow(const Claim& claim) noexcept {
+  const uint32_t completed = uses_.clock.completed();
+  if (uses_.level.forgot_bad_values()) return ValueRecord::kUnseenLevel;
+  if (uses_.came_late && completed == 0) return ValueRecord::kUnseenLevel;
+  if (uses_.level.switched_in_step() != completed) return 0;
+  // The ops of level layer were recorded, and read when the level rose: what an op was given since
+  // is known where its source is.
+  if (uses_.level.switched_from() == wire::Level::kLayer &&
+      (claim.traced || claim.finding_class == FindingClass::kPropagate)) {
+    return 0;
+  }
+  return uses_.level.switched_to_measure() ? ValueRecord::kUnseenMeasuring
+                                           : ValueRecord::kUnseenLevel;
+}
+
+// What an update writes over that is no parameter: a momentum may have been loaded bad since.
+bool OutOfSight::WritesState(const Claim& claim) const noexcept {
+  const BadOutput& output = claim.outputs[0];
+  return claim.phase == Phase::kOptimizer && !output.requires_grad &&
+         uses_.names.FindByImpl(output.tensor.impl) == nullptr;
+}
+
+// Nobody has read what the op was given.
+uint32_t OutOfSight::OfUnreadInputs(const Frame& frame, const Claim& claim) noexcept {
+  // What it was given may have been bad already, and no longer known.
+  uint32_t flags = uses_.bad_values.lost() ? uint32_t{ValueRecord::kUnseenTable} : 0u;
+  // Between two updates anybody may have written what it wrote over.
+  if (frame.op->in_place && uses_.level.watched() == wire::Level::kCanary) {
+    flags |= ValueRecord::kUnseenLevel;
+  }
+  // What it wrote over is gone. Parameters and gradients were written by ops of steps before;
+  // anything else may just have come in.
+  const bool kept_by_training = claim.phase == Phase::kOptimizer || claim.phase == Phase::kBackward;
+  if (frame.op->in_place && !kept_by_training) return flags | ValueRecord::kUnseenInputs;
+  // Where a block of unchecked steps ends, gradients are not read. One that is never set to zero
+  // keeps what went wrong in it.
+  if (frame.op->in_place && claim.phase == Phase::kBackward && uses_.level.was_off_to_measure()) {
+    flags |= ValueRecord::kUnseenMeasuring;
+  }
+  if (frame.op->in_place && WritesState(claim)) flags |= ValueRecord::kUnseenInputs;
+  UnreadInputs::Seen seen;
+  if (claim.is_new) seen = uses_.unread_inputs.Check(claim.outputs, claim.count);
+  // Of finite tensors nothing but 0 / 0 makes a quotient that is all NaN.
+  const bool zero_by_zero = Divides(frame) && seen.zeros;
+  if (seen.answer != UnreadInputs::Answer::kFinite ||
+      (!zero_by_zero && MayBeOfNumber(frame, claim))) {
+    flags |= ValueRecord::kUnseenInputs;
+  }
+  return flags;
+}
+
 // Of the op's own inputs.
-uint32_t OfInputs(Observer& observer, const Frame& frame, const Claim& claim) {
+uint32_t OutOfSight::OfInputs(const Frame& frame, const Claim& claim) noexcept {
   switch (claim.finding_class) {
     case FindingClass::kProduce:
     case FindingClass::kInfToNan:
-      if (!frame.inputs_seen) return OfUnreadInputs(observer, frame, claim);
+      if (!frame.inputs_seen) return OfUnreadInputs(frame, claim);
       return (frame.inputs_unread ? uint32_t{ValueRecord::kUnseenInputs} : 0u) |
-             (CameIn(*claim.sources) ? BeforeItCameIn(observer, claim) : 0u);
+             (CameIn(*claim.sources) ? BeforeItCameIn(claim) : 0u);
     case FindingClass::kScalar:
       // A fill is of a number, whatever was there before; a mask of -Inf says so itself.
       if (frame.inputs_seen || (frame.op->families & kFills) != 0 ||
           claim.output_kinds == wire::kHasNegInf) {
         return 0;
       }
-      return OfUnreadInputs(observer, frame, claim);
+      return OfUnreadInputs(frame, claim);
     case FindingClass::kExternal:
-      return BeforeItCameIn(observer, claim) |
+      return BeforeItCameIn(claim) |
              (IsAssumedDecay(frame, claim) || (!frame.inputs_seen && MayBeOfNumber(frame, claim))
                   ? uint32_t{ValueRecord::kUnseenInputs}
                   : 0u);
     default:
-      return CameIn(*claim.sources) ? BeforeItCameIn(observer, claim) : 0;
+      return CameIn(*claim.sources) ? BeforeItCameIn(claim) : 0;
   }
 }
 
-}  // namespace
-
-uint32_t OutOfSight(Observer& observer, const Frame& frame, const Claim& claim) noexcept {
+uint32_t OutOfSight::FlagsOf(const Frame& frame, const Claim& claim) noexcept {
   // An op that nobody saw may have been the first, whatever this one was given.
-  const uint32_t unchecked = RanUncheckedJustNow(observer, claim);
-  if (!claim.traced) return unchecked | OfInputs(observer, frame, claim);
+  const uint32_t unchecked = RanUncheckedJustNow(claim);
+  if (!claim.traced) return unchecked | OfInputs(frame, claim);
   const bool made = claim.finding_class == FindingClass::kProduce && !frame.inputs_seen;
   return unchecked |
          (made && MayBeOfNumber(frame, claim) ? uint32_t{ValueRecord::kUnseenInputs} : 0u);

@@ -5,12 +5,18 @@
 #include <cstdint>
 
 #include "proto/wire/record.h"
-#include "shim/observe/finding/sources.h"
+#include "shim/observe/events/source_list.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
-class Observer;
+class BadValues;
+class CollectiveResults;
+class LevelState;
+class ProcessSegment;
+class PythonNames;
+class StepClock;
+class UnreadInputs;
 
 // A finding that is about to be recorded, as its op ends.
 struct Claim {
@@ -26,9 +32,34 @@ struct Claim {
   bool traced = false;        // its inputs were looked for after the fact, by whoever found it
 };
 
-// ValueRecord::kUnseenInputs and the like; 0: the class is certain. May take the GIL
-// (unread_inputs.h).
-[[nodiscard]] uint32_t OutOfSight(Observer& observer, const Frame& frame,
-                                  const Claim& claim) noexcept;
+// Threads: any.
+class OutOfSight {
+ public:
+  // All outlive it. `came_late`: the process ran already when the observer came.
+  struct Uses {
+    const ProcessSegment& segment;
+    const LevelState& level;
+    const BadValues& bad_values;
+    const CollectiveResults& collective_results;
+    const PythonNames& names;
+    StepClock& clock;
+    UnreadInputs& unread_inputs;
+    bool came_late;
+  };
+  explicit OutOfSight(const Uses& uses) noexcept : uses_(uses) {}
+
+  // ValueRecord::kUnseenInputs and the like; 0: the class is certain. May take the GIL
+  // (unread_inputs.h).
+  [[nodiscard]] uint32_t FlagsOf(const Frame& frame, const Claim& claim) noexcept;
+
+ private:
+  [[nodiscard]] uint32_t BeforeItCameIn(const Claim& claim) const noexcept;
+  [[nodiscard]] uint32_t RanUncheckedJustNow(const Claim& claim) noexcept;
+  [[nodiscard]] bool WritesState(const Claim& claim) const noexcept;
+  [[nodiscard]] uint32_t OfUnreadInputs(const Frame& frame, const Claim& claim) noexcept;
+  [[nodiscard]] uint32_t OfInputs(const Frame& frame, const Claim& claim) noexcept;
+
+  const Uses uses_;
+};
 
 }  // namespace nanwatch

@@ -5,8 +5,9 @@
 #include <cstring>
 
 #include "shim/check/scan.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/step_clock.h"
 #include "shim/observe/thread/thread_state.h"
+#include "shim/observe/torch/input_tracking.h"
 
 namespace nanwatch {
 namespace {
@@ -30,10 +31,9 @@ bool SignOfFirstNan(const PlainTensor& tensor, bool* negative) {
 
 }  // namespace
 
-void ReadNumbers::OnRead(Observer& observer, const wire::Source& source, ValueRef value,
-                         double number) noexcept {
+void ReadNumbers::OnRead(const wire::Source& source, ValueRef value, double number) noexcept {
   if (!std::isnan(number)) return;
-  const uint32_t completed = observer.steps.completed();
+  const uint32_t completed = clock_.completed();
   const std::lock_guard<std::mutex> lock(mutex_);
   source_ = source;
   source_.input = 255;
@@ -43,15 +43,15 @@ void ReadNumbers::OnRead(Observer& observer, const wire::Source& source, ValueRe
   follow_until_ = completed + kStepsFollowed;
   if (holds_inputs_) return;
   holds_inputs_ = true;
-  observer.input_tracking.Hold();
+  tracking_.Hold();
 }
 
-void ReadNumbers::OnStep(Observer& observer, uint32_t completed) noexcept {
+void ReadNumbers::OnStep(uint32_t completed) noexcept {
   if (!HasAny()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!holds_inputs_ || completed <= follow_until_) return;
   holds_inputs_ = false;
-  observer.input_tracking.Release();
+  tracking_.Release();
 }
 
 bool ReadNumbers::FindLast(wire::Source* source, ValueRef* value) noexcept {

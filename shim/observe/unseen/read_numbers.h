@@ -19,17 +19,21 @@
 
 namespace nanwatch {
 
-class Observer;
+class InputTracking;
+class StepClock;
 struct BadOutput;
 struct Frame;
 
 class ReadNumbers {
  public:
+  // Both outlive it.
+  ReadNumbers(StepClock& clock, InputTracking& tracking) noexcept
+      : clock_(clock), tracking_(tracking) {}
+
   // Python has read `number`, which is not finite, from the value that `source` names.
-  void OnRead(Observer& observer, const wire::Source& source, ValueRef value,
-              double number) noexcept;
+  void OnRead(const wire::Source& source, ValueRef value, double number) noexcept;
   // So many steps are complete.
-  void OnStep(Observer& observer, uint32_t completed) noexcept;
+  void OnStep(uint32_t completed) noexcept;
 
   // Python has read a NaN.
   [[nodiscard]] bool HasAny() const noexcept { return any_.load(std::memory_order_relaxed); }
@@ -43,6 +47,8 @@ class ReadNumbers {
  private:
   static constexpr uint32_t kStepsFollowed = 64;
 
+  StepClock& clock_;
+  InputTracking& tracking_;
   std::atomic<bool> any_{false};
   std::mutex mutex_;  // covers all below
   wire::Source source_{};

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "shim/check/scan.h"
-#include "shim/observe/finding/finding_record.h"
-#include "shim/observe/finding/sources.h"
-#include "shim/observe/finding/written_tensor.h"
+#include "shim/observe/events/finding_record.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/poison.h"
 #include "shim/observe/thread/location.h"
 #include "shim/observe/torch/tensor_stats.h"
 
@@ -18,6 +18,28 @@ using wire::Source;
 using wire::SourceKind;
 using wire::Target;
 using wire::ValueRecord;
+
+namespace {
+
+Written WrittenBy(const UnobservedWriter& writer, Emitter& emitter) {
+  Written written;
+  written.named = writer.named;
+  written.target = writer.target;
+  if (writer.named != nullptr) written.name = InternText(emitter, writer.named->name);
+  if (writer.target == Target::kParameter) written.flags |= ValueRecord::kWroteParameter;
+  if (writer.target == Target::kBuffer) written.flags |= ValueRecord::kWroteBuffer;
+  return written;
+}
+
+Sources SourcesOf(const UnobservedWriter& writer) {
+  Sources sources;
+  for (int i = 0; i < writer.source_count; ++i) {
+    sources.Add(writer.sources[i], writer.values[i].index);
+  }
+  return sources;
+}
+
+}  // namespace
 
 UnobservedWriter UnseenAt(const char* op, const Layer* layer, Phase phase, uint8_t kinds,
                           ValueRef from) noexcept {
@@ -36,42 +58,33 @@ UnobservedWriter UnseenAt(const char* op, const Layer* layer, Phase phase, uint8
   return writer;
 }
 
-ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                           const UnobservedWriter& writer) noexcept {
+ValueRef UnobservedWrites::Record(ThreadState* thread, const PlainTensor& tensor,
+                                  const UnobservedWriter& writer) noexcept {
   ++thread->counters.values_bad;
-  Emitter* emitter = observer.Poisoned() ? nullptr : observer.segment.Ensure();
+  Emitter* emitter = poison_.Poisoned() ? nullptr : segment_.Ensure();
   if (emitter == nullptr) return {};
   Location place = LocationOf(thread);
   place.layer = writer.layer;
   place.phase = writer.phase;
   if (writer.node != nullptr) place.node = writer.node;
   const uint8_t kinds = NonFiniteKinds(tensor.view);
-  Written written;
-  written.named = writer.named;
-  written.target = writer.target;
-  if (writer.named != nullptr) written.name = InternText(*emitter, writer.named->name);
-  if (writer.target == Target::kParameter) written.flags |= ValueRecord::kWroteParameter;
-  if (writer.target == Target::kBuffer) written.flags |= ValueRecord::kWroteBuffer;
+  const Written written = WrittenBy(writer, *emitter);
   uint32_t flags = writer.flags | place.flags | written.flags;
   if (writer.made_with_gradients) flags &= ~uint32_t{ValueRecord::kWithoutGradients};
   bool is_new = false;
-  const SiteKey key =
-      observer.records.MakeKey(thread, *emitter, place, InternText(*emitter, writer.op),
-                               writer.finding_class, kinds, 1, flags, written.name);
-  const uint32_t site = observer.records.InternSite(thread, *emitter, key, &is_new);
+  const SiteKey key = records_.MakeKey(thread, *emitter, place, InternText(*emitter, writer.op),
+                                       writer.finding_class, kinds, 1, flags, written.name);
+  const uint32_t site = records_.InternSite(thread, *emitter, key, &is_new);
   Draft draft;
   ValueRecord& value = draft.value;
-  value.header = observer.records.MakeHeader(thread, *emitter, wire::RecordKind::kValue, 0);
+  value.header = records_.MakeHeader(thread, *emitter, wire::RecordKind::kValue, 0);
   const uint32_t seen = emitter->CountSite(site, value.header.ticket, value.header.clocks);
   value.site = site;
   value.flags = flags | GpuFlag(tensor);
   value.param = written.name;
   value.target = static_cast<uint8_t>(written.target);
   value.pass = place.pass;
-  Sources sources;
-  for (int i = 0; i < writer.source_count; ++i) {
-    sources.Add(writer.sources[i], writer.values[i].index);
-  }
+  const Sources sources = SourcesOf(writer);
   value.n_sources = static_cast<uint8_t>(sources.count);
   std::copy(sources.list, sources.list + sources.count, value.sources);
   const bool write = seen <= kFullRecordsPerSite;
@@ -80,15 +93,15 @@ ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainT
     FillStats(tensor.view, 0, &draft.tensors[0]);
     draft.tensors[0].value = value.header.ticket;
   }
-  const ValueRef ref = observer.records.File(*emitter, draft, sources, key, write, is_new);
-  const BadOutput output{tensor, 0, false};
+  const ValueRef ref = records_.File(*emitter, draft, sources, key, write, is_new);
   const bool in_update = writer.phase == Phase::kOptimizer;
   const bool in_buffer = writer.target == Target::kBuffer;
-  if (in_update || in_buffer) observer.records.RecordReachOf(*emitter, value, ref);
+  if (in_update || in_buffer) records_.RecordReachOf(*emitter, value, ref);
   // A buffer is read again at each step's end; what reads it in between is not watched.
   if (in_buffer) return ref;
-  Remember(observer, &output, 1, ref, site, written, in_update, in_update);
-  if (written.target == Target::kParameter) observer.poison.Mark(written.named, tensor);
+  const BadOutput output{tensor, 0, false};
+  known_bad_.Remember(&output, 1, {ref, site, written, in_update, in_update});
+  if (written.target == Target::kParameter) poison_.Mark(written.named, tensor);
   return ref;
 }
 

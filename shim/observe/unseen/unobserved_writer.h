@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A bad value whose writer ran out of sight: a compiled region, a collective, what level canary
-// lets go by. It is told with what is known of the writer.
+// does not watch. Its record says what is known of the writer.
 #pragma once
 
-#include "shim/observe/observer.h"
+#include "proto/wire/record.h"
+#include "shim/classify/bad_values.h"
+#include "shim/observe/thread/thread_state.h"
 #include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
+
+class FindingRecords;
+class KnownBad;
+class Poison;
+class ProcessSegment;
+struct NamedTensor;
 
 // `op` names it.
 struct UnobservedWriter {
@@ -41,7 +49,24 @@ inline constexpr char kNumberRead[] = "torch.Tensor.item";
 inline constexpr char kFiniteAsked[] = "torch.isfinite";
 [[nodiscard]] UnobservedWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase,
                                         uint8_t kinds, ValueRef from) noexcept;
-ValueRef OnUnobservedWrite(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                           const UnobservedWriter& writer) noexcept;
+
+// Threads: any.
+class UnobservedWrites {
+ public:
+  // All outlive it.
+  UnobservedWrites(ProcessSegment& segment, FindingRecords& records, KnownBad& known_bad,
+                   Poison& poison) noexcept
+      : segment_(segment), records_(records), known_bad_(known_bad), poison_(poison) {}
+
+  // `tensor` is bad. Ticket 0: nothing is recorded now.
+  ValueRef Record(ThreadState* thread, const PlainTensor& tensor,
+                  const UnobservedWriter& writer) noexcept;
+
+ private:
+  ProcessSegment& segment_;
+  FindingRecords& records_;
+  KnownBad& known_bad_;
+  Poison& poison_;
+};
 
 }  // namespace nanwatch

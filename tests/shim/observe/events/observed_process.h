@@ -103,7 +103,12 @@ class RecordingLevel final : public LevelRequests {
 class FixedClock final : public StepClock {
  public:
   wire::Clocks clocks{};
+  uint32_t open_range = 0;
   wire::Clocks Now() noexcept override { return clocks; }
+  uint32_t completed() noexcept override {
+    return clocks.optimizer_ranges + clocks.plain_updates + clocks.scaler_skips;
+  }
+  uint32_t range() const noexcept override { return open_range; }
 };
 
 }  // namespace nanwatch

@@ -6,7 +6,7 @@
 // Of a parameter on the CPU the place of one bad element is kept. While that is bad, nothing else
 // is read to know that the parameter is.
 //
-// Threads: Poisoned() is a load; everything else locks, and is called at steps and on cold paths.
+// Threads: Poisoned() and the like are loads; everything else locks, and is called at steps and on cold paths.
 #pragma once
 
 #include <atomic>
@@ -27,6 +27,16 @@ class Poison {
   explicit Poison(const EventClock* clock) noexcept : clock_(clock) {}
 
   bool Poisoned() const noexcept { return poisoned_.load(std::memory_order_relaxed); }
+  // Because of that ops have no callback now, and nothing is read (step/poison_watch.h).
+  [[nodiscard]] bool Blind() const noexcept { return blind_.load(std::memory_order_relaxed); }
+  // Ops are watched though it is not known yet that the parameters are good again.
+  [[nodiscard]] bool Hopeful() const noexcept { return hopeful_.load(std::memory_order_relaxed); }
+  // What happens now will not be reported: for those who would record it.
+  [[nodiscard]] bool Ignores() const noexcept { return Poisoned() && !Hopeful(); }
+  void SetWatched(bool blind, bool hopeful) noexcept {
+    blind_.store(blind, std::memory_order_relaxed);
+    hopeful_.store(hopeful, std::memory_order_relaxed);
+  }
 
   // A parameter was left bad. `named` is null for one that no module holds (a bare leaf, a C++
   // program): it is then told by its memory, which is held weakly.
@@ -90,6 +100,8 @@ class Poison {
   const EventClock* const clock_;
   std::mutex mutex_;
   std::atomic<bool> poisoned_{false};
+  std::atomic<bool> blind_{false};
+  std::atomic<bool> hopeful_{false};
   bool due_ = false;
   bool more_ = false;  // than stand in the list
   uint32_t count_ = 0;

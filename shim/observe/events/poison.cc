@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/observe/step/poison.h"
+#include "shim/observe/events/poison.h"
 
 #include "shim/check/scan.h"
 #include "shim/observe/python/api/storage_hold.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/observe/finding/finding_record.h"
+#include "shim/observe/events/finding_record.h"
 
 #include <gtest/gtest.h>
 

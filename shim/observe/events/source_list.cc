@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/observe/finding/source_list.h"
+#include "shim/observe/events/source_list.h"
 
 namespace nanwatch {
 

@@ -12,8 +12,8 @@
 #include "shim/classify/recent_values.h"
 #include "shim/emit/emitter.h"
 #include "shim/observe/events/process_segment.h"
+#include "shim/observe/events/source_list.h"
 #include "shim/observe/events/step_clock.h"
-#include "shim/observe/finding/source_list.h"
 #include "shim/observe/thread/location.h"
 #include "shim/observe/torch/torch_tensor.h"
 

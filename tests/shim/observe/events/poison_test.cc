@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that are bad, by their memory: no module holds them here.
-#include "shim/observe/step/poison.h"
+#include "shim/observe/events/poison.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

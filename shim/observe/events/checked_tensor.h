@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors on a GPU that are handed over to be checked, other than by an op that ends.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "proto/wire/record.h"
+#include "shim/observe/thread/thread_state.h"
+
+namespace nanwatch {
+
+class LateFacts;
+struct NamedTensor;
+
+struct CheckedTensor {
+  InputSeen seen;
+  wire::Target target;
+  const NamedTensor* named;
+  uint32_t name;  // an id, where `named` is null
+};
+
+// What they are in the training, which says what follows from the answer.
+enum class CheckedAs : uint8_t {
+  kEntries,
+  kGradients,
+  kSkippableGradients,
+  kWatchedGradients,  // whose ops were checked: what made them bad is known already
+  kLoss,
+  kLossNumber,     // only its value is wanted
+  kScale,          // of a GradScaler; its update comes next
+  kScaleOfStep,    // that, and what was found in the step: the update itself goes by unseen
+  kGradientScale,  // by which an optimizer divides the gradients itself
+  kFoundInf,  // what is not 0 where an optimizer skips its step itself, if nothing else is asked
+  kProbe,     // all parameters, which were bad: whether one of them is (poison_watch.h)
+  kOfRegion,
+  kGiven,              // into a collective that gives one rank's values to all
+  kReceived,           // by a collective, before an op writes over it
+  kWritten,            // `target` is kParameter, or kOptimizerState of what is kept for `named`
+  kMeasuredGradients,  // by TensorsToMeasure alone
+  kSampled,            // the same, of parameters before their update,
+  kMeasuredUpdates,    // and after it
+  kMeasuredResults,    // the same, of ops or modules of the layer that runs
+};
+
+// Gathers such tensors, and holds their storages weakly while it lives.
+class GpuTensors {
+ public:
+  // `counts`: what cannot be checked is counted as unchecked.
+  GpuTensors(LateFacts& late, ThreadState* thread, bool counts = true) noexcept
+      : late_(late), thread_(thread), counts_(counts) {}
+  ~GpuTensors();
+  GpuTensors(const GpuTensors&) = delete;
+  GpuTensors& operator=(const GpuTensors&) = delete;
+
+  void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
+           uint32_t name = 0) noexcept;
+  [[nodiscard]] std::span<const CheckedTensor> list() const noexcept { return list_; }
+
+ private:
+  LateFacts& late_;
+  ThreadState* thread_;
+  const bool counts_;
+  std::vector<CheckedTensor> list_;
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/finding/op_judge.h"
+
+#include "shim/check/scan.h"
+#include "shim/observe/events/step_clock.h"
+#include "shim/observe/finding/op_evidence.h"
+#include "shim/observe/finding/sources.h"
+#include "shim/observe/python/python_bridge.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/read_numbers.h"
+
+namespace nanwatch {
+namespace {
+
+using wire::FindingClass;
+using wire::Source;
+
+bool IsGivenFinite(const ThreadState* thread, StepClock& clock) {
+  return thread->given_finite_after_passes_plus_one == uint64_t{clock.Now().passes} + 1;
+}
+
+}  // namespace
+
+bool OpJudge::FindSources(Finding& finding) noexcept {
+  ThreadState* thread = finding.thread;
+  const Frame& frame = finding.frame;
+  Sources& sources = finding.sources;
+  const bool in_python = UserCallOf(python_, thread) != 0;
+  if (in_python) finding.own = {finding.outputs, finding.count};
+  finding.of_numbers = read_numbers_.MayBeIn(frame, finding.outputs[0]);
+  if (finding.of_numbers) {
+    // What a tensor is built of has no memory that anybody knows.
+  } else if (frame.inputs_seen) {
+    sources_.CollectSeen(thread, frame, finding.own, &sources);
+  } else if (finding.just_made() && thread->regions_open == 0) {
+    finding.kept.Take(frame, finding.outputs, finding.count);
+    finding.kept.AddSources(sources_, thread, finding.own, &sources);
+  }
+  if (finding.traced != nullptr) {
+    const Sources& traced = finding.traced->sources;
+    for (int i = 0; i < traced.count; ++i) sources.Add(traced.list[i], traced.index[i]);
+  }
+  // Kernels that nobody announces run between the ops that a compiled region calls. What they made,
+  // and what these ops make of it, is judged where the region returns, by what went in.
+  return !sources.made_in_region || sources.count != 0;
+}
+
+// Something bad that a collective has brought in this step.
+bool OpJudge::CameByCollective(Finding& finding) noexcept {
+  Sources received;
+  return sources_.AddReceived(finding.thread, finding.own, 255, &received);
+}
+
+void OpJudge::Classify(Finding& finding) noexcept {
+  const Frame& frame = finding.frame;
+  Sources& sources = finding.sources;
+  OpEvidence& evidence = finding.evidence;
+  const wire::Phase phase = finding.place.phase;
+  evidence = EvidenceOf(frame, finding.place, finding.outputs, finding.count, sources,
+                        IsGivenFinite(finding.thread, clock_));
+  const bool source_known = (finding.traced != nullptr || !frame.inputs_seen) && sources.count != 0;
+  if (source_known || finding.kept.number_bad()) {
+    evidence.inputs_seen = true;
+    evidence.input_kinds = sources.kinds;
+    evidence.scalar_bad = finding.kept.number_bad() && phase != wire::Phase::kBackward;
+  }
+  // A gradient that a collective has just brought spoils an update as a rate of NaN does.
+  if (evidence.bad_number && !evidence.inputs_seen && CameByCollective(finding)) {
+    evidence.bad_number = false;
+  }
+  finding.finding_class = nanwatch::Classify(evidence);
+  if (finding.finding_class == FindingClass::kProduce && !evidence.inputs_seen &&
+      phase == wire::Phase::kOptimizer && finding.thread->optimizer_number_bad &&
+      IsAllBad(finding.outputs[0].tensor.view)) {
+    finding.finding_class = FindingClass::kScalar;
+  }
+  GuessNumber(finding);
+  if (!evidence.inputs_seen && !finding.number_guessed) AssumeSources(finding);
+  // "Asked for" and "came in" are said of clean inputs, and these may have been anything.
+  if (finding.traced != nullptr && !finding.traced->complete && sources.count == 0 &&
+      evidence.output_kinds != wire::kHasNegInf &&
+      (finding.finding_class == FindingClass::kScalar ||
+       finding.finding_class == FindingClass::kExternal)) {
+    finding.finding_class = FindingClass::kPropagate;
+    sources.Add(UnknownSource(evidence.output_kinds), 0);
+  }
+}
+
+// A number without a source may be the last NaN that Python has read.
+void OpJudge::GuessNumber(Finding& finding) noexcept {
+  const bool is_number = finding.finding_class == FindingClass::kScalar &&
+                         finding.sources.count == 0 &&
+                         (finding.evidence.output_kinds & wire::kHasNan) != 0;
+  if (!finding.of_numbers && !is_number) return;
+  Source read{};
+  ValueRef value;
+  finding.number_guessed = read_numbers_.FindLast(&read, &value);
+  if (!finding.number_guessed) return;
+  finding.sources.Add(read, value.index);
+  finding.finding_class = FindingClass::kScalar;
+}
+
+void OpJudge::AssumeSources(Finding& finding) noexcept {
+  Sources& sources = finding.sources;
+  const uint8_t kinds = finding.evidence.output_kinds;
+  if (finding.finding_class != FindingClass::kScalar) {
+    sources_.Assume(finding.place, finding.outputs, finding.count, kinds, &sources);
+    // Nothing was known to be bad when the op began; what a collective has delivered since may be
+    // what it read.
+    if (sources.count == 0) {
+      (void)sources_.AddReceived(finding.thread, finding.own, 255, &sources);
+    }
+  }
+  if (finding.finding_class == FindingClass::kExternal && sources.count == 0) {
+    (void)sources_.AddForgotten(finding.place, kinds, 255, &sources);
+  }
+  if (sources.count != 0) finding.finding_class = FindingClass::kPropagate;
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an op's bad outputs came from, and the class that follows from it.
+//
+// Threads: any. Called only where something is bad.
+#pragma once
+
+#include "shim/observe/finding/finding.h"
+
+namespace nanwatch {
+
+class PythonBridge;
+class ReadNumbers;
+class SourceFinder;
+class StepClock;
+
+class OpJudge {
+ public:
+  // All outlive it.
+  OpJudge(PythonBridge& python, SourceFinder& sources, ReadNumbers& read_numbers,
+          StepClock& clock) noexcept
+      : python_(python), sources_(sources), read_numbers_(read_numbers), clock_(clock) {}
+
+  // Fills `own`, `kept` and `sources`. False: the op is judged where its compiled region returns.
+  [[nodiscard]] bool FindSources(Finding& finding) noexcept;
+  // Fills `evidence` and the class, and adds sources that are assumed.
+  void Classify(Finding& finding) noexcept;
+
+ private:
+  void GuessNumber(Finding& finding) noexcept;
+  void AssumeSources(Finding& finding) noexcept;
+  [[nodiscard]] bool CameByCollective(Finding& finding) noexcept;
+
+  PythonBridge& python_;
+  SourceFinder& sources_;
+  ReadNumbers& read_numbers_;
+  StepClock& clock_;
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/unseen/external_values.h"
+
+#include "shim/check/scan.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/process_segment.h"
+#include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/shared_files.h"
+
+namespace nanwatch {
+
+void ExternalValues::Remember(const PlainTensor& tensor, wire::Target target,
+                              const char* name) noexcept {
+  Emitter* emitter = segment_.Ensure();
+  if (emitter != nullptr) Remember(tensor, target, InternText(*emitter, name));
+}
+
+void ExternalValues::Remember(const PlainTensor& tensor, wire::Target target,
+                              uint32_t name) noexcept {
+  const bool may_be_brought = target == wire::Target::kInputData;
+  known_bad_.RememberExternal(
+      tensor, target, name,
+      may_be_brought ? shared_files_.BringerOf(tensor) : shared_files_.FileOf(tensor));
+}
+
+wire::Source ExternalValues::SourceOf(const NamedTensor& named, const NamedReading& bad) noexcept {
+  wire::Source source{};
+  source.kind = static_cast<uint8_t>(wire::SourceKind::kExternal);
+  source.target = static_cast<uint8_t>(TargetOf(named));
+  source.kinds = NonFiniteKinds(bad.tensor().view);
+  source.input = 255;
+  Emitter* emitter = segment_.Ensure();
+  source.name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
+  return source;
+}
+
+}  // namespace nanwatch
