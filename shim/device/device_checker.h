@@ -23,7 +23,7 @@
 // Graphs. Before the first check in a capture stands a node that counts the replays of the graph,
 // in a word of the graph's own that its checks carry as their step. So a result says in which
 // replays something was found, however late it is read. Nobody here knows when a graph is replayed:
-// who does (event_queue_graphs.h) puts a Mark behind the replay, and asks with FoundIn for what each
+// who does (gpu_graphs.h) puts a Mark behind the replay, and asks with FoundIn for what each
 // check has found in it once the mark is told. Slots of checks in graphs are never given back.
 //
 // Known limits. A graph that is instantiated twice, both running at once, shares the slots and the

@@ -4,8 +4,11 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "shim/check/scan.h"
+#include "shim/host/process_identity.h"
+#include "shim/host/unwatched_mark.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/torch/tensor_stats.h"
@@ -14,6 +17,33 @@
 
 namespace nanwatch::entry_points {
 namespace {
+
+// By an exception that nobody caught.
+std::atomic<bool> failed{false};
+
+// Null before the observer is made, which is after the first calls from Python.
+Observer* Made() noexcept { return Observer::Get(); }
+
+// The observer, and this thread's state.
+struct Here {
+  Observer* observer;
+  ThreadState* thread;
+};
+
+// False: there is no observer, it is off, or the thread is inside our own code.
+bool FindHere(Here* here) noexcept {
+  here->observer = Made();
+  here->thread =
+      here->observer != nullptr ? here->observer->op_path.activity.ThisThread() : nullptr;
+  return here->thread != nullptr;
+}
+
+// The same, where tensors are checked outside ops.
+bool FindHereInModule(Here* here) noexcept {
+  const Observer* observer = Made();
+  return observer != nullptr && WatchesEveryOp(observer->level.watched()) &&
+         !observer->poison.Blind() && FindHere(here);
+}
 
 // Steps that an exception has ended are not told to have; those that are open, this one among them,
 // stand on the thread's stack.
@@ -25,16 +55,15 @@ void LeaveSteps(const Here& here, uint32_t begun_now) noexcept {
 }
 
 // 0: the process can have no segment.
-uint32_t NameId(Observer& observer, const char* name) noexcept {
-  Emitter* emitter = observer.segment.Ensure();
+uint32_t NameId(ProcessSegment& segment, const char* name) noexcept {
+  Emitter* emitter = segment.Ensure();
   return emitter != nullptr ? InternText(*emitter, name) : 0;
 }
 
 }  // namespace
 
 void OnStepBegin(const void* optimizer, const void* identity, const char* name) noexcept {
-  if (Observer::Get() == nullptr) return;
-  if (!Observer::Get()->Active()) Observer::WakeInChild();
+  if (Observer* made = Made(); made != nullptr && !made->Active()) Observer::WakeInChild();
   Here here;
   if (!FindHere(&here)) return;
   BusyScope busy(here.thread);
@@ -53,13 +82,13 @@ void OnStepBegin(const void* optimizer, const void* identity, const char* name) 
 
 void OnStepEnd() noexcept {
   Here here;
-  if (Observer::Get() == nullptr || !FindHere(&here)) return;
+  if (!FindHere(&here)) return;
   BusyScope busy(here.thread);
   here.observer->steps.OnStepEnd(here.thread);
 }
 
 void OnStepsTold() noexcept {
-  Observer* observer = Observer::Get();
+  Observer* observer = Made();
   if (observer != nullptr) observer->level.ChooseRanges();
 }
 
@@ -67,12 +96,12 @@ void OnGraphCalled(const void* graph, GraphCall call) noexcept {
   Here here;
   if (!FindHere(&here) || !here.observer->gpu_events.On()) return;
   BusyScope busy(here.thread);
-  here.observer->gpu_events.OnGraphCall(*here.observer, here.thread, graph, call);
+  here.observer->gpu_events.OnGraphCall(here.thread, graph, call);
 }
 
 PythonBridgeCallbacks::Wanted OnRootCall() noexcept {
   Here here;
-  if (Observer::Get() == nullptr || !FindHere(&here)) return {false, false, false};
+  if (!FindHere(&here)) return {false, false, false};
   if (here.thread->optimizer_depth != 0) {
     BusyScope busy(here.thread);
     LeaveSteps(here, 0);
@@ -95,7 +124,7 @@ PythonBridgeCallbacks::Wanted OnRootCall() noexcept {
 // Between two cells nothing of a training runs.
 void OnCell() noexcept {
   Here here;
-  if (Observer::Get() == nullptr || !FindHere(&here)) return;
+  if (!FindHere(&here)) return;
   here.observer->step_publisher.OnCell();
   here.observer->poison.Leave();
   here.observer->poison_watch.At(here.thread, PoisonWatch::Border::kCall);
@@ -114,13 +143,14 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
   if (!here.observer->gpu_events.On() && !in_step) here.observer->poison_watch.Settle();
   if (here.observer->poison.Ignores()) return;
   if (!here.observer->segment.EnsureForCall()) return;
-  GpuTensors on_gpu(here.observer->late_facts, here.thread);
+  GpuTensors on_gpu(here.observer->gpu_events, here.thread);
   for (size_t i = 0; i < count; ++i) {
     PlainTensor plain;
     wire::Unchecked reason;
     if (DescribeTensor(*tensors[i], &plain, &reason) != Readable::kYes) continue;
     if (plain.gpu >= 0) {
-      on_gpu.Add(plain, wire::Target::kInputData, nullptr, NameId(*here.observer, names[i]));
+      on_gpu.Add(plain, wire::Target::kInputData, nullptr,
+                 NameId(here.observer->segment, names[i]));
       continue;
     }
     // What comes from a GPU enters nowhere, and is known by what is known there.
@@ -133,15 +163,14 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
     if (!HasNonFinite(plain.view)) continue;
     here.observer->collective_results.CheckAll(here.thread, nullptr, 0);
     here.observer->named_values.ReportEntry(plain, wire::Target::kInputData,
-                                            NameId(*here.observer, names[i]));
+                                            NameId(here.observer->segment, names[i]));
   }
-  here.observer->gpu_events.EnqueueTensors(*here.observer, here.thread,
-                                           GpuEventQueue::CheckedAs::kEntries, on_gpu.list());
+  here.observer->gpu_events.EnqueueTensors(here.thread, CheckedAs::kEntries, on_gpu.list());
 }
 
 void OnModuleResult(const at::TensorBase* const* tensors, size_t count) noexcept {
   Here here;
-  if (Observer::Get() == nullptr || !FindHere(&here)) return;
+  if (!FindHere(&here)) return;
   here.observer->cuts.OnModuleResult(here.thread, tensors, count);
 }
 
@@ -157,7 +186,7 @@ void OnRegionOutputs(const at::TensorBase* const* outputs, size_t output_count,
 
 void OnNewRoot(const Layer* root) noexcept try {
   Here here;
-  Observer* const observer = Observer::Get();
+  Observer* const observer = Made();
   if (observer != nullptr && observer->Active() &&
       observer->level.watched() != wire::Level::kIdle) {
     observer->canary_buffers.OnNewRoot(root);
@@ -166,18 +195,17 @@ void OnNewRoot(const Layer* root) noexcept try {
   BusyScope busy(here.thread);
   if (!here.observer->segment.EnsureForCall()) return;
   const PythonNames& names = here.observer->python->names();
-  GpuTensors on_gpu(here.observer->late_facts, here.thread);
+  GpuTensors on_gpu(here.observer->gpu_events, here.thread);
   names.ForEachInRoot(root, [&](const NamedTensor& named) {
     const NamedReading reading(names, named);
     if (reading.OnGpu()) {
       on_gpu.Add(reading.tensor(), TargetOf(named), &named);
     } else if (reading.IsBad()) {
       here.observer->named_values.ReportEntry(reading.tensor(), TargetOf(named),
-                                              NameId(*here.observer, named.name));
+                                              NameId(here.observer->segment, named.name));
     }
   });
-  here.observer->gpu_events.EnqueueTensors(*here.observer, here.thread,
-                                           GpuEventQueue::CheckedAs::kEntries, on_gpu.list());
+  here.observer->gpu_events.EnqueueTensors(here.thread, CheckedAs::kEntries, on_gpu.list());
 } catch (...) {
 }
 
@@ -213,6 +241,54 @@ void OnNumberRead(const at::TensorBase& tensor, double number) noexcept {
 void OnAsked(const at::TensorBase& tensor) noexcept {
   Here here;
   if (FindHere(&here)) here.observer->canary_reads.OnAsked(here.thread, tensor);
+}
+
+void OnMessage(const char* line) {
+  if (Observer* observer = Made(); observer != nullptr) observer->entry()->say(line);
+}
+
+void OnRecordSwitch() {
+  Here here;
+  if (FindHere(&here)) here.observer->level.RecordIfHidden();
+}
+
+void BeforeProfiler() {
+  if (Observer* observer = Made(); observer != nullptr) observer->op_kernels.OnProfiler();
+}
+
+void OnSettled() {
+  if (Observer* observer = Made(); observer != nullptr) observer->segment.Listen();
+}
+
+void OnPythonEnds(ExitCall::Ending ending) {
+  Here here;
+  // In a notebook it was a cell's, and the kernel went on.
+  if (Observer* observer = Made(); observer != nullptr && observer->python != nullptr) {
+    failed.store(ending == ExitCall::Ending::kFailed && observer->python->cell_epoch() == 0,
+                 std::memory_order_relaxed);
+  }
+  // After an exception nobody knows what has raised it, so steps that were not checked stay so.
+  if (ending != ExitCall::Ending::kNormal || !FindHere(&here)) return;
+  BusyScope busy(here.thread);
+  here.observer->measuring.OnExit(here.thread);
+}
+
+void OnExit() {
+  Observer* observer = Made();
+  if (observer == nullptr || !observer->Active()) return;
+  observer->gpu_events.SettleAtExit();
+  observer->parameter_stats.EmitAllAwaited();
+  observer->op_kernels.EmitAtExit();
+  // A script without modules and steps has no segment yet; that its ops were clean is an answer.
+  // Workers are many, and with nothing to report they leave nothing, spawned ones as forked ones.
+  const bool ran_ops = ThreadStates::Sum().ops_seen != 0;
+  if (ran_ops && !IsSpawnedWorker()) (void)observer->segment.EnsureForCall();
+  if (observer->segment.emitter() == nullptr) SettleMark(ran_ops);
+  observer->PublishLive(wire::LiveState::kExited);
+  if (observer->segment.emitter() == nullptr) return;
+  observer->segment.emitter()->End(wire::EndRecord::How::kExit,
+                                   failed.load(std::memory_order_relaxed));
+  observer->segment.emitter()->Retire();
 }
 
 }  // namespace nanwatch::entry_points

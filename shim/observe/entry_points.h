@@ -40,4 +40,17 @@ void OnStepEnd() noexcept;
 void OnStepsTold() noexcept;
 // A CUDA graph's capture ends, or it is replayed.
 void OnGraphCalled(const void* graph, GraphCall call) noexcept;
+// A line for the user.
+void OnMessage(const char* line);
+// Record functions may have been switched off on this thread.
+void OnRecordSwitch();
+// A profiler of torch's is about to start.
+void BeforeProfiler();
+// Modules' calls are seen from now on, or never will be.
+void OnSettled();
+// Python ends. Parameters are still there, and can be read.
+void OnPythonEnds(ExitCall::Ending ending);
+// The process ends: an exit handler.
+void OnExit();
+
 }  // namespace nanwatch::entry_points

@@ -27,9 +27,10 @@ Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& sta
       level(start,
             {*entry_interface, segment, records, *python, progress, watch_switch, measuring, live}),
       segment(*entry_interface, level),
-      bad_values(TorchWeakStorageOps(), gpu_events.clock()),
-      poison(gpu_events.clock()),
-      measuring(start.measure_share, {*this, level, *python, segment, bad_values, gpu_events}) {
+      bad_values(TorchWeakStorageOps(), &gpu_state.ring.clock()),
+      poison(&gpu_state.ring.clock()),
+      measuring(start.measure_share, {level, *python, segment, bad_values, gpu_events, poison,
+                                      named_values, stops_on_anomaly}) {
   owner_pid.store(getpid(), std::memory_order_relaxed);
 }
 
@@ -55,6 +56,18 @@ void Observer::WakeInChild() noexcept {
   ThreadStates::AfterFork();
   Set(mine);
   mine->SetActive(true);
+}
+
+void Observer::OnThreadEnds(ThreadState* ending) {
+  Observer* mine = Get();
+  if (mine->Active() && mine->gpu_events.On()) mine->gpu_events.AskStream(ending);
+}
+
+void Observer::BeforeDriverEnds() {
+  Observer* mine = Get();
+  if (mine == nullptr || !mine->Active()) return;
+  mine->gpu_events.SettleAtExit();
+  mine->op_kernels.EmitAtExit();
 }
 
 }  // namespace nanwatch

@@ -27,7 +27,6 @@
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/process_segment.h"
-#include "shim/observe/fact_routes.h"
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/figures/trail.h"
@@ -42,6 +41,7 @@
 #include "shim/observe/level/cuts.h"
 #include "shim/observe/level/level_control.h"
 #include "shim/observe/level/measuring.h"
+#include "shim/observe/level/step_decisions.h"
 #include "shim/observe/level/watch_switch.h"
 #include "shim/observe/live_status.h"
 #include "shim/observe/op/autograd_nodes.h"
@@ -90,7 +90,6 @@ namespace nanwatch {
 
 // The state of one process image. A forked child gets a new one with its first op.
 class Observer {
- public:
  private:
   static std::atomic<Observer*> current_;
 
@@ -118,18 +117,10 @@ class Observer {
 
   void PublishLive(wire::LiveState state) noexcept { live.Publish(state); }
 
-  // For TakeMoment.
-  [[nodiscard]] MomentParts moment_parts() noexcept {
-    return {segment, *python, gpu_events.calls()};
-  }
   OpPath op_path;
   InputTracking& input_tracking{op_path.input_tracking};
   bool stops_on_anomaly = false;  // set before the first callback
   std::atomic<bool> self_proven{false};
-
-  // ---- where facts of lower folders go
-  GpuRoute late_facts{*this};
-  LevelRoute step_sink{*this};
 
   // ---- what is known
   PythonBridge* const python;
@@ -139,7 +130,7 @@ class Observer {
   WatchSwitch watch_switch{input_tracking, *python, bad_values, passes, scaler_state};
   LevelControl level;
   ProcessSegment segment;
-  GpuEventQueue gpu_events;
+  GpuState gpu_state{*entry_};
   BadValues bad_values;
   RecentValues recent_values;
   FindingRecords records{segment, recent_values, *python, progress};
@@ -147,16 +138,16 @@ class Observer {
   Poison poison;
 
   // ---- figures
-  ParameterStats parameter_stats{segment, *python, progress, late_facts};
+  ParameterStats parameter_stats{segment, *python, progress, gpu_events};
   Headroom headroom{segment};
   Trail trail{segment};
 
   // ---- what no observed op has written
   UnobservedWrites unobserved_writes{segment, records, known_bad, poison};
   CollectiveRecords collective_records{segment, records, unobserved_writes};
-  CollectiveResults collective_results{known_bad, collective_records, poison, progress, late_facts};
+  CollectiveResults collective_results{known_bad, collective_records, poison, progress, gpu_events};
   Collectives collectives{{collective_results, collective_records, known_bad, poison, level,
-                           input_tracking, progress, late_facts}};
+                           input_tracking, progress, gpu_events}};
   SharedFiles shared_files{bad_values, collective_records, collective_results};
   ExternalValues external_values{segment, known_bad, shared_files};
   NamedValues named_values{
@@ -171,7 +162,7 @@ class Observer {
   LossRoots loss_roots;
   ScalarReads scalar_reads{{segment, records, recent_values, poison, read_numbers, loss_roots}};
   SourceFinder source_finder{{known_bad, external_values, collective_results, recent_values,
-                              python->names(), level, progress, late_facts}};
+                              python->names(), level, progress, gpu_events}};
   OpJudge op_judge{*python, source_finder, read_numbers, progress};
   Findings findings{{segment, records, *python, recent_values, known_bad, poison, op_path.steps,
                      op_judge, shared_files, out_of_sight, trail, op_kernels}};
@@ -179,73 +170,87 @@ class Observer {
 
   // ---- passes and steps
   PoisonWatch poison_watch{
-      {*python, poison, bad_values, input_tracking, level, progress, late_facts, stops_on_anomaly}};
+      {*python, poison, bad_values, input_tracking, level, progress, gpu_events, stops_on_anomaly}};
   BackwardPasses passes{{segment, records, recent_values, known_bad, bad_values, input_tracking,
                          python->names(), poison, poison_watch, op_path.steps, progress, losses,
-                         loss_roots, late_facts}};
-  canary::Reports canary_reports{{known_bad, recent_values, unobserved_writes, step_sink}};
+                         loss_roots, gpu_events}};
+  canary::Reports canary_reports{{known_bad, recent_values, unobserved_writes, step_decisions}};
   canary::UpdateReads update_reads{{*python, level, poison, poison_watch, progress, losses, passes,
-                                    canary_reports, late_facts, step_sink}};
+                                    canary_reports, gpu_events, step_decisions}};
   canary::Reads canary_reads{
       {segment, level, poison, known_bad, unobserved_writes, scalar_reads, losses}};
   canary::Buffers canary_buffers{{python->names(), level, poison, unobserved_writes, losses}};
   LossReads loss_reads{{level, poison, known_bad, unobserved_writes, compiled_writes, canary_reads,
-                        passes, losses, late_facts}};
+                        passes, losses, gpu_events}};
   JobStop job_stop{*entry_, segment, *python, recent_values};
   StepPublisher step_publisher{{*entry_, segment, records, *python, bad_values, input_tracking,
                                 level, poison, poison_watch, op_path.steps, progress, losses,
-                                scaler_state, read_numbers, headroom, step_sink}};
+                                scaler_state, read_numbers, headroom, step_decisions}};
   StepScope steps{{*entry_,         segment,         records,        bad_values,    input_tracking,
                    level,           poison,          poison_watch,   op_path.steps, progress,
                    losses,          scaler_state,    step_publisher, passes,        update_reads,
-                   canary_buffers,  parameter_stats, job_stop,       late_facts,    step_sink,
+                   canary_buffers,  parameter_stats, job_stop,       gpu_events,    step_decisions,
                    stops_on_anomaly}};
   ScalerWatch scaler_watch{
-      {level, poison, poison_watch, named_values, scaler_state, steps, late_facts}};
+      {level, poison, poison_watch, named_values, scaler_state, steps, gpu_events}};
 
   // ---- levels, and kernels of a GPU
   Measuring measuring;
-  Cuts cuts{*this};
+  Cuts cuts{{segment, *python, level, level, op_path.steps, poison, bad_values, known_bad, findings,
+             external_values, unobserved_writes, headroom, gpu_events}};
+  StepDecisions step_decisions{level, measuring, cuts, poison, live};
   OpKernels op_kernels{*entry_, *python, segment};
+  canary::GpuGradients gpu_gradients{canary_reports, passes, losses, gpu_events};
+  GpuResolver gpu_resolver{gpu_state,
+                           {segment,         *python,       input_tracking,  level,
+                            level,           bad_values,    known_bad,       poison,
+                            progress,        findings,      clean_outputs,   scalar_reads,
+                            steps,           losses,        scaler_state,    passes,
+                            poison_watch,    gpu_gradients, loss_reads,      parameter_stats,
+                            external_values, named_values,  compiled_writes, collective_records}};
+  GpuEventQueue gpu_events{gpu_state,
+                           gpu_resolver,
+                           {*entry_,
+                            op_path.activity,
+                            segment,
+                            *python,
+                            input_tracking,
+                            level,
+                            op_path.steps,
+                            steps,
+                            parameter_stats,
+                            bad_values,
+                            poison,
+                            op_kernels,
+                            level,
+                            {&OnThreadEnds, &BeforeDriverEnds}}};
   LiveStatus live{segment, progress, losses, level, measuring, gpu_events};
 
   // ---- the path of an op that is not of the commonest kind
-  CompiledRegions compiled_regions{*this,          segment, python->names(), bad_values,
-                                   input_tracking, passes,  gpu_events};
-  InputRecorder input_recorder{*this, bad_values, level, gpu_events};
-  OutputChecker output_checker{*this, bad_values, gpu_events, cuts, op_path.steps, headroom};
-  RunningStatistics running_statistics{*this, python->names(), bad_values};
-  SpecialOps special_ops{*this, gpu_events, running_statistics, collective_results};
-  WatchedOps watched_ops{*this, bad_values, input_tracking, gpu_events, cuts, output_checker};
-  PlainUpdates plain_updates{*this, python->names(), steps};
-  OpBegin op_begin{*this,      op_path.ops, input_tracking,   input_recorder,
-                   gpu_events, op_kernels,  compiled_regions, collective_results};
+  CompiledRegions compiled_regions{{segment, python->names(), poison, bad_values, known_bad,
+                                    external_values, compiled_writes, input_tracking, passes,
+                                    gpu_events}};
+  InputRecorder input_recorder{shared_files, bad_values, level, gpu_events};
+  OutputChecker output_checker{bad_values, gpu_events, cuts, op_path.steps, headroom};
+  RunningStatistics running_statistics{findings, python->names(), bad_values};
+  SpecialOps special_ops{scalar_reads, scaler_watch, gpu_events, running_statistics,
+                         collective_results};
+  WatchedOps watched_ops{scalar_reads, clean_outputs, bad_values,    input_tracking,
+                         gpu_events,   cuts,          output_checker};
+  PlainUpdates plain_updates{python->names(), steps};
+  OpBegin op_begin{op_path.ops, input_tracking,   input_recorder,    gpu_events,
+                   op_kernels,  compiled_regions, collective_results};
   OpEnd op_end{{input_tracking, level, op_path.steps, steps, gpu_events, op_kernels,
                 compiled_regions, output_checker, special_ops, watched_ops, plain_updates}};
-  AutogradNodes autograd_nodes{*this, op_path.ops, passes, compiled_regions,
-                               level, gpu_events,  cuts};
-  Ranges ranges{*this, *python, steps};
+  AutogradNodes autograd_nodes{op_path.ops, passes, compiled_regions, level, gpu_events, cuts};
+  Ranges ranges{collectives, *python, steps};
 
   const NanwatchEntry* entry() const noexcept { return entry_; }
-};
 
-// The observer, if it is on, and this thread's state, if it is not inside our own code.
-struct Here {
-  Observer* observer;
-  ThreadState* thread;
+ private:
+  // What the event queue has called without an object (GpuEventQueue::Hooks).
+  static void OnThreadEnds(ThreadState* ending);
+  static void BeforeDriverEnds();
 };
-inline bool FindHere(Here* here) noexcept {
-  here->observer = Observer::Get();
-  here->thread = here->observer->op_path.activity.ThisThread();
-  return __builtin_expect(here->thread != nullptr, 1);
-}
-
-// The same for what modules' calls bring: they come before the observer is there, too, and at a
-// level at which no tensor is looked at.
-inline bool FindHereInModule(Here* here) noexcept {
-  const Observer* observer = Observer::Get();
-  return observer != nullptr && WatchesEveryOp(observer->level.watched()) &&
-         !observer->poison.Blind() && FindHere(here);
-}
 
 }  // namespace nanwatch

@@ -29,47 +29,6 @@
 namespace nanwatch {
 namespace {
 
-void SayToUser(const char* line) {
-  Observer* observer = Observer::Get();
-  if (observer != nullptr) observer->entry()->say(line);
-}
-
-// Record functions may have been switched off on this thread.
-void OnSwitch() {
-  Here here;
-  if (Observer::Get() == nullptr || !FindHere(&here)) return;
-  here.observer->level.RecordIfHidden();
-}
-
-void BeforeProfiler() {
-  Observer* observer = Observer::Get();
-  if (observer != nullptr) observer->op_kernels.OnProfiler();
-}
-
-// By an exception that nobody caught.
-std::atomic<bool> failed{false};
-
-// The parameters are still there. After an exception nobody knows what has raised it, so steps that
-// were not checked stay so.
-void ReadBeforePythonEnds(ExitCall::Ending ending) {
-  Here here;
-  const bool by_exception = ending != ExitCall::Ending::kNormal;
-  // In a notebook it was a cell's, and the kernel went on.
-  if (Observer* observer = Observer::Get(); observer != nullptr && observer->python != nullptr) {
-    failed.store(ending == ExitCall::Ending::kFailed && observer->python->cell_epoch() == 0,
-                 std::memory_order_relaxed);
-  }
-  if (by_exception || Observer::Get() == nullptr || !FindHere(&here)) return;
-  BusyScope busy(here.thread);
-  here.observer->measuring.OnExit(here.thread);
-}
-
-// Modules' calls are seen from now on, or never will be.
-void BeginToListen() {
-  Observer* observer = Observer::Get();
-  if (observer != nullptr) observer->segment.Listen();
-}
-
 struct LevelName {
   const char* name;
   wire::Level level;
@@ -172,24 +131,6 @@ LevelAtStart ChosenLevel(const NanwatchEntry* entry) {
   return {wire::Level::kFull, /*chosen=*/true, budget, measured};
 }
 
-void OnExit() {
-  Observer* observer = Observer::Get();
-  if (observer == nullptr || !observer->Active()) return;
-  observer->gpu_events.SettleAtExit(*observer);
-  observer->parameter_stats.EmitAllAwaited();
-  observer->op_kernels.EmitAtExit();
-  // A script without modules and steps has no segment yet; that its ops were clean is an answer.
-  // Workers are many, and with nothing to report they leave nothing, spawned ones as forked ones.
-  const bool ran_ops = ThreadStates::Sum().ops_seen != 0;
-  if (ran_ops && !IsSpawnedWorker()) (void)observer->segment.EnsureForCall();
-  if (observer->segment.emitter() == nullptr) SettleMark(ran_ops);
-  observer->PublishLive(wire::LiveState::kExited);
-  if (observer->segment.emitter() == nullptr) return;
-  observer->segment.emitter()->End(wire::EndRecord::How::kExit,
-                                   failed.load(std::memory_order_relaxed));
-  observer->segment.emitter()->Retire();
-}
-
 // Registers, proves, and only then believes itself. False: everything is off again.
 bool TurnOn(Observer* observer) {
   observer->input_tracking.Register(true);
@@ -204,6 +145,66 @@ bool TurnOn(Observer* observer) {
   return true;
 }
 
+// What Python calls, and what libtorch does not tell.
+PythonBridgeCallbacks Callbacks() {
+  PythonBridgeCallbacks callbacks;
+  callbacks.on_root_call = &entry_points::OnRootCall;
+  callbacks.on_root_result = &entry_points::OnRootResult;
+  callbacks.on_module_result = &entry_points::OnModuleResult;
+  callbacks.on_root_arguments = &entry_points::OnRootArguments;
+  callbacks.on_region_outputs = &entry_points::OnRegionOutputs;
+  callbacks.on_new_root = &entry_points::OnNewRoot;
+  callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
+  callbacks.on_steps_told = &entry_points::OnStepsTold;
+  callbacks.on_scaler = {&entry_points::OnScale, &entry_points::OnScaleUpdated};
+  callbacks.on_backward = &entry_points::OnBackward;
+  callbacks.on_builtin = {&entry_points::OnRecordSwitch, &entry_points::OnNumberRead,
+                          &entry_points::OnAsked};
+  callbacks.on_graph_call = &entry_points::OnGraphCalled;
+  callbacks.on_profiler = &entry_points::BeforeProfiler;
+  callbacks.on_cell = &entry_points::OnCell;
+  callbacks.on_exit = &entry_points::OnPythonEnds;
+  callbacks.on_message = &entry_points::OnMessage;
+  callbacks.on_settled = &entry_points::OnSettled;
+  return callbacks;
+}
+
+// Null: no memory.
+Observer* MakeObserver(const NanwatchEntry* entry) {
+  auto* python = new (std::nothrow) PythonBridge(Callbacks());
+  auto* observer =
+      python != nullptr ? new (std::nothrow) Observer(entry, ChosenLevel(entry), python) : nullptr;
+  if (observer == nullptr) return nullptr;
+  const char* on_anomaly = getenv(wire::kEnvOnAnomaly);
+  observer->stops_on_anomaly = on_anomaly != nullptr && std::strcmp(on_anomaly, "stop") == 0;
+  observer->parameter_stats.SetInterval(GivenStatsInterval(entry));
+  observer->gpu_events.Set(GivenGpuSettings());
+  if (GivenKernels(entry)) {
+    const char* on_demand = getenv("KINETO_USE_DAEMON");
+    observer->op_kernels.Want(on_demand != nullptr && *on_demand != '\0');
+  }
+  return observer;
+}
+
+// Says why, where it is not.
+bool IsForThisJob(const NanwatchEntry* entry) {
+  char line[256];
+  if (entry->interface_version != NANWATCH_INTERFACE_VERSION) {
+    entry->say("the observer and libnanwatch.so are of different versions: not watching");
+    return false;
+  }
+  if (!IsBuiltFor(entry->torch_version)) {
+    std::snprintf(
+        line, sizeof line,
+        "this observer is built for torch %d.%d, the job has %.40s: not watching (build one "
+        "with scripts/build-observer.sh --python PY)",
+        TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, entry->torch_version);
+    entry->say(line);
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 }  // namespace nanwatch
 
@@ -212,52 +213,11 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
   using namespace nanwatch;
   try {
     char line[256];
-    if (entry->interface_version != NANWATCH_INTERFACE_VERSION) {
-      entry->say("the observer and libnanwatch.so are of different versions: not watching");
-      return 1;
-    }
-    if (!IsBuiltFor(entry->torch_version)) {
-      std::snprintf(
-          line, sizeof line,
-          "this observer is built for torch %d.%d, the job has %.40s: not watching (build one "
-          "with scripts/build-observer.sh --python PY)",
-          TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, entry->torch_version);
-      entry->say(line);
-      return 1;
-    }
+    if (!IsForThisJob(entry)) return 1;
     InitScan(nullptr);
     ReadInTorchThreads();
-    PythonBridgeCallbacks callbacks;
-    callbacks.on_root_call = &entry_points::OnRootCall;
-    callbacks.on_root_result = &entry_points::OnRootResult;
-    callbacks.on_module_result = &entry_points::OnModuleResult;
-    callbacks.on_root_arguments = &entry_points::OnRootArguments;
-    callbacks.on_region_outputs = &entry_points::OnRegionOutputs;
-    callbacks.on_new_root = &entry_points::OnNewRoot;
-    callbacks.on_step = {&entry_points::OnStepBegin, &entry_points::OnStepEnd};
-    callbacks.on_steps_told = &entry_points::OnStepsTold;
-    callbacks.on_scaler = {&entry_points::OnScale, &entry_points::OnScaleUpdated};
-    callbacks.on_backward = &entry_points::OnBackward;
-    callbacks.on_builtin = {&OnSwitch, &entry_points::OnNumberRead, &entry_points::OnAsked};
-    callbacks.on_graph_call = &entry_points::OnGraphCalled;
-    callbacks.on_profiler = &BeforeProfiler;
-    callbacks.on_cell = &entry_points::OnCell;
-    callbacks.on_exit = &ReadBeforePythonEnds;
-    callbacks.on_message = &SayToUser;
-    callbacks.on_settled = &BeginToListen;
-    auto* python = new (std::nothrow) PythonBridge(callbacks);
-    auto* observer = python != nullptr ? new (std::nothrow)
-                                             Observer(entry, ChosenLevel(entry), python)
-                                       : nullptr;
+    Observer* observer = MakeObserver(entry);
     if (observer == nullptr) return 1;
-    const char* on_anomaly = getenv(wire::kEnvOnAnomaly);
-    observer->stops_on_anomaly = on_anomaly != nullptr && std::strcmp(on_anomaly, "stop") == 0;
-    observer->parameter_stats.SetInterval(GivenStatsInterval(entry));
-    observer->gpu_events.Set(GivenGpuSettings());
-    if (GivenKernels(entry)) {
-      const char* on_demand = getenv("KINETO_USE_DAEMON");
-      observer->op_kernels.Want(on_demand != nullptr && *on_demand != '\0');
-    }
     Observer::Set(observer);
     if (!TurnOn(observer)) {
       std::snprintf(line, sizeof line,
@@ -266,12 +226,12 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
       entry->say(line);
       return 1;
     }
-    atexit(&OnExit);
+    atexit(&entry_points::OnExit);
     (void)forks::InstallHandlers();  // without them children go unobserved
     // Whoever came in waits for the segment: it is the proof that all has gone well.
     if (IsLate(*entry) && observer->segment.Ensure() == nullptr) return 1;
     observer->PublishLive(wire::LiveState::kWatching);
-    python->RunInstallLoop(entry->active, IsLate(*entry));
+    observer->python->RunInstallLoop(entry->active, IsLate(*entry));
     return 0;
   } catch (...) {
     *entry->active = 0;

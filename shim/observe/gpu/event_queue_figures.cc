@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "shim/check/moments.h"
-#include "shim/observe/figures/layer_peaks.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/gpu_counts.h"
-#include "shim/observe/gpu/queued_events.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
 namespace {
@@ -20,11 +20,15 @@ bool CanBeMeasured(const TensorView& view) {
 
 }  // namespace
 
-bool GpuEventQueue::MayMeasure(Observer& observer, const ThreadState* thread) noexcept {
-  return gpu_.AllSetUp() && CapturedGraph(observer, thread, /*begins=*/true) == nullptr;
+bool GpuEventQueue::MayMeasure(const ThreadState* thread) noexcept {
+  return state_.checks.AllSetUp() && CapturedGraph(thread, /*begins=*/true) == nullptr;
 }
 
-bool GpuEventQueue::EnqueueFigures(Observer& observer, ThreadState* thread, CheckedAs as,
+bool GpuEventQueue::Enqueue(ThreadState* thread, const TensorsToMeasure& fact) noexcept {
+  return EnqueueFigures(thread, fact.as, fact.tensors, fact.snapshot, fact.samples);
+}
+
+bool GpuEventQueue::EnqueueFigures(ThreadState* thread, CheckedAs as,
                                    std::span<const CheckedTensor> tensors, uint64_t snapshot,
                                    std::span<const device::SampleSpan> samples) noexcept {
   bool all = true;
@@ -33,18 +37,17 @@ bool GpuEventQueue::EnqueueFigures(Observer& observer, ThreadState* thread, Chec
     size_t count = 1;
     while (count < room && tensors[count].seen.gpu == tensors[0].seen.gpu) ++count;
     const size_t sampled = std::min(samples.size(), count);
-    all &= EnqueueMeasured(observer, thread, as, tensors.first(count), snapshot,
-                           samples.first(sampled));
+    all &= EnqueueMeasured(thread, as, tensors.first(count), snapshot, samples.first(sampled));
     tensors = tensors.subspan(count);
     samples = samples.subspan(sampled);
   }
   return all;
 }
 
-bool GpuEventQueue::EnqueueMeasured(Observer& observer, ThreadState* thread, CheckedAs as,
+bool GpuEventQueue::EnqueueMeasured(ThreadState* thread, CheckedAs as,
                                     std::span<const CheckedTensor> tensors, uint64_t snapshot,
                                     std::span<const device::SampleSpan> samples) noexcept {
-  OpEvent* event = ReserveHanded(observer, thread, as, tensors.size(), 0);
+  OpEvent* event = ReserveHanded(thread, as, tensors.size(), 0);
   if (event == nullptr) return false;
   event->is_list = event->measures = true;
   event->snapshot = snapshot;
@@ -54,27 +57,26 @@ bool GpuEventQueue::EnqueueMeasured(Observer& observer, ThreadState* thread, Che
     KeepHanded(tensors[i], &event->tensors[i]);
     seen[i] = &tensors[i].seen;
   }
-  const bool launched = Launch(observer, thread, event, seen, nullptr, 0);
+  const bool launched = Launch(thread, event, seen, nullptr, 0);
   event->samples = {};
-  Publish(event);
+  state_.ring.Publish(event);
   return launched;
 }
 
-bool GpuEventQueue::EnqueueSnapshot(Observer& observer, ThreadState* thread,
-                                    uint64_t snapshot) noexcept {
-  auto* event = Reserve<SnapshotEvent>();
+bool GpuEventQueue::Enqueue(ThreadState* thread, const SnapshotTaken& fact) noexcept {
+  auto* event = state_.ring.Reserve<SnapshotEvent>();
   if (event == nullptr) return false;
   event->kind = EventKind::kSnapshot;
-  event->moment = TakeMoment(observer.moment_parts(), thread);
-  event->snapshot = snapshot;
-  Publish(event);
+  event->moment = MomentOf(thread);
+  event->snapshot = fact.snapshot;
+  state_.ring.Publish(event);
   return true;
 }
 
 // What an op of a layer's forward has left, at level full, where each has a launch of its own.
-void GpuEventQueue::MeasureWritten(Observer& observer, ThreadState* thread, const Moment& moment,
+void GpuEventQueue::MeasureWritten(ThreadState* thread, const Moment& moment,
                                    std::span<const InputSeen* const> written) noexcept {
-  if (observer.level.watched() != wire::Level::kFull || moment.place.layer == nullptr ||
+  if (parts_.level.watched() != wire::Level::kFull || moment.place.layer == nullptr ||
       moment.place.phase != wire::Phase::kForward || moment.in_optimizer) {
     return;
   }
@@ -85,14 +87,14 @@ void GpuEventQueue::MeasureWritten(Observer& observer, ThreadState* thread, cons
     if (!CanBeMeasured(tensor->View())) continue;
     list[count++] = {*tensor, wire::Target::kNone, nullptr, 0};
   }
-  if (count == 0 || !observer.parameter_stats.TakeLayerLaunch()) return;
-  EnqueueFigures(observer, thread, CheckedAs::kMeasuredResults, {list, count}, 0);
+  if (count == 0 || !parts_.parameter_stats.TakeLayerLaunch()) return;
+  EnqueueFigures(thread, CheckedAs::kMeasuredResults, {list, count}, 0);
 }
 
 // What a module returns, at level layer, on the way out of it.
-void GpuEventQueue::MeasureResults(Observer& observer, ThreadState* thread,
+void GpuEventQueue::MeasureResults(ThreadState* thread,
                                    std::span<const at::TensorBase* const> results) noexcept {
-  GpuTensors on_gpu(observer.late_facts, thread, /*counts=*/false);
+  GpuTensors on_gpu(*this, thread, /*counts=*/false);
   for (const at::TensorBase* result : results) {
     PlainTensor plain;
     wire::Unchecked reason;
@@ -101,32 +103,8 @@ void GpuEventQueue::MeasureResults(Observer& observer, ThreadState* thread,
       on_gpu.Add(plain, wire::Target::kNone, nullptr);
     }
   }
-  if (on_gpu.list().empty() || !observer.parameter_stats.TakeLayerLaunch()) return;
-  EnqueueFigures(observer, thread, CheckedAs::kMeasuredResults, on_gpu.list(), 0);
-}
-
-void GpuEventQueue::ResolveMeasures(Observer& observer, const OpEvent& event,
-                                    const device::Measure* measures) noexcept {
-  for (uint32_t i = 0; i < event.outputs; ++i) {
-    const device::Measure& told = measures[i];
-    const SeenTensor& tensor = event.tensors[i];
-    const Layer* layer = event.moment.place.layer;
-    switch (event.checked_as) {
-      case CheckedAs::kMeasuredResults:
-        if (layer == nullptr || !told.IsFinite()) break;
-        LayerPeaks::RecordLargest(layer, tensor.seen.type, told.largest);
-        break;
-      case CheckedAs::kMeasuredUpdates:
-        observer.parameter_stats.AddUpdate(event.snapshot, tensor.name, {told.sum, told.squares});
-        break;
-      case CheckedAs::kMeasuredGradients:
-        observer.parameter_stats.AddGradient(event.snapshot, tensor.name,
-                                             {told.sum, told.squares, told.largest, told.zeros});
-        break;
-      default:
-        break;
-    }
-  }
+  if (on_gpu.list().empty() || !parts_.parameter_stats.TakeLayerLaunch()) return;
+  EnqueueFigures(thread, CheckedAs::kMeasuredResults, on_gpu.list(), 0);
 }
 
 }  // namespace nanwatch

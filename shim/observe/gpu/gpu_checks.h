@@ -67,7 +67,7 @@ class GpuChecks {
   // A step has ended, in the order of the current stream.
   void AddStep(const ThreadState* thread) noexcept;
 
-  // ---- graphs (event_queue_graphs.h)
+  // ---- graphs (gpu_graphs.h)
   struct Graph {
     int gpu = 0;
     uint32_t number = 0;  // 0: none

@@ -8,10 +8,12 @@
 #include <utility>
 
 #include "proto/wire/hash.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/events/step_marks.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/gpu/gpu_counts.h"
+#include "shim/observe/gpu/launch_counts.h"
 #include "shim/observe/gpu/queued_events.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/step/leaf_gradients.h"
 #include "shim/observe/thread/seen_inputs.h"
@@ -240,8 +242,8 @@ bool GpuCuts::MayWait(ThreadState* thread, int gpu) noexcept {
   return list != nullptr && thread->cut_run >= kAtHomeAfter;
 }
 
-void GpuCuts::Record(Observer& observer, ThreadState* thread, const Frame& frame,
-                     const Moment& moment, CutOp* op, bool at_once, uint64_t ticket) noexcept {
+void GpuCuts::Record(ThreadState* thread, const Frame& frame, const Moment& moment, CutOp* op,
+                     bool at_once, uint64_t ticket) noexcept {
   const Locked lock(*this);
   any_.store(true, std::memory_order_relaxed);
   newest_event_ = std::max(newest_event_, op->number);
@@ -269,7 +271,7 @@ void GpuCuts::Record(Observer& observer, ThreadState* thread, const Frame& frame
     entry->result = true;
     tensor.writers[tensor.writers_count++] = {op->number, static_cast<uint8_t>(i)};
     tensor.in_part = false;
-    Open(observer, thread, entry);
+    Open(thread, entry);
   }
   for (uint32_t i = 0; i < op->outputs; ++i) {
     const InputSeen& output = op->tensors[i].seen;
@@ -285,7 +287,7 @@ void GpuCuts::Record(Observer& observer, ThreadState* thread, const Frame& frame
     entry->op = op;
     entry->needed = op->needed;
     Hold(entry);
-    Open(observer, thread, entry);
+    Open(thread, entry);
   }
   const SequenceEntry* made = SequenceOf(thread, frame);
   if (made == nullptr) return;
@@ -349,17 +351,17 @@ void GpuCuts::RecordTensors(std::span<const InputSeen* const> tensors, uint64_t 
 }
 
 // A value waits for the next cut.
-void GpuCuts::Open(Observer& observer, ThreadState* thread, Entry* entry) noexcept {
+void GpuCuts::Open(ThreadState* thread, Entry* entry) noexcept {
   List* list = entry->list;
   // An event that is needed is not told before the step ends, so that it can be opened again.
   entry->op->open.fetch_add(1, std::memory_order_relaxed);
   entry->state = State::kOpen;
-  if (list->open_count == kOpenMax) MakeRoom(observer, thread, list);
+  if (list->open_count == kOpenMax) MakeRoom(thread, list);
   const auto number = static_cast<uint64_t>(entry - entries_);
   list->open[list->open_count++] = number;
 }
 
-void GpuCuts::MakeRoom(Observer& observer, ThreadState* thread, List* list) noexcept {
+void GpuCuts::MakeRoom(ThreadState* thread, List* list) noexcept {
   for (uint32_t i = 0; i < list->open_count; ++i) {
     Entry& entry = entries_[list->open[i]];
     if (entry.state == State::kOpen && entry.list == list && !IsThere(entry)) {
@@ -367,7 +369,7 @@ void GpuCuts::MakeRoom(Observer& observer, ThreadState* thread, List* list) noex
     }
   }
   Compact(list);
-  if (list->open_count == kOpenMax) Cut(observer, thread, list);
+  if (list->open_count == kOpenMax) Cut(thread, list);
 }
 
 // Its memory has not been given back, or moved.
@@ -399,8 +401,8 @@ struct GpuCuts::Batch {
 
 // As many launches as it takes; what lies beside is always looked at where the first of those that
 // cross are bad.
-void GpuCuts::LookAt(Observer& observer, ThreadState* thread, List* list,
-                     std::span<Entry* const> crossing, std::span<Entry* const> beside) noexcept {
+void GpuCuts::LookAt(ThreadState* thread, List* list, std::span<Entry* const> crossing,
+                     std::span<Entry* const> beside) noexcept {
   size_t crossed = 0;
   size_t looked = 0;
   while (crossed < crossing.size() || looked < beside.size()) {
@@ -413,14 +415,14 @@ void GpuCuts::LookAt(Observer& observer, ThreadState* thread, List* list,
     while (looked < beside.size() && batch.beside_count < device::kInputsMax) {
       batch.beside[batch.beside_count++] = beside[looked++];
     }
-    Launch(observer, thread, &batch);
+    Launch(thread, &batch);
   }
   Compact(list);
 }
 
 // The memory is held while the launch is made: another thread may be about to let go of it. From
 // then on the stream's order protects it.
-void GpuCuts::Launch(Observer& observer, ThreadState* thread, Batch* batch) noexcept {
+void GpuCuts::Launch(ThreadState* thread, Batch* batch) noexcept {
   const InputSeen* outputs[device::kOutputsMax] = {};
   const InputSeen* inputs[device::kInputsMax] = {};
   const auto take = [&](Entry** entries, size_t* count, const InputSeen** seen) {
@@ -451,8 +453,7 @@ void GpuCuts::Launch(Observer& observer, ThreadState* thread, Batch* batch) noex
   const GpuChecks::Launched launched =
       gpu_.Check(thread, {outputs, batch->crossing_count}, {inputs, batch->beside_count},
                  /*reports=*/false);
-  GpuEventQueue::CountLaunch(observer, thread, outputs[0]->gpu, launched,
-                             {outputs, batch->crossing_count});
+  CountLaunch(entry_, thread, outputs[0]->gpu, launched, {outputs, batch->crossing_count});
   const bool made = launched.ticket != 0 && launched.graph == 0;
   const auto settle = [&](Entry* entry, size_t place, bool gated) {
     if (entry->op == nullptr) return;
@@ -464,7 +465,7 @@ void GpuCuts::Launch(Observer& observer, ThreadState* thread, Batch* batch) noex
   for (size_t i = 0; i < batch->beside_count; ++i) settle(batch->beside[i], i, true);
 }
 
-void GpuCuts::Cut(Observer& observer, ThreadState* thread, List* list) noexcept {
+void GpuCuts::Cut(ThreadState* thread, List* list) noexcept {
   Entry* crossing[kOpenMax];
   Entry* beside[kOpenMax];
   size_t crossing_count = 0;
@@ -485,7 +486,7 @@ void GpuCuts::Cut(Observer& observer, ThreadState* thread, List* list) noexcept 
       crossing_count == 0 ? std::min(beside_count, size_t{device::kOutputsMax}) : 0;
   for (size_t i = 0; i < newest; ++i) crossing[crossing_count++] = beside[--beside_count];
   AddRead(*list, beside, &beside_count);
-  LookAt(observer, thread, list, {crossing, crossing_count}, {beside, beside_count});
+  LookAt(thread, list, {crossing, crossing_count}, {beside, beside_count});
 }
 
 // What the open ops have read, and an earlier cut has left unknown, as far as there is room.
@@ -514,56 +515,55 @@ void GpuCuts::AddKeptOf(const List& list, const CutOp& op, size_t room, Entry** 
   }
 }
 
-void GpuCuts::CutAllCurrent(Observer& observer, ThreadState* thread) noexcept {
+void GpuCuts::CutAllCurrent(ThreadState* thread) noexcept {
   for (List& list : lists_) {
-    if (list.open_count != 0 && IsCurrent(list)) Cut(observer, thread, &list);
+    if (list.open_count != 0 && IsCurrent(list)) Cut(thread, &list);
   }
 }
 
 // The value crosses the next cut of its stream.
-void GpuCuts::Cross(Observer& observer, ThreadState* thread, Entry* entry) noexcept {
+void GpuCuts::Cross(ThreadState* thread, Entry* entry) noexcept {
   if (entry->list == nullptr || !IsReachable(*entry) || entry->result) return;
   // To make room, what is open there may be cut, on the current stream.
-  if (entry->state == State::kGated && IsCurrent(*entry->list)) Open(observer, thread, entry);
+  if (entry->state == State::kGated && IsCurrent(*entry->list)) Open(thread, entry);
   if (entry->state != State::kOpen) return;
   entry->result = true;
   ++entry->list->results;
 }
 
-void GpuCuts::AtResult(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                       bool now) noexcept {
+void GpuCuts::AtResult(ThreadState* thread, const PlainTensor& tensor, bool now) noexcept {
   const Locked lock(*this);
   Entry* entry = FindNewest(tensor.storage, tensor.byte_begin, tensor.byte_end);
   if (entry == nullptr || entry->list == nullptr) return;
   List* list = entry->list;
-  Cross(observer, thread, entry);
+  Cross(thread, entry);
   const bool full = list->results >= device::kOutputsMax;
-  if ((now || full) && list->results != 0 && IsCurrent(*list)) Cut(observer, thread, list);
+  if ((now || full) && list->results != 0 && IsCurrent(*list)) Cut(thread, list);
 }
 
-void GpuCuts::AtPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept {
+void GpuCuts::AtPass(ThreadState* thread, const SequenceEntry* root) noexcept {
   const Locked lock(*this);
   const Made* made = root != nullptr ? FindMade(root, root->sequence.load()) : nullptr;
   if (made != nullptr && made->needed && made->event > final_.load(std::memory_order_relaxed)) {
     for (uint32_t i = 0; i < made->op->outputs; ++i) {
       const InputSeen& seen = made->op->tensors[i].seen;
       Entry* entry = FindNewest(seen.storage.storage, seen.byte_begin, seen.byte_end);
-      if (entry != nullptr && entry->event == made->event) Cross(observer, thread, entry);
+      if (entry != nullptr && entry->event == made->event) Cross(thread, entry);
     }
   }
-  CutAllCurrent(observer, thread);
+  CutAllCurrent(thread);
 }
 
-void GpuCuts::AtEscape(Observer& observer, ThreadState* thread, const InputSeen& input) noexcept {
+void GpuCuts::AtEscape(ThreadState* thread, const InputSeen& input) noexcept {
   const Locked lock(*this);
   Entry* entry = FindNewest(input.storage.storage, input.byte_begin, input.byte_end);
   if (entry == nullptr || entry->list == nullptr) return;
   List* list = entry->list;
-  Cross(observer, thread, entry);
-  if (list->open_count != 0 && IsCurrent(*list)) Cut(observer, thread, list);
+  Cross(thread, entry);
+  if (list->open_count != 0 && IsCurrent(*list)) Cut(thread, list);
 }
 
-void GpuCuts::AtNodeEnd(Observer& observer, ThreadState* thread) noexcept try {
+void GpuCuts::AtNodeEnd(ThreadState* thread) noexcept try {
   const Locked lock(*this);
   auto* list = const_cast<List*>(static_cast<const List*>(thread->cut_list));
   if (list == nullptr || list->open_count == 0 || !IsCurrent(*list)) return;
@@ -609,16 +609,16 @@ void GpuCuts::AtNodeEnd(Observer& observer, ThreadState* thread) noexcept try {
     for (size_t i = 0; i < left_count; ++i) left[i]->deferred = !waits(left[i]);
     return Compact(list);
   }
-  LookAt(observer, thread, list, {left, left_count}, {beside, beside_count});
+  LookAt(thread, list, {left, left_count}, {beside, beside_count});
 } catch (...) {
 }
 
-void GpuCuts::AtUpdate(Observer& observer, ThreadState* thread) noexcept {
+void GpuCuts::AtUpdate(ThreadState* thread) noexcept {
   const Locked lock(*this);
   const uint64_t begin = std::max(step_begin_, oldest());
   step_begin_ = count_;
   const uint64_t before = final_.load(std::memory_order_relaxed);
-  LookAtAlive(observer, thread, begin, kOutlivingBytesMax);
+  LookAtAlive(thread, begin, kOutlivingBytesMax);
   for (List& list : lists_) {
     for (uint32_t i = 0; i < list.open_count; ++i) {
       Entry& entry = entries_[list.open[i]];
@@ -634,8 +634,7 @@ void GpuCuts::AtUpdate(Observer& observer, ThreadState* thread) noexcept {
 
 // All that is open or was looked at for another's sake, from this entry on, on streams that are
 // current. The gradients of leaves are their optimizer's.
-void GpuCuts::LookAtAlive(Observer& observer, ThreadState* thread, uint64_t from,
-                          uint64_t bytes_max) noexcept {
+void GpuCuts::LookAtAlive(ThreadState* thread, uint64_t from, uint64_t bytes_max) noexcept {
   for (List& list : lists_) {
     if (!IsCurrent(list)) continue;
     Entry* alive[device::kOutputsMax];
@@ -649,17 +648,17 @@ void GpuCuts::LookAtAlive(Observer& observer, ThreadState* thread, uint64_t from
       bytes += BytesOf(entry.op->tensors[entry.tensor].seen);
       alive[count++] = &entry;
       if (count < device::kOutputsMax) continue;
-      LookAt(observer, thread, &list, {alive, count}, {});
+      LookAt(thread, &list, {alive, count}, {});
       count = 0;
     }
-    LookAt(observer, thread, &list, {alive, count}, {});
+    LookAt(thread, &list, {alive, count}, {});
   }
 }
 
-void GpuCuts::CloseAll(Observer& observer, ThreadState* thread) noexcept {
+void GpuCuts::CloseAll(ThreadState* thread) noexcept {
   {
     const Locked lock(*this);
-    LookAtAlive(observer, thread, oldest(), UINT64_MAX);
+    LookAtAlive(thread, oldest(), UINT64_MAX);
   }
   LetGo();
 }

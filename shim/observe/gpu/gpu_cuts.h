@@ -44,13 +44,13 @@
 #include <span>
 
 #include "shim/classify/bad_values.h"
+#include "shim/entry/observer_interface.h"
 #include "shim/observe/gpu/gpu_checks.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
 class LevelState;
-class Observer;
 struct Moment;
 struct SeenTensor;
 struct StepMarks;
@@ -125,7 +125,8 @@ class GpuCuts {
   // Held until their cut: at most kOpenMax of them on a stream.
   static constexpr uint64_t kHeldBytesMax = 4096;
 
-  explicit GpuCuts(GpuChecks& gpu) noexcept : gpu_(gpu) {}
+  // Both outlive it.
+  GpuCuts(GpuChecks& gpu, const NanwatchEntry& entry) noexcept : gpu_(gpu), entry_(entry) {}
   bool Prepare() noexcept;
 
   // ---- noting. The ops' events are reserved, and not published yet
@@ -133,8 +134,8 @@ class GpuCuts {
   // Whether what this op leaves on the current stream may wait for a cut.
   [[nodiscard]] bool MayWait(ThreadState* thread, int gpu) noexcept;
   // The op's tensors are in the event. `at_once`: its launch has this ticket.
-  void Record(Observer& observer, ThreadState* thread, const Frame& frame, const Moment& moment,
-              CutOp* op, bool at_once, uint64_t ticket) noexcept;
+  void Record(ThreadState* thread, const Frame& frame, const Moment& moment, CutOp* op,
+              bool at_once, uint64_t ticket) noexcept;
   // An op has left something here that nobody will ever look at.
   void RecordLost(const InputSeen& tensor, uint64_t event) noexcept;
   // An op has left values here that nobody needs to look at.
@@ -148,15 +149,14 @@ class GpuCuts {
   // ---- cuts
   [[nodiscard]] bool AnyNoted() const noexcept { return any_.load(std::memory_order_relaxed); }
   // A module's call has returned this. `now`: no later result may stand for it, or share a launch.
-  void AtResult(Observer& observer, ThreadState* thread, const PlainTensor& tensor,
-                bool now) noexcept;
-  void AtPass(Observer& observer, ThreadState* thread, const SequenceEntry* root) noexcept;
-  void AtNodeEnd(Observer& observer, ThreadState* thread) noexcept;
-  void AtUpdate(Observer& observer, ThreadState* thread) noexcept;
+  void AtResult(ThreadState* thread, const PlainTensor& tensor, bool now) noexcept;
+  void AtPass(ThreadState* thread, const SequenceEntry* root) noexcept;
+  void AtNodeEnd(ThreadState* thread) noexcept;
+  void AtUpdate(ThreadState* thread) noexcept;
   // The op that begins hands what it reads to the CPU.
-  void AtEscape(Observer& observer, ThreadState* thread, const InputSeen& input) noexcept;
+  void AtEscape(ThreadState* thread, const InputSeen& input) noexcept;
   // Level layer is left: all that is alive on the thread's stream is looked at, all else let go.
-  void CloseAll(Observer& observer, ThreadState* thread) noexcept;
+  void CloseAll(ThreadState* thread) noexcept;
   // Lets go of everything, without a look: nothing is known any more of who has written what. Any
   // thread.
   void LetGo() noexcept;
@@ -276,28 +276,28 @@ class GpuCuts {
   [[nodiscard]] Entry* FindNewest(const void* storage, uint64_t begin, uint64_t end) noexcept;
   void FindWriters(const InputSeen& input, CutTensor* tensor) noexcept;
   void RecordForward(const Moment& moment, CutOp* op) noexcept;
-  void Open(Observer& observer, ThreadState* thread, Entry* entry) noexcept;
-  void MakeRoom(Observer& observer, ThreadState* thread, List* list) noexcept;
+  void Open(ThreadState* thread, Entry* entry) noexcept;
+  void MakeRoom(ThreadState* thread, List* list) noexcept;
   [[nodiscard]] bool IsReachable(const Entry& entry) const noexcept;
   [[nodiscard]] bool IsThere(const Entry& entry) const noexcept;
   void Leave(Entry* entry, State state) noexcept;  // from open
-  void Cross(Observer& observer, ThreadState* thread, Entry* entry) noexcept;
+  void Cross(ThreadState* thread, Entry* entry) noexcept;
   void Compact(List* list) noexcept;
-  void Cut(Observer& observer, ThreadState* thread, List* list) noexcept;
-  void LookAt(Observer& observer, ThreadState* thread, List* list, std::span<Entry* const> crossing,
+  void Cut(ThreadState* thread, List* list) noexcept;
+  void LookAt(ThreadState* thread, List* list, std::span<Entry* const> crossing,
               std::span<Entry* const> beside) noexcept;
-  void Launch(Observer& observer, ThreadState* thread, Batch* batch) noexcept;
-  void LookAtAlive(Observer& observer, ThreadState* thread, uint64_t from,
-                   uint64_t bytes_max) noexcept;
+  void Launch(ThreadState* thread, Batch* batch) noexcept;
+  void LookAtAlive(ThreadState* thread, uint64_t from, uint64_t bytes_max) noexcept;
   [[nodiscard]] bool IsCurrent(const List& list) const noexcept;
   void AddRead(const List& list, Entry** beside, size_t* count) noexcept;
   void AddKeptOf(const List& list, const CutOp& op, size_t room, Entry** beside,
                  size_t* count) noexcept;
-  void CutAllCurrent(Observer& observer, ThreadState* thread) noexcept;
+  void CutAllCurrent(ThreadState* thread) noexcept;
   [[nodiscard]] const Made* FindMade(const SequenceEntry* entry, int64_t plus_one) const noexcept;
   void FinalizeLocked(uint64_t through) noexcept;
 
   GpuChecks& gpu_;
+  const NanwatchEntry& entry_;
   std::atomic<bool> any_{false};
   std::atomic<uint64_t> final_{0};  // number of the last event that no cut will ask for
 

@@ -6,9 +6,10 @@
 #include <atomic>
 #include <cstdint>
 
-#include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/events/checked_tensor.h"
+#include "shim/observe/events/facts.h"
 #include "shim/observe/gpu/gpu_cuts.h"
-#include "shim/observe/step/canary.h"
+#include "shim/observe/thread/location.h"
 
 namespace nanwatch {
 
@@ -27,13 +28,15 @@ enum class EventKind : uint8_t {
   kCollective,
 };
 
-struct GpuEventQueue::Event {
+struct GpuGraph;
+
+struct QueuedEvent {
   uint32_t bytes;
   EventKind kind;
   std::atomic<bool> noted;  // false while its thread still fills it in
   uint64_t number;
   uint64_t ticket;  // of its check's launch; 0: it waits for none
-  Graph* graph;     // it is part of (event_queue_graphs.h), or is a replay of; null: none
+  GpuGraph* graph;  // it is part of (gpu_graphs.h), or is a replay of; null: none
   Moment moment;
 };
 
@@ -53,10 +56,15 @@ struct SeenTensor {
   CutTensor cut;  // at level layer
 };
 
-// Keeps one of those handed over in an event.
+// Keeps a tensor in an event: held by itself, and with counts that say nothing yet.
+void KeepSeen(const InputSeen& seen, SeenTensor* kept) noexcept;
+// The same of one that is handed over.
 void KeepHanded(const CheckedTensor& handed, SeenTensor* kept) noexcept;
+[[nodiscard]] inline bool IsWritten(const InputSeen& input) noexcept {
+  return input.updated || input.overwritten;
+}
 
-struct GpuEventQueue::OpEvent : Event {
+struct OpEvent : QueuedEvent {
   Frame frame;
   CheckedAs checked_as;
   bool is_list = false;                         // of kHanded: its outputs are looked at as a list
@@ -77,40 +85,63 @@ struct GpuEventQueue::OpEvent : Event {
   static constexpr uint32_t kTensorsMax = 128;  // but of a list device::kListMax
 };
 
-struct GpuEventQueue::ViewEvent : Event {
+struct ViewEvent : QueuedEvent {
   Frame frame;
   SeenTensor tensor;
 };
 
-struct GpuEventQueue::PassEvent : Event {
+struct PassEvent : QueuedEvent {
   uint64_t pass;  // its number
   SequenceRef root;
   bool tells_loss;
 };
 
-struct GpuEventQueue::LeafEvent : Event {
+struct LeafEvent : QueuedEvent {
   const NamedTensor* named;
   bool has_gradient;
   SeenTensor gradient;
 };
 
-struct GpuEventQueue::CollectiveEvent : Event {
+struct CollectiveEvent : QueuedEvent {
   CollectiveName collective;
   bool given_in;  // else these are what it hands out elsewhere
   uint32_t count;
   SeenTensor tensors[1];
 };
 
-struct GpuEventQueue::SnapshotEvent : Event {
+struct SnapshotEvent : QueuedEvent {
   uint64_t snapshot;
 };
 
-struct GpuEventQueue::OptimizerEvent : Event {
+struct OptimizerEvent : QueuedEvent {
   const void* optimizer;
   char range_name[96];
   Gradients gradients;
   bool stopped;
   bool ops_unwatched;
 };
+
+// Lets go of the tensors that an event holds.
+void DropTensors(OpEvent* event) noexcept;
+void DropTensors(QueuedEvent* event) noexcept;
+
+// What follows from what tensors are handed over as.
+[[nodiscard]] constexpr bool AreGradients(CheckedAs as) noexcept {
+  return as == CheckedAs::kGradients || as == CheckedAs::kSkippableGradients ||
+         as == CheckedAs::kWatchedGradients;
+}
+// Their numbers are of no interest.
+[[nodiscard]] constexpr bool IsOnlyChecked(CheckedAs as) noexcept {
+  return as == CheckedAs::kWritten || as == CheckedAs::kGiven || as == CheckedAs::kReceived ||
+         as == CheckedAs::kProbe;
+}
+// Only their figures are: they were or will be checked as what they are.
+[[nodiscard]] constexpr bool IsForFigures(CheckedAs as) noexcept {
+  return as == CheckedAs::kWatchedGradients || as == CheckedAs::kLossNumber ||
+         as == CheckedAs::kScale || as == CheckedAs::kScaleOfStep ||
+         as == CheckedAs::kGradientScale || as == CheckedAs::kFoundInf || as == CheckedAs::kProbe ||
+         as == CheckedAs::kMeasuredGradients || as == CheckedAs::kMeasuredResults ||
+         as == CheckedAs::kSampled || as == CheckedAs::kMeasuredUpdates;
+}
 
 }  // namespace nanwatch

@@ -6,14 +6,21 @@
 
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/level_state.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/events/step_marks.h"
 #include "shim/observe/figures/trail.h"
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/finding/sources.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/gpu/gpu_listener.h"
 #include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/step/leaf_gradients.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/external_values.h"
+#include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch {
 namespace {
@@ -90,11 +97,10 @@ WrittenRing* Cuts::RingOf(ThreadState* thread) noexcept {
 
 bool Cuts::Record(ThreadState* thread, const Frame& frame, const at::TensorBase& tensor,
                   const PlainTensor& plain, uint8_t index) noexcept {
-  Observer& observer = observer_;
   WrittenRing* ring = RingOf(thread);
   if (ring == nullptr || plain.view.ndim > wire::kShapeDimsMax) return false;
   const BusyScope busy(thread);
-  const Moment moment = TakeMoment(observer.moment_parts(), thread);
+  const Moment moment = TakeMoment({parts_.segment, parts_.python, parts_.gpu.calls()}, thread);
   const std::lock_guard<std::mutex> lock(ring->mutex);
   // Outputs of one call have one time.
   const WrittenValue* before = ring->count != 0 ? &ring->At(ring->count - 1) : nullptr;
@@ -110,7 +116,7 @@ bool Cuts::Record(ThreadState* thread, const Frame& frame, const at::TensorBase&
   value.moment.time_ns = time_ns;
   value.op = frame.op;
   value.sequence = frame.sequence;
-  value.iteration = observer.op_path.steps.iteration.load(std::memory_order_relaxed);
+  value.iteration = parts_.marks.iteration.load(std::memory_order_relaxed);
   return true;
 }
 
@@ -202,7 +208,7 @@ Traced Cuts::Trace(const Walk& walk, const Call& call) {
 }
 
 // All outputs of one call, oldest call first.
-void Cuts::Report(Observer& observer, WrittenValue* const* values, size_t count, Walk* walk) {
+void Cuts::Report(WrittenValue* const* values, size_t count, Walk* walk) {
   BadOutput outputs[kBadOutputsMax];
   const WrittenValue* of[kBadOutputsMax];
   int bad = 0;
@@ -213,13 +219,13 @@ void Cuts::Report(Observer& observer, WrittenValue* const* values, size_t count,
     const Found found = LookAt(resolver_, value);
     value.known = found != Found::kGone;
     // The gradients of steps before were looked at by their optimizers.
-    const bool done = value.is_leaf && value.iteration != observer.op_path.steps.iteration.load(
-                                                              std::memory_order_relaxed);
+    const bool done =
+        value.is_leaf && value.iteration != parts_.marks.iteration.load(std::memory_order_relaxed);
     if (found == Found::kGone && !done) walk->lost.push_back(&value);
     if (found != Found::kBad) continue;
     const PlainTensor plain = value.seen.Plain();
     BadEntry known;
-    if (observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) {
+    if (parts_.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) {
       walk->bad.push_back({&value, known, NonFiniteKinds(plain.view)});
       continue;
     }
@@ -231,9 +237,9 @@ void Cuts::Report(Observer& observer, WrittenValue* const* values, size_t count,
   if (bad == 0) return;
   const WrittenValue& first = *values[0];
   // What the records say of the time would be of now.
-  if (first.iteration != observer.op_path.steps.iteration.load(std::memory_order_relaxed)) {
+  if (first.iteration != parts_.marks.iteration.load(std::memory_order_relaxed)) {
     for (int i = 0; i < bad; ++i) {
-      observer.external_values.Remember(outputs[i].tensor, wire::Target::kNone, uint32_t{0});
+      parts_.external_values.Remember(outputs[i].tensor, wire::Target::kNone, uint32_t{0});
     }
   } else {
     const bool made_node = outputs[0].requires_grad;
@@ -252,22 +258,22 @@ void Cuts::Report(Observer& observer, WrittenValue* const* values, size_t count,
     frame.op = first.op;
     frame.kind = FrameKind::kOp;
     frame.sequence = first.sequence;
-    observer.findings.OnBadOutputs(thread, frame, outputs, bad);
+    parts_.findings.OnBadOutputs(thread, frame, outputs, bad);
     thread->told = nullptr;
     thread->traced = nullptr;
   }
   for (int i = 0; i < bad; ++i) {
     const PlainTensor& plain = outputs[i].tensor;
     BadEntry entry;
-    if (observer.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &entry)) {
+    if (parts_.bad_values.Find(plain.storage, plain.byte_begin, plain.byte_end, &entry)) {
       walk->bad.push_back({of[i], entry, NonFiniteKinds(plain.view)});
     }
   }
 }
 
-void Cuts::WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) noexcept try {
+void Cuts::WalkAll(const c10::TensorImpl* bad, Walk* walk) noexcept try {
   if (resolver_ == nullptr) resolver_ = ThreadStates::MakeForResolving();
-  if (resolver_ == nullptr || observer.poison.Poisoned()) return;
+  if (resolver_ == nullptr || parts_.poison.Poisoned()) return;
   if (bad != nullptr) walk->graph.AddMadeOf(*bad);
   walk->graph.AddMadeOfRunningNode();
   for (WrittenRing* ring = rings_.load(std::memory_order_acquire); ring != nullptr;
@@ -290,20 +296,20 @@ void Cuts::WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) n
   }
   for (size_t i = 0, end = 0; i < values.size(); i = end) {
     for (end = i + 1; end < values.size() && IsSameCall(*values[i], *values[end]);) ++end;
-    Report(observer, &values[i], end - i, walk);
+    Report(&values[i], end - i, walk);
   }
 } catch (...) {
 }
 
-void Cuts::Resolve(Observer& observer, ThreadState* thread, const c10::TensorImpl* bad) noexcept {
-  if (observer.level.watched() != wire::Level::kLayer || observer.poison.Poisoned()) return;
+void Cuts::Resolve(ThreadState* thread, const c10::TensorImpl* bad) noexcept {
+  if (parts_.level.watched() != wire::Level::kLayer || parts_.poison.Poisoned()) return;
   const BusyScope busy(thread);
   {
     const std::lock_guard<std::mutex> lock(walking_);
     Walk walk;
-    WalkAll(observer, bad, &walk);
+    WalkAll(bad, &walk);
   }
-  observer.level.Raise();
+  parts_.control.Raise();
 }
 
 bool Cuts::IsMask(const OpTraits& op, uint8_t kinds, const Layer* layer) noexcept {
@@ -320,48 +326,44 @@ bool Cuts::IsMask(const OpTraits& op, uint8_t kinds, const Layer* layer) noexcep
 
 void Cuts::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outputs,
                         int count) noexcept {
-  Observer& observer = observer_;
-  if (observer.level.watched() != wire::Level::kLayer || thread->proof ||
-      observer.poison.Poisoned()) {
-    return observer.findings.OnBadOutputs(thread, frame, outputs, count);
+  if (parts_.level.watched() != wire::Level::kLayer || thread->proof || parts_.poison.Poisoned()) {
+    return parts_.findings.OnBadOutputs(thread, frame, outputs, count);
   }
   uint8_t kinds = 0;
   for (int i = 0; i < count; ++i) kinds |= NonFiniteKinds(outputs[i].tensor.view);
   // A mask among ops whose inputs are asked for anyway.
   if (frame.inputs_seen && kinds == wire::kHasNegInf) {
-    return observer.findings.OnBadOutputs(thread, frame, outputs, count);
+    return parts_.findings.OnBadOutputs(thread, frame, outputs, count);
   }
   try {
     const std::lock_guard<std::mutex> lock(walking_);
     Walk walk;
-    WalkAll(observer, outputs[0].tensor.impl, &walk);
+    WalkAll(outputs[0].tensor.impl, &walk);
     Traced traced;
     if (!frame.inputs_seen) {
       const bool made_node = outputs[0].requires_grad;
       const NodeKey node{thread->torch_thread_id, made_node ? frame.sequence : -1};
-      traced =
-          Trace(walk, {*frame.op, node, MonotonicNs(),
-                       observer.op_path.steps.iteration.load(std::memory_order_relaxed), kinds});
+      traced = Trace(walk, {*frame.op, node, MonotonicNs(),
+                            parts_.marks.iteration.load(std::memory_order_relaxed), kinds});
       thread->traced = &traced;
     }
-    observer.findings.OnBadOutputs(thread, frame, outputs, count);
+    parts_.findings.OnBadOutputs(thread, frame, outputs, count);
     thread->traced = nullptr;
   } catch (...) {
     thread->traced = nullptr;
   }
-  observer.level.Raise();
+  parts_.control.Raise();
 }
 
 // ---- cuts
 
 void Cuts::OnModuleResult(ThreadState* thread, const at::TensorBase* const* tensors,
                           size_t count) noexcept {
-  Observer& observer = observer_;
-  if (observer.level.watched() != wire::Level::kLayer || observer.poison.Poisoned()) return;
+  if (parts_.level.watched() != wire::Level::kLayer || parts_.poison.Poisoned()) return;
   const BusyScope busy(thread);
-  observer.gpu_events.CutAtResults(observer, thread, {tensors, count});
+  parts_.gpu.CutAtResults(thread, {tensors, count});
   for (size_t i = 0; i < count; ++i) {
-    LookAtResult(observer, thread, *tensors[i]);
+    LookAtResult(thread, *tensors[i]);
   }
   WrittenRing* ring = thread->written;
   if (ring == nullptr) return;
@@ -369,8 +371,7 @@ void Cuts::OnModuleResult(ThreadState* thread, const at::TensorBase* const* tens
   ring->EndWindow(MonotonicNs());
 }
 
-void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
-                        const at::TensorBase& tensor) noexcept {
+void Cuts::LookAtResult(ThreadState* thread, const at::TensorBase& tensor) noexcept {
   PlainTensor plain;
   wire::Unchecked reason;
   if (ReadTensor(tensor, &plain, &reason) != Readable::kYes) return;
@@ -395,27 +396,25 @@ void Cuts::LookAtResult(Observer& observer, ThreadState* thread,
     value->known = value->seen.byte_begin == plain.byte_begin &&
                    value->seen.byte_end == plain.byte_end && value->seen.numel == plain.view.numel;
     RecordTrail(thread, value->op, plain.view.type, magnitude,
-                observer.op_path.steps.iteration.load(std::memory_order_relaxed),
-                observer.headroom);
+                parts_.marks.iteration.load(std::memory_order_relaxed), parts_.headroom);
     return;
   }
   // A mask may be what a module is for.
   if (NonFiniteKinds(plain.view) == wire::kHasNegInf) return;
-  Resolve(observer, thread, plain.impl);
+  Resolve(thread, plain.impl);
   wire::Source known{};
   ValueRef value;
-  if (observer.known_bad.SourceOf(plain, &known, &value)) return;
+  if (parts_.known_bad.SourceOf(plain, &known, &value)) return;
   const UnobservedWriter writer =
       UnseenAt(kModuleCall, CurrentLayer(), wire::Phase::kForward, NonFiniteKinds(plain.view), {});
-  observer.unobserved_writes.Record(thread, plain, writer);
+  parts_.unobserved_writes.Record(thread, plain, writer);
 }
 
 void Cuts::OnPass(ThreadState* thread, const SequenceEntry* root) noexcept {
-  Observer& observer = observer_;
-  observer.gpu_events.CutAtPass(observer, thread, root);
+  parts_.gpu.CutAtPass(thread, root);
   WrittenRing* ring = thread->written;
-  if (ring == nullptr || observer.level.watched() != wire::Level::kLayer ||
-      observer.poison.Poisoned()) {
+  if (ring == nullptr || parts_.level.watched() != wire::Level::kLayer ||
+      parts_.poison.Poisoned()) {
     return;
   }
   const BusyScope busy(thread);
@@ -437,23 +436,21 @@ void Cuts::OnPass(ThreadState* thread, const SequenceEntry* root) noexcept {
     ring->backward_begin = ring->count;
     ring->EndWindow(MonotonicNs());
   }
-  if (bad) Resolve(observer, thread, nullptr);
+  if (bad) Resolve(thread, nullptr);
 }
 
 void Cuts::OnNodeEnd(ThreadState* thread) noexcept {
-  Observer& observer = observer_;
-  observer.gpu_events.CutAtNodeEnd(observer, thread);
+  parts_.gpu.CutAtNodeEnd(thread);
   WrittenRing* ring = thread->written;
-  if (ring == nullptr || observer.level.watched() != wire::Level::kLayer ||
-      ring->count == ring->backward_begin || observer.poison.Poisoned()) {
+  if (ring == nullptr || parts_.level.watched() != wire::Level::kLayer ||
+      ring->count == ring->backward_begin || parts_.poison.Poisoned()) {
     return;
   }
   const BusyScope busy(thread);
-  LookAtGradients(observer, thread, ring);
+  LookAtGradients(thread, ring);
 }
 
-void Cuts::LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing* ring) noexcept
-    try {
+void Cuts::LookAtGradients(ThreadState* thread, WrittenRing* ring) noexcept try {
   bool bad = false;
   {
     const LeafSizes leaves = LeavesOfRunningNode();
@@ -477,13 +474,13 @@ void Cuts::LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing*
     }
     ring->backward_begin = ring->count;
   }
-  if (bad) Resolve(observer, thread, nullptr);
+  if (bad) Resolve(thread, nullptr);
 } catch (...) {
 }
 
-void Cuts::OnUpdate(Observer& observer, ThreadState* thread) noexcept {
-  observer.gpu_events.CutAtUpdate(observer, thread);
-  if (observer.level.watched() != wire::Level::kLayer || observer.poison.Poisoned()) return;
+void Cuts::OnUpdate(ThreadState* thread) noexcept {
+  parts_.gpu.CutAtUpdate(thread);
+  if (parts_.level.watched() != wire::Level::kLayer || parts_.poison.Poisoned()) return;
   const BusyScope busy(thread);
   bool bad = false;
   uint64_t bytes = 0;
@@ -502,7 +499,7 @@ void Cuts::OnUpdate(Observer& observer, ThreadState* thread) noexcept {
       bad = found == Found::kBad && NonFiniteKinds(value.seen.View()) != wire::kHasNegInf;
     }
   }
-  if (bad) Resolve(observer, thread, nullptr);
+  if (bad) Resolve(thread, nullptr);
 }
 
 }  // namespace nanwatch

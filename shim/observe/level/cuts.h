@@ -37,12 +37,39 @@
 
 namespace nanwatch {
 
-class Observer;
+class ExternalValues;
+class Findings;
+class GpuEventQueue;
+class GpuListener;
+class Headroom;
+class KnownBad;
+class LevelState;
+class Poison;
+class ProcessSegment;
+class PythonBridge;
+class UnobservedWrites;
+struct StepMarks;
 struct Traced;
 
 class Cuts final : public LayerValues {
  public:
-  explicit Cuts(Observer& observer) noexcept : observer_(observer) {}
+  // All outlive it.
+  struct Parts {
+    ProcessSegment& segment;
+    PythonBridge& python;
+    const LevelState& level;
+    GpuListener& control;
+    const StepMarks& marks;
+    const Poison& poison;
+    BadValues& bad_values;
+    KnownBad& known_bad;
+    Findings& findings;
+    ExternalValues& external_values;
+    UnobservedWrites& unobserved_writes;
+    Headroom& headroom;
+    GpuEventQueue& gpu;
+  };
+  explicit Cuts(const Parts& parts) noexcept : parts_(parts) {}
 
   [[nodiscard]] bool Record(ThreadState* thread, const Frame& frame, const at::TensorBase& tensor,
                             const PlainTensor& plain, uint8_t index) noexcept override;
@@ -55,12 +82,12 @@ class Cuts final : public LayerValues {
   void OnPass(ThreadState* thread, const SequenceEntry* root) noexcept override;
   void OnNodeEnd(ThreadState* thread) noexcept override;
   // An update is about to begin: what outlives its step is looked at.
-  void OnUpdate(Observer& observer, ThreadState* thread) noexcept;
+  void OnUpdate(ThreadState* thread) noexcept;
   [[nodiscard]] bool IsMask(const OpTraits& op, uint8_t kinds,
                             const Layer* layer) noexcept override;
   // Something is bad of which it is not known where it came from: finds out what can be found out.
   // `bad`: the tensor; null: it is a gradient.
-  void Resolve(Observer& observer, ThreadState* thread, const c10::TensorImpl* bad) noexcept;
+  void Resolve(ThreadState* thread, const c10::TensorImpl* bad) noexcept;
 
  private:
   struct Walk;
@@ -68,13 +95,13 @@ class Cuts final : public LayerValues {
 
   WrittenRing* RingOf(ThreadState* thread) noexcept;
   // With walking_ held.
-  void WalkAll(Observer& observer, const c10::TensorImpl* bad, Walk* walk) noexcept;
-  void Report(Observer& observer, WrittenValue* const* values, size_t count, Walk* walk);
+  void WalkAll(const c10::TensorImpl* bad, Walk* walk) noexcept;
+  void Report(WrittenValue* const* values, size_t count, Walk* walk);
   static Traced Trace(const Walk& walk, const Call& call);
-  void LookAtResult(Observer& observer, ThreadState* thread, const at::TensorBase& tensor) noexcept;
-  void LookAtGradients(Observer& observer, ThreadState* thread, WrittenRing* ring) noexcept;
+  void LookAtResult(ThreadState* thread, const at::TensorBase& tensor) noexcept;
+  void LookAtGradients(ThreadState* thread, WrittenRing* ring) noexcept;
 
-  Observer& observer_;
+  const Parts parts_;
   std::atomic<WrittenRing*> rings_{nullptr};
   std::mutex walking_;               // covers all below
   ThreadState* resolver_ = nullptr;  // made at the first hit

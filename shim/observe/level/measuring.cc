@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/events/poison.h"
 #include "shim/observe/events/process_segment.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/level/level_control.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/unseen/named_values.h"
 
@@ -31,12 +31,11 @@ bool Measuring::IsCalm(ThreadState* thread, const Step& step) noexcept {
   if (!step.off) readable_ = step.readable;
   const bool suspicious = !step.off && suspicion_.IsRaisedBy(step.seen);
   const wire::Level asked = parts_.level.asked();
-  return step.calm && readable_ && same_thread && !suspicious &&
-         !parts_.observer.stops_on_anomaly &&
+  return step.calm && readable_ && same_thread && !suspicious && !parts_.stops_on_anomaly &&
          (asked == wire::Level::kFull || asked == wire::Level::kCanary) &&
-         parts_.python.ReportsSteps() && !parts_.gpu.On() && !parts_.observer.poison.Blind() &&
-         !parts_.observer.poison.Ignores() && parts_.bad_values.size() == 0 &&
-         !parts_.segment.is_forked() && parts_.python.running_cell() == 0;
+         parts_.python.ReportsSteps() && !parts_.gpu.On() && !parts_.poison.Blind() &&
+         !parts_.poison.Ignores() && parts_.bad_values.size() == 0 && !parts_.segment.is_forked() &&
+         parts_.python.running_cell() == 0;
 }
 
 void Measuring::OnStep(ThreadState* thread, const Step& step) noexcept {
@@ -69,7 +68,7 @@ void Measuring::OnStep(ThreadState* thread, const Step& step) noexcept {
   }
   const bool off = parts_.level.off_to_measure();
   // What is bad already could not be told from what goes bad in the block.
-  if (next.off && !off && !parts_.observer.named_values.AreAllFinite(thread)) return;
+  if (next.off && !off && !parts_.named_values.AreAllFinite(thread)) return;
   if (next.off) parts_.python.CallAtExitSoon();
   if (next.off) unread_.store(true, std::memory_order_relaxed);
   if (next.off != off) parts_.level.SwitchToMeasure(thread, next.off);
@@ -81,13 +80,13 @@ void Measuring::RecordStepEnded() noexcept {
 }
 
 void Measuring::ReadAfter(ThreadState* thread) noexcept {
-  (void)parts_.observer.named_values.ReadAll(thread);
+  (void)parts_.named_values.ReadAll(thread);
 }
 
 void Measuring::OnRootCall(ThreadState* thread) noexcept {
   if (c10::GradMode::is_enabled() || thread->optimizer_depth != 0) return;
   CutShort(thread);
-  if (parts_.observer.named_values.ReadAll(thread)) unread_.store(false, std::memory_order_relaxed);
+  if (parts_.named_values.ReadAll(thread)) unread_.store(false, std::memory_order_relaxed);
 }
 
 void Measuring::OnFork() noexcept {
@@ -103,7 +102,7 @@ void Measuring::CutShort(ThreadState* thread) noexcept {
 
 // While the checks are off, nobody saw what ran since the last step.
 void Measuring::OnExit(ThreadState* thread) noexcept {
-  if (IsUnread() && !parts_.level.off_to_measure() && parts_.observer.named_values.ReadAll(thread))
+  if (IsUnread() && !parts_.level.off_to_measure() && parts_.named_values.ReadAll(thread))
     unread_.store(false, std::memory_order_relaxed);
 }
 

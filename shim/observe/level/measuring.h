@@ -30,7 +30,8 @@ namespace nanwatch {
 class BadValues;
 class GpuEventQueue;
 class LevelControl;
-class Observer;
+class NamedValues;
+class Poison;
 class ProcessSegment;
 class PythonBridge;
 struct ThreadState;
@@ -39,12 +40,14 @@ class Measuring {
  public:
   // All outlive it.
   struct Parts {
-    Observer& observer;
     LevelControl& level;
     PythonBridge& python;
     const ProcessSegment& segment;
     BadValues& bad_values;
     const GpuEventQueue& gpu;
+    const Poison& poison;
+    NamedValues& named_values;
+    const bool& stops_on_anomaly;
   };
   // `share`: of all steps, that may be off; 0: none.
   Measuring(double share, const Parts& parts) noexcept

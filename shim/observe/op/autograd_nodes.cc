@@ -7,7 +7,6 @@
 
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/gpu/event_queue.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/op/layer_values.h"
 #include "shim/observe/step/backward_pass.h"

@@ -15,16 +15,14 @@ class CompiledRegions;
 class GpuEventQueue;
 class LayerValues;
 class LevelState;
-class Observer;
 
 class AutogradNodes {
  public:
   // All outlive it. `ops`: for the traits of ranges.
-  AutogradNodes(Observer& observer, const OpTable& ops, BackwardPasses& passes,
-                CompiledRegions& regions, const LevelState& level, const GpuEventQueue& gpu,
+  AutogradNodes(const OpTable& ops, BackwardPasses& passes, CompiledRegions& regions,
+                const LevelState& level, const GpuEventQueue& gpu,
                 LayerValues& layer_values) noexcept
-      : observer_(observer),
-        ops_(ops),
+      : ops_(ops),
         passes_(passes),
         regions_(regions),
         level_(level),
@@ -39,7 +37,6 @@ class AutogradNodes {
   [[nodiscard]] bool HasCuts() const noexcept;
   void BeginPassIfNew(ThreadState* thread, bool outermost, const SequenceEntry* made_by);
 
-  Observer& observer_;
   const OpTable& ops_;
   BackwardPasses& passes_;
   CompiledRegions& regions_;

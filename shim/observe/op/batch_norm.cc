@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include "shim/observe/finding/findings.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/python/names/named_reading.h"
 
 namespace nanwatch {
@@ -59,7 +58,7 @@ void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, const Nam
   if (bad_values_.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) return;
   BusyScope busy(thread);
   const BadOutput output{plain, index, false};
-  observer_.findings.OnBadOutputs(thread, frame, &output, 1);
+  findings_.OnBadOutputs(thread, frame, &output, 1);
 }
 
 void RunningStatistics::Check(ThreadState* thread, Frame& frame) noexcept try {

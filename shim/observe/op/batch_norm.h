@@ -9,22 +9,22 @@
 namespace nanwatch {
 
 class BadValues;
-class Observer;
+class Findings;
 class PythonNames;
 struct NamedTensor;
 
 class RunningStatistics {
  public:
   // All outlive it.
-  RunningStatistics(Observer& observer, const PythonNames& names, BadValues& bad_values) noexcept
-      : observer_(observer), names_(names), bad_values_(bad_values) {}
+  RunningStatistics(Findings& findings, const PythonNames& names, BadValues& bad_values) noexcept
+      : findings_(findings), names_(names), bad_values_(bad_values) {}
 
   void Check(ThreadState* thread, Frame& frame) noexcept;
 
  private:
   void CheckBuffer(ThreadState* thread, Frame& frame, const NamedTensor& named, uint8_t index);
 
-  Observer& observer_;
+  Findings& findings_;
   const PythonNames& names_;
   BadValues& bad_values_;
 };

@@ -5,10 +5,16 @@
 #include <utility>
 
 #include "shim/check/scan.h"
-#include "shim/observe/observer.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/events/process_segment.h"
+#include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/step/backward_pass.h"
+#include "shim/observe/torch/input_tracking.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/compiled_writer.h"
+#include "shim/observe/unseen/external_values.h"
 
 namespace nanwatch {
 namespace {
@@ -45,40 +51,40 @@ void CompiledRegions::AddInputs(const Tensors& inputs, UnobservedWriter* writer)
     if (!IsBad(*inputs.tensors[i], &plain)) continue;
     wire::Source source{};
     ValueRef value;
-    if (!observer_.known_bad.SourceOf(plain, &source, &value)) {
-      observer_.external_values.Remember(plain, wire::Target::kInputData, inputs.names[i]);
-      if (!observer_.known_bad.SourceOf(plain, &source, &value)) continue;
+    if (!parts_.known_bad.SourceOf(plain, &source, &value)) {
+      parts_.external_values.Remember(plain, wire::Target::kInputData, inputs.names[i]);
+      if (!parts_.known_bad.SourceOf(plain, &source, &value)) continue;
     }
     source.kinds = NonFiniteKinds(plain.view);
     writer->Add(source, value);
   }
   const Layer* layer = writer->layer;
   if (layer == nullptr) return;
-  names_.ForEachInRoot(layer->root_layer, [this, layer, writer](const NamedTensor& named) {
+  parts_.names.ForEachInRoot(layer->root_layer, [this, layer, writer](const NamedTensor& named) {
     if (!IsWithin(named.layer, layer)) return;
-    const NamedReading reading(names_, named);
-    if (reading.IsBad()) writer->Add(observer_.external_values.SourceOf(named, reading), {});
+    const NamedReading reading(parts_.names, named);
+    if (reading.IsBad()) writer->Add(parts_.external_values.SourceOf(named, reading), {});
   });
 }
 
 void CompiledRegions::SetName(ThreadState* thread, const char* name) const noexcept {
   RegionSeen& region = thread->region;
   region = RegionSeen{};
-  region.first_event = gpu_.next_event();
+  region.first_event = parts_.gpu.next_event();
   std::strncpy(region.name, name, sizeof region.name - 1);
 }
 
 void CompiledRegions::Begin(ThreadState* thread, const char* name) noexcept {
   SetName(thread, name);
-  thread->region_holds_inputs = !observer_.poison.Ignores();
-  if (thread->region_holds_inputs) input_tracking_.Hold();
+  thread->region_holds_inputs = !parts_.poison.Ignores();
+  if (thread->region_holds_inputs) parts_.input_tracking.Hold();
 }
 
 void CompiledRegions::End(ThreadState* thread) noexcept {
   if (!thread->region_holds_inputs) return;
   thread->region_holds_inputs = false;
-  input_tracking_.Release();
-  if (bad_values_.transient() == 0) input_tracking_.Disarm();
+  parts_.input_tracking.Release();
+  if (parts_.bad_values.transient() == 0) parts_.input_tracking.Disarm();
 }
 
 void CompiledRegions::BeginBackward(ThreadState* thread, const at::RecordFunction& node) noexcept
@@ -87,12 +93,12 @@ void CompiledRegions::BeginBackward(ThreadState* thread, const at::RecordFunctio
   RegionSeen& region = thread->region;
   region.is_backward = true;
   region.layer = thread->node_layer;
-  passes_.HoldInputs();
+  parts_.passes.HoldInputs();
   // Without inputs nothing bad was alive.
   for (const c10::IValue& input : node.inputs()) {
     PlainTensor plain;
     if (!input.isTensor() || !IsBad(input.toTensor(), &plain)) continue;
-    if (!observer_.known_bad.SourceOf(plain, &region.source, &region.value)) {
+    if (!parts_.known_bad.SourceOf(plain, &region.source, &region.value)) {
       region.source.kind = static_cast<uint8_t>(wire::SourceKind::kUnknown);
     }
     region.source.kinds = NonFiniteKinds(plain.view);
@@ -103,21 +109,20 @@ void CompiledRegions::BeginBackward(ThreadState* thread, const at::RecordFunctio
 
 void CompiledRegions::CheckGradients(ThreadState* thread, const at::RecordFunction& node) noexcept
     try {
-  if (observer_.poison.Ignores() || thread->regions_open != 0) return;
-  GpuTensors on_gpu(observer_.late_facts, thread);
+  if (parts_.poison.Ignores() || thread->regions_open != 0) return;
+  GpuTensors on_gpu(parts_.gpu, thread);
   for (const c10::IValue& input : node.inputs()) {
     PlainTensor plain;
     if (input.isTensor() && AddOnGpu(input.toTensor(), &on_gpu)) continue;
     if (!input.isTensor() || !IsBad(input.toTensor(), &plain)) continue;
     wire::Source known{};
     ValueRef value;
-    if (observer_.known_bad.SourceOf(plain, &known, &value)) continue;
+    if (parts_.known_bad.SourceOf(plain, &known, &value)) continue;
     UnobservedWriter writer = WriterOf("", thread->region.layer, true);
     if (thread->region.source.kinds != 0) writer.Add(thread->region.source, thread->region.value);
-    observer_.compiled_writes.Report(thread, &writer, plain);
+    parts_.compiled_writes.Report(thread, &writer, plain);
   }
-  gpu_.EnqueueTensors(observer_, thread, GpuEventQueue::CheckedAs::kOfRegion, on_gpu.list(),
-                      thread->region);
+  parts_.gpu.EnqueueTensors(thread, CheckedAs::kOfRegion, on_gpu.list(), thread->region);
 } catch (...) {
 }
 
@@ -129,7 +134,7 @@ void CompiledRegions::CheckOutput(ThreadState* thread, const RegionSeen& region,
   if (!IsBad(output, &plain)) return;
   wire::Source known{};
   ValueRef value;
-  if (observer_.known_bad.SourceOf(plain, &known, &value)) return;
+  if (parts_.known_bad.SourceOf(plain, &known, &value)) return;
   if (!std::exchange(*inputs_added, true)) {
     if (region.source.kinds != 0) {
       writer->Add(region.source, region.value);
@@ -137,31 +142,30 @@ void CompiledRegions::CheckOutput(ThreadState* thread, const RegionSeen& region,
       AddInputs(inputs, writer);
     }
   }
-  observer_.compiled_writes.Report(thread, writer, plain);
+  parts_.compiled_writes.Report(thread, writer, plain);
 }
 
 void CompiledRegions::OnOutputs(ThreadState* thread, const Tensors& outputs,
                                 const Tensors& inputs) noexcept try {
-  if (observer_.poison.Ignores()) return;
+  if (parts_.poison.Ignores()) return;
   // The module may have been called without running what was compiled of it.
   RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
   thread->region = RegionSeen{};
   region.layer = CurrentLayer();
   UnobservedWriter writer = WriterOf(region.name, region.layer, false);
   bool inputs_added = false;
-  GpuTensors on_gpu(observer_.late_facts, thread);
+  GpuTensors on_gpu(parts_.gpu, thread);
   for (size_t i = 0; i < outputs.count; ++i) {
     if (AddOnGpu(*outputs.tensors[i], &on_gpu)) continue;
     CheckOutput(thread, region, *outputs.tensors[i], inputs, &writer, &inputs_added);
   }
   if (on_gpu.list().empty()) return;
-  GpuTensors given(observer_.late_facts, thread);
-  Emitter* emitter = segment_.Ensure();
+  GpuTensors given(parts_.gpu, thread);
+  Emitter* emitter = parts_.segment.Ensure();
   for (size_t i = 0; i < inputs.count && emitter != nullptr; ++i) {
     AddOnGpu(*inputs.tensors[i], &given, InternText(*emitter, inputs.names[i]));
   }
-  gpu_.EnqueueTensors(observer_, thread, GpuEventQueue::CheckedAs::kOfRegion, on_gpu.list(), region,
-                      given.list());
+  parts_.gpu.EnqueueTensors(thread, CheckedAs::kOfRegion, on_gpu.list(), region, given.list());
 } catch (...) {
 }
 

@@ -28,10 +28,13 @@ namespace nanwatch {
 
 class BadValues;
 class BackwardPasses;
+class CompiledWrites;
+class ExternalValues;
 class GpuEventQueue;
 class GpuTensors;
 class InputTracking;
-class Observer;
+class KnownBad;
+class Poison;
 class ProcessSegment;
 class PythonNames;
 struct UnobservedWriter;
@@ -39,16 +42,19 @@ struct UnobservedWriter;
 class CompiledRegions {
  public:
   // All outlive it.
-  CompiledRegions(Observer& observer, ProcessSegment& segment, const PythonNames& names,
-                  BadValues& bad_values, InputTracking& input_tracking, BackwardPasses& passes,
-                  GpuEventQueue& gpu) noexcept
-      : observer_(observer),
-        segment_(segment),
-        names_(names),
-        bad_values_(bad_values),
-        input_tracking_(input_tracking),
-        passes_(passes),
-        gpu_(gpu) {}
+  struct Parts {
+    ProcessSegment& segment;
+    const PythonNames& names;
+    const Poison& poison;
+    BadValues& bad_values;
+    KnownBad& known_bad;
+    ExternalValues& external_values;
+    CompiledWrites& compiled_writes;
+    InputTracking& input_tracking;
+    BackwardPasses& passes;
+    GpuEventQueue& gpu;
+  };
+  explicit CompiledRegions(const Parts& parts) noexcept : parts_(parts) {}
 
   [[nodiscard]] static bool IsRegion(const char* range) noexcept {
     return std::strncmp(range, "Torch-Compiled Region", 21) == 0;
@@ -77,13 +83,7 @@ class CompiledRegions {
   void CheckOutput(ThreadState* thread, const RegionSeen& region, const at::TensorBase& output,
                    const Tensors& inputs, UnobservedWriter* writer, bool* inputs_added);
 
-  Observer& observer_;
-  ProcessSegment& segment_;
-  const PythonNames& names_;
-  BadValues& bad_values_;
-  InputTracking& input_tracking_;
-  BackwardPasses& passes_;
-  GpuEventQueue& gpu_;
+  const Parts parts_;
 };
 
 }  // namespace nanwatch

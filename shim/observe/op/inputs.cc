@@ -6,7 +6,6 @@
 #include "shim/check/scan.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/gpu/event_queue.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/storage_data.h"
 #include "shim/observe/unseen/shared_files.h"
@@ -142,8 +141,7 @@ void InputRecorder::Record(ThreadState* thread, Frame& frame,
   if ((frame.op->families & (kCopies | kEnters)) == kCopies && own >= 2 &&
       arguments[first].isTensor() && arguments[first + 1].isTensor() &&
       arguments[first].toTensor().scalar_type() == at::kByte) {
-    observer_.shared_files.OnByteCopy(thread, arguments[first].toTensor(),
-                                      arguments[first + 1].toTensor());
+    shared_files_.OnByteCopy(thread, arguments[first].toTensor(), arguments[first + 1].toTensor());
   }
   for (size_t i = first; i < arguments.size(); ++i) {
     RecordArgument(call, arguments[i], static_cast<uint16_t>(i - first));

@@ -11,14 +11,14 @@ namespace nanwatch {
 class BadValues;
 class GpuEventQueue;
 class LevelState;
-class Observer;
+class SharedFiles;
 
 class InputRecorder {
  public:
   // All outlive it.
-  InputRecorder(Observer& observer, BadValues& bad_values, const LevelState& level,
+  InputRecorder(SharedFiles& shared_files, BadValues& bad_values, const LevelState& level,
                 const GpuEventQueue& gpu) noexcept
-      : observer_(observer), bad_values_(bad_values), level_(level), gpu_(gpu) {}
+      : shared_files_(shared_files), bad_values_(bad_values), level_(level), gpu_(gpu) {}
 
   // Keeps the tensors among the op's arguments in the thread's input stack, finds out which hold
   // known bad values and confirms that the part the op reads is bad. Sets the frame's inputs_*
@@ -34,7 +34,7 @@ class InputRecorder {
                     uint16_t place_in_list = InputSeen::kNoList);
   void FindKnownBad(Frame& frame, const PlainTensor& plain, bool in_list, InputSeen* input) const;
 
-  Observer& observer_;
+  SharedFiles& shared_files_;
   BadValues& bad_values_;
   const LevelState& level_;
   const GpuEventQueue& gpu_;

@@ -8,7 +8,6 @@
 
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/op_kernels.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/op/inputs.h"
 #include "shim/observe/thread/location.h"
@@ -94,12 +93,12 @@ void OpBegin::BeginWithArguments(ThreadState* thread, Frame& frame,
   const OpTraits& op = *frame.op;
   frame.inputs_begin = thread->inputs_used;
   if (input_tracking_.armed()) inputs_.Record(thread, frame, arguments);
-  if (op.in_place && gpu_.AnyReceivedUnlooked()) gpu_.LookAtReceived(observer_, thread, frame);
+  if (op.in_place && gpu_.AnyReceivedUnchecked()) gpu_.CheckReceived(thread, frame);
   if (__builtin_expect((op.families & kCommunicates) != 0, 0) && gpu_.On()) {
-    gpu_.LookAtGiven(observer_, thread, frame);
+    gpu_.CheckGiven(thread, frame);
   }
   if (gpu_.AnyWaitForCut() && HandsToCpu(thread, frame, arguments)) {
-    gpu_.CutAtScalarRead(observer_, thread, frame);
+    gpu_.CutAtScalarRead(thread, frame);
   }
   if ((op.families & kMayNotWait) != 0) BeginCopy(thread, frame, arguments);
 }

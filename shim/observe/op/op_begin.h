@@ -17,17 +17,15 @@ class CompiledRegions;
 class GpuEventQueue;
 class InputRecorder;
 class InputTracking;
-class Observer;
 class OpKernels;
 
 class OpBegin {
  public:
   // All outlive it.
-  OpBegin(Observer& observer, OpTable& ops, const InputTracking& input_tracking,
-          InputRecorder& inputs, GpuEventQueue& gpu, OpKernels& kernels, CompiledRegions& regions,
+  OpBegin(OpTable& ops, const InputTracking& input_tracking, InputRecorder& inputs,
+          GpuEventQueue& gpu, OpKernels& kernels, CompiledRegions& regions,
           CollectiveResults& collectives) noexcept
-      : observer_(observer),
-        ops_(ops),
+      : ops_(ops),
         input_tracking_(input_tracking),
         inputs_(inputs),
         gpu_(gpu),
@@ -44,7 +42,6 @@ class OpBegin {
                           c10::ArrayRef<const c10::IValue> arguments);
   void BeginCopy(ThreadState* thread, Frame& frame, c10::ArrayRef<const c10::IValue> arguments);
 
-  Observer& observer_;
   OpTable& ops_;
   const InputTracking& input_tracking_;
   InputRecorder& inputs_;

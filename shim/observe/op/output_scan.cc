@@ -2,8 +2,8 @@
 #include "shim/observe/op/output_scan.h"
 
 #include "shim/observe/gpu/event_queue.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/thread/seen_inputs.h"
+#include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
 namespace {
@@ -61,7 +61,7 @@ void OutputChecker::RecordGpuOutput(OutputScan& scan, const at::TensorBase& tens
     return RecordChecked(scan.parent, plain.impl);
   }
   if ((op.families & kFills) != 0) plain.view.numel = 1, plain.view.ndim = 0;
-  if (!gpu_.Begin(observer_) || !RecordOutput(scan, tensor, plain)) {
+  if (!gpu_.Begin() || !RecordOutput(scan, tensor, plain)) {
     return CountUnreadable(thread, wire::Unchecked::kOtherDevice);
   }
   ++scan.on_gpu;
@@ -80,7 +80,7 @@ bool OutputChecker::EnqueueOnGpu(OutputScan& scan) {
   if (__builtin_expect(scan.late, 0)) {
     BusyScope busy(scan.thread);
     const InputSeen& to = scan.thread->inputs[scan.thread->inputs_used];
-    gpu_.EnqueueLateCopy(observer_, scan.thread, frame, to);
+    gpu_.EnqueueLateCopy(scan.thread, frame, to);
     ops.drop(to.storage.handle);
     return true;
   }
@@ -88,7 +88,7 @@ bool OutputChecker::EnqueueOnGpu(OutputScan& scan) {
                             (frame.op->families & (kBatchNorm | kCompares)) != 0;
   if (scan.on_gpu == 0 && !(by_arguments && HasGpuInput(scan.thread, frame))) return false;
   BusyScope busy(scan.thread);
-  gpu_.EnqueueOp(observer_, scan.thread, frame, scan.on_gpu);
+  gpu_.EnqueueOp(scan.thread, frame, scan.on_gpu);
   for (uint32_t i = 0; i < scan.on_gpu; ++i) {
     ops.drop(scan.thread->inputs[scan.thread->inputs_used + i].storage.handle);
   }

@@ -20,7 +20,6 @@ namespace nanwatch {
 class BadValues;
 class GpuEventQueue;
 class Headroom;
-class Observer;
 
 struct OutputScan {
   ThreadState* thread;
@@ -40,10 +39,9 @@ struct OutputScan {
 class OutputChecker {
  public:
   // All outlive it.
-  OutputChecker(Observer& observer, BadValues& bad_values, GpuEventQueue& gpu,
-                LayerValues& layer_values, const StepMarks& steps, Headroom& headroom) noexcept
-      : observer_(observer),
-        bad_values_(bad_values),
+  OutputChecker(BadValues& bad_values, GpuEventQueue& gpu, LayerValues& layer_values,
+                const StepMarks& steps, Headroom& headroom) noexcept
+      : bad_values_(bad_values),
         gpu_(gpu),
         layer_values_(layer_values),
         steps_(steps),
@@ -87,7 +85,6 @@ class OutputChecker {
            layer_values_.Record(scan.thread, *scan.frame, tensor, plain, scan.index);
   }
 
-  Observer& observer_;
   BadValues& bad_values_;
   GpuEventQueue& gpu_;
   LayerValues& layer_values_;

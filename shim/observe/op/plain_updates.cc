@@ -3,7 +3,6 @@
 
 #include <ATen/core/ivalue.h>
 
-#include "shim/observe/observer.h"
 #include "shim/observe/python/names/python_names.h"
 #include "shim/observe/step/step_scope.h"
 

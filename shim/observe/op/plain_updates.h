@@ -9,21 +9,19 @@
 
 namespace nanwatch {
 
-class Observer;
 class PythonNames;
 class StepScope;
 
 class PlainUpdates {
  public:
   // All outlive it.
-  PlainUpdates(Observer& observer, const PythonNames& names, StepScope& steps) noexcept
-      : observer_(observer), names_(names), steps_(steps) {}
+  PlainUpdates(const PythonNames& names, StepScope& steps) noexcept
+      : names_(names), steps_(steps) {}
 
   // The op may have made one (IsPlainUpdateDue).
   __attribute__((noinline, cold)) void OnOp(ThreadState* thread, const at::RecordFunction& op);
 
  private:
-  Observer& observer_;
   const PythonNames& names_;
   StepScope& steps_;
 };

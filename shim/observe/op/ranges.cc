@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "shim/observe/observer.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/step_scope.h"
 #include "shim/observe/unseen/collectives.h"
@@ -25,14 +24,14 @@ std::unique_ptr<at::ObserverContext> Ranges::Begin(ThreadState* thread,
   }
   if (!IsCollective(name)) return nullptr;
   BusyScope busy(thread);
-  return observer_.collectives.Begin(thread, range);
+  return collectives_.Begin(thread, range);
 }
 
 void Ranges::End(ThreadState* thread, const at::RecordFunction& range,
                  at::ObserverContext* context) {
   if (context != nullptr) {
     BusyScope busy(thread);
-    return observer_.collectives.End(thread, context);
+    return collectives_.End(thread, context);
   }
   // What the hooks do not end is ended where it began, or by an exception.
   if (!IsOptimizerStep(range.name()) || python_.ReportsSteps()) return;

@@ -11,15 +11,15 @@
 
 namespace nanwatch {
 
-class Observer;
+class Collectives;
 class PythonBridge;
 class StepScope;
 
 class Ranges {
  public:
   // All outlive it.
-  Ranges(Observer& observer, const PythonBridge& python, StepScope& steps) noexcept
-      : observer_(observer), python_(python), steps_(steps) {}
+  Ranges(Collectives& collectives, const PythonBridge& python, StepScope& steps) noexcept
+      : collectives_(collectives), python_(python), steps_(steps) {}
 
   // Called for every range, and returns at once for all others.
   [[nodiscard]] std::unique_ptr<at::ObserverContext> Begin(ThreadState* thread,
@@ -29,7 +29,7 @@ class Ranges {
   [[nodiscard]] static bool IsOptimizerStep(const char* name) noexcept;
 
  private:
-  Observer& observer_;
+  Collectives& collectives_;
   const PythonBridge& python_;
   StepScope& steps_;
 };

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "shim/observe/finding/findings.h"
+#include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/gpu/event_queue.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/op/batch_norm.h"
 #include "shim/observe/step/scaler.h"
 #include "shim/observe/thread/seen_inputs.h"
@@ -21,13 +21,13 @@ void SpecialOps::EndScalarRead(ThreadState* thread, Frame& frame, const at::Reco
     BusyScope busy(thread);
     const double number = outputs.back().toDouble();
     if (HasGpuInput(thread, frame)) {
-      gpu_.EnqueueScalarRead(observer_, thread, frame, number);
+      gpu_.EnqueueScalarRead(thread, frame, number);
     } else {
-      observer_.scalar_reads.OnRead(thread, frame, number);
+      scalar_reads_.OnRead(thread, frame, number);
     }
   }
   // The host has waited for the GPU: all that came before is answered.
-  gpu_.Settle(observer_);
+  gpu_.Settle();
 }
 
 void SpecialOps::End(ThreadState* thread, Frame& frame, const at::RecordFunction& op) {
@@ -38,7 +38,7 @@ void SpecialOps::End(ThreadState* thread, Frame& frame, const at::RecordFunction
     collectives_.OnHandedOut(thread, frame, op.outputs());
   }
   if ((families & (kUnscales | kUpdatesScale)) != 0 && !HasGpuInput(thread, frame)) {
-    observer_.scaler_watch.OnOp(thread, frame, op);
+    scaler_.OnOp(thread, frame, op);
   }
 }
 

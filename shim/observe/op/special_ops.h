@@ -11,15 +11,20 @@ namespace nanwatch {
 
 class CollectiveResults;
 class GpuEventQueue;
-class Observer;
 class RunningStatistics;
+class ScalarReads;
+class ScalerWatch;
 
 class SpecialOps {
  public:
   // All outlive it.
-  SpecialOps(Observer& observer, GpuEventQueue& gpu, RunningStatistics& statistics,
-             CollectiveResults& collectives) noexcept
-      : observer_(observer), gpu_(gpu), statistics_(statistics), collectives_(collectives) {}
+  SpecialOps(ScalarReads& scalar_reads, ScalerWatch& scaler, GpuEventQueue& gpu,
+             RunningStatistics& statistics, CollectiveResults& collectives) noexcept
+      : scalar_reads_(scalar_reads),
+        scaler_(scaler),
+        gpu_(gpu),
+        statistics_(statistics),
+        collectives_(collectives) {}
 
   // An op of a family in kNeedsEnd.
   __attribute__((noinline, cold)) void End(ThreadState* thread, Frame& frame,
@@ -28,7 +33,8 @@ class SpecialOps {
  private:
   void EndScalarRead(ThreadState* thread, Frame& frame, const at::RecordFunction& op);
 
-  Observer& observer_;
+  ScalarReads& scalar_reads_;
+  ScalerWatch& scaler_;
   GpuEventQueue& gpu_;
   RunningStatistics& statistics_;
   CollectiveResults& collectives_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/op/watched_ops.h"
 
+#include "shim/observe/finding/clean_outputs.h"
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/gpu/event_queue.h"
-#include "shim/observe/observer.h"
 #include "shim/observe/op/layer_values.h"
 #include "shim/observe/op/output_scan.h"
 #include "shim/observe/thread/seen_inputs.h"
@@ -28,7 +28,7 @@ void WatchedOps::EndSkipped(ThreadState* thread, Frame& frame, const Frame* pare
   if (input_tracking_.armed() && (frame.op->families & kReadsAll) != 0 &&
       IsOutermost(thread, parent)) {
     BusyScope busy(thread);
-    observer_.scalar_reads.OnReadAll(thread, frame);
+    scalar_reads_.OnReadAll(thread, frame);
   }
   if (!input_tracking_.armed() || outputs.empty() || !outputs.back().isTensor()) return;
   PlainTensor plain;
@@ -36,8 +36,8 @@ void WatchedOps::EndSkipped(ThreadState* thread, Frame& frame, const Frame* pare
   if (DescribeTensor(outputs.back().toTensor(), &plain, &reason) != Readable::kYes) return;
   const bool creates = (frame.op->families & kCreates) != 0;
   if (!creates && !(frame.sequence >= 0 && frame.op->is_view)) return;
-  if (plain.gpu < 0) return observer_.clean_outputs.OnSkipped(thread, frame, plain);
-  if (gpu_.On()) gpu_.EnqueueView(observer_, thread, frame, plain);
+  if (plain.gpu < 0) return clean_outputs_.OnSkipped(thread, frame, plain);
+  if (gpu_.On()) gpu_.EnqueueView(thread, frame, plain);
 }
 
 void WatchedOps::End(ThreadState* thread, OutputScan& scan, const std::vector<c10::IValue>& outputs,
@@ -46,12 +46,12 @@ void WatchedOps::End(ThreadState* thread, OutputScan& scan, const std::vector<c1
   const bool threw = outputs.empty() && scan.frame->op->returns != 0;
   BusyScope busy(thread);
   if (scan.bad_count != 0) {
-    if (gpu_.On()) gpu_.SettleInputs(observer_, thread, *scan.frame);
+    if (gpu_.On()) gpu_.SettleInputs(thread, *scan.frame);
     layer_values_.OnBadOutputs(thread, *scan.frame, scan.bad, scan.bad_count);
     if (scan.more_bad) outputs_.RememberTheRest(scan.bad[0], outputs);
     if (scan.parent != nullptr) scan.parent->child_bad = true;
   } else if (scan.frame->inputs_seen && !threw && !on_gpu) {
-    observer_.clean_outputs.OnClean(thread, *scan.frame);
+    clean_outputs_.OnClean(thread, *scan.frame);
   }
   DropInputs(thread, *scan.frame);
   if (++thread->armed_ops % kTrackedOpsPerSweep == 0) {

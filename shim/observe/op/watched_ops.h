@@ -12,19 +12,22 @@
 namespace nanwatch {
 
 class BadValues;
+class CleanOutputs;
 class GpuEventQueue;
 class InputTracking;
 class LayerValues;
-class Observer;
 class OutputChecker;
+class ScalarReads;
 struct OutputScan;
 
 class WatchedOps {
  public:
   // All outlive it.
-  WatchedOps(Observer& observer, BadValues& bad_values, InputTracking& input_tracking,
-             GpuEventQueue& gpu, LayerValues& layer_values, OutputChecker& outputs) noexcept
-      : observer_(observer),
+  WatchedOps(ScalarReads& scalar_reads, CleanOutputs& clean_outputs, BadValues& bad_values,
+             InputTracking& input_tracking, GpuEventQueue& gpu, LayerValues& layer_values,
+             OutputChecker& outputs) noexcept
+      : scalar_reads_(scalar_reads),
+        clean_outputs_(clean_outputs),
         bad_values_(bad_values),
         input_tracking_(input_tracking),
         gpu_(gpu),
@@ -39,7 +42,8 @@ class WatchedOps {
                   const std::vector<c10::IValue>& outputs);
 
  private:
-  Observer& observer_;
+  ScalarReads& scalar_reads_;
+  CleanOutputs& clean_outputs_;
   BadValues& bad_values_;
   InputTracking& input_tracking_;
   GpuEventQueue& gpu_;

@@ -45,11 +45,11 @@
 
 namespace nanwatch {
 
-struct GpuEventQueue::ReplayEvent : Event {
+struct ReplayEvent : QueuedEvent {
   uint64_t through;  // replays of the graph begun so far, this one the last
 };
 
-struct GpuEventQueue::Graph {
+struct GpuGraph {
   struct Check {
     uint32_t slot;
     OpEvent* event;
@@ -60,15 +60,15 @@ struct GpuEventQueue::Graph {
   };
 
   GpuChecks::Graph place;
-  // With Graphs::mutex held. `announced`: its replays are events.
+  // With GpuGraphs::mutex held. `announced`: its replays are events.
   bool announced = false;
   uint64_t begun = 0;  // replays
   uint64_t launched = 0;
 
   // The rest is for the thread that tells.
-  std::vector<Event*> events;  // in the order in which they were noted
-  std::vector<Check> checks;   // those of them that a launch answers
-  std::vector<Event*> others;  // passes, leaves and updates, told at every replay
+  std::vector<QueuedEvent*> events;  // in the order in which they were noted
+  std::vector<Check> checks;         // those of them that a launch answers
+  std::vector<QueuedEvent*> others;  // passes, leaves and updates, told at every replay
   // What the sequence numbers of its ops stand for, in place of their threads' entries, which are
   // written over.
   std::deque<SequenceEntry> nodes;
@@ -77,19 +77,20 @@ struct GpuEventQueue::Graph {
   uint64_t told = 0;  // replays
 };
 
-struct GpuEventQueue::Graphs {
+struct GpuGraphs {
   // As many bytes of events; what comes beyond is counted as unchecked.
   static constexpr uint64_t kBytesMax = uint64_t{64} << 20;
 
-  std::mutex mutex;  // covers the next two, and what Graph says; never held while anything is told
-  std::unordered_map<uint32_t, Graph*> by_key;
-  std::unordered_map<const void*, Graph*> by_object;  // Python's
+  std::mutex
+      mutex;  // covers the next two, and what GpuGraph says; never held while anything is told
+  std::unordered_map<uint32_t, GpuGraph*> by_key;
+  std::unordered_map<const void*, GpuGraph*> by_object;  // Python's
 
   // The rest is for the thread that tells.
   std::map<std::pair<const SequenceEntry*, int64_t>, SequenceEntry*> nodes;  // of all graphs
-  std::unordered_map<uint64_t, Graph*> by_ticket;
+  std::unordered_map<uint64_t, GpuGraph*> by_ticket;
   // Graphs that have found something unannounced, and when the first and the last of that was seen.
-  std::vector<Graph*> noticed;
+  std::vector<GpuGraph*> noticed;
   uint64_t noticed_first_ns = 0;
   uint64_t noticed_last_ns = 0;
   uint64_t bytes = 0;

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors that no op of this moment hands over are enqueued: a few, each with a check of its own, or
+// by the hundred, once a step: gradients, and what an update has written. One launch checks
+// device::kListMax of these (device/list_launch.h), and one event holds them.
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/gpu/gpu_counts.h"
+#include "shim/observe/gpu/gpu_graphs.h"
+#include "shim/observe/thread/seen_inputs.h"
+#include "shim/observe/torch/weak_storage.h"
+
+namespace nanwatch {
+
+bool GpuEventQueue::EnqueueTensors(ThreadState* thread, CheckedAs as,
+                                   std::span<const CheckedTensor> tensors, const RegionSeen& region,
+                                   std::span<const CheckedTensor> given) noexcept {
+  switch (as) {
+    case CheckedAs::kEntries:
+    case CheckedAs::kOfRegion:
+      return EnqueueFewTensors(thread, as, tensors, region, given);
+    default:
+      return EnqueueLists(thread, as, tensors);
+  }
+}
+
+bool GpuEventQueue::EnqueueFewTensors(ThreadState* thread, CheckedAs as,
+                                      std::span<const CheckedTensor> tensors,
+                                      const RegionSeen& region,
+                                      std::span<const CheckedTensor> given) noexcept {
+  constexpr size_t kGivenMax = 32;
+  given = given.first(std::min(given.size(), kGivenMax));
+  bool all = true;
+  while (!tensors.empty()) {
+    const size_t room = std::min(tensors.size(), size_t{device::kOutputsMax});
+    size_t count = 1;
+    while (count < room && tensors[count].seen.gpu == tensors[0].seen.gpu) ++count;
+    all &= EnqueuePartOfTensors(thread, as, tensors.first(count), region, given);
+    tensors = tensors.subspan(count);
+  }
+  return all;
+}
+
+OpEvent* GpuEventQueue::ReserveHanded(ThreadState* thread, CheckedAs as, size_t looked_at,
+                                      size_t others) noexcept {
+  auto* event = state_.ring.Reserve<OpEvent>((looked_at + others - 1) * sizeof(SeenTensor));
+  if (event == nullptr) {
+    if (!IsForFigures(as)) {
+      thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += looked_at;
+    }
+    return nullptr;
+  }
+  event->kind = EventKind::kHanded;
+  event->checked_as = as;
+  event->region = {};
+  event->moment = MomentOf(thread);
+  event->outputs = static_cast<uint32_t>(looked_at);
+  event->inputs = static_cast<uint32_t>(others);
+  return event;
+}
+
+// All on one GPU, as many as fit into one launch.
+bool GpuEventQueue::EnqueuePartOfTensors(ThreadState* thread, CheckedAs as,
+                                         std::span<const CheckedTensor> tensors,
+                                         const RegionSeen& region,
+                                         std::span<const CheckedTensor> given) noexcept {
+  OpEvent* event = ReserveHanded(thread, as, tensors.size(), given.size());
+  if (event == nullptr) return false;
+  event->region = region;
+  const InputSeen* outputs[device::kOutputsMax];
+  const InputSeen* inputs[device::kInputsMax];
+  uint32_t looked_at = 0;
+  SeenTensor* kept = event->tensors;
+  for (size_t i = 0; i < tensors.size(); ++i, ++kept) {
+    KeepHanded(tensors[i], kept);
+    outputs[i] = &tensors[i].seen;
+  }
+  for (const CheckedTensor& input : given) {
+    KeepHanded(input, kept);
+    if (looked_at < device::kInputsMax && input.seen.gpu == tensors[0].seen.gpu) {
+      kept->looked_at = static_cast<int8_t>(looked_at);
+      inputs[looked_at++] = &input.seen;
+    }
+    ++kept;
+  }
+  const bool launched = Launch(thread, event, outputs, inputs, looked_at);
+  RecordCutsOfTensors(thread, event, outputs);
+  state_.ring.Publish(event);
+  return launched;
+}
+
+// A list for each GPU, in the order in which these are met. What is no run of memory is looked at
+// behind them, as ever.
+bool GpuEventQueue::EnqueueLists(ThreadState* thread, CheckedAs as,
+                                 std::span<const CheckedTensor> tensors) noexcept try {
+  // A replay would ask at another time.
+  if (as == CheckedAs::kProbe && CapturedGraph(thread, /*begins=*/true) != nullptr) {
+    return false;
+  }
+  // The figures of what is captured nobody could ask for.
+  if (IsForFigures(as) && CapturedGraph(thread, /*begins=*/false) != nullptr) return true;
+  bool all = true;
+  std::vector<CheckedTensor> scattered;
+  std::vector<const CheckedTensor*> left;
+  left.reserve(tensors.size());
+  for (const CheckedTensor& tensor : tensors) {
+    if (IsOneRun(tensor.seen.View(), /*in_any_order=*/true)) {
+      left.push_back(&tensor);
+    } else {
+      scattered.push_back(tensor);
+    }
+  }
+  while (!left.empty()) {
+    const int8_t gpu = left.front()->seen.gpu;
+    const auto others = std::stable_partition(
+        left.begin(), left.end(), [gpu](const auto* tensor) { return tensor->seen.gpu == gpu; });
+    std::span<const CheckedTensor* const> list(left.data(),
+                                               static_cast<size_t>(others - left.begin()));
+    while (!list.empty()) {
+      const size_t count = std::min(list.size(), size_t{device::kListMax});
+      all &= EnqueueList(thread, as, list.first(count), /*is_last=*/count == list.size());
+      list = list.subspan(count);
+    }
+    left.erase(left.begin(), others);
+  }
+  return EnqueueFewTensors(thread, as, scattered, {}, {}) && all;
+} catch (const std::bad_alloc&) {
+  thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += tensors.size();
+  return false;
+}
+
+bool GpuEventQueue::EnqueueList(ThreadState* thread, CheckedAs as,
+                                std::span<const CheckedTensor* const> tensors,
+                                bool is_last) noexcept {
+  OpEvent* event = ReserveHanded(thread, as, tensors.size(), 0);
+  if (event == nullptr) return false;
+  event->is_list = true;
+  event->sums = !IsOnlyChecked(as);
+  // Nothing of this step is launched behind what its update has written, and a pass begins at a
+  // loss, where the stream would be asked.
+  event->reports =
+      is_last && (as == CheckedAs::kWritten || as == CheckedAs::kLoss || as == CheckedAs::kProbe);
+  const InputSeen* seen[device::kListMax];
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    KeepHanded(*tensors[i], &event->tensors[i]);
+    seen[i] = &tensors[i]->seen;
+  }
+  const bool launched = Launch(thread, event, seen, nullptr, 0);
+  if (!IsForFigures(as)) RecordCutsOfTensors(thread, event, seen);
+  state_.ring.Publish(event);
+  return launched;
+}
+
+void GpuEventQueue::EnqueueNumber(ThreadState* thread, CheckedAs as,
+                                  const InputSeen& scalar) noexcept {
+  const CheckedTensor handed = {scalar, wire::Target::kNone, nullptr, 0};
+  EnqueueLists(thread, as, {&handed, 1});
+}
+
+void GpuEventQueue::RememberScalar(ThreadState* thread, const Frame& frame,
+                                   const InputSeen& output) noexcept {
+  if (frame.sequence < 0 || !output.requires_grad) return;
+  const std::lock_guard<std::mutex> lock(scalar_mutex_);
+  TorchWeakStorageOps().drop(scalar_.storage.handle);
+  scalar_ = output;
+  scalar_.counted = nullptr;
+  scalar_.storage = HoldWeakly(static_cast<const c10::StorageImpl*>(output.storage.storage));
+  scalar_of_ = SequenceRef(&thread->sequences[frame.sequence & (ThreadState::kSequences - 1)]);
+}
+
+// The loss is what the pass begins at; whoever began it holds it.
+void GpuEventQueue::EnqueueLossOf(ThreadState* thread, const SequenceEntry* root) noexcept {
+  if (root == nullptr) return;
+  const std::lock_guard<std::mutex> lock(scalar_mutex_);
+  if (scalar_of_.Get() != root || !IsAlive(scalar_)) return;
+  EnqueueNumber(thread, CheckedAs::kLossNumber, scalar_);
+}
+
+// Told before the op is.
+void GpuEventQueue::EnqueueScale(ThreadState* thread, const Frame& frame) noexcept {
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.argument != 0 || input.gpu < 0 || input.numel != 1) continue;
+    return EnqueueNumber(thread, CheckedAs::kScale, input);
+  }
+}
+
+}  // namespace nanwatch

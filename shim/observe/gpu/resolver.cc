@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/gpu/resolver.h"
+
+#include <new>
+
+#include "shim/host/monotonic_clock.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/figures/parameter_stats.h"
+#include "shim/observe/finding/clean_outputs.h"
+#include "shim/observe/gpu/gpu_listener.h"
+#include "shim/observe/step/backward_pass.h"
+#include "shim/observe/step/canary.h"
+#include "shim/observe/step/poison_watch.h"
+#include "shim/observe/step/step_scope.h"
+
+namespace nanwatch {
+
+bool GpuResolver::Prepare() noexcept {
+  resolver_ = ThreadStates::MakeForResolving();
+  return resolver_ != nullptr;
+}
+
+void GpuResolver::TryResolve() noexcept {
+  const std::unique_lock<std::mutex> turn(resolving_, std::try_to_lock);
+  if (turn.owns_lock()) ResolveReady();
+}
+
+void GpuResolver::ResolveReady() noexcept {
+  ThreadState* thread = ThreadStates::Mine();
+  const bool was_busy = thread != nullptr && thread->busy;
+  if (thread != nullptr) thread->busy = true;
+  state_.checks.Collect();
+  if (state_.checks.TakeHit() && state_.cuts.AnyNoted() && !parts_.poison.Poisoned()) {
+    parts_.listener.Raise();
+  }
+  const bool may_resolve = ResolveUnannounced();
+  for (QueuedEvent* head = state_.ring.Head(); may_resolve && head != nullptr;
+       head = state_.ring.Head()) {
+    if (!ResolveHead(head)) break;
+    state_.ring.Release(head);
+  }
+  if (thread != nullptr) thread->busy = was_busy;
+}
+
+bool GpuResolver::ResolveHead(QueuedEvent* head) noexcept {
+  // Of one that fills the queue up to its end there may be no more than kEventAlignment bytes.
+  if (head->kind == EventKind::kNothing) return true;
+  if (head->graph != nullptr && head->kind != EventKind::kReplay) {
+    KeepForReplays(head);
+    return true;
+  }
+  if (head->kind == EventKind::kOp) {
+    auto& op = static_cast<OpEvent&>(*head);
+    if (op.cut.at_layer && IsHeldForCuts(op)) return false;
+    if (op.cut.at_layer && !op.cut.at_once) {
+      Resolve(op, nullptr);
+      DropTensors(head);
+      return true;
+    }
+  }
+  const GpuAnswer* answer = nullptr;
+  bool lost = false;
+  if (head->ticket != 0) {
+    answer = state_.checks.Find(head->ticket, &lost);
+    if (answer == nullptr && !lost && !IsStuck(*head)) return false;
+    lost = answer == nullptr;
+  }
+  if (lost) {
+    RecordLost(*head);
+  } else {
+    Resolve(*head, answer);
+  }
+  DropTensors(head);
+  return true;
+}
+
+// What was found in a replay is resolved with the next.
+void GpuResolver::RecordLost(const QueuedEvent& event) noexcept {
+  if (event.kind == EventKind::kHanded) {
+    const CheckedAs as = static_cast<const OpEvent&>(event).checked_as;
+    if (AreGradients(as)) parts_.gradients.RecordUnseen();
+    if (as == CheckedAs::kProbe) parts_.poison_watch.OnProbeLost();
+  }
+  ++resolver_->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)];
+}
+
+// A stream whose launches are answered no more must not hold up what others have answered since. (A
+// GPU that is busy with one long kernel answers nothing at all.)
+bool GpuResolver::IsStuck(const QueuedEvent& head) noexcept {
+  constexpr uint64_t kPatienceNs = 2'000'000'000;
+  // Less than SettleAtExit's, and shared by events that follow each other.
+  constexpr uint64_t kPatienceAtExitNs = 150'000'000;
+  const uint64_t now = MonotonicNs();
+  if (stuck_at_ != head.number) {
+    if (!state_.checks.AtExit() || stuck_at_ + 1 != head.number) stuck_since_ns_ = now;
+    stuck_at_ = head.number;
+  }
+  const uint64_t patience_ns = state_.checks.AtExit() ? kPatienceAtExitNs : kPatienceNs;
+  return now - stuck_since_ns_ > patience_ns && state_.checks.newest_answer() > head.ticket;
+}
+
+void GpuResolver::Resolve(QueuedEvent& event, const GpuAnswer* answer) noexcept {
+  ThreadState* thread = resolver_;
+  thread->told = &event.moment;
+  told_event_ = event.number;
+  thread->depth = thread->inputs_used = 0;
+  thread->pass = event.moment.place.pass;
+  switch (event.kind) {
+    case EventKind::kNothing:  // is released before
+      break;
+    case EventKind::kOp:
+      ResolveOpEvent(static_cast<OpEvent&>(event), answer);
+      break;
+    case EventKind::kHanded:
+      if (static_cast<OpEvent&>(event).cut.at_layer) ResolveKnown(event);
+      ResolveTensors(static_cast<OpEvent&>(event), *answer);
+      break;
+    case EventKind::kView: {
+      auto& view = static_cast<ViewEvent&>(event);
+      ResolveKnown(view);
+      parts_.clean_outputs.OnSkipped(thread, view.frame, view.tensor.seen.Plain());
+      break;
+    }
+    case EventKind::kPass: {
+      const auto& pass = static_cast<const PassEvent&>(event);
+      parts_.passes.RecordBegin(thread, pass.pass, pass.root.Get(), pass.tells_loss);
+      break;
+    }
+    case EventKind::kLeaf:
+      ResolveLeaf(static_cast<LeafEvent&>(event));
+      break;
+    case EventKind::kOptimizerBegin:
+      ResolveOptimizerBegin(static_cast<OptimizerEvent&>(event));
+      break;
+    case EventKind::kOptimizerEnd: {
+      const auto& end = static_cast<const OptimizerEvent&>(event);
+      parts_.steps.RecordOptimizerEnd(thread, {end.stopped, end.ops_unwatched});
+      break;
+    }
+    case EventKind::kPlainUpdate:
+      parts_.steps.RecordPlainUpdate(thread);
+      break;
+    case EventKind::kCollective:
+      ResolveCollective(static_cast<CollectiveEvent&>(event));
+      break;
+    case EventKind::kSnapshot:
+      parts_.parameter_stats.EmitLast(static_cast<SnapshotEvent&>(event).snapshot);
+      break;
+    case EventKind::kReplay:
+      ResolveReplay(static_cast<ReplayEvent&>(event));
+      break;
+  }
+  thread->told = nullptr;
+}
+
+void GpuResolver::ResolveOpEvent(OpEvent& op, const GpuAnswer* answer) noexcept {
+  if (op.cut.at_layer && !op.cut.at_once) return ResolveByCuts(op);
+  if (op.cut.at_layer) RecordResolvedAtLayer(op, ~uint64_t{0});
+  ResolveOp(op, answer);
+}
+
+void GpuResolver::ResolveOptimizerBegin(const OptimizerEvent& begin) noexcept {
+  Gradients gradients = begin.gradients;
+  gradients.skipped |= skips_update_;
+  skips_update_ = false;
+  parts_.gradients.Settle(resolver_, begin.range_name, &gradients);
+  parts_.steps.RecordOptimizerBegin(resolver_, {begin.optimizer, begin.range_name, gradients});
+}
+
+}  // namespace nanwatch
