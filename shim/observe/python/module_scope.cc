@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shim/observe/python/calls/module_scope.h"
+#include "shim/observe/python/module_scope.h"
 
 #include <cstddef>
 #include <exception>
