@@ -27,7 +27,7 @@
 #include "daemon/loop/event_log.h"
 #include "daemon/loop/human_log.h"
 #include "daemon/loop/instance_lock.h"
-#include "daemon/loop/observer_list.h"
+#include "daemon/loop/listener_list.h"
 #include "proto/wire/naming.h"
 #include "proto/wire/place.h"
 
@@ -221,30 +221,30 @@ int Serve(const CommandLine& asked) {
       MakeHumanLog(HumanLogPath(places->state.path), /*to_stderr=*/!asked.detach);
   const std::unique_ptr<Log> event_log = MakeEventLog(
       EventLogPath(places->state.path), clock, beside ? kBesideEventBytesMax : kEventFileBytesMax);
-  ObserverList observers({human_log.get(), event_log.get()});
+  ListenerList listeners({human_log.get(), event_log.get()});
   Result<Daemon> daemon =
       Daemon::Start({.segment_dir = places->segment_dir,
                      .state_dir = places->state.path,
                      .database_bytes_max = beside ? kBesideBytesMax : 0,
                      .places_prefix = wire::DefaultDirectoryOf(geteuid(), 0).path,
                      .idle_exit_ns = asked.idle_exit_seconds * kNsPerSecond},
-                    Diagnose, clock, observers);
+                    Diagnose, clock, listeners);
   if (!daemon.ok()) return Refuse(daemon.status());
-  if (!places->state.note.empty()) observers.Remark(places->state.note);
-  observers.Remark("nanwatchd " NANWATCH_VERSION " watches " + places->segment_dir + ", state in " +
+  if (!places->state.note.empty()) listeners.Remark(places->state.note);
+  listeners.Remark("nanwatchd " NANWATCH_VERSION " watches " + places->segment_dir + ", state in " +
                    places->state.path);
   if (asked.detach) LetGo();
 
   while (true) {
     const Result<Daemon::Left> left = daemon->Run(signals.get());
     if (!left.ok()) {
-      observers.Trouble(left.status().message() + "; leaving");
+      listeners.Trouble(left.status().message() + "; leaving");
       return 1;
     }
     if (*left == Daemon::Left::kStopAsked && !StopAsked(signals.get(), *human_log, *event_log))
       continue;
     daemon->Finish();
-    observers.Remark(*left == Daemon::Left::kIdle ? "no job lives any more: leaving"
+    listeners.Remark(*left == Daemon::Left::kIdle ? "no job lives any more: leaving"
                                                   : "asked to leave");
     return 0;
   }

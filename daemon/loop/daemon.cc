@@ -43,17 +43,17 @@ Result<Store> OpenStore(const DaemonOptions& options) {
 }  // namespace
 
 struct Daemon::Impl {
-  Impl(DaemonOptions given, Diagnosis diagnosis, const Clock& the_clock, Observer& the_observer,
+  Impl(DaemonOptions given, Diagnosis diagnosis, const Clock& the_clock, Listener& the_listener,
        InstanceLock held, InstanceLock held_state, SegmentDirectoryWatch watching, Store opened)
       : options(std::move(given)),
         clock(the_clock),
-        observer(the_observer),
+        listener(the_listener),
         lock(std::move(held)),
         state_lock(std::move(held_state)),
         watch(std::move(watching)),
         store(std::move(opened)),
-        intake(options.segment_dir, clock, observer),
-        verdicts(std::move(diagnosis), clock, observer),
+        intake(options.segment_dir, clock, listener),
+        verdicts(std::move(diagnosis), clock, listener),
         active_at_ns(clock.monotonic_ns()) {}
 
   Status MakeDirectoryAnew();
@@ -70,7 +70,7 @@ struct Daemon::Impl {
 
   DaemonOptions options;
   const Clock& clock;
-  Observer& observer;
+  Listener& listener;
   InstanceLock lock;
   InstanceLock state_lock;
   SegmentDirectoryWatch watch;
@@ -96,7 +96,7 @@ Status Daemon::Impl::MakeDirectoryAnew() {
   Result<SegmentDirectoryWatch> watching = SegmentDirectoryWatch::Open(options.segment_dir);
   if (!watching.ok()) return watching.status();
   watch = *std::move(watching);
-  observer.Remark(options.segment_dir + " was removed and is made anew");
+  listener.Remark(options.segment_dir + " was removed and is made anew");
   return Status();
 }
 
@@ -105,26 +105,26 @@ Status Daemon::Impl::MakeDirectoryAnew() {
 void Daemon::Impl::OpenStoreAnew(const std::string& why) {
   const std::string path = DatabasePath(options.state_dir);
   if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) {
-    observer.Trouble(why + "; " + made.message());
+    listener.Trouble(why + "; " + made.message());
     return;
   }
   if (access(path.c_str(), F_OK) == 0) {
     const Result<std::string> aside = MoveAside(path);
     if (!aside.ok()) {
-      observer.Trouble(why + "; " + aside.status().message());
+      listener.Trouble(why + "; " + aside.status().message());
       return;
     }
-    observer.Trouble(why + ": it is kept as " + *aside + ", and a new one is begun");
+    listener.Trouble(why + ": it is kept as " + *aside + ", and a new one is begun");
   } else {
-    observer.Trouble(why + ": a new one is begun");
+    listener.Trouble(why + ": a new one is begun");
   }
   if (Status held = HoldStateLock(); !held.ok()) {
-    observer.Trouble(why + "; " + held.message());
+    listener.Trouble(why + "; " + held.message());
     return;
   }
   Result<Store> opened = OpenStore(options);
   if (!opened.ok()) {
-    observer.Trouble("no new database can be made: " + opened.status().message());
+    listener.Trouble("no new database can be made: " + opened.status().message());
     return;
   }
   store = *std::move(opened);
@@ -149,7 +149,7 @@ void Daemon::Impl::RemoveRemains() {
   if (RemoveDeadForeignSegments(options.segment_dir, clock) > 0)
     gone.push_back("some segments in " + options.segment_dir);
   for (const std::string& path : gone)
-    observer.Remark(path +
+    listener.Remark(path +
                     " of a container that ended was removed: nobody has written to it for a day");
 }
 
@@ -208,7 +208,7 @@ Store& Daemon::store() { return impl_->store; }
 SegmentIntake& Daemon::intake() { return impl_->intake; }
 
 Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock,
-                             Observer& observer) {
+                             Listener& listener) {
   if (Status made = EnsureSegmentDirectory(options.segment_dir); !made.ok()) return made;
   if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) return made;
   Result<InstanceLock> lock = TakeSegmentLock(options, clock);
@@ -219,8 +219,8 @@ Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const C
   if (!watch.ok()) return watch.status();
   Result<Store> store = OpenStore(options);
   if (!store.ok()) return store.status();
-  if (!store->opening_note().empty()) observer.Trouble(store->opening_note());
-  return Daemon(std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, observer,
+  if (!store->opening_note().empty()) listener.Trouble(store->opening_note());
+  return Daemon(std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, listener,
                                        *std::move(lock), *std::move(state_lock), *std::move(watch),
                                        *std::move(store)));
 }

@@ -12,7 +12,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
 #include "daemon/loop/job_verdicts.h"
-#include "daemon/loop/observer.h"
+#include "daemon/loop/listener.h"
 
 namespace nanwatch {
 
@@ -37,7 +37,7 @@ class Daemon {
   // Takes the locks, opens the store. kBusy when another daemon of this place runs for the segment
   // directory, or any other writes the database. What is passed by reference outlives the daemon.
   static Result<Daemon> Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock,
-                              Observer& observer);
+                              Listener& listener);
 
   Daemon(Daemon&&) noexcept;
   ~Daemon();

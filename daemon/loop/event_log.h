@@ -14,7 +14,7 @@
 #include <string>
 
 #include "daemon/base/clock.h"
-#include "daemon/loop/observer.h"
+#include "daemon/loop/listener.h"
 
 namespace nanwatch {
 

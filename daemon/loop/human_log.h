@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "daemon/loop/observer.h"
+#include "daemon/loop/listener.h"
 
 namespace nanwatch {
 

@@ -102,7 +102,7 @@ void JobVerdicts::TellWarnings(Job& job, const Verdict& verdict) {
   for (const Warning& warning : verdict.warnings()) {
     size_t& told = job.warnings_told[warning.family()];
     if (++seen[warning.family()] <= told) continue;
-    observer_.WarningSeen(verdict, warning);
+    listener_.WarningSeen(verdict, warning);
     ++told;
   }
 }
@@ -113,7 +113,7 @@ void JobVerdicts::Tell(Job& job, const Verdict& verdict) {
     const auto reach_count = static_cast<size_t>(incident.reach_size());
     const bool grew =
         reach_count > told->second.reach_count || incident.severity() != told->second.severity;
-    if (is_new || grew) observer_.IncidentSeen(verdict, incident, !is_new);
+    if (is_new || grew) listener_.IncidentSeen(verdict, incident, !is_new);
     told->second = {std::max(reach_count, told->second.reach_count), incident.severity()};
   }
 }

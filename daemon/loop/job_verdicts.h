@@ -11,7 +11,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
-#include "daemon/loop/observer.h"
+#include "daemon/loop/listener.h"
 #include "daemon/store/store.h"
 #include "verdict.pb.h"
 
@@ -22,8 +22,8 @@ using Diagnosis = std::function<Verdict(const std::vector<RunFacts>&)>;
 
 class JobVerdicts {
  public:
-  JobVerdicts(Diagnosis diagnosis, const Clock& clock, Observer& observer)
-      : diagnosis_(std::move(diagnosis)), clock_(clock), observer_(observer) {}
+  JobVerdicts(Diagnosis diagnosis, const Clock& clock, Listener& listener)
+      : diagnosis_(std::move(diagnosis)), clock_(clock), listener_(listener) {}
 
   // Something new was committed about the job: its verdict is due soon.
   void Touch(const std::string& job);
@@ -58,7 +58,7 @@ class JobVerdicts {
 
   Diagnosis diagnosis_;
   const Clock& clock_;
-  Observer& observer_;
+  Listener& listener_;
   std::map<std::string, uint64_t> due_;  // monotonic, by job
   std::map<std::string, Job> jobs_;
 };

@@ -71,8 +71,8 @@ std::string Key(const std::string& name, uint64_t inode) {
 
 }  // namespace
 
-SegmentIntake::SegmentIntake(std::string directory, const Clock& clock, Observer& observer)
-    : directory_(std::move(directory)), clock_(clock), observer_(observer) {}
+SegmentIntake::SegmentIntake(std::string directory, const Clock& clock, Listener& listener)
+    : directory_(std::move(directory)), clock_(clock), listener_(listener) {}
 
 // ---- the directory
 
@@ -145,7 +145,7 @@ void SegmentIntake::Reject(const std::string& name, const Rejected& file, const 
       why.kind() == ErrorKind::kIo)
     return;
   rejected_[name] = file;
-  observer_.FileUnreadable(wire::CleanText(name), why.message());
+  listener_.FileUnreadable(wire::CleanText(name), why.message());
 }
 
 // A segment that was never finished, by a process that is dead. It may be one that we cannot see,
@@ -181,7 +181,7 @@ void SegmentIntake::TakeExit(const std::string& name, Store& store) {
   }
   unlink(path.c_str());
   touched_jobs_.insert(exit->job);
-  observer_.CommandEnded(*exit);
+  listener_.CommandEnded(*exit);
 }
 
 void SegmentIntake::EndVanishedRuns(Store& store) {
@@ -239,7 +239,7 @@ void SegmentIntake::Collect(Store& store, bool all, std::vector<Ready>& ready,
 // What was read of it before stays in the database.
 void SegmentIntake::GiveUp(Segment& segment, bool dead, const Status& why, Store& store) {
   if (!std::exchange(segment.told_broken, true))
-    observer_.FileUnreadable(segment.name, why.message());
+    listener_.FileUnreadable(segment.name, why.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
   if (!dead) return;
   if (Status ended = store.EndRun(segment.reader.run_id(), clock_.real_ns()); !ended.ok())
@@ -256,7 +256,7 @@ Status SegmentIntake::Commit(Store& store, bool all) {
     return Failed(committed);
   if (after_commit_) after_commit_();
   if (told_trouble_at_ns_ != 0) {
-    observer_.Remark("the database takes data again; nothing that the segments held was lost");
+    listener_.Remark("the database takes data again; nothing that the segments held was lost");
     told_trouble_at_ns_ = 0;
   }
   for (size_t i = 0; i < ready.size(); ++i) Finish(ready[i], batches[i]);
@@ -271,9 +271,9 @@ Status SegmentIntake::Commit(Store& store, bool all) {
 void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
   Segment& segment = *ready.segment;
   if (Status done = segment.reader.Acknowledge(batch); !done.ok())
-    observer_.Trouble(done.message());
+    listener_.Trouble(done.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
-  if (!std::exchange(segment.told_start, true)) observer_.RunStarted(batch.run);
+  if (!std::exchange(segment.told_start, true)) listener_.RunStarted(batch.run);
   TellLevels(segment, batch);
   const bool has_warnings =
       batch.training && batch.training->changes() != segment.training.changes();
@@ -281,7 +281,7 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
   if (batch.has_findings() || !batch.sites.empty() || ready.dead || has_warnings)
     touched_jobs_.insert(JobOf(batch.run));
   if (!ready.dead) return;
-  if (!segment.was_ended) observer_.RunEnded(batch.run, batch.state);
+  if (!segment.was_ended) listener_.RunEnded(batch.run, batch.state);
   Remove(segment);
 }
 
@@ -296,7 +296,7 @@ void SegmentIntake::TellLevels(const Segment& segment, const RunBatch& batch) {
       clock.emplace(facts);
     }
     const int64_t step = std::max<int64_t>(0, clock->Read(record.clocks()).step);
-    observer_.LevelChanged(batch.run, static_cast<uint32_t>(step), record.level());
+    listener_.LevelChanged(batch.run, static_cast<uint32_t>(step), record.level());
   }
 }
 
@@ -314,7 +314,7 @@ Status SegmentIntake::Failed(const Status& why) {
   if (told_trouble_at_ns_ == 0 || now_ns - told_trouble_at_ns_ >= kTroubleEveryNs) {
     told_trouble_at_ns_ = now_ns;
     const bool full = why.kind() == ErrorKind::kFull;
-    observer_.Trouble(
+    listener_.Trouble(
         (full ? "the disk with the database is full: findings stay in the segments until there is "
                 "space again ("
               : "the database cannot be written: findings stay in the segments meanwhile (") +

@@ -22,14 +22,14 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
 #include "daemon/ingest/segment_reader.h"
-#include "daemon/loop/observer.h"
+#include "daemon/loop/listener.h"
 #include "daemon/store/store.h"
 
 namespace nanwatch {
 
 class SegmentIntake {
  public:
-  SegmentIntake(std::string directory, const Clock& clock, Observer& observer);
+  SegmentIntake(std::string directory, const Clock& clock, Listener& listener);
 
   // Looks at the directory: new segments are opened, exits of commands taken in, leftovers of
   // segments that were never finished removed.
@@ -94,7 +94,7 @@ class SegmentIntake {
 
   std::string directory_;
   const Clock& clock_;
-  Observer& observer_;
+  Listener& listener_;
   std::function<void()> after_commit_;
   Segments segments_;
   std::map<std::string, Rejected> rejected_;  // by file name

@@ -28,7 +28,7 @@
 #include "daemon/store/store.h"
 #include "proto/wire/naming.h"
 #include "tests/fakes/fake_clock.h"
-#include "tests/fakes/recording_observer.h"
+#include "tests/fakes/recording_listener.h"
 #include "tests/fakes/segment_builder.h"
 #include "tests/fakes/temporary_directory.h"
 
@@ -95,7 +95,7 @@ class DaemonTest : public testing::Test {
 
   void Start() {
     daemon_.reset();
-    Result<Daemon> daemon = Daemon::Start(options_, OneIncidentPerSite, clock_, observer_);
+    Result<Daemon> daemon = Daemon::Start(options_, OneIncidentPerSite, clock_, listener_);
     ASSERT_TRUE(daemon.ok()) << daemon.status().message();
     daemon_.emplace(*std::move(daemon));
   }
@@ -113,7 +113,7 @@ class DaemonTest : public testing::Test {
   TemporaryDirectory directory_;
   DaemonOptions options_{.segment_dir = directory_ / "segments", .state_dir = directory_ / "state"};
   FakeClock clock_;
-  RecordingObserver observer_;
+  RecordingListener listener_;
   std::optional<Daemon> daemon_;
 };
 
@@ -124,7 +124,7 @@ TEST_F(DaemonTest, FindsASegmentThatAppearsAndWhatIsWrittenIntoItLater) {
   job.WriteValue("aten::log", "a");
   Tick();
   EXPECT_EQ(FactsOf(1).records_size(), 1);
-  EXPECT_THAT(observer_.started, ElementsAre(RunId(1)));
+  EXPECT_THAT(listener_.started, ElementsAre(RunId(1)));
   job.WriteValue("aten::exp", "a");
   Tick();
   EXPECT_EQ(FactsOf(1).records_size(), 2);
@@ -159,7 +159,7 @@ TEST_F(DaemonTest, ReadsTheSegmentOfAKilledJobToItsEndAndRemovesIt) {
   EXPECT_EQ(facts.state().holes(), 2u);
   EXPECT_TRUE(facts.state().ended());
   EXPECT_FALSE(fs::exists(job.path()));
-  EXPECT_THAT(observer_.ended, ElementsAre(RunId(1)));
+  EXPECT_THAT(listener_.ended, ElementsAre(RunId(1)));
 }
 
 TEST_F(DaemonTest, FindsTheFirstFindingsAndTotalsOfAJobThatRanBeforeAnyDaemon) {
@@ -183,9 +183,9 @@ TEST_F(DaemonTest, LeavesFilesAloneThatItCannotReadAndNamesThemOnce) {
   SegmentBuilder newer(options_.segment_dir, {.nonce = 1, .wire_major = 7});
   Start();
   for (int i = 0; i < 5; ++i) Tick(3 * kSecondMs);
-  ASSERT_EQ(observer_.unreadable.size(), 2u);
-  EXPECT_THAT(observer_.unreadable[0], HasSubstr("garbage.seg"));
-  EXPECT_THAT(observer_.unreadable[1],
+  ASSERT_EQ(listener_.unreadable.size(), 2u);
+  EXPECT_THAT(listener_.unreadable[0], HasSubstr("garbage.seg"));
+  EXPECT_THAT(listener_.unreadable[1],
               HasSubstr("wire format 7." + std::to_string(wire::kWireMinor)));
   EXPECT_TRUE(fs::exists(newer.path()));
   EXPECT_TRUE(fs::exists(options_.segment_dir + "/garbage.seg"));
@@ -213,7 +213,7 @@ TEST_F(DaemonTest, ASegmentThatIsCutShortUnderItIsGivenUpAndItsRunKeepsWhatWasRe
   Tick();
   fs::resize_file(job.path(), 4096);
   Tick(2 * kSecondMs);
-  EXPECT_EQ(observer_.unreadable.size(), 1u);
+  EXPECT_EQ(listener_.unreadable.size(), 1u);
   process.Kill();
   Tick(2 * kSecondMs);
   EXPECT_EQ(FactsOf(1).records_size(), 1);
@@ -232,7 +232,7 @@ TEST_F(DaemonTest, TakesInHowACommandEnded) {
   EXPECT_EQ(FactsOf(1).state().exit_code(), 3);
   EXPECT_EQ(daemon_->store().ExitOfJob("j").value()->exit_code, 3);
   EXPECT_FALSE(fs::exists(path));
-  EXPECT_EQ(observer_.exits.size(), 1u);
+  EXPECT_EQ(listener_.exits.size(), 1u);
 }
 
 TEST_F(DaemonTest, WhileTheDiskIsFullNothingIsReleasedAndAfterwardsNothingIsLost) {
@@ -246,16 +246,16 @@ TEST_F(DaemonTest, WhileTheDiskIsFullNothingIsReleasedAndAfterwardsNothingIsLost
     tickets.push_back(job.WriteValue("aten::log", std::string(200, 'x') + std::to_string(i)));
   for (int i = 0; i < 100; ++i) Tick();
   EXPECT_EQ(job.ring().released_slots.load(), 0u);
-  ASSERT_EQ(observer_.troubles.size(), 1u) << "once a minute, not once a try";
-  EXPECT_THAT(observer_.troubles[0], HasSubstr("disk with the database is full"));
+  ASSERT_EQ(listener_.troubles.size(), 1u) << "once a minute, not once a try";
+  EXPECT_THAT(listener_.troubles[0], HasSubstr("disk with the database is full"));
   for (int i = 0; i < 70; ++i) Tick(kSecondMs);
-  EXPECT_EQ(observer_.troubles.size(), 2u);
+  EXPECT_EQ(listener_.troubles.size(), 2u);
 
   ASSERT_TRUE(daemon_->store().LimitSize(kDatabaseBytesMax).ok());
   Tick(2 * kSecondMs);
   EXPECT_EQ(static_cast<size_t>(FactsOf(1).records_size()), tickets.size());
   EXPECT_EQ(job.ring().released_slots.load(), job.ring().reserved_slots.load());
-  EXPECT_THAT(observer_.remarks, testing::Contains(HasSubstr("takes data again")));
+  EXPECT_THAT(listener_.remarks, testing::Contains(HasSubstr("takes data again")));
 }
 
 TEST_F(DaemonTest, GoesOnWhenTheSegmentDirectoryIsRemovedUnderIt) {
@@ -282,7 +282,7 @@ TEST_F(DaemonTest, FollowsARunWhoseSegmentWasRemovedAndMadeAnew) {
   Tick();
   EXPECT_EQ(FactsOf(1).records_size(), 2);
   EXPECT_EQ(daemon_->intake().open_segments(), 1u);
-  EXPECT_THAT(observer_.started, ElementsAre(RunId(1)));
+  EXPECT_THAT(listener_.started, ElementsAre(RunId(1)));
 }
 
 TEST_F(DaemonTest, TakesACopyOfASegmentForACopy) {
@@ -291,7 +291,7 @@ TEST_F(DaemonTest, TakesACopyOfASegmentForACopy) {
   Tick();
   fs::copy_file(job.path(), options_.segment_dir + "/nw-copy.seg");
   Tick();
-  EXPECT_THAT(observer_.unreadable, ElementsAre(HasSubstr("a copy of")));
+  EXPECT_THAT(listener_.unreadable, ElementsAre(HasSubstr("a copy of")));
 }
 
 TEST_F(DaemonTest, BeginsANewDatabaseWhenTheOldOneIsRemovedUnderIt) {
@@ -356,7 +356,7 @@ TEST_F(DaemonTest, LeavesSegmentsOfAnotherPlaceAloneAndNamesThemOnce) {
   EXPECT_FALSE(daemon_->store().FindRun(RunId(1)).ok());
   EXPECT_TRUE(daemon_->store().FindRun(RunId(2)).ok());
   EXPECT_EQ(theirs.ring().released_slots.load(), 0u);
-  EXPECT_THAT(observer_.unreadable, testing::Contains(HasSubstr("of another container")).Times(1));
+  EXPECT_THAT(listener_.unreadable, testing::Contains(HasSubstr("of another container")).Times(1));
 }
 
 TEST_F(DaemonTest, RemovesASegmentOfAnotherPlaceAfterADayWithoutHeartbeatUnlessItIsLocked) {
@@ -390,7 +390,7 @@ TEST_F(DaemonTest, TwoOnOneDatabaseAreRefused) {
   other.segment_dir = directory_ / "others";
   const pid_t child = fork();
   if (child == 0) {
-    const Result<Daemon> second = Daemon::Start(other, OneIncidentPerSite, clock_, observer_);
+    const Result<Daemon> second = Daemon::Start(other, OneIncidentPerSite, clock_, listener_);
     const bool refused = second.status().kind() == ErrorKind::kBusy &&
                          second.status().message().find("writes the database in " +
                                                         options_.state_dir) != std::string::npos;
@@ -445,15 +445,15 @@ TEST_F(DaemonTest, TellsAnIncidentOnceAndAgainWhenItGetsFurther) {
   SegmentBuilder job(options_.segment_dir, {.nonce = 1});
   const uint64_t ticket = job.WriteValue("aten::log", "a");
   for (int i = 0; i < 20; ++i) Tick();
-  EXPECT_THAT(observer_.incidents, ElementsAre("new aten::log"));
+  EXPECT_THAT(listener_.incidents, ElementsAre("new aten::log"));
   job.WriteReach(wire::Reach::kParameter, ticket, "a.weight");
   job.Publish();
   for (int i = 0; i < 40; ++i) Tick();
-  EXPECT_THAT(observer_.incidents, ElementsAre("new aten::log", "further aten::log"));
+  EXPECT_THAT(listener_.incidents, ElementsAre("new aten::log", "further aten::log"));
   Start();
   job.WriteValue("aten::log", "a");
   for (int i = 0; i < 20; ++i) Tick();
-  EXPECT_EQ(observer_.incidents.size(), 2u) << "what an earlier daemon told is not told again";
+  EXPECT_EQ(listener_.incidents.size(), 2u) << "what an earlier daemon told is not told again";
 }
 
 // What was usual before is still known, and no step counts twice.
@@ -465,7 +465,7 @@ TEST_F(DaemonTest, GoesOnWatchingATrainingWhereAnEarlierDaemonWas) {
     if (i % 10 == 9) Tick(kSecondMs);
     if (i == 19) Start();
   }
-  EXPECT_THAT(observer_.warnings, IsEmpty());
+  EXPECT_THAT(listener_.warnings, IsEmpty());
   EXPECT_EQ(daemon_->store().TrainingOf(RunId(7)).value().optimizers(0).loss().count(), 40u);
   for (double loss = 10; loss < 1e8; loss *= 10) job.WriteStep(loss);
   Tick(kSecondMs);
@@ -484,11 +484,11 @@ TEST_F(DaemonTest, ATrainingThatIsWarnedOfIsJudgedAndToldAtOnce) {
   for (int i = 0; i < 40; ++i) job.WriteStep(1);
   Tick(kSecondMs);
   Tick(200);
-  EXPECT_THAT(observer_.warnings, IsEmpty());
+  EXPECT_THAT(listener_.warnings, IsEmpty());
   for (double loss = 10; loss < 1e8; loss *= 10) job.WriteStep(loss);
   Tick(kSecondMs);
   Tick(200);
-  EXPECT_THAT(observer_.warnings, ElementsAre("loss-blowing-up"));
+  EXPECT_THAT(listener_.warnings, ElementsAre("loss-blowing-up"));
 }
 
 TEST_F(DaemonTest, JudgesEverythingBeforeItLeaves) {
@@ -497,7 +497,7 @@ TEST_F(DaemonTest, JudgesEverythingBeforeItLeaves) {
   SegmentBuilder job(options_.segment_dir, {.nonce = 1});
   job.WriteValue("aten::log", "a");
   daemon_->Finish();
-  EXPECT_THAT(observer_.incidents, ElementsAre("new aten::log"));
+  EXPECT_THAT(listener_.incidents, ElementsAre("new aten::log"));
   EXPECT_EQ(daemon_->store().Incidents(RunId(1)).value().size(), 1u);
 }
 
@@ -505,9 +505,9 @@ TEST_F(DaemonTest, JudgesEverythingBeforeItLeaves) {
 TEST(DaemonLoopTest, AFindingIsInTheDatabaseSoonAfterItWasWritten) {
   TemporaryDirectory directory;
   const SystemClock clock;
-  RecordingObserver observer;
+  RecordingListener listener;
   DaemonOptions options{.segment_dir = directory / "segments", .state_dir = directory / "state"};
-  Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, observer);
+  Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, listener);
   ASSERT_TRUE(daemon.ok()) << daemon.status().message();
   const UniqueFd stop(eventfd(0, EFD_CLOEXEC));
   std::thread loop([&] { EXPECT_EQ(daemon->Run(stop.get()).value(), Daemon::Left::kStopAsked); });
@@ -547,11 +547,11 @@ TEST(DaemonLoopTest, AFindingIsInTheDatabaseSoonAfterItWasWritten) {
 TEST(DaemonLoopTest, LeavesWhenNoJobLivesForTheTimeGiven) {
   TemporaryDirectory directory;
   const SystemClock clock;
-  RecordingObserver observer;
+  RecordingListener listener;
   DaemonOptions options{.segment_dir = directory / "segments",
                         .state_dir = directory / "state",
                         .idle_exit_ns = 50'000'000};
-  Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, observer);
+  Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, listener);
   ASSERT_TRUE(daemon.ok());
   EXPECT_EQ(daemon->Run(-1).value(), Daemon::Left::kIdle);
 }

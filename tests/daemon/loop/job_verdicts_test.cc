@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/fakes/fake_clock.h"
-#include "tests/fakes/recording_observer.h"
+#include "tests/fakes/recording_listener.h"
 #include "tests/fakes/temporary_directory.h"
 
 namespace nanwatch {
@@ -17,7 +17,7 @@ class JobVerdictsTest : public testing::Test {
 
   TemporaryDirectory directory_;
   FakeClock clock_;
-  RecordingObserver observer_;
+  RecordingListener listener_;
   Store store_;
   int judged_ = 0;
   uint64_t cost_ms_ = 0;
@@ -27,7 +27,7 @@ class JobVerdictsTest : public testing::Test {
                           clock_.AdvanceMs(cost_ms_);
                           return verdict_;
                         },
-                        clock_, observer_};
+                        clock_, listener_};
 };
 
 TEST_F(JobVerdictsTest, JudgesABurstOnce) {
@@ -73,17 +73,17 @@ TEST_F(JobVerdictsTest, TellsAWarningOnceAlsoAfterADaemonThatToldIt) {
   renew(verdicts_);
   verdict_.mutable_warnings(0)->set_id("training-diverging");
   renew(verdicts_);
-  EXPECT_THAT(observer_.warnings, testing::ElementsAre("gradient-exploding"));
+  EXPECT_THAT(listener_.warnings, testing::ElementsAre("gradient-exploding"));
   EXPECT_EQ(store_.Warnings("j").value()[0].id(), "training-diverging");
 
-  JobVerdicts next([this](const std::vector<RunFacts>&) { return verdict_; }, clock_, observer_);
+  JobVerdicts next([this](const std::vector<RunFacts>&) { return verdict_; }, clock_, listener_);
   renew(next);
-  EXPECT_EQ(observer_.warnings.size(), 1u);
+  EXPECT_EQ(listener_.warnings.size(), 1u);
   Warning& second = *verdict_.add_warnings();
   second.set_family("divergence");
   second.set_id("loss-blowing-up");
   renew(next);
-  EXPECT_THAT(observer_.warnings, testing::ElementsAre("gradient-exploding", "loss-blowing-up"));
+  EXPECT_THAT(listener_.warnings, testing::ElementsAre("gradient-exploding", "loss-blowing-up"));
 }
 
 }  // namespace

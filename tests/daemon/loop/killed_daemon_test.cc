@@ -12,7 +12,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/segment_intake.h"
 #include "daemon/store/store.h"
-#include "tests/fakes/recording_observer.h"
+#include "tests/fakes/recording_listener.h"
 #include "tests/fakes/segment_builder.h"
 #include "tests/fakes/temporary_directory.h"
 
@@ -30,8 +30,8 @@ class KilledDaemonTest : public testing::Test {
   void LiveUntilCommit() {
     const pid_t daemon = fork();
     if (daemon == 0) {
-      RecordingObserver observer;
-      Result<Daemon> life = Daemon::Start(options_, NoVerdict, clock_, observer);
+      RecordingListener listener;
+      Result<Daemon> life = Daemon::Start(options_, NoVerdict, clock_, listener);
       if (!life.ok()) _exit(2);
       life->intake().set_after_commit([] { _exit(0); });
       (void)life->Tick();
@@ -45,8 +45,8 @@ class KilledDaemonTest : public testing::Test {
   void LiveFor(int us) {
     const pid_t daemon = fork();
     if (daemon == 0) {
-      RecordingObserver observer;
-      Result<Daemon> life = Daemon::Start(options_, NoVerdict, clock_, observer);
+      RecordingListener listener;
+      Result<Daemon> life = Daemon::Start(options_, NoVerdict, clock_, listener);
       if (life.ok()) (void)life->Run(-1);
       _exit(1);
     }
@@ -56,8 +56,8 @@ class KilledDaemonTest : public testing::Test {
   }
   // What is in the database once a daemon was left in peace: every ticket, each once.
   void ExpectAll(const SegmentBuilder& job, uint64_t tickets) {
-    RecordingObserver observer;
-    Result<Daemon> daemon = Daemon::Start(options_, NoVerdict, clock_, observer);
+    RecordingListener listener;
+    Result<Daemon> daemon = Daemon::Start(options_, NoVerdict, clock_, listener);
     ASSERT_TRUE(daemon.ok()) << daemon.status().message();
     ASSERT_TRUE(daemon->Tick().ok());
     const RunFacts facts = daemon->store().Facts(RunId(job.header().nonce)).value();
@@ -66,7 +66,7 @@ class KilledDaemonTest : public testing::Test {
     EXPECT_EQ(static_cast<uint64_t>(facts.records_size()), tickets) << "nothing lost";
     EXPECT_EQ(distinct.size(), tickets) << "nothing twice";
     EXPECT_EQ(job.dropped(), 0u);
-    EXPECT_TRUE(observer.troubles.empty());
+    EXPECT_TRUE(listener.troubles.empty());
   }
 
   TemporaryDirectory directory_;

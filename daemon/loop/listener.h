@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens in the daemon that somebody may want to be told: people by the human log, programs
-// by the JSON lines, tests by a list. Called from the loop's thread; must not call back.
+// Receives what happens in the daemon: the human log for people, the JSON lines for programs, a list
+// for tests. Called on the loop's thread; must not call back.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,30 @@
 
 namespace nanwatch {
 
-class Observer {
+class Listener {
  public:
-  virtual ~Observer() = default;
+  virtual ~Listener() = default;
   virtual void RunStarted(const Run& run) = 0;
   virtual void RunEnded(const Run& run, const RunState& state) = 0;
   virtual void CommandEnded(const JobExit& exit) = 0;
-  // `reach_grew`: it was told before, and got further since.
+  // `reach_grew`: it was reported before, and has reached more since.
   virtual void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) = 0;
-  // Once for each, as long as it lasts.
+  // Once for each warning while it lasts.
   virtual void WarningSeen(const Verdict& verdict, const Warning& warning) = 0;
-  // What a run checks has changed, at this step.
+  // The level of a run changed at this step.
   virtual void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) = 0;
-  // A file among the segments that is none.
+  // A file in the segment directory that is not a segment.
   virtual void FileUnreadable(const std::string& name, const std::string& reason) = 0;
-  // Something is wrong that a person may have to see to; a sentence.
+  // A problem that a person may have to fix; a sentence.
   virtual void Trouble(const std::string& sentence) = 0;
-  // Something worth a line and no worry.
+  // A sentence for the log; not a problem.
   virtual void Remark(const std::string& sentence) = 0;
 };
 
-// One that writes a file.
-class Log : public Observer {
+// A listener that writes a file.
+class Log : public Listener {
  public:
-  // After somebody else renamed the file.
+  // Opens the file again after somebody renamed it.
   virtual void Reopen() = 0;
 };
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers what the daemon told.
+// Records what the daemon reported.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "daemon/ingest/run_batch.h"
-#include "daemon/loop/observer.h"
+#include "daemon/loop/listener.h"
 
 namespace nanwatch {
 
-class RecordingObserver final : public Observer {
+class RecordingListener final : public Listener {
  public:
   void RunStarted(const Run& run) override { started.push_back(RunId(run)); }
   void RunEnded(const Run& run, const RunState&) override { ended.push_back(RunId(run)); }
