@@ -103,7 +103,7 @@ Status ChooseState(Places& places, bool& beside) {
     std::filesystem::remove_all(kept, error);
     std::filesystem::rename(path, kept, error);
     if (!error) {
-      places.state.note = "the runs of the time when the database lay beside the segments are in " +
+      places.state.note = "runs from the time when the database was beside the segments are in " +
                           kept + ": '" + wire::kEnvStateDir + "=" + kept +
                           " nanwatch ps' lists them";
     }
@@ -185,7 +185,7 @@ int AwaitBackground(int words) {
   if (ready) text.pop_back();
   std::fputs(text.c_str(), stderr);
   if (!ready && text.empty())
-    std::fputs("nanwatchd: the background process ended without saying why\n", stderr);
+    std::fputs("nanwatchd: the background process ended without an error message\n", stderr);
   return ready ? 0 : 1;
 }
 
@@ -238,23 +238,23 @@ int Serve(const CommandLine& asked) {
   while (true) {
     const Result<Daemon::Left> left = daemon->Run(signals.get());
     if (!left.ok()) {
-      listeners.Trouble(left.status().message() + "; leaving");
+      listeners.Trouble(left.status().message() + "; exiting");
       return 1;
     }
     if (*left == Daemon::Left::kStopAsked && !StopAsked(signals.get(), *human_log, *event_log))
       continue;
     daemon->Finish();
-    listeners.Remark(*left == Daemon::Left::kIdle ? "no job lives any more: leaving"
-                                                  : "asked to leave");
+    listeners.Remark(*left == Daemon::Left::kIdle ? "no job is running any more: exiting"
+                                                  : "asked to exit");
     return 0;
   }
 }
 
 int ServeInBackground(const CommandLine& asked) {
   int words[2];
-  if (pipe2(words, O_CLOEXEC) != 0) return Refuse(Status(ErrorKind::kIo, "no pipe to be had"));
+  if (pipe2(words, O_CLOEXEC) != 0) return Refuse(Status(ErrorKind::kIo, "cannot create a pipe"));
   const pid_t background = fork();
-  if (background < 0) return Refuse(Status(ErrorKind::kIo, "no process to be had"));
+  if (background < 0) return Refuse(Status(ErrorKind::kIo, "cannot start the background process"));
   if (background > 0) {
     close(words[1]);
     return AwaitBackground(words[0]);
@@ -282,7 +282,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "nanwatchd: %s; 'nanwatchd --help' shows how it is used\n",
+    std::fprintf(stderr, "nanwatchd: %s; see 'nanwatchd --help'\n",
                  PlainComplaint(error.what()).c_str());
     return kWrongUse;
   }

@@ -43,17 +43,17 @@ constexpr char kAttachHelp[] =
     "it has\n"
     "called a module or an optimizer. Its level changes at its next optimizer step or outermost "
     "module\n"
-    "call. It is never stopped.\n"
+    "call. nanwatch does not stop it.\n"
     "\n"
     "A process that was started without nanwatch gets the library when you give its PID. Python "
     "3.14 and\n"
     "later load it by themselves (sys.remote_exec). Older ones need --inject, which hooks a call "
     "of the\n"
-    "Python interpreter at which no lock is held; no debugger is needed. Only if the main thread "
-    "makes no\n"
-    "such call is it stopped, for a moment. Steps are counted from then on, and programs that the "
-    "process\n"
-    "starts are not watched.\n"
+    "Python interpreter that is made without a lock; no debugger is needed. The process is stopped "
+    "for a\n"
+    "moment only if its main thread makes no such call. Steps are counted from then on. Programs "
+    "that the\n"
+    "process starts are not watched.\n"
     "\n"
     "Levels: idle, canary (gradients, losses, updates), layer (and what modules return), full "
     "(every\n"
@@ -67,11 +67,25 @@ constexpr char kAttachHelp[] =
     "  nanwatch attach 12345 --inject               a process that was started without nanwatch\n"
     "  nanwatch detach 12345                        idle\n"
     "\n"
-    "A notebook's kernel that runs no cell changes when the next cell runs; nobody waits for "
+    "A notebook kernel that runs no cell changes when the next cell runs. attach does not wait for "
     "that.\n"
     "\n"
-    "Exit status: 0 all have changed, or will at the next cell; 1 none was found, or one has not\n"
-    "  changed in time (it still will, at its next step); 2 wrong use.\n"
+    "Exit status: 0 all have changed, or will at the next cell; 1 none was found, or one did not\n"
+    "  change in time (it still will, at its next step); 2 wrong use.\n"
+    "Environment: NANWATCH_DIR.";
+
+constexpr char kDetachHelp[] =
+    "The level changes at the next optimizer step or outermost module call. nanwatch does not stop "
+    "the\n"
+    "process, and the library stays in it: 'nanwatch attach' watches it again.\n"
+    "\n"
+    "Examples:\n"
+    "  nanwatch detach 12345\n"
+    "  nanwatch detach --all\n"
+    "\n"
+    "Exit status: 0 all have changed, or will at the next cell of a notebook; 1 none was found, or "
+    "one\n"
+    "  did not change in time (it still will, at its next step); 2 wrong use.\n"
     "Environment: NANWATCH_DIR.";
 
 struct AttachOptions {
@@ -129,7 +143,7 @@ Status ChooseOne(const std::string& target, std::vector<Target>& targets) {
   std::string candidates;
   for (const Target& t : targets) candidates += " " + t.run.id;
   return Status(ErrorKind::kAmbiguous,
-                "'" + target + "' stands for several runs: give more of it, such as" + candidates);
+                "'" + target + "' matches several runs: give more of the id, such as" + candidates);
 }
 
 // The process that the target names by its number; nothing when it is no number of a process.
@@ -178,10 +192,10 @@ std::optional<Refusal> WhyOfAnotherPlace(int pid) {
                  "process " + std::to_string(pid) +
                      " runs in another container (its own pid namespace or root), where it is "
                      "process " +
-                     std::to_string(facts.inner_pid) + ", and keeps its segment in " +
+                     std::to_string(facts.inner_pid) + "; its segment is in " +
                      wire::DefaultDirectoryOf(facts.uid, there.key).path +
-                     " unless NANWATCH_DIR says otherwise in there: run nanwatch in there, by "
-                     "'docker exec', or by 'nsenter -t " +
+                     ", unless NANWATCH_DIR is set there: run nanwatch inside that container, with "
+                     "'docker exec' or 'nsenter -t " +
                      std::to_string(pid) + " -a'"};
 }
 
@@ -219,14 +233,14 @@ std::optional<Refusal> WhyNotFound(const AttachOptions& options, Observations& o
     return Refusal{
         "already",
         name +
-            " has the library, but nothing to show yet: it has made no optimizer step (and, at "
-            "level full, no bad value), or its segment is in another directory" +
+            " has the library, but shows nothing yet: it has completed no optimizer step (and, at "
+            "level full, produced no bad value), or its segment is in another directory" +
             where};
   }
   if (Maps(*pid, "libnanwatch.so")) {
     return Refusal{"already", name + (Maps(*pid, "libtorch_cpu.so")
                                           ? " has the library, but is not watched: its own stderr "
-                                            "says why, where torch or the library was loaded"
+                                            "says why"
                                           : " has the library, but has not imported torch")};
   }
   if (!options.may_load) {
@@ -266,11 +280,11 @@ std::optional<Refusal> Load(const AttachOptions& options, Observations& observat
   loaded = LateLoadName(result.how);
   if (!result.watched) return Refusal{result.reason, result.problem};
   if (!result.said.empty()) Say("process " + options.target + " says: " + result.said);
-  Say("process " + options.target + " has the library now, " +
+  Say("process " + options.target + " now has the library, " +
       (result.how == LateLoad::kInject
-           ? "by a hook, after " + HookWords(result)
+           ? "loaded by a hook after " + HookWords(result)
            : std::string("loaded by its own Python, and was not stopped")) +
-      "; its steps are counted from here on");
+      "; its steps are counted from now on");
   return std::nullopt;
 }
 
@@ -295,10 +309,11 @@ void AwaitAll(std::vector<Target>& targets, double wait_s) {
         target.problem = "its segment was removed; try again";
       } else if (now >= limit) {
         const uint64_t beat = target.run.state.heartbeat_ns();
-        target.problem = "asked, but not applied yet: no optimizer step and no module call for " +
-                         FormatAge(beat == 0 ? now : clock.monotonic_ns() - beat) +
-                         " (a long step, a hung collective, or a program that has neither); it "
-                         "applies at the next one";
+        target.problem =
+            "requested, but not applied yet: no optimizer step and no module call for " +
+            FormatAge(beat == 0 ? now : clock.monotonic_ns() - beat) +
+            " (a long step, a hung collective, or a program that has neither); it "
+            "applies at the next one";
       } else {
         pending = true;
       }
@@ -320,8 +335,9 @@ std::string AsLine(const Target& target, const AttachOptions& options) {
               FormatAge(static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs)));
     }
   } else if (target.idle) {
-    line += options.level + (options.stacks ? " with stacks" : "") +
-            " is asked for and applies at the next cell: this notebook's kernel runs none now";
+    line +=
+        options.level + (options.stacks ? " with stacks" : "") +
+        " is requested and applies at the next cell: this notebook kernel is not running one now";
   } else {
     line += target.problem;
   }
@@ -384,7 +400,7 @@ int ChangeLevel(const AttachOptions& options) {
     targets = FindTargets(options, observations);
     if (targets.empty())
       return Refuse(options, loaded,
-                    {"ended", "process " + options.target + " has ended meanwhile"});
+                    {"ended", "process " + options.target + " ended in the meantime"});
   }
   if (!options.target.empty()) {
     if (const Status chosen = ChooseOne(options.target, targets); !chosen.ok())
@@ -418,7 +434,7 @@ CLI::App* AddVerb(CLI::App& app, VerbCall& call, const char* name, const char* d
                   const std::shared_ptr<AttachOptions>& options) {
   CLI::App* verb = app.add_subcommand(name, description);
   SetHelp(*verb, "nanwatch " + std::string(name) + " (PID|RUN|--job ID|--rank N|--all) [OPTIONS]",
-          kAttachHelp);
+          options->level == "idle" ? kDetachHelp : kAttachHelp);
   CLI::Option* target =
       verb->add_option("TARGET", options->target,
                        "A PID, or the id of a run, or its beginning ('nanwatch ps')")
@@ -435,13 +451,14 @@ CLI::App* AddVerb(CLI::App& app, VerbCall& call, const char* name, const char* d
                    "How long to wait for the change (default: 10; 0: do not wait)")
       ->type_name("SECONDS")
       ->check([](const std::string& text) {
-        return SecondsOf(text).has_value() ? ""
-                                           : "'" + text + "' is no time: give seconds, such as 10";
+        return SecondsOf(text).has_value()
+                   ? ""
+                   : "'" + text + "' is not a time: give seconds, such as 10";
       });
   verb->add_flag("--json", options->json, "Print a JSON document (nanwatch.attach/1)");
   verb->callback([options, rank, &call] {
     if (options->target.empty() && options->job.empty() && !options->all && rank->count() == 0) {
-      throw CLI::ValidationError("say which: a PID, a RUN, --job ID, --rank N or --all");
+      throw CLI::ValidationError("say which process: a PID, a RUN, --job ID, --rank N or --all");
     }
     if (options->inject && !PidOf(options->target).has_value()) {
       throw CLI::ValidationError("--inject", "loads the library into one process: give its PID");
@@ -462,14 +479,14 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call) {
       ->check([](const std::string& text) {
         return kLevels.contains(text)
                    ? ""
-                   : "'" + text + "' is no level: use idle, canary, layer or full";
+                   : "'" + text + "' is not a level: use idle, canary, layer or full";
       });
   verb->add_flag("--stacks", attach->stacks,
-                 "Record who called the line of each finding (your own frames only), until the "
+                 "Record the callers of each finding's line (your own frames only), until the "
                  "next attach or detach");
   verb->add_flag("--inject", attach->inject,
-                 "Load the library into a process that was started without it, by a hook on a call "
-                 "of its Python");
+                 "Load the library into a process that was started without it, through a hook on a "
+                 "call of its Python");
   attach->may_load = true;
   verb->add_option("--for", attach->for_s, "Go back to the old level after this time: 90s, 10m, 2h")
       ->type_name("DURATION")
@@ -477,15 +494,14 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call) {
           [](std::string& text) {
             const std::optional<double> seconds = SecondsOf(text);
             if (!seconds.has_value() || *seconds <= 0)
-              return "'" + text + "' is no duration: give one such as 90s, 10m, 2h or 1d";
+              return "'" + text + "' is not a duration: give one such as 90s, 10m, 2h or 1d";
             text = std::to_string(*seconds);
             return std::string();
           },
           ""));
   auto detach = std::make_shared<AttachOptions>();
   detach->level = "idle";
-  AddVerb(app, call, "detach", "Set a live process to level idle: it checks nothing, and waits.",
-          detach);
+  AddVerb(app, call, "detach", "Set a live process to level idle, which checks nothing.", detach);
 }
 
 }  // namespace nanwatch

@@ -101,10 +101,10 @@ std::string StartDaemon(const Installation& installation, const EnvironmentBlock
   std::string words;
   int status = 0;
   const bool handed_over = AwaitHandover(started.pid, said->reading.get(), words, status);
-  if (!handed_over) return "it did not get ready within 10 s";
+  if (!handed_over) return "it was not ready within 10 s";
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return "";
   if (RunningDaemon(segment_dir).has_value()) return "";  // somebody else was faster
-  return words.empty() ? "it ended at once without saying why" : FirstLine(words);
+  return words.empty() ? "it ended at once without an error message" : FirstLine(words);
 }
 
 }  // namespace nanwatch

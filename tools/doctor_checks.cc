@@ -55,7 +55,7 @@ Check CheckObservers(const Installation& installation) {
   if (!minors.empty())
     return {"observers", Health::kOk, fmt::format("for torch {}", fmt::join(minors, ", "))};
   return {"observers", Health::kFail,
-          "none in " + installation.observer_dir + ": build one with " +
+          "there is none in " + installation.observer_dir + ": build one with " +
               BuildObserverCommand(installation, "PYTHON")};
 }
 
@@ -124,7 +124,7 @@ void CheckPreload(const EnvironmentBlock& outside, const Installation& installat
       checks.push_back({"LD_PRELOAD", Health::kWarn,
                         "names " + entry +
                             ", which does not exist: every "
-                            "program started here complains about it; take it out"});
+                            "program started here complains about it; remove it"});
     }
   }
   const PreloadPlan plan = ComposePreload(preload, installation.library, ResolveLinks);
@@ -136,8 +136,8 @@ void CheckPreload(const EnvironmentBlock& outside, const Installation& installat
     checks.push_back(
         {"LD_PRELOAD", Health::kOk, "names this library: every program started here has it"});
   } else if (!preload.empty()) {
-    checks.push_back(
-        {"LD_PRELOAD", Health::kOk, "is '" + preload + "'; ours will be put behind it"});
+    checks.push_back({"LD_PRELOAD", Health::kOk,
+                      "is '" + preload + "'; nanwatch's library will be added after it"});
   }
 }
 
@@ -185,13 +185,13 @@ void CheckSegmentDirectory(const Places& places, const ExpectedRanks& ranks, Che
     checks.push_back({"segments", Health::kOk, places.segment_dir});
   } else if (status.kind() == ErrorKind::kNotFound && access(parent.c_str(), W_OK) == 0) {
     checks.push_back(
-        {"segments", Health::kOk, places.segment_dir + " will be made by the first job"});
+        {"segments", Health::kOk, places.segment_dir + " will be created by the first job"});
   } else if (status.kind() == ErrorKind::kNotFound) {
     checks.push_back({"segments", Health::kFail,
                       places.segment_dir +
-                          " does not exist and cannot be made "
+                          " does not exist and cannot be created "
                           "in " +
-                          parent + ": make it with mode 0700, or change NANWATCH_DIR"});
+                          parent + ": create it with mode 0700, or change NANWATCH_DIR"});
   } else {
     checks.push_back({"segments", Health::kFail, status.message()});
   }
@@ -215,19 +215,19 @@ Check CheckDatabase(Observations& observations) {
   const std::string& path = observations.places().database;
   const bool is_there = access(path.c_str(), F_OK) == 0;
   if (status.ok())
-    return {"database", Health::kOk, path + (is_there ? "" : " will be made by the first job")};
+    return {"database", Health::kOk, path + (is_there ? "" : " will be created by the first job")};
   return {"database", Health::kWarn, status.message()};
 }
 
 Check CheckDaemon(const Places& places, const Installation& installation) {
   const std::optional<pid_t> pid = RunningDaemon(places.segment_dir);
-  if (pid.has_value()) return {"daemon", Health::kOk, "runs, pid " + std::to_string(*pid)};
+  if (pid.has_value()) return {"daemon", Health::kOk, "running, pid " + std::to_string(*pid)};
   if (access(installation.daemon.c_str(), X_OK) != 0) {
     return {"daemon", Health::kWarn,
             "there is no " + installation.daemon +
-                ": 'nanwatch run' works, but nothing is kept after it"};
+                ": 'nanwatch run' works, but keeps nothing when it ends"};
   }
-  return {"daemon", Health::kOk, "none runs; 'nanwatch run' starts one"};
+  return {"daemon", Health::kOk, "not running; 'nanwatch run' starts it"};
 }
 
 // Containers that share /dev/shm with us, and the host when we are in one of them.
@@ -235,16 +235,16 @@ void CheckOtherPlaces(const Places& places, Checks& checks) {
   for (const OtherPlace& other : FindOtherPlaces(places.segment_dir)) {
     checks.push_back({"containers", Health::kWarn,
                       other.path +
-                          " is another segment directory of yours, of this host or of a "
+                          " is another segment directory of yours, from this host or a "
                           "container (" +
                           std::to_string(other.segments) +
-                          " segments): use nanwatch there for its runs; what ended runs left is "
-                          "removed after a day"});
+                          " segments): use nanwatch there for its runs; what ended runs left "
+                          "behind is removed after a day"});
   }
 }
 
-// systemd-logind removes what a user has in /dev/shm when his last session ends, unless told not
-// to.
+// systemd-logind removes a user's files from /dev/shm when their last session ends, unless it is
+// configured not to.
 void CheckLogout(const Places& places, const EnvironmentBlock& outside, Checks& checks) {
   if (access("/run/systemd/seats", F_OK) != 0 || geteuid() < kFirstLoginUid) return;
   if (!places.segment_dir.starts_with("/dev/shm/")) return;
@@ -254,10 +254,11 @@ void CheckLogout(const Places& places, const EnvironmentBlock& outside, Checks& 
   for (std::string line; std::getline(config, line);) {
     if (line == "RemoveIPC=no") return;
   }
-  checks.push_back({"logout", Health::kWarn,
-                    "when your last session ends, systemd removes what you have in /dev/shm; a job "
-                    "that still runs makes a new segment, but what no daemon has read is lost: "
-                    "'loginctl enable-linger' prevents it"});
+  checks.push_back(
+      {"logout", Health::kWarn,
+       "when your last session ends, systemd removes what you have in /dev/shm; a job "
+       "that is still running creates a new segment, but what no daemon has read is lost: "
+       "'loginctl enable-linger' prevents it"});
 }
 
 // Whether a process that was started without the library could be given it.
@@ -265,7 +266,7 @@ Check CheckLateLoad() {
   const HostFacts host = ReadHostFacts();
   if (host.ptrace_scope >= 1 && !host.may_trace_all) {
     return {"attach", Health::kWarn,
-            "processes that were started without nanwatch cannot be attached to: "
+            "you cannot attach to processes that were started without nanwatch: "
             "kernel.yama.ptrace_scope is " +
                 std::to_string(host.ptrace_scope) +
                 (host.ptrace_scope == 3 ? ", until the next boot"
@@ -274,8 +275,9 @@ Check CheckLateLoad() {
   if (!host.may_write_code) {
     return {
         "attach", Health::kWarn,
-        "a process that was started without nanwatch can be attached to only with Python 3.14 and "
-        "later: this kernel lets nobody write to read-only memory (proc_mem.force_override)"};
+        "you can attach to a process that was started without nanwatch only if it runs Python 3.14 "
+        "or later: this kernel does not allow writing to read-only memory "
+        "(proc_mem.force_override)"};
   }
   return {"attach", Health::kOk,
           "works, also for processes that were started without nanwatch: Python 3.14 loads the "
@@ -288,7 +290,7 @@ Check CheckLibc() {
   int minor = 0;
   if (sscanf(version.c_str(), "%d.%d", &major, &minor) == 2 && major == 2 && minor < 28) {
     return {"glibc", Health::kFail,
-            version + " here, observers need 2.28: use a newer host or image"};
+            version + " is installed, but observers need 2.28: use a newer host or image"};
   }
   return {"glibc", Health::kOk, version};
 }
@@ -324,16 +326,16 @@ Check JudgeRoom(uint64_t free_bytes, uint64_t total_bytes, const ExpectedRanks& 
                            (count == 1 ? " process" : " processes") + " (" + ranks.source +
                            ") need " + std::to_string((count * kFirstBytes) >> 10) +
                            " KiB at the start and up to " + Mebibytes(count * kHealthyBytes) +
-                           " while nothing is found";
+                           " as long as nothing is found";
   if (fits(kHealthyBytes)) return {"segment room", Health::kOk, text};
   const std::string advice =
       ": give /dev/shm more room (in Docker: --shm-size), or set "
       "NANWATCH_DIR to another tmpfs";
   if (fits(kFirstBytes)) {
     return {"segment room", Health::kWarn,
-            text + ", more than there is: fewer steps and findings are kept" + advice};
+            text + ", which is more than there is: fewer steps and findings will be kept" + advice};
   }
-  return {"segment room", Health::kFail, text + ", and not all of them would be watched" + advice};
+  return {"segment room", Health::kFail, text + "; some of them would not be watched" + advice};
 }
 
 Checks Examine(const std::string& named_python, int ranks) {

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "daemon/base/directories.h"
 #include "daemon/base/unique_fd.h"
@@ -28,12 +29,13 @@ bool TakeName(const std::string& unfinished, const std::string& name,
 
 std::string JobExitText(const std::string& job, pid_t pid, const CommandEnd& end,
                         uint64_t ended_real_ns) {
-  const std::string exit_code = end.by_signal ? "null" : std::to_string(end.exit_code);
-  const std::string signal = end.by_signal ? std::to_string(end.signal) : "null";
-  // A job's id holds no character that JSON would want escaped (FindWrongUse).
-  return "{\"job\": \"" + job + "\", \"pid\": " + std::to_string(pid) +
-         ", \"exit_code\": " + exit_code + ", \"signal\": " + signal +
-         ", \"ended_real_ns\": " + std::to_string(ended_real_ns) + "}\n";
+  using Json = nlohmann::ordered_json;
+  const Json object = {{"job", job},
+                       {"pid", pid},
+                       {"exit_code", end.by_signal ? Json() : Json(end.exit_code)},
+                       {"signal", end.by_signal ? Json(end.signal) : Json()},
+                       {"ended_real_ns", ended_real_ns}};
+  return object.dump() + "\n";
 }
 
 Status WriteJobExit(const std::string& segment_dir, const std::string& job, pid_t pid,

@@ -71,8 +71,8 @@ std::string FindWrongJob(const std::string& job) {
     return "";
   }
   return "NANWATCH_JOB is '" + job +
-         "': use at most 63 letters, digits, '.', '_' and '-', not beginning with '.', or unset it "
-         "to have an id made";
+         "': use at most 63 letters, digits, '.', '_' and '-', not starting with '.', or unset it "
+         "to get a new id";
 }
 
 void AddUnobservedNote(const std::string& because, const std::string& remedy, JobLaunch& launch) {
@@ -107,7 +107,7 @@ void PlanPreload(JobLaunch& launch, const Installation& installation) {
       ComposePreload(launch.environment.Text("LD_PRELOAD"), installation.library, ResolveLinks);
   if (!plan.other_copy.empty()) {
     launch.notes.push_back("LD_PRELOAD already names another copy of nanwatch, " + plan.other_copy +
-                           ", and that one watches");
+                           ", which is the one that watches");
   }
   launch.environment.Set("LD_PRELOAD", plan.value);
   launch.observed = true;

@@ -2,6 +2,7 @@
 #include "tools/late_load.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include "daemon/base/unique_fd.h"
@@ -122,17 +122,17 @@ std::string ExplainAttach(int answer, const std::string& name) {
     case NANWATCH_ATTACH_BEGUN:
       return "";
     case NANWATCH_ATTACH_SWITCHED_OFF:
-      return name + " was started with NANWATCH=0, which asks us to keep out";
+      return name + " was started with NANWATCH=0, which switches nanwatch off";
     case NANWATCH_ATTACH_PRIVILEGED:
-      return name + " runs with raised privileges, where we keep out";
+      return name + " runs with elevated privileges, and nanwatch does not enter such processes";
     case NANWATCH_ATTACH_ALREADY:
-      return name + " has the library already: somebody else attached at the same time; try again";
+      return name + " already has the library: somebody else attached at the same time; try again";
     case NANWATCH_ATTACH_NO_TORCH:
       return name + " has not loaded torch";
     default:
       return name +
-             " has the library now, which could not start its thread (out of memory, or a "
-             "limit of threads)";
+             " now has the library, which could not start its thread (out of memory, or a "
+             "thread limit)";
   }
 }
 
@@ -158,9 +158,7 @@ struct Loading {
   }
   [[nodiscard]] bool MayGoOn() const { return request.inject && host.may_write_code; }
   [[nodiscard]] std::string Seconds() const {
-    std::ostringstream text;
-    text << std::chrono::duration<double>(request.limit).count() << " s";
-    return text.str();
+    return fmt::format("{:g} s", std::chrono::duration<double>(request.limit).count());
   }
 };
 
@@ -182,7 +180,7 @@ LateLoadResult ByInjection(const Loading& loading, LateLoadResult result) {
       .on_wait =
           [&] {
             Say(loading.name +
-                " has not reached a point yet where it can load the library: waiting");
+                " has not yet reached a point where it can load the library: waiting");
           },
   });
   result.took = std::chrono::duration_cast<Milliseconds>(done.took);
@@ -201,13 +199,13 @@ LateLoadResult ByInjection(const Loading& loading, LateLoadResult result) {
 LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
   const std::string path = loading.call.answers + ".py";
   PassingFile script(path, RemoteScript(loading.call, path));
-  if (!script.made()) return Failed(result, "load_failed", "no file can be made at " + path);
+  if (!script.made()) return Failed(result, "load_failed", "cannot create the file " + path);
   const std::string refusal = AskRemoteExec(loading.process.executable, loading.request.pid, path,
                                             loading.outside, loading.Left());
   if (!refusal.empty()) {
     return Failed(result, kRemoteExecRefused,
                   loading.name + " could not be asked to load the library, " + refusal +
-                      "; --inject does it by a hook on a call of its Python's");
+                      "; --inject loads it through a hook on a call of its Python");
   }
   Answers answers;
   const SteadyClock::time_point patience = loading.PatienceWithPython();
@@ -217,10 +215,11 @@ LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
       return Failed(
           result, kNoSafePoint,
           loading.name +
-              " has been asked to load the library, and its main thread has run no Python for " +
+              " was asked to load the library, but its main thread has run no Python for " +
               loading.Seconds() +
               " (it waits in a call: a hung collective, another thread that trains?). It loads the "
-              "library as soon as it does: attach again then, or use --inject, which takes any of "
+              "library as soon as it does; attach again then, or use --inject, which can use any "
+              "of "
               "its threads");
     }
     poll(nullptr, 0, kLookEveryMs);
@@ -240,17 +239,16 @@ LateLoadResult AwaitSegment(const Loading& loading, LateLoadResult result) {
         HasNew(SegmentsOf(loading.call.directory, loading.request.pid), loading.segments_before);
     if (result.watched) return result;
     if (answers.off) {
-      return Failed(result, "not_watched",
-                    loading.name + " has the library now, but is not watched: " +
-                        (answers.said.empty() ? "it is a worker of torch's that never trains"
-                                              : answers.said));
+      return Failed(
+          result, "not_watched",
+          loading.name + " now has the library, but is not watched: " +
+              (answers.said.empty() ? "it is a torch worker that never trains" : answers.said));
     }
     if (access(("/proc/" + std::to_string(loading.request.pid)).c_str(), F_OK) != 0)
-      return Failed(result, "ended", loading.name + " has ended meanwhile");
+      return Failed(result, "ended", loading.name + " ended in the meantime");
     if (SteadyClock::now() >= loading.deadline) {
       return Failed(result, "not_ready",
-                    loading.name +
-                        " has the library now, but its observer has not started within " +
+                    loading.name + " now has the library, but its observer did not start within " +
                         loading.Seconds() + ": attach again in a moment");
     }
     poll(nullptr, 0, kLookEveryMs);
@@ -283,7 +281,7 @@ LateLoadResult LoadLate(const LateLoadRequest& request, const Places& places,
                           std::to_string(getpid()),
                       "");
   if (!answers.made())
-    return Failed(result, "directory", "no file can be made at " + answers.path());
+    return Failed(result, "directory", "cannot create the file " + answers.path());
   const Loading loading = {.process = process,
                            .request = request,
                            .outside = outside,

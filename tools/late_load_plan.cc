@@ -52,7 +52,7 @@ LateLoadPlan CheckAccess(const ProcessFacts& process, const HostFacts& host) {
   const std::string pid = std::to_string(process.pid);
   if (!process.exists) return Refuse("no_process", "there is no process " + pid + " here");
   if (process.state == 'Z' || process.state == 'X')
-    return Refuse("ended", name + " has ended: it is a zombie that its parent has not waited for");
+    return Refuse("ended", name + " has ended: it is a zombie whose parent has not waited for it");
   if (process.uid != host.uid) {
     return Refuse("other_user", name + " belongs to user " + process.user +
                                     ": attach as that user, 'sudo -u " + process.user +
@@ -61,7 +61,7 @@ LateLoadPlan CheckAccess(const ProcessFacts& process, const HostFacts& host) {
   if (process.trace_error == 0 && process.readable && !process.same_pid_namespace) {
     return Refuse("other_container",
                   name +
-                      " runs in a container (another pid namespace): run nanwatch in there, where "
+                      " runs in a container (another pid namespace): run nanwatch inside it, where "
                       "it is process " +
                       std::to_string(process.inner_pid));
   }
@@ -70,14 +70,14 @@ LateLoadPlan CheckAccess(const ProcessFacts& process, const HostFacts& host) {
     return Refuse("other_files",
                   name +
                       " sees other files than you (a container, another mount namespace), without "
-                      "this nanwatch: install and run it in there");
+                      "this nanwatch: install and run it there");
   }
   if (!process.sees_segments) {
     return Refuse(
         "other_files",
         name +
             " sees another segment directory than you (a container, another mount namespace): run "
-            "nanwatch in there, or set NANWATCH_DIR to a directory that both see");
+            "nanwatch there, or set NANWATCH_DIR to a directory that both see");
   }
   return {};
 }
@@ -110,8 +110,8 @@ LateLoadPlan CheckProgram(const ProcessFacts& process, const HostFacts& host) {
   }
   if (process.has_library || process.has_observer) {
     return Refuse("already", name +
-                                 " has the library already, but is not watched: its own stderr "
-                                 "says why, where the library was loaded");
+                                 " already has the library, but is not watched: its own stderr "
+                                 "says why");
   }
   return {};
 }
@@ -163,7 +163,7 @@ LateLoadPlan PlanInjection(const ProcessFacts& process, const HostFacts& host) {
   if (!host.may_write_code) {
     return Refuse(
         "read_only_code",
-        "this kernel lets nobody write to the read-only memory of " + name +
+        "this kernel does not allow writing to the read-only memory of " + name +
             " (boot option proc_mem.force_override), which --inject needs: " + kOrAtStart);
   }
   return {.how = LateLoad::kInject, .reason = "", .problem = ""};
@@ -194,13 +194,13 @@ LateLoadPlan PlanLateLoad(const ProcessFacts& process, const HostFacts& host,
         "remote_debug_off",
         name + " was not started with nanwatch, and its " + PythonName(process) +
             " refuses remote code (PYTHON_DISABLE_REMOTE_DEBUG, or -X disable-remote-debug): "
-            "--inject loads the library anyway, by a hook on a call of its Python");
+            "--inject loads the library anyway, through a hook on a call of its Python");
   }
   return Refuse("needs_inject",
                 name + " was not started with nanwatch, and its " + PythonName(process) +
-                    " cannot be asked to load the library (3.14 can): --inject loads it by a hook "
-                    "on a call of its Python; 'nanwatch run --level idle -- COMMAND' prepares the "
-                    "next process from its start");
+                    " cannot be asked to load the library (3.14 can): --inject loads it through a "
+                    "hook on a call of its Python; next time, start it with 'nanwatch run --level "
+                    "idle -- COMMAND'");
 }
 
 }  // namespace nanwatch

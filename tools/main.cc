@@ -67,7 +67,7 @@ int ExplainWrongUse(const std::vector<std::string>& words, bool has_command,
       !words.empty() && std::find(kVerbs.begin(), kVerbs.end(), words[0]) != kVerbs.end();
   if (is_verb || advice.empty()) Say(complaint);
   if (!advice.empty()) Say(advice);
-  if (is_verb) Say("'nanwatch " + words[0] + " --help' shows how it is used");
+  if (is_verb) Say("'nanwatch " + words[0] + " --help' shows the usage");
   return is_report ? nanwatch::kExitUsageOfReport : nanwatch::kExitUsage;
 }
 

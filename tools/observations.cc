@@ -279,7 +279,7 @@ Result<std::string> Observations::ResolveJob(const std::string& name) {
                   "no run or job begins with '" + name + "': 'nanwatch ps --all' lists them");
   }
   return Status(ErrorKind::kAmbiguous,
-                "'" + name + "' stands for several jobs: give more of it, such as" + candidates +
+                "'" + name + "' matches several jobs: give more of the id, such as" + candidates +
                     (jobs.size() > kCandidatesShown ? " ..." : ""));
 }
 

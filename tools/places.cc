@@ -67,8 +67,8 @@ Places FindPlaces(const Environment& environment) {
   if (!in_use.empty()) {
     if (in_use != places.database) {
       UseDatabase(in_use, places);
-      places.note = "the daemon that runs (pid " + std::to_string(daemon) +
-                    ") keeps its database in " + places.state_dir + ", so that one is used";
+      places.note = "the running daemon (pid " + std::to_string(daemon) +
+                    ") keeps its database in " + places.state_dir + ", so that database is used";
     }
   } else if (places.segment_status.ok() && !IsChosen(environment, places)) {
     const std::string beside = DatabasePath(StateBesideSegments(places.segment_dir));
@@ -100,7 +100,7 @@ std::vector<OtherPlace> FindOtherPlaces(const std::string& segment_dir) {
 }
 
 std::string NoRunIsKnown(const Places& places) {
-  std::string text = "no run is known yet: start one with 'nanwatch run -- python train.py'";
+  std::string text = "there is no run yet: start one with 'nanwatch run -- python train.py'";
   if (places.state_dir.empty()) return text;
   struct stat status {};
   const bool there = stat(places.state_dir.c_str(), &status) == 0;
@@ -110,8 +110,8 @@ std::string NoRunIsKnown(const Places& places) {
     const passwd* owner = getpwuid(status.st_uid);
     text += ", which belongs to " +
             (owner != nullptr ? "user " + std::string(owner->pw_name)
-                              : "the user with number " + std::to_string(status.st_uid)) +
-            ": each user has a directory of their own";
+                              : "user number " + std::to_string(status.st_uid)) +
+            ": each user has their own directory";
   } else if (hidden || (there && access(places.state_dir.c_str(), R_OK | X_OK) != 0)) {
     text += ", which you may not read";
   } else if (there && access(places.database.c_str(), F_OK) == 0) {

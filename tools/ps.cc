@@ -30,7 +30,7 @@ constexpr char kPsHelp[] =
     "  ended (with the exit status, where 'nanwatch run' started it).\n"
     "STEP: optimizer steps so far. FINDINGS: op calls that wrote a NaN or Inf, harmless ones "
     "included.\n"
-    "  LOST: records for which there was no room, or that could not be read.\n"
+    "  LOST: records that did not fit, or that could not be read.\n"
     "\n"
     "Examples:\n"
     "  nanwatch ps\n"

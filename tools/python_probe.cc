@@ -44,7 +44,7 @@ PythonProbe ProbePython(const std::string& python, const EnvironmentBlock& outsi
   ProgramOutput output = RunAndRead({lookup.path, "-c", kScript}, outside, kProbeTimeout);
   if (!output.ended_well) {
     probe.problem = "'" + lookup.path +
-                    "' could not be asked for its torch: it failed, or took longer "
+                    "' did not say which torch it has: it failed, or took longer "
                     "than 20 s";
     return probe;
   }

@@ -71,7 +71,7 @@ std::string AskRemoteExec(const std::string& python, int pid, const std::string&
   if (output.timed_out)
     return "because its own interpreter, " + python + ", did not answer in time";
   if (!output.ended_well)
-    return "because its executable, " + python + ", is no interpreter that could ask it";
+    return "because its executable, " + python + ", is not an interpreter that can ask it";
   return "because sys.remote_exec refused: " + output.text.substr(0, output.text.find('\n'));
 }
 

@@ -39,7 +39,7 @@ constexpr char kReportHelp[] =
     "  nanwatch report 7f3a --stats\n"
     "  nanwatch report --ignore 'op=aten::log layer=encoder.mask*'     ('nanwatch run --help' has "
     "the rules)\n"
-    "  nanwatch report --check --json > verdict.json || echo 'look at it'\n"
+    "  nanwatch report --check --json > verdict.json || echo 'check verdict.json'\n"
     "\n"
     "Exit status: 0; with --check 0 clean or expected, 2 anomaly, 3 unknown (too little was "
     "watched to say);\n"
@@ -148,8 +148,7 @@ int Report(const ReportOptions& options) {
 
 void AddReportVerb(CLI::App& app, VerbCall& call) {
   CLI::App* verb = app.add_subcommand(
-      "report",
-      "Report which op, in which layer, at which step, went wrong first, why, and what to do.");
+      "report", "Report which op went wrong first, in which layer and step, why, and what to do.");
   SetHelp(*verb, "nanwatch report [RUN] [OPTIONS]", kReportHelp);
   auto options = std::make_shared<ReportOptions>();
   verb->add_option("RUN", options->run, "A PID, or the id of a run or job, or its beginning")
@@ -165,7 +164,7 @@ void AddReportVerb(CLI::App& app, VerbCall& call) {
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
   verb->add_option("--ignore", options->ignore,
-                   "Incidents to be expected, in addition to the job's own rules")
+                   "A rule for incidents that you expect, in addition to the job's own rules")
       ->type_name("RULE|@FILE")
       ->allow_extra_args(false);
   verb->add_flag("--json", options->json, "Print the verdict document (nanwatch.verdict/1)");

@@ -229,7 +229,7 @@ void RemoveWhatWasRead(const Preparation& prepared, Observations& observations,
 void SayWhyNothing(const Preparation& prepared, const std::string& job, const Verdict& nothing) {
   const std::string elsewhere = JobInAnotherPlace(prepared.places.segment_dir, job);
   if (nothing.unwatched().empty() && !elsewhere.empty()) {
-    Say("nothing was observed here: the command ran in a container of its own, and its segments "
+    Say("nothing was observed here: the command ran in its own container, and its segments "
         "are in " +
         elsewhere + "; start 'nanwatch run' inside that container");
     return;
@@ -282,7 +282,7 @@ void AwaitReading(SignalGate& gate, const Preparation& prepared, Observations& o
   if (!told.ok()) Say(told.message());
   const JobEndWait waited = AwaitJobEnd(gate, observations, exit.job, end.asked_to_stop);
   if (waited == JobEndWait::kGaveUp)
-    Say("the daemon has not read everything yet; the rest is read from the segments");
+    Say("the daemon has not read everything yet; reading the rest from the segments");
 }
 
 void WriteVerdict(const Verdict& verdict, Preparation& prepared) {
@@ -306,7 +306,7 @@ void ShowOnce(const RunOptions& options, const Preparation& prepared, const Verd
   const std::string& job = prepared.launch.job;
   if (is_last) {
     if (verdict.runs_size() == 0) SayWhyNothing(prepared, job, verdict);
-    if (live > 0) Say(ProcessesStillRun(live, job) + ": this is what is known so far");
+    if (live > 0) Say(ProcessesStillRun(live, job) + ": this is the report so far");
     Show(options, verdict);
   } else if (live > 0 && verdict.verdict() == "anomaly") {
     Say("an anomaly was found, and " + ProcessesStillRun(live, job) + ": 'nanwatch report " + job +
@@ -392,7 +392,7 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
                    "'nanwatch report --stats'")
       ->type_name("N");
   verb->add_option("--measure", options->measure,
-                   "Leave at most this percentage of steps unchecked to measure what the checks "
+                   "Leave up to this percentage of steps unchecked to measure what the checks "
                    "cost, for example 1 (default 0: never)")
       ->type_name("PERCENT");
   verb->add_flag("--kernels", options->kernels,
@@ -407,7 +407,7 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
                    "are not finite")
       ->type_name("continue|stop");
   verb->add_option("--ignore", options->ignore,
-                   "Incidents to be expected in this job (see Rules); can be repeated")
+                   "A rule for incidents that this job may have (see Rules); can be repeated")
       ->type_name("RULE|@FILE")
       ->allow_extra_args(false);
   verb->add_flag("--json", options->json, "Print the report as JSON");

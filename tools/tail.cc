@@ -34,7 +34,7 @@ constexpr char kTailHelp[] =
     "line; and\n"
     "  one per early warning, sorted by time. Findings that only pass a bad value on share one "
     "line, and so\n"
-    "  do those of one place. The incidents of a run follow when it has ended. A finding is not an "
+    "  do those of one site. The incidents of a run follow when it has ended. A finding is not an "
     "alarm (a\n"
     "  mask of -Inf is one, too): 'nanwatch report' gives the verdict.\n"
     "\n"

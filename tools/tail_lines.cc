@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace nanwatch {
 namespace {
 
-// Findings with the same key are summed up: all of a run that only pass a bad value on, and those
-// of one place and class. "": what is never summed up.
+// Findings with the same key share a line: all findings of a run that only pass a bad value on, and
+// those of one site and class. "": never shares a line.
 std::string KeyOf(const TailEntry& entry) {
   if (!entry.finding.has_value() || !entry.finding->kernels.empty()) return "";
   const FindingLine& line = *entry.finding;
@@ -31,10 +32,11 @@ struct Repeated {
 
 void AddFurther(const Repeated& repeated, bool json, TailEntry& first) {
   if (repeated.further == 0) return;
-  if (json && first.text.ends_with('}')) {
-    first.text.pop_back();
-    first.text += ",\"further\":" + std::to_string(repeated.further) +
-                  ",\"further_until_step\":" + std::to_string(repeated.last_step) + "}";
+  if (json) {
+    auto object = nlohmann::ordered_json::parse(first.text);
+    object["further"] = repeated.further;
+    object["further_until_step"] = repeated.last_step;
+    first.text = object.dump();
     return;
   }
   first.text +=

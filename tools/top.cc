@@ -285,7 +285,7 @@ void AddTopVerb(CLI::App& app, VerbCall& call) {
       app.add_subcommand("top", "Watch the live runs: steps, loss, gradients, findings, overhead.");
   SetHelp(*verb, "nanwatch top [OPTIONS]", kTopHelp);
   auto options = std::make_shared<TopOptions>();
-  verb->add_option("--interval", options->interval_s, "How often to look (default: 1)")
+  verb->add_option("--interval", options->interval_s, "How often to refresh (default: 1)")
       ->type_name("SECONDS");
   verb->add_flag("--once", options->once, "Print the table once");
   verb->add_flag("--json", options->json, "Print it once, as a JSON document (nanwatch.top/1)");

@@ -232,7 +232,7 @@ std::string TopLook::Note(bool has_rows) const {
   const Status& segments = places.segment_status;
   if (!segments.ok() && segments.kind() != ErrorKind::kNotFound) add(segments.message());
   if (has_rows && !RunningDaemon(places.segment_dir).has_value()) {
-    add("no daemon runs, so there are no verdicts: 'nanwatchd' starts one");
+    add("no daemon is running, so there are no verdicts: 'nanwatchd' starts it");
   }
   if (!observations_.foreign().empty()) {
     add("not read: " + observations_.foreign().front().name + ", " +

@@ -63,8 +63,8 @@ Status ProveWritable(const std::string& path) {
   unlink(probe.c_str());
   if (wrote) return Status();
   return Status::FromErrno(error, "the disk that holds the state directory " + Quoted(path) +
-                                      " takes no more; free some space, or set " +
-                                      wire::kEnvStateDir + " to a directory elsewhere");
+                                      " is full; free some space, or set " + wire::kEnvStateDir +
+                                      " to a directory elsewhere");
 }
 
 }  // namespace
@@ -154,8 +154,8 @@ Result<StateDirectory> StateDirectoryPath(const Environment& environment) {
 
 Status EnsureStateDirectory(const std::string& path) {
   if (Status made = MakeWithParents(path); !made.ok()) {
-    return made.WithContext(std::string("the state directory is out of reach (") +
-                            wire::kEnvStateDir + " chooses another)");
+    return made.WithContext(std::string("the state directory cannot be used (set ") +
+                            wire::kEnvStateDir + " to another)");
   }
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return Status::FromErrno(errno, Quoted(path));

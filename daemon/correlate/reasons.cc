@@ -15,8 +15,8 @@ namespace {
 
 using wire::Reach;
 
-// Of the incidents and inputs that are not the answer, as many as a person reads.
-constexpr size_t kOthersTold = 3;
+// Incidents and inputs that are not the origin: no more than a person reads.
+constexpr size_t kOthersShown = 3;
 
 std::string KindsText(uint32_t kinds) {
   std::string text;
@@ -42,56 +42,56 @@ std::string_view TargetText(uint32_t target) {
     case wire::Target::kInputData:
       return "the batch";
     case wire::Target::kUninitialised:
-      return "uninitialised memory";
+      return "uninitialized memory";
     default:
       return "memory that no observed op wrote";
   }
 }
 
-class Teller {
+class ReasonWriter {
  public:
-  Teller(const IncidentDraft& draft, const Incident& incident, Explanation& explanation)
+  ReasonWriter(const IncidentDraft& draft, const Incident& incident, Explanation& explanation)
       : draft_(draft), lineage_(*draft.lineage), incident_(incident), explanation_(explanation) {}
 
-  void TellOrigin() {
+  void AddOrigin() {
     const Finding& origin = incident_.origin();
     Add("origin", origin, NameOf(origin) + " is the origin: " + OriginText());
   }
 
   // Why none of what went before is to blame.
-  void TellEarlier(const Drafts& all) {
-    const std::set<uint64_t> inputs = TellInputsOfOrigin();
-    size_t told = 0;
+  void AddEarlier(const Drafts& all) {
+    const std::set<uint64_t> inputs = AddInputsOfOrigin();
+    size_t shown = 0;
     for (const auto& [key, other] : all) {
       const bool earlier = &other != &draft_ && other.lineage == draft_.lineage &&
                            other.origin->ticket < draft_.origin->ticket &&
                            !inputs.contains(other.origin->ticket);
-      if (!earlier || told++ >= kOthersTold) continue;
+      if (!earlier || shown++ >= kOthersShown) continue;
       const Finding finding = DescribeOrigin(lineage_, *other.origin);
       Add("earlier", finding,
           NameOf(finding) +
               " ran earlier but belongs to another incident: " + ApartText(*other.origin));
     }
-    if (told > kOthersTold) {
+    if (shown > kOthersShown) {
       Add("earlier", Finding(),
-          "and " + std::to_string(told - kOthersTold) +
+          "and " + std::to_string(shown - kOthersShown) +
               " more earlier values that belong to other incidents");
     }
   }
 
-  void TellClass() {
+  void AddClass() {
     const Finding& origin = incident_.origin();
     Add("class", origin, NameOf(origin) + " has class " + origin.class_() + ": " + ClassText());
   }
 
-  void TellChain() {
+  void AddChain() {
     for (int i = 1; i < incident_.chain_size(); ++i) {
       const Finding& link = incident_.chain(i);
       Add("link", link, NameOf(link) + " is bad because " + LinkText(link.ticket()));
     }
   }
 
-  void TellReach() {
+  void AddReach() {
     for (const Reach reach : draft_.reach) {
       const std::string name = ReachName(static_cast<uint32_t>(reach));
       if (reach == Reach::kActivation) {
@@ -112,7 +112,7 @@ class Teller {
     }
   }
 
-  void TellSeverity() {
+  void AddSeverity() {
     Add("severity", incident_.origin(),
         NameOf(incident_.origin()) + " causes an incident of severity " + incident_.severity() +
             ": " + SeverityText());
@@ -170,8 +170,9 @@ class Teller {
         return "its inputs were not checked, but no bad value existed when it ran, so they are "
                "assumed to have been finite";
       case Because::kHabit:
-        return "it only made -Inf, as the same place did in an earlier step; masks are written "
-               "like that";
+        return "it made only -Inf, and the same site did so in an earlier step; this is how masks "
+               "are "
+               "written";
       case Because::kConstant:
         return "the program wrote a non-finite constant here";
       case Because::kNanOfMask:
@@ -179,7 +180,7 @@ class Teller {
       case Because::kInfToNanHere:
         return "it turned Inf into NaN, and no record says where the Inf came from";
       case Because::kTwin:
-        return "its own record was not kept; an earlier value from the same place has this cause";
+        return "its own record was not kept; an earlier value from the same site has this cause";
       default:
         return "the chain ends here because an input was not checked or its record was lost; the "
                "real origin may be earlier";
@@ -191,26 +192,26 @@ class Teller {
     return name.empty() ? "" : " (" + name + ")";
   }
 
-  // Gives the tickets of those that were told.
-  std::set<uint64_t> TellInputsOfOrigin() {
-    std::set<uint64_t> told;
+  // Returns the tickets of the inputs that it added.
+  std::set<uint64_t> AddInputsOfOrigin() {
+    std::set<uint64_t> shown;
     const ValueNode* node = NodeAt(draft_.origin->node);
-    if (node == nullptr || node->record == nullptr || !node->record->has_value()) return told;
+    if (node == nullptr || node->record == nullptr || !node->record->has_value()) return shown;
     for (const RecordSource& source : node->record->value().sources()) {
       if (source.kind() != static_cast<uint32_t>(wire::SourceKind::kValue)) continue;
       const ValueNode* input = NodeOf(source.value());
-      if (input == nullptr || input->origin < 0 || told.size() >= kOthersTold) continue;
-      told.insert(input->ticket);
+      if (input == nullptr || input->origin < 0 || shown.size() >= kOthersShown) continue;
+      shown.insert(input->ticket);
       const Finding finding = DescribeNode(lineage_, *input);
       Add("earlier", finding,
           NameOf(finding) + " was one of its inputs and held " + KindsText(input->kinds) +
               ", but is not the origin: " + WeaknessText(*input));
     }
-    return told;
+    return shown;
   }
 
-  // Lineage lets an origin begin where no stronger one leads in, so what is apart either leads
-  // nowhere near or is weaker.
+  // Lineage starts an origin where no stronger one leads in. So another origin either does not lead
+  // here or is weaker.
   [[nodiscard]] static std::string ApartText(const Origin& other) {
     if (other.expected_by != nullptr) {
       return "an ignore rule calls it expected, and an expected value is blamed only if nothing "
@@ -275,7 +276,7 @@ class Teller {
         return "its backward pass started from a loss that was already bad" +
                (via == nullptr ? "" : ", " + from) + ", so none of the gradients is usable";
       case Because::kTwin:
-        return "it comes from the same place as an earlier value in this chain; its own record was "
+        return "it comes from the same site as an earlier value in this chain; its own record was "
                "not kept";
       case Because::kNanOfMask:
         return "it turned a mask into NaN" + (via == nullptr ? "" : "; the mask came from " + from);
@@ -286,7 +287,8 @@ class Teller {
   }
 
   [[nodiscard]] static std::string SourceText(const ValueNode& node) {
-    if (node.record == nullptr || !node.record->has_value()) return "a place that was not recorded";
+    if (node.record == nullptr || !node.record->has_value())
+      return "a source that was not recorded";
     for (const RecordSource& source : node.record->value().sources()) {
       if (source.kind() == static_cast<uint32_t>(wire::SourceKind::kExternal)) {
         return std::string(TargetText(source.target())) +
@@ -296,7 +298,7 @@ class Teller {
         return "a collective";
       }
     }
-    return "a place that was not recorded";
+    return "a source that was not recorded";
   }
 
   // "the loss", "an optimizer state": what the rest of the sentence is about.
@@ -336,8 +338,8 @@ class Teller {
         return NameOf(value) + " wrote it itself" + name + JudgementText(event);
       case ReachEvent::How::kEscape:
         return record + step +
-               " says that the program read or compared a bad number that was computed where its "
-               "losses are, " +
+               " says that the program read or compared a bad number that was computed where it "
+               "computes its losses, " +
                by + JudgementText(event);
       case ReachEvent::How::kRead:
         return record + step +
@@ -346,8 +348,8 @@ class Teller {
       case ReachEvent::How::kDead:
         return "the loss was not finite in the steps that ran with these bad parameters";
       case ReachEvent::How::kFirstReach:
-        return "the list of first reaches, which is never evicted, names " + record + name + ", " +
-               by + JudgementText(event);
+        return "the list of first reaches, from which nothing is ever dropped, names " + record +
+               name + ", " + by + JudgementText(event);
     }
     return record;
   }
@@ -356,7 +358,7 @@ class Teller {
                                           std::string_view many) {
     if (count < 2) return "";
     return ", and " + std::to_string(count) + " " + std::string(count == 1 ? one : many) +
-           " in all were bad then";
+           " in all were bad at that point";
   }
 
   [[nodiscard]] static std::string JudgementText(const ReachEvent& event) {
@@ -416,13 +418,13 @@ std::string NameOf(const Finding& finding) {
 
 void AddReasons(const IncidentDraft& draft, const Incident& incident, const Drafts& all,
                 Explanation& explanation) {
-  Teller teller(draft, incident, explanation);
-  teller.TellOrigin();
-  teller.TellEarlier(all);
-  teller.TellClass();
-  teller.TellChain();
-  teller.TellReach();
-  teller.TellSeverity();
+  ReasonWriter writer(draft, incident, explanation);
+  writer.AddOrigin();
+  writer.AddEarlier(all);
+  writer.AddClass();
+  writer.AddChain();
+  writer.AddReach();
+  writer.AddSeverity();
 }
 
 }  // namespace nanwatch

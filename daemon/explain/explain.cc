@@ -80,12 +80,12 @@ void AddCauseAndRule(const Verdict& verdict, Explanation& explanation) {
     }
     AddStep("pattern", text, origin, explanation);
   } else if (incident.severity() != "info") {
-    AddStep("pattern", NameOf(origin) + " fits no pattern that is known", origin, explanation);
+    AddStep("pattern", NameOf(origin) + " fits no known pattern", origin, explanation);
   }
   if (!incident.expected_by().empty()) {
     AddStep("rule",
-            NameOf(origin) + " fits the rule '" + incident.expected_by() +
-                "', which makes expected what would have been an anomaly",
+            NameOf(origin) + " matches your rule '" + incident.expected_by() +
+                "', so what would have been an anomaly is expected",
             origin, explanation);
   }
 }

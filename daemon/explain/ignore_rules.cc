@@ -66,13 +66,13 @@ class RuleReader {
   std::string ReadField(std::string_view word, IgnoreRule& rule) const {
     const size_t equals = word.find('=');
     if (equals == std::string_view::npos) {
-      return "'" + std::string(word) + "' is no FIELD=GLOB (op=aten::log)";
+      return "'" + std::string(word) + "' does not have the form FIELD=GLOB, such as op=aten::log";
     }
     const std::string field(word.substr(0, equals));
     std::string glob(word.substr(equals + 1));
     std::optional<std::string>* slot = SlotOf(field, rule);
     if (slot == nullptr) {
-      return "there is no field '" + field + "'; it is one of op, layer, phase, class, pattern";
+      return "there is no field '" + field + "'; use op, layer, phase, class or pattern";
     }
     if (slot->has_value()) return "'" + field + "' is given twice; write two rules";
     if (glob.empty()) return "'" + field + "=' has no value; write " + field + "=* for any";
@@ -93,15 +93,15 @@ class RuleReader {
 
   std::string FindWrongWord(const std::string& field, const std::string& glob) const {
     if (field == "phase" && !FitsOneOf(glob, kPhases)) {
-      return "there is no phase '" + glob + "'; it is one of " +
+      return "there is no phase '" + glob + "'; use one of " +
              fmt::format("{}", fmt::join(kPhases, ", "));
     }
     if (field == "class" && !FitsOneOf(glob, kClasses)) {
-      return "there is no class '" + glob + "'; it is one of " +
+      return "there is no class '" + glob + "'; use one of " +
              fmt::format("{}", fmt::join(kClasses, ", "));
     }
     if (field == "pattern" && !FitsOneOf(glob, patterns_)) {
-      return "there is no pattern '" + glob + "'; their ids stand in reports (--json)";
+      return "there is no pattern '" + glob + "'; 'nanwatch report --json' shows the ids";
     }
     return "";
   }
@@ -143,7 +143,7 @@ IgnoreRules ParseIgnoreRules(std::string_view text) {
   }
   if (wrong_rules > kProblemsMax) {
     read.problems.push_back("and " + std::to_string(wrong_rules - kProblemsMax) +
-                            " more rules that cannot be understood are not applied");
+                            " more rules are not applied either");
   }
   return read;
 }

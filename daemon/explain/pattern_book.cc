@@ -34,7 +34,7 @@ std::vector<std::string> Texts(const json& entry, const char* key, std::string& 
   if (is_list)
     texts = found->get<std::vector<std::string>>();
   else if (why.empty())
-    why = std::string(key) + " is no list of texts";
+    why = std::string(key) + " is not a list of strings";
   return texts;
 }
 
@@ -42,7 +42,7 @@ std::string Text(const json& entry, const char* key, std::string& why) {
   const auto found = entry.find(key);
   if (found != entry.end() && found->is_string() && !found->get<std::string>().empty())
     return found->get<std::string>();
-  if (why.empty()) why = std::string(key) + " is not given";
+  if (why.empty()) why = std::string(key) + " is missing";
   return {};
 }
 
@@ -67,9 +67,9 @@ Condition ReadCondition(const std::string& text, std::string& why) {
   condition.comparison = known.value_or(Condition::Comparison::kEqual);
   if (!why.empty()) return condition;
   if (!complete || !known || !further.empty() || (!unknown.empty() && unknown != "?"))
-    why = "\"" + text + "\" is no comparison with a number";
+    why = "\"" + text + "\" is not a comparison with a number";
   else if (!IsNumberName(condition.number))
-    why = "there is no number " + condition.number;
+    why = "there is no number named " + condition.number;
   return condition;
 }
 
@@ -101,7 +101,7 @@ void ReadMatch(const json& match, const std::vector<KnownCause>& before, KnownCa
     if (positive && why.empty() &&
         std::any_of(list->begin(), list->end(),
                     [](const std::string& text) { return text.starts_with('!'); }))
-      why = std::string("! has no meaning in ") + key + ", use " +
+      why = std::string("! is not allowed in ") + key + ", use " +
             (list == &cause.reach ? "not_reach" : "reach");
   }
   ReadOpsOf(match, before, cause, why);
@@ -118,7 +118,7 @@ void ReadMatch(const json& match, const std::vector<KnownCause>& before, KnownCa
 KnownCause ReadCause(const json& entry, const std::vector<KnownCause>& before, std::string& why) {
   KnownCause cause;
   if (!entry.is_object()) {
-    why = "it is no JSON object";
+    why = "it is not a JSON object";
     return cause;
   }
   cause.id = Text(entry, "id", why);
@@ -129,7 +129,7 @@ KnownCause ReadCause(const json& entry, const std::vector<KnownCause>& before, s
   if (match != entry.end() && match->is_object())
     ReadMatch(*match, before, cause, why);
   else if (why.empty())
-    why = "match is not given";
+    why = "match is missing";
   return cause;
 }
 
@@ -203,32 +203,32 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
                      [&](const Condition& condition) { return Holds(condition, incident); });
 }
 
-// "op is aten::_softmax (asked: aten::_softmax*, not aten::*backward*)", for a list that allows it.
+// "op is aten::_softmax (required: aten::_softmax*, not aten::*backward*)", for a list that allows it.
 void TellFit(std::string_view field, const std::vector<std::string>& globs, std::string_view text,
              std::vector<std::string>& reasons) {
   if (globs.empty()) return;
-  std::string asked;
+  std::string required;
   bool exact = false;
   for (const std::string& glob : globs) {
     const bool forbids = glob.starts_with('!');
     if (!forbids && (exact || !MatchesGlob(glob, text))) continue;
     exact |= glob == text;
-    asked += (asked.empty() ? "" : ", ") + (forbids ? "not " + glob.substr(1) : glob);
+    required += (required.empty() ? "" : ", ") + (forbids ? "not " + glob.substr(1) : glob);
   }
   std::string reason(field);
   reason += text.empty() ? " is not known" : " is " + std::string(text);
-  if (asked != text) reason += " (asked: " + asked + ")";
+  if (required != text) reason += " (required: " + required + ")";
   reasons.push_back(std::move(reason));
 }
 
 std::string TellCondition(const Condition& condition, const Incident& incident) {
   const std::string known =
       TextOf(incident, condition.number).value_or("not recorded, which the pattern allows");
-  return fmt::format("{} is {} (asked: {} {:g})", condition.number, known,
+  return fmt::format("{} is {} (required: {} {:g})", condition.number, known,
                      kComparisons[static_cast<size_t>(condition.comparison)], condition.bound);
 }
 
-std::vector<std::string> TellFits(const KnownCause& cause, const Incident& incident) {
+std::vector<std::string> ReasonsOfFit(const KnownCause& cause, const Incident& incident) {
   const Finding& origin = incident.origin();
   std::vector<std::string> reasons;
   TellFit("kind", cause.kinds, origin.kind(), reasons);
@@ -285,7 +285,7 @@ PatternBook PatternBook::Parse(std::string_view text, std::vector<std::string>* 
   PatternBook book;
   const json entries = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!entries.is_array()) {
-    problems->push_back("patterns are no JSON list");
+    problems->push_back("the patterns are not a JSON list");
     return book;
   }
   for (const json& entry : entries) {
@@ -321,7 +321,7 @@ std::vector<std::string> PatternBook::WhyItFits(const Incident& incident) const 
   const auto cause = std::find_if(causes_.begin(), causes_.end(), [&](const KnownCause& known) {
     return known.id == incident.pattern().id();
   });
-  return cause == causes_.end() ? std::vector<std::string>() : TellFits(*cause, incident);
+  return cause == causes_.end() ? std::vector<std::string>() : ReasonsOfFit(*cause, incident);
 }
 
 }  // namespace nanwatch

@@ -476,7 +476,7 @@ void DecodeIgnore(const wire::IgnoreSection& section, Run& run) {
     return;
   }
   if ((section.flags & wire::IgnoreSection::kCut) != 0) {
-    run.set_ignore_problem("the rules take more than " + std::to_string(sizeof section.text) +
+    run.set_ignore_problem("the rules are longer than " + std::to_string(sizeof section.text) +
                            " bytes: those at the end are not applied");
   }
   // Line by line, because a line's end is the only control character that means something.

@@ -32,7 +32,7 @@ bool PreadAll(int fd, void* to, size_t bytes, uint64_t offset) {
 
 // The major version decides whether the rest may be understood at all, so it is looked at first.
 Status CheckVersion(const wire::SegmentHeader& header) {
-  if (header.magic != wire::kSegmentMagic) return NotASegment("does not begin as a segment does");
+  if (header.magic != wire::kSegmentMagic) return NotASegment("does not start like a segment");
   if (header.wire_major == wire::kWireMajor) return Status();
   return Status(ErrorKind::kUnsupported,
                 "written in wire format " + std::to_string(header.wire_major) + "." +
@@ -75,7 +75,7 @@ Result<SegmentFile> SegmentFile::Open(const std::string& path, bool writable) {
   UniqueFd fd(open(path.c_str(), flags));
   if (!fd.valid()) return Status::FromErrno(errno, "cannot open it");
   struct stat info {};
-  if (fstat(fd.get(), &info) != 0) return Status::FromErrno(errno, "cannot look at it");
+  if (fstat(fd.get(), &info) != 0) return Status::FromErrno(errno, "cannot read its status");
   if (!S_ISREG(info.st_mode)) return NotASegment("not a regular file");
   if (info.st_uid != geteuid()) {
     return Status(ErrorKind::kPermission, "belongs to user " + std::to_string(info.st_uid));
@@ -84,9 +84,9 @@ Result<SegmentFile> SegmentFile::Open(const std::string& path, bool writable) {
       ReadHeader(fd.get(), static_cast<uint64_t>(info.st_size));
   if (!header.ok()) return header.status();
   if (IsOfAnotherPlace(*header, HostIdentity::Current())) {
-    return Status(ErrorKind::kPermission, "of another container (pid namespace " +
+    return Status(ErrorKind::kPermission, "belongs to another container (pid namespace " +
                                               std::to_string(header->pid_namespace) +
-                                              "): its own nanwatch reads it");
+                                              "), whose own nanwatch reads it");
   }
   Result<GuardedMapping> mapping = GuardedMapping::Map(fd.get(), header->file_bytes, writable);
   if (!mapping.ok()) return mapping.status();

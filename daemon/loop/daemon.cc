@@ -96,7 +96,7 @@ Status Daemon::Impl::MakeDirectoryAnew() {
   Result<SegmentDirectoryWatch> watching = SegmentDirectoryWatch::Open(options.segment_dir);
   if (!watching.ok()) return watching.status();
   watch = *std::move(watching);
-  listener.Remark(options.segment_dir + " was removed and is made anew");
+  listener.Remark(options.segment_dir + " was removed; it was created again");
   return Status();
 }
 
@@ -114,9 +114,9 @@ void Daemon::Impl::OpenStoreAnew(const std::string& why) {
       listener.Trouble(why + "; " + aside.status().message());
       return;
     }
-    listener.Trouble(why + ": it is kept as " + *aside + ", and a new one is begun");
+    listener.Trouble(why + ": it was moved to " + *aside + ", and a new one is created");
   } else {
-    listener.Trouble(why + ": a new one is begun");
+    listener.Trouble(why + ": a new one is created");
   }
   if (Status held = HoldStateLock(); !held.ok()) {
     listener.Trouble(why + "; " + held.message());
@@ -124,7 +124,7 @@ void Daemon::Impl::OpenStoreAnew(const std::string& why) {
   }
   Result<Store> opened = OpenStore(options);
   if (!opened.ok()) {
-    listener.Trouble("no new database can be made: " + opened.status().message());
+    listener.Trouble("a new database cannot be created: " + opened.status().message());
     return;
   }
   store = *std::move(opened);
@@ -150,7 +150,7 @@ void Daemon::Impl::RemoveRemains() {
     gone.push_back("some segments in " + options.segment_dir);
   for (const std::string& path : gone)
     listener.Remark(path +
-                    " of a container that ended was removed: nobody has written to it for a day");
+                    " of a container that ended was removed: nothing was written to it for a day");
 }
 
 Status Daemon::Impl::LookAround() {

@@ -61,7 +61,7 @@ class HumanLog final : public Log {
   void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) override {
     const auto level = incident.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
     const std::string sentence = IncidentLine(verdict, incident);
-    logger_->log(level, "{}{}", reach_grew ? "further: " : "", sentence);
+    logger_->log(level, "{}{}", reach_grew ? "reached further: " : "", sentence);
   }
 
   void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) override {
@@ -74,7 +74,7 @@ class HumanLog final : public Log {
   }
 
   void FileUnreadable(const std::string& name, const std::string& reason) override {
-    logger_->warn("left alone: {}: {}", name, reason);
+    logger_->warn("not read: {}: {}", name, reason);
   }
 
   void Trouble(const std::string& sentence) override { logger_->error("{}", sentence); }
@@ -115,32 +115,32 @@ std::string LevelSentence(const LevelFact& level) {
   const std::string change = to + ", was " + LevelName(level.from());
   switch (static_cast<Why>(level.why())) {
     case Why::kAsked:
-      return change + ": asked for";
+      return change + ": requested";
     case Why::kDeadline:
-      return change + ": what was asked for has run out";
+      return change + ": the requested time is over";
     case Why::kOnGpu:
-      return change + ": a GPU is used, where this is the default";
+      return change + ": the job uses a GPU, where this is the default";
     case Why::kSuspicion:
-      return "auto: in full for a while, because a loss or gradient is bad or far off its own "
-             "history";
+      return "auto: every op for a while, because a loss or gradient is non-finite or far outside "
+             "its "
+             "own history";
     case Why::kQuiet:
-      return "auto: nothing came of it, back to the budget";
+      return "auto: no bad value followed, back to the budget";
     case Why::kBudget:
       break;
     case Why::kUnknown:
       return change;
   }
   const std::string share =
-      level.full_every() == 0   ? "no step in full, as many by the canary as there is room for"
+      level.full_every() == 0   ? "no step in full, canary steps as the budget allows"
       : level.full_every() == 1 ? "every step in full"
                                 : "one step in " + std::to_string(level.full_every()) + " in full";
   if (!level.has_overhead_percent())
     return fmt::format(
-        "auto: {}; whether that keeps the budget of {:.2f} % is not known: the times of steps "
-        "differ "
-        "too much",
+        "auto: {}; whether that stays within the budget of {:.2f} % is unknown, because step times "
+        "vary too much",
         share, level.budget_percent());
-  return fmt::format("auto: {}; expected to cost {:.2f} % of {:.2f} %", share,
+  return fmt::format("auto: {}; expected to cost {:.2f} %, the budget is {:.2f} %", share,
                      level.overhead_percent(), level.budget_percent());
 }
 

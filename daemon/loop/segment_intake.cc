@@ -256,7 +256,7 @@ Status SegmentIntake::Commit(Store& store, bool all) {
     return Failed(committed);
   if (after_commit_) after_commit_();
   if (told_trouble_at_ns_ != 0) {
-    listener_.Remark("the database takes data again; nothing that the segments held was lost");
+    listener_.Remark("the database can be written again; nothing in the segments was lost");
     told_trouble_at_ns_ = 0;
   }
   for (size_t i = 0; i < ready.size(); ++i) Finish(ready[i], batches[i]);
@@ -317,7 +317,7 @@ Status SegmentIntake::Failed(const Status& why) {
     listener_.Trouble(
         (full ? "the disk with the database is full: findings stay in the segments until there is "
                 "space again ("
-              : "the database cannot be written: findings stay in the segments meanwhile (") +
+              : "the database cannot be written: findings stay in the segments until it can (") +
         why.message() + ")");
   }
   return why;

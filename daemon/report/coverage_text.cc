@@ -20,11 +20,11 @@ struct Reason {
 };
 constexpr std::array<Reason, 17> kReasons = {{
     {"sparse", "compressed sparse tensors (CSR and the like): their values are not read yet"},
-    {"quantized", "quantised tensors: they hold integers"},
+    {"quantized", "quantized tensors: they hold integers"},
     {"nested", "nested (jagged) tensors"},
     {"meta", "meta tensors: they have no memory"},
     {"fake", "fake tensors and wrapper subclasses without memory of their own"},
-    {"functorch", "tensors inside vmap, grad or functionalisation"},
+    {"functorch", "tensors inside vmap, grad or functionalization"},
     {"other_device", "tensors neither on the CPU nor on a CUDA device that is checked"},
     {"uninitialised", "freshly allocated memory that nothing has written yet"},
     {"async", "receive buffers that were not filled yet"},
@@ -44,7 +44,7 @@ std::string_view MeaningOf(const std::string& name) {
   for (const Reason& reason : kReasons) {
     if (reason.name == name) return reason.meaning;
   }
-  return "a reason that this version does not know";
+  return "a reason that this version of nanwatch does not know";
 }
 
 // "overhead 1.2 % (0.8 .. 1.9)"

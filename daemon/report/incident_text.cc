@@ -81,7 +81,7 @@ std::string TensorRows(const char* label,
   return rows;
 }
 
-// ---- the way it took
+// ---- the path it took
 
 std::string LinkText(const Incident& incident, const Finding& link) {
   const std::string bad = BadWord(link.outputs());
@@ -110,14 +110,14 @@ std::string ThenText(const Incident& incident) {
   std::string text;
   bool gap = false;
   bool first = true;
-  std::string told = incident.origin().reach();
-  if (told == "loss") text = "the loss itself";
-  if (told == "buffer") text = "buffer " + BufferName(incident);
+  const std::string& reach = incident.origin().reach();
+  if (reach == "loss") text = "the loss itself";
+  if (reach == "buffer") text = "buffer " + BufferName(incident);
   for (int i = 1; i < incident.chain_size(); ++i) {
     const Finding& link = incident.chain(i);
-    const bool told_in_full = first || !link.reach().empty() || link.class_() == "inf_to_nan";
+    const bool is_shown = first || !link.reach().empty() || link.class_() == "inf_to_nan";
     first = false;
-    if (!told_in_full) {
+    if (!is_shown) {
       gap = true;
       continue;
     }
@@ -125,13 +125,13 @@ std::string ThenText(const Incident& incident) {
     gap = false;
     text += (text.empty() ? "" : " > ") + LinkText(incident, link);
   }
-  const bool state_told = text.find("optimizer's state") != std::string::npos;
-  if (Reaches(incident, "optimizer_state") && !state_told)
+  const bool state_shown = text.find("optimizer's state") != std::string::npos;
+  if (Reaches(incident, "optimizer_state") && !state_shown)
     text += (text.empty() ? "" : " and ") + std::string("the optimizer's state");
   return text;
 }
 
-// Without a pattern there is still something to do; what, depends on what was seen.
+// Without a pattern there is still something to do. What it is depends on what was recorded.
 std::string UnexplainedRows(const Finding& origin, int width) {
   if (origin.kind() == "unknown" || MayBeAnotherOp(origin)) {
     return Row("why", "unknown: the op that made it was not checked, or its record was lost",

@@ -32,7 +32,7 @@ std::string UnseenText(const Finding& origin) {
       const std::string where =
           candidate.source().empty() ? "" : " at " + Printable(candidate.source());
       const bool here = candidate.run() == origin.run();
-      return ", perhaps made by " + Printable(candidate.op()) + where +
+      return ", possibly made by " + Printable(candidate.op()) + where +
              (here ? ", whose result Python read as a number"
                    : " in process " + std::to_string(candidate.pid()));
     }
@@ -43,10 +43,12 @@ std::string UnseenText(const Finding& origin) {
     return ", or made by an op that was not observed";
   }
   if (is("measuring"))
-    return ", or an op before it, while nanwatch had its checks off to measure its own cost";
+    return ", or an op before it that ran while nanwatch had switched its checks off to measure "
+           "its "
+           "own cost";
   if (is("ops") || origin.unseen().empty()) return ", or an op before it that was not observed";
   if (is("level")) return ", or an op before it that ran while fewer ops were checked";
-  return ", or its inputs: not all of them were checked";
+  return ", unless an input was already bad: not all of its inputs were checked";
 }
 
 std::string ProgramOf(const Verdict& verdict, const std::string& run_id) {
@@ -122,8 +124,8 @@ std::string StepInFull(const Finding& finding) {
   }
   if (IsUnseen(finding, "turns")) {
     text +=
-        " (counted by the optimizer at work then; too few updates show whether several optimizers "
-        "take turns)";
+        " (counted for the optimizer that ran then; there were too few updates to tell whether "
+        "several optimizers take turns)";
   }
   return text;
 }
@@ -163,7 +165,7 @@ std::string WhatText(const Finding& origin) {
   const std::string doubt = IsOpInDoubt(origin) ? UnseenText(origin) : "";
   if (origin.kind() == "input_data")
     return "already in the batch" + doubt + "; first used by " + op;
-  if (origin.class_() == "external") return "already there" + doubt + "; first read by " + op;
+  if (origin.class_() == "external") return "already bad" + doubt + "; first read by " + op;
   if (origin.class_() == "received") return op + ", received in a collective from another rank";
   std::string text = op;
   if (!origin.autograd_node().empty()) text += " in " + Printable(origin.autograd_node());
@@ -171,7 +173,7 @@ std::string WhatText(const Finding& origin) {
   if (origin.class_() == "produce")
     return text + ", made " + (bad.empty() ? "it" : bad) + " from finite values";
   if (origin.class_() == "inf_to_nan") return text + ", Inf became NaN";
-  if (origin.class_() == "scalar") return text + ", a constant of the program";
+  if (origin.class_() == "scalar") return text + ", a constant written by the program";
   return text;
 }
 
@@ -199,7 +201,7 @@ std::string IncidentLine(const Verdict& verdict, const Incident& incident) {
           WhatText(origin);
   if (!origin.source().empty()) line += ", " + Printable(origin.source());
   if (!incident.expected_by().empty())
-    line += ", by the rule '" + Printable(incident.expected_by()) + "'";
+    line += ", expected by your rule '" + Printable(incident.expected_by()) + "'";
   return line + "; " + ReachText(incident);
 }
 
@@ -220,8 +222,8 @@ std::string RuleText(const Incident& incident) {
   for (const std::string& reach : incident.reach()) {
     furthest = reach == "optimizer_state" ? "optimizer's state" : reach;
   }
-  return "it reached the " + furthest + ", which is expected by the rule '" +
-         Shorten(Printable(incident.expected_by()), kExpectedByColumnsMax) + "'";
+  return "it reached the " + furthest + "; your rule '" +
+         Shorten(Printable(incident.expected_by()), kExpectedByColumnsMax) + "' expects this";
 }
 
 }  // namespace nanwatch

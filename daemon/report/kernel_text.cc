@@ -40,7 +40,7 @@ std::string TimeText(uint64_t nanoseconds) {
 // Nobody knows which op they belonged to.
 std::string LostText(const Finding& origin) {
   if (origin.kernels_lost() == 0) return "";
-  return " (" + Grouped(origin.kernels_lost()) + " records of kernels were lost)";
+  return " (" + Grouped(origin.kernels_lost()) + " kernel records were lost)";
 }
 
 }  // namespace
@@ -67,19 +67,19 @@ std::string NoKernelsText(const Finding& origin) {
       Grouped(records.kernels()) + (records.kernels() == 1 ? " kernel" : " kernels");
   std::string why;
   if (records.yielded()) {
-    why = "a profiler took CUPTI over before the records of this op came";
+    why = "a profiler took over CUPTI before the records of this op arrived";
   } else if (records.buffers() == 0) {
-    why = "CUPTI handed over no records";
+    why = "CUPTI delivered no records";
   } else if (records.kernels() == 0 && records.kernels_in_graphs() > 0) {
     why = "the " + Grouped(records.kernels_in_graphs()) +
-          " kernels that CUPTI recorded ran in CUDA graphs, whose kernels it cannot match with ops";
+          " kernels that CUPTI recorded ran in CUDA graphs, where it cannot match kernels to ops";
   } else if (records.kernels() == 0) {
     why = "CUPTI recorded none of the job's kernels";
   } else if (records.matched() == 0) {
     why = "CUPTI recorded " + kernels + ", but not which ops launched them";
   } else {
     why = "CUPTI recorded " + kernels + " and " + Grouped(records.launches()) +
-          " launches by ops, but none that belongs to this op";
+          " launches by ops, but none of this op";
   }
   return "none named: " + why + LostText(origin);
 }

@@ -52,7 +52,7 @@ std::string Title(std::string_view word, const std::string& text, Colour colour,
   return Coloured(Row(word, text, options.width_columns), word, colour, options) + "\n";
 }
 
-// How the process left, when it did not leave well.
+// How the process ended, unless it exited with status 0.
 std::string EndRow(const Verdict& verdict, int width) {
   const RunInfo& run = verdict.run();
   if (run.has_signal() && run.signal() != 0)
@@ -94,7 +94,7 @@ std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
                      EndRow(verdict, options.width_columns) +
                      Row("watched", WatchedText(verdict), options.width_columns);
   if (verdict.run().late()) {
-    rows += Row("", "attached while it was running: step 0 is the step it was in at that moment",
+    rows += Row("", "attached while it was running: step 0 is the step that was running then",
                 options.width_columns);
   }
   for (int i = 0; i < std::min(verdict.rule_problems_size(), kRuleProblemsMax); ++i) {
@@ -109,19 +109,19 @@ std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
   return rows;
 }
 
-// Other incidents of the same weight, in a line each.
+// The other incidents that are not expected, a line each.
 std::string MoreRows(const Verdict& verdict, int width) {
   std::string rows;
-  int told = 0;
+  int shown = 0;
   int more = 0;
   for (int i = 1; i < verdict.incidents_size(); ++i) {
     if (verdict.incidents(i).severity() == "info") continue;
-    if (told == 2) {
+    if (shown == 2) {
       ++more;
       continue;
     }
     rows +=
-        Row(told++ == 0 ? "also" : "", Shorten(IncidentSummary(verdict.incidents(i)), 84), width);
+        Row(shown++ == 0 ? "also" : "", Shorten(IncidentSummary(verdict.incidents(i)), 84), width);
   }
   if (more > 0) {
     rows += Row("",
@@ -132,7 +132,7 @@ std::string MoreRows(const Verdict& verdict, int width) {
   return rows;
 }
 
-// What a rule of the user's excuses is shown beside what it does not.
+// What the user's rules expect is shown next to what they do not.
 std::string ExcusedRows(const Verdict& verdict, int width) {
   uint64_t excused = 0;
   const Incident* first = nullptr;
@@ -143,12 +143,14 @@ std::string ExcusedRows(const Verdict& verdict, int width) {
   }
   if (first == nullptr) return "";
   const std::string more =
-      excused == 1 ? "" : "; and " + Counted(excused - 1, "more incident") + " by rules";
+      excused == 1 ? ""
+                   : "; and " + Counted(excused - 1, "more incident") + " expected by your rules";
   return Row("expected", Shorten(IncidentSummary(*first), 84) + "; " + RuleText(*first) + more,
              width);
 }
 
-// A cell that was mended and run again has an answer of its own, above that of the training before.
+// A notebook cell that was fixed and run again has a title of its own, above that of the training
+// before it.
 std::string BetterTitle(const Verdict& verdict, const TextOptions& options) {
   const TrainingSummary* const training = BetterTraining(verdict);
   if (training == nullptr) return "";
@@ -185,8 +187,9 @@ std::string SeenRows(const Verdict& verdict, int width) {
   }
   const int more = verdict.incidents_size() - shown;
   if (more == 0) return rows;
-  return rows +
-         Row("", "and " + Counted(static_cast<uint64_t>(more), "more place") + " (--json)", width);
+  return rows + Row("",
+                    "and " + Counted(static_cast<uint64_t>(more), "more incident") + " (--json)",
+                    width);
 }
 
 // Only the scaler's count says so: at this level no op was seen to overflow.
@@ -195,8 +198,9 @@ std::string SkippedText(const Verdict& verdict, const TextOptions& options) {
   return Title("EXPECTED", RunText(verdict) + ": a GradScaler skipped updates, which is harmless",
                Colour::kGreen, options) +
          Row("why",
-             "gradients overflowed at the current scale, as they do while the scaler searches for "
-             "one; level " +
+             "gradients overflowed at the current loss scale, which is normal while the scaler "
+             "looks "
+             "for the right one; level " +
                  (verdict.run().level().empty() ? "canary" : verdict.run().level()) +
                  " does not show which op overflowed",
              width) +
@@ -220,11 +224,11 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
            WarningRows(verdict, width) + StatsRow(verdict, width) + WatchedRows(verdict, options);
   }
   const std::string who =
-      by_rule == 0 ? "none of them" : "none of those that your rules do not cover";
+      by_rule == 0 ? "none of them" : "apart from those that your rules cover, none of them";
   text += Row("why",
               who +
-                  " reached the loss, an applied gradient, a parameter or a buffer; masks, "
-                  "discarded branches and skipped updates are like that",
+                  " reached the loss, an applied gradient, a parameter or a buffer; this is normal "
+                  "for masks, discarded branches and skipped updates",
               width);
   return text + Row("do", "nothing", width) + WarningRows(verdict, width) +
          StatsRow(verdict, width) + WatchedRows(verdict, options);

@@ -35,7 +35,7 @@ std::string OpText(const TrailOp& op) {
   return text + ": " + LargestText(op);
 }
 
-// Ordinary numbers before an origin explain nothing, and stand in the way of it.
+// Ordinary numbers before an origin explain nothing and only push it down the page.
 bool SomethingGrew(const Incident& incident, int first_op) {
   const auto is_large = [](const TrailOp& op) { return op.largest() >= kLarge; };
   if (std::any_of(incident.trail().begin() + first_op, incident.trail().end(), is_large)) {
@@ -66,8 +66,7 @@ std::string TrailRows(const Incident& incident, int ops_max, int width_columns) 
     history += (history.empty() ? "" : ", ") + LargestText(op);
   }
   if (!history.empty()) {
-    rows +=
-        Row("earlier", "this op's largest results in the steps before: " + history, width_columns);
+    rows += Row("earlier", "this op's largest results in earlier steps: " + history, width_columns);
   }
   return rows;
 }

@@ -20,7 +20,8 @@ UnknownText NoRun() {
               "out (NANWATCH=0, a static or musl Python, env -i, sudo)"};
 }
 
-// The processes that this happened to, and what the first of them said; "" for nothing.
+// How many processes were not watched for this reason, and the detail that the first one left ("" for
+// none).
 struct Unwatched {
   uint64_t count = 0;
   std::string detail;
@@ -35,8 +36,8 @@ Unwatched UnwatchedBecause(const Verdict& verdict, const std::string& reason) {
   return unwatched;
 }
 
-// "2 processes of the command", and of a job in which others were watched what these have shown.
-std::string Beside(const Verdict& verdict, const Unwatched& unwatched) {
+// "2 processes of the command"; if others of the job were watched, preceded by what those have shown.
+std::string WhichProcesses(const Verdict& verdict, const Unwatched& unwatched) {
   const std::string processes =
       (unwatched.count > 1 ? Grouped(unwatched.count) + " processes" : "1 process") +
       " of the command";
@@ -48,23 +49,23 @@ std::string Beside(const Verdict& verdict, const Unwatched& unwatched) {
 }
 
 UnknownText SwitchedOff(const Verdict& verdict) {
-  return {Beside(verdict, UnwatchedBecause(verdict, "switched_off")) +
-              " ran with NANWATCH=0, so nanwatch did not watch it",
+  return {WhichProcesses(verdict, UnwatchedBecause(verdict, "switched_off")) +
+              " ran with NANWATCH=0, which switches nanwatch off",
           "unset NANWATCH and run it again"};
 }
 
 UnknownText NotPreloaded(const Verdict& verdict) {
   const Unwatched unwatched = UnwatchedBecause(verdict, "not_preloaded");
-  return {Beside(verdict, unwatched) + " ran without nanwatch: " + unwatched.detail,
+  return {WhichProcesses(verdict, unwatched) + " ran without nanwatch: " + unwatched.detail,
           "`nanwatch doctor` says whether this installation works"};
 }
 
 UnknownText NoRoom(const Verdict& verdict) {
   const Unwatched unwatched = UnwatchedBecause(verdict, "no_room");
-  return {Beside(verdict, unwatched) + (unwatched.count > 1 ? " were" : " was") +
+  return {WhichProcesses(verdict, unwatched) + (unwatched.count > 1 ? " were" : " was") +
               " not watched: there was no room in shared memory",
           "make room in /dev/shm or set NANWATCH_DIR to a larger tmpfs; `nanwatch doctor` says "
-          "how much a job of this host needs"};
+          "how much a job on this host needs"};
 }
 
 UnknownText NoObserver(const Verdict& verdict) {
@@ -73,8 +74,8 @@ UnknownText NoObserver(const Verdict& verdict) {
   const size_t colon = unwatched.detail.find(": ");
   const std::string torch = unwatched.detail.substr(0, colon);
   const std::string command = colon == std::string::npos ? "" : unwatched.detail.substr(colon + 2);
-  return {Beside(verdict, unwatched) + " loaded torch" + (torch.empty() ? "" : " " + torch) +
-              ", for which nanwatch has no observer",
+  return {WhichProcesses(verdict, unwatched) + " loaded torch" +
+              (torch.empty() ? "" : " " + torch) + ", for which nanwatch has no observer",
           command.empty() ? "run " + Glued(kAskDoctor) + ": it says how to build one"
                           : "build one: `" + command + "`" +
                                 (command.find("--python PY ") == std::string::npos
@@ -84,7 +85,7 @@ UnknownText NoObserver(const Verdict& verdict) {
 
 UnknownText NotStarted(const Verdict& verdict) {
   const Unwatched unwatched = UnwatchedBecause(verdict, "not_started");
-  return {Beside(verdict, unwatched) + " loaded torch, but nanwatch could not start in " +
+  return {WhichProcesses(verdict, unwatched) + " loaded torch, but nanwatch could not start in " +
               (unwatched.count > 1 ? "them" : "it") +
               (unwatched.detail.empty() ? "" : ": " + unwatched.detail),
           "run " + Glued(kAskDoctor) + " with the Python of the job"};
@@ -153,7 +154,7 @@ UnknownText StepsNotChecked(const Verdict& verdict) {
 UnknownText KilledInBadStep() {
   return {
       "a signal killed the job in the middle of a step that had computed a non-finite value; "
-      "nobody knows whether the step would have applied it",
+      "whether that step would have applied it is unknown",
       "let the job run past this step, or check the op named here"};
 }
 
@@ -175,7 +176,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "ended_early") return EndedEarly();
   if (reason == "import_failed") return ImportFailed();
   if (reason == "values_not_kept") {
-    return {"non-finite values were counted, but the records of them are gone",
+    return {"non-finite values were counted, but their records are gone",
             "run it again under `nanwatch run`, so that a daemon reads the records as they are "
             "written"};
   }

@@ -73,14 +73,14 @@ Result<std::string> MakeCurrent(const Database& database, const std::string& pat
   if (!tables.ok()) return tables.status();
   if (*version > kSchemaVersion) return TooNew(path, *version);
   if (*version < 0 || (*version == 0 && *tables != 0)) {
-    return Status(ErrorKind::kCorrupt, "it is not a database of nanwatch");
+    return Status(ErrorKind::kCorrupt, "it is not a nanwatch database");
   }
   if (Status check = CheckPages(database, path); !check.ok()) return check;
   if (*version == kSchemaVersion) return std::string();
   Status done = *version == 0 ? Create(database) : Migrate(database, *version);
   if (!done.ok()) return done;
   if (*version == 0) return std::string();
-  return "the database " + path + " was brought from schema " + std::to_string(*version) + " to " +
+  return "the database " + path + " was migrated from schema " + std::to_string(*version) + " to " +
          std::to_string(kSchemaVersion);
 }
 
@@ -109,8 +109,8 @@ Result<OpenedDatabase> OpenDatabaseForWriting(const std::string& path) {
   const std::string why = opened.status().message();
   opened = OpenOnce(path);
   if (opened.ok()) {
-    opened->note = "the database " + path + " was damaged (" + why + "): it is kept as " + *aside +
-                   ", and a new one is begun";
+    opened->note = "the database " + path + " was damaged (" + why + "): it was moved to " +
+                   *aside + ", and a new one was created";
   }
   return opened;
 }
@@ -129,7 +129,7 @@ Result<OpenedDatabase> OpenDatabaseForReading(const std::string& path) {
   if (*version == 0) return Status(ErrorKind::kNotFound, "the database " + path + " is empty");
   return Status(ErrorKind::kUnsupported, "the database " + path + " has the older schema " +
                                              std::to_string(*version) +
-                                             ": start nanwatchd once, it brings it up to date");
+                                             ": start nanwatchd once to migrate it");
 }
 
 Result<std::string> MoveAside(const std::string& path) {

@@ -32,7 +32,7 @@ Result<int64_t> KeyOfRun(const Database& database, const std::string& run_id) {
   if (!find.ok()) return find.status();
   const Result<bool> row = find->BindText(1, run_id).Next();
   if (!row.ok()) return row.status();
-  if (!*row) return Status(ErrorKind::kNotFound, "no run " + run_id + " is known");
+  if (!*row) return Status(ErrorKind::kNotFound, "there is no run " + run_id);
   return find->Integer(0);
 }
 
@@ -43,7 +43,7 @@ Result<RunRow> ReadRun(const Database& database, const std::string& run_id) {
   query->BindText(1, run_id);
   Result<std::vector<RunRow>> rows = QueryRuns(*std::move(query));
   if (!rows.ok()) return rows.status();
-  if (rows->empty()) return Status(ErrorKind::kNotFound, "no run " + run_id + " is known");
+  if (rows->empty()) return Status(ErrorKind::kNotFound, "there is no run " + run_id);
   return std::move(rows->front());
 }
 
@@ -63,7 +63,7 @@ Result<std::string> ResolveRun(const Database& database, const std::string& pref
       !prefix.empty() && prefix.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!is_hex) {
     return Status(ErrorKind::kInvalid,
-                  "'" + prefix + "' is no run id: run ids are made of 0-9 and a-f");
+                  "'" + prefix + "' is not a run id: run ids consist of 0-9 and a-f");
   }
   Result<Statement> query =
       database.Prepare("SELECT id FROM run WHERE id >= ?1 AND id < ?1 || 'g' ORDER BY id LIMIT 6");
@@ -78,9 +78,9 @@ Result<std::string> ResolveRun(const Database& database, const std::string& pref
   if (found.size() == 1) return found.front();
   if (found.empty()) {
     return Status(ErrorKind::kNotFound,
-                  "no run whose id begins with '" + prefix + "' is known; nanwatch ps lists them");
+                  "no run id begins with '" + prefix + "': 'nanwatch ps --all' lists the runs");
   }
-  std::string message = "'" + prefix + "' fits several runs:";
+  std::string message = "'" + prefix + "' matches several runs:";
   for (size_t i = 0; i < std::min<size_t>(found.size(), 5); ++i) message += " " + found[i];
   if (found.size() > 5) message += " ...";
   return Status(ErrorKind::kAmbiguous, message);

@@ -72,7 +72,7 @@ TEST(LateLoadPlan, AsksPythonsThatCanBeAskedWithOrWithoutTheOption) {
 TEST(LateLoadPlan, SaysWhatTheOptionWouldDo) {
   EXPECT_THAT(Plan(Training(), Host(), Wish(false)),
               AllOf(HasSubstr("needs_inject: "), HasSubstr("Python 3.11"),
-                    HasSubstr("--inject loads it by a hook")));
+                    HasSubstr("--inject loads it through a hook")));
 }
 
 TEST(LateLoadPlan, GoesByAHookWhereRemoteDebuggingIsSwitchedOff) {

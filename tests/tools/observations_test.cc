@@ -151,7 +151,7 @@ TEST_F(ObservationsTest, ARunOfAFormerMonthUnderTheSameLaunchIdIsNotOfTheJob) {
 TEST_F(ObservationsTest, AmbiguousNamesAreAnsweredByWhatTheyMayStandFor) {
   Fill({Batch(0xabc0000000000001, "4711.0", 100), Batch(0xabd0000000000001, "4711.1", 200)});
   EXPECT_EQ(Resolve("4711"),
-            "'4711' stands for several jobs: give more of it, such as 4711.1 4711.0");
+            "'4711' matches several jobs: give more of the id, such as 4711.1 4711.0");
 }
 
 TEST_F(ObservationsTest, GarbageAmongTheSegmentsIsNamedAndHidesNothing) {

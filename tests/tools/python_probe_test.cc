@@ -32,7 +32,7 @@ TEST(PythonProbe, AProgramThatIsNotThereIsExplained) {
 
 TEST(PythonProbe, AProgramThatFailsIsNoPython) {
   EXPECT_THAT(ProbePython("/bin/false", EnvironmentBlock()).problem,
-              HasSubstr("could not be asked"));
+              HasSubstr("did not say which torch it has"));
 }
 
 TEST(PythonProbe, ReadsTheFourAnswers) {

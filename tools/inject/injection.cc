@@ -96,7 +96,7 @@ class Waiting {
   // Until a thread has come, `limit` is over, or this process is to end.
   InjectionResult Run() {
     const EndHeldBack end;
-    if (!hook_.Set()) return Failed("it has ended meanwhile");
+    if (!hook_.Set()) return Failed("it ended in the meantime");
     const SteadyClock::time_point deadline = began_ + injection_.limit;
     bool said = false;
     while (IsOpen() && !end.Comes(kLookEveryMs) && SteadyClock::now() < deadline) {
@@ -151,7 +151,7 @@ class Waiting {
   InjectionResult Conclude() {
     result_.took = SteadyClock::now() - began_;
     if (!block_) {
-      result_.problem = "it has ended meanwhile";
+      result_.problem = "it ended in the meantime";
     } else if (block_->state == NANWATCH_STATE_DONE) {
       result_.called = true;
       result_.answer = block_->answer;
@@ -159,10 +159,10 @@ class Waiting {
       block_->error.back() = '\0';
       result_.problem = "its loader refused the library: " + std::string(block_->error.data());
     } else if (block_->state == NANWATCH_STATE_RUNNING) {
-      result_.problem = "its loader has been at it for a minute, and goes on";
+      result_.problem = "its loader has been loading it for a minute and has not finished";
     } else {
       result_.in_time = false;
-      result_.problem = "no thread came";
+      result_.problem = "none of its threads reached the hook";
     }
     return result_;
   }
@@ -181,9 +181,9 @@ class Waiting {
 
 InjectionResult Inject(const Injection& injection) {
   const UniqueFd folder = OpenFolder(injection.pid);
-  if (!folder.valid()) return Failed("it has ended meanwhile");
+  if (!folder.valid()) return Failed("it ended in the meantime");
   if (flock(folder.get(), LOCK_EX | LOCK_NB) != 0)
-    return Failed("somebody else attaches to it at this moment, try again");
+    return Failed("somebody else is attaching to it right now; try again");
   std::optional<ProcessMemory> memory = ProcessMemory::Open(injection.pid);
   if (!memory) return Failed("its memory cannot be opened: " + std::string(strerror(errno)));
   const Mappings mappings = ReadMappings(injection.pid);

@@ -97,7 +97,7 @@ JobFunctions FindJobFunctions(const TargetMemory& memory, const Mappings& mappin
     take(found.errno_location, "__errno_location");
   }
   if (found.dlopen == 0 || found.dlsym == 0 || found.dlerror == 0 || found.errno_location == 0) {
-    found.problem = "its libc offers no dlopen";
+    found.problem = "its libc has no dlopen";
     return found;
   }
   AddSlots(memory, mappings, *python, "pthread_mutex_lock", found.slots);

@@ -56,13 +56,13 @@ TEST(IgnoreRules, NothingIsNoRule) {
 }
 
 TEST(IgnoreRules, MistakesAreNamedWithTheirRule) {
-  EXPECT_THAT(
-      ProblemOf("op=aten::log aten::div"),
-      AllOf(HasSubstr("'op=aten::log aten::div'"), HasSubstr("'aten::div' is no FIELD=GLOB")));
+  EXPECT_THAT(ProblemOf("op=aten::log aten::div"),
+              AllOf(HasSubstr("'op=aten::log aten::div'"),
+                    HasSubstr("'aten::div' does not have the form FIELD=GLOB")));
   EXPECT_THAT(ProblemOf("opp=aten::log"), HasSubstr("no field 'opp'"));
   EXPECT_THAT(ProblemOf("op=a op=b"), HasSubstr("'op' is given twice"));
   EXPECT_THAT(ProblemOf("layer="), HasSubstr("'layer=' has no value"));
-  EXPECT_THAT(ProblemOf("op=a phase=foward"), HasSubstr("no phase 'foward'; it is one of forward"));
+  EXPECT_THAT(ProblemOf("op=a phase=foward"), HasSubstr("no phase 'foward'; use one of forward"));
   EXPECT_THAT(ProblemOf("class=killed"), HasSubstr("no class 'killed'"));
   EXPECT_THAT(ProblemOf("pattern=softmax-full-row"), HasSubstr("no pattern 'softmax-full-row'"));
 }
@@ -141,13 +141,13 @@ TEST(RulesAndVerdict, AnIncidentWhoseOriginFitsIsExpectedAndSaysWhy) {
 TEST(RulesAndVerdict, RulesComeWithTheJob) {
   RunFacts facts = LogReachesTheLoss().Build();
   facts.mutable_run()->set_ignore("op=aten::log\nnonsense\n");
-  facts.mutable_run()->set_ignore_problem("the rules take more than 7 bytes");
+  facts.mutable_run()->set_ignore_problem("the rules are longer than 7 bytes");
   RunFacts rank = facts;
   rank.mutable_run()->set_nonce(2);
   const Verdict verdict = Diagnose({facts, rank});
   EXPECT_EQ(verdict.verdict(), "expected");
   EXPECT_THAT(verdict.rule_problems(),
-              ElementsAre(HasSubstr("'nonsense'"), "the rules take more than 7 bytes"))
+              ElementsAre(HasSubstr("'nonsense'"), "the rules are longer than 7 bytes"))
       << "each once, though both processes carry them";
 }
 

@@ -91,13 +91,15 @@ TEST(PatternBook, ElementThatBeginsWithAnExclamationMarkForbids) {
 
 TEST(PatternBook, WhatCannotBeReadIsToldWithTheReason) {
   for (const auto& [match, reason] :
-       {std::pair{R"({"reach": ["!loss"]})", "! has no meaning in reach, use not_reach"},
-        {R"({"not_reach": ["!loss"]})", "! has no meaning in not_reach, use reach"},
+       {std::pair{R"({"reach": ["!loss"]})", "! is not allowed in reach, use not_reach"},
+        {R"({"not_reach": ["!loss"]})", "! is not allowed in not_reach, use reach"},
         {R"({"later": ["aten::where"]})", "match has no later"},
-        {R"({"op": "aten::mm"})", "op is no list of texts"},
-        {R"({"where": ["inputfoo.nan > 0"]})", "there is no number inputfoo.nan"},
-        {R"({"where": ["input.nan => 0"]})", "\"input.nan => 0\" is no comparison with a number"},
-        {R"({"where": ["input.nan > 0 !"]})", "\"input.nan > 0 !\" is no comparison with a number"},
+        {R"({"op": "aten::mm"})", "op is not a list of strings"},
+        {R"({"where": ["inputfoo.nan > 0"]})", "there is no number named inputfoo.nan"},
+        {R"({"where": ["input.nan => 0"]})",
+         "\"input.nan => 0\" is not a comparison with a number"},
+        {R"({"where": ["input.nan > 0 !"]})",
+         "\"input.nan > 0 !\" is not a comparison with a number"},
         {R"({"ops_of": "b"})", "ops_of names no entry before this one: b"}}) {
     const std::string text = std::string(R"([{"id": "a", "match": )") + match +
                              R"(, "cause": "c", "fix": "f", "evidence": []}])";
@@ -131,10 +133,10 @@ TEST(PatternBook, WhatAPatternForbidsIsTold) {
   origin.set_autograd_node("NormBackward");
   EXPECT_THAT(
       book.WhyItFits(incident),
-      ElementsAre("op is aten::mm", "node is NormBackward (asked: *Backward, not Compiled*)",
-                  "dtype is not known (asked: not float16)"));
+      ElementsAre("op is aten::mm", "node is NormBackward (required: *Backward, not Compiled*)",
+                  "dtype is not known (required: not float16)"));
   origin.add_outputs()->set_dtype("float32");
-  EXPECT_THAT(book.WhyItFits(incident), Contains("dtype is float32 (asked: not float16)"));
+  EXPECT_THAT(book.WhyItFits(incident), Contains("dtype is float32 (required: not float16)"));
 }
 
 }  // namespace

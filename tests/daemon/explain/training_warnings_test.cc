@@ -80,7 +80,7 @@ TEST(TrainingWarnings, ClippingIsNamedOnlyWhereTheNormIsHeld) {
     const std::vector<Warning> warnings = WarningsOf(FactsOf(training));
     return warnings.empty() ? "" : warnings[0].cause();
   };
-  EXPECT_THAT(cause_of(1), HasSubstr("stays at 1, as it does with clipping"));
+  EXPECT_THAT(cause_of(1), HasSubstr("stays at 1, as happens with clipping"));
   EXPECT_THAT(cause_of(1.5), testing::AllOf(HasSubstr("the loss grows"), Not(HasSubstr("clip"))));
 }
 

@@ -61,7 +61,7 @@ TEST(SegmentDirectoryWatchTest, NamesFilesThatAreNoSegmentsAndWhy) {
   const std::vector<UnreadableFile> unreadable = ListUnreadable(directory.path());
   ASSERT_EQ(unreadable.size(), 2u);
   EXPECT_EQ(unreadable[0].name, "a.seg");
-  EXPECT_THAT(unreadable[0].reason, HasSubstr("does not begin as a segment does"));
+  EXPECT_THAT(unreadable[0].reason, HasSubstr("does not start like a segment"));
   EXPECT_EQ(unreadable[1].name, newer.name());
   EXPECT_THAT(unreadable[1].reason, HasSubstr("wire format 9." + std::to_string(wire::kWireMinor)));
 }

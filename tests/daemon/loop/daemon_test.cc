@@ -255,7 +255,7 @@ TEST_F(DaemonTest, WhileTheDiskIsFullNothingIsReleasedAndAfterwardsNothingIsLost
   Tick(2 * kSecondMs);
   EXPECT_EQ(static_cast<size_t>(FactsOf(1).records_size()), tickets.size());
   EXPECT_EQ(job.ring().released_slots.load(), job.ring().reserved_slots.load());
-  EXPECT_THAT(listener_.remarks, testing::Contains(HasSubstr("takes data again")));
+  EXPECT_THAT(listener_.remarks, testing::Contains(HasSubstr("can be written again")));
 }
 
 TEST_F(DaemonTest, GoesOnWhenTheSegmentDirectoryIsRemovedUnderIt) {
@@ -356,7 +356,8 @@ TEST_F(DaemonTest, LeavesSegmentsOfAnotherPlaceAloneAndNamesThemOnce) {
   EXPECT_FALSE(daemon_->store().FindRun(RunId(1)).ok());
   EXPECT_TRUE(daemon_->store().FindRun(RunId(2)).ok());
   EXPECT_EQ(theirs.ring().released_slots.load(), 0u);
-  EXPECT_THAT(listener_.unreadable, testing::Contains(HasSubstr("of another container")).Times(1));
+  EXPECT_THAT(listener_.unreadable,
+              testing::Contains(HasSubstr("belongs to another container")).Times(1));
 }
 
 TEST_F(DaemonTest, RemovesASegmentOfAnotherPlaceAfterADayWithoutHeartbeatUnlessItIsLocked) {

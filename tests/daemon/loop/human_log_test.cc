@@ -32,7 +32,7 @@ TEST(HumanLogTest, TellsAnIncidentInTheWordsOfTheReport) {
   incident.mutable_origin()->set_op("aten::log");
   log->IncidentSeen(verdict, incident, /*reach_grew=*/true);
   EXPECT_THAT(ContentOf(directory / "nanwatch.log"),
-              HasSubstr("warning further: " + IncidentLine(verdict, incident) + "\n"));
+              HasSubstr("warning reached further: " + IncidentLine(verdict, incident) + "\n"));
 }
 
 TEST(HumanLogTest, TellsAWarningInOneLineWithItsLevel) {

@@ -109,7 +109,7 @@ TEST_F(NanwatchdTest, DetachesOnceItIsReadyAndLeavesWhenIdle) {
   ASSERT_GT(background, 0);
   EXPECT_EQ(ContentOf(stderr_), "");
   EXPECT_TRUE(Eventually([&] { return kill(background, 0) != 0; }));
-  EXPECT_THAT(ContentOf(HumanLogPath(state_)), HasSubstr("leaving"));
+  EXPECT_THAT(ContentOf(HumanLogPath(state_)), HasSubstr("exiting"));
 }
 
 TEST_F(NanwatchdTest, WhyItCannotDetachIsSaidWhereItWasAsked) {

@@ -57,14 +57,16 @@ TEST(ExplanationText, NamesThePatternAndWhatOfItMatched) {
   run.Pass(2).Root(1);
   EXPECT_THAT(
       OneLine(ExplanationText(Explained(run), 100)),
-      HasSubstr("fits the pattern root-of-negative: class is produce, op is aten::sqrt (asked: "
-                "aten::sqrt*), output.nan is 2 (asked: > 0)"));
+      HasSubstr("fits the pattern root-of-negative: class is produce, op is aten::sqrt (required: "
+                "aten::sqrt*), output.nan is 2 (required: > 0)"));
 }
 
 TEST(ExplanationText, NamesTheRuleThatMadeItExpected) {
   const std::string text = OneLine(ExplanationText(Explained(NanInTheBatch(), "op=aten::mm"), 100));
   EXPECT_THAT(text, HasSubstr("incident 1, severity info; the verdict of the job is expected"));
-  EXPECT_THAT(text, HasSubstr("fits the rule 'op=aten::mm', which makes expected"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("matches your rule 'op=aten::mm', so what would have been an anomaly is expected"));
   EXPECT_THAT(OneLine(ExplanationText(Explained(NanInTheBatch()), 100)), Not(HasSubstr("rule")));
 }
 

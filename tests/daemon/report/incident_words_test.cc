@@ -58,7 +58,7 @@ TEST(IncidentWords, WhatARuleExcusesIsExpectedByIt) {
   incident.clear_reach();
   const std::string line = IncidentLine(OfProgram(""), incident);
   EXPECT_THAT(line, StartsWith("expected run 7f3a21c0, rank 2: "));
-  EXPECT_THAT(line, EndsWith(", by the rule 'op=aten::_softmax'; reached nothing"));
+  EXPECT_THAT(line, EndsWith(", expected by your rule 'op=aten::_softmax'; reached nothing"));
 }
 
 TEST(IncidentWords, AnIncidentThatEndedItsJobDidNotReachNothing) {

@@ -9,23 +9,23 @@ TO_HALF = "return x + h.to(torch.float16).float()"
 
 
 class Casts(PatternTest):
-    @triggers("cast-overflow", "72000 against float16's 65504; 48 of 48 values", op="aten::_to_copy", layer="layer", step=2)
+    @triggers("cast-overflow", "largest value 72000, largest float16 65504; 48 of 48 values", op="aten::_to_copy", layer="layer", step=2)
     def test_activation_cast_to_float16(self):
         return program(SEEN + "h = x * 0 + (72000 if step == 2 else 1)\n" + TO_HALF)
 
-    @triggers("cast-overflow", "7 of 48 values beyond float16's 65504, first at [1, 4]", op="aten::_to_copy")
+    @triggers("cast-overflow", "7 of 48 values beyond 65504, the largest float16, first at [1, 4]", op="aten::_to_copy")
     def test_activation_cast_to_float16_of_a_job_whose_inputs_are_not_seen(self):
         return program("h = x * (72000 if step == 2 else 1)\n" + TO_HALF)
 
-    @triggers("cast-overflow", "values beyond bfloat16's 3.39e+38", op="aten::_to_copy")
+    @triggers("cast-overflow", "values beyond 3.39e+38, the largest bfloat16", op="aten::_to_copy")
     def test_double_cast_to_bfloat16(self):
         return program("h = x.double() * (1e39 if step == 2 else 1)\nreturn x + h.to(torch.bfloat16).float()")
 
-    @triggers("cast-overflow", "values beyond float8_e5m2's 57344", op="aten::_to_copy")
+    @triggers("cast-overflow", "values beyond 57344, the largest float8_e5m2", op="aten::_to_copy")
     def test_activation_cast_to_float8(self):
         return program("h = x * (3e5 if step == 2 else 1)\nreturn x + h.to(torch.float8_e5m2).float()")
 
-    @triggers("cast-overflow-without-inf", "48 values beyond float8_e4m3fn's 448", op="aten::_to_copy")
+    @triggers("cast-overflow-without-inf", "48 values beyond 448, the largest float8_e4m3fn", op="aten::_to_copy")
     def test_activation_cast_to_a_float8_without_inf(self):
         return program("h = x * (3e3 if step == 2 else 1)\nreturn x + h.to(torch.float8_e4m3fn).float()")
 

@@ -260,7 +260,7 @@ class Late(PromiseTest):
         stranger = Stranger(self, ATTENDED).await_ready()
         status, document, said = stranger.attach()
         self.assertEqual((status, document["reason"], document["loaded"]), (1, "needs_inject", None))
-        self.assertIn("--inject loads it by a hook", said)
+        self.assertIn("--inject loads it through a hook", said)
         self.assertEqual(stranger.maps("libnanwatch"), 0)
         self.assertEqual(stranger.go().status(), 0)
 
@@ -283,7 +283,7 @@ class Late(PromiseTest):
         tool = subprocess.Popen([NANWATCH, "attach", str(stranger.pid), "--inject", "--wait", MARGIN_S],
                                 env=self.workplace.watched, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.addCleanup(tool.stderr.close)
-        self.assertTrue(any("has not reached a point yet" in line for line in tool.stderr), "the hook is in")
+        self.assertTrue(any("has not yet reached a point" in line for line in tool.stderr), "the hook is in")
         tool.send_signal(end)
         self.assertEqual(tool.wait(), -end)
         return stranger

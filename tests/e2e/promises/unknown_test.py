@@ -143,7 +143,7 @@ class Unknown(PromiseTest):
         older = self.watch_one_that_goes_bad()
         job = self.workplace.run_watched(self.workplace.program("off", OP), NANWATCH="0")
         self.assertEqual((job.status(), job.stdout()), (0, "2.0\n"))
-        self.expect_report_of(job, "switched_off", "ran with NANWATCH=0, so nanwatch did not watch it")
+        self.expect_report_of(job, "switched_off", "ran with NANWATCH=0, which switches nanwatch off")
         self.assertIn(f"'nanwatch report {older}' shows it", self.report()[1])
         status, words = self.report("--check", older)
         self.assertEqual(status, 2, words)

@@ -119,7 +119,7 @@ TEST(WrongCommandLine, AttachWithoutATargetOrWithAnUnknownLevelAsksNobody) {
   for (const char* verb : {"attach", "detach"}) {
     const ToolResult none = tool.Run({verb});
     EXPECT_EQ(none.exit_code, 2) << verb;
-    EXPECT_THAT(none.err, HasSubstr("say which: a PID, a RUN")) << verb;
+    EXPECT_THAT(none.err, HasSubstr("say which process: a PID, a RUN")) << verb;
   }
   EXPECT_EQ(tool.Run({"attach", "1", "--level", "most"}).exit_code, 2);
   EXPECT_EQ(tool.Run({"attach", "1", "--for", "soon"}).exit_code, 2);
@@ -144,14 +144,15 @@ TEST(WrongCommandLine, WhatIsWrongWithAValueIsOneShortSentence) {
   EXPECT_EQ(line({"tail", "-n", "-3"}),
             "nanwatch: --lines is '-3': give a number from 0 to 1000000000");
   EXPECT_EQ(line({"attach", "1", "--for", "0s"}),
-            "nanwatch: --for: '0s' is no duration: give one such as 90s, 10m, 2h or 1d");
+            "nanwatch: --for: '0s' is not a duration: give one such as 90s, 10m, 2h or 1d");
   EXPECT_EQ(line({"attach", "1", "--for", "1w"}),
-            "nanwatch: --for: '1w' is no duration: give one such as 90s, 10m, 2h or 1d");
+            "nanwatch: --for: '1w' is not a duration: give one such as 90s, 10m, 2h or 1d");
   EXPECT_EQ(line({"attach", "1", "--wait", "-1"}),
-            "nanwatch: --wait: '-1' is no time: give seconds, such as 10");
+            "nanwatch: --wait: '-1' is not a time: give seconds, such as 10");
   EXPECT_EQ(line({"attach", "1", "--level", "most"}),
-            "nanwatch: --level: 'most' is no level: use idle, canary, layer or full");
-  EXPECT_EQ(line({"attach"}), "nanwatch: say which: a PID, a RUN, --job ID, --rank N or --all");
+            "nanwatch: --level: 'most' is not a level: use idle, canary, layer or full");
+  EXPECT_EQ(line({"attach"}),
+            "nanwatch: say which process: a PID, a RUN, --job ID, --rank N or --all");
   EXPECT_EQ(line({"report", "--check", "--stats"}),
             "nanwatch: --check and --stats cannot be combined");
   EXPECT_EQ(line({"ps", "extra"}), "nanwatch: unknown option or argument: extra");

@@ -62,7 +62,7 @@ TEST_F(ReadingVerbsTest, AttachSaysThatNothingIsWatched) {
 TEST_F(ReadingVerbsTest, FollowingNothingSaysSoAndEnds) {
   const ToolResult result = tool_.Run({"tail", "-f"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.err, HasSubstr("no run is known yet"));
+  EXPECT_THAT(result.err, HasSubstr("there is no run yet"));
 }
 
 TEST_F(ReadingVerbsTest, OutputThatFindsNoRoomIsAFailure) {

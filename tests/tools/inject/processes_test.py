@@ -91,7 +91,7 @@ class Processes(VictimTest):
             self.assertEqual(tool.stderr.readline(), "waiting\n")
             end(victim)
             said, _ = tool.communicate()
-            self.assertIn("it has ended meanwhile", said)
+            self.assertIn("it ended in the meantime", said)
             self.assertEqual(victim.loaded(), [])
 
     def test_a_library_that_cannot_be_loaded_is_named_by_the_loader(self):
