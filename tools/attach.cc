@@ -113,7 +113,7 @@ struct Target {
   std::optional<LevelRequest> request;
   std::string problem;  // "" none
   std::optional<uint64_t> applied_after_ns;
-  // A notebook that runs no cell: the request stands, and nobody waits for it.
+  // A notebook that runs no cell: the request stays, and attach does not wait for it.
   std::optional<IdleKernel> kernel;
   bool idle = false;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the program that a command names, as execvp would, so that a command that cannot be run is
-// told apart and explained before anything is started.
+// Finds the program that a command names, as execvp would. So a command that cannot run is reported
+// before anything starts.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct CommandLookup {
 // `name` as typed; `search_path` the value of PATH.
 [[nodiscard]] CommandLookup FindCommand(const std::string& name, std::string_view search_path);
 
-// The same verdict for an errno that execve itself came back with.
+// The same for an errno that execve itself returned.
 [[nodiscard]] CommandLookup ExplainExecFailure(const std::string& name, int error);
 
 }  // namespace nanwatch

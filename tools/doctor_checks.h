@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `doctor` looks at, each answer a line that says what to do.
+// The checks of `doctor`. Each result is a line that says what to do.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct ExpectedRanks {
 };
 [[nodiscard]] ExpectedRanks GuessRanks(const EnvironmentBlock& outside, int gpus, int cores);
 
-// Whether a file system with so much room (`total_bytes` 0: unlimited) holds the segments of so
-// many processes.
+// Whether a file system with this much free space (`total_bytes` 0: unlimited) can hold the
+// segments of so many processes.
 [[nodiscard]] Check JudgeRoom(uint64_t free_bytes, uint64_t total_bytes,
                               const ExpectedRanks& ranks);
 

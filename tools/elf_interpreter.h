@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an executable says of itself: the processor it is for, and which dynamic loader starts it (a
+// What an executable says about itself: its processor, and the dynamic loader that starts it (a
 // static program has none and ignores LD_PRELOAD).
 #pragma once
 
@@ -15,10 +15,10 @@ struct ElfFile {
   std::string interpreter;  // the loader's path, "" for a static program and one of 32 bits
 };
 
-// Nothing when `program` is no ELF file or cannot be read.
+// Nothing if `program` is not an ELF file or cannot be read.
 [[nodiscard]] std::optional<ElfFile> ReadElf(const std::string& program);
 
-// The loader's path, "" for a static program; nothing when `program` is no 64-bit ELF file or
+// The loader's path, "" for a static program; nothing if `program` is not a 64-bit ELF file or
 // cannot be read.
 [[nodiscard]] std::optional<std::string> ElfInterpreter(const std::string& program);
 

@@ -12,7 +12,7 @@ namespace nanwatch {
 
 class HelpLayout final : public CLI::Formatter {
  public:
-  // `usage` is what stands after "Usage: ".
+  // `usage` is the text after "Usage: ".
   explicit HelpLayout(std::string usage) : usage_(std::move(usage)) { column_width(26); }
 
   std::string make_usage(const CLI::App*, std::string) const override {

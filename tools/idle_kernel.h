@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a process is a notebook's kernel (Jupyter, an IPython shell) that runs no cell now. Such
-// a one does nothing until somebody runs a cell, which may be never; nobody should wait for it.
+// Whether a process is a notebook kernel (Jupyter, an IPython shell) that runs no cell now. It does
+// nothing until somebody runs a cell, which may be never, so nobody should wait for it.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,13 @@ namespace nanwatch {
 // Of a command line as /proc has it, words ended by a null character.
 [[nodiscard]] bool IsNotebookCommand(const std::string& cmdline);
 
-// Looks again and again at one process, from outside, without stopping it.
+// Polls one process from outside, without stopping it.
 class IdleKernel {
  public:
   explicit IdleKernel(int pid);
   IdleKernel(int pid, bool is_notebook) : pid_(pid), is_notebook_(is_notebook) {}
 
-  // True once its main thread has done nothing but wait for input, in all looks of the last
-  // kIdleNs.
+  // True once its main thread has only waited for input in all polls of the last kIdleNs.
   [[nodiscard]] bool Look(uint64_t now_ns);
   [[nodiscard]] bool is_notebook() const { return is_notebook_; }
 

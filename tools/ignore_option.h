@@ -15,8 +15,7 @@ struct IgnoreText {
   std::vector<std::string> problems;
 };
 
-// The texts of all that was `given`, one below the other; files are read now. "" stands for
-// nothing.
+// The rules of all `given` options, one below the other; files are read now. "" means none.
 [[nodiscard]] IgnoreText ReadIgnoreOptions(const std::vector<std::string>& given);
 
 }  // namespace nanwatch

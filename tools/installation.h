@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the parts of this installation lie. Everything is found from the tool's own place, so that
-// a prefix may be moved or copied as a whole, and the build tree works like an installation.
+// Where the parts of this installation are. Everything is found from the tool's own path, so a
+// prefix can be moved or copied as a whole, and the build tree works like an installation.
 #pragma once
 
 #include <string>
@@ -27,8 +27,8 @@ struct Installation {
 // File names in the observer directory, sorted.
 [[nodiscard]] std::vector<std::string> ObserverFiles(const Installation& installation);
 
-// What builds the observer for this Python's torch and puts it into this installation: a command
-// that lies in the prefix.
+// The command that builds the observer for this Python's torch and installs it here. It is in the
+// prefix.
 [[nodiscard]] std::string BuildObserverCommand(const Installation& installation,
                                                const std::string& python);
 

@@ -19,7 +19,7 @@ constexpr milliseconds kSayAfter{2000};
 constexpr milliseconds kGiveUp{10000};
 constexpr milliseconds kGiveUpWhenAskedToStop{3000};
 
-// What one look shows: kGaveUp stands for "not yet".
+// The state at one poll; kGaveUp means "not yet".
 JobEndWait Look(Observations& observations, const std::string& job, bool waited_for_those_left) {
   const std::vector<SeenRun> runs = observations.RunsOfJob(job);
   if (runs.empty()) return JobEndWait::kNothingSeen;

@@ -11,7 +11,7 @@ namespace nanwatch {
 
 enum class JobEndWait {
   kNothingSeen,   // no process of the job was ever observed
-  kComplete,      // every run of it has ended and stands in the database
+  kComplete,      // every run of it has ended and is in the database
   kStillRunning,  // processes that the command left behind live on; what they did so far is known
   kNoDaemon,      // nobody reads: what is not in the database is still in the segments
   kGaveUp,        // the daemon took too long, or the user asked not to wait

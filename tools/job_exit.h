@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the daemon how a command ended, which no segment can: the file <job>.exit beside the
+// Reports to the daemon how a command ended, which no segment can: the file <job>.exit next to the
 // segments.
 //
 //   {"job": "3f9c...", "pid": 4711, "exit_code": 1, "signal": null,
 //    "ended_real_ns": 1795257546123000000}
 //
-// Where several `nanwatch run` share a job and the first one's file still lies there, the next
-// writes <job>.<pid>.exit. Written under another name first, so that a reader finds all of it or
-// nothing. The daemon removes it once it stands in the database.
+// If several `nanwatch run` share a job and the first one's file is still there, the next writes
+// <job>.<pid>.exit. It is written under another name first, so a reader finds all of it or nothing.
+// The daemon removes it once it is in the database.
 #pragma once
 
 #include <sys/types.h>

@@ -15,7 +15,7 @@ namespace nanwatch {
 struct RunOptions {
   std::string level;    // "": NANWATCH_LEVEL, else what the library chooses
   std::string budget;   // percent of step time, as typed; "": NANWATCH_BUDGET, else none
-  std::string stats;    // steps between two looks, as typed; "": NANWATCH_STATS, else the default
+  std::string stats;    // steps between snapshots, as typed; "": NANWATCH_STATS, else the default
   std::string measure;  // percent of the steps, as typed; "": NANWATCH_MEASURE, else none
   std::string on_anomaly;           // "": NANWATCH_ON_ANOMALY, else continue
   bool kernels = false;             // otherwise as NANWATCH_KERNELS says
@@ -27,8 +27,8 @@ struct RunOptions {
   bool operator==(const RunOptions&) const = default;
 };
 
-// The first thing that is wrong with how `run` was called or with the variables it goes by, as a
-// sentence that says what to do; "" when nothing is.
+// The first problem with how `run` was called or with its environment variables, as a sentence that
+// says what to do; "" if there is none.
 [[nodiscard]] std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outside);
 
 struct JobLaunch {
@@ -53,7 +53,7 @@ void LeaveUnobserved(const std::string& detail, const std::string& remedy, JobLa
 // Twelve random hexadecimal digits.
 [[nodiscard]] std::string RandomJobId();
 
-// The known word of `words` that `typed` most likely stands for, "" when none is near.
+// The word of `words` that `typed` most likely means, "" if none is close.
 [[nodiscard]] std::string NearestWord(std::string_view typed,
                                       const std::vector<std::string>& words);
 

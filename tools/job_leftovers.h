@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job leaves in the segment directory beside what a daemon takes away.
+// What a job leaves in the segment directory that no daemon removes.
 #pragma once
 
 #include <string>
@@ -10,9 +10,8 @@
 
 namespace nanwatch {
 
-// Processes of the job that began to load torch, have ended and left no segment, by pid: those
-// whose marks lie in the segment directory (wire::kUnwatchedSuffix), and those that were kept
-// before.
+// Processes of the job that began to load torch, have ended and left no segment, by pid: those with
+// marks in the segment directory (wire::kUnwatchedSuffix), and those that were stored before.
 [[nodiscard]] std::vector<UnwatchedProcess> UnwatchedOfJob(const Places& places,
                                                            const std::string& job);
 

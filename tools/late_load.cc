@@ -35,7 +35,8 @@ constexpr char kIdle[] = "idle";
 constexpr char kNoSafePoint[] = "no_safe_point";
 constexpr char kRemoteExecRefused[] = "remote_exec_refused";
 
-// A file beside the segments that is gone when we are: the process sees the place, as was checked.
+// A file next to the segments, removed when we exit. The process sees this directory: that was
+// checked.
 class PassingFile {
  public:
   PassingFile(std::string path, const std::string& text) : path_(std::move(path)) {
@@ -230,7 +231,7 @@ LateLoadResult ByRemoteExec(const Loading& loading, LateLoadResult result) {
                   answers.attach);
 }
 
-// The library is there: its observer proves itself, or says why it stays off.
+// The library is loaded: its observer starts, or says why it stays off.
 LateLoadResult AwaitSegment(const Loading& loading, LateLoadResult result) {
   for (;;) {
     const Answers answers = ReadAnswers(loading.call.answers);

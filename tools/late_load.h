@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings the library into a process that was started without it, so that it can be attached to as
-// any other. What was once loaded stays.
+// Loads the library into a process that was started without it, so that `attach` works as for any
+// other. The library is never unloaded.
 #pragma once
 
 #include <chrono>
@@ -30,9 +30,9 @@ struct LateLoadResult {
   std::chrono::nanoseconds stopped_max{0};  // and for how long at most
 };
 
-// Looks whether it is possible, does it, and waits until the process's observer has proven itself
-// and made its segment. Makes the directory of segments when it is absent, and starts the user's
-// daemon when none runs: nobody else would keep what is found.
+// Checks whether it is possible, does it, and waits until the process's observer works and has
+// created its segment. Creates the segment directory if it is absent, and starts the user's daemon
+// if none is running: nobody else would store what is found.
 [[nodiscard]] LateLoadResult LoadLate(const LateLoadRequest& request, const Places& places,
                                       const Installation& installation,
                                       const EnvironmentBlock& outside);

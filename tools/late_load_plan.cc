@@ -17,7 +17,7 @@ std::string Name(const ProcessFacts& process) { return "process " + std::to_stri
 
 constexpr char kOrAtStart[] = "start it with 'nanwatch run -- COMMAND' instead";
 
-// Why the kernel does not let us look into it.
+// Why the kernel does not let us read its memory.
 LateLoadPlan ExplainTraceError(const ProcessFacts& process, const HostFacts& host) {
   const std::string name = Name(process);
   if (!host.may_trace_all && host.ptrace_scope == 3) {
@@ -138,7 +138,7 @@ LateLoadPlan CheckTorch(const ProcessFacts& process, const LateLoadWish& wish) {
   return {};
 }
 
-// sys.remote_exec is there from 3.14 on.
+// sys.remote_exec exists since 3.14.
 bool HasRemoteExec(const ProcessFacts& process) {
   if (process.python.size() < 3) return false;
   const int minor = std::atoi(process.python.c_str() + 1);

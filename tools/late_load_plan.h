@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the library can be brought into a process that runs already, and how. Pure: every refusal
-// is a word for programs and a sentence that says what stands in the way and what to do.
+// Whether the library can be loaded into a running process, and how. Pure. Every refusal is a word
+// for programs and a sentence that says what is in the way and what to do.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks one live process to check at another level, through the control word of its segment
-// (proto/wire/control.h). The process is neither stopped nor signalled: it looks for itself.
+// (proto/wire/control.h). The process is neither stopped nor signaled: it reads the word by itself.
 #pragma once
 
 #include <cstdint>

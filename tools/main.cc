@@ -71,8 +71,7 @@ int ExplainWrongUse(const std::vector<std::string>& words, bool has_command,
   return is_report ? nanwatch::kExitUsageOfReport : nanwatch::kExitUsage;
 }
 
-// What stands before "--" is ours to understand, what stands after it is the command, word for
-// word.
+// We parse what is before "--"; what is after it is the command, word for word.
 std::vector<std::string> SplitOffCommand(int argc, char** argv, std::vector<std::string>& command) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto split = std::find(words.begin(), words.end(), "--");

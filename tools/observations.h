@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything that can be known about this user's jobs now: the daemon's database joined with the
-// segments that are still there. Reads both and changes neither, so it may be used beside a daemon
-// or without one.
+// segments that are still there. Reads both and changes neither, so it works with or without a
+// daemon.
 //
 // Segments are always read before the database: a segment that vanishes in between was committed
 // first, so no finding falls between the two.
@@ -59,9 +59,9 @@ class Observations {
   [[nodiscard]] std::vector<SeenRun> Runs();
   // Of one job only.
   [[nodiscard]] std::vector<SeenRun> RunsOfJob(const std::string& job);
-  // The runs whose process lives, from their segments alone. For looking again and again: segments
-  // stay open from call to call, and of each only the live block and the last steps are read, and
-  // its places when there are new findings.
+  // The runs whose process lives, from their segments alone. For polling: segments stay open from
+  // call to call. Of each only the live block and the last steps are read, and its sites if there
+  // are new findings.
   [[nodiscard]] std::vector<LiveRun> LiveRuns(const LiveRunLimits& limits);
   // The run with this id as the database knows it.
   [[nodiscard]] std::optional<SeenRun> StoredRun(const std::string& id);
@@ -87,8 +87,8 @@ class Observations {
   // The files in the segment directory that say how its commands ended.
   [[nodiscard]] std::vector<std::string> ExitFilesOfJob(const std::string& job) const;
 
-  // The job that `name` stands for: a run's id, a job's id, or the beginning of one; "" stands for
-  // the newest run. kNotFound, or kAmbiguous with the candidates named.
+  // The job that `name` means: a run's id, a job's id, or the beginning of one; "" means the newest
+  // run. kNotFound, or kAmbiguous with the candidates named.
   [[nodiscard]] Result<std::string> ResolveJob(const std::string& name);
 
   // Why the database cannot be read; ok when it can, or when there is none yet.

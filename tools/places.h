@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where this user's segments and database are, and what is wrong with either, found out once per
-// call of the tool. Makes nothing.
+// Where this user's segments and database are, and what is wrong with either; found once per call
+// of the tool. Creates nothing.
 #pragma once
 
 #include <string>
@@ -20,19 +20,19 @@ struct Places {
   std::string note;              // a sentence for the user, or ""
   std::string wanted_state_dir;  // where it would be if nothing stood in the way; "" as state_dir
 
-  // The database lies beside the segments, because the state directory could not be had.
+  // The database is next to the segments, because the state directory could not be used.
   [[nodiscard]] bool is_beside() const {
     return !segment_dir.empty() && state_dir == StateBesideSegments(segment_dir);
   }
 };
 
-// A daemon that runs decides which database is looked at, whatever NANWATCH_STATE_DIR says here:
-// what it has read is nowhere else. Without one, a database beside the segments is looked at where
-// there is one, unless NANWATCH_STATE_DIR names another that exists.
+// A running daemon decides which database is used, whatever NANWATCH_STATE_DIR says here: what it
+// has read is nowhere else. Without a daemon, a database next to the segments is used if there is
+// one, unless NANWATCH_STATE_DIR names another that exists.
 [[nodiscard]] Places FindPlaces(const Environment& environment);
 
-// A directory of segments in shared memory that is another place's of this user: a container's, or
-// seen from one the host's.
+// A segment directory of this user in shared memory that belongs to another place: a container, or,
+// seen from a container, the host.
 struct OtherPlace {
   std::string path;
   int segments = 0;
@@ -42,11 +42,11 @@ struct OtherPlace {
 // shares it; "" none does.
 [[nodiscard]] std::string JobInAnotherPlace(const std::string& segment_dir, const std::string& job);
 
-// What to tell somebody for whom no run is known: how to begin, where was looked, and what was in
-// the way there.
+// The message when there is no run: how to begin, which directory was searched, and what was in the
+// way.
 [[nodiscard]] std::string NoRunIsKnown(const Places& places);
 
-// The database that process `pid` has open, "" when that cannot be told.
+// The database that process `pid` has open, "" if that is unknown.
 [[nodiscard]] std::string DatabaseOfProcess(int pid);
 
 }  // namespace nanwatch

@@ -17,7 +17,7 @@ namespace nanwatch {
 // two.
 [[nodiscard]] bool CanBePreloaded(std::string_view library);
 
-// Says what a file name stands for once links are resolved, "" when there is no such file.
+// Resolves the links of a file name; "" if there is no such file.
 using ResolvePath = std::function<std::string(const std::string&)>;
 
 struct PreloadPlan {

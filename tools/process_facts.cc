@@ -29,7 +29,7 @@ std::string LinkOf(const std::string& path) {
   return std::filesystem::read_symlink(path, error);
 }
 
-// What stands behind "NAME:\t" in a file like /proc/PID/status; "" when the line is not there.
+// The text after "NAME:\t" in a file like /proc/PID/status; "" if there is no such line.
 std::string_view Field(std::string_view status, std::string_view name) {
   for (size_t at = 0; at < status.size();) {
     const size_t end = std::min(status.find('\n', at), status.size());

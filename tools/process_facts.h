@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What /proc tells of a process that somebody wants to load the library into. Facts alone: what
-// follows from them is late_load_plan.h's.
+// What /proc says about a process that should get the library. Facts only: late_load_plan.h decides
+// what follows.
 #pragma once
 
 #include <sys/types.h>
@@ -22,13 +22,13 @@ struct ProcessFacts {
   int tracer_pid = 0;
   int seccomp = 0;        // 1 strict, 2 a filter
   int inner_pid = 0;      // as the process itself sees it
-  int trace_error = 0;    // errno with which the kernel forbids to look into it; 0 it allows it
+  int trace_error = 0;    // errno if the kernel does not let us read its memory; 0: it does
   bool readable = false;  // what follows could be read at all
   bool same_pid_namespace = false;
-  bool sees_library = false;   // our libnanwatch.so lies at the same path for it
+  bool sees_library = false;   // our libnanwatch.so is at the same path for it
   bool sees_segments = false;  // so does the directory of segments, or its parent
 
-  std::string executable;  // where it lies; /proc/PID/exe when that name is gone
+  std::string executable;  // its path; /proc/PID/exe if that name is gone
   std::optional<ElfFile> elf;
   bool musl = false;
 
@@ -51,7 +51,7 @@ void TakeStatus(std::string_view status, ProcessFacts& facts);
 // `environment` and `command`: entries ended by NUL.
 void TakeStart(std::string_view environment, std::string_view command, ProcessFacts& facts);
 
-// What stands about this host and this user.
+// Facts about this host and this user.
 struct HostFacts {
   uid_t uid = 0;
   bool may_trace_all = false;  // CAP_SYS_PTRACE

@@ -12,7 +12,7 @@
 namespace nanwatch {
 
 struct PythonProbe {
-  std::string problem;         // a sentence when this Python could not be asked, else ""
+  std::string problem;         // a sentence if this Python did not answer, else ""
   std::string executable;      // as it names itself
   std::string python_version;  // 3.11.2
   std::string torch_version;   // 2.11.0+cpu; "" when it has no torch

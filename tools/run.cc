@@ -139,7 +139,7 @@ void PrepareDaemon(Preparation& prepared, const EnvironmentBlock& outside,
       "; the command is watched anyway, and its findings are read when it ends");
 }
 
-// The job carries its rules, so that every verdict about it, whoever asks later, goes by them.
+// The job carries its rules, so every later verdict about it uses them.
 void PrepareRules(const RunOptions& options, const EnvironmentBlock& outside,
                   Preparation& prepared) {
   std::vector<std::string> given = {outside.Text(wire::kEnvIgnore)};

@@ -49,7 +49,7 @@ void GiveBack() noexcept {
   errno = saved_errno;
 }
 
-// What was found is put back first: a sanitizer has handlers of its own to be told by.
+// The old handlers are restored first: a sanitizer has its own, which must run.
 void GiveBackAndDie(int signal_number) noexcept {
   GiveBack();
   for (size_t i = 0; i < kFatal.size(); ++i) {
@@ -230,7 +230,7 @@ bool Screen::Show(const std::vector<std::string>& lines) {
   std::string text;
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i < shown_.size() && shown_[i] == lines[i]) continue;
-    // Cleared first: after a full line the cursor stands on its last cell.
+    // Cleared first: after a full line the cursor is on its last cell.
     text += "\x1b[" + std::to_string(i + 1) + ";1H\x1b[K" + lines[i];
   }
   if (lines.size() < shown_.size())
@@ -254,7 +254,7 @@ Screen::Event Screen::TakeSignal() {
     if (info.ssi_signo == SIGTSTP) {
       StopAsAsked();
     } else if (info.ssi_signo == SIGCONT) {
-      // After a stop that we were not told of (SIGSTOP) the shell has set the terminal its way.
+      // After a stop that we could not see (SIGSTOP) the shell has changed the terminal's settings.
       SetKeysRaw();
     }
   }

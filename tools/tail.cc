@@ -157,7 +157,7 @@ JobsNow LookAtJobs(Observations& observations, const std::string& only_job) {
   return jobs;
 }
 
-// Prints until the runs have ended. A look costs a few milliseconds and no memory that stays: cheap
+// Prints until the runs have ended. A poll costs a few milliseconds and keeps no memory: cheap
 // enough to repeat, and it sees segments that no daemon has read yet, which a watch on the database
 // would not.
 int Follow(const TailOptions& options, Observations& observations, const std::string& only_job) {

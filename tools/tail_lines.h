@@ -19,8 +19,8 @@ struct TailEntry {
 };
 
 // The last `lines_max` lines, oldest first, each ended by a newline. Findings of a run that only
-// pass a bad value on take one line where nothing else comes between them, so that a storm leaves
-// room for what began it. `json`: the entries are objects, and that line gets `further` and
+// pass a bad value on share one line if nothing else comes between them, so that a storm does not
+// hide what began it. `json`: the entries are objects, and that line gets `further` and
 // `further_until_step`.
 [[nodiscard]] std::string LastLines(std::vector<TailEntry> entries, size_t lines_max, bool json);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the person at the other end can see: whether a stream is a terminal and takes colour.
+// What the user can see: whether a stream is a terminal, and whether it shows colors.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace nanwatch {
 
-// True when file descriptor `fd` is a terminal that shows colours and nobody asked for none
+// True if file descriptor `fd` is a terminal that shows colors, unless the user wants none
 // (NO_COLOR, a non-empty value; TERM=dumb).
 [[nodiscard]] bool WantsColor(int fd);
 

@@ -25,8 +25,8 @@ constexpr uint64_t kRateWindowNs = 5'000'000'000;
 constexpr uint64_t kEndedShownNs = 30'000'000'000;
 constexpr size_t kFindingsMax = 64;
 
-// What a look has read. Of a training before the last steps little shows in it, so it may be told
-// otherwise than the daemon tells it.
+// What one refresh has read. It has little about trainings before the last steps, so a training may
+// be shown differently from how the daemon reports it.
 RunFacts FactsOf(const LiveRun& run) {
   RunFacts facts;
   *facts.mutable_run() = run.seen.run;
@@ -57,7 +57,7 @@ std::vector<StepMark> MarksOf(const LiveRun& run, const StepClock& clock) {
   return marks;
 }
 
-// The newest value that a step has told: with several optimizers not every entry has every value.
+// The newest recorded value: with several optimizers not every entry has every value.
 template <typename Has, typename Get>
 std::optional<double> Newest(const std::vector<StepSummary>& steps, Has has, Get get) {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `top` shows, gathered: live runs from their segments, verdicts from the database. Looked at
-// again and again; between two looks it remembers what a rate is computed from, and runs that have
-// ended since, which stay for a while.
+// Gathers what `top` shows: live runs from their segments, verdicts from the database. Called once
+// per refresh. In between it remembers what rates are computed from, and runs that have ended,
+// which stay for a while.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace nanwatch {
 struct StepMark {
   int64_t step = 0;
   uint64_t time_ns = 0;  // CLOCK_MONOTONIC
-  // The first in a notebook's cell: what lies before it is no step's time.
+  // The first in a notebook cell: the time before it belongs to no step.
   bool after_pause = false;
 
   bool operator==(const StepMark&) const = default;
@@ -35,7 +35,7 @@ struct StepMark {
 // snapshot. Nothing where there are none.
 [[nodiscard]] std::optional<double> UpdateRatioOf(const StatsSnapshot& snapshot);
 
-// "clean", "expected", "anomaly"; "" while there are findings that no incident tells of yet.
+// "clean", "expected", "anomaly"; "" while there are findings without an incident yet.
 [[nodiscard]] std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings);
 
 class TopLook {

@@ -108,7 +108,7 @@ std::vector<ColumnKind> Columns(size_t columns_max) {
   };
 }
 
-// Whether a column tells the reader anything that the others do not.
+// Whether a column says anything that the others do not.
 bool IsTold(const ColumnKind& column, const std::vector<TopRow>& rows) {
   if (column.shown == Shown::kAlways) return true;
   if (column.title == "JOB") {
@@ -129,7 +129,7 @@ struct Table {
   std::vector<ColumnKind> columns;
   std::vector<size_t> widths;
   size_t gap = 1;
-  size_t trend_columns = 0;  // 0: no room for it
+  size_t trend_columns = 0;  // 0: it does not fit
 };
 
 size_t WidthOf(const ColumnKind& column, const std::vector<TopRow>& rows) {
@@ -138,7 +138,7 @@ size_t WidthOf(const ColumnKind& column, const std::vector<TopRow>& rows) {
   return width;
 }
 
-// The most important columns that fit into `columns_max` together. The first is there in any case.
+// The most important columns that fit into `columns_max` together. The first is always there.
 Table ChooseColumns(const std::vector<TopRow>& rows, size_t columns_max) {
   std::vector<ColumnKind> all = Columns(columns_max);
   std::erase_if(all, [&](const ColumnKind& column) { return !IsTold(column, rows); });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `top` shows, as lines of text: a function of what was seen and of the size of the screen.
+// What `top` shows, as lines of text: a function of what was read and the size of the screen.
 //
 //   gpu01   8 runs, 2-6 shown, by rank   12:03:11 UTC          the head
-//     RANK   STEP     LOSS FINDINGS VERDICT ...                as many columns as there is room for
+//     RANK   STEP     LOSS FINDINGS VERDICT ...                as many columns as fit
 //      0/8    117   0.0312        0 clean   ...                one row per run; '>' is the cursor
 //   ANOMALY   4af3c868 rank 3  began at step 46  forward ...   incidents, then the newest findings
 //   q quit   j/k move   sort by: r rank, o overhead, l loss    the keys
@@ -44,7 +44,7 @@ struct TopRow {
   bool operator==(const TopRow&) const = default;
 };
 
-// A place of findings, and when it had the last one.
+// A site of findings, and when it had the last one.
 struct TopFinding {
   std::string run = {};
   int32_t rank = 0;

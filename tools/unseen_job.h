@@ -26,8 +26,8 @@ struct UnseenJob {
 
 // Newest first.
 [[nodiscard]] std::vector<UnseenJob> UnseenJobs(const Places& places);
-// The newest that `name` stands for: the job's id or its beginning, or the pid of its command; ""
-// is the newest of all.
+// The newest that `name` means: the job's id or its beginning, or the pid of its command; "" is the
+// newest of all.
 [[nodiscard]] std::optional<UnseenJob> FindUnseen(const Places& places, const std::string& name);
 // Nothing when the file is gone or damaged.
 [[nodiscard]] std::optional<Verdict> ReadUnseen(const UnseenJob& job);

@@ -5,7 +5,7 @@
 // A reader that finds the file finds one whole document, however many launchers write it; the last
 // one wins. Pipes, devices and stdout are written to as they are. A file that cannot be replaced
 // (its directory takes no new file, it has a second name, its owner cannot be kept) is written in
-// place, under flock; only there a reader may meet it empty or half written.
+// place, under flock; only then may a reader find it empty or half written.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@
 
 namespace nanwatch {
 
-// Opened before the job starts, so that a path that cannot be written is found out while nothing is
+// Opened before the job starts, so that a path that cannot be written is found while nothing is
 // lost. An older verdict is removed then, so that nobody takes it for this job's.
 class VerdictFile {
  public:

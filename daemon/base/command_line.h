@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with a command line, in the words of a person. CLI11 finds it and words it for
-// programmers.
+// Says for users what is wrong with a command line. CLI11's own messages are for programmers.
 #pragma once
 
 #include <string>

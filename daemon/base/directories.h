@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where segments and the daemon's own files lie (CONTRACT, "Launching"), and whether these places
-// may be trusted. Every refusal is a sentence that says what to do.
+// Where segments and the daemon's own files are (CONTRACT, "Launching"), and whether these
+// directories can be trusted. Every refusal is a sentence that says what to do.
 #pragma once
 
 #include <cstdint>
@@ -20,35 +20,34 @@ using Environment = std::function<std::string(const char* name)>;
 // NANWATCH_DIR, or the default directory of this user and place (proto/wire/place.h).
 [[nodiscard]] Result<std::string> SegmentDirectoryPath(const Environment& environment);
 
-// A directory that holds what the user's jobs wrote must be his own, closed to others, and no
-// symbolic link. kNotFound when it is absent: no job has run yet.
+// A directory for what the user's jobs write must belong to the user, be closed to others, and not
+// be a symbolic link. kNotFound when it is absent: no job has run yet.
 [[nodiscard]] Status CheckPrivateDirectory(const std::string& path);
 
-// Makes the directory with mode 0700 when it is absent (its parents are not made), then checks it.
+// Creates the directory with mode 0700 when it is absent (but not its parents), then checks it.
 [[nodiscard]] Status EnsureSegmentDirectory(const std::string& path);
 
 struct StateDirectory {
   std::string path;
-  std::string
-      note;  // a sentence for the user when it is not where he would look for it, else empty
+  std::string note;  // a sentence for the user when it is not at the usual path, else empty
 };
 
 // NANWATCH_STATE_DIR, else $XDG_STATE_HOME/nanwatch/HOST, else ~/.local/state/nanwatch/HOST; when
-// that is on a network file system, /var/tmp/nanwatch-UID with a note. Makes nothing.
+// that is on a network file system, /var/tmp/nanwatch-UID with a note. Creates nothing.
 [[nodiscard]] Result<StateDirectory> StateDirectoryPath(const Environment& environment);
 
-// Makes it and its parents (0700) when absent and proves that a file can be written there.
+// Creates it and its parents (0700) when absent, and proves that a file can be written there.
 [[nodiscard]] Status EnsureStateDirectory(const std::string& path);
 
-// Where the daemon keeps its files when the state directory cannot be had: in memory, gone at the
-// next boot, and bounded by kBesideBytesMax.
+// Where the daemon keeps its files when the state directory cannot be used: in memory, gone at the
+// next boot, bounded by kBesideBytesMax.
 [[nodiscard]] std::string StateBesideSegments(const std::string& segment_dir);
 inline constexpr uint64_t kBesideBytesMax = uint64_t{64} << 20;      // of the database
 inline constexpr uint64_t kBesideEventBytesMax = uint64_t{2} << 20;  // of each of events.jsonl's
 
-// True for NFS, SMB, Lustre, GPFS, BeeGFS, Ceph, AFS and FUSE: places where SQLite's shared-memory
-// index does not work between hosts. A path that does not exist yet is judged by its nearest
-// existing parent.
+// True for NFS, SMB, Lustre, GPFS, BeeGFS, Ceph, AFS and FUSE, where SQLite's shared-memory index
+// does not work between hosts. A path that does not exist yet is judged by its nearest existing
+// parent.
 [[nodiscard]] bool IsOnNetworkFileSystem(const std::string& path);
 
 // Name of this host as the kernel has it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may have made a value that came in from outside torch's ops: by a pipe, a pickle, a numpy
-// array or a Python number, which carry no name that both ends know.
+// What may have made a value that came in from outside torch's ops: through a pipe, a pickle, a
+// numpy array or a Python number. These carry no id that both ends know.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,9 @@
 
 namespace nanwatch {
 
-// Adds to `incident`, whose origin came in, the places that made the same kind of bad value before
-// it and did no harm that is known: in another process of the host, or in the same one where Python
-// then read it as a number. Its origin is not exact where there is one. At most kCandidatesMax, the
-// latest first.
+// Adds to `incident`, whose origin came in, the sites that made the same kind of bad value before
+// and did no known harm: in another process of the host, or in the same one if Python then read it
+// as a number. With a candidate the origin is not exact. At most kCandidatesMax, the latest first.
 void AddCandidates(const IncidentDraft& draft, const Drafts& drafts, Incident& incident);
 
 inline constexpr int kCandidatesMax = 4;

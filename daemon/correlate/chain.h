@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chain of an incident: the few findings that tell how the value travelled.
+// The chain of an incident: the few findings that show how the value traveled.
 #pragma once
 
 #include "daemon/correlate/incident.h"
@@ -15,7 +15,7 @@ inline constexpr size_t kChainLinksMax = 16;
 // Fills `incident.chain`: the origin first, then along the recorded descent the op in which Inf
 // became NaN, the loss, the first bad gradient, the first bad parameter, optimizer state and
 // buffer, and as many of the steps between as fit, earliest first. Needs `incident.origin`; fills
-// in its parameter when the update tells it.
+// in its parameter when the update names it.
 void AddChain(const IncidentDraft& draft, Incident& incident);
 
 }  // namespace nanwatch

@@ -6,8 +6,8 @@
 // Such a value was computed for a gradient, or in a backward pass, in the iteration in which the
 // job ended; nothing that is recorded was made of it, and no op made something finite of it, here
 // or at an earlier step, but for comparisons, by which checks are written, and for what prints it.
-// -Inf alone is a mask. In a script that trains nothing it is the value that such a comparison
-// looked at last.
+// -Inf alone is a mask. In a script that trains nothing it is the value that such a comparison read
+// last.
 #pragma once
 
 #include <vector>
@@ -19,8 +19,8 @@ namespace nanwatch {
 // The origins of these values; empty where the job ended otherwise, or nobody knows how.
 [[nodiscard]] std::vector<int> OriginsAtDeath(const Lineage& run);
 
-// A signal other than SIGINT ended the job while it held such a value. Nobody knows whether the
-// step would have applied it.
+// A signal other than SIGINT ended the job while it held such a value. Whether the step would have
+// applied it is unknown.
 [[nodiscard]] bool WasKilledInBadStep(const Lineage& run);
 
 }  // namespace nanwatch

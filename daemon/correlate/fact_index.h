@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The facts of a run by what they are asked for: places by number, trails and kernels by their
-// value, collectives by what they handed out or by their turn.
+// The facts of a run, indexed by what they are asked for: sites by number, trails and kernels by
+// their value, collectives by the value that they returned or by their sequence.
 //
 // Keeps pointers into the facts, which must outlive it.
 #pragma once
@@ -32,7 +32,7 @@ class FactIndex {
   [[nodiscard]] const CollectiveFact* FindCollectiveThatGave(uint64_t value) const;
   [[nodiscard]] const CollectiveFact* FindCollective(const std::string& group,
                                                      uint64_t sequence) const;
-  // Whether backward passes began at this place.
+  // Whether backward passes began at this site.
   [[nodiscard]] bool IsRoot(const Site& site) const;
 
  private:

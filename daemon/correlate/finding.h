@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From places, records and origins to the findings of the verdict document.
+// From sites, records and origins to the findings of the verdict document.
 #pragma once
 
 #include "daemon/correlate/lineage.h"

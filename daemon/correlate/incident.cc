@@ -39,7 +39,7 @@ int64_t MomentOf(const Lineage& lineage, const Clocks* clocks) {
   return clocks == nullptr ? -1 : lineage.clock().Read(*clocks).iteration_of_run;
 }
 
-// An earlier occurrence of the same place that mattered as much tells the story better.
+// An earlier occurrence at the same site that mattered as much explains it better.
 bool TellsBetter(const Lineage& lineage, const Origin& origin, bool anomalous,
                  const IncidentDraft& draft) {
   if (anomalous != draft.anomalous) return anomalous;
@@ -115,7 +115,7 @@ void AddDeath(const Lineage& lineage, Drafts& drafts) {
     const Origin& origin = lineage.origins()[static_cast<size_t>(index)];
     if (origin.IsMask()) continue;
     IncidentDraft& draft = DraftOf(drafts, lineage, index);
-    if (draft.anomalous) continue;  // it is told by what it reached
+    if (draft.anomalous) continue;  // it is reported by what it reached
     draft.lineage = &lineage;
     draft.origin = &origin;
     draft.anomalous = draft.ended_job = true;

@@ -2,10 +2,9 @@
 // Incidents in the making: what shares an origin is gathered, over all processes of the job, then
 // judged.
 //
-// Same origin means the same place: (op, layer, root, autograd node, phase, source line or
+// Same origin means the same site: (op, layer, root, autograd node, phase, source line or
 // parameter). A NaN that the same line makes at every step is one incident with a count, on
-// whatever rank it happens; what recomputation repeats is the same place as the forward that it
-// repeats.
+// whatever rank it happens. A recomputation is at the same site as the forward that it repeats.
 #pragma once
 
 #include <map>

@@ -12,15 +12,14 @@ namespace nanwatch {
 
 using IncidentKey = std::string;
 
-// The place: places are told apart by their texts, not by site numbers, which differ from process
-// to process. What a rule excuses is an incident apart from what it does not, though it be at the
-// same place.
+// The site, by its texts: site numbers differ from process to process. What a rule excuses is a
+// separate incident from what it does not, even at the same site.
 [[nodiscard]] IncidentKey KeyOf(const Origin& origin);
 
-// Origins that a rule of the user's excuses: their place and class -> the rule's text.
+// Origins that one of the user's rules excuses: their site and class -> the rule's text.
 //
-// An excused origin explains a value only where no other can: so a rule takes nothing away from
-// another fault whose value meets its own.
+// An excused origin explains a value only if no other can. So a rule hides no other fault whose
+// value meets its own.
 using Excused = std::map<std::string, std::string, std::less<>>;
 
 // The key of `origin` in Excused. With its class, because a rule may name one: the line that makes

@@ -8,9 +8,9 @@
 
 namespace nanwatch {
 
-// A kernel's name as its source has it; where that cannot be told within bounds, its qualified name
-// and "<...>" for the rest, or the mangled name as it is. `mangled` may be anything at all, and
-// cut.
+// A kernel's name as its source has it; if that cannot be computed within bounds, its qualified
+// name and "<...>" for the rest, or the mangled name as it is. `mangled` may be anything at all,
+// and cut.
 [[nodiscard]] std::string KernelName(const std::string& mangled);
 
 void AddKernels(const KernelsFact& kernels, Finding& origin);

@@ -11,9 +11,8 @@
 // cannot be walked. A value without a record is known by its site at most; it becomes a node of its
 // own that takes its place in the chain from the last recorded value of that site.
 //
-// Once a parameter is bad, everything after it is bad because of that: values that come in from
-// the bad parameter, and values whose inputs were not looked at, go to the origin of what made it
-// bad.
+// Once a parameter is bad, everything after it is bad because of that: values that come in from the
+// bad parameter, and values whose inputs were not checked, go to the origin of what made it bad.
 #pragma once
 
 #include <cstdint>

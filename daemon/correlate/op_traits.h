@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The little that the rules must know of ops by name. What an op does with values is the job's to
-// know (it classifies); here stand only the names that change how a chain is told.
+// What the rules must know about ops by name. The job knows what an op does with values (it
+// classifies). Here are only the names that change how a chain is reported.
 #pragma once
 
 #include <cstdint>

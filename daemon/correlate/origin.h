@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a value came from, as far as the records tell: the candidate for an incident's origin.
+// Where a value came from, as far as the records say: the candidate for an incident's origin.
 //
 // Several candidates may stand behind one value. The stronger wins, among equals one that no rule
 // of the user's excuses, then the earlier:

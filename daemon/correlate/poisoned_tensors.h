@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters, buffers and gradients that are bad by now, and of which origin: what keeps a bad
-// value from one step to the next, and what is assumed of ops whose inputs nobody looked at.
+// value from one step to the next, and what is assumed of ops whose inputs were not checked.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ class PoisonedTensors {
   void ForgetParameters() { parameters_ = Tensors(); }
   void ForgetGradients() { gradients_ = Tensors(); }
 
-  // The origin of bad parameters, if they explain what this record tells; else -1.
+  // The origin of bad parameters, if they explain this record; else -1.
   [[nodiscard]] int Assumed(const Record& record) const;
   // The origin of what made an optimizer's state bad before; else -1. An update that finds bad
   // what nobody can name has read that.
   [[nodiscard]] int State() const { return state_; }
-  // The origin of what made this long-lived tensor bad, if an earlier record told; else -1.
+  // The origin of what made this long-lived tensor bad, if an earlier record says so; else -1.
   [[nodiscard]] int Inherited(const Record& record, uint32_t target, const std::string& name) const;
 
  private:

@@ -51,7 +51,7 @@ std::pair<std::string, uint64_t> NumberOf(const IncidentDraft& received) {
   return number;
 }
 
-// The sender's origin for what came in by this collective; null when no run tells. A number counts
+// The sender's origin for what came in by this collective; null if no run has it. A number counts
 // the collectives of one process, so ranks that are in several groups, each of a pace of its own,
 // may give the same number to different ones. The sending nearest by step is taken.
 std::pair<const Lineage*, const Origin*> FindSender(const std::vector<Lineage>& runs,
@@ -126,7 +126,7 @@ IncidentKey NowIn(IncidentKey key, const std::map<IncidentKey, IncidentKey>& fol
   return key;
 }
 
-// The call that it came by, as far as several ranks can tell it apart.
+// The collective call that delivered it, by what all ranks know of it.
 std::string CollectiveOf(const IncidentDraft& received) {
   const auto [group, sequence] = NumberOf(received);
   return KeyOf(*received.origin) + "\n" + group + "\n" + std::to_string(sequence) + "\n" +
@@ -152,7 +152,7 @@ void JoinOwnShares(const std::map<std::string, IncidentKey>& by_collective,
   }
 }
 
-// An earlier one that mattered as much tells the story better.
+// An earlier one that mattered as much explains it better.
 bool TellsBetter(const IncidentDraft& a, const IncidentDraft& b) {
   if (a.anomalous != b.anomalous) return a.anomalous;
   const auto order = [](const IncidentDraft& draft) {

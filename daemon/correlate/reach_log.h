@@ -3,7 +3,7 @@
 // a buffer, and every one that was given to the other ranks.
 //
 // Once a parameter is bad, everything after it is bad because of that: so what is found here is
-// told to the graph of values (poisoned_tensors.h).
+// reported to the graph of values (poisoned_tensors.h).
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ class ScalerRule {
     const bool scale_low = (scaler.flags() & wire::ScalerRecord::kScaleKnown) != 0 &&
                            scaler.scale_before() < kScaleMin;
     const bool too_many = scaler.skips_in_a_row() > kSkipsInARowMax;
-    // Later bad passes are not all written out: the last one that was stands for them.
+    // Not all later bad passes are recorded: the last recorded one stands for them.
     if (too_many && pending_.empty()) pending_ = settled_;
     Settle(skipped && !scale_low && !too_many);
   }

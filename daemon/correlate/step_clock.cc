@@ -34,7 +34,7 @@ int ClosingOptimizer(const Clocks& last) {
   return closing;
 }
 
-// The newest counts that a record or the run's state tells.
+// The newest counts in any record or in the run's state.
 const Clocks& NewestClocks(const RunFacts& facts) {
   const Clocks* newest = &facts.state().clocks();
   for (const Record& record : facts.records()) {

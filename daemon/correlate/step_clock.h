@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Turns the clocks of a record, which are plain counts, into the step a person means.
 //
-// A job may have several optimizers; which of them closes the cycle at the time of the record is
-// told by the fold of its steps (daemon/watch/step_cycles.h). Where no step is known, as of a run
-// of which only its newest counts are looked at, the one that ends up with the smallest count
-// closes it throughout; among equals it is the one seen last, and instances below 1/32 of the
-// busiest are passed over.
+// A job may have several optimizers; the fold of its steps (daemon/watch/step_cycles.h) says which
+// of them closes the cycle at the time of the record. If no step is known, as for a run of which
+// only the newest counts were read, the one that ends up with the smallest count closes it
+// throughout; among equals it is the one seen last, and instances below 1/32 of the busiest are
+// passed over.
 //
 // Copies what it needs of the facts. A reading takes a search among 256 spans at most.
 #pragma once

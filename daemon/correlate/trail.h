@@ -10,7 +10,7 @@ namespace nanwatch {
 inline constexpr int kTrailShownMax = 100;
 inline constexpr int kHistoryMax = 16;
 
-// Fills `trail` and `history` of an incident whose origin stands, from what was kept for that.
+// Fills `trail` and `history` of an incident whose origin is set, from what the job recorded.
 void AddTrail(const TrailFact& trail, Incident& incident);
 
 }  // namespace nanwatch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trainings of a notebook's kernel, each with a verdict of its own: the second one, in a cell
-// that was mended and run again, must not be hidden by what the first one left.
+// that was fixed and run again, must not be hidden by what the first one left.
 #pragma once
 
 #include <vector>

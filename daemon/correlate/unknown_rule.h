@@ -15,7 +15,7 @@ namespace nanwatch {
 // The first that holds, in this order:
 //   switched_off       `nanwatch run` was called with NANWATCH=0,
 //   not_preloaded      or could not preload the library
-//   no_room            a process that loaded torch found no room for its segment,
+//   no_room            a process that loaded torch had no space for its segment,
 //   no_observer        has a torch that there is no observer for,
 //   not_started        or has an observer that could not be loaded or did not trust itself
 //   no_ops             nothing but a process that loaded torch and ran no op,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why it happened and what to do: known causes, looked up for each incident's origin; and what of
-// it the user's own rules call expected.
+// Why an incident happened and what to do: finds the known cause of each origin, and applies the
+// user's rules for what is expected.
 //
-// The causes stand in patterns.json, which is compiled in: a new one needs no code, only an entry
-// and a test case. Pure, no state, safe from any thread; an incident that fits no pattern is left
-// without one.
+// The causes are in patterns.json, which is compiled in. A new one needs no code, only an entry and
+// a test case. Pure, no state, safe from any thread. An incident that fits no pattern gets none.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace nanwatch {
 void Explain(Verdict& verdict);
 
 // Correlate(), Explain(), the rules that the job was started with (ignore_rules.h), early warnings
-// (training_warnings.h) and the newest look at parameters (parameter_reports.h): the verdict as
+// (training_warnings.h) and the newest snapshot of parameters (parameter_reports.h): the verdict as
 // people and documents get it. Rules that cannot be applied are named in `rule_problems`.
 [[nodiscard]] Verdict Diagnose(const std::vector<RunFacts>& runs);
 
@@ -33,7 +32,7 @@ struct Diagnosed {
   Explanation explanation;  // without steps when there is no incident of that number
 };
 
-// The same, as somebody asks for it.
+// The same, with options.
 [[nodiscard]] Diagnosed DiagnoseAsked(const std::vector<RunFacts>& runs,
                                       const DiagnosisRequest& request);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the results before an origin grew: from step to step, or all at once.
 //
-// Looks at each op of the forward at its place (op and layer), in the steps that the trail and the
-// history hold, the origin's own step included. A place is told by the largest magnitude it left in
-// a step. What an exponential left is left out: its argument tells how things grew. Where no result
-// grew, the gradient norm and then the loss of the steps before are asked.
+// Follows each op of the forward at its site (op and layer), in the steps that the trail and the
+// history hold, the origin's own step included. The level of a site in a step is the largest
+// magnitude of its results. Results of an exponential are left out, because its argument shows the
+// growth. If no result grew, the gradient norm and then the loss of the steps before are checked.
 #pragma once
 
 #include <optional>
@@ -24,9 +24,9 @@ struct Growth {
   bool in_last_step = false;   // the newest is of the origin's own step
 };
 
-// Of the places that grew by kGrowthMin or more the one that did so over most steps, among equals
-// the one that grew most. A place that grew in the origin's own step alone says less than a
-// gradient norm that grew before. Nothing where nothing grew, or where no earlier step is known.
+// Of the sites that grew by kGrowthMin or more, the one that did so over most steps; among equals
+// the one that grew most. A site that grew only in the origin's own step says less than a gradient
+// norm that grew before. Nothing if nothing grew, or if no earlier step is known.
 inline constexpr double kGrowthMin = 100;
 [[nodiscard]] std::optional<Growth> FindGrowth(const Incident& incident);
 

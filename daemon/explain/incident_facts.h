@@ -12,7 +12,7 @@
 // shape it may not have kept. `grown_what`, `grown_op`, `grown_layer`, `grown_from`, `grown_to`,
 // `grown_levels` and `grown_before` (steps before the origin's in which it was large) are of
 // growth.h. `limit` is the largest finite number of the tensor's type, 65504 for float16. What was
-// not recorded has no value: the job looks at inputs only while something bad is alive.
+// not recorded has no value: the job checks inputs only while something bad is alive.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was read of parameters, as people and documents get it: steps and types by their names, the
-// ratio of update to weight, and the few lines of it that a verdict has.
+// Snapshots of parameters for people and documents: steps and types by name, the ratio of update to
+// weight, and the summary in a verdict.
 //
 // Pure, no state, safe from any thread. Figures that are not finite stay so.
 #pragma once

@@ -203,7 +203,8 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
                      [&](const Condition& condition) { return Holds(condition, incident); });
 }
 
-// "op is aten::_softmax (required: aten::_softmax*, not aten::*backward*)", for a list that allows it.
+// "op is aten::_softmax (required: aten::_softmax*, not aten::*backward*)", for a list that allows
+// it.
 void TellFit(std::string_view field, const std::vector<std::string>& globs, std::string_view text,
              std::vector<std::string>& reasons) {
   if (globs.empty()) return;
@@ -250,7 +251,7 @@ std::vector<std::string> ReasonsOfFit(const KnownCause& cause, const Incident& i
   return reasons;
 }
 
-// A cause is told even when a name in it is not known.
+// A cause is filled in even when a name in it is not known.
 std::string Tell(std::string sentence, const Incident& incident) {
   for (size_t open = sentence.find('{'); open != std::string::npos;
        open = sentence.find('{', open)) {

@@ -17,7 +17,7 @@
 //   cause, fix  sentences; {names} of incident_facts.h are filled in, "it" where one is unknown
 //   evidence    sentences; the first one whose names are all known is used
 //
-// The first entry that matches wins, so the special stand before the general.
+// The first entry that matches wins, so special entries come before general ones.
 #pragma once
 
 #include <optional>
@@ -56,7 +56,7 @@ class PatternBook {
   static PatternBook BuiltIn();
 
   [[nodiscard]] std::optional<Pattern> Find(const Incident& incident) const;
-  // What the incident's pattern asks and how the incident answers, a phrase each.
+  // What the incident's pattern requires and what the incident has, a phrase each.
   [[nodiscard]] std::vector<std::string> WhyItFits(const Incident& incident) const;
   [[nodiscard]] const std::vector<KnownCause>& causes() const { return causes_; }
 

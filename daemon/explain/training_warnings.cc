@@ -22,10 +22,10 @@ namespace {
 using nlohmann::json;
 
 // Ranks that share their gradients show the same within a step or two; one of them may be behind
-// when its steps are looked at.
+// when its steps are read.
 constexpr int64_t kSameWithinIterations = 50;
 
-// Two digits tell as much as there is to know of a level; counts are whole.
+// Two digits are enough for a level; counts are whole numbers.
 std::string AsText(double number) {
   const bool whole = number == std::floor(number) && std::abs(number) < 1e6;
   return whole ? fmt::format("{:.0f}", number) : fmt::format("{:.2g}", number);

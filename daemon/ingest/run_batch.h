@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one look at a segment brought, decoded: names resolved, texts made printable, nothing left
-// that could hurt its reader. A value; it is what the store commits in one transaction.
+// What one read of a segment returned, decoded: names resolved, texts printable, nothing left that
+// could harm a reader. A value type; the store commits it in one transaction.
 #pragma once
 
 #include <cstdint>

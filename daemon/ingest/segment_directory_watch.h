@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NANWATCH_DIR as the daemon sees it: what lies there, and when that may have changed.
+// NANWATCH_DIR as the daemon sees it: which files it has, and when that may have changed.
 #pragma once
 
 #include <string>
@@ -27,11 +27,11 @@ struct UnreadableFile {
 
   bool operator==(const UnreadableFile&) const = default;
 };
-// For `ps` and `doctor`; looks at every header, changes nothing.
+// For `ps` and `doctor`; reads every header, changes nothing.
 [[nodiscard]] std::vector<UnreadableFile> ListUnreadable(const std::string& directory);
 
-// inotify on the directory. Events only say "look again": listing is what counts, so that a lost
-// event costs time and nothing else.
+// inotify on the directory. An event only means "list it again", so a lost event costs time and
+// nothing else.
 class SegmentDirectoryWatch {
  public:
   static Result<SegmentDirectoryWatch> Open(const std::string& directory);

@@ -30,7 +30,7 @@ bool PreadAll(int fd, void* to, size_t bytes, uint64_t offset) {
   return true;
 }
 
-// The major version decides whether the rest may be understood at all, so it is looked at first.
+// The major version decides whether the rest can be read at all, so it is checked first.
 Status CheckVersion(const wire::SegmentHeader& header) {
   if (header.magic != wire::kSegmentMagic) return NotASegment("does not start like a segment");
   if (header.wire_major == wire::kWireMajor) return Status();

@@ -137,8 +137,8 @@ void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns
   if (ring->cursor() != hole_slot) hole_since_ns = 0;
 }
 
-// Records among the first findings that the ring may have had no room for. Places are taken in
-// order: the first that is free ends the search; one being written is looked at next time.
+// Records among the first findings that may not have fit into the ring. Slots are used in order:
+// the first free one ends the search; one that is being written is read next time.
 void SegmentReader::Impl::ReadFirstFindings(RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kFirst);
   const size_t count =

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads one segment file (proto/wire/segment.h) whose writer may be alive, dead, older, or hostile.
 //
-// The reading halves of proto/wire work on the mapped file: they copy before they look, and say why
-// what they copied is whole. The mapping survives being cut short (guarded_mapping.h). Nothing is
-// written to it but the ring's released_slots.
+// The readers of proto/wire work on the mapped file. They copy first and validate the copy. The
+// mapping survives being cut short (guarded_mapping.h). Nothing is written to it but the ring's
+// released_slots.
 //
 // Resource type, one owner, not thread-safe. Memory is bounded: by the caps below, not by the file.
 #pragma once
@@ -23,11 +23,11 @@
 namespace nanwatch {
 
 inline constexpr uint64_t kSegmentBytesMax = uint64_t{256} << 20;
-inline constexpr uint32_t kSitesMax = 1 << 16;  // sites beyond it are not looked at
+inline constexpr uint32_t kSitesMax = 1 << 16;  // sites beyond it are not read
 // In a living process a slot that was reserved and never completed is passed over after this long.
 inline constexpr uint64_t kHoleWaitNs = 2'000'000'000;
 
-// What a run does now, for a person who looks on.
+// What a run is doing now, for a person who watches it.
 struct RunGlance {
   RunState state;                       // what the live block says
   std::vector<StepSummary> last_steps;  // oldest first
@@ -55,8 +55,8 @@ class SegmentReader {
   [[nodiscard]] const wire::SegmentHeader& header() const;
 
   // Goes on from where an earlier daemon stopped, and releases what that one committed and could
-  // not release any more (kConsume). A cursor that lies beyond what the segment has is of another
-  // one and ignored; a segment that its job made anew after it was removed keeps its numbers.
+  // not release any more (kConsume). A cursor beyond what the segment has belongs to another
+  // segment and is ignored. A job that creates its segment again after a removal keeps its numbers.
   void Resume(const SegmentCursor& cursor);
 
   // Everything that is new since the last Acknowledge. `to_end`: the writer is dead, holes are
@@ -77,9 +77,9 @@ class SegmentReader {
   // few cache lines and that, whatever the segment holds. Apart from Read and Acknowledge, which it
   // does not disturb.
   [[nodiscard]] RunGlance Glance(uint64_t steps_max) const;
-  // The places whose findings are the newest, newest first, but those that only passed a bad value
-  // on (or ended it) after all others: one bad value makes dozens of them. Passes over the whole
-  // table of places.
+  // The sites with the newest findings, newest first. Sites that only passed a bad value on (or
+  // ended it) come after all others, because one bad value makes dozens of them. Reads the whole
+  // site table.
   [[nodiscard]] std::vector<Site> NewestSites(size_t count_max) const;
 
   // Whether the writer lives, by segment.h's three tests. `now` is monotonic.
@@ -95,7 +95,7 @@ class SegmentReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The facts that a segment holds now, consuming nothing: what a tool reads when no daemon lives.
+// The facts that a segment holds now. Consumes nothing; tools use it when no daemon is running.
 // `ended` in the state is set when the writer is dead.
 [[nodiscard]] Result<RunFacts> ReadWhole(const std::string& path, const Clock& clock);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The places that a segment holds: those that have changed since they were last taken, and those
-// whose findings are the newest.
+// The sites of a segment: those that changed since the last read, and those with the newest
+// findings.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@ namespace {
 
 using wire::SectionType;
 
-// What belongs to the step with this index, if it still stands.
+// The telemetry of the step with this index, if it was not overwritten yet.
 void ReadTelemetry(const SegmentFile& file, const NameCache& names, StepSummary& step) {
   using wire::TelemetryEntry;
   const SegmentFile::Section& section = file.section(SectionType::kTelemetry);

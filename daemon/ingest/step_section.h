@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of a segment, with the telemetry that belongs to each, if it still stands.
+// The steps of a segment, each with its telemetry if that was not overwritten yet.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace nanwatch {
 // A heartbeat older than this speaks for nobody.
 inline constexpr uint64_t kHeartbeatOldNs = 60'000'000'000;
 
-// What tells this kernel, pid namespace and place from others.
+// Identifies this kernel, pid namespace and place.
 struct HostIdentity {
   std::string boot_id;
   std::string host;

@@ -19,7 +19,7 @@ namespace nanwatch {
 namespace {
 
 constexpr uint64_t kMsNs = 1'000'000;
-// Events say when to look; this is for those that were lost, and for files removed under us.
+// For lost inotify events, and for files that somebody removed.
 constexpr uint64_t kRescanEveryNs = 2'000 * kMsNs;
 constexpr uint64_t kRetireEveryNs = 600'000 * kMsNs;
 
@@ -179,7 +179,7 @@ void Daemon::Impl::Drain() {
   if (due && retire_due_ns != 0) RemoveRemains();
   if (drained.kind() == ErrorKind::kFull || due) {
     retire_due_ns = now_ns + kRetireEveryNs;
-    (void)store.Retire();  // a database that cannot be written is told of by the intake
+    (void)store.Retire();  // the intake reports a database that cannot be written
   }
 }
 

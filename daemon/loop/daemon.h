@@ -26,10 +26,10 @@ struct DaemonOptions {
   std::string segment_dir = {};
   std::string state_dir = {};
   uint64_t database_bytes_max = 0;  // 0: as the store has it
-  // The host's default segment directory of this user, beside which those of containers lie that
-  // may have ended (dead_places.h); "": they are left alone.
+  // The host's default segment directory of this user. Directories of containers that may have
+  // ended are next to it (dead_places.h); "": these are not touched.
   std::string places_prefix = {};
-  uint64_t idle_exit_ns = 0;  // leave after so long without a live job; 0: stay
+  uint64_t idle_exit_ns = 0;  // exit after so long without a live job; 0: never
 };
 
 class Daemon {
@@ -51,7 +51,7 @@ class Daemon {
   enum class Left { kIdle, kStopAsked };
   Result<Left> Run(int stop_fd);
 
-  // Reads and judges all that is there now; before leaving.
+  // Reads and judges everything that is there now; before the daemon exits.
   void Finish();
 
   [[nodiscard]] Store& store();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What containers that ended have left in shared memory, and nobody else will remove.
+// Removes what containers left in shared memory when they ended, which nobody else will remove.
 //
 // A container's segments are its own daemon's, and the place (proto/wire/place.h) never comes back.
 // From outside its processes cannot be proved dead, so they are presumed dead only when all of this
 // holds: same user, same boot, no record lock on the file (a lock is seen across pid namespaces),
-// and a day without a heartbeat. Everything else is left alone. A job that lives all the same makes
-// its segment anew at its next look; what was in the removed one and unread is lost.
+// and a day without a heartbeat. Nothing else is touched. A job that is alive after all creates its
+// segment again at its next check; what was unread in the removed one is lost.
 //
 // Called by the daemon's thread now and then; keeps nothing.
 #pragma once

@@ -6,7 +6,7 @@
 // beginning can tell them apart.
 //
 // Rotated by rename: events.jsonl.1 is the newest of the old ones. A failed write (full disk) is
-// counted, never fatal, and told in the next line that succeeds.
+// counted, never fatal, and reported in the next line that succeeds.
 #pragma once
 
 #include <cstdint>

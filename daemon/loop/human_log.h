@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// nanwatch.log: what happened, in words, for the person who tails it; and on stderr while the
-// daemon is in the foreground. The door to spdlog.
+// nanwatch.log: what happened, in words, for a person who tails it, and on stderr while the daemon
+// is in the foreground. Adapter to spdlog.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace nanwatch {
 
-// `to_stderr`: there as well. Where the file cannot be written it says nothing; it never stops the
-// daemon.
+// `to_stderr`: write there as well. If the file cannot be written, nothing is logged; that never
+// stops the daemon.
 [[nodiscard]] std::unique_ptr<Log> MakeHumanLog(std::string path, bool to_stderr);
 
-// "full, was idle: asked for", "auto: one step in 9 in full, the others canary; expected to cost
-// 0.9 % of 1.0 %".
+// "full, was idle: requested", "auto: one step in 9 in full; expected to cost 0.90 %, the budget is
+// 1.00 %".
 [[nodiscard]] std::string LevelSentence(const LevelFact& level);
 
 }  // namespace nanwatch

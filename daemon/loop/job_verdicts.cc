@@ -12,7 +12,7 @@ constexpr uint64_t kDebounceNs = 100'000'000;
 // A job with many records may take at most a tenth of one core.
 constexpr uint64_t kRestPerWork = 9;
 constexpr uint64_t kVerdictRetryNs = kNsPerSecond;
-// Jobs whose told incidents are remembered; the rest is in the database.
+// Jobs whose reported incidents are kept in memory; the rest is in the database.
 constexpr size_t kJobsRemembered = 256;
 
 std::string Identity(const Incident& incident) {
@@ -80,7 +80,7 @@ Status JobVerdicts::RenewOne(const std::string& name, Job& job, Store& store) {
   return Status();
 }
 
-// What an earlier daemon stored, it told.
+// An earlier daemon has reported what it stored.
 Status JobVerdicts::LoadTold(const std::string& name, Job& job, const Store& store) {
   if (job.loaded) return Status();
   const Result<std::vector<Incident>> incidents = store.Incidents(name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps each job's incidents and warnings in the store up to date with its facts, and tells what is
-// new about them. One owner, one thread: the loop's.
+// Keeps each job's incidents and warnings in the store up to date with its facts, and reports what
+// is new. One owner, on the loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class JobVerdicts {
   [[nodiscard]] uint64_t next_due_ns() const;
 
  private:
-  // What was told about an incident.
+  // What was reported about an incident.
   struct Told {
     size_t reach_count = 0;
     std::string severity;
@@ -47,7 +47,7 @@ class JobVerdicts {
     uint64_t cost_ns = 0;  // of the latest renewal
     uint64_t renewed_at_ns = 0;
     std::map<std::string, Told> told;  // by what makes incidents the same
-    // How many of each family: what is told first as exploding may become diverging.
+    // How many of each family: a warning that is first reported as exploding may become diverging.
     std::map<std::string, size_t> warnings_told;
   };
 

@@ -47,7 +47,7 @@ bool IsLocked(const std::string& path) {
   return fd.valid() && fcntl(fd.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-// What the segment's run looked like is copied: should the commit fail, it is as it was.
+// A copy of the run's state: if the commit fails, it is restored.
 void WatchSteps(const TrainingHistory& before, RunBatch& batch) {
   if (batch.steps.empty() && batch.stats.empty()) return;
   batch.training = before;
@@ -108,7 +108,7 @@ void SegmentIntake::OpenNew(const std::string& name, Store& store) {
   }
   if (!MakeRoomFor(name, looks, *reader)) return;
   const Result<std::optional<SegmentCursor>> cursor = store.CursorOf(reader->run_id());
-  if (!cursor.ok()) return;  // without it records would be brought twice: at the next look, then
+  if (!cursor.ok()) return;  // without it records would be read twice: try again at the next scan
   if (cursor->has_value()) reader->Resume(**cursor);
   const Result<RunRow> row = store.FindRun(reader->run_id());
   const bool known = row.ok();
@@ -267,7 +267,7 @@ Status SegmentIntake::Commit(Store& store, bool all) {
   return Status();
 }
 
-// Committed: tell it, give the slots back, and remove the segment of the dead.
+// After the commit: report it, release the slots, and remove the segment of an ended process.
 void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
   Segment& segment = *ready.segment;
   if (Status done = segment.reader.Acknowledge(batch); !done.ok())

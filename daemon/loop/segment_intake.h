@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the segments in NANWATCH_DIR into the store: opens what appears, reads what is new, commits
-// it, and only then releases it in the segment; reads the segments of the dead to their end and
-// removes them.
+// From the segments in NANWATCH_DIR into the store: opens new segments, reads what is new, commits
+// it, and only then releases it in the segment. Reads the segments of ended processes to the end
+// and removes them.
 //
-// At any moment it may be killed: what was committed and not released is skipped by the cursor that
-// was committed with it, what was not committed is still in the segment. While the database takes
-// nothing, nothing is released.
+// It may be killed at any moment. What was committed but not released is skipped by the cursor that
+// was committed with it; what was not committed is still in the segment. While the database cannot
+// be written, nothing is released.
 //
 // One owner, one thread: the loop's.
 #pragma once
@@ -31,19 +31,19 @@ class SegmentIntake {
  public:
   SegmentIntake(std::string directory, const Clock& clock, Listener& listener);
 
-  // Looks at the directory: new segments are opened, exits of commands taken in, leftovers of
-  // segments that were never finished removed.
+  // Lists the directory: opens new segments, reads how commands ended, removes leftovers of
+  // segments that were never finished.
   void Rescan(Store& store);
 
   // Reads every segment that has news. Counters alone are written once a second, the rest at once.
-  // A failed commit is told once a minute, tried again after a second, and returned.
+  // A failed commit is reported once a minute, tried again after a second, and returned.
   Status Drain(Store& store);
-  // The same, with everything that is there now: before leaving.
+  // The same for everything that is there now; before the daemon exits.
   Status DrainAll(Store& store);
 
-  // Runs that the database takes for alive, that have no segment here and whose process is gone are
-  // marked as ended: of an earlier boot, of no process with that number and start time, or, where
-  // that cannot be seen (another pid namespace), not heard of for a day.
+  // Marks runs as ended that the database has as alive, that have no segment here and whose process
+  // is gone: from an earlier boot, without a process of that number and start time, or, if that
+  // cannot be seen (another pid namespace), not heard from for a day.
   void EndVanishedRuns(Store& store);
 
   // Forgets every open segment; the next Rescan opens them as if they were new.
@@ -67,7 +67,7 @@ class SegmentIntake {
     bool told_broken = false;
     TrainingHistory training = {};  // of what was committed
   };
-  struct Rejected {  // what a file looked like when it could not be read
+  struct Rejected {  // the state of a file when it could not be read
     uint64_t inode = 0;
     int64_t bytes = 0;
     int64_t changed_ns = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was read of a run's parameters, in the words of the report.
+// Snapshots of a run's parameters, in the words of the report.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace nanwatch {
 
 // A row: the largest updates, and the parameters without a gradient or with one of zeros. "" when
-// nothing was looked at.
+// there was no snapshot.
 [[nodiscard]] std::string StatsRow(const Verdict& verdict, int width_columns);
 
 // ", 3 left out (2 on a GPU, 1 of another layout or type)": why there are no more of them; "" when

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of a report: a label, and text that wraps under itself. Everything in it may come from the
-// job, so nothing of it is believed: control characters, which a terminal would obey, are made
-// visible.
+// Lines of a report: a label, and text that wraps under itself. Any text may come from the job, so
+// none is trusted: control characters, which a terminal would obey, are made visible.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ inline constexpr int kLabelColumns = 10;
 inline constexpr size_t kLayerColumnsMax = 56;
 
 // At most `columns_max` columns, the middle replaced by "..." when it is longer: the ends of a
-// module path tell the most.
+// module path say the most.
 [[nodiscard]] std::string Shorten(std::string_view text, size_t columns_max);
 
 // 61204 -> "61,204".

@@ -14,8 +14,8 @@ struct TextOptions {
 };
 
 // Ends with a newline. Says what began it, where it went, why, what to do, and how much was
-// watched; for a clean verdict what was watched and what was not; for a verdict without runs why
-// nothing can be told.
+// watched. For a clean verdict: what was watched and what was not. For a verdict without runs: why
+// nothing is known.
 [[nodiscard]] std::string TextReport(const Verdict& verdict, const TextOptions& options);
 
 // What was watched and what was not, reason by reason, each with what it means.

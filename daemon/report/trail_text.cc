@@ -12,7 +12,7 @@ namespace nanwatch {
 namespace {
 
 constexpr int kHistoryShownMax = 8;
-// Of the type's largest number: below it nobody need know how much room there is.
+// Share of the type's largest number. Below it the headroom is of no interest.
 constexpr double kShareTold = 0.01;
 // Activations of a healthy network are smaller, and grow less than that over the steps of a trail.
 constexpr double kLarge = 100;

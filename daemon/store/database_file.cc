@@ -136,7 +136,7 @@ Result<std::string> MoveAside(const std::string& path) {
   std::string stamp = FormatUtc(SystemClock().real_ns());
   const std::string aside = path + ".corrupt-" + stamp;
   for (const char* companion :
-       {"-wal", "-shm", ""}) {  // the database last: as long as it is there, all is
+       {"-wal", "-shm", ""}) {  // the database last: while it is there, so is everything else
     if (rename((path + companion).c_str(), (aside + companion).c_str()) != 0 && errno != ENOENT) {
       return Status::FromErrno(errno, "cannot move the damaged database " + path + " aside");
     }

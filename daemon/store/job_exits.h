@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How commands ended, and the runs that this is known of. An exit may come before its run does:
-// whoever writes a run looks here, too.
+// How commands ended, and for which runs this is known. An exit may be stored before its run, so
+// writing a run also checks here.
 #pragma once
 
 #include <optional>

@@ -102,7 +102,7 @@ Status Retention::Retire() {
   if (!limit.ok()) return limit.status();
   if (!pages.ok()) return pages.status();
   if (!free_pages.ok()) return free_pages.status();
-  // Nearly full by its own limit: half of what has ended makes room.
+  // Nearly full by its own limit: remove half of the ended runs.
   const bool tight = *pages - *free_pages > *limit / 10 * 9;
   Result<Statement> forget = database_.Prepare(
       "DELETE FROM run WHERE ended = 1 AND key IN (SELECT key FROM run ORDER BY started_real_ns "

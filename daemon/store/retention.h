@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of all that comes in: of each run so many records, trails, steps and snapshots of
-// parameters, and so many runs. The limits stand in store.h.
+// Decides what is kept: how many records, trails, steps and snapshots of each run, and how many
+// runs. The limits are in store.h.
 //
 // Rows are counted once for each run and then remembered, so that no commit has to count them.
 // Every function but Retire works inside the caller's transaction; where that is not committed, or
@@ -20,11 +20,11 @@ class Retention {
   // `database` must outlive the object.
   explicit Retention(const Database& database) : database_(database) {}
 
-  // `added` more rows stand there than when the run was last thinned. `run` is its key.
+  // The run with key `run` has `added` more rows than when it was last thinned.
   Status ThinRecords(int64_t run, int64_t added);
   Status ThinSteps(int64_t run, int64_t added);
   Status ThinStats(int64_t run);
-  // Gives the number that went.
+  // Returns how many were removed.
   Result<int64_t> ThinTrails(int64_t run);
 
   // The oldest ended runs, beyond their number and where the file is nearly full.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door to SQLite: a database and its statements as owners of what the C interface hands out,
-// errors as Status. Knows nothing of what is stored. Not thread-safe: one thread per Database.
+// Adapter to SQLite: a database and its statements own what the C interface returns; errors are a
+// Status. Knows nothing of what is stored. Not thread-safe: one thread per Database.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Statement {
   Statement& BindBlob(int parameter, std::string_view bytes);
   Statement& BindNull(int parameter);
 
-  // True while there is a row to look at.
+  // True while there is a row.
   [[nodiscard]] Result<bool> Next();
   // Runs it to its end and makes it ready for other parameters.
   [[nodiscard]] Status Run();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loss after the weights have died: nothing else is told of such steps.
+// The loss after the weights have died; nothing else is recorded of such steps.
 //
 // A pure fold, of a message of bounded size. Only the first such time of a run is kept.
 #pragma once

@@ -14,7 +14,7 @@ namespace nanwatch {
 namespace {
 
 constexpr double kNear = 0.125;  // of the type's largest number
-// What a step that told nothing stands for: the job tells what is above it.
+// The level of a step without a number: the job records only what is above it.
 constexpr double kTold = 1.0 / 64;
 constexpr int kRecentMax = 64;
 // A leap: this many steps that rise, after as many others as are needed to know what is usual.

@@ -9,7 +9,7 @@
 // three steps rise, to more than half above all that was seen before them; or that the usual of the
 // last steps is twice what it was 50 steps before.
 //
-// Only steps that were watched in full tell it. A pure fold, as training_watch.h, of bounded size.
+// Only steps at level full have these numbers. A pure fold, like training_watch.h, of bounded size.
 #pragma once
 
 #include "statistics.pb.h"

@@ -5,7 +5,8 @@
 //
 // What is unusual is measured by the run itself: by the highest level that ever lasted, and by the
 // median and the median absolute deviation of the steps before. A fixed bound ("a norm of 100") is
-// wrong for most models; a mean and a variance are ruled by the very outliers that are looked for.
+// wrong for most models; a mean and a variance are dominated by the very outliers that we want to
+// find.
 //
 // Pure functions of a message of bounded size; values of any origin are taken, non-finite ones
 // passed over.
@@ -37,7 +38,7 @@ void Forget(uint32_t newest, uint32_t kept, TrainingSeries& series);
 
 struct Usual {
   double median = 0;
-  double spread = 0;  // standard deviation as the median absolute deviation tells it
+  double spread = 0;  // standard deviation, estimated from the median absolute deviation
   int steps = 0;
 };
 
@@ -57,8 +58,8 @@ struct Departure {
 // something else speaks for it.
 [[nodiscard]] std::optional<Departure> FindRise(const TrainingSeries& series, double ease = 1);
 
-// The newest alone: a decade above the median of the steps before, and clear of their noise. Says
-// less than a rise; tells whether something that nobody waited for moved, too.
+// The newest alone: a decade above the median of the steps before, and clear of their noise. Weaker
+// evidence than a rise: it says that something moved.
 [[nodiscard]] std::optional<Departure> FindStepUp(const TrainingSeries& series);
 
 // Whether the newest levels are all the same, but for rounding: something holds them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Early warnings that only the parameters one by one can give: from the snapshots that a job tells
-// every so many steps.
+// Early warnings about single parameters, from the snapshots that a job records every so many
+// steps.
 //
 //   family      id                        raised when
 //   epsilon     epsilon-lost              the eps of one of torch's adaptive optimizers is 0 in the
@@ -18,7 +18,7 @@
 // Judged by matrices alone (two dimensions or more) are updates and vanishing: biases and scales
 // begin at zero, where every update is a large one.
 //
-// A pure fold, as training_watch.h; of a snapshot nothing is believed.
+// A pure fold, like training_watch.h. Nothing in a snapshot is trusted.
 #pragma once
 
 #include "statistics.pb.h"

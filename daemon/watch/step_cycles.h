@@ -13,7 +13,8 @@
 // some steps later. The part after that is divided anew for every reading (open_spans.h), so that a
 // short last training is one of its own, too.
 //
-// One that comes back after its retirement is at work again, and its silence belongs to its habit.
+// One that acts again after its retirement is active again, and its silence counts as its longest
+// gap.
 //
 // A pure fold of the steps' clocks, which the daemon keeps with the run's TrainingHistory. Bounded:
 // four slots and kSpansMax spans. A step that changes nothing costs a comparison a slot.

@@ -8,7 +8,7 @@
 namespace nanwatch {
 namespace {
 
-// The clocks that the ops of this step saw: it was told when it had been counted.
+// The clocks that the ops of this step saw: the step was recorded after it was counted.
 Clocks DuringStep(const StepSummary& step) {
   Clocks clocks = step.clocks();
   const auto less = [](uint32_t count) { return count > 0 ? count - 1 : 0; };
@@ -16,7 +16,7 @@ Clocks DuringStep(const StepSummary& step) {
     clocks.set_scaler_skips(less(clocks.scaler_skips()));
   } else if (clocks.optimizer_ranges() > 0) {
     clocks.set_optimizer_ranges(less(clocks.optimizer_ranges()));
-    // Where the place is not told it is the optimizer's number.
+    // Without an index it is the optimizer's number.
     const uint32_t place = (step.flags() >> wire::kPlaceShift) & 7;
     const uint32_t told = place != 0 ? place - 1 : step.optimizer();
     if (const auto i = static_cast<int>(std::min(told, 1'000u)); i < clocks.optimizer_steps_size())

@@ -31,7 +31,7 @@ struct AlarmMoment {
 // are too many, which is counted.
 TrainingAlarm* Raise(const char* id, const char* family, const AlarmMoment& moment,
                      TrainingHistory& history, OpenAlarm& open);
-// Null for one that there was no room for.
+// Null if it did not fit.
 TrainingAlarm* AlarmOf(const OpenAlarm& open, TrainingHistory& history);
 // A step showed it no more, or did: true once it is calm for kCalmSteps in a row.
 inline constexpr uint32_t kCalmSteps = 20;

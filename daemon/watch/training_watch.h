@@ -17,7 +17,7 @@
 // daemon started later, and a report, go on from there and get the same. Computing it anew from the
 // stored steps would not be the same, because those of long ago are thinned out. Bounded: about 2
 // KiB an optimizer, beside the names of what stats_watch.h follows; about 5 us a step. Steps come
-// from a segment, so nothing of them is believed.
+// from a segment, so nothing in them is trusted.
 #pragma once
 
 #include "daemon/watch/stats_watch.h"

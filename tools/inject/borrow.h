@@ -7,8 +7,8 @@
 // vector registers included, and goes on where it was. No request reads or writes those through the
 // kernel.
 //
-// The thread stands still between the first request and the last.
-// When this process is killed in between, the kernel lets it go.
+// The thread is stopped between the first request and the last. When this process is killed in
+// between, the kernel lets it go.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,7 @@ struct BorrowResult {
 };
 
 // `prepare(pc, sp)` runs while the thread stands: it writes down where the thread is to go on, and
-// says whether its stack has room. The thread then runs from `entry`.
+// says whether its stack has space. The thread then runs from `entry`.
 [[nodiscard]] BorrowResult BorrowThread(
     int thread, uint64_t entry, const std::function<bool(uint64_t pc, uint64_t sp)>& prepare);
 

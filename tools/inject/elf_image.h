@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program or library as it lies in the memory of another process: its symbols, the slots through
-// which it calls others, and the room behind its segments. Reads memory, never files, which may
-// have been replaced since. Values that make no sense end a search; none leads out of the image.
+// A program or library in the memory of another process: its symbols, the slots through which it
+// calls others, and the space behind its segments. Reads memory, never files, which may have been
+// replaced since. Values that make no sense end a search; none leads out of the image.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct ElfSegment {
 
 class ElfImage {
  public:
-  // `at`: where the file's first byte is mapped. Nothing when no 64-bit image with a dynamic
-  // section lies there. `memory` must outlive it.
+  // `at`: where the file's first byte is mapped. Nothing if there is no 64-bit image with a dynamic
+  // section. `memory` must outlive it.
   [[nodiscard]] static std::optional<ElfImage> At(const TargetMemory& memory, uint64_t at);
 
   // The address of a function that it defines, of the default version if there are several. Nothing

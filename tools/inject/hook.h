@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A hook on calls of a process: the first thread of it that comes to one loads the library, and
 // goes on to what it called. No thread is stopped for it and no instruction is replaced; what
-// changes is a pointer for each slot, in one aligned store, and room that nobody used.
+// changes is a pointer for each slot, in one aligned store, and space that nobody used.
 //
 // Only while the tool lives and permits it: when the tool is killed, the next thread that comes
 // finds it gone, and the hook only passes on from then.
@@ -49,9 +49,9 @@ struct PayloadBlock {
 
 class Hook {
  public:
-  // Puts everything into the process but the hook itself, into the same room as an earlier tool, if
-  // one was there: a thread that comes late to what that one left is then one of ours. Nothing when
-  // there is no room, it cannot be written, or the library is being loaded for somebody else.
+  // Puts everything but the hook itself into the process, in the same space as an earlier tool, if
+  // there was one: a thread that comes late to what that tool left is then one of ours. Nothing if
+  // there is no space, it cannot be written, or the library is being loaded for somebody else.
   // `memory` must outlive it.
   [[nodiscard]] static std::optional<Hook> Place(TargetMemory& memory, Room& room, int pid,
                                                  const JobFunctions& functions,

@@ -29,7 +29,7 @@ constexpr int kLookEveryMs = 1;
 constexpr Milliseconds kLongWait{1000};
 // A training comes to the hook every few milliseconds: who does not is asked to, now and then.
 constexpr Milliseconds kBorrowAfter{200};
-// Only one that has computed at so many looks in a row: another may be about to wait.
+// Only a thread that was computing at so many polls in a row: another may be about to wait.
 constexpr int kLooksRunning = 20;
 // A call that was asked for stays so; that it got lost is what the next is for.
 constexpr Milliseconds kBorrowAgain{5000};
@@ -76,7 +76,7 @@ bool MainThreadRuns(int pid) {
   return state == "running";
 }
 
-// Its own stack, which grows, or one with room enough.
+// Its own stack, which grows, or one with enough space.
 bool HasRoomOnStack(const Mappings& mappings, uint64_t stack_pointer) {
   const Mapping* mapping = MappingAt(mappings, stack_pointer);
   return mapping != nullptr && mapping->writable &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where in a process the functions stand that loading a library takes, and the calls that can be
-// hooked: those to the mutex with which Python begins to take or give back the GIL.
+// Where a process has the functions that loading a library takes, and the calls that can be hooked:
+// those to the mutex with which Python begins to take or give back the GIL.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct JobFunctions {
 };
 
 // `free_threaded`: there may be no GIL, so calls that give a thread's state back are hooked too.
-// Adds all room that it meets to `room`.
+// Adds all space that it finds to `room`.
 [[nodiscard]] JobFunctions FindJobFunctions(const TargetMemory& memory, const Mappings& mappings,
                                             bool free_threaded, Room& room);
 

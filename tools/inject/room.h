@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room in a process for a little code and data of ours, where no system call need be made in it:
-// the rest of the page behind a segment of a program or library, which belongs to nobody. What was
-// put there stays: a thread may be in it at any time.
+// Space in a process for a little code and data of ours, without a system call in that process: the
+// rest of the page behind a segment of a program or library, which belongs to nobody. What was put
+// there stays, because a thread may be in it at any time.
 //
 // Behind a segment of code only bytes that are 0 are taken, and behind one of data only those of
 // libraries: the heap may begin behind the program's, and the loader allocates behind its own.
@@ -24,7 +24,7 @@ class Room {
 
   explicit Room(TargetMemory& memory) : memory_(&memory) {}
 
-  // Adds what lies behind the segments of `image`. `may_hold_data` false: of the program, the
+  // Adds the space behind the segments of `image`. `may_hold_data` false: of the program, the
   // loader.
   void Add(const ElfImage& image, const Mappings& mappings, bool may_hold_data);
 
