@@ -277,9 +277,9 @@ Verdict Judge(const RunOptions& options, const Preparation& prepared, Observatio
 void AwaitReading(SignalGate& gate, const Preparation& prepared, Observations& observations,
                   const JobExit& exit, const CommandEnd& end) {
   if (observations.RunsOfJob(exit.job).empty()) return;
-  const Status told =
+  const Status written =
       WriteJobExit(prepared.places.segment_dir, exit.job, exit.pid, end, exit.ended_real_ns);
-  if (!told.ok()) Say(told.message());
+  if (!written.ok()) Say(written.message());
   const JobEndWait waited = AwaitJobEnd(gate, observations, exit.job, end.asked_to_stop);
   if (waited == JobEndWait::kGaveUp)
     Say("the daemon has not read everything yet; reading the rest from the segments");

@@ -195,9 +195,9 @@ std::vector<KeyPress> KeyDecoder::Feed(std::string_view bytes) {
 }
 
 ScreenSize SizeOfTerminal(int fd) {
-  struct winsize told {};
-  if (ioctl(fd, TIOCGWINSZ, &told) == 0 && told.ws_row > 0 && told.ws_col > 0) {
-    return {.lines = told.ws_row, .columns = told.ws_col};
+  struct winsize size {};
+  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0) {
+    return {.lines = size.ws_row, .columns = size.ws_col};
   }
   return {.lines = NumberOr(getenv("LINES"), 24), .columns = NumberOr(getenv("COLUMNS"), 80)};
 }

@@ -90,11 +90,12 @@ class Tail {
                          .finding = line});
     }
     const std::vector<Warning> warnings = WarningsOf(facts);
-    size_t& told = warnings_told_[RunId(facts.run())];
-    for (; told < warnings.size(); ++told)
-      entries.push_back({.real_ns = TimeOf(warnings[told], facts, entries, first_of_run),
-                         .text = options_.json ? WarningAsJson(warnings[told])
-                                               : WarningLine(facts.run().program(), warnings[told]),
+    size_t& printed = warnings_printed_[RunId(facts.run())];
+    for (; printed < warnings.size(); ++printed)
+      entries.push_back({.real_ns = TimeOf(warnings[printed], facts, entries, first_of_run),
+                         .text = options_.json
+                                     ? WarningAsJson(warnings[printed])
+                                     : WarningLine(facts.run().program(), warnings[printed]),
                          .finding = {}});
   }
 
@@ -137,7 +138,7 @@ class Tail {
   const TailOptions& options_;
   Observations& observations_;
   std::map<std::string, uint64_t> last_tickets_;
-  std::map<std::string, size_t> warnings_told_;  // by run
+  std::map<std::string, size_t> warnings_printed_;  // by run
   std::set<std::string> concluded_;
   bool first_look_ = true;
 };

@@ -68,7 +68,7 @@ std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; 
 
 enum class Shown : uint8_t {
   kAlways,
-  kWhereTold,  // only if a row has something in it
+  kWhereFilled,  // only if a row has something in it
 };
 
 struct ColumnKind {
@@ -87,7 +87,7 @@ std::vector<ColumnKind> Columns(size_t columns_max) {
   const size_t program_max =
       columns_max < kWideColumns ? kProgramColumnsMaxNarrow : kProgramColumnsMax;
   return {
-      {"JOB", false, 8, 14, [](Row row) { return row.job.substr(0, 12); }, Shown::kWhereTold},
+      {"JOB", false, 8, 14, [](Row row) { return row.job.substr(0, 12); }, Shown::kWhereFilled},
       {"RANK", true, 4, 0, RankText},
       {"PID", true, 6, 9, [](Row row) { return std::to_string(row.pid); }},
       {"PROGRAM", false, 8, 6,
@@ -98,8 +98,8 @@ std::vector<ColumnKind> Columns(size_t columns_max) {
       {"LOSS", true, 9, 2, [](Row row) { return BriefOrDash(row.loss); }},
       {"GRADNORM", true, 9, 8, [](Row row) { return BriefOrDash(row.gradient_norm); }},
       {"UPDATE", true, 9, 13, [](Row row) { return BriefOrDash(row.update_ratio); },
-       Shown::kWhereTold},
-      {"SCALE", true, 7, 12, ScaleText, Shown::kWhereTold},
+       Shown::kWhereFilled},
+      {"SCALE", true, 7, 12, ScaleText, Shown::kWhereFilled},
       {"LEVEL", false, 5, 11, [](Row row) { return OrDash(row.level); }},
       {"OVER%", true, 5, 7, OverheadText},
       {"FINDINGS", true, 8, 3, [](Row row) { return Grouped(row.findings); }},
@@ -109,7 +109,7 @@ std::vector<ColumnKind> Columns(size_t columns_max) {
 }
 
 // Whether a column says anything that the others do not.
-bool IsTold(const ColumnKind& column, const std::vector<TopRow>& rows) {
+bool IsShown(const ColumnKind& column, const std::vector<TopRow>& rows) {
   if (column.shown == Shown::kAlways) return true;
   if (column.title == "JOB") {
     return std::any_of(rows.begin(), rows.end(),
@@ -141,7 +141,7 @@ size_t WidthOf(const ColumnKind& column, const std::vector<TopRow>& rows) {
 // The most important columns that fit into `columns_max` together. The first is always there.
 Table ChooseColumns(const std::vector<TopRow>& rows, size_t columns_max) {
   std::vector<ColumnKind> all = Columns(columns_max);
-  std::erase_if(all, [&](const ColumnKind& column) { return !IsTold(column, rows); });
+  std::erase_if(all, [&](const ColumnKind& column) { return !IsShown(column, rows); });
   if (HasUnusualState(rows)) {
     for (ColumnKind& column : all) {
       if (column.title == "STATE") column.importance = 4;

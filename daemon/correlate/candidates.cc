@@ -39,7 +39,7 @@ bool WasReadAsNumber(const IncidentDraft& draft) {
 }
 
 // It harmed a training by itself; a number that was only read has not yet.
-bool IsToldForItself(const IncidentDraft& draft) {
+bool IsReportedByItself(const IncidentDraft& draft) {
   using wire::Reach;
   return std::any_of(draft.reach.begin(), draft.reach.end(), [](Reach reach) {
     return reach != Reach::kActivation && reach != Reach::kMetric;
@@ -49,7 +49,7 @@ bool IsToldForItself(const IncidentDraft& draft) {
 bool MayHaveMade(const IncidentDraft& maker, const IncidentDraft& draft) {
   const Origin& made = *maker.origin;
   const Origin& came_in = *draft.origin;
-  if (IsToldForItself(maker) || !MadeSomething(made) || (made.kinds & came_in.kinds) == 0 ||
+  if (IsReportedByItself(maker) || !MadeSomething(made) || (made.kinds & came_in.kinds) == 0 ||
       made.record->time_ns() > came_in.record->time_ns()) {
     return false;
   }

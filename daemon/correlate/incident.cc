@@ -40,8 +40,8 @@ int64_t MomentOf(const Lineage& lineage, const Clocks* clocks) {
 }
 
 // An earlier occurrence at the same site that mattered as much explains it better.
-bool TellsBetter(const Lineage& lineage, const Origin& origin, bool anomalous,
-                 const IncidentDraft& draft) {
+bool ExplainsBetter(const Lineage& lineage, const Origin& origin, bool anomalous,
+                    const IncidentDraft& draft) {
   if (anomalous != draft.anomalous) return anomalous;
   const int64_t moment = MomentOf(lineage, origin.clocks);
   const int64_t known = MomentOf(*draft.lineage, draft.origin->clocks);
@@ -57,7 +57,7 @@ void AddEvents(const Lineage& lineage, Drafts& drafts) {
     IncidentDraft& draft = DraftOf(drafts, lineage, event.origin);
     const Origin& origin = lineage.origins()[static_cast<size_t>(event.origin)];
     const bool anomalous = IsAnomalous(event);
-    if (TellsBetter(lineage, origin, anomalous, draft)) {
+    if (ExplainsBetter(lineage, origin, anomalous, draft)) {
       draft.lineage = &lineage;
       draft.origin = &origin;
     }

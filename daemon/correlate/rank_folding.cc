@@ -153,7 +153,7 @@ void JoinOwnShares(const std::map<std::string, IncidentKey>& by_collective,
 }
 
 // An earlier one that mattered as much explains it better.
-bool TellsBetter(const IncidentDraft& a, const IncidentDraft& b) {
+bool ExplainsBetter(const IncidentDraft& a, const IncidentDraft& b) {
   if (a.anomalous != b.anomalous) return a.anomalous;
   const auto order = [](const IncidentDraft& draft) {
     return std::make_pair(IterationOf(draft), draft.lineage->facts().run().rank());
@@ -175,7 +175,7 @@ void JoinWithoutSender(Drafts& drafts) {
       continue;
     }
     IncidentDraft& kept = known->second->second;
-    if (TellsBetter(it->second, kept)) std::swap(it->second, kept);
+    if (ExplainsBetter(it->second, kept)) std::swap(it->second, kept);
     kept.Merge(it->second);
     it = drafts.erase(it);
   }

@@ -232,10 +232,11 @@ void ReachLog::AddFirstReaches(const RunFacts& facts) {
     const auto reach = static_cast<Reach>(fact.reach());
     if (fact.reach() > static_cast<uint32_t>(Reach::kBuffer)) continue;
     if (reach == Reach::kActivation || reach == Reach::kGradient) continue;
-    const bool told = std::any_of(events_.begin(), events_.end(),
-                                  [&](const ReachEvent& event) { return event.reach == reach; });
+    const bool is_recorded =
+        std::any_of(events_.begin(), events_.end(),
+                    [&](const ReachEvent& event) { return event.reach == reach; });
     const int node = values_.Find(fact.value());
-    if (told || node < 0) continue;
+    if (is_recorded || node < 0) continue;
     const int origin = values_.node(node).origin;
     AddEvent({.reach = reach,
               .ticket = fact.ticket(),

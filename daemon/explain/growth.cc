@@ -69,7 +69,7 @@ std::optional<Growth> GrowthOf(const char* what,
   return growth;
 }
 
-bool TellsMore(const Growth& a, const Growth& b) {
+bool SaysMore(const Growth& a, const Growth& b) {
   if (a.levels.size() != b.levels.size()) return a.levels.size() > b.levels.size();
   return a.levels.back() / std::max(a.usual, 1.0) > b.levels.back() / std::max(b.usual, 1.0);
 }
@@ -83,7 +83,7 @@ std::optional<Growth> FindGrowth(const Incident& incident) {
   std::optional<Growth> most;
   for (const auto& [place, levels] : places) {
     std::optional<Growth> growth = GrowthOf(place, levels);
-    if (growth && (!most || TellsMore(*growth, *most))) most = std::move(growth);
+    if (growth && (!most || SaysMore(*growth, *most))) most = std::move(growth);
   }
   if (most && (!most->in_last_step || most->levels.size() > 1)) return most;
   if (std::optional<Growth> norm = GrowthOf("gradient norm", incident.gradient_norms_before()))

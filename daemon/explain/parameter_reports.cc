@@ -124,11 +124,11 @@ StatsReport ReportStats(const std::vector<RunFacts>& runs, const std::string& jo
       by_number[snapshot.number()] = &snapshot;
     const StepClock clock(facts);
     for (const auto& [number, snapshot] : by_number) {
-      SnapshotReport& told = *report.add_snapshots();
-      told = HeadOf(*snapshot, facts, clock);
+      SnapshotReport& shown = *report.add_snapshots();
+      shown = HeadOf(*snapshot, facts, clock);
       for (const ParameterStats& parameter : snapshot->parameters())
-        *told.add_parameters() = ReportOf(parameter);
-      for (const LayerStats& layer : snapshot->layers()) *told.add_layers() = ReportOf(layer);
+        *shown.add_parameters() = ReportOf(parameter);
+      for (const LayerStats& layer : snapshot->layers()) *shown.add_layers() = ReportOf(layer);
     }
   }
   return report;

@@ -205,8 +205,8 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
 
 // "op is aten::_softmax (required: aten::_softmax*, not aten::*backward*)", for a list that allows
 // it.
-void TellFit(std::string_view field, const std::vector<std::string>& globs, std::string_view text,
-             std::vector<std::string>& reasons) {
+void AddFit(std::string_view field, const std::vector<std::string>& globs, std::string_view text,
+            std::vector<std::string>& reasons) {
   if (globs.empty()) return;
   std::string required;
   bool exact = false;
@@ -222,7 +222,7 @@ void TellFit(std::string_view field, const std::vector<std::string>& globs, std:
   reasons.push_back(std::move(reason));
 }
 
-std::string TellCondition(const Condition& condition, const Incident& incident) {
+std::string ConditionText(const Condition& condition, const Incident& incident) {
   const std::string known =
       TextOf(incident, condition.number).value_or("not recorded, which the pattern allows");
   return fmt::format("{} is {} (required: {} {:g})", condition.number, known,
@@ -232,27 +232,27 @@ std::string TellCondition(const Condition& condition, const Incident& incident) 
 std::vector<std::string> ReasonsOfFit(const KnownCause& cause, const Incident& incident) {
   const Finding& origin = incident.origin();
   std::vector<std::string> reasons;
-  TellFit("kind", cause.kinds, origin.kind(), reasons);
-  TellFit("class", cause.classes, origin.class_(), reasons);
-  TellFit("phase", cause.phases, origin.phase(), reasons);
-  TellFit("op", cause.ops, origin.op(), reasons);
-  TellFit("node", cause.nodes, origin.autograd_node(), reasons);
-  TellFit("layer", cause.layers, origin.layer(), reasons);
-  TellFit("param", cause.params, origin.param(), reasons);
-  TellFit("dtype", cause.dtypes, TextOf(incident, "output.dtype").value_or(""), reasons);
-  TellFit("role", cause.roles, TextOf(incident, "used.role").value_or(""), reasons);
+  AddFit("kind", cause.kinds, origin.kind(), reasons);
+  AddFit("class", cause.classes, origin.class_(), reasons);
+  AddFit("phase", cause.phases, origin.phase(), reasons);
+  AddFit("op", cause.ops, origin.op(), reasons);
+  AddFit("node", cause.nodes, origin.autograd_node(), reasons);
+  AddFit("layer", cause.layers, origin.layer(), reasons);
+  AddFit("param", cause.params, origin.param(), reasons);
+  AddFit("dtype", cause.dtypes, TextOf(incident, "output.dtype").value_or(""), reasons);
+  AddFit("role", cause.roles, TextOf(incident, "used.role").value_or(""), reasons);
   for (const std::string& reach : incident.reach()) {
-    if (AnyMatches(cause.reach, reach)) TellFit("reach", cause.reach, reach, reasons);
+    if (AnyMatches(cause.reach, reach)) AddFit("reach", cause.reach, reach, reasons);
   }
   for (const std::string& reach : cause.not_reach)
     reasons.push_back("in its own step it did not reach " + reach);
   for (const Condition& condition : cause.where)
-    reasons.push_back(TellCondition(condition, incident));
+    reasons.push_back(ConditionText(condition, incident));
   return reasons;
 }
 
 // A cause is filled in even when a name in it is not known.
-std::string Tell(std::string sentence, const Incident& incident) {
+std::string FillInAll(std::string sentence, const Incident& incident) {
   for (size_t open = sentence.find('{'); open != std::string::npos;
        open = sentence.find('{', open)) {
     const size_t close = sentence.find('}', open);
@@ -269,8 +269,8 @@ std::string Tell(std::string sentence, const Incident& incident) {
 Pattern Describe(const KnownCause& cause, const Incident& incident) {
   Pattern pattern;
   pattern.set_id(cause.id);
-  pattern.set_cause(Tell(cause.cause, incident));
-  pattern.set_fix(Tell(cause.fix, incident));
+  pattern.set_cause(FillInAll(cause.cause, incident));
+  pattern.set_fix(FillInAll(cause.fix, incident));
   for (const std::string& sentence : cause.evidence) {
     if (std::optional<std::string> filled = FillIn(sentence, incident)) {
       pattern.set_evidence(*filled);

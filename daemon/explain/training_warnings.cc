@@ -175,21 +175,21 @@ void AddWarnings(const std::vector<RunFacts>& runs, Verdict& verdict) {
            std::make_tuple(b.iteration_of_run, b.warning.rank());
   });
   const std::optional<int64_t> first_alarm = FirstAlarm(verdict, runs);
-  std::vector<RaisedWarning> told;
+  std::vector<RaisedWarning> kept;
   for (RaisedWarning& raised : all) {
-    const auto same = std::find_if(told.begin(), told.end(), [&raised](const RaisedWarning& known) {
+    const auto same = std::find_if(kept.begin(), kept.end(), [&raised](const RaisedWarning& known) {
       return IsSame(known, raised);
     });
-    if (same != told.end()) {
+    if (same != kept.end()) {
       same->warning.set_processes(same->warning.processes() + 1);
       continue;
     }
     const int64_t at = raised.iteration_of_run;
     if (first_alarm && at >= 0 && at <= *first_alarm)
       raised.warning.set_steps_before(*first_alarm - at);
-    told.push_back(std::move(raised));
+    kept.push_back(std::move(raised));
   }
-  for (RaisedWarning& raised : told) *verdict.add_warnings() = std::move(raised.warning);
+  for (RaisedWarning& raised : kept) *verdict.add_warnings() = std::move(raised.warning);
 }
 
 }  // namespace nanwatch

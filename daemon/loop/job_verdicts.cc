@@ -61,60 +61,60 @@ void JobVerdicts::Renew(Store& store, bool all) {
 
 Status JobVerdicts::RenewOne(const std::string& name, Job& job, Store& store) {
   const uint64_t begun_ns = clock_.monotonic_ns();
-  if (Status loaded = LoadTold(name, job, store); !loaded.ok()) return loaded;
+  if (Status loaded = LoadReported(name, job, store); !loaded.ok()) return loaded;
   const Result<std::vector<RunFacts>> facts = store.FactsOfJob(name);
   if (!facts.ok()) return facts.status();
   const Verdict verdict = diagnosis_(*facts);
   const std::vector<Incident> incidents(verdict.incidents().begin(), verdict.incidents().end());
-  if (!incidents.empty() || !job.told.empty()) {
+  if (!incidents.empty() || !job.reported.empty()) {
     if (Status replaced = store.ReplaceIncidents(name, incidents); !replaced.ok()) return replaced;
   }
   const std::vector<Warning> warnings(verdict.warnings().begin(), verdict.warnings().end());
-  if (!warnings.empty() || !job.warnings_told.empty()) {
+  if (!warnings.empty() || !job.warnings_reported.empty()) {
     if (Status replaced = store.ReplaceWarnings(name, warnings); !replaced.ok()) return replaced;
   }
-  Tell(job, verdict);
-  TellWarnings(job, verdict);
+  ReportIncidents(job, verdict);
+  ReportWarnings(job, verdict);
   job.renewed_at_ns = clock_.monotonic_ns();
   job.cost_ns = job.renewed_at_ns - begun_ns;
   return Status();
 }
 
 // An earlier daemon has reported what it stored.
-Status JobVerdicts::LoadTold(const std::string& name, Job& job, const Store& store) {
+Status JobVerdicts::LoadReported(const std::string& name, Job& job, const Store& store) {
   if (job.loaded) return Status();
   const Result<std::vector<Incident>> incidents = store.Incidents(name);
   if (!incidents.ok()) return incidents.status();
   for (const Incident& incident : *incidents) {
-    job.told[Identity(incident)] = {static_cast<size_t>(incident.reach_size()),
-                                    incident.severity()};
+    job.reported[Identity(incident)] = {static_cast<size_t>(incident.reach_size()),
+                                        incident.severity()};
   }
   const Result<std::vector<Warning>> warnings = store.Warnings(name);
   if (!warnings.ok()) return warnings.status();
-  for (const Warning& warning : *warnings) ++job.warnings_told[warning.family()];
+  for (const Warning& warning : *warnings) ++job.warnings_reported[warning.family()];
   job.loaded = true;
   return Status();
 }
 
 // Those of a family come in the order of their steps, so the new ones are the last.
-void JobVerdicts::TellWarnings(Job& job, const Verdict& verdict) {
+void JobVerdicts::ReportWarnings(Job& job, const Verdict& verdict) {
   std::map<std::string, size_t> seen;
   for (const Warning& warning : verdict.warnings()) {
-    size_t& told = job.warnings_told[warning.family()];
-    if (++seen[warning.family()] <= told) continue;
+    size_t& reported = job.warnings_reported[warning.family()];
+    if (++seen[warning.family()] <= reported) continue;
     listener_.WarningSeen(verdict, warning);
-    ++told;
+    ++reported;
   }
 }
 
-void JobVerdicts::Tell(Job& job, const Verdict& verdict) {
+void JobVerdicts::ReportIncidents(Job& job, const Verdict& verdict) {
   for (const Incident& incident : verdict.incidents()) {
-    const auto [told, is_new] = job.told.try_emplace(Identity(incident));
+    const auto [reported, is_new] = job.reported.try_emplace(Identity(incident));
     const auto reach_count = static_cast<size_t>(incident.reach_size());
-    const bool grew =
-        reach_count > told->second.reach_count || incident.severity() != told->second.severity;
+    const bool grew = reach_count > reported->second.reach_count ||
+                      incident.severity() != reported->second.severity;
     if (is_new || grew) listener_.IncidentSeen(verdict, incident, !is_new);
-    told->second = {std::max(reach_count, told->second.reach_count), incident.severity()};
+    reported->second = {std::max(reach_count, reported->second.reach_count), incident.severity()};
   }
 }
 

@@ -38,7 +38,7 @@ class JobVerdicts {
 
  private:
   // What was reported about an incident.
-  struct Told {
+  struct Reported {
     size_t reach_count = 0;
     std::string severity;
   };
@@ -46,15 +46,15 @@ class JobVerdicts {
     bool loaded = false;
     uint64_t cost_ns = 0;  // of the latest renewal
     uint64_t renewed_at_ns = 0;
-    std::map<std::string, Told> told;  // by what makes incidents the same
+    std::map<std::string, Reported> reported;  // by what makes incidents the same
     // How many of each family: a warning that is first reported as exploding may become diverging.
-    std::map<std::string, size_t> warnings_told;
+    std::map<std::string, size_t> warnings_reported;
   };
 
   Status RenewOne(const std::string& name, Job& job, Store& store);
-  static Status LoadTold(const std::string& name, Job& job, const Store& store);
-  void Tell(Job& job, const Verdict& verdict);
-  void TellWarnings(Job& job, const Verdict& verdict);
+  static Status LoadReported(const std::string& name, Job& job, const Store& store);
+  void ReportIncidents(Job& job, const Verdict& verdict);
+  void ReportWarnings(Job& job, const Verdict& verdict);
 
   Diagnosis diagnosis_;
   const Clock& clock_;

@@ -118,7 +118,7 @@ void SegmentIntake::OpenNew(const std::string& name, Store& store) {
   segments_[Key(name, inode)] = std::make_unique<Segment>(
       Segment{.reader = *std::move(reader),
               .name = name,
-              .told_start = known,
+              .reported_start = known,
               .was_ended = known && row->state.ended(),
               .training = training.ok() ? *std::move(training) : TrainingHistory()});
 }
@@ -238,7 +238,7 @@ void SegmentIntake::Collect(Store& store, bool all, std::vector<Ready>& ready,
 
 // What was read of it before stays in the database.
 void SegmentIntake::GiveUp(Segment& segment, bool dead, const Status& why, Store& store) {
-  if (!std::exchange(segment.told_broken, true))
+  if (!std::exchange(segment.reported_broken, true))
     listener_.FileUnreadable(segment.name, why.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
   if (!dead) return;
@@ -255,9 +255,9 @@ Status SegmentIntake::Commit(Store& store, bool all) {
   if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok())
     return Failed(committed);
   if (after_commit_) after_commit_();
-  if (told_trouble_at_ns_ != 0) {
+  if (reported_trouble_at_ns_ != 0) {
     listener_.Remark("the database can be written again; nothing in the segments was lost");
-    told_trouble_at_ns_ = 0;
+    reported_trouble_at_ns_ = 0;
   }
   for (size_t i = 0; i < ready.size(); ++i) Finish(ready[i], batches[i]);
   std::erase_if(segments_, [&](const auto& entry) {
@@ -273,8 +273,8 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
   if (Status done = segment.reader.Acknowledge(batch); !done.ok())
     listener_.Trouble(done.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
-  if (!std::exchange(segment.told_start, true)) listener_.RunStarted(batch.run);
-  TellLevels(segment, batch);
+  if (!std::exchange(segment.reported_start, true)) listener_.RunStarted(batch.run);
+  ReportLevels(segment, batch);
   const bool has_warnings =
       batch.training && batch.training->changes() != segment.training.changes();
   if (batch.training) segment.training = *batch.training;
@@ -285,7 +285,7 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
   Remove(segment);
 }
 
-void SegmentIntake::TellLevels(const Segment& segment, const RunBatch& batch) {
+void SegmentIntake::ReportLevels(const Segment& segment, const RunBatch& batch) {
   std::optional<StepClock> clock;
   for (const Record& record : batch.records) {
     if (!record.has_level()) continue;
@@ -311,8 +311,8 @@ void SegmentIntake::Remove(Segment& segment) const {
 Status SegmentIntake::Failed(const Status& why) {
   const uint64_t now_ns = clock_.monotonic_ns();
   retry_at_ns_ = now_ns + kOpenRetryNs;
-  if (told_trouble_at_ns_ == 0 || now_ns - told_trouble_at_ns_ >= kTroubleEveryNs) {
-    told_trouble_at_ns_ = now_ns;
+  if (reported_trouble_at_ns_ == 0 || now_ns - reported_trouble_at_ns_ >= kTroubleEveryNs) {
+    reported_trouble_at_ns_ = now_ns;
     const bool full = why.kind() == ErrorKind::kFull;
     listener_.Trouble(
         (full ? "the disk with the database is full: findings stay in the segments until there is "

@@ -62,9 +62,9 @@ class SegmentIntake {
     SegmentReader reader;
     std::string name;
     uint64_t counters_due_ns = 0;  // monotonic
-    bool told_start = false;
+    bool reported_start = false;
     bool was_ended = false;  // in the database, before this daemon
-    bool told_broken = false;
+    bool reported_broken = false;
     TrainingHistory training = {};  // of what was committed
   };
   struct Rejected {  // the state of a file when it could not be read
@@ -87,7 +87,7 @@ class SegmentIntake {
   void Collect(Store& store, bool all, std::vector<Ready>& ready, std::vector<RunBatch>& batches);
   void GiveUp(Segment& segment, bool dead, const Status& why, Store& store);
   void Finish(const Ready& ready, const RunBatch& batch);
-  void TellLevels(const Segment& segment, const RunBatch& batch);
+  void ReportLevels(const Segment& segment, const RunBatch& batch);
   void Remove(Segment& segment) const;
   Status Failed(const Status& why);
   Status Commit(Store& store, bool all);
@@ -100,7 +100,7 @@ class SegmentIntake {
   std::map<std::string, Rejected> rejected_;  // by file name
   std::set<std::string> touched_jobs_;
   uint64_t retry_at_ns_ = 0;
-  uint64_t told_trouble_at_ns_ = 0;
+  uint64_t reported_trouble_at_ns_ = 0;
 };
 
 }  // namespace nanwatch

@@ -22,10 +22,10 @@ std::string Join(const std::vector<std::string>& parts, const char* between) {
 
 template <typename Names>
 std::string Some(uint32_t count, const char* what, const Names& names) {
-  std::vector<std::string> told;
-  for (const std::string& name : names) told.push_back(Named(name));
-  if (count > told.size()) told.emplace_back("...");
-  return std::to_string(count) + what + " (" + Join(told, ", ") + ")";
+  std::vector<std::string> shown;
+  for (const std::string& name : names) shown.push_back(Named(name));
+  if (count > shown.size()) shown.emplace_back("...");
+  return std::to_string(count) + what + " (" + Join(shown, ", ") + ")";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kHistoryShownMax = 8;
 // Share of the type's largest number. Below it the headroom is of no interest.
-constexpr double kShareTold = 0.01;
+constexpr double kShareShownMin = 0.01;
 // Activations of a healthy network are smaller, and grow less than that over the steps of a trail.
 constexpr double kLarge = 100;
 constexpr double kGrowth = 4;
@@ -22,7 +22,7 @@ std::string LargestText(const TrailOp& op) {
   std::string text = (op.at_least() ? "at least " : "") + Brief(op.largest());
   const std::optional<double> limit = LargestOf(op.dtype());
   const double share = limit ? op.largest() / *limit : 0;
-  if (share >= kShareTold) {
+  if (share >= kShareShownMin) {
     text += ", " + Brief(std::round(share * 100)) + " % of the largest " + op.dtype();
   }
   return text;

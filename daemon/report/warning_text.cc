@@ -10,17 +10,17 @@ namespace nanwatch {
 namespace {
 
 // The report is one screen; --json has them all.
-constexpr size_t kBeforeToldMax = 2;
-constexpr size_t kAloneToldMax = 3;
+constexpr size_t kBeforeShownMax = 2;
+constexpr size_t kAloneShownMax = 3;
 
 std::string Processes(const Warning& warning) {
   if (warning.processes() < 2) return "";
   return " (first of " + std::to_string(warning.processes()) + " processes)";
 }
 
-std::string MoreRow(size_t count, size_t told, int width) {
-  if (count <= told) return "";
-  return Row("", "and " + Counted(count - told, "more warning") + " (--json)", width);
+std::string MoreRow(size_t count, size_t shown, int width) {
+  if (count <= shown) return "";
+  return Row("", "and " + Counted(count - shown, "more warning") + " (--json)", width);
 }
 
 // Those that say more than `info` first.
@@ -41,7 +41,7 @@ std::string RowsBeforeIncident(const Verdict& verdict, int width_columns) {
     if (warning->has_steps_before()) before.push_back(warning);
   }
   std::string rows;
-  for (size_t i = 0; i < std::min(before.size(), kBeforeToldMax); ++i) {
+  for (size_t i = 0; i < std::min(before.size(), kBeforeShownMax); ++i) {
     const Warning& warning = *before[i];
     const auto steps = static_cast<uint64_t>(std::max<int64_t>(0, warning.steps_before()));
     std::string text =
@@ -49,13 +49,13 @@ std::string RowsBeforeIncident(const Verdict& verdict, int width_columns) {
     if (i == 0) text += "; " + Printable(warning.cause());
     rows += Row(i == 0 ? "before it" : "", text, width_columns);
   }
-  return rows + MoreRow(before.size(), kBeforeToldMax, width_columns);
+  return rows + MoreRow(before.size(), kBeforeShownMax, width_columns);
 }
 
 std::string WarningRows(const Verdict& verdict, int width_columns) {
   const std::vector<const Warning*> warnings = ByWeight(verdict);
   std::string rows;
-  for (size_t i = 0; i < std::min(warnings.size(), kAloneToldMax); ++i) {
+  for (size_t i = 0; i < std::min(warnings.size(), kAloneShownMax); ++i) {
     const Warning& warning = *warnings[i];
     rows +=
         Row(warning.severity() == "info" ? "note" : "warning",
@@ -63,7 +63,7 @@ std::string WarningRows(const Verdict& verdict, int width_columns) {
             width_columns);
     rows += Row("", "do: " + Printable(warning.fix()), width_columns);
   }
-  return rows + MoreRow(warnings.size(), kAloneToldMax, width_columns);
+  return rows + MoreRow(warnings.size(), kAloneShownMax, width_columns);
 }
 
 }  // namespace nanwatch

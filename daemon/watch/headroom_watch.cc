@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kNear = 0.125;  // of the type's largest number
 // The level of a step without a number: the job records only what is above it.
-constexpr double kTold = 1.0 / 64;
+constexpr double kRecordedFrom = 1.0 / 64;
 constexpr int kRecentMax = 64;
 // A leap: this many steps that rise, after as many others as are needed to know what is usual.
 constexpr int kRisingSteps = 3;
@@ -55,8 +55,9 @@ void WatchHeadroom(const StepSummary& step, TrainingHistory& history) {
   HeadroomHistory& seen = *history.mutable_headroom();
   const double limit = wire::LargestOf(static_cast<wire::ElementType>(step.near_type()));
   // Absent it is 0, and of no type.
-  const bool told = step.near_largest() > 0 && step.near_largest() <= limit;
-  const double share = told ? std::max(step.near_largest() / limit, kTold) : kTold;
+  const bool recorded = step.near_largest() > 0 && step.near_largest() <= limit;
+  const double share =
+      recorded ? std::max(step.near_largest() / limit, kRecordedFrom) : kRecordedFrom;
   seen.add_shares(share);
   if (seen.shares_size() > kRecentMax) seen.mutable_shares()->erase(seen.shares().begin());
   if (seen.has_ahead()) {

@@ -138,14 +138,15 @@ std::optional<Departure> FindRise(const TrainingSeries& series, const Rule& rule
   const std::optional<double> peak = PeakBefore(series, rule);
   if (!peak) return std::nullopt;
   if (rule.each_grows && high.front() - *peak < kFirstOfGrowth) return std::nullopt;
-  const double told = rule.each_grows ? high.back() : *std::min_element(high.begin(), high.end());
-  if (told - *peak < ease * rule.decades) return std::nullopt;
+  const double reached =
+      rule.each_grows ? high.back() : *std::min_element(high.begin(), high.end());
+  if (reached - *peak < ease * rule.decades) return std::nullopt;
   Departure rise;
   rise.level = high.back();
   rise.reference = *peak;
   rise.usual = UsualOf(recent.first(recent.size() - rule.high_steps));
   if (growth < kSpreadsGrown * rise.usual.spread) return std::nullopt;
-  if (told - *peak < kSpreadsAway * rise.usual.spread) return std::nullopt;
+  if (reached - *peak < kSpreadsAway * rise.usual.spread) return std::nullopt;
   return rise;
 }
 

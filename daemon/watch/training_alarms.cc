@@ -18,8 +18,8 @@ Clocks DuringStep(const StepSummary& step) {
     clocks.set_optimizer_ranges(less(clocks.optimizer_ranges()));
     // Without an index it is the optimizer's number.
     const uint32_t place = (step.flags() >> wire::kPlaceShift) & 7;
-    const uint32_t told = place != 0 ? place - 1 : step.optimizer();
-    if (const auto i = static_cast<int>(std::min(told, 1'000u)); i < clocks.optimizer_steps_size())
+    const uint32_t slot = place != 0 ? place - 1 : step.optimizer();
+    if (const auto i = static_cast<int>(std::min(slot, 1'000u)); i < clocks.optimizer_steps_size())
       clocks.set_optimizer_steps(i, less(clocks.optimizer_steps(i)));
   } else {
     clocks.set_plain_updates(less(clocks.plain_updates()));

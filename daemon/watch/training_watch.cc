@@ -60,7 +60,7 @@ void AddLoss(const Departure& departure, const TrainingSeries& loss, TrainingAla
   numbers["loss_steps"] = departure.usual.steps;
 }
 
-bool IsNormTold(const StepSummary& step) {
+bool HasNorm(const StepSummary& step) {
   return step.has_gradient_norm() && std::isfinite(step.gradient_norm());
 }
 
@@ -70,7 +70,7 @@ void AddCircumstances(const StepSummary& step, const OptimizerHistory& seen,
                       const TrainingHistory& history, TrainingAlarm& alarm) {
   auto& numbers = *alarm.mutable_numbers();
   if (history.optimizers_size() > 1) numbers["optimizers"] = history.optimizers_size();
-  if (alarm.id() != "loss-blowing-up" || !IsNormTold(step)) return;
+  if (alarm.id() != "loss-blowing-up" || !HasNorm(step)) return;
   numbers["gradient_norm"] = step.gradient_norm();
   if (IsHeld(seen.gradient_norm())) numbers["gradient_norm_held"] = step.gradient_norm();
 }
@@ -84,7 +84,7 @@ void Join(const StepSummary& step, const OptimizerHistory& seen, TrainingHistory
   const bool by_loss = seen.divergence().by_loss();
   std::optional<Departure> other =
       FindRise(by_loss ? seen.gradient_norm() : seen.loss(), kTogether);
-  if (!other && by_loss && IsNormTold(step)) other = FindStepUp(seen.gradient_norm());
+  if (!other && by_loss && HasNorm(step)) other = FindStepUp(seen.gradient_norm());
   if (!other) return;
   alarm->set_id("training-diverging");
   by_loss ? AddNorm(*other, *alarm) : AddLoss(*other, seen.loss(), *alarm);
@@ -100,7 +100,7 @@ void RaiseDivergence(const StepSummary& step, OptimizerHistory& seen, TrainingHi
   if (!norm && !loss) return;
   // The norm may leap in the very step in which the loss has grown for long enough.
   const std::optional<Departure> leap =
-      norm || !IsNormTold(step) ? std::nullopt : FindStepUp(seen.gradient_norm());
+      norm || !HasNorm(step) ? std::nullopt : FindStepUp(seen.gradient_norm());
   const char* id = both || leap ? "training-diverging"
                    : norm       ? "gradient-exploding"
                                 : "loss-blowing-up";
@@ -263,13 +263,13 @@ void Watch(const StepSummary& step, TrainingHistory& history) {
   if ((step.flags() & kSkipped) != 0) return;
   OptimizerHistory* seen = HistoryOfOptimizer(step.optimizer(), history);
   if (seen == nullptr) return;
-  const bool norm_told = IsNormTold(step);
-  const bool loss_told = step.has_loss() && std::isfinite(step.loss());
-  if (norm_told) PushNorm(step.gradient_norm(), *seen->mutable_gradient_norm());
-  if (loss_told) PushLoss(step.loss(), *seen->mutable_loss());
-  if (norm_told || loss_told) WatchDivergence(step, *seen, history);
+  const bool has_norm = HasNorm(step);
+  const bool has_loss = step.has_loss() && std::isfinite(step.loss());
+  if (has_norm) PushNorm(step.gradient_norm(), *seen->mutable_gradient_norm());
+  if (has_loss) PushLoss(step.loss(), *seen->mutable_loss());
+  if (has_norm || has_loss) WatchDivergence(step, *seen, history);
   if (step.gradients() == 0 && step.gradients_missing() == 0) return;
-  if (norm_told) WatchVanishing(step, *seen, history);
+  if (has_norm) WatchVanishing(step, *seen, history);
   WatchMissing(step, *seen, history);
 }
 
