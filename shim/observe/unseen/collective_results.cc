@@ -102,7 +102,7 @@ class CollectiveResults::Turn {
 void CollectiveResults::Open(std::shared_ptr<CollectiveResult> result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = count_ - 1; i >= 0; --i) {
-    if (open_[i]->abandoned.load(std::memory_order_relaxed)) open_[i] = std::move(open_[--count_]);
+    if (open_[i]->abandoned.load(std::memory_order_relaxed)) RemoveOpen(i);
   }
   if (count_ < kOpenMax) open_[count_++] = std::move(result);
 }
@@ -111,9 +111,15 @@ void CollectiveResults::Forget(const CollectiveResult* result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = 0; i < count_; ++i) {
     if (open_[i].get() != result) continue;
-    open_[i] = std::move(open_[--count_]);
+    RemoveOpen(i);
     break;
   }
+}
+
+// With mutex_ held.
+void CollectiveResults::RemoveOpen(int place) noexcept {
+  open_[place].swap(open_[--count_]);
+  open_[count_].reset();
 }
 
 ValueRef CollectiveResults::Close(ThreadState* thread,

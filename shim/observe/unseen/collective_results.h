@@ -104,6 +104,7 @@ class CollectiveResults {
   [[nodiscard]] bool CameBackBad(const Held& held) noexcept;
   void RecordReceived(const Held& held, const wire::Source& source, ValueRef value) noexcept;
   void Forget(const CollectiveResult* result) noexcept;
+  void RemoveOpen(int place) noexcept;
   void Keep(ThreadState* thread, const std::vector<c10::IValue>& outputs) noexcept;
   uint64_t CountCall(const OpTraits* op) noexcept;
 
