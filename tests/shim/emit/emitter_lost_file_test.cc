@@ -39,7 +39,7 @@ TEST(EmitterWithALostFile, MakesItAnewAndLosesNothingThatThreadsEmitMeanwhile) {
   }
   // What the daemon does; without it the ring would soon be full.
   std::set<uint64_t> seen;
-  wire::RingReader reader = Findings(segment);
+  wire::RingReader reader = FindingsIn(segment);
   wire::RecordCopy copy;
   const auto drain = [&] {
     while (reader.Read(copy, wire::Holes::kWait) == wire::RingRead::kRecord) {
@@ -119,10 +119,10 @@ TEST(EmitterWithALostFile, WritesAgainWhatItKnowsWhenTheFileWasCutShort) {
   EXPECT_EQ(segment.live().ops_seen.load(), 77u);
   EXPECT_EQ(segment.live().tickets.load(), 6u);
   EXPECT_EQ(segment.steps()->written.load(), 3u);
-  EXPECT_GT(Findings(segment).Dropped(), 0u) << "a loss has to be counted";
-  EXPECT_EQ(Findings(segment).Read(copy, wire::Holes::kWait), wire::RingRead::kEmpty);
+  EXPECT_GT(FindingsIn(segment).Dropped(), 0u) << "a loss has to be counted";
+  EXPECT_EQ(FindingsIn(segment).Read(copy, wire::Holes::kWait), wire::RingRead::kEmpty);
   const uint64_t ticket = emitter.DrawTicket();
-  wire::RingReader reader = Findings(segment);
+  wire::RingReader reader = FindingsIn(segment);
   ASSERT_TRUE(emitter.Emit(ValueOf(site, ticket).header));
   ASSERT_EQ(reader.Read(copy, wire::Holes::kWait), wire::RingRead::kRecord);
   EXPECT_EQ(copy.header().ticket, 7u);

@@ -97,7 +97,7 @@ TEST_F(EmitterTest, PublishesRecordsAndTheirStatistics) {
   whole.value.n_outputs = 1;
   whole.output.nan = 12;
   ASSERT_TRUE(emitter_.Emit(whole.value.header));
-  wire::RingReader reader = Findings(segment_);
+  wire::RingReader reader = FindingsIn(segment_);
   ASSERT_EQ(reader.Read(copy_, wire::Holes::kWait), wire::RingRead::kRecord);
   EXPECT_EQ(std::memcmp(copy_.bytes, &whole, sizeof whole), 0);
 }
@@ -116,12 +116,12 @@ TEST_F(EmitterTest, LosesNoFirstFindingNoTotalAndNoCountInTenMillionRecordsThatN
     if (i % 1000 == 0) emitter_.CountSite(site, i, {});
   }
   EXPECT_EQ(published, segment_.layout().ring_slots / wire::SlotsFor(sizeof small));
-  EXPECT_EQ(Findings(segment_).Dropped(), kRecords - published);
+  EXPECT_EQ(FindingsIn(segment_).Dropped(), kRecords - published);
   EXPECT_EQ(Live().values_dropped, kRecords - published);
   EXPECT_EQ(SiteOf(segment_, site)->count, kRecords / 1000);
   ASSERT_TRUE(wire::ReadFirstFinding(segment_.first()[0], copy_));
   EXPECT_EQ(copy_.header().ticket, 1u);
-  wire::RingReader reader = Findings(segment_);
+  wire::RingReader reader = FindingsIn(segment_);
   for (uint64_t ticket = 1; ticket <= published; ++ticket) {
     ASSERT_EQ(reader.Read(copy_, wire::Holes::kWait), wire::RingRead::kRecord);
     ASSERT_EQ(copy_.header().ticket, ticket) << "the newest are dropped, not the oldest";
@@ -182,7 +182,7 @@ TEST_F(EmitterTest, EndsWithARecordAndAState) {
   facts.clocks.passes = 9;
   emitter_.PublishLive(facts);
   emitter_.End(wire::EndRecord::How::kExit);
-  wire::RingReader reader = Findings(segment_);
+  wire::RingReader reader = FindingsIn(segment_);
   ASSERT_EQ(reader.Read(copy_, wire::Holes::kWait), wire::RingRead::kRecord);
   EXPECT_EQ(copy_.header().kind, static_cast<uint16_t>(wire::RecordKind::kEnd));
   EXPECT_EQ(copy_.header().ticket, 1u);
@@ -200,7 +200,7 @@ TEST_F(EmitterTest, InAForkedChildAnotherOneWritesToItsOwnSegment) {
     return std::to_string(first);
   });
   EXPECT_EQ(child, "1");
-  EXPECT_EQ(Findings(segment_).Read(copy_, wire::Holes::kWait), wire::RingRead::kEmpty);
+  EXPECT_EQ(FindingsIn(segment_).Read(copy_, wire::Holes::kWait), wire::RingRead::kEmpty);
   EXPECT_EQ(emitter_.DrawTicket(), 2u);
 }
 

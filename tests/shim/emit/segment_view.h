@@ -15,7 +15,7 @@ namespace nanwatch {
 inline uint64_t SectionBytes(const Segment& segment, wire::SectionType type) {
   return segment.header().sections[static_cast<uint32_t>(type) - 1].size;
 }
-inline wire::RingReader Findings(const Segment& segment) {
+inline wire::RingReader FindingsIn(const Segment& segment) {
   return *wire::RingReader::Open(segment.ring(),
                                  SectionBytes(segment, wire::SectionType::kFindings));
 }
