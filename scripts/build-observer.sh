@@ -50,7 +50,24 @@ echo "build-observer: torch $torch_version in $torch_dir, $abi string ABI"
 if $setup; then NANWATCH_PYTHON=$python scripts/setup.sh; fi
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DNANWATCH_PCH=ON -DNANWATCH_OBSERVER_ONLY=ON \
   -DNANWATCH_PYTHON="$python" >"$build.log" 2>&1 || { cat "$build.log" >&2; fail "cmake failed"; }
-cmake --build "$build" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-2}" >>"$build.log" 2>&1 || { cat "$build.log" >&2; fail "the observer did not compile"; }
+# To the log goes everything; to whoever waits, how far it is: each step on a terminal, each tenth of them elsewhere.
+show_progress() {
+  local line tenth=-1 terminal=false
+  if [[ -t 1 ]]; then terminal=true; fi
+  while IFS= read -r line; do
+    echo "$line" >>"$build.log"
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] && $line != *"Re-checking globbed"* ]] || continue
+    if $terminal; then
+      printf '\rbuild-observer: %s of %s compiled' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+    elif ((BASH_REMATCH[1] * 10 / BASH_REMATCH[2] > tenth)); then
+      tenth=$((BASH_REMATCH[1] * 10 / BASH_REMATCH[2]))
+      echo "build-observer: ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} compiled"
+    fi
+  done
+  if $terminal; then echo; fi
+}
+echo "build-observer: compiling takes a minute or two; its log is $build.log"
+cmake --build "$build" 2>&1 | show_progress || { cat "$build.log" >&2; fail "the observer did not compile"; }
 
 mkdir -p "$prefix/lib/nanwatch"
 for built in "$build"/lib/nanwatch/*.so; do

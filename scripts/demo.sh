@@ -29,9 +29,10 @@ if ! [[ -e build/release/build.ninja ]] ||
   [[ -e build/release/build.ninja ]] || tests=(-DNANWATCH_TESTS=OFF)
   cmake --preset release -DNANWATCH_PYTHON:FILEPATH="$python" "${tests[@]}"
 fi
-if [[ $(ninja -C build/release -n 2>/dev/null) != *"no work to do"* ]]; then
+targets=(nanwatch nanwatchd nanwatch_entry nanwatch_observer)
+if [[ $(ninja -C build/release -n "${targets[@]}" 2>/dev/null) != *"no work to do"* ]]; then
   echo "demo: building in build/release"
-  cmake --build --preset release
+  cmake --build --preset release --target "${targets[@]}"
 fi
 
 if [[ -n $torch_version ]]; then

@@ -78,7 +78,7 @@ make_cubin() {
 pack_parts() {
   local release=build/release needs size
   cmake --preset release -DNANWATCH_TESTS=ON >/dev/null
-  cmake --build "$release" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-2}" --target nanwatch nanwatchd nanwatch_entry nanwatch_bench_observer >/dev/null
+  cmake --build "$release" --target nanwatch nanwatchd nanwatch_entry nanwatch_bench_observer >/dev/null
   rm -rf "$pack"
   mkdir -p "$pack/bin" "$pack/lib/nanwatch" "$pack/include"
   install -m 755 "$release"/bin/nanwatch "$release"/bin/nanwatchd "$pack/bin"

@@ -61,6 +61,27 @@ function(load_on_old_hosts target)
   target_compile_options(${target} PRIVATE -include ${CMAKE_SOURCE_DIR}/shim/host/old_glibc.h)
 endfunction()
 
+# install_stripped(TARGET DESTINATION): installs the file without symbols and debug information, which are two thirds of it.
+# `cmake --install BUILD --component debug` puts those beside it, into .debug/, where debuggers look for them.
+# Stripped in the build tree, and copied from there: a prefix may be in use.
+function(install_stripped target destination)
+  set(name $<TARGET_FILE_NAME:${target}>)
+  set(stripped ${CMAKE_BINARY_DIR}/stripped/${destination})
+  set(debug ${stripped}/.debug/${name}.debug)
+  # For a library: what its dynamic symbols do not need. For a program: all.
+  set(all $<IF:$<STREQUAL:$<TARGET_PROPERTY:${target},TYPE>,EXECUTABLE>,--strip-all,--strip-unneeded>)
+  set(strip "
+    file(MAKE_DIRECTORY \"${stripped}/.debug\")
+    execute_process(COMMAND_ERROR_IS_FATAL ANY
+      COMMAND \"${CMAKE_OBJCOPY}\" --only-keep-debug \"$<TARGET_FILE:${target}>\" \"${debug}\")
+    execute_process(COMMAND_ERROR_IS_FATAL ANY
+      COMMAND \"${CMAKE_OBJCOPY}\" ${all} \"--add-gnu-debuglink=${debug}\" \"$<TARGET_FILE:${target}>\" \"${stripped}/${name}\")")
+  install(CODE "${strip}")
+  install(PROGRAMS ${stripped}/${name} DESTINATION ${destination})
+  install(CODE "${strip}" COMPONENT debug EXCLUDE_FROM_ALL)
+  install(FILES ${debug} DESTINATION ${destination}/.debug COMPONENT debug EXCLUDE_FROM_ALL)
+endfunction()
+
 # add_component(NAME SIDE user|job SOURCES ... LINK ...): a static library, one per folder.
 # A stage that includes a header of a stage it does not link to fails to link.
 function(add_component name)
@@ -108,5 +129,5 @@ function(add_program name)
   if(NOT NANWATCH_SANITIZE)
     target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
   endif()
-  install(TARGETS ${name} RUNTIME DESTINATION bin)
+  install_stripped(${name} bin)
 endfunction()
