@@ -19,11 +19,14 @@ namespace nanwatch {
 
 class ProcessSegment;
 
-// An op of this thread left a clean result. `iteration`: StepScope's. What is near the limit of its
-// type goes to `headroom`, too.
+// An op of this thread left a clean result. `iteration`: StepMarks's. What is near the limit of its
+// type goes to the Headroom that `headroom_of()` gives, which is asked for that alone: on the path
+// of a clean op it would be a load for nothing.
+template <class HeadroomOf>
 [[gnu::always_inline]] inline void RecordTrail(ThreadState* thread, const OpTraits* op,
                                                wire::ElementType type, Magnitude magnitude,
-                                               uint32_t iteration, Headroom& headroom) noexcept {
+                                               uint32_t iteration,
+                                               HeadroomOf&& headroom_of) noexcept {
   const bool in_node = __builtin_expect(thread->nodes_open != 0, 0) && ScopeDepth() == 0;
   TrailStep& step = thread->trail[thread->trail_steps++ & (ThreadState::kTrailSteps - 1)];
   step.op = op;
@@ -37,8 +40,15 @@ class ProcessSegment;
   if (in_node || step.layer == nullptr || magnitude.kind == Magnitude::Kind::kNone) return;
   LayerPeaks::Record(step.layer, type, magnitude);
   if (__builtin_expect(Headroom::IsNear(type, magnitude), 0)) {
-    headroom.Record(step.op, step.layer, step.type, step.magnitude);
+    headroom_of().Record(step.op, step.layer, step.type, step.magnitude);
   }
+}
+
+// The same where that is at hand.
+inline void RecordTrail(ThreadState* thread, const OpTraits* op, wire::ElementType type,
+                        Magnitude magnitude, uint32_t iteration, Headroom& headroom) noexcept {
+  RecordTrail(thread, op, type, magnitude, iteration,
+              [&headroom]() -> Headroom& { return headroom; });
 }
 
 class Trail {

@@ -51,7 +51,8 @@ constexpr uint64_t kChecksPerPublication = 1024;
   const Magnitude seen = Look(plain.type, plain.data, plain.count);
   if (__builtin_expect(seen.IsNonFinite(), 0)) return false;
   RecordTrail(thread, &traits, plain.type, seen,
-              path.steps.iteration.load(std::memory_order_relaxed), path.others.headroom);
+              path.steps.iteration.load(std::memory_order_relaxed),
+              [&path]() -> Headroom& { return path.others.headroom; });
   if (__builtin_expect((++thread->counters.tensors_checked & (kChecksPerPublication - 1)) == 0,
                        0)) {
     path.others.live.Publish(wire::LiveState::kWatching);

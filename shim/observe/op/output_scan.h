@@ -150,7 +150,8 @@ inline void OutputChecker::RecordClean(OutputScan& scan, const TensorView& view,
     scan.thread->last_scalar.Remember(scan.frame->sequence, view.type, view.data, BytesOf(view));
   }
   RecordTrail(scan.thread, scan.frame->op, view.type, seen,
-              steps_.iteration.load(std::memory_order_relaxed), headroom_);
+              steps_.iteration.load(std::memory_order_relaxed),
+              [this]() -> Headroom& { return headroom_; });
 }
 
 inline void OutputChecker::RecordBad(OutputScan& scan, const at::TensorBase& tensor,
