@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A notebook's cell in which steps were taken, told as a LevelRecord (record.h) whose level does
+// A notebook cell in which steps were taken, recorded as a LevelRecord (record.h) whose level does
 // not change: a reader that does not know of it sees a change of no level, and its reason is
 // unknown.
 //

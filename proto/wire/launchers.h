@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables in which launchers tell each rank who it is. One table, for the observer
+// The variables with which launchers give each rank its number. One table, for the observer
 // (shim/host/process_identity.cc) and for `nanwatch run` (tools/launch_turn.cc). Constants only.
 #pragma once
 

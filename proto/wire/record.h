@@ -9,8 +9,8 @@
 // names one by number and a count per site survives when records are dropped.
 //
 // Everything here is plain memory: fixed-width integers and doubles, little-endian, no pointers,
-// trivially copyable, sizes asserted. A reader copies before it looks, and believes nothing: every
-// length, index and enumerator may hold anything at all.
+// trivially copyable, sizes asserted. A reader copies first, and trusts nothing: every length,
+// index and enumerator may hold anything at all.
 #pragma once
 
 #include <cstddef>
@@ -117,7 +117,7 @@ static_assert(sizeof(Clocks) == 40 && std::is_trivially_copyable_v<Clocks>);
 
 inline constexpr int kShapeDimsMax = 8;
 
-// One tensor as it was looked at. Counts are of elements (a complex element is bad if either part
+// One tensor as it was checked. Counts are of elements (a complex element is bad if either part
 // is).
 struct TensorStats {
   uint8_t element_type;  // ElementType
@@ -175,7 +175,7 @@ struct ValueRecord {
   enum Flag : uint32_t {
     kInPlace = 1,
     kRecompute = 2,
-    kInputsSeen = 4,  // inputs were looked at; without it the class assumes that they were clean
+    kInputsSeen = 4,  // inputs were checked; without it the class assumes that they were clean
     kWroteParameter = 8,
     kWroteBuffer = 16,
     kWroteOptimizerState = 32,

@@ -120,7 +120,7 @@ struct SegmentHeader {
 };
 static_assert(sizeof(SegmentHeader) % 8 == 0);
 
-// Reasons why a tensor was not looked at; one counter each.
+// Reasons why a tensor was not checked; one counter each.
 enum class Unchecked : uint32_t {
   kSparse = 0,
   kQuantized = 1,
@@ -136,7 +136,7 @@ enum class Unchecked : uint32_t {
       10,  // arguments written by an op that returns nothing, while inputs were not asked for
   kTooDeep = 11,        // nesting beyond our frames
   kOpaque = 12,         // mkldnn and other opaque storage
-  kAfterPoisoned = 13,  // steps, not tensors: parameters were bad, and nothing was looked at
+  kAfterPoisoned = 13,  // steps, not tensors: parameters were bad, and nothing was checked
   kGpuNotReady = 14,    // the GPU's checker was not up yet, cannot be, or has stepped down
   kGpuBusy = 15,        // more checks were under way, or are in CUDA graphs, than there is room for
 };
@@ -329,7 +329,7 @@ struct StatsLayer {
   uint32_t layer;  // name ids
   uint32_t root;
   uint8_t element_type;
-  uint8_t at_least;  // 1: of some of their elements only a sample was looked at
+  uint8_t at_least;  // 1: of some of their elements only a sample was checked
   uint8_t reserved[6];
 };
 static_assert(sizeof(StatsLayer) == 24);

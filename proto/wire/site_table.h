@@ -30,8 +30,8 @@ constexpr size_t SiteTableBytes(uint32_t sites) {
   return sizeof(SiteTableHeader) + sites * sizeof(SiteEntry);
 }
 
-// What tells one place from another: all but layer_type, which follows from the layer. Numbers are
-// name ids.
+// What identifies a site: everything but layer_type, which follows from the layer. Numbers are name
+// ids.
 struct SiteKey {
   uint32_t op = 0;
   uint32_t layer = 0;

@@ -49,7 +49,7 @@ template <typename Format>
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
 
-// By their bits: the job may have told its processor to take subnormals for zero.
+// By their bits: the job may have set its processor to treat subnormals as zero.
 template <typename Word>
 [[gnu::always_inline]] inline uint64_t CountZeros(const unsigned char* data,
                                                   size_t count) noexcept {

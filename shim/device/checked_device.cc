@@ -94,7 +94,7 @@ Skip CheckedDevice::Judge(const Call& call) noexcept {
     StepDown(call, "the device's context is lost");
   } else if (!MeansCapture(call.result) &&
              failures_in_a_row_.fetch_add(1, std::memory_order_relaxed) + 1 >= kFailuresInARow) {
-    StepDown(call, "too many calls failed one after another");
+    StepDown(call, "too many calls failed in a row");
   }
   return Skip::kDriverError;
 }
@@ -104,7 +104,7 @@ void CheckedDevice::StepDown(const Call& call, const char* why) noexcept {
   if (reason_taken_.exchange(true, std::memory_order_acq_rel)) return;
   // Where the process ends there is nothing to say.
   if (call.result != kCuDeinitialized) {
-    std::snprintf(reason_, sizeof reason_, "%s answered CUDA error %d: %s", call.function,
+    std::snprintf(reason_, sizeof reason_, "%s returned CUDA error %d: %s", call.function,
                   static_cast<int>(call.result), why);
   }
   down_ns_.store(MonotonicNs(), std::memory_order_relaxed);
@@ -321,9 +321,9 @@ Skip CheckedDevice::LaunchAll(const Parts& parts, uint32_t index, bool report_no
     if (skip != Skip::kNone) --enqueued->launches;
   }
   // Whoever finds no room has to have asked for it. Who was to report and could not asks now that
-  // the launch is made: either the other one still has the right and looks at `ask_again` behind
-  // it, or has given it up. (Asking before the launch would not do: the other one may look between,
-  // and find nothing that it has not told of.)
+  // the launch is made: either the other one still has the right and checks `ask_again` after it,
+  // or has given it up. (Asking before the launch would not do: the other one may check in between,
+  // and find nothing that it has not reported.)
   const bool no_room = skip == Skip::kNoSlot || skip == Skip::kStreamNoSlot;
   if (no_room || another_has_right || stream.ask_again.load()) {
     (void)AskForProgress(parts.stream, stream, progress);
@@ -379,7 +379,7 @@ Skip CheckedDevice::AskForProgress(CuStream handle, LaunchStream& stream,
       stream.ask_again.store(false);
       return Skip::kNone;
     }
-    // Whoever holds the right looks at this once it is given up.
+    // Whoever holds the right checks this after giving it up.
     stream.ask_again.store(true);
     const ReportRight right(stream, true);
     if (!right.Held()) return Skip::kNone;
@@ -402,7 +402,7 @@ Skip CheckedDevice::Flush(CuStream stream) noexcept {
   if (const Skip skip = SkipFor(current); skip != Skip::kNone) return skip;
   bool capturing = false;
   if (const Skip skip = CaptureState(stream, &capturing); skip != Skip::kNone) return skip;
-  if (capturing) return Skip::kNone;  // what is in a graph has no progress to tell
+  if (capturing) return Skip::kNone;  // what is in a graph has no progress to report
   const uint32_t index = StreamFor(stream);
   if (index == kStreamsMax) return Skip::kNoStreamEntry;
   return AskForProgress(stream, table_->Stream(index), host_address_ + layout_.Progress(index));
@@ -420,8 +420,8 @@ Skip CheckedDevice::AddStep(CuStream stream) noexcept {
   return call.Failed() ? Judge(call) : Skip::kNone;
 }
 
-// A step has ended. True: so many are to be told now, because something was counted in the last of
-// them, or because by now nothing that was counted before is to be held against anybody.
+// A step has ended. True: report so many steps now, because something was counted in the last of
+// them, or because what was counted before no longer counts against any of them.
 bool CheckedDevice::TakeSteps(uint64_t* steps) noexcept {
   const uint32_t untold = steps_untold_.load(std::memory_order_relaxed);
   const bool has_counted = has_counted_.load(std::memory_order_relaxed) &&

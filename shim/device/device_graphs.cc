@@ -9,8 +9,8 @@
 namespace nanwatch::device {
 namespace {
 
-// Captured slots that one Poll looks at: a line of memory each that the GPU may have written, so
-// that thousands would cost tens of microseconds every time.
+// Captured slots that one Poll reads: a line of memory each that the GPU may have written, so that
+// thousands would cost tens of microseconds every time.
 constexpr uint32_t kCapturedPolledMax = 512;
 
 }  // namespace
@@ -63,7 +63,7 @@ Skip CheckedDevice::GraphFor(CuStream stream, uint32_t* graph) noexcept {
     StepLaunch launch = {ReplayWord(*graph), 1};
     const Call call = {"cuLaunchKernel", Launch(add_step_, 1, 1, &launch, stream)};
     if (!call.Failed()) return Skip::kNone;
-    // The next check begins anew: in a graph without it no replay would be told of.
+    // The next check begins anew: in a graph without it no replay would be reported.
     graphs_[i].store(0, std::memory_order_relaxed);
     return Judge(call);
   }

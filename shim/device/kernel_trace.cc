@@ -76,7 +76,7 @@ KernelTrace* KernelTrace::Create(const Cupti& cupti) noexcept {
 
 const char* KernelTrace::Start() noexcept {
   const std::lock_guard<std::mutex> turn(turn_);
-  if (ended_.load(std::memory_order_relaxed)) return "the process ends";
+  if (ended_.load(std::memory_order_relaxed)) return "the process is ending";
   if (yielded_) return "a profiler was started first";
   if (cupti_.absent_required != nullptr) {
     std::snprintf(reason_, sizeof reason_, "this process's CUPTI has no %s",
@@ -87,7 +87,7 @@ const char* KernelTrace::Start() noexcept {
   if (cupti_.get_version(&version) != kCuptiSuccess || !IsKnownCupti(version)) {
     std::snprintf(
         reason_, sizeof reason_,
-        "this process's CUPTI says version %u, and only those of CUDA 12 and 13 are known",
+        "this process's CUPTI reports version %u, and only those of CUDA 12 and 13 are known",
         version);
     return reason_;
   }
@@ -108,9 +108,9 @@ const char* KernelTrace::Start() noexcept {
   }
   if (result == kCuptiSuccess) return nullptr;
   if (tracing_.exchange(false)) DisableAll();
-  std::snprintf(reason_, sizeof reason_, "%s answered CUPTI error %d%s", call, result,
+  std::snprintf(reason_, sizeof reason_, "%s returned CUPTI error %d%s", call, result,
                 result == kCuptiInsufficientPrivileges
-                    ? ": the driver lets administrators alone profile here"
+                    ? ": the driver lets only administrators profile here"
                     : "");
   return reason_;
 }
@@ -119,8 +119,8 @@ CuptiResult KernelTrace::EnableAll(uint32_t version) noexcept {
   for (const int32_t kind : {kCuptiExternalCorrelation, kCuptiConcurrentKernel}) {
     if (const CuptiResult result = cupti_.enable(kind); result != kCuptiSuccess) return result;
   }
-  // Numbers are told of calls that are recorded themselves, and of those only launches matter: a
-  // step makes ten other calls for each.
+  // Only recorded calls have numbers, and of those only launches matter: a step makes ten other
+  // calls for each.
   calls_chosen_ = cupti_.enable_runtime_call != nullptr && cupti_.enable_driver_call != nullptr;
   CuptiResult result = kCuptiSuccess;
   const auto keep_first = [&result](CuptiResult next) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Polling: what the kernels that CheckedDevice has launched have told.
+// Polling: reads what the kernels that CheckedDevice has launched have written.
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -12,14 +12,14 @@
 namespace nanwatch::device {
 namespace {
 
-// What the launch with this ticket has told in its slot besides; a copy.
+// The sums that the launch with this ticket has written into its slot; a copy.
 bool SumsOf(const CheckResult& slot, uint64_t ticket, ListSums* sums) {
   if (LoadAcquire(&slot.list_sums_ticket) != ticket) return false;
   *sums = ListOf(slot).sums;
   return true;
 }
 
-// The same of a launch that measures, in place; null: it has told nothing.
+// The same of a launch that measures, in place; null: it has written nothing.
 const Measure* MeasuresOf(const CheckResult& slot, uint64_t ticket) {
   const auto& told = reinterpret_cast<const MeasureResult&>(slot);
   return LoadAcquire(&told.measures_ticket) == ticket ? told.measures : nullptr;
@@ -52,8 +52,8 @@ size_t CheckedDevice::Poll(FinishedCallback callback, void* context) noexcept {
   const State state = state_.load(std::memory_order_acquire);
   if (state == State::kUnseen || state == State::kSettingUp || table_ == nullptr) return 0;
   const bool may_read = MayRead();
-  // What is in the host's memory by then is told as ever. Slots of a device that is down are not
-  // used again, so that what comes later finds nobody's.
+  // What is in the host's memory by then is reported as usual. Slots of a device that is down are
+  // not used again, so that what comes later finds nobody's.
   const bool lost =
       context_lost_.load(std::memory_order_acquire) ||
       (state == State::kDown &&

@@ -209,7 +209,7 @@ CheckedDevice::Call CheckedDevice::AllocateForBoth() noexcept {
     // Registering is refused where locked memory is limited, and in some sandboxes.
     if (given.Failed()) {
       if (given.function[0] != 0) CountFailure(given);
-      // An error that says nothing may be such a refusal, too: the next call will tell.
+      // An error that says nothing may be such a refusal, too: the next call will show it.
       if (MeansContextLost(given.result) && given.result != kCuUnknown) return given;
     }
   }

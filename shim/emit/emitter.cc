@@ -106,7 +106,7 @@ void Emitter::KeepFirst(const wire::ValueRecord& record) noexcept {
   const SiteKey* key = sites_.Key(record.site);
   if (key != nullptr && IsKept(*key)) return;
   if (!first_.Keep(record.header)) return;
-  // A place without a site cannot be told from others: its op 0 is nobody's.
+  // Findings without a site look alike: op 0 belongs to nobody.
   kept_[kept_count_++] = key != nullptr ? *key : SiteKey{};
 }
 
@@ -145,7 +145,8 @@ void Emitter::PublishLive(const LiveFacts& facts) noexcept {
 }
 
 void Emitter::End(wire::EndRecord::How how, bool failed) noexcept {
-  // A file that was cut or removed since the last look is made anew for those who read it later.
+  // A file that was cut or removed since the last check is created again for those who read it
+  // later.
   next_look_ns_.store(0, std::memory_order_relaxed);
   SegmentReport report;
   (void)KeepSegment(report);
@@ -204,7 +205,7 @@ bool Emitter::KeepSegment(SegmentReport& report) noexcept {
     report = segment_.Remake();
     if (report.ok && segment_.ContentIsLost()) Restore();
   });
-  if (!closed) return true;  // a thread is writing all the time; the next look is a second away
+  if (!closed) return true;  // a thread is writing all the time; the next check is a second away
   if (!report.ok) next_look_ns_.store(now + 60 * kSecondNs, std::memory_order_relaxed);
   return report.ok;
 }

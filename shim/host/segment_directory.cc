@@ -58,7 +58,7 @@ void ExplainOpenFailure(const char* path, int error, SegmentReport& report) noex
   char buffer[128];
   if (FileStatus(path, &status) == 0 && S_ISLNK(status.st_mode)) {
     report.Fail(
-        "the segment directory %s is a symbolic link, which could lead elsewhere tomorrow; set "
+        "the segment directory %s is a symbolic link, which may point elsewhere later; set "
         "NANWATCH_DIR to the directory itself",
         path);
   } else if (error == ENOTDIR) {
@@ -82,15 +82,15 @@ int OpenSegmentDirectory(const char* wanted, char (&path)[kDirPathMax + 1],
   }
   if (!Normalise(wanted, path)) {
     report.Fail(
-        "the path of the segment directory is %zu bytes long (made absolute, perhaps more) and may "
-        "have %d; set NANWATCH_DIR to a shorter one: %.120s...",
+        "the path of the segment directory is %zu bytes long (perhaps more as an absolute path), "
+        "and %d is the maximum; set NANWATCH_DIR to a shorter one: %.120s...",
         std::strlen(wanted), kDirPathMax, wanted);
     return -1;
   }
   if (mkdir(path, 0700) != 0 && errno != EEXIST) {
     char buffer[128];
-    report.Fail("the segment directory %s cannot be made: %s; set NANWATCH_DIR to one that can",
-                path, ErrorText(errno, buffer, sizeof buffer));
+    report.Fail("the segment directory %s cannot be created: %s; set NANWATCH_DIR to another", path,
+                ErrorText(errno, buffer, sizeof buffer));
     return -1;
   }
   const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -81,17 +81,17 @@ void ExplainFailure(const char* path, int directory, int error, const SegmentMap
   char buffer[128];
   if (error == ENOSPC || error == EDQUOT) {
     report.Fail(
-        "%s has %llu KiB free, and a segment begins with %llu KiB and takes a quarter at most: "
-        "this process is not watched; make room or enlarge the file system (in Docker: "
+        "%s has %llu KiB free, and a segment starts with %llu KiB and takes a quarter at most: "
+        "this process is not watched; free some space, enlarge the file system (in Docker: "
         "--shm-size), or set NANWATCH_DIR to a larger tmpfs",
         path, Kib(RoomOf(directory).free), Kib(least));
   } else if (error == EFBIG) {
     report.Fail(
-        "a segment is %llu KiB long, and this process may not make files that large; raise the "
+        "a segment is %llu KiB long, and this process may not create files that large; raise the "
         "limit (ulimit -f)",
         Kib(map.file_bytes));
   } else {
-    report.Fail("no segment can be made in %s: %s", path, ErrorText(error, buffer, sizeof buffer));
+    report.Fail("cannot create a segment in %s: %s", path, ErrorText(error, buffer, sizeof buffer));
   }
 }
 
@@ -181,7 +181,7 @@ Segment* Segment::Create(const SegmentOptions& options, SegmentReport& report) n
   report = {};
   auto* segment = new (std::nothrow) Segment();
   if (segment == nullptr) {
-    report.Fail("no segment can be made: out of memory");
+    report.Fail("cannot create a segment: out of memory");
     return nullptr;
   }
   const int directory = OpenSegmentDirectory(options.directory, segment->directory_, report);
@@ -191,8 +191,8 @@ Segment* Segment::Create(const SegmentOptions& options, SegmentReport& report) n
     report.ok = segment->Make(directory, options, report);
     if (report.message[0] == '\0' && swept.unread > 0) {
       report.Remark(
-          "%d segments of ended processes that nobody had read were removed from %s, the oldest of "
-          "too many; a nanwatchd would read them",
+          "%d segments of ended processes were removed from %s before anybody read them, "
+          "the oldest of too many; a running nanwatchd would read them",
           swept.unread, segment->directory_);
     }
     close(directory);
@@ -425,8 +425,8 @@ SegmentReport Segment::Remake() noexcept {
     close(fd);
   } else {
     report.ok = true;
-    report.Remark(content_lost_ ? "%s had been cut short or written over and was made anew"
-                                : "%s had been removed and was made anew",
+    report.Remark(content_lost_ ? "%s was cut short or overwritten; it was created again"
+                                : "%s was removed; it was created again",
                   path_);
   }
   close(directory);

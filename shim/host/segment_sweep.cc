@@ -194,7 +194,7 @@ class Sweeper {
 
   void Judge(int name) noexcept {
     const char* text = names_[name].text;
-    if (PidInName(text) == getpid()) return;  // ours, perhaps, whose lock a look would give up
+    if (PidInName(text) == getpid()) return;  // perhaps ours: opening it would give up its lock
     if (EndsWith(text, wire::kSegmentTmpSuffix)) {
       JudgeUnfinished(name);
       return;

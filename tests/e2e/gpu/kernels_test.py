@@ -142,7 +142,7 @@ class Kernels(GpuJobTest):
         self.assertEqual(told(self.held.verdict()), told(self.off.verdict()))
 
     def test_an_unknown_cupti_is_refused(self):
-        self.assertIn("CUPTI says version 18", self.old.stderr())
+        self.assertIn("CUPTI reports version 18", self.old.stderr())
         self.assertEqual(self.old.calls(), ["cuptiGetVersion"])
         self.assertEqual(told(self.old.verdict()), told(self.off.verdict()))
 

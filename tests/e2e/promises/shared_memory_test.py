@@ -212,7 +212,7 @@ class WithoutRoom(PromiseTest):
         bare = self.workplace.run_bare([*command, HEALTHY, 3])
         job = self.workplace.run_watched([*command, HEALTHY, 3])
         self.assert_same(bare, job)
-        self.assertEqual(job.stderr().count("KiB free, and a segment begins with"), 1, job.stderr())
+        self.assertEqual(job.stderr().count("KiB free, and a segment starts with"), 1, job.stderr())
         self.assertIn("1 process of the command was not watched", job.stderr())
         self.assertEqual(job.verdict()["verdict"], "unknown")
 

@@ -179,7 +179,7 @@ TEST_F(SettingUp, StepsDownWhereThereIsNoMemoryAtAll) {
   options_.slots = 1024;
   Make();
   fake_cuda_fail("cuMemAlloc_v2", 1, 1000, kCuOutOfMemory);
-  ExpectDown("cuMemAlloc answered CUDA error 2");
+  ExpectDown("cuMemAlloc returned CUDA error 2");
   EXPECT_LT(fake_cuda_calls("cuMemAlloc_v2"), 10u);
 }
 
@@ -196,7 +196,7 @@ TEST_F(SettingUp, StepsDownWithTheDriversWordsOnAModuleThatItRefuses) {
 TEST_F(SettingUp, StepsDownWhereTheModuleLacksAKernel) {
   fake_cuda_fail("cuModuleGetFunction", 3, 1, kCuNotFound);
   Make();
-  ExpectDown("cuModuleGetFunction answered CUDA error 500");
+  ExpectDown("cuModuleGetFunction returned CUDA error 500");
 }
 
 TEST_F(SettingUp, OfOneDeviceFailsAlone) {

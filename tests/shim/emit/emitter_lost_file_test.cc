@@ -56,7 +56,7 @@ TEST(EmitterWithALostFile, MakesItAnewAndLosesNothingThatThreadsEmitMeanwhile) {
       ASSERT_LT(Clock::now(), deadline);
       drain();
     }
-    EXPECT_THAT(report.message, testing::HasSubstr("made anew"));
+    EXPECT_THAT(report.message, testing::HasSubstr("created again"));
   }
   stop = true;
   for (std::thread& thread : threads) thread.join();

@@ -71,7 +71,7 @@ class CutSegment : public testing::Test {
     const uint64_t nonce = segment_->header().nonce;
     const SegmentReport report = segment_->Remake();
     ASSERT_TRUE(report.ok) << report.message;
-    EXPECT_THAT(report.message, testing::HasSubstr("cut short or written over"));
+    EXPECT_THAT(report.message, testing::HasSubstr("cut short or overwritten"));
     EXPECT_TRUE(segment_->StillThere());
     EXPECT_FALSE(segment_->ContentIsLost());
     struct stat status {};

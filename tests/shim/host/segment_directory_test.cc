@@ -100,7 +100,7 @@ TEST_F(SegmentDirectory, ThatIsAFileIsRefused) {
 }
 
 TEST_F(SegmentDirectory, WhoseParentIsMissingIsRefused) {
-  EXPECT_THAT(Refusal(place_.parent() + "/no/such"), HasSubstr("cannot be made: No such file"));
+  EXPECT_THAT(Refusal(place_.parent() + "/no/such"), HasSubstr("cannot be created: No such file"));
 }
 
 TEST_F(SegmentDirectory, WithTooLongAPathIsRefusedAndTheLongestPossibleIsNot) {
@@ -108,7 +108,7 @@ TEST_F(SegmentDirectory, WithTooLongAPathIsRefusedAndTheLongestPossibleIsNot) {
   path += std::string(wire::kDirPathMax - path.size(), 'd');
   EXPECT_EQ(Accepted(path.c_str()), path);
   EXPECT_THAT(Refusal(path + "d"), HasSubstr("181 bytes long"));
-  EXPECT_THAT(Refusal(path + std::string(5000, 'd')), HasSubstr("may have 180"));
+  EXPECT_THAT(Refusal(path + std::string(5000, 'd')), HasSubstr("180 is the maximum"));
 }
 
 }  // namespace
