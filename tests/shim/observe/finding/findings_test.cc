@@ -303,7 +303,7 @@ TEST_F(FindingsTest, FindsAFinishedUpdateGuiltyOnlyWhereItWasGivenFinite) {
   EXPECT_NE(ClassOfNewest(), FindingClass::kProduce) << "it mixes finite into finite";
   on_.progress.OnPassReachedLeaf();  // a closure makes gradients anew
   const at::Tensor other = at::full({4}, kNan);
-  EndBad(BeginOp("aten::div_", "Tensor"), other);
+  EndBad(BeginOp("aten::lerp_", "Scalar"), other);
   EXPECT_EQ(ClassOfNewest(), FindingClass::kProduce);
 }
 

@@ -72,6 +72,7 @@ TEST_F(StepScopeTest, CountsTheOutermostStepAlone) {
   on_.steps.OnStepBegin(&on_.thread, kAdam, nullptr, &optimizer_);
   Step();
   EXPECT_TRUE(on_.sink.steps.empty());
+  EXPECT_EQ(on_.progress.range(), 1u);
   on_.steps.OnStepEnd(&on_.thread);
   EXPECT_EQ(on_.sink.steps.size(), 1u);
   on_.steps.OnStepEnd(&on_.thread);
