@@ -15,7 +15,7 @@
 namespace nanwatch {
 namespace {
 
-const std::vector<std::string> kLevels = {"idle", "canary", "layer", "full", "auto"};
+const std::vector<std::string> kLevelNames = {"idle", "canary", "layer", "full", "auto"};
 const std::vector<std::string> kOnAnomaly = {"continue", "stop"};
 const std::vector<std::string> kSwitch = {"0", "1"};
 constexpr size_t kJobLengthMax = 63;  // what a segment's header has room for
@@ -153,9 +153,10 @@ std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outs
   const std::string on_anomaly = outside.Text(wire::kEnvOnAnomaly);
   const std::string job = outside.Text(wire::kEnvJob);
   for (std::string wrong :
-       {FindWrongWord("--level", options.level, kLevels),
+       {FindWrongWord("--level", options.level, kLevelNames),
         FindWrongWord("--on-anomaly", options.on_anomaly, kOnAnomaly),
-        FindWrongBudget("--budget", options.budget), FindWrongWord(wire::kEnvLevel, level, kLevels),
+        FindWrongBudget("--budget", options.budget),
+        FindWrongWord(wire::kEnvLevel, level, kLevelNames),
         FindWrongWord(wire::kEnvOnAnomaly, on_anomaly, kOnAnomaly),
         FindWrongBudget(wire::kEnvBudget, budget), FindWrongStats("--stats", options.stats),
         FindWrongStats(wire::kEnvStats, outside.Text(wire::kEnvStats)),

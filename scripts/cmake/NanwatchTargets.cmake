@@ -92,6 +92,8 @@ function(add_component name)
     load_on_old_hosts(${name})
   else()
     target_link_libraries(${name} PUBLIC nanwatch_user_side)
+    # JSON, fmt and protobuf cost each batch more than its own files do.
+    set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
   endif()
   target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK})
 endfunction()
