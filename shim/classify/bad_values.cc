@@ -6,9 +6,10 @@
 namespace nanwatch {
 namespace {
 
+// A diagonal begins and ends where its matrix does.
 bool Covers(uint64_t byte_begin, uint64_t byte_end, bool dense, const BadEntry& entry) noexcept {
-  return dense ? entry.byte_begin >= byte_begin && entry.byte_end <= byte_end
-               : entry.byte_begin == byte_begin && entry.byte_end == byte_end;
+  if (dense) return entry.byte_begin >= byte_begin && entry.byte_end <= byte_end;
+  return entry.byte_begin == byte_begin && entry.byte_end == byte_end && !entry.dense;
 }
 
 }  // namespace

@@ -92,7 +92,8 @@ class BadValues {
   bool Find(const void* storage, uint64_t byte_begin, uint64_t byte_end, BadEntry* found) noexcept;
 
   // A clean write to [byte_begin, byte_end): entries that lie inside are gone. Of a write that is
-  // not dense only the entry of the same extent: others may lie in its gaps.
+  // not dense only the entry of the same extent that is not dense either: others may lie in its
+  // gaps.
   void Clear(const void* storage, uint64_t byte_begin, uint64_t byte_end, bool dense) noexcept;
 
   // Drops entries whose storage has died, looking at `budget` entries at most; 0: all of them.

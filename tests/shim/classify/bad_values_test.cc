@@ -151,6 +151,18 @@ TEST_F(BadValuesTest, AWriteWithGapsLeavesWhatLiesInThem) {
   EXPECT_EQ(table_.size(), 3u);
 }
 
+TEST_F(BadValuesTest, AWriteToADiagonalLeavesItsMatrix) {
+  table_.Add(a_.Entry(0, 36, 1));
+  table_.Clear(&a_, 0, 36, false);
+  EXPECT_EQ(Found(a_, 4, 8), 1u);
+  BadEntry diagonal = a_.Entry(0, 36, 2);
+  diagonal.dense = false;
+  table_.Add(diagonal);
+  EXPECT_EQ(table_.size(), 2u);
+  table_.Clear(&a_, 0, 36, false);
+  EXPECT_EQ(Found(a_, 0, 36), 1u);
+}
+
 TEST_F(BadValuesTest, ACleanWriteToAPartTakesNothingAway) {
   table_.Add(a_.Entry(0, 16, 1));
   table_.Clear(&a_, 0, 15, true);
