@@ -2,7 +2,6 @@
 #include "daemon/correlate/candidates.h"
 
 #include <algorithm>
-#include <set>
 
 #include "daemon/correlate/finding.h"
 
@@ -21,23 +20,6 @@ bool IsOnOneHost(const Lineage& a, const Lineage& b) {
   return a.facts().run().boot_id() == b.facts().run().boot_id();
 }
 
-// Python has read a number of this incident.
-bool WasReadAsNumber(const IncidentDraft& draft) {
-  const Lineage& lineage = *draft.lineage;
-  std::set<uint64_t> read;
-  for (const Record& record : lineage.facts().records()) {
-    const RecordSource& source = record.escape().source();
-    if (source.kind() == static_cast<uint32_t>(wire::SourceKind::kValue)) {
-      read.insert(source.value());
-    }
-  }
-  const IncidentKey key = KeyOf(*draft.origin);
-  return std::any_of(lineage.nodes().begin(), lineage.nodes().end(), [&](const ValueNode& node) {
-    return node.origin >= 0 && read.contains(node.ticket) &&
-           KeyOf(lineage.origins()[static_cast<size_t>(node.origin)]) == key;
-  });
-}
-
 // It harmed a training by itself; a number that was only read has not yet.
 bool IsReportedByItself(const IncidentDraft& draft) {
   using wire::Reach;
@@ -53,8 +35,7 @@ bool MayHaveMade(const IncidentDraft& maker, const IncidentDraft& draft) {
       made.record->time_ns() > came_in.record->time_ns()) {
     return false;
   }
-  if (maker.lineage != draft.lineage) return IsOnOneHost(*maker.lineage, *draft.lineage);
-  return WasReadAsNumber(maker);
+  return maker.lineage == draft.lineage || IsOnOneHost(*maker.lineage, *draft.lineage);
 }
 
 }  // namespace

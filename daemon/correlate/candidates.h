@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What may have made a value that came in from outside torch's ops: through a pipe, a pickle, a
-// numpy array or a Python number. These carry no id that both ends know.
+// numpy array, a Python number, a copy.deepcopy() or a memory of batches. These carry no id that
+// both ends know.
 #pragma once
 
 #include <vector>
@@ -9,9 +10,9 @@
 
 namespace nanwatch {
 
-// Adds to `incident`, whose origin came in, the sites that made the same kind of bad value before
-// and did no known harm: in another process of the host, or in the same one if Python then read it
-// as a number. With a candidate the origin is not exact. At most kCandidatesMax, the latest first.
+// What may have made a value that came in from outside torch's ops: through a pipe, a pickle, a
+// numpy array, a Python number, a copy.deepcopy() or a memory of batches. These carry no id that
+// both ends know.
 void AddCandidates(const IncidentDraft& draft, const Drafts& drafts, Incident& incident);
 
 inline constexpr int kCandidatesMax = 4;
