@@ -53,7 +53,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   sendings_ = reach.TakeSendings();
   TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
   ExcuseSkippedUpdates(records, origins_, events_);
-  MarkUnapplied(facts.state().clocks(), events_);
+  MarkUnapplied(facts.state().clocks(), reach.TakeReads(), events_);
   AddLossOfDead(facts, dead_, clock_, events_);
 }
 

@@ -30,6 +30,12 @@ struct ReachEvent {
   bool unapplied = false;   // a gradient or a loss that no update was made of (unapplied_rule.h)
 };
 
+// Python has read a bad number, or compared it with another.
+struct BadRead {
+  int origin = -1;
+  const Clocks* clocks = nullptr;  // of the moment
+};
+
 // A bad value that this run gave into a collective, or wrote into memory that others see
 // (wire::kSharedMemory; `sequence` is then the file).
 struct Sending {

@@ -193,6 +193,7 @@ void ReachLog::OnEscape(const Record& record) {
   const int node = values_.Resolve(escape.source(), record);
   if (node < 0) return;
   values_.NoteRead(record);
+  reads_.push_back({values_.node(node).origin, &record.clocks()});
   const Site* site = values_.node(node).site;
   const Record* made = values_.node(node).record;
   if (IsMetric(escape, node)) {

@@ -33,6 +33,7 @@ class ReachLog {
 
   // By ticket.
   [[nodiscard]] std::vector<ReachEvent> TakeEvents();
+  [[nodiscard]] std::vector<BadRead> TakeReads() { return std::move(reads_); }
   [[nodiscard]] std::vector<Sending> TakeSendings() { return std::move(sendings_); }
 
  private:
@@ -45,6 +46,7 @@ class ReachLog {
   const FactIndex& index_;
   ValueGraph& values_;
   std::vector<ReachEvent> events_;
+  std::vector<BadRead> reads_;
   std::vector<Sending> sendings_;
 };
 

@@ -34,29 +34,59 @@ bool IsLossThatWasRead(const ReachEvent& event) {
   return event.reach == Reach::kLoss && event.how == ReachEvent::How::kEscape;
 }
 
-// A pass was made of it, or an update.
+// A backward pass began at it.
+bool IsRoot(const ReachEvent& event) {
+  return event.reach == Reach::kLoss && event.how == ReachEvent::How::kRoot && event.pass != 0;
+}
+
+// A pass was made of it that an update may have taken, or an update.
 bool WasTrainedOn(const ReachEvent& loss, const ReachEvent& later) {
-  const bool of_pass = later.reach == Reach::kGradient ||
-                       (later.reach == Reach::kLoss && later.how != ReachEvent::How::kEscape);
-  if (of_pass) return later.origin == loss.origin;
+  if (later.reach == Reach::kGradient || IsRoot(later) ||
+      (later.reach == Reach::kLoss && later.how != ReachEvent::How::kEscape)) {
+    return later.origin == loss.origin && !later.unapplied;
+  }
   return MayHaveMade(loss, later);
 }
 
+// Between the same two updates.
+bool WasReadInItsStep(const ReachEvent& loss, const std::vector<BadRead>& reads) {
+  return std::any_of(reads.begin(), reads.end(), [&loss](const BadRead& read) {
+    return read.origin == loss.origin && UpdatesIn(*read.clocks) == UpdatesIn(*loss.clocks);
+  });
+}
+
+// An update of bad gradients would have left bad parameters. Of an Inf whose gradients are finite
+// nothing shows whether the update was made.
+bool HasBadGradients(const ReachEvent& root, const std::vector<ReachEvent>& events) {
+  return std::any_of(events.begin(), events.end(), [&root](const ReachEvent& event) {
+    return event.reach == Reach::kGradient && event.pass == root.pass;
+  });
+}
+
 bool IsUnapplied(const ReachEvent& event, const Clocks& newest,
-                 const std::vector<ReachEvent>& events) {
+                 const std::vector<ReachEvent>& events, const std::vector<BadRead>& reads) {
   if (event.clocks == nullptr || !WentOn(event, newest)) return false;
   const auto none = [&events, &event](bool (*made)(const ReachEvent&, const ReachEvent&)) {
     return std::none_of(events.begin(), events.end(),
                         [&](const ReachEvent& later) { return made(event, later); });
   };
   if (IsLossThatWasRead(event)) return none(&WasTrainedOn);
-  return event.reach == Reach::kGradient && newest.scaler_skips() == 0 && none(&MayHaveMade);
+  if (newest.scaler_skips() != 0 || !none(&MayHaveMade)) return false;
+  return event.reach == Reach::kGradient ||
+         (IsRoot(event) && HasBadGradients(event, events) && WasReadInItsStep(event, reads));
 }
 
 }  // namespace
 
-void MarkUnapplied(const Clocks& newest, std::vector<ReachEvent>& events) {
-  for (ReachEvent& event : events) event.unapplied = IsUnapplied(event, newest, events);
+void MarkUnapplied(const Clocks& newest, const std::vector<BadRead>& reads,
+                   std::vector<ReachEvent>& events) {
+  // What was read last: it depends on what became of the pass that began at it.
+  for (const bool read : {false, true}) {
+    for (ReachEvent& event : events) {
+      if (IsLossThatWasRead(event) == read)
+        event.unapplied = IsUnapplied(event, newest, events, reads);
+    }
+  }
 }
 
 }  // namespace nanwatch

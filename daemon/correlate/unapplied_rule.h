@@ -3,6 +3,9 @@
 // step, repaired them or threw them away, and the training went on. An anomaly is what was
 // *applied* (RECORDS, rules).
 //
+// A loss at which a pass began counts as such where the program has read it, or what came of it (a
+// gradient's norm), in the same step, and where the gradients that no update took were bad.
+//
 // A run that ends before its next update says nothing of the kind: it may have ended because of
 // them. Nor do the gradients of one in which a GradScaler skips, which has a rule of its own
 // (scaler_rule.h).
@@ -15,7 +18,8 @@
 namespace nanwatch {
 
 // Marks such events; to be called when those of scaler_rule.h are marked. `newest`: the counts as
-// the run left them.
-void MarkUnapplied(const Clocks& newest, std::vector<ReachEvent>& events);
+// the run left them. `reads`: what Python read.
+void MarkUnapplied(const Clocks& newest, const std::vector<BadRead>& reads,
+                   std::vector<ReachEvent>& events);
 
 }  // namespace nanwatch

@@ -72,9 +72,50 @@ TEST(Unapplied, LossThatIsReadOfARunThatEndsWithItIsAnAnomaly) {
   EXPECT_THAT(VerdictAfter(3, WithBadLossRead()), testing::StartsWith("anomaly"));
 }
 
-TEST(Unapplied, LossThatIsReadAndWhoseGradientsAreMadeIsAnAnomaly) {
+// if not torch.isfinite(loss): continue, after loss.backward().
+TEST(Unapplied, LossThatIsReadAndWhoseGradientsNoUpdateTookIsExpected) {
+  RunBuilder before = WithBadLossRead();
+  before.Pass(4).Root(2).Leaf("fc.weight", 2);
+  EXPECT_EQ(VerdictAfter(7, before), "expected, info");
+  RunBuilder after;
+  after.Value(2).Produce("aten::div").NeedsGradient().Step(3).Nan();
+  after.Pass(4).Root(2).Leaf("fc.weight", 2);
+  after.Escape(5, 2, /*at_root=*/true);
+  EXPECT_EQ(VerdictAfter(7, after), "expected, info");
+}
+
+// The norm of the gradients, for one.
+TEST(Unapplied, LossOfWhoseGradientsAnotherNumberIsReadIsExpected) {
+  RunBuilder run;
+  run.Value(2).Produce("aten::div").NeedsGradient().Step(3).Nan();
+  run.Pass(4).Root(2).Leaf("fc.weight", 2);
+  run.Value(5).Propagate("aten::linalg_vector_norm").From(2).Step(3).Nan();
+  run.Escape(6, 5, /*at_root=*/false);
+  EXPECT_EQ(VerdictAfter(7, run), "expected, info");
+}
+
+TEST(Unapplied, LossThatIsReadAndWhoseGradientsAnUpdateTookIsAnAnomaly) {
   RunBuilder run = WithBadLossRead();
   run.Pass(4).Root(2).Leaf("fc.weight", 2);
+  run.Update(5).Parameter("fc.weight", 2);
+  EXPECT_EQ(Correlate({run.Ended(OptimizerClocks({7})).Build()}).verdict(), "anomaly");
+}
+
+TEST(Unapplied, LossThatIsReadInAnotherStepIsAnAnomaly) {
+  RunBuilder run;
+  run.Value(2).Produce("aten::div").NeedsGradient().Step(3).Nan();
+  run.Pass(4).Root(2).Leaf("fc.weight", 2);
+  run.Value(5).Propagate("aten::mul").From(2).Step(5).Nan();
+  run.Escape(6, 5, /*at_root=*/false);
+  EXPECT_EQ(Correlate({run.Ended(OptimizerClocks({7})).Build()}).verdict(), "anomaly");
+}
+
+TEST(Unapplied, LossThatIsReadOfARunThatStaysBadIsAnAnomaly) {
+  RunBuilder run = WithBadLossRead();
+  run.Pass(4).Root(2).Leaf("fc.weight", 2);
+  run.Value(5).Produce("aten::div").NeedsGradient().Step(7).Nan();
+  run.Pass(6).Root(5).Leaf("fc.weight", 5);
+  run.Escape(7, 5, /*at_root=*/true);
   EXPECT_EQ(Correlate({run.Ended(OptimizerClocks({7})).Build()}).verdict(), "anomaly");
 }
 
