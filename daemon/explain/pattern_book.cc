@@ -173,13 +173,23 @@ bool Holds(const Condition& condition, const Incident& incident) {
   return false;
 }
 
-// Whether it was reached in the origin's own step. Later everything is, by way of dead parameters.
+const Finding* LinkThatReached(const Incident& incident, std::string_view reach) {
+  for (const Finding& link : incident.chain()) {
+    if (link.reach() == reach && link.step() >= 0) return &link;
+  }
+  return nullptr;
+}
+
+// Whether it was reached no later than a gradient, which may be long after the value was made.
+// Later everything is, by way of dead parameters. A value that reached both has one link.
 bool ReachedAtOnce(const Incident& incident, const std::string& reach) {
-  const int64_t step = incident.origin().step();
-  const auto is_later = [&](const Finding& link) {
-    return link.reach() == reach && step >= 0 && link.step() > step;
-  };
-  return std::none_of(incident.chain().begin(), incident.chain().end(), is_later);
+  const Finding* arrival = LinkThatReached(incident, reach);
+  const Finding* gradient = LinkThatReached(incident, "gradient");
+  const bool has_gradient = std::find(incident.reach().begin(), incident.reach().end(),
+                                      "gradient") != incident.reach().end();
+  if (arrival == nullptr || (gradient == nullptr && has_gradient)) return true;
+  const int64_t step = (gradient != nullptr ? *gradient : incident.origin()).step();
+  return step < 0 || arrival->step() <= step;
 }
 
 bool Fits(const KnownCause& cause, const Incident& incident) {

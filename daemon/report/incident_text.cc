@@ -160,6 +160,14 @@ std::string ReasonRows(const Incident& incident, int width) {
   return Row("why", Printable(why), width) + Row("do", Printable(pattern.fix()), width);
 }
 
+// Where the incident got there first; the origin where that is not known.
+const Finding& ArrivalAt(const Incident& incident, std::string_view reach) {
+  for (const Finding& link : incident.chain()) {
+    if (link.reach() == reach && link.step() >= 0) return link;
+  }
+  return incident.origin();
+}
+
 }  // namespace
 
 std::string Headline(const Incident& incident) {
@@ -170,23 +178,30 @@ std::string Headline(const Incident& incident) {
            (step_known ? ", at " + StepText(incident.origin()) : "");
   }
   std::string text = bad + " reached ";
-  if (Reaches(incident, "parameter")) {
+  std::string_view reach = "activation";
+  for (const std::string_view one :
+       {"parameter", "optimizer_state", "gradient", "buffer", "loss", "metric"}) {
+    if (!Reaches(incident, one)) continue;
+    reach = one;
+    break;
+  }
+  if (reach == "parameter") {
     text += "the parameters";
-  } else if (Reaches(incident, "optimizer_state")) {
+  } else if (reach == "optimizer_state") {
     text += "the optimizer's state";
-  } else if (Reaches(incident, "gradient")) {
+  } else if (reach == "gradient") {
     text += "the gradients";
-  } else if (Reaches(incident, "buffer")) {
+  } else if (reach == "buffer") {
     const std::string name = BufferName(incident);
     text += name.empty() ? "a buffer" : "the buffer " + name;
-  } else if (Reaches(incident, "loss")) {
+  } else if (reach == "loss") {
     text += "the loss";
-  } else if (Reaches(incident, "metric")) {
+  } else if (reach == "metric") {
     text += "a metric (a number that the program reads without gradients)";
   } else {
     text += "no further than an activation";
   }
-  if (incident.origin().step() >= 0) text += " at " + StepText(incident.origin());
+  if (incident.origin().step() >= 0) text += " at " + StepText(ArrivalAt(incident, reach));
   return text;
 }
 

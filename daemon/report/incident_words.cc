@@ -139,7 +139,9 @@ std::string BufferName(const Incident& incident) {
 
 std::string SiteText(const Finding& origin) {
   if (origin.kind() == "input_data")
-    return "the input batch" + (origin.layer().empty() ? "" : ", into " + Place(origin));
+    return std::string(origin.phase() == "backward" ? "a gradient or a saved tensor"
+                                                    : "the input batch") +
+           (origin.layer().empty() ? "" : ", into " + Place(origin));
   const bool nameless = origin.op().empty() && !origin.param().empty();
   if (nameless) return "parameter " + Shorten(Printable(origin.param()), kLayerColumnsMax);
   if (origin.kind() == "parameter" || origin.kind() == "buffer" || origin.kind() == "optimizer") {

@@ -135,6 +135,23 @@ TEST(Patterns, DeadBranchThatBackwardRevives) {
             "dead-branch-in-backward");
 }
 
+// A tensor that is kept for some steps, and then computed with: its loss is NaN as well.
+TEST(Patterns, WhatSpoilsTheLossLaterIsNoDeadBranch) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log").Step(1).Nan();
+  run.Step(3);
+  run.Value(2).Propagate("aten::mul").From(1).Nan();
+  run.Pass(3).Root(2).Leaf("w", 2);
+  EXPECT_EQ(Diagnose({run.Build()}).incidents(0).pattern().id(), "log-of-negative");
+}
+
+TEST(Patterns, GradientThatCameFromOutsideIsNoBatch) {
+  RunBuilder run;
+  run.Value(1).External("aten::mul").Backward("MulBackward0").Step(2).Nan();
+  run.Pass(2).Leaf("w", 1);
+  EXPECT_EQ(Diagnose({run.Build()}).incidents(0).pattern().id(), "gradient-from-outside");
+}
+
 TEST(Patterns, RootOfANegativeNumber) {
   EXPECT_EQ(PatternOfLoss([](ValueBuilder& value) { value.Produce("aten::rsqrt").Nan(); }).id(),
             "root-of-negative");

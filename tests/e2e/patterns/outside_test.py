@@ -43,6 +43,23 @@ class Batch(PatternTest):
             if step == 2: t[3, 0] = float("nan")
             loss = F.binary_cross_entropy_with_logits(model(x), t)""")
 
+    @triggers("gradient-from-outside", "first used by aten::mul", phase="backward", step=2)
+    def test_gradient_that_a_hook_takes_from_numpy(self):
+        return program(layer="""
+            h = x * 2.0
+            if step == 2:
+                a = numpy.ones(h.shape, "float32")
+                a[0, 0] = numpy.nan
+                h.register_hook(lambda g: torch.from_numpy(a))
+            return h""")
+
+    @resembles("gradient-from-outside", instead="nan-in-batch", op="aten::mul", phase="forward")
+    def test_activation_that_is_taken_from_numpy(self):
+        return program(layer="""
+            a = numpy.ones(x.shape, "float32")
+            if step == 2: a[0, 0] = numpy.nan
+            return x * torch.from_numpy(a)""")
+
     @resembles("bad-target", instead="nan-in-batch", op="aten::addmm")
     def test_missing_feature(self):
         return program(before=numpy_batch("x", "numpy.nan"))
