@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -37,8 +38,25 @@ const c10::TensorImpl* LeafOfCurrentNode() {
 
 }  // namespace
 
-bool BackwardPasses::ShouldWrite() noexcept {
-  return bad_passes_ <= kFullPasses || (bad_passes_ & (bad_passes_ - 1)) == 0;
+// Often at first, then ever more rarely, for each place whose value spoiled the root, or else the
+// first leaf: what has been excused many times hides nothing that begins elsewhere.
+bool BackwardPasses::IsWorthWriting() noexcept {
+  const uint32_t site = record_.root_site != 0 ? record_.root_site
+                        : record_.n_bad != 0   ? record_.bad[0].site
+                                               : 0;
+  auto* const end = bad_passes_ + bad_sites_;
+  auto* passes =
+      std::find_if(bad_passes_, end, [site](const BadPasses& entry) { return entry.site == site; });
+  if (passes == end) {
+    if (bad_sites_ == kBadSitesMax) {
+      --passes;  // the last one stands for the rest
+    } else {
+      *passes = {.site = site};
+      ++bad_sites_;
+    }
+  }
+  ++passes->count;
+  return passes->count <= kFullPasses || (passes->count & (passes->count - 1)) == 0;
 }
 
 uint64_t BackwardPasses::OnBegin(ThreadState* thread, int task,
@@ -68,7 +86,7 @@ void BackwardPasses::RecordBegin(ThreadState* thread, uint64_t number, const Seq
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = number;
-  reached_leaf_ = written_ = false;
+  reached_leaf_ = counted_ = false;
   open_ = true;
   // Under the number of a compiled node an op inside the region may be known.
   if (const ValueRef expected = std::exchange(expected_root_, ValueRef()); SetRoot(expected)) {
@@ -175,14 +193,14 @@ void BackwardPasses::RecordLeaf(ThreadState* thread, const PlainTensor* gradient
 void BackwardPasses::Emit(ThreadState* thread, uint32_t flags) noexcept {
   Emitter* emitter = uses_.segment.emitter();
   if (emitter == nullptr) return;
-  if (!written_) {
-    ++bad_passes_;
-    written_ = true;
+  if (!counted_) {
+    worth_writing_ = IsWorthWriting();
+    counted_ = true;
   }
   record_.flags |= flags;
   record_.header =
       uses_.records.MakeHeader(thread, *emitter, wire::RecordKind::kPass, sizeof record_);
-  if (ShouldWrite()) emitter->Emit(record_.header);
+  if (worth_writing_) emitter->Emit(record_.header);
 }
 
 void BackwardPasses::BadLeaves::Add(ValueRef value, uint8_t kinds,
@@ -208,7 +226,7 @@ void BackwardPasses::OnBadGradients(ThreadState* thread, uint32_t leaves, uint32
   record_.flags = wire::PassRecord::kRootUnknown;
   record_.leaves = leaves;
   record_.leaves_bad = leaves_bad;
-  written_ = false;
+  counted_ = false;
   for (uint32_t i = 0; i < bad.count; ++i) {
     record_.bad[i] = bad.sources[i];
     record_.bad_names[i] = bad.names[i] != nullptr ? emitter->Intern(bad.names[i]->name) : 0;
@@ -225,7 +243,7 @@ void BackwardPasses::OnBadLoss(ThreadState* thread, ValueRef loss) noexcept {
   if (uses_.segment.Ensure() == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = DrawNumber();
-  written_ = false;
+  counted_ = false;
   if (SetRoot(loss)) EmitBadRoot(thread, loss, wire::PassRecord::kEnded);
 }
 

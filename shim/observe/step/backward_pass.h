@@ -97,12 +97,20 @@ class BackwardPasses {
   void ReleaseInputs() noexcept;
 
  private:
+  // The bad passes that one place has caused.
+  struct BadPasses {
+    uint32_t site = 0;
+    uint64_t count = 0;
+  };
+  static constexpr int kBadSitesMax = 64;
+
   // With mutex_ held, all of these.
   void CloseHeld(ThreadState* thread) noexcept;
   void ReleaseInputsHeld() noexcept;
   void RecordLossOf(const ThreadState* thread, const SequenceEntry& root) noexcept;
   void Emit(ThreadState* thread, uint32_t flags) noexcept;
-  bool ShouldWrite() noexcept;
+  // Whether the record of the bad pass that is open goes out; counts it.
+  bool IsWorthWriting() noexcept;
   bool SetRoot(ValueRef root) noexcept;
   void EmitBadRoot(ThreadState* thread, ValueRef root, uint32_t flags = 0) noexcept;
 
@@ -118,9 +126,11 @@ class BackwardPasses {
   wire::PassRecord record_{};  // of the open pass
   ValueRef expected_root_;     // of the pass that begins next
   bool reached_leaf_ = false;
-  bool written_ = false;
+  bool counted_ = false;        // of the open pass, when it is first found bad
+  bool worth_writing_ = false;  // what was found then
   bool holds_inputs_ = false;
-  uint64_t bad_passes_ = 0;
+  BadPasses bad_passes_[kBadSitesMax];
+  int bad_sites_ = 0;  // entries of it
 };
 
 }  // namespace nanwatch
