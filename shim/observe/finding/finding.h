@@ -41,6 +41,7 @@ struct Finding {
   bool number_guessed = false;  // or an op given one: the last NaN that Python has read
   OpEvidence evidence;
   wire::FindingClass finding_class{};
+  const OpTraits* whole_op = nullptr;  // the one that is named, where it is not the frame's
   Written written;
   SiteKey key;
   uint32_t site = 0;

@@ -153,7 +153,8 @@ void Findings::NameSite(Finding& finding) noexcept {
     output_bits |= static_cast<uint8_t>(1u << (finding.outputs[i].index & 7));
   }
   uint32_t flags = finding.place.flags | written.flags;
-  uint32_t op_name = uses_.segment.NameOf(*frame.op);
+  uint32_t op_name =
+      uses_.segment.NameOf(finding.whole_op != nullptr ? *finding.whole_op : *frame.op);
   if (thread->regions_open != 0 && !frame.inputs_seen) {
     op_name = InternText(emitter, thread->region.name);
     flags |= ValueRecord::kIsCompiledRegion;

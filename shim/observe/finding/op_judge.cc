@@ -19,6 +19,20 @@ bool IsGivenFinite(const ThreadState* thread, StepClock& clock) {
   return thread->given_finite_after_passes_plus_one == uint64_t{clock.Now().passes} + 1;
 }
 
+// The op that was called, where it takes no number: what its part was given is no constant of the
+// program's, it is what the op computes where it has no answer (the logarithm of a negative
+// determinant). Null elsewhere. A mask of -Inf is how ops write what they are to leave out.
+const OpTraits* WholeOp(const Finding& finding) {
+  if (finding.finding_class != FindingClass::kScalar || !finding.just_made() ||
+      finding.place.phase == wire::Phase::kBackward ||
+      (finding.evidence.output_kinds & wire::kHasNan) == 0) {
+    return nullptr;
+  }
+  const OpTraits* whole = OutermostOp(*finding.thread, finding.frame);
+  const bool is_another = whole != finding.frame.op && whole->schema != nullptr;
+  return is_another && IsOfAten(*whole) && !TakesNumber(*whole) ? whole : nullptr;
+}
+
 }  // namespace
 
 bool OpJudge::FindSources(Finding& finding) noexcept {
@@ -69,6 +83,8 @@ void OpJudge::Classify(Finding& finding) noexcept {
     evidence.bad_number = false;
   }
   finding.finding_class = nanwatch::Classify(evidence);
+  finding.whole_op = WholeOp(finding);
+  if (finding.whole_op != nullptr) finding.finding_class = FindingClass::kProduce;
   if (finding.finding_class == FindingClass::kProduce && !evidence.inputs_seen &&
       phase == wire::Phase::kOptimizer && finding.thread->optimizer_number_bad &&
       IsAllBad(finding.outputs[0].tensor.view)) {

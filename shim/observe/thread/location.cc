@@ -93,4 +93,14 @@ const SequenceEntry* MadeRunningNode(const ThreadState* thread) noexcept {
   return ThreadStates::FindSequence(node->thread_id(), static_cast<int64_t>(node->sequence_nr()));
 }
 
+const OpTraits* OutermostOp(const ThreadState& thread, const Frame& frame) noexcept {
+  const Frame* outer = &frame;
+  for (; outer != thread.frames; --outer) {
+    const Frame& caller = outer[-1];
+    if (caller.kind != FrameKind::kOp || caller.op->schema == nullptr || !IsOfAten(*caller.op))
+      break;
+  }
+  return outer->op;
+}
+
 }  // namespace nanwatch

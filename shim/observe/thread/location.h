@@ -56,6 +56,10 @@ SequenceEntry* SequenceOf(ThreadState* thread, const Frame& frame) noexcept;
 // The same of the node that is running, and of the op that made it.
 const SequenceEntry* MadeRunningNode(const ThreadState* thread) noexcept;
 
+// The op of torch's that was called from outside, of which the frame's op is a part; the frame's own
+// where it was called itself.
+const OpTraits* OutermostOp(const ThreadState& thread, const Frame& frame) noexcept;
+
 // Of the op that ends on the calling thread. CONTRACT, vocabulary `phase`: the innermost wins.
 Location LocationOf(const ThreadState* thread) noexcept;
 

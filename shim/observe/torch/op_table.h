@@ -43,6 +43,10 @@ struct OpTraits {
   std::atomic<uint32_t> name_id;  // in the segment's name table, 0 not yet interned
 };
 
+inline bool TakesNumber(const OpTraits& op) noexcept {
+  return op.takes_number || op.takes_number_as_tensor;
+}
+
 inline bool IsOfAten(const OpTraits& op) noexcept {
   return std::string_view(op.name).starts_with("aten::");
 }

@@ -20,19 +20,10 @@ using wire::FindingClass;
 using wire::Phase;
 using wire::ValueRecord;
 
-bool TakesNumber(const OpTraits& op) { return op.takes_number || op.takes_number_as_tensor; }
-
-// The op that Python has called, of which this one is a part. In a backward pass autograd calls
-// them; the numbers that it gives them are those of the forward.
+// In a backward pass autograd calls ops; the numbers that it gives them are those of the forward.
 const OpTraits* CalledByPython(const Frame& frame, const Claim& claim) {
   if (claim.phase == Phase::kBackward && !RunsPythonNode()) return nullptr;
-  const Frame* outer = &frame;
-  for (; outer != claim.thread->frames; --outer) {
-    const Frame& caller = outer[-1];
-    if (caller.kind != FrameKind::kOp || caller.op->schema == nullptr || !IsOfAten(*caller.op))
-      break;
-  }
-  return outer->op;
+  return OutermostOp(*claim.thread, frame);
 }
 
 bool Divides(const Frame& frame) {
