@@ -181,6 +181,47 @@ for at, x in enumerate(data):
 """,
 }
 
+# A value that an op made comes back by a way that nobody can follow.
+RETURNS = {
+    "a list that is kept for steps": """
+memory = []
+def inside(y, scale):
+    return y * (torch.stack([memory[0], memory[at - 3 if at == 5 else 0]]).mean() if at else 1)
+for at, x in enumerate(data):
+    zero = torch.full((3,), 0.0 if at == 2 else 1.0)
+    memory.append(zero / zero)
+    step(x)
+""",
+    "a deepcopy": """
+import copy
+def inside(y, scale):
+    return y * scale
+for at, x in enumerate(data):
+    zero = torch.tensor([1.0, 0.0 if at == 3 else 1.0, 1.0])
+    batch = {"scale": zero / zero}
+    step(x, copy.deepcopy(batch)["scale"])
+""",
+    "an array of numpy's": """
+def inside(y, scale):
+    return y * scale
+for at, x in enumerate(data):
+    zero = torch.tensor([1.0, 0.0 if at == 3 else 1.0, 1.0])
+    step(x, torch.from_numpy((zero / zero).numpy().copy()))
+""",
+}
+
+# A skip after the pass: `if not isfinite(loss): continue`.
+LEFT_OUT = """
+def inside(y, scale):
+    return y / (0.0 if at == 2 else 1.0)
+for at, x in enumerate(data):
+    optimizer.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    if torch.isfinite(loss):
+        optimizer.step()
+"""
+
 # The scaler's update, which is not hidden, is told that a gradient was Inf. Nothing after it shows that the parameters are well.
 HIDDEN_SCALER_STEP = """
 class Overflows(torch.autograd.Function):
@@ -219,6 +260,8 @@ class Exactness(PromiseTest):
             return workplace.run_watched(workplace.program(f"program_{number}", TRAIN + text), options=("--level", "full"))
         cls.partly_idle = job("partly_idle", PARTLY_IDLE)
         cls.skipped = job("scaler", HIDDEN_SCALER_STEP)
+        cls.left_out = job("left_out", LEFT_OUT)
+        cls.returns = {name: job(f"return_{number}", text) for number, (name, text) in enumerate(RETURNS.items())}
         cls.seen = {name: job(f"seen_{number}", text) for number, (name, (_, _, text)) in enumerate(SEEN.items())}
         cls.beside = {name: job(f"beside_{number}", text) for number, (name, text) in enumerate(BESIDE.items())}
         cls.holes = {name: job(f"hole_{number}", text) for number, (name, text) in enumerate(HOLES.items())}
@@ -247,6 +290,18 @@ class Exactness(PromiseTest):
     def test_a_skip_that_a_scaler_told_of_afterward_is_no_anomaly(self):
         verdict = self.skipped.verdict()
         self.assertIn(verdict["verdict"], ("expected", "unknown"), verdict["incidents"])
+
+    def test_what_may_be_a_value_of_an_op_names_the_op(self):
+        for name, job in self.returns.items():
+            with self.subTest(name):
+                origin = origins(job.verdict())[0]
+                if origin["class"] == "external":
+                    self.assertEqual((origin["exact"], [made["op"] for made in origin["candidates"]]), (False, ["aten::div"]), origin)
+                else:
+                    self.assertEqual(origin["op"], "aten::div")
+
+    def test_a_loss_that_is_read_after_its_pass_and_left_out_is_no_anomaly(self):
+        self.assertEqual(self.left_out.verdict()["verdict"], "expected")
 
     def test_a_step_that_was_idle_in_part_is_not_clean(self):
         verdict = self.partly_idle.verdict()

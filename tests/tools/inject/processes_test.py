@@ -106,7 +106,7 @@ class Processes(VictimTest):
         victim = self.victim("blocked", 4.0)
         first = subprocess.Popen(victim.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(first.stderr.readline(), "waiting\n")
-        self.assertIn("somebody else attaches", victim.attach(1000)["problem"])
+        self.assertIn("somebody else is attaching", victim.attach(1000)["problem"])
         self.assert_fine(victim)
         first.communicate()
 
