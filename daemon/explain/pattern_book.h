@@ -49,9 +49,9 @@ struct KnownCause {
 
 class PatternBook {
  public:
-  // From JSON text. Entries that cannot be read are left out and named in `problems`, with the
+  // From JSON. Entries that cannot be read are left out and named in `problems`, with the
   // reason.
-  static PatternBook Parse(std::string_view json, std::vector<std::string>* problems);
+  static PatternBook Parse(std::string_view text, std::vector<std::string>* problems);
   // The book that was compiled in.
   static PatternBook BuiltIn();
 
