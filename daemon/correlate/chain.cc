@@ -128,4 +128,16 @@ void AddChain(const IncidentDraft& draft, Incident& incident) {
   }
 }
 
+bool Reaches(const Incident& incident, std::string_view reach) {
+  return std::find(incident.reach().begin(), incident.reach().end(), reach) !=
+         incident.reach().end();
+}
+
+const Finding* LinkThatReached(const Incident& incident, std::string_view reach) {
+  for (const Finding& link : incident.chain()) {
+    if (link.reach() == reach && link.step() >= 0) return &link;
+  }
+  return nullptr;
+}
+
 }  // namespace nanwatch

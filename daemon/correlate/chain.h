@@ -2,6 +2,8 @@
 // The chain of an incident: the few findings that show how the value traveled.
 #pragma once
 
+#include <string_view>
+
 #include "daemon/correlate/incident.h"
 
 namespace nanwatch {
@@ -17,5 +19,10 @@ inline constexpr size_t kChainLinksMax = 16;
 // buffer, and as many of the steps between as fit, earliest first. Needs `incident.origin`; fills
 // in its parameter when the update names it.
 void AddChain(const IncidentDraft& draft, Incident& incident);
+
+// Of a finished incident: whether it reached that, and the first link of its chain that did; null
+// where no link did whose step is known.
+[[nodiscard]] bool Reaches(const Incident& incident, std::string_view reach);
+[[nodiscard]] const Finding* LinkThatReached(const Incident& incident, std::string_view reach);
 
 }  // namespace nanwatch

@@ -41,7 +41,7 @@ bool IsRoot(const ReachEvent& event) {
 
 // A pass was made of it that an update may have taken, or an update.
 bool WasTrainedOn(const ReachEvent& loss, const ReachEvent& later) {
-  if (later.reach == Reach::kGradient || IsRoot(later) ||
+  if (later.reach == Reach::kGradient ||
       (later.reach == Reach::kLoss && later.how != ReachEvent::How::kEscape)) {
     return later.origin == loss.origin && !later.unapplied;
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "daemon/correlate/chain.h"
 #include "daemon/correlate/finding.h"
 #include "daemon/explain/glob.h"
 #include "daemon/explain/incident_facts.h"
@@ -173,21 +174,12 @@ bool Holds(const Condition& condition, const Incident& incident) {
   return false;
 }
 
-const Finding* LinkThatReached(const Incident& incident, std::string_view reach) {
-  for (const Finding& link : incident.chain()) {
-    if (link.reach() == reach && link.step() >= 0) return &link;
-  }
-  return nullptr;
-}
-
 // Whether it was reached no later than a gradient, which may be long after the value was made.
 // Later everything is, by way of dead parameters. A value that reached both has one link.
 bool ReachedAtOnce(const Incident& incident, const std::string& reach) {
   const Finding* arrival = LinkThatReached(incident, reach);
   const Finding* gradient = LinkThatReached(incident, "gradient");
-  const bool has_gradient = std::find(incident.reach().begin(), incident.reach().end(),
-                                      "gradient") != incident.reach().end();
-  if (arrival == nullptr || (gradient == nullptr && has_gradient)) return true;
+  if (arrival == nullptr || (gradient == nullptr && Reaches(incident, "gradient"))) return true;
   const int64_t step = (gradient != nullptr ? *gradient : incident.origin()).step();
   return step < 0 || arrival->step() <= step;
 }

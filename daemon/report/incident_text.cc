@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
+#include "daemon/correlate/chain.h"
 #include "daemon/correlate/finding.h"
 #include "daemon/report/incident_words.h"
 #include "daemon/report/kernel_text.h"
@@ -160,14 +161,6 @@ std::string ReasonRows(const Incident& incident, int width) {
   return Row("why", Printable(why), width) + Row("do", Printable(pattern.fix()), width);
 }
 
-// Where the incident got there first; the origin where that is not known.
-const Finding& ArrivalAt(const Incident& incident, std::string_view reach) {
-  for (const Finding& link : incident.chain()) {
-    if (link.reach() == reach && link.step() >= 0) return link;
-  }
-  return incident.origin();
-}
-
 }  // namespace
 
 std::string Headline(const Incident& incident) {
@@ -201,7 +194,9 @@ std::string Headline(const Incident& incident) {
   } else {
     text += "no further than an activation";
   }
-  if (incident.origin().step() >= 0) text += " at " + StepText(ArrivalAt(incident, reach));
+  const Finding* arrival = LinkThatReached(incident, reach);
+  if (incident.origin().step() >= 0)
+    text += " at " + StepText(arrival != nullptr ? *arrival : incident.origin());
   return text;
 }
 

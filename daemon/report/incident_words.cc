@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 
+#include "daemon/correlate/chain.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/training_text.h"
 
@@ -72,11 +73,6 @@ std::string ReachText(const Incident& incident) {
 }
 
 }  // namespace
-
-bool Reaches(const Incident& incident, std::string_view reach) {
-  return std::find(incident.reach().begin(), incident.reach().end(), reach) !=
-         incident.reach().end();
-}
 
 std::string BadWord(const google::protobuf::RepeatedPtrField<TensorStats>& tensors) {
   bool inf = false;

@@ -29,8 +29,6 @@ namespace nanwatch {
 
 // ---- parts
 
-[[nodiscard]] bool Reaches(const Incident& incident, std::string_view reach);
-
 // "NaN" or "Inf", "" when none of these is either. Of an incident: what the bad value is by its
 // furthest link that has numbers, "a non-finite value" where none has.
 [[nodiscard]] std::string BadWord(const google::protobuf::RepeatedPtrField<TensorStats>& tensors);
