@@ -5,6 +5,7 @@
 // with the figures of their tensors.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,6 +25,13 @@ class PythonBridge;
 // A site's first values are written out with everything known; later ones only when they turn out
 // to matter.
 inline constexpr uint32_t kFullRecordsPerSite = 2;
+
+// Of what one place has found `seen` times: often at first, because it may be excused for a while
+// (a scaler's skips), then ever more rarely, because it may be so by design.
+[[nodiscard]] constexpr bool IsEarlyOrRare(uint64_t seen) noexcept {
+  constexpr uint64_t kAlwaysMax = 16;
+  return seen <= kAlwaysMax || std::has_single_bit(seen);
+}
 
 // One record in the making.
 struct Draft {

@@ -8,9 +8,8 @@
 #include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
-namespace {
 
-BadEntry EntryOf(const PlainTensor& tensor, uint32_t step) {
+BadEntry BadEntryOf(const PlainTensor& tensor, uint32_t step) {
   BadEntry entry;
   entry.storage = HoldWeakly(tensor.storage);
   entry.byte_begin = tensor.byte_begin;
@@ -19,8 +18,6 @@ BadEntry EntryOf(const PlainTensor& tensor, uint32_t step) {
   entry.born_step = step;
   return entry;
 }
-
-}  // namespace
 
 bool KnownBad::SourceOf(const PlainTensor& tensor, wire::Source* source, ValueRef* value) noexcept {
   BadEntry entry;
@@ -32,7 +29,7 @@ bool KnownBad::SourceOf(const PlainTensor& tensor, wire::Source* source, ValueRe
 
 void KnownBad::Remember(const BadOutput* outputs, int count, const As& as) noexcept {
   for (int i = 0; i < count; ++i) {
-    BadEntry entry = EntryOf(outputs[i].tensor, clock_.completed());
+    BadEntry entry = BadEntryOf(outputs[i].tensor, clock_.completed());
     entry.value = as.value;
     entry.site = as.site;
     entry.name = i == 0 ? as.written.name : 0;
@@ -46,7 +43,7 @@ void KnownBad::Remember(const BadOutput* outputs, int count, const As& as) noexc
 
 void KnownBad::RememberExternal(const PlainTensor& tensor, wire::Target target, uint32_t name,
                                 uint64_t shared_file) noexcept {
-  BadEntry entry = EntryOf(tensor, clock_.completed());
+  BadEntry entry = BadEntryOf(tensor, clock_.completed());
   entry.name = name;
   entry.target = target;
   entry.shared_file = shared_file;

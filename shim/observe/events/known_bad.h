@@ -26,6 +26,9 @@ struct Written {
   const NamedTensor* named = nullptr;
 };
 
+// Where a tensor lies, held weakly, in a step; what it holds is for the caller to fill in.
+[[nodiscard]] BadEntry BadEntryOf(const PlainTensor& tensor, uint32_t step);
+
 class KnownBad {
  public:
   // All outlive it.

@@ -42,20 +42,13 @@ bool MayBeOrigin(FindingClass finding_class) {
          finding_class == FindingClass::kExternal;
 }
 
-// Of what one place has found `seen` times: often at first, because it may be excused for a while
-// (a scaler's skips), then ever more rarely, because it may be so by design.
-bool IsWorthATrail(uint32_t seen) {
-  constexpr uint32_t kAlwaysMax = 16;
-  return seen <= kAlwaysMax || (seen & (seen - 1)) == 0;
-}
-
 // Whether the tensors of a value that is not written yet are measured all the same. Validation may
 // meet a fault many times before a training step does. That costs as much again as the op itself,
 // so what is made by design over and over, a large mask, is measured ever more rarely.
 bool IsWorthFigures(const BadOutput& output, uint8_t kinds, uint32_t seen) {
   constexpr int64_t kSmallMax = 1 << 16;  // elements
   constexpr uint32_t kLargeMax = 256;
-  if (IsWorthATrail(seen)) return true;
+  if (IsEarlyOrRare(seen)) return true;
   if (kinds == wire::kHasNegInf) return false;
   return output.tensor.view.numel <= kSmallMax || seen <= kLargeMax;
 }
@@ -269,11 +262,11 @@ void Findings::File(Finding& finding) noexcept {
 void Findings::Follow(const Finding& finding) noexcept {
   ThreadState* thread = finding.thread;
   const ValueRecord& value = finding.draft.value;
-  if (MayBeOrigin(finding.finding_class) && IsWorthATrail(finding.seen)) {
+  if (MayBeOrigin(finding.finding_class) && IsEarlyOrRare(finding.seen)) {
     uses_.trail.Keep(thread, value.header.ticket);
   }
   if (__builtin_expect(finding.frame.kernels_pushed, 0) && finding.outputs[0].tensor.gpu >= 0 &&
-      finding.finding_class != FindingClass::kPropagate && IsWorthATrail(finding.seen)) {
+      finding.finding_class != FindingClass::kPropagate && IsEarlyOrRare(finding.seen)) {
     uses_.sink.RecordFinding(finding.frame, value.header);
   }
   uses_.records.RecordReachOf(finding.emitter, value, finding.value);

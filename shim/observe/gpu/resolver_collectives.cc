@@ -3,13 +3,13 @@
 #include <cstring>
 #include <utility>
 
+#include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/gpu/resolver.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/step_progress.h"
 #include "shim/observe/torch/input_tracking.h"
-#include "shim/observe/torch/weak_storage.h"
 #include "shim/observe/unseen/collective_records.h"
 #include "shim/observe/unseen/external_values.h"
 
@@ -24,14 +24,9 @@ bool Mixes(const CollectiveName& collective) {
 }  // namespace
 
 BadEntry GpuResolver::EntryOf(const PlainTensor& tensor, ValueRef value, uint32_t site) noexcept {
-  BadEntry entry;
-  entry.storage = HoldWeakly(tensor.storage);
-  entry.byte_begin = tensor.byte_begin;
-  entry.byte_end = tensor.byte_end;
-  entry.dense = tensor.IsDense();
+  BadEntry entry = BadEntryOf(tensor, parts_.progress.completed());
   entry.value = value;
   entry.site = site;
-  entry.born_step = parts_.progress.completed();
   return entry;
 }
 

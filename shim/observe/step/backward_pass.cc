@@ -26,9 +26,6 @@
 namespace nanwatch {
 namespace {
 
-// Passes that are written in full; later ones at powers of two.
-constexpr uint64_t kFullPasses = 16;
-
 // The parameter whose gradient the node that is running accumulates.
 const c10::TensorImpl* LeafOfCurrentNode() {
   const auto node = torch::autograd::get_current_node();
@@ -55,8 +52,7 @@ bool BackwardPasses::IsWorthWriting() noexcept {
       ++bad_sites_;
     }
   }
-  ++passes->count;
-  return passes->count <= kFullPasses || (passes->count & (passes->count - 1)) == 0;
+  return IsEarlyOrRare(++passes->count);
 }
 
 uint64_t BackwardPasses::OnBegin(ThreadState* thread, int task,
