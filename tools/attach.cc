@@ -17,6 +17,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/correlate/wire_names.h"
+#include "proto/wire/naming.h"
 #include "proto/wire/place.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
@@ -104,7 +105,7 @@ struct AttachOptions {
 
 const std::map<std::string, wire::Level> kLevels = {{"idle", wire::Level::kIdle},
                                                     {"canary", wire::Level::kCanary},
-                                                    {"layer", wire::Level::kLayer},
+                                                    {"sampled", wire::Level::kSampled},
                                                     {"full", wire::Level::kFull}};
 
 // One process and what became of the request.
@@ -463,7 +464,13 @@ CLI::App* AddVerb(CLI::App& app, VerbCall& call, const char* name, const char* d
     if (options->inject && !PidOf(options->target).has_value()) {
       throw CLI::ValidationError("--inject", "loads the library into one process: give its PID");
     }
-    call.chosen = [options] { return ChangeLevel(*options); };
+    call.chosen = [options] {
+      if (options->level == wire::kFormerSampled) {
+        Say(wire::kFormerSampledNotice);
+        options->level = "sampled";
+      }
+      return ChangeLevel(*options);
+    };
   });
   return verb;
 }
@@ -474,12 +481,12 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call) {
   auto attach = std::make_shared<AttachOptions>();
   CLI::App* verb =
       AddVerb(app, call, "attach", "Change what a live process checks, while it runs.", attach);
-  verb->add_option("--level", attach->level, "idle, canary, layer or full (default: full)")
+  verb->add_option("--level", attach->level, "idle, canary, sampled or full (default: full)")
       ->type_name("LEVEL")
       ->check([](const std::string& text) {
-        return kLevels.contains(text)
+        return kLevels.contains(text) || text == wire::kFormerSampled
                    ? ""
-                   : "'" + text + "' is not a level: use idle, canary, layer or full";
+                   : "'" + text + "' is not a level: use idle, canary, sampled or full";
       });
   verb->add_flag("--stacks", attach->stacks,
                  "Record the callers of each finding's line (your own frames only), until the "

@@ -65,7 +65,6 @@ std::string KernelsOf(const KernelsFact& fact) {
 
 std::vector<FindingLine> FindingsAfter(const RunFacts& facts, uint64_t after) {
   const StepClock clock(facts);
-  const size_t trainings = clock.Trainings().size();
   std::map<uint32_t, const Site*> sites;
   for (const Site& site : facts.sites()) sites[site.id()] = &site;
   std::map<uint64_t, uint32_t> site_of;
@@ -82,7 +81,7 @@ std::vector<FindingLine> FindingsAfter(const RunFacts& facts, uint64_t after) {
     line.real_ns = RealTimeOf(facts.run(), record.time_ns());
     const StepReading reading = clock.Read(record.clocks(), record.time_ns());
     line.step = reading.step;
-    if (trainings > 1) line.training = reading.training;
+    line.training = reading.training;
     if (record.has_kernels()) {
       const auto known = site_of.find(record.kernels().value());
       if (known != site_of.end()) SetPlace(sites, known->second, line);

@@ -15,7 +15,7 @@
 namespace nanwatch {
 namespace {
 
-const std::vector<std::string> kLevelNames = {"idle", "canary", "layer", "full", "auto"};
+const std::vector<std::string> kLevelNames = {"idle", "canary", "sampled", "full", "auto"};
 const std::vector<std::string> kOnAnomaly = {"continue", "stop"};
 const std::vector<std::string> kSwitch = {"0", "1"};
 constexpr size_t kJobLengthMax = 63;  // what a segment's header has room for
@@ -78,6 +78,11 @@ std::string FindWrongJob(const std::string& job) {
 void AddUnobservedNote(const std::string& because, const std::string& remedy, JobLaunch& launch) {
   launch.notes.push_back(remedy.empty() ? because + "; the command runs unobserved"
                                         : because + ", so the command runs unobserved; " + remedy);
+}
+
+// The level's name of today.
+std::string CurrentLevelName(const std::string& typed) {
+  return typed == wire::kFormerSampled ? "sampled" : typed;
 }
 
 void SetWhenGiven(EnvironmentBlock& environment, const char* name, const std::string& value) {
@@ -148,12 +153,12 @@ std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outs
     return "there is no command to run: put it after '--', for example "
            "'nanwatch run -- python train.py'";
   }
-  const std::string level = outside.Text(wire::kEnvLevel);
+  const std::string level = CurrentLevelName(outside.Text(wire::kEnvLevel));
   const std::string budget = outside.Text(wire::kEnvBudget);
   const std::string on_anomaly = outside.Text(wire::kEnvOnAnomaly);
   const std::string job = outside.Text(wire::kEnvJob);
   for (std::string wrong :
-       {FindWrongWord("--level", options.level, kLevelNames),
+       {FindWrongWord("--level", CurrentLevelName(options.level), kLevelNames),
         FindWrongWord("--on-anomaly", options.on_anomaly, kOnAnomaly),
         FindWrongBudget("--budget", options.budget),
         FindWrongWord(wire::kEnvLevel, level, kLevelNames),
@@ -176,7 +181,9 @@ JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
   launch.job = outside.Text(wire::kEnvJob);
   if (launch.job.empty()) launch.job = fresh_job;
   launch.environment.Set(wire::kEnvJob, launch.job);
-  SetWhenGiven(launch.environment, wire::kEnvLevel, options.level);
+  const std::string level = options.level.empty() ? outside.Text(wire::kEnvLevel) : options.level;
+  SetWhenGiven(launch.environment, wire::kEnvLevel, CurrentLevelName(level));
+  if (level == wire::kFormerSampled) launch.notes.emplace_back(wire::kFormerSampledNotice);
   SetWhenGiven(launch.environment, wire::kEnvOnAnomaly, options.on_anomaly);
   SetWhenGiven(launch.environment, wire::kEnvStats, options.stats);
   SetWhenGiven(launch.environment, wire::kEnvMeasure, options.measure);

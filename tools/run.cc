@@ -59,7 +59,7 @@ constexpr char kRunHelp[] =
     "\n"
     "Levels: idle (loaded, checks nothing), canary (gradients, parameters, optimizer state and "
     "loss,\n"
-    "  once a step), layer (and what crosses module boundaries), full (every op), auto (the most "
+    "  once a step), sampled (every op; of large results a part), full (every op), auto (the most "
     "that\n"
     "  stays within --budget).\n"
     "\n"

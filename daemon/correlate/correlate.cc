@@ -12,6 +12,7 @@
 #include "daemon/correlate/rank_folding.h"
 #include "daemon/correlate/reasons.h"
 #include "daemon/correlate/run_summary.h"
+#include "daemon/correlate/scaler_rule.h"
 #include "daemon/correlate/trainings.h"
 #include "daemon/correlate/unknown_rule.h"
 
@@ -39,16 +40,19 @@ std::vector<const RunFacts*> InRankOrder(const std::vector<RunFacts>& runs) {
 
 // In a notebook the newest training comes first: what an earlier one left is known by then.
 bool IsOfNewerTraining(const FinishedIncident& a, const FinishedIncident& b) {
-  const auto order = [](const Incident& incident) {
+  const auto order = [](const FinishedIncident& finished) {
+    const auto& [incident, draft] = finished;
     const bool harmless = incident.severity() == "info";
-    return std::make_pair(harmless, harmless ? 0 : -incident.origin().training());
+    const bool by_training = !harmless && draft->lineage->clock().IsNotebook();
+    return std::make_pair(harmless, by_training ? -incident.origin().training() : 0);
   };
-  return order(a.first) < order(b.first);
+  return order(a) < order(b);
 }
 
 void AddIncidents(const std::vector<Lineage>& runs, uint32_t explained, Correlation& correlation) {
   Drafts drafts = GatherIncidents(runs);
   FoldReceived(runs, drafts);
+  FoldCopies(drafts);
   std::vector<FinishedIncident> incidents;
   for (const auto& [key, draft] : drafts) {
     incidents.emplace_back(Finish(draft), &draft);
@@ -89,6 +93,11 @@ void Conclude(const std::vector<RunFacts>& runs, const std::vector<Lineage>& lin
   if (verdict.unknown_because().empty() &&
       std::any_of(lineages.begin(), lineages.end(), &WasKilledInBadStep)) {
     verdict.set_unknown_because("killed_in_bad_step");
+  }
+  if (verdict.unknown_because().empty() &&
+      std::any_of(lineages.begin(), lineages.end(),
+                  [](const Lineage& run) { return ExcusedUnread(run.origins(), run.events()); })) {
+    verdict.set_unknown_because("skip_not_explained");
   }
   if (!verdict.unknown_because().empty()) {
     verdict.set_verdict("unknown");

@@ -89,11 +89,9 @@ Finding Describe(const Lineage& lineage, const Site* site, const Record* record,
 // The words of Finding.unseen (proto/verdict.proto).
 void AddUnseen(uint32_t flags, Finding& finding) {
   constexpr std::pair<uint32_t, const char*> kWords[] = {
-      {wire::ValueRecord::kInexact, "ops"},
-      {wire::ValueRecord::kUnseenInputs, "inputs"},
-      {wire::ValueRecord::kUnseenLevel, "level"},
-      {wire::ValueRecord::kUnseenParent, "parent"},
-      {wire::ValueRecord::kUnseenTable, "table"},
+      {wire::ValueRecord::kUnseenSampled, "sampled"},    {wire::ValueRecord::kInexact, "ops"},
+      {wire::ValueRecord::kUnseenInputs, "inputs"},      {wire::ValueRecord::kUnseenLevel, "level"},
+      {wire::ValueRecord::kUnseenParent, "parent"},      {wire::ValueRecord::kUnseenTable, "table"},
       {wire::ValueRecord::kUnseenMeasuring, "measuring"}};
   for (const auto& [flag, word] : kWords) {
     if ((flags & flag) != 0) finding.add_unseen(word);

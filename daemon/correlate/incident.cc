@@ -133,16 +133,6 @@ void SortEvents(IncidentDraft& draft) {
   std::erase_if(draft.events, [&](const ReachEvent* event) { return !is_home(event); });
 }
 
-// Nothing of the training itself was harmed: a number that it shows is wrong.
-bool ReachedMetricsAlone(const IncidentDraft& draft) {
-  if (draft.ended_job) return false;
-  const auto is_other = [](const ReachEvent* event) {
-    return IsAnomalous(*event) && event->reach != Reach::kMetric;
-  };
-  return std::none_of(draft.events.begin(), draft.events.end(), is_other) &&
-         std::none_of(draft.other_events.begin(), draft.other_events.end(), is_other);
-}
-
 std::string Severity(const IncidentDraft& draft) {
   if (!draft.anomalous || draft.origin->expected_by != nullptr) return "info";
   if (ReachedMetricsAlone(draft)) return "warning";
@@ -207,6 +197,15 @@ void IncidentDraft::Merge(const IncidentDraft& other) {
 
 bool IsAnomalous(const ReachEvent& event) {
   return !event.deliberate && !event.excused && !event.unapplied;
+}
+
+bool ReachedMetricsAlone(const IncidentDraft& draft) {
+  if (draft.ended_job) return false;
+  const auto is_other = [](const ReachEvent* event) {
+    return IsAnomalous(*event) && event->reach != Reach::kMetric;
+  };
+  return std::none_of(draft.events.begin(), draft.events.end(), is_other) &&
+         std::none_of(draft.other_events.begin(), draft.other_events.end(), is_other);
 }
 
 Drafts GatherIncidents(const std::vector<Lineage>& runs) {

@@ -39,6 +39,8 @@ using Drafts = std::map<IncidentKey, IncidentDraft>;
 
 // Whether the verdict is anomaly because of it.
 [[nodiscard]] bool IsAnomalous(const ReachEvent& event);
+// Nothing of the training itself was harmed: a number that it shows is wrong.
+[[nodiscard]] bool ReachedMetricsAlone(const IncidentDraft& draft);
 
 [[nodiscard]] Drafts GatherIncidents(const std::vector<Lineage>& runs);
 

@@ -6,17 +6,28 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
 namespace nanwatch {
 namespace {
 
-int64_t IterationOf(const IncidentDraft& draft) {
-  return draft.origin->clocks == nullptr
+// What a rank received, and as what.
+struct Arrival {
+  const Lineage* lineage = nullptr;
+  const Origin* origin = nullptr;
+};
+
+Arrival ArrivalOf(const IncidentDraft& received) { return {received.lineage, received.origin}; }
+
+int64_t IterationOf(const Arrival& received) {
+  return received.origin->clocks == nullptr
              ? -1
-             : draft.lineage->clock().Read(*draft.origin->clocks).iteration_of_run;
+             : received.lineage->clock().Read(*received.origin->clocks).iteration_of_run;
 }
+
+int64_t IterationOf(const IncidentDraft& draft) { return IterationOf(ArrivalOf(draft)); }
 
 // Ranks that take their steps together: what one receives, another gave in the same step or the one
 // before. Otherwise, as with an actor and a learner, steps say nothing.
@@ -28,7 +39,7 @@ bool InLockstep(const Lineage& a, const Lineage& b) {
 
 // Steps between the sending and what was received; nothing when it cannot be the same collective.
 std::optional<int64_t> StepsBetween(const Lineage& sender, const Sending& sending,
-                                    const IncidentDraft& received) {
+                                    const Arrival& received) {
   const int64_t at = IterationOf(received);
   const int64_t sent =
       sending.clocks == nullptr ? -1 : sender.clock().Read(*sending.clocks).iteration_of_run;
@@ -39,7 +50,7 @@ std::optional<int64_t> StepsBetween(const Lineage& sender, const Sending& sendin
 }
 
 // The collective that it came by, as this process numbers it.
-std::pair<std::string, uint64_t> NumberOf(const IncidentDraft& received) {
+std::pair<std::string, uint64_t> NumberOf(const Arrival& received) {
   const RecordSource* source = received.origin->source;
   std::pair<std::string, uint64_t> number(source == nullptr ? "" : source->name(),
                                           source == nullptr ? 0 : source->value());
@@ -51,32 +62,51 @@ std::pair<std::string, uint64_t> NumberOf(const IncidentDraft& received) {
   return number;
 }
 
-// The sender's origin for what came in by this collective; null if no run has it. A number counts
-// the collectives of one process, so ranks that are in several groups, each of a pace of its own,
-// may give the same number to different ones. The sending nearest by step is taken.
-std::pair<const Lineage*, const Origin*> FindSender(const std::vector<Lineage>& runs,
-                                                    const IncidentDraft& received) {
-  const std::pair<std::string, uint64_t> number = NumberOf(received);
-  std::pair<const Lineage*, const Origin*> sender{nullptr, nullptr};
-  int64_t nearest = INT64_MAX;
-  for (const Lineage& run : runs) {
-    if (&run == received.lineage) continue;
-    for (const Sending& sending : run.sendings()) {
-      const Origin& origin = run.origins()[static_cast<size_t>(sending.origin)];
-      if (std::pair(sending.group, sending.sequence) != number || origin.IsReceived()) continue;
-      const std::optional<int64_t> between = StepsBetween(run, sending, received);
-      if (!between.has_value() || *between >= nearest) continue;
-      nearest = *between;
-      sender = {&run, &origin};
-    }
+// Finds the origin of what ranks gave each other, on the rank that made it.
+class SenderSearch {
+ public:
+  explicit SenderSearch(const std::vector<Lineage>& runs) : runs_(runs) {}
+
+  // The sender's origin for what came in by a collective; null if no run has it. What all senders
+  // have received themselves is followed to the rank before, which may be the receiver: a broadcast
+  // value comes back in a sum of gradients.
+  Arrival Find(const Arrival& received) {
+    if (!asked_.insert(received.origin).second) return {};
+    const Arrival maker = Nearest(received, /*received_too=*/false);
+    return maker.origin != nullptr ? maker : Nearest(received, /*received_too=*/true);
   }
-  return sender;
-}
+
+ private:
+  // A number counts the collectives of one process, so ranks that are in several groups, each of a
+  // pace of its own, may give the same number to different ones. The sending nearest by step is
+  // taken.
+  Arrival Nearest(const Arrival& received, bool received_too) {
+    const std::pair<std::string, uint64_t> number = NumberOf(received);
+    Arrival sender;
+    int64_t nearest = INT64_MAX;
+    for (const Lineage& run : runs_) {
+      if (&run == received.lineage) continue;
+      for (const Sending& sending : run.sendings()) {
+        if (std::pair(sending.group, sending.sequence) != number) continue;
+        const std::optional<int64_t> between = StepsBetween(run, sending, received);
+        if (!between.has_value() || *between >= nearest) continue;
+        Arrival made{&run, &run.origins()[static_cast<size_t>(sending.origin)]};
+        if (made.origin->IsReceived()) made = received_too ? Find(made) : Arrival();
+        if (made.origin == nullptr) continue;
+        nearest = *between;
+        sender = made;
+      }
+    }
+    return sender;
+  }
+
+  const std::vector<Lineage>& runs_;
+  std::set<const Origin*> asked_;  // each once: ranks may have given each other in a circle
+};
 
 // The same for what was read from shared memory.
-std::pair<const Lineage*, const Origin*> FindWriter(const std::vector<Lineage>& runs,
-                                                    const IncidentDraft& read) {
-  std::pair<const Lineage*, const Origin*> writer{nullptr, nullptr};
+Arrival FindWriter(const std::vector<Lineage>& runs, const IncidentDraft& read) {
+  Arrival writer;
   const Origin& origin = *read.origin;
   uint64_t written_ns = 0;
   for (const Lineage& run : runs) {
@@ -128,7 +158,7 @@ IncidentKey NowIn(IncidentKey key, const std::map<IncidentKey, IncidentKey>& fol
 
 // The collective call that delivered it, by what all ranks know of it.
 std::string CollectiveOf(const IncidentDraft& received) {
-  const auto [group, sequence] = NumberOf(received);
+  const auto [group, sequence] = NumberOf(ArrivalOf(received));
   return KeyOf(*received.origin) + "\n" + group + "\n" + std::to_string(sequence) + "\n" +
          std::to_string(IterationOf(received));
 }
@@ -192,7 +222,8 @@ void FoldReceived(const std::vector<Lineage>& runs, Drafts& drafts) {
       ++it;
       continue;
     }
-    const auto [run, origin] = shared ? FindWriter(runs, it->second) : FindSender(runs, it->second);
+    const Origin* const origin = shared ? FindWriter(runs, it->second).origin
+                                        : SenderSearch(runs).Find(ArrivalOf(it->second)).origin;
     auto target = drafts.end();
     if (origin != nullptr) {
       target = drafts.find(NowIn(KeyOf(*origin), folded));

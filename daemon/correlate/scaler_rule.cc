@@ -107,4 +107,13 @@ void ExcuseSkippedUpdates(const std::vector<const Record*>& records,
   rule.Settle(scaler_seen);
 }
 
+bool ExcusedUnread(const std::vector<Origin>& origins, const std::vector<ReachEvent>& events) {
+  return std::any_of(events.begin(), events.end(), [&origins](const ReachEvent& event) {
+    if (!event.excused || event.origin < 0) return false;
+    const Origin& origin = origins[static_cast<size_t>(event.origin)];
+    return origin.kinds == wire::kHasNan &&
+           (origin.unseen & wire::ValueRecord::kUnseenSampled) != 0;
+  });
+}
+
 }  // namespace nanwatch

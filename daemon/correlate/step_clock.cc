@@ -114,6 +114,13 @@ int StepClock::OrdinalOf(const StepSpan& span) const {
   return ordinal;
 }
 
+int StepClock::TrainingOf(const StepSpan& span) const {
+  if (OrdinalOf(spans_.back()) < 2) return 0;
+  const auto is_forgotten = [](const StepSpan& each) { return each.slot() == kSpanUnknown; };
+  const bool known = !span.ambiguous() && std::none_of(spans_.begin(), spans_.end(), is_forgotten);
+  return known || IsNotebook() ? OrdinalOf(span) : 0;
+}
+
 std::vector<TrainingSpan> StepClock::Trainings() const {
   std::vector<TrainingSpan> trainings;
   if (cells_.empty()) return trainings;
@@ -154,7 +161,7 @@ StepReading StepClock::Read(const Clocks& clocks, uint64_t time_ns) const {
   StepReading reading;
   if (const StepSpan* span = SpanOf(clocks, time_ns); span != nullptr) {
     ReadSpan(*span, clocks, reading);
-    if (!cells_.empty()) reading.training = OrdinalOf(*span);
+    reading.training = TrainingOf(*span);
     return reading;
   }
   if (closing_ >= 0) {

@@ -27,7 +27,7 @@ struct StepReading {
   // Iterations of the whole process, where step and iteration begin anew with each training in it:
   // what comes earlier has the smaller one. -1 unknown.
   int64_t iteration_of_run = -1;
-  int training = 0;  // in a notebook, which one, from 1; else 0
+  int training = 0;  // which one of the process, from 1; 0: not known, or there is but one
   // The optimizers acted too seldom yet to show whether they share steps: the step may be another.
   bool ambiguous = false;
 };
@@ -50,6 +50,8 @@ class StepClock {
   // next it says which of the two it belongs to.
   [[nodiscard]] StepReading Read(const Clocks& clocks, uint64_t time_ns = 0) const;
 
+  // Its cells say where a training begins; elsewhere the optimizers do.
+  [[nodiscard]] bool IsNotebook() const { return !cells_.empty(); }
   // Empty where the process is no notebook.
   [[nodiscard]] std::vector<TrainingSpan> Trainings() const;
 
@@ -65,6 +67,7 @@ class StepClock {
 
   [[nodiscard]] const StepSpan* SpanOf(const Clocks& clocks, uint64_t time_ns) const;
   [[nodiscard]] int OrdinalOf(const StepSpan& span) const;
+  [[nodiscard]] int TrainingOf(const StepSpan& span) const;
   // When the cell began that took the first step of a span; 0 unknown.
   [[nodiscard]] uint64_t BeginOf(const StepSpan& span) const;
 

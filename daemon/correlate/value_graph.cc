@@ -37,7 +37,8 @@ bool IsNanAlone(const ValueFact& value) {
 constexpr uint32_t kUnseenFlags =
     wire::ValueRecord::kInexact | wire::ValueRecord::kUnseenInputs |
     wire::ValueRecord::kUnseenLevel | wire::ValueRecord::kUnseenMeasuring |
-    wire::ValueRecord::kUnseenParent | wire::ValueRecord::kUnseenTable;
+    wire::ValueRecord::kUnseenParent | wire::ValueRecord::kUnseenSampled |
+    wire::ValueRecord::kUnseenTable;
 
 // What one collective was given may have come by another one; a forged record names itself.
 constexpr int kCollectivesFollowedMax = 64;

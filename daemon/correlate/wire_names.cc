@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, 8> kClasses = {
     "propagate", "produce", "inf_to_nan", "scalar", "propagate", "killed", "external", "received"};
 constexpr std::array<std::string_view, 7> kReaches = {
     "activation", "loss", "gradient", "parameter", "optimizer_state", "buffer", "metric"};
-constexpr std::array<std::string_view, 5> kLevels = {"idle", "canary", "layer", "full", "auto"};
+constexpr std::array<std::string_view, 5> kLevels = {"idle", "canary", "sampled", "full", "auto"};
 constexpr std::array<std::string_view, 16> kUnchecked = {
     "sparse",       "quantized",      "nested",        "meta",      "fake",           "functorch",
     "other_device", "uninitialised",  "async",         "auxiliary", "written_unseen", "too_deep",

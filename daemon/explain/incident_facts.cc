@@ -15,6 +15,9 @@
 namespace nanwatch {
 namespace {
 
+// The square of what is larger does not fit in float32, nearly.
+constexpr double kLarge = 1e15;
+
 using Tensors = google::protobuf::RepeatedPtrField<TensorStats>;
 
 // A complex element counts once for each kind that it holds.
@@ -125,6 +128,16 @@ std::optional<double> AbsMaxOfAll(const Finding& finding) {
   return largest;
 }
 
+// Whether the result shows that it was too large: an Inf, or a number near the end of float32. A NaN
+// alone may come of anything.
+bool Overflowed(const Finding& finding) {
+  const auto has_inf = [](const TensorStats& tensor) {
+    return tensor.pos_inf() + tensor.neg_inf() > 0;
+  };
+  return std::any_of(finding.outputs().begin(), finding.outputs().end(), has_inf) ||
+         AbsMaxOfAll(finding).value_or(0) > kLarge;
+}
+
 std::string ListText(const google::protobuf::RepeatedField<int64_t>& numbers) {
   return fmt::format("[{}]", fmt::join(numbers, ", "));
 }
@@ -180,8 +193,8 @@ std::optional<std::string> GrowthText(const Incident& incident, std::string_view
 }  // namespace
 
 bool IsNumberName(std::string_view name) {
-  static constexpr std::array<std::string_view, 7> kOfIncident = {
-      "step", "skipped", "rank", "absmax", "grown_from", "grown_to", "grown_before"};
+  static constexpr std::array<std::string_view, 8> kOfIncident = {
+      "step", "skipped", "rank", "absmax", "overflowed", "grown_from", "grown_to", "grown_before"};
   static constexpr std::array<std::string_view, 15> kOfTensor = {
       "index",      "numel",      "nan",    "pos_inf",        "neg_inf",
       "inf",        "bad",        "good",   "limit",          "first_bad_item",
@@ -211,6 +224,7 @@ std::optional<double> NumberOf(const Incident& incident, std::string_view name) 
   }
   if (name == "rank") return origin.rank();
   if (name == "absmax") return AbsMaxOfAll(origin);
+  if (name == "overflowed") return Overflowed(origin) ? 1 : 0;
   if (name.starts_with("grown_")) return GrowthNumber(incident, name);
   std::string_view field;
   const TensorStats* tensor = TensorOf(incident, name, field);

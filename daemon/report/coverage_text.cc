@@ -77,7 +77,7 @@ std::string Line(std::string_view name, const std::string& value, std::string_vi
 std::string ByLevel(const Coverage& coverage) {
   if (coverage.steps_watched().size() < 2) return "";
   std::string text;
-  for (const char* level : {"full", "layer", "canary", "idle"}) {
+  for (const char* level : {"full", "sampled", "canary", "idle"}) {
     const uint64_t steps = StepsAt(coverage, level);
     if (steps != 0) text += (text.empty() ? " (" : ", ") + Glued(Grouped(steps) + " " + level);
   }
@@ -107,7 +107,7 @@ std::string ShortId(const std::string& id) { return Printable(id.substr(0, 8)); 
 std::string CoverageReport(const Verdict& verdict) {
   const Coverage& coverage = verdict.coverage();
   std::string text = Line("steps", Grouped(coverage.steps()));
-  for (const char* level : {"full", "layer", "canary", "idle"}) {
+  for (const char* level : {"full", "sampled", "canary", "idle"}) {
     const uint64_t steps = StepsAt(coverage, level);
     if (steps != 0) text += Line("  at level " + std::string(level), Grouped(steps));
   }

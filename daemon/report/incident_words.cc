@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kExpectedByColumnsMax = 120;
 constexpr size_t kRunIdShown = 8;
+// Of a layer in a summary: less says nothing.
+constexpr size_t kPlaceColumnsMin = 24;
 
 bool IsUnseen(const Finding& finding, std::string_view what) {
   return std::find(finding.unseen().begin(), finding.unseen().end(), what) !=
@@ -37,6 +39,7 @@ std::string UnseenText(const Finding& origin) {
              (here ? ", whose result Python read as a number"
                    : " in process " + std::to_string(candidate.pid()));
     }
+    if (is("sampled")) return ", or made by an op whose result was read in part only";
     if (is("parent")) return ", or made in the process this one was forked from";
     if (is("level")) return ", or made by an op that ran while fewer ops were checked";
     if (is("measuring"))
@@ -47,6 +50,7 @@ std::string UnseenText(const Finding& origin) {
     return ", or an op before it that ran while nanwatch had switched its checks off to measure "
            "its "
            "own cost";
+  if (is("sampled")) return ", or an op before it whose result was read in part only";
   if (is("ops") || origin.unseen().empty()) return ", or an op before it that was not observed";
   if (is("level")) return ", or an op before it that ran while fewer ops were checked";
   return ", unless an input was already bad: not all of its inputs were checked";
@@ -70,6 +74,43 @@ std::string ReachText(const Incident& incident) {
     return fmt::format("reached {}", fmt::join(incident.reach(), ", "));
   return incident.ended_job() ? "an error ended the job before it reached anything"
                               : "reached nothing";
+}
+
+// What stays as it is, and the doubt between, which may be cut.
+struct WhatParts {
+  std::string before;
+  std::string doubt = {};
+  std::string after = {};
+};
+
+WhatParts PartsOf(const Finding& origin) {
+  const std::string op = Printable(origin.op());
+  const std::string bad = BadWord(origin.outputs());
+  if (origin.kind() == "unknown" && op.empty()) return {"the op that made it was not observed"};
+  const std::string doubt = IsOpInDoubt(origin) ? UnseenText(origin) : "";
+  if (origin.kind() == "input_data")
+    return {"already in the batch", doubt, "; first used by " + op};
+  if (origin.class_() == "external") return {"already bad", doubt, "; first read by " + op};
+  if (origin.class_() == "received") return {op + ", received in a collective from another rank"};
+  std::string text = op;
+  if (!origin.autograd_node().empty()) text += " in " + Printable(origin.autograd_node());
+  if (IsOpInDoubt(origin)) return {text, doubt};
+  if (origin.class_() == "produce")
+    return {text + ", made " + (bad.empty() ? "it" : bad) + " from finite values"};
+  if (origin.class_() == "inf_to_nan") return {text + ", Inf became NaN"};
+  if (origin.class_() == "scalar") return {text + ", a constant written by the program"};
+  return {text};
+}
+
+// ": 3 findings, steps 4 to 7".
+std::string CountText(const Incident& incident) {
+  std::string text = ": " + Counted(incident.count(), "finding");
+  if (incident.first_step() < 0) return text;
+  text += incident.first_step() == incident.last_step() ? ", step " : ", steps ";
+  text += Grouped(static_cast<uint64_t>(incident.first_step()));
+  if (incident.last_step() != incident.first_step())
+    text += " to " + Grouped(static_cast<uint64_t>(incident.last_step()));
+  return text;
 }
 
 }  // namespace
@@ -157,38 +198,25 @@ std::string SiteText(const Finding& origin) {
 }
 
 std::string WhatText(const Finding& origin) {
-  const std::string op = Printable(origin.op());
-  const std::string bad = BadWord(origin.outputs());
-  if (origin.kind() == "unknown" && op.empty()) return "the op that made it was not observed";
-  const std::string doubt = IsOpInDoubt(origin) ? UnseenText(origin) : "";
-  if (origin.kind() == "input_data")
-    return "already in the batch" + doubt + "; first used by " + op;
-  if (origin.class_() == "external") return "already bad" + doubt + "; first read by " + op;
-  if (origin.class_() == "received") return op + ", received in a collective from another rank";
-  std::string text = op;
-  if (!origin.autograd_node().empty()) text += " in " + Printable(origin.autograd_node());
-  if (IsOpInDoubt(origin)) return text + UnseenText(origin);
-  if (origin.class_() == "produce")
-    return text + ", made " + (bad.empty() ? "it" : bad) + " from finite values";
-  if (origin.class_() == "inf_to_nan") return text + ", Inf became NaN";
-  if (origin.class_() == "scalar") return text + ", a constant written by the program";
-  return text;
+  const WhatParts what = PartsOf(origin);
+  return what.before + what.doubt + what.after;
 }
 
-std::string IncidentSummary(const Incident& incident) {
+std::string IncidentSummary(const Incident& incident, size_t columns_max) {
   const Finding& origin = incident.origin();
-  std::string text = WhatText(origin);
-  const std::string place = Place(origin);
-  if (!place.empty()) text += ", " + place;
-  text += ": " + Counted(incident.count(), "finding");
-  if (incident.first_step() >= 0) {
-    text += incident.first_step() == incident.last_step() ? ", step " : ", steps ";
-    text += Grouped(static_cast<uint64_t>(incident.first_step()));
-    if (incident.last_step() != incident.first_step()) {
-      text += " to " + Grouped(static_cast<uint64_t>(incident.last_step()));
-    }
+  const WhatParts what = PartsOf(origin);
+  const std::string count = CountText(incident);
+  std::string place = Place(origin);
+  const auto left = [columns_max](size_t taken) {
+    return columns_max - std::min(columns_max, taken);
+  };
+  size_t taken = CellsOf(what.before) + CellsOf(what.after) + CellsOf(count);
+  if (!place.empty()) {
+    place =
+        ", " + Shorten(place, std::max(kPlaceColumnsMin, left(taken + CellsOf(what.doubt) + 2)));
+    taken += CellsOf(place);
   }
-  return text;
+  return what.before + FirstWords(what.doubt, left(taken)) + what.after + place + count;
 }
 
 std::string IncidentLine(const Verdict& verdict, const Incident& incident) {

@@ -4,6 +4,7 @@
 // printable.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,9 @@ namespace nanwatch {
 [[nodiscard]] std::string WarningLine(const Verdict& verdict, const Warning& warning);
 
 // In one line of a report about something else: "aten::log, made NaN from finite values, head
-// (Linear): 3 findings, steps 4 to 7".
-[[nodiscard]] std::string IncidentSummary(const Incident& incident);
+// (Linear): 3 findings, steps 4 to 7". What is longer than `columns_max` loses the middle of its
+// layer, then the end of the doubt about its op. The op's name stays whole, so it may be longer.
+[[nodiscard]] std::string IncidentSummary(const Incident& incident, size_t columns_max);
 
 // By which rule of the user's it is expected, and how far it got all the same; "" when by none.
 [[nodiscard]] std::string RuleText(const Incident& incident);

@@ -20,6 +20,18 @@ std::string Shorten(std::string_view text, size_t columns_max) {
   return fmt::format("{}...{}", FirstCells(text, head), LastCells(text, columns_max - 3 - head));
 }
 
+std::string FirstWords(std::string_view text, size_t columns_max) {
+  constexpr std::string_view kMore = " ...";
+  if (CellsOf(text) <= columns_max) return std::string(text);
+  const size_t room = columns_max - std::min(columns_max, kMore.size());
+  size_t end = FirstCells(text, room).size();
+  if (text[end] != ' ') end = text.substr(0, end).rfind(' ');
+  // What begins with a comma has a blank behind it and no word before that.
+  if (end == std::string_view::npos || text.substr(0, end).find_first_not_of(" ,;") == text.npos)
+    return "";
+  return std::string(text.substr(0, end)).append(kMore);
+}
+
 std::string Grouped(uint64_t number) {
   std::string digits = std::to_string(number);
   for (size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");

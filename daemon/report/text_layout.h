@@ -20,6 +20,10 @@ inline constexpr size_t kLayerColumnsMax = 56;
 // module path say the most.
 [[nodiscard]] std::string Shorten(std::string_view text, size_t columns_max);
 
+// As many of its first words as fit into `columns_max`, with "..." for the others; "" where not even
+// one fits.
+[[nodiscard]] std::string FirstWords(std::string_view text, size_t columns_max);
+
 // 61204 -> "61,204".
 [[nodiscard]] std::string Grouped(uint64_t number);
 

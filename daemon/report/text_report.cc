@@ -120,8 +120,7 @@ std::string MoreRows(const Verdict& verdict, int width) {
       ++more;
       continue;
     }
-    rows +=
-        Row(shown++ == 0 ? "also" : "", Shorten(IncidentSummary(verdict.incidents(i)), 84), width);
+    rows += Row(shown++ == 0 ? "also" : "", IncidentSummary(verdict.incidents(i), 84), width);
   }
   if (more > 0) {
     rows += Row("",
@@ -145,8 +144,7 @@ std::string ExcusedRows(const Verdict& verdict, int width) {
   const std::string more =
       excused == 1 ? ""
                    : "; and " + Counted(excused - 1, "more incident") + " expected by your rules";
-  return Row("expected", Shorten(IncidentSummary(*first), 84) + "; " + RuleText(*first) + more,
-             width);
+  return Row("expected", IncidentSummary(*first, 84) + "; " + RuleText(*first) + more, width);
 }
 
 // A notebook cell that was fixed and run again has a title of its own, above that of the training
@@ -183,7 +181,7 @@ std::string SeenRows(const Verdict& verdict, int width) {
     if (shown == kSummariesMax) break;
     const std::string rule = RuleText(incident);
     rows += Row(shown++ == 0 ? "seen" : "",
-                Shorten(IncidentSummary(incident), 160) + (rule.empty() ? "" : "; " + rule), width);
+                IncidentSummary(incident, 160) + (rule.empty() ? "" : "; " + rule), width);
   }
   const int more = verdict.incidents_size() - shown;
   if (more == 0) return rows;

@@ -2,6 +2,7 @@
 #include "daemon/report/training_text.h"
 
 #include <algorithm>
+#include <array>
 
 #include "daemon/report/incident_text.h"
 #include "daemon/report/text_layout.h"
@@ -18,6 +19,14 @@ std::string CellsText(const TrainingSummary& training) {
 
 bool IsOf(const TrainingSummary& training, const Finding& finding) {
   return finding.run() == training.run() && finding.training() == training.ordinal();
+}
+
+// "second", "12th".
+std::string Ordinal(int number) {
+  constexpr std::array<const char*, 6> kWords = {"", "first", "second", "third", "fourth", "fifth"};
+  if (number < static_cast<int>(kWords.size())) return kWords[static_cast<size_t>(number)];
+  const int last = number % 100 / 10 == 1 ? 0 : number % 10;
+  return std::to_string(number) + (last == 1 ? "st" : last == 2 ? "nd" : last == 3 ? "rd" : "th");
 }
 
 std::string OutcomeOf(const Verdict& verdict, const TrainingSummary& training) {
@@ -40,7 +49,8 @@ std::string InTraining(const Verdict& verdict, const Finding& finding) {
     return " in training " + std::to_string(training.ordinal()) +
            (cells.empty() ? "" : " (" + cells + ")");
   }
-  return "";
+  if (finding.training() <= 0 || finding.step() < 0) return "";
+  return " of the " + Ordinal(finding.training()) + " training in this process";
 }
 
 const TrainingSummary* BetterTraining(const Verdict& verdict) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainings of a notebook's kernel in the words of the report.
+// The trainings of a notebook's kernel, or of another process, in the words of the report.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace nanwatch {
 
-// " in training 2 (In[9])", of a finding; "" where there was one training only.
+// " in training 2 (In[9])" of a notebook, " of the second training in this process" of another, for a
+// finding; "" where there was one training only.
 [[nodiscard]] std::string InTraining(const Verdict& verdict, const Finding& finding);
 
 // The newest training of the run, where it is better off than the verdict says; null otherwise.

@@ -158,6 +158,13 @@ UnknownText KilledInBadStep() {
       "let the job run past this step, or check the op named here"};
 }
 
+UnknownText SkipNotExplained() {
+  return {
+      "a GradScaler skipped an update for a NaN that may come of a result which was read in part "
+      "only; whether its scale was too large or the forward had made a bad value is unknown",
+      "run it again with `nanwatch run --level full`"};
+}
+
 }  // namespace
 
 UnknownText TextOfUnknown(const Verdict& verdict) {
@@ -167,6 +174,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "records_lost") return RecordsLost(verdict);
   if (reason == "steps_not_checked") return StepsNotChecked(verdict);
   if (reason == "killed_in_bad_step") return KilledInBadStep();
+  if (reason == "skip_not_explained") return SkipNotExplained();
   if (reason == "switched_off") return SwitchedOff(verdict);
   if (reason == "not_preloaded") return NotPreloaded(verdict);
   if (reason == "no_room") return NoRoom(verdict);

@@ -9,6 +9,10 @@ inline constexpr char kEnvDir[] = "NANWATCH_DIR";  // segments
 inline constexpr char kEnvStateDir[] = "NANWATCH_STATE_DIR";
 inline constexpr char kEnvJob[] = "NANWATCH_JOB";
 inline constexpr char kEnvLevel[] = "NANWATCH_LEVEL";
+// The former name of level `sampled`, which this release still takes, and what it then says.
+inline constexpr char kFormerSampled[] = "layer";
+inline constexpr char kFormerSampledNotice[] =
+    "level 'layer' is called 'sampled' now; the old name works in this release only";
 inline constexpr char kEnvBudget[] = "NANWATCH_BUDGET";
 inline constexpr char kEnvIgnore[] = "NANWATCH_IGNORE";
 inline constexpr char kEnvLog[] = "NANWATCH_LOG";  // the shim's own messages: a file, or "stderr"

@@ -199,6 +199,8 @@ struct ValueRecord {
     // ops ran unchecked before, so that the cost of the checks could be measured (minor 6)
     kUnseenMeasuring = 1u << 16,
     kHasSamples = 1u << 17,  // a LoaderSamples (loader_samples.h) follows the tensors (minor 7)
+    // values were read in part only that it may have been given (minor 8)
+    kUnseenSampled = 1u << 18,
   };
   // The flags' highest byte: index + 1 of the GPU whose memory was written; 0: the CPU's.
   static constexpr int kGpuShift = 24;

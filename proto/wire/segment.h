@@ -57,7 +57,7 @@ namespace nanwatch::wire {
 
 inline constexpr uint64_t kSegmentMagic = 0x48435441574e414eull;  // the bytes "NANWATCH"
 inline constexpr uint16_t kWireMajor = 1;  // a change that an old reader would misread
-inline constexpr uint16_t kWireMinor = 7;  // additions that an old reader may ignore
+inline constexpr uint16_t kWireMinor = 8;  // additions that an old reader may ignore
 inline constexpr uint16_t kWireMinorOfStacks =
     3;  // from which on ControlRequest::kStacks is heeded
 
@@ -78,7 +78,7 @@ static_assert(sizeof(SectionEntry) == 24);
 
 inline constexpr int kSectionsMax = 24;
 
-enum class Level : uint8_t { kIdle = 0, kCanary = 1, kLayer = 2, kFull = 3, kAuto = 4 };
+enum class Level : uint8_t { kIdle = 0, kCanary = 1, kSampled = 2, kFull = 3, kAuto = 4 };
 // kIdle to kFull, which a step can be watched at; kAuto chooses between them.
 inline constexpr int kWatchedLevels = 4;
 
@@ -169,7 +169,7 @@ struct LiveBlock {
   uint64_t loss_known;
   std::atomic<uint64_t> last_clean_collective;
   std::atomic<uint64_t> tickets;  // tickets drawn so far
-  // Steps published while ops went unwatched (kIdle), by the canary, at `layer`, in full.
+  // Steps published while ops went unwatched (kIdle), by the canary, at `sampled`, in full.
   std::atomic<uint64_t> steps_watched[kWatchedLevels];
   // Percent by which the checks make a step longer, as bits of doubles: median, low, high. Valid
   // once there are pairs in `measuring` (minor 6).

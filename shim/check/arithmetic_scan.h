@@ -7,9 +7,9 @@
 // trap would end the job, a sticky flag would be seen. Subnormals count as zero, because some
 // processors are slow to multiply them.
 //
-// Such a sum tells nothing of magnitudes. One turn in 33 is therefore looked at by bits instead:
-// the largest of a sample, for 3 % of the price of looking at all. 33 and not 32, so that the
-// sample moves over the columns of a matrix whose rows are a power of two long.
+// Such a sum tells nothing of magnitudes. One turn in 37 is therefore looked at by bits instead:
+// the largest of a sample, for 3 % of the price of looking at all. A prime, so that the sample
+// moves over all columns of a matrix whose rows are a power of two long, or three times one.
 #pragma once
 
 #include <immintrin.h>
@@ -51,7 +51,7 @@ struct ArithmeticScan {
   using Vector = typename Lanes::Vector;
   static constexpr size_t kStep = sizeof(Vector);
   static constexpr size_t kTurnBytes = 16 * kStep;
-  static constexpr size_t kPeriodTurns = 33;
+  static constexpr size_t kPeriodTurns = 37;
   static constexpr size_t kLookBytes =
       4 * kPeriodTurns * kTurnBytes;                // how often to look at the sums
   static constexpr size_t kWorthwhileBytes = 2048;  // below it, the modes cost more than is saved

@@ -40,4 +40,14 @@ struct TensorView {
   return static_cast<uint64_t>(view.numel) * ElementBytes(view.type);
 }
 
+// Whether its elements lie side by side in the order of their indices.
+[[nodiscard]] constexpr bool IsRowMajor(const TensorView& view) noexcept {
+  int64_t expected = 1;
+  for (int dim = view.ndim - 1; dim >= 0; --dim) {
+    if (view.sizes[dim] != 1 && view.strides[dim] != expected) return false;
+    expected *= view.sizes[dim];
+  }
+  return true;
+}
+
 }  // namespace nanwatch

@@ -29,15 +29,15 @@ inline constexpr uint32_t kMaskTurnsMax = 64;
 // In the word that the threads share, above the kinds: no more need be met.
 inline constexpr uint32_t kMetEnough = 1u << 8;
 
-// Of `count` parts from `address` on.
-template <class Memory>
-NANWATCH_BITS uint32_t KindsOfParts(const Walk& walk, uint64_t address, uint32_t count) noexcept {
+// Of `count` parts from `address` on. Parts: a Walk, or what else has their size and type.
+template <class Memory, class Parts>
+NANWATCH_BITS uint32_t KindsOfParts(const Parts& parts, uint64_t address, uint32_t count) noexcept {
   uint32_t kinds = 0;
   NANWATCH_NO_UNROLL
   for (uint32_t i = 0; i < count; ++i) {
     Memory::ForgetBlock();
-    const uint64_t word = LoadPartOf<Memory>(walk.part_bytes, address + i * walk.part_bytes);
-    WithFormat(static_cast<wire::ElementType>(walk.type), [&](auto format) {
+    const uint64_t word = LoadPartOf<Memory>(parts.part_bytes, address + i * parts.part_bytes);
+    WithFormat(static_cast<wire::ElementType>(parts.type), [&](auto format) {
       using Format = decltype(format);
       kinds |= Format::Kinds(static_cast<typename Format::Word>(word));
     });

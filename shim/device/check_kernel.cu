@@ -8,6 +8,7 @@
 #define __shared__ __attribute__((shared))
 #define __forceinline__ __attribute__((always_inline)) inline
 
+#include "shim/device/check_batch.h"
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_list.h"
 #include "shim/device/compare_list.h"
@@ -104,6 +105,22 @@ struct MeasureMemory : GpuMemory {
   }
 };
 struct MeasureTeam : GpuTeam {};
+// And for nanwatch_check_batch.
+struct BatchMemory : GpuMemory {
+  __device__ __forceinline__ static uint32_t LoadInDevice(uint64_t address) {
+    uint32_t value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+  }
+  __device__ __forceinline__ static uint32_t CountUpTo(const uint32_t* ends, uint32_t count,
+                                                       uint32_t tile) {
+    const auto lane = static_cast<uint32_t>(__nvvm_read_ptx_sreg_tid_x()) % 32;
+    const bool is_before = lane < count && ends[lane] <= tile;
+    return static_cast<uint32_t>(
+        __builtin_popcount(__nvvm_vote_ballot_sync(0xffffffffu, is_before)));
+  }
+};
+struct BatchTeam : GpuTeam {};
 // And for nanwatch_compare_list.
 struct CompareMemory : MeasureMemory {};
 struct CompareTeam : GpuTeam {};
@@ -175,6 +192,15 @@ NANWATCH_KERNEL nanwatch_compare_list(const nanwatch::device::ListLaunch launch)
   CopyList(launch, block.list, team.thread);
   __syncthreads();
   CompareListBlock<CompareMemory>(block, ThisPlace(), team);
+}
+
+NANWATCH_KERNEL nanwatch_check_batch(const nanwatch::device::BatchLaunch launch) {
+  using namespace nanwatch::device;
+  __shared__ BatchState block;
+  BatchTeam team = {{ThisThread(), {}}};
+  CopyBatch(launch, block, team.thread);
+  __syncthreads();
+  CheckBatchBlock<BatchMemory>(block, ThisPlace(), team);
 }
 
 // Launched behind a step with one thread: the step in the order of the stream, which the host,

@@ -53,6 +53,9 @@
 //   AddDoubleInDevice(address, value), TakeDoubleInDevice(address)    the same of doubles
 //   AddLongInDevice(address, value), RaiseInDevice(address, value)    of 64 bits; sum and maximum
 //   StoreInDevice(address, value)   plain
+//   LoadInDevice(address)           what another block may have just written, sooner or later
+//   CountUpTo(ends, count, tile)    how many of `count` numbers, 32 at most, are `tile` or less;
+//                                   called by all threads of a warp, with the same arguments
 //   FloatOfHalf(word)               the value of a float16, NaN and infinities too
 //   PublishToHost(address, value)   release at system scope
 // Team runs a phase: team.Each(f) calls f(thread, tally) for every thread of the block, in any
@@ -70,10 +73,6 @@
 
 namespace nanwatch::device {
 
-// Two blocks of 512 threads fit every multiprocessor from sm_70 on (sm_75 takes 1,024 threads), so
-// that no block waits for another; 128 KiB in flight are several times what a multiprocessor of an
-// H200 needs for its part of the bandwidth (4.8 TB/s * 0.8 us / 132 = 29 KiB).
-inline constexpr uint32_t kBlocksPerMultiprocessor = 2;
 // A block's share is at least this many units (32 KiB of vectors): four loads of each thread.
 inline constexpr uint64_t kShareUnitsMin = uint64_t{kThreadsPerBlock} * 4;
 // Up to this many units one block is as fast as several, which must tell each other that they are
@@ -226,9 +225,30 @@ NANWATCH_BITS void Judge(BlockState& block, Place place) noexcept {
   if (head.progress != 0) Memory::PublishToHost(head.progress, head.ticket);
 }
 
+// Exact figures of the elements of state.walk. Tallies are merged in a fixed order: the mean does
+// not depend on which thread was first.
+template <class Memory, class Team, class Tell>
+NANWATCH_BITS void CountInFull(CountState& state, Team& team, Tell tell) noexcept {
+  team.Each(
+      [&](uint32_t thread, Tally& tally) { tally = CountElements<Memory>(state.walk, thread); });
+  NANWATCH_NO_UNROLL
+  for (uint32_t turn = 0; turn < kThreadsPerBlock / kMergeSlots; ++turn) {
+    team.Each([&](uint32_t thread, Tally& tally) {
+      if (thread / kMergeSlots == turn) Merge(tally, state.tallies[thread % kMergeSlots]);
+    });
+  }
+  team.Each([&](uint32_t thread, Tally&) {
+    if (thread != 0) return;
+    NANWATCH_NO_UNROLL
+    for (uint32_t slot = 1; slot < kMergeSlots; ++slot) {
+      Merge(state.tallies[slot], state.tallies[0]);
+    }
+    tell(CountsOf(state.tallies[0], state.walk.repeats));
+  });
+}
+
 // Figures of one tensor, by all threads of a block: exact ones, or where that is too dear what is
-// met first; `tell` is called with them by thread 0. Tallies are merged in a fixed order: the mean
-// does not depend on which thread was first.
+// met first; `tell` is called with them by thread 0.
 template <class Memory, class Team, class Tell>
 NANWATCH_BITS void CountTensor(const LaunchHead& head, const DeviceTensor& tensor, bool is_clean,
                                CountState& state, Team& team, Tell tell) noexcept {
@@ -251,22 +271,7 @@ NANWATCH_BITS void CountTensor(const LaunchHead& head, const DeviceTensor& tenso
     });
     return;
   }
-  team.Each(
-      [&](uint32_t thread, Tally& tally) { tally = CountElements<Memory>(state.walk, thread); });
-  NANWATCH_NO_UNROLL
-  for (uint32_t turn = 0; turn < kThreadsPerBlock / kMergeSlots; ++turn) {
-    team.Each([&](uint32_t thread, Tally& tally) {
-      if (thread / kMergeSlots == turn) Merge(tally, state.tallies[thread % kMergeSlots]);
-    });
-  }
-  team.Each([&](uint32_t thread, Tally&) {
-    if (thread != 0) return;
-    NANWATCH_NO_UNROLL
-    for (uint32_t slot = 1; slot < kMergeSlots; ++slot) {
-      Merge(state.tallies[slot], state.tallies[0]);
-    }
-    tell(CountsOf(state.tallies[0], state.walk.repeats));
-  });
+  CountInFull<Memory>(state, team, tell);
 }
 
 // What the last block does with a hit. Of outputs that are clean nothing is counted.

@@ -127,9 +127,20 @@ NANWATCH_BITS void PlanList(ListState& block, Team& team) noexcept {
   });
 }
 
-// One tile of an entry; its first one has the parts before and after the aligned middle, too.
+// The parts of [begin, end) before its vectors and behind them, one for each of a few threads.
 template <class Memory>
-NANWATCH_BITS uint32_t BadInTile(const ListState& block, uint32_t index, uint32_t tile,
+NANWATCH_BITS uint32_t BadAtEdges(const PartPlan& plan, uint64_t begin, uint64_t middle,
+                                  uint64_t units, uint64_t end, uint32_t thread) noexcept {
+  const bool is_head = thread < kEdgeSlots / 2;
+  const uint64_t edge_end = is_head ? middle : end;
+  const uint64_t address = (is_head ? begin : middle + units * kVectorBytes) +
+                           uint64_t{thread % (kEdgeSlots / 2)} * plan.part_bytes;
+  return address < edge_end ? BadPart<Memory>(plan.test, plan.part_bytes, address) : 0;
+}
+
+// One tile of an entry; its first one has the parts before and after the aligned middle, too.
+template <class Memory, class State>
+NANWATCH_BITS uint32_t BadInTile(const State& block, uint32_t index, uint32_t tile,
                                  uint32_t thread) noexcept {
   const ListEntry& entry = block.entries[index];
   const PartPlan& plan = block.plans[TypeOf(entry)];
@@ -144,11 +155,7 @@ NANWATCH_BITS uint32_t BadInTile(const ListState& block, uint32_t index, uint32_
                      : BadInRun<Memory, WordTest::kEqual>(plan.test, middle, first, last, thread);
   bad &= plan.test.tops;
   if (tile != 0 || thread >= kEdgeSlots) return bad;
-  const bool is_head = thread < kEdgeSlots / 2;
-  const uint64_t edge_end = is_head ? middle : end;
-  const uint64_t address = (is_head ? begin : middle + units * kVectorBytes) +
-                           uint64_t{thread % (kEdgeSlots / 2)} * plan.part_bytes;
-  return address < edge_end ? bad | BadPart<Memory>(plan.test, plan.part_bytes, address) : bad;
+  return bad | BadAtEdges<Memory>(plan, begin, middle, units, end, thread);
 }
 
 // Whether the entry is known to be bad, and that is all that is asked.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels' text, for the driver to compile: nanwatch_check_few, nanwatch_check_many
-// (check_launch.h), nanwatch_check_list (list_launch.h) and nanwatch_add_step(uint64_t* step). PTX
-// ISA 6.0 for sm_70.
+// (check_launch.h), nanwatch_check_list (list_launch.h), nanwatch_check_batch (batch_launch.h), ...
+// PTX ISA 6.0 for sm_70.
 #pragma once
 
 #include <cstddef>

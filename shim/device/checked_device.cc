@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launching: the hot part of CheckedDevice. Setting up is in set_up_device.cc, polling in
-// poll_device.cc, what is special of CUDA graphs in device_graphs.cc.
+// poll_device.cc, what is special of lists and batches in device_lists.cc, of CUDA graphs in
+// device_graphs.cc.
 #include "shim/device/checked_device.h"
 
 #include <pthread.h>
@@ -24,11 +25,6 @@ void RaiseTo(std::atomic<uint64_t>& word, uint64_t value) {
 bool HoldElements(std::span<const DeviceTensor> tensors) {
   return std::any_of(tensors.begin(), tensors.end(),
                      [](const DeviceTensor& tensor) { return tensor.numel > 0; });
-}
-
-bool HoldElements(std::span<const ListEntry> entries) {
-  return std::any_of(entries.begin(), entries.end(),
-                     [](const ListEntry& entry) { return NumelOf(entry) > 0; });
 }
 
 // As many of the `i`-th `each` as there are.
@@ -161,6 +157,13 @@ LaunchHead CheckedDevice::HeadFor(const Part& part, uint32_t slot) const noexcep
   head.scratch = part.measures ? measures_ + slot * sizeof(MeasureScratch)
                                : scratch_ + slot * sizeof(LaunchScratch);
   head.step_word = part.step_word;
+  if (part.batch != nullptr) {
+    const LaunchHead& planned = part.batch->launch.head;
+    head.output_count = planned.output_count;
+    head.input_count = planned.input_count;
+    head.flags = planned.flags;
+    return head;
+  }
   // Each launch has one kind or the other.
   head.output_count = static_cast<uint32_t>(part.outputs.size() + part.gate.size());
   head.input_count =
@@ -170,7 +173,9 @@ LaunchHead CheckedDevice::HeadFor(const Part& part, uint32_t slot) const noexcep
 }
 
 CuResult CheckedDevice::LaunchCheck(const LaunchHead& head, const Part& part) noexcept {
-  const CuResult result = part.gate.empty() ? LaunchTensors(head, part) : LaunchList(head, part);
+  const CuResult result = part.batch != nullptr ? LaunchBatch(head, part)
+                          : part.gate.empty()   ? LaunchTensors(head, part)
+                                                : LaunchList(head, part);
   if (result == kCuSuccess) {
     shared_.launches.fetch_add(1, std::memory_order_relaxed);
     if (failures_in_a_row_.load(std::memory_order_relaxed) != 0) {
@@ -178,28 +183,6 @@ CuResult CheckedDevice::LaunchCheck(const LaunchHead& head, const Part& part) no
     }
   }
   return result;
-}
-
-CuResult CheckedDevice::LaunchList(const LaunchHead& head, const Part& part) noexcept {
-  ListLaunch launch;  // what is behind its entries is not read
-  launch.head = head;
-  std::copy(part.gate.begin(), part.gate.end(), launch.entries);
-  std::copy(part.others.begin(), part.others.end(), launch.entries + part.gate.size());
-  if (!part.samples.empty()) return LaunchComparison(&launch, part);
-  const uint32_t blocks = shared_.options.list_grid_for(launch, multiprocessors_);
-  const CuFunction function = part.measures ? measure_list_ : part.sums ? sum_list_ : check_list_;
-  return Launch(function, blocks, kThreadsPerBlock, &launch, part.stream);
-}
-
-// A block for each tensor: its sample is small, however large it is.
-CuResult CheckedDevice::LaunchComparison(ListLaunch* launch, const Part& part) noexcept {
-  ListEntry* kept = launch->entries + part.gate.size();
-  for (const SampleSpan& span : part.samples) {
-    *kept++ = MakeEntry(samples_ + span.begin * sizeof(double), span.count,
-                        static_cast<uint8_t>(wire::ElementType::kFloat64));
-  }
-  return Launch(compare_list_, static_cast<uint32_t>(part.gate.size()), kThreadsPerBlock, launch,
-                part.stream);
 }
 
 CuResult CheckedDevice::LaunchTensors(const LaunchHead& head, const Part& part) noexcept {
@@ -219,6 +202,7 @@ CuResult CheckedDevice::LaunchTensors(const LaunchHead& head, const Part& part) 
 }
 
 uint32_t CheckedDevice::Parts::Count() const noexcept {
+  if (batch != nullptr) return 1;
   const auto launches = [](size_t all, size_t each) {
     return static_cast<uint32_t>((all + each - 1) / each);
   };
@@ -234,6 +218,7 @@ CheckedDevice::Part CheckedDevice::Parts::At(uint32_t i, uint64_t first_ticket) 
   part.kinds_only = kinds_only;
   part.measures = measures;
   part.samples = Slice(samples, i, kMeasuredMax);
+  part.batch = batch;
   if (others.empty()) {
     part.gate = Slice(gate, i, measures ? kMeasuredMax : kListMax);
   } else {
@@ -254,23 +239,6 @@ Skip CheckedDevice::Enqueue(const CheckRequest& request, Enqueued* enqueued) noe
     shared_.inputs_left_out.fetch_add(request.inputs.size() - inputs, std::memory_order_relaxed);
   }
   return skip;
-}
-
-Skip CheckedDevice::EnqueueList(const CheckListRequest& request, Enqueued* enqueued) noexcept {
-  if (!HoldElements(request.gate)) return Skip::kNothingToCheck;
-  Parts parts;
-  parts.gate = request.gate;
-  parts.stream = request.stream;
-  parts.sums = request.sums;
-  parts.kinds_only = request.kinds_only;
-  parts.measures = request.measures;
-  parts.samples = request.samples;
-  if (request.gate.size() <= size_t{kListGateMax}) {
-    parts.others = request.others;
-  } else {
-    shared_.inputs_left_out.fetch_add(request.others.size(), std::memory_order_relaxed);
-  }
-  return EnqueueParts(parts, request.reports, enqueued);
 }
 
 Skip CheckedDevice::EnqueueParts(Parts parts, bool reports, Enqueued* enqueued) noexcept {

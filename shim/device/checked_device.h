@@ -51,6 +51,7 @@ class CheckedDevice {
 
   Skip Enqueue(const CheckRequest& request, Enqueued* enqueued) noexcept;
   Skip EnqueueList(const CheckListRequest& request, Enqueued* enqueued) noexcept;
+  Skip EnqueueBatch(const CheckBatchRequest& request, Enqueued* enqueued) noexcept;
   Skip AddStep(CuStream stream) noexcept;
   Skip Flush(CuStream stream) noexcept;
   Skip Mark(CuStream stream, Enqueued* enqueued) noexcept;
@@ -88,12 +89,19 @@ class CheckedDevice {
   // The parts of setting up. What an earlier attempt got is kept.
   Skip RetainContext() noexcept;
   Call LoadKernels() noexcept;
+  Call LoadKernelsFrom(const void* image) noexcept;
   Call AllocateOnDevice() noexcept;
   Call AllocateForBoth() noexcept;
   Call UseGivenMemory() noexcept;
   Call WarmUp() noexcept;
 
-  // What one launch looks at: outputs, or a list; nothing: it is a mark.
+  // The parameters of a batch, complete but for the head.
+  struct Batch {
+    BatchLaunch launch;
+    uint32_t tiles;
+  };
+
+  // What one launch looks at: outputs, a list, or a batch; nothing: it is a mark.
   struct Part {
     std::span<const DeviceTensor> outputs;
     std::span<const DeviceTensor> inputs;
@@ -106,10 +114,13 @@ class CheckedDevice {
     bool kinds_only = false;
     bool measures = false;
     std::span<const SampleSpan> samples = {};  // of the gate, where it is compared
+    Batch* batch = nullptr;
 
-    [[nodiscard]] bool IsMark() const noexcept { return outputs.empty() && gate.empty(); }
+    [[nodiscard]] bool IsMark() const noexcept {
+      return outputs.empty() && gate.empty() && batch == nullptr;
+    }
   };
-  // All of an op or of a list, cut into launches; of nothing, one mark.
+  // All of an op or of a list, cut into launches; of a batch or of nothing, one.
   struct Parts {
     std::span<const DeviceTensor> outputs;
     std::span<const DeviceTensor> inputs;
@@ -121,6 +132,7 @@ class CheckedDevice {
     bool kinds_only = false;
     bool measures = false;
     std::span<const SampleSpan> samples = {};  // of the gate, where it is compared
+    Batch* batch = nullptr;
 
     [[nodiscard]] uint32_t Count() const noexcept;
     [[nodiscard]] Part At(uint32_t i, uint64_t first_ticket) const noexcept;
@@ -146,6 +158,7 @@ class CheckedDevice {
   CuResult LaunchTensors(const LaunchHead& head, const Part& part) noexcept;
   CuResult LaunchList(const LaunchHead& head, const Part& part) noexcept;
   CuResult LaunchComparison(ListLaunch* launch, const Part& part) noexcept;
+  CuResult LaunchBatch(const LaunchHead& head, const Part& part) noexcept;
   CuResult Launch(CuFunction function, uint32_t blocks, uint32_t threads, void* parameter,
                   CuStream stream) const noexcept;
   // Whether the stream has not reported for so long that it should; says so once for each span.
@@ -197,7 +210,9 @@ class CheckedDevice {
   CuFunction sum_list_ = nullptr;
   CuFunction measure_list_ = nullptr;
   CuFunction compare_list_ = nullptr;
+  CuFunction check_batch_ = nullptr;
   CuFunction add_step_ = nullptr;
+  bool binary_refused_ = false;
   char image_log_[160] = {};  // the driver's words on a module it did not take
   CuStream warm_stream_ = nullptr;
   int multiprocessors_ = 1;

@@ -79,6 +79,10 @@ Enqueued DeviceChecker::EnqueueList(const CheckListRequest& request) noexcept {
   return EnqueueBy<CheckListRequest>(&CheckedDevice::EnqueueList, request);
 }
 
+Enqueued DeviceChecker::EnqueueBatch(const CheckBatchRequest& request) noexcept {
+  return EnqueueBy<CheckBatchRequest>(&CheckedDevice::EnqueueBatch, request);
+}
+
 Skip DeviceChecker::AddStep(int device, CuStream stream) noexcept {
   CheckedDevice* seen = Seen(device);
   return Count(seen == nullptr ? Skip::kNoSuchDevice : seen->AddStep(stream));

@@ -47,6 +47,7 @@
 #include <memory>
 #include <span>
 
+#include "shim/device/batch_launch.h"
 #include "shim/device/check_launch.h"
 #include "shim/device/driver.h"
 #include "shim/device/list_launch.h"
@@ -67,6 +68,8 @@ using ListGridFunction = uint32_t (*)(const ListLaunch& launch, int multiprocess
 struct CheckerOptions {
   const char* image = nullptr;  // PTX, with its final zero
   size_t image_bytes = 0;       // without it; 0: this build has no kernels
+  // The same kernels for some architectures, or null. Tried first: it needs no compiler.
+  const void* binary = nullptr;
   GridFunction grid_for = nullptr;
   ListGridFunction list_grid_for = nullptr;
 
@@ -92,8 +95,9 @@ struct CheckerOptions {
   // streams any more how far they are, and what is never told holds up all that is told in order.
   uint64_t down_after_ns = 2'000'000'000;
   // The tensor that a device is set up for is looked at too, if the kernels are loaded and have run
-  // within so much time. Setting up takes a second or two, once; what is launched at its end runs
-  // in less than a millisecond, unless the job has filled the device. 0: it is not waited for.
+  // within so much time. Setting up takes a second or two where their text is compiled, once; what
+  // is launched at its end runs in less than a millisecond, unless the job has filled the device.
+  // 0: it is not waited for.
   uint64_t warm_up_wait_ns = 20'000'000;
 };
 
@@ -134,6 +138,20 @@ struct CheckListRequest {
   std::span<const SampleSpan> samples = {};
 };
 inline constexpr int kListGateMax = kListMax / 2;
+
+// Outputs of a few ops that stand one behind another on the stream; each is one run of memory.
+struct CheckBatchRequest {
+  CuStream stream = nullptr;
+  int device = 0;
+  // The first kBatchEntriesMax and kBatchOthersMax. What is beyond is left out, and counted as
+  // inputs are.
+  std::span<const BatchEntry> entries;
+  std::span<const BatchEntry> others;  // read on a hit, by the same launch
+  uint32_t phase = 0;                  // which sixteenth of large entries is read: batch_launch.h
+  bool read_all = false;               // all of them instead
+  bool reports_masks = false;          // kReportMasks; not in a capture
+  bool reports = false;                // as in CheckRequest
+};
 
 // Why a check was not made.
 enum class Skip : uint8_t {
@@ -189,7 +207,8 @@ enum class Found : uint8_t {
 struct Finished {
   enum class Outcome : uint8_t {
     kClean,
-    kBad,   // `result` says what was found, ListOf(*result) of a list; valid during the callback
+    kBad,   // `result` says what was found, ListOf(*result) of a list and BatchOf(*result) of a
+            // batch; valid during the callback
     kLost,  // the context went away, or the device stepped down, before it was known to be done
   };
   int device = 0;
@@ -244,6 +263,8 @@ class DeviceChecker final {
   Enqueued Enqueue(const CheckRequest& request) noexcept;
   // The same for a list, kListMax tensors in each launch.
   Enqueued EnqueueList(const CheckListRequest& request) noexcept;
+  // The same for a batch, by one launch.
+  Enqueued EnqueueBatch(const CheckBatchRequest& request) noexcept;
 
   // A step has ended: what later checks on the device may count begins anew (StepWords), by a
   // launch where Poll has told of something bad since the last one, and by none else: nothing was

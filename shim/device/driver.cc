@@ -28,6 +28,7 @@ constexpr LibraryEntry kDriverEntries[] = {
     {"cuThreadExchangeStreamCaptureMode", offsetof(Driver, thread_exchange_capture_mode)},
     {"cuModuleLoadDataEx", offsetof(Driver, module_load_data_ex)},
     {"cuModuleGetFunction", offsetof(Driver, module_get_function)},
+    {"cuMemGetInfo_v2", offsetof(Driver, mem_get_info), Need::kOptional},
     {"cuMemAlloc_v2", offsetof(Driver, mem_alloc)},
     {"cuMemsetD8Async", offsetof(Driver, memset_d8_async)},
     {"cuMemHostRegister_v2", offsetof(Driver, mem_host_register), Need::kOptional},

@@ -100,6 +100,7 @@ struct Driver {
                                   int32_t* options, void** option_values) = nullptr;
   CuResult (*module_get_function)(CuFunction* function, CuModule module,
                                   const char* name) = nullptr;
+  CuResult (*mem_get_info)(size_t* free, size_t* total) = nullptr;
   CuResult (*mem_alloc)(CuDeviceAddress* address, size_t bytes) = nullptr;
   CuResult (*memset_d8_async)(CuDeviceAddress address, unsigned char value, size_t bytes,
                               CuStream stream) = nullptr;
@@ -124,7 +125,7 @@ struct Driver {
 
   // The name of the first absent function without which nothing can be checked, or null. The
   // others are cuDriverGetVersion (no version to tell), cuCtxGetDevice (green contexts are not
-  // known), cuMemHostRegister (results lie in memory of
+  // known), cuMemGetInfo (memory is taken for scarce), cuMemHostRegister (results lie in memory of
   // the driver's), cuStreamGetId, of CUDA 12.0 (streams are told apart by their handles), and
   // cuStreamGetCaptureInfo, in the forms that it has from CUDA 11.3 and 12.3 on (with neither,
   // nothing in a graph is checked).

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/device/kernel_trace.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -10,6 +8,7 @@
 #include <new>
 
 #include "proto/wire/hash.h"
+#include "shim/host/zeroed_memory.h"
 
 namespace nanwatch::device {
 namespace {
@@ -25,12 +24,6 @@ constexpr uint64_t kKernelsComparedMin = 256;
 
 constexpr size_t kNamePlaces = kKernelNamesKept * 2;
 static_assert(std::has_single_bit(kNamePlaces));
-
-void* Map(size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
-}
 
 template <class T>
 T Load(const CuptiRecord& record) {
@@ -68,8 +61,8 @@ KernelTrace* KernelTrace::Create(const Cupti& cupti) noexcept {
   static_assert(kBuffers == 32, "free_buffers_ has a bit for each");
   auto* made = new (std::nothrow) KernelTrace(cupti);
   if (made == nullptr) return nullptr;
-  made->rings_ = static_cast<Rings*>(Map(sizeof(Rings)));
-  made->buffers_ = static_cast<uint8_t*>(Map(kBufferBytes * kBuffers));
+  made->rings_ = static_cast<Rings*>(MapZeroed(sizeof(Rings)));
+  made->buffers_ = static_cast<uint8_t*>(MapZeroed(kBufferBytes * kBuffers));
   if (made->rings_ == nullptr || made->buffers_ == nullptr) return nullptr;
   return made;
 }

@@ -55,6 +55,7 @@ uint32_t LaunchTable::StreamFor(uint64_t key) noexcept {
     uint64_t found = streams_[index].key.load(std::memory_order_acquire);
     if (found == 0 && streams_[index].key.compare_exchange_strong(
                           found, key, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      made_[index / 64].fetch_or(uint64_t{1} << (index % 64), std::memory_order_relaxed);
       return index;
     }
     if (found == key) return index;

@@ -27,6 +27,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 
@@ -91,6 +92,16 @@ class LaunchTable {
 
   // Index of the stream with this key, which is not 0, made if it is new; kStreamsMax: table full.
   [[nodiscard]] uint32_t StreamFor(uint64_t key) noexcept;
+  // Calls `visit(index)` for each stream that was made.
+  template <class Visit>
+  void ForEachStream(Visit&& visit) const noexcept {
+    for (uint32_t word = 0; word < kWords; ++word) {
+      for (uint64_t left = made_[word].load(std::memory_order_relaxed); left != 0;
+           left &= left - 1) {
+        visit(word * 64 + static_cast<uint32_t>(std::countr_zero(left)));
+      }
+    }
+  }
 
   // Queues a launch that has been made. Its `ticket` and `finished_at` are filled.
   void Push(LaunchStream& stream, uint32_t slot) noexcept;
@@ -101,9 +112,12 @@ class LaunchTable {
  private:
   LaunchTable() = default;
 
+  static constexpr uint32_t kWords = (kStreamsMax + 63) / 64;
+
   uint32_t slots_ = 0;
   std::unique_ptr<PendingLaunch[]> launches_;
   LaunchStream streams_[kStreamsMax];
+  std::atomic<uint64_t> made_[kWords] = {};  // a bit for each stream
   // Low half: the first free slot. High half: counts changes, so that a slot that was taken and
   // given back between another thread's look and its swap does not pass for untouched.
   alignas(64) std::atomic<uint64_t> free_{kNilSlot};

@@ -59,11 +59,8 @@ size_t CheckedDevice::Poll(FinishedCallback callback, void* context) noexcept {
       (state == State::kDown &&
        MonotonicNs() - down_ns_.load(std::memory_order_relaxed) >= shared_.options.down_after_ns);
   size_t told = 0;
-  for (uint32_t index = 0; index < kStreamsMax; ++index) {
-    if (table_->Stream(index).key.load(std::memory_order_relaxed) != 0) {
-      told += PollStream(index, lost, callback, context);
-    }
-  }
+  table_->ForEachStream(
+      [&](uint32_t index) { told += PollStream(index, lost, callback, context); });
   return captured_ == nullptr || !may_read ? told : told + PollCaptured(callback, context);
 }
 

@@ -122,16 +122,29 @@ Skip CheckedDevice::RetainContext() noexcept {
 }
 
 CheckedDevice::Call CheckedDevice::LoadKernels() noexcept {
-  const Driver& driver = shared_.driver;
-  Call call = {"cuDeviceGetAttribute",
-               driver.device_get_attribute(&multiprocessors_, kCuMultiprocessorCount, device_)};
+  Call call = {"cuDeviceGetAttribute", shared_.driver.device_get_attribute(
+                                           &multiprocessors_, kCuMultiprocessorCount, device_)};
   if (call.Failed()) return call;
+  if (shared_.options.binary != nullptr && !binary_refused_) {
+    call = LoadKernelsFrom(shared_.options.binary);
+    if (!call.Failed() || MeansContextLost(call.result) || MeansCapture(call.result)) return call;
+    // The driver is older than the binary, or the GPU newer. That is no failure: it compiles the
+    // text.
+    binary_refused_ = true;
+    module_ = nullptr;
+    image_log_[0] = 0;
+  }
+  return LoadKernelsFrom(shared_.options.image);
+}
+
+CheckedDevice::Call CheckedDevice::LoadKernelsFrom(const void* image) noexcept {
+  const Driver& driver = shared_.driver;
+  Call call;
   if (module_ == nullptr) {
     int32_t options[] = {kCuJitErrorLogBuffer, kCuJitErrorLogBufferSizeBytes};
     void* values[] = {image_log_, reinterpret_cast<void*>(uintptr_t{sizeof image_log_ - 1})};
     CuModule module = nullptr;
-    call = {"cuModuleLoadDataEx",
-            driver.module_load_data_ex(&module, shared_.options.image, 2, options, values)};
+    call = {"cuModuleLoadDataEx", driver.module_load_data_ex(&module, image, 2, options, values)};
     if (call.Failed()) {
       image_log_[std::strcspn(image_log_, "\n")] = 0;
       return call;
@@ -146,7 +159,7 @@ CheckedDevice::Call CheckedDevice::LoadKernels() noexcept {
       {"nanwatch_check_few", &check_few_},       {"nanwatch_check_many", &check_many_},
       {"nanwatch_check_list", &check_list_},     {"nanwatch_sum_list", &sum_list_},
       {"nanwatch_measure_list", &measure_list_}, {"nanwatch_compare_list", &compare_list_},
-      {"nanwatch_add_step", &add_step_}};
+      {"nanwatch_check_batch", &check_batch_},   {"nanwatch_add_step", &add_step_}};
   for (const auto& kernel : kernels) {
     call = {"cuModuleGetFunction",
             driver.module_get_function(kernel.function, module_, kernel.name)};
@@ -263,6 +276,10 @@ CheckedDevice::Call CheckedDevice::WarmUp() noexcept {
     call = {"cuLaunchKernel", Launch(function, 1, kThreadsPerBlock, &list, warm_stream_)};
     if (call.Failed()) return call;
   }
+  BatchLaunch batch = {};
+  batch.head.ticket = 1;
+  call = {"cuLaunchKernel", Launch(check_batch_, 1, kThreadsPerBlock, &batch, warm_stream_)};
+  if (call.Failed()) return call;
   ManyLaunch many = {};
   many.head.ticket = 1;
   many.head.progress = host_address_;

@@ -118,7 +118,7 @@ PythonBridgeCallbacks::Wanted OnRootCall() noexcept {
   }
   const bool blind = here.observer->poison.Blind();
   return {WatchesEveryOp(level.watched()) && !blind, level.watched() != wire::Level::kIdle,
-          level.watched() == wire::Level::kLayer && !blind};
+          level.watched() == wire::Level::kSampled && !blind};
 }
 
 // Between two cells nothing of a training runs.
@@ -171,7 +171,11 @@ void OnRootArguments(const at::TensorBase* const* tensors, const char* const* na
 void OnModuleResult(const at::TensorBase* const* tensors, size_t count) noexcept {
   Here here;
   if (!FindHere(&here)) return;
-  here.observer->cuts.OnModuleResult(here.thread, tensors, count);
+  // Of tensors on a CPU all has been done where their ops ended.
+  const bool samples = here.observer->level.watched() == wire::Level::kSampled;
+  if (!samples || here.observer->poison.Poisoned()) return;
+  const BusyScope busy(here.thread);
+  here.observer->gpu_events.OnResults(here.thread, {tensors, count});
 }
 
 void OnRegionOutputs(const at::TensorBase* const* outputs, size_t output_count,

@@ -22,10 +22,10 @@ Observer::Observer(const NanwatchEntry* entry_interface, const LevelAtStart& sta
                    PythonBridge* bridge) noexcept
     : entry_(entry_interface),
       op_path(Activity(entry_interface->active),
-              {op_begin, op_end, autograd_nodes, ranges, level, headroom, live, &WakeInChild}),
+              {op_begin, op_end, autograd_nodes, ranges, headroom, live, &WakeInChild}),
       python(bridge),
-      level(start,
-            {*entry_interface, segment, records, *python, progress, watch_switch, measuring, live}),
+      level(start, {*entry_interface, op_path.sample_limit, segment, records, *python, progress,
+                    watch_switch, measuring, live}),
       segment(*entry_interface, level),
       bad_values(TorchWeakStorageOps(), &gpu_state.ring.clock()),
       poison(&gpu_state.ring.clock()),
@@ -60,7 +60,14 @@ void Observer::WakeInChild() noexcept {
 
 void Observer::OnThreadEnds(ThreadState* ending) {
   Observer* mine = Get();
-  if (mine->Active() && mine->gpu_events.On()) mine->gpu_events.AskStream(ending);
+  if (!mine->Active() || !mine->gpu_events.On()) return;
+  mine->gpu_events.AskStream(ending);
+  mine->gpu_events.OnThreadEnd(ending);
+}
+
+bool Observer::OnMemoryWanted() {
+  Observer* mine = Get();
+  return mine != nullptr && mine->Active() && mine->gpu_events.LetGo();
 }
 
 void Observer::BeforeDriverEnds() {

@@ -36,11 +36,12 @@
 #include "shim/observe/finding/op_judge.h"
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/finding/sources.h"
+#include "shim/observe/finding/stacked_values.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/op_kernels.h"
-#include "shim/observe/level/cuts.h"
 #include "shim/observe/level/level_control.h"
 #include "shim/observe/level/measuring.h"
+#include "shim/observe/level/sampling.h"
 #include "shim/observe/level/step_decisions.h"
 #include "shim/observe/level/watch_switch.h"
 #include "shim/observe/live_status.h"
@@ -156,14 +157,15 @@ class Observer {
   UnreadInputs unread_inputs{*python};
   ReadNumbers read_numbers{progress, input_tracking};
   OutOfSight out_of_sight{{segment, level, bad_values, collective_results, python->names(),
-                           progress, unread_inputs, IsLate(*entry_)}};
+                           input_tracking, progress, unread_inputs, IsLate(*entry_)}};
 
   // ---- findings
   LossRoots loss_roots;
   ScalarReads scalar_reads{{segment, records, recent_values, poison, read_numbers, loss_roots}};
   SourceFinder source_finder{{known_bad, external_values, collective_results, recent_values,
                               python->names(), level, progress, gpu_events}};
-  OpJudge op_judge{*python, source_finder, read_numbers, progress};
+  StackedValues stacked_values{bad_values};
+  OpJudge op_judge{*python, source_finder, stacked_values, read_numbers, progress};
   Findings findings{{segment, records, *python, recent_values, known_bad, poison, op_path.steps,
                      op_judge, shared_files, out_of_sight, trail, op_kernels}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
@@ -179,7 +181,8 @@ class Observer {
                                     canary_reports, gpu_events, step_decisions}};
   canary::Reads canary_reads{
       {segment, level, poison, known_bad, unobserved_writes, scalar_reads, losses}};
-  canary::Buffers canary_buffers{{python->names(), level, poison, unobserved_writes, losses}};
+  canary::Buffers canary_buffers{
+      {python->names(), level, poison, known_bad, unobserved_writes, losses, step_decisions}};
   LossReads loss_reads{{level, poison, known_bad, unobserved_writes, compiled_writes, canary_reads,
                         passes, losses, gpu_events}};
   JobStop job_stop{*entry_, segment, *python, recent_values};
@@ -196,9 +199,9 @@ class Observer {
 
   // ---- levels, and kernels of a GPU
   Measuring measuring;
-  Cuts cuts{{segment, *python, level, level, op_path.steps, poison, bad_values, known_bad, findings,
-             external_values, unobserved_writes, headroom, gpu_events}};
-  StepDecisions step_decisions{level, measuring, cuts, poison, live};
+  Sampling sampling{
+      {segment, *python, level, level, progress, poison, bad_values, findings, gpu_events}};
+  StepDecisions step_decisions{level, measuring, sampling, poison, live};
   OpKernels op_kernels{*entry_, *python, segment};
   canary::GpuGradients gpu_gradients{canary_reports, passes, losses, gpu_events};
   GpuResolver gpu_resolver{gpu_state,
@@ -223,7 +226,7 @@ class Observer {
                             poison,
                             op_kernels,
                             level,
-                            {&OnThreadEnds, &BeforeDriverEnds}}};
+                            {&OnThreadEnds, &BeforeDriverEnds, &OnMemoryWanted}}};
   LiveStatus live{segment, progress, losses, level, measuring, gpu_events};
 
   // ---- the path of an op that is not of the commonest kind
@@ -231,18 +234,19 @@ class Observer {
                                     external_values, compiled_writes, input_tracking, passes,
                                     gpu_events}};
   InputRecorder input_recorder{shared_files, bad_values, level, gpu_events};
-  OutputChecker output_checker{bad_values, gpu_events, cuts, op_path.steps, headroom};
   RunningStatistics running_statistics{findings, python->names(), bad_values};
+  OutputChecker output_checker{bad_values,    gpu_events, sampling,          op_path.sample_limit,
+                               op_path.steps, headroom,   running_statistics};
   SpecialOps special_ops{scalar_reads, scaler_watch, gpu_events, running_statistics,
                          collective_results};
   WatchedOps watched_ops{scalar_reads, clean_outputs, bad_values,    input_tracking,
-                         gpu_events,   cuts,          output_checker};
+                         gpu_events,   sampling,      output_checker};
   PlainUpdates plain_updates{python->names(), steps};
   OpBegin op_begin{op_path.ops, input_tracking,   input_recorder,    gpu_events,
                    op_kernels,  compiled_regions, collective_results};
   OpEnd op_end{{input_tracking, level, op_path.steps, steps, gpu_events, op_kernels,
                 compiled_regions, output_checker, special_ops, watched_ops, plain_updates}};
-  AutogradNodes autograd_nodes{op_path.ops, passes, compiled_regions, level, gpu_events, cuts};
+  AutogradNodes autograd_nodes{op_path.ops, passes, compiled_regions};
   Ranges ranges{collectives, *python, steps};
 
   const NanwatchEntry* entry() const noexcept { return entry_; }
@@ -250,6 +254,7 @@ class Observer {
  private:
   // What the event queue has called without an object (GpuEventQueue::Hooks).
   static void OnThreadEnds(ThreadState* ending);
+  static bool OnMemoryWanted();
   static void BeforeDriverEnds();
 };
 

@@ -4,13 +4,16 @@
 #include <ATen/core/TensorBase.h>
 #include <stdlib.h>
 #include <torch/version.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "proto/wire/naming.h"
+#include "proto/wire/test_naming.h"
 #include "shim/check/scan.h"
 #include "shim/entry/observer_interface.h"
 #include "shim/host/process_identity.h"
@@ -35,7 +38,7 @@ struct LevelName {
 };
 constexpr LevelName kLevels[] = {{"idle", wire::Level::kIdle},
                                  {"canary", wire::Level::kCanary},
-                                 {"layer", wire::Level::kLayer},
+                                 {"sampled", wire::Level::kSampled},
                                  {"full", wire::Level::kFull},
                                  {"auto", wire::Level::kAuto}};
 
@@ -109,26 +112,45 @@ GpuEventQueue::Settings GivenGpuSettings() {
           .queue_bytes_for_test = QueueBytesForTest()};
 }
 
+// Of level sampled. A result of the size of the second-level cache is mostly there when its op
+// ends, and reading it costs little.
+uint64_t ChosenSampleLimit() {
+  constexpr long kLeastBytes = 256 << 10;
+  constexpr long kMostBytes = 2 << 20;
+  const char* for_test = getenv(wire::kEnvSampleLimit);
+  if (for_test != nullptr) return std::strtoull(for_test, nullptr, 10);
+  return static_cast<uint64_t>(std::clamp(sysconf(_SC_LEVEL2_CACHE_SIZE), kLeastBytes, kMostBytes));
+}
+
 LevelAtStart ChosenLevel(const NanwatchEntry* entry) {
   const double given_budget = GivenBudget(entry);
-  const double budget = given_budget > 0 ? given_budget : kBudgetPercent;
-  const double measured = GivenMeasureShare(entry);
+  LevelAtStart start{.level = wire::Level::kFull,
+                     .chosen = true,
+                     .budget_percent = given_budget > 0 ? given_budget : kBudgetPercent,
+                     .measure_share = GivenMeasureShare(entry),
+                     .sample_limit = ChosenSampleLimit()};
   const char* asked = IsLate(*entry) ? entry->late_level : getenv(wire::kEnvLevel);
   if (asked == nullptr || *asked == '\0') {
-    if (given_budget > 0) return {wire::Level::kAuto, /*chosen=*/true, budget, measured};
-    return {wire::Level::kFull, /*chosen=*/false, budget, measured};
+    start.chosen = given_budget > 0;
+    if (start.chosen) start.level = wire::Level::kAuto;
+    return start;
+  }
+  if (std::strcmp(asked, wire::kFormerSampled) == 0) {
+    entry->say(wire::kFormerSampledNotice);
+    asked = "sampled";
+  }
+  for (const LevelName& known : kLevels) {
+    if (std::strcmp(known.name, asked) != 0) continue;
+    start.level = known.level;
+    return start;
   }
   char line[160];
-  for (const LevelName& known : kLevels) {
-    if (std::strcmp(known.name, asked) == 0)
-      return {known.level, /*chosen=*/true, budget, measured};
-  }
-  std::snprintf(
-      line, sizeof line,
-      "NANWATCH_LEVEL=%.40s is no level (idle, canary, layer, full, auto): watching at level full",
-      asked);
+  std::snprintf(line, sizeof line,
+                "NANWATCH_LEVEL=%.40s is no level (idle, canary, sampled, full, auto): watching at "
+                "level full",
+                asked);
   entry->say(line);
-  return {wire::Level::kFull, /*chosen=*/true, budget, measured};
+  return start;
 }
 
 // Registers, proves, and only then believes itself. False: everything is off again.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Of runs at a level that does not read everything: which origins were named rightly, and which of them were called exact.
 
-  tests/corpus/run.py --level layer --out DIR; tests/corpus/exactness.py DIR
+  tests/corpus/run.py --level sampled --out DIR; tests/corpus/exactness.py DIR
 
 An anomaly is right when op, phase, layer and step of its origin are, all together. Exits 1 when an origin that is wrong was
 called exact, when a healthy program was called an anomaly, or when fewer than --min-right percent of the anomalies are right.

@@ -48,7 +48,10 @@ def parse_arguments(description):
     parser.add_argument("--out", type=pathlib.Path, help="keep verdicts and logs here")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="programs at a time")
     parser.add_argument("--level", help="what is checked, as for 'nanwatch run' (default: its own)")
+    parser.add_argument("--sample-limit", type=int, metavar="BYTES",
+                        help="at level sampled, larger results are read in part (default: the size of a cache, which no program here reaches)")
     parser.add_argument("--without", default="", help="names of programs that are left out, separated by commas")
+    parser.add_argument("--share", default="1/1", metavar="K/N", help="the K-th of N equal shares of the programs")
     parser.add_argument("--exactness", action="store_true", help="say also which origins were called exact, and exit 1 as exactness.py does")
     parser.add_argument("--min-right", type=float, default=0, metavar="PERCENT")
     parser.add_argument("-v", "--verbose", action="store_true", help="what was got and wanted, where they differ")
@@ -147,6 +150,8 @@ def chosen_programs(arguments):
     if arguments.only:
         expectations = [e for e in expectations if e["id"] in arguments.only.split(",")]
     expectations = [e for e in expectations if e["id"] not in arguments.without.split(",")]
+    turn, shares = (int(number) for number in arguments.share.split("/"))
+    expectations = expectations[turn - 1::shares]
     missing = missing_packages(arguments.python)
     runnable = []
     for expected in expectations:
@@ -166,6 +171,8 @@ def run_programs(expectations, arguments, out, deadline=math.inf):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH")}
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # programs that share cores spin in each other's way otherwise
     environment |= {"NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": f"{scratch}/state"}
+    if arguments.sample_limit is not None:
+        environment["NANWATCH_TEST_SAMPLE_LIMIT"] = str(arguments.sample_limit)
     troubles = {}
     try:
         with at_once(arguments.jobs) as (pool, groups):

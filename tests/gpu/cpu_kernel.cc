@@ -16,6 +16,7 @@ void Run(const void* parameter, uint32_t blocks, uint32_t /*threads*/) {
 
 // One device with its context current, as after the first tensor on it.
 extern "C" __attribute__((visibility("default"))) void nanwatch_make_cpu_device() {
+  using nanwatch::device::BatchLaunch;
   using nanwatch::device::CompareLaunch;
   using nanwatch::device::FewLaunch;
   using nanwatch::device::ListLaunch;
@@ -31,4 +32,5 @@ extern "C" __attribute__((visibility("default"))) void nanwatch_make_cpu_device(
   fake_cuda_register_kernel("nanwatch_sum_list", Run<SumLaunch>, sizeof(SumLaunch));
   fake_cuda_register_kernel("nanwatch_measure_list", Run<MeasureLaunch>, sizeof(MeasureLaunch));
   fake_cuda_register_kernel("nanwatch_compare_list", Run<CompareLaunch>, sizeof(CompareLaunch));
+  fake_cuda_register_kernel("nanwatch_check_batch", Run<BatchLaunch>, sizeof(BatchLaunch));
 }

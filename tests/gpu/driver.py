@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door to the check kernels: the structs of shim/device/check_launch.h, list_launch.h and measure_launch.h, and their launch through the driver's own functions."""
+"""The door to the check kernels: the structs of shim/device/*_launch.h, and their launch through the driver's own functions."""
 import ctypes
 import pathlib
 
@@ -10,6 +10,8 @@ NO_COMPILER = 221  # CUDA_ERROR_JIT_COMPILER_NOT_FOUND
 FEW_TENSORS, MANY_TENSORS, DIMS_MAX = 4, 16, 8
 LIST_MAX, LIST_WORDS, GATE_COUNTED_MAX, LIST_COUNTED_MAX, SCRATCH_BYTES = 250, 8, 8, 14, 80
 MEASURED_MAX, MEASURE_SCRATCH_BYTES = 28, 904
+BATCH_ENTRIES_MAX, BATCH_OTHERS_MAX, BATCH_ENTRIES_COUNTED, BATCH_COUNTED_MAX = 24, 24, 8, 14
+READ_ALL, WAS_READ_IN_FULL, READ_IN_FULL_BYTES, PHASES = 2, 8, 1 << 20, 16
 MULTIPROCESSOR_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 THREADS_PER_BLOCK = 512
 u8, u32, u64, i64, f64 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_double
@@ -63,6 +65,18 @@ class CompareLaunch(ListLaunch):
     """The same for nanwatch_compare_list, which has a block for each entry."""
 
 
+class BatchLaunch(ctypes.Structure):
+    """`ends` are filled in when it is launched."""
+    _fields_ = [("head", LaunchHead), ("phase", u32), ("unused", u32), ("ends", u32 * BATCH_ENTRIES_MAX),
+                ("entries", ListEntry * (BATCH_ENTRIES_MAX + BATCH_OTHERS_MAX))]
+
+
+class BatchResult(ctypes.Structure):
+    _fields_ = [("ticket", u64), ("hits", u64), ("step", u64), ("kinds", u8 * 16), ("brief", u64), ("again", u64), ("sums_ticket", u64),
+                ("states", u8 * (BATCH_ENTRIES_MAX + BATCH_OTHERS_MAX)), ("tensor", u8 * 16), ("counted", u32), ("unused", u32 * 11),
+                ("counts", TensorCounts * BATCH_COUNTED_MAX)]
+
+
 class Measure(ctypes.Structure):
     _fields_ = [("sum", f64), ("squares", f64), ("largest", f64), ("zeros", u64)]
 
@@ -96,11 +110,15 @@ def layout():
             ListResult.counts.offset, SCRATCH_BYTES, THREADS_PER_BLOCK,
             ListResult.sums_ticket.offset, ListResult.sums.offset, size(ListSums), ListSums.first.offset, ListSums.nonzero.offset,
             size(Measure), Measure.largest.offset, Measure.zeros.offset, size(MeasureResult), MeasureResult.measures_ticket.offset,
-            MeasureResult.measures.offset, MEASURED_MAX, MEASURE_SCRATCH_BYTES]
+            MeasureResult.measures.offset, MEASURED_MAX, MEASURE_SCRATCH_BYTES,
+            size(BatchLaunch), BatchLaunch.phase.offset, BatchLaunch.ends.offset, BatchLaunch.entries.offset,
+            size(BatchResult), BatchResult.states.offset, BatchResult.tensor.offset, BatchResult.counted.offset, BatchResult.counts.offset,
+            BATCH_ENTRIES_MAX, BATCH_OTHERS_MAX, BATCH_ENTRIES_COUNTED, READ_ALL, WAS_READ_IN_FULL, READ_IN_FULL_BYTES, PHASES]
 
 
 class GridFor:
-    """GridFor of shim/device/check_kernel.h and ListGridFor of check_list.h, compiled, and the layouts that it was compiled with."""
+    """GridFor of shim/device/check_kernel.h, ListGridFor of check_list.h and what plans a batch, compiled, and the layouts that it was
+    compiled with."""
 
     def __init__(self, library):
         self.path = pathlib.Path(library)
@@ -109,10 +127,12 @@ class GridFor:
         self._grid_for.argtypes, self._grid_for.restype = [ctypes.c_void_p, u32], u32
         self._list_grid_for = self._library.nanwatch_list_grid_for
         self._list_grid_for.argtypes, self._list_grid_for.restype = [ctypes.c_void_p, u32], u32
+        self._plan_batch = self._library.nanwatch_plan_batch
+        self._plan_batch.argtypes, self._plan_batch.restype = [ctypes.c_void_p, u32], u32
         self._layout.argtypes, self._layout.restype = [u32], u64
 
     def __call__(self, launch, multiprocessors):
-        ask = self._list_grid_for if isinstance(launch, ListLaunch) else self._grid_for
+        ask = self._plan_batch if isinstance(launch, BatchLaunch) else self._list_grid_for if isinstance(launch, ListLaunch) else self._grid_for
         return ask(ctypes.addressof(launch), multiprocessors)
 
     def layout(self):
@@ -146,7 +166,8 @@ class Driver:
                            ListLaunch: self._function(module, b"nanwatch_check_list"),
                            SumLaunch: self._function(module, b"nanwatch_sum_list"),
                            MeasureLaunch: self._function(module, b"nanwatch_measure_list"),
-                           CompareLaunch: self._function(module, b"nanwatch_compare_list")}
+                           CompareLaunch: self._function(module, b"nanwatch_compare_list"),
+                           BatchLaunch: self._function(module, b"nanwatch_check_batch")}
 
     def _load(self, cubin):
         module = ctypes.c_void_p()

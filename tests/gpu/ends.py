@@ -18,7 +18,7 @@ import answers
 from answers import Answer, CannotAsk, Question
 from watched import HERE, add_options, at_once
 
-LEVELS = ("canary", "layer", "full", "auto")
+LEVELS = ("canary", "sampled", "full", "auto")
 C078_TIMES, KIND_ROUNDS = 200, 25
 END_S_MAX = 300  # of one process, or of all of exit_soak.py
 SOAK = HERE.parent / "e2e/gpu/exit_soak.py"

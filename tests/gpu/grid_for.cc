@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "shim/device/batch_launch.h"
 #include "shim/device/check_list.h"
 #include "shim/device/measure_launch.h"
 
@@ -18,6 +19,12 @@ extern "C" __attribute__((visibility("default"))) uint32_t nanwatch_grid_for(
 extern "C" __attribute__((visibility("default"))) uint32_t nanwatch_list_grid_for(
     const void* launch, uint32_t multiprocessors) {
   return ListGridFor(*static_cast<const ListLaunch*>(launch), multiprocessors);
+}
+
+// Fills in what the host plans of a BatchLaunch.
+extern "C" __attribute__((visibility("default"))) uint32_t nanwatch_plan_batch(
+    void* launch, uint32_t multiprocessors) {
+  return BatchGridFor(PlanBatch(*static_cast<BatchLaunch*>(launch)), multiprocessors);
 }
 
 // Bytes of a struct or offset of a field, by its place in this list; ~0 behind the end.
@@ -61,6 +68,22 @@ extern "C" __attribute__((visibility("default"))) uint64_t nanwatch_layout(uint3
       offsetof(MeasureResult, measures),
       kMeasuredMax,
       sizeof(MeasureScratch),
+      sizeof(BatchLaunch),
+      offsetof(BatchLaunch, phase),
+      offsetof(BatchLaunch, ends),
+      offsetof(BatchLaunch, entries),
+      sizeof(BatchResult),
+      offsetof(BatchResult, states),
+      offsetof(BatchResult, tensor),
+      offsetof(BatchResult, counted),
+      offsetof(BatchResult, counts),
+      kBatchEntriesMax,
+      kBatchOthersMax,
+      kBatchEntriesCounted,
+      kReadAll,
+      kWasReadInFull,
+      kReadInFullBytes,
+      kSamplePhases,
   };
   return index < sizeof(kLayout) / sizeof(kLayout[0]) ? kLayout[index] : ~uint64_t{0};
 }

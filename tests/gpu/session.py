@@ -27,8 +27,8 @@ from result_text import GOALS
 HERE = pathlib.Path(__file__).resolve().parent
 # The most seconds that each file of questions is given, in the order in which they are asked; what one does not need, the later ones
 # have. Of the long ones, where less is left, it is shared out in these proportions.
-FILES = {"smoke": 90, "kernels": 120, "sums": 45, "measures": 45, "no_sync": 60, "ends": 240, "steps": 300, "verdicts": 520, "build": 300}
-OF_KERNELS = ("smoke", "kernels", "sums", "measures")  # these need no observer, but smoke
+FILES = {"smoke": 90, "kernels": 120, "sums": 45, "measures": 45, "batches": 45, "no_sync": 60, "ends": 240, "steps": 300, "verdicts": 520, "build": 300}
+OF_KERNELS = ("smoke", "kernels", "sums", "measures", "batches")  # these need no observer, but smoke
 LONG = ("ends", "steps", "verdicts", "build")
 WORTHWHILE_S = 15  # with less left nothing is begun
 MEASURING = 0.6  # of a file's time; the rest is for imports, models and the like
@@ -202,6 +202,7 @@ def commands_of(arguments, segments):
                 "kernels": [*python, "tests/gpu/kernels.py", *grid],
                 "sums": [*python, "tests/gpu/sums.py", *grid],
                 "measures": [*python, "tests/gpu/measures.py", *grid],
+                "batches": [*python, "tests/gpu/batches.py", *grid],
                 "no_sync": [*watched, "tests/gpu/no_sync.py", *tools],
                 "ends": [*python, "tests/gpu/ends.py", *tools],
                 "steps": [*watched, "tests/gpu/steps.py", *tools, *grid],

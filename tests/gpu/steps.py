@@ -33,10 +33,10 @@ VISIT_S, ROUNDS_MIN = 0.25, 3
 REPORT_S_MAX = 20
 UNCHECKED_TOLD = 0.01  # of what a level looks at
 FLOOR_S = 15  # that the floor is given; it takes a few
-OWN_WAYS = {"nanwatch idle": observer_switch.IDLE, "nanwatch canary": observer_switch.CANARY, "nanwatch layer": observer_switch.LAYER,
+OWN_WAYS = {"nanwatch idle": observer_switch.IDLE, "nanwatch canary": observer_switch.CANARY, "nanwatch sampled": observer_switch.SAMPLED,
             "empty outputs callback": observer_switch.EMPTY_CALLBACK, "nanwatch full": observer_switch.FULL}
 AFTER_NAN, AFTER_NAN_RATIO_MAX = "gpt2", 1.05
-WATCHING_WAYS = ("nanwatch canary", "nanwatch layer", "nanwatch full")
+WATCHING_WAYS = ("nanwatch canary", "nanwatch sampled", "nanwatch full")
 
 
 class Machine:

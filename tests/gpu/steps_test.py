@@ -43,10 +43,10 @@ class Steps(unittest.TestCase):
         self.assertEqual(self.unchecked(full={"auxiliary": 5}), {})
 
     def test_what_a_level_passed_over_is_told_and_much_of_it_is_said(self):
-        told = self.unchecked(full={"gpu_busy": 60, "gpu_not_ready": 40}, layer={"gpu_busy": 1})
+        told = self.unchecked(full={"gpu_busy": 60, "gpu_not_ready": 40}, sampled={"gpu_busy": 1})
         self.assertEqual(told["nanwatch full"]["unchecked_per_step"], {"gpu_busy": 60, "gpu_not_ready": 40})
         self.assertIn("50 % were not looked at", told["nanwatch full"]["note"])
-        self.assertEqual((set(told), "note" in told["nanwatch layer"]), ({"nanwatch full", "nanwatch layer"}, False))
+        self.assertEqual((set(told), "note" in told["nanwatch sampled"]), ({"nanwatch full", "nanwatch sampled"}, False))
 
     def test_what_cannot_be_found_out_costs_itself_alone(self):
         def cannot():

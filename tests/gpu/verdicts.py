@@ -20,7 +20,7 @@ from watched import add_options as add_watched_options
 
 
 def verdicts_of(folder, ids, arguments, on_default_device, level="full"):
-    """What was said of the programs of a folder; `ids` None: of all. At level layer nine of ten have to be right."""
+    """What was said of the programs of a folder; `ids` None: of all. At level sampled nine of ten have to be right."""
     rows, cannot, left_out = rows_of(folder, ids, arguments, on_default_device, level)
     wrong = {name: {field: told for field, told in row.items() if field not in ("right", "verdict")} for name, row in rows.items() if not row["right"]}
     if arguments.dry_run and (wrong or cannot or left_out):
@@ -105,7 +105,7 @@ QUESTIONS = [
              "both", weight=2),
     Question("verdicts.corpus", "are the programs with known verdicts explained on a GPU as they are on a CPU?", known_programs("full"), "all that can run",
              weight=6),
-    Question("verdicts.corpus_at_layer", "and at level layer?", known_programs("layer"), "nine of ten", weight=4),
+    Question("verdicts.corpus_at_sampled", "and at level sampled?", known_programs("sampled"), "nine of ten", weight=4),
     Question("verdicts.programs", "are the programs of another folder?", given_programs, "all that can run"),
 ]
 

@@ -39,20 +39,27 @@ TEST(WrongUse, NoCommandSaysWhereItGoes) {
 TEST(WrongUse, AnUnknownLevelNamesTheKnownOnesAndTheNearest) {
   const std::string wrong = WrongUseOf([](RunOptions& o) { o.level = "ful"; });
   EXPECT_THAT(wrong, HasSubstr("did you mean 'full'?"));
-  EXPECT_THAT(wrong, HasSubstr("idle, canary, layer, full, auto"));
+  EXPECT_THAT(wrong, HasSubstr("idle, canary, sampled, full, auto"));
 }
 
 TEST(WrongUse, AWordThatIsNearToNoneIsOneSentence) {
   EXPECT_EQ(WrongUseOf([](RunOptions& o) { o.level = "foo"; }),
-            "--level is 'foo': use one of idle, canary, layer, full, auto");
+            "--level is 'foo': use one of idle, canary, sampled, full, auto");
 }
 
 TEST(WrongUse, EveryLevelOfTheContractIsKnown) {
-  for (const char* level : {"idle", "canary", "layer", "full", "auto"}) {
+  for (const char* level : {"idle", "canary", "sampled", "full", "auto"}) {
     RunOptions options = Command();
     options.level = level;
     EXPECT_EQ(FindWrongUse(options, EnvironmentBlock()), "");
   }
+}
+
+TEST(WrongUse, TheFormerNameOfALevelIsStillTaken) {
+  RunOptions options = Command();
+  options.level = "layer";
+  EXPECT_EQ(FindWrongUse(options, EnvironmentBlock()), "");
+  EXPECT_EQ(FindWrongUse(Command(), EnvironmentBlock({"NANWATCH_LEVEL=layer"})), "");
 }
 
 TEST(WrongUse, ABudgetIsAPercentageWithOrWithoutItsSign) {
@@ -138,6 +145,25 @@ TEST(Launch, FlagsWinOverVariables) {
   EXPECT_EQ(launch.environment.Text("NANWATCH_STATS"), "7");
   EXPECT_EQ(launch.environment.Text("NANWATCH_MEASURE"), "0");
   EXPECT_EQ(launch.environment.Text("NANWATCH_KERNELS"), "1");
+}
+
+TEST(Launch, TheFormerNameOfALevelBecomesTheNewOneAndIsMentioned) {
+  const Installed installed;
+  RunOptions options = Command();
+  options.level = "layer";
+  const JobLaunch by_flag =
+      PlanLaunch(options, EnvironmentBlock(), installed.where, "0123456789ab");
+  const JobLaunch by_variable = PlanLaunch(Command(), EnvironmentBlock({"NANWATCH_LEVEL=layer"}),
+                                           installed.where, "0123456789ab");
+  for (const JobLaunch& launch : {by_flag, by_variable}) {
+    EXPECT_EQ(launch.environment.Text("NANWATCH_LEVEL"), "sampled");
+    EXPECT_THAT(launch.notes, ElementsAre(HasSubstr("'layer' is called 'sampled' now")));
+  }
+  options.level = "full";
+  const JobLaunch overruled = PlanLaunch(options, EnvironmentBlock({"NANWATCH_LEVEL=layer"}),
+                                         installed.where, "0123456789ab");
+  EXPECT_EQ(overruled.environment.Text("NANWATCH_LEVEL"), "full");
+  EXPECT_THAT(overruled.notes, IsEmpty());
 }
 
 TEST(Launch, AMissingLibraryCostsObservationOnly) {

@@ -12,6 +12,11 @@ GpuTensors::~GpuTensors() {
   }
 }
 
+void GpuTensors::Reserve(size_t count) noexcept try {
+  list_.reserve(count);
+} catch (...) {  // what does not fit then is counted
+}
+
 void GpuTensors::Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
                      uint32_t name) noexcept try {
   if (!late_.Begin() || tensor.view.ndim > wire::kShapeDimsMax) {

@@ -25,15 +25,14 @@ struct CheckedTensor {
 enum class CheckedAs : uint8_t {
   kEntries,
   kGradients,
-  kSkippableGradients,
   kWatchedGradients,  // whose ops were checked: what made them bad is known already
   kLoss,
   kLossNumber,     // only its value is wanted
   kScale,          // of a GradScaler; its update comes next
   kScaleOfStep,    // that, and what was found in the step: the update itself goes by unseen
   kGradientScale,  // by which an optimizer divides the gradients itself
-  kFoundInf,  // what is not 0 where an optimizer skips its step itself, if nothing else is asked
-  kProbe,     // all parameters, which were bad: whether one of them is (poison_watch.h)
+  kFoundInf,       // what is not 0 where an optimizer skips its step itself; before its gradients
+  kProbe,          // all parameters, which were bad: whether one of them is (poison_watch.h)
   kOfRegion,
   kGiven,              // into a collective that gives one rank's values to all
   kReceived,           // by a collective, before an op writes over it
@@ -54,6 +53,8 @@ class GpuTensors {
   GpuTensors(const GpuTensors&) = delete;
   GpuTensors& operator=(const GpuTensors&) = delete;
 
+  // So many will come.
+  void Reserve(size_t count) noexcept;
   void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
            uint32_t name = 0) noexcept;
   [[nodiscard]] std::span<const CheckedTensor> list() const noexcept { return list_; }

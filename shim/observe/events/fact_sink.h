@@ -42,8 +42,6 @@ class LateFacts {
   [[nodiscard]] virtual bool MayMeasure(const ThreadState* thread) noexcept = 0;
   // The number that the next event will have.
   [[nodiscard]] virtual uint64_t NextEvent() const noexcept = 0;
-  // Parameters are bad: what was recorded to be checked later is not checked any more.
-  virtual void LetCutsGo() noexcept = 0;
 
   // A bad tensor that nobody is known to have written: whether it came by a collective, which is
   // then reported and known.
@@ -68,10 +66,8 @@ class StepSink {
  public:
   // Steps begin and end here: a request for another level is applied.
   virtual void OnBoundary(ThreadState* thread) noexcept = 0;
-  // An update is about to begin.
-  virtual void OnUpdateBegins(ThreadState* thread) noexcept = 0;
-  // A gradient is bad, and nobody knows yet where that came from.
-  virtual void OnBadGradient(ThreadState* thread) noexcept = 0;
+  // A gradient or a buffer is bad, and nobody knows yet where that came from.
+  virtual void OnBadRead(ThreadState* thread) noexcept = 0;
   virtual void OnStep(ThreadState* thread, const StepEnded& step) noexcept = 0;
 
   // ---- steps whose checks are off, so that their cost can be measured

@@ -17,13 +17,13 @@ namespace nanwatch {
 
 // Whether ops have callbacks outside optimizers' ranges.
 [[nodiscard]] constexpr bool WatchesEveryOp(wire::Level watched) noexcept {
-  return watched == wire::Level::kFull || watched == wire::Level::kLayer;
+  return watched == wire::Level::kFull || watched == wire::Level::kSampled;
 }
 
 class LevelState {
  public:
   LevelState(wire::Level asked, wire::Level watched) noexcept
-      : asked_(asked), watched_(watched), was_lower_(watched != wire::Level::kFull) {}
+      : asked_(asked), watched_(watched), was_lower_(!WatchesEveryOp(watched)) {}
   LevelState(const LevelState&) = delete;
   LevelState& operator=(const LevelState&) = delete;
 
@@ -31,7 +31,7 @@ class LevelState {
   [[nodiscard]] wire::Level asked() const noexcept {
     return asked_.load(std::memory_order_relaxed);
   }
-  // kIdle, kCanary, kLayer or kFull: how ops are watched outside optimizers' ranges.
+  // kIdle, kCanary, kSampled or kFull: how ops are watched outside optimizers' ranges.
   [[nodiscard]] wire::Level watched() const noexcept {
     return watched_.load(std::memory_order_relaxed);
   }
@@ -47,7 +47,8 @@ class LevelState {
     return switched_to_measure_.load(std::memory_order_relaxed);
   }
   // Whether ops ran that were not all checked, each by itself: at a lower level, or while the
-  // checks were off so that their cost could be measured.
+  // checks were off so that their cost could be measured. What is read in part at level sampled is
+  // known before anything is claimed (level/sampling.h), but for a GPU's.
   [[nodiscard]] bool was_lower() const noexcept {
     return was_lower_.load(std::memory_order_relaxed);
   }
@@ -58,7 +59,7 @@ class LevelState {
   [[nodiscard]] bool off_to_measure() const noexcept {
     return off_to_measure_.load(std::memory_order_relaxed);
   }
-  // At level layer: whether something bad was found in the step that is running.
+  // At level sampled: whether something bad was found in the step that is running.
   [[nodiscard]] bool raised_in_step(uint32_t step) const noexcept {
     return raised_in_.load(std::memory_order_relaxed) == step + 1;
   }

@@ -33,12 +33,22 @@ struct Sources {
     list[count] = source;
     index[count++] = recent_index;
   }
+  void AddAll(const Sources& others) {
+    for (int i = 0; i < others.count; ++i) Add(others.list[i], others.index[i]);
+  }
 };
 
-// What can be told, after the fact, of the inputs of an op that were not asked for (cuts.h).
+// What can be told, after the fact, of the inputs of an op that were not asked for (gpu/op_batches.h).
 struct Traced {
   Sources sources;
   bool complete = true;  // else it may have read, or not have read, more than is known
+};
+
+// About an op that has left something bad, after ops whose results were read in part only
+// (level/sampling.h). No doubt is left where its inputs were seen.
+struct Doubt {
+  Sources suspects;      // bad values that it may have read
+  bool unknown = false;  // it may have read what nobody has read in full
 };
 
 // What the op that is ending has written itself; nothing on a thread without Python, where a

@@ -14,7 +14,7 @@
 // of its stream, 28 in a launch (device/measure_launch.h). Samples of its parameters never leave
 // it: at most 131,072 elements of all are kept there where the step begins, and compared where it
 // ends, 28 in a launch each time. Layers' results there are measured in the forward before it
-// alone: at level full those of each op, one launch for each, at level layer what modules return,
+// alone: at level full those of each op, one launch for each, at level sampled what modules return,
 // one for each call. The snapshot is published when the event queue comes to its end, with what was
 // answered by then; nobody waits. The first one comes when the GPU is set up, and of what is
 // captured into a graph there is none. Two optimizers that take turns on streams of their own would

@@ -182,7 +182,8 @@ void Findings::FillRecord(Finding& finding) noexcept {
                       .sources = &sources,
                       .is_new = finding.seen <= kLookedBehindPerSite,
                       .number_known = finding.kept.number_known(),
-                      .traced = is_traced};
+                      .traced = is_traced,
+                      .inputs_known = finding.kept.complete()};
     value.flags |= uses_.out_of_sight.FlagsOf(frame, claim);
   }
   if (finding.number_guessed) value.flags |= ValueRecord::kUnseenInputs;

@@ -140,6 +140,22 @@ bool IsBad(const at::Scalar& number) {
   return number.isFloatingPoint() && !std::isfinite(number.toDouble());
 }
 
+// How many tensors an op may be given; -1: any number.
+int TensorsTaken(const c10::FunctionSchema& schema) {
+  int tensors = 0;
+  for (const c10::Argument& argument : schema.arguments()) {
+    const c10::TypePtr& type = argument.real_type();
+    if (type->isSubtypeOf(*c10::OptionalType::ofTensor())) {
+      ++tensors;
+    } else if (type->kind() == c10::TypeKind::ListType &&
+               type->expectRef<c10::ListType>().getElementType()->isSubtypeOf(
+                   *c10::OptionalType::ofTensor())) {
+      return -1;
+    }
+  }
+  return tensors;
+}
+
 // The node that the op of `frame` made; null: none, or it has been replaced by another one.
 const Node* NodeOf(const Frame& frame, const BadOutput& output) {
   if (output.tensor.impl == nullptr) return nullptr;  // a buffer, known by its memory
@@ -171,6 +187,7 @@ void KeptInputs::Take(const Frame& frame, const BadOutput* outputs, int count) n
     if (frame.op->in_place && argument == "self") continue;
     Add(frame, argument, keeper->read(*node, i));
   }
+  complete_ = count_ == TensorsTaken(*frame.op->schema);
   // Where two tensors are kept, none stood for a number.
   number_known_ |= count_ > 1 && !frame.op->takes_number;
 }

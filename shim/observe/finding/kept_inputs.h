@@ -32,6 +32,8 @@ class KeptInputs {
   [[nodiscard]] bool number_bad() const noexcept { return number_bad_; }
   // All numbers that the op was given have been read, or it was given none.
   [[nodiscard]] bool number_known() const noexcept { return number_known_; }
+  // They are all tensors that the op was given.
+  [[nodiscard]] bool complete() const noexcept { return complete_; }
 
   // As a record has inputs, `wire::kInputsMax` at most, bad ones first; returns how many.
   int Fill(const FindingRecords& records, KnownBad& known_bad, const Frame& frame, Emitter& emitter,
@@ -51,6 +53,7 @@ class KeptInputs {
   int count_ = 0;
   bool number_bad_ = false;
   bool number_known_ = false;
+  bool complete_ = false;
 };
 
 }  // namespace nanwatch

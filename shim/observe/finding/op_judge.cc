@@ -5,6 +5,7 @@
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/finding/op_evidence.h"
 #include "shim/observe/finding/sources.h"
+#include "shim/observe/finding/stacked_values.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/read_numbers.h"
@@ -49,11 +50,9 @@ bool OpJudge::FindSources(Finding& finding) noexcept {
   } else if (finding.just_made() && thread->regions_open == 0) {
     finding.kept.Take(frame, finding.outputs, finding.count);
     finding.kept.AddSources(sources_, thread, finding.own, &sources);
+    if (sources.count == 0) stacked_values_.AddSources(frame, finding.outputs[0], &sources);
   }
-  if (finding.traced != nullptr) {
-    const Sources& traced = finding.traced->sources;
-    for (int i = 0; i < traced.count; ++i) sources.Add(traced.list[i], traced.index[i]);
-  }
+  if (finding.traced != nullptr) sources.AddAll(finding.traced->sources);
   // Kernels that nobody announces run between the ops that a compiled region calls. What they made,
   // and what these ops make of it, is judged where the region returns, by what went in.
   return !sources.made_in_region || sources.count != 0;
@@ -116,6 +115,17 @@ void OpJudge::GuessNumber(Finding& finding) noexcept {
   finding.finding_class = FindingClass::kScalar;
 }
 
+// Of values that were read in part, those found bad now: the op may have read any of them.
+void OpJudge::AssumeSuspects(Finding& finding) noexcept {
+  const Doubt* doubt = finding.thread->doubt;
+  if (doubt == nullptr || doubt->suspects.count == 0 || finding.kept.complete()) return;
+  Sources& sources = finding.sources;
+  sources.AddAll(doubt->suspects);
+  sources.assumed = true;
+  const bool makes_nan = (finding.evidence.output_kinds & ~sources.kinds & wire::kHasNan) != 0;
+  finding.finding_class = makes_nan ? FindingClass::kInfToNan : FindingClass::kPropagate;
+}
+
 void OpJudge::AssumeSources(Finding& finding) noexcept {
   Sources& sources = finding.sources;
   const uint8_t kinds = finding.evidence.output_kinds;
@@ -130,7 +140,11 @@ void OpJudge::AssumeSources(Finding& finding) noexcept {
   if (finding.finding_class == FindingClass::kExternal && sources.count == 0) {
     (void)sources_.AddForgotten(finding.place, kinds, 255, &sources);
   }
-  if (sources.count != 0) finding.finding_class = FindingClass::kPropagate;
+  if (sources.count != 0) {
+    finding.finding_class = FindingClass::kPropagate;
+  } else if (finding.finding_class != FindingClass::kScalar) {
+    AssumeSuspects(finding);
+  }
 }
 
 }  // namespace nanwatch

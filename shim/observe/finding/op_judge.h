@@ -11,14 +11,19 @@ namespace nanwatch {
 class PythonBridge;
 class ReadNumbers;
 class SourceFinder;
+class StackedValues;
 class StepClock;
 
 class OpJudge {
  public:
   // All outlive it.
-  OpJudge(PythonBridge& python, SourceFinder& sources, ReadNumbers& read_numbers,
-          StepClock& clock) noexcept
-      : python_(python), sources_(sources), read_numbers_(read_numbers), clock_(clock) {}
+  OpJudge(PythonBridge& python, SourceFinder& sources, StackedValues& stacked_values,
+          ReadNumbers& read_numbers, StepClock& clock) noexcept
+      : python_(python),
+        sources_(sources),
+        stacked_values_(stacked_values),
+        read_numbers_(read_numbers),
+        clock_(clock) {}
 
   // Fills `own`, `kept` and `sources`. False: the op is judged where its compiled region returns.
   [[nodiscard]] bool FindSources(Finding& finding) noexcept;
@@ -28,10 +33,12 @@ class OpJudge {
  private:
   void GuessNumber(Finding& finding) noexcept;
   void AssumeSources(Finding& finding) noexcept;
+  void AssumeSuspects(Finding& finding) noexcept;
   [[nodiscard]] bool CameByCollective(Finding& finding) noexcept;
 
   PythonBridge& python_;
   SourceFinder& sources_;
+  StackedValues& stacked_values_;
   ReadNumbers& read_numbers_;
   StepClock& clock_;
 };

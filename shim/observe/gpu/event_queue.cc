@@ -9,8 +9,10 @@
 #include <new>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/events/level_state.h"
 #include "shim/observe/gpu/gpu_graphs.h"
 #include "shim/observe/gpu/gpu_listener.h"
+#include "shim/observe/gpu/memory_wanted.h"
 #include "shim/observe/gpu/op_kernels.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/input_tracking.h"
@@ -24,6 +26,7 @@ constexpr uint32_t kMicrosecondsBetweenTries = 50;
 }  // namespace
 
 bool GpuEventQueue::Begin() noexcept {
+  if (On()) return true;
   std::call_once(begun_, [this] { SetUp(); });
   return On();
 }
@@ -39,11 +42,11 @@ void GpuEventQueue::SetUp() noexcept {
   }
   state_.graphs = new (std::nothrow) GpuGraphs;
   if (!state_.ring.Map(settings_.queue_bytes_for_test) || !resolver_.Prepare() ||
-      state_.graphs == nullptr || !state_.cuts.Prepare()) {
+      state_.graphs == nullptr) {
     return;
   }
-  // Inputs are wanted of every op from now on: it cannot be gone back for them.
-  parts_.input_tracking.Hold();
+  // As early as may be: whoever allocates reads what this writes, and takes no lock for it.
+  CallWhenMemoryIsWanted(parts_.hooks.on_memory_wanted);
   state_.on.store(true, std::memory_order_release);
   ThreadStates::SetOnEnd(parts_.hooks.on_thread_end);
   StartSettling();
@@ -88,24 +91,45 @@ Moment GpuEventQueue::MomentOf(ThreadState* thread, const Frame& frame) noexcept
   return moment;
 }
 
-void GpuEventQueue::AskStream(const ThreadState* thread) noexcept { state_.checks.Ask(thread); }
+void GpuEventQueue::AskStream(const ThreadState* thread) noexcept {
+  LaunchBatches();
+  state_.checks.Ask(thread);
+}
+
+bool GpuEventQueue::LetGo() noexcept {
+  if (!On() || !state_.batches.AnyOpen()) return false;
+  const int gpu = state_.checks.CurrentGpu();
+  // Nothing may be asked of the driver in a capture, but that.
+  if (gpu < 0 || state_.checks.IsCaptured(gpu, state_.checks.CurrentStream(gpu))) return false;
+  return state_.checks.IsMemoryScarce() && state_.batches.LetGo(ThreadStates::Known(), gpu);
+}
 
 void GpuEventQueue::Settle() noexcept {
   if (On()) resolver_.TryResolve();
 }
 
 void GpuEventQueue::SettleInputs(ThreadState* thread, const Frame& frame) noexcept {
-  // What it has read was cut where it began (CutAtScalarRead), and nothing waits for a later pass.
-  if (state_.cuts.AnyNoted()) state_.cuts.Finalize(next_event() - 1);
+  LaunchBatches();
+  // What was copied from there may have been checked only behind the copy.
+  if (parts_.level.watched() == wire::Level::kSampled) WaitBriefly();
   Settle();
   resolver_.FillInputs(thread, frame);
+}
+
+// For what the GPU will have done in a moment: the host has just waited for it.
+void GpuEventQueue::WaitBriefly() noexcept {
+  constexpr uint64_t kLongestNs = 20'000'000;
+  state_.checks.AskAll();
+  const uint64_t began = MonotonicNs();
+  do {
+    Settle();
+  } while (!state_.ring.IsEmpty() && MonotonicNs() - began < kLongestNs);
 }
 
 bool GpuEventQueue::WaitForGpu(ThreadState* thread, uint64_t event) noexcept {
   constexpr uint64_t kPatienceNs = 60'000'000'000;
   if (event == 0 || CapturedGraph(thread, /*begins=*/true) != nullptr) return false;
-  // What is held open for a cut that another stream may yet bring would be waited for.
-  if (state_.cuts.AnyNoted()) state_.cuts.CloseAll(thread);
+  LaunchBatches();
   state_.checks.AskAll();
   uint64_t told = 0;
   for (uint64_t since = MonotonicNs();;) {
@@ -148,8 +172,10 @@ void GpuEventQueue::SettleAtExit() noexcept {
   state_.checks.BeginExit();
   if (may_launch && thread != nullptr) {
     // Those of default streams alone: nobody knows any more which stream was current.
-    if (state_.cuts.AnyNoted()) state_.cuts.CloseAll(thread);
+    state_.batches.LaunchAll();
     state_.checks.AskAll();
+  } else {
+    state_.batches.DropAll();
   }
   const bool may_read = may_launch || state_.checks.ReadableForEver();
   const uint64_t began_ns = MonotonicNs();

@@ -61,6 +61,7 @@ class GpuEventQueue final : public LateFacts {
   struct Hooks {
     void (*on_thread_end)(ThreadState* ending);
     void (*before_driver_ends)();  // atexit
+    bool (*on_memory_wanted)();    // memory_wanted.h
   };
   // All outlive it.
   struct Parts {
@@ -143,10 +144,6 @@ class GpuEventQueue final : public LateFacts {
     return state_.collective_results.AnyUnlooked();
   }
   void CheckReceived(ThreadState* thread, const Frame& frame) noexcept;
-  // What was recorded for a cut is not checked any more: parameters are bad.
-  void LetCutsGo() noexcept override {
-    if (On() && state_.cuts.AnyNoted()) state_.cuts.LetGo();
-  }
   // A bad tensor of which nobody is known to have written it: whether it has come by a collective,
   // which is reported then and known from there on.
   bool ResolveReceived(ThreadState* thread, const PlainTensor& tensor) noexcept override {
@@ -167,15 +164,22 @@ class GpuEventQueue final : public LateFacts {
   // Python calls this graph object.
   void OnGraphCall(ThreadState* thread, const void* graph, GraphCall call) noexcept;
 
-  // ---- cuts of level layer (cuts.h), on the thread on which they are
+  // ---- level sampled (op_batches.h)
 
-  [[nodiscard]] bool AnyWaitForCut() const noexcept { return On() && state_.cuts.AnyNoted(); }
-  void CutAtResults(ThreadState* thread, std::span<const at::TensorBase* const> results) noexcept;
-  void CutAtPass(ThreadState* thread, const SequenceEntry* root) noexcept;
-  void CutAtNodeEnd(ThreadState* thread) noexcept;
-  void CutAtUpdate(ThreadState* thread) noexcept;
-  // An op begins that hands what it reads to the CPU.
-  void CutAtScalarRead(ThreadState* thread, const Frame& frame) noexcept;
+  // As EnqueueOp, of an op with one result that is one run of memory and not a single number: the
+  // shortest way into the open batch. False: nothing is done, and the op is for EnqueueOp.
+  [[nodiscard]] bool NoteResult(ThreadState* thread, const Frame& frame,
+                                const at::TensorBase& result) noexcept;
+  // A module's call has returned these, on this thread, which has the GIL.
+  void OnResults(ThreadState* thread, std::span<const at::TensorBase* const> results) noexcept;
+  // What was recorded is checked now, before something that others may see.
+  void LaunchBatches() noexcept {
+    if (state_.batches.AnyOpen()) state_.batches.LaunchAll();
+  }
+  // The job's allocator has no free block on the current GPU. True: where the driver has little
+  // left to give, too, some was held for checks, and is free now. With the allocator's lock held.
+  [[nodiscard]] bool LetGo() noexcept;
+  void OnThreadEnd(ThreadState* thread) noexcept { state_.batches.OnThreadEnd(thread); }
 
   // ---- resolving
 
@@ -216,9 +220,11 @@ class GpuEventQueue final : public LateFacts {
   struct OpParts;
 
   void SetUp() noexcept;
+  void WaitBriefly() noexcept;
   void StartSettling() noexcept;
   [[nodiscard]] Moment MomentOf(ThreadState* thread) noexcept;
   [[nodiscard]] Moment MomentOf(ThreadState* thread, const Frame& frame) noexcept;
+  [[nodiscard]] bool MayNote(const ThreadState* thread, const Frame& frame) noexcept;
   void LaunchParts(ThreadState* thread, const Frame& frame, const Moment& moment,
                    std::span<const InputSeen* const> written) noexcept;
   void FillOp(const OpParts& parts, ThreadState* thread, const Frame& frame, const Moment& moment,
@@ -246,21 +252,19 @@ class GpuEventQueue final : public LateFacts {
   void EnqueueNumber(ThreadState* thread, CheckedAs as, const InputSeen& scalar) noexcept;
   void RememberScalar(ThreadState* thread, const Frame& frame, const InputSeen& output) noexcept;
   void EnqueueLossOf(ThreadState* thread, const SequenceEntry* root) noexcept;
-  void EnqueueScale(ThreadState* thread, const Frame& frame) noexcept;
+  void EnqueueScale(ThreadState* thread, const Frame& frame, const InputSeen& written) noexcept;
   bool EnqueueMeasured(ThreadState* thread, CheckedAs as, std::span<const CheckedTensor> tensors,
                        uint64_t snapshot, std::span<const device::SampleSpan> samples) noexcept;
   void MeasureWritten(ThreadState* thread, const Moment& moment,
                       std::span<const InputSeen* const> written) noexcept;
   void MeasureResults(ThreadState* thread, std::span<const at::TensorBase* const> results) noexcept;
-  // Whether the cuts of level layer decide now what is checked.
-  [[nodiscard]] bool CutsNow(ThreadState* thread) noexcept;
-  [[nodiscard]] bool MayWaitForCut(ThreadState* thread, const Frame& frame,
-                                   const InputSeen& output) noexcept;
-  void RecordForCuts(ThreadState* thread, bool at_once, OpEvent* event) noexcept;
-  void RecordCutsOfTensors(ThreadState* thread, OpEvent* event,
-                           const InputSeen* const* tensors) noexcept;
-  // The level is another one: what was recorded is checked, as far as it is there.
-  void LeaveCutsIfLeft(ThreadState* thread) noexcept;
+  // Level sampled: what came by a collective may be read by any op until the update, so inputs are
+  // asked for until then.
+  void HoldForCollectives() noexcept;
+  void ReleaseAfterUpdate() noexcept;
+  // Whether what the op has left may wait for its batch.
+  [[nodiscard]] static bool MayBeBatched(const ThreadState* thread, const Frame& frame,
+                                         std::span<const InputSeen* const> written) noexcept;
   // The graph that the thread's stream is captured into; null: none. `begins`: asked for an event
   // that may be the first of a graph. Else nothing is asked while no graph is known to be open.
   GpuGraph* CapturedGraph(const ThreadState* thread, bool begins) noexcept;
@@ -274,6 +278,7 @@ class GpuEventQueue final : public LateFacts {
   std::once_flag begun_;
   KnownCalls calls_;
   LateCopies late_copies_;
+  std::atomic<bool> holds_for_collectives_{false};
 
   // The last result of one element that needs a gradient, which may turn out to be a loss; covered
   // by the mutex.

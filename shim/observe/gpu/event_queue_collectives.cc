@@ -6,16 +6,20 @@
 #include <new>
 #include <vector>
 
+#include "shim/observe/events/level_state.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/gpu_graphs.h"
 #include "shim/observe/python/names/layer_table.h"
+#include "shim/observe/torch/input_tracking.h"
 
 namespace nanwatch {
 
 void GpuEventQueue::Enqueue(ThreadState* thread, const CollectiveTensors& fact) noexcept {
   // In a graph it runs at every replay, and would have to be noted there.
   if (CapturedGraph(thread, /*begins=*/true) != nullptr) return;
+  LaunchBatches();
+  HoldForCollectives();
   const Layer* layer = CurrentLayer();
   std::span<const CheckedTensor> tensors = fact.tensors;
   while (!tensors.empty()) {
@@ -30,13 +34,25 @@ void GpuEventQueue::Enqueue(ThreadState* thread, const CollectiveTensors& fact) 
     for (size_t i = 0; i < count; ++i) {
       const InputSeen& seen = tensors[i].seen;
       KeepHanded(tensors[i], &event->tensors[i]);
-      // Who wrote there before says nothing of what is read there from now on.
-      if (state_.cuts.AnyNoted()) state_.cuts.Forget(seen);
       state_.collective_results.Record(seen, fact.collective, layer, event->number, fact.given_in);
     }
     state_.ring.Publish(event);
     tensors = tensors.subspan(count);
   }
+}
+
+void GpuEventQueue::HoldForCollectives() noexcept {
+  if (parts_.level.watched() != wire::Level::kSampled || holds_for_collectives_.exchange(true)) {
+    return;
+  }
+  parts_.input_tracking.Hold();
+}
+
+void GpuEventQueue::ReleaseAfterUpdate() noexcept {
+  if (!holds_for_collectives_.load(std::memory_order_relaxed)) return;
+  if (!holds_for_collectives_.exchange(false)) return;
+  parts_.input_tracking.Release();
+  if (parts_.bad_values.transient() == 0) parts_.input_tracking.Disarm();
 }
 
 template <class Fn>

@@ -91,7 +91,7 @@ void GpuEventQueue::MeasureWritten(ThreadState* thread, const Moment& moment,
   EnqueueFigures(thread, CheckedAs::kMeasuredResults, {list, count}, 0);
 }
 
-// What a module returns, at level layer, on the way out of it.
+// What a module returns, at level sampled, on the way out of it.
 void GpuEventQueue::MeasureResults(ThreadState* thread,
                                    std::span<const at::TensorBase* const> results) noexcept {
   GpuTensors on_gpu(*this, thread, /*counts=*/false);

@@ -34,6 +34,8 @@ void GpuEventQueue::OnGraphCall(ThreadState* thread, const void* object, GraphCa
     try {
   GpuGraph* graph = nullptr;
   if (call == GraphCall::kCaptureEnds) {
+    // What was recorded meanwhile was only captured.
+    state_.batches.DropAll();
     graph = CapturedGraph(thread, /*begins=*/false);
     state_.captures.store(nullptr, std::memory_order_relaxed);
     const std::lock_guard<std::mutex> lock(state_.graphs->mutex);
@@ -59,8 +61,7 @@ void GpuEventQueue::OnGraphCall(ThreadState* thread, const void* object, GraphCa
 }
 
 void GpuEventQueue::EnqueueReplay(ThreadState* thread, GpuGraph* graph) noexcept {
-  // What the graph writes is in none of the lists for cuts.
-  if (state_.cuts.AnyNoted()) state_.cuts.LetGo();
+  LaunchBatches();
   // The mark first: an event without one has no end.
   const uint64_t mark = state_.checks.Mark(graph->place.gpu);
   auto* event = mark != 0 ? state_.ring.Reserve<ReplayEvent>() : nullptr;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops are enqueued: what they wrote, what they read, and the launches that check both.
 #include <algorithm>
-#include <cstring>
 
 #include "shim/check/scan.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/gpu_graphs.h"
 #include "shim/observe/gpu/launch_counts.h"
 #include "shim/observe/python/python_bridge.h"
@@ -19,8 +19,15 @@
 namespace nanwatch {
 namespace {
 
-// How often the head of the queue is tried while ops go by.
+// How often the head of the queue is tried while ops go by; and while they go into batches, in
+// events, each of some sixteen ops.
 constexpr uint64_t kOpsPerSettle = 32;
+constexpr uint64_t kBatchesPerSettle = 8;
+
+// Families whose ops wait for no batch: they are resolved by what they read, or decide about the
+// step.
+constexpr uint32_t kByThemselves =
+    kUnscales | kUpdatesScale | kCommunicates | kCompares | kReadsScalar;
 
 // The op's results, `returned` of them, which lie behind the inputs in use, and the arguments that
 // it writes without returning them; their number.
@@ -90,10 +97,8 @@ struct GpuEventQueue::OpParts {
   }
   // What an op writes beside this part's outputs is another part's to tell about.
   bool IsOutput(const InputSeen& input) const {
-    return std::any_of(outputs, outputs + output_count, [&input](const InputSeen* output) {
-      return output->storage.storage == input.storage.storage &&
-             output->byte_begin < input.byte_end && input.byte_begin < output->byte_end;
-    });
+    return std::any_of(outputs, outputs + output_count,
+                       [&input](const InputSeen* output) { return Overlap(*output, input); });
   }
 
  private:
@@ -117,13 +122,9 @@ void GpuEventQueue::KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept {
 }
 
 void GpuEventQueue::EnqueueOp(ThreadState* thread, const Frame& frame, uint32_t returned) noexcept {
-  if (state_.cuts.AnyNoted()) LeaveCutsIfLeft(thread);
   const InputSeen* written[ThreadState::kInputsMax];
   const uint32_t count = CollectWritten(thread, frame, returned, written);
-  if (frame.op->writes_unseen && thread->optimizer_depth != 0 &&
-      std::strncmp(frame.op->name, "aten::_fused_", 13) == 0) {
-    parts_.steps.OnFusedSeen();
-  }
+  if (thread->optimizer_depth != 0 && IsFusedUpdate(*frame.op)) parts_.steps.OnFusedSeen();
   if (count == 0 && (frame.op->families & kCompares) != 0) {
     OpParts parts;
     parts.AddInputsOf(thread, frame);
@@ -136,9 +137,17 @@ void GpuEventQueue::EnqueueOp(ThreadState* thread, const Frame& frame, uint32_t 
     return;
   }
   if (count == 0) return;
-  if ((frame.op->families & kUpdatesScale) != 0) EnqueueScale(thread, frame);
+  if ((frame.op->families & kUpdatesScale) != 0) EnqueueScale(thread, frame, *written[0]);
   const Moment moment = MomentOf(thread, frame);
-  LaunchParts(thread, frame, moment, {written, count});
+  // What an update has written is read at its end, in one list.
+  const bool samples = parts_.level.watched() == wire::Level::kSampled && !frame.inputs_seen;
+  if (samples && moment.place.phase == wire::Phase::kOptimizer) return;
+  if (!samples || !MayBeBatched(thread, frame, {written, count}) ||
+      !state_.batches.Record(thread, frame, moment, {written, count})) {
+    if (frame.op->in_place) state_.batches.RecordWritten({written, count});
+    LaunchBatches();
+    LaunchParts(thread, frame, moment, {written, count});
+  }
   if (parts_.parameter_stats.MeasuresLayers()) {
     MeasureWritten(thread, moment, {written, count});
   }
@@ -173,7 +182,6 @@ void GpuEventQueue::EnqueuePart(ThreadState* thread, const Frame& frame, const M
   auto* event = state_.ring.Reserve<OpEvent>((std::max(tensors, 1u) - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
     thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += parts.output_count;
-    if (state_.cuts.AnyNoted()) state_.cuts.LetGo();
     return Settle();
   }
   FillOp(parts, thread, frame, moment, event);
@@ -192,14 +200,7 @@ void GpuEventQueue::EnqueuePart(ThreadState* thread, const Frame& frame, const M
     looked_at[looked_at_count++] = &input;
   }
   if (parts.output_count != 0) {
-    const bool by_cuts = CutsNow(thread);
-    const bool waits = by_cuts && MayWaitForCut(thread, frame, *parts.outputs[0]);
-    if (waits) {
-      looked_at_count = 0;
-    } else {
-      Launch(thread, event, parts.outputs, looked_at, looked_at_count);
-    }
-    if (by_cuts) RecordForCuts(thread, /*at_once=*/!waits, event);
+    Launch(thread, event, parts.outputs, looked_at, looked_at_count);
   } else {
     event->graph = CapturedGraph(thread, /*begins=*/false);
   }
@@ -221,8 +222,44 @@ void GpuEventQueue::FillOp(const OpParts& parts, ThreadState* thread, const Fram
   }
 }
 
+bool GpuEventQueue::MayBeBatched(const ThreadState* thread, const Frame& frame,
+                                 std::span<const InputSeen* const> written) noexcept {
+  return (frame.op->families & kByThemselves) == 0 && !frame.op->writes_unseen &&
+         thread->regions_open == 0 && !thread->proof &&
+         std::all_of(written.begin(), written.end(), [&written](const InputSeen* tensor) {
+           return tensor->place_in_list == InputSeen::kNoList && tensor->gpu == written[0]->gpu &&
+                  IsOneRun(tensor->View(), /*in_any_order=*/true);
+         });
+}
+
+bool GpuEventQueue::MayNote(const ThreadState* thread, const Frame& frame) noexcept {
+  constexpr uint32_t kOthers = kByThemselves | kFills | kMayNotWait;
+  return On() && parts_.level.watched() == wire::Level::kSampled && !frame.inputs_seen &&
+         (frame.op->families & kOthers) == 0 && !frame.op->writes_unseen &&
+         thread->optimizer_depth == 0 && thread->regions_open == 0 && !thread->proof &&
+         !parts_.poison.Ignores() && !parts_.parameter_stats.MeasuresLayers();
+}
+
+bool GpuEventQueue::NoteResult(ThreadState* thread, const Frame& frame,
+                               const at::TensorBase& result) noexcept {
+  PlainTensor plain;
+  if (!MayNote(thread, frame) || !ReadDenseOnGpu(result, &plain) || plain.view.numel == 1 ||
+      plain.view.ndim > wire::kShapeDimsMax) {
+    return false;
+  }
+  BusyScope busy(thread);
+  const uint64_t before = next_event();
+  if (!state_.batches.Record(thread, frame, MomentOf(thread), plain, result.requires_grad())) {
+    return false;
+  }
+  const uint64_t now = next_event();
+  if (now / kBatchesPerSettle != before / kBatchesPerSettle) Settle();
+  return true;
+}
+
 void GpuEventQueue::EnqueueLateCopy(ThreadState* thread, const Frame& frame,
                                     const InputSeen& to) noexcept {
+  LaunchBatches();
   late_copies_.Add(to, next_event());
   OpParts parts;
   parts.outputs[parts.output_count++] = &to;
@@ -292,14 +329,12 @@ void GpuEventQueue::EnqueueView(ThreadState* thread, const Frame& frame,
   event->tensor.seen = InputSeen{};
   event->tensor.seen.Copy(tensor);
   event->graph = CapturedGraph(thread, /*begins=*/false);
-  if ((frame.op->families & kCreates) != 0 && event->graph == nullptr && CutsNow(thread)) {
-    state_.cuts.RecordClean(event->tensor.seen, event->number);
-  }
   state_.ring.Publish(event);
 }
 
 void GpuEventQueue::EnqueueScalarRead(ThreadState* thread, const Frame& frame,
                                       double number) noexcept {
+  LaunchBatches();
   OpParts parts;
   parts.escaped = number;
   parts.AddInputsOf(thread, frame);

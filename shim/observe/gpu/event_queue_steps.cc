@@ -2,6 +2,7 @@
 // Passes, leaves and updates are enqueued. They wait for no check of their own.
 #include <cstdio>
 
+#include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/gpu_graphs.h"
 #include "shim/observe/thread/seen_inputs.h"
@@ -10,6 +11,7 @@
 namespace nanwatch {
 
 void GpuEventQueue::Enqueue(ThreadState* thread, const PassBegan& fact) noexcept {
+  LaunchBatches();
   if (fact.root_is_loss) EnqueueLossOf(thread, fact.root);
   auto* event = state_.ring.Reserve<PassEvent>();
   if (event == nullptr) return;
@@ -41,6 +43,7 @@ void GpuEventQueue::Enqueue(ThreadState* thread, const LeafReached& fact) noexce
 }
 
 uint64_t GpuEventQueue::Enqueue(ThreadState* thread, const UpdateBegan& fact) noexcept {
+  LaunchBatches();
   auto* event = state_.ring.Reserve<OptimizerEvent>();
   if (event == nullptr) return 0;
   event->kind = EventKind::kOptimizerBegin;
@@ -55,6 +58,9 @@ uint64_t GpuEventQueue::Enqueue(ThreadState* thread, const UpdateBegan& fact) no
 }
 
 void GpuEventQueue::Enqueue(ThreadState* thread, const UpdateEnded& fact) noexcept {
+  LaunchBatches();
+  state_.batches.OnStep();
+  ReleaseAfterUpdate();
   auto* event = state_.ring.Reserve<OptimizerEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kOptimizerEnd;
@@ -69,6 +75,9 @@ void GpuEventQueue::Enqueue(ThreadState* thread, const UpdateEnded& fact) noexce
 }
 
 void GpuEventQueue::Enqueue(ThreadState* thread, const PlainUpdate&) noexcept {
+  LaunchBatches();
+  state_.batches.OnStep();
+  ReleaseAfterUpdate();
   auto* event = state_.ring.Reserve<PassEvent>();
   if (event == nullptr) return;
   event->kind = EventKind::kPlainUpdate;
@@ -78,6 +87,15 @@ void GpuEventQueue::Enqueue(ThreadState* thread, const PlainUpdate&) noexcept {
   state_.checks.AddStep(thread);
   state_.checks.Ask(thread);
   Settle();
+}
+
+void GpuEventQueue::OnResults(ThreadState* thread,
+                              std::span<const at::TensorBase* const> results) noexcept {
+  if (!On()) return;
+  state_.batches.ReleaseWithGil();
+  if (parts_.parameter_stats.MeasuresLayers()) MeasureResults(thread, results);
+  // The model has returned: what it computed is read while it is there.
+  if (ScopeDepth() == 1) LaunchBatches();
 }
 
 }  // namespace nanwatch

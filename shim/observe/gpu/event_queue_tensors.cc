@@ -17,6 +17,7 @@ namespace nanwatch {
 bool GpuEventQueue::EnqueueTensors(ThreadState* thread, CheckedAs as,
                                    std::span<const CheckedTensor> tensors, const RegionSeen& region,
                                    std::span<const CheckedTensor> given) noexcept {
+  LaunchBatches();
   switch (as) {
     case CheckedAs::kEntries:
     case CheckedAs::kOfRegion:
@@ -86,7 +87,6 @@ bool GpuEventQueue::EnqueuePartOfTensors(ThreadState* thread, CheckedAs as,
     ++kept;
   }
   const bool launched = Launch(thread, event, outputs, inputs, looked_at);
-  RecordCutsOfTensors(thread, event, outputs);
   state_.ring.Publish(event);
   return launched;
 }
@@ -144,11 +144,10 @@ bool GpuEventQueue::EnqueueList(ThreadState* thread, CheckedAs as,
       is_last && (as == CheckedAs::kWritten || as == CheckedAs::kLoss || as == CheckedAs::kProbe);
   const InputSeen* seen[device::kListMax];
   for (size_t i = 0; i < tensors.size(); ++i) {
-    KeepHanded(*tensors[i], &event->tensors[i]);
+    KeepListed(*tensors[i], &event->tensors[i]);
     seen[i] = &tensors[i]->seen;
   }
   const bool launched = Launch(thread, event, seen, nullptr, 0);
-  if (!IsForFigures(as)) RecordCutsOfTensors(thread, event, seen);
   state_.ring.Publish(event);
   return launched;
 }
@@ -179,7 +178,12 @@ void GpuEventQueue::EnqueueLossOf(ThreadState* thread, const SequenceEntry* root
 }
 
 // Told before the op is.
-void GpuEventQueue::EnqueueScale(ThreadState* thread, const Frame& frame) noexcept {
+void GpuEventQueue::EnqueueScale(ThreadState* thread, const Frame& frame,
+                                 const InputSeen& written) noexcept {
+  // At level sampled nobody has asked for inputs: the op returns the scale that it has written.
+  if (!frame.inputs_seen && written.numel == 1) {
+    return EnqueueNumber(thread, CheckedAs::kScale, written);
+  }
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (input.argument != 0 || input.gpu < 0 || input.numel != 1) continue;

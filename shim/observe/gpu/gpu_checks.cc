@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 
+#include "shim/device/check_binary.h"
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_list.h"
 #include "shim/device/check_ptx.h"
 #include "shim/device/driver.h"
+#include "shim/host/zeroed_memory.h"
 #include "shim/observe/gpu/gpu_counts.h"
 
 namespace nanwatch {
@@ -23,19 +26,13 @@ constexpr uint64_t kProgressAfterNs = 1'000'000;
 
 size_t result_bytes = 0;  // for one GPU
 
-void* Map(size_t bytes, int sharing) {
-  void* memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
-}
-
 // Shared, so that a fork leaves it where it is: of private pages the parent's next write would make
 // copies, and the GPU would go on writing to the ones before.
 std::span<std::byte> ResultMemory(void* context, int device) {
   (void)device;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t bytes = (*static_cast<size_t*>(context) + page - 1) / page * page;
-  auto* memory = static_cast<std::byte*>(Map(bytes, MAP_SHARED));
+  auto* memory = static_cast<std::byte*>(MapZeroed(bytes, MAP_SHARED));
   return memory != nullptr ? std::span<std::byte>{memory, bytes} : std::span<std::byte>{};
 }
 
@@ -76,11 +73,6 @@ DeviceTensor Describe(const InputSeen& seen) {
   return tensor;
 }
 
-device::ListEntry EntryOf(const InputSeen& seen) {
-  return device::MakeEntry(reinterpret_cast<uintptr_t>(seen.data),
-                           static_cast<uint64_t>(seen.numel), static_cast<uint8_t>(seen.type));
-}
-
 // libtorch's own answer to which stream is current, a function of its C interface. An interposed
 // one comes first.
 void* FindCurrentStream() {
@@ -100,10 +92,11 @@ bool GpuChecks::Begin(const char** why) noexcept {
   const auto driver = device::DriverOfProcess();
   if (!driver) return false;
   context_get_current_ = driver->context_get_current;
-  answers_ = static_cast<GpuAnswer*>(Map(kAnswers * sizeof(GpuAnswer), MAP_PRIVATE));
-  results_ =
-      static_cast<device::CheckResult*>(Map(kAnswers * sizeof(device::CheckResult), MAP_PRIVATE));
-  sums_ = static_cast<device::ListSums*>(Map(kAnswers * sizeof(device::ListSums), MAP_PRIVATE));
+  context_get_device_ = driver->context_get_device;
+  mem_get_info_ = driver->mem_get_info;
+  answers_ = static_cast<GpuAnswer*>(MapZeroed(kAnswers * sizeof(GpuAnswer)));
+  results_ = static_cast<device::CheckResult*>(MapZeroed(kAnswers * sizeof(device::CheckResult)));
+  sums_ = static_cast<device::ListSums*>(MapZeroed(kAnswers * sizeof(device::ListSums)));
   if (answers_ == nullptr || results_ == nullptr || sums_ == nullptr) return false;
   device::CheckerOptions options;
   options.memory_for = &ResultMemory;
@@ -112,6 +105,7 @@ bool GpuChecks::Begin(const char** why) noexcept {
   const device::KernelText text = device::CheckPtx();
   options.image = text.text;
   options.image_bytes = text.text_bytes;
+  options.binary = device::CheckBinary();
   options.grid_for = &Grid;
   options.list_grid_for = &ListGrid;
   // Of the ops of a training step there are some thousands. Each takes a kilobyte of memory that
@@ -141,9 +135,9 @@ void GpuChecks::BeginExit() noexcept {
 bool GpuChecks::MayLaunch() const noexcept { return !streams_end || AtExit(); }
 
 device::CuStream GpuChecks::EnterStream(ThreadState* thread, int gpu) noexcept {
+  const device::CuStream stream = CurrentStream(gpu);
   const uint32_t bit = uint32_t{1} << (static_cast<uint32_t>(gpu) % 32);
   if ((gpus_seen_.load(std::memory_order_relaxed) & bit) == 0) gpus_seen_.fetch_or(bit);
-  const device::CuStream stream = CurrentStream(gpu);
   // What was last launched on the default stream may be the last for long.
   if (thread->last_stream != stream || thread->last_gpu != gpu + 1) Ask(thread);
   thread->last_stream = stream;
@@ -190,6 +184,21 @@ GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread,
                                              .reports = reports || stream != nullptr,
                                              .sums = sums,
                                              .kinds_only = kinds_only}),
+                      gpu);
+}
+
+GpuChecks::Launched GpuChecks::CheckBatch(int gpu, device::CuStream stream,
+                                          std::span<const device::BatchEntry> entries,
+                                          std::span<const device::BatchEntry> others,
+                                          uint32_t phase) noexcept {
+  if (!MayLaunch()) return {};
+  return WhatBecameOf(checker_->EnqueueBatch({.stream = stream,
+                                              .device = gpu,
+                                              .entries = entries,
+                                              .others = others,
+                                              .phase = phase,
+                                              .reports_masks = true,
+                                              .reports = stream != nullptr}),
                       gpu);
 }
 
@@ -347,6 +356,25 @@ const GpuAnswer* GpuChecks::Find(uint64_t ticket, bool* lost) noexcept {
 bool GpuChecks::DriverIsUp() const noexcept {
   device::CuContext context = nullptr;
   return context_get_current_ != nullptr && context_get_current_(&context) == device::kCuSuccess;
+}
+
+int GpuChecks::CurrentGpu() const noexcept {
+  device::CuDevice device = -1;
+  if (context_get_device_ != nullptr && context_get_device_(&device) == device::kCuSuccess) {
+    return device;
+  }
+  const uint32_t seen = gpus_seen();
+  return std::has_single_bit(seen) ? std::countr_zero(seen) : -1;
+}
+
+bool GpuChecks::IsMemoryScarce() const noexcept {
+  // Of 80 GB five: more than a job asks for at once, and has not got, but for our 32 MiB.
+  constexpr size_t kShare = 16;
+  constexpr size_t kAlwaysScarce = size_t{1} << 30;
+  size_t free = 0;
+  size_t total = 0;
+  return mem_get_info_ == nullptr || mem_get_info_(&free, &total) != device::kCuSuccess ||
+         free < std::max(total / kShare, kAlwaysScarce);
 }
 
 bool GpuChecks::ReadableForEver() const noexcept {

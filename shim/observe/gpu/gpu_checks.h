@@ -25,6 +25,12 @@ struct GpuAnswer {
   const device::Measure* measures = nullptr;  // of one that was measured
 };
 
+// One run of memory, for a list or a batch.
+inline device::ListEntry EntryOf(const InputSeen& seen) noexcept {
+  return device::MakeEntry(reinterpret_cast<uintptr_t>(seen.data),
+                           static_cast<uint64_t>(seen.numel), static_cast<uint8_t>(seen.type));
+}
+
 class GpuChecks {
  public:
   // False, with a line for the user: there is no driver that the checks can use.
@@ -52,6 +58,16 @@ class GpuChecks {
   Launched CheckList(ThreadState* thread, std::span<const InputSeen* const> gate,
                      std::span<const InputSeen* const> others, bool reports, bool sums,
                      bool kinds_only = false) noexcept;
+  // The same of a batch (device/batch_launch.h), on the stream on which all of it was written: the
+  // others are read on a hit alone, and of large entries `phase` says which sixteenth is read.
+  Launched CheckBatch(int gpu, device::CuStream stream, std::span<const device::BatchEntry> entries,
+                      std::span<const device::BatchEntry> others, uint32_t phase) noexcept;
+  // The current stream, on which this thread is about to have something checked.
+  [[nodiscard]] device::CuStream EnterStream(ThreadState* thread, int gpu) noexcept;
+  // Whether the stream is being captured into a graph.
+  [[nodiscard]] bool IsCaptured(int gpu, device::CuStream stream) const noexcept {
+    return checker_->CapturedInto(gpu, stream) != 0;
+  }
   // Measures each tensor of such a list, device::kMeasuredMax at most; or compares the sample of
   // each, where there are any.
   Launched MeasureList(ThreadState* thread, std::span<const InputSeen* const> list,
@@ -99,6 +115,10 @@ class GpuChecks {
   [[nodiscard]] uint64_t newest_answer() const noexcept { return newest_answer_; }
   // Whether the driver is initialised, and has not ended with the process yet.
   [[nodiscard]] bool DriverIsUp() const noexcept;
+  // The one that is current to the calling thread; -1: that is not known.
+  [[nodiscard]] int CurrentGpu() const noexcept;
+  // Of the current GPU the driver has little left to give.
+  [[nodiscard]] bool IsMemoryScarce() const noexcept;
   // The answers lie in memory of this process's own, which outlives CUDA.
   [[nodiscard]] bool ReadableForEver() const noexcept;
 
@@ -115,8 +135,6 @@ class GpuChecks {
  private:
   // Whether what the calling thread launches comes behind what it has launched before.
   [[nodiscard]] bool MayLaunch() const noexcept;
-  // The current stream, on which this thread is about to have something checked.
-  [[nodiscard]] device::CuStream EnterStream(ThreadState* thread, int gpu) noexcept;
   [[nodiscard]] Launched WhatBecameOf(const device::Enqueued& enqueued, int gpu) noexcept;
   static void OnFinished(void* self, const device::Finished& finished);
 
@@ -140,6 +158,8 @@ class GpuChecks {
   std::atomic<bool> at_exit_{false};
   int32_t (*current_stream_)(int32_t gpu, void** stream) = nullptr;
   device::CuResult (*context_get_current_)(device::CuContext* context) = nullptr;
+  device::CuResult (*mem_get_info_)(size_t* free, size_t* total) = nullptr;     // may stay null
+  device::CuResult (*context_get_device_)(device::CuDevice* device) = nullptr;  // may stay null
 };
 
 }  // namespace nanwatch

@@ -20,15 +20,10 @@ int OrderDims(const TensorView& view, int* order) {
 }  // namespace
 
 bool IsOneRun(const TensorView& view, bool in_any_order) noexcept {
-  int64_t expected = 1;
-  int d = view.ndim;
-  while (d > 0 && (view.sizes[d - 1] == 1 || view.strides[d - 1] == expected)) {
-    expected *= view.sizes[--d];
-  }
-  if (d == 0) return true;
+  if (IsRowMajor(view)) return true;
   if (!in_any_order) return false;
   int order[wire::kShapeDimsMax];
-  expected = 1;
+  int64_t expected = 1;
   for (int i = OrderDims(view, order); i-- > 0;) {
     if (view.strides[order[i]] != expected) return false;
     expected *= view.sizes[order[i]];

@@ -1,21 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/gpu/queued_events.h"
 
+#include "shim/observe/gpu/op_note.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
+namespace {
 
-void KeepSeen(const InputSeen& seen, SeenTensor* kept) noexcept {
+void KeepWithoutShape(const InputSeen& seen, SeenTensor* kept) {
   kept->seen = seen;
   kept->seen.storage = HoldWeakly(static_cast<const c10::StorageImpl*>(seen.storage.storage));
   kept->looked_at = -1;
   kept->unread = false;
+}
+
+}  // namespace
+
+void KeepSeen(const InputSeen& seen, SeenTensor* kept) noexcept {
+  KeepWithoutShape(seen, kept);
   FillShapeOnly(seen.View(), &kept->stats);
 }
 
 void KeepHanded(const CheckedTensor& handed, SeenTensor* kept) noexcept {
-  KeepSeen(handed.seen, kept);
+  KeepListed(handed, kept);
+  FillShapeOnly(handed.seen.View(), &kept->stats);
+}
+
+void KeepListed(const CheckedTensor& handed, SeenTensor* kept) noexcept {
+  KeepWithoutShape(handed.seen, kept);
   kept->target = handed.target;
   kept->named = handed.named;
   kept->name = handed.name;
@@ -34,6 +47,14 @@ void DropTensors(QueuedEvent* event) noexcept {
     case EventKind::kOp:
     case EventKind::kHanded:
       return DropTensors(static_cast<OpEvent*>(event));
+    case EventKind::kBatch: {
+      auto* batch = static_cast<BatchEvent*>(event);
+      for (uint32_t i = 0; i < batch->count; ++i) ops.drop(batch->notes[i].seen.storage.handle);
+      for (uint32_t i = 0; i < batch->other_count; ++i) {
+        ops.drop(batch->others[i].seen.storage.handle);
+      }
+      return;
+    }
     case EventKind::kView:
       return ops.drop(static_cast<ViewEvent*>(event)->tensor.seen.storage.handle);
     case EventKind::kCollective: {

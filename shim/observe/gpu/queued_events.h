@@ -8,7 +8,7 @@
 
 #include "shim/observe/events/checked_tensor.h"
 #include "shim/observe/events/facts.h"
-#include "shim/observe/gpu/gpu_cuts.h"
+#include "shim/observe/gpu/gpu_checks.h"
 #include "shim/observe/thread/location.h"
 
 namespace nanwatch {
@@ -17,6 +17,7 @@ enum class EventKind : uint8_t {
   kNothing,  // fills the queue up to its end, or its check was not made; has no `moment`
   kOp,
   kHanded,
+  kBatch,
   kView,
   kPass,
   kLeaf,
@@ -53,13 +54,15 @@ struct SeenTensor {
   wire::Target target;
   const NamedTensor* named;
   uint32_t name;
-  CutTensor cut;  // at level layer
 };
 
 // Keeps a tensor in an event: held by itself, and with counts that say nothing yet.
 void KeepSeen(const InputSeen& seen, SeenTensor* kept) noexcept;
 // The same of one that is handed over.
 void KeepHanded(const CheckedTensor& handed, SeenTensor* kept) noexcept;
+// The same of one among hundreds in a list. Its shape is told in `stats` only where it turns out to
+// be bad.
+void KeepListed(const CheckedTensor& handed, SeenTensor* kept) noexcept;
 [[nodiscard]] inline bool IsWritten(const InputSeen& input) noexcept {
   return input.updated || input.overwritten;
 }
@@ -79,7 +82,6 @@ struct OpEvent : QueuedEvent {
   uint32_t slot;                                // of its check, in a graph
   uint32_t outputs;
   uint32_t inputs;
-  CutOp cut;
   SeenTensor tensors[1];  // outputs, then inputs
 
   static constexpr uint32_t kTensorsMax = 128;  // but of a list device::kListMax
@@ -127,8 +129,7 @@ void DropTensors(QueuedEvent* event) noexcept;
 
 // What follows from what tensors are handed over as.
 [[nodiscard]] constexpr bool AreGradients(CheckedAs as) noexcept {
-  return as == CheckedAs::kGradients || as == CheckedAs::kSkippableGradients ||
-         as == CheckedAs::kWatchedGradients;
+  return as == CheckedAs::kGradients || as == CheckedAs::kWatchedGradients;
 }
 // Their numbers are of no interest.
 [[nodiscard]] constexpr bool IsOnlyChecked(CheckedAs as) noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/gpu/resolver.h"
 
+#include <cstdlib>
 #include <new>
 
 #include "shim/host/monotonic_clock.h"
@@ -17,6 +18,11 @@ namespace nanwatch {
 
 bool GpuResolver::Prepare() noexcept {
   resolver_ = ThreadStates::MakeForResolving();
+  constexpr size_t kBytes = sizeof(OpEvent) + device::kOutputsMax * sizeof(SeenTensor);
+  void* scratch = std::aligned_alloc(
+      alignof(OpEvent), (kBytes + alignof(OpEvent) - 1) / alignof(OpEvent) * alignof(OpEvent));
+  if (scratch == nullptr || !notes_.Prepare()) return false;
+  scratch_ = new (scratch) OpEvent;
   return resolver_ != nullptr;
 }
 
@@ -30,9 +36,7 @@ void GpuResolver::ResolveReady() noexcept {
   const bool was_busy = thread != nullptr && thread->busy;
   if (thread != nullptr) thread->busy = true;
   state_.checks.Collect();
-  if (state_.checks.TakeHit() && state_.cuts.AnyNoted() && !parts_.poison.Poisoned()) {
-    parts_.listener.Raise();
-  }
+  if (state_.checks.TakeHit() && !parts_.poison.Poisoned()) parts_.listener.Raise();
   const bool may_resolve = ResolveUnannounced();
   for (QueuedEvent* head = state_.ring.Head(); may_resolve && head != nullptr;
        head = state_.ring.Head()) {
@@ -49,15 +53,6 @@ bool GpuResolver::ResolveHead(QueuedEvent* head) noexcept {
     KeepForReplays(head);
     return true;
   }
-  if (head->kind == EventKind::kOp) {
-    auto& op = static_cast<OpEvent&>(*head);
-    if (op.cut.at_layer && IsHeldForCuts(op)) return false;
-    if (op.cut.at_layer && !op.cut.at_once) {
-      Resolve(op, nullptr);
-      DropTensors(head);
-      return true;
-    }
-  }
   const GpuAnswer* answer = nullptr;
   bool lost = false;
   if (head->ticket != 0) {
@@ -67,6 +62,7 @@ bool GpuResolver::ResolveHead(QueuedEvent* head) noexcept {
   }
   if (lost) {
     RecordLost(*head);
+    if (head->kind == EventKind::kBatch) Resolve(*head, nullptr);
   } else {
     Resolve(*head, answer);
   }
@@ -99,25 +95,30 @@ bool GpuResolver::IsStuck(const QueuedEvent& head) noexcept {
   return now - stuck_since_ns_ > patience_ns && state_.checks.newest_answer() > head.ticket;
 }
 
+void GpuResolver::BeginResolving(const QueuedEvent& event) noexcept {
+  resolver_->told = &event.moment;
+  told_event_ = event.number;
+  resolver_->depth = resolver_->inputs_used = 0;
+  resolver_->pass = event.moment.place.pass;
+}
+
 void GpuResolver::Resolve(QueuedEvent& event, const GpuAnswer* answer) noexcept {
   ThreadState* thread = resolver_;
-  thread->told = &event.moment;
-  told_event_ = event.number;
-  thread->depth = thread->inputs_used = 0;
-  thread->pass = event.moment.place.pass;
+  BeginResolving(event);
   switch (event.kind) {
     case EventKind::kNothing:  // is released before
       break;
     case EventKind::kOp:
-      ResolveOpEvent(static_cast<OpEvent&>(event), answer);
+      ResolveOp(static_cast<OpEvent&>(event), answer);
+      break;
+    case EventKind::kBatch:
+      ResolveBatch(static_cast<BatchEvent&>(event), answer);
       break;
     case EventKind::kHanded:
-      if (static_cast<OpEvent&>(event).cut.at_layer) ResolveKnown(event);
       ResolveTensors(static_cast<OpEvent&>(event), *answer);
       break;
     case EventKind::kView: {
       auto& view = static_cast<ViewEvent&>(event);
-      ResolveKnown(view);
       parts_.clean_outputs.OnSkipped(thread, view.frame, view.tensor.seen.Plain());
       break;
     }
@@ -134,6 +135,8 @@ void GpuResolver::Resolve(QueuedEvent& event, const GpuAnswer* answer) noexcept 
       break;
     case EventKind::kOptimizerEnd: {
       const auto& end = static_cast<const OptimizerEvent&>(event);
+      parts_.gradients.EndUpdate();
+      skips_update_ = false;
       parts_.steps.RecordOptimizerEnd(thread, {end.stopped, end.ops_unwatched});
       break;
     }
@@ -151,12 +154,6 @@ void GpuResolver::Resolve(QueuedEvent& event, const GpuAnswer* answer) noexcept 
       break;
   }
   thread->told = nullptr;
-}
-
-void GpuResolver::ResolveOpEvent(OpEvent& op, const GpuAnswer* answer) noexcept {
-  if (op.cut.at_layer && !op.cut.at_once) return ResolveByCuts(op);
-  if (op.cut.at_layer) RecordResolvedAtLayer(op, ~uint64_t{0});
-  ResolveOp(op, answer);
 }
 
 void GpuResolver::ResolveOptimizerBegin(const OptimizerEvent& begin) noexcept {

@@ -11,11 +11,14 @@
 
 #include <cstdint>
 #include <mutex>
+#include <span>
 
 #include "shim/classify/bad_values.h"
 #include "shim/observe/events/source_list.h"
+#include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/gpu_graphs.h"
 #include "shim/observe/gpu/gpu_state.h"
+#include "shim/observe/gpu/op_note.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
@@ -107,7 +110,6 @@ class GpuResolver {
   // False: the event at the head waits.
   [[nodiscard]] bool ResolveHead(QueuedEvent* head) noexcept;
   void RecordLost(const QueuedEvent& event) noexcept;
-  void ResolveOpEvent(OpEvent& op, const GpuAnswer* answer) noexcept;
   void ResolveOptimizerBegin(const OptimizerEvent& begin) noexcept;
   // The op's frame and inputs, as they were; true if it has read something bad as its first
   // argument.
@@ -115,6 +117,8 @@ class GpuResolver {
   void ResolveBadOp(OpEvent& event, const GpuAnswer& answer) noexcept;
   void ResolveReady() noexcept;
   bool IsStuck(const QueuedEvent& head) noexcept;
+  // From here on the resolving thread is where and when the event was.
+  void BeginResolving(const QueuedEvent& event) noexcept;
   void Resolve(QueuedEvent& event, const GpuAnswer* answer) noexcept;
   void ResolveOp(OpEvent& event, const GpuAnswer* answer) noexcept;
   void ResolveLateCopy(OpEvent& event) noexcept;
@@ -142,16 +146,34 @@ class GpuResolver {
   void ResolveGiven(const PlainTensor& tensor) noexcept;
   // A copy that left bad values: whether what it copied had come by a collective. Recorded then.
   bool ResolveCopyOfReceived(const OpEvent& event) noexcept;
-  [[nodiscard]] bool IsHeldForCuts(OpEvent& event) noexcept;
-  void ResolveByCuts(OpEvent& event) noexcept;
-  void RecordResolvedAtLayer(OpEvent& event, uint64_t known) noexcept;
-  // All tensors of an event that is told were known.
-  void ResolveKnown(const QueuedEvent& event) noexcept;
-  // An output that is not known to be bad.
-  void ResolveNotBad(OpEvent& event, uint32_t output) noexcept;
-  void ResolveUnknown(const OpEvent& event) noexcept;
-  [[nodiscard]] Traced TraceAtLayer(const OpEvent& event,
-                                    const device::CheckResult& result) noexcept;
+  // Level sampled (resolver_batches.cc). `answer` is null where the batch was not launched.
+  struct BatchAnswer;
+  void ResolveBatch(BatchEvent& batch, const GpuAnswer* answer) noexcept;
+  void ResolveBadBatch(BatchAnswer& found) noexcept;
+  void ResolveBadLeaf(const BatchAnswer& found, OpNote& leaf) noexcept;
+  [[nodiscard]] static bool IsMasks(const BatchAnswer& found) noexcept;
+  void RecordMasks(BatchAnswer& found) noexcept;
+  static void RecordReadLater(const BatchAnswer& found) noexcept;
+  [[nodiscard]] bool IsFirstMask(const OpNote& note) noexcept;
+  void ResolveMask(uint64_t number) noexcept;
+  void ResolveMasksOf(const OpNote& note) noexcept;
+  void ResolveNotes(BatchAnswer& found, std::span<OpNote> notes, bool are_others) noexcept;
+  void ResolveBadNotes(const BatchAnswer& found, std::span<OpNote> notes, bool are_others,
+                       OpEvent& event, const device::CheckResult& result) noexcept;
+  [[nodiscard]] bool AddNoteSource(const BatchEvent& batch, uint64_t producer,
+                                   Traced* traced) noexcept;
+  [[nodiscard]] bool AddOpSource(uint64_t producer, Traced* traced) noexcept;
+  [[nodiscard]] static bool MayHaveReadUnread(const BatchEvent& batch, const OpNote& note,
+                                              bool by_edges) noexcept;
+  [[nodiscard]] Traced TraceNote(const BatchAnswer& found, const OpNote& note,
+                                 bool is_other) noexcept;
+  [[nodiscard]] bool TraceForward(const OpNote& note, Traced* traced) noexcept;
+  struct NewestBad;
+  void TraceNewest(const Moment& moment, bool knows_none, Traced* traced) noexcept;
+  static void AddNewest(const NewestBad& newest, Traced* traced) noexcept;
+  void RecordNotes(std::span<const OpNote> notes, std::span<const uint8_t> kinds,
+                   bool are_others) noexcept;
+  void RecordNewest(const OpEvent& event, const InputSeen& result, uint8_t kinds) noexcept;
 
   const Parts parts_;
   GpuState& state_;
@@ -174,8 +196,29 @@ class GpuResolver {
   uint32_t bad_leaf_step_ = 0;
   uint64_t stuck_at_ = 0;  // number of the event that is waited for, and since when
   uint64_t stuck_since_ns_ = 0;
-  uint64_t quiet_at_ = 0;  // events recorded when the head was first found to be held for cuts
-  uint64_t quiet_since_ns_ = 0;
+  KnownNotes notes_;
+  OpEvent* scratch_ = nullptr;  // in which the ops of a batch are resolved; never freed
+  // The last result of an op that was bad.
+  struct NewestBad {
+    ValueRef value;
+    uint32_t site = 0;
+    uint8_t kinds = 0;
+    uint64_t pass = 0;
+    const ThreadState* thread = nullptr;
+    uint32_t step = 0;
+  };
+  // Results of ops that hold -Inf alone, each with its storage held weakly; the oldest go first.
+  static constexpr uint64_t kMasksMax = 32;
+  OpNote masks_[kMasksMax];
+  uint64_t masks_count_ = 0;  // ever kept
+  uint32_t mask_step_ = 0;    // in which the last one was
+  // Ops and layers whose first mask was reported.
+  static constexpr uint32_t kMaskPlacesMax = 64;
+  uint64_t mask_places_[kMaskPlacesMax];
+  uint32_t mask_places_count_ = 0;
+  NewestBad newest_;
+  NewestBad newest_in_pass_;  // of a backward pass
+  NewestBad newest_without_gradient_;
 };
 
 }  // namespace nanwatch

@@ -84,7 +84,8 @@ void GpuResolver::ResolveGiven(const PlainTensor& tensor) noexcept {
 // so what it leaves there was received, whatever was known of its source.
 bool GpuResolver::ResolveCopyOfReceived(const OpEvent& event) noexcept {
   if ((event.frame.op->families & kMoves) == 0 || event.outputs != 1) return false;
-  bool from_cpu = false;
+  // At level sampled nobody knows what it has read.
+  bool from_cpu = event.inputs == 0;
   for (uint32_t i = event.outputs; i < event.outputs + event.inputs; ++i) {
     const InputSeen& input = event.tensors[i].seen;
     if (input.updated || input.overwritten) continue;  // where it copies to

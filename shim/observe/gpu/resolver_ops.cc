@@ -8,6 +8,7 @@
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/gpu/answer_stats.h"
 #include "shim/observe/gpu/resolver.h"
+#include "shim/observe/step/canary.h"
 #include "shim/observe/step/scaler_state.h"
 #include "shim/observe/step/step_progress.h"
 #include "shim/observe/step/step_scope.h"
@@ -51,6 +52,7 @@ void GpuResolver::ResolveOp(OpEvent& event, const GpuAnswer* answer) noexcept {
       !parts_.poison.Poisoned()) {
     return;
   }
+  if (IsFusedUpdate(*event.frame.op) && parts_.gradients.IsSkipped(event.moment.thread)) return;
   const bool bad_read = FillFrame(event, answer, bad);
   ThreadState* thread = resolver_;
   Frame& frame = thread->frames[0];
@@ -59,8 +61,6 @@ void GpuResolver::ResolveOp(OpEvent& event, const GpuAnswer* answer) noexcept {
   if ((families & kUnscales) != 0) parts_.scaler_state.OnUnscale(bad_read);
   if (bad) {
     ResolveBadOp(event, *answer);
-  } else if (event.cut.at_layer && !event.cut.AllOutputsKnown()) {
-    for (uint32_t i = 0; i < event.outputs; ++i) ResolveNotBad(event, i);
   } else {
     parts_.clean_outputs.OnClean(thread, frame);
   }
@@ -108,13 +108,16 @@ void GpuResolver::ResolveBadOp(OpEvent& event, const GpuAnswer& answer) noexcept
   ThreadState* thread = resolver_;
   thread->region = event.region;
   thread->region.source = wire::Source{};
-  Traced traced;
-  if (event.cut.at_layer) {
-    traced = TraceAtLayer(event, *answer.result);
-    thread->traced = &traced;
+  // It began while nobody asked for inputs, and had a launch of its own.
+  Traced unread;
+  const bool knows_inputs = thread->traced != nullptr || thread->frames[0].inputs_seen;
+  if (!knows_inputs && parts_.level.was_lower()) {
+    unread.complete = false;
+    TraceNewest(event.moment, /*knows_none=*/true, &unread);
+    thread->traced = &unread;
   }
   if (!ResolveCopyOfReceived(event)) ResolveBadOutputs(event, *answer.result);
-  thread->traced = nullptr;
+  if (thread->traced == &unread) thread->traced = nullptr;
   if (thread->region.source.kinds != 0 && region_bad_at_ < event.region.first_event) {
     region_bad_at_ = event.number;
     region_source_ = thread->region.source;
@@ -124,6 +127,10 @@ void GpuResolver::ResolveBadOp(OpEvent& event, const GpuAnswer& answer) noexcept
       last_bad_event_ != nullptr ? *last_bad_event_ : event.moment.thread->last_bad_event;
   last_bad_event = event.number;
   RecordNewestBad(event);
+  for (uint32_t i = 0; i < event.outputs; ++i) {
+    const uint8_t kinds = answer.result->output_kinds[i];
+    if (kinds != 0) RecordNewest(event, event.tensors[i].seen, kinds);
+  }
 }
 
 // Of what the copy has left nothing is known but what is known of its source, all of which may be
@@ -148,7 +155,7 @@ void GpuResolver::ResolveBadOutputs(OpEvent& event, const device::CheckResult& r
     wire::TensorStats& stats = event.tensors[i].stats;
     const uint8_t kinds = result.output_kinds[i];
     if (kinds == 0) {
-      ResolveNotBad(event, i);
+      ForgetBad(parts_.bad_values, seen);
       continue;
     }
     FillOutput(result, static_cast<int>(i), &stats);
@@ -185,7 +192,7 @@ bool GpuResolver::AssumeSource(const ThreadState* thread, const PlainTensor& ten
                                wire::Source* source, ValueRef* value) const noexcept {
   const uint32_t step = parts_.progress.completed();
   if (tensor.gpu < 0 || thread != resolver_ || newest_bad_.ticket == 0 ||
-      newest_bad_step_ != step || parts_.level.asked() != wire::Level::kLayer) {
+      newest_bad_step_ != step || parts_.level.asked() != wire::Level::kSampled) {
     return false;
   }
   *source = {};

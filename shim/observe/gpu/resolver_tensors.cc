@@ -55,13 +55,12 @@ void GpuResolver::ResolveTensor(OpEvent& event, SeenTensor& tensor) noexcept {
       ResolveReceived(resolver_, plain);
       return parts_.named_values.ReportEntry(plain, tensor.target, NameOf(tensor));
     case CheckedAs::kGradients:
+      if (skips_update_) return;
       if (parts_.poison.Poisoned()) return parts_.gradients.ReportWatched(plain, tensor.named);
       return parts_.gradients.Report(resolver_, plain, tensor.named);
     case CheckedAs::kWatchedGradients:
+      if (skips_update_) return;
       return parts_.gradients.ReportWatched(plain, tensor.named);
-    case CheckedAs::kSkippableGradients:
-      skips_update_ = true;
-      return;
     case CheckedAs::kLoss:
       return parts_.loss_reads.ReportBad(resolver_, plain, event.moment.place.layer);
     case CheckedAs::kLossNumber:
@@ -176,6 +175,7 @@ void GpuResolver::ResolveList(OpEvent& event, const GpuAnswer& answer) noexcept 
     const ListedEntry found = FindListed(list, i);
     if (found.kinds == 0) continue;
     SeenTensor& tensor = event.tensors[i];
+    FillShapeOnly(tensor.seen.View(), &tensor.stats);
     if (found.counted) {
       FillCounts(found.counts, found.kinds, list.brief != 0, &tensor.stats);
       PlaceToIndex(tensor.seen.View(), &tensor.stats);

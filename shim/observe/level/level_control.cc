@@ -10,6 +10,7 @@
 #include "shim/observe/level/watch_switch.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/step_progress.h"
+#include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 namespace {
@@ -28,6 +29,16 @@ wire::LevelRecord Because(wire::LevelRecord::Why why, wire::Level from, wire::Le
 wire::Level LevelControl::WatchedAt(wire::Level asked) noexcept {
   // `auto` chooses after each step of an optimizer, and watches everything until there is one.
   return asked == wire::Level::kAuto ? wire::Level::kFull : asked;
+}
+
+bool LevelControl::LeavesUnread(wire::Level watched) const noexcept {
+  return watched != wire::Level::kFull && (watched != wire::Level::kSampled || on_gpu_);
+}
+
+void LevelControl::SetSampleLimit(wire::Level watched) noexcept {
+  const bool samples = watched == wire::Level::kSampled;
+  parts_.sample_limit.bytes.store(samples ? start_.sample_limit : SampleLimit::kNoLimit,
+                                  std::memory_order_relaxed);
 }
 
 void LevelControl::LookAgain(ThreadState* thread, const wire::ControlBlock& control) noexcept {
@@ -57,11 +68,15 @@ void LevelControl::LookAgain(ThreadState* thread, const wire::ControlBlock& cont
 }
 
 wire::Level LevelControl::Unasked() const noexcept {
-  return on_gpu_ && !start_.chosen ? wire::Level::kLayer : start_.level;
+  return on_gpu_ && !start_.chosen ? wire::Level::kSampled : start_.level;
 }
 
 void LevelControl::RecordIfHidden() noexcept {
-  if (at::isRecordFunctionEnabled() || !WatchesEveryOp(watched())) return;
+  if (parts_.watch_switch.refused()) CountStepUnwatched();
+  if (at::isRecordFunctionEnabled()) return;
+  const ThreadState* thread = ThreadStates::Known();
+  const bool in_update = thread != nullptr && thread->optimizer_watches_ops;
+  if (!WatchesEveryOp(watched()) && !in_update) return;
   if (!was_hidden_.exchange(true)) {
     parts_.entry.say(
         "the program switches torch's record functions off; ops that run meanwhile are not seen");
@@ -81,8 +96,11 @@ void LevelControl::CountStepUnwatched() noexcept {
 void LevelControl::OnFirstGpu(ThreadState* thread) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   on_gpu_ = true;
-  if (start_.chosen || requested_) return;
-  Apply(thread, Unasked(), wire::LevelRecord::Why::kOnGpu);
+  if (LeavesUnread(watched())) was_lower_.store(true, std::memory_order_relaxed);
+  if (!start_.chosen && !requested_) {
+    Apply(thread, Unasked(), wire::LevelRecord::Why::kOnGpu);
+  }
+  parts_.watch_switch.OnGpu(*this);
   parts_.live.Publish(wire::LiveState::kWatching);
 }
 
@@ -94,7 +112,7 @@ void LevelControl::Apply(ThreadState* thread, wire::Level asked,
   const bool began_here = switched_in_step() == parts_.steps.completed();
   if (before == wire::Level::kIdle && asked != before && began_here) CountStepUnwatched();
   off_to_measure_.store(false, std::memory_order_relaxed);
-  if (WatchedAt(asked) != wire::Level::kFull) was_lower_.store(true, std::memory_order_relaxed);
+  if (LeavesUnread(WatchedAt(asked))) was_lower_.store(true, std::memory_order_relaxed);
   Switch(thread, WatchedAt(asked));
   if (before == asked) return;
   wire::LevelRecord record = Because(why, before, asked);
@@ -104,18 +122,18 @@ void LevelControl::Apply(ThreadState* thread, wire::Level asked,
 
 void LevelControl::Raise() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (watched() != wire::Level::kLayer) return;
+  if (watched() != wire::Level::kSampled) return;
   raised_in_.store(parts_.steps.completed() + 1, std::memory_order_relaxed);
   Switch(nullptr, wire::Level::kFull);
 }
 
 void LevelControl::OnStep(ThreadState* thread, const AutoLevel::Step& step) noexcept {
-  if (asked() == wire::Level::kLayer && watched() == wire::Level::kFull) {
+  if (asked() == wire::Level::kSampled && watched() == wire::Level::kFull) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const uint32_t raised = raised_in_.load(std::memory_order_relaxed);
     // As at `auto` after something suspicious: what has come once may come again.
     const bool over = parts_.steps.completed() + 1 - raised > AutoLevel::kAlertSteps;
-    if (over && asked() == wire::Level::kLayer) Switch(thread, wire::Level::kLayer);
+    if (over && asked() == wire::Level::kSampled) Switch(thread, wire::Level::kSampled);
   }
   if (asked() != wire::Level::kAuto) return;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -149,9 +167,10 @@ void LevelControl::ChooseRanges() noexcept { parts_.watch_switch.ChooseRanges(*t
 void LevelControl::Switch(ThreadState* thread, wire::Level watched, bool to_measure) noexcept {
   const wire::Level before = watched_.exchange(watched, std::memory_order_relaxed);
   if (before == watched) return;
+  SetSampleLimit(watched);
   if (to_measure) {
     was_off_.store(true, std::memory_order_relaxed);
-  } else if (watched != wire::Level::kFull) {
+  } else if (LeavesUnread(watched)) {
     was_lower_.store(true, std::memory_order_relaxed);
   }
   switched_to_measure_.store(to_measure, std::memory_order_relaxed);

@@ -5,7 +5,7 @@
 // (proto/wire/control.h) while it runs. It is carried out by four ways of watching:
 //   idle    steps are counted, no tensor is read
 //   canary  as idle, and gradients, losses, and what an optimizer's step makes of them (canary.h)
-//   layer   every op is noted, what crosses module boundaries is read (cuts.h)
+//   sampled every op, but of large results only a part, until something bad shows (sampling.h)
 //   full    every op
 // A change takes effect between two ops: ops that are open then end as they began, because libtorch
 // keeps an op's callbacks from its begin to its end.
@@ -22,6 +22,7 @@
 #include "proto/wire/record.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/process_segment.h"
+#include "shim/observe/events/sample_limit.h"
 #include "shim/observe/gpu/gpu_listener.h"
 #include "shim/observe/level/auto_level.h"
 
@@ -40,7 +41,8 @@ struct LevelAtStart {
   wire::Level level;
   bool chosen;  // somebody asked for it; else a GPU has another default
   double budget_percent;
-  double measure_share;  // of all steps, that may be off to measure what the checks cost
+  double measure_share;       // of all steps, that may be off to measure what the checks cost
+  uint64_t sample_limit = 0;  // at level sampled: larger results are read in part
 };
 
 class LevelControl final : public LevelState, public LevelRequests, public GpuListener {
@@ -48,6 +50,7 @@ class LevelControl final : public LevelState, public LevelRequests, public GpuLi
   // All outlive it.
   struct Parts {
     const NanwatchEntry& entry;
+    SampleLimit& sample_limit;
     const ProcessSegment& segment;
     const FindingRecords& records;
     PythonBridge& python;
@@ -60,7 +63,9 @@ class LevelControl final : public LevelState, public LevelRequests, public GpuLi
       : LevelState(start.level, WatchedAt(start.level)),
         parts_(parts),
         start_(start),
-        automatic_(start.budget_percent) {}
+        automatic_(start.budget_percent) {
+    SetSampleLimit(WatchedAt(start.level));
+  }
 
   [[nodiscard]] const LevelAtStart& start() const noexcept { return start_; }
 
@@ -90,11 +95,11 @@ class LevelControl final : public LevelState, public LevelRequests, public GpuLi
     LookAgain(thread, *control);
   }
 
-  // The first tensor of a GPU was seen. Where nobody has asked for a level, layer is what is
+  // The first tensor of a GPU was seen. Where nobody has asked for a level, sampled is what is
   // watched: at full the host makes a launch for every op.
   void OnFirstGpu(ThreadState* thread) noexcept override;
 
-  // At level layer: something bad was found. The next steps are watched in full.
+  // At level sampled: something bad was found. The next steps are watched in full.
   void Raise() noexcept override;
   // A step has ended. At level auto: chooses how the next one is watched.
   void OnStep(ThreadState* thread, const AutoLevel::Step& step) noexcept;
@@ -110,6 +115,9 @@ class LevelControl final : public LevelState, public LevelRequests, public GpuLi
   void LookAgain(ThreadState* thread, const wire::ControlBlock& control) noexcept;
   // The step that runs now, once.
   void CountStepUnwatched() noexcept;
+  void SetSampleLimit(wire::Level watched) noexcept;
+  // With mutex_ held: whether ops go unread for good (LevelState::was_lower).
+  [[nodiscard]] bool LeavesUnread(wire::Level watched) const noexcept;
   // With mutex_ held, these three.
   void Apply(ThreadState* thread, wire::Level asked, wire::LevelRecord::Why why) noexcept;
   void Switch(ThreadState* thread, wire::Level watched, bool to_measure = false) noexcept;

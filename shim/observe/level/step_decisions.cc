@@ -3,17 +3,15 @@
 
 #include "shim/observe/events/live_publisher.h"
 #include "shim/observe/events/poison.h"
-#include "shim/observe/level/cuts.h"
 #include "shim/observe/level/level_control.h"
 #include "shim/observe/level/measuring.h"
+#include "shim/observe/level/sampling.h"
 
 namespace nanwatch {
 
 void StepDecisions::OnBoundary(ThreadState* thread) noexcept { level_.Look(thread); }
 
-void StepDecisions::OnUpdateBegins(ThreadState* thread) noexcept { cuts_.OnUpdate(thread); }
-
-void StepDecisions::OnBadGradient(ThreadState* thread) noexcept { cuts_.Resolve(thread, nullptr); }
+void StepDecisions::OnBadRead(ThreadState* thread) noexcept { sampling_.Resolve(thread); }
 
 void StepDecisions::OnStep(ThreadState* thread, const StepEnded& step) noexcept {
   const Suspicion::Step seen{.loss = step.loss,
@@ -23,7 +21,7 @@ void StepDecisions::OnStep(ThreadState* thread, const StepEnded& step) noexcept 
                              .norm_known = step.norm_known};
   // Without an optimizer's ranges nobody would ever choose again.
   const bool has_optimizer = step.clocks.optimizer_ranges != 0;
-  const bool chooses = has_optimizer || level_.asked() == wire::Level::kLayer;
+  const bool chooses = has_optimizer || level_.asked() == wire::Level::kSampled;
   if (chooses && !poison_.Blind()) {
     level_.OnStep(
         thread,

@@ -7,22 +7,21 @@
 
 namespace nanwatch {
 
-class Cuts;
 class LevelControl;
 class LivePublisher;
 class Measuring;
 class Poison;
+class Sampling;
 
 class StepDecisions final : public StepSink {
  public:
   // All outlive it.
-  StepDecisions(LevelControl& level, Measuring& measuring, Cuts& cuts, const Poison& poison,
+  StepDecisions(LevelControl& level, Measuring& measuring, Sampling& sampling, const Poison& poison,
                 LivePublisher& live) noexcept
-      : level_(level), measuring_(measuring), cuts_(cuts), poison_(poison), live_(live) {}
+      : level_(level), measuring_(measuring), sampling_(sampling), poison_(poison), live_(live) {}
 
   void OnBoundary(ThreadState* thread) noexcept override;
-  void OnUpdateBegins(ThreadState* thread) noexcept override;
-  void OnBadGradient(ThreadState* thread) noexcept override;
+  void OnBadRead(ThreadState* thread) noexcept override;
   void OnStep(ThreadState* thread, const StepEnded& step) noexcept override;
   [[nodiscard]] bool ReadsAfterStep() const noexcept override;
   [[nodiscard]] bool IsUnread() const noexcept override;
@@ -33,7 +32,7 @@ class StepDecisions final : public StepSink {
  private:
   LevelControl& level_;
   Measuring& measuring_;
-  Cuts& cuts_;
+  Sampling& sampling_;
   const Poison& poison_;
   LivePublisher& live_;
 };

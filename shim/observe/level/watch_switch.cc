@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/level/watch_switch.h"
 
+#include <utility>
+
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/step/scaler_state.h"
@@ -18,6 +20,23 @@ void WatchSwitch::Apply(LevelState& state, ThreadState* thread) noexcept {
   }
   ChooseRanges(state);
   input_tracking_.WatchEverywhere(all_ops);
+  HoldInputs(state);
+}
+
+void WatchSwitch::OnGpu(const LevelState& state) noexcept {
+  on_gpu_ = true;
+  HoldInputs(state);
+}
+
+void WatchSwitch::HoldInputs(const LevelState& state) noexcept {
+  const bool holds = on_gpu_ && state.watched() != wire::Level::kSampled;
+  if (holds == std::exchange(holds_inputs_, holds)) return;
+  if (holds) {
+    input_tracking_.Hold();
+  } else {
+    input_tracking_.Release();
+    input_tracking_.Disarm();
+  }
 }
 
 void WatchSwitch::ChooseRanges(const LevelState& state) noexcept {

@@ -5,24 +5,16 @@
 
 #include <cstring>
 
-#include "shim/observe/events/level_state.h"
-#include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/op/compiled_regions.h"
-#include "shim/observe/op/layer_values.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/unseen/compiled_writer.h"
 
 namespace nanwatch {
 
-bool AutogradNodes::HasCuts() const noexcept {
-  return level_.watched() == wire::Level::kLayer || gpu_.AnyWaitForCut();
-}
-
 void AutogradNodes::BeginPassIfNew(ThreadState* thread, bool outermost,
                                    const SequenceEntry* made_by) {
   const int task = torch::autograd::get_current_graph_task_id();
   if (!outermost || task == thread->graph_task) return;
-  if (HasCuts()) layer_values_.OnPass(thread, made_by);
   thread->graph_task = task;
   thread->region.is_backward = false;
   BusyScope busy(thread);
@@ -66,7 +58,6 @@ void AutogradNodes::Begin(ThreadState* thread, const at::RecordFunction& node) {
 }
 
 void AutogradNodes::End(ThreadState* thread) {
-  if (HasCuts()) layer_values_.OnNodeEnd(thread);
   if (thread->depth == 0) return;
   --thread->depth;
   if (thread->nodes_open != 0) --thread->nodes_open;

@@ -12,37 +12,22 @@ namespace nanwatch {
 
 class BackwardPasses;
 class CompiledRegions;
-class GpuEventQueue;
-class LayerValues;
-class LevelState;
 
 class AutogradNodes {
  public:
   // All outlive it. `ops`: for the traits of ranges.
-  AutogradNodes(const OpTable& ops, BackwardPasses& passes, CompiledRegions& regions,
-                const LevelState& level, const GpuEventQueue& gpu,
-                LayerValues& layer_values) noexcept
-      : ops_(ops),
-        passes_(passes),
-        regions_(regions),
-        level_(level),
-        gpu_(gpu),
-        layer_values_(layer_values) {}
+  AutogradNodes(const OpTable& ops, BackwardPasses& passes, CompiledRegions& regions) noexcept
+      : ops_(ops), passes_(passes), regions_(regions) {}
 
   void Begin(ThreadState* thread, const at::RecordFunction& node);
   void End(ThreadState* thread);
 
  private:
-  // Whether level layer has something to read, or left something to let go of.
-  [[nodiscard]] bool HasCuts() const noexcept;
   void BeginPassIfNew(ThreadState* thread, bool outermost, const SequenceEntry* made_by);
 
   const OpTable& ops_;
   BackwardPasses& passes_;
   CompiledRegions& regions_;
-  const LevelState& level_;
-  const GpuEventQueue& gpu_;
-  LayerValues& layer_values_;
 };
 
 }  // namespace nanwatch

@@ -1,35 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/op/batch_norm.h"
 
-#include <sys/mman.h>
-
+#include "shim/host/zeroed_memory.h"
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/python/names/named_reading.h"
 
 namespace nanwatch {
 namespace {
 
-constexpr uint32_t kBuffersMax = 4;
-
-// The floating-point buffers of one layer, found once: names are never freed.
-struct LayerBuffers {
-  const NamedTensor* buffers[kBuffersMax];
-  uint32_t count;
-};
-
-std::atomic<const LayerBuffers*>* SideTable() {
-  // Touched only where a layer has batch normalisation.
-  static auto* table = static_cast<std::atomic<const LayerBuffers*>*>(
-      mmap(nullptr, kLayersMax * sizeof(std::atomic<const LayerBuffers*>), PROT_READ | PROT_WRITE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  return table == MAP_FAILED ? nullptr : table;
+// Of each layer a pointer to what was found. Touched only where a layer has batch normalization.
+std::atomic<const void*>* SideTable() {
+  static auto* table = static_cast<std::atomic<const void*>*>(
+      MapZeroed(kLayersMax * sizeof(std::atomic<const void*>)));
+  return table;
 }
 
-const LayerBuffers* BuffersOf(const PythonNames& names, const Layer* layer) {
-  std::atomic<const LayerBuffers*>* table = SideTable();
+}  // namespace
+
+const RunningStatistics::LayerBuffers* RunningStatistics::BuffersOf(const PythonNames& names,
+                                                                    const Layer* layer) {
+  std::atomic<const void*>* table = SideTable();
   if (table == nullptr || layer->index >= kLayersMax) return nullptr;
-  const LayerBuffers* known = table[layer->index].load(std::memory_order_acquire);
-  if (known != nullptr) return known;
+  const void* known = table[layer->index].load(std::memory_order_acquire);
+  if (known != nullptr) return static_cast<const LayerBuffers*>(known);
   auto* found = new (std::nothrow) LayerBuffers{};
   if (found == nullptr) return nullptr;
   names.ForEachOwnedBy(layer, [found](const NamedTensor& tensor) {
@@ -37,13 +30,17 @@ const LayerBuffers* BuffersOf(const PythonNames& names, const Layer* layer) {
       found->buffers[found->count++] = &tensor;
     }
   });
-  const LayerBuffers* expected = nullptr;
+  const void* expected = nullptr;
   if (table[layer->index].compare_exchange_strong(expected, found)) return found;
   delete found;
-  return expected;
+  return static_cast<const LayerBuffers*>(expected);
 }
 
-}  // namespace
+const RunningStatistics::LayerBuffers* RunningStatistics::BuffersOfLayer(
+    const ThreadState* thread) const {
+  const Layer* layer = CurrentLayer();
+  return layer != nullptr && thread->nodes_open == 0 ? BuffersOf(names_, layer) : nullptr;
+}
 
 void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, const NamedTensor& named,
                                     uint8_t index) {
@@ -62,13 +59,9 @@ void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, const Nam
 }
 
 void RunningStatistics::Check(ThreadState* thread, Frame& frame) noexcept try {
-  const Layer* layer = CurrentLayer();
-  if (layer == nullptr || thread->nodes_open != 0) return;
-  const LayerBuffers* known = BuffersOf(names_, layer);
-  if (known == nullptr) return;
-  for (uint32_t i = 0; i < known->count; ++i) {
-    // Outputs 3 and 4 of the op's arguments are the running mean and variance.
-    CheckBuffer(thread, frame, *known->buffers[i], static_cast<uint8_t>(3 + i));
+  const LayerBuffers* known = BuffersOfLayer(thread);
+  for (uint32_t i = 0; known != nullptr && i < known->count; ++i) {
+    CheckBuffer(thread, frame, *known->buffers[i], static_cast<uint8_t>(kFirstIndex + i));
   }
 } catch (...) {
 }

@@ -4,14 +4,13 @@
 // ran in are checked.
 #pragma once
 
+#include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
 class BadValues;
 class Findings;
-class PythonNames;
-struct NamedTensor;
 
 class RunningStatistics {
  public:
@@ -20,13 +19,39 @@ class RunningStatistics {
       : findings_(findings), names_(names), bad_values_(bad_values) {}
 
   void Check(ThreadState* thread, Frame& frame) noexcept;
+  // Calls fn(tensor, index) for those of the layer that lie on a GPU, on its thread, while the op
+  // ends. `index`: as of the op's arguments.
+  template <class Fn>
+  void ForEachOnGpu(const ThreadState* thread, Fn&& fn) const noexcept;
 
  private:
+  static constexpr uint32_t kBuffersMax = 4;
+  // The floating-point buffers of one layer, found once: names are never freed.
+  struct LayerBuffers {
+    const NamedTensor* buffers[kBuffersMax];
+    uint32_t count;
+  };
+  // Outputs 3 and 4 of the op's arguments are the running mean and variance.
+  static constexpr uint8_t kFirstIndex = 3;
+
+  // Null: there are none.
+  [[nodiscard]] const LayerBuffers* BuffersOfLayer(const ThreadState* thread) const;
+  static const LayerBuffers* BuffersOf(const PythonNames& names, const Layer* layer);
   void CheckBuffer(ThreadState* thread, Frame& frame, const NamedTensor& named, uint8_t index);
 
   Findings& findings_;
   const PythonNames& names_;
   BadValues& bad_values_;
 };
+
+template <class Fn>
+void RunningStatistics::ForEachOnGpu(const ThreadState* thread, Fn&& fn) const noexcept try {
+  const LayerBuffers* known = BuffersOfLayer(thread);
+  for (uint32_t i = 0; known != nullptr && i < known->count; ++i) {
+    const NamedReading reading(names_, *known->buffers[i]);
+    if (reading.OnGpu()) fn(reading.tensor(), static_cast<uint8_t>(kFirstIndex + i));
+  }
+} catch (...) {
+}
 
 }  // namespace nanwatch

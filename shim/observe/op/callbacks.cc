@@ -6,11 +6,9 @@
 #include <vector>
 
 #include "shim/check/scan.h"
-#include "shim/observe/events/level_state.h"
 #include "shim/observe/events/live_publisher.h"
 #include "shim/observe/figures/trail.h"
 #include "shim/observe/op/autograd_nodes.h"
-#include "shim/observe/op/layer_values.h"
 #include "shim/observe/op/op_begin.h"
 #include "shim/observe/op/op_end.h"
 #include "shim/observe/op/op_path.h"
@@ -44,8 +42,7 @@ constexpr uint64_t kChecksPerPublication = 1024;
   }
   DensePlain plain;
   if (__builtin_expect(!ReadDense(tensor, &plain), 0)) return false;
-  if (plain.bytes > LayerValues::kCheckedAtOnceBytes &&
-      path.others.level.watched() == wire::Level::kLayer) {
+  if (__builtin_expect(plain.bytes > path.sample_limit.bytes.load(std::memory_order_relaxed), 0)) {
     return false;
   }
   const Magnitude seen = Look(plain.type, plain.data, plain.count);
@@ -76,8 +73,10 @@ __attribute__((noinline, hot)) void EndWithOutputs(OpPath& path, ThreadState* th
                                                    const OpTraits& traits, uint32_t at,
                                                    const at::RecordFunction& op) {
   const bool may_be_update = IsPlainUpdateDue(path.steps, thread, traits);
-  if (traits.skip || (traits.families & kNeedsEnd) != 0 || may_be_update ||
-      !IsOneCleanOutput(path, thread, traits, at, op.outputs())) {
+  if (traits.skip || (traits.families & kNeedsEnd) != 0 || may_be_update) return EndSlowly(op);
+  const std::vector<c10::IValue>& outputs = op.outputs();
+  if (!IsOneCleanOutput(path, thread, traits, at, outputs) &&
+      !path.others.end.Notes(thread, at, outputs)) {
     return EndSlowly(op);
   }
   thread->depth = at;

@@ -6,6 +6,8 @@
 #include "shim/check/scan.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/python/api/storage_hold.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/storage_data.h"
 #include "shim/observe/unseen/shared_files.h"
@@ -14,11 +16,6 @@ namespace nanwatch {
 namespace {
 
 constexpr uint32_t kRewritableInputsMax = 8;
-
-bool Overlap(const InputSeen& a, const InputSeen& b) {
-  return a.storage.storage == b.storage.storage && a.byte_begin < b.byte_end &&
-         b.byte_begin < a.byte_end;
-}
 
 // maximum(a, b, out=a), x.mul_(x): what is read lies where the op will write, so it is looked at
 // now.
@@ -34,6 +31,14 @@ void FindRewritten(ThreadState* thread, Frame& frame) {
       frame.input_bad |= read.kinds != 0;
     }
   }
+}
+
+// The number of x[mask] = -inf: torch makes a tensor of it (lift_fresh), which Python never holds.
+bool IsNumberToPut(const OpTraits& op, const at::TensorBase& tensor, const PlainTensor& plain,
+                   uint16_t argument) {
+  constexpr uint16_t kValueToPut = 2;
+  return (op.families & kPutsValue) != 0 && argument == kValueToPut && plain.view.ndim == 0 &&
+         plain.gpu < 0 && PythonObjectIn(tensor.unsafeGetTensorImpl()->pyobj_slot()) == nullptr;
 }
 
 }  // namespace
@@ -66,6 +71,10 @@ void InputRecorder::RecordTensor(Call& call, const at::TensorBase& tensor, uint1
     return;
   }
   const OpTraits& op = *call.frame.op;
+  if (IsNumberToPut(op, tensor, plain, argument)) {
+    call.frame.scalar_bad |= NonFiniteKinds(plain.view) != 0;
+    return;
+  }
   const uint64_t bit = argument < 64 ? uint64_t{1} << argument : 0;
   // full_like(x, 0) asks x for its shape.
   if (argument == 0 && (op.families & kReadsMetadata) != 0 &&

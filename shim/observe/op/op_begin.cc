@@ -26,19 +26,6 @@ bool AutocastsNow(const OpTraits& op) {
          ((op.autocasts & kAutocastsOnCuda) != 0 && !off.has(c10::DispatchKey::AutocastCUDA));
 }
 
-// What the op reads on a GPU goes to the CPU, where it can be looked at and told when the op ends:
-// a number, or a copy.
-bool HandsToCpu(const ThreadState* thread, const Frame& frame,
-                c10::ArrayRef<const c10::IValue> arguments) {
-  if ((frame.op->families & kReadsScalar) != 0) return true;
-  if ((frame.op->families & (kMoves | kEnters)) == 0 || frame.inputs_count == 0) return false;
-  const InputSeen* inputs = &thread->inputs[frame.inputs_begin];
-  if (frame.op->in_place) return inputs[0].gpu < 0;
-  return std::any_of(arguments.begin(), arguments.end(), [](const c10::IValue& value) {
-    return value.isDevice() && value.toDevice().is_cpu();
-  });
-}
-
 template <class Predicate>
 bool AnyOf(const c10::IValue& value, Predicate predicate) {
   if (!value.isList()) return predicate(value);
@@ -97,9 +84,6 @@ void OpBegin::BeginWithArguments(ThreadState* thread, Frame& frame,
   if (__builtin_expect((op.families & kCommunicates) != 0, 0) && gpu_.On()) {
     gpu_.CheckGiven(thread, frame);
   }
-  if (gpu_.AnyWaitForCut() && HandsToCpu(thread, frame, arguments)) {
-    gpu_.CutAtScalarRead(thread, frame);
-  }
   if ((op.families & kMayNotWait) != 0) BeginCopy(thread, frame, arguments);
 }
 
@@ -121,6 +105,10 @@ void OpBegin::BeginKnown(ThreadState* thread, Frame& frame, const at::RecordFunc
   if (frame.sequence >= 0) RememberSequence(thread, frame);
   const c10::ArrayRef<const c10::IValue> arguments = op.inputs();
   if (__builtin_expect(!arguments.empty(), 0)) BeginWithArguments(thread, frame, arguments);
+  // What it will write cannot be told from what lies there once it has ended.
+  if ((traits->writes_unseen || (traits->families & kCommunicates) != 0) && gpu_.On()) {
+    gpu_.LaunchBatches();
+  }
   if ((traits->families & kHandsOut) != 0) {
     collectives_.OnHandingOut(thread, frame);
   } else if ((traits->families & kReadsScalar) != 0 && gpu_.On()) {

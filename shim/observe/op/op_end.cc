@@ -5,7 +5,6 @@
 
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/gpu/event_queue.h"
-#include "shim/observe/gpu/gpu_cuts.h"
 #include "shim/observe/gpu/op_kernels.h"
 #include "shim/observe/op/compiled_regions.h"
 #include "shim/observe/op/output_scan.h"
@@ -13,6 +12,7 @@
 #include "shim/observe/op/special_ops.h"
 #include "shim/observe/op/watched_ops.h"
 #include "shim/observe/step/step_scope.h"
+#include "shim/observe/thread/checked_results.h"
 #include "shim/observe/torch/input_tracking.h"
 
 namespace nanwatch {
@@ -27,15 +27,21 @@ OutputScan ScanOf(ThreadState* thread, Frame& frame, Frame* parent) {
   return scan;
 }
 
+// What an update writes is read in full, wherever it may be one, and what was made of something
+// bad.
+bool MaySample(const StepMarks& marks, const ThreadState* thread, const Frame& frame) {
+  return !IsPlainUpdateDue(marks, thread, *frame.op) && thread->optimizer_depth == 0 &&
+         thread->regions_open == 0 && !frame.input_bad && !thread->proof;
+}
+
 }  // namespace
 
 // The op's outputs are to be checked.
 __attribute__((noinline)) void OpEnd::EndChecked(ThreadState* thread, Frame& frame, Frame* parent,
                                                  const at::RecordFunction& op) {
   OutputScan scan = ScanOf(thread, frame, parent);
-  // While inputs are asked for everything is checked at once.
-  scan.notes = !parts_.input_tracking.armed() &&
-               MayRecordForCut(parts_.level, parts_.marks, thread, *frame.op);
+  scan.samples =
+      parts_.level.watched() == wire::Level::kSampled && MaySample(parts_.marks, thread, frame);
   parts_.outputs.Check(scan, op.outputs());
   const bool on_gpu = parts_.gpu.On() && parts_.outputs.EnqueueOnGpu(scan);
   const OpTraits& traits = *frame.op;
@@ -73,6 +79,18 @@ __attribute__((noinline, cold)) void OpEnd::EndSkipped(ThreadState* thread, Fram
   if (scan.bad_count != 0 || frame.inputs_seen || frame.inputs_count != 0) {
     parts_.watched.End(thread, scan, op.outputs(), on_gpu);
   }
+}
+
+bool OpEnd::Notes(ThreadState* thread, uint32_t at, const std::vector<c10::IValue>& outputs) {
+  const Frame& frame = thread->frames[at];
+  if (!parts_.gpu.On() || frame.op->transparent || outputs.size() != 1 ||
+      !outputs.front().isTensor()) {
+    return false;
+  }
+  const at::TensorBase& result = outputs.front().toTensor();
+  if (!parts_.gpu.NoteResult(thread, frame, result)) return false;
+  if (at != 0) RecordChecked(&thread->frames[at - 1], result.unsafeGetTensorImpl());
+  return true;
 }
 
 void OpEnd::End(ThreadState* thread, const at::RecordFunction& op) {

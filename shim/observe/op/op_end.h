@@ -4,7 +4,11 @@
 // callbacks.cc.
 #pragma once
 
+#include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
+
+#include <cstdint>
+#include <vector>
 
 #include "shim/observe/events/step_marks.h"
 #include "shim/observe/thread/thread_state.h"
@@ -42,6 +46,10 @@ class OpEnd {
   explicit OpEnd(const Parts& parts) noexcept : parts_(parts) {}
 
   void End(ThreadState* thread, const at::RecordFunction& op);
+  // Level sampled: the op that ends in frame `at` has left one result, on a GPU, which is noted for
+  // its batch. False: nothing is done, and End is to be called.
+  [[nodiscard]] bool Notes(ThreadState* thread, uint32_t at,
+                           const std::vector<c10::IValue>& outputs);
 
  private:
   void EndChecked(ThreadState* thread, Frame& frame, Frame* parent, const at::RecordFunction& op);

@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "shim/observe/events/sample_limit.h"
 #include "shim/observe/events/step_marks.h"
 #include "shim/observe/thread/activity.h"
 #include "shim/observe/torch/input_tracking.h"
@@ -16,7 +17,6 @@ namespace nanwatch {
 
 class AutogradNodes;
 class Headroom;
-class LevelState;
 class LivePublisher;
 class OpBegin;
 class OpEnd;
@@ -29,7 +29,6 @@ struct OpPath {
     OpEnd& end;
     AutogradNodes& nodes;
     Ranges& ranges;
-    const LevelState& level;
     Headroom& headroom;
     LivePublisher& live;
     // Wakes the observer of a forked child, which has a path of its own then.
@@ -44,6 +43,7 @@ struct OpPath {
   Activity activity;
   InputTracking input_tracking;
   StepMarks steps;
+  SampleLimit sample_limit;
   const Others others;
 
   // The path of this process. Set before the first callback is registered.

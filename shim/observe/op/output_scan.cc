@@ -2,6 +2,7 @@
 #include "shim/observe/op/output_scan.h"
 
 #include "shim/observe/gpu/event_queue.h"
+#include "shim/observe/op/batch_norm.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/weak_storage.h"
 
@@ -25,6 +26,19 @@ bool RecordOutput(OutputScan& scan, const at::TensorBase& tensor, const PlainTen
   output.place_in_list = scan.place_in_list;
   output.requires_grad = tensor.requires_grad();
   return true;
+}
+
+// What batch normalization has written beside its results.
+void RecordStatistics(OutputScan& scan, const PlainTensor& plain, uint8_t index) {
+  const uint32_t at = scan.thread->inputs_used + scan.on_gpu;
+  if (at >= ThreadState::kInputsMax) return;
+  InputSeen& written = scan.thread->inputs[at];
+  written = InputSeen{};
+  written.Copy(plain);
+  written.argument = index;
+  written.place_in_list = InputSeen::kNoList;
+  written.rewritten = true;
+  ++scan.on_gpu;
 }
 
 }  // namespace
@@ -68,10 +82,22 @@ void OutputChecker::RecordGpuOutput(OutputScan& scan, const at::TensorBase& tens
   RecordChecked(scan.parent, plain.impl);
 }
 
-bool OutputChecker::IsRecordedMask(OutputScan& scan, const at::TensorBase& tensor,
-                                   const PlainTensor& plain) {
-  return layer_values_.IsMask(*scan.frame->op, NonFiniteKinds(plain.view), CurrentLayer()) &&
-         layer_values_.Record(scan.thread, *scan.frame, tensor, plain, scan.index);
+Magnitude OutputChecker::LookAtSample(OutputScan& scan, const at::TensorBase& tensor,
+                                      const PlainTensor& plain) {
+  const uint64_t bytes = BytesOf(plain.view);
+  const auto count = static_cast<size_t>(plain.view.numel);
+  const uint32_t turn = scan.thread->sample_turns.Next(bytes);
+  ThreadCounters& counters = scan.thread->counters;
+  ++counters.tensors_checked;
+  counters.bytes_checked += BytesOfPages(bytes, turn);
+  const Magnitude seen = LookAtPages(plain.view.type, plain.view.data, count, turn);
+  if (seen.IsNonFinite()) return seen;
+  // A composite computes nothing by itself: this was recorded where its part ended, or before.
+  const OpTraits& op = *scan.frame->op;
+  if (op.transparent && !op.in_place && IsOfAten(op)) return seen;
+  if (sampled_.Record(scan.thread, *scan.frame, tensor, plain, scan.index)) return seen;
+  counters.bytes_checked += bytes;
+  return Look(plain.view.type, plain.view.data, count);
 }
 
 bool OutputChecker::EnqueueOnGpu(OutputScan& scan) {
@@ -86,6 +112,11 @@ bool OutputChecker::EnqueueOnGpu(OutputScan& scan) {
   }
   const bool by_arguments = (frame.op->writes_unseen && frame.checked_count == 0) ||
                             (frame.op->families & (kBatchNorm | kCompares)) != 0;
+  if (scan.on_gpu != 0 && (frame.op->families & kBatchNorm) != 0 && !frame.inputs_seen) {
+    statistics_.ForEachOnGpu(scan.thread, [&scan](const PlainTensor& plain, uint8_t index) {
+      RecordStatistics(scan, plain, index);
+    });
+  }
   if (scan.on_gpu == 0 && !(by_arguments && HasGpuInput(scan.thread, frame))) return false;
   BusyScope busy(scan.thread);
   gpu_.EnqueueOp(scan.thread, frame, scan.on_gpu);

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an op has left is looked at, tensor by tensor: counted, noted for later where it lies on a
-// GPU or where level layer reads at cuts, and kept where it is bad. Stands in a header because
-// every op that is not of the commonest kind comes through here, and most of those are clean.
+// GPU, read in part where it is large and the level is sampled, and kept where it is bad. Stands in
+// a header because every op that is not of the commonest kind comes through here, and most of those are clean.
 #pragma once
 
 #include <ATen/core/ivalue.h>
 
 #include <vector>
 
+#include "shim/check/page_sample.h"
 #include "shim/check/scan.h"
+#include "shim/observe/events/sample_limit.h"
 #include "shim/observe/events/step_marks.h"
 #include "shim/observe/figures/trail.h"
-#include "shim/observe/op/layer_values.h"
+#include "shim/observe/op/sampled_outputs.h"
 #include "shim/observe/thread/checked_results.h"
 #include "shim/observe/torch/torch_tensor.h"
 
@@ -20,6 +22,7 @@ namespace nanwatch {
 class BadValues;
 class GpuEventQueue;
 class Headroom;
+class RunningStatistics;
 
 struct OutputScan {
   ThreadState* thread;
@@ -30,22 +33,25 @@ struct OutputScan {
   bool more_bad = false;  // than there is room for
   uint8_t index = 0;
   uint16_t place_in_list = InputSeen::kNoList;
-  uint32_t on_gpu = 0;  // noted behind the frame's inputs
-  bool late = false;    // the only one, noted there too
-  bool notes = false;   // level layer: large outputs are noted, not looked at
-  bool noted = false;   // the first clean output stands for the op in the trail
+  uint32_t on_gpu = 0;   // noted behind the frame's inputs
+  bool late = false;     // the only one, noted there too
+  bool samples = false;  // level sampled: large outputs are read in part
+  bool noted = false;    // the first clean output stands for the op in the trail
 };
 
 class OutputChecker {
  public:
   // All outlive it.
-  OutputChecker(BadValues& bad_values, GpuEventQueue& gpu, LayerValues& layer_values,
-                const StepMarks& steps, Headroom& headroom) noexcept
+  OutputChecker(BadValues& bad_values, GpuEventQueue& gpu, SampledOutputs& sampled,
+                const SampleLimit& sample_limit, const StepMarks& steps, Headroom& headroom,
+                const RunningStatistics& statistics) noexcept
       : bad_values_(bad_values),
         gpu_(gpu),
-        layer_values_(layer_values),
+        sampled_(sampled),
+        sample_limit_(sample_limit),
         steps_(steps),
-        headroom_(headroom) {}
+        headroom_(headroom),
+        statistics_(statistics) {}
 
   // Checks the results of the op, where they lie on the CPU; `outputs` may be a deeper stack.
   void Check(OutputScan& scan, const std::vector<c10::IValue>& outputs);
@@ -76,20 +82,17 @@ class OutputChecker {
                                                     const PlainTensor& plain);
   // A GPU is asked about it once all that the op returned is together.
   void RecordGpuOutput(OutputScan& scan, const at::TensorBase& tensor, PlainTensor& plain);
-  // A small bad result that a cut will meet.
-  __attribute__((cold)) bool IsRecordedMask(OutputScan& scan, const at::TensorBase& tensor,
-                                            const PlainTensor& plain);
-  // At level layer: it is read later.
-  bool IsRecorded(OutputScan& scan, const at::TensorBase& tensor, const PlainTensor& plain) {
-    return BytesOf(plain.view) > LayerValues::kCheckedAtOnceBytes &&
-           layer_values_.Record(scan.thread, *scan.frame, tensor, plain, scan.index);
-  }
+  // A large result of level sampled: a part of it, unless that cannot be recorded.
+  __attribute__((noinline)) Magnitude LookAtSample(OutputScan& scan, const at::TensorBase& tensor,
+                                                   const PlainTensor& plain);
 
   BadValues& bad_values_;
   GpuEventQueue& gpu_;
-  LayerValues& layer_values_;
+  SampledOutputs& sampled_;
+  const SampleLimit& sample_limit_;
   const StepMarks& steps_;
   Headroom& headroom_;
+  const RunningStatistics& statistics_;
 };
 
 inline void OutputChecker::CheckOutput(OutputScan& scan, const at::TensorBase& tensor) {
@@ -121,14 +124,20 @@ inline void OutputChecker::CheckValues(OutputScan& scan, const at::TensorBase& t
       plain.view.ndim = 0;
     }
   }
-  if (scan.notes && IsRecorded(scan, tensor, plain)) return RecordChecked(scan.parent, plain.impl);
-  ThreadCounters& counters = scan.thread->counters;
-  ++counters.tensors_checked;
-  counters.bytes_checked += BytesOf(plain.view);
+  const uint64_t bytes = BytesOf(plain.view);
   const bool dense = plain.IsDense();
-  const Magnitude seen =
-      dense ? Look(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))
-            : Look(plain.view);
+  Magnitude seen;
+  if (__builtin_expect(
+          scan.samples && dense && bytes > sample_limit_.bytes.load(std::memory_order_relaxed),
+          0)) {
+    seen = LookAtSample(scan, tensor, plain);
+  } else {
+    ThreadCounters& counters = scan.thread->counters;
+    ++counters.tensors_checked;
+    counters.bytes_checked += bytes;
+    seen = dense ? Look(plain.view.type, plain.view.data, static_cast<size_t>(plain.view.numel))
+                 : Look(plain.view);
+  }
   const bool bad = seen.IsNonFinite();
   RecordChecked(scan.parent, plain.impl);
   if (__builtin_expect(bad && (op.families & kMayNotWait) != 0, 0) &&
@@ -136,7 +145,6 @@ inline void OutputChecker::CheckValues(OutputScan& scan, const at::TensorBase& t
     return;
   }
   if (!bad && !scan.noted) RecordClean(scan, plain.view, seen);
-  if (__builtin_expect(bad && scan.notes, 0) && IsRecordedMask(scan, tensor, plain)) return;
   if (__builtin_expect(bad, 0)) {
     plain.view = whole;
     RecordBad(scan, tensor, plain);

@@ -5,6 +5,7 @@
 
 #include "shim/observe/python/names/python_names.h"
 #include "shim/observe/step/step_scope.h"
+#include "shim/observe/torch/grad_fn.h"
 
 namespace nanwatch {
 
@@ -14,8 +15,9 @@ void PlainUpdates::OnOp(ThreadState* thread, const at::RecordFunction& op) {
   const at::TensorBase& tensor = outputs.back().toTensor();
   if (!tensor.defined()) return;
   // A forward pass writes buffers and activations in place, too, between two passes that
-  // accumulate.
-  bool is_parameter = tensor.requires_grad() && tensor.is_leaf();
+  // accumulate. And who makes a model fills its parameters in place, maybe after another's pass.
+  bool is_parameter = tensor.requires_grad() && tensor.is_leaf() &&
+                      MayHaveHadGradient(*tensor.unsafeGetTensorImpl());
   if (!tensor.requires_grad()) {
     const NamedTensor* named = names_.FindByImpl(tensor.unsafeGetTensorImpl());
     if (named == nullptr && tensor.has_storage()) {

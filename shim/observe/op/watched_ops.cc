@@ -5,8 +5,8 @@
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/gpu/event_queue.h"
-#include "shim/observe/op/layer_values.h"
 #include "shim/observe/op/output_scan.h"
+#include "shim/observe/op/sampled_outputs.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/input_tracking.h"
 
@@ -47,7 +47,7 @@ void WatchedOps::End(ThreadState* thread, OutputScan& scan, const std::vector<c1
   BusyScope busy(thread);
   if (scan.bad_count != 0) {
     if (gpu_.On()) gpu_.SettleInputs(thread, *scan.frame);
-    layer_values_.OnBadOutputs(thread, *scan.frame, scan.bad, scan.bad_count);
+    sampled_.OnBadOutputs(thread, *scan.frame, scan.bad, scan.bad_count);
     if (scan.more_bad) outputs_.RememberTheRest(scan.bad[0], outputs);
     if (scan.parent != nullptr) scan.parent->child_bad = true;
   } else if (scan.frame->inputs_seen && !threw && !on_gpu) {

@@ -15,8 +15,8 @@ class BadValues;
 class CleanOutputs;
 class GpuEventQueue;
 class InputTracking;
-class LayerValues;
 class OutputChecker;
+class SampledOutputs;
 class ScalarReads;
 struct OutputScan;
 
@@ -24,14 +24,14 @@ class WatchedOps {
  public:
   // All outlive it.
   WatchedOps(ScalarReads& scalar_reads, CleanOutputs& clean_outputs, BadValues& bad_values,
-             InputTracking& input_tracking, GpuEventQueue& gpu, LayerValues& layer_values,
+             InputTracking& input_tracking, GpuEventQueue& gpu, SampledOutputs& sampled,
              OutputChecker& outputs) noexcept
       : scalar_reads_(scalar_reads),
         clean_outputs_(clean_outputs),
         bad_values_(bad_values),
         input_tracking_(input_tracking),
         gpu_(gpu),
-        layer_values_(layer_values),
+        sampled_(sampled),
         outputs_(outputs) {}
 
   // Its outputs were checked, here or, if `on_gpu`, later on a GPU.
@@ -47,7 +47,7 @@ class WatchedOps {
   BadValues& bad_values_;
   InputTracking& input_tracking_;
   GpuEventQueue& gpu_;
-  LayerValues& layer_values_;
+  SampledOutputs& sampled_;
   OutputChecker& outputs_;
 };
 

@@ -141,7 +141,7 @@ void UpdateReads::OnBadGradient(Reading& reading, const PlainTensor& plain,
   Gradients& told = reading.told;
   const NamedTensor* named = uses_.python.names().FindByImpl(tensor.parameter);
   if (told.bad++ == 0) {
-    if (reading.report) uses_.sink.OnBadGradient(reading.thread);
+    if (reading.report) uses_.sink.OnBadRead(reading.thread);
     told.first_bad = named;
     wire::Source known{};
     uses_.reports.known_bad().SourceOf(plain, &known, &told.first_bad_value);
@@ -183,11 +183,19 @@ void UpdateReads::ReadGradient(Reading& reading, const OptimizedTensor& tensor) 
   if (MayHoldBad(plain, &told) && HasNonFinite(plain.view)) OnBadGradient(reading, plain, tensor);
 }
 
+// On a GPU. Bad gradients alone say nothing: they may have become so after the scaler had looked.
+void UpdateReads::EnqueueFoundInf(ThreadState* thread, const at::TensorBase& found_inf) noexcept {
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (DescribeTensor(found_inf, &plain, &reason) != Readable::kYes) return;
+  GpuTensors on_gpu(uses_.late, thread, /*counts=*/false);
+  on_gpu.Add(plain, wire::Target::kNone, nullptr);
+  uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kFoundInf, on_gpu.list()});
+}
+
 void UpdateReads::EnqueueGpuGradients(Reading& reading) noexcept {
   Gradients& told = reading.told;
-  const CheckedAs as = told.skips_by_itself ? CheckedAs::kSkippableGradients
-                       : reading.unseen     ? CheckedAs::kGradients
-                                            : CheckedAs::kWatchedGradients;
+  const CheckedAs as = reading.unseen ? CheckedAs::kGradients : CheckedAs::kWatchedGradients;
   const bool all_seen =
       uses_.late.Enqueue(reading.thread, TensorsToCheck{as, reading.on_gpu.list()});
   told.some_unseen = !all_seen || SumOfUnchecked(reading.thread) != reading.unchecked_before;
@@ -215,7 +223,9 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
   told.number_bad = tensors.number_bad;
   ReadFoundInf(tensors.found_inf, &told);
   reading.report = unseen && !told.skipped && !uses_.poison.Poisoned();
+  if (uses_.late.On()) reading.on_gpu.Reserve(tensors.list.size());
   for (const OptimizedTensor& tensor : tensors.list) ReadGradient(reading, tensor);
+  if (told.skips_by_itself) EnqueueFoundInf(thread, tensors.found_inf);
   EnqueueGpuGradients(reading);
   ReadScale(thread, tensors.grad_scale, &told);
   told.waits_for_gpu = told.on_gpu != 0 && uses_.late.On();
@@ -235,17 +245,9 @@ Gradients UpdateReads::ReadSkip(ThreadState* thread, const void* optimizer) noex
   if (optimizer == nullptr || !uses_.losses.IsScaled()) return told;
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kSkip;
-  PlainTensor plain;
-  wire::Unchecked reason;
-  if (!uses_.python.ReadOptimizer(optimizer, &tensors) || !tensors.found_inf.defined() ||
-      DescribeTensor(tensors.found_inf, &plain, &reason) != Readable::kYes) {
-    return told;
-  }
+  if (!uses_.python.ReadOptimizer(optimizer, &tensors)) return told;
   ReadFoundInf(tensors.found_inf, &told);
-  if (!told.skips_by_itself) return told;
-  GpuTensors on_gpu(uses_.late, thread, /*counts=*/false);
-  on_gpu.Add(plain, wire::Target::kNone, nullptr);
-  uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kFoundInf, on_gpu.list()});
+  if (told.skips_by_itself) EnqueueFoundInf(thread, tensors.found_inf);
   return told;
 } catch (...) {
   return {};
@@ -257,6 +259,7 @@ void UpdateReads::CheckUpdate(ThreadState* thread, const void* optimizer, const 
   tensors.what = OptimizedTensors::For::kWritten;
   if (!uses_.python.ReadOptimizer(optimizer, &tensors)) return;
   GpuTensors on_gpu(uses_.late, thread);
+  if (uses_.late.On()) on_gpu.Reserve(tensors.written.size());
   for (const WrittenTensor& written : tensors.written) {
     PlainTensor plain;
     wire::Unchecked reason;

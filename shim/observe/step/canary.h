@@ -104,6 +104,7 @@ class UpdateReads {
   void ReadGradient(Reading& reading, const OptimizedTensor& tensor) noexcept;
   void OnBadGradient(Reading& reading, const PlainTensor& plain,
                      const OptimizedTensor& tensor) noexcept;
+  void EnqueueFoundInf(ThreadState* thread, const at::TensorBase& found_inf) noexcept;
   void EnqueueGpuGradients(Reading& reading) noexcept;
   void ReadScale(ThreadState* thread, const at::TensorBase& scale, Gradients* told) noexcept;
   [[nodiscard]] bool MayHoldBad(const PlainTensor& plain, Gradients* told) const noexcept;
@@ -133,6 +134,15 @@ class GpuGradients {
   // Adds what is known to `gradients`, reports the pass that made them, and forgets them. The
   // update begins.
   void Settle(ThreadState* thread, const char* range_name, Gradients* gradients) noexcept;
+  // The update that `thread` is in has skipped itself: its fused op has written no parameter, and
+  // gradients that are bad behind it were given to it so.
+  [[nodiscard]] bool IsSkipped(const ThreadState* thread) const noexcept {
+    return update_.skipped && update_thread_ == thread;
+  }
+  void EndUpdate() noexcept {
+    update_.skipped = false;
+    update_thread_ = nullptr;
+  }
   // As CheckUpdate does, of one tensor that is bad.
   void ReportWritten(ThreadState* thread, const PlainTensor& tensor, const NamedTensor* named,
                      bool is_state) const noexcept;
@@ -156,6 +166,7 @@ class GpuGradients {
   LateFacts& late_;
   State state_;  // of the update that begins next
   Gradients update_;
+  const ThreadState* update_thread_ = nullptr;  // the job's, whose update it is
   char range_name_[96] = {};
 };
 

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "shim/check/scan.h"
+#include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/poison.h"
@@ -141,7 +142,8 @@ void Buffers::OnNewRoot(const Layer* root) noexcept try {
 
 void Buffers::OnStepEnd(ThreadState* thread) noexcept try {
   const PythonNames& names = uses_.names;
-  if (!names.HasBuffers() || !ReadsNow(uses_.level, uses_.poison)) return;
+  const bool samples = uses_.level.watched() == wire::Level::kSampled && !uses_.poison.Ignores();
+  if (!names.HasBuffers() || !(samples || ReadsNow(uses_.level, uses_.poison))) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   names.ForEachBuffer([&](const NamedTensor& named) {
     const NamedReading reading(names, named);
@@ -153,6 +155,9 @@ void Buffers::OnStepEnd(ThreadState* thread) noexcept try {
     if (seen != Seen::kBad || before != Seen::kFinite) return;
     const uint8_t kinds = NonFiniteKinds(reading.tensor().view);
     if (!IsFault(kinds)) return;
+    if (samples) uses_.sink.OnBadRead(thread);
+    BadEntry known;
+    if (uses_.known_bad.Find(reading.tensor(), &known)) return;
     UnobservedWriter writer =
         UnseenAt(kModuleCall, named.layer, wire::Phase::kForward, kinds, ValueRef{});
     writer.made_with_gradients = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What level canary reads between two steps, where no op is watched: what a model returns, numbers
-// that Python reads, and registered buffers. The loss and gradients are read besides (loss.h,
-// canary.h).
+// that Python reads, and registered buffers, which level sampled reads, too. The loss and gradients
+// are read besides (loss.h, canary.h).
 //
 // A bad value becomes a finding of the place where it was met, with an unknown source. It reaches
 // the loss or a buffer as it would at level full; of what it comes from nothing is claimed.
@@ -25,6 +25,7 @@ class Poison;
 class ProcessSegment;
 class ScalarReads;
 class StepLosses;
+class StepSink;
 class UnobservedWrites;
 struct ThreadState;
 
@@ -74,8 +75,10 @@ class Buffers {
     const PythonNames& names;
     const LevelState& level;
     const Poison& poison;
+    KnownBad& known_bad;
     UnobservedWrites& writes;
     StepLosses& losses;
+    StepSink& sink;
   };
   explicit Buffers(const Uses& uses) noexcept : uses_(uses) {}
 

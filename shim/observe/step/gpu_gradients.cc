@@ -7,6 +7,7 @@
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/step/step_losses.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch::canary {
@@ -63,6 +64,7 @@ void GpuGradients::Settle(ThreadState* thread, const char* range_name,
   (void)losses_.TakeBad();
   state_ = {};
   update_ = *gradients;
+  update_thread_ = thread->told != nullptr ? thread->told->thread : thread;
   std::snprintf(range_name_, sizeof range_name_, "%s", range_name);
 }
 

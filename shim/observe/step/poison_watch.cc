@@ -97,7 +97,6 @@ void PoisonWatch::FollowOnGpu(ThreadState* thread, Border border, const void* op
 void PoisonWatch::Begin() noexcept {
   uses_.poison.SetWatched(/*blind=*/true, /*hopeful=*/false);
   probe_at_ = steps_ + kStepsPerProbe;
-  uses_.late.LetCutsGo();
   uses_.tracking.Suspend(true);
 }
 

@@ -121,6 +121,7 @@ void StepPublisher::TakeTelemetry(uint64_t now_ns, TelemetryEntry* into) noexcep
 }
 
 void StepPublisher::Publish(ThreadState* thread, uint32_t optimizer, bool skipped) noexcept {
+  const bool refused = uses_.tracking.TakeRefused();
   Age();
   Emitter* emitter = uses_.segment.Ensure();
   if (emitter == nullptr) return;
@@ -128,7 +129,8 @@ void StepPublisher::Publish(ThreadState* thread, uint32_t optimizer, bool skippe
   FillEntry(thread, optimizer, skipped, &entry);
   const bool hidden = uses_.level.TakeHidden();
   const bool off = uses_.level.off_to_measure() || uses_.sink.TakeCutShort();
-  if (!hidden) uses_.progress.CountWatched(off ? wire::Level::kIdle : WatchedNow());
+  // What became of something bad may have gone unseen, or what a fused optimizer wrote.
+  if (!hidden) uses_.progress.CountWatched(off || refused ? wire::Level::kIdle : WatchedNow());
   const Gradients read = gradients();
   TelemetryEntry telemetry{};
   TakeTelemetry(entry.time_ns, &telemetry);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/step/step_scope.h"
 
+#include <ATen/record_function.h>
+
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -123,7 +126,6 @@ void StepScope::OnOptimizerBegin(ThreadState* thread, const char* range_name, co
   thread->given_finite_after_passes_plus_one =
       gradients.AreFinite() ? uint64_t{uses_.progress.Now().passes} + 1 : 0;
   const bool later = uses_.late.On();
-  uses_.sink.OnUpdateBegins(thread);
   const UpdateBegan update{identity, range_name, gradients};
   uint64_t event = 0;
   if (later) {
@@ -133,8 +135,11 @@ void StepScope::OnOptimizerBegin(ThreadState* thread, const char* range_name, co
   }
   const bool skipped = StopIfBad(thread, event, &gradients);
   WatchUpdate(thread, range_name, optimizer, gradients, skipped);
-  thread->optimizer_holds_inputs =
-      !later && NeedsInputs(thread->optimizer_index) && !uses_.poison.Ignores();
+  // At level sampled nothing on a GPU is known of what an op was given, unless it is asked for.
+  const bool needs_inputs =
+      later ? uses_.level.watched() == wire::Level::kSampled && thread->optimizer_watches_ops
+            : NeedsInputs(thread->optimizer_index);
+  thread->optimizer_holds_inputs = needs_inputs && !uses_.poison.Ignores();
   if (thread->optimizer_holds_inputs) uses_.tracking.Hold();
 }
 
@@ -145,9 +150,15 @@ void StepScope::WatchUpdate(ThreadState* thread, const char* range_name, const v
   const wire::Level watched = uses_.level.watched();
   const bool blind = uses_.poison.Blind();
   const bool watches = watched != wire::Level::kIdle && !skipped && !blind;
-  const bool canary = watches && watched == wire::Level::kCanary;
-  const bool by_ops = optimizer == nullptr ||
-                      uses_.marks.iteration.load(std::memory_order_relaxed) < ops_watched_until_;
+  // What an update writes on a GPU is read at its end, but in the first steps.
+  const bool by_list = watched == wire::Level::kSampled && uses_.late.On();
+  const bool canary = watches && (watched == wire::Level::kCanary || by_list);
+  const uint32_t until =
+      by_list ? std::min(ops_watched_until_, kAskedForInputs) : ops_watched_until_;
+  // Ops that the program has hidden are none to watch: what they write is read.
+  const bool by_ops =
+      optimizer == nullptr || (uses_.marks.iteration.load(std::memory_order_relaxed) < until &&
+                               at::isRecordFunctionEnabled());
   thread->optimizer_watches_ops = canary && by_ops;
   const bool after_off = uses_.sink.ReadsAfterStep() && !skipped && !blind;
   open_update.optimizer = nullptr;
@@ -202,14 +213,19 @@ void StepScope::OnOptimizerEnd(ThreadState* thread) noexcept {
   thread->optimizer_stopped = false;
   thread->optimizer_number_bad = false;
   thread->given_finite_after_passes_plus_one = 0;
-  if (hold) uses_.tracking.Release();
+  if (hold) {
+    uses_.tracking.Release();
+    if (uses_.late.On() && uses_.bad_values.transient() == 0) uses_.tracking.Disarm();
+  }
   uses_.stats.OnOptimizerEnd(stopped);
   const bool checked = open_update.optimizer != nullptr;
   CheckUpdate(thread, stopped);
   RecordThreadTrains();
   // Between two updates nothing is followed at level canary.
-  const bool unwatched = (checked && uses_.level.asked() != wire::Level::kFull) ||
-                         (thread->optimizer_watches_ops && uses_.tracking.EndWatchedRange());
+  const bool follows =
+      WatchesEveryOp(uses_.level.watched()) || uses_.level.asked() == wire::Level::kFull;
+  const bool unwatched =
+      (checked && !follows) || (thread->optimizer_watches_ops && uses_.tracking.EndWatchedRange());
   thread->optimizer_watches_ops = false;
   uses_.marks.plain_update_due.store(false, std::memory_order_relaxed);
   const UpdateEnded update{stopped, unwatched};
@@ -236,7 +252,6 @@ void StepScope::RecordOptimizerEnd(ThreadState* thread, const UpdateEnded& updat
 
 void StepScope::OnPlainUpdate(ThreadState* thread) noexcept {
   uses_.marks.plain_update_due.store(false, std::memory_order_relaxed);
-  uses_.sink.OnUpdateBegins(thread);
   RecordThreadTrains();
   if (uses_.late.On()) return uses_.late.Enqueue(thread, PlainUpdate{});
   RecordPlainUpdate(thread);

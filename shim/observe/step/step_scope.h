@@ -104,6 +104,8 @@ class StepScope {
   const Uses uses_;
   std::atomic<bool> fused_seen_{false};
   uint32_t ops_watched_until_ = 100;
+  // At level sampled on a GPU, where watching an update means to ask for inputs, until so many.
+  static constexpr uint32_t kAskedForInputs = 8;
 };
 
 }  // namespace nanwatch

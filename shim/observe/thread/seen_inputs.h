@@ -15,6 +15,12 @@ bool HasGpuInput(const ThreadState* thread, const Frame& frame) noexcept;
 // After the op: true if the memory of an input noted at its begin is still there, or need not be.
 bool IsAlive(const InputSeen& input) noexcept;
 
+// Whether both have bytes of one storage.
+inline bool Overlap(const InputSeen& a, const InputSeen& b) noexcept {
+  return a.storage.storage == b.storage.storage && a.byte_begin < b.byte_end &&
+         b.byte_begin < a.byte_end;
+}
+
 // What was bad in this memory is no more: it was written over.
 void ForgetBad(BadValues& bad_values, const InputSeen& written) noexcept;
 

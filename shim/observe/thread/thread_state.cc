@@ -9,6 +9,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "shim/host/zeroed_memory.h"
+
 namespace nanwatch {
 namespace {
 
@@ -58,11 +60,7 @@ void ForgetSequences(ThreadState* state) {
   std::memset(reinterpret_cast<char*>(last_page), 0, end - last_page);
 }
 
-ThreadState* MapState() {
-  void* memory = mmap(nullptr, sizeof(ThreadState), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : static_cast<ThreadState*>(memory);
-}
+ThreadState* MapState() { return static_cast<ThreadState*>(MapZeroed(sizeof(ThreadState))); }
 
 void Enlist(ThreadState* state) {
   state->small_id = made.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -13,6 +13,7 @@
 
 #include "proto/wire/segment.h"
 #include "shim/check/magnitude.h"
+#include "shim/check/page_sample.h"
 #include "shim/check/tensor_view.h"
 #include "shim/classify/bad_values.h"
 #include "shim/observe/python/names/layer_table.h"
@@ -116,6 +117,7 @@ struct SequenceEntry {
   const OpTraits* op;
   ValueRef value;  // ticket 0: its result was clean
   uint32_t site;
+  uint64_t note;  // of the op's result (gpu/op_note.h), if that stands for the same sequence number
 };
 
 // An entry as it stood once: its place may have been taken by another since.
@@ -178,9 +180,9 @@ struct RegionSeen {
   ValueRef value;
 };
 
+struct Doubt;
 struct Moment;
 struct Traced;
-struct WrittenRing;
 
 struct ThreadState {
   static constexpr uint32_t kFramesMax = 192;
@@ -230,14 +232,18 @@ struct ThreadState {
   // Not null: this is no thread of the job but the one that the event queue tells its events on
   // (event_queue.h), and all that would be asked of the thread stands there.
   const Moment* told;
+  // Not null: the clocks of that moment, where it is not of now.
+  const wire::Clocks* told_clocks;
   // Not null: what is known of the inputs of the op that is told, which nobody asked for.
   const Traced* traced;
-  WrittenRing* written;     // at level layer (written_values.h); null: none yet
+  const Doubt* doubt;  // about the op that is ending, of level sampled; null: none
+  SampleTurns sample_turns;
   uint64_t last_bad_event;  // of the event queue's, in which an op of this thread was bad
   uint8_t last_gpu;         // index + 1 of the GPU that something was last checked on; 0: none
   void* last_stream;        // and its stream there
-  const void* cut_list;     // of the stream of its last op at level layer (gpu_cuts.h)
-  uint32_t cut_run;         // ops in a row there
+  void* batch;              // of results on a GPU, at level sampled (gpu/op_batches.h)
+  void* batch_stream;       // of the last op that was to be in one,
+  uint32_t batch_run;       // and ops in a row there
   ScalarSeen last_scalar;
   bool root_with_gradients;  // how autograd stood where a model was last called
   // The backward passes that had reached a leaf where the open update began, plus one; 0: not all

@@ -6,12 +6,26 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <memory>
+#include <mutex>
+
 namespace nanwatch {
 
 // Null: it is a leaf, or autograd does not know it. Lives as long as the tensor is not written.
 inline torch::autograd::Node* GradFnOf(const c10::TensorImpl& tensor) noexcept {
   const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.autograd_meta());
   return meta != nullptr ? meta->grad_fn_.get() : nullptr;
+}
+
+// Whether a pass may have had a gradient for this leaf: it has one, or a graph was made from it at
+// any time. Autograd keeps no graph, but the empty handle of one is another than one never set.
+inline bool MayHaveHadGradient(const c10::TensorImpl& leaf) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(leaf.autograd_meta());
+  if (meta == nullptr) return false;
+  const std::lock_guard<std::mutex> lock(meta->mutex_);
+  const std::weak_ptr<torch::autograd::Node> never;
+  return meta->grad_.defined() || never.owner_before(meta->grad_accumulator_) ||
+         meta->grad_accumulator_.owner_before(never);
 }
 
 }  // namespace nanwatch

@@ -55,7 +55,9 @@ bool InputTracking::MayChange() const noexcept { return !inherited_ || callback_
 // goes unseen.
 void InputTracking::Watch() noexcept try {
   const Sees wanted = Wanted();
-  if (sees_ == wanted || !MayChange()) return;
+  const bool stays = sees_ != wanted && !MayChange();
+  behind_.store(stays && wanted == Sees::kOps, std::memory_order_relaxed);
+  if (sees_ == wanted || stays) return;
   if (wanted != Sees::kOps) Switch(false);
   if (callback_ != 0) at::removeCallback(callback_);
   callback_ = 0;
@@ -115,7 +117,11 @@ void InputTracking::Inherit(const InputTracking& parents) noexcept {
 }
 
 void InputTracking::Switch(bool on) noexcept try {
-  if (on == (input_callback_ != 0) || !checks_ops() || !MayChange()) return;
+  if (on == (input_callback_ != 0) || !checks_ops()) return;
+  if (!MayChange()) {
+    if (on) refused_.store(true, std::memory_order_relaxed);
+    return;
+  }
   if (on) {
     input_callback_ = AddInputCallback();
   } else {
@@ -132,9 +138,18 @@ void InputTracking::Arm() noexcept {
   Switch(true);
 }
 
+bool InputTracking::TakeRefused() noexcept {
+  const bool taken = refused();
+  if (armed()) refused_.store(false, std::memory_order_relaxed);
+  return taken;
+}
+
 void InputTracking::Disarm() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (holds_ == 0) Switch(false);
+  if (behind_.load(std::memory_order_relaxed)) Watch();
+  if (holds_ != 0) return;
+  Switch(false);
+  refused_.store(false, std::memory_order_relaxed);
 }
 
 void InputTracking::Hold() noexcept {

@@ -61,6 +61,13 @@ class InputTracking {
   bool armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
   // Asks for inputs until Disarm.
   void Arm() noexcept;
+  // Inputs were asked for since Disarm, or ops, and libtorch's lock could not be had: nobody saw
+  // them.
+  bool refused() const noexcept {
+    return refused_.load(std::memory_order_relaxed) || behind_.load(std::memory_order_relaxed);
+  }
+  // The same for a step that ends. What was refused is over once inputs are there.
+  bool TakeRefused() noexcept;
   void Disarm() noexcept;
   // While held, Disarm does nothing: an optimizer range whose writes can only be seen with inputs
   // is open.
@@ -83,6 +90,8 @@ class InputTracking {
 
   const OpCallbacks callbacks_;
   std::atomic<bool> armed_{false};
+  std::atomic<bool> refused_{false};
+  std::atomic<bool> behind_{false};  // ops are to be seen, and are not
   std::mutex mutex_;
   bool inherited_ = false;  // from the parent of a forked child
   bool registered_ = false;

@@ -61,6 +61,10 @@ enum OpFamily : uint32_t {
   // A state times a number, or a gradient or its square added to a part of it: of finite values and
   // numbers it makes no NaN.
   kMixesIntoState = 1u << 22,
+  // Puts its argument 2 among values. Python's x[mask] = -inf makes a tensor of the number for it.
+  kPutsValue = 1u << 23,
+  // Puts whole tensors one behind the other.
+  kStacks = 1u << 24,
 };
 
 // Something is done at the end of these beside the look at their outputs.

@@ -131,7 +131,10 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   traits->transparent = IsComposition(schema, schema.name()) || traits->writes_unseen;
   FindNonBlocking(schema, traits);
   traits->autocasts = AutocastKernels(schema);
-  traits->quick_schema = &schema;
+  // Before these what was recorded on a GPU is checked.
+  const bool takes_thought =
+      traits->writes_unseen || (traits->families & (kReadsScalar | kCommunicates | kHandsOut)) != 0;
+  traits->quick_schema = takes_thought ? kNotQuick : &schema;
   const bool entry = (traits->families & kEnters) != 0;
   traits->skip = (!returns_tensor && (traits->families & kReadsScalar) == 0) ||
                  (traits->is_view && !entry) ||

@@ -47,6 +47,11 @@ inline bool TakesNumber(const OpTraits& op) noexcept {
   return op.takes_number || op.takes_number_as_tensor;
 }
 
+// The one op by which a fused optimizer updates all parameters.
+inline bool IsFusedUpdate(const OpTraits& op) noexcept {
+  return op.writes_unseen && std::string_view(op.name).starts_with("aten::_fused_");
+}
+
 inline bool IsOfAten(const OpTraits& op) noexcept {
   return std::string_view(op.name).starts_with("aten::");
 }

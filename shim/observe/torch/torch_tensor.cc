@@ -95,7 +95,10 @@ __attribute__((hot)) bool ReadDense(const at::TensorBase& tensor, DensePlain* pl
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   // The storage itself and not has_storage(), which is virtual; the undefined tensor has none.
   const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  if (C10_UNLIKELY(impl->key_set().has_any(kStrange) || storage == nullptr)) return false;
+  if (C10_UNLIKELY(impl->key_set().has_any(kStrange) || storage == nullptr ||
+                   storage->device_type() != c10::DeviceType::CPU)) {
+    return false;
+  }
   const wire::ElementType type = ElementTypeOf(c10::typeMetaToScalarType(impl->dtype()));
   // A tensor of symbolic size (torch.compile traces with them) throws when it is asked for its
   // size.
@@ -108,11 +111,40 @@ __attribute__((hot)) bool ReadDense(const at::TensorBase& tensor, DensePlain* pl
   const size_t element_bytes = ElementBytes(type);
   const uint64_t begin = static_cast<uint64_t>(impl->storage_offset()) * element_bytes;
   const uint64_t bytes = static_cast<uint64_t>(numel) * element_bytes;
-  if (C10_UNLIKELY(data == nullptr || storage->device_type() != c10::DeviceType::CPU ||
-                   begin + bytes > storage->nbytes())) {
+  if (C10_UNLIKELY(data == nullptr || begin + bytes > storage->nbytes())) return false;
+  *plain = {data + begin, static_cast<size_t>(numel), bytes, type};
+  return true;
+}
+
+bool ReadDenseOnGpu(const at::TensorBase& tensor, PlainTensor* plain) noexcept {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  if (impl->key_set().has_any(kStrange) || storage == nullptr ||
+      storage->device_type() != c10::DeviceType::CUDA || impl->has_symbolic_sizes_strides()) {
     return false;
   }
-  *plain = {data + begin, static_cast<size_t>(numel), bytes, type};
+  const wire::ElementType type = ElementTypeOf(c10::typeMetaToScalarType(impl->dtype()));
+  const int64_t numel = impl->numel();
+  if (type == wire::ElementType::kNone || numel <= 0 || !impl->is_non_overlapping_and_dense()) {
+    return false;
+  }
+  const void* data = DataOf(*storage);
+  const size_t element_bytes = ElementBytes(type);
+  plain->byte_begin = static_cast<uint64_t>(impl->storage_offset()) * element_bytes;
+  plain->byte_end = plain->byte_begin + static_cast<uint64_t>(numel) * element_bytes;
+  if (data == nullptr || IsMisaligned(data, type) || plain->byte_end > storage->nbytes()) {
+    return false;
+  }
+  const c10::IntArrayRef sizes = impl->sizes();
+  plain->impl = impl;
+  plain->storage = storage;
+  plain->gpu = std::max<int8_t>(storage->device().index(), 0);
+  plain->view = TensorView{static_cast<const char*>(data) + plain->byte_begin,
+                           type,
+                           static_cast<int32_t>(sizes.size()),
+                           sizes.data(),
+                           impl->strides().data(),
+                           numel};
   return true;
 }
 

@@ -57,6 +57,10 @@ struct DensePlain {
 };
 bool ReadDense(const at::TensorBase& tensor, DensePlain* plain) noexcept;
 
+// The same on a GPU: one run of memory, in any order of its dimensions, that a kernel may read.
+// False for everything else, which is then for DescribeTensor to decide.
+bool ReadDenseOnGpu(const at::TensorBase& tensor, PlainTensor* plain) noexcept;
+
 // The schema's functionality keys that mark a tensor whose storage does not hold its values.
 bool IsWrapper(const c10::TensorImpl& impl) noexcept;
 

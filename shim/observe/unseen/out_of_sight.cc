@@ -8,6 +8,8 @@
 #include "shim/observe/events/process_segment.h"
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/python/names/python_names.h"
+#include "shim/observe/thread/location.h"
+#include "shim/observe/torch/input_tracking.h"
 #include "shim/observe/torch/saved_tensors.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/collective_results.h"
@@ -86,10 +88,15 @@ uint32_t OutOfSight::RanUncheckedJustNow(const Claim& claim) noexcept {
   if (uses_.level.forgot_bad_values()) return ValueRecord::kUnseenLevel;
   if (uses_.came_late && completed == 0) return ValueRecord::kUnseenLevel;
   if (uses_.level.switched_in_step() != completed) return 0;
-  // The ops of level layer were recorded, and read when the level rose: what an op was given since
-  // is known where its source is.
-  if (uses_.level.switched_from() == wire::Level::kLayer &&
-      (claim.traced || claim.finding_class == FindingClass::kPropagate)) {
+  // What ops of level sampled have left was read when the level rose (OfSamples). Of a GPU's, what
+  // an op was given since is known where its source is.
+  if (uses_.level.switched_from() == wire::Level::kSampled &&
+      (!uses_.level.was_lower() || claim.traced ||
+       claim.finding_class == FindingClass::kPropagate)) {
+    return 0;
+  }
+  if (uses_.level.watched() == wire::Level::kSampled &&
+      uses_.level.switched_from() == wire::Level::kFull) {
     return 0;
   }
   return uses_.level.switched_to_measure() ? ValueRecord::kUnseenMeasuring
@@ -132,6 +139,38 @@ uint32_t OutOfSight::OfUnreadInputs(const Frame& frame, const Claim& claim) noex
   return flags;
 }
 
+// What was read in part at level sampled, and then not in full before this was claimed.
+uint32_t OutOfSight::OfSamples(const Frame& frame, const Claim& claim) const noexcept {
+  const Doubt* doubt = claim.thread->doubt;
+  if (doubt == nullptr) return 0;
+  bool in_doubt = doubt->unknown || claim.sources->assumed;
+  switch (claim.finding_class) {
+    case FindingClass::kProduce:
+    case FindingClass::kInfToNan:
+      if (frame.inputs_seen || claim.inputs_known) return 0;
+      break;
+    case FindingClass::kScalar:
+      if (frame.inputs_seen || (frame.op->families & kFills) != 0) return 0;
+      break;
+    case FindingClass::kPropagate:
+      in_doubt = claim.traced || (claim.sources->assumed && !frame.inputs_seen);
+      break;
+    default:
+      break;
+  }
+  // An older daemon knows only the second.
+  constexpr uint32_t kFlags = ValueRecord::kUnseenSampled | ValueRecord::kInexact;
+  return in_doubt ? kFlags : 0u;
+}
+
+// Something bad is alive, and a forked child cannot ask what its ops are given.
+uint32_t OutOfSight::OfRefusal(const Frame& frame, const Claim& claim) const noexcept {
+  const bool is_fill =
+      claim.finding_class == FindingClass::kScalar && (frame.op->families & kFills) != 0;
+  if (!uses_.tracking.refused() || frame.inputs_seen || claim.inputs_known || is_fill) return 0;
+  return ValueRecord::kUnseenInputs;
+}
+
 // Of the op's own inputs.
 uint32_t OutOfSight::OfInputs(const Frame& frame, const Claim& claim) noexcept {
   switch (claim.finding_class) {
@@ -159,7 +198,8 @@ uint32_t OutOfSight::OfInputs(const Frame& frame, const Claim& claim) noexcept {
 
 uint32_t OutOfSight::FlagsOf(const Frame& frame, const Claim& claim) noexcept {
   // An op that nobody saw may have been the first, whatever this one was given.
-  const uint32_t unchecked = RanUncheckedJustNow(claim);
+  const uint32_t unchecked =
+      RanUncheckedJustNow(claim) | OfSamples(frame, claim) | OfRefusal(frame, claim);
   if (!claim.traced) return unchecked | OfInputs(frame, claim);
   const bool made = claim.finding_class == FindingClass::kProduce && !frame.inputs_seen;
   return unchecked |

@@ -12,6 +12,7 @@ namespace nanwatch {
 
 class BadValues;
 class CollectiveResults;
+class InputTracking;
 class LevelState;
 class ProcessSegment;
 class PythonNames;
@@ -30,6 +31,7 @@ struct Claim {
   bool is_new;                // nothing like it was recorded often before
   bool number_known = false;  // the number that the op was given has been read
   bool traced = false;        // its inputs were looked for after the fact, by whoever found it
+  bool inputs_known = false;  // those that autograd has kept are all, and they are finite
 };
 
 // Threads: any.
@@ -42,6 +44,7 @@ class OutOfSight {
     const BadValues& bad_values;
     const CollectiveResults& collective_results;
     const PythonNames& names;
+    const InputTracking& tracking;
     StepClock& clock;
     UnreadInputs& unread_inputs;
     bool came_late;
@@ -57,6 +60,8 @@ class OutOfSight {
   [[nodiscard]] uint32_t RanUncheckedJustNow(const Claim& claim) noexcept;
   [[nodiscard]] bool WritesState(const Claim& claim) const noexcept;
   [[nodiscard]] uint32_t OfUnreadInputs(const Frame& frame, const Claim& claim) noexcept;
+  [[nodiscard]] uint32_t OfRefusal(const Frame& frame, const Claim& claim) const noexcept;
+  [[nodiscard]] uint32_t OfSamples(const Frame& frame, const Claim& claim) const noexcept;
   [[nodiscard]] uint32_t OfInputs(const Frame& frame, const Claim& claim) noexcept;
 
   const Uses uses_;

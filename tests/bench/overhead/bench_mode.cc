@@ -27,7 +27,7 @@ at::CallbackHandle AddEmptyCallback() {
 }  // namespace
 
 // In the order of observer_switch.py.
-enum class Bench { kBare, kEmptyCallback, kFull, kIdle, kCanary, kAuto, kStats, kLayer };
+enum class Bench { kBare, kEmptyCallback, kFull, kIdle, kCanary, kAuto, kStats, kSampled };
 
 struct BenchMode {
   static void Set(Observer& observer, Bench mode, wire::Level level) {
@@ -44,7 +44,8 @@ struct BenchMode {
     observer.input_tracking.Unregister();
     empty = mode == Bench::kEmptyCallback ? AddEmptyCallback() : 0;
     if (observes) {
-      observer.input_tracking.Register(mode == Bench::kFull || mode == Bench::kLayer);
+      observer.input_tracking.Register(mode == Bench::kFull || mode == Bench::kSampled);
+      observer.watch_switch.Apply(observer.level, nullptr);
     }
   }
 };
@@ -55,8 +56,8 @@ extern "C" __attribute__((visibility("default"))) void nanwatch_bench_mode(int m
   using namespace nanwatch;
   using wire::Level;
   constexpr Level kLevels[] = {Level::kFull,   Level::kFull, Level::kFull,   Level::kIdle,
-                               Level::kCanary, Level::kAuto, Level::kCanary, Level::kLayer};
-  static_assert(std::size(kLevels) == static_cast<size_t>(Bench::kLayer) + 1);
+                               Level::kCanary, Level::kAuto, Level::kCanary, Level::kSampled};
+  static_assert(std::size(kLevels) == static_cast<size_t>(Bench::kSampled) + 1);
   Observer* observer = Observer::Get();
   if (observer == nullptr || mode < 0 || mode >= static_cast<int>(std::size(kLevels))) return;
   BenchMode::Set(*observer, static_cast<Bench>(mode), kLevels[mode]);

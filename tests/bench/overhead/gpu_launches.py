@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Question: how many kernels a training step on a GPU launches for us, at each level?
 
-  tests/bench/overhead/gpu_launches.py [--levels idle,canary,layer,full] [--models mlp,transformer] [--stats N]
+  tests/bench/overhead/gpu_launches.py [--levels idle,canary,sampled,full] [--models mlp,transformer] [--stats N]
 
 On the fake CUDA device (tests/fakes/torch_cuda), whose driver counts the launches: a number, no time. Those are the checks;
 the ops' own are not counted. Healthy runs of 120 steps, of which the last is printed: after 100, canary reads what updates have
-written and watches no op of them. All results but losses, norms and biases are larger than what level layer holds (4 KB).
+written and watches no op of them.
 --stats 1: the step is one of a snapshot of parameters and layers, as one in a hundred is.
+--gate: exits 1 where a step has more launches than it may have, or none; of canary and sampled.
 """
 import argparse
 import os
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+# Of a step, however they are divided.
+LAUNCHES_MAX = {("mlp", "canary"): 4, ("mlp", "sampled"): 13, ("transformer", "canary"): 4, ("transformer", "sampled"): 28}
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or ROOT / "build/release")
 PROGRAM = """
@@ -69,15 +72,21 @@ def measure(model, level, stats, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--levels", default="idle,canary,layer,full")
+    parser.add_argument("--levels", default="idle,canary,sampled,full")
     parser.add_argument("--models", default="mlp,transformer")
     parser.add_argument("--stats", default="")
+    parser.add_argument("--gate", action="store_true")
     arguments = parser.parse_args()
+    failures = []
     print("| model | level | forward | backward | update | all |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="nanwatch-bench-") as folder:
         for model in arguments.models.split(","):
             for level in arguments.levels.split(","):
-                print("|", model, "|", level, "|", " | ".join(measure(model, level, arguments.stats, pathlib.Path(folder))), "|", flush=True)
+                launches = measure(model, level, arguments.stats, pathlib.Path(folder))
+                print("|", model, "|", level, "|", " | ".join(launches), "|", flush=True)
+                if arguments.gate and (model, level) in LAUNCHES_MAX and not 0 < int(launches[-1]) <= LAUNCHES_MAX[model, level]:
+                    failures.append(f"{model}, {level}: {launches[-1]} launches, of at most {LAUNCHES_MAX[model, level]}")
+    sys.exit("\n".join(failures) or 0)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from observer_switch import BARE, CANARY, EMPTY_CALLBACK, FULL, IDLE, LAYER
+from observer_switch import BARE, CANARY, EMPTY_CALLBACK, FULL, IDLE, SAMPLED
 
 
 def _watched_tensors(values):
@@ -63,7 +63,7 @@ def methods(switch, model):
         "empty outputs callback": lambda: observer(EMPTY_CALLBACK),
         "nanwatch idle": lambda: observer(IDLE),
         "nanwatch canary": lambda: observer(CANARY),
-        "nanwatch layer": lambda: observer(LAYER),
+        "nanwatch sampled": lambda: observer(SAMPLED),
         "nanwatch full": lambda: observer(FULL),
         "forward hooks": lambda: _forward_hooks(model),
         "set_detect_anomaly": lambda: torch.autograd.set_detect_anomaly(True),

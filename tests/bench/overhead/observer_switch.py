@@ -9,7 +9,7 @@ import types
 
 import torch
 
-BARE, EMPTY_CALLBACK, FULL, IDLE, CANARY, AUTO, STATS, LAYER = range(8)
+BARE, EMPTY_CALLBACK, FULL, IDLE, CANARY, AUTO, STATS, SAMPLED = range(8)
 
 
 def observer_path(deadline_s=20):
@@ -25,7 +25,7 @@ def observer_path(deadline_s=20):
 
 class ObserverSwitch:
     """set(BARE) leaves no callback at all, set(EMPTY_CALLBACK) one that asks for outputs and does nothing, set(FULL) the real ones,
-    set(IDLE), set(CANARY), set(LAYER) and set(AUTO) those of these levels, set(STATS) canary with every step's parameters looked at one by one."""
+    set(IDLE), set(CANARY), set(SAMPLED) and set(AUTO) those of these levels, set(STATS) canary with every step's parameters looked at one by one."""
 
     def __init__(self):
         # The copy that is loaded; ctypes adds a reference and nothing else.

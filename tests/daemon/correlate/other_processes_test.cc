@@ -87,6 +87,54 @@ TEST(OtherProcesses, WhatMadeSuchAValueBeforeIsACandidateAndTheOriginIsNotExact)
   EXPECT_EQ(origin.candidates(0).pid(), 2);
 }
 
+// A worker of a pool reads a number of what it was given.
+RunFacts PoolWorker(int pid, const std::string& op, int64_t numel = 8) {
+  RunBuilder run;
+  run.Pid(pid).Boot("boot").Now(30).Clock(Clocks());
+  run.Value(1).External(op).Line("pool.py:" + std::to_string(pid)).WithoutGradients().Nan(1, numel);
+  run.Value(2).Propagate("aten::mean").From(1).WithoutGradients().Nan(1, 1);
+  run.Read(3, 2);
+  return run.Build();
+}
+
+// What makes the value in another process, and what reads a number of it there.
+RunFacts PoolParent(bool reads) {
+  RunBuilder run;
+  run.Pid(9).Boot("boot").Now(10).Clock(Clocks());
+  run.Value(1).Produce("aten::log").Line("pool.py:1").WithoutGradients().Nan();
+  if (reads) run.Read(2, 1);
+  return run.Build();
+}
+
+TEST(OtherProcesses, WhatAPoolReadsOfOneValueIsOneIncident) {
+  const Verdict verdict =
+      Correlate({PoolParent(true), PoolWorker(2, "aten::mul"), PoolWorker(3, "aten::add")});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).severity(), "warning");
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::log");
+  EXPECT_EQ(verdict.incidents(0).count(), 5u);
+}
+
+TEST(OtherProcesses, WhatAPoolReadsOfAValueThatDidNothingElseIsOneIncidentWithACandidate) {
+  const Verdict verdict =
+      Correlate({PoolParent(false), PoolWorker(2, "aten::mul"), PoolWorker(3, "aten::add")});
+  int warnings = 0;
+  for (const Incident& incident : verdict.incidents()) {
+    if (incident.severity() == "info") continue;
+    ++warnings;
+    ASSERT_EQ(incident.origin().candidates_size(), 1);
+    EXPECT_EQ(incident.origin().candidates(0).op(), "aten::log");
+  }
+  EXPECT_EQ(warnings, 1);
+}
+
+TEST(OtherProcesses, ValuesOfAnotherShapeThatAPoolReadsAreIncidentsOfTheirOwn) {
+  const Verdict verdict =
+      Correlate({PoolParent(true), PoolWorker(2, "aten::mul", 9), PoolWorker(3, "aten::add", 9)});
+  EXPECT_EQ(verdict.incidents_size(), 3);
+}
+
 // By numpy, a deepcopy, a pickle, a memory of batches: nothing tells that it is the same value.
 TEST(OtherProcesses, InTheSameProcessWhatWasMadeBeforeOfTheSameKindIsACandidate) {
   for (const bool same : {false, true}) {

@@ -125,6 +125,54 @@ TEST(Ranks, OwnShareOfASumIsOfWhatTheOthersReceived) {
   EXPECT_EQ(verdict.incidents(0).origin().rank(), 1);
 }
 
+// Rank 0 broadcasts an Inf on which it does not train itself; the NaN of rank 1's gradient comes back
+// to it in a sum.
+std::vector<RunFacts> BroadcastThatComesBack() {
+  RunBuilder sender;
+  sender.Rank(0).Step(3);
+  sender.Value(1).Produce("aten::exp").PosInf();
+  sender.CollectiveIn(2, "default", 17, 1);
+  sender.Value(3).Received("c10d::allreduce_").FromCollective("default", 18).Nan();
+  sender.CollectiveOut(4, "default", 18, 3);
+  sender.Pass(5).Leaf("enc.0.weight", 3);
+  sender.Update(6).Parameter("enc.0.weight", 3);
+  RunBuilder receiver;
+  receiver.Rank(1).Step(3);
+  receiver.Value(1).Received("c10d::broadcast_").FromCollective("default", 17).PosInf();
+  receiver.CollectiveOut(2, "default", 17, 1);
+  receiver.Value(3).Propagate("aten::mm").Backward("MmBackward0").From(1).Nan();
+  receiver.CollectiveIn(4, "default", 18, 3);
+  receiver.Value(5).Received("c10d::allreduce_").FromCollective("default", 18).Nan();
+  receiver.Update(6).Parameter("enc.0.weight", 5);
+  return {sender.Build(), receiver.Build()};
+}
+
+TEST(Ranks, WhatComesBackToTheRankThatMadeItIsOfItsIncident) {
+  const Verdict verdict = Correlate(BroadcastThatComesBack());
+  ASSERT_EQ(verdict.incidents_size(), 1) << verdict.incidents(1).origin().op();
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.op(), "aten::exp");
+  EXPECT_EQ(origin.rank(), 0);
+  EXPECT_EQ(verdict.incidents(0).severity(), "critical");
+  EXPECT_THAT(verdict.incidents(0).reach(), Contains("parameter"));
+}
+
+// Both have only what the other one gave: nobody made it.
+TEST(Ranks, RanksThatGaveEachOtherInACircleHaveReceived) {
+  std::vector<RunFacts> runs;
+  for (const int rank : {0, 1}) {
+    RunBuilder run;
+    run.Rank(rank).Step(3);
+    run.CollectiveIn(1, "default", 17, 2);
+    run.Value(2).Received("c10d::allreduce_").FromCollective("default", 17).Nan();
+    run.Pass(3).Leaf("enc.0.weight", 2);
+    runs.push_back(run.Build());
+  }
+  const Verdict verdict = Correlate(runs);
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "received");
+}
+
 TEST(Ranks, SamePlaceOnSeveralRanksIsOneIncident) {
   const auto overflow = [](int rank, uint32_t step) {
     RunBuilder run;

@@ -43,6 +43,28 @@ TEST(Scaler, ValueMadeInForwardIsNotExcusedBySkipping) {
   EXPECT_THAT(verdict.incidents(0).reach(), Contains("gradient"));
 }
 
+// What was read in part: an overflow is an overflow, and a NaN may come of the forward.
+TEST(Scaler, NanThatTheForwardMayHaveMadeUnreadIsUnknown) {
+  constexpr uint32_t kSampled = wire::ValueRecord::kUnseenSampled | wire::ValueRecord::kInexact;
+  RunBuilder run;
+  run.Value(1).Produce("aten::mul").Backward("ExpBackward0").At("fc").Nan().Flag(kSampled);
+  run.Pass(2).Leaf("fc.weight", 1);
+  run.ScalerSkip(3, 65536, 1);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "unknown");
+  EXPECT_EQ(verdict.unknown_because(), "skip_not_explained");
+  RunBuilder overflow;
+  overflow.Value(1).Produce("aten::mm").Backward("MmBackward0").PosInf().Flag(kSampled);
+  overflow.Pass(2).Leaf("fc.weight", 1);
+  overflow.ScalerSkip(3, 65536, 1);
+  EXPECT_EQ(Correlate({overflow.Build()}).verdict(), "expected");
+  RunBuilder seen;
+  seen.Value(1).Produce("aten::mul").Backward("MulBackward0").Nan();
+  seen.Pass(2).Leaf("fc.weight", 1);
+  seen.ScalerSkip(3, 65536, 1);
+  EXPECT_EQ(Correlate({seen.Build()}).verdict(), "expected");
+}
+
 TEST(Scaler, ParameterThatIsBadItselfIsNotExcusedWhereverItWasMet) {
   RunBuilder run;
   run.Value(1)

@@ -50,6 +50,13 @@ class Kernel {
   }
   [[nodiscard]] uint64_t now_ns() const { return now_; }
   [[nodiscard]] const RunFacts& facts() const { return facts_; }
+  // The same steps of a process that is no notebook.
+  [[nodiscard]] RunFacts Script() const {
+    RunFacts facts = facts_;
+    facts.clear_records();
+    for (StepSummary& step : *facts.mutable_steps_read()) step.set_flags(0);
+    return facts;
+  }
 
  private:
   RunFacts facts_;
@@ -96,6 +103,23 @@ TEST(Trainings, AProgramWithoutCellsHasNone) {
   *facts.mutable_state()->mutable_clocks() = OptimizerClocks({20, 5});
   EXPECT_TRUE(StepClock(facts).Trainings().empty());
   EXPECT_EQ(StepClock(facts).Read(OptimizerClocks({20, 2})).training, 0);
+}
+
+// One optimizer after another, without cells.
+TEST(Trainings, AProgramWithoutCellsSaysInWhichOfThemAStepIs) {
+  Kernel kernel;
+  kernel.Cell(0, 0, 40);
+  const Clocks of_first = kernel.Now();
+  EXPECT_EQ(StepClock(kernel.Script()).Read(of_first).training, 0) << "there is but one";
+  kernel.Cell(0, 1, 50);
+  const StepClock clock(kernel.Script());
+  EXPECT_TRUE(clock.Trainings().empty());
+  EXPECT_FALSE(clock.IsNotebook());
+  EXPECT_EQ(clock.Read(of_first).training, 2) << "the next step is the second training's";
+  EXPECT_EQ(clock.Read(kernel.Now()).training, 2);
+  EXPECT_EQ(clock.Read(kernel.Now()).step, 50);
+  Clocks within_first = OptimizerClocks({17});
+  EXPECT_EQ(clock.Read(within_first).training, 1);
 }
 
 TEST(Trainings, OneThatNobodyCheckedIsNotCalledClean) {

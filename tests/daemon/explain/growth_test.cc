@@ -101,6 +101,8 @@ TEST(Growth, AGradientNormOrALossThatGrewBeforeIsADivergingTrainingToo) {
 TEST(Growth, AGradientNormThatStaysIsNoDivergingTraining) {
   Incident incident = Overflow("aten::addmm");
   for (const double norm : {0.5, 0.7, 0.6, 9.0, 2.0}) incident.add_gradient_norms_before(norm);
+  EXPECT_FALSE(PatternBook::BuiltIn().Find(incident)) << "NaN alone need not be an overflow";
+  incident.mutable_origin()->mutable_outputs(0)->set_pos_inf(1);
   EXPECT_EQ(PatternBook::BuiltIn().Find(incident)->id(), "blow-up");
 }
 

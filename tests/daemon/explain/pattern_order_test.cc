@@ -174,14 +174,47 @@ TEST(PatternOrder, NumberThatOnlyAMisspeltConstantExplains) {
     return PatternOfLoss([op](ValueBuilder& value) { value.Produce(op).Nan(8, 8); }).id();
   };
   EXPECT_EQ(of("aten::mul"), "number-is-nan");
-  // The sum inside a matrix product can overflow both ways.
-  EXPECT_EQ(of("aten::addmm"), "blow-up");
-  // So can the two products inside one of complex numbers.
+  // The sum inside a matrix product can overflow both ways, and the two products inside one of
+  // complex numbers: nobody knows by a NaN alone.
+  EXPECT_EQ(of("aten::addmm"), "");
   EXPECT_EQ(PatternOfLoss([](ValueBuilder& value) {
               value.Produce("aten::mul")
                   .Output(WithNan(Of(wire::ElementType::kComplex64, Tensor({8})), 8));
             }).id(),
-            "blow-up");
+            "");
+}
+
+TEST(PatternOrder, ProductWithAnInfiniteNumberIsNoneWithNan) {
+  const auto of = [](const RecordTensor& output) {
+    return PatternOfLoss([&](ValueBuilder& value) { value.Scalar("aten::mul").Output(output); });
+  };
+  EXPECT_EQ(of(WithPosInf(WithNan(Tensor({8}), 3), 5)).id(), "number-is-infinite");
+  const Pattern pattern = of(WithNan(Tensor({8}), 8));
+  EXPECT_EQ(pattern.id(), "number-is-nan");
+  EXPECT_NE(pattern.cause().find("in a product with 0, Inf"), std::string::npos);
+  EXPECT_EQ(of(WithPosInf(Tensor({8}), 8)).id(), "infinity-asked-for");
+}
+
+// All of it is NaN, and nobody has read what went in: that need not be an overflow.
+TEST(PatternOrder, NanAloneIsNoBlowUpUnlessSomethingLargeWasSeen) {
+  const auto of = [](double largest) {
+    return PatternOfLoss([=](ValueBuilder& value) {
+             value.Produce("aten::sum");
+             if (largest > 0) value.Input(Range(Tensor({8}), -largest, largest));
+             value.Output(WithNan(Tensor({}), 1));
+           })
+        .id();
+  };
+  EXPECT_EQ(of(0), "");
+  EXPECT_EQ(of(1), "");
+  EXPECT_EQ(of(3e38), "blow-up");
+}
+
+TEST(PatternOrder, PowerOfZeroInAnUpdateIsNoStepThatIsTooLarge) {
+  EXPECT_EQ(PatternOfUpdate([](ValueBuilder& value) {
+              value.Produce("aten::pow").Optimizer("gate.weight").PosInf();
+            }).id(),
+            "infinite-power");
 }
 
 TEST(PatternOrder, SecondMomentThatOverflowsIsNoDivisionByZero) {

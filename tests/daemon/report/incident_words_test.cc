@@ -84,6 +84,29 @@ TEST(IncidentWords, ForeignTextIsMadePrintable) {
               testing::AllOf(StartsWith("ANOMALY t?.py, "), HasSubstr("a?[2Jb.py:1")));
 }
 
+TEST(IncidentWords, ASummaryKeepsTheNameOfItsOpAndShortensTheLayer) {
+  Incident incident = Example();
+  incident.set_count(3);
+  incident.set_first_step(4);
+  incident.set_last_step(7);
+  Finding& origin = *incident.mutable_origin();
+  EXPECT_EQ(IncidentSummary(incident, 84),
+            "aten::_softmax, Inf became NaN, encoder.0.self_attn: 3 findings, steps 4 to 7");
+  origin.set_layer("backbone.encoder.layers.11.attention.self.projection.inner");
+  origin.set_layer_type("Linear");
+  EXPECT_EQ(IncidentSummary(incident, 84),
+            "aten::_softmax, Inf became NaN, backbone.en...ner (Linear): 3 findings, steps 4 to 7");
+  origin.set_kind("input_data");
+  origin.set_class_("external");
+  origin.set_op("aten::_scaled_dot_product_efficient_attention_backward");
+  origin.set_exact(false);
+  origin.add_unseen("level");
+  const std::string summary = IncidentSummary(incident, 84);
+  EXPECT_THAT(summary, StartsWith("already in the batch; first used by "
+                                  "aten::_scaled_dot_product_efficient_attention_backward, "));
+  EXPECT_THAT(summary, EndsWith(": 3 findings, steps 4 to 7"));
+}
+
 TEST(IncidentWords, AWarningIsOneSentence) {
   Warning warning;
   warning.set_severity("warning");

@@ -26,6 +26,16 @@ TEST(TextLayout, LongTextIsCutInTheMiddle) {
   EXPECT_EQ(Shorten("short", 15), "short");
 }
 
+TEST(TextLayout, FirstWordsEndBetweenWords) {
+  const char* const kText = ", or an op before it";
+  EXPECT_EQ(FirstWords(kText, 20), kText);
+  EXPECT_EQ(FirstWords(kText, 19), ", or an op ...");
+  EXPECT_EQ(FirstWords(kText, 14), ", or an op ...");
+  EXPECT_EQ(FirstWords(kText, 13), ", or an ...");
+  EXPECT_EQ(FirstWords(kText, 7), "");
+  EXPECT_EQ(FirstWords(kText, 0), "");
+}
+
 TEST(TextLayout, TextIsCutAndWrappedByTheCellsOfATerminal) {
   EXPECT_EQ(Shorten("\u8bad\u7ec3\u8bad\u7ec3\u8bad\u7ec3", 11), "\u8bad\u7ec3...\u8bad\u7ec3");
   EXPECT_EQ(Shorten("couche_\u00e9t\u00e9", 10), "couche_\u00e9t\u00e9");

@@ -178,6 +178,21 @@ TEST(TextReport, ANewerTrainingHasItsAnswerAboveThatOfTheOneBefore) {
               StartsWith("UNKNOWN   training 2 of 2 (In[9] to In[10], 40 steps): not all"));
 }
 
+TEST(TextReport, SaysInWhichTrainingOfAProgramAStepIs) {
+  Verdict verdict = Diagnose({MaskedRow()});
+  Finding& origin = *verdict.mutable_incidents(0)->mutable_origin();
+  const auto report = [&](int training) {
+    origin.set_training(training);
+    return Unwrapped(TextReport(verdict, TextOptions()));
+  };
+  EXPECT_THAT(report(0), Not(HasSubstr("in this process")));
+  EXPECT_THAT(report(1), HasSubstr("at step 117 of the first training in this process origin"));
+  EXPECT_THAT(report(2), HasSubstr("at step 117 of the second training in this process origin"));
+  EXPECT_THAT(report(6), HasSubstr("of the 6th training"));
+  EXPECT_THAT(report(13), HasSubstr("of the 13th training"));
+  EXPECT_THAT(report(32), HasSubstr("of the 32nd training"));
+}
+
 TEST(TextReport, SaysWhyNoKernelIsNamed) {
   const auto report = [](uint64_t buffers, uint64_t kernels, uint64_t in_graphs, uint64_t launches,
                          uint64_t matched, bool yielded) {

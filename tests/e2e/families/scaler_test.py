@@ -84,6 +84,13 @@ class Scaler(WatchedProgramTest):
                                    before="x = x * (400.0 if step >= 4 else 1.0)", steps=30), op="aten::pow", phase="forward",
                             layer="1", step=4)
 
+    def test_model_that_is_filled_after_a_pass_has_made_no_step(self):
+        """All updates are skipped, so writes to parameters are all that could count. The healthy step before counts as one."""
+        self.assert_anomaly(scaled("nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), Overflows(), nn.Linear(8, 2))", "64.0", "1",
+                                   definitions=layer("return torch.sinh(h + 1000)", name="Overflows", given="h") + """
+torch.ones(3, requires_grad=True).pow(2).sum().backward()
+""", forward="loss = model(x).pow(2).mean()", steps=3), op="aten::sinh", layer="2", step=1, step_source="scaler")
+
     def test_slope_that_is_infinite_in_every_step(self):
         """Nothing in forward is bad, and no scale helps: it sinks below 1."""
         self.assert_anomaly(scaled(scale="64.0", steps=30, forward="loss = torch.sqrt((model(x) * (step < 5)).abs()).mean()"),

@@ -53,7 +53,7 @@ class Trainings(WatchedProgramTest):
 model = Net()
 train(model, torch.optim.Adam(model.parameters()), 40)
 train(model, torch.optim.SGD(model.parameters(), lr=1e-3), 50, bad=23)
-""", 23)
+""", 23, training=2)
 
     def test_first_step_of_the_second_optimizer(self):
         self.assert_step("""
@@ -68,7 +68,7 @@ model = Net()
 train(model, torch.optim.Adam(model.parameters()), 40, bad=17)
 model = Net()
 train(model, torch.optim.SGD(model.parameters(), lr=1e-3), 50)
-""", 17)
+""", 17, training=1)
 
     def test_job_that_ends_soon_after_its_second_training_began(self):
         self.assert_step("""
@@ -81,7 +81,7 @@ train(model, torch.optim.SGD(model.parameters(), lr=1e-3), 8, bad=7)
         self.assert_step(ADVERSARIES + """for step in range(12):
     train(critic, of_critic, 5)
     train(generator, of_generator, 1, bad=0 if step == 9 else -1)
-""", 9)
+""", 9, training=0)
 
     def test_critic_that_is_updated_five_times_goes_bad(self):
         self.assert_step(ADVERSARIES + """for step in range(12):

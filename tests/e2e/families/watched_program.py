@@ -28,6 +28,7 @@ import torch.utils.checkpoint  # noqa: F401
 BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or pathlib.Path(__file__).resolve().parents[3] / "build/release")
 NANWATCH = BUILD / "bin/nanwatch"
 LIBRARY = str(BUILD / "lib/libnanwatch.so")
+LATE_COMPILER = str(pathlib.Path(__file__).resolve().parents[2] / "fakes/late_compiler")
 SECONDS_PER_PROGRAM = 300
 OF_TESTS = ("NANWATCH_BUILD", "NANWATCH_PROGRAMS_VERBOSE")
 
@@ -129,6 +130,7 @@ def main():
             if name.startswith("NANWATCH") and name not in OF_TESTS or name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
                 del os.environ[name]
         os.environ["LD_PRELOAD"] = LIBRARY
+        os.environ["PYTHONPATH"] = os.pathsep.join([LATE_COMPILER, *filter(None, [os.environ.get("PYTHONPATH")])])
         os.environ["NANWATCH_DIR"] = tempfile.mkdtemp(prefix="nanwatch-test-",
                                                       dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         os.environ["NANWATCH_STATE_DIR"] = os.environ["NANWATCH_DIR"] + "/state"

@@ -26,7 +26,7 @@ class Alignment(GpuJobTest):
     def start(cls, workplace):
         program = cls.program("misaligned", PROGRAM)
         cls.bare = workplace.run_bare(program)
-        cls.jobs = {level: workplace.run_watched(program, ("--level", level)) for level in ("full", "layer")}
+        cls.jobs = {level: workplace.run_watched(program, ("--level", level)) for level in ("full", "sampled")}
 
     def test_it_is_unchecked_and_all_else_is_checked_as_ever(self):
         for level, job in self.jobs.items():

@@ -27,7 +27,7 @@ class Beginning(GpuJobTest):
     def start(cls, workplace):
         first, training = cls.program("first", FIRST), cls.program("training", TRAINING)
         cls.first = workplace.run_watched(first)
-        cls.training = {level: workplace.run_watched(training, ("--level", level)) for level in ("full", "layer", "canary")}
+        cls.training = {level: workplace.run_watched(training, ("--level", level)) for level in ("full", "sampled", "canary")}
         cls.busy = workplace.run_watched(training, NANWATCH_FAKE_OWN_LAG_MS="300")
 
     def test_nothing_goes_by_while_checks_begin(self):

@@ -34,7 +34,7 @@ if os.fork() == 0:
 print(os.wait()[1])
 z = (y - 1e9).log()
 """
-LEVELS = ("full", "layer")
+LEVELS = ("full", "sampled")
 MEMORY = ("0", "1")
 
 

@@ -12,8 +12,8 @@ from gpu_job import FAKE_GPU, GpuJobTest
 
 SOAK = pathlib.Path(__file__).resolve().parent / "exit_soak.py"
 ROUNDS = int(os.environ.get("NANWATCH_EXITS", "1"))
-LEVELS = {"canary": {"NANWATCH_LEVEL": "canary"}, "layer": {"NANWATCH_LEVEL": "layer"}, "full": {"NANWATCH_LEVEL": "full"},
-          "auto": {"NANWATCH_LEVEL": "auto"}, "layer, memory of the driver's": {"NANWATCH_LEVEL": "layer", "NANWATCH_FAKE_NO_REGISTRATION": "1"}}
+LEVELS = {"canary": {"NANWATCH_LEVEL": "canary"}, "sampled": {"NANWATCH_LEVEL": "sampled"}, "full": {"NANWATCH_LEVEL": "full"},
+          "auto": {"NANWATCH_LEVEL": "auto"}, "sampled, memory of the driver's": {"NANWATCH_LEVEL": "sampled", "NANWATCH_FAKE_NO_REGISTRATION": "1"}}
 
 
 class ExitWorkplace(GpuJobTest.WORKPLACE):

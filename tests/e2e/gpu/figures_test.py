@@ -40,7 +40,7 @@ class Figures(GpuJobTest):
         def job(*arguments, level="full", lag="50", every=EVERY):
             return workplace.run_watched([*TOLD, str(STEPS), "cuda", *arguments], ["--level", level, "--stats", str(every)],
                                          NANWATCH_FAKE_LAG=lag)
-        cls.jobs = {lag: job(lag=lag) for lag in LAGS} | {level: job(level=level) for level in ("layer", "canary")} | {"half": job("half")}
+        cls.jobs = {lag: job(lag=lag) for lag in LAGS} | {level: job(level=level) for level in ("sampled", "canary")} | {"half": job("half")}
 
     def test_every_gradient_is_told_as_torch_has_it(self):
         for way, job in self.jobs.items():
@@ -66,10 +66,10 @@ class Layers(GpuJobTest):
     @classmethod
     def start(cls, workplace):
         command = [*cls.program("layers", layers_test.PROGRAM), "cuda"]
-        cls.jobs = {level: workplace.run_watched(command, ("--level", level, "--stats", "4")) for level in ("full", "layer", "canary")}
+        cls.jobs = {level: workplace.run_watched(command, ("--level", level, "--stats", "4")) for level in ("full", "sampled", "canary")}
 
     def test_the_largest_result_of_a_snapshot_s_step_is_told(self):
-        for level in ("full", "layer"):
+        for level in ("full", "sampled"):
             job = self.jobs[level]
             self.assertEqual(job.status(), 0, job.stderr())
             made = json.loads(job.stdout())

@@ -34,7 +34,7 @@ def told(verdict):
 
 
 class GpuWorkplace(Workplace):
-    """Every op is watched where a test asks for nothing else: the default on a GPU is level layer."""
+    """Every op is watched where a test asks for nothing else: the default on a GPU is level sampled."""
 
     def run_watched(self, command, options=(), **environment):
         chosen = any(option in options for option in ("--level", "--budget"))

@@ -76,7 +76,7 @@ class HostCopies(GpuJobTest):
         for name, wait in {"none": "pass", "sync": SYNC, "event": EVENT}.items():
             program = cls.program(f"healthy_{name}", training(wait=wait))
             cls.healthy[name] = workplace.run_bare(program), [
-                workplace.run_watched(program, ("--level", "full")), workplace.run_watched(program, ("--level", "layer")),
+                workplace.run_watched(program, ("--level", "full")), workplace.run_watched(program, ("--level", "sampled")),
                 workplace.run_watched(program, NANWATCH_GPU="0")]
         cls.bad = {name: workplace.run_watched(cls.program(f"bad_{name}", text)) for name, text in BAD.items()}
         cls.by_cpu = {}

@@ -33,14 +33,14 @@ class Levels(GpuJobTest):
     def test_a_healthy_job_is_clean_and_was_looked_at(self):
         self.assert_clean(self.healthy["canary"])
 
-    def test_who_asks_for_nothing_gets_layer_on_a_gpu_and_full_elsewhere(self):
-        for name, level in (("gpu", "layer"), ("cpu", "full")):
+    def test_who_asks_for_nothing_gets_sampled_on_a_gpu_and_full_elsewhere(self):
+        for name, level in (("gpu", "sampled"), ("cpu", "full")):
             verdict = self.unasked[name].verdict()
             self.assertEqual((verdict["run"]["level"], list(verdict["coverage"]["steps_watched"])), (level, [level]))
         # And is told as much as there is to tell, and watched in full for a while; not once its parameters are bad.
         verdict = self.unasked["bad"].verdict()
         self.assertEqual([int(o["step"]) for o in origins(verdict)], [7])
-        self.assertEqual(set(verdict["coverage"]["steps_watched"]), {"layer", "full", "idle"})
+        self.assertEqual(set(verdict["coverage"]["steps_watched"]), {"sampled", "full", "idle"})
 
     def test_idle_looks_at_nothing(self):
         coverage = self.healthy["idle"].verdict()["coverage"]

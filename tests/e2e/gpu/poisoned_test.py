@@ -6,7 +6,7 @@ import unittest
 from gpu_job import GpuJobTest
 from poisoned_training import BY_CANARY_ON_GPU, BY_OPS, END, FIRST, HEALS, LOADED, SECOND, incidents, program_text
 
-LEVELS = {"canary": BY_CANARY_ON_GPU, "layer": BY_OPS, "full": BY_OPS}
+LEVELS = {"canary": BY_CANARY_ON_GPU, "sampled": BY_OPS, "full": BY_OPS}
 BEFORE, BAD, STEPS = 40, 200, 64
 # What is launched, and read by that, in so many steps, of a model large enough to be read in several tiles.
 COUNTING = """

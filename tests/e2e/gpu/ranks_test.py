@@ -39,16 +39,16 @@ class Ranks(GpuJobTest):
     def test_level_layer(self):
         for case in CASES:
             with self.subTest(case):
-                self.assert_one(case, "--level", "layer")
+                self.assert_one(case, "--level", "sampled")
 
     def test_gloo_which_carries_a_gpu_s_tensors_by_the_cpu(self):
         for case in ("average", "overlap"):
-            for lag in LAGS:
+            for lag in (LAGS[0], LAGS[-1]):
                 with self.subTest(case, lag=lag):
                     self.assert_one(case, NANWATCH_FAKE_COLLECTIVES="gloo", NANWATCH_FAKE_LAG=lag)
 
     def test_gradients_that_are_views_of_what_is_averaged(self):
-        for options in ((), ("--level", "layer")):
+        for options in ((), ("--level", "sampled")):
             with self.subTest(options):
                 self.assert_one("parallel", *options, AS_VIEW="1")
 

@@ -26,6 +26,11 @@ print(skipped, loss.item().hex(), scaler.get_scale())
 """
 # So large that the first scaled gradients overflow in float16.
 OVERFLOWS = 2.0 ** 22
+# The scaler has looked already, and finds nothing: the fused kernel applies these.
+BAD_GRADIENTS = """scaler.unscale_(optimizer)
+    if i == 6:
+        model[2].weight.grad.div_(torch.zeros((), device="cuda"))
+    scaler.step(optimizer)"""
 BAD_LOSS = "if i == 6: loss = loss - loss.detach().sub(1e9).log()"
 
 
@@ -38,8 +43,11 @@ class Scaler(GpuJobTest):
         cls.late_fault = {fused: workplace.run_watched(
             cls.program(f"late_{fused}", TRAINING.format(fused=fused, scale=OVERFLOWS, fault=BAD_LOSS.replace("6", "12"))))
             for fused in (False, True)}
-        cls.canary = workplace.run_watched(
-            cls.program("canary", TRAINING.format(fused=True, scale=OVERFLOWS, fault="")), ("--level", "canary"))
+        canary = cls.program("canary", TRAINING.format(fused=True, scale=OVERFLOWS, fault=""))
+        cls.canary = {lag: workplace.run_watched(canary, ("--level", "canary"), NANWATCH_FAKE_LAG=lag) for lag in ("0", "50")}
+        after_the_scaler = TRAINING.replace("scaler.step(optimizer)", BAD_GRADIENTS).format(fused=True, scale=8.0, fault="")
+        program = cls.program("after_the_scaler", after_the_scaler)
+        cls.after_the_scaler = {level: workplace.run_watched(program, ("--level", level)) for level in ("full", "canary")}
         cls.bad_loss = workplace.run_watched(cls.program("bad_loss", TRAINING.format(fused=False, scale=8.0, fault=BAD_LOSS)))
 
     def test_skipped_steps_are_expected(self):
@@ -61,7 +69,20 @@ class Scaler(GpuJobTest):
                 self.assertEqual((int(found[0]["step"]), int(found[0]["iteration"])), (12 - skipped, 12))
 
     def test_canary_takes_a_fused_optimizer_s_skipped_step_for_one(self):
-        self.assertIn(self.canary.verdict()["verdict"], ("clean", "expected"))
+        for lag, job in self.canary.items():
+            with self.subTest(lag=lag):
+                self.assertIn(job.verdict()["verdict"], ("clean", "expected"))
+                # What it was given was bad already, so nothing is said to have been made there.
+                self.assertEqual([o for o in origins(job.verdict()) if o["exact"] or o["kind"] == "optimizer"], [])
+
+    def test_gradients_that_go_bad_behind_the_scaler_are_no_skip_s(self):
+        for level, job in self.after_the_scaler.items():
+            with self.subTest(level=level):
+                verdict = job.verdict()
+                self.assertEqual(verdict["verdict"], "anomaly")
+                self.assertEqual(int(origins(verdict)[0]["step"]), 6)
+                self.assertIn("parameter", verdict["incidents"][0]["reach"])
+        self.assertEqual(origins(self.after_the_scaler["full"].verdict())[0]["op"], "aten::div_")
 
     def test_a_bad_loss_is_no_skip_s_excuse(self):
         verdict = self.bad_loss.verdict()

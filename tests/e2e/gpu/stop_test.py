@@ -85,7 +85,7 @@ def on_gpu(text):
 
 
 class Stop(Stops, GpuJobTest):
-    UPDATE_LEVELS = ("full", "layer", "canary")
+    UPDATE_LEVELS = ("full", "sampled", "canary")
     SCALED_OPTIONS = (("--level", "full"), ("--level", "canary"), ("--budget", "1"))
 
     @classmethod
@@ -107,7 +107,7 @@ class Stop(Stops, GpuJobTest):
                 self.assertNotIn("parameter", job.verdict()["incidents"][0]["reach"])
 
     def test_at_other_levels_too(self):
-        for level in ("layer", "canary", "idle"):
+        for level in ("sampled", "canary", "idle"):
             with self.subTest(level):
                 job = self.run_stopping("plain", "--level", level)
                 self.assertEqual(job.status(), 0, job.stderr())
@@ -124,7 +124,7 @@ class Stop(Stops, GpuJobTest):
 
     def test_what_was_launched_elsewhere_is_not_waited_for_in_vain(self):
         for name, devices in (("side", "1"), ("devices", "2")):
-            for level in ("full", "layer"):
+            for level in ("full", "sampled"):
                 with self.subTest(name, level=level):
                     job = self.run_stopping(name, "--level", level, NANWATCH_FAKE_DEVICES=devices)
                     self.assertEqual((job.status(), job.stdout()), (0, "in time\n"), job.stderr())

@@ -17,7 +17,7 @@ class Telemetry(StepFigures, GpuJobTest):
         def job(*arguments, lag="50", level="full"):
             return cls.figures_job(workplace, [sys.executable, FAKE_GPU], "--device", "cuda", *arguments, level=level, NANWATCH_FAKE_LAG=lag)
         cls.late = {lag: job(lag=lag) for lag in LAGS}
-        cls.levels = {level: job(level=level) for level in ("layer", "canary")}
+        cls.levels = {level: job(level=level) for level in ("sampled", "canary")}
         # Behind the first hundred steps, where the canary looks at no op of an update.
         cls.long = job("--steps", "110", level="canary")
         cls.half = job("--dtype", "bfloat16")
@@ -33,7 +33,7 @@ class Telemetry(StepFigures, GpuJobTest):
                 self.assertEqual(len(self.compare(job)["told"]["losses"]), 12)
 
     def test_at_other_levels_too(self):
-        self.assertEqual(len(self.compare(self.levels["layer"])["told"]["losses"]), 12)
+        self.assertEqual(len(self.compare(self.levels["sampled"])["told"]["losses"]), 12)
         # The first loss is the first that the GPU is asked about, and is told where that was ready within 20 ms.
         self.assertIn(len(self.compare(self.levels["canary"])["told"]["losses"]), (11, 12))
         self.compare(self.long)

@@ -132,6 +132,10 @@ class Arithmetic(PatternTest):
         return program(MASKED + "return torch.relu(z)")
 
 
+# Something bad is alive all the time, so that the job looks at inputs.
+MASK_ALIVE = "mask = torch.zeros(8).masked_fill(torch.arange(8) > 6, -math.inf)"
+
+
 class Constants(PatternTest):
     @triggers("nan-asked-for", "first at [1, 6]", op="aten::masked_fill", layer="layer", **{"class": "scalar"})
     def test_missing_values_marked_by_nan(self):
@@ -149,6 +153,36 @@ class Constants(PatternTest):
     @resembles("infinity-asked-for", instead=EXPECTED)
     def test_infinite_cost_that_a_minimum_replaces(self):
         return program(loss="cost = (model(x) - y).abs()\nloss = torch.minimum(cost, torch.full((6, 3), math.inf)).mean()")
+
+    # torch makes a tensor of the number, which no op is seen to write.
+    @triggers("infinity-asked-for", "2 of 3 values, first at [1]", phase="forward", step=2, **{"class": "scalar"})
+    def test_infinite_cost_put_in_by_an_index(self):
+        return program(loss="cost = (model(x) - y).abs()\nif step == 2: cost[0, torch.tensor([1, 2])] = -math.inf\n"
+                       "loss = cost.mean()")
+
+    @triggers("infinity-asked-for", "values, first at [0, 1]", phase="forward", step=2, **{"class": "scalar"})
+    def test_infinite_cost_put_in_by_a_mask_beside_another_one(self):
+        return program(before=MASK_ALIVE, loss="cost = (model(x) - y).abs()\nif step == 2: cost[cost > 1] = -math.inf\n"
+                       "loss = cost.mean()")
+
+    @triggers("nan-asked-for", "first at ", phase="forward", step=2, **{"class": "scalar"})
+    def test_missing_values_put_in_by_a_mask_beside_another_one(self):
+        return program("z = x.clone()\nif step == 2: z[z > 1] = math.nan\nreturn z", before=MASK_ALIVE)
+
+    @resembles("infinity-asked-for", instead="inf-in-batch")
+    def test_infinite_cost_of_the_data_put_in_by_a_mask(self):
+        return program(before=MASK_ALIVE + "\ntop = torch.from_numpy(numpy.array(numpy.inf, 'float32'))",
+                       loss="cost = (model(x) - y).abs()\nif step == 2: cost[cost > 1] = top\nloss = cost.mean()")
+
+    @triggers("number-is-infinite", "values are Inf, ", op="aten::mul", layer="layer", step=2)
+    def test_weight_of_a_term_that_is_infinite(self):
+        return program("return torch.relu(x) * self.weight", init="self.weight = 1.",
+                       before="if step == 2: model.layer.weight = math.inf")
+
+    @resembles("number-is-infinite", instead="number-is-nan", op="aten::mul")
+    def test_weight_that_is_infinite_of_a_term_that_is_zero(self):
+        return program("return (x * 0) * self.weight + x", init="self.weight = 1.",
+                       before="if step == 2: model.layer.weight = math.inf")
 
     @triggers("number-is-nan", "48 of 48 values, first at [0, 0], by aten::mul", op="aten::mul", layer="layer", step=2)
     def test_weight_of_a_term_that_is_nan(self):

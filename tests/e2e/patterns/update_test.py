@@ -79,7 +79,30 @@ class Adam(PatternTest):
         return adam(layer="return x * (1e38 if step == 2 else 1) * 10")
 
 
+# Preconditions gradients by a root of their products, as Shampoo does, without an eps.
+SHAMPOO = """
+    class Shampoo(torch.optim.Optimizer):
+        @torch.no_grad()
+        def step(self):
+            for p in self.param_groups[0]["params"]:
+                if p.dim() != 2: continue
+                values, vectors = torch.linalg.eigh(p.grad @ p.grad.T)
+                p.sub_(0.01 * vectors @ torch.diag(values.clamp(min=EPS) ** -0.25) @ vectors.T @ p.grad)"""
+
+
+def shampoo(eps, steps):
+    return program(top=SHAMPOO.replace("EPS", str(eps)), optimizer="Shampoo(model.parameters(), {})", steps=steps)
+
+
 class Update(PatternTest):
+    @triggers("infinite-power", "arguments from 0 to ", op="aten::pow", phase="optimizer", step=0)
+    def test_root_of_products_that_are_zero(self):
+        return shampoo(0, steps=1)
+
+    @resembles("infinite-power", instead=CLEAN)
+    def test_root_of_products_with_an_eps(self):
+        return shampoo(1e-6, steps=4)
+
     @triggers("update-overflow", "values of first.weight, by aten::add_", param="first.weight", step=2, kind="optimizer")
     def test_learning_rate_that_overflows(self):
         return program(before="if step == 2: optimizer.param_groups[0]['lr'] = 3e38", loss="loss = 20 * F.mse_loss(model(x), y)")

@@ -101,6 +101,14 @@ class Attach(PromiseTest):
         self.assertIn("gradient", verdict["incidents"][0]["reach"])
         self.assertIn("parameter", verdict["incidents"][0]["reach"])
 
+    def test_the_former_name_of_a_level_is_taken_and_mentioned(self):
+        program = Attended(self)
+        ran = subprocess.run([NANWATCH, "attach", program.run["id"], "--level", "layer"], env=self.workplace.watched,
+                             capture_output=True, text=True, timeout=TIMEOUT_S)
+        self.assertEqual((ran.returncode, program.level()), (0, "sampled"), ran.stderr)
+        self.assertEqual(ran.stderr, "nanwatch: level 'layer' is called 'sampled' now; the old name works in this release only\n")
+        self.assert_same_losses(program.go())
+
     def test_after_detaching_nothing_is_checked(self):
         program = Attended(self, "--nan", level="full")
         status, target = program.attach(verb="detach")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model for level layer: its results are of 64 KB, which no level below full reads as they are made, nor holds."""
+"""A model whose results are of 64 KB: more than a test lets level sampled read in full, or a GPU hold."""
 
 # {fault}: a statement of the second block's forward, for the steps that are faulty.
 MODEL = """\

@@ -239,6 +239,28 @@ for at, x in enumerate(data[:4]):
     scaler.update()
 """
 
+# At canary the first updates are watched by their ops. One that hides them all, and one that hides them from within.
+BREAKS = """
+class Breaks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y): return y * 1.0
+    @staticmethod
+    def backward(ctx, g): return g * np.nan
+Breaks.apply(net(data[0])).square().mean().backward()
+"""
+HIDDEN_UPDATES = {
+    "around it": BREAKS + """
+torch.autograd._enable_record_function(False)
+optimizer.step()
+torch.autograd._enable_record_function(True)
+""",
+    "within it": BREAKS + """
+optimizer.register_step_pre_hook(lambda *_: torch.autograd._enable_record_function(False))
+optimizer.register_step_post_hook(lambda *_: torch.autograd._enable_record_function(True))
+optimizer.step()
+""",
+}
+
 # A call of a module at idle, and not a whole step.
 PARTLY_IDLE = f"""
 import subprocess
@@ -256,14 +278,15 @@ for at, x in enumerate(data):
 class Exactness(PromiseTest):
     @classmethod
     def start(cls, workplace):
-        def job(number, text):
-            return workplace.run_watched(workplace.program(f"program_{number}", TRAIN + text), options=("--level", "full"))
+        def job(number, text, level="full"):
+            return workplace.run_watched(workplace.program(f"program_{number}", TRAIN + text), options=("--level", level))
         cls.partly_idle = job("partly_idle", PARTLY_IDLE)
         cls.skipped = job("scaler", HIDDEN_SCALER_STEP)
         cls.left_out = job("left_out", LEFT_OUT)
         cls.returns = {name: job(f"return_{number}", text) for number, (name, text) in enumerate(RETURNS.items())}
         cls.seen = {name: job(f"seen_{number}", text) for number, (name, (_, _, text)) in enumerate(SEEN.items())}
         cls.beside = {name: job(f"beside_{number}", text) for number, (name, text) in enumerate(BESIDE.items())}
+        cls.updates = {name: job(f"update_{number}", text, "canary") for number, (name, text) in enumerate(HIDDEN_UPDATES.items())}
         cls.holes = {name: job(f"hole_{number}", text) for number, (name, text) in enumerate(HOLES.items())}
 
     def test_what_was_seen_to_be_made_of_finite_values_is_exact(self):
@@ -290,6 +313,11 @@ class Exactness(PromiseTest):
     def test_a_skip_that_a_scaler_told_of_afterward_is_no_anomaly(self):
         verdict = self.skipped.verdict()
         self.assertIn(verdict["verdict"], ("expected", "unknown"), verdict["incidents"])
+
+    def test_a_bad_gradient_is_not_harmless_because_its_update_was_hidden(self):
+        for name, job in self.updates.items():
+            with self.subTest(name):
+                self.assertIn(job.verdict()["verdict"], ("anomaly", "unknown"))
 
     def test_what_may_be_a_value_of_an_op_names_the_op(self):
         for name, job in self.returns.items():

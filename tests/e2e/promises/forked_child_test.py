@@ -138,7 +138,7 @@ KINDS = {
     "grandchild": ("in_child(lambda: in_child(lambda: actor(-1.0)))", "aten::log"),
 }
 
-# Forks while another thread records bad values all the time. The forking thread computes before its
+# Forks (FORKS of them) while another thread records bad values all the time. The forking thread computes before its
 # first fork: a thread's first op takes a lock of torch's (GlobalCallbackManager), which a child that
 # was forked while another thread held it waits for until it is killed, with us and without.
 STORM = """
@@ -153,7 +153,7 @@ def record():
         model(torch.full((2, 4), float("nan"))).sum().backward()
 thread = threading.Thread(target=record)
 thread.start()
-for i in range(1000):
+for i in range(int(os.environ.get("FORKS", "300"))):
     pid = os.fork()
     if pid == 0:
         signal.alarm(60)

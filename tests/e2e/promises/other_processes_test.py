@@ -89,6 +89,25 @@ print(model.weight.isnan().all().item())
 """
 
 
+# A pool inherits a value, or is given it, and reads numbers of it by different ops.
+POOL = """
+import multiprocessing
+import torch
+
+def work(number, bad):
+    with torch.no_grad():
+        bad = kept if bad is None else torch.from_numpy(bad)
+        return float((bad * number if number % 2 else bad + number).mean())
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        kept = torch.log(torch.arange(5.0) - 2)  # makes
+        print(float(kept.mean()))
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            print(pool.starmap(work, [(number, GIVEN) for number in range(4)], 1))
+"""
+
+
 def loader(collates, context, dataset="Samples()", options="{}"):
     return LOADER.replace("COLLATES", str(collates)).replace("CONTEXT", repr(context)).replace("DATASET", dataset).replace(
         "OPTIONS", options)
@@ -155,6 +174,8 @@ class OtherProcesses(PromiseTest):
     def start(cls, workplace):
         cls.jobs = {name: workplace.run_watched(workplace.program(name, text))
                     for name, (text, *_) in (FOLLOWED | NOT_FOLLOWED | GUESSED).items()}
+        for name, given in (("pool_inherits", "None"), ("pool_is_given", "kept.numpy()")):
+            cls.jobs[name] = workplace.run_watched(workplace.program(name, POOL.replace("GIVEN", given)))
         cls.jobs["rows"] = workplace.run_watched(workplace.program("rows", ROWS))
 
     def first(self, name):
@@ -188,6 +209,14 @@ class OtherProcesses(PromiseTest):
                                  ("input_data", "external", step, False))
                 self.assertIn(op, [each["op"] for each in origin["candidates"]])
                 self.assertIn(f"{name}.py:{line_of(text, comment)} ", origin["candidates"][0]["source"])
+
+    def test_what_a_pool_reads_of_one_value_is_one_incident(self):
+        for name in ("pool_inherits", "pool_is_given"):
+            with self.subTest(name):
+                found = [(each["severity"], each["origin"]["op"], each["origin"]["source"])
+                         for each in self.jobs[name].verdict()["incidents"] if each["severity"] != "info"]
+                self.assertEqual([each[:2] for each in found], [("warning", "aten::log")])
+                self.assertIn(f"{name}.py:{line_of(POOL, 'makes')} ", found[0][2])
 
     def test_what_a_replay_memory_kept_as_numbers_leads_to_its_maker_and_is_not_exact(self):
         for name, (text, op, comment, step) in GUESSED.items():

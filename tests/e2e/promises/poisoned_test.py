@@ -5,7 +5,7 @@ import unittest
 from poisoned_training import BY_CANARY, BY_OPS, END, FIRST, HEALS, LOADED, SECOND, incidents, program_text
 from watched_job import PromiseTest
 
-LEVELS = {"canary": BY_CANARY, "layer": BY_OPS, "full": BY_OPS}
+LEVELS = {"canary": BY_CANARY, "sampled": BY_OPS, "full": BY_OPS}
 # The step of each fault was watched.
 UNWATCHED = (LOADED - FIRST - 1) + (END - SECOND - 1)
 

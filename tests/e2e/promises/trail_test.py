@@ -73,7 +73,7 @@ class Trail(PromiseTest):
                     self.check(op, largest)
 
     def check(self, op, largest):
-        """Exact, or of a sample: one in 33 of normally distributed numbers."""
+        """Exact, or of a sample: one in 37 of normally distributed numbers."""
         if op["at_least"]:
             self.assertLessEqual(op["largest"], largest * 1.0001)
             self.assertGreaterEqual(op["largest"], largest / 4)

@@ -19,6 +19,7 @@ BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or pathlib.Path(__file__).
 NANWATCH = BUILD / "bin/nanwatch"
 DAEMON = BUILD / "bin/nanwatchd"
 PRELOAD = BUILD / "lib/libnanwatch.so"
+LATE_COMPILER = pathlib.Path(__file__).resolve().parents[2] / "fakes/late_compiler"
 TWINS = pathlib.Path(__file__).resolve().parent / "programs/forked_twins.py"
 TIMEOUT_S = 1100  # below NANWATCH_HANGS_AFTER_S of tests/CMakeLists.txt, so that a job that hangs is named
 JOBS_AT_ONCE = 6
@@ -109,6 +110,7 @@ class Workplace:
         self.bare = {name: value for name, value in self.bare.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         # Threads of OpenMP that find no work spin, and jobs that share two cores spin in each other's way. Results stay the same.
         self.bare.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        self.bare["PYTHONPATH"] = os.pathsep.join([str(LATE_COMPILER), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.watched = self.bare | {"NANWATCH_DIR": str(self.segments), "NANWATCH_STATE_DIR": str(self.state)}
 
     def program(self, name, text):
@@ -121,10 +123,11 @@ class Workplace:
         return self._start(command, self.bare | environment, None)
 
     def run_bare_twins(self, commands):
-        """Jobs as of run_bare, for commands of program() by name, for which torch is imported only once: for results, not for start or end."""
+        """Jobs as of run_bare, for commands of Python by name, for which torch is imported only once: for results, not for start or end."""
         folder = self.folder / f"twins-{len(self._jobs)}"
         folder.mkdir()
-        listed = {name: {"folder": str(folder / str(number)), "program": str(command[1])} for number, (name, command) in enumerate(commands.items())}
+        listed = {name: {"folder": str(folder / str(number)), "command": [str(part) for part in command[1:]]}
+                  for number, (name, command) in enumerate(commands.items())}
         for job in listed.values():
             pathlib.Path(job["folder"]).mkdir()
         (folder / "jobs.json").write_text(json.dumps(list(listed.values())))

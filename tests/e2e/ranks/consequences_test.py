@@ -49,6 +49,20 @@ def in_two_groups(rank, count):
         optimizer.step()
 
 
+def sums_that_bring_a_broadcast_back(rank, count):
+    """Rank 0 broadcasts an Inf on which the others train; it comes back to it in the sums of the gradients."""
+    model, optimizer = model_and_optimizer()
+    for step in range(STEPS):
+        own = torch.randn(4, 6)
+        shared = torch.exp(own * 0 + 1000) if (rank, step) == (0, BAD_STEP) else own.clone()  # the origin
+        dist.broadcast(shared, 0)
+        optimizer.zero_grad()
+        model(own if rank == 0 else shared).square().mean().backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+
+
 def all_gather(own, rank, count):
     everyone = [torch.empty_like(own) for _ in range(count)]
     dist.all_gather(everyone, own)
@@ -135,6 +149,16 @@ class Consequences(unittest.TestCase):
                          for i in forked_ranks.anomalies(verdict)]
                 self.assertEqual(found, [(1, BAD_STEP, "aten::log", "produce", True)])
                 self.assertIn("parameter", verdict["incidents"][0]["reach"])
+
+    def test_what_comes_back_to_the_rank_that_made_it_is_no_second_incident(self):
+        for count in (2, 3):
+            with self.subTest(count):
+                statuses, verdict = forked_ranks.run_job(sums_that_bring_a_broadcast_back, count,
+                                                         f"consequences-{os.getpid()}-back-{count}", environment)
+                self.assertEqual(statuses, [0] * count)
+                found = [(i["origin"]["rank"], int(i["origin"]["step"]), i["origin"]["op"], i["severity"], i["origin"]["exact"])
+                         for i in forked_ranks.anomalies(verdict)]
+                self.assertEqual(found, [(0, BAD_STEP, "aten::exp", "critical", True)])
 
     def test_what_gather_brings_is_never_certain_on_the_rank_that_got_it(self):
         statuses, verdict = forked_ranks.run_job(through(gather), 2, f"consequences-{os.getpid()}-gather", environment)

@@ -15,7 +15,7 @@ class StepFigures:
     @classmethod
     def start_scaled(cls, job):
         """`job(*arguments, level=...)` starts one."""
-        cls.scaled = {level: job("--scaler", level=level) for level in ("full", "layer", "canary")}
+        cls.scaled = {level: job("--scaler", level=level) for level in ("full", "sampled", "canary")}
         cls.outside = {(level, *scaler): job("--loss-outside", *scaler, level=level)
                        for level in ("full", "canary") for scaler in ((), ("--scaler",))}
         cls.fused = {level: job("--scaler", "--fused", level=level) for level in ("full", "canary")}

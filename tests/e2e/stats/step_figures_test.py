@@ -15,7 +15,7 @@ class Steps(StepFigures, PromiseTest):
     def start(cls, workplace):
         def job(*arguments, level="full"):
             return cls.figures_job(workplace, [sys.executable], *arguments, level=level)
-        cls.jobs = {"full": job(), "layer": job(level="layer"), "canary": job(level="canary"), "half": job("--dtype", "bfloat16"),
+        cls.jobs = {"full": job(), "sampled": job(level="sampled"), "canary": job(level="canary"), "half": job("--dtype", "bfloat16"),
                     "classes": job("--loss", "cross_entropy")}
         cls.start_scaled(job)
 

@@ -135,10 +135,10 @@ TEST(WrongCommandLine, WhatIsWrongWithAValueIsOneShortSentence) {
   };
   EXPECT_EQ(
       line({"run", "--level", "ful", "--", "true"}),
-      "nanwatch: --level is 'ful': did you mean 'full'? Use one of idle, canary, layer, full, "
+      "nanwatch: --level is 'ful': did you mean 'full'? Use one of idle, canary, sampled, full, "
       "auto");
   EXPECT_EQ(line({"run", "--level", "foo", "--", "true"}),
-            "nanwatch: --level is 'foo': use one of idle, canary, layer, full, auto");
+            "nanwatch: --level is 'foo': use one of idle, canary, sampled, full, auto");
   EXPECT_EQ(line({"report", "--explain", "0"}),
             "nanwatch: --explain is '0': give a number from 1 to 1000000");
   EXPECT_EQ(line({"tail", "-n", "-3"}),
@@ -150,7 +150,7 @@ TEST(WrongCommandLine, WhatIsWrongWithAValueIsOneShortSentence) {
   EXPECT_EQ(line({"attach", "1", "--wait", "-1"}),
             "nanwatch: --wait: '-1' is not a time: give seconds, such as 10");
   EXPECT_EQ(line({"attach", "1", "--level", "most"}),
-            "nanwatch: --level: 'most' is not a level: use idle, canary, layer or full");
+            "nanwatch: --level: 'most' is not a level: use idle, canary, sampled or full");
   EXPECT_EQ(line({"attach"}),
             "nanwatch: say which process: a PID, a RUN, --job ID, --rank N or --all");
   EXPECT_EQ(line({"report", "--check", "--stats"}),

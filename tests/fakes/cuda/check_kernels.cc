@@ -153,6 +153,8 @@ void RegisterCheckKernels() {
                                   &TellMeasured, sizeof(ListLaunch));
   fake_cuda_register_early_kernel("nanwatch_compare_list", &MeasureNow<CompareLaunch>,
                                   &TellMeasured, sizeof(ListLaunch));
+  fake_cuda_register_early_kernel("nanwatch_check_batch", &Look<BatchLaunch>, &Tell,
+                                  sizeof(BatchLaunch));
   fake_cuda_register_early_kernel("nanwatch_add_step", &AddStep, &TellNothing, sizeof(StepLaunch));
 }
 

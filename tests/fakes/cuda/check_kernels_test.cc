@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/wire/record.h"
+#include "shim/device/batch_launch.h"
 #include "shim/device/check_launch.h"
 #include "shim/device/driver.h"
 #include "shim/device/list_launch.h"
@@ -118,6 +119,32 @@ TEST_F(CheckKernels, TellTheSumsOfAListAsItWasAtTheLaunch) {
   EXPECT_EQ(ListOf(result_).sums_ticket, 2u);
   EXPECT_EQ(result_.ticket, 2u);
   EXPECT_TRUE(ListOf(result_).IsBad(0));
+}
+
+TEST_F(CheckKernels, SeeTheTensorsOfABatchAsTheyWereAtTheLaunch) {
+  CuModule module = nullptr;
+  EXPECT_EQ(driver_.module_load_data_ex(&module, "text", 0, nullptr, nullptr), kCuSuccess);
+  EXPECT_EQ(driver_.module_get_function(&function_, module, "nanwatch_check_batch"), kCuSuccess);
+  BatchLaunch launch = {};
+  launch.head.ticket = 5;
+  launch.head.result = reinterpret_cast<uint64_t>(&result_);
+  launch.head.output_count = launch.head.input_count = 1;
+  launch.entries[0] = launch.entries[1] =
+      MakeEntry(reinterpret_cast<uint64_t>(values_.data()), values_.size(),
+                static_cast<uint8_t>(wire::ElementType::kFloat32));
+  EXPECT_EQ(PlanBatch(launch), 1u);
+  values_[9] = std::numeric_limits<float>::infinity();
+  void* parameters[] = {&launch};
+  EXPECT_EQ(driver_.launch_kernel(function_, 1, 1, 1, kThreadsPerBlock, 1, 1, 0, nullptr,
+                                  parameters, nullptr),
+            kCuSuccess);
+  values_[9] = 0;
+  EXPECT_EQ(result_.ticket, 0u);
+  fake_cuda_run_all();
+  EXPECT_EQ(result_.ticket, 5u);
+  EXPECT_EQ(BatchOf(result_).KindsOf(0), wire::kHasPosInf);
+  EXPECT_EQ(BatchOf(result_).KindsOf(1), wire::kHasPosInf) << "the other is read on a hit";
+  EXPECT_EQ(BatchOf(result_).CountsOf(1)->first_bad, 9u);
 }
 
 // As the host warms the kernel up.

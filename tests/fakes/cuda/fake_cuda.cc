@@ -137,6 +137,7 @@ struct Fake {
   std::deque<std::string> log;
   std::string misdeed;
   std::string jit_log;
+  const void* loaded_image = nullptr;
   std::vector<std::pair<void*, size_t>> mappings;
   std::vector<char*> allocations;
   std::map<char*, char*> device_views;       // of memory of cuMemHostAlloc
@@ -160,6 +161,8 @@ Fake& fake() {
 }
 std::atomic<bool> logging{true};
 std::atomic<bool> ended{false};
+std::atomic<size_t> memory_free{size_t{1} << 33};
+std::atomic<size_t> memory_total{size_t{1} << 33};
 std::atomic<int> end_takes_ms{0};
 // Always on; see fake_cuda_counted.
 std::atomic<uint64_t> calls_counted{0};
@@ -456,6 +459,14 @@ FAKE_CUDA int cuCtxGetDevice(int* device) {
   return kSuccess;
 }
 
+FAKE_CUDA int cuMemGetInfo_v2(size_t* free, size_t* total) {
+  ENTER("cuMemGetInfo_v2");
+  if (Current() == nullptr) return kInvalidContext;
+  *free = memory_free.load();
+  *total = memory_total.load();
+  return kSuccess;
+}
+
 FAKE_CUDA int cuCtxPushCurrent_v2(void* context) {
   ENTER("cuCtxPushCurrent_v2");
   if (context == nullptr) return kInvalidContext;
@@ -494,6 +505,7 @@ FAKE_CUDA int cuModuleLoadDataEx(void** module, const void* image, unsigned opti
   if (const int state = ContextState(Current()); state != 0) return state;
   if (const int forbidden = Unsafe("cuModuleLoadDataEx"); forbidden != 0) return forbidden;
   if (image == nullptr || *static_cast<const char*>(image) == 0) return kInvalidImage;
+  fake().loaded_image = image;
   *module = Current();
   return kSuccess;
 }
@@ -691,6 +703,7 @@ FAKE_CUDA void fake_cuda_reset(int devices) {
   all.log.clear();
   all.misdeed.clear();
   all.jit_log.clear();
+  all.loaded_image = nullptr;
   all.mappings.clear();
   all.allocations.clear();
   all.device_views.clear();
@@ -717,6 +730,10 @@ FAKE_CUDA void fake_cuda_initialize() {
   std::call_once(once, [] { (void)std::atexit(&EndDriver); });
 }
 
+FAKE_CUDA void fake_cuda_set_memory(size_t free, size_t total) {
+  memory_free.store(free);
+  memory_total.store(total);
+}
 FAKE_CUDA void fake_cuda_set_end(int milliseconds) { end_takes_ms.store(milliseconds); }
 
 FAKE_CUDA int fake_cuda_has_ended() { return ended.load() ? 1 : 0; }
@@ -945,6 +962,8 @@ FAKE_CUDA void fake_cuda_fail(const char* function, int first, int count, int re
 FAKE_CUDA void fake_cuda_lose_context(int device, int result) {
   fake().devices[device]->lost.store(result);
 }
+
+FAKE_CUDA const void* fake_cuda_loaded_image() { return fake().loaded_image; }
 
 FAKE_CUDA void fake_cuda_set_jit_log(const char* words) { fake().jit_log = words; }
 

@@ -32,6 +32,8 @@ void fake_cuda_reset(int devices);
 void fake_cuda_initialize();
 // Milliseconds for which that handler goes on once all is at an end, other threads beside it.
 void fake_cuda_set_end(int milliseconds);
+// What cuMemGetInfo says of every device; 8 GiB, all of it free, where nobody has said so.
+void fake_cuda_set_memory(size_t free, size_t total);
 int fake_cuda_has_ended();
 // cuMemHostRegister answers this from now on; 0: as ever.
 void fake_cuda_refuse_registration(int result);
@@ -119,6 +121,8 @@ void fake_cuda_lose_context(int device, int result);
 void fake_cuda_reset_device(int device);
 // Words that a failing cuModuleLoadDataEx writes to the log buffer.
 void fake_cuda_set_jit_log(const char* words);
+// What the last cuModuleLoadDataEx that succeeded was given.
+const void* fake_cuda_loaded_image();
 
 // How often a function was called, and the whole log: "function" or "function!result". Any thread.
 size_t fake_cuda_calls(const char* function);

@@ -18,6 +18,7 @@
 #include "tests/fakes/cuda/check_kernels.h"
 #include "tests/fakes/cuda/fake_cuda.h"
 #include "tests/fakes/torch_cuda/host_copies.h"
+#include "tests/fakes/torch_cuda/memory.h"
 
 namespace nanwatch::fake {
 namespace {
@@ -140,14 +141,32 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 };
 
 class Memory final : public c10::Allocator {
+  // Each block begins behind one that says how long it is: libtorch gives back a mere address.
+  static constexpr size_t kBlock = 512;
+  static void Free(void* memory) {
+    if (memory == nullptr) return;
+    char* const begin = static_cast<char*>(memory) - kBlock;
+    size_t bytes = 0;
+    std::memcpy(&bytes, begin, sizeof bytes);
+    GiveMemory(bytes);
+    std::free(begin);
+  }
+
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    void* memory = bytes == 0 ? nullptr : std::aligned_alloc(512, (bytes + 511) / 512 * 512);
-    if (bytes != 0 && memory == nullptr) throw std::bad_alloc();
     fake_cuda_count_allocation();
-    return {memory, memory, &std::free, Device(c10::kCUDA, thread().device)};
+    const Device device(c10::kCUDA, thread().device);
+    if (bytes == 0) return {nullptr, nullptr, &Free, device};
+    const size_t rounded = (bytes + kBlock - 1) / kBlock * kBlock;
+    std::unique_ptr<char, decltype(&std::free)> begin(
+        static_cast<char*>(std::aligned_alloc(kBlock, kBlock + rounded)), &std::free);
+    if (begin == nullptr) throw std::bad_alloc();
+    TakeMemory(rounded);
+    std::memcpy(begin.get(), &rounded, sizeof rounded);
+    char* const memory = begin.release() + kBlock;
+    return {memory, memory, &Free, device};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     std::memcpy(to, from, bytes);
   }

@@ -30,6 +30,7 @@
 #include "tests/fakes/torch_cuda/fake_device.h"
 #include "tests/fakes/torch_cuda/graphs.h"
 #include "tests/fakes/torch_cuda/host_copies.h"
+#include "tests/fakes/torch_cuda/memory.h"
 
 namespace nanwatch::fake {
 namespace {
@@ -38,12 +39,23 @@ using c10::IValue;
 
 bool OnFake(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); }
 
-void KeepStorage(void* context) { delete static_cast<c10::Storage*>(context); }
+struct KeptBytes {
+  c10::Storage below;
+  size_t taken;  // of the device's memory
+};
+
+void KeepStorage(void* context) {
+  auto* kept = static_cast<KeptBytes*>(context);
+  if (kept->taken != 0) GiveMemory(kept->taken);
+  delete kept;
+}
 
 // The bytes of `storage` as a storage on another device; keeps it alive.
 c10::Storage SameBytes(const c10::Storage& storage, c10::Device device, c10::Allocator* allocator) {
   void* data = storage.unsafeGetStorageImpl()->data_ptr().get();
-  c10::DataPtr pointer(data, new c10::Storage(storage), &KeepStorage, device);
+  const size_t taken = device.is_cuda() ? storage.nbytes() : 0;
+  if (taken != 0) TakeMemory(taken);
+  c10::DataPtr pointer(data, new KeptBytes{storage, taken}, &KeepStorage, device);
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
                                                             storage.nbytes(), std::move(pointer),
                                                             allocator, /*resizable=*/true));
@@ -139,7 +151,7 @@ class Crossing {
     const c10::DataPtr& pointer = storage.unsafeGetStorageImpl()->data_ptr();
     const bool is_above = pointer.get_deleter() == &KeepStorage;
     const c10::Storage& below =
-        is_above ? *static_cast<const c10::Storage*>(pointer.get_context()) : storage;
+        is_above ? static_cast<const KeptBytes*>(pointer.get_context())->below : storage;
     return SameBytes(below, c10::kCPU, c10::GetAllocator(c10::kCPU));
   }
 

@@ -32,6 +32,7 @@ def install(devices=None):
     # In the place of the real one, which torch is linked to: whoever is there first is taken.
     if os.environ.get("NANWATCH_FAKE_CUPTI_LIBRARY"):
         ctypes.CDLL(os.environ["NANWATCH_FAKE_CUPTI_LIBRARY"], mode=ctypes.RTLD_GLOBAL)
+    runpy.run_path(str(ROOT / "tests/fakes/late_compiler/sitecustomize.py"))
     import torch
 
     devices = devices or int(os.environ.get("NANWATCH_FAKE_DEVICES", "1"))
@@ -108,6 +109,10 @@ def patch_cuda(torch, library, devices):
     zero = lambda *_, **__: 0
     true = lambda *_, **__: True
     false = lambda *_, **__: False
+    in_use = lambda *_, **__: library.fake_torch_cuda_memory(0)
+    peak = lambda *_, **__: library.fake_torch_cuda_memory(1)
+    reset_peak = lambda *_: library.fake_torch_cuda_reset_peak()
+    library.fake_torch_cuda_memory.restype = ctypes.c_size_t
     replaced = dict(
         is_available=true, device_count=lambda: devices, current_device=lambda: torch.accelerator.current_device_index(),
         set_device=set_device, is_initialized=true, init=no, _lazy_init=no, _is_in_bad_fork=false, synchronize=synchronize,
@@ -117,8 +122,8 @@ def patch_cuda(torch, library, devices):
         default_stream=lambda device=None: torch.Stream(stream_id=0, device_index=index_of(device), device_type=1),
         set_stream=set_stream, stream=StreamContext, StreamContext=StreamContext,
         is_bf16_supported=true, is_tf32_supported=true, empty_cache=no, ipc_collect=no, mem_get_info=lambda *_: (1 << 32, 1 << 33),
-        memory_allocated=zero, max_memory_allocated=zero, memory_reserved=zero, max_memory_reserved=zero,
-        reset_peak_memory_stats=no, reset_max_memory_allocated=no, memory_stats=lambda *_: {}, memory_summary=lambda *_, **__: "",
+        memory_allocated=in_use, max_memory_allocated=peak, memory_reserved=zero, max_memory_reserved=zero,
+        reset_peak_memory_stats=reset_peak, reset_max_memory_allocated=reset_peak, memory_stats=lambda *_: {}, memory_summary=lambda *_, **__: "",
         # Operators draw from the CPU's generator: it is the device's.
         cudart=lambda: types.SimpleNamespace(cudaDeviceReset=library.fake_torch_cuda_reset_device, cudaDeviceSynchronize=synchronize),
         default_generators=(torch.default_generator,) * devices,

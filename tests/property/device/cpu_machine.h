@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "shim/device/check_batch.h"
 #include "shim/device/check_kernel.h"
 #include "shim/device/check_list.h"
 #include "shim/device/compare_list.h"
@@ -90,6 +91,13 @@ struct CpuMemory {
   static void StoreInDevice(uint64_t address, uint32_t value) {
     WordAt(address).store(value, std::memory_order_relaxed);
   }
+  static uint32_t LoadInDevice(uint64_t address) {
+    return WordAt(address).load(std::memory_order_relaxed);
+  }
+  static uint32_t CountUpTo(const uint32_t* ends, uint32_t count, uint32_t tile) {
+    return static_cast<uint32_t>(
+        std::count_if(ends, ends + count, [tile](uint32_t end) { return end <= tile; }));
+  }
   static void PublishToHost(uint64_t address, uint64_t value) {
     std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(address))
         .store(value, std::memory_order_release);
@@ -138,6 +146,14 @@ inline void RunBlock(const ListLaunch& launch, Place place, uint64_t seed) {
   CpuTeam team(seed);
   team.Each([&](uint32_t thread, Tally&) { CopyList(launch, *block, thread); });
   CheckListBlock<CpuMemory>(*block, place, team);
+}
+
+inline void RunBlock(const BatchLaunch& launch, Place place, uint64_t seed) {
+  const auto block = std::make_unique<BatchState>();
+  std::memset(static_cast<void*>(block.get()), static_cast<int>(seed), sizeof(BatchState));
+  CpuTeam team(seed);
+  team.Each([&](uint32_t thread, Tally&) { CopyBatch(launch, *block, thread); });
+  CheckBatchBlock<CpuMemory>(*block, place, team);
 }
 
 // The same list for nanwatch_sum_list.

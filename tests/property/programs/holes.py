@@ -13,7 +13,7 @@ import sys
 
 import generate
 
-LEVELS = ("canary", "layer", "idle")
+LEVELS = ("canary", "sampled", "idle")
 
 # How often each is drawn, of 1000. `workers` only where the program has a DataLoader.
 HOLES = {

@@ -5,6 +5,7 @@
   run.py --first 17 --count 1 -v         one, with both answers; `generate.py 17` prints it
   run.py --min-agreement 99              exit 1 when fewer than 99 percent agree in class and origin
   run.py --holes --count 1000            programs that nanwatch cannot see whole (holes.py); exit 1 when it claims what is not so
+  run.py --level sampled --sample-limit 64   at another level, at which it may not claim what is not so either
 
 Two processes work side by side: one forks a child per program under nanwatch (watched.py), one runs the oracle (oracle_all.py).
 See tests/property/README.md.
@@ -41,6 +42,9 @@ def parse_arguments():
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--holes", nargs="?", const=",".join(HOLES), metavar="NAME,NAME",
                         help="programs with holes, of all kinds or of these (holes.py); what counts is that no wrong answer is called exact")
+    parser.add_argument("--level", help="the level that programs begin at, as for 'nanwatch run' (default: its own)")
+    parser.add_argument("--sample-limit", type=int, metavar="BYTES",
+                        help="at level sampled, larger results are read in part (default: the size of a cache, which few programs reach)")
     parser.add_argument("--min-sure", type=float, default=0, metavar="PERCENT", help="with --holes: of programs whose origin is called exact")
     parser.add_argument("--min-agreement", type=float, default=0, metavar="PERCENT")
     parser.add_argument("--out", type=pathlib.Path, help="write every disagreement there, one JSON line each")
@@ -65,6 +69,10 @@ class Pair:
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         library = arguments.nanwatch.parent.parent / "lib" / "libnanwatch.so"
         watched = environment | {"LD_PRELOAD": str(library), "NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": segments + "/state"}
+        if arguments.level:
+            watched["NANWATCH_LEVEL"] = arguments.level
+        if arguments.sample_limit is not None:
+            watched["NANWATCH_TEST_SAMPLE_LIMIT"] = str(arguments.sample_limit)
         if "NANWATCH_PROGRAMS_VERBOSE" in os.environ:
             watched["NANWATCH_PROGRAMS_VERBOSE"] = "1"
         quiet = None if arguments.verbose else subprocess.DEVNULL
@@ -112,6 +120,8 @@ class Tally:
         self.of_field = collections.Counter()
         self.verdicts = collections.Counter()
         self.disagreements = []
+        self.sure = 0
+        self.wrong_and_sure = collections.Counter()
 
     def add(self, seed, said, right):
         result = agreement.compare(right["answer"], said["verdict"])
@@ -129,6 +139,22 @@ class Tally:
                   f"    oracle    {agreement.one_line(right['answer'])}\n    nanwatch  {agreement.said_line(said['verdict'])}", flush=True)
         return result
 
+    def add_claim(self, seed, said, right):
+        """What it was sure of: (whether it named an exact origin, what is wrong with its claim or "")."""
+        verdict = said["verdict"]
+        exact = bool(verdict and verdict["verdict"] == "anomaly") and verdict["incidents"][0]["origin"]["exact"]
+        wrong = agreement.wrong_and_sure(right["answer"], verdict)
+        self.sure += exact
+        if wrong:
+            self.wrong_and_sure[wrong] += 1
+            print(f"seed {seed}: {wrong}  [{right['plan']}: {', '.join(p for p in right['parts'] if 'healthy:' not in p)}]\n"
+                  f"    oracle    {agreement.one_line(right['answer'])}\n    nanwatch  {agreement.said_line(verdict)}", flush=True)
+        return exact, wrong
+
+    def claims(self):
+        told = ", ".join(f"{count} {what}" for what, count in self.wrong_and_sure.most_common()) or "none"
+        return f"origins called exact: {self.sure}; wrong and sure: {told}"
+
     def table(self, seconds):
         lines = ["", "field      agree     of", "-------  -------  -----"]
         for field in agreement.FIELDS:
@@ -145,13 +171,23 @@ class Tally:
         return 100 * self.origins / self.programs if self.programs else 0.0
 
 
+class TallyOfLevel(Tally):
+    """Of programs at a level that does not read everything: how often it was sure, and of what that is wrong."""
+
+    def add(self, seed, said, right):
+        result = super().add(seed, said, right)
+        self.add_claim(seed, said, right)
+        return result
+
+    def table(self, seconds):
+        return super().table(seconds) + "\n" + self.claims()
+
+
 class TallyOfHoles(Tally):
     """Of programs that cannot be seen whole: an answer may be wrong, and must not be sure of it."""
 
     def __init__(self):
         super().__init__()
-        self.sure = 0
-        self.wrong_and_sure = collections.Counter()
         self.by_hole = {name: collections.Counter() for name in HOLES}
 
     def add(self, seed, said, right):
@@ -159,27 +195,20 @@ class TallyOfHoles(Tally):
             result = super().add(seed, said, right)
         verdict = said["verdict"]
         has_origin = bool(verdict and verdict["verdict"] == "anomaly")
-        exact = has_origin and verdict["incidents"][0]["origin"]["exact"]
-        self.sure += exact
-        wrong = agreement.wrong_and_sure(right["answer"], verdict)
+        exact, wrong = self.add_claim(seed, said, right)
         for part in right["parts"]:
             if part.startswith("hole:"):
                 of_hole = self.by_hole[part.removeprefix("hole:")]
                 of_hole.update({"programs": 1, "origins": has_origin, "exact": exact, "right": exact and not wrong, "wrong": bool(wrong),
                                 "unknown": bool(verdict and verdict["verdict"] == "unknown")})
-        if wrong:
-            self.wrong_and_sure[wrong] += 1
-            print(f"seed {seed}: {wrong}  [{right['plan']}: {', '.join(p for p in right['parts'] if 'healthy:' not in p)}]\n"
-                  f"    oracle    {agreement.one_line(right['answer'])}\n    nanwatch  {agreement.said_line(verdict)}", flush=True)
         return result
 
     def table(self, seconds):
-        told = ", ".join(f"{count} {what}" for what, count in self.wrong_and_sure.most_common()) or "none"
         lines = [super().table(seconds), "", "hole                 programs  anomalies  exact  unknown  wrong and sure",
                  "-------------------  --------  ---------  -----  -------  --------------"]
         lines += [f"{name:19}  {of['programs']:8}  {of['origins']:9}  {of['exact']:5}  {of['unknown']:7}  {of['wrong']:14}"
                   for name, of in self.by_hole.items() if of["programs"]]
-        return "\n".join(lines + ["", f"origins called exact: {self.sure}; wrong and sure: {told}"])
+        return "\n".join(lines + ["", self.claims()])
 
 
 def main():
@@ -191,7 +220,7 @@ def main():
     if arguments.launcher:
         agreement.STEPS_BEFORE.clear()  # There is no healthy step before the program.
     segments = tempfile.mkdtemp(prefix="nanwatch-programs-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    tally = TallyOfHoles() if arguments.holes else Tally()
+    tally = TallyOfHoles() if arguments.holes else TallyOfLevel() if arguments.level else Tally()
     began = told = time.monotonic()
     missing = []
     pair = Pair(arguments, segments)
@@ -222,7 +251,7 @@ def main():
                 out.write(json.dumps({"seed": seed, "fields": fields, "right": right, "said": said}) + "\n")
     if missing:
         sys.exit(f"one of the two processes ended before the program of seed {missing[0]}")
-    if arguments.holes and tally.wrong_and_sure:
+    if tally.wrong_and_sure:
         sys.exit("nanwatch was sure of what is not so")
     if arguments.holes and 100 * tally.sure < arguments.min_sure * tally.programs:
         sys.exit(f"sure of fewer than the {arguments.min_sure:g} % that are asked for")

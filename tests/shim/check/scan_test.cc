@@ -97,12 +97,17 @@ TEST(Look, TellsTheLargestMagnitudeOrThatOfASample) {
 
 // The sample moves over the columns, however long the rows are.
 TEST(Look, OfALongRunSeesAColumnThatGrows) {
-  for (const size_t width : {64U, 768U, 1024U, 4096U}) {
-    constexpr size_t kRows = 2048;
-    std::vector<float> elements(kRows * width, 0.5F);
-    for (size_t row = 0; row < kRows; ++row) elements[row * width + width / 3] = 1000;
-    EXPECT_EQ(Largest(kFloat32, elements.data(), elements.size()), 1000) << width;
+  for (const char* level : {"scalar", "avx2", "avx512"}) {
+    if (InitScan(level) != std::string(level)) continue;
+    SCOPED_TRACE(level);
+    for (const size_t width : {64U, 768U, 1024U, 4096U}) {
+      constexpr size_t kRows = 2048;
+      std::vector<float> elements(kRows * width, 0.5F);
+      for (size_t row = 0; row < kRows; ++row) elements[row * width + width / 3] = 1000;
+      EXPECT_EQ(Largest(kFloat32, elements.data(), elements.size()), 1000) << width;
+    }
   }
+  (void)InitScan(nullptr);
 }
 
 TEST(Look, OfRowsTakesTheLargestOfThem) {

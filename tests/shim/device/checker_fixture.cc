@@ -102,6 +102,11 @@ Enqueued CheckerTest::CheckList(void* stream, const std::vector<ListEntry>& gate
   return checker_->EnqueueList({AsStream(stream), 0, gate, others});
 }
 
+Enqueued CheckerTest::CheckBatch(void* stream, const std::vector<BatchEntry>& entries,
+                                 const std::vector<BatchEntry>& others) {
+  return checker_->EnqueueBatch({AsStream(stream), 0, entries, others});
+}
+
 uint64_t CheckerTest::CheckOne(void* stream, const DeviceTensor& output, int device) {
   const Enqueued enqueued = Check(stream, {output}, {}, device);
   EXPECT_EQ(enqueued.skip, Skip::kNone);

@@ -56,6 +56,8 @@ class CheckerTest : public ::testing::Test {
   }
   Enqueued CheckList(void* stream, const std::vector<ListEntry>& gate,
                      const std::vector<ListEntry>& others = {});
+  Enqueued CheckBatch(void* stream, const std::vector<BatchEntry>& entries,
+                      const std::vector<BatchEntry>& others = {});
   // Checks one tensor, which must succeed; its ticket.
   uint64_t CheckOne(void* stream, const DeviceTensor& output, int device = 0);
 

@@ -28,6 +28,7 @@ NANWATCH_SAME_CALL(primary_context_get_state, cuDevicePrimaryCtxGetState);
 NANWATCH_SAME_CALL(primary_context_retain, cuDevicePrimaryCtxRetain);
 NANWATCH_SAME_CALL(context_get_current, cuCtxGetCurrent);
 NANWATCH_SAME_CALL(context_get_device, cuCtxGetDevice);
+NANWATCH_SAME_CALL(mem_get_info, cuMemGetInfo);
 NANWATCH_SAME_CALL(context_push_current, cuCtxPushCurrent);
 NANWATCH_SAME_CALL(context_pop_current, cuCtxPopCurrent);
 NANWATCH_SAME_CALL(thread_exchange_capture_mode, cuThreadExchangeStreamCaptureMode);

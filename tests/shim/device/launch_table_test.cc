@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <set>
 #include <thread>
 #include <vector>
@@ -46,6 +47,22 @@ TEST(LaunchTable, KnowsAStreamByItsKeyUntilTheTableIsFull) {
   EXPECT_EQ(indices.size(), kStreamsMax);
   EXPECT_EQ(table->StreamFor(512), table->StreamFor(512));
   EXPECT_EQ(table->StreamFor(513), kStreamsMax);
+}
+
+TEST(LaunchTable, VisitsEachStreamThatWasMadeOnce) {
+  const auto table = LaunchTable::Create(1);
+  std::set<uint32_t> made;
+  std::vector<uint32_t> visited;
+  const auto visit = [&visited](uint32_t index) { visited.push_back(index); };
+  table->ForEachStream(visit);
+  EXPECT_TRUE(visited.empty());
+  for (const uint64_t key : std::initializer_list<uint64_t>{0x7f0011223340, 2, 3, 77, 1000, 2}) {
+    made.insert(table->StreamFor(key));
+  }
+  EXPECT_EQ(made.size(), 5U);
+  table->ForEachStream(visit);
+  EXPECT_EQ(visited.size(), made.size());
+  EXPECT_EQ(std::set<uint32_t>(visited.begin(), visited.end()), made);
 }
 
 constexpr uint32_t kSlots = 4;

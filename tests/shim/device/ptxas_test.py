@@ -14,10 +14,10 @@ import sys
 import tempfile
 
 KERNELS = {"nanwatch_check_few", "nanwatch_check_many", "nanwatch_check_list", "nanwatch_sum_list", "nanwatch_measure_list",
-           "nanwatch_compare_list", "nanwatch_add_step"}
+           "nanwatch_compare_list", "nanwatch_check_batch", "nanwatch_add_step"}
 REGISTERS_MAX = 64
-LOADS_IN_FLIGHT = {"nanwatch_check_few": 8, "nanwatch_check_many": 8, "nanwatch_check_list": 8, "nanwatch_sum_list": 4,
-                   "nanwatch_measure_list": 4}
+LOADS_IN_FLIGHT = {"nanwatch_check_few": 8, "nanwatch_check_many": 8, "nanwatch_check_list": 8, "nanwatch_check_batch": 8,
+                   "nanwatch_sum_list": 4, "nanwatch_measure_list": 4}
 
 
 def find_ptxas():

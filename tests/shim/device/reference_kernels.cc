@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "proto/wire/record.h"
+#include "shim/device/batch_launch.h"
 #include "shim/device/list_launch.h"
 #include "shim/device/measure_launch.h"
 #include "tests/fakes/cuda/fake_cuda.h"
@@ -24,6 +25,9 @@ std::atomic<uint64_t> many_launches{0};
 std::atomic<uint64_t> list_launches{0};
 std::atomic<uint64_t> sum_launches{0};
 std::atomic<uint64_t> measure_launches{0};
+std::atomic<uint64_t> batch_launches{0};
+std::atomic<uint32_t> last_phase{0};
+std::atomic<uint32_t> last_flags{0};
 
 void Require(bool condition, const char* what) {
   const char* none = nullptr;
@@ -233,6 +237,71 @@ void CompareList(const void* parameter, uint32_t blocks, uint32_t threads) {
   }
 }
 
+// Of entries that are read in full. All bad tensors have figures: there are few of them.
+void AnswerBatch(const BatchLaunch& launch) {
+  const LaunchHead& head = launch.head;
+  auto* result = reinterpret_cast<BatchResult*>(head.result);
+  auto* scratch = reinterpret_cast<BatchScratch*>(head.scratch);
+  Require(scratch->blocks_done == 0 && scratch->seen == 0, "scratch is not zero");
+  BatchResult found = {};
+  bool is_hit = false;
+  for (uint32_t i = 0; i < head.output_count + head.input_count; ++i) {
+    if (i == head.output_count && !is_hit) break;
+    const BatchEntry& entry = launch.entries[i];
+    Require(!IsSampled(BatchBytesOf(entry), head.flags), "an entry is sampled");
+    DeviceTensor tensor = {};
+    tensor.data = entry.data;
+    tensor.numel = static_cast<int64_t>(NumelOf(entry));
+    tensor.type = TypeOf(entry);
+    TensorCounts counts;
+    const uint8_t kinds = Count(tensor, &counts);
+    is_hit |= (kinds & ~wire::kHasNegInf) != 0;
+    found.states[i] = kinds | kWasReadInFull;
+    if (kinds == 0) continue;
+    Require(found.counted < kBatchCountedMax, "more is bad than this kernel counts");
+    found.kinds[found.counted] = kinds;
+    found.tensor[found.counted] = static_cast<uint8_t>(i);
+    found.counts[found.counted++] = counts;
+  }
+  if (!is_hit) return;
+  if (result->ticket != head.ticket) {
+    Require(result->ticket == 0, "the slot was not cleared");
+    found.step = *reinterpret_cast<uint64_t*>(head.step_word);
+    found.unused_sums_ticket = result->unused_sums_ticket;
+    *result = found;
+  } else {
+    MarkAgain(head, result);
+  }
+  __atomic_fetch_add(&result->hits, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&result->ticket, head.ticket, __ATOMIC_RELEASE);
+}
+
+void CheckBatch(const void* parameter, uint32_t blocks, uint32_t threads) {
+  const auto& launch = *static_cast<const BatchLaunch*>(parameter);
+  const LaunchHead& head = launch.head;
+  Require(head.ticket != 0, "a launch without a ticket");
+  Require(threads == kThreadsPerBlock, "a block of another size");
+  Require(head.output_count <= kBatchEntriesMax && head.input_count <= kBatchOthersMax,
+          "too many tensors");
+  for (const uint64_t address : {head.result, head.scratch, head.progress, head.step_word}) {
+    RequireDeviceAddress(address);
+  }
+  if (head.output_count != 0) {
+    BatchLaunch planned = launch;
+    Require(PlanBatch(planned) != 0, "nothing to read");
+    Require(std::equal(planned.ends, planned.ends + head.output_count, launch.ends),
+            "the tiles are not planned");
+    last_grid.store(blocks);
+    last_phase.store(launch.phase);
+    last_flags.store(head.flags);
+    ++batch_launches;
+    AnswerBatch(launch);
+  }
+  if (head.progress != 0) {
+    __atomic_store_n(reinterpret_cast<uint64_t*>(head.progress), head.ticket, __ATOMIC_RELEASE);
+  }
+}
+
 template <int kTensors>
 void Check(const void* parameter, uint32_t blocks, uint32_t threads) {
   const auto& launch = *static_cast<const CheckLaunch<kTensors>*>(parameter);
@@ -277,12 +346,14 @@ void RegisterReferenceKernels() {
   list_launches.store(0);
   sum_launches.store(0);
   measure_launches.store(0);
+  batch_launches.store(0);
   fake_cuda_register_kernel("nanwatch_check_few", &Check<kFewTensors>, sizeof(FewLaunch));
   fake_cuda_register_kernel("nanwatch_check_many", &Check<kManyTensors>, sizeof(ManyLaunch));
   fake_cuda_register_kernel("nanwatch_check_list", &CheckList<false>, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_sum_list", &CheckList<true>, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_measure_list", &MeasureList, sizeof(ListLaunch));
   fake_cuda_register_kernel("nanwatch_compare_list", &CompareList, sizeof(ListLaunch));
+  fake_cuda_register_kernel("nanwatch_check_batch", &CheckBatch, sizeof(BatchLaunch));
   fake_cuda_register_kernel("nanwatch_add_step", &AddStep, sizeof(StepLaunch));
 }
 
@@ -293,5 +364,8 @@ uint64_t ManyLaunches() { return many_launches.load(); }
 uint64_t ListLaunches() { return list_launches.load(); }
 uint64_t SumLaunches() { return sum_launches.load(); }
 uint64_t MeasureLaunches() { return measure_launches.load(); }
+uint64_t BatchLaunches() { return batch_launches.load(); }
+uint32_t LastPhase() { return last_phase.load(); }
+uint32_t LastFlags() { return last_flags.load(); }
 
 }  // namespace nanwatch::device

@@ -9,7 +9,7 @@
 namespace nanwatch::device {
 
 // Registers nanwatch_check_few, _many and _list, nanwatch_sum_list, nanwatch_measure_list,
-// nanwatch_compare_list and nanwatch_add_step with the fake driver.
+// nanwatch_compare_list, nanwatch_check_batch and nanwatch_add_step with the fake driver.
 void RegisterReferenceKernels();
 
 // Launches that broke the contract: scratch that was not zero, a slot that was not cleared, ...
@@ -24,5 +24,9 @@ uint64_t ManyLaunches();
 uint64_t ListLaunches();
 uint64_t SumLaunches();
 uint64_t MeasureLaunches();
+uint64_t BatchLaunches();
+// Of the last batch.
+uint32_t LastPhase();
+uint32_t LastFlags();
 
 }  // namespace nanwatch::device

@@ -63,7 +63,7 @@ TEST_F(SettingUp, RunsEachKernelOnceOnAStreamOfItsOwn) {
   EXPECT_EQ(Check(stream, {Bad()}).skip, Skip::kStarting);
   EXPECT_EQ(fake_cuda_queued(stream), 0u);
   EXPECT_EQ(fake_cuda_queued(nullptr), 0u);
-  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 7u);
+  EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), 8u);
   EXPECT_EQ(fake_cuda_calls("cuStreamCreate"), 1u);
 }
 
@@ -193,6 +193,51 @@ TEST_F(SettingUp, StepsDownWithTheDriversWordsOnAModuleThatItRefuses) {
   EXPECT_EQ(fake_cuda_calls("cuMemAlloc_v2"), 0u);
 }
 
+TEST_F(SettingUp, LoadsTheBinaryAndCompilesNothingWhereTheDriverTakesIt) {
+  options_.binary = "binary";
+  MakeReady();
+  EXPECT_EQ(fake_cuda_loaded_image(), options_.binary);
+  EXPECT_EQ(fake_cuda_calls("cuModuleLoadDataEx"), 1u);
+  ExpectChecks();
+}
+
+TEST_F(SettingUp, CompilesTheTextWhereTheDriverRefusesTheBinary) {
+  for (const CuResult refusal : {kCuNoBinaryForGpu, kCuInvalidImage, kCuInvalidValue}) {
+    // At once, or, where kernels are loaded late, when the first of them is asked for.
+    for (const char* function : {"cuModuleLoadDataEx", "cuModuleGetFunction"}) {
+      checker_.reset();
+      fake_cuda_reset(1);
+      RegisterReferenceKernels();
+      fake_cuda_set_device(0);
+      options_.binary = "binary";
+      fake_cuda_set_jit_log("words on the binary");
+      fake_cuda_fail(function, 1, 1, refusal);
+      MakeReady();
+      EXPECT_EQ(fake_cuda_loaded_image(), options_.image);
+      EXPECT_EQ(fake_cuda_calls("cuModuleLoadDataEx"), 2u);
+      EXPECT_EQ(Failures(Failure::kImage) + Failures(Failure::kOther), 0u);
+      ExpectChecks();
+    }
+  }
+}
+
+TEST_F(SettingUp, StepsDownWhereTheDriverTakesNeitherTheBinaryNorTheText) {
+  options_.binary = "binary";
+  fake_cuda_fail("cuModuleLoadDataEx", 1, 2, kCuNoBinaryForGpu);
+  Make();
+  ExpectDown("cuModuleLoadDataEx returned CUDA error 209");
+  EXPECT_EQ(fake_cuda_calls("cuModuleLoadDataEx"), 2u);
+}
+
+TEST_F(SettingUp, ComesBackToTheBinaryThatACaptureWasInTheWayOf) {
+  options_.binary = "binary";
+  fake_cuda_fail("cuModuleLoadDataEx", 1, 1, kCuStreamCaptureUnsupported);
+  Make();
+  EXPECT_EQ(Check(nullptr, {Clean()}).skip, Skip::kCaptureUnknown);
+  MakeReady();
+  EXPECT_EQ(fake_cuda_loaded_image(), options_.binary);
+}
+
 TEST_F(SettingUp, StepsDownWhereTheModuleLacksAKernel) {
   fake_cuda_fail("cuModuleGetFunction", 3, 1, kCuNotFound);
   Make();
@@ -211,6 +256,7 @@ TEST_F(SettingUp, OfOneDeviceFailsAlone) {
 // Each call of it in turn fails, in every way that matters: the job goes on, and nothing is checked
 // halfway.
 TEST_F(SettingUp, SurvivesTheFailureOfEachOfItsCalls) {
+  options_.binary = "binary";
   for (const CuResult result : {kCuOutOfMemory, kCuInvalidValue, kCuIllegalAddress,
                                 kCuStreamCaptureUnsupported, kCuNotPermitted}) {
     for (const char* function :

@@ -25,6 +25,7 @@
 #include "shim/observe/finding/op_judge.h"
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/finding/sources.h"
+#include "shim/observe/finding/stacked_values.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/step/canary.h"
@@ -63,8 +64,7 @@ class RecordingLateFacts final : public LateFacts {
   uint32_t plain_updates = 0;
   std::vector<CheckedAs> checked;
   std::vector<bool> collectives;  // whether tensors were given in
-  uint32_t cuts_let_go = 0;
-  bool assumes = false;  // what was found last has left everything
+  bool assumes = false;           // what was found last has left everything
 
   bool Begin() noexcept override { return on; }
   [[nodiscard]] bool On() const noexcept override { return on; }
@@ -93,7 +93,6 @@ class RecordingLateFacts final : public LateFacts {
   bool Enqueue(ThreadState*, const SnapshotTaken&) noexcept override { return true; }
   [[nodiscard]] bool MayMeasure(const ThreadState*) noexcept override { return on; }
   [[nodiscard]] uint64_t NextEvent() const noexcept override { return 1; }
-  void LetCutsGo() noexcept override { ++cuts_let_go; }
   bool ResolveReceived(ThreadState*, const PlainTensor&) noexcept override { return false; }
   bool AssumeSource(const ThreadState*, const PlainTensor&, wire::Source* source,
                     ValueRef* value) const noexcept override {
@@ -110,16 +109,14 @@ class RecordingLateFacts final : public LateFacts {
 class RecordingStepSink final : public StepSink {
  public:
   uint32_t boundaries = 0;
-  uint32_t updates = 0;
-  uint32_t bad_gradients = 0;
+  uint32_t bad_reads = 0;
   std::vector<StepEnded> steps;
   bool reads_after_step = false;
   bool unread = false;
   bool cut_short = false;
 
   void OnBoundary(ThreadState*) noexcept override { ++boundaries; }
-  void OnUpdateBegins(ThreadState*) noexcept override { ++updates; }
-  void OnBadGradient(ThreadState*) noexcept override { ++bad_gradients; }
+  void OnBadRead(ThreadState*) noexcept override { ++bad_reads; }
   void OnStep(ThreadState*, const StepEnded& step) noexcept override { steps.push_back(step); }
   [[nodiscard]] bool ReadsAfterStep() const noexcept override { return reads_after_step; }
   [[nodiscard]] bool IsUnread() const noexcept override { return unread; }
@@ -217,13 +214,14 @@ class ObservedTraining {
   CompiledWrites compiled_writes{known_bad, writes};
   UnreadInputs unread_inputs{python};
   ReadNumbers read_numbers{progress, tracking};
-  OutOfSight out_of_sight{{segment, level, bad_values, collective_results, python.names(), progress,
-                           unread_inputs, /*came_late=*/false}};
+  OutOfSight out_of_sight{{segment, level, bad_values, collective_results, python.names(), tracking,
+                           progress, unread_inputs, /*came_late=*/false}};
   LossRoots loss_roots;
   ScalarReads scalar_reads{{segment, records, recent, poison, read_numbers, loss_roots}};
   SourceFinder sources{
       {known_bad, external, collective_results, recent, python.names(), level, progress, late}};
-  OpJudge judge{python, sources, read_numbers, progress};
+  StackedValues stacked_values{bad_values};
+  OpJudge judge{python, sources, stacked_values, read_numbers, progress};
   Findings findings{{segment, records, python, recent, known_bad, poison, marks, judge,
                      shared_files, out_of_sight, trail, finding_sink}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
@@ -235,7 +233,7 @@ class ObservedTraining {
   canary::UpdateReads update_reads{
       {python, level, poison, poison_watch, progress, losses, passes, reports, late, sink}};
   canary::Reads canary_reads{{segment, level, poison, known_bad, writes, scalar_reads, losses}};
-  canary::Buffers buffers{{python.names(), level, poison, writes, losses}};
+  canary::Buffers buffers{{python.names(), level, poison, known_bad, writes, losses, sink}};
   LossReads loss_reads{
       {level, poison, known_bad, writes, compiled_writes, canary_reads, passes, losses, late}};
   JobStop stop{process.entry(), segment, python, recent};

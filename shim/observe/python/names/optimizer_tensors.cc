@@ -43,6 +43,9 @@ void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyOb
     fused = api.PyDict_GetItemString(group, "fused") == api.true_object;
   }
   const ptrdiff_t count = api.PyList_Size(parameters);
+  if (count > 0 && tensors->what != For::kWritten) {
+    tensors->list.reserve(tensors->list.size() + static_cast<size_t>(count));
+  }
   for (ptrdiff_t i = 0; i < count; ++i) {
     PyObj* object = api.PyList_GetItem(parameters, i);
     if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) continue;
@@ -70,6 +73,8 @@ void AddStates(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyO
   if (state == nullptr || !api.HasFlag(state, kPyFlagDict)) return;
   PyObj* object = nullptr;
   PyObj* kept = nullptr;
+  constexpr size_t kKeptByMost = 3;  // AdamW: two moments, and a count of steps
+  tensors->written.reserve(tensors->written.size() * (1 + kKeptByMost));
   for (ptrdiff_t at = 0; api.PyDict_Next(state, &at, &object, &kept) != 0;) {
     if (api.PyType_IsSubtype(object->type, tensor_type) == 0 || !api.HasFlag(kept, kPyFlagDict)) {
       continue;

@@ -34,11 +34,12 @@ TEST(LevelState, IsLowerFromTheStartWhereNotEverythingIsChecked) {
   EXPECT_FALSE(SetLevel(wire::Level::kFull, wire::Level::kFull).was_lower());
   EXPECT_TRUE(SetLevel(wire::Level::kCanary, wire::Level::kCanary).was_lower());
   EXPECT_FALSE(SetLevel(wire::Level::kAuto, wire::Level::kFull).was_lower());
+  EXPECT_FALSE(SetLevel(wire::Level::kSampled, wire::Level::kSampled).was_lower());
 }
 
 TEST(LevelState, WatchesEveryOpAtFullAndAtLayerAlone) {
   EXPECT_TRUE(WatchesEveryOp(wire::Level::kFull));
-  EXPECT_TRUE(WatchesEveryOp(wire::Level::kLayer));
+  EXPECT_TRUE(WatchesEveryOp(wire::Level::kSampled));
   EXPECT_FALSE(WatchesEveryOp(wire::Level::kCanary));
   EXPECT_FALSE(WatchesEveryOp(wire::Level::kIdle));
 }
@@ -59,7 +60,7 @@ TEST(LevelState, SaysOnceThatOpsWereHidden) {
 }
 
 TEST(LevelState, IsRaisedInTheStepOfTheFindingAlone) {
-  SetLevel level(wire::Level::kLayer, wire::Level::kFull);
+  SetLevel level(wire::Level::kSampled, wire::Level::kFull);
   EXPECT_FALSE(level.raised_in_step(0));
   level.RaiseIn(7);
   EXPECT_TRUE(level.raised_in_step(7));

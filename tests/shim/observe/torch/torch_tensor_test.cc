@@ -27,6 +27,17 @@ class TorchTensorTest : public testing::Test {
   }
   bool IsDensePlain(const at::Tensor& tensor) { return ReadDense(tensor, &dense_); }
 
+  // The same memory, said to lie on cuda:1.
+  static at::Tensor OnGpu(const at::Tensor& tensor, ptrdiff_t moved_by = 0) {
+    auto* memory = static_cast<char*>(tensor.storage().mutable_data()) + moved_by;
+    c10::Storage storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(),
+                         c10::DataPtr(memory, c10::Device(c10::kCUDA, 1)));
+    auto impl = c10::make_intrusive<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), tensor.dtype());
+    impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    return at::Tensor(std::move(impl));
+  }
+
   PlainTensor plain_{};
   DensePlain dense_{};
   Unchecked reason_ = Unchecked::kOpaque;
@@ -122,6 +133,44 @@ TEST_F(TorchTensorTest, ATensorWhoseStorageHasShrunkCannotBeRead) {
   EXPECT_TRUE(IsDensePlain(half));
   tensor.storage().unsafeGetStorageImpl()->set_nbytes(64);
   EXPECT_EQ(Describe(tensor), Readable::kYes);
+}
+
+TEST_F(TorchTensorTest, OneRunOfMemoryOnAGpuIsDescribedTheShortWayAsTheLongOne) {
+  const at::Tensor images =
+      at::zeros({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast).slice(0, 1, 2);
+  for (const at::Tensor& tensor : {at::zeros({10, 4}), at::zeros({10, 4}).slice(0, 3, 5), images,
+                                   at::zeros({4, 6}).t(), at::zeros({3}, at::kBFloat16)}) {
+    const at::Tensor there = OnGpu(tensor);
+    PlainTensor quick{};
+    ASSERT_TRUE(ReadDenseOnGpu(there, &quick)) << tensor.sizes();
+    ASSERT_EQ(Describe(there), Readable::kYes);
+    EXPECT_EQ(quick.impl, plain_.impl);
+    EXPECT_EQ(quick.storage, plain_.storage);
+    EXPECT_EQ(quick.byte_begin, plain_.byte_begin);
+    EXPECT_EQ(quick.byte_end, plain_.byte_end);
+    EXPECT_EQ(quick.gpu, 1);
+    EXPECT_EQ(quick.view.data, plain_.view.data);
+    EXPECT_EQ(quick.view.type, plain_.view.type);
+    EXPECT_EQ(quick.view.numel, plain_.view.numel);
+    EXPECT_EQ(quick.view.ndim, plain_.view.ndim);
+    EXPECT_EQ(quick.view.sizes, plain_.view.sizes);
+    EXPECT_EQ(quick.view.strides, plain_.view.strides);
+    EXPECT_FALSE(IsDensePlain(there)) << "the CPU cannot read it";
+  }
+}
+
+TEST_F(TorchTensorTest, TheShortWayOfAGpuTakesNothingElse) {
+  const at::Tensor whole = at::zeros({10, 4});
+  PlainTensor plain{};
+  EXPECT_FALSE(ReadDenseOnGpu(whole, &plain)) << "on the CPU";
+  EXPECT_FALSE(ReadDenseOnGpu(at::Tensor(), &plain)) << "undefined";
+  EXPECT_FALSE(ReadDenseOnGpu(OnGpu(whole.slice(1, 0, 2)), &plain)) << "with gaps";
+  EXPECT_FALSE(ReadDenseOnGpu(OnGpu(at::zeros({4}, at::kLong)), &plain));
+  EXPECT_FALSE(ReadDenseOnGpu(OnGpu(whole.slice(0, 3, 3)), &plain)) << "empty";
+  EXPECT_FALSE(ReadDenseOnGpu(OnGpu(whole, /*moved_by=*/2), &plain)) << "misaligned";
+  const at::Tensor shrunk = OnGpu(whole);
+  shrunk.storage().unsafeGetStorageImpl()->set_nbytes(100);
+  EXPECT_FALSE(ReadDenseOnGpu(shrunk, &plain)) << "its storage was resized under it";
 }
 
 // As torch.compile leaves the outputs of a CUDA graph that has been replayed since.
