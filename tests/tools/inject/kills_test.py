@@ -32,14 +32,14 @@ class Kills(VictimTest):
         self.assertEqual(victim.loaded(), [])
         victim.kill()
 
-    def test_a_process_that_computes_sleeps_or_has_threads_survives_and_is_loaded_once(self):
+    def test_a_process_that_computes_sleeps_or_has_threads_survives_and_loads_once_for_each_tool(self):
         for kind in ("computes", "sleeps", "threads", "registers"):
             done = 0
             while done < KILLS // 4:
                 victim, moments = self.victim(kind, 600.0), random.Random(done)
                 # As long as none has come through: then it is loaded, and the next one takes another.
                 while done < KILLS // 4 and not victim.loaded():
-                    tool = subprocess.Popen(victim.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                    tool = subprocess.Popen(victim.command(asked=f"-{done}"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                     time.sleep(moments.random() * (0.4 if kind in ("computes", "registers") else 0.01))
                     tool.send_signal(signal.SIGKILL)
                     tool.wait()
@@ -47,7 +47,9 @@ class Kills(VictimTest):
                     done += 1
                 if not victim.loaded():
                     victim.attach()
-                self.assertLessEqual(len(victim.loaded()), 1)
+                # A thread may have begun for a tool that was killed, and comes through only now: then two tools have asked.
+                for lines in victim.loaded_for():
+                    self.assertLessEqual(len(lines), 1)
                 # It goes on: its processor time or its switches grow.
                 self.assert_goes_on(victim)
                 victim.kill()

@@ -37,15 +37,19 @@ class Victim:
         assert word == "ready", word
         self.pid = int(pid)
 
-    def command(self, limit_ms=MARGIN_MS):
-        return [ONCE, str(self.pid), STAND_IN, self.answers, str(limit_ms)]
+    def command(self, limit_ms=MARGIN_MS, asked=""):
+        """`asked`: which request this is, where there are several."""
+        return [ONCE, str(self.pid), STAND_IN, f"{self.answers}{asked}", str(limit_ms)]
 
     def attach(self, limit_ms=MARGIN_MS, before=()):
         return json.loads(subprocess.run([*before, *self.command(limit_ms)], capture_output=True, text=True).stdout)
 
+    def loaded_for(self):
+        """For each request, a line for each call of the library's entry, whichever process made it."""
+        return [path.read_text().splitlines() for path in self.answers.parent.glob(f"{self.answers.name}*")]
+
     def loaded(self):
-        """A line for each call of the library's entry, whichever process made it."""
-        return self.answers.read_text().splitlines() if self.answers.exists() else []
+        return [line for lines in self.loaded_for() for line in lines]
 
     def mapped(self):
         return STAND_IN.name in pathlib.Path(f"/proc/{self.pid}/maps").read_text()
