@@ -147,7 +147,7 @@ UnknownText StepsNotChecked(const Verdict& verdict) {
             "run it again with `nanwatch run --measure 0`, which never switches them off"};
   }
   return {SeenSoFar(verdict) + " in the " + Grouped(watched) + " of " + Counted(counted, "step") +
-              " that were watched; the others ran at level idle",
+              " that were watched; the others ran at level idle, or could not be watched",
           "use `nanwatch run --level canary` or higher from the start"};
 }
 
