@@ -16,98 +16,11 @@ constexpr int kOptimizerFramesMax = 24;
 constexpr int kStackFramesMax = 32;  // of the user's
 constexpr size_t kPathMax = 1024;
 
-// From the headers of 3.10.13, 3.11.7 and 3.12.1 (cpython/pystate.h, frameobject.h, code.h,
-// internal/pycore_frame.h) by offsetof on a 64-bit build; they are the same in every patch release.
-constexpr FrameLayout kLayout310{.thread_frame = 24,
-                                 .frame_code = 32,
-                                 .frame_previous = 24,
-                                 .frame_instruction = 96,
-                                 .frame_locals = 352,
-                                 .code_filename = 104,
-                                 .code_name = 112,
-                                 .code_first_line = 40,
-                                 .code_arg_count = 16,
-                                 .code_local_names = 72,
-                                 .tuple_items = 24};
-constexpr FrameLayout kLayout311{.thread_frame = 56,
-                                 .cframe_frame = 8,
-                                 .frame_code = 32,
-                                 .frame_previous = 48,
-                                 .frame_instruction = 56,
-                                 .frame_owner = 69,
-                                 .frame_locals = 72,
-                                 .code_filename = 112,
-                                 .code_name = 120,
-                                 .code_first_line = 72,
-                                 .code_arg_count = 56,
-                                 .code_instructions = 184,
-                                 .code_local_names = 96,
-                                 .tuple_items = 24};
-constexpr FrameLayout kLayout312{.thread_frame = 56,
-                                 .cframe_frame = 0,
-                                 .frame_code = 0,
-                                 .frame_previous = 8,
-                                 .frame_instruction = 56,
-                                 .frame_owner = 70,
-                                 .frame_locals = 72,
-                                 .code_filename = 112,
-                                 .code_name = 120,
-                                 .code_first_line = 68,
-                                 .code_arg_count = 52,
-                                 .code_instructions = 192,
-                                 .code_local_names = 96,
-                                 .tuple_items = 24};
-
-// Where _Py_DebugOffsets, the 64-bit words at the start of _PyRuntime, says what
-// (internal/pycore_runtime.h of 3.13.0, internal/pycore_debug_offsets.h of 3.14). Word 0 is the
-// cookie, 1 the version, 2 says whether it is free-threaded.
-struct PublishedWords {
-  int thread_frame, frame_previous, frame_code, frame_instruction, frame_locals, frame_owner;
-  int code_filename, code_name, code_first_line, code_arg_count, code_local_names,
-      code_instructions;
-  int object_size, tuple_items;
-};
-constexpr PublishedWords kWords313{.thread_frame = 23,
-                                   .frame_previous = 29,
-                                   .frame_code = 30,
-                                   .frame_instruction = 31,
-                                   .frame_locals = 32,
-                                   .frame_owner = 33,
-                                   .code_filename = 35,
-                                   .code_name = 36,
-                                   .code_first_line = 39,
-                                   .code_arg_count = 40,
-                                   .code_local_names = 41,
-                                   .code_instructions = 43,
-                                   .object_size = 44,
-                                   .tuple_items = 51};
-constexpr PublishedWords kWords314{.thread_frame = 26,
-                                   .frame_previous = 32,
-                                   .frame_code = 33,
-                                   .frame_instruction = 34,
-                                   .frame_locals = 35,
-                                   .frame_owner = 36,
-                                   .code_filename = 40,
-                                   .code_name = 41,
-                                   .code_first_line = 44,
-                                   .code_arg_count = 45,
-                                   .code_local_names = 46,
-                                   .code_instructions = 48,
-                                   .object_size = 50,
-                                   .tuple_items = 57};
-
 // Frames that the interpreter itself owns hold no code of anybody: FRAME_OWNED_BY_CSTACK and later.
 constexpr unsigned char kOwnedByInterpreter = 3;
 // 3.14 keeps marks in the low bits of the references in a frame; objects are at least 8-byte
 // aligned.
 constexpr uintptr_t kReferenceMask = ~uintptr_t{7};
-
-template <typename T>
-T ReadAt(const void* base, int offset) noexcept {
-  T value;
-  memcpy(&value, static_cast<const unsigned char*>(base) + offset, sizeof value);
-  return value;
-}
 
 PyObj* ReferenceAt(const void* base, int offset) noexcept {
   return reinterpret_cast<PyObj*>(ReadAt<uintptr_t>(base, offset) & kReferenceMask);
@@ -123,48 +36,10 @@ bool EndsWith(const char* text, size_t length, const char* tail) noexcept {
 bool PythonFrames::Prove() noexcept {
   proven_ = false;
   if (!text_.Prove(api_)) return false;
-  if (api_.minor == 10) {
-    layout_ = kLayout310;
-  } else if (api_.minor == 11) {
-    layout_ = kLayout311;
-  } else if (api_.minor == 12) {
-    layout_ = kLayout312;
-  } else if (!ReadPublishedLayout()) {
-    return false;
-  }
+  if (!FrameLayout::Find(api_, &layout_)) return false;
   proven_ = ProveFrame();
   if (proven_) FindLibraryPaths();
   return proven_;
-}
-
-bool PythonFrames::ReadPublishedLayout() noexcept {
-  if (api_.runtime == nullptr || memcmp(api_.runtime, "xdebugpy", 8) != 0) return false;
-  const auto word = [this](int i) { return ReadAt<uint64_t>(api_.runtime, 8 * i); };
-  // The version as PY_VERSION_HEX has it: 0x030D00F0.
-  if ((word(1) >> 24) != 3 || static_cast<int>((word(1) >> 16) & 0xFF) != api_.minor ||
-      word(2) != 0)
-    return false;
-  const PublishedWords& words = api_.minor == 13 ? kWords313 : kWords314;
-  if (word(words.object_size) != sizeof(PyObj)) return false;
-  bool plausible = true;
-  const auto offset = [&](int i) {
-    plausible = plausible && word(i) < 4096;
-    return static_cast<int>(word(i));
-  };
-  layout_ = FrameLayout{.thread_frame = offset(words.thread_frame),
-                        .frame_code = offset(words.frame_code),
-                        .frame_previous = offset(words.frame_previous),
-                        .frame_instruction = offset(words.frame_instruction),
-                        .frame_owner = offset(words.frame_owner),
-                        .frame_locals = offset(words.frame_locals),
-                        .code_filename = offset(words.code_filename),
-                        .code_name = offset(words.code_name),
-                        .code_first_line = offset(words.code_first_line),
-                        .code_arg_count = offset(words.code_arg_count),
-                        .code_instructions = offset(words.code_instructions),
-                        .code_local_names = offset(words.code_local_names),
-                        .tuple_items = offset(words.tuple_items)};
-  return plausible;
 }
 
 // Compares what is read here with what Python says of the frame that runs now.

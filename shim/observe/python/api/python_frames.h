@@ -4,8 +4,8 @@
 // A thread that runs an op or a callback is inside a C call of its own innermost frame, so that
 // frame and those below it cannot change; only fields of code objects that never change are read,
 // and PyCode_Addr2Line. The GIL is never taken: a thread that waits for it in a callback stalls for
-// as long as another one keeps it. The layouts of 3.10 to 3.12 are written down here; 3.13 and
-// later publish theirs in _PyRuntime. Whatever is used is proven against Python's own answer when
+// as long as another one keeps it. Where things stand in a frame is written down (frame_layout.h).
+// Whatever is used is proven against Python's own answer when
 // the bridge is installed; unproven means "no frames", never a guess.
 #pragma once
 
@@ -14,29 +14,12 @@
 #include <cstdint>
 #include <string>
 
+#include "shim/observe/python/api/frame_layout.h"
 #include "shim/observe/python/api/notebook_cells.h"
 #include "shim/observe/python/api/python_api.h"
 #include "shim/observe/python/api/python_text.h"
 
 namespace nanwatch {
-
-// Byte offsets; -1 where that version has no such field.
-struct FrameLayout {
-  int thread_frame = -1;  // in the thread state: the frame, or the C frame
-  int cframe_frame = -1;  // in the C frame: the frame (3.11, 3.12)
-  int frame_code = -1;
-  int frame_previous = -1;
-  int frame_instruction = -1;  // pointer into the code (3.11 on), or an int in code units (3.10)
-  int frame_owner = -1;
-  int frame_locals = -1;
-  int code_filename = -1;
-  int code_name = -1;
-  int code_first_line = -1;
-  int code_arg_count = -1;
-  int code_instructions = -1;
-  int code_local_names = -1;  // a tuple, in the order of the frame's locals
-  int tuple_items = -1;
-};
 
 class PythonFrames {
  public:
@@ -118,7 +101,6 @@ class PythonFrames {
   [[nodiscard]] int Line(const Frame& frame) const noexcept;
   [[nodiscard]] bool IsUserFile(const char* path) const noexcept;
   [[nodiscard]] bool IsUserCode(const PyObj* code) const noexcept;
-  bool ReadPublishedLayout() noexcept;
   bool ProveFrame() noexcept;
   void FindLibraryPaths();
 
