@@ -55,17 +55,23 @@ wire::Unchecked ReasonOf(c10::DispatchKeySet keys) {
   return wire::Unchecked::kSparse;
 }
 
+// Of a tensor whose storage does not hold its values, or not as they are.
+//
 // A sparse tensor in coordinates is a dense tensor of values beside their places. A gradient of
 // such a kind (of an embedding) that nobody reads makes the optimizer look like the one who made
 // the NaN that it applies. Compressed formats hold no gradients, and are not read.
-bool ReadValuesOfSparse(const c10::TensorImpl* impl, PlainTensor* plain, Readable* readable,
-                        wire::Unchecked* reason) {
-  const c10::DispatchKeySet keys = impl->key_set();
-  if (!keys.has(c10::DispatchKey::Sparse) || keys.has_any(kWrapperKeys)) return false;
-  // The sparse tensor keeps its values: what `plain` borrows outlives this reference.
-  *readable =
-      DescribeTensor(static_cast<const at::SparseTensorImpl*>(impl)->values(), plain, reason);
-  return true;
+Readable DescribeStrange(const c10::TensorImpl& impl, wire::ElementType type, PlainTensor* plain,
+                         wire::Unchecked* reason) {
+  const c10::DispatchKeySet keys = impl.key_set();
+  if (type == wire::ElementType::kNone && !keys.has(c10::DispatchKey::Quantized)) {
+    return Readable::kNothing;
+  }
+  if (keys.has(c10::DispatchKey::Sparse) && !keys.has_any(kWrapperKeys)) {
+    // The sparse tensor keeps its values: what `plain` borrows outlives this reference.
+    return DescribeTensor(static_cast<const at::SparseTensorImpl&>(impl).values(), plain, reason);
+  }
+  *reason = ReasonOf(keys);
+  return Readable::kNo;
 }
 
 // Bytes from the first to past the last element that the strides reach, relative to the tensor's
@@ -162,15 +168,8 @@ Readable DescribeTensor(const at::TensorBase& tensor, PlainTensor* plain,
   // The undefined tensor is a singleton without a data type.
   if (!tensor.defined()) return Readable::kNothing;
   const wire::ElementType type = ElementTypeOf(c10::typeMetaToScalarType(impl->dtype()));
-  const c10::DispatchKeySet keys = impl->key_set();
-  if (C10_UNLIKELY(keys.has_any(kStrange))) {
-    if (type == wire::ElementType::kNone && !keys.has(c10::DispatchKey::Quantized)) {
-      return Readable::kNothing;
-    }
-    Readable readable = Readable::kNo;
-    if (ReadValuesOfSparse(impl, plain, &readable, reason)) return readable;
-    *reason = ReasonOf(keys);
-    return Readable::kNo;
+  if (C10_UNLIKELY(impl->key_set().has_any(kStrange))) {
+    return DescribeStrange(*impl, type, plain, reason);
   }
   if (type == wire::ElementType::kNone) return Readable::kNothing;
   if (C10_UNLIKELY(!impl->has_storage())) {
