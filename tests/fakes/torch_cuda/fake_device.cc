@@ -11,9 +11,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <mutex>
 #include <new>
 #include <thread>
+#include <unordered_map>
+#include <vector>
 
 #include "tests/fakes/cuda/check_kernels.h"
 #include "tests/fakes/cuda/fake_cuda.h"
@@ -140,16 +142,59 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
+// Each block of the device's memory begins behind one that says how long it is: libtorch gives back
+// a mere address.
+constexpr size_t kBlock = 512;
+
+// What was given back is handed out again as by libtorch's allocator, the newest of a size first,
+// with NaN in it: whoever still reads it reads what is nobody's.
+class FreedBlocks {
+ public:
+  static FreedBlocks& Get() {
+    static auto* const blocks = new FreedBlocks;  // tensors live longer than static objects
+    return *blocks;
+  }
+  // Null: there is none. So many bytes can be used.
+  char* Take(size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = by_size_.find(bytes);
+    if (found == by_size_.end() || found->second.empty()) return nullptr;
+    char* const begin = found->second.back();
+    found->second.pop_back();
+    held_ -= bytes;
+    return begin;
+  }
+  void Give(char* begin, size_t bytes) {
+    std::memset(begin + kBlock, kNan, bytes);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (held_ + bytes > kHeldMax) return std::free(begin);
+    held_ += bytes;
+    by_size_[bytes].push_back(begin);
+  }
+  static char* New(size_t bytes) {
+    auto* const begin = static_cast<char*>(std::aligned_alloc(kBlock, kBlock + bytes));
+    if (begin == nullptr) throw std::bad_alloc();
+    std::memset(begin + kBlock, kNan, bytes);
+    return begin;
+  }
+
+ private:
+  static constexpr int kNan = 0xFF;  // in every element, of every type
+  static constexpr size_t kHeldMax = size_t{64} << 20;
+
+  std::mutex mutex_;
+  std::unordered_map<size_t, std::vector<char*>> by_size_;
+  size_t held_ = 0;
+};
+
 class Memory final : public c10::Allocator {
-  // Each block begins behind one that says how long it is: libtorch gives back a mere address.
-  static constexpr size_t kBlock = 512;
   static void Free(void* memory) {
     if (memory == nullptr) return;
     char* const begin = static_cast<char*>(memory) - kBlock;
     size_t bytes = 0;
     std::memcpy(&bytes, begin, sizeof bytes);
     GiveMemory(bytes);
-    std::free(begin);
+    FreedBlocks::Get().Give(begin, bytes);
   }
 
  public:
@@ -158,13 +203,11 @@ class Memory final : public c10::Allocator {
     const Device device(c10::kCUDA, thread().device);
     if (bytes == 0) return {nullptr, nullptr, &Free, device};
     const size_t rounded = (bytes + kBlock - 1) / kBlock * kBlock;
-    std::unique_ptr<char, decltype(&std::free)> begin(
-        static_cast<char*>(std::aligned_alloc(kBlock, kBlock + rounded)), &std::free);
-    if (begin == nullptr) throw std::bad_alloc();
     TakeMemory(rounded);
-    std::memcpy(begin.get(), &rounded, sizeof rounded);
-    char* const memory = begin.release() + kBlock;
-    return {memory, memory, &Free, device};
+    char* begin = FreedBlocks::Get().Take(rounded);
+    if (begin == nullptr) begin = FreedBlocks::New(rounded);
+    std::memcpy(begin, &rounded, sizeof rounded);
+    return {begin + kBlock, begin + kBlock, &Free, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
