@@ -9,6 +9,7 @@
 #include "shim/check/scan.h"
 #include "shim/host/process_identity.h"
 #include "shim/host/unwatched_mark.h"
+#include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/observer.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/torch/tensor_stats.h"

@@ -3,15 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "proto/wire/record.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
 
-class LateFacts;
 struct NamedTensor;
 
 struct CheckedTensor {
@@ -41,29 +38,6 @@ enum class CheckedAs : uint8_t {
   kSampled,            // the same, of parameters before their update,
   kMeasuredUpdates,    // and after it
   kMeasuredResults,    // the same, of ops or modules of the layer that runs
-};
-
-// Gathers such tensors, and holds their storages weakly while it lives.
-class GpuTensors {
- public:
-  // `counts`: what cannot be checked is counted as unchecked.
-  GpuTensors(LateFacts& late, ThreadState* thread, bool counts = true) noexcept
-      : late_(late), thread_(thread), counts_(counts) {}
-  ~GpuTensors();
-  GpuTensors(const GpuTensors&) = delete;
-  GpuTensors& operator=(const GpuTensors&) = delete;
-
-  // So many will come.
-  void Reserve(size_t count) noexcept;
-  void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
-           uint32_t name = 0) noexcept;
-  [[nodiscard]] std::span<const CheckedTensor> list() const noexcept { return list_; }
-
- private:
-  LateFacts& late_;
-  ThreadState* thread_;
-  const bool counts_;
-  std::vector<CheckedTensor> list_;
 };
 
 }  // namespace nanwatch

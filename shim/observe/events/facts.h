@@ -10,6 +10,7 @@
 #include "shim/classify/bad_values.h"
 #include "shim/device/measure_launch.h"
 #include "shim/observe/events/checked_tensor.h"
+#include "shim/observe/events/tensor_list.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
@@ -82,10 +83,11 @@ struct CollectiveTensors {
   bool given_in;
 };
 
-// Tensors on a GPU that no op of this moment hands over, to be checked.
+// Tensors on a GPU that no op of this moment hands over, to be checked: those of `runs` first.
 struct TensorsToCheck {
   CheckedAs as;
   std::span<const CheckedTensor> tensors;
+  std::span<const TensorListPtr> runs = {};
 };
 
 // To be measured for snapshot `snapshot`, in which `name` is a tensor's place. With `samples`, one

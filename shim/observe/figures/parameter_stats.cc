@@ -11,6 +11,7 @@
 #include "shim/check/moments.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/process_segment.h"
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/figures/layer_peaks.h"

@@ -53,6 +53,7 @@ class Poison;
 class ProcessSegment;
 class PythonBridge;
 class StepScope;
+struct LaunchedTensors;
 struct StepMarks;
 
 class GpuEventQueue final : public LateFacts {
@@ -117,13 +118,13 @@ class GpuEventQueue final : public LateFacts {
   }
   // An op returned memory of another's (a view), or wrote values that need no check.
   void EnqueueView(ThreadState* thread, const Frame& frame, const PlainTensor& tensor) noexcept;
-  // Tensors that no op of this moment hands over. Of what a compiled region has returned: the
-  // region, and those of its arguments that lie on a GPU; as many as fit are checked.
-  // Gradients and what an update has written are checked in lists, and so is what is wanted as a
-  // number. False: some of them will not be checked.
+  // Tensors that no op of this moment hands over, a few. Of what a compiled region has returned:
+  // the region, and those of its arguments that lie on a GPU; as many as fit are checked. False:
+  // some of them will not be checked.
   bool EnqueueTensors(ThreadState* thread, CheckedAs as, std::span<const CheckedTensor> tensors,
                       const RegionSeen& region = {},
                       std::span<const CheckedTensor> given = {}) noexcept;
+
   // ---- what is measured for a snapshot of parameters (event_queue_figures.cc)
 
   // Whether it can be now. The event queue is on.
@@ -210,9 +211,7 @@ class GpuEventQueue final : public LateFacts {
   void Enqueue(ThreadState* thread, const UpdateEnded& fact) noexcept override;
   void Enqueue(ThreadState* thread, const PlainUpdate& fact) noexcept override;
   void Enqueue(ThreadState* thread, const CollectiveTensors& fact) noexcept override;
-  bool Enqueue(ThreadState* thread, const TensorsToCheck& fact) noexcept override {
-    return EnqueueTensors(thread, fact.as, fact.tensors);
-  }
+  bool Enqueue(ThreadState* thread, const TensorsToCheck& fact) noexcept override;
   bool Enqueue(ThreadState* thread, const TensorsToMeasure& fact) noexcept override;
   bool Enqueue(ThreadState* thread, const SnapshotTaken& fact) noexcept override;
 
@@ -234,21 +233,19 @@ class GpuEventQueue final : public LateFacts {
   void KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept;
   void EnqueuePart(ThreadState* thread, const Frame& frame, const Moment& moment,
                    const OpParts& parts) noexcept;
-  bool EnqueueFewTensors(ThreadState* thread, CheckedAs as, std::span<const CheckedTensor> tensors,
-                         const RegionSeen& region, std::span<const CheckedTensor> given) noexcept;
-  // Room for an event of so many tensors, of which the first are checked; null: there is none,
+  // Room for an event with so many tensors in it, to check `outputs` tensors. Null: there is none,
   // and these are counted as unchecked.
-  OpEvent* ReserveHanded(ThreadState* thread, CheckedAs as, size_t looked_at,
-                         size_t others) noexcept;
+  OpEvent* ReserveHanded(ThreadState* thread, CheckedAs as, size_t outputs, size_t held) noexcept;
   bool EnqueuePartOfTensors(ThreadState* thread, CheckedAs as,
                             std::span<const CheckedTensor> tensors, const RegionSeen& region,
                             std::span<const CheckedTensor> given) noexcept;
   bool Launch(ThreadState* thread, OpEvent* event, const InputSeen* const* outputs,
               const InputSeen* const* inputs, uint32_t input_count) noexcept;
-  bool EnqueueLists(ThreadState* thread, CheckedAs as,
-                    std::span<const CheckedTensor> tensors) noexcept;
-  bool EnqueueList(ThreadState* thread, CheckedAs as, std::span<const CheckedTensor* const> tensors,
-                   bool is_last) noexcept;
+  bool LaunchList(ThreadState* thread, OpEvent* event) noexcept;
+  bool OnLaunched(ThreadState* thread, OpEvent* event, int gpu, const GpuChecks::Launched& launched,
+                  const LaunchedTensors& tensors) noexcept;
+  bool EnqueueLists(ThreadState* thread, const TensorsToCheck& fact) noexcept;
+  bool EnqueueList(ThreadState* thread, CheckedAs as, TensorListPtr list, bool is_last) noexcept;
   void EnqueueNumber(ThreadState* thread, CheckedAs as, const InputSeen& scalar) noexcept;
   void RememberScalar(ThreadState* thread, const Frame& frame, const InputSeen& output) noexcept;
   void EnqueueLossOf(ThreadState* thread, const SequenceEntry* root) noexcept;

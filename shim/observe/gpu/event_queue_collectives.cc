@@ -70,7 +70,7 @@ void GpuEventQueue::CheckInputs(ThreadState* thread, const Frame& frame, Checked
       CapturedGraph(thread, /*begins=*/true) != nullptr) {
     return;
   }
-  EnqueueLists(thread, as, tensors);
+  EnqueueLists(thread, {as, tensors});
 } catch (const std::bad_alloc&) {
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shim/check/moments.h"
+#include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/gpu/event_queue.h"
@@ -47,9 +48,9 @@ bool GpuEventQueue::EnqueueFigures(ThreadState* thread, CheckedAs as,
 bool GpuEventQueue::EnqueueMeasured(ThreadState* thread, CheckedAs as,
                                     std::span<const CheckedTensor> tensors, uint64_t snapshot,
                                     std::span<const device::SampleSpan> samples) noexcept {
-  OpEvent* event = ReserveHanded(thread, as, tensors.size(), 0);
+  OpEvent* event = ReserveHanded(thread, as, tensors.size(), tensors.size());
   if (event == nullptr) return false;
-  event->is_list = event->measures = true;
+  event->measures = true;
   event->snapshot = snapshot;
   event->samples = samples;
   const InputSeen* seen[device::kMeasuredMax];

@@ -289,17 +289,26 @@ void GpuEventQueue::EnqueueLateCopy(ThreadState* thread, const Frame& frame,
 // for nothing.
 bool GpuEventQueue::Launch(ThreadState* thread, OpEvent* event, const InputSeen* const* outputs,
                            const InputSeen* const* inputs, uint32_t input_count) noexcept {
+  const std::span<const InputSeen* const> all(outputs, event->outputs);
   const GpuChecks::Launched launched =
-      event->measures ? state_.checks.MeasureList(thread, {outputs, event->outputs}, event->samples)
-      : event->is_list
-          ? state_.checks.CheckList(
-                thread, {outputs, event->outputs}, {}, event->reports, event->sums,
-                event->kind == EventKind::kHanded && event->checked_as == CheckedAs::kProbe)
-          : state_.checks.Check(thread, {outputs, event->outputs}, {inputs, input_count},
-                                event->reports);
+      event->measures ? state_.checks.MeasureList(thread, all, event->samples)
+                      : state_.checks.Check(thread, all, {inputs, input_count}, event->reports);
+  return OnLaunched(thread, event, outputs[0]->gpu, launched, LaunchedTensors::Of(all));
+}
+
+bool GpuEventQueue::LaunchList(ThreadState* thread, OpEvent* event) noexcept {
+  const TensorList& list = *event->list;
+  const GpuChecks::Launched launched =
+      state_.checks.CheckList(thread, list, event->reports, event->sums,
+                              /*kinds_only=*/event->checked_as == CheckedAs::kProbe);
+  return OnLaunched(thread, event, list.gpu(), launched, {list.size(), list.bytes()});
+}
+
+bool GpuEventQueue::OnLaunched(ThreadState* thread, OpEvent* event, int gpu,
+                               const GpuChecks::Launched& launched,
+                               const LaunchedTensors& tensors) noexcept {
   const bool counts = event->kind != EventKind::kHanded || !IsForFigures(event->checked_as);
-  CountLaunch(parts_.entry, thread, outputs[0]->gpu, launched,
-              {outputs, counts ? event->outputs : 0});
+  CountLaunch(parts_.entry, thread, gpu, launched, counts ? tensors : LaunchedTensors{});
   if (launched.ticket == 0) {
     DropTensors(event);
     event->kind = EventKind::kNothing;
@@ -308,7 +317,7 @@ bool GpuEventQueue::Launch(ThreadState* thread, OpEvent* event, const InputSeen*
   event->ticket = launched.ticket;
   if (launched.graph != 0) {
     event->frame.kernels_pushed = false;  // they run at replays, which have no number
-    event->graph = FindGraph({outputs[0]->gpu, launched.graph});
+    event->graph = FindGraph({gpu, launched.graph});
     event->slot = launched.slot;
     state_.captures.store(thread, std::memory_order_relaxed);
     parts_.python.ReplaceGraphCallsSoon();

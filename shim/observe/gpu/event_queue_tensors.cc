@@ -3,6 +3,7 @@
 // by the hundred, once a step: gradients, and what an update has written. One launch checks
 // device::kListMax of these (device/list_launch.h), and one event holds them.
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <vector>
 
@@ -13,24 +14,37 @@
 #include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
+namespace {
+
+bool IsRun(const CheckedTensor& tensor) {
+  return IsOneRun(tensor.seen.View(), /*in_any_order=*/true);
+}
+
+// Those that the fact hands over, and behind them lists of its other runs, in which those of a GPU
+// stand together.
+std::vector<TensorListPtr> ListsOf(const TensorsToCheck& fact) {
+  std::vector<TensorListPtr> lists(fact.runs.begin(), fact.runs.end());
+  for (const CheckedTensor& tensor : fact.tensors) {
+    if (!IsRun(tensor)) continue;
+    const auto others = lists.begin() + static_cast<ptrdiff_t>(fact.runs.size());
+    auto list = std::find_if(others, lists.end(), [&tensor](const TensorListPtr& candidate) {
+      return candidate->HasRoomFor(tensor.seen.gpu);
+    });
+    if (list == lists.end()) {
+      lists.push_back(c10::make_intrusive<TensorList>(tensor.seen.gpu, fact.tensors.size()));
+      list = std::prev(lists.end());
+    }
+    (*list)->Add(tensor);
+  }
+  return lists;
+}
+
+}  // namespace
 
 bool GpuEventQueue::EnqueueTensors(ThreadState* thread, CheckedAs as,
                                    std::span<const CheckedTensor> tensors, const RegionSeen& region,
                                    std::span<const CheckedTensor> given) noexcept {
   LaunchBatches();
-  switch (as) {
-    case CheckedAs::kEntries:
-    case CheckedAs::kOfRegion:
-      return EnqueueFewTensors(thread, as, tensors, region, given);
-    default:
-      return EnqueueLists(thread, as, tensors);
-  }
-}
-
-bool GpuEventQueue::EnqueueFewTensors(ThreadState* thread, CheckedAs as,
-                                      std::span<const CheckedTensor> tensors,
-                                      const RegionSeen& region,
-                                      std::span<const CheckedTensor> given) noexcept {
   constexpr size_t kGivenMax = 32;
   given = given.first(std::min(given.size(), kGivenMax));
   bool all = true;
@@ -44,12 +58,12 @@ bool GpuEventQueue::EnqueueFewTensors(ThreadState* thread, CheckedAs as,
   return all;
 }
 
-OpEvent* GpuEventQueue::ReserveHanded(ThreadState* thread, CheckedAs as, size_t looked_at,
-                                      size_t others) noexcept {
-  auto* event = state_.ring.Reserve<OpEvent>((looked_at + others - 1) * sizeof(SeenTensor));
+OpEvent* GpuEventQueue::ReserveHanded(ThreadState* thread, CheckedAs as, size_t outputs,
+                                      size_t held) noexcept {
+  auto* event = state_.ring.Reserve<OpEvent>((std::max<size_t>(held, 1) - 1) * sizeof(SeenTensor));
   if (event == nullptr) {
     if (!IsForFigures(as)) {
-      thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += looked_at;
+      thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += outputs;
     }
     return nullptr;
   }
@@ -57,8 +71,8 @@ OpEvent* GpuEventQueue::ReserveHanded(ThreadState* thread, CheckedAs as, size_t 
   event->checked_as = as;
   event->region = {};
   event->moment = MomentOf(thread);
-  event->outputs = static_cast<uint32_t>(looked_at);
-  event->inputs = static_cast<uint32_t>(others);
+  event->outputs = static_cast<uint32_t>(outputs);
+  event->inputs = 0;
   return event;
 }
 
@@ -67,8 +81,9 @@ bool GpuEventQueue::EnqueuePartOfTensors(ThreadState* thread, CheckedAs as,
                                          std::span<const CheckedTensor> tensors,
                                          const RegionSeen& region,
                                          std::span<const CheckedTensor> given) noexcept {
-  OpEvent* event = ReserveHanded(thread, as, tensors.size(), given.size());
+  OpEvent* event = ReserveHanded(thread, as, tensors.size(), tensors.size() + given.size());
   if (event == nullptr) return false;
+  event->inputs = static_cast<uint32_t>(given.size());
   event->region = region;
   const InputSeen* outputs[device::kOutputsMax];
   const InputSeen* inputs[device::kInputsMax];
@@ -91,63 +106,44 @@ bool GpuEventQueue::EnqueuePartOfTensors(ThreadState* thread, CheckedAs as,
   return launched;
 }
 
-// A list for each GPU, in the order in which these are met. What is no run of memory is looked at
-// behind them, as ever.
-bool GpuEventQueue::EnqueueLists(ThreadState* thread, CheckedAs as,
-                                 std::span<const CheckedTensor> tensors) noexcept try {
+bool GpuEventQueue::Enqueue(ThreadState* thread, const TensorsToCheck& fact) noexcept {
+  LaunchBatches();
+  return EnqueueLists(thread, fact);
+}
+
+// What is no run of memory is checked behind the lists.
+bool GpuEventQueue::EnqueueLists(ThreadState* thread, const TensorsToCheck& fact) noexcept try {
   // A replay would ask at another time.
-  if (as == CheckedAs::kProbe && CapturedGraph(thread, /*begins=*/true) != nullptr) {
+  if (fact.as == CheckedAs::kProbe && CapturedGraph(thread, /*begins=*/true) != nullptr) {
     return false;
   }
   // The figures of what is captured nobody could ask for.
-  if (IsForFigures(as) && CapturedGraph(thread, /*begins=*/false) != nullptr) return true;
+  if (IsForFigures(fact.as) && CapturedGraph(thread, /*begins=*/false) != nullptr) return true;
+  const std::vector<TensorListPtr> lists = ListsOf(fact);
   bool all = true;
+  for (const TensorListPtr& list : lists) {
+    all &= EnqueueList(thread, fact.as, list, /*is_last=*/&list == &lists.back());
+  }
   std::vector<CheckedTensor> scattered;
-  std::vector<const CheckedTensor*> left;
-  left.reserve(tensors.size());
-  for (const CheckedTensor& tensor : tensors) {
-    if (IsOneRun(tensor.seen.View(), /*in_any_order=*/true)) {
-      left.push_back(&tensor);
-    } else {
-      scattered.push_back(tensor);
-    }
-  }
-  while (!left.empty()) {
-    const int8_t gpu = left.front()->seen.gpu;
-    const auto others = std::stable_partition(
-        left.begin(), left.end(), [gpu](const auto* tensor) { return tensor->seen.gpu == gpu; });
-    std::span<const CheckedTensor* const> list(left.data(),
-                                               static_cast<size_t>(others - left.begin()));
-    while (!list.empty()) {
-      const size_t count = std::min(list.size(), size_t{device::kListMax});
-      all &= EnqueueList(thread, as, list.first(count), /*is_last=*/count == list.size());
-      list = list.subspan(count);
-    }
-    left.erase(left.begin(), others);
-  }
-  return EnqueueFewTensors(thread, as, scattered, {}, {}) && all;
+  std::copy_if(fact.tensors.begin(), fact.tensors.end(), std::back_inserter(scattered),
+               [](const CheckedTensor& tensor) { return !IsRun(tensor); });
+  return EnqueueTensors(thread, fact.as, scattered) && all;
 } catch (const std::bad_alloc&) {
-  thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += tensors.size();
+  thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += fact.tensors.size();
   return false;
 }
 
-bool GpuEventQueue::EnqueueList(ThreadState* thread, CheckedAs as,
-                                std::span<const CheckedTensor* const> tensors,
+bool GpuEventQueue::EnqueueList(ThreadState* thread, CheckedAs as, TensorListPtr list,
                                 bool is_last) noexcept {
-  OpEvent* event = ReserveHanded(thread, as, tensors.size(), 0);
+  OpEvent* event = ReserveHanded(thread, as, list->size(), 0);
   if (event == nullptr) return false;
-  event->is_list = true;
   event->sums = !IsOnlyChecked(as);
   // Nothing of this step is launched behind what its update has written, and a pass begins at a
   // loss, where the stream would be asked.
   event->reports =
       is_last && (as == CheckedAs::kWritten || as == CheckedAs::kLoss || as == CheckedAs::kProbe);
-  const InputSeen* seen[device::kListMax];
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    KeepListed(*tensors[i], &event->tensors[i]);
-    seen[i] = &tensors[i]->seen;
-  }
-  const bool launched = Launch(thread, event, seen, nullptr, 0);
+  event->list = list.release();
+  const bool launched = LaunchList(thread, event);
   state_.ring.Publish(event);
   return launched;
 }
@@ -155,7 +151,7 @@ bool GpuEventQueue::EnqueueList(ThreadState* thread, CheckedAs as,
 void GpuEventQueue::EnqueueNumber(ThreadState* thread, CheckedAs as,
                                   const InputSeen& scalar) noexcept {
   const CheckedTensor handed = {scalar, wire::Target::kNone, nullptr, 0};
-  EnqueueLists(thread, as, {&handed, 1});
+  EnqueueLists(thread, {as, {&handed, 1}});
 }
 
 void GpuEventQueue::RememberScalar(ThreadState* thread, const Frame& frame,

@@ -165,26 +165,18 @@ GpuChecks::Launched GpuChecks::Check(ThreadState* thread, std::span<const InputS
                       gpu);
 }
 
-GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread,
-                                         std::span<const InputSeen* const> gate,
-                                         std::span<const InputSeen* const> others, bool reports,
+GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread, const TensorList& list, bool reports,
                                          bool sums, bool kinds_only) noexcept {
   if (!MayLaunch()) return {};
-  device::ListEntry list[device::kListMax];
-  size_t count = 0;
-  for (const InputSeen* tensor : gate) list[count++] = EntryOf(*tensor);
-  for (const InputSeen* tensor : others) list[count++] = EntryOf(*tensor);
-  const std::span<const device::ListEntry> entries(list, count);
-  const int gpu = gate.front()->gpu;
-  const device::CuStream stream = EnterStream(thread, gpu);
+  const device::CuStream stream = EnterStream(thread, list.gpu());
   return WhatBecameOf(checker_->EnqueueList({.stream = stream,
-                                             .device = gpu,
-                                             .gate = entries.first(gate.size()),
-                                             .others = entries.subspan(gate.size()),
+                                             .device = list.gpu(),
+                                             .gate = list.entries(),
+                                             .others = {},
                                              .reports = reports || stream != nullptr,
                                              .sums = sums,
                                              .kinds_only = kinds_only}),
-                      gpu);
+                      list.gpu());
 }
 
 GpuChecks::Launched GpuChecks::CheckBatch(int gpu, device::CuStream stream,

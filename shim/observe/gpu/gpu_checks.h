@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "shim/device/device_checker.h"
+#include "shim/observe/events/tensor_list.h"
 #include "shim/observe/thread/thread_state.h"
 
 namespace nanwatch {
@@ -51,13 +52,10 @@ class GpuChecks {
   // does.
   Launched Check(ThreadState* thread, std::span<const InputSeen* const> outputs,
                  std::span<const InputSeen* const> inputs, bool reports) noexcept;
-  // The same of a list (device/list_launch.h), kListMax tensors at most, each of which is one run
-  // of memory (gpu_counts.h). `others` are looked at if one of the gate is bad. With `sums` the
-  // gate is summed besides, which is told but of what is captured into a graph. `kinds_only`: it is
-  // only asked which are bad.
-  Launched CheckList(ThreadState* thread, std::span<const InputSeen* const> gate,
-                     std::span<const InputSeen* const> others, bool reports, bool sums,
-                     bool kinds_only = false) noexcept;
+  // The same of a list (device/list_launch.h). With `sums` it is summed besides, which is told but
+  // of what is captured into a graph. `kinds_only`: it is only asked which are bad.
+  Launched CheckList(ThreadState* thread, const TensorList& list, bool reports, bool sums,
+                     bool kinds_only) noexcept;
   // The same of a batch (device/batch_launch.h), on the stream on which all of it was written: the
   // others are read on a hit alone, and of large entries `phase` says which sixteenth is read.
   Launched CheckBatch(int gpu, device::CuStream stream, std::span<const device::BatchEntry> entries,

@@ -5,9 +5,16 @@
 
 namespace nanwatch {
 
+LaunchedTensors LaunchedTensors::Of(std::span<const InputSeen* const> tensors) noexcept {
+  LaunchedTensors all{tensors.size(), 0};
+  for (const InputSeen* tensor : tensors) {
+    all.bytes += static_cast<uint64_t>(tensor->numel) * ElementBytes(tensor->type);
+  }
+  return all;
+}
+
 void CountLaunch(const NanwatchEntry& entry, ThreadState* thread, int gpu,
-                 const GpuChecks::Launched& launched,
-                 std::span<const InputSeen* const> counted) noexcept {
+                 const GpuChecks::Launched& launched, const LaunchedTensors& counted) noexcept {
   ThreadCounters& counters = thread->counters;
   if (launched.down != nullptr) {
     char line[512];
@@ -17,13 +24,11 @@ void CountLaunch(const NanwatchEntry& entry, ThreadState* thread, int gpu,
   }
   if (launched.nothing_to_check) return;
   if (launched.ticket == 0) {
-    counters.unchecked[static_cast<int>(launched.reason)] += counted.size();
+    counters.unchecked[static_cast<int>(launched.reason)] += counted.count;
     return;
   }
-  for (const InputSeen* tensor : counted) {
-    ++counters.tensors_checked;
-    counters.bytes_checked += static_cast<uint64_t>(tensor->numel) * ElementBytes(tensor->type);
-  }
+  counters.tensors_checked += counted.count;
+  counters.bytes_checked += counted.bytes;
 }
 
 }  // namespace nanwatch

@@ -2,6 +2,7 @@
 // What launches check is counted with the ops' threads.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "shim/entry/observer_interface.h"
@@ -9,10 +10,16 @@
 
 namespace nanwatch {
 
-// A launch was made on this GPU, or could not be: `counted` of what it checks counts as checked, or
-// not. Says once that a GPU is not checked any more.
+// So many tensors of a launch count as checked, or not.
+struct LaunchedTensors {
+  uint64_t count = 0;
+  uint64_t bytes = 0;
+
+  [[nodiscard]] static LaunchedTensors Of(std::span<const InputSeen* const> tensors) noexcept;
+};
+
+// A launch was made on this GPU, or could not be. Says once that a GPU is not checked any more.
 void CountLaunch(const NanwatchEntry& entry, ThreadState* thread, int gpu,
-                 const GpuChecks::Launched& launched,
-                 std::span<const InputSeen* const> counted) noexcept;
+                 const GpuChecks::Launched& launched, const LaunchedTensors& counted) noexcept;
 
 }  // namespace nanwatch

@@ -299,7 +299,7 @@ void OpBatches::CountNotes(const BatchEvent& batch, int gpu,
     const OpNote& note = batch.notes[i];
     if (batch.ticket == 0 || note.entry >= 0) counted[count++] = &note.seen;
   }
-  CountLaunch(entry_, batch.moment.thread, gpu, launched, {counted, count});
+  CountLaunch(entry_, batch.moment.thread, gpu, launched, LaunchedTensors::Of({counted, count}));
 }
 
 // As many unread values as there is room for, the newest first: what this batch has read was most

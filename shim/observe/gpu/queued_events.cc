@@ -6,35 +6,27 @@
 #include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
-namespace {
 
-void KeepWithoutShape(const InputSeen& seen, SeenTensor* kept) {
+void KeepSeen(const InputSeen& seen, SeenTensor* kept) noexcept {
   kept->seen = seen;
   kept->seen.storage = HoldWeakly(static_cast<const c10::StorageImpl*>(seen.storage.storage));
   kept->looked_at = -1;
   kept->unread = false;
-}
-
-}  // namespace
-
-void KeepSeen(const InputSeen& seen, SeenTensor* kept) noexcept {
-  KeepWithoutShape(seen, kept);
   FillShapeOnly(seen.View(), &kept->stats);
 }
 
 void KeepHanded(const CheckedTensor& handed, SeenTensor* kept) noexcept {
-  KeepListed(handed, kept);
-  FillShapeOnly(handed.seen.View(), &kept->stats);
-}
-
-void KeepListed(const CheckedTensor& handed, SeenTensor* kept) noexcept {
-  KeepWithoutShape(handed.seen, kept);
+  KeepSeen(handed.seen, kept);
   kept->target = handed.target;
   kept->named = handed.named;
   kept->name = handed.name;
 }
 
 void DropTensors(OpEvent* event) noexcept {
+  if (event->list != nullptr) {
+    (void)TensorListPtr::reclaim(event->list);
+    return;
+  }
   const WeakStorageOps ops = TorchWeakStorageOps();
   for (uint32_t i = 0; i < event->outputs + event->inputs; ++i) {
     ops.drop(event->tensors[i].seen.storage.handle);

@@ -60,9 +60,6 @@ struct SeenTensor {
 void KeepSeen(const InputSeen& seen, SeenTensor* kept) noexcept;
 // The same of one that is handed over.
 void KeepHanded(const CheckedTensor& handed, SeenTensor* kept) noexcept;
-// The same of one among hundreds in a list. Its shape is told in `stats` only where it turns out to
-// be bad.
-void KeepListed(const CheckedTensor& handed, SeenTensor* kept) noexcept;
 [[nodiscard]] inline bool IsWritten(const InputSeen& input) noexcept {
   return input.updated || input.overwritten;
 }
@@ -70,12 +67,12 @@ void KeepListed(const CheckedTensor& handed, SeenTensor* kept) noexcept;
 struct OpEvent : QueuedEvent {
   Frame frame;
   CheckedAs checked_as;
-  bool is_list = false;                         // of kHanded: its outputs are looked at as a list
-  bool is_late_copy = false;                    // of kOp: EnqueueLateCopy
-  bool reports = false;                         // the launch tells how far the stream is
-  bool sums = false;                            // of a list: it is summed
-  bool measures = false;                        // instead: each of its tensors is measured,
-  uint64_t snapshot = 0;                        // for this one, in which `name` is its place
+  TensorList* list = nullptr;  // of kHanded: its outputs, in the place of `tensors`; it is held
+  bool is_late_copy = false;   // of kOp: EnqueueLateCopy
+  bool reports = false;        // the launch tells how far the stream is
+  bool sums = false;           // of a list: it is summed
+  bool measures = false;       // of kHanded: each of its outputs is measured,
+  uint64_t snapshot = 0;       // for this one, in which `name` is its place
   std::span<const device::SampleSpan> samples;  // of these, while it is launched
   RegionSeen region;                            // that was open, or has returned the tensors
   double escaped;                               // what went to Python; 0: nothing did
@@ -84,7 +81,7 @@ struct OpEvent : QueuedEvent {
   uint32_t inputs;
   SeenTensor tensors[1];  // outputs, then inputs
 
-  static constexpr uint32_t kTensorsMax = 128;  // but of a list device::kListMax
+  static constexpr uint32_t kTensorsMax = 128;
 };
 
 struct ViewEvent : QueuedEvent {

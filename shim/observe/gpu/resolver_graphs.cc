@@ -23,6 +23,7 @@ void ForEachTensor(QueuedEvent* event, Fn&& fn) {
     case EventKind::kOp:
     case EventKind::kHanded: {
       auto* op = static_cast<OpEvent*>(event);
+      if (op->list != nullptr) return;  // it is shared, and stays as it is
       for (uint32_t i = 0; i < op->outputs + op->inputs; ++i) fn(op->tensors[i]);
       return;
     }
@@ -122,8 +123,8 @@ void GpuResolver::GiveOwnNode(GpuGraph* graph, QueuedEvent* event) noexcept try 
 // Whoever is told may write to what it is told of, and hold on to nothing.
 QueuedEvent* GpuResolver::CopyOf(const QueuedEvent& noted, const ReplayEvent& replay) noexcept {
   if (state_.graphs->copy == nullptr) {
-    constexpr size_t kTensors = std::max(size_t{OpEvent::kTensorsMax}, size_t{device::kListMax});
-    state_.graphs->copy = AllocateEvent(sizeof(OpEvent) + kTensors * sizeof(SeenTensor));
+    constexpr size_t kBytesMax = sizeof(OpEvent) + OpEvent::kTensorsMax * sizeof(SeenTensor);
+    state_.graphs->copy = AllocateEvent(kBytesMax);
   }
   if (state_.graphs->copy == nullptr) return nullptr;
   auto* copy = static_cast<QueuedEvent*>(

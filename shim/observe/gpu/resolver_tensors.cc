@@ -16,11 +16,30 @@
 #include "shim/observe/step/step_scope.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/torch/weak_storage.h"
 #include "shim/observe/unseen/compiled_writer.h"
 #include "shim/observe/unseen/external_values.h"
 #include "shim/observe/unseen/named_values.h"
 
 namespace nanwatch {
+namespace {
+
+// One of a list, which goes on holding it. The list may be one that was captured: another tensor
+// may be at the address of this one by now; its storage's is never used again.
+SeenTensor SeenIn(const CheckedTensor& listed) {
+  SeenTensor tensor;
+  tensor.seen = listed.seen;
+  if (TorchWeakStorageOps().expired(listed.seen.storage.handle)) tensor.seen.impl = nullptr;
+  tensor.looked_at = -1;
+  tensor.unread = false;
+  tensor.target = listed.target;
+  tensor.named = listed.named;
+  tensor.name = listed.name;
+  FillShapeOnly(tensor.seen.View(), &tensor.stats);
+  return tensor;
+}
+
+}  // namespace
 
 uint32_t GpuResolver::NameOf(const SeenTensor& tensor) const noexcept {
   Emitter* emitter = tensor.named != nullptr ? parts_.segment.Ensure() : nullptr;
@@ -37,7 +56,7 @@ void GpuResolver::ResolveTensors(OpEvent& event, const GpuAnswer& answer) noexce
   if (answer.outcome != device::Finished::Outcome::kBad) return;
   // Whose gradients are bad is known of each step, whatever else is not told any more.
   if (parts_.poison.Poisoned() && !AreGradients(event.checked_as)) return;
-  if (event.is_list) return ResolveList(event, answer);
+  if (event.list != nullptr) return ResolveList(event, answer);
   if (event.checked_as == CheckedAs::kOfRegion) SettleGiven(event, answer);
   for (uint32_t i = 0; i < event.outputs; ++i) {
     if (answer.result->output_kinds[i] == 0) continue;
@@ -162,9 +181,10 @@ void GpuResolver::ResolveSums(const OpEvent& event, const device::ListSums& sums
   }
   uint32_t summed = 0;
   uint32_t zero = 0;
-  for (uint32_t i = 0; i < event.outputs; ++i) {
-    summed += device::IsSummed(static_cast<uint8_t>(event.tensors[i].seen.type));
-    zero += sums.IsZero(i);
+  uint32_t i = 0;
+  for (const device::ListEntry& entry : event.list->entries()) {
+    summed += device::IsSummed(device::TypeOf(entry));
+    zero += sums.IsZero(i++);
   }
   parts_.gradients.AddSums(sums.squares, summed, zero);
 }
@@ -174,8 +194,7 @@ void GpuResolver::ResolveList(OpEvent& event, const GpuAnswer& answer) noexcept 
   for (uint32_t i = 0; i < event.outputs; ++i) {
     const ListedEntry found = FindListed(list, i);
     if (found.kinds == 0) continue;
-    SeenTensor& tensor = event.tensors[i];
-    FillShapeOnly(tensor.seen.View(), &tensor.stats);
+    SeenTensor tensor = SeenIn(event.list->tensors()[i]);
     if (found.counted) {
       FillCounts(found.counts, found.kinds, list.brief != 0, &tensor.stats);
       PlaceToIndex(tensor.seen.View(), &tensor.stats);

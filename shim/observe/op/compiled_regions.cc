@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "shim/check/scan.h"
+#include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/process_segment.h"

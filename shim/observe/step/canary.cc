@@ -9,6 +9,7 @@
 #include "shim/check/squares.h"
 #include "shim/classify/recent_values.h"
 #include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/poison.h"
@@ -165,6 +166,11 @@ void UpdateReads::ReadGradient(Reading& reading, const OptimizedTensor& tensor) 
   }
   ++told.count;
   PlainTensor plain;
+  if (ReadDenseOnGpu(tensor.gradient, &plain)) {
+    ++told.on_gpu;
+    return reading.on_gpu.AddRun(plain, wire::Target::kGradient,
+                                 uses_.python.names().FindByImpl(tensor.parameter));
+  }
   wire::Unchecked reason;
   const Readable readable = DescribeTensor(tensor.gradient, &plain, &reason);
   if (readable == Readable::kYes && plain.gpu >= 0) {
@@ -196,8 +202,8 @@ void UpdateReads::EnqueueFoundInf(ThreadState* thread, const at::TensorBase& fou
 void UpdateReads::EnqueueGpuGradients(Reading& reading) noexcept {
   Gradients& told = reading.told;
   const CheckedAs as = reading.unseen ? CheckedAs::kGradients : CheckedAs::kWatchedGradients;
-  const bool all_seen =
-      uses_.late.Enqueue(reading.thread, TensorsToCheck{as, reading.on_gpu.list()});
+  const bool all_seen = uses_.late.Enqueue(
+      reading.thread, TensorsToCheck{as, reading.on_gpu.list(), reading.on_gpu.runs()});
   told.some_unseen = !all_seen || SumOfUnchecked(reading.thread) != reading.unchecked_before;
 }
 
@@ -263,11 +269,17 @@ void UpdateReads::CheckUpdate(ThreadState* thread, const void* optimizer, const 
   for (const WrittenTensor& written : tensors.written) {
     PlainTensor plain;
     wire::Unchecked reason;
+    const wire::Target target =
+        written.is_state ? wire::Target::kOptimizerState : wire::Target::kParameter;
+    if (ReadDenseOnGpu(written.held, &plain)) {
+      if (written.is_count) continue;  // as many entries as there are parameters, for nothing
+      on_gpu.AddRun(plain, target, uses_.python.names().FindByImpl(written.parameter));
+      continue;
+    }
     const Readable readable = DescribeTensor(written.held, &plain, &reason);
     if (readable == Readable::kYes && plain.gpu >= 0) {
-      if (written.is_count) continue;  // as many entries as there are parameters, for nothing
-      on_gpu.Add(plain, written.is_state ? wire::Target::kOptimizerState : wire::Target::kParameter,
-                 uses_.python.names().FindByImpl(written.parameter));
+      if (written.is_count) continue;
+      on_gpu.Add(plain, target, uses_.python.names().FindByImpl(written.parameter));
       continue;
     }
     if (readable != Readable::kYes) {
@@ -279,7 +291,7 @@ void UpdateReads::CheckUpdate(ThreadState* thread, const void* optimizer, const 
     uses_.reports.OnBadWritten(thread, plain, uses_.python.names().FindByImpl(written.parameter),
                                written.is_state, range_name, gradients);
   }
-  uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kWritten, on_gpu.list()});
+  uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kWritten, on_gpu.list(), on_gpu.runs()});
 } catch (...) {
 }
 

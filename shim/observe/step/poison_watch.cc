@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/step_clock.h"

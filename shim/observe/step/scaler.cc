@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 
 #include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/step/poison_watch.h"

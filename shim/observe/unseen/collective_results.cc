@@ -10,6 +10,7 @@
 #include "shim/check/scan.h"
 #include "shim/host/done_within.h"
 #include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/source_list.h"

@@ -5,6 +5,7 @@
 
 #include "shim/check/scan.h"
 #include "shim/observe/events/fact_sink.h"
+#include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/poison.h"

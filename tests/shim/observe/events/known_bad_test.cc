@@ -95,33 +95,5 @@ TEST_F(KnownBadTest, HoldNoMemory) {
   EXPECT_EQ(on_.bad_values.size(), 0u);
 }
 
-class GpuTensorsTest : public testing::Test {
- protected:
-  ObservedTraining on_;
-  at::Tensor tensor_ = at::zeros({4});
-};
-
-TEST_F(GpuTensorsTest, CountWhatCannotBeCheckedAsUnchecked) {
-  GpuTensors tensors(on_.late, &on_.thread);
-  tensors.Add(ObservedTraining::Plain(tensor_), wire::Target::kNone, nullptr);
-  EXPECT_TRUE(tensors.list().empty());
-  const auto other_device = static_cast<int>(wire::Unchecked::kOtherDevice);
-  EXPECT_EQ(on_.thread.counters.unchecked[other_device], 1u);
-  GpuTensors uncounted(on_.late, &on_.thread, /*counts=*/false);
-  uncounted.Add(ObservedTraining::Plain(tensor_), wire::Target::kNone, nullptr);
-  EXPECT_EQ(on_.thread.counters.unchecked[other_device], 1u);
-}
-
-TEST_F(GpuTensorsTest, TakeTensorsWhereAGpuIsCheckedAndHoldThemWeakly) {
-  on_.late.on = true;
-  GpuTensors tensors(on_.late, &on_.thread);
-  tensors.Add(ObservedTraining::Plain(tensor_), wire::Target::kGradient, nullptr, 3);
-  ASSERT_EQ(tensors.list().size(), 1u);
-  EXPECT_EQ(tensors.list()[0].target, wire::Target::kGradient);
-  EXPECT_EQ(tensors.list()[0].name, 3u);
-  EXPECT_EQ(tensors.list()[0].seen.numel, 4);
-  EXPECT_EQ(tensor_.storage().use_count(), 1u);
-}
-
 }  // namespace
 }  // namespace nanwatch

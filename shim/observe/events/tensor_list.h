@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors of one GPU, each one run of memory, that one launch checks. Described once: what an
+// optimizer keeps is the same for many steps, and the events of all of these share its list.
+//
+// Threads: filled by one, before it is handed on; then read by any.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shim/device/list_launch.h"
+#include "shim/observe/events/checked_tensor.h"
+
+namespace nanwatch {
+
+class TensorList final : public c10::intrusive_ptr_target {
+ public:
+  static constexpr size_t kMax = device::kListMax;
+
+  // For at most `room` tensors, and kMax. Throws std::bad_alloc.
+  TensorList(int8_t gpu, size_t room);
+  // Lets go of the storages, which it holds weakly.
+  ~TensorList() override;
+  TensorList(const TensorList&) = delete;
+  TensorList& operator=(const TensorList&) = delete;
+
+  // There is room for it, and it lies on this list's GPU.
+  void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named) noexcept;
+  void Add(const CheckedTensor& tensor) noexcept;
+
+  [[nodiscard]] bool HasRoomFor(int8_t gpu) const noexcept {
+    return gpu == gpu_ && tensors_.size() < room_;
+  }
+  [[nodiscard]] int8_t gpu() const noexcept { return gpu_; }
+  [[nodiscard]] uint32_t size() const noexcept { return static_cast<uint32_t>(tensors_.size()); }
+  [[nodiscard]] uint64_t bytes() const noexcept { return bytes_; }  // of their elements
+  [[nodiscard]] std::span<const CheckedTensor> tensors() const noexcept { return tensors_; }
+  // For the launch, in the same order.
+  [[nodiscard]] std::span<const device::ListEntry> entries() const noexcept { return entries_; }
+
+ private:
+  CheckedTensor* AddEntry(const void* data, int64_t numel, wire::ElementType type) noexcept;
+
+  const int8_t gpu_;
+  const size_t room_;
+  uint64_t bytes_ = 0;
+  std::vector<CheckedTensor> tensors_;
+  std::vector<device::ListEntry> entries_;
+};
+
+using TensorListPtr = c10::intrusive_ptr<TensorList>;
+
+}  // namespace nanwatch
