@@ -105,6 +105,7 @@ struct UpdateReads::Reading {
   ValueRef first_bad;  // a loss that was bad, else the first bad gradient
   uint64_t unchecked_before;
   GpuTensors on_gpu;
+  std::shared_ptr<const UpdatePlan> plan;  // null: there is none
   BackwardPasses::BadLeaves bad{};
   Gradients told{};
 };
@@ -140,7 +141,7 @@ bool UpdateReads::MayHoldBad(const PlainTensor& plain, Gradients* told) const no
 void UpdateReads::OnBadGradient(Reading& reading, const PlainTensor& plain,
                                 const OptimizedTensor& tensor) noexcept {
   Gradients& told = reading.told;
-  const NamedTensor* named = uses_.python.names().FindByImpl(tensor.parameter);
+  const NamedTensor* named = NameOf(tensor.parameter);
   if (told.bad++ == 0) {
     if (reading.report) uses_.sink.OnBadRead(reading.thread);
     told.first_bad = named;
@@ -157,7 +158,13 @@ void UpdateReads::OnBadGradient(Reading& reading, const PlainTensor& plain,
   reading.bad.Add(value, NonFiniteKinds(plain.view), named);
 }
 
-void UpdateReads::ReadGradient(Reading& reading, const OptimizedTensor& tensor) noexcept {
+const NamedTensor* UpdateReads::NameOf(const c10::TensorImpl* parameter) const noexcept {
+  return uses_.python.names().FindByImpl(parameter);
+}
+
+// `place`: among the parameters of its optimizer.
+void UpdateReads::ReadGradient(Reading& reading, size_t place,
+                               const OptimizedTensor& tensor) noexcept {
   Gradients& told = reading.told;
   ThreadState* thread = reading.thread;
   if (!tensor.gradient.defined()) {
@@ -168,15 +175,17 @@ void UpdateReads::ReadGradient(Reading& reading, const OptimizedTensor& tensor) 
   PlainTensor plain;
   if (ReadDenseOnGpu(tensor.gradient, &plain)) {
     ++told.on_gpu;
-    return reading.on_gpu.AddRun(plain, wire::Target::kGradient,
-                                 uses_.python.names().FindByImpl(tensor.parameter));
+    const NamedTensor* named = nullptr;
+    if (reading.plan == nullptr || !reading.plan->NameOf(place, tensor.parameter, &named)) {
+      named = NameOf(tensor.parameter);
+    }
+    return reading.on_gpu.AddRun(plain, wire::Target::kGradient, named);
   }
   wire::Unchecked reason;
   const Readable readable = DescribeTensor(tensor.gradient, &plain, &reason);
   if (readable == Readable::kYes && plain.gpu >= 0) {
     ++told.on_gpu;
-    return reading.on_gpu.Add(plain, wire::Target::kGradient,
-                              uses_.python.names().FindByImpl(tensor.parameter));
+    return reading.on_gpu.Add(plain, wire::Target::kGradient, NameOf(tensor.parameter));
   }
   if (readable != Readable::kYes) {
     told.norm_known = false;
@@ -223,14 +232,16 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
                   .report = false,
                   .first_bad = bad_loss,
                   .unchecked_before = SumOfUnchecked(thread),
-                  .on_gpu = GpuTensors(uses_.late, thread, /*counts=*/unseen)};
+                  .on_gpu = GpuTensors(uses_.late, thread, /*counts=*/unseen),
+                  .plan = plans_.Find(optimizer, uses_.python.names().generation())};
   Gradients& told = reading.told;
   told.known = told.norm_known = true;
   told.number_bad = tensors.number_bad;
   ReadFoundInf(tensors.found_inf, &told);
   reading.report = unseen && !told.skipped && !uses_.poison.Poisoned();
   if (uses_.late.On()) reading.on_gpu.Reserve(tensors.list.size());
-  for (const OptimizedTensor& tensor : tensors.list) ReadGradient(reading, tensor);
+  size_t place = 0;
+  for (const OptimizedTensor& tensor : tensors.list) ReadGradient(reading, place++, tensor);
   if (told.skips_by_itself) EnqueueFoundInf(thread, tensors.found_inf);
   EnqueueGpuGradients(reading);
   ReadScale(thread, tensors.grad_scale, &told);
@@ -259,39 +270,61 @@ Gradients UpdateReads::ReadSkip(ThreadState* thread, const void* optimizer) noex
   return {};
 }
 
+// A parameter or a state on the CPU.
+void UpdateReads::ReadOnCpu(ThreadState* thread, const WrittenTensor& written,
+                            const char* range_name, const Gradients& gradients,
+                            const PlainTensor& plain) noexcept {
+  CountChecked(thread, plain);
+  if (!HasNonFinite(plain.view)) return;
+  uses_.reports.OnBadWritten(thread, plain, NameOf(written.parameter), written.is_state, range_name,
+                             gradients);
+}
+
 void UpdateReads::CheckUpdate(ThreadState* thread, const void* optimizer, const char* range_name,
                               const Gradients& gradients) noexcept try {
+  const uint64_t names = uses_.python.names().generation();
+  const std::shared_ptr<const UpdatePlan> plan = plans_.Find(optimizer, names);
   OptimizedTensors tensors;
   tensors.what = OptimizedTensors::For::kWritten;
+  if (plan != nullptr) tensors.expected = plan->written;
   if (!uses_.python.ReadOptimizer(optimizer, &tensors)) return;
+  if (tensors.is_expected) {
+    thread->counters.tensors_checked += plan->numbers;
+    thread->counters.bytes_checked += plan->number_bytes;
+    uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kWritten, {}, plan->lists});
+    return;
+  }
   GpuTensors on_gpu(uses_.late, thread);
   if (uses_.late.On()) on_gpu.Reserve(tensors.written.size());
+  PlanBuilder builder;
   for (const WrittenTensor& written : tensors.written) {
     PlainTensor plain;
     wire::Unchecked reason;
     const wire::Target target =
         written.is_state ? wire::Target::kOptimizerState : wire::Target::kParameter;
     if (ReadDenseOnGpu(written.held, &plain)) {
-      if (written.is_count) continue;  // as many entries as there are parameters, for nothing
-      on_gpu.AddRun(plain, target, uses_.python.names().FindByImpl(written.parameter));
+      const NamedTensor* named = NameOf(written.parameter);
+      builder.Add(written, plain, named);
+      // Of counts there are as many as parameters, for nothing.
+      if (!written.is_count) on_gpu.AddRun(plain, target, named);
       continue;
     }
     const Readable readable = DescribeTensor(written.held, &plain, &reason);
-    if (readable == Readable::kYes && plain.gpu >= 0) {
-      if (written.is_count) continue;
-      on_gpu.Add(plain, target, uses_.python.names().FindByImpl(written.parameter));
+    if (readable == Readable::kYes && plain.gpu < 0) {
+      builder.Add(written, plain, NameOf(written.parameter));
+      ReadOnCpu(thread, written, range_name, gradients, plain);
       continue;
     }
-    if (readable != Readable::kYes) {
-      if (readable == Readable::kNo) ++thread->counters.unchecked[static_cast<int>(reason)];
-      continue;
+    builder.GiveUp();
+    if (readable == Readable::kYes && !written.is_count) {
+      on_gpu.Add(plain, target, NameOf(written.parameter));
+    } else if (readable == Readable::kNo) {
+      ++thread->counters.unchecked[static_cast<int>(reason)];
     }
-    CountChecked(thread, plain);
-    if (!HasNonFinite(plain.view)) continue;
-    uses_.reports.OnBadWritten(thread, plain, uses_.python.names().FindByImpl(written.parameter),
-                               written.is_state, range_name, gradients);
   }
   uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kWritten, on_gpu.list(), on_gpu.runs()});
+  auto built = builder.Build(optimizer, names, on_gpu.runs());
+  if (built != nullptr) plans_.Keep(std::move(built));
 } catch (...) {
 }
 

@@ -16,6 +16,7 @@
 #include "shim/classify/bad_values.h"
 #include "shim/observe/events/facts.h"
 #include "shim/observe/step/backward_pass.h"
+#include "shim/observe/step/update_plans.h"
 #include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
@@ -101,15 +102,19 @@ class UpdateReads {
 
  private:
   struct Reading;
-  void ReadGradient(Reading& reading, const OptimizedTensor& tensor) noexcept;
+  void ReadGradient(Reading& reading, size_t place, const OptimizedTensor& tensor) noexcept;
   void OnBadGradient(Reading& reading, const PlainTensor& plain,
                      const OptimizedTensor& tensor) noexcept;
   void EnqueueFoundInf(ThreadState* thread, const at::TensorBase& found_inf) noexcept;
   void EnqueueGpuGradients(Reading& reading) noexcept;
   void ReadScale(ThreadState* thread, const at::TensorBase& scale, Gradients* told) noexcept;
   [[nodiscard]] bool MayHoldBad(const PlainTensor& plain, Gradients* told) const noexcept;
+  [[nodiscard]] const NamedTensor* NameOf(const c10::TensorImpl* parameter) const noexcept;
+  void ReadOnCpu(ThreadState* thread, const WrittenTensor& written, const char* range_name,
+                 const Gradients& gradients, const PlainTensor& plain) noexcept;
 
   const Uses uses_;
+  UpdatePlans plans_;
 };
 
 // Gradients on a GPU: their sums, and those that are bad, one after another, then the step of

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "shim/observe/python/names/python_names.h"
+#include "shim/observe/torch/storage_data.h"
 
 namespace nanwatch {
 namespace {
@@ -25,11 +26,31 @@ bool HoldsBadNumber(const PythonApi& api, PyObj* group) {
   return false;
 }
 
+// The list of a group's parameters, borrowed; null: it has none.
+PyObj* ParametersOf(const PythonApi& api, PyObj* group) {
+  if (group == nullptr || !api.HasFlag(group, kPyFlagDict)) return nullptr;
+  PyObj* parameters = api.PyDict_GetItemString(group, "params");
+  return parameters != nullptr && api.HasFlag(parameters, kPyFlagList) ? parameters : nullptr;
+}
+
+// `fn(object, tensor)` for each tensor in the list, until it answers false; what it answered.
+template <class Fn>
+bool ForEachTensorIn(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* list,
+                     Fn&& fn) {
+  const ptrdiff_t count = api.PyList_Size(list);
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    PyObj* object = api.PyList_GetItem(list, i);
+    if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) continue;
+    const at::TensorBase* tensor = names.TensorOf(object);
+    if (tensor != nullptr && tensor->defined() && !fn(object, *tensor)) return false;
+  }
+  return true;
+}
+
 void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* group,
               OptimizedTensors* tensors) {
-  if (!api.HasFlag(group, kPyFlagDict)) return;
-  PyObj* parameters = api.PyDict_GetItemString(group, "params");
-  if (parameters == nullptr || !api.HasFlag(parameters, kPyFlagList)) return;
+  PyObj* parameters = ParametersOf(api, group);
+  if (parameters == nullptr) return;
   double eps = -1;
   bool fused = false;
   using For = OptimizedTensors::For;
@@ -43,80 +64,176 @@ void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyOb
     fused = api.PyDict_GetItemString(group, "fused") == api.true_object;
   }
   const ptrdiff_t count = api.PyList_Size(parameters);
-  if (count > 0 && tensors->what != For::kWritten) {
-    tensors->list.reserve(tensors->list.size() + static_cast<size_t>(count));
-  }
-  for (ptrdiff_t i = 0; i < count; ++i) {
-    PyObj* object = api.PyList_GetItem(parameters, i);
-    if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) continue;
-    const at::TensorBase* parameter = names.TensorOf(object);
-    if (parameter == nullptr || !parameter->defined()) continue;
-    const c10::TensorImpl* impl = parameter->unsafeGetTensorImpl();
-    if (tensors->what == For::kWritten) {
-      tensors->written.push_back({*parameter, impl, false, false});
-      continue;
-    }
-    OptimizedTensor& added = tensors->list.emplace_back();
-    added.gradient = impl->grad();
-    added.parameter = impl;
-    added.requires_grad = parameter->requires_grad();
-    if (tensors->what != For::kStats) continue;
-    added.held = *parameter;
-    added.eps = eps;
-    added.fused = fused;
-  }
+  if (count > 0) tensors->list.reserve(tensors->list.size() + static_cast<size_t>(count));
+  ForEachTensorIn(api, names, tensor_type, parameters,
+                  [&](const PyObj*, const at::TensorBase& parameter) {
+                    const c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
+                    OptimizedTensor& added = tensors->list.emplace_back();
+                    added.gradient = impl->grad();
+                    added.parameter = impl;
+                    added.requires_grad = parameter.requires_grad();
+                    if (tensors->what != For::kStats) return true;
+                    added.held = parameter;
+                    added.eps = eps;
+                    added.fused = fused;
+                    return true;
+                  });
 }
 
-// `state` maps parameters to what is kept for them, by name.
-void AddStates(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* state,
-               OptimizedTensors* tensors) {
-  if (state == nullptr || !api.HasFlag(state, kPyFlagDict)) return;
-  PyObj* object = nullptr;
-  PyObj* kept = nullptr;
-  constexpr size_t kKeptByMost = 3;  // AdamW: two moments, and a count of steps
-  tensors->written.reserve(tensors->written.size() * (1 + kKeptByMost));
-  for (ptrdiff_t at = 0; api.PyDict_Next(state, &at, &object, &kept) != 0;) {
-    if (api.PyType_IsSubtype(object->type, tensor_type) == 0 || !api.HasFlag(kept, kPyFlagDict)) {
-      continue;
-    }
-    const at::TensorBase* parameter = names.TensorOf(object);
-    PyObj* name = nullptr;
-    PyObj* value = nullptr;
-    for (ptrdiff_t inner = 0; api.PyDict_Next(kept, &inner, &name, &value) != 0;) {
-      if (api.PyType_IsSubtype(value->type, tensor_type) == 0) continue;
-      const at::TensorBase* tensor = names.TensorOf(value);
-      if (tensor == nullptr || !tensor->defined()) continue;
-      const bool is_count = tensor->dim() == 0 && parameter != nullptr && parameter->dim() != 0;
-      tensors->written.push_back({*tensor,
-                                  parameter != nullptr ? parameter->unsafeGetTensorImpl() : nullptr,
-                                  true, is_count});
-    }
+// A tensor that a step writes, as it is met: nothing holds it.
+struct MetTensor {
+  const PyObj* object;
+  const at::TensorBase& tensor;
+  const at::TensorBase* parameter;  // of a state; null: not known
+  bool is_state;
+
+  [[nodiscard]] WrittenTensor Hold() const {
+    const at::TensorBase* of = is_state ? parameter : &tensor;
+    const bool is_count =
+        is_state && tensor.dim() == 0 && parameter != nullptr && parameter->dim() != 0;
+    return {object, tensor, of != nullptr ? of->unsafeGetTensorImpl() : nullptr, is_state,
+            is_count};
   }
+};
+
+// What an optimizer writes, met in one order: the parameters of its groups, then what `state` keeps
+// for them by name.
+class WrittenWalk {
+ public:
+  WrittenWalk(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* groups,
+              PyObj* state) noexcept
+      : api_(api), names_(names), tensor_type_(tensor_type), groups_(groups), state_(state) {}
+
+  // `fn(const MetTensor&)` until it answers false; what it answered.
+  template <class Fn>
+  bool ForEach(Fn&& fn) const {
+    const ptrdiff_t count = api_.PyList_Size(groups_);
+    for (ptrdiff_t i = 0; i < count; ++i) {
+      PyObj* parameters = ParametersOf(api_, api_.PyList_GetItem(groups_, i));
+      if (parameters == nullptr) continue;
+      const bool goes_on =
+          ForEachTensorIn(api_, names_, tensor_type_, parameters,
+                          [&fn](const PyObj* object, const at::TensorBase& tensor) {
+                            return fn(MetTensor{object, tensor, nullptr, false});
+                          });
+      if (!goes_on) return false;
+    }
+    return state_ == nullptr || !api_.HasFlag(state_, kPyFlagDict) || ForEachState(fn);
+  }
+
+ private:
+  template <class Fn>
+  bool ForEachState(Fn&& fn) const {
+    PyObj* object = nullptr;
+    PyObj* kept = nullptr;
+    for (ptrdiff_t at = 0; api_.PyDict_Next(state_, &at, &object, &kept) != 0;) {
+      if (!IsTensor(object) || !api_.HasFlag(kept, kPyFlagDict)) continue;
+      const at::TensorBase* parameter = names_.TensorOf(object);
+      PyObj* name = nullptr;
+      PyObj* value = nullptr;
+      for (ptrdiff_t inner = 0; api_.PyDict_Next(kept, &inner, &name, &value) != 0;) {
+        if (!IsTensor(value)) continue;
+        const at::TensorBase* tensor = names_.TensorOf(value);
+        if (tensor == nullptr || !tensor->defined()) continue;
+        if (!fn(MetTensor{value, *tensor, parameter, true})) return false;
+      }
+    }
+    return true;
+  }
+  [[nodiscard]] bool IsTensor(const PyObj* object) const {
+    return api_.PyType_IsSubtype(object->type, tensor_type_) != 0;
+  }
+
+  const PythonApi& api_;
+  PythonNames& names_;
+  PyObj* tensor_type_;
+  PyObj* groups_;
+  PyObj* state_;
+};
+
+// Whether the walk meets what was expected, and nothing else.
+bool MeetsExpected(const WrittenWalk& walk, std::span<const TensorIdentity> expected) {
+  size_t met = 0;
+  const bool all = walk.ForEach([&](const MetTensor& tensor) {
+    if (met == expected.size()) return false;
+    const TensorIdentity& identity = expected[met++];
+    return identity.Matches(tensor.object, *tensor.tensor.unsafeGetTensorImpl()) &&
+           (!identity.is_number || identity.IsFinite());
+  });
+  return all && met == expected.size();
+}
+
+void ReadWritten(const WrittenWalk& walk, OptimizedTensors* tensors) {
+  if (!tensors->expected.empty() && MeetsExpected(walk, tensors->expected)) {
+    tensors->is_expected = true;
+    return;
+  }
+  walk.ForEach([tensors](const MetTensor& tensor) {
+    tensors->written.push_back(tensor.Hold());
+    return true;
+  });
 }
 
 }  // namespace
+
+TensorIdentity TensorIdentity::Of(const WrittenTensor& written) {
+  const c10::TensorImpl& tensor = *written.held.unsafeGetTensorImpl();
+  const c10::StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();
+  const c10::ScalarType type = c10::typeMetaToScalarType(tensor.dtype());
+  return {written.object,
+          &tensor,
+          storage,
+          DataOf(*storage),
+          storage->nbytes(),
+          tensor.storage_offset(),
+          tensor.numel(),
+          type,
+          tensor.numel() == 1 && storage->device_type() == c10::DeviceType::CPU &&
+              (type == c10::ScalarType::Float || type == c10::ScalarType::Double)};
+}
+
+bool TensorIdentity::Matches(const PyObj* other, const c10::TensorImpl& tensor) const noexcept {
+  if (other != object || &tensor != impl) return false;
+  const c10::StorageImpl* now = tensor.unsafe_storage().unsafeGetStorageImpl();
+  return now == storage && DataOf(*now) == data && now->nbytes() == bytes &&
+         !tensor.has_symbolic_sizes_strides() && tensor.storage_offset() == offset &&
+         tensor.numel() == numel && c10::typeMetaToScalarType(tensor.dtype()) == type &&
+         tensor.is_non_overlapping_and_dense();
+}
+
+bool TensorIdentity::IsFinite() const noexcept {
+  if (type == c10::ScalarType::Double) {
+    return std::isfinite(static_cast<const double*>(data)[offset]);
+  }
+  return std::isfinite(static_cast<const float*>(data)[offset]);
+}
 
 bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
                           PyObj* optimizer, OptimizedTensors* tensors) noexcept try {
   // A thread without a state of Python's own has no frame that runs an optimizer.
   if (!api.Running() || api.PyGILState_GetThisThreadState() == nullptr) return false;
   const Gil gil(api);
-  if (tensors->what != OptimizedTensors::For::kSkip) {
-    const PyOwned groups(api, api.AttributeOrNull(optimizer, "param_groups"));
-    if (!groups || !api.HasFlag(groups.get(), kPyFlagList)) return false;
-    const ptrdiff_t count = api.PyList_Size(groups.get());
-    for (ptrdiff_t i = 0; i < count; ++i) {
-      PyObj* group = api.PyList_GetItem(groups.get(), i);
-      if (group != nullptr) AddGroup(api, names, tensor_type, group, tensors);
-    }
+  using For = OptimizedTensors::For;
+  const PyOwned groups(
+      api, tensors->what != For::kSkip ? api.AttributeOrNull(optimizer, "param_groups") : nullptr);
+  if (tensors->what != For::kSkip && (!groups || !api.HasFlag(groups.get(), kPyFlagList))) {
+    return false;
   }
   // Not as an attribute: where there is none, making the exception would cost more than all else.
   const PyOwned own(api, api.AttributeOrNull(optimizer, "__dict__"));
-  if (!own || !api.HasFlag(own.get(), kPyFlagDict)) return true;
-  if (tensors->what == OptimizedTensors::For::kWritten) {
-    AddStates(api, names, tensor_type, api.PyDict_GetItemString(own.get(), "state"), tensors);
+  const bool has_own = own && api.HasFlag(own.get(), kPyFlagDict);
+  if (tensors->what == For::kWritten) {
+    PyObj* state = has_own ? api.PyDict_GetItemString(own.get(), "state") : nullptr;
+    ReadWritten({api, names, tensor_type, groups.get(), state}, tensors);
     return true;
   }
+  if (tensors->what != For::kSkip) {
+    const ptrdiff_t count = api.PyList_Size(groups.get());
+    for (ptrdiff_t i = 0; i < count; ++i) {
+      AddGroup(api, names, tensor_type, api.PyList_GetItem(groups.get(), i), tensors);
+    }
+  }
+  if (!has_own) return true;
   const auto find = [&](const char* name, at::TensorBase* found) {
     PyObj* object = api.PyDict_GetItemString(own.get(), name);
     if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) return;

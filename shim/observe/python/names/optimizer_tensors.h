@@ -10,6 +10,8 @@
 
 #include <ATen/core/TensorBase.h>
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "shim/observe/python/api/python_api.h"
@@ -30,10 +32,32 @@ struct OptimizedTensor {
 
 // What a step writes: a parameter, or a tensor of the state that the optimizer keeps for it.
 struct WrittenTensor {
+  const PyObj* object = nullptr;  // an identity
   at::TensorBase held;
   const c10::TensorImpl* parameter = nullptr;  // as above
   bool is_state = false;
   bool is_count = false;  // a number kept for a parameter that is none: of its steps
+};
+
+// What such a tensor is known by from step to step. As long as all of it is the same, so is where
+// its values lie: a group that is added, a state that is loaded, `p.data =`, a storage that is
+// resized or replaced each change some of it.
+struct TensorIdentity {
+  const PyObj* object;
+  const c10::TensorImpl* impl;
+  const c10::StorageImpl* storage;  // held weakly by whoever keeps the identity
+  const void* data;                 // of the storage
+  size_t bytes;                     // of the storage
+  int64_t offset;
+  int64_t numel;
+  c10::ScalarType type;
+  bool is_number;  // one element on the CPU, float32 or float64
+
+  // `written` is one run of memory.
+  [[nodiscard]] static TensorIdentity Of(const WrittenTensor& written);
+  [[nodiscard]] bool Matches(const PyObj* other, const c10::TensorImpl& tensor) const noexcept;
+  // Of one that is a number, and matches.
+  [[nodiscard]] bool IsFinite() const noexcept;
 };
 
 struct OptimizedTensors {
@@ -43,6 +67,10 @@ struct OptimizedTensors {
   For what = For::kGradients;
   std::vector<OptimizedTensor> list;   // in the order of param_groups
   std::vector<WrittenTensor> written;  // all parameters, then all states
+  // Set by the caller with kWritten: what was written last time. Where it is the same now, and its
+  // numbers are finite, `is_expected` is set and `written` left empty.
+  std::span<const TensorIdentity> expected;
+  bool is_expected = false;
   // What a GradScaler found, while it has an optimizer that skips by itself (a fused one) step;
   // undefined otherwise.
   at::TensorBase found_inf;

@@ -141,6 +141,7 @@ void PythonNames::Add(const Layer* layer, std::string_view leaf, NamedTensorKind
     Record* record = RecordOf(layer, leaf, kind);
     if (record == nullptr) return;
     ForgetRecord(record);
+    generation_.fetch_add(1, std::memory_order_release);
     record->See(object, impl);
     by_impl_[impl] = record;
     if (record->storage_address != nullptr)
@@ -245,6 +246,7 @@ void PythonNames::ForgetRoot(const Layer* root) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = by_root_.find(root);
   if (found == by_root_.end()) return;
+  generation_.fetch_add(1, std::memory_order_release);
   for (Record* record : found->second) ForgetRecord(record);
 }
 

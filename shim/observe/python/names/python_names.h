@@ -91,6 +91,12 @@ class PythonNames {
     return has_buffers_.load(std::memory_order_relaxed);
   }
 
+  // Another number once a tensor is known by another name, or by none any more: what was found here
+  // is to be asked for again.
+  [[nodiscard]] uint64_t generation() const noexcept {
+    return generation_.load(std::memory_order_acquire);
+  }
+
   // Covers all that is known here. For a thread that forks (forks.h).
   [[nodiscard]] std::mutex& mutex() const noexcept { return mutex_; }
 
@@ -131,7 +137,8 @@ class PythonNames {
   std::unordered_map<std::string, Record*> by_name_;  // "Model#0\0encoder.weight"
   std::unordered_map<const Layer*, std::vector<Record*>> by_layer_;
   std::unordered_map<const Layer*, std::vector<Record*>> by_root_;
-  ptrdiff_t tensor_offset_ = 0;  // 0: not proven yet
+  std::atomic<uint64_t> generation_{0};  // written with mutex_ held
+  ptrdiff_t tensor_offset_ = 0;          // 0: not proven yet
   bool unusable_ = false;
 };
 
