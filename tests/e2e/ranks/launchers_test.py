@@ -13,15 +13,14 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "promises"))
 from watched_job import NANWATCH, PRELOAD, TIMEOUT_S, PromiseTest
 
-# Every rank writes its number, waits until all have begun, and the last one makes a NaN.
+# Every rank takes a step, waits until all have, and the last one makes a NaN.
 RANK = """
-import os, pathlib, sys
+import os, pathlib, sys, time
 here = pathlib.Path(sys.argv[1])
 rank, count = int(sys.argv[2]), int(sys.argv[3])
 import torch
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-(here / f"{rank}.begun").touch()
 for step in range(3):
     optimizer.zero_grad()
     x = torch.ones(4, 2)
@@ -30,6 +29,8 @@ for step in range(3):
     loss = model(x).sum()
     loss.backward()
     optimizer.step()
+    (here / f"{rank}.begun").touch()
+    while not all((here / f"{other}.begun").exists() for other in range(count)): time.sleep(0.01)
 while os.environ.get("WAITING_RANK") == str(rank) and not (here / "others.ended").exists():
     model(torch.ones(4, 2)).sum().backward()
     optimizer.step()
