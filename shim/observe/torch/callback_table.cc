@@ -14,9 +14,11 @@ namespace {
 
 enum class Lock : int { kUnknown, kAsked, kFree };
 std::atomic<Lock> lock{Lock::kUnknown};
+std::atomic<int> looking{0};  // the thread that was asked
 
 // A thread's first look at the table is under its lock.
 void* LookOnce(void*) {
+  looking.store(NumberOfThisThread(), std::memory_order_release);
   SeeLastChange();
   lock.store(Lock::kFree, std::memory_order_release);
   return nullptr;
@@ -49,7 +51,9 @@ bool IsFree() noexcept {
   Lock known = lock.load(std::memory_order_acquire);
   if (known != Lock::kUnknown) return known == Lock::kFree;
   if (!lock.compare_exchange_strong(known, Lock::kAsked)) return known == Lock::kFree;
-  return AskByThread() && DoneWithin(kPatienceMs, &IsKnownFree);
+  // Until it has begun, it has a processor to wait for: that is ours to tell.
+  looking.store(NumberOfThisThread(), std::memory_order_release);
+  return AskByThread() && DoneByThread(kPatienceMs, looking, &IsKnownFree);
 }
 
 bool IsKnownFree() noexcept { return lock.load(std::memory_order_acquire) == Lock::kFree; }

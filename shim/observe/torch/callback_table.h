@@ -16,8 +16,8 @@ namespace nanwatch::callback_table {
 void SeeLastChange() noexcept;
 
 // In a forked child: whether the lock can be had. Has a thread try, at the first call, and waits
-// for it for kPatienceMs at most; a thread that cannot have it stays behind, and the answer is no.
-// One caller at a time.
+// for it. Once that has stood before the lock for kPatienceMs it stays behind, and the answer is
+// no. One caller at a time.
 [[nodiscard]] bool IsFree() noexcept;
 // The same without trying; false: nobody knows.
 [[nodiscard]] bool IsKnownFree() noexcept;

@@ -87,16 +87,22 @@ bool IsWrittenBy(const BadOutput* written, int count, const InputSeen& tensor) {
 
 class CollectiveResults::Turn {
  public:
-  explicit Turn(std::mutex& mutex) noexcept
-      : mutex_(mutex), held_(DoneWithin(kPatienceMs, [&mutex] { return mutex.try_lock(); })) {}
+  explicit Turn(CollectiveResults& results) noexcept
+      : results_(results), held_(DoneByThread(kPatienceMs, results.turn_of_, [&results] {
+          return results.turn_.try_lock();
+        })) {
+    if (held_) results_.turn_of_.store(NumberOfThisThread(), std::memory_order_release);
+  }
   ~Turn() {
-    if (held_) mutex_.unlock();
+    if (!held_) return;
+    results_.turn_of_.store(0, std::memory_order_release);
+    results_.turn_.unlock();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
  private:
-  std::mutex& mutex_;
+  CollectiveResults& results_;
   const bool held_;
 };
 
@@ -131,7 +137,7 @@ ValueRef CollectiveResults::Close(ThreadState* thread,
     TakeHold(result, &all);
   }
   if (std::any_of(all.begin(), all.end(), [](const Held& held) { return IsBad(held.tensor); })) {
-    const Turn turn(turn_);
+    const Turn turn(*this);
     Check(thread, all, nullptr, 0);
   }
   Forget(result.get());
@@ -285,7 +291,7 @@ void CollectiveResults::CheckAll(ThreadState* thread, const BadOutput* written, 
     const std::lock_guard<std::mutex> lock(mutex_);
     if (count_ == 0 && next_handed_out_ == 0) return;
   }
-  const Turn turn(turn_);
+  const Turn turn(*this);
   std::vector<Held> all;
   if (TakeHoldOfAll(&all)) Check(thread, all, written, count);
 } catch (...) {

@@ -109,7 +109,8 @@ class CollectiveResults {
   uint64_t CountCall(const OpTraits* op) noexcept;
 
   // Held by the thread that checks, until it has recorded all it found. Who waits for it in vain
-  // for kPatienceMs checks as well: the other may wait for the GIL, or be left behind by a fork.
+  // for kPatienceMs checks as well: the other waits for the GIL, or was left behind by a fork. Only
+  // where it can go on by itself is it waited for longer.
   class Turn;
   static constexpr int kPatienceMs = 50;
 
@@ -119,8 +120,9 @@ class CollectiveResults {
   StepClock& clock_;
   LateFacts& late_;
 
-  std::mutex turn_;   // taken before mutex_
-  std::mutex mutex_;  // covers all below that is not atomic
+  std::mutex turn_;              // taken before mutex_
+  std::atomic<int> turn_of_{0};  // whose it is; 0: nobody's, or not known
+  std::mutex mutex_;             // covers all below that is not atomic
   std::shared_ptr<CollectiveResult> open_[kOpenMax];
   int count_ = 0;
   std::shared_ptr<CollectiveResult> handed_out_[kHandedOutMax];
