@@ -219,6 +219,7 @@ CheckedDevice::Part CheckedDevice::Parts::At(uint32_t i, uint64_t first_ticket) 
   part.measures = measures;
   part.samples = Slice(samples, i, kMeasuredMax);
   part.batch = batch;
+  part.tiles = gate.size() <= size_t{kListMax} ? tiles : 0;
   if (others.empty()) {
     part.gate = Slice(gate, i, measures ? kMeasuredMax : kListMax);
   } else {

@@ -115,6 +115,7 @@ class CheckedDevice {
     bool measures = false;
     std::span<const SampleSpan> samples = {};  // of the gate, where it is compared
     Batch* batch = nullptr;
+    uint32_t tiles = 0;  // of the gate; 0: not known
 
     [[nodiscard]] bool IsMark() const noexcept {
       return outputs.empty() && gate.empty() && batch == nullptr;
@@ -133,6 +134,7 @@ class CheckedDevice {
     bool measures = false;
     std::span<const SampleSpan> samples = {};  // of the gate, where it is compared
     Batch* batch = nullptr;
+    uint32_t tiles = 0;
 
     [[nodiscard]] uint32_t Count() const noexcept;
     [[nodiscard]] Part At(uint32_t i, uint64_t first_ticket) const noexcept;

@@ -123,6 +123,8 @@ struct CheckListRequest {
   // kListGateMax entries has none: they are left out, and counted as inputs are.
   std::span<const ListEntry> others;
   bool reports = false;  // as in CheckRequest
+  // TilesOf (check_list.h) of all of the gate, where it is one launch; 0: not known.
+  uint32_t tiles = 0;
   // The gate is summed besides: Finished::sums. Each entry by one launch: where several look at the
   // gate, for there are many others, by the first of them. Not in a capture: there the list is
   // checked alone.

@@ -24,6 +24,7 @@ Skip CheckedDevice::EnqueueList(const CheckListRequest& request, Enqueued* enque
   parts.kinds_only = request.kinds_only;
   parts.measures = request.measures;
   parts.samples = request.samples;
+  parts.tiles = request.tiles;
   if (request.gate.size() <= size_t{kListGateMax}) {
     parts.others = request.others;
   } else {
@@ -38,7 +39,9 @@ CuResult CheckedDevice::LaunchList(const LaunchHead& head, const Part& part) noe
   std::copy(part.gate.begin(), part.gate.end(), launch.entries);
   std::copy(part.others.begin(), part.others.end(), launch.entries + part.gate.size());
   if (!part.samples.empty()) return LaunchComparison(&launch, part);
-  const uint32_t blocks = shared_.options.list_grid_for(launch, multiprocessors_);
+  const uint32_t blocks = part.tiles != 0
+                              ? BatchGridFor(part.tiles, static_cast<uint32_t>(multiprocessors_))
+                              : shared_.options.list_grid_for(launch, multiprocessors_);
   const CuFunction function = part.measures ? measure_list_ : part.sums ? sum_list_ : check_list_;
   return Launch(function, blocks, kThreadsPerBlock, &launch, part.stream);
 }

@@ -27,7 +27,6 @@ void GpuTensors::CountBusy() noexcept {
 void GpuTensors::Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
                      uint32_t name) noexcept try {
   if (!Accepts(tensor)) return;
-  if (list_.empty()) list_.reserve(expected_);
   CheckedTensor& handed = list_.emplace_back();
   handed.seen.Copy(tensor);
   handed.target = target;
@@ -37,15 +36,23 @@ void GpuTensors::Add(const PlainTensor& tensor, wire::Target target, const Named
   CountBusy();
 }
 
+void GpuTensors::AddListed(const PlainTensor& tensor, wire::Target target,
+                           const NamedTensor* named) noexcept {
+  if (tensor.impl->is_non_overlapping_and_dense()) return AddRun(tensor, target, named);
+  Add(tensor, target, named);
+}
+
 void GpuTensors::AddRun(const PlainTensor& tensor, wire::Target target,
                         const NamedTensor* named) noexcept try {
-  if (Accepts(tensor)) RunsOf(tensor.gpu).Add(tensor, target, named);
+  if (!Accepts(tensor)) return;
+  if (newest_ == nullptr || !newest_->HasRoomFor(tensor.gpu)) newest_ = &NewRunsOf(tensor.gpu);
+  newest_->Add(tensor, target, named);
 } catch (...) {
   CountBusy();
 }
 
-// The newest first: the tensors of a model on several GPUs may alternate.
-TensorList& GpuTensors::RunsOf(int8_t gpu) {
+// The tensors of a model on several GPUs may alternate.
+TensorList& GpuTensors::NewRunsOf(int8_t gpu) {
   const auto found = std::find_if(runs_.rbegin(), runs_.rend(), [gpu](const TensorListPtr& list) {
     return list->HasRoomFor(gpu);
   });

@@ -27,7 +27,9 @@ class GpuTensors {
   void Reserve(size_t count) noexcept { expected_ = count; }
   void Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
            uint32_t name = 0) noexcept;
-  // The same of one that is known to be one run of memory (ReadDenseOnGpu).
+  // The same for a list: what is one run of memory becomes a part of `runs`, in its order.
+  void AddListed(const PlainTensor& tensor, wire::Target target, const NamedTensor* named) noexcept;
+  // The same of what is known to be one, as what ReadDenseOnGpu has described.
   void AddRun(const PlainTensor& tensor, wire::Target target, const NamedTensor* named) noexcept;
 
   [[nodiscard]] std::span<const CheckedTensor> list() const noexcept { return list_; }
@@ -37,7 +39,7 @@ class GpuTensors {
   // Whether it can be checked; else it is counted.
   [[nodiscard]] bool Accepts(const PlainTensor& tensor) noexcept;
   void CountBusy() noexcept;
-  [[nodiscard]] TensorList& RunsOf(int8_t gpu);
+  [[nodiscard]] TensorList& NewRunsOf(int8_t gpu);
 
   LateFacts& late_;
   ThreadState* thread_;
@@ -45,6 +47,7 @@ class GpuTensors {
   size_t expected_ = 0;
   std::vector<CheckedTensor> list_;
   std::vector<TensorListPtr> runs_;
+  TensorList* newest_ = nullptr;  // the one of these that was added to last
 };
 
 }  // namespace nanwatch

@@ -2,42 +2,55 @@
 #include "shim/observe/events/tensor_list.h"
 
 #include <algorithm>
+#include <atomic>
+#include <new>
 
+#include "shim/device/check_list.h"
 #include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
 
+namespace {
+std::atomic<uint64_t> memory_of_all{0};
+}  // namespace
+
 TensorList::TensorList(int8_t gpu, size_t room) : gpu_(gpu), room_(std::min(room, kMax)) {
+  if (memory_of_all.load(std::memory_order_relaxed) + memory() > kMemoryMax) throw std::bad_alloc();
   tensors_.reserve(room_);
   entries_.reserve(room_);
+  memory_of_all.fetch_add(memory(), std::memory_order_relaxed);
 }
 
 TensorList::~TensorList() {
+  memory_of_all.fetch_sub(memory(), std::memory_order_relaxed);
   const WeakStorageOps ops = TorchWeakStorageOps();
-  for (const CheckedTensor& tensor : tensors_) ops.drop(tensor.seen.storage.handle);
+  for (const ListedTensor& tensor : tensors_) ops.drop(tensor.storage.handle);
 }
 
-CheckedTensor* TensorList::AddEntry(const void* data, int64_t numel,
-                                    wire::ElementType type) noexcept {
-  bytes_ += static_cast<uint64_t>(numel) * ElementBytes(type);
-  entries_.push_back(device::MakeEntry(reinterpret_cast<uintptr_t>(data),
-                                       static_cast<uint64_t>(numel), static_cast<uint8_t>(type)));
-  return &tensors_.emplace_back();
-}
-
-void TensorList::Add(const PlainTensor& tensor, wire::Target target,
-                     const NamedTensor* named) noexcept {
-  CheckedTensor* added = AddEntry(tensor.view.data, tensor.view.numel, tensor.view.type);
-  added->seen.Copy(tensor);
-  added->target = target;
-  added->named = named;
-}
-
-void TensorList::Add(const CheckedTensor& tensor) noexcept {
-  CheckedTensor* added = AddEntry(tensor.seen.data, tensor.seen.numel, tensor.seen.type);
-  *added = tensor;
-  added->seen.storage =
-      HoldWeakly(static_cast<const c10::StorageImpl*>(tensor.seen.storage.storage));
+void TensorList::Add(const PlainTensor& tensor, wire::Target target, const NamedTensor* named,
+                     uint32_t name) noexcept {
+  const TensorView& view = tensor.view;
+  bytes_ += BytesOf(view);
+  entries_.push_back(device::MakeEntry(reinterpret_cast<uintptr_t>(view.data),
+                                       static_cast<uint64_t>(view.numel),
+                                       static_cast<uint8_t>(view.type)));
+  tiles_ += device::TilesOf(entries_.back());
+  ListedTensor& added = tensors_.emplace_back();
+  added.storage = HoldWeakly(tensor.storage);
+  added.impl = tensor.impl;
+  added.data = view.data;
+  added.numel = view.numel;
+  added.byte_begin = tensor.byte_begin;
+  added.byte_end = tensor.byte_end;
+  added.named = named;
+  added.name = name;
+  added.target = target;
+  added.type = view.type;
+  added.ndim = static_cast<uint8_t>(view.ndim);
+  for (int i = 0; i < view.ndim; ++i) {
+    added.sizes[i] = view.sizes[i];
+    added.strides[i] = view.strides[i];
+  }
 }
 
 }  // namespace nanwatch

@@ -21,7 +21,8 @@
 //
 // Threads: events are enqueued by any, resolved by one at a time; nobody waits for another to finish
 // resolving but at exit, and where that was asked for (WaitForGpu). Nothing is allocated once the
-// queue is mapped, but for graphs. An op that finds the queue full is not checked, and counted.
+// queue is mapped, but for graphs and lists. An op that finds the queue full is not checked, and
+// counted.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -233,6 +234,8 @@ class GpuEventQueue final : public LateFacts {
   void KeepRead(const InputSeen& seen, SeenTensor* kept) noexcept;
   void EnqueuePart(ThreadState* thread, const Frame& frame, const Moment& moment,
                    const OpParts& parts) noexcept;
+  bool EnqueueFewTensors(ThreadState* thread, CheckedAs as, std::span<const CheckedTensor> tensors,
+                         const RegionSeen& region, std::span<const CheckedTensor> given) noexcept;
   // Room for an event with so many tensors in it, to check `outputs` tensors. Null: there is none,
   // and these are counted as unchecked.
   OpEvent* ReserveHanded(ThreadState* thread, CheckedAs as, size_t outputs, size_t held) noexcept;
@@ -242,6 +245,7 @@ class GpuEventQueue final : public LateFacts {
   bool Launch(ThreadState* thread, OpEvent* event, const InputSeen* const* outputs,
               const InputSeen* const* inputs, uint32_t input_count) noexcept;
   bool LaunchList(ThreadState* thread, OpEvent* event) noexcept;
+  void RecordRead(const OpEvent& event) noexcept;
   bool OnLaunched(ThreadState* thread, OpEvent* event, int gpu, const GpuChecks::Launched& launched,
                   const LaunchedTensors& tensors) noexcept;
   bool EnqueueLists(ThreadState* thread, const TensorsToCheck& fact) noexcept;

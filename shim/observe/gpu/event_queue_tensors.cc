@@ -20,8 +20,7 @@ bool IsRun(const CheckedTensor& tensor) {
   return IsOneRun(tensor.seen.View(), /*in_any_order=*/true);
 }
 
-// Those that the fact hands over, and behind them lists of its other runs, in which those of a GPU
-// stand together.
+// Those that the fact hands over, and behind them lists of its other runs.
 std::vector<TensorListPtr> ListsOf(const TensorsToCheck& fact) {
   std::vector<TensorListPtr> lists(fact.runs.begin(), fact.runs.end());
   for (const CheckedTensor& tensor : fact.tensors) {
@@ -34,7 +33,7 @@ std::vector<TensorListPtr> ListsOf(const TensorsToCheck& fact) {
       lists.push_back(c10::make_intrusive<TensorList>(tensor.seen.gpu, fact.tensors.size()));
       list = std::prev(lists.end());
     }
-    (*list)->Add(tensor);
+    (*list)->Add(tensor.seen.Plain(), tensor.target, tensor.named, tensor.name);
   }
   return lists;
 }
@@ -45,6 +44,13 @@ bool GpuEventQueue::EnqueueTensors(ThreadState* thread, CheckedAs as,
                                    std::span<const CheckedTensor> tensors, const RegionSeen& region,
                                    std::span<const CheckedTensor> given) noexcept {
   LaunchBatches();
+  return EnqueueFewTensors(thread, as, tensors, region, given);
+}
+
+bool GpuEventQueue::EnqueueFewTensors(ThreadState* thread, CheckedAs as,
+                                      std::span<const CheckedTensor> tensors,
+                                      const RegionSeen& region,
+                                      std::span<const CheckedTensor> given) noexcept {
   constexpr size_t kGivenMax = 32;
   given = given.first(std::min(given.size(), kGivenMax));
   bool all = true;
@@ -120,19 +126,26 @@ bool GpuEventQueue::EnqueueLists(ThreadState* thread, const TensorsToCheck& fact
   // The figures of what is captured nobody could ask for.
   if (IsForFigures(fact.as) && CapturedGraph(thread, /*begins=*/false) != nullptr) return true;
   const std::vector<TensorListPtr> lists = ListsOf(fact);
-  bool all = true;
-  for (const TensorListPtr& list : lists) {
-    all &= EnqueueList(thread, fact.as, list, /*is_last=*/&list == &lists.back());
-  }
   std::vector<CheckedTensor> scattered;
   std::copy_if(fact.tensors.begin(), fact.tensors.end(), std::back_inserter(scattered),
                [](const CheckedTensor& tensor) { return !IsRun(tensor); });
-  return EnqueueTensors(thread, fact.as, scattered) && all;
+  bool all = true;
+  for (auto list = lists.begin(); list != lists.end(); ++list) {
+    const bool is_last = std::none_of(std::next(list), lists.end(), [list](const auto& later) {
+      return later->gpu() == (*list)->gpu();
+    });
+    all &= EnqueueList(thread, fact.as, *list, is_last);
+  }
+  return EnqueueFewTensors(thread, fact.as, scattered, {}, {}) && all;
 } catch (const std::bad_alloc&) {
-  thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += fact.tensors.size();
+  if (IsForFigures(fact.as)) return false;
+  size_t count = fact.tensors.size();
+  for (const TensorListPtr& list : fact.runs) count += list->size();
+  thread->counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)] += count;
   return false;
 }
 
+// `is_last`: of those on its GPU.
 bool GpuEventQueue::EnqueueList(ThreadState* thread, CheckedAs as, TensorListPtr list,
                                 bool is_last) noexcept {
   OpEvent* event = ReserveHanded(thread, as, list->size(), 0);

@@ -174,6 +174,7 @@ GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread, const TensorList& 
                                              .gate = list.entries(),
                                              .others = {},
                                              .reports = reports || stream != nullptr,
+                                             .tiles = list.tiles(),
                                              .sums = sums,
                                              .kinds_only = kinds_only}),
                       list.gpu());

@@ -5,14 +5,6 @@
 
 namespace nanwatch {
 
-LaunchedTensors LaunchedTensors::Of(std::span<const InputSeen* const> tensors) noexcept {
-  LaunchedTensors all{tensors.size(), 0};
-  for (const InputSeen* tensor : tensors) {
-    all.bytes += static_cast<uint64_t>(tensor->numel) * ElementBytes(tensor->type);
-  }
-  return all;
-}
-
 void CountLaunch(const NanwatchEntry& entry, ThreadState* thread, int gpu,
                  const GpuChecks::Launched& launched, const LaunchedTensors& counted) noexcept {
   ThreadCounters& counters = thread->counters;

@@ -15,7 +15,13 @@ struct LaunchedTensors {
   uint64_t count = 0;
   uint64_t bytes = 0;
 
-  [[nodiscard]] static LaunchedTensors Of(std::span<const InputSeen* const> tensors) noexcept;
+  [[nodiscard]] static LaunchedTensors Of(std::span<const InputSeen* const> tensors) noexcept {
+    LaunchedTensors all{tensors.size(), 0};
+    for (const InputSeen* tensor : tensors) {
+      all.bytes += static_cast<uint64_t>(tensor->numel) * ElementBytes(tensor->type);
+    }
+    return all;
+  }
 };
 
 // A launch was made on this GPU, or could not be. Says once that a GPU is not checked any more.

@@ -82,10 +82,13 @@ void GpuResolver::KeepForReplays(QueuedEvent* event) noexcept try {
 }
 
 QueuedEvent* GpuResolver::MoveToGraph(QueuedEvent* event) noexcept {
-  if (state_.graphs->bytes + event->bytes > GpuGraphs::kBytesMax) return nullptr;
+  const TensorList* list =
+      event->kind == EventKind::kHanded ? static_cast<OpEvent*>(event)->list : nullptr;
+  const uint64_t bytes = event->bytes + (list != nullptr ? list->memory() : 0);
+  if (state_.graphs->bytes + bytes > GpuGraphs::kBytesMax) return nullptr;
   void* memory = AllocateEvent(event->bytes);
   if (memory == nullptr) return nullptr;
-  state_.graphs->bytes += event->bytes;
+  state_.graphs->bytes += bytes;
   // What it holds of tensors moves with it.
   std::memcpy(memory, static_cast<const void*>(event), event->bytes);
   return static_cast<QueuedEvent*>(memory);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors that were handed over are resolved: gradients, losses, what updates and regions left.
+#include <algorithm>
+
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/process_segment.h"
@@ -26,16 +28,25 @@ namespace {
 
 // One of a list, which goes on holding it. The list may be one that was captured: another tensor
 // may be at the address of this one by now; its storage's is never used again.
-SeenTensor SeenIn(const CheckedTensor& listed) {
-  SeenTensor tensor;
-  tensor.seen = listed.seen;
-  if (TorchWeakStorageOps().expired(listed.seen.storage.handle)) tensor.seen.impl = nullptr;
+SeenTensor SeenIn(const ListedTensor& listed, int8_t gpu) {
+  SeenTensor tensor{};
+  InputSeen& seen = tensor.seen;
+  seen.storage = listed.storage;
+  seen.impl = TorchWeakStorageOps().expired(listed.storage.handle) ? nullptr : listed.impl;
+  seen.data = listed.data;
+  seen.numel = listed.numel;
+  seen.type = listed.type;
+  seen.ndim = listed.ndim;
+  std::copy_n(listed.sizes, listed.ndim, seen.sizes);
+  std::copy_n(listed.strides, listed.ndim, seen.strides);
+  seen.byte_begin = listed.byte_begin;
+  seen.byte_end = listed.byte_end;
+  seen.gpu = gpu;
   tensor.looked_at = -1;
-  tensor.unread = false;
   tensor.target = listed.target;
   tensor.named = listed.named;
   tensor.name = listed.name;
-  FillShapeOnly(tensor.seen.View(), &tensor.stats);
+  FillShapeOnly(seen.View(), &tensor.stats);
   return tensor;
 }
 
@@ -194,7 +205,7 @@ void GpuResolver::ResolveList(OpEvent& event, const GpuAnswer& answer) noexcept 
   for (uint32_t i = 0; i < event.outputs; ++i) {
     const ListedEntry found = FindListed(list, i);
     if (found.kinds == 0) continue;
-    SeenTensor tensor = SeenIn(event.list->tensors()[i]);
+    SeenTensor tensor = SeenIn(event.list->tensors()[i], event.list->gpu());
     if (found.counted) {
       FillCounts(found.counts, found.kinds, list.brief != 0, &tensor.stats);
       PlaceToIndex(tensor.seen.View(), &tensor.stats);

@@ -15,7 +15,7 @@ namespace nanwatch {
 // Whether the parts of such elements from `data` on are not on multiples of their size.
 [[nodiscard]] inline bool IsMisaligned(const void* data, wire::ElementType type) noexcept {
   const size_t part_bytes = ElementBytes(type) / static_cast<size_t>(PartsOf(type));
-  return reinterpret_cast<uintptr_t>(data) % part_bytes != 0;
+  return (reinterpret_cast<uintptr_t>(data) & (part_bytes - 1)) != 0;  // a power of two
 }
 
 }  // namespace nanwatch

@@ -154,13 +154,13 @@ class FreedBlocks {
     static auto* const blocks = new FreedBlocks;  // tensors live longer than static objects
     return *blocks;
   }
-  // Null: there is none. So many bytes can be used.
+  // One of which so many bytes can be used.
   char* Take(size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = by_size_.find(bytes);
-    if (found == by_size_.end() || found->second.empty()) return nullptr;
-    char* const begin = found->second.back();
-    found->second.pop_back();
+    std::vector<char*>& blocks = by_size_[bytes];
+    if (blocks.empty()) return New(bytes);
+    char* const begin = blocks.back();
+    blocks.pop_back();
     held_ -= bytes;
     return begin;
   }
@@ -171,6 +171,8 @@ class FreedBlocks {
     held_ += bytes;
     by_size_[bytes].push_back(begin);
   }
+
+ private:
   static char* New(size_t bytes) {
     auto* const begin = static_cast<char*>(std::aligned_alloc(kBlock, kBlock + bytes));
     if (begin == nullptr) throw std::bad_alloc();
@@ -178,8 +180,7 @@ class FreedBlocks {
     return begin;
   }
 
- private:
-  static constexpr int kNan = 0xFF;  // in every element, of every type
+  static constexpr int kNan = 0xFF;  // in every element of every type that has a sign
   static constexpr size_t kHeldMax = size_t{64} << 20;
 
   std::mutex mutex_;
@@ -204,8 +205,7 @@ class Memory final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &Free, device};
     const size_t rounded = (bytes + kBlock - 1) / kBlock * kBlock;
     TakeMemory(rounded);
-    char* begin = FreedBlocks::Get().Take(rounded);
-    if (begin == nullptr) begin = FreedBlocks::New(rounded);
+    char* const begin = FreedBlocks::Get().Take(rounded);
     std::memcpy(begin, &rounded, sizeof rounded);
     return {begin + kBlock, begin + kBlock, &Free, device};
   }

@@ -5,6 +5,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "shim/device/batch_launch.h"
+#include "shim/device/check_list.h"
 #include "tests/shim/observe/observed_training.h"
 
 namespace nanwatch {
@@ -21,7 +27,7 @@ class GpuTensorsTest : public testing::Test {
   }
   void AddRuns(int8_t gpu, size_t count) {
     for (size_t i = 0; i < count; ++i) {
-      tensors_.AddRun(PlainOn(gpu, tensor_), wire::Target::kGradient, nullptr);
+      tensors_.AddListed(PlainOn(gpu, tensor_), wire::Target::kGradient, nullptr);
     }
   }
 
@@ -59,12 +65,57 @@ TEST_F(GpuTensorsTest, DescribeARunForItsLaunch) {
   const TensorList& list = *tensors_.runs()[0];
   EXPECT_EQ(list.gpu(), 2);
   EXPECT_EQ(list.bytes(), 12 * sizeof(double));
+  EXPECT_EQ(list.tiles(), 1u);
   ASSERT_EQ(list.entries().size(), 1u);
   EXPECT_EQ(list.entries()[0].data, reinterpret_cast<uintptr_t>(tensor_.data_ptr()));
   EXPECT_EQ(device::NumelOf(list.entries()[0]), 12u);
   EXPECT_EQ(device::TypeOf(list.entries()[0]), static_cast<uint8_t>(wire::ElementType::kFloat64));
   EXPECT_EQ(list.tensors()[0].target, wire::Target::kGradient);
-  EXPECT_EQ(list.tensors()[0].seen.sizes[1], 3);
+  EXPECT_EQ(list.tensors()[0].sizes[1], 3);
+}
+
+TEST_F(GpuTensorsTest, SumTheTilesOfALaunch) {
+  const at::Tensor large = at::zeros({1 << 20});
+  AddRuns(0, 2);
+  tensors_.AddRun(PlainOn(0, large), wire::Target::kGradient, nullptr);
+  const TensorList& list = *tensors_.runs()[0];
+  device::ListLaunch launch{};
+  launch.head.output_count = list.size();
+  std::copy(list.entries().begin(), list.entries().end(), launch.entries);
+  EXPECT_EQ(device::BatchGridFor(list.tiles(), 1'000'000), device::ListGridFor(launch, 1'000'000));
+}
+
+TEST_F(GpuTensorsTest, ListRunsAndNoTensorsWithGaps) {
+  const at::Tensor transposed = tensor_.t();
+  const at::Tensor with_gaps = at::zeros({4, 6}).slice(1, 0, 6, 2);
+  for (const at::Tensor& tensor : {transposed, with_gaps}) {
+    tensors_.AddListed(PlainOn(0, tensor), wire::Target::kGradient, nullptr);
+  }
+  ASSERT_EQ(tensors_.runs().size(), 1u);
+  EXPECT_EQ(tensors_.runs()[0]->size(), 1u);
+  EXPECT_EQ(tensors_.list().size(), 1u);
+}
+
+TEST_F(GpuTensorsTest, CountWhatThereIsNoMemoryFor) {
+  std::vector<TensorListPtr> many;
+  uint64_t memory = 0;
+  while (memory + 4 * TensorList::kMax * sizeof(CheckedTensor) < TensorList::kMemoryMax) {
+    many.push_back(c10::make_intrusive<TensorList>(int8_t{0}, TensorList::kMax));
+    memory += many.back()->memory();
+  }
+  while (many.size() < 1'000'000) {
+    try {
+      many.push_back(c10::make_intrusive<TensorList>(int8_t{0}, 16));
+    } catch (const std::bad_alloc&) {
+      break;
+    }
+  }
+  AddRuns(0, 1);
+  EXPECT_TRUE(tensors_.runs().empty());
+  EXPECT_EQ(on_.thread.counters.unchecked[static_cast<int>(wire::Unchecked::kGpuBusy)], 1u);
+  many.clear();
+  AddRuns(0, 1);
+  EXPECT_EQ(tensors_.runs().size(), 1u) << "what is let go of counts no more";
 }
 
 TEST_F(GpuTensorsTest, FillOneListForEachGpuWhereTheyAlternate) {
@@ -92,22 +143,18 @@ TEST_F(GpuTensorsTest, TakeMoreThanWereExpected) {
   EXPECT_EQ(held, 40u);
 }
 
-TEST(TensorList, HoldsACopyOfItsOwn) {
+TEST(TensorList, HoldsStoragesWeakly) {
   at::Tensor tensor = at::zeros({4});
   const c10::weak_intrusive_ptr<c10::StorageImpl> storage = tensor.storage().getWeakStorageImpl();
-  const auto list = c10::make_intrusive<TensorList>(int8_t{0}, 1);
-  {
-    ObservedTraining on;
-    on.late.on = true;
-    GpuTensors tensors(on.late, &on.thread);
-    tensors.Add(ObservedTraining::Plain(tensor), wire::Target::kParameter, nullptr, 5);
-    list->Add(tensors.list()[0]);
-  }
+  auto list = c10::make_intrusive<TensorList>(int8_t{0}, 1);
+  list->Add(ObservedTraining::Plain(tensor), wire::Target::kParameter, nullptr, 5);
+  EXPECT_EQ(storage.weak_use_count(), 3u) << "this one, the list's, and that of all strong ones";
   tensor = at::Tensor();
   EXPECT_TRUE(storage.expired());
   EXPECT_EQ(list->tensors()[0].name, 5u);
-  EXPECT_EQ(storage.use_count(), 0u);
   EXPECT_FALSE(list->HasRoomFor(0));
+  list.reset();
+  EXPECT_EQ(storage.weak_use_count(), 1u);
 }
 
 }  // namespace
