@@ -185,7 +185,7 @@ void UpdateReads::ReadGradient(Reading& reading, size_t place,
   const Readable readable = DescribeTensor(tensor.gradient, &plain, &reason);
   if (readable == Readable::kYes && plain.gpu >= 0) {
     ++told.on_gpu;
-    return reading.on_gpu.Add(plain, wire::Target::kGradient, NameOf(tensor.parameter));
+    return reading.on_gpu.AddListed(plain, wire::Target::kGradient, NameOf(tensor.parameter));
   }
   if (readable != Readable::kYes) {
     told.norm_known = false;
@@ -280,6 +280,17 @@ void UpdateReads::ReadOnCpu(ThreadState* thread, const WrittenTensor& written,
                              gradients);
 }
 
+// As GpuTensors has it where the process ends, and nothing is launched any more.
+void UpdateReads::EnqueuePlan(ThreadState* thread, const UpdatePlan& plan) noexcept {
+  if (uses_.late.On()) {
+    uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kWritten, {}, plan.lists});
+    return;
+  }
+  for (const TensorListPtr& list : plan.lists) {
+    thread->counters.unchecked[static_cast<int>(wire::Unchecked::kOtherDevice)] += list->size();
+  }
+}
+
 void UpdateReads::CheckUpdate(ThreadState* thread, const void* optimizer, const char* range_name,
                               const Gradients& gradients) noexcept try {
   const uint64_t names = uses_.python.names().generation();
@@ -291,12 +302,12 @@ void UpdateReads::CheckUpdate(ThreadState* thread, const void* optimizer, const 
   if (tensors.is_expected) {
     thread->counters.tensors_checked += plan->numbers;
     thread->counters.bytes_checked += plan->number_bytes;
-    uses_.late.Enqueue(thread, TensorsToCheck{CheckedAs::kWritten, {}, plan->lists});
-    return;
+    plans_.OnMatch(optimizer);
+    return EnqueuePlan(thread, *plan);
   }
   GpuTensors on_gpu(uses_.late, thread);
   if (uses_.late.On()) on_gpu.Reserve(tensors.written.size());
-  PlanBuilder builder;
+  PlanBuilder builder(plans_.MayBuild(optimizer), tensors.written.size());
   for (const WrittenTensor& written : tensors.written) {
     PlainTensor plain;
     wire::Unchecked reason;
@@ -317,7 +328,7 @@ void UpdateReads::CheckUpdate(ThreadState* thread, const void* optimizer, const 
     }
     builder.GiveUp();
     if (readable == Readable::kYes && !written.is_count) {
-      on_gpu.Add(plain, target, NameOf(written.parameter));
+      on_gpu.AddListed(plain, target, NameOf(written.parameter));
     } else if (readable == Readable::kNo) {
       ++thread->counters.unchecked[static_cast<int>(reason)];
     }

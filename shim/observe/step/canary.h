@@ -110,6 +110,7 @@ class UpdateReads {
   void ReadScale(ThreadState* thread, const at::TensorBase& scale, Gradients* told) noexcept;
   [[nodiscard]] bool MayHoldBad(const PlainTensor& plain, Gradients* told) const noexcept;
   [[nodiscard]] const NamedTensor* NameOf(const c10::TensorImpl* parameter) const noexcept;
+  void EnqueuePlan(ThreadState* thread, const UpdatePlan& plan) noexcept;
   void ReadOnCpu(ThreadState* thread, const WrittenTensor& written, const char* range_name,
                  const Gradients& gradients, const PlainTensor& plain) noexcept;
 

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "shim/observe/events/tensor_list.h"
@@ -40,16 +42,19 @@ struct UpdatePlan {
 // Collects what a plan consists of, while what an update has written is described.
 class PlanBuilder {
  public:
+  // Without `builds` there is no plan in the end. `expected`: so many tensors will come.
+  PlanBuilder(bool builds, size_t expected) noexcept;
   // `named`: of a parameter. What is no run on a GPU, and no number, leaves no plan.
-  void Add(const WrittenTensor& written, const PlainTensor& plain, const NamedTensor* named);
+  void Add(const WrittenTensor& written, const PlainTensor& plain,
+           const NamedTensor* named) noexcept;
   void GiveUp() noexcept { fits_ = false; }
   // Null: there is none.
-  [[nodiscard]] std::shared_ptr<const UpdatePlan> Build(const void* optimizer, uint64_t names,
-                                                        std::span<const TensorListPtr> lists);
+  [[nodiscard]] std::shared_ptr<const UpdatePlan> Build(
+      const void* optimizer, uint64_t names, std::span<const TensorListPtr> lists) noexcept;
 
  private:
   UpdatePlan plan_;
-  bool fits_ = true;
+  bool fits_;
   size_t listed_ = 0;
 };
 
@@ -58,15 +63,26 @@ class UpdatePlans {
   // Null: there is none, or names have changed since.
   [[nodiscard]] std::shared_ptr<const UpdatePlan> Find(const void* optimizer,
                                                        uint64_t names) noexcept;
-  // In the place of the optimizer's, or of the one that was kept first.
+  // What was found is what is written now.
+  void OnMatch(const void* optimizer) noexcept;
+  // False for a while where plans of it were built some times in a row and never matched: what it
+  // writes is another in each step.
+  [[nodiscard]] bool MayBuild(const void* optimizer) noexcept;
+  // In the place of the optimizer's.
   void Keep(std::shared_ptr<const UpdatePlan> plan) noexcept;
 
  private:
-  static constexpr size_t kMax = 16;  // optimizers
+  struct Kept {
+    std::shared_ptr<const UpdatePlan> plan;
+    uint32_t unmatched = 0;  // built since one matched
+    uint32_t pause = 0;      // so many steps go without one
+  };
+  static constexpr size_t kMax = 1024;  // optimizers
+  static constexpr uint32_t kUnmatchedMax = 3;
+  static constexpr uint32_t kPause = 64;
 
   std::mutex mutex_;
-  std::shared_ptr<const UpdatePlan> plans_[kMax];
-  size_t next_ = 0;
+  std::unordered_map<const void*, Kept> kept_;
 };
 
 }  // namespace canary

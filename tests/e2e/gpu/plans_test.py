@@ -45,12 +45,7 @@ optimizer.load_state_dict(state)""",
     "a state is replaced": 'optimizer.state[weight]["exp_avg"] = bad(optimizer.state[weight]["exp_avg"])',
     "states are dropped": 'optimizer.state.clear(); optimizer.param_groups[0]["lr"] = float("inf")',
     "data is replaced": "weight.data = bad(weight)",
-    "a storage is resized": """kept, storage = bad(weight), weight.untyped_storage()
-size = storage.nbytes()
-storage.resize_(0)
-others = [torch.zeros(8, 8, device=device) for _ in range(4)]
-storage.resize_(size)
-with torch.no_grad(): weight.copy_(kept)""",
+    "data is turned": "weight.data = weight.data.t()\nweight.grad = weight.grad.t()\noptimizer.state.clear()\nweight.grad[2, 5] = float('nan')",
     "all lies in one storage": """flat = torch.cat([p.detach().reshape(-1) for p in model.layers.parameters()])
 at = 0
 for p in model.layers.parameters():
@@ -85,9 +80,11 @@ class Plans(GpuJobTest):
         for name, (on_gpu, on_cpu) in self.jobs.items():
             with self.subTest(name):
                 self.assertEqual(on_gpu.status(), 0, on_gpu.stderr())
-                self.assertEqual(told(on_gpu.verdict()), told(on_cpu.verdict()))
-                self.assertEqual(len(on_gpu.verdict()["incidents"]), 0 if name[1] == "nothing" else 1)
-                self.assertEqual(on_gpu.verdict()["coverage"]["checks"]["unchecked"], on_cpu.verdict()["coverage"]["checks"]["unchecked"])
+                verdict = on_gpu.verdict()
+                self.assertEqual(len(verdict["incidents"]), 0 if name[1] == "nothing" else 1)
+                # On a CPU canary reads what the model returns, too, and finds it bad in the next step.
+                self.assertEqual(told(verdict), told(on_cpu.verdict())[:1])
+                self.assertEqual(verdict["coverage"]["unchecked"], {})
 
 
 if __name__ == "__main__":

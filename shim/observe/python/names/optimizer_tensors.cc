@@ -33,21 +33,41 @@ PyObj* ParametersOf(const PythonApi& api, PyObj* group) {
   return parameters != nullptr && api.HasFlag(parameters, kPyFlagList) ? parameters : nullptr;
 }
 
+// Whether objects are tensors. Those that are met one after another are of one type or two.
+class TensorTypes {
+ public:
+  TensorTypes(const PythonApi& api, PyObj* tensor_type) noexcept
+      : api_(api), tensor_type_(tensor_type) {}
+  [[nodiscard]] bool Has(const PyObj* object) noexcept {
+    if (object->type == known_[0] || object->type == known_[1]) return true;
+    if (api_.PyType_IsSubtype(object->type, tensor_type_) == 0) return false;
+    known_[1] = known_[0];
+    known_[0] = object->type;
+    return true;
+  }
+
+ private:
+  const PythonApi& api_;
+  PyObj* tensor_type_;
+  const PyObj* known_[2] =
+      {};  // alive as long as this: one of its tensors is held by the optimizer
+};
+
 // `fn(object, tensor)` for each tensor in the list, until it answers false; what it answered.
 template <class Fn>
-bool ForEachTensorIn(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* list,
+bool ForEachTensorIn(const PythonApi& api, PythonNames& names, TensorTypes& types, PyObj* list,
                      Fn&& fn) {
   const ptrdiff_t count = api.PyList_Size(list);
   for (ptrdiff_t i = 0; i < count; ++i) {
     PyObj* object = api.PyList_GetItem(list, i);
-    if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) continue;
+    if (object == nullptr || !types.Has(object)) continue;
     const at::TensorBase* tensor = names.TensorOf(object);
     if (tensor != nullptr && tensor->defined() && !fn(object, *tensor)) return false;
   }
   return true;
 }
 
-void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* group,
+void AddGroup(const PythonApi& api, PythonNames& names, TensorTypes& types, PyObj* group,
               OptimizedTensors* tensors) {
   PyObj* parameters = ParametersOf(api, group);
   if (parameters == nullptr) return;
@@ -65,7 +85,7 @@ void AddGroup(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyOb
   }
   const ptrdiff_t count = api.PyList_Size(parameters);
   if (count > 0) tensors->list.reserve(tensors->list.size() + static_cast<size_t>(count));
-  ForEachTensorIn(api, names, tensor_type, parameters,
+  ForEachTensorIn(api, names, types, parameters,
                   [&](const PyObj*, const at::TensorBase& parameter) {
                     const c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
                     OptimizedTensor& added = tensors->list.emplace_back();
@@ -100,9 +120,9 @@ struct MetTensor {
 // for them by name.
 class WrittenWalk {
  public:
-  WrittenWalk(const PythonApi& api, PythonNames& names, PyObj* tensor_type, PyObj* groups,
+  WrittenWalk(const PythonApi& api, PythonNames& names, TensorTypes& types, PyObj* groups,
               PyObj* state) noexcept
-      : api_(api), names_(names), tensor_type_(tensor_type), groups_(groups), state_(state) {}
+      : api_(api), names_(names), types_(types), groups_(groups), state_(state) {}
 
   // `fn(const MetTensor&)` until it answers false; what it answered.
   template <class Fn>
@@ -112,7 +132,7 @@ class WrittenWalk {
       PyObj* parameters = ParametersOf(api_, api_.PyList_GetItem(groups_, i));
       if (parameters == nullptr) continue;
       const bool goes_on =
-          ForEachTensorIn(api_, names_, tensor_type_, parameters,
+          ForEachTensorIn(api_, names_, types_, parameters,
                           [&fn](const PyObj* object, const at::TensorBase& tensor) {
                             return fn(MetTensor{object, tensor, nullptr, false});
                           });
@@ -127,12 +147,12 @@ class WrittenWalk {
     PyObj* object = nullptr;
     PyObj* kept = nullptr;
     for (ptrdiff_t at = 0; api_.PyDict_Next(state_, &at, &object, &kept) != 0;) {
-      if (!IsTensor(object) || !api_.HasFlag(kept, kPyFlagDict)) continue;
+      if (!types_.Has(object) || !api_.HasFlag(kept, kPyFlagDict)) continue;
       const at::TensorBase* parameter = names_.TensorOf(object);
       PyObj* name = nullptr;
       PyObj* value = nullptr;
       for (ptrdiff_t inner = 0; api_.PyDict_Next(kept, &inner, &name, &value) != 0;) {
-        if (!IsTensor(value)) continue;
+        if (!types_.Has(value)) continue;
         const at::TensorBase* tensor = names_.TensorOf(value);
         if (tensor == nullptr || !tensor->defined()) continue;
         if (!fn(MetTensor{value, *tensor, parameter, true})) return false;
@@ -140,13 +160,10 @@ class WrittenWalk {
     }
     return true;
   }
-  [[nodiscard]] bool IsTensor(const PyObj* object) const {
-    return api_.PyType_IsSubtype(object->type, tensor_type_) != 0;
-  }
 
   const PythonApi& api_;
   PythonNames& names_;
-  PyObj* tensor_type_;
+  TensorTypes& types_;
   PyObj* groups_;
   PyObj* state_;
 };
@@ -168,10 +185,23 @@ void ReadWritten(const WrittenWalk& walk, OptimizedTensors* tensors) {
     tensors->is_expected = true;
     return;
   }
+  tensors->written.reserve(tensors->expected.size());
   walk.ForEach([tensors](const MetTensor& tensor) {
     tensors->written.push_back(tensor.Hold());
     return true;
   });
+}
+
+// Of what numel and the storage do not tell: two shapes of one tensor in turn have two numbers.
+uint64_t MixedShape(const c10::TensorImpl& tensor) {
+  constexpr uint64_t kOdd = 0x9E3779B97F4A7C15U;
+  const c10::IntArrayRef sizes = tensor.sizes();
+  const c10::IntArrayRef strides = tensor.strides();
+  uint64_t mixed = sizes.size();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    mixed = (mixed + static_cast<uint64_t>(sizes[i])) * kOdd + static_cast<uint64_t>(strides[i]);
+  }
+  return mixed;
 }
 
 }  // namespace
@@ -187,18 +217,21 @@ TensorIdentity TensorIdentity::Of(const WrittenTensor& written) {
           storage->nbytes(),
           tensor.storage_offset(),
           tensor.numel(),
+          MixedShape(tensor),
           type,
           tensor.numel() == 1 && storage->device_type() == c10::DeviceType::CPU &&
-              (type == c10::ScalarType::Float || type == c10::ScalarType::Double)};
+              (type == c10::ScalarType::Float || type == c10::ScalarType::Double),
+          written.is_count};
 }
 
 bool TensorIdentity::Matches(const PyObj* other, const c10::TensorImpl& tensor) const noexcept {
   if (other != object || &tensor != impl) return false;
+  if (is_count) return true;
   const c10::StorageImpl* now = tensor.unsafe_storage().unsafeGetStorageImpl();
   return now == storage && DataOf(*now) == data && now->nbytes() == bytes &&
          !tensor.has_symbolic_sizes_strides() && tensor.storage_offset() == offset &&
-         tensor.numel() == numel && c10::typeMetaToScalarType(tensor.dtype()) == type &&
-         tensor.is_non_overlapping_and_dense();
+         tensor.numel() == numel && MixedShape(tensor) == shape &&
+         c10::typeMetaToScalarType(tensor.dtype()) == type && tensor.is_non_overlapping_and_dense();
 }
 
 bool TensorIdentity::IsFinite() const noexcept {
@@ -212,7 +245,10 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
                           PyObj* optimizer, OptimizedTensors* tensors) noexcept try {
   // A thread without a state of Python's own has no frame that runs an optimizer.
   if (!api.Running() || api.PyGILState_GetThisThreadState() == nullptr) return false;
+  // Without the GIL another thread may change what was verified before it is checked.
+  const bool may_expect = api.PyGILState_Check() != 0;
   const Gil gil(api);
+  TensorTypes types(api, tensor_type);
   using For = OptimizedTensors::For;
   const PyOwned groups(
       api, tensors->what != For::kSkip ? api.AttributeOrNull(optimizer, "param_groups") : nullptr);
@@ -224,13 +260,14 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
   const bool has_own = own && api.HasFlag(own.get(), kPyFlagDict);
   if (tensors->what == For::kWritten) {
     PyObj* state = has_own ? api.PyDict_GetItemString(own.get(), "state") : nullptr;
-    ReadWritten({api, names, tensor_type, groups.get(), state}, tensors);
+    if (!may_expect) tensors->expected = {};
+    ReadWritten({api, names, types, groups.get(), state}, tensors);
     return true;
   }
   if (tensors->what != For::kSkip) {
     const ptrdiff_t count = api.PyList_Size(groups.get());
     for (ptrdiff_t i = 0; i < count; ++i) {
-      AddGroup(api, names, tensor_type, api.PyList_GetItem(groups.get(), i), tensors);
+      AddGroup(api, names, types, api.PyList_GetItem(groups.get(), i), tensors);
     }
   }
   if (!has_own) return true;

@@ -50,8 +50,10 @@ struct TensorIdentity {
   size_t bytes;                     // of the storage
   int64_t offset;
   int64_t numel;
+  uint64_t shape;  // mixed from its sizes and strides
   c10::ScalarType type;
   bool is_number;  // one element on the CPU, float32 or float64
+  bool is_count;   // as of WrittenTensor: nobody reads it, so where it lies is of no matter
 
   // `written` is one run of memory.
   [[nodiscard]] static TensorIdentity Of(const WrittenTensor& written);
@@ -67,8 +69,9 @@ struct OptimizedTensors {
   For what = For::kGradients;
   std::vector<OptimizedTensor> list;   // in the order of param_groups
   std::vector<WrittenTensor> written;  // all parameters, then all states
-  // Set by the caller with kWritten: what was written last time. Where it is the same now, and its
-  // numbers are finite, `is_expected` is set and `written` left empty.
+  // Set by the caller with kWritten: what was written last time. Where the calling thread has the
+  // GIL, and goes on having it, all that is the same now, and its numbers are finite, `is_expected`
+  // is set and `written` left empty.
   std::span<const TensorIdentity> expected;
   bool is_expected = false;
   // What a GradScaler found, while it has an optimizer that skips by itself (a fused one) step;

@@ -117,14 +117,6 @@ void PythonNames::Prove(const PyObj* object) noexcept {
   unusable_ = true;
 }
 
-const at::TensorBase* PythonNames::TensorOf(PyObj* object) noexcept {
-  if (tensor_offset_ == 0 && !unusable_) Prove(object);
-  if (unusable_) return nullptr;
-  const auto* tensor = reinterpret_cast<const at::TensorBase*>(
-      reinterpret_cast<const unsigned char*>(object) + tensor_offset_);
-  return tensor->defined() ? tensor : nullptr;
-}
-
 void PythonNames::Add(const Layer* layer, std::string_view leaf, NamedTensorKind kind,
                       PyObj* object) noexcept {
   const at::TensorBase* tensor = TensorOf(object);

@@ -11,9 +11,11 @@
 #include <ATen/core/TensorBase.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/UndefinedTensorImpl.h>
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -104,7 +106,15 @@ class PythonNames {
   // The at::Tensor inside a torch.Tensor object; null when it holds none. Lives as long as the
   // object. Where an object keeps it is found out and proven on the first one; when that fails the
   // answer is null for ever.
-  [[nodiscard]] const at::TensorBase* TensorOf(PyObj* object) noexcept;
+  [[nodiscard]] const at::TensorBase* TensorOf(PyObj* object) noexcept {
+    if (tensor_offset_ == 0 && !unusable_) Prove(object);
+    if (unusable_) return nullptr;
+    const void* tensor = reinterpret_cast<const unsigned char*>(object) + tensor_offset_;
+    const c10::TensorImpl* impl = nullptr;
+    std::memcpy(&impl, tensor, sizeof impl);
+    const bool defined = impl != c10::UndefinedTensorImpl::singleton();
+    return defined ? static_cast<const at::TensorBase*>(tensor) : nullptr;
+  }
   [[nodiscard]] bool unusable() const noexcept { return unusable_; }
 
   // A tensor of `layer` called `leaf` ("weight"), new or seen again.

@@ -71,8 +71,21 @@ TEST_F(TensorIdentityTest, ChangesWhereTheTensorIsCutShort) {
 }
 
 TEST_F(TensorIdentityTest, ChangesWhereTheTensorIsNoRunOfMemoryAnyMore) {
-  tensor_.unsafeGetTensorImpl()->set_sizes_and_strides({4, 6}, {12, 2});
+  tensor_.unsafeGetTensorImpl()->set_sizes_and_strides(c10::IntArrayRef({4, 6}),
+                                                       c10::IntArrayRef({12, 2}));
   EXPECT_FALSE(StillMatches(identity_, tensor_));
+}
+
+TEST_F(TensorIdentityTest, ChangesWhereTheSameMemoryHasAnotherShape) {
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{6, 4}, {24}, {4, 6, 1}}) {
+    tensor_.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+    EXPECT_FALSE(StillMatches(identity_, tensor_));
+  }
+  const at::Tensor square = at::zeros({5, 5});
+  const TensorIdentity identity = TensorIdentity::Of(Written(square));
+  square.unsafeGetTensorImpl()->set_sizes_and_strides(c10::IntArrayRef({5, 5}),
+                                                      c10::IntArrayRef({1, 5}));
+  EXPECT_FALSE(StillMatches(identity, square));
 }
 
 TEST_F(TensorIdentityTest, ChangesWithTheType) {
@@ -114,7 +127,7 @@ class UpdatePlanTest : public testing::Test {
   at::Tensor bias_ = at::zeros({4});
   NamedTensor named_;
   std::vector<TensorListPtr> lists_ = {c10::make_intrusive<TensorList>(int8_t{0}, 4)};
-  PlanBuilder builder_;
+  PlanBuilder builder_{/*builds=*/true, 2};
 };
 
 TEST_F(UpdatePlanTest, HoldsWhatIsCheckedAndKnowsItsParametersByTheirPlaces) {
@@ -208,17 +221,51 @@ TEST(UpdatePlans, AreFoundByTheirOptimizerWhileNamesAreTheSame) {
   EXPECT_EQ(plans.Find(&optimizers[0], 4), nullptr);
 }
 
-TEST(UpdatePlans, KeepOneOfAnOptimizerAndTheNewestOfMany) {
+TEST(UpdatePlans, KeepOneOfAnOptimizer) {
   UpdatePlans plans;
-  const int optimizers[17] = {};
-  for (const int& optimizer : optimizers) {
-    plans.Keep(PlanOf(&optimizer, 1));
-    plans.Keep(PlanOf(&optimizer, 2));
+  const int optimizers[2] = {};
+  for (const int& optimizer : optimizers) plans.Keep(PlanOf(&optimizer, 1));
+  plans.Keep(PlanOf(&optimizers[0], 2));
+  EXPECT_EQ(plans.Find(&optimizers[0], 1), nullptr);
+  EXPECT_NE(plans.Find(&optimizers[0], 2), nullptr);
+  EXPECT_NE(plans.Find(&optimizers[1], 1), nullptr);
+}
+
+TEST(UpdatePlans, PauseWhereNoneOfAnOptimizersEverMatches) {
+  UpdatePlans plans;
+  const int optimizer = 0;
+  for (uint64_t names = 1; names <= 3; ++names) {
+    EXPECT_TRUE(plans.MayBuild(&optimizer));
+    plans.Keep(PlanOf(&optimizer, names));
   }
-  EXPECT_EQ(plans.Find(&optimizers[0], 2), nullptr);
-  for (size_t i = 1; i < std::size(optimizers); ++i) {
-    EXPECT_NE(plans.Find(&optimizers[i], 2), nullptr) << i;
-    EXPECT_EQ(plans.Find(&optimizers[i], 1), nullptr) << i;
+  EXPECT_EQ(plans.Find(&optimizer, 3), nullptr) << "it would be verified for nothing";
+  int pause = 0;
+  while (!plans.MayBuild(&optimizer)) ++pause;
+  EXPECT_EQ(pause, 64);
+  EXPECT_TRUE(plans.MayBuild(&optimizer));
+}
+
+TEST(UpdatePlans, GoOnWhereOneMatchesNowAndThen) {
+  UpdatePlans plans;
+  const int optimizer = 0;
+  for (uint64_t names = 1; names <= 9; ++names) {
+    EXPECT_TRUE(plans.MayBuild(&optimizer));
+    plans.Keep(PlanOf(&optimizer, names));
+    if (names % 2 == 0) plans.OnMatch(&optimizer);
+  }
+  EXPECT_NE(plans.Find(&optimizer, 9), nullptr);
+}
+
+TEST(PlanBuilder, BuildsNothingWhereThatIsNotWanted) {
+  const at::Tensor weight = at::zeros({2});
+  PlainTensor plain = ObservedTraining::Plain(weight);
+  plain.gpu = 0;
+  const std::vector<TensorListPtr> lists = {c10::make_intrusive<TensorList>(int8_t{0}, 1)};
+  lists[0]->Add(plain, wire::Target::kParameter, nullptr);
+  for (const bool builds : {true, false}) {
+    PlanBuilder builder(builds, 1);
+    builder.Add(Written(weight), plain, nullptr);
+    EXPECT_EQ(builder.Build(&builds, 1, lists) != nullptr, builds);
   }
 }
 
