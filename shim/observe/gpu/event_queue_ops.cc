@@ -304,6 +304,22 @@ bool GpuEventQueue::LaunchList(ThreadState* thread, OpEvent* event) noexcept {
   return OnLaunched(thread, event, list.gpu(), launched, {list.size(), list.bytes()});
 }
 
+// All that the event checks is read in full, and what is bad will be known.
+void GpuEventQueue::RecordRead(const OpEvent& event) noexcept {
+  if (event.measures || (event.kind == EventKind::kHanded && IsForFigures(event.checked_as)))
+    return;
+  const auto record = [this](const auto& tensor) {
+    state_.batches.RecordRead(tensor.storage.storage, tensor.byte_begin, tensor.byte_end);
+  };
+  if (event.list != nullptr) {
+    for (const ListedTensor& tensor : event.list->tensors()) record(tensor);
+    return;
+  }
+  for (uint32_t i = 0; i < event.outputs; ++i) {
+    if (event.tensors[i].seen.Plain().IsDense()) record(event.tensors[i].seen);
+  }
+}
+
 bool GpuEventQueue::OnLaunched(ThreadState* thread, OpEvent* event, int gpu,
                                const GpuChecks::Launched& launched,
                                const LaunchedTensors& tensors) noexcept {
@@ -315,6 +331,7 @@ bool GpuEventQueue::OnLaunched(ThreadState* thread, OpEvent* event, int gpu,
     return launched.nothing_to_check;
   }
   event->ticket = launched.ticket;
+  if (launched.graph == 0 && state_.batches.AnyUnread()) RecordRead(*event);
   if (launched.graph != 0) {
     event->frame.kernels_pushed = false;  // they run at replays, which have no number
     event->graph = FindGraph({gpu, launched.graph});

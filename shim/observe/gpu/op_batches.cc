@@ -26,13 +26,6 @@ bool WritesNow(const ThreadState& thread) {
   });
 }
 
-// Holds the storage anew, weakly.
-void CopyNote(const OpNote& from, OpNote* to) {
-  *to = from;
-  to->held = nullptr;
-  to->seen.storage = HoldWeakly(StorageOf(from.seen));
-}
-
 }  // namespace
 
 // Storages whose last hold may be ours are freed behind all locks: that may call the allocator.
@@ -300,46 +293,6 @@ void OpBatches::CountNotes(const BatchEvent& batch, int gpu,
     if (batch.ticket == 0 || note.entry >= 0) counted[count++] = &note.seen;
   }
   CountLaunch(entry_, batch.moment.thread, gpu, launched, LaunchedTensors::Of({counted, count}));
-}
-
-// As many unread values as there is room for, the newest first: what this batch has read was most
-// likely made just before.
-void OpBatches::AddUnread(const Open& open, BatchEvent& batch) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < unread_count_; ++i) {
-    if (!IsAlive(unread_[i].seen)) {
-      TorchWeakStorageOps().drop(unread_[i].seen.storage.handle);
-    } else {
-      unread_[kept++] = unread_[i];
-    }
-  }
-  unread_count_ = kept;
-  for (uint32_t i = unread_count_; i-- != 0;) {
-    const OpNote& unread = unread_[i];
-    if (unread.seen.gpu == open.gpu && batch.other_count < BatchEvent::kOthersMax) {
-      CopyNote(unread, &batch.others.Make(batch.other_count++));
-    } else {
-      (unread.needs_gradient ? batch.unread_with_gradient : batch.unread_without) = true;
-    }
-  }
-  batch.unread_with_gradient |= unread_lost_with_gradient_;
-  batch.unread_without |= unread_lost_without_;
-}
-
-// What the launch did not read and what still lives may be read by ops of later batches.
-void OpBatches::KeepUnread(const BatchEvent& batch) noexcept {
-  for (uint32_t i = 0; i < batch.count; ++i) {
-    const OpNote& note = batch.notes[i];
-    if (note.in_full || note.written_over_by >= 0 || !IsAlive(note.seen)) continue;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (unread_count_ == kUnreadMax) {
-      (unread_[0].needs_gradient ? unread_lost_with_gradient_ : unread_lost_without_) = true;
-      TorchWeakStorageOps().drop(unread_[0].seen.storage.handle);
-      std::move(unread_ + 1, unread_ + unread_count_--, unread_);
-    }
-    CopyNote(note, &unread_[unread_count_++]);
-  }
 }
 
 // With each batch that is open, but those that others are at.

@@ -11,8 +11,10 @@
 //
 // Held until the launch, or until the job finds no memory: results of ops that do not write in
 // place, up to kHeldEachMax bytes each and kHeldMax for one batch. All others are known weakly, and
-// read if they still live at the launch. What a launch does not read is *unread*. While an unread
-// value lives, launches that come after read it too, where they find something bad.
+// read if they still live at the launch. What a launch does not read is *unread*: before the GPU is
+// set up that is all, a model's parameters first of all. While an unread value lives, launches that
+// come after read it too, where they find something bad. It is unread no more once a launch of
+// another kind has read it, such as that of what an update has written.
 //
 // Of results of more than device::kReadInFullBytes a launch reads a sixteenth, another one after each
 // step, and where it finds something all of it: until then they are unread, too.
@@ -28,6 +30,7 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "shim/entry/observer_interface.h"
 #include "shim/observe/gpu/event_ring.h"
@@ -56,6 +59,12 @@ class OpBatches {
                             const PlainTensor& result, bool needs_gradient) noexcept;
   [[nodiscard]] bool AnyOpen() const noexcept {
     return open_count_.load(std::memory_order_relaxed) != 0;
+  }
+  // What lies there is read in full by a launch that was made just now: what is unread of it no more
+  // is.
+  void RecordRead(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
+  [[nodiscard]] bool AnyUnread() const noexcept {
+    return any_unread_.load(std::memory_order_relaxed);
   }
   // An op that has a launch of its own has written these in place: what stood there before is gone.
   void RecordWritten(std::span<const InputSeen* const> results) noexcept;
@@ -107,6 +116,9 @@ class OpBatches {
   void Launch(Open& open, Released* released) noexcept;
   void AddUnread(const Open& open, BatchEvent& batch) noexcept;
   void KeepUnread(const BatchEvent& batch) noexcept;
+  // With mutex_ held: those of which `gone` says so.
+  template <class Fn>
+  void DropUnread(Fn&& gone) noexcept;
   void Release(c10::StorageImpl* held, Released* released) noexcept;
   void Drop(Open& open, Released* released) noexcept;
   template <class Fn>
@@ -114,7 +126,7 @@ class OpBatches {
   void CountNotes(const BatchEvent& batch, int gpu, const GpuChecks::Launched& launched) noexcept;
 
   static constexpr uint32_t kOpenMax = 64;
-  static constexpr uint32_t kUnreadMax = 64;
+  static constexpr uint32_t kUnreadMax = 256;
   static constexpr uint32_t kWithPythonMax = 64;
 
   GpuChecks& checks_;
@@ -125,11 +137,11 @@ class OpBatches {
   std::atomic<uint32_t> phase_{0};
   std::atomic<uint32_t> open_count_{0};
   std::atomic<uint32_t> used_{0};  // of open_
+  std::atomic<bool> any_unread_{false};
   Open open_[kOpenMax];
 
-  std::mutex mutex_;  // covers the rest
-  OpNote unread_[kUnreadMax];
-  uint32_t unread_count_ = 0;
+  std::mutex mutex_;            // covers the rest
+  std::vector<OpNote> unread_;  // the oldest first
   // Some were let go that may live.
   bool unread_lost_with_gradient_ = false;
   bool unread_lost_without_ = false;

@@ -77,6 +77,9 @@ class Batches(GpuJobTest):
         cls.jobs = {name: workplace.run_watched(command, ("--level", "sampled")) for name, command in commands.items()}
         cls.full = workplace.run_watched(cls.program("full", PROGRAMS["healthy"]), ("--level", "full"))
         kept = cls.program("late", KEPT)
+        # The model is there before the GPU is set up: what its parameters hold no batch has read.
+        ahead = text("hidden = hidden * torch.sqrt(hidden)", begin="while driver.fake_cuda_calls(b'cuLaunchKernel') < 6: torch.ones(4, device='cuda') * 2")
+        cls.ahead = workplace.run_watched(cls.program("ahead", ahead), ("--level", "sampled"), NANWATCH_FAKE_OWN_LAG_MS="100")
         cls.late = {lag: workplace.run_watched(kept, ("--level", "sampled"), NANWATCH_FAKE_LAG=lag) for lag in LAGS}
 
     def first(self, name):
@@ -90,6 +93,10 @@ class Batches(GpuJobTest):
         origin = origins(self.jobs["kept"].verdict())[0]
         self.assertEqual((origin["class"], origin["outputs"][0]["shape"]), ("produce", [128, 128]))
         self.assertIn("kept.py:15 in forward", origin["source"])
+
+    def test_parameters_that_were_there_before_the_gpu_was_set_up_are_known_once_an_update_is_read(self):
+        self.assertEqual([place(o) for o in origins(self.ahead.verdict())][:1], [("aten::sqrt", "blocks.1", "forward", 7, True)])
+        self.assertGreater(int(self.ahead.verdict()["coverage"]["unchecked"]["gpu_not_ready"]), 0)
 
     def test_however_late_the_gpu_answers(self):
         for lag, job in self.late.items():
