@@ -17,30 +17,34 @@
 
 namespace nanwatch {
 
-// Asks `done()` at once, then every 0.1 ms until it says yes: for so long, and at least twice a
-// millisecond. Whether it did.
+// Asks `done()` at once, then every 0.1 ms until it says yes: for so long, and until it has asked
+// twice as often as that is milliseconds, which may take ten times as long. Whether it did.
 template <class Done>
 [[nodiscard]] bool DoneWithin(int milliseconds, Done done) noexcept {
   if (done()) return true;
   constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100 * 1000};
-  const uint64_t until = MonotonicNs() + static_cast<uint64_t>(milliseconds) * 1'000'000;
-  for (int asked = 0; asked < 2 * milliseconds || MonotonicNs() < until; ++asked) {
+  const uint64_t patience = static_cast<uint64_t>(milliseconds) * 1'000'000;
+  const uint64_t began = MonotonicNs();
+  uint64_t waited = 0;
+  for (int asked = 0; waited < patience || (asked < 2 * milliseconds && waited < 10 * patience);
+       ++asked) {
     nanosleep(&kPause, nullptr);
     if (done()) return true;
+    waited = MonotonicNs() - began;
   }
   return false;
 }
 
 // The same of what a thread of this process is to do, by its number; 0: none is known. While it can
-// go on by itself it is waited for, some 40 times as long.
+// go on by itself it is waited for, 40 times as long at most.
 template <class Done>
 [[nodiscard]] bool DoneByThread(int milliseconds, const std::atomic<int>& thread,
                                 Done done) noexcept {
-  constexpr int kRounds = 40;
-  for (int round = 0; round < kRounds; ++round) {
+  constexpr uint64_t kLonger = 40;
+  const uint64_t until = MonotonicNs() + kLonger * static_cast<uint64_t>(milliseconds) * 1'000'000;
+  do {
     if (DoneWithin(milliseconds, done)) return true;
-    if (!CanGoOn(thread.load(std::memory_order_acquire))) return false;
-  }
+  } while (CanGoOn(thread.load(std::memory_order_acquire)) && MonotonicNs() < until);
   return false;
 }
 

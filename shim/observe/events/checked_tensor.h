@@ -30,6 +30,7 @@ enum class CheckedAs : uint8_t {
   kGradientScale,  // by which an optimizer divides the gradients itself
   kFoundInf,       // what is not 0 where an optimizer skips its step itself; before its gradients
   kProbe,          // all parameters, which were bad: whether one of them is (poison_watch.h)
+  kUnread,         // what no launch has read yet of what ops have left (gpu/op_batches.h)
   kOfRegion,
   kGiven,              // into a collective that gives one rank's values to all
   kReceived,           // by a collective, before an op writes over it

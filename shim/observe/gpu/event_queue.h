@@ -245,7 +245,7 @@ class GpuEventQueue final : public LateFacts {
   bool Launch(ThreadState* thread, OpEvent* event, const InputSeen* const* outputs,
               const InputSeen* const* inputs, uint32_t input_count) noexcept;
   bool LaunchList(ThreadState* thread, OpEvent* event) noexcept;
-  void RecordRead(const OpEvent& event) noexcept;
+  void CheckUnread(ThreadState* thread) noexcept;
   bool OnLaunched(ThreadState* thread, OpEvent* event, int gpu, const GpuChecks::Launched& launched,
                   const LaunchedTensors& tensors) noexcept;
   bool EnqueueLists(ThreadState* thread, const TensorsToCheck& fact) noexcept;

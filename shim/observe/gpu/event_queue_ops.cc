@@ -298,26 +298,12 @@ bool GpuEventQueue::Launch(ThreadState* thread, OpEvent* event, const InputSeen*
 
 bool GpuEventQueue::LaunchList(ThreadState* thread, OpEvent* event) noexcept {
   const TensorList& list = *event->list;
+  // Of these it is only asked which are bad.
+  const bool kinds_only =
+      event->checked_as == CheckedAs::kProbe || event->checked_as == CheckedAs::kUnread;
   const GpuChecks::Launched launched =
-      state_.checks.CheckList(thread, list, event->reports, event->sums,
-                              /*kinds_only=*/event->checked_as == CheckedAs::kProbe);
+      state_.checks.CheckList(thread, list, event->reports, event->sums, kinds_only);
   return OnLaunched(thread, event, list.gpu(), launched, {list.size(), list.bytes()});
-}
-
-// All that the event checks is read in full, and what is bad will be known.
-void GpuEventQueue::RecordRead(const OpEvent& event) noexcept {
-  if (event.measures || (event.kind == EventKind::kHanded && IsForFigures(event.checked_as)))
-    return;
-  const auto record = [this](const auto& tensor) {
-    state_.batches.RecordRead(tensor.storage.storage, tensor.byte_begin, tensor.byte_end);
-  };
-  if (event.list != nullptr) {
-    for (const ListedTensor& tensor : event.list->tensors()) record(tensor);
-    return;
-  }
-  for (uint32_t i = 0; i < event.outputs; ++i) {
-    if (event.tensors[i].seen.Plain().IsDense()) record(event.tensors[i].seen);
-  }
 }
 
 bool GpuEventQueue::OnLaunched(ThreadState* thread, OpEvent* event, int gpu,
@@ -331,7 +317,7 @@ bool GpuEventQueue::OnLaunched(ThreadState* thread, OpEvent* event, int gpu,
     return launched.nothing_to_check;
   }
   event->ticket = launched.ticket;
-  if (launched.graph == 0 && state_.batches.AnyUnread()) RecordRead(*event);
+  event->ops_before = state_.batches.ops();
   if (launched.graph != 0) {
     event->frame.kernels_pushed = false;  // they run at replays, which have no number
     event->graph = FindGraph({gpu, launched.graph});

@@ -60,6 +60,7 @@ uint64_t GpuEventQueue::Enqueue(ThreadState* thread, const UpdateBegan& fact) no
 void GpuEventQueue::Enqueue(ThreadState* thread, const UpdateEnded& fact) noexcept {
   LaunchBatches();
   state_.batches.OnStep();
+  CheckUnread(thread);
   ReleaseAfterUpdate();
   auto* event = state_.ring.Reserve<OptimizerEvent>();
   if (event == nullptr) return;
@@ -77,6 +78,7 @@ void GpuEventQueue::Enqueue(ThreadState* thread, const UpdateEnded& fact) noexce
 void GpuEventQueue::Enqueue(ThreadState* thread, const PlainUpdate&) noexcept {
   LaunchBatches();
   state_.batches.OnStep();
+  CheckUnread(thread);
   ReleaseAfterUpdate();
   auto* event = state_.ring.Reserve<PassEvent>();
   if (event == nullptr) return;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "shim/observe/gpu/event_queue.h"
@@ -159,6 +160,20 @@ bool GpuEventQueue::EnqueueList(ThreadState* thread, CheckedAs as, TensorListPtr
   const bool launched = LaunchList(thread, event);
   state_.ring.Publish(event);
   return launched;
+}
+
+// Buffers and frozen parameters that were there before the GPU was set up, above all: no update
+// writes them.
+void GpuEventQueue::CheckUnread(ThreadState* thread) noexcept {
+  if (!state_.batches.AnyUnread() || thread->last_gpu == 0 ||
+      CapturedGraph(thread, /*begins=*/true) != nullptr) {
+    return;
+  }
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;
+  const auto gpu = static_cast<int8_t>(thread->last_gpu - 1);
+  if (TensorListPtr list = state_.batches.TakeUnread(gpu, &held); list) {
+    (void)EnqueueList(thread, CheckedAs::kUnread, std::move(list), /*is_last=*/false);
+  }
 }
 
 void GpuEventQueue::EnqueueNumber(ThreadState* thread, CheckedAs as,

@@ -14,7 +14,8 @@
 // read if they still live at the launch. What a launch does not read is *unread*: before the GPU is
 // set up that is all, a model's parameters first of all. While an unread value lives, launches that
 // come after read it too, where they find something bad. It is unread no more once a launch of
-// another kind has read it, such as that of what an update has written.
+// another kind is known to have found it finite: that of what an update has written, or one behind
+// a step for what is unread and small.
 //
 // Of results of more than device::kReadInFullBytes a launch reads a sixteenth, another one after each
 // step, and where it finds something all of it: until then they are unread, too.
@@ -60,9 +61,20 @@ class OpBatches {
   [[nodiscard]] bool AnyOpen() const noexcept {
     return open_count_.load(std::memory_order_relaxed) != 0;
   }
-  // What lies there is read in full by a launch that was made just now: what is unread of it no more
-  // is.
-  void RecordRead(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
+  // A launch that was made behind `ops_before` ops has read these in full, and they are finite: what
+  // was unread of them is so no more. For the thread that resolves.
+  struct ReadRange {
+    const void* storage;
+    uint64_t byte_begin;
+    uint64_t byte_end;
+  };
+  void RecordRead(std::span<const ReadRange> ranges, uint64_t ops_before) noexcept;
+  // Of this GPU's unread values those that fit a list, take a launch little time and were in none
+  // yet; and a hold of each, to be let go behind the launch. Null: there is none.
+  [[nodiscard]] TensorListPtr TakeUnread(
+      int8_t gpu, std::vector<c10::intrusive_ptr<c10::StorageImpl>>* held) noexcept;
+  // So many ops were noted so far.
+  [[nodiscard]] uint64_t ops() const noexcept { return ops_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool AnyUnread() const noexcept {
     return any_unread_.load(std::memory_order_relaxed);
   }
@@ -116,6 +128,7 @@ class OpBatches {
   void Launch(Open& open, Released* released) noexcept;
   void AddUnread(const Open& open, BatchEvent& batch) noexcept;
   void KeepUnread(const BatchEvent& batch) noexcept;
+  void KeepOneUnread(const OpNote& note) noexcept;  // mutex_ held
   // With mutex_ held: those of which `gone` says so.
   template <class Fn>
   void DropUnread(Fn&& gone) noexcept;
@@ -126,7 +139,7 @@ class OpBatches {
   void CountNotes(const BatchEvent& batch, int gpu, const GpuChecks::Launched& launched) noexcept;
 
   static constexpr uint32_t kOpenMax = 64;
-  static constexpr uint32_t kUnreadMax = 256;
+  static constexpr uint32_t kUnreadMax = 512;
   static constexpr uint32_t kWithPythonMax = 64;
 
   GpuChecks& checks_;

@@ -33,6 +33,7 @@ struct OpNote {
   int8_t entry = -1;                 // its place in the launch; -1: the launch does not read it
   bool in_full = false;              // the launch reads all of it, whatever it finds
   uint8_t kinds_read_later = 0;      // of one that was written over: what its writer left
+  bool listed = false;               // of an unread one: a list was made of it
   int8_t written_over_by = -1;       // the note of the same batch whose op wrote there next
   c10::StorageImpl* held = nullptr;  // until the launch
 };

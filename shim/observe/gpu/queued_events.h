@@ -75,6 +75,7 @@ struct OpEvent : QueuedEvent {
   uint64_t snapshot = 0;       // for this one, in which `name` is its place
   std::span<const device::SampleSpan> samples;  // of these, while it is launched
   RegionSeen region;                            // that was open, or has returned the tensors
+  uint64_t ops_before = 0;                      // as of OpBatches, where it was launched
   double escaped;                               // what went to Python; 0: nothing did
   uint32_t slot;                                // of its check, in a graph
   uint32_t outputs;
@@ -131,15 +132,16 @@ void DropTensors(QueuedEvent* event) noexcept;
 // Their numbers are of no interest.
 [[nodiscard]] constexpr bool IsOnlyChecked(CheckedAs as) noexcept {
   return as == CheckedAs::kWritten || as == CheckedAs::kGiven || as == CheckedAs::kReceived ||
-         as == CheckedAs::kProbe;
+         as == CheckedAs::kProbe || as == CheckedAs::kUnread;
 }
 // Only their figures are: they were or will be checked as what they are.
 [[nodiscard]] constexpr bool IsForFigures(CheckedAs as) noexcept {
   return as == CheckedAs::kWatchedGradients || as == CheckedAs::kLossNumber ||
          as == CheckedAs::kScale || as == CheckedAs::kScaleOfStep ||
          as == CheckedAs::kGradientScale || as == CheckedAs::kFoundInf || as == CheckedAs::kProbe ||
-         as == CheckedAs::kMeasuredGradients || as == CheckedAs::kMeasuredResults ||
-         as == CheckedAs::kSampled || as == CheckedAs::kMeasuredUpdates;
+         as == CheckedAs::kUnread || as == CheckedAs::kMeasuredGradients ||
+         as == CheckedAs::kMeasuredResults || as == CheckedAs::kSampled ||
+         as == CheckedAs::kMeasuredUpdates;
 }
 
 }  // namespace nanwatch

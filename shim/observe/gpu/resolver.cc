@@ -3,11 +3,13 @@
 
 #include <cstdlib>
 #include <new>
+#include <vector>
 
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/finding/clean_outputs.h"
+#include "shim/observe/gpu/gpu_counts.h"
 #include "shim/observe/gpu/gpu_listener.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/step/canary.h"
@@ -102,7 +104,34 @@ void GpuResolver::BeginResolving(const QueuedEvent& event) noexcept {
   resolver_->pass = event.moment.place.pass;
 }
 
+// What was unread, and is in what the event has checked, was read in full now.
+void GpuResolver::RecordRead(const OpEvent& event, const GpuAnswer& answer) noexcept try {
+  if (event.measures || event.graph != nullptr) return;
+  const bool is_clean = answer.outcome == device::Finished::Outcome::kClean;
+  const bool is_bad = answer.outcome == device::Finished::Outcome::kBad;
+  std::vector<OpBatches::ReadRange> ranges;
+  const auto add = [&ranges](const auto& tensor) {
+    ranges.push_back({tensor.storage.storage, tensor.byte_begin, tensor.byte_end});
+  };
+  if (event.list != nullptr && (is_clean || is_bad)) {
+    for (uint32_t i = 0; i < event.outputs; ++i) {
+      const bool is_finite = is_clean || FindListed(device::ListOf(*answer.result), i).kinds == 0;
+      if (is_finite) add(event.list->tensors()[i]);
+    }
+  } else if (is_clean) {
+    for (uint32_t i = 0; i < event.outputs; ++i) {
+      if (event.tensors[i].seen.Plain().IsDense()) add(event.tensors[i].seen);
+    }
+  }
+  state_.batches.RecordRead(ranges, event.ops_before);
+} catch (const std::bad_alloc&) {  // they stay unread
+}
+
 void GpuResolver::Resolve(QueuedEvent& event, const GpuAnswer* answer) noexcept {
+  const bool is_checked = event.kind == EventKind::kOp || event.kind == EventKind::kHanded;
+  if (is_checked && answer != nullptr && state_.batches.AnyUnread()) {
+    RecordRead(static_cast<const OpEvent&>(event), *answer);
+  }
   ThreadState* thread = resolver_;
   BeginResolving(event);
   switch (event.kind) {

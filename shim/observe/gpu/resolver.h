@@ -118,6 +118,7 @@ class GpuResolver {
   void ResolveReady() noexcept;
   bool IsStuck(const QueuedEvent& head) noexcept;
   // From here on the resolving thread is where and when the event was.
+  void RecordRead(const OpEvent& event, const GpuAnswer& answer) noexcept;
   void BeginResolving(const QueuedEvent& event) noexcept;
   void Resolve(QueuedEvent& event, const GpuAnswer* answer) noexcept;
   void ResolveOp(OpEvent& event, const GpuAnswer* answer) noexcept;

@@ -65,6 +65,7 @@ void GpuResolver::ResolveTensors(OpEvent& event, const GpuAnswer& answer) noexce
                                        answer.outcome == device::Finished::Outcome::kBad);
   }
   if (answer.outcome != device::Finished::Outcome::kBad) return;
+  if (event.checked_as == CheckedAs::kUnread) return;  // it stays unread
   // Whose gradients are bad is known of each step, whatever else is not told any more.
   if (parts_.poison.Poisoned() && !AreGradients(event.checked_as)) return;
   if (event.list != nullptr) return ResolveList(event, answer);
@@ -99,6 +100,7 @@ void GpuResolver::ResolveTensor(OpEvent& event, SeenTensor& tensor) noexcept {
     case CheckedAs::kGradientScale:
     case CheckedAs::kFoundInf:
     case CheckedAs::kProbe:
+    case CheckedAs::kUnread:
     case CheckedAs::kMeasuredGradients:
     case CheckedAs::kMeasuredResults:
     case CheckedAs::kSampled:

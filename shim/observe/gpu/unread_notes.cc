@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What no launch has read yet of what ops have left (op_batches.h).
 #include <algorithm>
+#include <utility>
 
+#include "shim/device/batch_launch.h"
 #include "shim/observe/gpu/op_batches.h"
+#include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/weak_storage.h"
 
@@ -13,6 +16,8 @@ namespace {
 void CopyNote(const OpNote& from, OpNote* to) {
   *to = from;
   to->held = nullptr;
+  to->entry = -1;
+  to->listed = false;
   to->seen.storage = HoldWeakly(static_cast<const c10::StorageImpl*>(from.seen.storage.storage));
 }
 
@@ -28,13 +33,37 @@ void OpBatches::DropUnread(Fn&& gone) noexcept {
   any_unread_.store(!unread_.empty(), std::memory_order_relaxed);
 }
 
-void OpBatches::RecordRead(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept {
+void OpBatches::RecordRead(std::span<const ReadRange> ranges, uint64_t ops_before) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto is_read = [&](const OpNote& note) {
-    return note.seen.storage.storage == storage && byte_begin <= note.seen.byte_begin &&
-           note.seen.byte_end <= byte_end;
-  };
-  if (std::any_of(unread_.begin(), unread_.end(), is_read)) DropUnread(is_read);
+  DropUnread([&](const OpNote& note) {
+    if (!IsAlive(note.seen)) return true;
+    return note.number <= ops_before &&
+           std::any_of(ranges.begin(), ranges.end(), [&note](const ReadRange& read) {
+             return note.seen.storage.storage == read.storage &&
+                    read.byte_begin <= note.seen.byte_begin && note.seen.byte_end <= read.byte_end;
+           });
+  });
+}
+
+// What is large is read in part again and again, and would be unread again at once.
+TensorListPtr OpBatches::TakeUnread(
+    int8_t gpu, std::vector<c10::intrusive_ptr<c10::StorageImpl>>* held) noexcept try {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  TensorListPtr list;
+  for (OpNote& note : unread_) {
+    const PlainTensor plain = note.seen.Plain();
+    if (note.listed || plain.gpu != gpu || BytesOf(plain.view) > device::kReadInFullBytes) continue;
+    c10::intrusive_ptr<c10::StorageImpl> storage = TakeStorage(plain.storage);
+    if (!storage || !IsAlive(note.seen)) continue;
+    if (!list) list = c10::make_intrusive<TensorList>(gpu, unread_.size());
+    if (!list->HasRoomFor(gpu)) break;
+    held->push_back(std::move(storage));
+    list->Add(plain, wire::Target::kNone, nullptr);
+    note.listed = true;
+  }
+  return list;
+} catch (...) {
+  return {};
 }
 
 // As many unread values as there is room for, the newest first: what this batch has read was most
@@ -60,19 +89,31 @@ void OpBatches::KeepUnread(const BatchEvent& batch) noexcept {
     const OpNote& note = batch.notes[i];
     if (note.in_full || note.written_over_by >= 0 || !IsAlive(note.seen)) continue;
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto lose = [this](const OpNote& lost) {
-      (lost.needs_gradient ? unread_lost_with_gradient_ : unread_lost_without_) = true;
-    };
-    if (unread_.size() == kUnreadMax) {
-      lose(unread_.front());
-      DropUnread([oldest = &unread_.front()](const OpNote& each) { return &each == oldest; });
-    }
-    try {
-      CopyNote(note, &unread_.emplace_back());
-      any_unread_.store(true, std::memory_order_relaxed);
-    } catch (...) {
-      lose(note);
-    }
+    KeepOneUnread(note);
+  }
+}
+
+// In the place of an older one of the same memory.
+void OpBatches::KeepOneUnread(const OpNote& note) noexcept {
+  const InputSeen& seen = note.seen;
+  const auto older = std::find_if(unread_.begin(), unread_.end(), [&seen](const OpNote& kept) {
+    return kept.seen.storage.storage == seen.storage.storage &&
+           kept.seen.byte_begin == seen.byte_begin && kept.seen.byte_end == seen.byte_end;
+  });
+  const bool is_full = older == unread_.end() && unread_.size() == kUnreadMax;
+  const auto gone = is_full ? unread_.begin() : older;
+  if (is_full) {
+    (gone->needs_gradient ? unread_lost_with_gradient_ : unread_lost_without_) = true;
+  }
+  if (gone != unread_.end()) {
+    TorchWeakStorageOps().drop(gone->seen.storage.handle);
+    unread_.erase(gone);
+  }
+  try {
+    CopyNote(note, &unread_.emplace_back());
+    any_unread_.store(true, std::memory_order_relaxed);
+  } catch (...) {
+    (note.needs_gradient ? unread_lost_with_gradient_ : unread_lost_without_) = true;
   }
 }
 

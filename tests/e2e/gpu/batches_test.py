@@ -11,7 +11,8 @@ torch.manual_seed(1)
 driver = ctypes.CDLL("libcuda.so.1")
 driver.fake_cuda_calls.restype = ctypes.c_size_t
 driver.fake_cuda_set_logging(1)
-""" + MODEL + """model = Model().cuda()
+""" + MODEL + """{before}
+model = Model().cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 losses, launches = [], []
 for step in range(40):
@@ -31,8 +32,29 @@ open("launches", "w").write(str(launches[-1] - launches[-2]))
 """
 
 
-def text(fault="pass", begin="pass", batch="pass", loss="pass"):
-    return TEXT.format(fault=fault, begin=begin, batch=batch, loss=loss)
+# Until the GPU is set up nothing is read.
+UNTIL_SET_UP = "while driver.fake_cuda_calls(b'cuLaunchKernel') < 6: torch.ones(4, device='cuda') * 2"
+
+
+def text(fault="pass", begin="pass", batch="pass", loss="pass", before=UNTIL_SET_UP):
+    return TEXT.format(fault=fault, begin=begin, batch=batch, loss=loss, before=before)
+
+
+# A batch that is large, and bad in one element: of what div leaves a sixteenth is read.
+LARGE = """
+import torch
+torch.manual_seed(1)
+model = torch.nn.Linear(512, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(12):
+    x, divisor = torch.randn(1024, 512, device="cuda"), torch.ones(1024, 512, device="cuda")
+    if step == 7: x.view(-1)[{at}] = divisor.view(-1)[{at}] = 0
+    x = x / divisor
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+"""
+PLACES = (0, 129, 260, 1031)  # in runs that are read in different steps
 
 
 KEPT = text("hidden = hidden * torch.sqrt(hidden)")
@@ -78,8 +100,9 @@ class Batches(GpuJobTest):
         cls.full = workplace.run_watched(cls.program("full", PROGRAMS["healthy"]), ("--level", "full"))
         kept = cls.program("late", KEPT)
         # The model is there before the GPU is set up: what its parameters hold no batch has read.
-        ahead = text("hidden = hidden * torch.sqrt(hidden)", begin="while driver.fake_cuda_calls(b'cuLaunchKernel') < 6: torch.ones(4, device='cuda') * 2")
+        ahead = text("hidden = hidden * torch.sqrt(hidden)", begin=UNTIL_SET_UP, before="pass")
         cls.ahead = workplace.run_watched(cls.program("ahead", ahead), ("--level", "sampled"), NANWATCH_FAKE_OWN_LAG_MS="100")
+        cls.large = {at: workplace.run_watched(cls.program(f"large_{at}", LARGE.format(at=at)), ("--level", "sampled")) for at in PLACES}
         cls.late = {lag: workplace.run_watched(kept, ("--level", "sampled"), NANWATCH_FAKE_LAG=lag) for lag in LAGS}
 
     def first(self, name):
@@ -97,6 +120,13 @@ class Batches(GpuJobTest):
     def test_parameters_that_were_there_before_the_gpu_was_set_up_are_known_once_an_update_is_read(self):
         self.assertEqual([place(o) for o in origins(self.ahead.verdict())][:1], [("aten::sqrt", "blocks.1", "forward", 7, True)])
         self.assertGreater(int(self.ahead.verdict()["coverage"]["unchecked"]["gpu_not_ready"]), 0)
+
+    def test_what_reads_a_large_batch_that_was_read_in_part_is_not_called_the_exact_origin(self):
+        for at, job in self.large.items():
+            with self.subTest(at=at):
+                origin = origins(job.verdict())[0]
+                self.assertEqual(int(origin["step"]), 7)
+                self.assertTrue(origin["op"] == "aten::div" or not origin["exact"], origin)
 
     def test_however_late_the_gpu_answers(self):
         for lag, job in self.late.items():

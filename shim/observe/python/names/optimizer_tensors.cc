@@ -226,7 +226,7 @@ TensorIdentity TensorIdentity::Of(const WrittenTensor& written) {
 
 bool TensorIdentity::Matches(const PyObj* other, const c10::TensorImpl& tensor) const noexcept {
   if (other != object || &tensor != impl) return false;
-  if (is_count) return true;
+  if (is_count && !is_number) return true;
   const c10::StorageImpl* now = tensor.unsafe_storage().unsafeGetStorageImpl();
   return now == storage && DataOf(*now) == data && now->nbytes() == bytes &&
          !tensor.has_symbolic_sizes_strides() && tensor.storage_offset() == offset &&

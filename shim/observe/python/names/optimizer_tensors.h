@@ -53,7 +53,7 @@ struct TensorIdentity {
   uint64_t shape;  // mixed from its sizes and strides
   c10::ScalarType type;
   bool is_number;  // one element on the CPU, float32 or float64
-  bool is_count;   // as of WrittenTensor: nobody reads it, so where it lies is of no matter
+  bool is_count;   // as of WrittenTensor: on a GPU nobody reads it, wherever it lies
 
   // `written` is one run of memory.
   [[nodiscard]] static TensorIdentity Of(const WrittenTensor& written);

@@ -109,6 +109,15 @@ TEST(TensorIdentity, OfANumberOnTheCpuIsReadAsItIsNow) {
   EXPECT_FALSE(TensorIdentity::Of(Written(at::ones({}, at::kHalf))).is_number);
 }
 
+TEST(TensorIdentity, OfACountOnTheCpuChangesWithItsMemory) {
+  const at::Tensor count = at::ones({});
+  const TensorIdentity identity = TensorIdentity::Of(Written(count, true, /*is_count=*/true));
+  EXPECT_TRUE(identity.is_number);
+  EXPECT_TRUE(StillMatches(identity, count));
+  count.set_data(at::ones({}));
+  EXPECT_FALSE(StillMatches(identity, count)) << "what it pointed to is gone";
+}
+
 class UpdatePlanTest : public testing::Test {
  protected:
   // As if it lay on a GPU.
