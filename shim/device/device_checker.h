@@ -123,8 +123,6 @@ struct CheckListRequest {
   // kListGateMax entries has none: they are left out, and counted as inputs are.
   std::span<const ListEntry> others;
   bool reports = false;  // as in CheckRequest
-  // TilesOf (check_list.h) of all of the gate, where it is one launch; 0: not known.
-  uint32_t tiles = 0;
   // The gate is summed besides: Finished::sums. Each entry by one launch: where several look at the
   // gate, for there are many others, by the first of them. Not in a capture: there the list is
   // checked alone.
@@ -138,6 +136,8 @@ struct CheckListRequest {
   // With `measures`, as many as the gate has entries: samples of these are compared with what was
   // kept in these places of the device's memory, and kept there. Nobody else has to use them.
   std::span<const SampleSpan> samples = {};
+  // TilesOf (check_list.h) of all of the gate, where it is one launch; 0: not known.
+  uint32_t tiles = 0;
 };
 inline constexpr int kListGateMax = kListMax / 2;
 

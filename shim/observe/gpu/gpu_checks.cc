@@ -174,9 +174,9 @@ GpuChecks::Launched GpuChecks::CheckList(ThreadState* thread, const TensorList& 
                                              .gate = list.entries(),
                                              .others = {},
                                              .reports = reports || stream != nullptr,
-                                             .tiles = list.tiles(),
                                              .sums = sums,
-                                             .kinds_only = kinds_only}),
+                                             .kinds_only = kinds_only,
+                                             .tiles = list.tiles()}),
                       list.gpu());
 }
 
