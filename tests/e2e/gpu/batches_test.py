@@ -11,7 +11,8 @@ torch.manual_seed(1)
 driver = ctypes.CDLL("libcuda.so.1")
 driver.fake_cuda_calls.restype = ctypes.c_size_t
 driver.fake_cuda_set_logging(1)
-""" + MODEL + """{before}
+""" + MODEL + """until_set_up = lambda: any(driver.fake_cuda_calls(b"cuLaunchKernel") >= 6 or torch.ones(4, device="cuda") * 2 is None for _ in range(20000))
+{before}
 model = Model().cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 losses, launches = [], []
@@ -32,8 +33,8 @@ open("launches", "w").write(str(launches[-1] - launches[-2]))
 """
 
 
-# Until the GPU is set up nothing is read.
-UNTIL_SET_UP = "while driver.fake_cuda_calls(b'cuLaunchKernel') < 6: torch.ones(4, device='cuda') * 2"
+# Until the GPU is set up nothing is read. Without nanwatch nothing ever is: then it takes as many ops as that may need.
+UNTIL_SET_UP = "until_set_up()"
 
 
 def text(fault="pass", begin="pass", batch="pass", loss="pass", before=UNTIL_SET_UP):
