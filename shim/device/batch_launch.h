@@ -85,13 +85,6 @@ constexpr uint32_t PlanBatch(BatchLaunch& launch) noexcept {
   return tiles;
 }
 
-// Blocks to launch a batch of so many tiles with.
-constexpr uint32_t BatchGridFor(uint32_t tiles, uint32_t multiprocessors) noexcept {
-  const uint32_t resident = multiprocessors * kBlocksPerMultiprocessor;
-  const uint32_t blocks = tiles < resident ? tiles : resident;
-  return blocks == 0 ? 1 : blocks;
-}
-
 // In the place of a LaunchScratch, zero between launches as that is.
 struct BatchScratch {
   uint32_t blocks_done;

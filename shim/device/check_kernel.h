@@ -117,10 +117,7 @@ uint32_t GridFor(const Launch& launch, uint32_t multiprocessors) noexcept {
     units += walk.units;
   }
   if (units <= kUnitsAlone) return 1;
-  const uint64_t wanted = (units + kShareUnitsMin - 1) / kShareUnitsMin;
-  const uint64_t resident = uint64_t{multiprocessors} * kBlocksPerMultiprocessor;
-  const uint64_t blocks = wanted < resident ? wanted : resident;
-  return blocks == 0 ? 1 : static_cast<uint32_t>(blocks);
+  return BlocksFor((units + kShareUnitsMin - 1) / kShareUnitsMin, multiprocessors);
 }
 
 // Units of a block's share, a multiple of the threads of a block. 32 bits of turns are 2^41 units,

@@ -163,4 +163,12 @@ inline constexpr int kThreadsPerBlock = 512;
 // H200 needs for its part of the bandwidth (4.8 TB/s * 0.8 us / 132 = 29 KiB).
 inline constexpr uint32_t kBlocksPerMultiprocessor = 2;
 
+// Blocks for so many pieces of work, such as tiles: as many as can run at once, but for fewer
+// pieces. Host code.
+constexpr uint32_t BlocksFor(uint64_t pieces, uint32_t multiprocessors) noexcept {
+  const uint64_t resident = uint64_t{multiprocessors} * kBlocksPerMultiprocessor;
+  const uint64_t blocks = pieces < resident ? pieces : resident;
+  return blocks == 0 ? 1 : static_cast<uint32_t>(blocks);
+}
+
 }  // namespace nanwatch::device

@@ -71,9 +71,7 @@ NANWATCH_BITS constexpr uint32_t TilesOf(const ListEntry& entry) noexcept {
 inline uint32_t ListGridFor(const ListLaunch& launch, uint32_t multiprocessors) noexcept {
   uint64_t tiles = 0;
   for (uint32_t i = 0; i < launch.head.output_count; ++i) tiles += TilesOf(launch.entries[i]);
-  const uint64_t resident = uint64_t{multiprocessors} * kBlocksPerMultiprocessor;
-  const uint64_t blocks = tiles < resident ? tiles : resident;
-  return blocks == 0 ? 1 : static_cast<uint32_t>(blocks);
+  return BlocksFor(tiles, multiprocessors);
 }
 
 // The launch, from the kernel's parameters, as CopyLaunch does.

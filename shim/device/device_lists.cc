@@ -40,7 +40,7 @@ CuResult CheckedDevice::LaunchList(const LaunchHead& head, const Part& part) noe
   std::copy(part.others.begin(), part.others.end(), launch.entries + part.gate.size());
   if (!part.samples.empty()) return LaunchComparison(&launch, part);
   const uint32_t blocks = part.tiles != 0
-                              ? BatchGridFor(part.tiles, static_cast<uint32_t>(multiprocessors_))
+                              ? BlocksFor(part.tiles, static_cast<uint32_t>(multiprocessors_))
                               : shared_.options.list_grid_for(launch, multiprocessors_);
   const CuFunction function = part.measures ? measure_list_ : part.sums ? sum_list_ : check_list_;
   return Launch(function, blocks, kThreadsPerBlock, &launch, part.stream);
@@ -85,7 +85,7 @@ Skip CheckedDevice::EnqueueBatch(const CheckBatchRequest& request, Enqueued* enq
 CuResult CheckedDevice::LaunchBatch(const LaunchHead& head, const Part& part) noexcept {
   BatchLaunch& launch = part.batch->launch;
   launch.head = head;
-  const uint32_t blocks = BatchGridFor(part.batch->tiles, static_cast<uint32_t>(multiprocessors_));
+  const uint32_t blocks = BlocksFor(part.batch->tiles, static_cast<uint32_t>(multiprocessors_));
   return Launch(check_batch_, blocks, kThreadsPerBlock, &launch, part.stream);
 }
 

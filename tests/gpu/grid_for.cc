@@ -24,7 +24,7 @@ extern "C" __attribute__((visibility("default"))) uint32_t nanwatch_list_grid_fo
 // Fills in what the host plans of a BatchLaunch.
 extern "C" __attribute__((visibility("default"))) uint32_t nanwatch_plan_batch(
     void* launch, uint32_t multiprocessors) {
-  return BatchGridFor(PlanBatch(*static_cast<BatchLaunch*>(launch)), multiprocessors);
+  return BlocksFor(PlanBatch(*static_cast<BatchLaunch*>(launch)), multiprocessors);
 }
 
 // Bytes of a struct or offset of a field, by its place in this list; ~0 behind the end.

@@ -206,7 +206,7 @@ TEST(BatchRest, OfAnEntryWithoutRoomIsNotRead) {
 TEST(BatchGrid, HasABlockForEachTileUntilTheGpuIsFull) {
   BatchLaunch launch = {};
   EXPECT_EQ(PlanBatch(launch), 0u);
-  EXPECT_EQ(BatchGridFor(0, 100), 1u);
+  EXPECT_EQ(BlocksFor(0, 100), 1u);
   launch.head.output_count = 5;
   const uint64_t bytes[] = {4, 65'536, 65'540, kMegabyte, kMegabyte + 4};
   for (int i = 0; i < 5; ++i) launch.entries[i] = Floats(4096, bytes[i]);
@@ -216,8 +216,8 @@ TEST(BatchGrid, HasABlockForEachTileUntilTheGpuIsFull) {
   EXPECT_EQ(PlanBatch(launch), 1u + 1 + 2 + 16 + 17);
   launch.entries[0].data = 0;
   EXPECT_EQ(PlanBatch(launch), 1u + 2 + 16 + 17);
-  EXPECT_EQ(BatchGridFor(22, 100), 22u);
-  EXPECT_EQ(BatchGridFor(1000, 100), 200u);
+  EXPECT_EQ(BlocksFor(22, 100), 22u);
+  EXPECT_EQ(BlocksFor(1000, 100), 200u);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST_F(GpuTensorsTest, SumTheTilesOfALaunch) {
   device::ListLaunch launch{};
   launch.head.output_count = list.size();
   std::copy(list.entries().begin(), list.entries().end(), launch.entries);
-  EXPECT_EQ(device::BatchGridFor(list.tiles(), 1'000'000), device::ListGridFor(launch, 1'000'000));
+  EXPECT_EQ(device::BlocksFor(list.tiles(), 1'000'000), device::ListGridFor(launch, 1'000'000));
 }
 
 TEST_F(GpuTensorsTest, ListRunsAndNoTensorsWithGaps) {
