@@ -45,23 +45,20 @@ void GpuTensors::AddListed(const PlainTensor& tensor, wire::Target target,
 void GpuTensors::AddRun(const PlainTensor& tensor, wire::Target target,
                         const NamedTensor* named) noexcept try {
   if (!Accepts(tensor)) return;
-  if (newest_ == nullptr || !newest_->HasRoomFor(tensor.gpu)) newest_ = &NewRunsOf(tensor.gpu);
+  if (newest_ == nullptr || !newest_->HasRoomFor(tensor.gpu)) {
+    newest_ = &ListWithRoom(&runs_, tensor.gpu, Room());
+  }
   newest_->Add(tensor, target, named);
 } catch (...) {
   CountBusy();
 }
 
-// The tensors of a model on several GPUs may alternate.
-TensorList& GpuTensors::NewRunsOf(int8_t gpu) {
-  const auto found = std::find_if(runs_.rbegin(), runs_.rend(), [gpu](const TensorListPtr& list) {
-    return list->HasRoomFor(gpu);
-  });
-  if (found != runs_.rend()) return **found;
+// How many tensors a new list is for.
+size_t GpuTensors::Room() const noexcept {
   constexpr size_t kFew = 16;
   size_t held = 0;
   for (const TensorListPtr& list : runs_) held += list->size();
-  const size_t room = expected_ > held ? std::max(expected_ - held, kFew) : TensorList::kMax;
-  return *runs_.emplace_back(c10::make_intrusive<TensorList>(gpu, room));
+  return expected_ > held ? std::max(expected_ - held, kFew) : TensorList::kMax;
 }
 
 }  // namespace nanwatch

@@ -39,7 +39,7 @@ class GpuTensors {
   // Whether it can be checked; else it is counted.
   [[nodiscard]] bool Accepts(const PlainTensor& tensor) noexcept;
   void CountBusy() noexcept;
-  [[nodiscard]] TensorList& NewRunsOf(int8_t gpu);
+  [[nodiscard]] size_t Room() const noexcept;
 
   LateFacts& late_;
   ThreadState* thread_;

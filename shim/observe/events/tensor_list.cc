@@ -53,4 +53,12 @@ void TensorList::Add(const PlainTensor& tensor, wire::Target target, const Named
   }
 }
 
+TensorList& ListWithRoom(std::vector<TensorListPtr>* lists, int8_t gpu, size_t room) {
+  const auto found = std::find_if(lists->rbegin(), lists->rend(), [gpu](const TensorListPtr& list) {
+    return list->HasRoomFor(gpu);
+  });
+  if (found != lists->rend()) return **found;
+  return *lists->emplace_back(c10::make_intrusive<TensorList>(gpu, room));
+}
+
 }  // namespace nanwatch

@@ -78,4 +78,9 @@ class TensorList final : public c10::intrusive_ptr_target {
 
 using TensorListPtr = c10::intrusive_ptr<TensorList>;
 
+// One of these, none of which was handed on yet, that has room for a tensor of this GPU: the newest,
+// or a new one for so many. (The tensors of a model on several GPUs may alternate.) Throws
+// std::bad_alloc.
+[[nodiscard]] TensorList& ListWithRoom(std::vector<TensorListPtr>* lists, int8_t gpu, size_t room);
+
 }  // namespace nanwatch

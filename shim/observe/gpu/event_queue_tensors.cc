@@ -23,19 +23,14 @@ bool IsRun(const CheckedTensor& tensor) {
 
 // Those that the fact hands over, and behind them lists of its other runs.
 std::vector<TensorListPtr> ListsOf(const TensorsToCheck& fact) {
-  std::vector<TensorListPtr> lists(fact.runs.begin(), fact.runs.end());
+  std::vector<TensorListPtr> others;
   for (const CheckedTensor& tensor : fact.tensors) {
     if (!IsRun(tensor)) continue;
-    const auto others = lists.begin() + static_cast<ptrdiff_t>(fact.runs.size());
-    auto list = std::find_if(others, lists.end(), [&tensor](const TensorListPtr& candidate) {
-      return candidate->HasRoomFor(tensor.seen.gpu);
-    });
-    if (list == lists.end()) {
-      lists.push_back(c10::make_intrusive<TensorList>(tensor.seen.gpu, fact.tensors.size()));
-      list = std::prev(lists.end());
-    }
-    (*list)->Add(tensor.seen.Plain(), tensor.target, tensor.named, tensor.name);
+    ListWithRoom(&others, tensor.seen.gpu, fact.tensors.size())
+        .Add(tensor.seen.Plain(), tensor.target, tensor.named, tensor.name);
   }
+  std::vector<TensorListPtr> lists(fact.runs.begin(), fact.runs.end());
+  std::move(others.begin(), others.end(), std::back_inserter(lists));
   return lists;
 }
 

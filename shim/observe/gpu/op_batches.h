@@ -128,7 +128,8 @@ class OpBatches {
   void Launch(Open& open, Released* released) noexcept;
   void AddUnread(const Open& open, BatchEvent& batch) noexcept;
   void KeepUnread(const BatchEvent& batch) noexcept;
-  void KeepOneUnread(const OpNote& note) noexcept;  // mutex_ held
+  void KeepOneUnread(const OpNote& note) noexcept;  // mutex_ held, as of the next
+  void LoseUnread(const OpNote& note) noexcept;
   // With mutex_ held: those of which `gone` says so.
   template <class Fn>
   void DropUnread(Fn&& gone) noexcept;

@@ -2,6 +2,7 @@
 // What no launch has read yet of what ops have left (op_batches.h).
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "shim/device/batch_launch.h"
 #include "shim/observe/gpu/op_batches.h"
@@ -25,11 +26,11 @@ void CopyNote(const OpNote& from, OpNote* to) {
 
 template <class Fn>
 void OpBatches::DropUnread(Fn&& gone) noexcept {
-  const WeakStorageOps ops = TorchWeakStorageOps();
-  const auto first = std::stable_partition(unread_.begin(), unread_.end(),
-                                           [&gone](const OpNote& note) { return !gone(note); });
-  for (auto note = first; note != unread_.end(); ++note) ops.drop(note->seen.storage.handle);
-  unread_.erase(first, unread_.end());
+  std::erase_if(unread_, [&gone](const OpNote& note) {
+    if (!gone(note)) return false;
+    TorchWeakStorageOps().drop(note.seen.storage.handle);
+    return true;
+  });
   any_unread_.store(!unread_.empty(), std::memory_order_relaxed);
 }
 
@@ -70,8 +71,7 @@ TensorListPtr OpBatches::TakeUnread(
 // likely made just before.
 void OpBatches::AddUnread(const Open& open, BatchEvent& batch) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto is_gone = [](const OpNote& note) { return !IsAlive(note.seen); };
-  if (std::any_of(unread_.begin(), unread_.end(), is_gone)) DropUnread(is_gone);
+  DropUnread([](const OpNote& note) { return !IsAlive(note.seen); });
   for (auto unread = unread_.rbegin(); unread != unread_.rend(); ++unread) {
     if (unread->seen.gpu == open.gpu && batch.other_count < BatchEvent::kOthersMax) {
       CopyNote(*unread, &batch.others.Make(batch.other_count++));
@@ -96,25 +96,25 @@ void OpBatches::KeepUnread(const BatchEvent& batch) noexcept {
 // In the place of an older one of the same memory.
 void OpBatches::KeepOneUnread(const OpNote& note) noexcept {
   const InputSeen& seen = note.seen;
-  const auto older = std::find_if(unread_.begin(), unread_.end(), [&seen](const OpNote& kept) {
-    return kept.seen.storage.storage == seen.storage.storage &&
-           kept.seen.byte_begin == seen.byte_begin && kept.seen.byte_end == seen.byte_end;
+  DropUnread([&seen](const OpNote& older) {
+    return older.seen.storage.storage == seen.storage.storage &&
+           older.seen.byte_begin == seen.byte_begin && older.seen.byte_end == seen.byte_end;
   });
-  const bool is_full = older == unread_.end() && unread_.size() == kUnreadMax;
-  const auto gone = is_full ? unread_.begin() : older;
-  if (is_full) {
-    (gone->needs_gradient ? unread_lost_with_gradient_ : unread_lost_without_) = true;
-  }
-  if (gone != unread_.end()) {
-    TorchWeakStorageOps().drop(gone->seen.storage.handle);
-    unread_.erase(gone);
+  if (unread_.size() == kUnreadMax) {
+    LoseUnread(unread_.front());
+    TorchWeakStorageOps().drop(unread_.front().seen.storage.handle);
+    unread_.erase(unread_.begin());
   }
   try {
     CopyNote(note, &unread_.emplace_back());
     any_unread_.store(true, std::memory_order_relaxed);
   } catch (...) {
-    (note.needs_gradient ? unread_lost_with_gradient_ : unread_lost_without_) = true;
+    LoseUnread(note);
   }
+}
+
+void OpBatches::LoseUnread(const OpNote& note) noexcept {
+  (note.needs_gradient ? unread_lost_with_gradient_ : unread_lost_without_) = true;
 }
 
 }  // namespace nanwatch
