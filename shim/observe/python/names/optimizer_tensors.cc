@@ -62,7 +62,7 @@ bool ForEachTensorIn(const PythonApi& api, PythonNames& names, TensorTypes& type
     PyObj* object = api.PyList_GetItem(list, i);
     if (object == nullptr || !types.Has(object)) continue;
     const at::TensorBase* tensor = names.TensorOf(object);
-    if (tensor != nullptr && tensor->defined() && !fn(object, *tensor)) return false;
+    if (tensor != nullptr && !fn(object, *tensor)) return false;
   }
   return true;
 }
@@ -154,8 +154,7 @@ class WrittenWalk {
       for (ptrdiff_t inner = 0; api_.PyDict_Next(kept, &inner, &name, &value) != 0;) {
         if (!types_.Has(value)) continue;
         const at::TensorBase* tensor = names_.TensorOf(value);
-        if (tensor == nullptr || !tensor->defined()) continue;
-        if (!fn(MetTensor{value, *tensor, parameter, true})) return false;
+        if (tensor != nullptr && !fn(MetTensor{value, *tensor, parameter, true})) return false;
       }
     }
     return true;
@@ -231,7 +230,7 @@ bool TensorIdentity::Matches(const PyObj* other, const c10::TensorImpl& tensor) 
   return now == storage && DataOf(*now) == data && now->nbytes() == bytes &&
          !tensor.has_symbolic_sizes_strides() && tensor.storage_offset() == offset &&
          tensor.numel() == numel && MixedShape(tensor) == shape &&
-         c10::typeMetaToScalarType(tensor.dtype()) == type && tensor.is_non_overlapping_and_dense();
+         c10::typeMetaToScalarType(tensor.dtype()) == type;
 }
 
 bool TensorIdentity::IsFinite() const noexcept {
@@ -273,7 +272,7 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
   if (!has_own) return true;
   const auto find = [&](const char* name, at::TensorBase* found) {
     PyObj* object = api.PyDict_GetItemString(own.get(), name);
-    if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) return;
+    if (object == nullptr || !types.Has(object)) return;
     const at::TensorBase* tensor = names.TensorOf(object);
     if (tensor != nullptr) *found = *tensor;
   };
