@@ -176,7 +176,8 @@ class Observer {
   BackwardPasses passes{{segment, records, recent_values, known_bad, bad_values, input_tracking,
                          python->names(), poison, poison_watch, op_path.steps, progress, losses,
                          loss_roots, gpu_events}};
-  canary::Reports canary_reports{{known_bad, recent_values, unobserved_writes, step_decisions}};
+  canary::Reports canary_reports{
+      {known_bad, recent_values, unobserved_writes, level, step_decisions}};
   canary::UpdateReads update_reads{{*python, level, poison, poison_watch, progress, losses, passes,
                                     canary_reports, gpu_events, step_decisions}};
   canary::Reads canary_reads{

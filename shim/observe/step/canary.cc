@@ -84,10 +84,12 @@ void Reports::OnBadWritten(ThreadState* thread, const PlainTensor& tensor, const
       UnseenAt(range_name, named != nullptr ? named->layer : nullptr, wire::Phase::kOptimizer,
                NonFiniteKinds(tensor.view), gradients.first_bad_value);
   writer.flags |= UncheckedBefore();
-  // Gradients and parameters were finite: the update made it.
+  // Gradients and parameters were finite: the update made it. At canary the parameters were read
+  // at the end of the update before, and the job may have written there since.
   if (gradients.bad == 0 && gradients.known && !gradients.some_unseen && !gradients.waits_for_gpu) {
     writer.source_count = 0;
     writer.finding_class = wire::FindingClass::kProduce;
+    if (!WatchesEveryOp(uses_.level.watched())) writer.flags |= wire::ValueRecord::kUnseenInputs;
   }
   if (!is_state) {
     writer.named = named;

@@ -48,6 +48,7 @@ class Reports {
     KnownBad& known_bad;
     RecentValues& recent;
     UnobservedWrites& writes;
+    const LevelState& level;
     const StepSink& sink;
   };
   explicit Reports(const Uses& uses) noexcept : uses_(uses) {}

@@ -41,6 +41,19 @@ for i in range(12):
     if i == 7: model.load_state_dict(good)
 """
 
+# Neither the loss nor a gradient shows what the job has written, and what an update makes of it is read after it.
+WRITTEN_BETWEEN = """
+import torch
+torch.manual_seed(1)
+gate = torch.nn.Parameter(torch.zeros(8))
+optimizer = torch.optim.Adam([gate], lr=0.01)
+for i in range({late} + 3):
+    if i == {late}: gate.detach()[0] = float("inf")
+    optimizer.zero_grad()
+    torch.sigmoid(gate).sum().backward()
+    optimizer.step()
+"""
+
 # Where nothing but what Python does with a number, or what is left in a buffer, says that something was bad.
 MODEL = """
 import math, torch
@@ -139,6 +152,7 @@ class Canary(PromiseTest):
                         for name, text in OPTIMIZERS.items()}
         cls.words = {name: {level: workplace.run_watched(workplace.program(f"word_{number}_{level}", MODEL + text), ("--level", level))
                             for level in ("full", "canary")} for number, (name, text) in enumerate(WORDS.items())}
+        cls.written = workplace.run_watched(workplace.program("written", WRITTEN_BETWEEN.format(late=LATE)), ("--level", "canary"))
         cls.update = workplace.run_watched(
             workplace.program("update", program_text("sgd", BAD_UPDATE)), ("--level", "canary"))
 
@@ -181,6 +195,10 @@ class Canary(PromiseTest):
     def test_what_an_update_makes_of_sound_gradients_is_the_update_s(self):
         origin = origins(self.update.verdict())[0]
         self.assertEqual((origin["phase"], int(origin["step"])), ("optimizer", 7))
+
+    def test_what_the_job_may_have_written_between_two_updates_is_not_said_to_be_the_update_s_for_sure(self):
+        origin = origins(self.written.verdict())[0]
+        self.assertEqual((origin["kind"], int(origin["step"]), origin["exact"], origin["unseen"]), ("optimizer", LATE, False, ["inputs"]))
 
     def test_later_an_update_is_told_by_what_it_has_written(self):
         for name in OPTIMIZERS:
