@@ -178,6 +178,8 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
   if (origin.IsMask() && nan_is_new && !inf_to_nan) {
     const Best asked_for = NanAmong(record, index);
     if (asked_for.origin >= 0) return asked_for;
+    // The op has read it, so it was made neither here nor with the mask: by what nobody announces.
+    if (HasReadNan(record)) return {UnseenOrigin(record, index, nullptr), -1, Because::kUnseen};
   }
   if (origin.IsMask() && (inf_to_nan || nan_is_new)) {
     Best own{OwnOrigin(index, Origin::Strength::kMade, true), found.via, Because::kNanOfMask};
@@ -202,6 +204,13 @@ bool ValueGraph::IsMultiplied(const Record& record, const Best& found) const {
   return std::any_of(sources.begin(), sources.end(), [site](const RecordSource& source) {
     return IsFactor(site->op(), source.input());
   });
+}
+
+bool ValueGraph::HasReadNan(const Record& record) {
+  const ValueFact& fact = record.value();
+  return Has(fact.flags(), wire::ValueRecord::kInputsSeen) &&
+         std::any_of(fact.sources().begin(), fact.sources().end(),
+                     [](const RecordSource& source) { return Has(source.kinds(), wire::kHasNan); });
 }
 
 // Of several masks the one that holds NaN: padding with NaN beside scores of -Inf makes nothing

@@ -72,6 +72,8 @@ class ValueGraph {
   Best AfterBadRoot(const Record& record, int index, Best own) const;
   Best OriginOfClass(const Record& record, int index);
   Best OriginOfSpread(const Record& record, int index);
+  // Whether the inputs of its op were read, and held NaN.
+  [[nodiscard]] static bool HasReadNan(const Record& record);
   Best NanAmong(const Record& record, int consumer);
   bool IsMultiplied(const Record& record, const Best& found) const;
   Best NumberReadBefore(const Record& record) const;

@@ -132,8 +132,21 @@ std::string ThenText(const Incident& incident) {
   return text;
 }
 
+bool HasReadNan(const Finding& origin) {
+  return std::any_of(origin.inputs().begin(), origin.inputs().end(),
+                     [](const auto& input) { return input.nan() > 0; });
+}
+
 // Without a pattern there is still something to do. What it is depends on what was recorded.
 std::string UnexplainedRows(const Finding& origin, int width) {
+  if (MayBeAnotherOp(origin) && origin.unseen().size() <= 1 && HasReadNan(origin)) {
+    return Row("why",
+               "the NaN was in this op's input already, and no op that was checked made it: numpy, "
+               "an extension or another thread wrote it, or its record was lost",
+               width) +
+           Row("do", "find what else writes this tensor between the ops that make it and this line",
+               width);
+  }
   if (origin.kind() == "unknown" || MayBeAnotherOp(origin)) {
     return Row("why", "unknown: the op that made it was not checked, or its record was lost",
                width) +

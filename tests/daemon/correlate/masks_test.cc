@@ -35,6 +35,18 @@ TEST(Masks, ClassThatIsSwitchedOffByAnInfiniteBiasIsExpected) {
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
 }
 
+// numpy, an extension or another thread has written it since: the op that reads it made nothing.
+TEST(Masks, NanThatIsReadBesideAMaskAndThatNobodyMadeIsNotOfTheOpThatReadsIt) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::masked_fill").PosInf(1, 4);
+  run.Value(2).Propagate("aten::index_select").From(1, wire::kHasNan).Nan(1, 4);
+  run.Pass(3).Root(2);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_FALSE(verdict.incidents(0).origin().exact());
+  EXPECT_NE(verdict.incidents(0).origin().class_(), "inf_to_nan");
+}
+
 TEST(Masks, ConstantThatIsTheLossIsStillAnAnomaly) {
   RunBuilder run;
   run.Value(1).Scalar("aten::masked_fill").NegInf();

@@ -107,8 +107,10 @@ ValueBuilder& ValueBuilder::Step(uint32_t step) {
   *record_.mutable_clocks() = run_.clocks_;
   return *this;
 }
-ValueBuilder& ValueBuilder::From(uint64_t value) {
-  *record_.mutable_value()->add_sources() = ValueSource(value);
+ValueBuilder& ValueBuilder::From(uint64_t value, uint8_t kinds) {
+  RecordSource& source = *record_.mutable_value()->add_sources();
+  source = ValueSource(value);
+  source.set_kinds(kinds);
   return *this;
 }
 ValueBuilder& ValueBuilder::FromOutside(wire::Target target, const std::string& name,

@@ -44,7 +44,8 @@ class ValueBuilder {
   ValueBuilder& Line(const std::string& source);
   ValueBuilder& CalledBy(const std::string& line);
   ValueBuilder& Step(uint32_t step);
-  ValueBuilder& From(uint64_t value);
+  // `kinds`: what the op read of it, where that was read.
+  ValueBuilder& From(uint64_t value, uint8_t kinds = 0);
   ValueBuilder& FromOutside(wire::Target target, const std::string& name,
                             uint8_t kinds = wire::kHasNan);
   // A tensor in this file of shared memory, which the program computes with.

@@ -414,6 +414,18 @@ TEST(TextReport, InexactOriginSaysSo) {
               HasSubstr("aten::addmm, or an op before it that was not observed"));
 }
 
+TEST(TextReport, NanThatAnOpHasReadAndNobodyMadeIsSaidToBeWrittenByWhatIsNotChecked) {
+  RunBuilder run;
+  RecordTensor read = Tensor({3, 4});
+  read.set_nan(1);
+  run.Value(1).Scalar("aten::masked_fill").PosInf(1, 12);
+  run.Value(2).Propagate("aten::index_select").From(1, wire::kHasNan).Input(read).Nan(1, 12);
+  run.Pass(3).Root(2);
+  const std::string report = Unwrapped(Report(run.Build()));
+  EXPECT_THAT(report, HasSubstr("the NaN was in this op's input already"));
+  EXPECT_THAT(report, HasSubstr("do find what else writes this tensor"));
+}
+
 TEST(TextReport, UnknownOriginOfABadParameterIsNotDressedUp) {
   RunBuilder run;
   run.Update(1).UnknownParameter("fc.weight");

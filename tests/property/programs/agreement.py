@@ -49,7 +49,8 @@ def compare(answer, verdict):
         # The name is the answer; the op that read it first is a detail.
         result["op"] = said.get("param") == right["param"]
         return result
-    result["op"] = plain(said.get("op")) in [plain(op) for op in right["op"]]
+    whole_update = right["kind"] == "optimizer" and (said.get("op") or "").startswith("Optimizer.step#")  # its ops were hidden
+    result["op"] = whole_update or plain(said.get("op")) in [plain(op) for op in right["op"]]
     result["phase"] = said.get("phase") in right["phase"]
     return result
 

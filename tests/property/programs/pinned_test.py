@@ -106,6 +106,12 @@ class PinnedPrograms(WatchedProgramTest):
                                            "z = F.dropout(torch.from_numpy(numpy.full((2, 4), numpy.nan)), 0.1, False)\n"
                                            "x.copy_(z)"), kind="input_data")
 
+    def test_nan_that_numpy_wrote_beside_a_mask_is_not_made_by_the_op_that_reads_it(self):
+        middle = "x = x.masked_fill(torch.arange(4) == 1, float('inf'))\nx.detach().numpy().reshape(-1)[:1] = numpy.nan\nreturn x.flip(1)"
+        text = program(middle).replace("import torch\n", "import numpy\nimport torch\n", 1)
+        incident = self.assert_anomaly(text, op="aten::flip", layer="middle", exact=False)
+        self.assertNotEqual("inf_to_nan", incident["origin"]["class"])
+
     def test_hook_on_a_gradient_belongs_to_the_layer_whose_node_it_precedes(self):
         self.assert_anomaly(program("x = x * 1.0\nx.register_hook(lambda g: g / (g * 0))\nreturn x"),
                             op="aten::div", phase="backward", layer="middle")
