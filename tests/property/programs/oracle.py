@@ -520,17 +520,18 @@ class Oracle(TorchDispatchMode):
     def scaler_step(self, run, scaler, optimizer, arguments, named):
         """A scaler skips an update when a gradient is bad. Where the loss was good before it was scaled, and scaling or backward
         alone made the bad value, that is what scalers are for, and no harm is done; what forward made would come again with any
-        scale. A gradient that both have made bad may be told either way."""
+        scale. A gradient that both have made bad may be told either way. A scale below 1 explains nothing."""
         with _disable_current_modes():
             grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
             unscaled = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]  # before a clip mended it
             self.skips = any(kinds_of(grad) for grad in grads) or any(found.item() for found in unscaled.values())
+            explains = scaler.get_scale() >= 1
         try:
             return run(scaler, optimizer, *arguments, **named)
         finally:
             if self.skips:
                 self.skipped += 1
-                since = [(event, self.excused(event)) for event in self.events[self.decided:]]
+                since = [(event, explains and self.excused(event)) for event in self.events[self.decided:]]
                 self.events[self.decided:] = [event for event, excused in since if not excused]
                 if any(excused for _, excused in since):  # it was skipped for that alone
                     self.arguable += [event for event, _ in since if event[0] == "gradient"]
