@@ -99,6 +99,11 @@ void Conclude(const std::vector<RunFacts>& runs, const std::vector<Lineage>& lin
                   [](const Lineage& run) { return ExcusedUnread(run.origins(), run.events()); })) {
     verdict.set_unknown_because("skip_not_explained");
   }
+  if (verdict.unknown_because().empty() &&
+      std::any_of(lineages.begin(), lineages.end(),
+                  [](const Lineage& run) { return ExcusedUndecided(run.events()); })) {
+    verdict.set_unknown_because("skip_not_seen");
+  }
   if (!verdict.unknown_because().empty()) {
     verdict.set_verdict("unknown");
   } else {

@@ -26,7 +26,8 @@ struct ReachEvent {
   uint32_t count = 0;  // leaves or parameters that were bad at that moment
   uint64_t pass = 0;
   bool deliberate = false;  // a constant was written into a parameter or buffer on purpose
-  bool excused = false;     // a GradScaler took care of it (scaler_rule.h)
+  bool excused = false;     // a GradScaler took care of it (scaler_rule.h),
+  bool undecided = false;   // and whether it did was not seen
   bool unapplied = false;   // a gradient or a loss that no update was made of (unapplied_rule.h)
 };
 

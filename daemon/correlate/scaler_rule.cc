@@ -39,6 +39,18 @@ class ScalerRule {
     if (!pending_.empty()) settled_ = std::exchange(pending_, {});
   }
 
+  // Those that no decision about was seen. `decides`: there is a scaler that would have skipped them.
+  void SettleRest(bool decides) {
+    for (const size_t i : pending_) {
+      const bool is_scaled = scaled_.contains(events_[i].pass);
+      events_[i].undecided = is_scaled && !decides;
+      events_[i].excused = (decides || is_scaled) && IsExcusable(events_[i]);
+    }
+  }
+
+  // The loss of this pass was scaled.
+  void RecordScaled(uint64_t pass) { scaled_.insert(pass); }
+
   void Await(uint64_t until_ticket) {
     for (; next_ < events_.size() && events_[next_].ticket <= until_ticket; ++next_) {
       if (events_[next_].pass != 0) pending_.push_back(next_);
@@ -81,6 +93,7 @@ class ScalerRule {
   const std::vector<Origin>& origins_;
   std::vector<ReachEvent>& events_;
   std::set<uint64_t> bad_roots_;
+  std::set<uint64_t> scaled_;    // passes
   std::vector<size_t> pending_;  // events that the scaler has not decided on yet
   std::vector<size_t> settled_;  // those of its last decision
   size_t next_ = 0;
@@ -100,11 +113,18 @@ void ExcuseSkippedUpdates(const std::vector<const Record*>& records,
     } else if (record->has_update()) {
       const bool skipped = (record->update().flags() & wire::UpdateRecord::kSkipped) != 0;
       if (!skipped && record->update().parameters_bad() > 0) rule.Settle(false);
+    } else if (record->has_pass() && (record->pass().flags() & wire::PassRecord::kScaled) != 0) {
+      rule.RecordScaled(record->pass().pass());
     }
     scaler_seen |= record->clocks().scaler_skips() > 0;
   }
   rule.Await(UINT64_MAX);
-  rule.Settle(scaler_seen);
+  rule.SettleRest(scaler_seen);
+}
+
+bool ExcusedUndecided(const std::vector<ReachEvent>& events) {
+  return std::any_of(events.begin(), events.end(),
+                     [](const ReachEvent& event) { return event.excused && event.undecided; });
 }
 
 bool ExcusedUnread(const std::vector<Origin>& origins, const std::vector<ReachEvent>& events) {

@@ -7,6 +7,9 @@
 // before it was scaled, while the scale is 1 or more and no more than ten updates in a row were
 // skipped. A value made in forward, or skips without end, are the real thing and stay an anomaly
 // although no parameter is touched.
+//
+// A loss may have been scaled and the decision about its gradients not been seen (the level was
+// lowered in between). Then nobody knows whether they were applied.
 #pragma once
 
 #include <vector>
@@ -21,6 +24,9 @@ namespace nanwatch {
 // died before its scaler could decide count as skipped when the run had a scaler.
 void ExcuseSkippedUpdates(const std::vector<const Record*>& records,
                           const std::vector<Origin>& origins, std::vector<ReachEvent>& events);
+
+// Whether one of them is excused although its scaler's decision was not seen.
+[[nodiscard]] bool ExcusedUndecided(const std::vector<ReachEvent>& events);
 
 // Whether one of them is excused that scaling need not explain: NaN alone, behind results that were
 // read in part. What is too large leaves Inf first. NaN alone may come of an Inf in forward that

@@ -27,8 +27,8 @@ namespace nanwatch {
 //   values_not_kept    bad values were counted, and no record of them is left (no `incidents`)
 //   steps_not_checked  some steps ran at level `idle` that level `auto` did not choose and that
 //                      were not off to measure the overhead; or a process died while they were off
-// Where none of these holds, correlate.cc may give killed_in_bad_step (death_rule.h) or
-// skip_not_explained (scaler_rule.h).
+// Where none of these holds, correlate.cc may give killed_in_bad_step (death_rule.h),
+// skip_not_explained or skip_not_seen (scaler_rule.h).
 // The first five hold beside processes that were observed, too; the next three only without any.
 // `auto` leaves out steps by design and returns to the parameters they wrote, so its idle steps
 // give no reason; the report says how many there were.

@@ -165,6 +165,13 @@ UnknownText SkipNotExplained() {
       "run it again with `nanwatch run --level full`"};
 }
 
+UnknownText SkipNotSeen() {
+  return {
+      "gradients went bad in a job that uses a GradScaler, and what followed was not watched; "
+      "whether it skipped the update is unknown",
+      "keep the level while a step runs, or look whether the parameters are finite"};
+}
+
 }  // namespace
 
 UnknownText TextOfUnknown(const Verdict& verdict) {
@@ -175,6 +182,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "steps_not_checked") return StepsNotChecked(verdict);
   if (reason == "killed_in_bad_step") return KilledInBadStep();
   if (reason == "skip_not_explained") return SkipNotExplained();
+  if (reason == "skip_not_seen") return SkipNotSeen();
   if (reason == "switched_off") return SwitchedOff(verdict);
   if (reason == "not_preloaded") return NotPreloaded(verdict);
   if (reason == "no_room") return NoRoom(verdict);

@@ -229,7 +229,8 @@ static_assert(sizeof(KillRecord) == 64 + 8 + 96);
 
 // A backward pass ended (or, with kLeaf, a bad gradient reached a leaf in one still running).
 struct PassRecord {
-  enum Flag : uint32_t { kEnded = 1, kLeafBad = 2, kRootBad = 4, kRootUnknown = 8 };
+  // kScaled: a GradScaler has scaled the loss.
+  enum Flag : uint32_t { kEnded = 1, kLeafBad = 2, kRootBad = 4, kRootUnknown = 8, kScaled = 16 };
   RecordHeader header;
   uint64_t pass;        // number of the pass, from 1
   uint64_t root_value;  // value id if the root's value was bad, else 0

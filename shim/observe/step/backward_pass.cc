@@ -194,6 +194,7 @@ void BackwardPasses::Emit(ThreadState* thread, uint32_t flags) noexcept {
     counted_ = true;
   }
   record_.flags |= flags;
+  if (uses_.losses.IsScaled()) record_.flags |= wire::PassRecord::kScaled;
   record_.header =
       uses_.records.MakeHeader(thread, *emitter, wire::RecordKind::kPass, sizeof record_);
   if (worth_writing_) emitter->Emit(record_.header);

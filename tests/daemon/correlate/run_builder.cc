@@ -218,6 +218,10 @@ PassBuilder& PassBuilder::Number(uint64_t pass) {
   record_.mutable_pass()->set_pass(pass);
   return *this;
 }
+PassBuilder& PassBuilder::Scaled() {
+  record_.mutable_pass()->set_flags(record_.pass().flags() | wire::PassRecord::kScaled);
+  return *this;
+}
 PassBuilder& PassBuilder::Root(uint64_t value) {
   record_.mutable_pass()->set_root_value(value);
   record_.mutable_pass()->set_flags(record_.pass().flags() | wire::PassRecord::kRootBad);

@@ -89,6 +89,7 @@ class PassBuilder {
   PassBuilder& RootMadeBy(const std::string& op, const std::string& layer);
   PassBuilder& Leaf(const std::string& name, uint64_t value);
   PassBuilder& Number(uint64_t pass);
+  PassBuilder& Scaled();
 
  private:
   RunBuilder& run_;

@@ -21,6 +21,33 @@ TEST(Scaler, OverflowOfScaledGradientsThatIsSkippedIsExpected) {
   EXPECT_EQ(verdict.incidents(0).severity(), "info");
 }
 
+// The level was lowered between the backward and the scaler's step.
+TEST(Scaler, GradientsOfAScaledLossWhoseUpdateNobodySawAreUnknown) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").Backward("LogBackward0").At("fc2").Nan();
+  run.Pass(2).Scaled().Leaf("fc2.weight", 1);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "unknown");
+  EXPECT_EQ(verdict.unknown_because(), "skip_not_seen");
+  EXPECT_EQ(verdict.incidents(0).severity(), "info");
+}
+
+TEST(Scaler, GradientsOfAScaledLossThatReachedAParameterAreAnAnomaly) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").Backward("LogBackward0").At("fc2").Nan();
+  run.Pass(2).Scaled().Leaf("fc2.weight", 1);
+  run.Value(3).Propagate("aten::add_").Optimizer("fc2.weight").From(1).Nan();
+  run.Update(4).Parameter("fc2.weight", 3);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
+TEST(Scaler, GradientsOfALossThatWasNotScaledAreAnAnomalyThoughNobodySawTheUpdate) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").Backward("LogBackward0").At("fc2").Nan();
+  run.Pass(2).Leaf("fc2.weight", 1);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
 TEST(Scaler, LossThatOnlyTheScaleMadeInfiniteIsExpected) {
   RunBuilder run;
   run.Value(1).Produce("aten::mul").PosInf();

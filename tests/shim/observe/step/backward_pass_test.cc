@@ -75,6 +75,16 @@ TEST_F(BackwardPassesTest, CountAPassOnceHoweverManyLeavesItHas) {
   EXPECT_EQ(on_.progress.Now().passes, 1u);
 }
 
+TEST_F(BackwardPassesTest, SayThatTheLossWasScaled) {
+  MakeRootBad();
+  Begin(1, &root_);
+  on_.losses.SetScaled(true);
+  Begin(2, &root_);
+  ASSERT_EQ(Passes().size(), 3u) << "the first ends where the second begins";
+  EXPECT_EQ(Passes().front().flags & PassRecord::kScaled, 0u);
+  EXPECT_NE(Passes().back().flags & PassRecord::kScaled, 0u);
+}
+
 TEST_F(BackwardPassesTest, RecordABadRootAndWriteItsValue) {
   MakeRootBad();
   Begin(1, &root_);
