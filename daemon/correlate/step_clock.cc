@@ -149,9 +149,11 @@ const StepSpan* StepClock::SpanOf(const Clocks& clocks, uint64_t time_ns) const 
   for (size_t i = spans_.size(); i-- > 0;) {
     const StepSpan& span = spans_[i];
     if (ranges < span.from()) continue;
-    // Of a notebook: what was found behind the last step of a training is not the next one's.
-    const bool is_border = ranges == span.from() && i > 0 && time_ns != 0;
-    if (is_border && time_ns < BeginOf(span)) continue;
+    // What was found behind the last step of a training is not the next one's. In a notebook the
+    // cell says which it is, elsewhere the model.
+    const bool is_border = ranges == span.from() && i > 0 && !GoesOn(span);
+    if (is_border && (time_ns != 0 && time_ns < BeginOf(span))) continue;
+    if (is_border && !IsNotebook() && clocks.root_is_older()) continue;
     return &span;
   }
   return nullptr;

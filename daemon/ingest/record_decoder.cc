@@ -328,6 +328,7 @@ Clocks DecodeClocks(const wire::Clocks& clocks) {
   out.set_micro_passes(clocks.micro_passes);
   out.set_plain_updates(clocks.plain_updates);
   out.set_optimizer_count(clocks.optimizer_count);
+  if (clocks.root_is_older) out.set_root_is_older(true);
   return out;
 }
 

@@ -65,7 +65,8 @@ wire::RecordHeader FindingRecords::MakeHeader(ThreadState* thread, Emitter& emit
   header.thread = (told != nullptr ? told->thread : thread)->small_id;
   header.ticket = emitter.DrawTicket();
   header.time_ns = told != nullptr ? told->time_ns : MonotonicNs();
-  header.clocks = thread->told_clocks != nullptr ? *thread->told_clocks : clock_.Now();
+  const Layer* const layer = (told != nullptr ? told->place : LocationOf(thread)).layer;
+  header.clocks = thread->told_clocks != nullptr ? *thread->told_clocks : clock_.NowIn(layer);
   return header;
 }
 

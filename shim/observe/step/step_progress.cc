@@ -5,12 +5,30 @@
 
 #include "proto/wire/hash.h"
 #include "shim/emit/emitter.h"
+#include "shim/observe/python/names/layer_table.h"
 
 namespace nanwatch {
 
 wire::Clocks StepProgress::Now() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   return clocks_;
+}
+
+wire::Clocks StepProgress::NowIn(const Layer* layer) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t called_after_plus_one =
+      layer != nullptr ? std::atomic_ref(layer->root_layer->called_after_plus_one).load()
+                       : root_after_plus_one_;
+  wire::Clocks now = clocks_;
+  now.root_is_older =
+      called_after_plus_one != 0 && called_after_plus_one - 1 < clocks_.optimizer_ranges;
+  return now;
+}
+
+void StepProgress::RecordNewRoot(const Layer* root) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  root_after_plus_one_ = clocks_.optimizer_ranges + 1;
+  std::atomic_ref(root->called_after_plus_one).store(root_after_plus_one_);
 }
 
 uint32_t StepProgress::completed() noexcept {

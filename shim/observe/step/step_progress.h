@@ -21,6 +21,9 @@ class Emitter;
 class StepProgress final : public StepClock {
  public:
   wire::Clocks Now() noexcept override;
+  wire::Clocks NowIn(const Layer* layer) noexcept override;
+  // This outermost module is called for the first time.
+  void RecordNewRoot(const Layer* root) noexcept;
   [[nodiscard]] uint32_t completed() noexcept override;
   [[nodiscard]] uint32_t range() const noexcept override {
     return range_.load(std::memory_order_relaxed);
@@ -56,7 +59,8 @@ class StepProgress final : public StepClock {
   std::mutex mutex_;  // covers all below that is not atomic
   wire::Clocks clocks_{};
   StepCounts counts_;
-  uint32_t newest_ = 0;  // number of the optimizer that began last
+  uint32_t newest_ = 0;               // number of the optimizer that began last
+  uint32_t root_after_plus_one_ = 0;  // completed ranges at the newest root's first call, plus one
   std::atomic<uint32_t> range_{0};
   uint64_t steps_watched_[wire::kWatchedLevels] = {};
 };

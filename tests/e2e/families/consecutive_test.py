@@ -53,6 +53,17 @@ class Consecutive(WatchedProgramTest):
         self.assert_step(trainings((30, 1), 1, 0), 0)
         self.assert_step(trainings((40, 1), 0, 2), 2)
 
+    def test_what_is_found_behind_the_last_step_belongs_to_that_training(self):
+        text = """
+for number, divisor in enumerate((0.0, 1.0)):
+    model = Net()
+    train(model, torch.optim.SGD(model.parameters(), lr=1e-4), 3)
+    with torch.no_grad():
+        print((model(torch.randn(4, 6)).mean() * 0 / divisor).item())
+"""
+        incident = self.assert_anomaly(NET + text, op="aten::div", step=3, training=1, phase="other")
+        self.assertEqual(["activation", "metric"], sorted(incident["reach"]))
+
     def test_warm_up_then_another_optimizer_of_the_same_model(self):
         for after, bad in ((0, 3), (5, 3), (3, 1)):
             with self.subTest(after=after, bad=bad):

@@ -102,6 +102,10 @@ class RecordingLevel final : public LevelRequests {
 
 class FixedClock final : public StepClock {
  public:
+  wire::Clocks NowIn(const Layer* layer) noexcept override {
+    (void)layer;
+    return Now();
+  }
   wire::Clocks clocks{};
   uint32_t open_range = 0;
   wire::Clocks Now() noexcept override { return clocks; }
