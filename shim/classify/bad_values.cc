@@ -112,6 +112,42 @@ bool BadValues::Find(const void* storage, uint64_t byte_begin, uint64_t byte_end
   return any;
 }
 
+bool BadValues::FindKind(const void* storage, uint64_t byte_begin, uint64_t byte_end, uint8_t kind,
+                         BadEntry* found) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (entries_.empty()) return false;
+  for (uint32_t at = buckets_[Bucket(storage)]; at != 0; at = entries_[at - 1].next) {
+    BadEntry& entry = entries_[at - 1];
+    if (entry.storage.storage != storage || entry.byte_begin >= byte_end ||
+        byte_begin >= entry.byte_end || (entry.kinds & kind) == 0 || IsGone(entry)) {
+      continue;
+    }
+    *found = entry;
+    return true;
+  }
+  return false;
+}
+
+uint64_t BadValues::CountWithin(const void* storage, uint64_t byte_begin, uint64_t byte_end,
+                                uint8_t* kinds) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (entries_.empty()) return 0;
+  uint64_t elements = 0;
+  *kinds = 0;
+  for (uint32_t at = buckets_[Bucket(storage)]; at != 0; at = entries_[at - 1].next) {
+    BadEntry& entry = entries_[at - 1];
+    if (entry.storage.storage != storage || entry.byte_begin >= byte_end ||
+        byte_begin >= entry.byte_end || IsGone(entry)) {
+      continue;
+    }
+    const bool is_within = entry.byte_begin >= byte_begin && entry.byte_end <= byte_end;
+    if (!is_within || entry.elements == 0) return 0;
+    elements += entry.elements;
+    *kinds |= entry.kinds;
+  }
+  return elements;
+}
+
 void BadValues::Clear(const void* storage, uint64_t byte_begin, uint64_t byte_end,
                       bool dense) noexcept {
   std::lock_guard<std::mutex> lock(mutex_);

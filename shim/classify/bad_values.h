@@ -70,7 +70,7 @@ struct BadEntry {
   uint32_t born_step = 0;    // completed steps when it was entered
   uint32_t born_range = 0;   // number of the optimizer range it was written in, 0 none
   uint64_t elements = 0;     // how many elements are bad, where it was counted; 0 unknown
-  uint8_t kinds = 0;         // kHasNan..., with `elements`
+  uint8_t kinds = 0;         // kHasNan...; of all with `elements`. 0 unknown
   bool resident = false;
   uint32_t next = 0;     // index + 1 of the next older entry of the same bucket
   uint32_t used_at = 0;  // place in the list of used entries
@@ -90,6 +90,14 @@ class BadValues {
   // The newest entry that overlaps [byte_begin, byte_end) of the storage; of columns that lie
   // between each other the very one.
   bool Find(const void* storage, uint64_t byte_begin, uint64_t byte_end, BadEntry* found) noexcept;
+
+  // The newest of them that holds such a value (kHasNan...), as far as that is known of each.
+  bool FindKind(const void* storage, uint64_t byte_begin, uint64_t byte_end, uint8_t kind,
+                BadEntry* found) noexcept;
+  // How many elements of [byte_begin, byte_end) are known to be bad, and of which kinds; 0: that was
+  // not counted, or some reach beyond it.
+  uint64_t CountWithin(const void* storage, uint64_t byte_begin, uint64_t byte_end,
+                       uint8_t* kinds) noexcept;
 
   // A clean write to [byte_begin, byte_end): entries that lie inside are gone. Of a write that is
   // not dense only the entry of the same extent that is not dense either: others may lie in its

@@ -35,6 +35,7 @@ void KnownBad::Remember(const BadOutput* outputs, int count, const As& as) noexc
     entry.name = i == 0 ? as.written.name : 0;
     entry.target = i == 0 ? as.written.target : wire::Target::kNone;
     entry.born_range = as.in_optimizer ? clock_.range() : 0;
+    entry.kinds = as.kinds;
     if (as.count_elements) CountBad(outputs[i].tensor.view, &entry);
     values_.Add(entry);
   }

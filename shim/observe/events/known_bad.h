@@ -24,6 +24,7 @@ struct Written {
   uint32_t flags = 0;  // ValueRecord::Flag
   uint32_t name = 0;   // its id; 0: none is known
   const NamedTensor* named = nullptr;
+  bool never_called = false;  // a parameter of a module that was not called (yet)
 };
 
 // Where a tensor lies, held weakly, in a step; what it holds is for the caller to fill in.
@@ -38,6 +39,10 @@ class KnownBad {
   [[nodiscard]] bool Find(const PlainTensor& tensor, BadEntry* entry) noexcept {
     return values_.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, entry);
   }
+  // As of BadValues.
+  [[nodiscard]] uint64_t CountWithin(const PlainTensor& tensor, uint8_t* kinds) noexcept {
+    return values_.CountWithin(tensor.storage, tensor.byte_begin, tensor.byte_end, kinds);
+  }
   // A source that names what is known of a bad tensor; false if nothing is known.
   bool SourceOf(const PlainTensor& tensor, wire::Source* source, ValueRef* value) noexcept;
 
@@ -48,6 +53,7 @@ class KnownBad {
     uint32_t site;
     const Written& written;       // of the first output
     bool in_optimizer = false;    // an update wrote it
+    uint8_t kinds = 0;            // of all outputs; 0 unknown
     bool count_elements = false;  // whether what is left of it later is all of it
   };
   void Remember(const BadOutput* outputs, int count, const As& as) noexcept;

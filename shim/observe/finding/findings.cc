@@ -66,19 +66,16 @@ bool IsOfUpdate(const ThreadState* thread, const Location& place, const BadOutpu
 
 // An in-place op left exactly as much bad as it found (an optimizer stepping over a parameter that
 // holds a NaN row, a clipped gradient): nothing came to be, and what is known of the memory stays
-// true. What is known may be of a part only (one entry of a bias was set to -Inf): it explains all
-// that is bad if it counts as much.
+// true. What is known may be of parts (entries of a bias were set to -Inf): they explain all that is
+// bad if they count as much.
 bool Findings::IsUnchanged(const Frame& frame, const BadOutput& output) noexcept {
   if (!frame.op->in_place) return false;
-  BadEntry entry;
-  const PlainTensor& tensor = output.tensor;
-  if (!uses_.known_bad.Find(tensor, &entry) || entry.byte_begin < tensor.byte_begin ||
-      entry.byte_end > tensor.byte_end || entry.elements == 0) {
-    return false;
-  }
+  uint8_t kinds = 0;
+  const uint64_t elements = uses_.known_bad.CountWithin(output.tensor, &kinds);
+  if (elements == 0) return false;
   BadEntry now;
-  CountBad(tensor.view, &now);
-  return now.elements == entry.elements && now.kinds == entry.kinds;
+  CountBad(output.tensor.view, &now);
+  return now.elements == elements && now.kinds == kinds;
 }
 
 int Findings::TakeChanged(const Frame& frame, const BadOutput* outputs, int count,
@@ -138,6 +135,16 @@ void Findings::NameSite(Finding& finding) noexcept {
   Written& written = finding.written;
   written = WhatWasWritten(uses_.python.names(), frame, finding.place, emitter, finding.outputs[0],
                            update_due);
+  // A copy of the model that averages its weights. What a checkpoint or a constant left there is
+  // told when the module is called.
+  if (written.target == Target::kNone && frame.op->in_place &&
+      finding.finding_class != FindingClass::kExternal &&
+      finding.finding_class != FindingClass::kScalar &&
+      uses_.python.names().IsParameterObject(finding.outputs[0].tensor.impl)) {
+    written.target = Target::kParameter;
+    written.flags |= ValueRecord::kWroteParameter;
+    written.never_called = true;
+  }
   if (finding.finding_class == FindingClass::kExternal && finding.sources.count == 0) {
     uses_.shared_files.AddSource(finding.outputs[0].tensor, written, kinds, &finding.sources);
   }
@@ -289,20 +296,22 @@ void Findings::Follow(const Finding& finding) noexcept {
 void Findings::RememberWritten(const Finding& finding) noexcept {
   ThreadState* thread = finding.thread;
   const BadOutput& first = finding.outputs[0];
+  const bool mask = finding.evidence.output_kinds == wire::kHasNegInf;
   uses_.known_bad.Remember(finding.outputs, finding.count,
                            {.value = finding.value,
                             .site = finding.site,
                             .written = finding.written,
                             .in_optimizer = IsOfUpdate(thread, finding.place, first),
-                            .count_elements = finding.frame.op->in_place ||
+                            .kinds = finding.evidence.output_kinds,
+                            .count_elements = finding.frame.op->in_place || mask ||
                                               finding.finding_class == FindingClass::kExternal ||
                                               first.tensor.gpu >= 0});
   // A constant that was asked for (a class switched off by a bias of -Inf) ruins nothing by itself:
   // what reads it is watched on. What an update makes of it is another matter.
-  const bool mask = finding.evidence.output_kinds == wire::kHasNegInf;
   const bool deliberate = thread->optimizer_depth == 0 &&
                           uses_.recent.WasGiven(finding.value, /*external_counts=*/mask);
-  if (finding.written.target == Target::kParameter && !deliberate) {
+  if (finding.written.target == Target::kParameter && !deliberate &&
+      !finding.written.never_called) {
     uses_.poison.Mark(finding.written.named, first.tensor);
   }
   if (SequenceEntry* sequence = SequenceOf(thread, finding.frame); sequence != nullptr) {

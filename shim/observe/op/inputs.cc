@@ -110,6 +110,12 @@ void InputRecorder::FindKnownBad(Frame& frame, const PlainTensor& plain, bool in
   if (input->known || ((input->updated || input->rewritten) && (!in_list || read_lists))) {
     input->kinds = NonFiniteKinds(plain.view);
   }
+  // Of a tensor that was written in parts, each part is known by itself.
+  const uint8_t of_known = input->known ? input->bad.kinds : 0;
+  if (of_known != 0 && (input->kinds & ~of_known & wire::kHasNan) != 0) {
+    (void)bad_values_.FindKind(plain.storage, plain.byte_begin, plain.byte_end, wire::kHasNan,
+                               &input->bad);
+  }
   // What stood there before is not known, then: a state may have been loaded since.
   frame.inputs_unread |= input->updated && in_list && !input->known;
   if (input->kinds == 0) input->known = false;

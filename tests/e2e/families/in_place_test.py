@@ -85,6 +85,15 @@ class InPlace(WatchedProgramTest):
                                        op="aten::div", **FORWARD)
         self.assertIn("buffer", incident["reach"])
 
+    def test_average_of_the_weights_in_a_model_that_is_never_called(self):
+        self.assert_anomaly(training(model="nn.Linear(6, 2)", prepare="""
+            import copy
+            average = copy.deepcopy(model).requires_grad_(False)""", after="""
+            with torch.no_grad():
+                for kept, now in zip(average.parameters(), model.parameters()):
+                    kept.mul_(0.9).add_(now / torch.tensor(float(step != 2)), alpha=0.1)"""),
+                            op="aten::div", step=3, reach=["activation", "parameter"])
+
     def test_bad_memory_that_is_written_over_is_forgotten(self):
         self.assert_no_alarm(with_layer("out = given[0].sqrt()\nout.copy_(h)\nreturn out", **NEGATIVE))
 

@@ -24,7 +24,60 @@ def attention(masked, dtype="float32"):
         loss = F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())""")
 
 
+# Transitions that are forbidden by design, and trained with those that are not.
+TRANSITIONS = """
+class Transitions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        TABLE
+
+    def forward(self, states, given):
+        return self.table[states] + given
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.transitions, self.given = Transitions(), nn.Linear(3, 3)
+
+    def forward(self, states):
+        return self.transitions(states, self.given(torch.randn(len(states), 3)))
+"""
+
+
+def transitions(table, weights="torch.ones(8)"):
+    return training(TRANSITIONS.replace("TABLE", table), model="Tagger()", forward=f"""
+        states = torch.randint(0, 3, (8,))
+        targets = (states + 1 + torch.randint(0, 2, (8,))) % 3
+        weights = {weights}
+        loss = (F.cross_entropy(model(states), targets, reduction='none') * weights).sum() / weights.sum()""")
+
+
+FILLED = "self.table = nn.Parameter(torch.zeros(3, 3).masked_fill(torch.eye(3).bool(), -math.inf))"
+ASSIGNED = """table = torch.zeros(3, 3)
+        table[0, 0] = table[2, 2] = -math.inf
+        self.table = nn.Parameter(table)"""
+
+
 class Masks(WatchedProgramTest):
+    def test_parameter_with_infinities_by_design_is_trained(self):
+        for table in (FILLED, ASSIGNED):
+            with self.subTest(table):
+                self.assert_no_alarm(transitions(table))
+
+    def test_parameter_with_infinities_by_design_does_not_hide_what_comes_later(self):
+        text = transitions(FILLED, weights="torch.full((8,), float(step != 2))")
+        self.assert_anomaly(text, op="aten::div", step=2, exact=True)
+
+    def test_mask_written_with_gaps_over_a_nan_does_not_hide_it(self):
+        for mask in ("x.fill_diagonal_(-math.inf)", "x[:, ::2].fill_(-math.inf)", "x.diagonal().copy_(torch.full((6,), -math.inf))"):
+            with self.subTest(mask):
+                self.assert_anomaly(training(model="nn.Linear(6, 6)", forward=f"""
+                    counts = torch.full((6,), float(step != 1))
+                    x = model(torch.randn(6, 6)) + counts / counts.sum()
+                    {mask}
+                    loss = F.cross_entropy(x, torch.tensor([1, 3, 1, 3, 1, 3]))"""), op="aten::div", step=1, exact=True, **{"class": "produce"})
+
     def test_triangle_of_infinities_added_to_the_scores(self):
         self.assert_no_alarm(attention("scores = scores + torch.triu(torch.full((5, 5), float('-inf')), 1)"))
 

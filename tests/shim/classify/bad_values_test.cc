@@ -163,6 +163,41 @@ TEST_F(BadValuesTest, AWriteToADiagonalLeavesItsMatrix) {
   EXPECT_EQ(Found(a_, 0, 36), 1u);
 }
 
+// Columns of -Inf that are written into a matrix in which NaN lies.
+TEST_F(BadValuesTest, FindsTheNewestThatHoldsAKind) {
+  BadEntry matrix = a_.Entry(0, 36, 1);
+  matrix.kinds = wire::kHasNan;
+  table_.Add(matrix);
+  BadEntry columns = a_.Entry(0, 36, 2);
+  columns.dense = false;
+  columns.kinds = wire::kHasNegInf;
+  table_.Add(columns);
+  EXPECT_EQ(Found(a_, 0, 36), 2u);
+  BadEntry found;
+  ASSERT_TRUE(table_.FindKind(&a_, 0, 36, wire::kHasNan, &found));
+  EXPECT_EQ(found.value.ticket, 1u);
+  EXPECT_FALSE(table_.FindKind(&a_, 0, 36, wire::kHasPosInf, &found));
+  EXPECT_FALSE(table_.FindKind(&a_, 36, 40, wire::kHasNan, &found));
+  EXPECT_FALSE(table_.FindKind(&b_, 0, 36, wire::kHasNan, &found));
+}
+
+TEST_F(BadValuesTest, CountsWhatIsBadWithinARange) {
+  uint8_t kinds = 0;
+  EXPECT_EQ(table_.CountWithin(&a_, 0, 64, &kinds), 0u);
+  for (const uint64_t at : {4, 32}) {
+    BadEntry entry = a_.Entry(at, at + 4, at);
+    entry.elements = 1;
+    entry.kinds = at == 4 ? wire::kHasNegInf : wire::kHasPosInf;
+    table_.Add(entry);
+  }
+  EXPECT_EQ(table_.CountWithin(&a_, 0, 64, &kinds), 2u);
+  EXPECT_EQ(kinds, wire::kHasNegInf | wire::kHasPosInf);
+  EXPECT_EQ(table_.CountWithin(&a_, 0, 16, &kinds), 1u);
+  EXPECT_EQ(table_.CountWithin(&a_, 0, 34, &kinds), 0u) << "one reaches beyond it";
+  table_.Add(a_.Entry(40, 48, 9));
+  EXPECT_EQ(table_.CountWithin(&a_, 0, 64, &kinds), 0u) << "one was not counted";
+}
+
 TEST_F(BadValuesTest, ACleanWriteToAPartTakesNothingAway) {
   table_.Add(a_.Entry(0, 16, 1));
   table_.Clear(&a_, 0, 15, true);

@@ -134,6 +134,9 @@ void PythonNames::Add(const Layer* layer, std::string_view leaf, NamedTensorKind
     if (record == nullptr) return;
     ForgetRecord(record);
     generation_.fetch_add(1, std::memory_order_release);
+    if (kind == NamedTensorKind::kParameter) {
+      parameter_type_.store(object->type, std::memory_order_relaxed);
+    }
     record->See(object, impl);
     by_impl_[impl] = record;
     if (record->storage_address != nullptr)
@@ -168,6 +171,14 @@ PythonNames::Record* PythonNames::RecordOf(const Layer* layer, std::string_view 
   by_root_[layer->root_layer].push_back(record);
   by_name_.emplace(std::move(key), record);
   return record;
+}
+
+bool PythonNames::IsParameterObject(const c10::TensorImpl* impl) const noexcept {
+  const PyObj* type = parameter_type_.load(std::memory_order_relaxed);
+  if (type == nullptr || impl == nullptr) return false;
+  const auto* object =
+      static_cast<const PyObj*>(PythonObjectIn(const_cast<c10::TensorImpl*>(impl)->pyobj_slot()));
+  return object != nullptr && object->type == type;
 }
 
 const NamedTensor* PythonNames::FindByImpl(const c10::TensorImpl* impl) const noexcept {

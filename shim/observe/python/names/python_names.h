@@ -60,6 +60,9 @@ class PythonNames {
   // ---- any thread, no GIL; one lock each
   // `impl` must be alive. Null when it is no parameter or buffer of a root that was called.
   [[nodiscard]] const NamedTensor* FindByImpl(const c10::TensorImpl* impl) const noexcept;
+  // Whether Python holds it as what modules hold their parameters as (torch.nn.Parameter), whatever
+  // module that is. No lock. False until a parameter has a name.
+  [[nodiscard]] bool IsParameterObject(const c10::TensorImpl* impl) const noexcept;
   // The same where `impl` may be gone: compares pointers only, and knows it by its storage.
   [[nodiscard]] const NamedTensor* FindByImpl(const c10::TensorImpl* impl,
                                               const c10::StorageImpl* storage) const noexcept;
@@ -148,7 +151,8 @@ class PythonNames {
   std::unordered_map<const Layer*, std::vector<Record*>> by_layer_;
   std::unordered_map<const Layer*, std::vector<Record*>> by_root_;
   std::atomic<uint64_t> generation_{0};  // written with mutex_ held
-  ptrdiff_t tensor_offset_ = 0;          // 0: not proven yet
+  std::atomic<const PyObj*> parameter_type_{nullptr};
+  ptrdiff_t tensor_offset_ = 0;  // 0: not proven yet
   bool unusable_ = false;
 };
 
