@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cmath>
+#include <vector>
 
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/finding/scalar_reads.h"
@@ -14,6 +15,16 @@
 #include "shim/observe/unseen/collective_results.h"
 
 namespace nanwatch {
+namespace {
+
+// In evaluation batch normalization only reads its running statistics, and returns an empty mean of
+// the batch.
+bool IsEvaluation(const std::vector<c10::IValue>& outputs) {
+  return outputs.size() > 1 && outputs[1].isTensor() && outputs[1].toTensor().defined() &&
+         outputs[1].toTensor().numel() == 0;
+}
+
+}  // namespace
 
 void SpecialOps::EndScalarRead(ThreadState* thread, Frame& frame, const at::RecordFunction& op) {
   const auto& outputs = op.outputs();
@@ -33,7 +44,9 @@ void SpecialOps::EndScalarRead(ThreadState* thread, Frame& frame, const at::Reco
 void SpecialOps::End(ThreadState* thread, Frame& frame, const at::RecordFunction& op) {
   const uint32_t families = frame.op->families;
   if ((families & kReadsScalar) != 0) EndScalarRead(thread, frame, op);
-  if ((families & kBatchNorm) != 0) statistics_.Check(thread, frame);
+  if ((families & kBatchNorm) != 0 && !IsEvaluation(op.outputs())) {
+    statistics_.Check(thread, frame);
+  }
   if ((families & kHandsOut) != 0) {
     collectives_.OnHandedOut(thread, frame, op.outputs());
   }
