@@ -192,8 +192,9 @@ void ReachLog::OnEscape(const Record& record) {
   if (!Is(escape.source(), SourceKind::kValue)) return;
   const int node = values_.Resolve(escape.source(), record);
   if (node < 0) return;
-  values_.NoteRead(record);
   reads_.push_back({values_.node(node).origin, &record.clocks()});
+  if (Has(escape.flags(), wire::kAskedOnly)) return;
+  values_.NoteRead(record);
   const Site* site = values_.node(node).site;
   const Record* made = values_.node(node).record;
   if (IsMetric(escape, node)) {

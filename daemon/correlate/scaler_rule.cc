@@ -29,9 +29,21 @@ class ScalerRule {
     const bool scale_low = (scaler.flags() & wire::ScalerRecord::kScaleKnown) != 0 &&
                            scaler.scale_before() < kScaleMin;
     const bool too_many = scaler.skips_in_a_row() > kSkipsInARowMax;
-    // Not all later bad passes are recorded: the last recorded one stands for them.
-    if (too_many && pending_.empty()) pending_ = settled_;
+    if (scaler.skips_in_a_row() <= 1) ExcuseStreak();
+    if (too_many && !scale_low) {
+      // Not all later bad passes are recorded: the last recorded one stands for them.
+      if (pending_.empty()) pending_ = settled_;
+      streak_.insert(streak_.end(), pending_.begin(), pending_.end());
+    } else if (too_many) {
+      streak_.clear();
+    }
     Settle(skipped && !scale_low && !too_many);
+  }
+
+  // An update was taken: the scale was too high by more than ten halvings, and is right now.
+  void ExcuseStreak() {
+    for (const size_t i : streak_) events_[i].excused = IsExcusable(events_[i]);
+    streak_.clear();
   }
 
   void Settle(bool excusable) {
@@ -96,19 +108,22 @@ class ScalerRule {
   std::set<uint64_t> scaled_;    // passes
   std::vector<size_t> pending_;  // events that the scaler has not decided on yet
   std::vector<size_t> settled_;  // those of its last decision
+  std::vector<size_t> streak_;   // of more skips in a row than are excused, as long as it lasts
   size_t next_ = 0;
 };
 
 }  // namespace
 
-void ExcuseSkippedUpdates(const std::vector<const Record*>& records,
+void ExcuseSkippedUpdates(const std::vector<const Record*>& records, const Clocks& newest,
                           const std::vector<Origin>& origins, std::vector<ReachEvent>& events) {
   ScalerRule rule(origins, events);
   bool scaler_seen = false;
+  uint32_t updates_at_skip = 0;  // the last one
   for (const Record* record : records) {
     rule.Await(record->ticket());
     if (record->has_scaler()) {
       scaler_seen = true;
+      updates_at_skip = record->clocks().optimizer_ranges();
       rule.Decide(record->scaler());
     } else if (record->has_update()) {
       const bool skipped = (record->update().flags() & wire::UpdateRecord::kSkipped) != 0;
@@ -120,6 +135,7 @@ void ExcuseSkippedUpdates(const std::vector<const Record*>& records,
   }
   rule.Await(UINT64_MAX);
   rule.SettleRest(scaler_seen);
+  if (newest.optimizer_ranges() > updates_at_skip) rule.ExcuseStreak();
 }
 
 bool ExcusedUndecided(const std::vector<ReachEvent>& events) {

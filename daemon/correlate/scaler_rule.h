@@ -5,8 +5,8 @@
 //
 // Excused is only what scaling explains: values made in backward, under a root that was finite
 // before it was scaled, while the scale is 1 or more and no more than ten updates in a row were
-// skipped. A value made in forward, or skips without end, are the real thing and stay an anomaly
-// although no parameter is touched.
+// skipped, or an update that was taken ended the row. A value made in forward, or skips without end,
+// are the real thing and stay an anomaly although no parameter is touched.
 //
 // A loss may have been scaled and the decision about its gradients not been seen (the level was
 // lowered in between). Then nobody knows whether they were applied.
@@ -21,8 +21,9 @@
 namespace nanwatch {
 
 // Marks the events that are excused. `events` are those of the run, by ticket. Events of a job that
-// died before its scaler could decide count as skipped when the run had a scaler.
-void ExcuseSkippedUpdates(const std::vector<const Record*>& records,
+// died before its scaler could decide count as skipped when the run had a scaler. `newest`: the
+// counts as the run left them.
+void ExcuseSkippedUpdates(const std::vector<const Record*>& records, const Clocks& newest,
                           const std::vector<Origin>& origins, std::vector<ReachEvent>& events);
 
 // Whether one of them is excused although its scaler's decision was not seen.

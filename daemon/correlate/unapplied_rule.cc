@@ -48,22 +48,33 @@ bool WasTrainedOn(const ReachEvent& loss, const ReachEvent& later) {
   return MayHaveMade(loss, later);
 }
 
-// Between the same two updates.
-bool WasReadInItsStep(const ReachEvent& loss, const std::vector<BadRead>& reads) {
-  return std::any_of(reads.begin(), reads.end(), [&loss](const BadRead& read) {
-    return read.origin == loss.origin && UpdatesIn(*read.clocks) == UpdatesIn(*loss.clocks);
+bool IsMetAtCanary(const ReachEvent& event, const std::vector<Origin>& origins) {
+  return origins[static_cast<size_t>(event.origin)].strength == Origin::Strength::kUnseen;
+}
+
+// Between the same two updates. What is met at canary has no common origin with what came of it.
+bool WasReadInItsStep(const ReachEvent& loss, const std::vector<Origin>& origins,
+                      const std::vector<BadRead>& reads) {
+  const bool any = IsMetAtCanary(loss, origins);
+  return std::any_of(reads.begin(), reads.end(), [&loss, any](const BadRead& read) {
+    return (any || read.origin == loss.origin) &&
+           UpdatesIn(*read.clocks) == UpdatesIn(*loss.clocks);
   });
 }
 
 // An update of bad gradients would have left bad parameters. Of an Inf whose gradients are finite
-// nothing shows whether the update was made.
-bool HasBadGradients(const ReachEvent& root, const std::vector<ReachEvent>& events) {
+// nothing shows whether the update was made. At level canary gradients are read where an update
+// begins, so that a skipped step's never are; those of NaN are NaN.
+bool HasBadGradients(const ReachEvent& root, const std::vector<Origin>& origins,
+                     const std::vector<ReachEvent>& events) {
+  const uint32_t kinds = origins[static_cast<size_t>(root.origin)].kinds;
+  if (IsMetAtCanary(root, origins) && (kinds & wire::kHasNan) != 0) return true;
   return std::any_of(events.begin(), events.end(), [&root](const ReachEvent& event) {
     return event.reach == Reach::kGradient && event.pass == root.pass;
   });
 }
 
-bool IsUnapplied(const ReachEvent& event, const Clocks& newest,
+bool IsUnapplied(const ReachEvent& event, const Clocks& newest, const std::vector<Origin>& origins,
                  const std::vector<ReachEvent>& events, const std::vector<BadRead>& reads) {
   if (event.clocks == nullptr || !WentOn(event, newest)) return false;
   const auto none = [&events, &event](bool (*made)(const ReachEvent&, const ReachEvent&)) {
@@ -73,18 +84,19 @@ bool IsUnapplied(const ReachEvent& event, const Clocks& newest,
   if (IsLossThatWasRead(event)) return none(&WasTrainedOn);
   if (newest.scaler_skips() != 0 || !none(&MayHaveMade)) return false;
   return event.reach == Reach::kGradient ||
-         (IsRoot(event) && HasBadGradients(event, events) && WasReadInItsStep(event, reads));
+         (IsRoot(event) && event.origin >= 0 && HasBadGradients(event, origins, events) &&
+          WasReadInItsStep(event, origins, reads));
 }
 
 }  // namespace
 
-void MarkUnapplied(const Clocks& newest, const std::vector<BadRead>& reads,
-                   std::vector<ReachEvent>& events) {
+void MarkUnapplied(const Clocks& newest, const std::vector<Origin>& origins,
+                   const std::vector<BadRead>& reads, std::vector<ReachEvent>& events) {
   // What was read last: it depends on what became of the pass that began at it.
   for (const bool read : {false, true}) {
     for (ReachEvent& event : events) {
       if (IsLossThatWasRead(event) == read)
-        event.unapplied = IsUnapplied(event, newest, events, reads);
+        event.unapplied = IsUnapplied(event, newest, origins, events, reads);
     }
   }
 }

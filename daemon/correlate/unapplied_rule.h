@@ -13,13 +13,14 @@
 
 #include <vector>
 
+#include "daemon/correlate/origin.h"
 #include "daemon/correlate/reach_event.h"
 
 namespace nanwatch {
 
 // Marks such events; to be called when those of scaler_rule.h are marked. `newest`: the counts as
 // the run left them. `reads`: what Python read.
-void MarkUnapplied(const Clocks& newest, const std::vector<BadRead>& reads,
-                   std::vector<ReachEvent>& events);
+void MarkUnapplied(const Clocks& newest, const std::vector<Origin>& origins,
+                   const std::vector<BadRead>& reads, std::vector<ReachEvent>& events);
 
 }  // namespace nanwatch

@@ -50,7 +50,9 @@ void ScalarReads::Emit(ThreadState* thread, Emitter& emitter, const Read& read) 
       uses_.records.MakeHeader(thread, emitter, wire::RecordKind::kEscape, sizeof record);
   emitter.CountSite(record.site, record.header.ticket, record.header.clocks);
   if (read_sites_.Count(record.site, read.source.site) > kFullRecordsPerSite) return;
-  if (read.of_many) {
+  if (read.asked_only) {
+    record.flags |= wire::kAskedOnly;
+  } else if (read.of_many) {
     record.flags |= wire::kReadWithOthers;
   } else if (MayBeLoss(read.value)) {
     record.flags |= wire::kMayBeLoss;
@@ -82,15 +84,21 @@ void ScalarReads::OnCompared(ThreadState* thread, const Frame& frame, Emitter& e
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (!input.known || input.numel != 1) continue;
-    const bool metric = (frame.op->families & kOrders) != 0 && (input.kinds & wire::kHasNan) != 0 &&
-                        NeedsNoGradient(input.bad.value);
-    if (!metric && !MayBeLoss(input.bad.value)) continue;
+    const bool plain = NeedsNoGradient(input.bad.value);
+    const bool orders = (frame.op->families & kOrders) != 0;
+    const bool metric = orders && plain && (input.kinds & wire::kHasNan) != 0;
+    const bool asked = !orders && plain;
+    if (!metric && !asked && !MayBeLoss(input.bad.value)) continue;
     Source source = SourceFrom(input.bad);
     source.kinds = input.kinds;
     const double infinity = input.kinds == wire::kHasNegInf ? -HUGE_VAL : HUGE_VAL;
     const double number = (input.kinds & wire::kHasNan) != 0 ? std::nan("") : infinity;
     return Emit(thread, emitter,
-                {uses_.segment.NameOf(*frame.op), source, input.bad.value, number});
+                {.op = uses_.segment.NameOf(*frame.op),
+                 .source = source,
+                 .value = input.bad.value,
+                 .number = number,
+                 .asked_only = asked});
   }
 }
 

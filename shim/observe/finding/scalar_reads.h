@@ -49,7 +49,8 @@ class ScalarReads {
     wire::Source source;  // what it came from,
     ValueRef value;       // if that is known
     double number;
-    bool of_many = false;  // it is one of several numbers that were read together
+    bool of_many = false;     // it is one of several numbers that were read together
+    bool asked_only = false;  // it was asked whether it is finite, and not read
   };
   void Emit(ThreadState* thread, Emitter& emitter, const Read& read) noexcept;
 

@@ -48,6 +48,18 @@ TEST(Scaler, GradientsOfALossThatWasNotScaledAreAnAnomalyThoughNobodySawTheUpdat
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
 }
 
+// A scale that is a thousand times too high at first.
+TEST(Scaler, MoreThanTenSkipsInARowAreExpectedIfAnUpdateFollows) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::mm").Backward("MmBackward0").At("fc2").PosInf();
+  run.Pass(2).Leaf("fc2.weight", 1);
+  run.ScalerSkip(3, 64, 11);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+  RunFacts facts = run.Build();
+  facts.mutable_state()->mutable_clocks()->set_optimizer_ranges(1);
+  EXPECT_EQ(Correlate({facts}).verdict(), "expected");
+}
+
 TEST(Scaler, LossThatOnlyTheScaleMadeInfiniteIsExpected) {
   RunBuilder run;
   run.Value(1).Produce("aten::mul").PosInf();

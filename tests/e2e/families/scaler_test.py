@@ -26,6 +26,9 @@ class Scaler(WatchedProgramTest):
     def test_first_steps_are_skipped_until_the_scale_fits(self):
         self.assert_no_alarm(scaled(scale="2.0 ** 20", target="50"))
 
+    def test_scale_that_takes_more_than_ten_halvings_to_fit(self):
+        self.assert_no_alarm(scaled(scale="2.0 ** 28", target="50", steps=30))
+
     def test_skips_with_gradients_unscaled_and_clipped(self):
         self.assert_no_alarm(scaled(scale="2.0 ** 20", target="50", optimizer="torch.optim.AdamW(model.parameters(), lr=1e-3)",
                                     backward="""

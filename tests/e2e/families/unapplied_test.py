@@ -123,6 +123,13 @@ class LossesLeftOut(WatchedProgramTest):
                     update = f"if {check}: continue\n    loss.backward()\n    optimizer.step()"
                     self.assert_no_alarm(CHECKED.format(bad=bad, update=update))
 
+    def test_step_that_is_left_out_where_the_norm_of_its_gradients_is_bad(self):
+        update = ("loss.backward()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+                  "    if not {}: continue\n    optimizer.step()")
+        for check in ("torch.isfinite(norm)", "norm.isfinite()", "math.isfinite(norm.item())"):
+            with self.subTest(check):
+                self.assert_no_alarm(CHECKED.format(bad="(out * 0 / torch.zeros(1))", update=update.format(check)))
+
     def test_bad_loss_that_is_read_and_used_all_the_same(self):
         update = "value = loss.item()\n    loss.backward()\n    optimizer.step()"
         self.assert_anomaly(CHECKED.format(bad=BAD_LOSSES[0], update=update), op="aten::log", phase="forward", step=4)

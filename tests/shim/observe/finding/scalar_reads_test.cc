@@ -95,6 +95,13 @@ TEST_F(ScalarReadsTest, RecordAComparedLoss) {
   EXPECT_EQ(Escapes().size(), 1u);
 }
 
+TEST_F(ScalarReadsTest, RecordThatANormIsAskedWhetherItIsFinite) {
+  Made(1, 0, number_);
+  on_.scalar_reads.OnCompared(&on_.thread, Reads("aten::isnan", number_), on_.emitter);
+  ASSERT_EQ(Escapes().size(), 1u);
+  EXPECT_EQ(Escapes()[0].flags, wire::kAskedOnly);
+}
+
 TEST_F(ScalarReadsTest, DoNotCallAComparedActivationALoss) {
   on_.loss_roots.Record(1, 0);
   Made(1, wire::ValueRecord::kNeedsGradient, many_);
