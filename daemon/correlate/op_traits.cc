@@ -36,6 +36,15 @@ bool Compares(std::string_view op) {
 }
 
 bool IsFactor(std::string_view op, uint32_t input) {
+  constexpr std::array<std::string_view, 9> kNormalizations = {"aten::native_layer_norm",
+                                                               "aten::native_group_norm",
+                                                               "aten::native_batch_norm",
+                                                               "aten::_native_batch_norm_legit",
+                                                               "aten::_batch_norm_with_update",
+                                                               "aten::cudnn_batch_norm",
+                                                               "aten::_fused_rms_norm",
+                                                               "aten::var",
+                                                               "aten::var_mean"};
   constexpr std::array<std::string_view, 6> kProducts = {
       "aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::matmul", "aten::linear"};
   constexpr std::array<std::string_view, 4> kAddingProducts = {"aten::addmm", "aten::baddbmm",
@@ -43,6 +52,7 @@ bool IsFactor(std::string_view op, uint32_t input) {
   const auto is_op = [op](std::string_view name) { return name == op; };
   if (std::any_of(kAddingProducts.begin(), kAddingProducts.end(), is_op)) return input != 0;
   return std::any_of(kProducts.begin(), kProducts.end(), is_op) ||
+         std::any_of(kNormalizations.begin(), kNormalizations.end(), is_op) ||
          op.find("convolution") != std::string_view::npos;
 }
 

@@ -14,8 +14,8 @@ namespace nanwatch {
 // Asks something of values and makes bool of them, as a check of arguments does.
 [[nodiscard]] bool Compares(std::string_view op);
 
-// Multiplies its argument number `input` with another one and adds up: a matrix product or a
-// convolution. `input` may be 255, unknown.
+// Computes with its argument number `input` as with data, which nobody masks: a matrix product, a
+// convolution, a normalization. `input` may be 255, unknown.
 [[nodiscard]] bool IsFactor(std::string_view op, uint32_t input);
 
 // Takes a number as an operand, as against those that are asked to write one (masks).

@@ -425,6 +425,16 @@ TEST(KnownPrograms, TensorThatWasCopiedBeforeAnyModuleWasCalledIsTheParameterFou
   EXPECT_EQ(verdict.incidents(0).origin().param(), "2.weight");
 }
 
+// torch.load makes it, load_state_dict copies it.
+TEST(KnownPrograms, TensorOfACheckpointThatWasCopiedIsTheParameterFoundBadThen) {
+  RunBuilder run = WithBadWeightAfter("aten::set_");
+  run.Value(3).Propagate("aten::copy_").Phase(wire::Phase::kOther).From(1).Nan();
+  run.Pass(4).Root(2);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().param(), "2.weight");
+}
+
 TEST(KnownPrograms, BatchThatIsBadBesideALoadedParameterIsToldByItself) {
   RunBuilder run = WithBadWeightAfter("aten::set_");
   run.Pass(3).Root(2);

@@ -47,6 +47,18 @@ TEST(Masks, NanThatIsReadBesideAMaskAndThatNobodyMadeIsNotOfTheOpThatReadsIt) {
   EXPECT_NE(verdict.incidents(0).origin().class_(), "inf_to_nan");
 }
 
+TEST(Masks, NegativeInfinityThatCameInAndIsNormalizedIsData) {
+  RunBuilder run;
+  run.Value(1)
+      .InfToNan("aten::native_layer_norm")
+      .FromOutside(wire::Target::kInputData, "", wire::kHasNegInf)
+      .Nan();
+  run.Pass(2).Root(1);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().kind(), "input_data");
+}
+
 TEST(Masks, ConstantThatIsTheLossIsStillAnAnomaly) {
   RunBuilder run;
   run.Value(1).Scalar("aten::masked_fill").NegInf();

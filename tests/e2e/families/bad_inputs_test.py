@@ -28,6 +28,12 @@ class BadBatches(WatchedProgramTest):
     def test_infinite_feature(self):
         self.assert_anomaly(loaded("table[14, 2] = np.inf"), op="aten::addmm", layer="0", step=3, **BATCH)
 
+    def test_logarithm_of_zero_that_is_normalized_first(self):
+        for norm in ("LayerNorm(6)", "BatchNorm1d(6)", "GroupNorm(2, 6)"):
+            with self.subTest(norm):
+                self.assert_anomaly(loaded("table[14, 2] = -np.inf", model=f"nn.Sequential(nn.{norm}, nn.Linear(6, 2))"),
+                                    layer="0", step=3, **BATCH)
+
     def test_target(self):
         self.assert_anomaly(loaded("target[14, 0] = np.nan"), op="aten::mse_loss", layer="", step=3, **BATCH)
 
