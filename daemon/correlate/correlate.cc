@@ -7,6 +7,7 @@
 
 #include "daemon/correlate/candidates.h"
 #include "daemon/correlate/death_rule.h"
+#include "daemon/correlate/follow_rule.h"
 #include "daemon/correlate/incident.h"
 #include "daemon/correlate/lineage.h"
 #include "daemon/correlate/rank_folding.h"
@@ -103,6 +104,10 @@ void Conclude(const std::vector<RunFacts>& runs, const std::vector<Lineage>& lin
       std::any_of(lineages.begin(), lineages.end(),
                   [](const Lineage& run) { return ExcusedUndecided(run.events()); })) {
     verdict.set_unknown_because("skip_not_seen");
+  }
+  if (verdict.unknown_because().empty() &&
+      std::any_of(lineages.begin(), lineages.end(), &EndedUnfollowed)) {
+    verdict.set_unknown_because("not_followed");
   }
   if (!verdict.unknown_because().empty()) {
     verdict.set_verdict("unknown");

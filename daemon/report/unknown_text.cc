@@ -172,6 +172,14 @@ UnknownText SkipNotSeen() {
       "keep the level while a step runs, or look whether the parameters are finite"};
 }
 
+UnknownText NotFollowed() {
+  return {
+      "the program read a non-finite value and made no update after it; what became of the value "
+      "was not seen at this level, or inside torch.func",
+      "run it again with `nanwatch run --level full`; check the result of the job if it uses "
+      "torch.func"};
+}
+
 }  // namespace
 
 UnknownText TextOfUnknown(const Verdict& verdict) {
@@ -183,6 +191,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "killed_in_bad_step") return KilledInBadStep();
   if (reason == "skip_not_explained") return SkipNotExplained();
   if (reason == "skip_not_seen") return SkipNotSeen();
+  if (reason == "not_followed") return NotFollowed();
   if (reason == "switched_off") return SwitchedOff(verdict);
   if (reason == "not_preloaded") return NotPreloaded(verdict);
   if (reason == "no_room") return NoRoom(verdict);

@@ -29,6 +29,23 @@ void ExpectUnknown(const Verdict& verdict, const std::string& because) {
 
 TEST(Unknown, JobWithoutAnObservedProcess) { ExpectUnknown(Correlate({}), "no_run"); }
 
+// At canary a value is met where Python reads it.
+RunFacts ReadAtCanary(uint32_t updates_after) {
+  RunBuilder run;
+  run.Step(4).Value(1).Propagate("torch.isfinite").FromUnknown().Nan();
+  RunFacts facts = WithSteps(run.Build(), 0, 0);
+  facts.mutable_state()->set_steps_watched(static_cast<int>(wire::Level::kCanary), 4);
+  Clocks& newest = *facts.mutable_state()->mutable_clocks();
+  newest = facts.records(0).clocks();
+  newest.set_optimizer_ranges(newest.optimizer_ranges() + updates_after);
+  return facts;
+}
+
+TEST(Unknown, JobThatReadABadValueAtCanaryAndMadeNoUpdateAfterIt) {
+  ExpectUnknown(Correlate({ReadAtCanary(0)}), "not_followed");
+  EXPECT_EQ(Correlate({ReadAtCanary(1)}).verdict(), "expected");
+}
+
 Verdict WithUnwatched(const std::vector<RunFacts>& runs, const std::vector<std::string>& reasons) {
   std::vector<UnwatchedProcess> unwatched;
   for (const std::string& reason : reasons) {

@@ -25,6 +25,16 @@ for step in range(4):
     torch.log(model(torch.ones(1, 2)) * 0 + 1 - 2 * float(step == 2)).sum().backward()
     optimizer.step()
 """
+TRANSFORMS = """
+import torch
+torch.manual_seed(0)
+weights = torch.randn(6, 2)
+def loss_of(w, x): return ((x @ w) / (x @ w).norm(dim=1, keepdim=True) - 1).pow(2).mean()
+for step in range(4):
+    gradients, loss = torch.func.grad_and_value(loss_of)(weights, torch.randn(3, 6) * float(step != BAD))
+    weights = weights - 0.1 * gradients
+    print(loss.item())
+"""
 OP = "import torch\nprint(torch.ones(2).sum().item())\n"
 
 
@@ -99,6 +109,13 @@ class Unknown(PromiseTest):
         job = self.workplace.run_watched(self.workplace.program("import", program))
         self.assertEqual(job.status(), 1)
         self.expect(job, "import_failed", "import")
+
+    def test_a_training_by_torch_func_that_went_bad(self):
+        for bad, verdict, because in ((2, "unknown", "not_followed"), (-1, "clean", "")):
+            with self.subTest(bad):
+                program = self.workplace.program(f"transforms_{bad}", TRANSFORMS.replace("BAD", str(bad)))
+                told = self.workplace.run_watched(program, ("--level", "full")).verdict()
+                self.assertEqual((verdict, because), (told["verdict"], told["unknown_because"]))
 
     def test_a_torch_that_nobody_used(self):
         self.expect(self.workplace.run_watched(self.workplace.program("idle", IDLE)), "no_ops", "no op ran")

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/correlate/follow_rule.h"
+
+#include <algorithm>
+
+#include "proto/wire/segment.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr auto kCanary = static_cast<int>(wire::Level::kCanary);
+constexpr auto kFunctorch = static_cast<int>(wire::Unchecked::kFunctorch);
+
+uint64_t UpdatesIn(const Clocks& clocks) {
+  return uint64_t{clocks.optimizer_ranges()} + clocks.plain_updates();
+}
+
+bool RanAtCanary(const RunState& state) {
+  return state.level() == static_cast<uint32_t>(kCanary) ||
+         (state.steps_watched_size() > kCanary && state.steps_watched(kCanary) > 0);
+}
+
+bool UsedTransforms(const RunState& state) {
+  return state.unchecked_size() > kFunctorch && state.unchecked(kFunctorch) > 0;
+}
+
+}  // namespace
+
+bool EndedUnfollowed(const Lineage& run) {
+  const RunState& state = run.facts().state();
+  const bool canary = RanAtCanary(state);
+  const bool transforms = UsedTransforms(state);
+  if (!canary && !transforms) return false;
+  const uint64_t updates = UpdatesIn(state.clocks());
+  return std::any_of(run.origins().begin(), run.origins().end(), [&](const Origin& origin) {
+    const bool is_met = origin.strength == Origin::Strength::kUnseen;
+    if (origin.site == nullptr || origin.IsMask() || origin.expected_by != nullptr ||
+        (origin.kinds & ~uint32_t{wire::kHasNegInf}) == 0 || !(transforms || is_met)) {
+      return false;
+    }
+    const uint64_t met = origin.clocks != nullptr ? UpdatesIn(*origin.clocks) : 0;
+    return std::max(met, UpdatesIn(origin.site->last_clocks())) >= updates;
+  });
+}
+
+}  // namespace nanwatch
