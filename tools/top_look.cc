@@ -100,12 +100,13 @@ std::optional<double> UpdateRatioOf(const StatsSnapshot& snapshot) {
   return *middle;
 }
 
-std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings) {
+std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings, bool watches) {
   const bool anomaly =
       std::any_of(incidents.begin(), incidents.end(),
                   [](const Incident& incident) { return incident.severity() != "info"; });
   if (anomaly) return "anomaly";
   if (!incidents.empty()) return "expected";
+  if (!watches) return "unknown";
   return findings == 0 ? "clean" : "";
 }
 
@@ -176,9 +177,11 @@ void TopLook::AddFindings(const LiveRun& run, TopPicture& picture) const {
 
 void TopLook::AddVerdicts(TopPicture& picture) {
   std::map<std::string, uint64_t> findings;  // by job
+  std::set<std::string> idle;                // jobs with a process that checks nothing
   Verdict known;                             // the runs alone
   for (const TopRow& row : picture.rows) {
     findings[row.job] += row.findings;
+    if (row.level == LevelName(static_cast<uint32_t>(wire::Level::kIdle))) idle.insert(row.job);
     RunInfo& run = *known.add_runs();
     run.set_id(row.run);
     run.set_program(row.program);
@@ -187,7 +190,7 @@ void TopLook::AddVerdicts(TopPicture& picture) {
   for (const auto& [job, count] : findings) {
     const std::optional<std::vector<Incident>> incidents = observations_.IncidentsOfJob(job);
     if (!incidents.has_value()) continue;
-    verdicts[job] = VerdictSoFar(*incidents, count);
+    verdicts[job] = VerdictSoFar(*incidents, count, /*watches=*/!idle.contains(job));
     for (const Incident& incident : *incidents)
       picture.incidents.push_back(IncidentLine(known, incident));
   }

@@ -35,8 +35,10 @@ struct StepMark {
 // snapshot. Nothing where there are none.
 [[nodiscard]] std::optional<double> UpdateRatioOf(const StatsSnapshot& snapshot);
 
-// "clean", "expected", "anomaly"; "" while there are findings without an incident yet.
-[[nodiscard]] std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings);
+// "clean", "expected", "anomaly"; "unknown" where nothing is found because nothing is checked now
+// (not `watches`); "" while there are findings without an incident yet.
+[[nodiscard]] std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings,
+                                       bool watches);
 
 class TopLook {
  public:

@@ -206,6 +206,21 @@ std::string SkippedText(const Verdict& verdict, const TextOptions& options) {
          WatchedRows(verdict, options);
 }
 
+// What is said of "none of them".
+std::string HarmlessBecause(const Verdict& verdict) {
+  const auto is_unapplied = [](const Incident& incident) {
+    return incident.expected_by().empty() &&
+           (Reaches(incident, "loss") || Reaches(incident, "gradient"));
+  };
+  const auto& incidents = verdict.incidents();
+  if (std::none_of(incidents.begin(), incidents.end(), is_unapplied)) {
+    return " reached the loss, a gradient, a parameter or a buffer; this is normal for masks and "
+           "discarded branches";
+  }
+  return " reached a parameter or a buffer, and no update was made of a bad loss or gradient; this "
+         "is normal where the program or a GradScaler skips such a step";
+}
+
 std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
   const int width = options.width_columns;
   if (verdict.incidents().empty()) return SkippedText(verdict, options);
@@ -223,13 +238,19 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
   }
   const std::string who =
       by_rule == 0 ? "none of them" : "apart from those that your rules cover, none of them";
-  text += Row("why",
-              who +
-                  " reached the loss, an applied gradient, a parameter or a buffer; this is normal "
-                  "for masks, discarded branches and skipped updates",
-              width);
+  text += Row("why", who + HarmlessBecause(verdict), width);
   return text + Row("do", "nothing", width) + WarningRows(verdict, width) +
          StatsRow(verdict, width) + WatchedRows(verdict, options);
+}
+
+// Where a level checks no ops, what it checks instead.
+std::string ChecksOf(const Verdict& verdict) {
+  const auto& watched = verdict.coverage().steps_watched();
+  const auto canary = watched.find("canary");
+  const bool is_canary = verdict.run().level() == "canary";
+  if (!is_canary && (canary == watched.end() || canary->second == 0)) return "";
+  return " in losses, gradients, parameters and optimizer states, which is what level canary "
+         "checks";
 }
 
 std::string CleanText(const Verdict& verdict, const TextOptions& options) {
@@ -240,8 +261,8 @@ std::string CleanText(const Verdict& verdict, const TextOptions& options) {
   const std::string where = idle == 0 ? ""
                                       : " in the " + Grouped(counted - idle) + " of " +
                                             Counted(counted, "step") + " that were watched";
-  return Title("CLEAN", RunText(verdict) + ": no non-finite value" + where, Colour::kGreen,
-               options) +
+  return Title("CLEAN", RunText(verdict) + ": no non-finite value" + where + ChecksOf(verdict),
+               Colour::kGreen, options) +
          WarningRows(verdict, width) + StatsRow(verdict, width) + WatchedRows(verdict, options);
 }
 

@@ -78,10 +78,11 @@ TEST(VerdictSoFar, FollowsTheIncidents) {
   info.set_severity("info");
   Incident error;
   error.set_severity("error");
-  EXPECT_EQ(VerdictSoFar({}, 0), "clean");
-  EXPECT_EQ(VerdictSoFar({}, 3), "");  // the daemon has not concluded yet
-  EXPECT_EQ(VerdictSoFar({info}, 3), "expected");
-  EXPECT_EQ(VerdictSoFar({info, error}, 3), "anomaly");
+  EXPECT_EQ(VerdictSoFar({}, 0, true), "clean");
+  EXPECT_EQ(VerdictSoFar({}, 0, false), "unknown");
+  EXPECT_EQ(VerdictSoFar({}, 3, true), "");  // the daemon has not concluded yet
+  EXPECT_EQ(VerdictSoFar({info}, 3, true), "expected");
+  EXPECT_EQ(VerdictSoFar({info, error}, 3, true), "anomaly");
 }
 
 }  // namespace
