@@ -36,6 +36,9 @@ MOVE = {"_to_copy", "_unsafe_view", "alias", "as_strided", "cat", "clone", "copy
         "unbind", "_reshape_alias"}
 NAN, POS, NEG = 1, 2, 4
 # A run is ruined by what lasts; what lasts more comes first.
+# They compute with what comes in as with data: -Inf in it is no mask then.
+DATA_OPS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "convolution", "native_layer_norm", "native_group_norm",
+            "native_batch_norm", "_native_batch_norm_legit", "var", "var_mean"}
 RANK = {"parameter": 0, "optimizer_state": 1, "buffer": 2, "gradient": 3, "loss": 4}
 
 
@@ -94,11 +97,14 @@ class Value:
         self.kind = kind
         self.param = param
         self.became_loss = False
+        self.is_data = False
         self.constant = False  # written by an op on purpose, before anybody knew that it is a parameter or buffer
         self.consumers = []  # of what came in: the first op that wrote something bad from it, and the first that computed
         self._origins = None
         for source in sources:
             source.note_consumer(self)
+        if op in DATA_OPS:
+            self.mark_data()
 
     def note_consumer(self, value):
         if self.cls == "external" and len(self.consumers) < 2:
@@ -107,6 +113,15 @@ class Value:
         if self.op in MOVE:
             for source in self.sources:
                 source.note_consumer(value)
+
+    def mark_data(self):
+        behind, known = list(self.sources), set()
+        while behind:
+            value = behind.pop()
+            if value not in known:
+                known.add(value)
+                value.is_data |= value.cls == "external" and value.kind not in ("parameter", "buffer")
+                behind += value.sources
 
     def first_use(self):
         """What comes in begins to matter when something is computed from it."""
@@ -117,7 +132,7 @@ class Value:
         return not self.became_loss and self.is_constant()
 
     def is_constant(self):
-        return self.cls == "scalar" or (self.cls == "external" and self.kinds == NEG)
+        return self.cls == "scalar" or (self.cls == "external" and self.kinds == NEG and not self.is_data)
 
     def origins(self):
         """What is to blame, as far as something is; else the mask that the value is or came from."""
