@@ -35,6 +35,8 @@ struct ReachEvent {
 struct BadRead {
   int origin = -1;
   const Clocks* clocks = nullptr;  // of the moment
+  // When the same place read one last: of reads that repeat only the first are recorded.
+  const Clocks* last_clocks = nullptr;
 };
 
 // A bad value that this run gave into a collective, or wrote into memory that others see

@@ -192,7 +192,9 @@ void ReachLog::OnEscape(const Record& record) {
   if (!Is(escape.source(), SourceKind::kValue)) return;
   const int node = values_.Resolve(escape.source(), record);
   if (node < 0) return;
-  reads_.push_back({values_.node(node).origin, &record.clocks()});
+  const Site* reader = index_.FindSite(escape.site());
+  const Clocks* last = reader != nullptr ? &reader->last_clocks() : &record.clocks();
+  reads_.push_back({values_.node(node).origin, &record.clocks(), last});
   if (Has(escape.flags(), wire::kAskedOnly)) return;
   values_.NoteRead(record);
   const Site* site = values_.node(node).site;

@@ -56,9 +56,16 @@ bool IsMetAtCanary(const ReachEvent& event, const std::vector<Origin>& origins) 
 bool WasReadInItsStep(const ReachEvent& loss, const std::vector<Origin>& origins,
                       const std::vector<BadRead>& reads) {
   const bool any = IsMetAtCanary(loss, origins);
-  return std::any_of(reads.begin(), reads.end(), [&loss, any](const BadRead& read) {
-    return (any || read.origin == loss.origin) &&
-           UpdatesIn(*read.clocks) == UpdatesIn(*loss.clocks);
+  const Site* made_at = origins[static_cast<size_t>(loss.origin)].site;
+  const uint64_t updates = UpdatesIn(*loss.clocks);
+  return std::any_of(reads.begin(), reads.end(), [&](const BadRead& read) {
+    const bool is_same = any || read.origin == loss.origin;
+    if (is_same && UpdatesIn(*read.clocks) == updates) return true;
+    // Later reads by the same place are not recorded.
+    const Site* read_from =
+        read.origin >= 0 ? origins[static_cast<size_t>(read.origin)].site : nullptr;
+    return made_at != nullptr && read_from == made_at && UpdatesIn(*read.clocks) <= updates &&
+           updates <= UpdatesIn(*read.last_clocks);
   });
 }
 

@@ -12,7 +12,7 @@ enum EscapeFlag : uint32_t {
   // One of several numbers that were read together, by Tensor.numpy() or Tensor.tolist(): the site
   // is one of op aten::resolve_neg, with which these end.
   kReadWithOthers = 2,
-  // It was only asked whether it is finite (isnan, isfinite), as of a gradient's norm.
+  // It was only asked what is finite in it (isnan, isfinite): a gradient, or the norm of all.
   kAskedOnly = 4,
 };
 

@@ -83,11 +83,12 @@ void ScalarReads::OnRead(ThreadState* thread, const Frame& frame, double number)
 void ScalarReads::OnCompared(ThreadState* thread, const Frame& frame, Emitter& emitter) noexcept {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
-    if (!input.known || input.numel != 1) continue;
+    if (!input.known) continue;
     const bool plain = NeedsNoGradient(input.bad.value);
     const bool orders = (frame.op->families & kOrders) != 0;
     const bool metric = orders && plain && (input.kinds & wire::kHasNan) != 0;
     const bool asked = !orders && plain;
+    if (input.numel != 1 && !asked) continue;
     if (!metric && !asked && !MayBeLoss(input.bad.value)) continue;
     Source source = SourceFrom(input.bad);
     source.kinds = input.kinds;

@@ -130,6 +130,31 @@ class LossesLeftOut(WatchedProgramTest):
             with self.subTest(check):
                 self.assert_no_alarm(CHECKED.format(bad="(out * 0 / torch.zeros(1))", update=update.format(check)))
 
+    def test_steps_that_are_left_out_one_after_another(self):
+        norm = "norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    if not norm.isfinite(): continue"
+        for check in ("if not torch.isfinite(loss): continue", norm):
+            with self.subTest(check):
+                text = CHECKED.format(bad="(out * 0 / torch.zeros(1))", update=f"loss.backward()\n    {check}\n    optimizer.step()")
+                self.assert_no_alarm(text.replace("step in (4, 8)", "3 <= step < 10"))
+
+    def test_scale_of_ones_own_that_overflows_the_loss(self):
+        self.assert_no_alarm("""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+model = nn.Linear(4, 1).half()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scale = 2.0 ** 16
+for step in range(12):
+    loss = (model(torch.randn(8, 4).half()) - 2).pow(2).mean()
+    optimizer.zero_grad()
+    (loss * scale).backward()
+    if not all(p.grad.isfinite().all() for p in model.parameters()):
+        scale /= 2
+        continue
+    for p in model.parameters(): p.grad /= scale
+    optimizer.step()
+""")
+
     def test_bad_loss_that_is_read_and_used_all_the_same(self):
         update = "value = loss.item()\n    loss.backward()\n    optimizer.step()"
         self.assert_anomaly(CHECKED.format(bad=BAD_LOSSES[0], update=update), op="aten::log", phase="forward", step=4)
