@@ -13,6 +13,14 @@ namespace {
 constexpr uint32_t kSkipsInARowMax = 10;
 constexpr double kScaleMin = 1.0;
 
+// Whether updates followed the skip at `at_skip`, and no other skip: more of them than another
+// optimizer makes in the same iteration.
+bool TookUpdates(const Clocks& newest, const Clocks& at_skip) {
+  const uint64_t round = std::max(1u, newest.optimizer_count());
+  return newest.scaler_skips() <= at_skip.scaler_skips() + 1 &&
+         newest.optimizer_ranges() >= at_skip.optimizer_ranges() + round;
+}
+
 class ScalerRule {
  public:
   ScalerRule(const std::vector<Origin>& origins, std::vector<ReachEvent>& events)
@@ -40,9 +48,15 @@ class ScalerRule {
     Settle(skipped && !scale_low && !too_many);
   }
 
-  // An update was taken: the scale was too high by more than ten halvings, and is right now.
+  // An update was taken: the scale was too high by more than ten halvings, and is right now. What is
+  // too large leaves Inf; NaN alone has another cause.
   void ExcuseStreak() {
-    for (const size_t i : streak_) events_[i].excused = IsExcusable(events_[i]);
+    for (const size_t i : streak_) {
+      const ReachEvent& event = events_[i];
+      const bool overflowed =
+          event.origin >= 0 && origins_[static_cast<size_t>(event.origin)].kinds != wire::kHasNan;
+      events_[i].excused = overflowed && IsExcusable(event);
+    }
     streak_.clear();
   }
 
@@ -118,12 +132,12 @@ void ExcuseSkippedUpdates(const std::vector<const Record*>& records, const Clock
                           const std::vector<Origin>& origins, std::vector<ReachEvent>& events) {
   ScalerRule rule(origins, events);
   bool scaler_seen = false;
-  uint32_t updates_at_skip = 0;  // the last one
+  const Clocks* at_skip = nullptr;  // the last one that is recorded
   for (const Record* record : records) {
     rule.Await(record->ticket());
     if (record->has_scaler()) {
       scaler_seen = true;
-      updates_at_skip = record->clocks().optimizer_ranges();
+      at_skip = &record->clocks();
       rule.Decide(record->scaler());
     } else if (record->has_update()) {
       const bool skipped = (record->update().flags() & wire::UpdateRecord::kSkipped) != 0;
@@ -135,7 +149,7 @@ void ExcuseSkippedUpdates(const std::vector<const Record*>& records, const Clock
   }
   rule.Await(UINT64_MAX);
   rule.SettleRest(scaler_seen);
-  if (newest.optimizer_ranges() > updates_at_skip) rule.ExcuseStreak();
+  if (at_skip != nullptr && TookUpdates(newest, *at_skip)) rule.ExcuseStreak();
 }
 
 bool ExcusedUndecided(const std::vector<ReachEvent>& events) {

@@ -48,19 +48,13 @@ bool WasTrainedOn(const ReachEvent& loss, const ReachEvent& later) {
   return MayHaveMade(loss, later);
 }
 
-bool IsMetAtCanary(const ReachEvent& event, const std::vector<Origin>& origins) {
-  return origins[static_cast<size_t>(event.origin)].strength == Origin::Strength::kUnseen;
-}
-
-// Between the same two updates. What is met at canary has no common origin with what came of it.
+// Between the same two updates.
 bool WasReadInItsStep(const ReachEvent& loss, const std::vector<Origin>& origins,
                       const std::vector<BadRead>& reads) {
-  const bool any = IsMetAtCanary(loss, origins);
   const Site* made_at = origins[static_cast<size_t>(loss.origin)].site;
   const uint64_t updates = UpdatesIn(*loss.clocks);
   return std::any_of(reads.begin(), reads.end(), [&](const BadRead& read) {
-    const bool is_same = any || read.origin == loss.origin;
-    if (is_same && UpdatesIn(*read.clocks) == updates) return true;
+    if (read.origin == loss.origin && UpdatesIn(*read.clocks) == updates) return true;
     // Later reads by the same place are not recorded.
     const Site* read_from =
         read.origin >= 0 ? origins[static_cast<size_t>(read.origin)].site : nullptr;
@@ -70,12 +64,8 @@ bool WasReadInItsStep(const ReachEvent& loss, const std::vector<Origin>& origins
 }
 
 // An update of bad gradients would have left bad parameters. Of an Inf whose gradients are finite
-// nothing shows whether the update was made. At level canary gradients are read where an update
-// begins, so that a skipped step's never are; those of NaN are NaN.
-bool HasBadGradients(const ReachEvent& root, const std::vector<Origin>& origins,
-                     const std::vector<ReachEvent>& events) {
-  const uint32_t kinds = origins[static_cast<size_t>(root.origin)].kinds;
-  if (IsMetAtCanary(root, origins) && (kinds & wire::kHasNan) != 0) return true;
+// nothing shows whether the update was made.
+bool HasBadGradients(const ReachEvent& root, const std::vector<ReachEvent>& events) {
   return std::any_of(events.begin(), events.end(), [&root](const ReachEvent& event) {
     return event.reach == Reach::kGradient && event.pass == root.pass;
   });
@@ -91,7 +81,7 @@ bool IsUnapplied(const ReachEvent& event, const Clocks& newest, const std::vecto
   if (IsLossThatWasRead(event)) return none(&WasTrainedOn);
   if (newest.scaler_skips() != 0 || !none(&MayHaveMade)) return false;
   return event.reach == Reach::kGradient ||
-         (IsRoot(event) && event.origin >= 0 && HasBadGradients(event, origins, events) &&
+         (IsRoot(event) && event.origin >= 0 && HasBadGradients(event, events) &&
           WasReadInItsStep(event, origins, reads));
 }
 

@@ -328,7 +328,6 @@ Clocks DecodeClocks(const wire::Clocks& clocks) {
   out.set_micro_passes(clocks.micro_passes);
   out.set_plain_updates(clocks.plain_updates);
   out.set_optimizer_count(clocks.optimizer_count);
-  if (clocks.root_is_older) out.set_root_is_older(true);
   return out;
 }
 
@@ -341,6 +340,11 @@ std::optional<Record> DecodeRecord(const unsigned char* record, size_t bytes,
   out.set_thread(header->thread);
   out.set_time_ns(header->time_ns);
   *out.mutable_clocks() = DecodeClocks(header->clocks);
+  if (header->root_is_older != 0 && header->with_gradients != 0) {
+    out.mutable_clocks()->set_root_may_be_older(true);
+  } else if (header->root_is_older != 0) {
+    out.mutable_clocks()->set_root_is_older(true);
+  }
   if (!DecodeFact(out, header->kind, record, header->bytes, names)) return {};
   return out;
 }

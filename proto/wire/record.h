@@ -106,16 +106,12 @@ struct Clocks {
   // completes a range, so a count that falls, or grows by more than the ranges, is another's. While
   // more than four are at work, the others are counted in `optimizer_ranges` only.
   uint32_t optimizer_steps[4];
-  uint32_t optimizer_ranges;      // completed outermost optimizer ranges, all instances
-  uint32_t scaler_skips;          // updates that a GradScaler skipped
-  uint32_t passes;                // backward passes that reached a leaf
-  uint32_t micro_passes;          // of these, since the last completed range (or plain update)
-  uint32_t plain_updates;         // steps taken without an optimizer object
-  uint32_t optimizer_count : 31;  // instances seen so far
-  // Of a record's: the outermost module about, or the newest one where there is none, was called
-  // before the last range had completed. What is found then belongs to that range's training, not
-  // to one that begins with the next.
-  uint32_t root_is_older : 1;
+  uint32_t optimizer_ranges;  // completed outermost optimizer ranges, all instances
+  uint32_t scaler_skips;      // updates that a GradScaler skipped
+  uint32_t passes;            // backward passes that reached a leaf
+  uint32_t micro_passes;      // of these, since the last completed range (or plain update)
+  uint32_t plain_updates;     // steps taken without an optimizer object
+  uint32_t optimizer_count;   // instances seen so far
 };
 static_assert(sizeof(Clocks) == 40 && std::is_trivially_copyable_v<Clocks>);
 
@@ -163,7 +159,12 @@ static_assert(sizeof(Source) == 24);
 struct RecordHeader {
   uint16_t kind;  // RecordKind
   uint16_t bytes;
-  uint32_t thread;  // small number of the thread within the process
+  uint32_t thread : 30;  // small number of the thread within the process
+  // The newest outermost module, and the one about, were called before the last optimizer range had
+  // completed: what is found is of that range's training, or, with gradients, of the next one if
+  // that trains the same model. From wire minor 9 on.
+  uint32_t root_is_older : 1;
+  uint32_t with_gradients : 1;
   uint64_t ticket;
   uint64_t time_ns;  // CLOCK_MONOTONIC
   Clocks clocks;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/classify/bad_values.h"
 
+#include <algorithm>
 #include <new>
 
 namespace nanwatch {
@@ -122,6 +123,9 @@ bool BadValues::FindKind(const void* storage, uint64_t byte_begin, uint64_t byte
         byte_begin >= entry.byte_end || (entry.kinds & kind) == 0 || IsGone(entry)) {
       continue;
     }
+    // Columns that lie between those asked about have nothing of them.
+    const bool same = entry.byte_begin == byte_begin && entry.byte_end == byte_end;
+    if (!entry.dense && !same) continue;
     *found = entry;
     return true;
   }
@@ -132,6 +136,9 @@ uint64_t BadValues::CountWithin(const void* storage, uint64_t byte_begin, uint64
                                 uint8_t* kinds) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (entries_.empty()) return 0;
+  constexpr size_t kPartsMax = 32;
+  const BadEntry* parts[kPartsMax];
+  size_t count = 0;
   uint64_t elements = 0;
   *kinds = 0;
   for (uint32_t at = buckets_[Bucket(storage)]; at != 0; at = entries_[at - 1].next) {
@@ -141,7 +148,11 @@ uint64_t BadValues::CountWithin(const void* storage, uint64_t byte_begin, uint64
       continue;
     }
     const bool is_within = entry.byte_begin >= byte_begin && entry.byte_end <= byte_end;
-    if (!is_within || entry.elements == 0) return 0;
+    const bool overlaps = std::any_of(parts, parts + count, [&entry](const BadEntry* part) {
+      return part->byte_begin < entry.byte_end && entry.byte_begin < part->byte_end;
+    });
+    if (!is_within || entry.elements == 0 || overlaps || count == kPartsMax) return 0;
+    parts[count++] = &entry;
     elements += entry.elements;
     *kinds |= entry.kinds;
   }

@@ -95,7 +95,7 @@ class BadValues {
   bool FindKind(const void* storage, uint64_t byte_begin, uint64_t byte_end, uint8_t kind,
                 BadEntry* found) noexcept;
   // How many elements of [byte_begin, byte_end) are known to be bad, and of which kinds; 0: that was
-  // not counted, or some reach beyond it.
+  // not counted, some reach beyond it, or they overlap.
   uint64_t CountWithin(const void* storage, uint64_t byte_begin, uint64_t byte_end,
                        uint8_t* kinds) noexcept;
 

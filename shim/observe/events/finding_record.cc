@@ -65,8 +65,12 @@ wire::RecordHeader FindingRecords::MakeHeader(ThreadState* thread, Emitter& emit
   header.thread = (told != nullptr ? told->thread : thread)->small_id;
   header.ticket = emitter.DrawTicket();
   header.time_ns = told != nullptr ? told->time_ns : MonotonicNs();
-  const Layer* const layer = (told != nullptr ? told->place : LocationOf(thread)).layer;
-  header.clocks = thread->told_clocks != nullptr ? *thread->told_clocks : clock_.NowIn(layer);
+  header.clocks = thread->told_clocks != nullptr ? *thread->told_clocks : clock_.Now();
+  // Of what is told late, the modules that were called since have nothing to say.
+  if (told != nullptr || thread->told_clocks != nullptr) return header;
+  const Location place = LocationOf(thread);
+  header.root_is_older = clock_.IsOlder(place.layer);
+  header.with_gradients = (place.flags & ValueRecord::kWithoutGradients) == 0;
   return header;
 }
 

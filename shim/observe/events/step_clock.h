@@ -14,8 +14,8 @@ struct Layer;
 class StepClock {
  public:
   [[nodiscard]] virtual wire::Clocks Now() noexcept = 0;
-  // The same for a record of something in this layer, null: in none (Clocks::root_is_older).
-  [[nodiscard]] virtual wire::Clocks NowIn(const Layer* layer) noexcept = 0;
+  // RecordHeader::root_is_older of something in this layer; null: in none.
+  [[nodiscard]] virtual bool IsOlder(const Layer* layer) noexcept = 0;
   // Completed steps of any kind.
   [[nodiscard]] virtual uint32_t completed() noexcept = 0;
   // Number of the open (or last) optimizer range, from 1.

@@ -136,11 +136,13 @@ void Findings::NameSite(Finding& finding) noexcept {
   written = WhatWasWritten(uses_.python.names(), frame, finding.place, emitter, finding.outputs[0],
                            update_due);
   // A copy of the model that averages its weights. What a checkpoint or a constant left there is
-  // told when the module is called.
-  if (written.target == Target::kNone && frame.op->in_place &&
+  // told when the module is called. A tensor that is told of late may be gone.
+  const PlainTensor& first = finding.outputs[0].tensor;
+  const bool is_there = first.gpu < 0 && first.view.counted == nullptr && finding.just_made();
+  if (written.target == Target::kNone && frame.op->in_place && is_there &&
       finding.finding_class != FindingClass::kExternal &&
-      finding.finding_class != FindingClass::kScalar &&
-      uses_.python.names().IsParameterObject(finding.outputs[0].tensor.impl)) {
+      finding.finding_class != FindingClass::kScalar && kinds != wire::kHasNegInf &&
+      uses_.python.names().IsParameterObject(first.impl)) {
     written.target = Target::kParameter;
     written.flags |= ValueRecord::kWroteParameter;
     written.never_called = true;

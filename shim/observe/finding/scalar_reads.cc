@@ -87,7 +87,7 @@ void ScalarReads::OnCompared(ThreadState* thread, const Frame& frame, Emitter& e
     const bool plain = NeedsNoGradient(input.bad.value);
     const bool orders = (frame.op->families & kOrders) != 0;
     const bool metric = orders && plain && (input.kinds & wire::kHasNan) != 0;
-    const bool asked = !orders && plain;
+    const bool asked = !orders && plain && input.kinds != wire::kHasNegInf;
     if (input.numel != 1 && !asked) continue;
     if (!metric && !asked && !MayBeLoss(input.bad.value)) continue;
     Source source = SourceFrom(input.bad);

@@ -82,6 +82,7 @@ void BackwardPasses::RecordBegin(ThreadState* thread, uint64_t number, const Seq
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = number;
+  scaled_ = !root_is_loss;
   reached_leaf_ = counted_ = false;
   open_ = true;
   // Under the number of a compiled node an op inside the region may be known.
@@ -194,7 +195,7 @@ void BackwardPasses::Emit(ThreadState* thread, uint32_t flags) noexcept {
     counted_ = true;
   }
   record_.flags |= flags;
-  if (uses_.losses.IsScaled()) record_.flags |= wire::PassRecord::kScaled;
+  if (scaled_) record_.flags |= wire::PassRecord::kScaled;
   record_.header =
       uses_.records.MakeHeader(thread, *emitter, wire::RecordKind::kPass, sizeof record_);
   if (worth_writing_) emitter->Emit(record_.header);
@@ -220,6 +221,7 @@ void BackwardPasses::OnBadGradients(ThreadState* thread, uint32_t leaves, uint32
   if (emitter == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = DrawNumber();
+  scaled_ = uses_.losses.IsScaled();
   record_.flags = wire::PassRecord::kRootUnknown;
   record_.leaves = leaves;
   record_.leaves_bad = leaves_bad;
@@ -240,6 +242,7 @@ void BackwardPasses::OnBadLoss(ThreadState* thread, ValueRef loss) noexcept {
   if (uses_.segment.Ensure() == nullptr) return;
   record_ = wire::PassRecord{};
   record_.pass = DrawNumber();
+  scaled_ = uses_.losses.IsScaled();
   counted_ = false;
   if (SetRoot(loss)) EmitBadRoot(thread, loss, wire::PassRecord::kEnded);
 }

@@ -127,6 +127,7 @@ class BackwardPasses {
   ValueRef expected_root_;     // of the pass that begins next
   bool reached_leaf_ = false;
   bool counted_ = false;        // of the open pass, when it is first found bad
+  bool scaled_ = false;         // likewise: its loss was scaled when it began
   bool worth_writing_ = false;  // what was found then
   bool holds_inputs_ = false;
   BadPasses bad_passes_[kBadSitesMax];

@@ -96,17 +96,7 @@ void Reads::OnAsked(ThreadState* thread, const at::TensorBase& tensor) noexcept 
   if (!HasNonFinite(plain.view)) return;
   const uint8_t kinds = NonFiniteKinds(plain.view);
   wire::Source source{};
-  if (!IsFault(kinds)) return;
-  const ValueRef value = OnBadValue(thread, {tensor, plain, kFiniteAsked, kinds}, &source);
-  Emitter* emitter = uses_.segment.Ensure();
-  if (value.ticket == 0 || emitter == nullptr || plain.view.numel != 1) return;
-  source.kinds = kinds;
-  uses_.scalar_reads.Emit(thread, *emitter,
-                          {.op = InternText(*emitter, kFiniteAsked),
-                           .source = source,
-                           .value = value,
-                           .number = std::nan(""),
-                           .asked_only = true});
+  if (IsFault(kinds)) (void)OnBadValue(thread, {tensor, plain, kFiniteAsked, kinds}, &source);
 } catch (...) {
 }
 

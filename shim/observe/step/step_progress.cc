@@ -14,15 +14,14 @@ wire::Clocks StepProgress::Now() noexcept {
   return clocks_;
 }
 
-wire::Clocks StepProgress::NowIn(const Layer* layer) noexcept {
+bool StepProgress::IsOlder(const Layer* layer) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const uint32_t called_after_plus_one =
-      layer != nullptr ? std::atomic_ref(layer->root_layer->called_after_plus_one).load()
-                       : root_after_plus_one_;
-  wire::Clocks now = clocks_;
-  now.root_is_older =
-      called_after_plus_one != 0 && called_after_plus_one - 1 < clocks_.optimizer_ranges;
-  return now;
+  uint32_t called_after_plus_one = root_after_plus_one_;
+  if (layer != nullptr) {
+    called_after_plus_one = std::max(
+        called_after_plus_one, std::atomic_ref(layer->root_layer->called_after_plus_one).load());
+  }
+  return called_after_plus_one != 0 && called_after_plus_one - 1 < clocks_.optimizer_ranges;
 }
 
 void StepProgress::RecordNewRoot(const Layer* root) noexcept {

@@ -21,7 +21,7 @@ class Emitter;
 class StepProgress final : public StepClock {
  public:
   wire::Clocks Now() noexcept override;
-  wire::Clocks NowIn(const Layer* layer) noexcept override;
+  [[nodiscard]] bool IsOlder(const Layer* layer) noexcept override;
   // This outermost module is called for the first time.
   void RecordNewRoot(const Layer* root) noexcept;
   [[nodiscard]] uint32_t completed() noexcept override;

@@ -64,6 +64,28 @@ for number, divisor in enumerate((0.0, 1.0)):
         incident = self.assert_anomaly(NET + text, op="aten::div", step=3, training=1, phase="other")
         self.assertEqual(["activation", "metric"], sorted(incident["reach"]))
 
+    def test_first_step_of_a_new_model_under_a_criterion_of_before(self):
+        text = """
+class Ratio(nn.Module):
+    def forward(self, x, divisor):
+        return (x / divisor).pow(2).mean()
+
+
+ratio = Ratio()
+for number in range(2):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    for step in range(3):
+        optimizer.zero_grad()
+        ratio(model(torch.randn(4, 6)), float(number == 0 or step != 0)).backward()
+        optimizer.step()
+"""
+        self.assert_anomaly(NET + text, op="aten::div", step=0, training=2, exact=True)
+
+    def test_first_step_of_another_optimizer_of_the_same_model_may_be_the_one_before(self):
+        again = "train(model, torch.optim.SGD(model.parameters(), lr=1e-4), 3"
+        self.assert_anomaly(NET + f"model = Net()\n{again})\n{again}, bad=0)\n", op="aten::div", exact=False, unseen=["turns"])
+
     def test_warm_up_then_another_optimizer_of_the_same_model(self):
         for after, bad in ((0, 3), (5, 3), (3, 1)):
             with self.subTest(after=after, bad=bad):

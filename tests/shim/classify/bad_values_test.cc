@@ -194,6 +194,11 @@ TEST_F(BadValuesTest, CountsWhatIsBadWithinARange) {
   EXPECT_EQ(kinds, wire::kHasNegInf | wire::kHasPosInf);
   EXPECT_EQ(table_.CountWithin(&a_, 0, 16, &kinds), 1u);
   EXPECT_EQ(table_.CountWithin(&a_, 0, 34, &kinds), 0u) << "one reaches beyond it";
+  BadEntry within = a_.Entry(4, 8, 8);
+  within.elements = 1;
+  within.dense = false;
+  table_.Add(within);
+  EXPECT_EQ(table_.CountWithin(&a_, 0, 16, &kinds), 0u) << "two overlap";
   table_.Add(a_.Entry(40, 48, 9));
   EXPECT_EQ(table_.CountWithin(&a_, 0, 64, &kinds), 0u) << "one was not counted";
 }

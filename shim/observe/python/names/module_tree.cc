@@ -265,6 +265,8 @@ void ModuleTree::AddTensors(PyObj* module, const Layer* layer, bool parameters) 
   while (api_.PyDict_Next(tensors, &position, &key, &tensor) != 0) {
     const char* name = api_.Text(key);
     if (name == nullptr || api_.PyType_IsSubtype(tensor->type, tensor_type_) == 0) continue;
+    // functional_call puts plain tensors in the place of parameters.
+    if (parameters && tensor->type != tensor_type_) names_.SetParameterType(tensor->type);
     names_.Add(layer, name, parameters ? NamedTensorKind::kParameter : NamedTensorKind::kBuffer,
                tensor);
   }

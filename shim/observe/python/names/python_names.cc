@@ -134,9 +134,6 @@ void PythonNames::Add(const Layer* layer, std::string_view leaf, NamedTensorKind
     if (record == nullptr) return;
     ForgetRecord(record);
     generation_.fetch_add(1, std::memory_order_release);
-    if (kind == NamedTensorKind::kParameter) {
-      parameter_type_.store(object->type, std::memory_order_relaxed);
-    }
     record->See(object, impl);
     by_impl_[impl] = record;
     if (record->storage_address != nullptr)

@@ -63,6 +63,11 @@ class PythonNames {
   // Whether Python holds it as what modules hold their parameters as (torch.nn.Parameter), whatever
   // module that is. No lock. False until a parameter has a name.
   [[nodiscard]] bool IsParameterObject(const c10::TensorImpl* impl) const noexcept;
+  // The class of a module's parameter, which is not torch.Tensor itself. The first counts.
+  void SetParameterType(const PyObj* type) noexcept {
+    const PyObj* none = nullptr;
+    parameter_type_.compare_exchange_strong(none, type, std::memory_order_relaxed);
+  }
   // The same where `impl` may be gone: compares pointers only, and knows it by its storage.
   [[nodiscard]] const NamedTensor* FindByImpl(const c10::TensorImpl* impl,
                                               const c10::StorageImpl* storage) const noexcept;
