@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/correlate/chain.h"
 #include "daemon/correlate/unknown_rule.h"
 #include "daemon/report/coverage_text.h"
 #include "daemon/report/incident_text.h"
