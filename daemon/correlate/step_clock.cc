@@ -153,8 +153,7 @@ const StepSpan* StepClock::SpanOf(const Clocks& clocks, uint64_t time_ns) const 
     // cell says which it is, elsewhere the model.
     const bool is_border = ranges == span.from() && i > 0 && !GoesOn(span);
     if (is_border && (time_ns != 0 && time_ns < BeginOf(span))) continue;
-    const bool is_older = clocks.root_is_older() || clocks.root_may_be_older();
-    if (is_border && !IsNotebook() && is_older) continue;
+    if (is_border && !IsNotebook() && clocks.root_is_older()) continue;
     return &span;
   }
   return nullptr;
@@ -164,10 +163,10 @@ StepReading StepClock::Read(const Clocks& clocks, uint64_t time_ns) const {
   StepReading reading;
   if (const StepSpan* span = SpanOf(clocks, time_ns); span != nullptr) {
     ReadSpan(*span, clocks, reading);
-    // Another optimizer may have gone on with the same model.
-    const bool is_last = &spans_.back() == span;
-    reading.ambiguous |= clocks.root_may_be_older() && !is_last && !IsNotebook() &&
-                         clocks.optimizer_ranges() >= (span + 1)->from();
+    // The first step of another optimizer of the same model, or one that the training before left.
+    const bool is_border =
+        span != &spans_.front() && !GoesOn(*span) && clocks.optimizer_ranges() == span->from();
+    reading.ambiguous |= is_border && clocks.root_may_be_older() && !IsNotebook();
     reading.training = TrainingOf(*span);
     return reading;
   }
