@@ -91,24 +91,16 @@ void Conclude(const std::vector<RunFacts>& runs, const std::vector<Lineage>& lin
     return;
   }
   verdict.set_unknown_because(UnknownBecause(runs, verdict));
-  if (verdict.unknown_because().empty() &&
-      std::any_of(lineages.begin(), lineages.end(), &WasKilledInBadStep)) {
-    verdict.set_unknown_because("killed_in_bad_step");
-  }
-  if (verdict.unknown_because().empty() &&
-      std::any_of(lineages.begin(), lineages.end(),
-                  [](const Lineage& run) { return ExcusedUnread(run.origins(), run.events()); })) {
-    verdict.set_unknown_because("skip_not_explained");
-  }
-  if (verdict.unknown_because().empty() &&
-      std::any_of(lineages.begin(), lineages.end(),
-                  [](const Lineage& run) { return ExcusedUndecided(run.events()); })) {
-    verdict.set_unknown_because("skip_not_seen");
-  }
-  if (verdict.unknown_because().empty() &&
-      std::any_of(lineages.begin(), lineages.end(), &EndedUnfollowed)) {
-    verdict.set_unknown_because("not_followed");
-  }
+  const auto doubt = [&](const char* because, bool (*holds)(const Lineage& run)) {
+    const bool is_first = verdict.unknown_because().empty();
+    if (is_first && std::any_of(lineages.begin(), lineages.end(), holds))
+      verdict.set_unknown_because(because);
+  };
+  doubt("killed_in_bad_step", &WasKilledInBadStep);
+  doubt("skip_not_explained",
+        [](const Lineage& run) { return ExcusedUnread(run.origins(), run.events()); });
+  doubt("skip_not_seen", [](const Lineage& run) { return ExcusedUndecided(run.events()); });
+  doubt("not_followed", &EndedUnfollowed);
   if (!verdict.unknown_because().empty()) {
     verdict.set_verdict("unknown");
   } else {

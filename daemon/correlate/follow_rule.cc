@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/correlate/wire_facts.h"
 #include "proto/wire/segment.h"
 
 namespace nanwatch {
@@ -10,10 +11,6 @@ namespace {
 
 constexpr auto kCanary = static_cast<int>(wire::Level::kCanary);
 constexpr auto kFunctorch = static_cast<int>(wire::Unchecked::kFunctorch);
-
-uint64_t UpdatesIn(const Clocks& clocks) {
-  return uint64_t{clocks.optimizer_ranges()} + clocks.plain_updates();
-}
 
 bool RanAtCanary(const RunState& state) {
   return state.level() == static_cast<uint32_t>(kCanary) ||

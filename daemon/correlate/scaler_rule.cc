@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/correlate/op_traits.h"
+#include "daemon/correlate/wire_facts.h"
 
 namespace nanwatch {
 namespace {
@@ -16,9 +17,8 @@ constexpr double kScaleMin = 1.0;
 // Whether updates followed the skip at `at_skip`, and no other skip: more of them than another
 // optimizer makes in the same iteration.
 bool TookUpdates(const Clocks& newest, const Clocks& at_skip) {
-  const uint64_t round = std::max(1u, newest.optimizer_count());
   return newest.scaler_skips() <= at_skip.scaler_skips() + 1 &&
-         newest.optimizer_ranges() >= at_skip.optimizer_ranges() + round;
+         newest.optimizer_ranges() >= at_skip.optimizer_ranges() + RoundOf(newest);
 }
 
 class ScalerRule {

@@ -3,22 +3,18 @@
 
 #include <algorithm>
 
+#include "daemon/correlate/wire_facts.h"
+
 namespace nanwatch {
 namespace {
 
 using wire::Reach;
 
-uint64_t UpdatesIn(const Clocks& clocks) {
-  return uint64_t{clocks.optimizer_ranges()} + clocks.plain_updates();
-}
-
-// A round of all optimizers may pass before the one whose gradient it is.
-uint64_t RoundOf(const Clocks& clocks) { return std::max(1u, clocks.optimizer_count()); }
-
 bool IsOfUpdate(const ReachEvent& event) {
   return event.reach == Reach::kParameter || event.reach == Reach::kOptimizerState;
 }
 
+// A round of all optimizers may pass before the one whose gradient it is.
 bool WentOn(const ReachEvent& gradient, const Clocks& newest) {
   return UpdatesIn(newest) >= UpdatesIn(*gradient.clocks) + RoundOf(newest);
 }

@@ -2,6 +2,7 @@
 // Numbers of a record, asked for what they mean on the wire.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "proto/wire/record.h"
@@ -18,5 +19,15 @@ namespace nanwatch {
 }
 
 [[nodiscard]] inline bool Has(uint32_t flags, uint32_t flag) { return (flags & flag) != 0; }
+
+// Updates of parameters, by all optimizers and by hand.
+[[nodiscard]] inline uint64_t UpdatesIn(const Clocks& clocks) {
+  return uint64_t{clocks.optimizer_ranges()} + clocks.plain_updates();
+}
+
+// So many updates are made in an iteration in which each optimizer makes one.
+[[nodiscard]] inline uint64_t RoundOf(const Clocks& clocks) {
+  return std::max(1u, clocks.optimizer_count());
+}
 
 }  // namespace nanwatch

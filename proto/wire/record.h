@@ -160,8 +160,7 @@ struct RecordHeader {
   uint16_t kind;  // RecordKind
   uint16_t bytes;
   uint32_t thread : 30;  // small number of the thread within the process
-  // The newest outermost module, and the one about, were called before the last optimizer range had
-  // completed: what is found is of that range's training, or, with gradients, of the next one if
+  // All outermost modules so far were called before the last optimizer range had completed: what is found is of that range's training, or, with gradients, of the next one if
   // that trains the same model. From wire minor 9 on.
   uint32_t root_is_older : 1;
   uint32_t with_gradients : 1;

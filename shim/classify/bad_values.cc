@@ -13,6 +13,11 @@ bool Covers(uint64_t byte_begin, uint64_t byte_end, bool dense, const BadEntry& 
   return entry.byte_begin == byte_begin && entry.byte_end == byte_end && !entry.dense;
 }
 
+bool Overlaps(const BadEntry& entry, const void* storage, uint64_t byte_begin, uint64_t byte_end) {
+  return entry.storage.storage == storage && entry.byte_begin < byte_end &&
+         byte_begin < entry.byte_end;
+}
+
 }  // namespace
 
 void BadValues::Prepare() noexcept {
@@ -98,8 +103,7 @@ bool BadValues::Find(const void* storage, uint64_t byte_begin, uint64_t byte_end
       Unlink(link);
       continue;
     }
-    if (entry.storage.storage == storage && entry.byte_begin < byte_end &&
-        byte_begin < entry.byte_end) {
+    if (Overlaps(entry, storage, byte_begin, byte_end)) {
       const bool same = entry.byte_begin == byte_begin && entry.byte_end == byte_end;
       if (same || (!any && entry.dense)) {
         *found = entry;
@@ -119,8 +123,8 @@ bool BadValues::FindKind(const void* storage, uint64_t byte_begin, uint64_t byte
   if (entries_.empty()) return false;
   for (uint32_t at = buckets_[Bucket(storage)]; at != 0; at = entries_[at - 1].next) {
     BadEntry& entry = entries_[at - 1];
-    if (entry.storage.storage != storage || entry.byte_begin >= byte_end ||
-        byte_begin >= entry.byte_end || (entry.kinds & kind) == 0 || IsGone(entry)) {
+    if (!Overlaps(entry, storage, byte_begin, byte_end) || (entry.kinds & kind) == 0 ||
+        IsGone(entry)) {
       continue;
     }
     // Columns that lie between those asked about have nothing of them.
@@ -143,13 +147,10 @@ uint64_t BadValues::CountWithin(const void* storage, uint64_t byte_begin, uint64
   *kinds = 0;
   for (uint32_t at = buckets_[Bucket(storage)]; at != 0; at = entries_[at - 1].next) {
     BadEntry& entry = entries_[at - 1];
-    if (entry.storage.storage != storage || entry.byte_begin >= byte_end ||
-        byte_begin >= entry.byte_end || IsGone(entry)) {
-      continue;
-    }
+    if (!Overlaps(entry, storage, byte_begin, byte_end) || IsGone(entry)) continue;
     const bool is_within = entry.byte_begin >= byte_begin && entry.byte_end <= byte_end;
-    const bool overlaps = std::any_of(parts, parts + count, [&entry](const BadEntry* part) {
-      return part->byte_begin < entry.byte_end && entry.byte_begin < part->byte_end;
+    const bool overlaps = std::any_of(parts, parts + count, [&](const BadEntry* part) {
+      return Overlaps(*part, storage, entry.byte_begin, entry.byte_end);
     });
     if (!is_within || entry.elements == 0 || overlaps || count == kPartsMax) return 0;
     parts[count++] = &entry;

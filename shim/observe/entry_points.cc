@@ -192,7 +192,7 @@ void OnRegionOutputs(const at::TensorBase* const* outputs, size_t output_count,
 void OnNewRoot(const Layer* root) noexcept try {
   Here here;
   Observer* const observer = Made();
-  if (observer != nullptr) observer->progress.RecordNewRoot(root);
+  if (observer != nullptr) observer->progress.RecordNewRoot();
   if (observer != nullptr && observer->Active() &&
       observer->level.watched() != wire::Level::kIdle) {
     observer->canary_buffers.OnNewRoot(root);

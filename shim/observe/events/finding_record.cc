@@ -68,9 +68,8 @@ wire::RecordHeader FindingRecords::MakeHeader(ThreadState* thread, Emitter& emit
   header.clocks = thread->told_clocks != nullptr ? *thread->told_clocks : clock_.Now();
   // Of what is told late, the modules that were called since have nothing to say.
   if (told != nullptr || thread->told_clocks != nullptr) return header;
-  const Location place = LocationOf(thread);
-  header.root_is_older = clock_.IsOlder(place.layer);
-  header.with_gradients = (place.flags & ValueRecord::kWithoutGradients) == 0;
+  header.root_is_older = clock_.IsNewestRootOlder();
+  header.with_gradients = (LocationOf(thread).flags & ValueRecord::kWithoutGradients) == 0;
   return header;
 }
 

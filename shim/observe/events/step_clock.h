@@ -8,14 +8,12 @@
 
 namespace nanwatch {
 
-struct Layer;
-
 // Threads: any.
 class StepClock {
  public:
   [[nodiscard]] virtual wire::Clocks Now() noexcept = 0;
-  // RecordHeader::root_is_older of something in this layer; null: in none.
-  [[nodiscard]] virtual bool IsOlder(const Layer* layer) noexcept = 0;
+  // RecordHeader::root_is_older.
+  [[nodiscard]] virtual bool IsNewestRootOlder() noexcept = 0;
   // Completed steps of any kind.
   [[nodiscard]] virtual uint32_t completed() noexcept = 0;
   // Number of the open (or last) optimizer range, from 1.

@@ -5,7 +5,6 @@
 
 #include "proto/wire/hash.h"
 #include "shim/emit/emitter.h"
-#include "shim/observe/python/names/layer_table.h"
 
 namespace nanwatch {
 
@@ -14,20 +13,14 @@ wire::Clocks StepProgress::Now() noexcept {
   return clocks_;
 }
 
-bool StepProgress::IsOlder(const Layer* layer) noexcept {
+bool StepProgress::IsNewestRootOlder() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  uint32_t called_after_plus_one = root_after_plus_one_;
-  if (layer != nullptr) {
-    called_after_plus_one = std::max(
-        called_after_plus_one, std::atomic_ref(layer->root_layer->called_after_plus_one).load());
-  }
-  return called_after_plus_one != 0 && called_after_plus_one - 1 < clocks_.optimizer_ranges;
+  return root_after_plus_one_ != 0 && root_after_plus_one_ - 1 < clocks_.optimizer_ranges;
 }
 
-void StepProgress::RecordNewRoot(const Layer* root) noexcept {
+void StepProgress::RecordNewRoot() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   root_after_plus_one_ = clocks_.optimizer_ranges + 1;
-  std::atomic_ref(root->called_after_plus_one).store(root_after_plus_one_);
 }
 
 uint32_t StepProgress::completed() noexcept {

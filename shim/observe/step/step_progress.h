@@ -21,9 +21,9 @@ class Emitter;
 class StepProgress final : public StepClock {
  public:
   wire::Clocks Now() noexcept override;
-  [[nodiscard]] bool IsOlder(const Layer* layer) noexcept override;
-  // This outermost module is called for the first time.
-  void RecordNewRoot(const Layer* root) noexcept;
+  [[nodiscard]] bool IsNewestRootOlder() noexcept override;
+  // An outermost module is called for the first time.
+  void RecordNewRoot() noexcept;
   [[nodiscard]] uint32_t completed() noexcept override;
   [[nodiscard]] uint32_t range() const noexcept override {
     return range_.load(std::memory_order_relaxed);

@@ -31,9 +31,6 @@ struct Layer {
   const Layer* parent = nullptr;      // the registered parent's layer; null for a root
   const Layer* root_layer = nullptr;  // itself for a root; never null
   uint32_t index = 0;  // dense, below kLayersMax; for side tables. 0 is the unnamed layer
-  // Of a root: completed optimizer ranges when it was first called, plus one; 0: not known. Read and
-  // written atomically (step/step_progress.h).
-  mutable uint32_t called_after_plus_one = 0;
 };
 
 struct Root;

@@ -102,10 +102,7 @@ class RecordingLevel final : public LevelRequests {
 
 class FixedClock final : public StepClock {
  public:
-  [[nodiscard]] bool IsOlder(const Layer* layer) noexcept override {
-    (void)layer;
-    return false;
-  }
+  [[nodiscard]] bool IsNewestRootOlder() noexcept override { return false; }
   wire::Clocks clocks{};
   uint32_t open_range = 0;
   wire::Clocks Now() noexcept override { return clocks; }
