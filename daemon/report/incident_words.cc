@@ -90,7 +90,13 @@ WhatParts PartsOf(const Finding& origin) {
   const std::string doubt = IsOpInDoubt(origin) ? UnseenText(origin) : "";
   if (origin.kind() == "input_data")
     return {"already in the batch", doubt, "; first used by " + op};
-  if (origin.class_() == "external") return {"already bad", doubt, "; first read by " + op};
+  if (origin.class_() == "external") {
+    // Only an update is given something bad that has a name and is neither parameter nor buffer.
+    const bool is_gradient = origin.kind() == "unknown" && !origin.param().empty();
+    return {(is_gradient ? "the gradient of " + Printable(origin.param()) + " was " : "") +
+                "already bad",
+            doubt, "; first read by " + op};
+  }
   if (origin.class_() == "received") return {op + ", received in a collective from another rank"};
   std::string text = op;
   if (!origin.autograd_node().empty()) text += " in " + Printable(origin.autograd_node());

@@ -177,7 +177,7 @@ class Observer {
                          python->names(), poison, poison_watch, op_path.steps, progress, losses,
                          loss_roots, gpu_events}};
   canary::Reports canary_reports{
-      {known_bad, recent_values, unobserved_writes, level, step_decisions}};
+      {known_bad, recent_values, unobserved_writes, collective_results, level, step_decisions}};
   canary::UpdateReads update_reads{{*python, level, poison, poison_watch, progress, losses, passes,
                                     canary_reports, gpu_events, step_decisions}};
   canary::Reads canary_reads{

@@ -41,7 +41,7 @@ OpEvidence EvidenceOf(const Frame& frame, const Location& place, const BadOutput
   evidence.writes_constants =
       (families & kFills) != 0 ||
       ((families & kMasks) != 0 && (place.phase != Phase::kBackward || RunsPythonNode()));
-  evidence.enters = (families & kEnters) != 0;
+  evidence.enters = (families & kEnters) != 0 || outputs[0].came_in;
   evidence.moves = (families & kMoves) != 0 || PassesOn(frame);
   evidence.nan_proof = (families & kNanProof) != 0;
   const wire::ElementType type = outputs[0].tensor.view.type;

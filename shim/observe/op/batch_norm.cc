@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/op/batch_norm.h"
 
+#include "shim/check/scan.h"
 #include "shim/host/zeroed_memory.h"
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -13,6 +15,21 @@ std::atomic<const void*>* SideTable() {
   static auto* table = static_cast<std::atomic<const void*>*>(
       MapZeroed(kLayersMax * sizeof(std::atomic<const void*>)));
   return table;
+}
+
+// Whether mean and variance of this batch are finite, and of more than one value per channel: of
+// one, the unbiased variance is 0 / 0. Then the running ones may overflow, but NaN was there before.
+bool HasFiniteStatistics(const std::vector<c10::IValue>& outputs) {
+  if (outputs.size() < 3) return false;
+  for (const c10::IValue& output : outputs) {
+    PlainTensor plain;
+    wire::Unchecked reason;
+    if (output.isTensor() && ReadTensor(output.toTensor(), &plain, &reason) == Readable::kYes &&
+        HasNonFinite(plain.view)) {
+      return false;
+    }
+  }
+  return outputs[0].toTensor().numel() > outputs[1].toTensor().numel();
 }
 
 }  // namespace
@@ -43,7 +60,7 @@ const RunningStatistics::LayerBuffers* RunningStatistics::BuffersOfLayer(
 }
 
 void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, const NamedTensor& named,
-                                    uint8_t index) {
+                                    uint8_t index, const std::vector<c10::IValue>& outputs) {
   const NamedReading reading(names_, named);
   if (!reading) return;
   ++thread->counters.tensors_checked;
@@ -54,14 +71,16 @@ void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, const Nam
   // Reported when it went bad; it stays so at every step from then on.
   if (bad_values_.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) return;
   BusyScope busy(thread);
-  const BadOutput output{plain, index, false};
+  const bool has_nan = (NonFiniteKinds(plain.view) & wire::kHasNan) != 0;
+  const BadOutput output{plain, index, false, has_nan && HasFiniteStatistics(outputs)};
   findings_.OnBadOutputs(thread, frame, &output, 1);
 }
 
-void RunningStatistics::Check(ThreadState* thread, Frame& frame) noexcept try {
+void RunningStatistics::Check(ThreadState* thread, Frame& frame,
+                              const std::vector<c10::IValue>& outputs) noexcept try {
   const LayerBuffers* known = BuffersOfLayer(thread);
   for (uint32_t i = 0; known != nullptr && i < known->count; ++i) {
-    CheckBuffer(thread, frame, *known->buffers[i], static_cast<uint8_t>(kFirstIndex + i));
+    CheckBuffer(thread, frame, *known->buffers[i], static_cast<uint8_t>(kFirstIndex + i), outputs);
   }
 } catch (...) {
 }

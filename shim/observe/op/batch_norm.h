@@ -4,6 +4,10 @@
 // ran in are checked.
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
+#include <vector>
+
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/thread/thread_state.h"
 
@@ -18,7 +22,8 @@ class RunningStatistics {
   RunningStatistics(Findings& findings, const PythonNames& names, BadValues& bad_values) noexcept
       : findings_(findings), names_(names), bad_values_(bad_values) {}
 
-  void Check(ThreadState* thread, Frame& frame) noexcept;
+  // `outputs`: what the op returned.
+  void Check(ThreadState* thread, Frame& frame, const std::vector<c10::IValue>& outputs) noexcept;
   // Calls fn(tensor, index) for those of the layer that lie on a GPU, on its thread, while the op
   // ends. `index`: as of the op's arguments.
   template <class Fn>
@@ -37,7 +42,8 @@ class RunningStatistics {
   // Null: there are none.
   [[nodiscard]] const LayerBuffers* BuffersOfLayer(const ThreadState* thread) const;
   static const LayerBuffers* BuffersOf(const PythonNames& names, const Layer* layer);
-  void CheckBuffer(ThreadState* thread, Frame& frame, const NamedTensor& named, uint8_t index);
+  void CheckBuffer(ThreadState* thread, Frame& frame, const NamedTensor& named, uint8_t index,
+                   const std::vector<c10::IValue>& outputs);
 
   Findings& findings_;
   const PythonNames& names_;

@@ -45,7 +45,7 @@ void SpecialOps::End(ThreadState* thread, Frame& frame, const at::RecordFunction
   const uint32_t families = frame.op->families;
   if ((families & kReadsScalar) != 0) EndScalarRead(thread, frame, op);
   if ((families & kBatchNorm) != 0 && !IsEvaluation(op.outputs())) {
-    statistics_.Check(thread, frame);
+    statistics_.Check(thread, frame, op.outputs());
   }
   if ((families & kHandsOut) != 0) {
     collectives_.OnHandedOut(thread, frame, op.outputs());

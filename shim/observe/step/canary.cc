@@ -20,6 +20,7 @@
 #include "shim/observe/step/step_losses.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/torch/torch_tensor.h"
+#include "shim/observe/unseen/collective_results.h"
 #include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch::canary {
@@ -36,6 +37,18 @@ uint64_t SumOfUnchecked(const ThreadState* thread) {
 void CountChecked(ThreadState* thread, const PlainTensor& plain) {
   ++thread->counters.tensors_checked;
   thread->counters.bytes_checked += plain.byte_end - plain.byte_begin;
+}
+
+// Met where a step begins, and written by no op that told of it.
+UnobservedWriter FromOutside(const NamedTensor* named, uint8_t kinds, wire::Target target) {
+  UnobservedWriter writer = UnseenAt(kOptimizerStep, named != nullptr ? named->layer : nullptr,
+                                     wire::Phase::kOther, kinds, ValueRef{});
+  writer.source_count = 0;
+  writer.finding_class = wire::FindingClass::kExternal;
+  writer.flags |= wire::ValueRecord::kUnseenInputs;
+  writer.named = named;
+  writer.target = target;
+  return writer;
 }
 
 // What a GradScaler has found for an optimizer that skips its step itself.
@@ -64,6 +77,38 @@ ValueRef Reports::OnBadGradient(ThreadState* thread, const PlainTensor& gradient
                                      wire::Phase::kBackward, NonFiniteKinds(gradient.view), from);
   writer.flags |= UncheckedBefore();
   return uses_.writes.Record(thread, gradient, writer);
+}
+
+// What a collective has brought is asked for first: nobody announces when it is there.
+bool Reports::IsKnown(ThreadState* thread, const PlainTensor& tensor) noexcept {
+  BadEntry known;
+  if (uses_.known_bad.Find(tensor, &known)) return true;
+  uses_.collective_results.AwaitHandedOut();
+  uses_.collective_results.CheckAll(thread, nullptr, 0);
+  return uses_.known_bad.Find(tensor, &known);
+}
+
+ValueRef Reports::OnGradientFromOutside(ThreadState* thread, const PlainTensor& gradient,
+                                        const NamedTensor* named) noexcept {
+  if (IsKnown(thread, gradient)) return {};
+  UnobservedWriter writer =
+      FromOutside(named, NonFiniteKinds(gradient.view), wire::Target::kGradient);
+  wire::Source received{};
+  ValueRef value;
+  if (uses_.collective_results.FindReceived(thread, nullptr, 0, &received, &value)) {
+    writer = UnseenAt(kOptimizerStep, writer.layer, writer.phase, received.kinds, ValueRef{});
+    writer.source_count = 0;
+    writer.Add(received, value);
+  }
+  return uses_.writes.Record(thread, gradient, writer);
+}
+
+void Reports::OnParameterFromOutside(ThreadState* thread, const PlainTensor& parameter,
+                                     const NamedTensor* named) noexcept {
+  const uint8_t kinds = NonFiniteKinds(parameter.view);
+  // A mask is told where it does harm.
+  if (kinds == wire::kHasNegInf || IsKnown(thread, parameter)) return;
+  (void)uses_.writes.Record(thread, parameter, FromOutside(named, kinds, wire::Target::kParameter));
 }
 
 void Reports::Remember(const PlainTensor& gradient, ValueRef from) noexcept {
@@ -104,6 +149,7 @@ struct UpdateReads::Reading {
   bool ops_unseen;     // ops have not reported what made them bad,
   bool unseen;         // or some of them have not,
   bool report;         // so this is where it is reported
+  bool ops_told;       // ops have reported whatever they made bad
   ValueRef first_bad;  // a loss that was bad, else the first bad gradient
   uint64_t unchecked_before;
   GpuTensors on_gpu;
@@ -150,10 +196,12 @@ void UpdateReads::OnBadGradient(Reading& reading, const PlainTensor& plain,
     wire::Source known{};
     uses_.reports.known_bad().SourceOf(plain, &known, &told.first_bad_value);
   }
-  if (!reading.report) return;
+  if (!reading.report && !reading.ops_told) return;
   if (reading.bad.IsFull()) return uses_.reports.Remember(plain, reading.first_bad);
   const ValueRef value =
-      uses_.reports.OnBadGradient(reading.thread, plain, named, reading.first_bad);
+      reading.report ? uses_.reports.OnBadGradient(reading.thread, plain, named, reading.first_bad)
+                     : uses_.reports.OnGradientFromOutside(reading.thread, plain, named);
+  if (reading.ops_told && value.ticket == 0) return;
   // One cause a step is all that can be told apart.
   if (reading.first_bad.ticket == 0) reading.first_bad = value;
   if (told.first_bad_value.ticket == 0) told.first_bad_value = value;
@@ -162,6 +210,17 @@ void UpdateReads::OnBadGradient(Reading& reading, const PlainTensor& plain,
 
 const NamedTensor* UpdateReads::NameOf(const c10::TensorImpl* parameter) const noexcept {
   return uses_.python.names().FindByImpl(parameter);
+}
+
+// On a CPU: nothing outside torch is likely to write into a GPU's.
+void UpdateReads::ReadParameter(Reading& reading, const OptimizedTensor& tensor) noexcept {
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (!tensor.held.defined() || DescribeTensor(tensor.held, &plain, &reason) != Readable::kYes ||
+      plain.gpu >= 0 || !HasNonFinite(plain.view)) {
+    return;
+  }
+  uses_.reports.OnParameterFromOutside(reading.thread, plain, NameOf(tensor.parameter));
 }
 
 // `place`: among the parameters of its optimizer.
@@ -220,18 +279,21 @@ void UpdateReads::EnqueueGpuGradients(Reading& reading) noexcept {
 
 Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer) noexcept try {
   const ValueRef bad_loss = uses_.late.On() ? ValueRef{} : uses_.losses.TakeBad();
-  OptimizedTensors tensors;
-  if (optimizer == nullptr || !uses_.python.ReadOptimizer(optimizer, &tensors)) return {};
   // Where everything was watched, the ops have reported more already.
   const uint32_t step = uses_.clock.completed();
   const bool ops_unseen =
       uses_.level.watched() != wire::Level::kFull || uses_.level.raised_in_step(step);
   const bool unseen = ops_unseen || uses_.level.switched_in_step() == step ||
                       uses_.poison_watch.ended_in_step() == step;
+  const bool ops_told = !unseen && !uses_.poison.Ignores() && !uses_.poison.Poisoned();
+  OptimizedTensors tensors;
+  tensors.holds_parameters = ops_told;
+  if (optimizer == nullptr || !uses_.python.ReadOptimizer(optimizer, &tensors)) return {};
   Reading reading{.thread = thread,
                   .ops_unseen = ops_unseen,
                   .unseen = unseen,
                   .report = false,
+                  .ops_told = false,
                   .first_bad = bad_loss,
                   .unchecked_before = SumOfUnchecked(thread),
                   .on_gpu = GpuTensors(uses_.late, thread, /*counts=*/unseen),
@@ -241,16 +303,20 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
   told.number_bad = tensors.number_bad;
   ReadFoundInf(tensors.found_inf, &told);
   reading.report = unseen && !told.skipped && !uses_.poison.Poisoned();
+  reading.ops_told = ops_told && !told.skipped;
   if (uses_.late.On()) reading.on_gpu.Reserve(tensors.list.size());
   size_t place = 0;
-  for (const OptimizedTensor& tensor : tensors.list) ReadGradient(reading, place++, tensor);
+  for (const OptimizedTensor& tensor : tensors.list) {
+    ReadGradient(reading, place++, tensor);
+    if (reading.ops_told) ReadParameter(reading, tensor);
+  }
   if (told.skips_by_itself) EnqueueFoundInf(thread, tensors.found_inf);
   EnqueueGpuGradients(reading);
   ReadScale(thread, tensors.grad_scale, &told);
   told.waits_for_gpu = told.on_gpu != 0 && uses_.late.On();
   if (told.on_gpu != 0 && !told.waits_for_gpu) told.norm_known = false;
   told.norm = told.bad != 0 ? std::nan("") : std::sqrt(told.squares) / told.scale;
-  if (reading.report && told.bad != 0 && reading.ops_unseen) {
+  if (reading.bad.count != 0 && (reading.ops_unseen || reading.ops_told)) {
     uses_.passes.OnBadGradients(thread, told.count, told.bad, reading.bad);
   }
   return told;

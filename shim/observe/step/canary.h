@@ -5,7 +5,8 @@
 // At level canary this is all that is looked at beside the update: each op of it in the first
 // steps, later what it has written. On a GPU the gradients of a step are one list, and so is that.
 // A gradient that is not finite becomes a finding: of the gradient, because what made it went by
-// unseen. At level full its ops have told more already.
+// unseen. At level full its ops have told more already: what is bad there and was not told has come
+// from outside torch, as has a bad parameter.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -21,6 +22,7 @@
 
 namespace nanwatch {
 
+class CollectiveResults;
 class KnownBad;
 class LevelState;
 class LateFacts;
@@ -48,6 +50,7 @@ class Reports {
     KnownBad& known_bad;
     RecentValues& recent;
     UnobservedWrites& writes;
+    CollectiveResults& collective_results;
     const LevelState& level;
     const StepSink& sink;
   };
@@ -56,6 +59,13 @@ class Reports {
   // A gradient that is bad: what it is known as, or its record, as one that came of `from`.
   ValueRef OnBadGradient(ThreadState* thread, const PlainTensor& gradient, const NamedTensor* named,
                          ValueRef from) noexcept;
+  // The same where every op is watched and none of them has told of it: code outside torch has
+  // written it since. Ticket 0: it is known.
+  ValueRef OnGradientFromOutside(ThreadState* thread, const PlainTensor& gradient,
+                                 const NamedTensor* named) noexcept;
+  // A bad parameter, likewise: the update's ops are told apart from what they are given.
+  void OnParameterFromOutside(ThreadState* thread, const PlainTensor& parameter,
+                              const NamedTensor* named) noexcept;
   // One more bad gradient than a record has room for: it comes of what the first does, so that the
   // update's ops do not take it for something new.
   void Remember(const PlainTensor& gradient, ValueRef from) noexcept;
@@ -67,6 +77,7 @@ class Reports {
 
  private:
   [[nodiscard]] uint32_t UncheckedBefore() const noexcept;
+  [[nodiscard]] bool IsKnown(ThreadState* thread, const PlainTensor& tensor) noexcept;
 
   const Uses uses_;
 };
@@ -106,6 +117,7 @@ class UpdateReads {
   void ReadGradient(Reading& reading, size_t place, const OptimizedTensor& tensor) noexcept;
   void OnBadGradient(Reading& reading, const PlainTensor& plain,
                      const OptimizedTensor& tensor) noexcept;
+  void ReadParameter(Reading& reading, const OptimizedTensor& tensor) noexcept;
   void EnqueueFoundInf(ThreadState* thread, const at::TensorBase& found_inf) noexcept;
   void EnqueueGpuGradients(Reading& reading) noexcept;
   void ReadScale(ThreadState* thread, const at::TensorBase& scale, Gradients* told) noexcept;

@@ -73,6 +73,7 @@ struct BadOutput {
   PlainTensor tensor;
   uint8_t index;
   bool requires_grad;
+  bool came_in = false;  // written over, and bad before: the op computed nothing but finite numbers
 };
 inline constexpr int kBadOutputsMax = 8;
 

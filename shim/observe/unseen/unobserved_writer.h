@@ -47,6 +47,7 @@ inline constexpr char kModuleCall[] = "torch.nn.Module.__call__";
 inline constexpr char kBackwardCall[] = "torch.autograd.backward";
 inline constexpr char kNumberRead[] = "torch.Tensor.item";
 inline constexpr char kFiniteAsked[] = "torch.isfinite";
+inline constexpr char kOptimizerStep[] = "torch.optim.Optimizer.step";
 [[nodiscard]] UnobservedWriter UnseenAt(const char* op, const Layer* layer, wire::Phase phase,
                                         uint8_t kinds, ValueRef from) noexcept;
 

@@ -146,10 +146,45 @@ class OptimizerState(PatternTest):
         file.seek(0)
         optimizer.load_state_dict(torch.load(file))""")
 
-    @resembles("optimizer-state-loaded-bad", instead="", kind="optimizer")
+    @resembles("optimizer-state-loaded-bad", instead="gradient-written-outside", kind="unknown")
     def test_gradient_that_numpy_has_written(self):
         return program(optimizer="torch.optim.Adam(model.parameters(), lr=1e-3)",
                        update="loss.backward()\nif step == 2: model.first.weight.grad.numpy()[:] = numpy.nan\noptimizer.step()")
+
+
+BEFORE_STEP = "loss.backward()\nif step == {step}: {write}\noptimizer.step()"
+OPTIMIZERS = {"sgd": "torch.optim.SGD(model.parameters(), lr=1e-2)", "adam": "torch.optim.Adam(model.parameters())",
+              "decoupled": "torch.optim.AdamW(model.parameters())", "fused": "torch.optim.Adam(model.parameters(), fused=True)"}
+
+
+class BetweenBackwardAndStep(PatternTest):
+    """Never the update's own doing, and never certain: an op that nobody saw may have written it."""
+
+    @triggers("gradient-written-outside", "1 of 32 values", kind="unknown", param="first.weight", step=2, exact=False, **{"class": "external"})
+    def test_one_number_of_a_gradient(self):
+        return program(optimizer=OPTIMIZERS["sgd"], update=BEFORE_STEP.format(step=2, write="model.first.weight.grad.numpy()[1, 2] = numpy.nan"))
+
+    @resembles("gradient-written-outside", instead="division-by-zero", op="aten::div_")
+    def test_gradient_that_an_op_has_written(self):
+        return program(update=BEFORE_STEP.format(step=2, write="model.first.weight.grad.div_(torch.zeros(8, 4))"))
+
+    @triggers("parameter-written-outside", "1 of 32 values", param="first.weight", step=2, exact=False, **{"class": "external"})
+    def test_one_number_of_a_parameter(self):
+        return program(optimizer=OPTIMIZERS["adam"], update=BEFORE_STEP.format(step=2, write="model.first.weight.data.numpy()[1, 2] = numpy.nan"))
+
+    @resembles("parameter-written-outside", instead="parameter-loaded-bad", step=2)
+    def test_parameter_that_the_forward_has_read_before(self):
+        return program(optimizer=OPTIMIZERS["adam"], before="if step == 2: model.first.weight.data.numpy()[1, 2] = numpy.nan")
+
+    def test_no_optimizer_is_blamed_in_any_step(self):
+        for name, optimizer in OPTIMIZERS.items():
+            for step in range(3):
+                for value in ("nan", "inf"):
+                    for where in ("data", "grad"):
+                        with self.subTest(f"{name}, step {step}, {where} = {value}"):
+                            write = f"model.first.weight.{where}.numpy()[1, 2] = numpy.{value}"
+                            self.assert_anomaly(program(optimizer=optimizer, update=BEFORE_STEP.format(step=step, write=write)), step=step,
+                                                exact=False, op="torch.optim.Optimizer.step", **{"class": "external"})
 
 
 class Buffers(PatternTest):
@@ -170,6 +205,11 @@ class Buffers(PatternTest):
         return program("return self.bn(x)", init="""
             self.bn = nn.BatchNorm1d(8).eval()
             self.bn.running_var.numpy()[3] = numpy.nan""")
+
+    @resembles("batch-norm-variance-of-one-value", instead="buffer-with-nan", kind="buffer", param="layer.bn.running_var", step=2)
+    def test_running_variance_that_numpy_has_written_during_training(self):
+        return program("return self.bn(x)", init="self.bn = nn.BatchNorm1d(8)",
+                       before="if step == 2: model.layer.bn.running_var.numpy()[3] = numpy.nan")
 
     @triggers("batch-norm-of-infinity", "6 of 48 values of the input are Inf", param="layer.bn.running_var")
     def test_mask_before_batch_norm(self):

@@ -229,7 +229,7 @@ class ObservedTraining {
       {python, poison, bad_values, tracking, level, progress, late, stops_on_anomaly}};
   BackwardPasses passes{{segment, records, recent, known_bad, bad_values, tracking, python.names(),
                          poison, poison_watch, marks, progress, losses, loss_roots, late}};
-  canary::Reports reports{{known_bad, recent, writes, level, sink}};
+  canary::Reports reports{{known_bad, recent, writes, collective_results, level, sink}};
   canary::UpdateReads update_reads{
       {python, level, poison, poison_watch, progress, losses, passes, reports, late, sink}};
   canary::Reads canary_reads{{segment, level, poison, known_bad, writes, scalar_reads, losses}};

@@ -92,6 +92,7 @@ void AddGroup(const PythonApi& api, PythonNames& names, TensorTypes& types, PyOb
                     added.gradient = impl->grad();
                     added.parameter = impl;
                     added.requires_grad = parameter.requires_grad();
+                    if (tensors->holds_parameters) added.held = parameter;
                     if (tensors->what != For::kStats) return true;
                     added.held = parameter;
                     added.eps = eps;

@@ -27,7 +27,7 @@ struct OptimizedTensor {
   // With kStats only:
   bool fused = false;   // its group has fused=True
   double eps = -1;      // its group's; -1: it has none, or one that is no float
-  at::TensorBase held;  // the parameter
+  at::TensorBase held;  // the parameter; with `holds_parameters` too
 };
 
 // What a step writes: a parameter, or a tensor of the state that the optimizer keeps for it.
@@ -67,6 +67,7 @@ struct OptimizedTensors {
   // GradScaler has left.
   enum class For : uint8_t { kGradients, kStats, kWritten, kSkip };
   For what = For::kGradients;
+  bool holds_parameters = false;       // set by the caller, with kGradients
   std::vector<OptimizedTensor> list;   // in the order of param_groups
   std::vector<WrittenTensor> written;  // all parameters, then all states
   // Set by the caller with kWritten: what was written last time. Where the calling thread has the
