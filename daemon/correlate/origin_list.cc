@@ -71,8 +71,12 @@ int OriginList::AddCameIn(const Record& consumer, const ValueNode* self, int nod
   return Add(std::move(origin));
 }
 
-// A constant that has become the loss is a mistake, whatever it was meant for: of its gradients
-// none is its own cause.
+// A constant that has become the loss is a mistake, whatever it was meant for.
+void OriginList::SetBecameLoss(int origin) {
+  Origin& lost = origins_[static_cast<size_t>(origin)];
+  if (lost.IsMask()) lost.strength = Origin::Strength::kMade;
+}
+
 int OriginList::NoLongerMask(int origin) {
   Origin restated = origins_[static_cast<size_t>(origin)];
   if (!restated.IsMask()) return origin;

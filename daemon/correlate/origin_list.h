@@ -38,6 +38,8 @@ class OriginList {
                 wire::FindingClass finding_class, Origin::Strength strength);
 
   int NoLongerMask(int origin);
+  // It has become the loss: of all that comes of it from now on, too, it is the cause.
+  void SetBecameLoss(int origin);
   int NoLongerExact(int origin, uint32_t unseen);
 
  private:

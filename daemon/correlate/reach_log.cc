@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "daemon/correlate/wire_facts.h"
@@ -33,6 +35,12 @@ bool MayNeedGradient(const ValueNode& node) {
   if (node.record == nullptr || node.site->phase() != static_cast<uint32_t>(wire::Phase::kForward))
     return true;
   return Has(node.record->value().flags(), wire::ValueRecord::kNeedsGradient);
+}
+
+// `update`: when it ended, itself not counted.
+bool IsOfLastPass(const ReachEvent& gradient, const Clocks& update) {
+  return gradient.clocks != nullptr && gradient.clocks->passes() == update.passes() &&
+         gradient.clocks->optimizer_ranges() == update.optimizer_ranges();
 }
 
 }  // namespace
@@ -107,7 +115,7 @@ void ReachLog::OnPass(const Record& record) {
     const int node = values_.Resolve(root, record);
     int origin = node >= 0 ? values_.node(node).origin : values_.poison().Assumed(record);
     if (origin < 0) origin = values_.origins().AddUnseen(record, nullptr, -1, nullptr);
-    origin = values_.origins().NoLongerMask(origin);
+    values_.origins().SetBecameLoss(origin);
     AddEvent({.reach = Reach::kLoss,
               .ticket = record.ticket(),
               .clocks = &record.clocks(),
@@ -137,6 +145,33 @@ int ReachLog::LastGradientOrigin() const {
   return -1;
 }
 
+// An update lists the first few parameters that it has left bad. Whatever else was bad among the
+// gradients of its last pass reached a parameter as well. `first`: of the update's own events.
+void ReachLog::AddAppliedGradients(const Record& record, size_t first) {
+  std::vector<std::string> listed;
+  std::set<int> reached;
+  for (size_t i = first; i < events_.size(); ++i) {
+    if (events_[i].reach != Reach::kParameter) continue;
+    listed.push_back(events_[i].name);
+    reached.insert(events_[i].origin);
+  }
+  const bool lists_all = record.update().parameters_bad() <= listed.size();
+  for (size_t i = first; i-- > 0;) {
+    const ReachEvent gradient = events_[i];
+    if (gradient.reach != Reach::kGradient || !IsOfLastPass(gradient, record.clocks())) continue;
+    const bool is_listed = std::find(listed.begin(), listed.end(), gradient.name) != listed.end();
+    if ((lists_all && !is_listed) || !reached.insert(gradient.origin).second) continue;
+    AddEvent({.reach = Reach::kParameter,
+              .ticket = record.ticket(),
+              .clocks = &record.clocks(),
+              .node = gradient.node,
+              .origin = gradient.origin,
+              .name = gradient.name,
+              .how = ReachEvent::How::kUpdate,
+              .count = record.update().parameters_bad()});
+  }
+}
+
 void ReachLog::OnUpdate(const Record& record) {
   const UpdateFact& update = record.update();
   const bool nothing_bad = update.parameters_bad() == 0 && update.states_bad() == 0;
@@ -157,6 +192,7 @@ void ReachLog::OnUpdate(const Record& record) {
     const int of_parameters = events_.size() > first ? events_[first].origin : fallback;
     AddEventsOf(record, Reach::kOptimizerState, update.bad(), update.states_bad(), of_parameters);
   }
+  if (update.parameters_bad() > 0) AddAppliedGradients(record, first);
   for (size_t i = first; i < events_.size(); ++i) {
     if (events_[i].reach == Reach::kOptimizerState) values_.poison().AddState(events_[i].origin);
     if (events_[i].reach != Reach::kParameter) continue;

@@ -6,6 +6,7 @@
 // reported to the graph of values (poisoned_tensors.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -41,6 +42,7 @@ class ReachLog {
   void AddEventsOf(const Record& record, wire::Reach reach, const ValueGraph::Sources& bad,
                    uint32_t count, int fallback);
   [[nodiscard]] int LastGradientOrigin() const;
+  void AddAppliedGradients(const Record& record, size_t first);
   [[nodiscard]] bool IsMetric(const EscapeFact& escape, int node) const;
 
   const FactIndex& index_;

@@ -75,7 +75,9 @@ ValueGraph::Best ValueGraph::AfterBadRoot(const Record& record, int index, Best 
                         (Is(origin.target, Target::kNone) || Is(origin.target, Target::kInputData));
   const bool own_buffer = nameless && Is(lost.target, Target::kBuffer) && lost.site != nullptr &&
                           lost.site->layer() == self.site->layer();
-  if (origin.node != index && !own_buffer) return own;
+  // Another that came later in the forward is none either: the loss was lost to the first.
+  const bool is_later = origin.ticket > lost.ticket && origin.strength == Origin::Strength::kMade;
+  if (origin.node != index && !own_buffer && !is_later) return own;
   return {root->origin, root->via, Because::kUnderBadRoot};
 }
 

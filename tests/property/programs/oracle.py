@@ -481,7 +481,7 @@ class Oracle(TorchDispatchMode):
         with _disable_current_modes():
             for root in [roots] if isinstance(roots, torch.Tensor) else roots:
                 kinds = kinds_of(root)
-                if kinds:
+                if kinds and (root.requires_grad or root.grad_fn is not None):  # else the call raises, and it is no root
                     values = self.sources_of(root, kinds, self.where())
                     self.events += [("loss", self.step, value, "") for value in values]
                     origins = values[0].origins()

@@ -51,6 +51,49 @@ for step in range(STEPS):
 '''
 
 
+CONSTANT_BECAME_A_ROOT = '''
+import math, torch, torch.nn as nn, torch.nn.functional as F
+torch.manual_seed(0)
+first, last = nn.Linear(4, 4), nn.Linear(4, 4)
+optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.01)
+for step in range(3):
+    x = torch.randn(3, 4, requires_grad=True)
+    h = first(x)
+    if step == 1: h = h.masked_fill(torch.arange(4) == 1, math.inf)
+    out = last(h)
+    torch.autograd.grad(out[:, 0].sum(), x, create_graph=True)
+    loss = F.cross_entropy(out, torch.zeros(3, dtype=torch.long))
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+'''
+
+LOSS_SPOILED_TWICE = '''
+import torch, torch.nn as nn
+torch.manual_seed(0)
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    x = torch.randn(3, 4)
+    offset = torch.exp(x.detach().sum() * 0 + (100 if step == 1 else 0))
+    loss = ((model(x) * (1e30 if step == 1 else 1)).pow(2).sum(1).sqrt() - 1).pow(2).mean() + offset
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+'''
+
+MORE_BAD_LAYERS_THAN_A_RECORD_LISTS = '''
+import torch, torch.nn as nn
+torch.manual_seed(0)
+many = nn.ModuleList(nn.Linear(4, 1) for _ in range(6))
+one = nn.Linear(4, 1)
+optimizer = torch.optim.Adagrad([*many.parameters(), *one.parameters()], lr=0.01, foreach=True)
+for step in range(3):
+    x = torch.randn(3, 4)
+    zero = 0.0 if step == 1 else 1.0
+    optimizer.zero_grad()
+    loss = sum((layer(x) * zero).abs().pow(0.5).mean() for layer in many) + (one(x) * zero).square().sqrt().mean()
+    loss.backward()
+    optimizer.step()
+'''
+
+
 def program(middle="return x", before="pass", optimizer="torch.optim.SGD(model.parameters(), lr=0.1)", steps=2):
     """A model whose middle layer does `middle`; `before` runs before each step."""
     return (BEGIN.replace("class Tail", "class Middle(nn.Module):\n    def forward(self, x):\n"
@@ -111,6 +154,16 @@ class PinnedPrograms(WatchedProgramTest):
         text = program(middle).replace("import torch\n", "import numpy\nimport torch\n", 1)
         incident = self.assert_anomaly(text, op="aten::flip", layer="middle", exact=False)
         self.assertNotEqual("inf_to_nan", incident["origin"]["class"])
+
+    def test_constant_that_became_a_root_is_the_cause_of_what_comes_of_it_later(self):
+        self.assert_anomaly(CONSTANT_BECAME_A_ROOT, op="aten::masked_fill", step=1, **{"class": "scalar"})
+
+    def test_loss_that_two_ops_spoiled_was_lost_to_the_first(self):
+        self.assert_anomaly(LOSS_SPOILED_TWICE, op="aten::exp", step=1)
+
+    def test_first_of_two_bad_slopes_reached_the_parameters_too(self):
+        incident = self.assert_anomaly(MORE_BAD_LAYERS_THAN_A_RECORD_LISTS, op="aten::div", phase="backward", step=1)
+        self.assertIn("parameter", incident["reach"])
 
     def test_hook_on_a_gradient_belongs_to_the_layer_whose_node_it_precedes(self):
         self.assert_anomaly(program("x = x * 1.0\nx.register_hook(lambda g: g / (g * 0))\nreturn x"),
