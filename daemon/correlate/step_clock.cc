@@ -56,7 +56,7 @@ void ReadSpan(const StepSpan& span, const Clocks& clocks, StepReading& reading) 
     reading.iteration_of_run = static_cast<int64_t>(span.cycles_before()) + clocks.scaler_skips();
     return;
   }
-  reading.ambiguous = span.ambiguous();
+  reading.ambiguous |= span.ambiguous();
   int64_t own = slot < clocks.optimizer_steps_size() ? clocks.optimizer_steps(slot) : 0;
   if (span.reused() && clocks.optimizer_ranges() < span.first()) {
     // The slot still was another one's. It acted in none of these ranges or in all of them.
@@ -161,6 +161,7 @@ const StepSpan* StepClock::SpanOf(const Clocks& clocks, uint64_t time_ns) const 
 
 StepReading StepClock::Read(const Clocks& clocks, uint64_t time_ns) const {
   StepReading reading;
+  reading.ambiguous = clocks.others_train();
   if (const StepSpan* span = SpanOf(clocks, time_ns); span != nullptr) {
     ReadSpan(*span, clocks, reading);
     // The first step of another optimizer of the same model, or one that the training before left.

@@ -159,9 +159,13 @@ static_assert(sizeof(Source) == 24);
 struct RecordHeader {
   uint16_t kind;  // RecordKind
   uint16_t bytes;
-  uint32_t thread : 30;  // small number of the thread within the process
-  // All outermost modules so far were called before the last optimizer range had completed: what is found is of that range's training, or, with gradients, of the next one if
-  // that trains the same model. From wire minor 9 on.
+  uint32_t thread : 29;  // small number of the thread within the process
+  // This thread has trained, and another one has completed a step of another optimizer since: the
+  // clocks may count another training's steps. From wire minor 10 on.
+  uint32_t others_train : 1;
+  // All outermost modules so far were called before the last optimizer range had completed: what is
+  // found is of that range's training, or, with gradients, of the next one if that trains the same
+  // model. From wire minor 9 on.
   uint32_t root_is_older : 1;
   uint32_t with_gradients : 1;
   uint64_t ticket;

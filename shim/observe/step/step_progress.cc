@@ -18,6 +18,11 @@ bool StepProgress::IsNewestRootOlder() noexcept {
   return root_after_plus_one_ != 0 && root_after_plus_one_ - 1 < clocks_.optimizer_ranges;
 }
 
+bool StepProgress::OthersTrainSince(uint32_t range, uint32_t optimizer) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return clocks_.optimizer_ranges > range && last_ended_ != optimizer;
+}
+
 void StepProgress::RecordNewRoot() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   root_after_plus_one_ = clocks_.optimizer_ranges + 1;
@@ -55,10 +60,12 @@ uint32_t StepProgress::ClassOf(uint32_t optimizer) noexcept {
   return counts_.class_name(optimizer);
 }
 
-void StepProgress::End(uint32_t optimizer, bool counts) noexcept {
+uint32_t StepProgress::End(uint32_t optimizer, bool counts) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (counts) counts_.Complete(optimizer, &clocks_);
   clocks_.micro_passes = 0;
+  last_ended_ = optimizer;
+  return clocks_.optimizer_ranges;
 }
 
 uint32_t StepProgress::StepsOfNewest() noexcept {

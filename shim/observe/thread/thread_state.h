@@ -212,6 +212,8 @@ struct ThreadState {
   RegionSeen region;
   uint32_t optimizer_depth;  // open optimizer ranges
   uint32_t optimizer_index;
+  uint32_t trained_in_range;    // completed ranges when one of this thread's was last; 0: none was
+  uint32_t trained_optimizer;   // whose that was
   bool optimizer_holds_inputs;  // the open range asked for inputs and has to let go of that
   bool optimizer_watches_ops;   // the open range had ops watched, which are not outside it
   bool optimizer_stopped;       // the open range is about to be left by our exception

@@ -209,6 +209,37 @@ for step in range(40):
         second.step()
 """, bad)
 
+    def test_folds_in_threads_of_their_own_leave_the_step_in_doubt(self):
+        # The bad batch of the second fold, after three steps of its own and nine of the first.
+        text = """
+import threading
+turns = [threading.Event() for _ in range(3)]
+
+def first_fold():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    train(model, optimizer, 9)
+    turns[0].set()
+    turns[1].wait(60)
+    train(model, optimizer, 2)
+    turns[2].set()
+
+def second_fold():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    turns[0].wait(60)
+    train(model, optimizer, 3)
+    turns[1].set()
+    turns[2].wait(60)
+    train(model, optimizer, 1, bad=0)
+
+folds = [threading.Thread(target=fold) for fold in (first_fold, second_fold)]
+for fold in folds: fold.start()
+for fold in folds: fold.join()
+"""
+        incident = self.assert_anomaly(NET + text, exact=False, **DIV)
+        self.assertIn("turns", incident["origin"]["unseen"])
+
 
 if __name__ == "__main__":
     main()

@@ -49,6 +49,17 @@ TEST_F(StepProgressTest, KnowsWhichOptimizerHasBegunOnce) {
   EXPECT_FALSE(progress_.HasBegunOnce(adam));
 }
 
+TEST_F(StepProgressTest, KnowsWhenAnotherOptimizerHasStepped) {
+  const uint32_t adam = Begin(&adam_);
+  const uint32_t completed = progress_.End(adam, true);
+  EXPECT_EQ(completed, 1u);
+  EXPECT_FALSE(progress_.OthersTrainSince(completed, adam));
+  progress_.End(Begin(&adam_), true);
+  EXPECT_FALSE(progress_.OthersTrainSince(completed, adam)) << "its own step";
+  progress_.End(Begin(&sgd_), true);
+  EXPECT_TRUE(progress_.OthersTrainSince(completed, adam));
+}
+
 TEST_F(StepProgressTest, GivesTheStepsOfTheOptimizerThatBeganLast) {
   const uint32_t adam = Begin(&adam_);
   progress_.End(adam, true);
