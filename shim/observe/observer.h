@@ -25,6 +25,7 @@
 #include "shim/entry/observer_interface.h"
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/pass_leaves.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/process_segment.h"
 #include "shim/observe/figures/headroom.h"
@@ -137,6 +138,7 @@ class Observer {
   FindingRecords records{segment, recent_values, *python, progress};
   KnownBad known_bad{bad_values, input_tracking, progress};
   Poison poison;
+  PassLeaves pass_leaves;
 
   // ---- figures
   ParameterStats parameter_stats{segment, *python, progress, gpu_events};
@@ -167,7 +169,7 @@ class Observer {
   StackedValues stacked_values{bad_values};
   OpJudge op_judge{*python, source_finder, stacked_values, read_numbers, progress};
   Findings findings{{segment, records, *python, recent_values, known_bad, poison, op_path.steps,
-                     op_judge, shared_files, out_of_sight, trail, op_kernels}};
+                     op_judge, shared_files, out_of_sight, trail, op_kernels, pass_leaves, steps}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
 
   // ---- passes and steps
@@ -175,7 +177,7 @@ class Observer {
       {*python, poison, bad_values, input_tracking, level, progress, gpu_events, stops_on_anomaly}};
   BackwardPasses passes{{segment, records, recent_values, known_bad, bad_values, input_tracking,
                          python->names(), poison, poison_watch, op_path.steps, progress, losses,
-                         loss_roots, gpu_events}};
+                         loss_roots, gpu_events, pass_leaves, steps}};
   canary::Reports canary_reports{
       {known_bad, recent_values, unobserved_writes, collective_results, level, step_decisions}};
   canary::UpdateReads update_reads{{*python, level, poison, poison_watch, progress, losses, passes,
@@ -242,7 +244,7 @@ class Observer {
                          collective_results};
   WatchedOps watched_ops{scalar_reads, clean_outputs, bad_values,    input_tracking,
                          gpu_events,   sampling,      output_checker};
-  PlainUpdates plain_updates{python->names(), steps};
+  PlainUpdates plain_updates{python->names(), pass_leaves, steps};
   OpBegin op_begin{op_path.ops, input_tracking,   input_recorder,    gpu_events,
                    op_kernels,  compiled_regions, collective_results};
   OpEnd op_end{{input_tracking, level, op_path.steps, steps, gpu_events, op_kernels,

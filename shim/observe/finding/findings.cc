@@ -9,6 +9,7 @@
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/pass_leaves.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/step_marks.h"
 #include "shim/observe/figures/trail.h"
@@ -117,6 +118,9 @@ void Findings::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* 
   const int changed_count = TakeChanged(frame, outputs, count, changed);
   if (changed_count == 0) return;
   Finding finding(thread, frame, changed, changed_count, *emitter);
+  if (finding.just_made() && uses_.leaves.TakeReplaced()) {
+    uses_.plain_updates.OnPlainUpdate(thread);
+  }
   if (!uses_.judge.FindSources(finding)) return;
   uses_.judge.Classify(finding);
   NameSite(finding);
@@ -131,10 +135,9 @@ void Findings::NameSite(Finding& finding) noexcept {
   ThreadState* thread = finding.thread;
   Emitter& emitter = finding.emitter;
   const uint8_t kinds = finding.evidence.output_kinds;
-  const bool update_due = uses_.marks.plain_update_due.load(std::memory_order_relaxed);
   Written& written = finding.written;
   written = WhatWasWritten(uses_.python.names(), frame, finding.place, emitter, finding.outputs[0],
-                           update_due);
+                           uses_.marks, uses_.leaves);
   // A copy of the model that averages its weights. What a checkpoint or a constant left there is
   // told when the module is called. A tensor that is told of late may be gone.
   const PlainTensor& first = finding.outputs[0].tensor;

@@ -16,6 +16,8 @@ class FindingSink;
 class KnownBad;
 class OpJudge;
 class OutOfSight;
+class PassLeaves;
+class PlainUpdateSink;
 class Poison;
 class ProcessSegment;
 class PythonBridge;
@@ -42,6 +44,8 @@ class Findings {
     OutOfSight& out_of_sight;
     Trail& trail;
     FindingSink& sink;
+    PassLeaves& leaves;
+    PlainUpdateSink& plain_updates;
   };
   explicit Findings(const Uses& uses) noexcept : uses_(uses) {}
 

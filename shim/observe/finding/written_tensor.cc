@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/finding/written_tensor.h"
 
+#include "shim/observe/events/pass_leaves.h"
+#include "shim/observe/events/step_marks.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/torch/tensor_stats.h"
 
@@ -9,8 +11,23 @@ using wire::Phase;
 using wire::Target;
 using wire::ValueRecord;
 
+namespace {
+
+// After a backward pass a leaf that requires a gradient is written in place without grad mode, or
+// through its `.data`: that is an update by hand.
+bool IsUpdateOfLeaf(const Location& place, const BadOutput& output, const StepMarks& marks,
+                    PassLeaves& leaves) {
+  if (place.phase == Phase::kOptimizer) return output.requires_grad;
+  const bool update_due = marks.plain_update_due.load(std::memory_order_relaxed);
+  return (output.requires_grad && place.phase == Phase::kOther && update_due) ||
+         (place.phase != Phase::kBackward && leaves.Has(output.tensor.storage));
+}
+
+}  // namespace
+
 Written WhatWasWritten(const PythonNames& names, const Frame& frame, const Location& place,
-                       Emitter& emitter, const BadOutput& output, bool update_due) noexcept {
+                       Emitter& emitter, const BadOutput& output, const StepMarks& marks,
+                       PassLeaves& leaves) noexcept {
   Written written;
   const bool writes_existing = frame.op->in_place || (frame.op->families & kBatchNorm) != 0;
   if (!writes_existing) return written;
@@ -27,10 +44,7 @@ Written WhatWasWritten(const PythonNames& names, const Frame& frame, const Locat
     written.target = TargetOf(*written.named);
     written.flags |= written.target == Target::kParameter ? ValueRecord::kWroteParameter
                                                           : ValueRecord::kWroteBuffer;
-    // After a backward pass a leaf that requires a gradient is written in place without grad mode:
-    // that is an update by hand.
-  } else if (output.requires_grad && frame.op->in_place &&
-             (place.phase == Phase::kOptimizer || (place.phase == Phase::kOther && update_due))) {
+  } else if (frame.op->in_place && IsUpdateOfLeaf(place, output, marks, leaves)) {
     written.target = Target::kParameter;  // a leaf that no module holds
     written.flags |= ValueRecord::kWroteParameter;
   }

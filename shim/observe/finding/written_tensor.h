@@ -12,9 +12,12 @@
 
 namespace nanwatch {
 
-// `update_due`: a backward pass has begun, and no optimizer's step has ended since.
+class PassLeaves;
+struct StepMarks;
+
 [[nodiscard]] Written WhatWasWritten(const PythonNames& names, const Frame& frame,
                                      const Location& place, Emitter& emitter,
-                                     const BadOutput& output, bool update_due) noexcept;
+                                     const BadOutput& output, const StepMarks& marks,
+                                     PassLeaves& leaves) noexcept;
 
 }  // namespace nanwatch

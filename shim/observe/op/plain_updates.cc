@@ -3,6 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include "shim/observe/events/pass_leaves.h"
 #include "shim/observe/python/names/python_names.h"
 #include "shim/observe/step/step_scope.h"
 #include "shim/observe/torch/grad_fn.h"
@@ -20,11 +21,12 @@ void PlainUpdates::OnOp(ThreadState* thread, const at::RecordFunction& op) {
                       MayHaveHadGradient(*tensor.unsafeGetTensorImpl());
   if (!tensor.requires_grad()) {
     const NamedTensor* named = names_.FindByImpl(tensor.unsafeGetTensorImpl());
-    if (named == nullptr && tensor.has_storage()) {
-      named = names_.FindByStorage(
-          tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-    }
-    is_parameter = named != nullptr && named->kind == NamedTensorKind::kParameter;
+    const c10::StorageImpl* storage =
+        tensor.has_storage() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()
+                             : nullptr;
+    if (named == nullptr && storage != nullptr) named = names_.FindByStorage(storage);
+    is_parameter = named != nullptr ? named->kind == NamedTensorKind::kParameter
+                                    : storage != nullptr && leaves_.Has(storage);
   }
   if (!is_parameter) return;
   BusyScope busy(thread);

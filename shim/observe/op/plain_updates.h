@@ -9,20 +9,22 @@
 
 namespace nanwatch {
 
+class PassLeaves;
 class PythonNames;
 class StepScope;
 
 class PlainUpdates {
  public:
   // All outlive it.
-  PlainUpdates(const PythonNames& names, StepScope& steps) noexcept
-      : names_(names), steps_(steps) {}
+  PlainUpdates(const PythonNames& names, PassLeaves& leaves, StepScope& steps) noexcept
+      : names_(names), leaves_(leaves), steps_(steps) {}
 
   // The op may have made one (IsPlainUpdateDue).
   __attribute__((noinline, cold)) void OnOp(ThreadState* thread, const at::RecordFunction& op);
 
  private:
   const PythonNames& names_;
+  PassLeaves& leaves_;
   StepScope& steps_;
 };
 

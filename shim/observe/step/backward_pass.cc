@@ -13,6 +13,7 @@
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/pass_leaves.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/step_marks.h"
 #include "shim/observe/finding/loss_roots.h"
@@ -27,7 +28,7 @@ namespace nanwatch {
 namespace {
 
 // The parameter whose gradient the node that is running accumulates.
-const c10::TensorImpl* LeafOfCurrentNode() {
+c10::TensorImpl* LeafOfCurrentNode() {
   const auto node = torch::autograd::get_current_node();
   const auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
   return accumulate != nullptr ? accumulate->variable.unsafeGetTensorImpl() : nullptr;
@@ -63,7 +64,9 @@ uint64_t BackwardPasses::OnBegin(ThreadState* thread, int task,
   begun_number_ = DrawNumber();
   ReleaseInputs();
   // Whether its gradients are accumulated or handed back (autograd.grad): an update may follow.
+  if (uses_.leaves.TakeReplaced()) uses_.plain_updates.OnPlainUpdate(thread);
   uses_.marks.plain_update_due.store(true, std::memory_order_relaxed);
+  uses_.leaves.Clear();
   const bool root_is_loss = !uses_.losses.IsScaled();
   if (uses_.late.On()) {
     uses_.late.Enqueue(thread, PassBegan{begun_number_, root, root_is_loss});
@@ -152,7 +155,9 @@ void BackwardPasses::OnLeaf(ThreadState* thread, const at::RecordFunction& range
                     (later ? DescribeTensor(inputs[0].toTensor(), &plain, &reason)
                            : ReadTensor(inputs[0].toTensor(), &plain, &reason)) == Readable::kYes;
   const PlainTensor* gradient = seen && (later || HasNonFinite(plain.view)) ? &plain : nullptr;
-  const c10::TensorImpl* leaf = gradient != nullptr ? LeafOfCurrentNode() : nullptr;
+  const bool by_hand = uses_.progress.range() == 0;
+  c10::TensorImpl* leaf = gradient != nullptr || by_hand ? LeafOfCurrentNode() : nullptr;
+  if (by_hand && leaf != nullptr) uses_.leaves.Add(leaf);
   const NamedTensor* named = leaf != nullptr ? uses_.names.FindByImpl(leaf) : nullptr;
   if (later) return uses_.late.Enqueue(thread, LeafReached{gradient, named});
   RecordLeaf(thread, gradient, named);

@@ -26,6 +26,8 @@ class InputTracking;
 class KnownBad;
 class LateFacts;
 class LossRoots;
+class PassLeaves;
+class PlainUpdateSink;
 class Poison;
 class PoisonWatch;
 class ProcessSegment;
@@ -54,6 +56,8 @@ class BackwardPasses {
     StepLosses& losses;
     LossRoots& roots;
     LateFacts& late;
+    PassLeaves& leaves;
+    PlainUpdateSink& plain_updates;
   };
   explicit BackwardPasses(const Uses& uses) noexcept : uses_(uses) {}
 

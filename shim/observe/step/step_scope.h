@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "shim/entry/observer_interface.h"
+#include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/facts.h"
 #include "shim/observe/step/scaler_state.h"
 #include "shim/observe/thread/thread_state.h"
@@ -38,7 +39,7 @@ class UpdateReads;
 }  // namespace canary
 
 // Threads: any.
-class StepScope {
+class StepScope final : public PlainUpdateSink {
  public:
   // All outlive it.
   struct Uses {
@@ -77,7 +78,7 @@ class StepScope {
   void RecordOptimizerBegin(ThreadState* thread, const UpdateBegan& update) noexcept;
   void RecordOptimizerEnd(ThreadState* thread, const UpdateEnded& update) noexcept;
   // An op wrote a parameter in place outside any optimizer range, after a backward pass.
-  void OnPlainUpdate(ThreadState* thread) noexcept;
+  void OnPlainUpdate(ThreadState* thread) noexcept override;
   void RecordPlainUpdate(ThreadState* thread) noexcept;
   // A GradScaler updates its scale.
   void OnScaleUpdate(ThreadState* thread, const ScalerState::Update& update) noexcept;

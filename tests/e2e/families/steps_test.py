@@ -177,6 +177,24 @@ class BlowUps(WatchedProgramTest):
         self.blow_up(model="nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)).half()",
                      loss="model(x.half()).float().pow(2).mean()", optimizer="torch.optim.SGD(model.parameters(), lr=30.0)")
 
+    def test_update_by_hand_of_a_leaf_that_no_module_holds(self):
+        for update in ("w.data.add_(w.grad, alpha=-0.01)", "w.data -= 0.01 * w.grad", "w.data = w.data - 0.01 * w.grad",
+                       "with torch.no_grad(): w -= 0.01 * w.grad", "w.detach().sub_(0.01 * w.grad)"):
+            with self.subTest(update):
+                # The healthy step before the program is one by hand, too.
+                incident = self.assert_anomaly(f"""
+import torch
+torch.manual_seed(0)
+w = torch.randn(3, requires_grad=True)
+for step in range(4):
+    x = torch.rand(5, 3) * (0.0 if step == 2 else 1.0)
+    loss = torch.log((x * w.abs()).sum(1)).mean()
+    w.grad = None
+    loss.backward()
+    {update}
+""", op="aten::log", step=3)
+                self.assertIn("parameter" if "w.data = " not in update else "gradient", incident["reach"])
+
 
 if __name__ == "__main__":
     main()

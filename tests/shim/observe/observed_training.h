@@ -14,6 +14,7 @@
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/level_state.h"
+#include "shim/observe/events/pass_leaves.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/step_marks.h"
 #include "shim/observe/figures/headroom.h"
@@ -203,6 +204,7 @@ class ObservedTraining {
   FindingRecords records{segment, recent, python, progress};
   KnownBad known_bad{bad_values, tracking, progress};
   Poison poison{&event_clock};
+  PassLeaves pass_leaves;
   ParameterStats stats{segment, python, progress, late};
   Headroom headroom{segment};
   Trail trail{segment};
@@ -223,12 +225,13 @@ class ObservedTraining {
   StackedValues stacked_values{bad_values};
   OpJudge judge{python, sources, stacked_values, read_numbers, progress};
   Findings findings{{segment, records, python, recent, known_bad, poison, marks, judge,
-                     shared_files, out_of_sight, trail, finding_sink}};
+                     shared_files, out_of_sight, trail, finding_sink, pass_leaves, steps}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
   PoisonWatch poison_watch{
       {python, poison, bad_values, tracking, level, progress, late, stops_on_anomaly}};
   BackwardPasses passes{{segment, records, recent, known_bad, bad_values, tracking, python.names(),
-                         poison, poison_watch, marks, progress, losses, loss_roots, late}};
+                         poison, poison_watch, marks, progress, losses, loss_roots, late,
+                         pass_leaves, steps}};
   canary::Reports reports{{known_bad, recent, writes, collective_results, level, sink}};
   canary::UpdateReads update_reads{
       {python, level, poison, poison_watch, progress, losses, passes, reports, late, sink}};
