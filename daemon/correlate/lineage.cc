@@ -44,7 +44,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
                  const std::vector<const Record*>& records)
     : facts_(facts), clock_(facts), index_(facts, records), dead_(FindDeadSteps(facts)) {
   ValueGraph values(index_, clock_, excused);
-  ReachLog reach(index_, values);
+  ReachLog reach(facts, index_, values);
   Walk(records, values, reach);
   reach.AddFirstReaches(facts);
   nodes_ = values.TakeNodes();

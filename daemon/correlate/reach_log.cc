@@ -200,6 +200,18 @@ void ReachLog::OnUpdate(const Record& record) {
   }
 }
 
+// A program that has ended and trained nothing: what it computed and read is all there is of it,
+// with autograd on or off. Not what a forked helper of another process reads, and not what was bad
+// when it came in, which such a program may be looking for.
+bool ReachLog::IsResult(int node) const {
+  const Clocks& clocks = facts_.state().clocks();
+  const bool trained = clocks.passes() != 0 || clocks.optimizer_ranges() != 0 ||
+                       clocks.plain_updates() != 0 || clocks.scaler_skips() != 0;
+  if (!facts_.state().ended() || trained || facts_.run().forked_from() != 0) return false;
+  const Origin& origin = values_.origins()[values_.node(node).origin];
+  return origin.strength == Origin::Strength::kMade && !origin.IsExternal() && !origin.IsReceived();
+}
+
 // A NaN that Python read, and that was made with autograd off: a validation loss, an accuracy, and
 // what was summed up of them later. Inf is a usual start value of a best loss, and no sign of a
 // fault. What was bad before autograd was off is a loss, a gradient (its norm is computed with
@@ -207,6 +219,7 @@ void ReachLog::OnUpdate(const Record& record) {
 // many numbers marks what is missing.
 bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
   if (!std::isnan(escape.value())) return false;
+  if (IsResult(node)) return true;
   const bool of_many = Has(escape.flags(), wire::kReadWithOthers);
   if (of_many && values_.origins()[values_.node(node).origin].IsMask()) return false;
   bool without_gradients = false;

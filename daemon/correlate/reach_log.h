@@ -20,8 +20,9 @@ namespace nanwatch {
 
 class ReachLog {
  public:
-  // Both must outlive the object.
-  ReachLog(const FactIndex& index, ValueGraph& values) : index_(index), values_(values) {}
+  // All must outlive the object.
+  ReachLog(const RunFacts& facts, const FactIndex& index, ValueGraph& values)
+      : facts_(facts), index_(index), values_(values) {}
 
   // In ticket order. A value is in the graph by then, as the node with this index.
   void OnValue(const Record& record, int node);
@@ -44,7 +45,9 @@ class ReachLog {
   [[nodiscard]] int LastGradientOrigin() const;
   void AddAppliedGradients(const Record& record, size_t first);
   [[nodiscard]] bool IsMetric(const EscapeFact& escape, int node) const;
+  [[nodiscard]] bool IsResult(int node) const;
 
+  const RunFacts& facts_;
   const FactIndex& index_;
   ValueGraph& values_;
   std::vector<ReachEvent> events_;

@@ -84,6 +84,29 @@ TEST(Metric, WhatWasMadeWithGradientsOnAloneIsNot) {
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
 }
 
+TEST(Metric, ResultOfAProgramThatTrainedNothing) {
+  const auto verdict_of = [](bool ended, uint32_t passes, bool made) {
+    RunBuilder run;
+    if (made) {
+      run.Value(1).Produce("aten::div").Nan();
+    } else {
+      run.Value(1).External("aten::mean").Nan();
+    }
+    run.Read(2, 1);
+    RunFacts facts = run.Build();
+    facts.mutable_state()->set_ended(ended);
+    facts.mutable_state()->mutable_clocks()->Clear();
+    facts.mutable_state()->mutable_clocks()->set_passes(passes);
+    return Correlate({facts});
+  };
+  const Verdict verdict = verdict_of(true, 0, true);
+  ASSERT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(verdict.incidents(0).severity(), "warning");
+  EXPECT_EQ(verdict_of(false, 0, true).verdict(), "expected") << "it may train yet";
+  EXPECT_EQ(verdict_of(true, 3, true).verdict(), "expected") << "it has trained";
+  EXPECT_EQ(verdict_of(true, 0, false).verdict(), "expected") << "it may look for missing values";
+}
+
 TEST(Metric, NanThatTheProgramPutAmongManyNumbersMarksWhatIsMissing) {
   for (const bool of_many : {false, true}) {
     RunBuilder run;
