@@ -86,6 +86,7 @@ void BackwardPasses::RecordBegin(ThreadState* thread, uint64_t number, const Seq
   record_ = wire::PassRecord{};
   record_.pass = number;
   scaled_ = !root_is_loss;
+  bad_root_ = {};
   reached_leaf_ = counted_ = false;
   open_ = true;
   // Under the number of a compiled node an op inside the region may be known.
@@ -112,6 +113,11 @@ void BackwardPasses::RecordBegin(ThreadState* thread, uint64_t number, const Seq
   EmitBadRoot(thread, root_value);
 }
 
+ValueRef BackwardPasses::BadRoot() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return bad_root_;
+}
+
 // A clean one, if it is the last scalar that an op of this thread has left.
 void BackwardPasses::RecordLossOf(const ThreadState* thread, const SequenceEntry& root) noexcept {
   const ScalarSeen& scalar = thread->last_scalar;
@@ -135,6 +141,7 @@ bool BackwardPasses::SetRoot(ValueRef root) noexcept {
 }
 
 void BackwardPasses::EmitBadRoot(ThreadState* thread, ValueRef root, uint32_t flags) noexcept {
+  bad_root_ = root;
   Emit(thread, flags);
   uses_.segment.emitter()->RecordReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
                                        record_.header.clocks);

@@ -92,6 +92,8 @@ class BackwardPasses {
   void OnBadLoss(ThreadState* thread, ValueRef loss) noexcept;
   // The pass that is about to begin has this bad loss for its root, which no watched op made.
   void ExpectRoot(ValueRef loss) noexcept;
+  // The root of the pass that is open or was last, if it was bad.
+  [[nodiscard]] ValueRef BadRoot() noexcept;
   // Something began that cannot be part of the pass that is open.
   void Close(ThreadState* thread) noexcept;
 
@@ -129,6 +131,7 @@ class BackwardPasses {
   bool open_ = false;
   wire::PassRecord record_{};  // of the open pass
   ValueRef expected_root_;     // of the pass that begins next
+  ValueRef bad_root_;          // of the newest pass
   bool reached_leaf_ = false;
   bool counted_ = false;        // of the open pass, when it is first found bad
   bool scaled_ = false;         // likewise: its loss was scaled when it began

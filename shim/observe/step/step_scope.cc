@@ -109,8 +109,8 @@ bool StepScope::StopIfBad(ThreadState* thread, uint64_t event, Gradients* gradie
   // A fused optimizer under a GradScaler skips inside its kernel.
   const bool skipped = gradients->skipped || (resolved && uses_.scaler.FoundInf());
   if (gradients->bad != 0 && !skipped && stops) {
-    thread->optimizer_stopped =
-        uses_.stop.StopBeforeUpdate(*gradients, uses_.progress.StepsOfNewest());
+    thread->optimizer_stopped = uses_.stop.StopBeforeUpdate(
+        *gradients, uses_.progress.StepsOfNewest(), uses_.passes.BadRoot());
   }
   return skipped;
 }

@@ -48,7 +48,8 @@ RecentValues::Kept JobStop::FirstOf(ValueRef value) noexcept {
   return is_mask && inf_to_nan.op != 0 ? inf_to_nan : kept;
 }
 
-bool JobStop::StopBeforeUpdate(const Gradients& gradients, uint32_t step) noexcept {
+bool JobStop::StopBeforeUpdate(const Gradients& gradients, uint32_t step,
+                               ValueRef bad_root) noexcept {
   const NamedTensor* named = gradients.first_bad;
   Emitter* emitter = segment_.Ensure();
   char text[768];
@@ -58,7 +59,8 @@ bool JobStop::StopBeforeUpdate(const Gradients& gradients, uint32_t step) noexce
                     "(--on-anomaly stop)",
                     gradients.bad, gradients.count, step, named != nullptr ? ", first in " : "",
                     named != nullptr ? named->name : "");
-  const RecentValues::Kept first = FirstOf(gradients.first_bad_value);
+  const RecentValues::Kept first =
+      FirstOf(bad_root.ticket != 0 ? bad_root : gradients.first_bad_value);
   if (emitter != nullptr && first.op != 0 && length > 0 &&
       static_cast<size_t>(length) < sizeof text) {
     char op[256];

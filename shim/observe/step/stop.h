@@ -27,8 +27,9 @@ class JobStop {
       : entry_(entry), segment_(segment), python_(python), recent_(recent) {}
 
   // Of the gradients of the update that begins some are bad; `step`: how many its optimizer has
-  // completed. On the thread that runs the step. True when the exception was left.
-  bool StopBeforeUpdate(const Gradients& gradients, uint32_t step) noexcept;
+  // completed; `bad_root`: what their pass began at, if that was bad, which then is the cause. On
+  // the thread that runs the step. True when the exception was left.
+  bool StopBeforeUpdate(const Gradients& gradients, uint32_t step, ValueRef bad_root) noexcept;
 
  private:
   [[nodiscard]] RecentValues::Kept FirstOf(ValueRef value) noexcept;

@@ -30,6 +30,23 @@ if __name__ == "__main__":
     print("both")
 """
 
+# The loss is lost to a logarithm; the slope of abs() at 0 then makes NaN of the gradients by itself.
+LOST_BEFORE = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+try:
+    for i in range(4):
+        x = torch.randn(5, 3) * (0 if i == 2 else 1)
+        loss = torch.log(model(x).abs() * (x.abs().sum() > 0)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+except FloatingPointError as error:
+    print(error)
+"""
+
 # Every key of a row is masked in step 3.
 MASKED = """
 import torch
@@ -62,7 +79,8 @@ except FloatingPointError as error:
 class Stop(Stops, PromiseTest):
     @classmethod
     def start(cls, workplace):
-        programs = {"plain": PLAIN, "uncaught": UNCAUGHT, "scaled": SCALED, "ranks": RANKS, "masked": MASKED, "update": BAD_UPDATE}
+        programs = {"plain": PLAIN, "uncaught": UNCAUGHT, "scaled": SCALED, "ranks": RANKS, "masked": MASKED, "update": BAD_UPDATE,
+                    "lost": LOST_BEFORE}
         cls.commands = {name: workplace.program(name, text) for name, text in programs.items()}
 
     def test_an_exception_says_where_it_began_and_the_update_is_not_applied(self):
@@ -74,6 +92,11 @@ class Stop(Stops, PromiseTest):
         self.assertEqual(last, "went on")
         self.assertEqual(job.verdict()["incidents"][0]["origin"]["op"], "aten::log")
         self.assertNotIn("parameter", job.verdict()["incidents"][0]["reach"])
+
+    def test_the_exception_names_what_spoiled_the_loss_as_the_report_does(self):
+        job = self.run_stopping("lost")
+        self.assertIn("began with aten::log", job.stdout(), job.stderr())
+        self.assertEqual(job.verdict()["incidents"][0]["origin"]["op"], "aten::log")
 
     def test_the_exception_names_what_made_nan_of_a_mask_as_the_report_does(self):
         job = self.run_stopping("masked")
