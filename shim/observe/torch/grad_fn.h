@@ -17,15 +17,25 @@ inline torch::autograd::Node* GradFnOf(const c10::TensorImpl& tensor) noexcept {
   return meta != nullptr ? meta->grad_fn_.get() : nullptr;
 }
 
+// Whether a weak handle was ever set, which stands when what it held is gone. Nodes are held by
+// std::weak_ptr in torch 2.11, by c10::weak_intrusive_ptr in torch 2.15.
+template <class Weak>
+[[nodiscard]] bool WasEverSet(const Weak& handle) noexcept {
+  if constexpr (requires { handle.owner_before(handle); }) {
+    const Weak never;
+    return never.owner_before(handle) || handle.owner_before(never);
+  } else {
+    return handle._unsafe_get_target() != nullptr;
+  }
+}
+
 // Whether a pass may have had a gradient for this leaf: it has one, or a graph was made from it at
 // any time. Autograd keeps no graph, but the empty handle of one is another than one never set.
 inline bool MayHaveHadGradient(const c10::TensorImpl& leaf) {
   const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(leaf.autograd_meta());
   if (meta == nullptr) return false;
   const std::lock_guard<std::mutex> lock(meta->mutex_);
-  const std::weak_ptr<torch::autograd::Node> never;
-  return meta->grad_.defined() || never.owner_before(meta->grad_accumulator_) ||
-         meta->grad_accumulator_.owner_before(never);
+  return meta->grad_.defined() || WasEverSet(meta->grad_accumulator_);
 }
 
 }  // namespace nanwatch
