@@ -41,7 +41,10 @@ IncidentKey PlaceOf(const Origin& origin) {
   add(site.root());
   add(recompute ? "" : site.node());
   add(std::to_string(site.phase()));
-  add(parameter.empty() ? site.source() : parameter);
+  // A call that spoils its result and the buffers that it writes (batch norm's) is one thing.
+  const bool is_forward = site.phase() == static_cast<uint32_t>(wire::Phase::kForward);
+  const bool by_name = !parameter.empty() && (!is_forward || site.source().empty());
+  add(by_name ? parameter : site.source());
   return key;
 }
 

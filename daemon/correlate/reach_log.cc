@@ -155,7 +155,10 @@ void ReachLog::AddAppliedGradients(const Record& record, size_t first) {
     listed.push_back(events_[i].name);
     reached.insert(events_[i].origin);
   }
-  const bool lists_all = record.update().parameters_bad() <= listed.size();
+  // Of what an op on a list has written, only the first is known for a parameter.
+  const UpdateFact& update = record.update();
+  const bool lists_all =
+      static_cast<int64_t>(update.parameters_bad()) + update.states_bad() <= update.bad_size();
   for (size_t i = first; i-- > 0;) {
     const ReachEvent gradient = events_[i];
     if (gradient.reach != Reach::kGradient || !IsOfLastPass(gradient, record.clocks())) continue;

@@ -130,7 +130,10 @@ void OpJudge::AssumeSources(Finding& finding) noexcept {
   Sources& sources = finding.sources;
   const uint8_t kinds = finding.evidence.output_kinds;
   if (finding.finding_class != FindingClass::kScalar) {
-    sources_.Assume(finding.place, finding.outputs, finding.count, kinds, &sources);
+    const bool wrote_buffers =
+        finding.thread->statistics_op_plus_one == finding.thread->counters.ops_seen + 1;
+    sources_.Assume(finding.place, {finding.outputs, finding.count}, wrote_buffers, kinds,
+                    &sources);
     // Nothing was known to be bad when the op began; what a collective has delivered since may be
     // what it read.
     if (sources.count == 0) {

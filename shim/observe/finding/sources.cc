@@ -178,15 +178,15 @@ void SourceFinder::AddBadInput(ThreadState* thread, const PlainTensor& plain, ui
   sources->Add(source, value.index);
 }
 
-void SourceFinder::Assume(const Location& place, const BadOutput* outputs, int count,
+void SourceFinder::Assume(const Location& place, const OwnWrites& written, bool wrote_buffers,
                           uint8_t output_kinds, Sources* sources) noexcept {
   if (place.layer == nullptr) return;
   const auto add = [&](const NamedTensor& named) {
+    if (wrote_buffers && named.kind == NamedTensorKind::kBuffer) return;
     const NamedReading reading(uses_.names, named);
     if (!reading.IsBad()) return;
-    // Batch norm's running statistics are what it has just written.
-    for (int i = 0; i < count; ++i) {
-      if (outputs[i].tensor.storage == reading.tensor().storage) return;
+    for (int i = 0; i < written.count; ++i) {
+      if (written.outputs[i].tensor.storage == reading.tensor().storage) return;
     }
     const Source source = uses_.external.SourceOf(named, reading);
     // A mask of -Inf makes no +Inf.

@@ -46,9 +46,10 @@ class SourceFinder {
                    const OwnWrites& own, Sources* sources) noexcept;
 
   // Nothing was known to be bad and inputs were not tracked: what can be bad all the same are the
-  // layer's own parameters and buffers, and residents.
-  void Assume(const Location& place, const BadOutput* outputs, int count, uint8_t output_kinds,
-              Sources* sources) noexcept;
+  // layer's own parameters and buffers, and residents. Not what the op has itself written:
+  // `written`, and with `wrote_buffers` (batch norm in training) all buffers.
+  void Assume(const Location& place, const OwnWrites& written, bool wrote_buffers,
+              uint8_t output_kinds, Sources* sources) noexcept;
 
   // Level canary follows nothing between two updates. What an update then reads that is bad, though
   // no op is known to have written it, is taken for what was bad before; false: nothing was.

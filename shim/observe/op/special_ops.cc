@@ -45,6 +45,7 @@ void SpecialOps::End(ThreadState* thread, Frame& frame, const at::RecordFunction
   const uint32_t families = frame.op->families;
   if ((families & kReadsScalar) != 0) EndScalarRead(thread, frame, op);
   if ((families & kBatchNorm) != 0 && !IsEvaluation(op.outputs())) {
+    thread->statistics_op_plus_one = thread->counters.ops_seen + 1;
     statistics_.Check(thread, frame, op.outputs());
   }
   if ((families & kHandsOut) != 0) {

@@ -220,7 +220,9 @@ struct ThreadState {
   bool optimizer_number_bad;    // a rate or the like of the open range's optimizer is not finite
   uint32_t inputs_used;
   uint32_t armed_ops;  // ops since the last sweep of the table
-  bool proof;          // the self-proof runs on this thread
+  // Number of the op (counters.ops_seen) that has last written running statistics, plus one.
+  uint64_t statistics_op_plus_one;
+  bool proof;  // the self-proof runs on this thread
   bool proof_seen;
   int graph_task;           // id of the backward pass last seen on this thread, -1 none
   uint64_t pass;            // its number

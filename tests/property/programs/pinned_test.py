@@ -93,6 +93,18 @@ for step in range(3):
     optimizer.step()
 '''
 
+BATCH_NORM_OVERFLOWS = '''
+import torch, torch.nn as nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    x = torch.randn(4, 8) + (3e38 if step == 1 else 0)
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+'''
+
 
 def program(middle="return x", before="pass", optimizer="torch.optim.SGD(model.parameters(), lr=0.1)", steps=2):
     """A model whose middle layer does `middle`; `before` runs before each step."""
@@ -164,6 +176,13 @@ class PinnedPrograms(WatchedProgramTest):
     def test_first_of_two_bad_slopes_reached_the_parameters_too(self):
         incident = self.assert_anomaly(MORE_BAD_LAYERS_THAN_A_RECORD_LISTS, op="aten::div", phase="backward", step=1)
         self.assertIn("parameter", incident["reach"])
+
+    def test_statistics_that_overflow_are_one_incident_of_the_op_that_wrote_them(self):
+        verdict = self.verdict_of(BATCH_NORM_OVERFLOWS)
+        severe = [i for i in verdict["incidents"] if i["severity"] != "info"]
+        self.assertEqual([(i["origin"]["op"], i["origin"]["class"], i["origin"]["layer"], i["origin"]["step"]) for i in severe],
+                         [("aten::native_batch_norm", "produce", "0", 1)])
+        self.assertLessEqual({"buffer", "loss", "parameter"}, set(severe[0]["reach"]))
 
     def test_hook_on_a_gradient_belongs_to_the_layer_whose_node_it_precedes(self):
         self.assert_anomaly(program("x = x * 1.0\nx.register_hook(lambda g: g / (g * 0))\nreturn x"),
