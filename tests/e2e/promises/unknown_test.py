@@ -111,9 +111,12 @@ class Unknown(PromiseTest):
         self.expect(job, "import_failed", "import")
 
     def test_a_training_by_torch_func_that_went_bad(self):
-        for bad, verdict, because in ((2, "unknown", "not_followed"), (-1, "clean", "")):
-            with self.subTest(bad):
-                program = self.workplace.program(f"transforms_{bad}", TRANSFORMS.replace("BAD", str(bad)))
+        # What it reads is its result; where nobody reads it, nothing shows what came of it.
+        for bad, read, verdict, because in ((2, "loss.item()", "anomaly", ""), (2, "loss.shape", "unknown", "not_followed"),
+                                            (-1, "loss.item()", "clean", "")):
+            with self.subTest(bad=bad, read=read):
+                text = TRANSFORMS.replace("BAD", str(bad)).replace("loss.item()", read)
+                program = self.workplace.program(f"transforms_{bad}_{len(read)}", text)
                 told = self.workplace.run_watched(program, ("--level", "full")).verdict()
                 self.assertEqual((verdict, because), (told["verdict"], told["unknown_because"]))
 
