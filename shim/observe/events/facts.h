@@ -54,6 +54,7 @@ struct Gradients {
   bool number_bad = false;     // a rate or the like of the optimizer is not finite
 
   // Everything that the update is given was read, and is finite.
+  bool parameters_read = false;  // those on the CPU, and what is bad in them is told
   [[nodiscard]] bool AreFinite() const noexcept {
     return known && !some_unseen && !waits_for_gpu && bad == 0 && !number_bad;
   }

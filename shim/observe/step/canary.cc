@@ -205,7 +205,7 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
   told.number_bad = tensors.number_bad;
   ReadFoundInf(tensors.found_inf, &told);
   reading.report = unseen && !told.skipped && !uses_.poison.Poisoned();
-  reading.ops_told = ops_told && !told.skipped;
+  told.parameters_read = reading.ops_told = ops_told && !told.skipped;
   if (uses_.late.On()) reading.on_gpu.Reserve(tensors.list.size());
   size_t place = 0;
   for (const OptimizedTensor& tensor : tensors.list) {

@@ -123,6 +123,7 @@ void StepScope::OnOptimizerBegin(ThreadState* thread, const char* range_name, co
   if (!later_at_first) uses_.poison_watch.Settle();
   Gradients gradients = ReadGradients(thread, optimizer);
   thread->optimizer_number_bad = gradients.number_bad;
+  thread->optimizer_parameters_read = gradients.parameters_read;
   thread->given_finite_after_passes_plus_one =
       gradients.AreFinite() ? uint64_t{uses_.progress.Now().passes} + 1 : 0;
   const bool later = uses_.late.On();
@@ -211,7 +212,7 @@ void StepScope::OnOptimizerEnd(ThreadState* thread) noexcept {
   thread->optimizer_holds_inputs = false;
   const bool stopped = thread->optimizer_stopped;
   thread->optimizer_stopped = false;
-  thread->optimizer_number_bad = false;
+  thread->optimizer_number_bad = thread->optimizer_parameters_read = false;
   thread->given_finite_after_passes_plus_one = 0;
   if (hold) {
     uses_.tracking.Release();

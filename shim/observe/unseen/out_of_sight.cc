@@ -171,14 +171,26 @@ uint32_t OutOfSight::OfRefusal(const Frame& frame, const Claim& claim) const noe
   return ValueRecord::kUnseenInputs;
 }
 
+// What an update writes over is gone when it shows that it was bad: code outside torch may have
+// written it since the update before. Not a GPU's, which such code rarely does; at canary that is
+// said already.
+uint32_t OutOfSight::OfUpdated(const Frame& frame, const Claim& claim) const noexcept {
+  const bool is_update = claim.phase == Phase::kOptimizer && frame.op->in_place &&
+                         claim.outputs[0].tensor.gpu < 0 && !claim.traced &&
+                         uses_.level.watched() != wire::Level::kCanary;
+  return is_update && !claim.thread->optimizer_parameters_read
+             ? uint32_t{ValueRecord::kUnseenInputs}
+             : 0u;
+}
+
 // Of the op's own inputs.
 uint32_t OutOfSight::OfInputs(const Frame& frame, const Claim& claim) noexcept {
   switch (claim.finding_class) {
     case FindingClass::kProduce:
     case FindingClass::kInfToNan:
-      if (!frame.inputs_seen) return OfUnreadInputs(frame, claim);
+      if (!frame.inputs_seen) return OfUnreadInputs(frame, claim) | OfUpdated(frame, claim);
       return (frame.inputs_unread ? uint32_t{ValueRecord::kUnseenInputs} : 0u) |
-             (CameIn(*claim.sources) ? BeforeItCameIn(claim) : 0u);
+             (CameIn(*claim.sources) ? BeforeItCameIn(claim) : 0u) | OfUpdated(frame, claim);
     case FindingClass::kScalar:
       // A fill is of a number, whatever was there before; a mask of -Inf says so itself.
       if (frame.inputs_seen || (frame.op->families & kFills) != 0 ||

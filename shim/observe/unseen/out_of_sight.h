@@ -62,6 +62,7 @@ class OutOfSight {
   [[nodiscard]] uint32_t OfUnreadInputs(const Frame& frame, const Claim& claim) noexcept;
   [[nodiscard]] uint32_t OfRefusal(const Frame& frame, const Claim& claim) const noexcept;
   [[nodiscard]] uint32_t OfSamples(const Frame& frame, const Claim& claim) const noexcept;
+  [[nodiscard]] uint32_t OfUpdated(const Frame& frame, const Claim& claim) const noexcept;
   [[nodiscard]] uint32_t OfInputs(const Frame& frame, const Claim& claim) noexcept;
 
   const Uses uses_;

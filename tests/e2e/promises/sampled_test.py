@@ -41,6 +41,17 @@ FAULTS = {
     "small": "large = torch.ones(128, 128).exp()\n            hidden = hidden + torch.log1p(hidden[0, :2] * 0 - 3).sum()",
     "none": "pass",
 }
+WRITTEN = """
+import numpy, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(5):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    if step == 3: model.weight.detach().numpy()[0, 1] = numpy.nan
+    optimizer.step()
+"""
 LIMIT = "1024"  # The results of the model are of 64 KB.
 STEPS_IN_FULL = 17  # The one in which it was found, from there on, and 16 more (shim/observe/level/level_control.cc).
 
@@ -57,6 +68,7 @@ class Sampled(PromiseTest):
                     for name, bare in workplace.run_bare_twins(programs).items()}
         cls.full = workplace.run_watched(programs["none"], ("--level", "full"))
         small = workplace.program("small_one", "import torch; print(torch.ones(3).sum().item())")
+        cls.written = workplace.run_watched(workplace.program("written", WRITTEN), ("--level", "sampled"))
         cls.former = workplace.run_watched(small, ("--level", "layer"))
         cls.former_alone = workplace.run_preloaded(small, NANWATCH_LEVEL="layer", NANWATCH_LOG="stderr")
 
@@ -87,6 +99,11 @@ class Sampled(PromiseTest):
                 origin = origins(self.verdict(name))[0]
                 self.assertEqual(place(origin), (op, "blocks.1", "forward", 7, False))
                 self.assertIn("sampled", origin["unseen"])
+
+    def test_an_update_whose_parameters_nobody_read_before_is_not_sure_to_have_made_it(self):
+        origin = origins(self.written.verdict())[0]
+        self.assertEqual((origin["op"], int(origin["step"]), origin["exact"]), ("aten::addcdiv_", 3, False))
+        self.assertIn("inputs", origin["unseen"])
 
     def test_it_comes_back_down(self):
         for name in ("spread", "kept", "gone"):
