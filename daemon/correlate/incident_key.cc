@@ -42,8 +42,9 @@ IncidentKey PlaceOf(const Origin& origin) {
   add(recompute ? "" : site.node());
   add(std::to_string(site.phase()));
   // A call that spoils its result and the buffers that it writes (batch norm's) is one thing.
-  const bool is_forward = site.phase() == static_cast<uint32_t>(wire::Phase::kForward);
-  const bool by_name = !parameter.empty() && (!is_forward || site.source().empty());
+  const bool wrote_buffer = (site.flags() & wire::ValueRecord::kWroteBuffer) != 0 &&
+                            site.phase() == static_cast<uint32_t>(wire::Phase::kForward);
+  const bool by_name = !parameter.empty() && (!wrote_buffer || site.source().empty());
   add(by_name ? parameter : site.source());
   return key;
 }

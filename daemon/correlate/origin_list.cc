@@ -74,7 +74,7 @@ int OriginList::AddCameIn(const Record& consumer, const ValueNode* self, int nod
 // A constant that has become the loss is a mistake, whatever it was meant for.
 void OriginList::SetBecameLoss(int origin) {
   Origin& lost = origins_[static_cast<size_t>(origin)];
-  if (lost.IsMask()) lost.strength = Origin::Strength::kMade;
+  if (lost.IsMask() && lost.kinds != wire::kHasNegInf) lost.strength = Origin::Strength::kMade;
 }
 
 int OriginList::NoLongerMask(int origin) {

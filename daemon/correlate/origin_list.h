@@ -38,7 +38,8 @@ class OriginList {
                 wire::FindingClass finding_class, Origin::Strength strength);
 
   int NoLongerMask(int origin);
-  // It has become the loss: of all that comes of it from now on, too, it is the cause.
+  // It has become the loss: of all that comes of it from now on, too, it is the cause. Not of a mask
+  // of -Inf, which may stand for long.
   void SetBecameLoss(int origin);
   int NoLongerExact(int origin, uint32_t unseen);
 

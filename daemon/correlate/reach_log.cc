@@ -20,6 +20,9 @@ using wire::Reach;
 using wire::SourceKind;
 using wire::Target;
 
+// Before an update, of its last pass: a record has four, and a pass is told a few times.
+constexpr size_t kGradientsReadMax = 32;
+
 RecordSource SourceOfValue(uint64_t value, uint32_t site) {
   RecordSource source;
   source.set_kind(static_cast<uint32_t>(SourceKind::kValue));
@@ -116,6 +119,7 @@ void ReachLog::OnPass(const Record& record) {
     int origin = node >= 0 ? values_.node(node).origin : values_.poison().Assumed(record);
     if (origin < 0) origin = values_.origins().AddUnseen(record, nullptr, -1, nullptr);
     values_.origins().SetBecameLoss(origin);
+    origin = values_.origins().NoLongerMask(origin);
     AddEvent({.reach = Reach::kLoss,
               .ticket = record.ticket(),
               .clocks = &record.clocks(),
@@ -159,9 +163,12 @@ void ReachLog::AddAppliedGradients(const Record& record, size_t first) {
   const UpdateFact& update = record.update();
   const bool lists_all =
       static_cast<int64_t>(update.parameters_bad()) + update.states_bad() <= update.bad_size();
-  for (size_t i = first; i-- > 0;) {
+  for (size_t i = first; i-- > 0 && first - i <= kGradientsReadMax;) {
     const ReachEvent gradient = events_[i];
-    if (gradient.reach != Reach::kGradient || !IsOfLastPass(gradient, record.clocks())) continue;
+    if (gradient.reach != Reach::kGradient || gradient.name.empty() ||
+        !IsOfLastPass(gradient, record.clocks())) {
+      continue;
+    }
     const bool is_listed = std::find(listed.begin(), listed.end(), gradient.name) != listed.end();
     if ((lists_all && !is_listed) || !reached.insert(gradient.origin).second) continue;
     AddEvent({.reach = Reach::kParameter,
@@ -210,7 +217,13 @@ bool ReachLog::IsResult(int node) const {
   const Clocks& clocks = facts_.state().clocks();
   const bool trained = clocks.passes() != 0 || clocks.optimizer_ranges() != 0 ||
                        clocks.plain_updates() != 0 || clocks.scaler_skips() != 0;
-  if (!facts_.state().ended() || trained || facts_.run().forked_from() != 0) return false;
+  // How multiprocessing starts its helpers that are not forked.
+  const auto& command = facts_.run().command();
+  const bool is_helper = facts_.run().forked_from() != 0 ||
+                         std::any_of(command.begin(), command.end(), [](const std::string& word) {
+                           return word.find("multiprocessing") != std::string::npos;
+                         });
+  if (!facts_.state().ended() || trained || is_helper) return false;
   const Origin& origin = values_.origins()[values_.node(node).origin];
   return origin.strength == Origin::Strength::kMade && !origin.IsExternal() && !origin.IsReceived();
 }

@@ -161,7 +161,7 @@ const StepSpan* StepClock::SpanOf(const Clocks& clocks, uint64_t time_ns) const 
 
 StepReading StepClock::Read(const Clocks& clocks, uint64_t time_ns) const {
   StepReading reading;
-  reading.ambiguous = clocks.others_train();
+  reading.ambiguous = clocks.threads_train();
   if (const StepSpan* span = SpanOf(clocks, time_ns); span != nullptr) {
     ReadSpan(*span, clocks, reading);
     // The first step of another optimizer of the same model, or one that the training before left.
@@ -185,6 +185,9 @@ StepReading StepClock::Read(const Clocks& clocks, uint64_t time_ns) const {
   } else if (last_.passes() > 0 || last_.plain_updates() > 0) {
     reading.step = clocks.plain_updates();
     reading.source = "backward";
+    // Gradients are accumulated, or the program gives its parameters other tensors
+    // (`w.data = w.data - rate * w.grad`), which no op announces.
+    reading.ambiguous |= last_.plain_updates() == 0 && last_.passes() > 1 && clocks.passes() > 0;
   } else {
     return reading;
   }

@@ -340,7 +340,7 @@ std::optional<Record> DecodeRecord(const unsigned char* record, size_t bytes,
   out.set_thread(header->thread);
   out.set_time_ns(header->time_ns);
   *out.mutable_clocks() = DecodeClocks(header->clocks);
-  if (header->others_train != 0) out.mutable_clocks()->set_others_train(true);
+  if (header->threads_train != 0) out.mutable_clocks()->set_threads_train(true);
   if (header->root_is_older != 0 && header->with_gradients != 0) {
     out.mutable_clocks()->set_root_may_be_older(true);
   } else if (header->root_is_older != 0) {

@@ -160,9 +160,9 @@ struct RecordHeader {
   uint16_t kind;  // RecordKind
   uint16_t bytes;
   uint32_t thread : 29;  // small number of the thread within the process
-  // This thread has trained, and another one has completed a step of another optimizer since: the
-  // clocks may count another training's steps. From wire minor 10 on.
-  uint32_t others_train : 1;
+  // Several threads have made steps so far, with optimizers of their own: the clocks may count
+  // another training's. From wire minor 10 on.
+  uint32_t threads_train : 1;
   // All outermost modules so far were called before the last optimizer range had completed: what is
   // found is of that range's training, or, with gradients, of the next one if that trains the same
   // model. From wire minor 9 on.

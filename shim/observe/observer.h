@@ -169,7 +169,7 @@ class Observer {
   StackedValues stacked_values{bad_values};
   OpJudge op_judge{*python, source_finder, stacked_values, read_numbers, progress};
   Findings findings{{segment, records, *python, recent_values, known_bad, poison, op_path.steps,
-                     op_judge, shared_files, out_of_sight, trail, op_kernels, pass_leaves, steps}};
+                     op_judge, shared_files, out_of_sight, trail, op_kernels, pass_leaves}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
 
   // ---- passes and steps
@@ -177,7 +177,7 @@ class Observer {
       {*python, poison, bad_values, input_tracking, level, progress, gpu_events, stops_on_anomaly}};
   BackwardPasses passes{{segment, records, recent_values, known_bad, bad_values, input_tracking,
                          python->names(), poison, poison_watch, op_path.steps, progress, losses,
-                         loss_roots, gpu_events, pass_leaves, steps}};
+                         loss_roots, gpu_events, pass_leaves}};
   canary::Reports canary_reports{
       {known_bad, recent_values, unobserved_writes, collective_results, level, step_decisions}};
   canary::UpdateReads update_reads{{*python, level, poison, poison_watch, progress, losses, passes,

@@ -86,15 +86,6 @@ class StepSink {
   ~StepSink() = default;
 };
 
-// Who counts updates that a program makes by hand. On the thread that made one.
-class PlainUpdateSink {
- public:
-  virtual void OnPlainUpdate(ThreadState* thread) noexcept = 0;
-
- protected:
-  ~PlainUpdateSink() = default;
-};
-
 // Who wants to know of findings. On the thread of the op, or on the one that resolves it.
 class FindingSink {
  public:

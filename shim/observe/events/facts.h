@@ -52,9 +52,10 @@ struct Gradients {
   bool waits_for_gpu = false;  // and what they hold is not known yet
   bool some_unseen = false;    // of some nothing will ever be known
   bool number_bad = false;     // a rate or the like of the optimizer is not finite
+  // Those parameters on the CPU that it writes were read, and what is bad in them is told.
+  bool parameters_read = false;
 
   // Everything that the update is given was read, and is finite.
-  bool parameters_read = false;  // those on the CPU, and what is bad in them is told
   [[nodiscard]] bool AreFinite() const noexcept {
     return known && !some_unseen && !waits_for_gpu && bad == 0 && !number_bad;
   }

@@ -66,11 +66,9 @@ wire::RecordHeader FindingRecords::MakeHeader(ThreadState* thread, Emitter& emit
   header.ticket = emitter.DrawTicket();
   header.time_ns = told != nullptr ? told->time_ns : MonotonicNs();
   header.clocks = thread->told_clocks != nullptr ? *thread->told_clocks : clock_.Now();
+  header.threads_train = clock_.ThreadsTrain();
   // Of what is told late, the modules that were called since have nothing to say.
   if (told != nullptr || thread->told_clocks != nullptr) return header;
-  header.others_train =
-      thread->trained_in_range != 0 &&
-      clock_.OthersTrainSince(thread->trained_in_range, thread->trained_optimizer);
   header.root_is_older = clock_.IsNewestRootOlder();
   header.with_gradients = (LocationOf(thread).flags & ValueRecord::kWithoutGradients) == 0;
   return header;

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The leaves that the newest backward pass has reached, while no optimizer is known: a program that
-// trains by hand may write them through `.data`, which needs no gradient, or give them another
-// tensor (`w.data = w.data - rate * w.grad`), which no op announces.
+// Where the leaves lie that the newest backward pass has reached, while no optimizer is known: a
+// program that trains by hand may write them through `.data`, which needs no gradient.
+//
+// Their storages are held weakly, so that an address is not another's. Not the tensors themselves:
+// torch exchanges those only where nobody holds them weakly (swap_tensors).
 #pragma once
-
-#include <c10/core/TensorImpl.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
 #include <mutex>
+
+#include "shim/classify/bad_values.h"
+
+namespace c10 {
+struct StorageImpl;
+struct TensorImpl;
+}  // namespace c10
 
 namespace nanwatch {
 
@@ -19,23 +25,13 @@ class PassLeaves {
 
   // A pass begins.
   void Clear() noexcept;
-  void Add(c10::TensorImpl* leaf) noexcept;
-  // Whether the storage is that of one of them, as it was in the pass.
+  void Add(const c10::TensorImpl& leaf) noexcept;
   [[nodiscard]] bool Has(const c10::StorageImpl* storage) noexcept;
-  // One of them has another storage now; said once a pass.
-  [[nodiscard]] bool TakeReplaced() noexcept;
 
  private:
-  struct Leaf {
-    c10::weak_intrusive_ptr<c10::TensorImpl> held{
-        c10::intrusive_ptr<c10::TensorImpl>()};  // so that its address is not another's
-    const c10::StorageImpl* storage = nullptr;   // an identity
-  };
-
   std::mutex mutex_;
   uint32_t count_ = 0;
-  bool told_ = false;
-  Leaf leaves_[kMax];
+  WeakStorage storages_[kMax];
 };
 
 }  // namespace nanwatch

@@ -14,9 +14,8 @@ class StepClock {
   [[nodiscard]] virtual wire::Clocks Now() noexcept = 0;
   // RecordHeader::root_is_older.
   [[nodiscard]] virtual bool IsNewestRootOlder() noexcept = 0;
-  // RecordHeader::others_train, for a thread whose last range was of `optimizer`, and the
-  // `range`-th to complete.
-  [[nodiscard]] virtual bool OthersTrainSince(uint32_t range, uint32_t optimizer) noexcept = 0;
+  // RecordHeader::threads_train.
+  [[nodiscard]] virtual bool ThreadsTrain() const noexcept = 0;
   // Completed steps of any kind.
   [[nodiscard]] virtual uint32_t completed() noexcept = 0;
   // Number of the open (or last) optimizer range, from 1.

@@ -9,7 +9,6 @@
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/known_bad.h"
-#include "shim/observe/events/pass_leaves.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/step_marks.h"
 #include "shim/observe/figures/trail.h"
@@ -118,9 +117,6 @@ void Findings::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* 
   const int changed_count = TakeChanged(frame, outputs, count, changed);
   if (changed_count == 0) return;
   Finding finding(thread, frame, changed, changed_count, *emitter);
-  if (finding.just_made() && uses_.leaves.TakeReplaced()) {
-    uses_.plain_updates.OnPlainUpdate(thread);
-  }
   if (!uses_.judge.FindSources(finding)) return;
   uses_.judge.Classify(finding);
   NameSite(finding);

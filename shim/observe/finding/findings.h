@@ -17,7 +17,6 @@ class KnownBad;
 class OpJudge;
 class OutOfSight;
 class PassLeaves;
-class PlainUpdateSink;
 class Poison;
 class ProcessSegment;
 class PythonBridge;
@@ -45,7 +44,6 @@ class Findings {
     Trail& trail;
     FindingSink& sink;
     PassLeaves& leaves;
-    PlainUpdateSink& plain_updates;
   };
   explicit Findings(const Uses& uses) noexcept : uses_(uses) {}
 

@@ -29,7 +29,8 @@ bool HasFiniteStatistics(const std::vector<c10::IValue>& outputs) {
       return false;
     }
   }
-  return outputs[0].toTensor().numel() > outputs[1].toTensor().numel();
+  return outputs[0].isTensor() && outputs[1].isTensor() &&
+         outputs[0].toTensor().numel() > outputs[1].toTensor().numel();
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ namespace nanwatch {
 namespace {
 
 // The parameter whose gradient the node that is running accumulates.
-c10::TensorImpl* LeafOfCurrentNode() {
+const c10::TensorImpl* LeafOfCurrentNode() {
   const auto node = torch::autograd::get_current_node();
   const auto* accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
   return accumulate != nullptr ? accumulate->variable.unsafeGetTensorImpl() : nullptr;
@@ -64,7 +64,6 @@ uint64_t BackwardPasses::OnBegin(ThreadState* thread, int task,
   begun_number_ = DrawNumber();
   ReleaseInputs();
   // Whether its gradients are accumulated or handed back (autograd.grad): an update may follow.
-  if (uses_.leaves.TakeReplaced()) uses_.plain_updates.OnPlainUpdate(thread);
   uses_.marks.plain_update_due.store(true, std::memory_order_relaxed);
   uses_.leaves.Clear();
   const bool root_is_loss = !uses_.losses.IsScaled();
@@ -163,8 +162,8 @@ void BackwardPasses::OnLeaf(ThreadState* thread, const at::RecordFunction& range
                            : ReadTensor(inputs[0].toTensor(), &plain, &reason)) == Readable::kYes;
   const PlainTensor* gradient = seen && (later || HasNonFinite(plain.view)) ? &plain : nullptr;
   const bool by_hand = uses_.progress.range() == 0;
-  c10::TensorImpl* leaf = gradient != nullptr || by_hand ? LeafOfCurrentNode() : nullptr;
-  if (by_hand && leaf != nullptr) uses_.leaves.Add(leaf);
+  const c10::TensorImpl* leaf = gradient != nullptr || by_hand ? LeafOfCurrentNode() : nullptr;
+  if (by_hand && leaf != nullptr) uses_.leaves.Add(*leaf);
   const NamedTensor* named = leaf != nullptr ? uses_.names.FindByImpl(leaf) : nullptr;
   if (later) return uses_.late.Enqueue(thread, LeafReached{gradient, named});
   RecordLeaf(thread, gradient, named);
@@ -231,6 +230,7 @@ void BackwardPasses::OnBadGradients(ThreadState* thread, uint32_t leaves, uint32
   const std::lock_guard<std::mutex> lock(mutex_);
   Emitter* emitter = uses_.segment.Ensure();
   if (emitter == nullptr) return;
+  CloseHeld(thread);
   record_ = wire::PassRecord{};
   record_.pass = DrawNumber();
   scaled_ = uses_.losses.IsScaled();

@@ -27,7 +27,6 @@ class KnownBad;
 class LateFacts;
 class LossRoots;
 class PassLeaves;
-class PlainUpdateSink;
 class Poison;
 class PoisonWatch;
 class ProcessSegment;
@@ -57,7 +56,6 @@ class BackwardPasses {
     LossRoots& roots;
     LateFacts& late;
     PassLeaves& leaves;
-    PlainUpdateSink& plain_updates;
   };
   explicit BackwardPasses(const Uses& uses) noexcept : uses_(uses) {}
 

@@ -114,14 +114,16 @@ const NamedTensor* UpdateReads::NameOf(const c10::TensorImpl* parameter) const n
   return uses_.python.names().FindByImpl(parameter);
 }
 
-// On a CPU: nothing outside torch is likely to write into a GPU's.
+// One that the update writes, on a CPU: others may hold whatever they were made with.
 void UpdateReads::ReadParameter(Reading& reading, const OptimizedTensor& tensor) noexcept {
   PlainTensor plain;
   wire::Unchecked reason;
-  if (!tensor.held.defined() || DescribeTensor(tensor.held, &plain, &reason) != Readable::kYes ||
-      plain.gpu >= 0 || !HasNonFinite(plain.view)) {
+  if (!tensor.gradient.defined() || !tensor.held.defined() ||
+      DescribeTensor(tensor.held, &plain, &reason) != Readable::kYes || plain.gpu >= 0) {
     return;
   }
+  CountChecked(reading.thread, plain);
+  if (!HasNonFinite(plain.view)) return;
   uses_.reports.OnParameterFromOutside(reading.thread, plain, NameOf(tensor.parameter));
 }
 
@@ -187,7 +189,9 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
       uses_.level.watched() != wire::Level::kFull || uses_.level.raised_in_step(step);
   const bool unseen = ops_unseen || uses_.level.switched_in_step() == step ||
                       uses_.poison_watch.ended_in_step() == step;
-  const bool ops_told = !unseen && !uses_.poison.Ignores() && !uses_.poison.Poisoned();
+  // What a GPU's op leaves on the CPU is told late.
+  const bool ops_told =
+      !unseen && !uses_.late.On() && !uses_.poison.Ignores() && !uses_.poison.Poisoned();
   OptimizedTensors tensors;
   tensors.holds_parameters = ops_told;
   if (optimizer == nullptr || !uses_.python.ReadOptimizer(optimizer, &tensors)) return {};

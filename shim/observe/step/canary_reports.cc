@@ -65,6 +65,7 @@ ValueRef Reports::OnGradientFromOutside(ThreadState* thread, const PlainTensor& 
   if (uses_.collective_results.FindReceived(thread, nullptr, 0, &received, &value)) {
     writer = UnseenAt(kOptimizerStep, writer.layer, writer.phase, received.kinds, ValueRef{});
     writer.source_count = 0;
+    writer.flags |= wire::ValueRecord::kUnseenInputs;
     writer.Add(received, value);
   }
   return uses_.writes.Record(thread, gradient, writer);

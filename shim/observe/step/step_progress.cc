@@ -18,11 +18,6 @@ bool StepProgress::IsNewestRootOlder() noexcept {
   return root_after_plus_one_ != 0 && root_after_plus_one_ - 1 < clocks_.optimizer_ranges;
 }
 
-bool StepProgress::OthersTrainSince(uint32_t range, uint32_t optimizer) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return clocks_.optimizer_ranges > range && last_ended_ != optimizer;
-}
-
 void StepProgress::RecordNewRoot() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   root_after_plus_one_ = clocks_.optimizer_ranges + 1;
@@ -60,12 +55,15 @@ uint32_t StepProgress::ClassOf(uint32_t optimizer) noexcept {
   return counts_.class_name(optimizer);
 }
 
-uint32_t StepProgress::End(uint32_t optimizer, bool counts) noexcept {
+void StepProgress::End(uint32_t optimizer, bool counts, uint32_t thread) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (counts) counts_.Complete(optimizer, &clocks_);
   clocks_.micro_passes = 0;
+  if (last_thread_ != 0 && last_thread_ != thread && last_ended_ != optimizer) {
+    threads_train_.store(true, std::memory_order_relaxed);
+  }
   last_ended_ = optimizer;
-  return clocks_.optimizer_ranges;
+  last_thread_ = thread;
 }
 
 uint32_t StepProgress::StepsOfNewest() noexcept {

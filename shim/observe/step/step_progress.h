@@ -22,7 +22,9 @@ class StepProgress final : public StepClock {
  public:
   wire::Clocks Now() noexcept override;
   [[nodiscard]] bool IsNewestRootOlder() noexcept override;
-  [[nodiscard]] bool OthersTrainSince(uint32_t range, uint32_t optimizer) noexcept override;
+  [[nodiscard]] bool ThreadsTrain() const noexcept override {
+    return threads_train_.load(std::memory_order_relaxed);
+  }
   // An outermost module is called for the first time.
   void RecordNewRoot() noexcept;
   [[nodiscard]] uint32_t completed() noexcept override;
@@ -38,8 +40,8 @@ class StepProgress final : public StepClock {
   [[nodiscard]] bool HasBegunOnce(uint32_t optimizer) noexcept;
   // The id of its class's name.
   [[nodiscard]] uint32_t ClassOf(uint32_t optimizer) noexcept;
-  // Its range ends. Not `counts`: nothing was updated. How many have completed.
-  uint32_t End(uint32_t optimizer, bool counts) noexcept;
+  // Its range ends, on the thread of this small id. Not `counts`: nothing was updated.
+  void End(uint32_t optimizer, bool counts, uint32_t thread) noexcept;
   // Completed steps of the optimizer that began last.
   [[nodiscard]] uint32_t StepsOfNewest() noexcept;
   // Its place in Clocks::optimizer_steps, from 1; 0: it has none.
@@ -61,9 +63,11 @@ class StepProgress final : public StepClock {
   wire::Clocks clocks_{};
   StepCounts counts_;
   uint32_t newest_ = 0;               // number of the optimizer that began last
-  uint32_t last_ended_ = 0;           // and of the one whose range ended last
+  uint32_t last_ended_ = 0;           // and of the one whose range ended last,
+  uint32_t last_thread_ = 0;          // on this thread; 0: none has
   uint32_t root_after_plus_one_ = 0;  // completed ranges at the newest root's first call, plus one
   std::atomic<uint32_t> range_{0};
+  std::atomic<bool> threads_train_{false};
   uint64_t steps_watched_[wire::kWatchedLevels] = {};
 };
 

@@ -246,11 +246,8 @@ void StepScope::RecordOptimizerEnd(ThreadState* thread, const UpdateEnded& updat
   // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.
   const bool skipped = uses_.publisher.gradients().skipped ||
                        (fused_seen_.load(std::memory_order_relaxed) && uses_.scaler.FoundInf());
-  const uint32_t completed = uses_.progress.End(number, /*counts=*/!skipped && !update.stopped);
-  if (thread->told == nullptr) {
-    thread->trained_in_range = completed;
-    thread->trained_optimizer = number;
-  }
+  const ThreadState* ran_on = thread->told != nullptr ? thread->told->thread : thread;
+  uses_.progress.End(number, /*counts=*/!skipped && !update.stopped, ran_on->small_id);
   // The update of the scale publishes the step that was skipped.
   if (!skipped) uses_.publisher.Publish(thread, number, false);
 }

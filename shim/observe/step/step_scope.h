@@ -10,7 +10,6 @@
 #include <cstdint>
 
 #include "shim/entry/observer_interface.h"
-#include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/facts.h"
 #include "shim/observe/step/scaler_state.h"
 #include "shim/observe/thread/thread_state.h"
@@ -39,7 +38,7 @@ class UpdateReads;
 }  // namespace canary
 
 // Threads: any.
-class StepScope final : public PlainUpdateSink {
+class StepScope {
  public:
   // All outlive it.
   struct Uses {
@@ -78,7 +77,7 @@ class StepScope final : public PlainUpdateSink {
   void RecordOptimizerBegin(ThreadState* thread, const UpdateBegan& update) noexcept;
   void RecordOptimizerEnd(ThreadState* thread, const UpdateEnded& update) noexcept;
   // An op wrote a parameter in place outside any optimizer range, after a backward pass.
-  void OnPlainUpdate(ThreadState* thread) noexcept override;
+  void OnPlainUpdate(ThreadState* thread) noexcept;
   void RecordPlainUpdate(ThreadState* thread) noexcept;
   // A GradScaler updates its scale.
   void OnScaleUpdate(ThreadState* thread, const ScalerState::Update& update) noexcept;

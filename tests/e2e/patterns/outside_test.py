@@ -176,6 +176,14 @@ class BetweenBackwardAndStep(PatternTest):
     def test_parameter_that_the_forward_has_read_before(self):
         return program(optimizer=OPTIMIZERS["adam"], before="if step == 2: model.first.weight.data.numpy()[1, 2] = numpy.nan")
 
+    @resembles("parameter-written-outside", instead=EXPECTED)
+    def test_frozen_table_with_a_missing_row_that_nobody_uses(self):
+        return program("return x + self.words(torch.tensor([1, 2, 3, 4, 5, 6]))",
+                       init="""
+            table = numpy.random.rand(32, 8).astype("f")
+            table[31] = numpy.nan
+            self.words = nn.Embedding.from_pretrained(torch.from_numpy(table))""")
+
     def test_no_optimizer_is_blamed_in_any_step(self):
         for name, optimizer in OPTIMIZERS.items():
             for step in range(3):

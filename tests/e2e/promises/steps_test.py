@@ -38,8 +38,8 @@ COMPLETED = 3
 # Until torch has been given the hooks of a step, which takes Python's main thread a moment, a step that raises is one that ended.
 HOOKED = """
 import sys, torch
-while not sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks:
-    pass
+for _ in range(10 ** 8):
+    if sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks: break
 """
 BAD = "model(x / 0)\n"
 # Plain steps, and such that call a closure several times.

@@ -225,13 +225,13 @@ class ObservedTraining {
   StackedValues stacked_values{bad_values};
   OpJudge judge{python, sources, stacked_values, read_numbers, progress};
   Findings findings{{segment, records, python, recent, known_bad, poison, marks, judge,
-                     shared_files, out_of_sight, trail, finding_sink, pass_leaves, steps}};
+                     shared_files, out_of_sight, trail, finding_sink, pass_leaves}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
   PoisonWatch poison_watch{
       {python, poison, bad_values, tracking, level, progress, late, stops_on_anomaly}};
   BackwardPasses passes{{segment, records, recent, known_bad, bad_values, tracking, python.names(),
                          poison, poison_watch, marks, progress, losses, loss_roots, late,
-                         pass_leaves, steps}};
+                         pass_leaves}};
   canary::Reports reports{{known_bad, recent, writes, collective_results, level, sink}};
   canary::UpdateReads update_reads{
       {python, level, poison, poison_watch, progress, losses, passes, reports, late, sink}};

@@ -103,7 +103,7 @@ class RecordingLevel final : public LevelRequests {
 class FixedClock final : public StepClock {
  public:
   [[nodiscard]] bool IsNewestRootOlder() noexcept override { return false; }
-  [[nodiscard]] bool OthersTrainSince(uint32_t, uint32_t) noexcept override { return false; }
+  [[nodiscard]] bool ThreadsTrain() const noexcept override { return false; }
   wire::Clocks clocks{};
   uint32_t open_range = 0;
   wire::Clocks Now() noexcept override { return clocks; }

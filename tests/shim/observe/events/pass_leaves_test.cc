@@ -19,7 +19,7 @@ class PassLeavesTest : public testing::Test {
 
 TEST_F(PassLeavesTest, KnowsTheMemoryOfALeafUntilTheNextPass) {
   EXPECT_FALSE(leaves_.Has(StorageOf(leaf_)));
-  leaves_.Add(leaf_.unsafeGetTensorImpl());
+  leaves_.Add(*leaf_.unsafeGetTensorImpl());
   EXPECT_TRUE(leaves_.Has(StorageOf(leaf_)));
   EXPECT_TRUE(leaves_.Has(StorageOf(leaf_.narrow(0, 0, 1)))) << "a view writes there, too";
   EXPECT_FALSE(leaves_.Has(StorageOf(at::ones({3}))));
@@ -27,35 +27,27 @@ TEST_F(PassLeavesTest, KnowsTheMemoryOfALeafUntilTheNextPass) {
   EXPECT_FALSE(leaves_.Has(StorageOf(leaf_)));
 }
 
-TEST_F(PassLeavesTest, TellsOnceAPassThatALeafWasGivenAnotherTensor) {
-  leaves_.Add(leaf_.unsafeGetTensorImpl());
-  EXPECT_FALSE(leaves_.TakeReplaced());
-  leaf_.set_data(at::zeros({3}));
-  EXPECT_TRUE(leaves_.TakeReplaced());
-  EXPECT_FALSE(leaves_.TakeReplaced());
-  leaves_.Clear();
-  leaves_.Add(leaf_.unsafeGetTensorImpl());
-  EXPECT_FALSE(leaves_.TakeReplaced());
-  leaf_.set_data(at::ones({3}));
-  EXPECT_TRUE(leaves_.TakeReplaced());
-}
-
-TEST_F(PassLeavesTest, LeafThatIsGoneWasNotReplaced) {
-  leaves_.Add(leaf_.unsafeGetTensorImpl());
+TEST_F(PassLeavesTest, MemoryThatIsGoneIsNotTakenForAnother) {
+  leaves_.Add(*leaf_.unsafeGetTensorImpl());
   leaf_ = at::Tensor();
-  EXPECT_FALSE(leaves_.TakeReplaced());
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(leaves_.Has(StorageOf(at::ones({3}))));
 }
 
-TEST_F(PassLeavesTest, LetsGoOfLeaves) {
-  leaves_.Add(leaf_.unsafeGetTensorImpl());
+TEST_F(PassLeavesTest, TensorWithoutMemoryIsNone) {
+  leaves_.Add(*leaf_.unsafeGetTensorImpl());
+  EXPECT_FALSE(leaves_.Has(nullptr));
+}
+
+// torch exchanges two tensors only where nobody holds them weakly.
+TEST_F(PassLeavesTest, HoldsNoTensor) {
+  leaves_.Add(*leaf_.unsafeGetTensorImpl());
   EXPECT_EQ(leaf_.use_count(), 1);
-  leaves_.Clear();
   EXPECT_EQ(leaf_.weak_use_count(), 1);
 }
 
 TEST_F(PassLeavesTest, KeepsAsManyAsItHasRoomFor) {
-  for (uint32_t i = 0; i < PassLeaves::kMax; ++i) leaves_.Add(at::ones({1}).unsafeGetTensorImpl());
-  leaves_.Add(leaf_.unsafeGetTensorImpl());
+  for (uint32_t i = 0; i < PassLeaves::kMax; ++i) leaves_.Add(*at::ones({1}).unsafeGetTensorImpl());
+  leaves_.Add(*leaf_.unsafeGetTensorImpl());
   EXPECT_FALSE(leaves_.Has(StorageOf(leaf_)));
 }
 

@@ -23,14 +23,14 @@ TEST_F(StepProgressTest, CountsAStepWhereItsRangeEnds) {
   const uint32_t adam = Begin(&adam_);
   EXPECT_EQ(progress_.completed(), 0u);
   EXPECT_EQ(progress_.range(), 1u);
-  progress_.End(adam, /*counts=*/true);
+  progress_.End(adam, /*counts=*/true, 1);
   EXPECT_EQ(progress_.completed(), 1u);
   EXPECT_EQ(progress_.StepsOfNewest(), 1u);
 }
 
 TEST_F(StepProgressTest, DoesNotCountOneThatUpdatedNothing) {
   const uint32_t adam = Begin(&adam_);
-  progress_.End(adam, /*counts=*/false);
+  progress_.End(adam, /*counts=*/false, 1);
   EXPECT_EQ(progress_.completed(), 0u);
   EXPECT_EQ(progress_.range(), 1u) << "the range was there all the same";
 }
@@ -49,20 +49,21 @@ TEST_F(StepProgressTest, KnowsWhichOptimizerHasBegunOnce) {
   EXPECT_FALSE(progress_.HasBegunOnce(adam));
 }
 
-TEST_F(StepProgressTest, KnowsWhenAnotherOptimizerHasStepped) {
-  const uint32_t adam = Begin(&adam_);
-  const uint32_t completed = progress_.End(adam, true);
-  EXPECT_EQ(completed, 1u);
-  EXPECT_FALSE(progress_.OthersTrainSince(completed, adam));
-  progress_.End(Begin(&adam_), true);
-  EXPECT_FALSE(progress_.OthersTrainSince(completed, adam)) << "its own step";
-  progress_.End(Begin(&sgd_), true);
-  EXPECT_TRUE(progress_.OthersTrainSince(completed, adam));
+TEST_F(StepProgressTest, KnowsWhenThreadsTrainWithOptimizersOfTheirOwn) {
+  progress_.End(Begin(&adam_), true, 1);
+  progress_.End(Begin(&sgd_), true, 1);
+  EXPECT_FALSE(progress_.ThreadsTrain()) << "two optimizers of one thread";
+  progress_.End(Begin(&sgd_), true, 2);
+  EXPECT_FALSE(progress_.ThreadsTrain()) << "one optimizer that goes on in another thread";
+  progress_.End(Begin(&adam_), true, 1);
+  EXPECT_TRUE(progress_.ThreadsTrain());
+  progress_.End(Begin(&adam_), true, 1);
+  EXPECT_TRUE(progress_.ThreadsTrain()) << "from then on";
 }
 
 TEST_F(StepProgressTest, GivesTheStepsOfTheOptimizerThatBeganLast) {
   const uint32_t adam = Begin(&adam_);
-  progress_.End(adam, true);
+  progress_.End(adam, true, 1);
   Begin(&sgd_);
   EXPECT_EQ(progress_.StepsOfNewest(), 0u);
   Begin(&adam_);
@@ -72,7 +73,7 @@ TEST_F(StepProgressTest, GivesTheStepsOfTheOptimizerThatBeganLast) {
 TEST_F(StepProgressTest, CountsUpdatesByHandOnlyWithoutAnOptimizer) {
   EXPECT_TRUE(progress_.CompletePlain());
   EXPECT_EQ(progress_.completed(), 1u);
-  progress_.End(Begin(&adam_), true);
+  progress_.End(Begin(&adam_), true, 1);
   EXPECT_FALSE(progress_.CompletePlain());
   EXPECT_EQ(progress_.completed(), 2u);
   EXPECT_EQ(progress_.Now().plain_updates, 1u);
@@ -88,7 +89,7 @@ TEST_F(StepProgressTest, CountsPassesOfAStepAndOfTheRun) {
   progress_.OnPassReachedLeaf();
   progress_.OnPassReachedLeaf();
   EXPECT_EQ(progress_.Now().micro_passes, 2u);
-  progress_.End(Begin(&adam_), true);
+  progress_.End(Begin(&adam_), true, 1);
   EXPECT_EQ(progress_.Now().micro_passes, 0u);
   EXPECT_EQ(progress_.Now().passes, 2u);
 }
@@ -104,7 +105,7 @@ TEST_F(StepProgressTest, BeginsPassesAnewAfterASkipAndAnUpdateByHand) {
 
 TEST_F(StepProgressTest, GivesAnOptimizersStepsTheirPlaceInTheClocks) {
   const uint32_t adam = Begin(&adam_);
-  progress_.End(adam, true);
+  progress_.End(adam, true, 1);
   const uint32_t place = progress_.PlaceOf(adam);
   ASSERT_EQ(place, 1u);
   EXPECT_EQ(progress_.Now().optimizer_steps[place - 1], 1u);
