@@ -5,6 +5,7 @@
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/level_state.h"
+#include "shim/observe/python/names/python_names.h"
 #include "shim/observe/step/canary.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/collective_results.h"
