@@ -46,7 +46,26 @@ bool IsOfLastPass(const ReachEvent& gradient, const Clocks& update) {
          gradient.clocks->optimizer_ranges() == update.optimizer_ranges();
 }
 
+// A helper of another process trains nothing either, but that process may: forked, or started as
+// multiprocessing starts those that are not.
+bool IsHelper(const Run& run) {
+  const auto& command = run.command();
+  return run.forked_from() != 0 ||
+         std::any_of(command.begin(), command.end(), [](const std::string& word) {
+           return word.find("multiprocessing") != std::string::npos;
+         });
+}
+
+bool TrainedNothing(const RunFacts& facts) {
+  const Clocks& clocks = facts.state().clocks();
+  return facts.state().ended() && clocks.passes() == 0 && UpdatesIn(clocks) == 0 &&
+         clocks.scaler_skips() == 0 && !IsHelper(facts.run());
+}
+
 }  // namespace
+
+ReachLog::ReachLog(const RunFacts& facts, const FactIndex& index, ValueGraph& values)
+    : index_(index), values_(values), trained_nothing_(TrainedNothing(facts)) {}
 
 void ReachLog::OnValue(const Record& record, int node) {
   const ValueFact& fact = record.value();
@@ -178,7 +197,7 @@ void ReachLog::AddAppliedGradients(const Record& record, size_t first) {
               .origin = gradient.origin,
               .name = gradient.name,
               .how = ReachEvent::How::kUpdate,
-              .count = record.update().parameters_bad()});
+              .count = update.parameters_bad()});
   }
 }
 
@@ -210,20 +229,10 @@ void ReachLog::OnUpdate(const Record& record) {
   }
 }
 
-// A program that has ended and trained nothing: what it computed and read is all there is of it,
-// with autograd on or off. Not what a forked helper of another process reads, and not what was bad
-// when it came in, which such a program may be looking for.
+// What a program that trained nothing computed and read is all there is of it, with autograd on or
+// off. Not what was bad when it came in, which such a program may be looking for.
 bool ReachLog::IsResult(int node) const {
-  const Clocks& clocks = facts_.state().clocks();
-  const bool trained = clocks.passes() != 0 || clocks.optimizer_ranges() != 0 ||
-                       clocks.plain_updates() != 0 || clocks.scaler_skips() != 0;
-  // How multiprocessing starts its helpers that are not forked.
-  const auto& command = facts_.run().command();
-  const bool is_helper = facts_.run().forked_from() != 0 ||
-                         std::any_of(command.begin(), command.end(), [](const std::string& word) {
-                           return word.find("multiprocessing") != std::string::npos;
-                         });
-  if (!facts_.state().ended() || trained || is_helper) return false;
+  if (!trained_nothing_) return false;
   const Origin& origin = values_.origins()[values_.node(node).origin];
   return origin.strength == Origin::Strength::kMade && !origin.IsExternal() && !origin.IsReceived();
 }

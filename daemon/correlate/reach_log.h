@@ -20,9 +20,8 @@ namespace nanwatch {
 
 class ReachLog {
  public:
-  // All must outlive the object.
-  ReachLog(const RunFacts& facts, const FactIndex& index, ValueGraph& values)
-      : facts_(facts), index_(index), values_(values) {}
+  // `index` and `values` must outlive the object.
+  ReachLog(const RunFacts& facts, const FactIndex& index, ValueGraph& values);
 
   // In ticket order. A value is in the graph by then, as the node with this index.
   void OnValue(const Record& record, int node);
@@ -47,12 +46,12 @@ class ReachLog {
   [[nodiscard]] bool IsMetric(const EscapeFact& escape, int node) const;
   [[nodiscard]] bool IsResult(int node) const;
 
-  const RunFacts& facts_;
   const FactIndex& index_;
   ValueGraph& values_;
   std::vector<ReachEvent> events_;
   std::vector<BadRead> reads_;
   std::vector<Sending> sendings_;
+  const bool trained_nothing_;  // and never will
 };
 
 }  // namespace nanwatch

@@ -25,8 +25,8 @@ void PlainUpdates::OnOp(ThreadState* thread, const at::RecordFunction& op) {
         tensor.has_storage() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()
                              : nullptr;
     if (named == nullptr && storage != nullptr) named = names_.FindByStorage(storage);
-    is_parameter = named != nullptr ? named->kind == NamedTensorKind::kParameter
-                                    : storage != nullptr && leaves_.Has(storage);
+    is_parameter =
+        named != nullptr ? named->kind == NamedTensorKind::kParameter : leaves_.Has(storage);
   }
   if (!is_parameter) return;
   BusyScope busy(thread);

@@ -64,9 +64,9 @@ ValueRef Reports::OnGradientFromOutside(ThreadState* thread, const PlainTensor& 
   wire::Source received{};
   ValueRef value;
   if (uses_.collective_results.FindReceived(thread, nullptr, 0, &received, &value)) {
-    writer = UnseenAt(kOptimizerStep, writer.layer, writer.phase, received.kinds, ValueRef{});
-    writer.source_count = 0;
-    writer.flags |= wire::ValueRecord::kUnseenInputs;
+    writer.finding_class = wire::FindingClass::kPropagate;
+    writer.named = nullptr;
+    writer.target = wire::Target::kNone;
     writer.Add(received, value);
   }
   return uses_.writes.Record(thread, gradient, writer);

@@ -92,9 +92,9 @@ void AddGroup(const PythonApi& api, PythonNames& names, TensorTypes& types, PyOb
                     added.gradient = impl->grad();
                     added.parameter = impl;
                     added.requires_grad = parameter.requires_grad();
-                    if (tensors->holds_parameters) added.held = parameter;
-                    if (tensors->what != For::kStats) return true;
-                    added.held = parameter;
+                    const bool stats = tensors->what == For::kStats;
+                    if (stats || tensors->holds_parameters) added.held = parameter;
+                    if (!stats) return true;
                     added.eps = eps;
                     added.fused = fused;
                     return true;
