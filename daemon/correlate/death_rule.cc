@@ -2,40 +2,17 @@
 #include "daemon/correlate/death_rule.h"
 
 #include <algorithm>
-#include <csignal>
+#include <cmath>
 #include <set>
 #include <string>
 
 #include "daemon/correlate/op_traits.h"
+#include "daemon/correlate/run_end.h"
 
 namespace nanwatch {
 namespace {
 
 using wire::ValueRecord;
-
-// The status of a process that was asked to end, and ends itself, is by custom 128 + the signal.
-constexpr int kStatusOfSignal = 128;
-
-// Ctrl-C is the user's own; whoever ends a training so has seen enough of it.
-bool WasKilled(const RunState& state) {
-  if (state.has_signal()) return state.signal() != SIGINT;
-  return state.has_exit_code() && (state.exit_code() == kStatusOfSignal + SIGTERM ||
-                                   state.exit_code() == kStatusOfSignal + SIGKILL);
-}
-
-// An exception that nobody caught: known of each process of a job, where the exit status is that of
-// one.
-bool Failed(const RunFacts& facts) {
-  return std::any_of(facts.records().begin(), facts.records().end(), [](const Record& record) {
-    return record.has_end() && record.end().failed();
-  });
-}
-
-bool EndedWithError(const RunFacts& facts) {
-  const RunState& state = facts.state();
-  if (state.has_signal() || WasKilled(state)) return false;
-  return state.has_exit_code() ? state.exit_code() != 0 : Failed(facts);
-}
 
 // Makes nothing of the values that the job goes on with: a check, or how torch prints a tensor, as
 // it does for the message of an error about it.
@@ -82,12 +59,15 @@ bool TrainsNothing(const Lineage& run) {
   return run.clock().Read(run.facts().state().clocks()).source == "none";
 }
 
-// What a check looked at last, as a distribution does with its arguments: no value came after, and
-// nothing else was done with a bad one. Of a script without steps nothing else says what was last.
+// What a check looked at last, as a distribution does with its arguments and an assertion with a
+// number that it read: no value came after, and nothing else was done with a bad one. Of a script without steps nothing else says what was last.
 std::set<uint64_t> WhatWasCheckedLast(const Lineage& run) {
   std::set<uint64_t> checked;
   for (const Record* record : InTicketOrder(run.facts())) {
     if (record->has_value()) checked.clear();
+    if (record->has_escape() && std::isnan(record->escape().value())) {
+      checked.insert(record->escape().source().value());
+    }
     if (!record->has_kill()) continue;
     const Site* by = run.FindSite(record->kill().site());
     if (by == nullptr || !OnlyLooks(by->op())) {

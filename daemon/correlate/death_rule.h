@@ -6,8 +6,8 @@
 // Such a value was computed for a gradient, or in a backward pass, in the iteration in which the
 // job ended; nothing that is recorded was made of it, and no op made something finite of it, here
 // or at an earlier step, but for comparisons, by which checks are written, and for what prints it.
-// -Inf alone is a mask. In a script that trains nothing it is the value that such a comparison read
-// last.
+// -Inf alone is a mask. In a script that trains nothing it is the value that such a comparison, or
+// the program itself, read last.
 #pragma once
 
 #include <vector>

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "daemon/correlate/run_end.h"
 #include "daemon/correlate/wire_facts.h"
 #include "proto/wire/escape_flags.h"
 #include "proto/wire/record.h"
@@ -56,16 +57,18 @@ bool IsHelper(const Run& run) {
          });
 }
 
-bool TrainedNothing(const RunFacts& facts) {
+// A program that ended with an error came to no result: a check read the value, or the text of the
+// error (death_rule.h).
+bool HasResult(const RunFacts& facts) {
   const Clocks& clocks = facts.state().clocks();
-  return facts.state().ended() && clocks.passes() == 0 && UpdatesIn(clocks) == 0 &&
-         clocks.scaler_skips() == 0 && !IsHelper(facts.run());
+  return facts.state().ended() && !EndedWithError(facts) && clocks.passes() == 0 &&
+         UpdatesIn(clocks) == 0 && clocks.scaler_skips() == 0 && !IsHelper(facts.run());
 }
 
 }  // namespace
 
 ReachLog::ReachLog(const RunFacts& facts, const FactIndex& index, ValueGraph& values)
-    : index_(index), values_(values), trained_nothing_(TrainedNothing(facts)) {}
+    : index_(index), values_(values), has_result_(HasResult(facts)) {}
 
 void ReachLog::OnValue(const Record& record, int node) {
   const ValueFact& fact = record.value();
@@ -229,10 +232,10 @@ void ReachLog::OnUpdate(const Record& record) {
   }
 }
 
-// What a program that trained nothing computed and read is all there is of it, with autograd on or
-// off. Not what was bad when it came in, which such a program may be looking for.
+// What a program that trained nothing, and ended well, computed and read is all there is of it, with
+// autograd on or off. Not what was bad when it came in, which such a program may be looking for.
 bool ReachLog::IsResult(int node) const {
-  if (!trained_nothing_) return false;
+  if (!has_result_) return false;
   const Origin& origin = values_.origins()[values_.node(node).origin];
   return origin.strength == Origin::Strength::kMade && !origin.IsExternal() && !origin.IsReceived();
 }

@@ -51,7 +51,7 @@ class ReachLog {
   std::vector<ReachEvent> events_;
   std::vector<BadRead> reads_;
   std::vector<Sending> sendings_;
-  const bool trained_nothing_;  // and never will
+  const bool has_result_;  // it trained nothing, and never will; what it reads is what it is for
 };
 
 }  // namespace nanwatch

@@ -57,6 +57,21 @@ TEST(Death, WhatAScriptWithoutStepsCheckedLastIsAnAnomaly) {
   EXPECT_EQ(Correlate({run.ExitCode(0).Build()}).verdict(), "expected");
 }
 
+// assert not math.isnan(result.item())
+TEST(Death, WhatAScriptWithoutStepsReadLastIsAnAnomaly) {
+  RunBuilder run = WithoutSteps();
+  run.Value(1).Produce("aten::log").Nan();
+  run.Read(2, 1);
+  const Verdict verdict = Correlate({run.ExitCode(1).Build()});
+  ASSERT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_TRUE(verdict.incidents(0).ended_job());
+  RunBuilder went_on = WithoutSteps();
+  went_on.Value(1).Produce("aten::log").Nan();
+  went_on.Read(2, 1);
+  went_on.Value(3).Scalar("aten::masked_fill").NegInf();
+  EXPECT_EQ(Correlate({went_on.ExitCode(1).Build()}).verdict(), "expected");
+}
+
 TEST(Death, WhatAScriptWithoutStepsCheckedAndThenLeftBehindHarmedNothing) {
   RunBuilder another = WithoutSteps();
   another.Value(1).Produce("aten::log").Nan();

@@ -85,7 +85,7 @@ TEST(Metric, WhatWasMadeWithGradientsOnAloneIsNot) {
 }
 
 TEST(Metric, ResultOfAProgramThatTrainedNothing) {
-  const auto verdict_of = [](bool ended, uint32_t passes, bool made) {
+  const auto verdict_of = [](bool ended, uint32_t passes, bool made, int exit_code = 0) {
     RunBuilder run;
     if (made) {
       run.Value(1).Produce("aten::div").Nan();
@@ -95,6 +95,7 @@ TEST(Metric, ResultOfAProgramThatTrainedNothing) {
     run.Read(2, 1);
     RunFacts facts = run.Build();
     facts.mutable_state()->set_ended(ended);
+    facts.mutable_state()->set_exit_code(exit_code);
     facts.mutable_state()->mutable_clocks()->Clear();
     facts.mutable_state()->mutable_clocks()->set_passes(passes);
     return Correlate({facts});
@@ -105,6 +106,7 @@ TEST(Metric, ResultOfAProgramThatTrainedNothing) {
   EXPECT_EQ(verdict_of(false, 0, true).verdict(), "expected") << "it may train yet";
   EXPECT_EQ(verdict_of(true, 3, true).verdict(), "expected") << "it has trained";
   EXPECT_EQ(verdict_of(true, 0, false).verdict(), "expected") << "it may look for missing values";
+  EXPECT_EQ(verdict_of(true, 0, true, 1).verdict(), "expected") << "it came to no result";
 }
 
 TEST(Metric, NanThatTheProgramPutAmongManyNumbersMarksWhatIsMissing) {

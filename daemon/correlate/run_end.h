@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a process ended, as far as anybody knows.
+#pragma once
+
+#include "facts.pb.h"
+
+namespace nanwatch {
+
+// By a signal, or after being asked to end by one. Not by SIGINT: Ctrl-C is the user's own, and
+// whoever ends a training so has seen enough of it.
+[[nodiscard]] bool WasKilled(const RunState& state);
+
+// By itself, with an exit status other than 0; where the status is not known, by an exception that
+// nobody caught. False while it runs, and where nobody knows.
+[[nodiscard]] bool EndedWithError(const RunFacts& facts);
+
+}  // namespace nanwatch
