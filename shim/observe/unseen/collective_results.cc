@@ -77,6 +77,13 @@ uint64_t BringerOf(const OpTraits& op, uint64_t calls) {
   return wire::Fnv1a(std::span(&calls, 1), wire::Fnv1a(op.name)) | uint64_t{1} << 63;
 }
 
+bool ShareMemory(const CollectiveResult& a, const CollectiveResult& b) {
+  return std::any_of(a.tensors.begin(), a.tensors.end(), [&b](const InputSeen& of_a) {
+    return std::any_of(b.tensors.begin(), b.tensors.end(),
+                       [&of_a](const InputSeen& of_b) { return Overlap(of_a, of_b); });
+  });
+}
+
 bool IsWrittenBy(const BadOutput* written, int count, const InputSeen& tensor) {
   return std::any_of(written, written + count, [&tensor](const BadOutput& output) {
     return output.tensor.storage == tensor.storage.storage;
@@ -109,6 +116,7 @@ class CollectiveResults::Turn {
 void CollectiveResults::Open(std::shared_ptr<CollectiveResult> result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = count_ - 1; i >= 0; --i) {
+    if (ShareMemory(*open_[i], *result)) open_[i]->abandoned.store(true, std::memory_order_relaxed);
     if (open_[i]->abandoned.load(std::memory_order_relaxed)) RemoveOpen(i);
   }
   if (count_ < kOpenMax) open_[count_++] = std::move(result);
@@ -225,10 +233,12 @@ uint64_t CollectiveResults::UnnamedBringer() noexcept {
   return unnamed_step_ == step ? unnamed_ : 0;
 }
 
-// With mutex_ held.
+// With mutex_ held. Not in a later step than it was begun in: those who waited for it may have gone
+// on, and written in its memory what is theirs.
 void CollectiveResults::TakeHold(const std::shared_ptr<CollectiveResult>& result,
                                  std::vector<Held>* all) {
   if (result->found_bad || result->abandoned.load(std::memory_order_relaxed)) return;
+  if (result->step != clock_.completed()) return;
   for (const InputSeen& seen : result->tensors) {
     auto storage = TakeStorage(static_cast<const c10::StorageImpl*>(seen.storage.storage));
     if (storage != nullptr) all->push_back({std::move(storage), seen, result});
@@ -243,7 +253,7 @@ bool CollectiveResults::TakeHoldOfAll(std::vector<Held>* all) {
   if (++checks_ > kChecksPerStepMax) return false;
   for (int i = 0; i < count_; ++i) TakeHold(open_[i], all);
   for (const std::shared_ptr<CollectiveResult>& result : handed_out_) {
-    if (result != nullptr && result->step == step) TakeHold(result, all);
+    if (result != nullptr) TakeHold(result, all);
   }
   return true;
 }

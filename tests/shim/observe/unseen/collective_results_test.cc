@@ -25,7 +25,8 @@ class CollectiveResultsTest : public testing::Test {
   // A collective has begun that writes this.
   std::shared_ptr<CollectiveResult> Begun(const at::Tensor& into,
                                           const char* name = "gloo:all_reduce") {
-    auto result = std::make_shared<CollectiveResult>(Name(name), on_.progress.completed());
+    auto result =
+        std::make_shared<CollectiveResult>(Name(name, ++begun_), on_.progress.completed());
     result->Add(into);
     on_.collective_results.Open(result);
     return result;
@@ -48,6 +49,7 @@ class CollectiveResultsTest : public testing::Test {
   wire::Source source_{};
   ValueRef value_;
   at::Tensor buffer_ = at::zeros({4});
+  uint64_t begun_ = 0;
 };
 
 TEST_F(CollectiveResultsTest, FindWhatHasComeBadByAnOpenCollective) {
@@ -119,6 +121,27 @@ TEST_F(CollectiveResultsTest, LeaveOutOneWhoseEndWentByUnseen) {
   const at::Tensor other = at::zeros({4});
   const auto next = Begun(other);
   EXPECT_EQ(result.use_count(), 1) << "the next one takes its place";
+}
+
+// The thread of the process group may come to the end long after those who waited have gone on, and
+// the buffer (a bucket of gradients) holds something of the next step by then.
+TEST_F(CollectiveResultsTest, LeaveAloneWhatMayBeOfALaterStepAtALateEnd) {
+  const auto result = Begun(buffer_);
+  on_.progress.CompleteSkip();
+  buffer_.fill_(kNan);
+  EXPECT_FALSE(FindReceived());
+  EXPECT_EQ(on_.collective_results.Close(&on_.thread, result).ticket, 0u);
+  EXPECT_TRUE(on_.Values().empty());
+}
+
+TEST_F(CollectiveResultsTest, LeaveAloneWhatTheNextCollectiveWasGivenAtALateEnd) {
+  const auto late = Begun(buffer_);
+  const auto next = Begun(buffer_);
+  buffer_.fill_(kNan);
+  EXPECT_EQ(on_.collective_results.Close(&on_.thread, late).ticket, 0u);
+  EXPECT_TRUE(on_.Values().empty());
+  ASSERT_TRUE(FindReceived());
+  EXPECT_EQ(on_.Values().at(0).sources[0].value, 2u) << "the newer collective's number";
 }
 
 TEST_F(CollectiveResultsTest, SayNothingOfAStepBefore) {
