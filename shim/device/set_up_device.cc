@@ -8,7 +8,7 @@
 
 #include "shim/device/checked_device.h"
 #include "shim/device/current_context.h"
-#include "shim/host/monotonic_clock.h"
+#include "shim/host/done_within.h"
 
 namespace nanwatch::device {
 namespace {
@@ -65,14 +65,15 @@ Skip CheckedDevice::SetUp(CuStream stream) noexcept {
 // Reads the host's memory and calls nothing of the driver's, so that no capture of any thread is in
 // the way, and none is ruined.
 Skip CheckedDevice::WaitForWarmUp() noexcept {
-  constexpr useconds_t kMicrosecondsBetween = 20;
-  const uint64_t began_ns = MonotonicNs();
-  while (!Ready()) {
-    if (state_.load(std::memory_order_acquire) == State::kDown) return Skip::kSteppedDown;
-    if (MonotonicNs() - began_ns >= shared_.options.warm_up_wait_ns) return Skip::kStarting;
-    usleep(kMicrosecondsBetween);
-  }
-  return Skip::kNone;
+  constexpr uint64_t kNsPerMs = 1'000'000;
+  bool is_down = false;
+  const auto is_over = [this, &is_down] {
+    is_down = state_.load(std::memory_order_acquire) == State::kDown;
+    return is_down || Ready();
+  };
+  const auto milliseconds = static_cast<int>(shared_.options.warm_up_wait_ns / kNsPerMs);
+  if (!DoneWithin(milliseconds, is_over)) return Skip::kStarting;
+  return is_down ? Skip::kSteppedDown : Skip::kNone;
 }
 
 Skip CheckedDevice::SetUpInContext(CuStream stream) noexcept {

@@ -160,8 +160,9 @@ bool GpuEventQueue::WaitForSetUp() noexcept {
 
 void GpuEventQueue::SettleAtExit() noexcept {
   // A GPU that is steps behind is waited for as long as it answers; one that does not, or does for
-  // very long, is not.
+  // very long, is not. On a busy machine time alone is no silence: it was asked often, too.
   constexpr uint64_t kSilenceNs = 200'000'000;
+  constexpr int kAskedInSilence = 150;
   constexpr uint64_t kLongestNs = 5'000'000'000;
   constexpr useconds_t kMicrosecondsBetween = 1000;
   if (!On()) return;
@@ -181,14 +182,19 @@ void GpuEventQueue::SettleAtExit() noexcept {
   const uint64_t began_ns = MonotonicNs();
   uint64_t told = state_.ring.clock().told.load(std::memory_order_acquire);
   uint64_t told_ns = began_ns;
+  int asked = 0;
   while (may_read) {
     Settle();
     if (state_.ring.IsEmpty()) break;
     const uint64_t now_ns = MonotonicNs();
     const uint64_t now_told = state_.ring.clock().told.load(std::memory_order_acquire);
-    if (now_told != told) told_ns = now_ns;
+    if (now_told != told) {
+      told_ns = now_ns;
+      asked = 0;
+    }
     told = now_told;
-    if (now_ns - told_ns >= kSilenceNs || now_ns - began_ns >= kLongestNs) break;
+    const bool is_silent = ++asked >= kAskedInSilence && now_ns - told_ns >= kSilenceNs;
+    if (is_silent || now_ns - began_ns >= kLongestNs) break;
     usleep(kMicrosecondsBetween);
   }
   // Threads that still run ops have nothing launched for them from here on.
