@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "daemon/correlate/op_traits.h"
@@ -97,7 +98,7 @@ class ScalerRule {
     if (bad_roots_.contains(event.pass)) return false;
     if (event.reach == wire::Reach::kLoss) return true;  // only scaling made it bad
     const Origin& origin = origins_[static_cast<size_t>(event.origin)];
-    if (origin.site == nullptr || CameWithModel(origin)) return false;
+    if (origin.site == nullptr || CameWithModel(origin) || CameWithForward(origin)) return false;
     if (Scales(origin.site->op()) && IsRootOfPass(event.pass, origin.node)) return true;
     return origin.site->phase() == static_cast<uint32_t>(wire::Phase::kBackward) &&
            (origin.site->flags() & wire::ValueRecord::kRecompute) == 0;
@@ -108,6 +109,25 @@ class ScalerRule {
     return origin.IsExternal() &&
            (origin.target == static_cast<uint32_t>(wire::Target::kParameter) ||
             origin.target == static_cast<uint32_t>(wire::Target::kBuffer));
+  }
+
+  // What a backward op reads of the forward pass is not scaled. Of an argument that is not named for
+  // a gradient, that is known; of an op that forward has as well (mul), nothing is.
+  static bool CameWithForward(const Origin& origin) {
+    if (!origin.IsExternal() || origin.record == nullptr) return false;
+    const std::string& op = origin.site->op();
+    if (op.find("_backward") == std::string::npos) return false;
+    const auto& inputs = origin.record->value().inputs();
+    const auto is_bad = [](const RecordTensor& input) {
+      return input.nan() + input.pos_inf() + input.neg_inf() != 0;
+    };
+    const auto is_gradient = [](const RecordTensor& input) {
+      return input.name().find("grad") == 0;
+    };
+    return std::any_of(inputs.begin(), inputs.end(), is_bad) &&
+           std::none_of(inputs.begin(), inputs.end(), [&](const RecordTensor& input) {
+             return is_bad(input) && is_gradient(input);
+           });
   }
 
   bool IsRootOfPass(uint64_t pass, int node) const {

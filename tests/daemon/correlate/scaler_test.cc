@@ -117,6 +117,28 @@ TEST(Scaler, ParameterThatIsBadItselfIsNotExcusedWhereverItWasMet) {
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
 }
 
+// numpy has written into what a backward op keeps of the forward pass.
+TEST(Scaler, WhatForwardHandedToABackwardOpIsNotExcused) {
+  const auto verdict_of = [](const char* op, const char* bad_argument) {
+    RunBuilder run;
+    RecordTensor input = Tensor({4});
+    input.set_name(bad_argument);
+    input.set_pos_inf(1);
+    run.Value(1)
+        .External(op)
+        .FromOutside(wire::Target::kNone, "", wire::kHasPosInf)
+        .Backward("TanhBackward0")
+        .Input(input)
+        .Nan();
+    run.Pass(2).Leaf("fc.bias", 1);
+    run.ScalerSkip(3, 64, 1);
+    return Correlate({run.Build()}).verdict();
+  };
+  EXPECT_EQ(verdict_of("aten::tanh_backward", "output"), "anomaly");
+  EXPECT_EQ(verdict_of("aten::tanh_backward", "grad_output"), "expected");
+  EXPECT_EQ(verdict_of("aten::mul", "other"), "expected") << "which of both is the gradient?";
+}
+
 TEST(Scaler, BadRootIsNotExcused) {
   RunBuilder run;
   run.Value(1).Produce("aten::pow").At("mlps.1").PosInf();
