@@ -266,6 +266,10 @@ void OnSettled() {
   if (Observer* observer = Made(); observer != nullptr) observer->segment.Listen();
 }
 
+void OnLate() {
+  if (Observer* observer = Made(); observer != nullptr) observer->level.RecordCameLate();
+}
+
 void OnPythonEnds(ExitCall::Ending ending) {
   Here here;
   // In a notebook it was a cell's, and the kernel went on.

@@ -48,6 +48,7 @@ void OnRecordSwitch();
 void BeforeProfiler();
 // Modules' calls are seen from now on, or never will be.
 void OnSettled();
+void OnLate();
 // Python ends. Parameters are still there, and can be read.
 void OnPythonEnds(ExitCall::Ending ending);
 // The process ends: an exit handler.

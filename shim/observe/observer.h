@@ -159,7 +159,7 @@ class Observer {
   UnreadInputs unread_inputs{*python};
   ReadNumbers read_numbers{progress, input_tracking};
   OutOfSight out_of_sight{{segment, level, bad_values, collective_results, python->names(),
-                           input_tracking, progress, unread_inputs, IsLate(*entry_)}};
+                           input_tracking, progress, unread_inputs}};
 
   // ---- findings
   LossRoots loss_roots;

@@ -188,6 +188,7 @@ PythonBridgeCallbacks Callbacks() {
   callbacks.on_exit = &entry_points::OnPythonEnds;
   callbacks.on_message = &entry_points::OnMessage;
   callbacks.on_settled = &entry_points::OnSettled;
+  callbacks.on_late = &entry_points::OnLate;
   return callbacks;
 }
 
@@ -251,7 +252,10 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     atexit(&entry_points::OnExit);
     (void)forks::InstallHandlers();  // without them children go unobserved
     // Whoever came in waits for the segment: it is the proof that all has gone well.
-    if (IsLate(*entry) && observer->segment.Ensure() == nullptr) return 1;
+    if (IsLate(*entry)) {
+      if (observer->segment.Ensure() == nullptr) return 1;
+      observer->level.RecordCameLate();
+    }
     observer->PublishLive(wire::LiveState::kWatching);
     observer->python->RunInstallLoop(entry->active, IsLate(*entry));
     return 0;

@@ -70,6 +70,13 @@ class LevelState {
            hidden_.exchange(false, std::memory_order_relaxed);
   }
 
+  // The process ran already when the observer came, by `nanwatch attach` or because the machine gave
+  // it no time while torch was imported: ops may have run that nobody saw.
+  [[nodiscard]] bool came_late() const noexcept {
+    return came_late_.load(std::memory_order_relaxed);
+  }
+  void RecordCameLate() noexcept { came_late_.store(true, std::memory_order_relaxed); }
+
   // From here on ops go unwatched: what is bad now is not followed any further.
   void ForgetBadValues(BadValues& bad_values) noexcept;
   // Whether anything bad was forgotten so: an op may read it later, and nobody knows.
@@ -97,6 +104,7 @@ class LevelState {
   std::atomic<uint32_t> raised_in_{0};  // the last step in which something was found, plus one
 
  private:
+  std::atomic<bool> came_late_{false};
   std::atomic<bool> forgot_{false};
   std::mutex forgotten_mutex_;
   ValueRef forgotten_;  // with forgotten_mutex_ held

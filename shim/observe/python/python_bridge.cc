@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <utility>
 
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/python/calls/call_tensors.h"
@@ -128,6 +129,7 @@ void PythonBridge::InstallInTime(const volatile uint32_t* active, bool late) noe
 int PythonBridge::Pending(void* bridge) {
   auto* self = static_cast<PythonBridge*>(bridge);
   if (self->active_ != nullptr && *self->active_ != 0 && !self->WaitsForCallToEnd()) {
+    self->AskWhetherLate();
     self->scope_.TryInstall();
     if (self->installed()) {
       self->backward_calls_.TryReplace();
@@ -137,6 +139,16 @@ int PythonBridge::Pending(void* bridge) {
   }
   self->queued_ = false;
   return 0;
+}
+
+// The observer comes while torch is being imported, and waits for it with calls of this kind.
+void PythonBridge::AskWhetherLate() noexcept {
+  if (std::exchange(asked_whether_late_, true) || callbacks_.on_late == nullptr) return;
+  try {
+    if (api_.ImportedModule("torch") != nullptr) callbacks_.on_late();
+  } catch (const std::exception&) {
+    callbacks_.on_late();
+  }
 }
 
 bool PythonBridge::WaitsForCallToEnd() noexcept {

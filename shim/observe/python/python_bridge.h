@@ -80,6 +80,9 @@ struct PythonBridgeCallbacks {
   // On the watch thread, without the GIL: modules' calls are seen from now on, or are not going to
   // be for the time being.
   void (*on_settled)() = nullptr;
+  // With the GIL, once at most, before any module's call is seen: torch had been imported when
+  // Python first had time for us, so that the program may have run ops before the observer came.
+  void (*on_late)() = nullptr;
 };
 
 class PythonBridge {
@@ -180,6 +183,7 @@ class PythonBridge {
   void InstallHooksInTime() noexcept;
   void Queue(int (*call)(void*)) noexcept;
   [[nodiscard]] bool WaitsForCallToEnd() noexcept;
+  void AskWhetherLate() noexcept;
   void Settle() noexcept;
   void Say(const char* line) const noexcept;
 
@@ -205,7 +209,8 @@ class PythonBridge {
   std::atomic<bool> distributed_{false};
   uint32_t asked_distributed_ = 0;  // GIL held
   bool said_unusable_ = false;
-  uint64_t patient_until_ns_ = 0;  // CLOCK_MONOTONIC; watch thread, before the first pending call
+  bool asked_whether_late_ = false;  // GIL held
+  uint64_t patient_until_ns_ = 0;    // CLOCK_MONOTONIC; watch thread, before the first pending call
 };
 
 }  // namespace nanwatch

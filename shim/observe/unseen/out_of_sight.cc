@@ -73,7 +73,7 @@ uint32_t OutOfSight::BeforeItCameIn(const Claim& claim) const noexcept {
   uint32_t flags = claim.phase == Phase::kBackward || claim.sources->came_in_by_result
                        ? uint32_t{ValueRecord::kUnseenInputs}
                        : 0u;
-  if (uses_.level.was_lower() || uses_.came_late) flags |= ValueRecord::kUnseenLevel;
+  if (uses_.level.was_lower() || uses_.level.came_late()) flags |= ValueRecord::kUnseenLevel;
   if (uses_.level.was_off_to_measure()) flags |= ValueRecord::kUnseenMeasuring;
   if (uses_.segment.is_forked()) flags |= ValueRecord::kUnseenParent;
   if (uses_.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
@@ -86,7 +86,7 @@ uint32_t OutOfSight::BeforeItCameIn(const Claim& claim) const noexcept {
 uint32_t OutOfSight::RanUncheckedJustNow(const Claim& claim) noexcept {
   const uint32_t completed = uses_.clock.completed();
   if (uses_.level.forgot_bad_values()) return ValueRecord::kUnseenLevel;
-  if (uses_.came_late && completed == 0) return ValueRecord::kUnseenLevel;
+  if (uses_.level.came_late() && completed == 0) return ValueRecord::kUnseenLevel;
   if (uses_.level.switched_in_step() != completed) return 0;
   // What ops of level sampled have left was read when the level rose (OfSamples). Of a GPU's, what
   // an op was given since is known where its source is.

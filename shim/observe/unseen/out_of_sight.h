@@ -37,7 +37,7 @@ struct Claim {
 // Threads: any.
 class OutOfSight {
  public:
-  // All outlive it. `came_late`: the process ran already when the observer came.
+  // All outlive it.
   struct Uses {
     const ProcessSegment& segment;
     const LevelState& level;
@@ -47,7 +47,6 @@ class OutOfSight {
     const InputTracking& tracking;
     StepClock& clock;
     UnreadInputs& unread_inputs;
-    bool came_late;
   };
   explicit OutOfSight(const Uses& uses) noexcept : uses_(uses) {}
 

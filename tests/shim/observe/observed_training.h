@@ -217,7 +217,7 @@ class ObservedTraining {
   UnreadInputs unread_inputs{python};
   ReadNumbers read_numbers{progress, tracking};
   OutOfSight out_of_sight{{segment, level, bad_values, collective_results, python.names(), tracking,
-                           progress, unread_inputs, /*came_late=*/false}};
+                           progress, unread_inputs}};
   LossRoots loss_roots;
   ScalarReads scalar_reads{{segment, records, recent, poison, read_numbers, loss_roots}};
   SourceFinder sources{
