@@ -217,11 +217,12 @@ ValueGraph::Best ValueGraph::OriginOfExternal(const Record& record, int index) {
 
 // -Inf alone that the same place already made in an earlier step is how some masks are written (log
 // of a triangle of ones): not where things went wrong. Nobody masks gradients so: there it is the
-// same fault again.
+// same fault again, as where it has spoiled a loss before.
 bool ValueGraph::IsHabit(const ValueNode& node) const {
   return node.kinds == wire::kHasNegInf && node.site != nullptr &&
          node.site->phase() != static_cast<uint32_t>(wire::Phase::kBackward) &&
-         node.site->first_ticket() != 0 && node.site->first_ticket() < node.ticket &&
+         !spoiled_losses_.contains(node.site) && node.site->first_ticket() != 0 &&
+         node.site->first_ticket() < node.ticket &&
          IsEarlierStep(node.site->first_clocks(), *node.clocks);
 }
 
@@ -232,6 +233,13 @@ bool ValueGraph::IsEarlierStep(const Clocks& a, const Clocks& b) const {
 int ValueGraph::Find(uint64_t value) const {
   const auto found = node_by_value_.find(value);
   return found == node_by_value_.end() ? -1 : found->second;
+}
+
+void ValueGraph::NoteBadRoot(uint64_t pass, Best root) {
+  bad_root_of_pass_[pass] = root;
+  if (root.origin < 0) return;
+  const Origin& origin = origins_[root.origin];
+  if (origin.strength == Origin::Strength::kMade) spoiled_losses_.insert(origin.site);
 }
 
 const ValueGraph::Best* ValueGraph::FindBadRoot(uint64_t pass) const {

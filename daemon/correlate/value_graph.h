@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -51,7 +52,7 @@ class ValueGraph {
   void NoteRead(const Record& escape) { last_read_ = &escape; }
 
   // A backward pass began at a bad loss. Null: the pass did not, as far as is known.
-  void NoteBadRoot(uint64_t pass, Best root) { bad_root_of_pass_[pass] = root; }
+  void NoteBadRoot(uint64_t pass, Best root);
   [[nodiscard]] const Best* FindBadRoot(uint64_t pass) const;
 
   [[nodiscard]] const ValueNode& node(int index) const {
@@ -100,6 +101,7 @@ class ValueGraph {
   const Record* last_read_ = nullptr;
   int collectives_followed_ = 0;                         // each was given what the next one brought
   std::unordered_map<uint64_t, Best> bad_root_of_pass_;  // and where that came from
+  std::set<const Site*> spoiled_losses_;                 // what it made was a bad root's origin
 };
 
 }  // namespace nanwatch

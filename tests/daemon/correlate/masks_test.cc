@@ -95,6 +95,22 @@ TEST(Masks, MaskWrittenAsALogarithmAtEveryStepIsNotTheOriginOfALaterNan) {
   EXPECT_EQ(verdict.incidents(0).origin().step(), 4);
 }
 
+// The loss was NaN in step 1 already, and by luck no gradient was.
+TEST(Masks, LogarithmThatHasSpoiledALossIsNoHabit) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::log1p").At("head").Step(1).NegInf();
+  run.Value(2).InfToNan("aten::_softmax").At("head").Step(1).From(1).Nan();
+  run.Pass(3).Root(2);
+  run.Value(4).Produce("aten::log1p").At("head").Step(2).NegInf();
+  run.Value(5).InfToNan("aten::_softmax").At("head").Step(2).From(4).Nan();
+  run.Pass(6).Root(5).Leaf("head.weight", 5);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.verdict(), "anomaly");
+  for (const Incident& incident : verdict.incidents()) {
+    EXPECT_TRUE(incident.severity() == "info" || incident.origin().op() == "aten::log1p");
+  }
+}
+
 TEST(Masks, LogarithmOfABackwardPassIsNoMaskHoweverOftenItIsTaken) {
   RunBuilder run;
   run.Value(1).Produce("aten::log_").At("gate").Backward("LogsBackward").Step(0).NegInf();
