@@ -225,11 +225,11 @@ void OnScale(const at::TensorBase* loss) noexcept {
   if (FindHere(&here)) here.observer->loss_reads.OnScale(here.thread, loss);
 }
 
-void OnBackward(const at::TensorBase* root) noexcept {
+void OnBackward(const at::TensorBase* const* roots, size_t count) noexcept {
   Here here;
   if (!FindHere(&here)) return;
   here.observer->level.RecordIfHidden();
-  here.observer->loss_reads.OnBackward(here.thread, root);
+  here.observer->loss_reads.OnBackward(here.thread, roots, count);
 }
 
 void OnScaleUpdated(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept {

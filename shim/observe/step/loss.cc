@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -29,6 +30,20 @@ bool Describe(const at::TensorBase& tensor, PlainTensor* plain) {
   wire::Unchecked reason;
   return tensor.requires_grad() && DescribeTensor(tensor, plain, &reason) == Readable::kYes &&
          plain->view.numel == 1;
+}
+
+// Not a GPU's, which only the GPU can tell.
+bool IsBadNumber(const at::TensorBase* tensor) {
+  PlainTensor plain;
+  double number = 0;
+  return tensor != nullptr && Describe(*tensor, &plain) && plain.gpu < 0 &&
+         ReadNumber(plain.view, &number) && !std::isfinite(number);
+}
+
+const at::TensorBase* ChooseRoot(const at::TensorBase* const* roots, size_t count) {
+  if (count < 2) return count == 0 ? nullptr : roots[0];
+  const auto* const bad = std::find_if(roots, roots + count, &IsBadNumber);
+  return bad != roots + count ? *bad : roots[0];
 }
 
 // No other node of the thread ever has the same; 0: none.
@@ -126,8 +141,26 @@ void LossReads::OnScale(ThreadState* thread, const at::TensorBase* loss) noexcep
 } catch (...) {
 }
 
-void LossReads::OnBackward(ThreadState* thread, const at::TensorBase* root) noexcept try {
-  if (!IsReportedByCalls()) return ReportLossOfRegion(thread, root);
+// Of several roots the pass begins at the newest, and what is wrong with another one would be seen in
+// its gradients alone.
+void LossReads::ExpectRoot(const at::TensorBase& root) {
+  PlainTensor plain;
+  wire::Source known{};
+  ValueRef value;
+  if (IsBadNumber(&root) && Describe(root, &plain) && !uses_.poison.Poisoned() &&
+      torch::autograd::get_current_graph_task_id() == -1 &&
+      uses_.known_bad.SourceOf(plain, &known, &value)) {
+    uses_.passes.ExpectRoot(value);
+  }
+}
+
+void LossReads::OnBackward(ThreadState* thread, const at::TensorBase* const* roots,
+                           size_t count) noexcept try {
+  const at::TensorBase* root = ChooseRoot(roots, count);
+  if (!IsReportedByCalls()) {
+    if (count > 1 && root != nullptr) ExpectRoot(*root);
+    return ReportLossOfRegion(thread, root);
+  }
   // A pass inside a node belongs to that of the node.
   if (torch::autograd::get_current_graph_task_id() != -1) return;
   const uint64_t told = std::exchange(thread->told_loss, 0);

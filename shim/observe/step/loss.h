@@ -54,8 +54,9 @@ class LossReads {
                     size_t count) noexcept;
   // GradScaler.scale is handed this one (scaler_calls.h); null: several.
   void OnScale(ThreadState* thread, const at::TensorBase* loss) noexcept;
-  // A pass begins at this one (backward_calls.h); null: at another kind of value.
-  void OnBackward(ThreadState* thread, const at::TensorBase* root) noexcept;
+  // A pass begins at these (backward_calls.h); null: another kind of value. The first bad number
+  // among them is the loss, or else the first of all.
+  void OnBackward(ThreadState* thread, const at::TensorBase* const* roots, size_t count) noexcept;
 
   // At level canary: it is bad. `layer`: that returned it; null: it was met outside the model. On a
   // GPU this is known later, and the moment that is resolved knows where.
@@ -65,6 +66,7 @@ class LossReads {
   [[nodiscard]] bool IsReportedByCalls() const noexcept;
   bool Report(ThreadState* thread, const PlainTensor& plain, const Layer* layer);
   void ReportLossOfRegion(ThreadState* thread, const at::TensorBase* root);
+  void ExpectRoot(const at::TensorBase& root);
 
   const Uses uses_;
 };

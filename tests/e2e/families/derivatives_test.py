@@ -126,5 +126,26 @@ class CustomFunctions(WatchedProgramTest):
                             op="aten::log", phase="backward", step=3)
 
 
+class SeveralRoots(WatchedProgramTest):
+    """torch.autograd.backward([a, b]). The logarithm's slope is finite, so that no gradient shows that a loss is NaN."""
+
+    def training(self, first, second):
+        return training(model="nn.Linear(6, 2)", forward=f"""
+            h = model(x)
+            bad = (h.sum() * 0 + (-1 if step == 3 else 1)).log()
+            first, second = {first}, {second}""", backward="torch.autograd.backward([first, second])\nopt.step()")
+
+    def test_the_first_is_bad(self):
+        self.assert_anomaly(self.training("h.pow(2).mean() + bad", "h.abs().mean()"), op="aten::log", step=3, exact=True, phase="forward",
+                            reach=["activation", "loss"])
+
+    def test_the_second_is_bad(self):
+        self.assert_anomaly(self.training("h.pow(2).mean()", "h.abs().mean() + bad"), op="aten::log", step=3, exact=True, phase="forward",
+                            reach=["activation", "loss"])
+
+    def test_none_is_bad_and_a_value_beside_them_is(self):
+        self.assert_no_alarm(self.training("h.pow(2).mean()", "h.abs().mean()"))
+
+
 if __name__ == "__main__":
     main()

@@ -126,12 +126,13 @@ PyObj* PythonApi::AttributeOrNull(PyObj* object, const char* name) const {
   return value;
 }
 
-PyObj* PythonApi::FirstOf(PyObj* sequence) const {
+PyObj* PythonApi::ItemOf(PyObj* sequence, size_t place) const {
+  const auto index = static_cast<ssize_t>(place);
   if (HasFlag(sequence, kPyFlagTuple)) {
-    return PyTuple_Size(sequence) > 0 ? PyTuple_GetItem(sequence, 0) : nullptr;
+    return PyTuple_Size(sequence) > index ? PyTuple_GetItem(sequence, index) : nullptr;
   }
   if (HasFlag(sequence, kPyFlagList)) {
-    return PyList_Size(sequence) > 0 ? PyList_GetItem(sequence, 0) : nullptr;
+    return PyList_Size(sequence) > index ? PyList_GetItem(sequence, index) : nullptr;
   }
   return nullptr;
 }

@@ -202,8 +202,8 @@ struct PythonApi {
   void CallSoon(std::atomic<bool>* asked, int (*call)(void*), void* context) const noexcept;
   // An attribute by name, or null with no error pending.
   [[nodiscard]] PyObj* AttributeOrNull(PyObj* object, const char* name) const;
-  // The first of a list's or a tuple's, borrowed; null: it is empty, or neither.
-  [[nodiscard]] PyObj* FirstOf(PyObj* sequence) const;
+  // An item of a list's or a tuple's, borrowed; null: it has fewer, or is neither.
+  [[nodiscard]] PyObj* ItemOf(PyObj* sequence, size_t place) const;
   // What a weak reference refers to, borrowed; None where it is gone. PyWeakReference.wr_object
   // stands behind the head, which ModuleTree::Prepare has proven.
   [[nodiscard]] static PyObj* WeakReferent(const PyObj* weak) noexcept {

@@ -44,18 +44,27 @@ void BackwardCalls::TryReplace() {
 // Not noexcept: a daemon thread that outlives Python is ended by forced unwinding through it.
 PyObj* BackwardCalls::Run(PyObj*, PyObj* arguments, PyObj* named) {
   const BackwardCalls& mine = *backward_calls_of_process;
-  mine.on_call_(mine.RootOf(arguments, named));
+  const at::TensorBase* roots[kRootsMax];
+  const size_t count = mine.ReadRoots(arguments, named, roots);
+  mine.on_call_(roots, count);
   return mine.api_.PyObject_Call(mine.original_, arguments, named);
 }
 
 // (tensors or edges of the graph, their gradients, keep_graph, create_graph, inputs, ...,
 // accumulate_grad=...). Leaves no error pending.
-const at::TensorBase* BackwardCalls::RootOf(PyObj* arguments, PyObj* named) const {
-  if (named == nullptr || api_.PyTuple_Size(arguments) < 1) return nullptr;
-  if (api_.PyDict_GetItemString(named, "accumulate_grad") != api_.true_object) return nullptr;
-  PyObj* first = api_.FirstOf(api_.PyTuple_GetItem(arguments, 0));
-  if (first == nullptr || api_.PyType_IsSubtype(first->type, tensor_type_) == 0) return nullptr;
-  return names_.TensorOf(first);
+size_t BackwardCalls::ReadRoots(PyObj* arguments, PyObj* named,
+                                const at::TensorBase* (&roots)[kRootsMax]) const {
+  if (named == nullptr || api_.PyTuple_Size(arguments) < 1) return 0;
+  if (api_.PyDict_GetItemString(named, "accumulate_grad") != api_.true_object) return 0;
+  PyObj* values = api_.PyTuple_GetItem(arguments, 0);
+  size_t count = 0;
+  for (; count < kRootsMax; ++count) {
+    PyObj* value = api_.ItemOf(values, count);
+    if (value == nullptr) break;
+    const bool is_tensor = api_.PyType_IsSubtype(value->type, tensor_type_) != 0;
+    roots[count] = is_tensor ? names_.TensorOf(value) : nullptr;
+  }
+  return count;
 }
 
 }  // namespace nanwatch

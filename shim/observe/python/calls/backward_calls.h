@@ -12,9 +12,10 @@
 
 namespace nanwatch {
 
-// On the thread of the call, with the GIL, before the pass: the first value that it begins at,
-// where its leaves accumulate their gradients; null: they are handed back, or it is no tensor.
-using OnBackwardCall = void (*)(const at::TensorBase* root);
+// On the thread of the call, with the GIL, before the pass: the first values that it begins at,
+// where its leaves accumulate their gradients; one that is no tensor is null. None: the gradients
+// are handed back.
+using OnBackwardCall = void (*)(const at::TensorBase* const* roots, size_t count);
 
 class BackwardCalls {
  public:
@@ -31,7 +32,8 @@ class BackwardCalls {
 
  private:
   static PyObj* Run(PyObj* self, PyObj* arguments, PyObj* named);
-  [[nodiscard]] const at::TensorBase* RootOf(PyObj* arguments, PyObj* named) const;
+  static constexpr size_t kRootsMax = 16;
+  size_t ReadRoots(PyObj* arguments, PyObj* named, const at::TensorBase* (&roots)[kRootsMax]) const;
 
   const PythonApi& api_;
   PythonNames& names_;

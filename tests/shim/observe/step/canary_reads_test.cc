@@ -107,7 +107,8 @@ TEST_F(CanaryReadsTest, TakeTheLossBeforeItIsScaledAndNoneAfter) {
   const at::Tensor loss = at::full({}, 0.5f).set_requires_grad(true);
   on_.loss_reads.OnScale(&on_.thread, &loss);
   const at::Tensor scaled = at::full({}, 512.0f).set_requires_grad(true);
-  on_.loss_reads.OnBackward(&on_.thread, &scaled);
+  const at::TensorBase* const roots[] = {&scaled};
+  on_.loss_reads.OnBackward(&on_.thread, roots, 1);
   double number = 0;
   EXPECT_TRUE(on_.losses.Last(&number));
   EXPECT_EQ(number, 0.5);
