@@ -48,8 +48,7 @@ void ReadFoundInf(const at::TensorBase& found_inf, Gradients* told) {
 // One reading of an optimizer's gradients.
 struct UpdateReads::Reading {
   ThreadState* thread;
-  bool ops_unseen;     // ops have not reported what made them bad,
-  bool unseen;         // or some of them have not,
+  bool unseen;         // ops have not reported all that made them bad,
   bool report;         // so this is where it is reported
   bool ops_told;       // ops have reported whatever they made bad
   ValueRef first_bad;  // a loss that was bad, else the first bad gradient
@@ -196,7 +195,6 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
   tensors.holds_parameters = ops_told;
   if (optimizer == nullptr || !uses_.python.ReadOptimizer(optimizer, &tensors)) return {};
   Reading reading{.thread = thread,
-                  .ops_unseen = ops_unseen,
                   .unseen = unseen,
                   .report = false,
                   .ops_told = false,
@@ -222,7 +220,7 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
   told.waits_for_gpu = told.on_gpu != 0 && uses_.late.On();
   if (told.on_gpu != 0 && !told.waits_for_gpu) told.norm_known = false;
   told.norm = told.bad != 0 ? std::nan("") : std::sqrt(told.squares) / told.scale;
-  if (reading.bad.count != 0 && (reading.ops_unseen || reading.ops_told)) {
+  if (reading.bad.count != 0 && (reading.report || reading.ops_told)) {
     uses_.passes.OnBadGradients(thread, told.count, told.bad, reading.bad);
   }
   return told;
