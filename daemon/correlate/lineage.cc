@@ -52,6 +52,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   events_ = reach.TakeEvents();
   sendings_ = reach.TakeSendings();
   TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
+  TakeForWritten(origins_, nodes_, events_);
   ExcuseSkippedUpdates(records, facts.state().clocks(), origins_, events_);
   MarkUnapplied(facts.state().clocks(), origins_, reach.TakeReads(), events_);
   AddLossOfDead(facts, dead_, clock_, events_);

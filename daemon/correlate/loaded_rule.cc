@@ -43,6 +43,28 @@ bool IsCarriedNameless(const StepClock& clock, const std::vector<ValueNode>& nod
          IsOutsideModules(origin.site, "aten::cat") || IsOutsideModules(origin.site, "aten::clone");
 }
 
+// Copied into a parameter of a model that has not been called: it has no name yet.
+bool IsCopiedIntoNameless(const ValueNode& node) {
+  return IsOutsideModules(node.site, "aten::copy_") && node.record != nullptr &&
+         (node.record->value().flags() & wire::ValueRecord::kWroteParameter) != 0 &&
+         node.record->value().param().empty();
+}
+
+void MoveTo(int reader, std::vector<ValueNode>& nodes, Origin& origin) {
+  ValueNode& node = nodes[static_cast<size_t>(reader)];
+  node.via = -1;
+  node.because = Because::kCameIn;
+  origin.node = reader;
+  origin.ticket = node.ticket;
+  origin.site = node.site;
+  origin.record = node.record;
+  origin.clocks = node.clocks;
+  origin.target = static_cast<uint32_t>(wire::Target::kParameter);
+  for (const RecordSource& source : node.record->value().sources()) {
+    if (source.target() == origin.target) origin.source = &source;
+  }
+}
+
 }  // namespace
 
 void TakeForLoaded(const StepClock& clock, const std::vector<Origin>& origins,
@@ -63,6 +85,32 @@ void TakeForLoaded(const StepClock& clock, const std::vector<Origin>& origins,
   for (ValueNode& node : nodes) take(node.origin);
   for (ReachEvent& event : events) take(event.origin);
   for (Sending& sending : sendings) take(sending.origin);
+}
+
+void TakeForWritten(std::vector<Origin>& origins, std::vector<ValueNode>& nodes,
+                    std::vector<ReachEvent>& events) {
+  for (size_t copied = 0; copied < nodes.size(); ++copied) {
+    const int index = nodes[copied].origin;
+    if (index < 0 || !IsCopiedIntoNameless(nodes[copied])) continue;
+    Origin& origin = origins[static_cast<size_t>(index)];
+    const bool nameless =
+        IsTarget(origin, wire::Target::kNone) || IsTarget(origin, wire::Target::kInputData);
+    if (!origin.IsExternal() || !nameless) continue;
+    for (size_t reader = copied + 1; reader < nodes.size(); ++reader) {
+      const ValueNode& node = nodes[reader];
+      if (node.origin != index || node.site == nullptr || node.record == nullptr ||
+          IsCopiedIntoNameless(node)) {
+        continue;
+      }
+      MoveTo(static_cast<int>(reader), nodes, origin);
+      for (ReachEvent& event : events) {
+        if (event.origin != index || event.ticket >= origin.ticket) continue;
+        event.node = origin.node;
+        event.clocks = origin.clocks;
+      }
+      break;
+    }
+  }
 }
 
 }  // namespace nanwatch

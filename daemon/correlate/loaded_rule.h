@@ -19,4 +19,9 @@ void TakeForLoaded(const StepClock& clock, const std::vector<Origin>& origins,
                    std::vector<ValueNode>& nodes, std::vector<ReachEvent>& events,
                    std::vector<Sending>& sendings);
 
+// Likewise behind the first training of a process, where the op is known to have written the
+// parameter: what came in becomes that parameter, met where it was first read.
+void TakeForWritten(std::vector<Origin>& origins, std::vector<ValueNode>& nodes,
+                    std::vector<ReachEvent>& events);
+
 }  // namespace nanwatch

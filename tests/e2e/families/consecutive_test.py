@@ -240,6 +240,24 @@ for fold in folds: fold.join()
         incident = self.assert_anomaly(NET + text, exact=False, **DIV)
         self.assertIn("turns", incident["origin"]["unseen"])
 
+    def test_a_bad_checkpoint_after_a_training_is_the_parameter_and_no_batch(self):
+        text = """
+import io
+train(Net(), torch.optim.SGD(Net().parameters(), lr=1e-4), 3)
+healthy = Net()
+train(healthy, torch.optim.SGD(healthy.parameters(), lr=1e-4), 3)
+saved = {name: tensor.clone() for name, tensor in healthy.state_dict().items()}
+saved["enc.weight"].numpy()[0, 1] = float("nan")
+file = io.BytesIO()
+torch.save(saved, file)
+file.seek(0)
+model = Net()
+model.load_state_dict(torch.load(file))
+train(model, torch.optim.SGD(model.parameters(), lr=1e-4), 3)
+"""
+        incident = self.assert_anomaly(NET + text, kind="parameter", param="enc.weight", op="aten::addmm", step=0, phase="forward")
+        self.assertEqual({link["op"] for link in incident["chain"]} & {"aten::copy_", "aten::set_"}, set())
+
 
 if __name__ == "__main__":
     main()
