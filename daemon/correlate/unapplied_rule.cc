@@ -67,6 +67,16 @@ bool HasBadGradients(const ReachEvent& root, const std::vector<ReachEvent>& even
   });
 }
 
+// At level canary: torch.isfinite saw something bad between the begin of the pass and the next
+// update, and no value that was known: what the pass had made, or a norm of it.
+bool WasTestedAfter(const ReachEvent& root, const std::vector<Origin>& origins) {
+  return std::any_of(origins.begin(), origins.end(), [&root](const Origin& origin) {
+    return origin.site != nullptr && origin.site->op() == "torch.isfinite" &&
+           origin.ticket > root.ticket && origin.clocks != nullptr &&
+           UpdatesIn(*origin.clocks) == UpdatesIn(*root.clocks);
+  });
+}
+
 bool IsUnapplied(const ReachEvent& event, const Clocks& newest, const std::vector<Origin>& origins,
                  const std::vector<ReachEvent>& events, const std::vector<BadRead>& reads) {
   if (event.clocks == nullptr || !WentOn(event, newest)) return false;
@@ -76,9 +86,10 @@ bool IsUnapplied(const ReachEvent& event, const Clocks& newest, const std::vecto
   };
   if (IsLossThatWasRead(event)) return none(&WasTrainedOn);
   if (newest.scaler_skips() != 0 || !none(&MayHaveMade)) return false;
-  return event.reach == Reach::kGradient ||
-         (IsRoot(event) && event.origin >= 0 && HasBadGradients(event, events) &&
-          WasReadInItsStep(event, origins, reads));
+  if (event.reach == Reach::kGradient) return true;
+  if (!IsRoot(event) || event.origin < 0) return false;
+  return HasBadGradients(event, events) ? WasReadInItsStep(event, origins, reads)
+                                        : WasTestedAfter(event, origins);
 }
 
 }  // namespace

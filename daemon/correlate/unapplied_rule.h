@@ -4,7 +4,8 @@
 // *applied* (RECORDS, rules).
 //
 // A loss at which a pass began counts as such where the program has read it, or what came of it (a
-// gradient's norm), in the same step, and where the gradients that no update took were bad.
+// gradient's norm), in the same step, and where the gradients that no update took were bad. At level
+// canary gradients are read as updates begin: there it has tested what the pass made.
 //
 // A run that ends before its next update says nothing of the kind: it may have ended because of
 // them. Nor do the gradients of one in which a GradScaler skips, which has a rule of its own
