@@ -2,7 +2,7 @@
 // How a process ended, as far as anybody knows.
 #pragma once
 
-#include "facts.pb.h"
+#include "verdict.pb.h"
 
 namespace nanwatch {
 

@@ -30,7 +30,7 @@ void OnNewRoot(const Layer* root) noexcept;
 void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept;
 // Where a loss or a number shows: see step/loss.h, canary_reads.h and scaler.h.
 void OnScale(const at::TensorBase* loss) noexcept;
-void OnBackward(const at::TensorBase* root) noexcept;
+void OnBackward(const at::TensorBase* const* roots, size_t count) noexcept;
 void OnScaleUpdated(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept;
 void OnNumberRead(const at::TensorBase& tensor, double number) noexcept;
 void OnAsked(const at::TensorBase& tensor) noexcept;

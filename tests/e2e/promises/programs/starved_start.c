@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Stands for a machine that gives the observer's first thread no time: that thread goes on once the
  * file that STARVED_UNTIL names is there. */
-#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +18,8 @@ __attribute__((visibility("default"))) int prctl(int option, ...) {
   const char* until = getenv("STARVED_UNTIL");
   if (option == PR_SET_NAME && until != NULL &&
       strcmp((const char*)arguments[0], "nanwatch") == 0) {
-    const struct timespec pause = {.tv_nsec = 1000 * 1000};
-    while (access(until, F_OK) != 0) nanosleep(&pause, NULL);
+    static const struct timespec kPause = {.tv_nsec = 1000000};
+    while (access(until, F_OK) != 0) nanosleep(&kPause, NULL);
   }
   return (int)syscall(SYS_prctl, option, arguments[0], arguments[1], arguments[2], arguments[3]);
 }
