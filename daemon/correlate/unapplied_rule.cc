@@ -69,16 +69,17 @@ bool HasBadGradients(const ReachEvent& root, const std::vector<ReachEvent>& even
 
 // At level canary: torch.isfinite saw something bad between the begin of the pass and the next
 // update, and no value that was known: what the pass had made, or a norm of it.
-bool WasTestedAfter(const ReachEvent& root, const std::vector<Origin>& origins) {
-  return std::any_of(origins.begin(), origins.end(), [&root](const Origin& origin) {
-    return origin.site != nullptr && origin.site->op() == "torch.isfinite" &&
-           origin.ticket > root.ticket && origin.clocks != nullptr &&
-           UpdatesIn(*origin.clocks) == UpdatesIn(*root.clocks);
+bool WasTestedAfter(const ReachEvent& root, const std::vector<ValueNode>& nodes) {
+  return std::any_of(nodes.begin(), nodes.end(), [&root](const ValueNode& node) {
+    return node.site != nullptr && node.site->op() == "torch.isfinite" &&
+           node.ticket > root.ticket && node.clocks != nullptr &&
+           UpdatesIn(*node.clocks) == UpdatesIn(*root.clocks);
   });
 }
 
 bool IsUnapplied(const ReachEvent& event, const Clocks& newest, const std::vector<Origin>& origins,
-                 const std::vector<ReachEvent>& events, const std::vector<BadRead>& reads) {
+                 const std::vector<ValueNode>& nodes, const std::vector<ReachEvent>& events,
+                 const std::vector<BadRead>& reads) {
   if (event.clocks == nullptr || !WentOn(event, newest)) return false;
   const auto none = [&events, &event](bool (*made)(const ReachEvent&, const ReachEvent&)) {
     return std::none_of(events.begin(), events.end(),
@@ -89,18 +90,19 @@ bool IsUnapplied(const ReachEvent& event, const Clocks& newest, const std::vecto
   if (event.reach == Reach::kGradient) return true;
   if (!IsRoot(event) || event.origin < 0) return false;
   return HasBadGradients(event, events) ? WasReadInItsStep(event, origins, reads)
-                                        : WasTestedAfter(event, origins);
+                                        : WasTestedAfter(event, nodes);
 }
 
 }  // namespace
 
 void MarkUnapplied(const Clocks& newest, const std::vector<Origin>& origins,
-                   const std::vector<BadRead>& reads, std::vector<ReachEvent>& events) {
+                   const std::vector<ValueNode>& nodes, const std::vector<BadRead>& reads,
+                   std::vector<ReachEvent>& events) {
   // What was read last: it depends on what became of the pass that began at it.
   for (const bool read : {false, true}) {
     for (ReachEvent& event : events) {
       if (IsLossThatWasRead(event) == read)
-        event.unapplied = IsUnapplied(event, newest, origins, events, reads);
+        event.unapplied = IsUnapplied(event, newest, origins, nodes, events, reads);
     }
   }
 }

@@ -16,12 +16,14 @@
 
 #include "daemon/correlate/origin.h"
 #include "daemon/correlate/reach_event.h"
+#include "daemon/correlate/value_node.h"
 
 namespace nanwatch {
 
 // Marks such events; to be called when those of scaler_rule.h are marked. `newest`: the counts as
 // the run left them. `reads`: what Python read.
 void MarkUnapplied(const Clocks& newest, const std::vector<Origin>& origins,
-                   const std::vector<BadRead>& reads, std::vector<ReachEvent>& events);
+                   const std::vector<ValueNode>& nodes, const std::vector<BadRead>& reads,
+                   std::vector<ReachEvent>& events);
 
 }  // namespace nanwatch

@@ -36,7 +36,7 @@ std::string UnseenText(const Finding& origin) {
           candidate.source().empty() ? "" : " at " + Printable(candidate.source());
       const bool here = candidate.run() == origin.run();
       return ", possibly made by " + Printable(candidate.op()) + where +
-             (here ? ", whose result Python read as a number"
+             (here ? ", whose result may have come back by numpy, a file or a number"
                    : " in process " + std::to_string(candidate.pid()));
     }
     if (is("sampled")) return ", or made by an op whose result was read in part only";

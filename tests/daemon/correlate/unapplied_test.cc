@@ -134,14 +134,17 @@ TEST(Unapplied, LossThatIsLeftOutBesideAGradScalerIsExpected) {
 
 // At level canary: norm = clip_grad_norm_(...); if not isfinite(norm): continue
 TEST(Unapplied, LossAtCanaryWhosePassWasTestedAndFoundBadIsExpected) {
-  const auto after = [](uint32_t tested_in, uint32_t ended) {
+  const auto after = [](uint32_t tested_in, uint32_t ended, bool of_result = false) {
     RunBuilder run;
     run.Value(1).Propagate("torch.autograd.backward").Step(3).Inexact().Nan();
     run.Pass(2).Root(1);
-    run.Value(3).Propagate("torch.isfinite").Step(tested_in).Inexact().Nan();
+    auto& tested = run.Value(3).Propagate("torch.isfinite").Step(tested_in).Inexact();
+    if (of_result) tested.From(1);
+    tested.Nan();
     return VerdictAfter(ended, run);
   };
   EXPECT_EQ(after(3, 7), "expected, info");
+  EXPECT_EQ(after(3, 7, true), "expected, info") << "what the model returned explains it";
   EXPECT_THAT(after(3, 3), testing::StartsWith("anomaly")) << "it may have ended because of it";
   EXPECT_THAT(after(4, 7), testing::StartsWith("anomaly")) << "an update was made before";
 }
