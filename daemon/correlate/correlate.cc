@@ -15,6 +15,7 @@
 #include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/scaler_rule.h"
 #include "daemon/correlate/trainings.h"
+#include "daemon/correlate/unapplied_rule.h"
 #include "daemon/correlate/unknown_rule.h"
 
 namespace nanwatch {
@@ -100,6 +101,7 @@ void Conclude(const std::vector<RunFacts>& runs, const std::vector<Lineage>& lin
   doubt("skip_not_explained",
         [](const Lineage& run) { return ExcusedUnread(run.origins(), run.events()); });
   doubt("skip_not_seen", [](const Lineage& run) { return ExcusedUndecided(run.events()); });
+  doubt("update_not_seen", [](const Lineage& run) { return UnappliedUndecided(run.events()); });
   doubt("not_followed", &EndedUnfollowed);
   if (!verdict.unknown_because().empty()) {
     verdict.set_verdict("unknown");

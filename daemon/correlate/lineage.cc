@@ -54,7 +54,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
   TakeForWritten(origins_, nodes_, events_);
   ExcuseSkippedUpdates(records, facts.state().clocks(), origins_, events_);
-  MarkUnapplied(facts.state().clocks(), origins_, nodes_, reach.TakeReads(), events_);
+  MarkUnapplied(records, facts.state().clocks(), origins_, nodes_, reach.TakeReads(), events_);
   AddLossOfDead(facts, dead_, clock_, events_);
 }
 

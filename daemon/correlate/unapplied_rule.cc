@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/correlate/wire_facts.h"
+#include "proto/wire/record.h"
 
 namespace nanwatch {
 namespace {
@@ -93,16 +94,32 @@ bool IsUnapplied(const ReachEvent& event, const Clocks& newest, const std::vecto
                                         : WasTestedAfter(event, nodes);
 }
 
+bool SwitchedInItsStep(const ReachEvent& event, const std::vector<const Record*>& records) {
+  return std::any_of(records.begin(), records.end(), [&event](const Record* record) {
+    if (!record->has_level()) return false;
+    const auto why = static_cast<wire::LevelRecord::Why>(record->level().why());
+    return (why == wire::LevelRecord::Why::kAsked || why == wire::LevelRecord::Why::kDeadline) &&
+           UpdatesIn(record->clocks()) == UpdatesIn(*event.clocks);
+  });
+}
+
 }  // namespace
 
-void MarkUnapplied(const Clocks& newest, const std::vector<Origin>& origins,
-                   const std::vector<ValueNode>& nodes, const std::vector<BadRead>& reads,
-                   std::vector<ReachEvent>& events) {
+bool UnappliedUndecided(const std::vector<ReachEvent>& events) {
+  return std::any_of(events.begin(), events.end(),
+                     [](const ReachEvent& event) { return event.unapplied && event.undecided; });
+}
+
+void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newest,
+                   const std::vector<Origin>& origins, const std::vector<ValueNode>& nodes,
+                   const std::vector<BadRead>& reads, std::vector<ReachEvent>& events) {
   // What was read last: it depends on what became of the pass that began at it.
   for (const bool read : {false, true}) {
     for (ReachEvent& event : events) {
-      if (IsLossThatWasRead(event) == read)
-        event.unapplied = IsUnapplied(event, newest, origins, nodes, events, reads);
+      if (IsLossThatWasRead(event) != read) continue;
+      event.unapplied = IsUnapplied(event, newest, origins, nodes, events, reads);
+      event.undecided |=
+          event.unapplied && event.reach == Reach::kGradient && SwitchedInItsStep(event, records);
     }
   }
 }

@@ -22,8 +22,13 @@ namespace nanwatch {
 
 // Marks such events; to be called when those of scaler_rule.h are marked. `newest`: the counts as
 // the run left them. `reads`: what Python read.
-void MarkUnapplied(const Clocks& newest, const std::vector<Origin>& origins,
-                   const std::vector<ValueNode>& nodes, const std::vector<BadRead>& reads,
-                   std::vector<ReachEvent>& events);
+// Where somebody has changed the level in the step, the update may have been made unseen: it stays
+// undecided.
+void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newest,
+                   const std::vector<Origin>& origins, const std::vector<ValueNode>& nodes,
+                   const std::vector<BadRead>& reads, std::vector<ReachEvent>& events);
+
+// Whether there is such an event of which that is not decided.
+[[nodiscard]] bool UnappliedUndecided(const std::vector<ReachEvent>& events);
 
 }  // namespace nanwatch

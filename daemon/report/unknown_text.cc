@@ -172,6 +172,13 @@ UnknownText SkipNotSeen() {
       "keep the level while a step runs, or look whether the parameters are finite"};
 }
 
+UnknownText UpdateNotSeen() {
+  return {
+      "gradients were not finite in a step in which somebody changed the level; whether the update "
+      "was made of them is unknown",
+      "keep the level while a step runs, or look whether the parameters are finite"};
+}
+
 UnknownText NotFollowed() {
   return {
       "the program read a non-finite value and made no update after it; what became of the value "
@@ -191,6 +198,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "killed_in_bad_step") return KilledInBadStep();
   if (reason == "skip_not_explained") return SkipNotExplained();
   if (reason == "skip_not_seen") return SkipNotSeen();
+  if (reason == "update_not_seen") return UpdateNotSeen();
   if (reason == "not_followed") return NotFollowed();
   if (reason == "switched_off") return SwitchedOff(verdict);
   if (reason == "not_preloaded") return NotPreloaded(verdict);

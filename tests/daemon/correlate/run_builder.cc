@@ -343,6 +343,12 @@ void RunBuilder::Escape(uint64_t ticket, uint64_t value, bool at_root) {
   escape.set_flags(at_root ? 1 : 0);
 }
 
+void RunBuilder::LevelChanged(uint64_t ticket, wire::Level to, wire::LevelRecord::Why why) {
+  LevelFact& level = *Add(ticket).mutable_level();
+  level.set_to(static_cast<uint32_t>(to));
+  level.set_why(static_cast<uint32_t>(why));
+}
+
 void RunBuilder::End(uint64_t ticket, bool failed) {
   Add(ticket).mutable_end()->set_failed(failed);
 }

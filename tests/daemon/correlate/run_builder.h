@@ -123,6 +123,7 @@ class RunBuilder {
   // The op made something finite of the value.
   void Kill(uint64_t ticket, const std::string& op, uint64_t value);
   void Escape(uint64_t ticket, uint64_t value, bool at_root);
+  void LevelChanged(uint64_t ticket, wire::Level to, wire::LevelRecord::Why why);
   // `failed`: by an exception.
   void End(uint64_t ticket, bool failed);
   // Python read the value, which is NaN, or this number.

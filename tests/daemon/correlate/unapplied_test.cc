@@ -26,6 +26,20 @@ TEST(Unapplied, GradientAfterWhichTheTrainingWentOnIsExpected) {
   EXPECT_EQ(VerdictAfter(7, WithBadGradient()), "expected, info");
 }
 
+TEST(Unapplied, GradientOfAStepInWhichTheLevelWasChangedIsUnknown) {
+  const auto changed_in = [](uint32_t step, wire::LevelRecord::Why why) {
+    RunBuilder run = WithBadGradient();
+    run.Step(step);
+    run.LevelChanged(5, wire::Level::kFull, why);
+    return Correlate({run.Ended(OptimizerClocks({7})).Build()});
+  };
+  const Verdict verdict = changed_in(3, wire::LevelRecord::Why::kAsked);
+  EXPECT_EQ(verdict.verdict(), "unknown");
+  EXPECT_EQ(verdict.unknown_because(), "update_not_seen");
+  EXPECT_EQ(changed_in(5, wire::LevelRecord::Why::kAsked).verdict(), "expected");
+  EXPECT_EQ(changed_in(3, wire::LevelRecord::Why::kSuspicion).verdict(), "expected");
+}
+
 TEST(Unapplied, GradientWithWhichTheRunEndsIsAnAnomaly) {
   EXPECT_THAT(VerdictAfter(3, WithBadGradient()), testing::StartsWith("anomaly"));
 }
