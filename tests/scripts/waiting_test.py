@@ -31,6 +31,8 @@ PAUSES = {
     "e2e/promises/containers_test.py": (2, POLL),
     "e2e/promises/late_test.py": (2, RELEASED + "; " + POLL),
     "e2e/promises/programs/attended.py": (1, RELEASED),
+    "e2e/promises/programs/starved_start.c": (1, POLL),
+    "e2e/promises/starved_start_test.py": (1, POLL),
     "e2e/promises/unknown_test.py": (1, POLL),
     "e2e/promises/watched_job.py": (3, POLL),
     "e2e/ranks/launchers_test.py": (1, "ranks that wait for each other, in a launcher that is given up in time"),
