@@ -8,6 +8,7 @@
 
 #include "daemon/correlate/op_traits.h"
 #include "daemon/correlate/run_end.h"
+#include "proto/wire/escape_flags.h"
 
 namespace nanwatch {
 namespace {
@@ -59,13 +60,23 @@ bool TrainsNothing(const Lineage& run) {
   return run.clock().Read(run.facts().state().clocks()).source == "none";
 }
 
+// A NaN of the script's own. What came in, and what is read with many others, may be a missing value.
+bool IsOwnResult(const Lineage& run, const EscapeFact& escape) {
+  if (!std::isnan(escape.value()) || (escape.flags() & wire::kReadWithOthers) != 0) return false;
+  return std::any_of(run.nodes().begin(), run.nodes().end(), [&](const ValueNode& node) {
+    if (node.ticket != escape.source().value() || node.origin < 0) return false;
+    const Origin& origin = run.origins()[static_cast<size_t>(node.origin)];
+    return !origin.IsExternal() && !origin.IsReceived();
+  });
+}
+
 // What a check looked at last, as a distribution does with its arguments and an assertion with a
 // number that it read: no value came after, and nothing else was done with a bad one. Of a script without steps nothing else says what was last.
 std::set<uint64_t> WhatWasCheckedLast(const Lineage& run) {
   std::set<uint64_t> checked;
   for (const Record* record : InTicketOrder(run.facts())) {
     if (record->has_value()) checked.clear();
-    if (record->has_escape() && std::isnan(record->escape().value())) {
+    if (record->has_escape() && IsOwnResult(run, record->escape())) {
       checked.insert(record->escape().source().value());
     }
     if (!record->has_kill()) continue;

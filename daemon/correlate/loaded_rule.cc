@@ -50,7 +50,17 @@ bool IsCopiedIntoNameless(const ValueNode& node) {
          node.record->value().param().empty();
 }
 
-void MoveTo(int reader, std::vector<ValueNode>& nodes, Origin& origin) {
+// Under which it reads a parameter; null: it reads none.
+const RecordSource* ParameterOf(const ValueNode& reader) {
+  if (reader.site == nullptr || reader.record == nullptr) return nullptr;
+  const auto& sources = reader.record->value().sources();
+  const auto found = std::find_if(sources.begin(), sources.end(), [](const RecordSource& source) {
+    return source.target() == static_cast<uint32_t>(wire::Target::kParameter);
+  });
+  return found == sources.end() ? nullptr : &*found;
+}
+
+void MoveTo(int reader, const RecordSource& source, std::vector<ValueNode>& nodes, Origin& origin) {
   ValueNode& node = nodes[static_cast<size_t>(reader)];
   node.via = -1;
   node.because = Because::kCameIn;
@@ -59,10 +69,8 @@ void MoveTo(int reader, std::vector<ValueNode>& nodes, Origin& origin) {
   origin.site = node.site;
   origin.record = node.record;
   origin.clocks = node.clocks;
-  origin.target = static_cast<uint32_t>(wire::Target::kParameter);
-  for (const RecordSource& source : node.record->value().sources()) {
-    if (source.target() == origin.target) origin.source = &source;
-  }
+  origin.source = &source;
+  origin.target = source.target();
 }
 
 }  // namespace
@@ -97,12 +105,10 @@ void TakeForWritten(std::vector<Origin>& origins, std::vector<ValueNode>& nodes,
         IsTarget(origin, wire::Target::kNone) || IsTarget(origin, wire::Target::kInputData);
     if (!origin.IsExternal() || !nameless) continue;
     for (size_t reader = copied + 1; reader < nodes.size(); ++reader) {
-      const ValueNode& node = nodes[reader];
-      if (node.origin != index || node.site == nullptr || node.record == nullptr ||
-          IsCopiedIntoNameless(node)) {
-        continue;
-      }
-      MoveTo(static_cast<int>(reader), nodes, origin);
+      if (nodes[reader].origin != index) continue;
+      const RecordSource* parameter = ParameterOf(nodes[reader]);
+      if (parameter == nullptr) continue;
+      MoveTo(static_cast<int>(reader), *parameter, nodes, origin);
       for (ReachEvent& event : events) {
         if (event.origin != index || event.ticket >= origin.ticket) continue;
         event.node = origin.node;

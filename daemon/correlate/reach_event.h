@@ -28,7 +28,8 @@ struct ReachEvent {
   bool deliberate = false;  // a constant was written into a parameter or buffer on purpose
   bool excused = false;     // a GradScaler took care of it (scaler_rule.h),
   bool undecided = false;   // and whether it did was not seen
-  bool unapplied = false;   // a gradient or a loss that no update was made of (unapplied_rule.h)
+  bool unapplied = false;   // a gradient or a loss that no update was made of (unapplied_rule.h),
+  bool perhaps_hidden = false;  // unless one was made unseen
 };
 
 // Python has read a bad number, or compared it with another.

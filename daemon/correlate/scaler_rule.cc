@@ -116,13 +116,13 @@ class ScalerRule {
   static bool CameWithForward(const Origin& origin) {
     if (!origin.IsExternal() || origin.record == nullptr) return false;
     const std::string& op = origin.site->op();
-    if (op.find("_backward") == std::string::npos) return false;
+    if (!op.starts_with("aten::") || op.find("_backward") == std::string::npos) return false;
     const auto& inputs = origin.record->value().inputs();
     const auto is_bad = [](const RecordTensor& input) {
       return input.nan() + input.pos_inf() + input.neg_inf() != 0;
     };
     const auto is_gradient = [](const RecordTensor& input) {
-      return input.name().find("grad") == 0;
+      return input.name().empty() || input.name().starts_with("grad");
     };
     return std::any_of(inputs.begin(), inputs.end(), is_bad) &&
            std::none_of(inputs.begin(), inputs.end(), [&](const RecordTensor& input) {

@@ -69,7 +69,7 @@ bool HasBadGradients(const ReachEvent& root, const std::vector<ReachEvent>& even
 }
 
 // At level canary: torch.isfinite saw something bad between the begin of the pass and the next
-// update, and no value that was known: what the pass had made, or a norm of it.
+// update, and no value that was known by then: what the pass had made, or a norm of it.
 bool WasTestedAfter(const ReachEvent& root, const std::vector<ValueNode>& nodes) {
   return std::any_of(nodes.begin(), nodes.end(), [&root](const ValueNode& node) {
     return node.site != nullptr && node.site->op() == "torch.isfinite" &&
@@ -106,8 +106,9 @@ bool SwitchedInItsStep(const ReachEvent& event, const std::vector<const Record*>
 }  // namespace
 
 bool UnappliedUndecided(const std::vector<ReachEvent>& events) {
-  return std::any_of(events.begin(), events.end(),
-                     [](const ReachEvent& event) { return event.unapplied && event.undecided; });
+  return std::any_of(events.begin(), events.end(), [](const ReachEvent& event) {
+    return event.unapplied && event.perhaps_hidden;
+  });
 }
 
 void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newest,
@@ -118,8 +119,9 @@ void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newe
     for (ReachEvent& event : events) {
       if (IsLossThatWasRead(event) != read) continue;
       event.unapplied = IsUnapplied(event, newest, origins, nodes, events, reads);
-      event.undecided |=
-          event.unapplied && event.reach == Reach::kGradient && SwitchedInItsStep(event, records);
+      event.perhaps_hidden = event.unapplied &&
+                             (event.reach == Reach::kGradient || IsRoot(event)) &&
+                             SwitchedInItsStep(event, records);
     }
   }
 }

@@ -242,6 +242,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     Observer* observer = MakeObserver(entry);
     if (observer == nullptr) return 1;
     Observer::Set(observer);
+    if (IsLate(*entry)) observer->level.RecordCameLate();
     if (!TurnOn(observer)) {
       std::snprintf(line, sizeof line,
                     "a planted NaN went unseen under torch %.40s: not watching. Please report this",
@@ -252,10 +253,7 @@ extern "C" __attribute__((visibility("default"))) int nanwatch_observer_start(
     atexit(&entry_points::OnExit);
     (void)forks::InstallHandlers();  // without them children go unobserved
     // Whoever came in waits for the segment: it is the proof that all has gone well.
-    if (IsLate(*entry)) {
-      if (observer->segment.Ensure() == nullptr) return 1;
-      observer->level.RecordCameLate();
-    }
+    if (IsLate(*entry) && observer->segment.Ensure() == nullptr) return 1;
     observer->PublishLive(wire::LiveState::kWatching);
     observer->python->RunInstallLoop(entry->active, IsLate(*entry));
     return 0;

@@ -147,11 +147,13 @@ void LossReads::ExpectRoot(const at::TensorBase& root) {
   PlainTensor plain;
   wire::Source known{};
   ValueRef value;
-  if (IsBadNumber(&root) && Describe(root, &plain) && !uses_.poison.Poisoned() &&
-      torch::autograd::get_current_graph_task_id() == -1 &&
-      uses_.known_bad.SourceOf(plain, &known, &value)) {
-    uses_.passes.ExpectRoot(value);
+  if (uses_.late.On() || uses_.level.watched() == wire::Level::kIdle || uses_.poison.Poisoned() ||
+      torch::autograd::get_current_graph_task_id() != -1 || !IsBadNumber(&root) ||
+      !Describe(root, &plain) || !uses_.known_bad.SourceOf(plain, &known, &value)) {
+    return;
   }
+  if (!uses_.losses.IsScaled()) uses_.losses.Record(std::nan(""));
+  uses_.passes.ExpectRoot(value);
 }
 
 void LossReads::OnBackward(ThreadState* thread, const at::TensorBase* const* roots,

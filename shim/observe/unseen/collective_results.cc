@@ -116,7 +116,10 @@ class CollectiveResults::Turn {
 void CollectiveResults::Open(std::shared_ptr<CollectiveResult> result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = count_ - 1; i >= 0; --i) {
-    if (ShareMemory(*open_[i], *result)) open_[i]->abandoned.store(true, std::memory_order_relaxed);
+    if (ShareMemory(*open_[i], *result)) {
+      open_[i]->abandoned.store(true, std::memory_order_relaxed);
+      has_unnamed_.store(true, std::memory_order_relaxed);
+    }
     if (open_[i]->abandoned.load(std::memory_order_relaxed)) RemoveOpen(i);
   }
   if (count_ < kOpenMax) open_[count_++] = std::move(result);
@@ -140,6 +143,7 @@ void CollectiveResults::RemoveOpen(int place) noexcept {
 ValueRef CollectiveResults::Close(ThreadState* thread,
                                   const std::shared_ptr<CollectiveResult>& result) noexcept try {
   std::vector<Held> all;  // lets go of the storages when the lock has been given back
+  if (result->step != clock_.completed()) has_unnamed_.store(true, std::memory_order_relaxed);
   if (!poison_.Ignores()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     TakeHold(result, &all);

@@ -88,7 +88,8 @@ class CollectiveResults {
   // does not return its results (gather): a number under which the ranks that gave something bad to
   // it are recorded, in place of a shared memory file's. 0: there was no such collective.
   uint64_t UnnamedBringer() noexcept;
-  // There was such a collective in this process, in any step.
+  // There was such a collective in this process, in any step, or one of which nobody knows what it
+  // brought: its end was seen too late.
   [[nodiscard]] bool may_bring_unnamed() const noexcept {
     return has_unnamed_.load(std::memory_order_relaxed);
   }

@@ -65,6 +65,10 @@ TEST(Death, WhatAScriptWithoutStepsReadLastIsAnAnomaly) {
   const Verdict verdict = Correlate({run.ExitCode(1).Build()});
   ASSERT_EQ(verdict.verdict(), "anomaly");
   EXPECT_TRUE(verdict.incidents(0).ended_job());
+  RunBuilder missing = WithoutSteps();
+  missing.Value(1).External("aten::mean").Nan();
+  missing.Read(2, 1);
+  EXPECT_EQ(Correlate({missing.ExitCode(1).Build()}).verdict(), "expected") << "a missing value";
   RunBuilder went_on = WithoutSteps();
   went_on.Value(1).Produce("aten::log").Nan();
   went_on.Read(2, 1);
