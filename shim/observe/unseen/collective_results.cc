@@ -77,13 +77,6 @@ uint64_t BringerOf(const OpTraits& op, uint64_t calls) {
   return wire::Fnv1a(std::span(&calls, 1), wire::Fnv1a(op.name)) | uint64_t{1} << 63;
 }
 
-bool ShareMemory(const CollectiveResult& a, const CollectiveResult& b) {
-  return std::any_of(a.tensors.begin(), a.tensors.end(), [&b](const InputSeen& of_a) {
-    return std::any_of(b.tensors.begin(), b.tensors.end(),
-                       [&of_a](const InputSeen& of_b) { return Overlap(of_a, of_b); });
-  });
-}
-
 bool IsWrittenBy(const BadOutput* written, int count, const InputSeen& tensor) {
   return std::any_of(written, written + count, [&tensor](const BadOutput& output) {
     return output.tensor.storage == tensor.storage.storage;
@@ -116,10 +109,6 @@ class CollectiveResults::Turn {
 void CollectiveResults::Open(std::shared_ptr<CollectiveResult> result) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = count_ - 1; i >= 0; --i) {
-    if (ShareMemory(*open_[i], *result)) {
-      open_[i]->abandoned.store(true, std::memory_order_relaxed);
-      has_unnamed_.store(true, std::memory_order_relaxed);
-    }
     if (open_[i]->abandoned.load(std::memory_order_relaxed)) RemoveOpen(i);
   }
   if (count_ < kOpenMax) open_[count_++] = std::move(result);

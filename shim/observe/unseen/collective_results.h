@@ -67,9 +67,7 @@ class CollectiveResults {
   // has itself written (`written`) did not come by a collective.
   void CheckAll(ThreadState* thread, const BadOutput* written, int count) noexcept;
 
-  // What lies where it was given in: between the begin and the end of its range. An older one that
-  // writes the same memory has ended for those who wait, though its own thread has not said so yet:
-  // what is there from now on is not its result.
+  // What lies where it was given in: between the begin and the end of its range.
   void Open(std::shared_ptr<CollectiveResult> result) noexcept;
   // Checks what came back, if nobody has yet, and lets go of it. Gives what was found.
   ValueRef Close(ThreadState* thread, const std::shared_ptr<CollectiveResult>& result) noexcept;

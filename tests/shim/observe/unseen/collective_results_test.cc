@@ -134,16 +134,6 @@ TEST_F(CollectiveResultsTest, LeaveAloneWhatMayBeOfALaterStepAtALateEnd) {
   EXPECT_TRUE(on_.Values().empty());
 }
 
-TEST_F(CollectiveResultsTest, LeaveAloneWhatTheNextCollectiveWasGivenAtALateEnd) {
-  const auto late = Begun(buffer_);
-  const auto next = Begun(buffer_);
-  buffer_.fill_(kNan);
-  EXPECT_EQ(on_.collective_results.Close(&on_.thread, late).ticket, 0u);
-  EXPECT_TRUE(on_.Values().empty());
-  ASSERT_TRUE(FindReceived());
-  EXPECT_EQ(on_.Values().at(0).sources[0].value, 2u) << "the newer collective's number";
-}
-
 TEST_F(CollectiveResultsTest, SayNothingOfAStepBefore) {
   const auto result = Begun(buffer_);
   buffer_.fill_(kNan);
