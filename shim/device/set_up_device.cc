@@ -68,8 +68,9 @@ Skip CheckedDevice::WaitForWarmUp() noexcept {
   constexpr uint64_t kNsPerMs = 1'000'000;
   bool is_down = false;
   const auto is_over = [this, &is_down] {
+    if (Ready()) return true;
     is_down = state_.load(std::memory_order_acquire) == State::kDown;
-    return is_down || Ready();
+    return is_down;
   };
   const auto milliseconds = static_cast<int>(shared_.options.warm_up_wait_ns / kNsPerMs);
   if (!DoneWithin(milliseconds, is_over)) return Skip::kStarting;
