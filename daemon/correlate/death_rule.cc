@@ -8,6 +8,7 @@
 
 #include "daemon/correlate/op_traits.h"
 #include "daemon/correlate/run_end.h"
+#include "daemon/correlate/wire_facts.h"
 #include "proto/wire/escape_flags.h"
 
 namespace nanwatch {
@@ -60,24 +61,34 @@ bool TrainsNothing(const Lineage& run) {
   return run.clock().Read(run.facts().state().clocks()).source == "none";
 }
 
-// A NaN of the script's own. What came in, and what is read with many others, may be a missing value.
-bool IsOwnResult(const Lineage& run, const EscapeFact& escape) {
-  if (!std::isnan(escape.value()) || (escape.flags() & wire::kReadWithOthers) != 0) return false;
-  return std::any_of(run.nodes().begin(), run.nodes().end(), [&](const ValueNode& node) {
-    if (node.ticket != escape.source().value() || node.origin < 0) return false;
+// The values that did not come in: what came in bad may be a missing value.
+std::set<uint64_t> OwnValues(const Lineage& run) {
+  std::set<uint64_t> values;
+  for (const ValueNode& node : run.nodes()) {
+    if (node.origin < 0) continue;
     const Origin& origin = run.origins()[static_cast<size_t>(node.origin)];
-    return !origin.IsExternal() && !origin.IsReceived();
-  });
+    if (!origin.IsExternal() && !origin.IsReceived()) values.insert(node.ticket);
+  }
+  return values;
+}
+
+// As a result: among many numbers a NaN may be a missing value.
+bool WasReadAlone(const Record& record) {
+  return record.has_escape() && std::isnan(record.escape().value()) &&
+         !Has(record.escape().flags(), wire::kReadWithOthers);
 }
 
 // What a check looked at last, as a distribution does with its arguments and an assertion with a
-// number that it read: no value came after, and nothing else was done with a bad one. Of a script without steps nothing else says what was last.
+// number that it read: no value came after, and nothing else was done with a bad one. Of a script
+// without steps nothing else says what was last.
 std::set<uint64_t> WhatWasCheckedLast(const Lineage& run) {
+  const std::set<uint64_t> own = OwnValues(run);
   std::set<uint64_t> checked;
   for (const Record* record : InTicketOrder(run.facts())) {
     if (record->has_value()) checked.clear();
-    if (record->has_escape() && IsOwnResult(run, record->escape())) {
-      checked.insert(record->escape().source().value());
+    if (WasReadAlone(*record)) {
+      const uint64_t value = record->escape().source().value();
+      if (own.contains(value)) checked.insert(value);
     }
     if (!record->has_kill()) continue;
     const Site* by = run.FindSite(record->kill().site());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "daemon/correlate/op_traits.h"
+#include "daemon/correlate/wire_facts.h"
 #include "daemon/correlate/wire_names.h"
 #include "daemon/ingest/run_batch.h"
 
@@ -98,11 +99,6 @@ void AddUnseen(uint32_t flags, Finding& finding) {
   }
 }
 
-bool WroteParameter(const ValueNode& node) {
-  return node.record != nullptr && node.record->has_value() &&
-         (node.record->value().flags() & wire::ValueRecord::kWroteParameter) != 0;
-}
-
 // Stacking, copying and slicing a batch is not yet using it: the op a person looks for is the first
 // that computes with it, and the step is that op's. A data set in memory holds its NaN from the
 // beginning, and a loader may fetch a batch long before its turn.
@@ -111,7 +107,7 @@ const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
   if (origin.node < 0) return nullptr;
   size_t at = static_cast<size_t>(origin.node);
   while (nodes[at].site != nullptr && MovesValues(nodes[at].site->op()) &&
-         !WroteParameter(nodes[at])) {
+         !WroteParameter(nodes[at].record)) {
     size_t next = at + 1;
     while (next < nodes.size() &&
            (nodes[next].via != static_cast<int>(at) || nodes[next].site == nullptr)) {
@@ -127,7 +123,7 @@ const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
 // itself, which was bad before anybody knew its name. Nor is what is copied into a parameter as it
 // came in: a checkpoint or a pre-trained weight.
 bool IsOfParameter(const ValueNode& consumer) {
-  if (consumer.site == nullptr || !WroteParameter(consumer)) return false;
+  if (consumer.site == nullptr || !WroteParameter(consumer.record)) return false;
   return consumer.site->phase() == static_cast<uint32_t>(Phase::kOptimizer) ||
          (MovesValues(consumer.site->op()) && !consumer.record->value().param().empty());
 }
@@ -138,7 +134,7 @@ std::string FirstSpoiled(const Lineage& lineage, const Origin& origin) {
   if (origin.node < 0) return "";
   const std::vector<ValueNode>& nodes = lineage.nodes();
   for (size_t i = static_cast<size_t>(origin.node) + 1; i < nodes.size(); ++i) {
-    if (nodes[i].origin < 0 || !WroteParameter(nodes[i])) continue;
+    if (nodes[i].origin < 0 || !WroteParameter(nodes[i].record)) continue;
     const Origin& of_write = lineage.origins()[static_cast<size_t>(nodes[i].origin)];
     const std::string& name = nodes[i].record->value().param();
     if (of_write.node == origin.node && !name.empty()) return name;
@@ -200,15 +196,10 @@ StateRead ReadsState(const Site& site, const RecordSource* source, bool writes_p
   return StateRead::kPerhaps;
 }
 
-bool WritesParameter(const Record* record) {
-  return record != nullptr && record->has_value() &&
-         (record->value().flags() & wire::ValueRecord::kWroteParameter) != 0;
-}
-
 // What came in, first read by this op of an update.
 StateRead StateReadBy(const Site* site, const Record* record, const RecordSource* source) {
   if (!IsOfUpdate(site)) return StateRead::kNo;
-  return ReadsState(*site, source, WritesParameter(record));
+  return ReadsState(*site, source, WroteParameter(record));
 }
 
 bool IsOfBackward(const Site* site) {

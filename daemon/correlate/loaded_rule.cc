@@ -5,12 +5,10 @@
 #include <cstddef>
 #include <string_view>
 
+#include "daemon/correlate/wire_facts.h"
+
 namespace nanwatch {
 namespace {
-
-bool IsTarget(const Origin& origin, wire::Target target) {
-  return origin.target == static_cast<uint32_t>(target);
-}
 
 bool IsOfFirstIteration(const StepClock& clock, const Origin& origin) {
   return origin.clocks != nullptr && clock.Read(*origin.clocks).iteration_of_run <= 0;
@@ -18,7 +16,7 @@ bool IsOfFirstIteration(const StepClock& clock, const Origin& origin) {
 
 bool IsLoaded(const StepClock& clock, const Origin& origin) {
   const bool lasting =
-      IsTarget(origin, wire::Target::kParameter) || IsTarget(origin, wire::Target::kBuffer);
+      Is(origin.target, wire::Target::kParameter) || Is(origin.target, wire::Target::kBuffer);
   return origin.IsExternal() && lasting && IsOfFirstIteration(clock, origin);
 }
 
@@ -30,9 +28,7 @@ bool IsOutsideModules(const Site* site, std::string_view op) {
 // torch.load has made (set_) may be either: it counts where it was copied into what was there.
 bool IsCarriedNameless(const StepClock& clock, const std::vector<ValueNode>& nodes, int index,
                        const Origin& origin) {
-  const bool nameless =
-      IsTarget(origin, wire::Target::kNone) || IsTarget(origin, wire::Target::kInputData);
-  if (!origin.IsExternal() || !nameless || origin.site == nullptr) return false;
+  if (!origin.CameInNameless() || origin.site == nullptr) return false;
   if (!IsOfFirstIteration(clock, origin)) return false;
   if (IsOutsideModules(origin.site, "aten::set_")) {
     return std::any_of(nodes.begin(), nodes.end(), [index](const ValueNode& node) {
@@ -45,8 +41,7 @@ bool IsCarriedNameless(const StepClock& clock, const std::vector<ValueNode>& nod
 
 // Copied into a parameter of a model that has not been called: it has no name yet.
 bool IsCopiedIntoNameless(const ValueNode& node) {
-  return IsOutsideModules(node.site, "aten::copy_") && node.record != nullptr &&
-         (node.record->value().flags() & wire::ValueRecord::kWroteParameter) != 0 &&
+  return IsOutsideModules(node.site, "aten::copy_") && WroteParameter(node.record) &&
          node.record->value().param().empty();
 }
 
@@ -55,7 +50,7 @@ const RecordSource* ParameterOf(const ValueNode& reader) {
   if (reader.site == nullptr || reader.record == nullptr) return nullptr;
   const auto& sources = reader.record->value().sources();
   const auto found = std::find_if(sources.begin(), sources.end(), [](const RecordSource& source) {
-    return source.target() == static_cast<uint32_t>(wire::Target::kParameter);
+    return Is(source.target(), wire::Target::kParameter);
   });
   return found == sources.end() ? nullptr : &*found;
 }
@@ -101,9 +96,7 @@ void TakeForWritten(std::vector<Origin>& origins, std::vector<ValueNode>& nodes,
     const int index = nodes[copied].origin;
     if (index < 0 || !IsCopiedIntoNameless(nodes[copied])) continue;
     Origin& origin = origins[static_cast<size_t>(index)];
-    const bool nameless =
-        IsTarget(origin, wire::Target::kNone) || IsTarget(origin, wire::Target::kInputData);
-    if (!origin.IsExternal() || !nameless) continue;
+    if (!origin.CameInNameless()) continue;
     for (size_t reader = copied + 1; reader < nodes.size(); ++reader) {
       if (nodes[reader].origin != index) continue;
       const RecordSource* parameter = ParameterOf(nodes[reader]);

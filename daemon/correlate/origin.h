@@ -38,6 +38,11 @@ struct Origin {
   [[nodiscard]] bool IsMask() const { return strength == Strength::kAskedFor; }
   [[nodiscard]] bool IsReceived() const { return finding_class == wire::FindingClass::kReceived; }
   [[nodiscard]] bool IsExternal() const { return finding_class == wire::FindingClass::kExternal; }
+  // It came in, and nobody knows as what: as far as that goes, a batch.
+  [[nodiscard]] bool CameInNameless() const {
+    return IsExternal() && (target == static_cast<uint32_t>(wire::Target::kNone) ||
+                            target == static_cast<uint32_t>(wire::Target::kInputData));
+  }
 };
 
 // Whether `a` is the better explanation of a value that both lead to.

@@ -232,8 +232,8 @@ void ReachLog::OnUpdate(const Record& record) {
   }
 }
 
-// What a program that trained nothing, and ended well, computed and read is all there is of it, with
-// autograd on or off. Not what was bad when it came in, which such a program may be looking for.
+// What a program that trained nothing, and ended well, computed and read is all there is of it,
+// with autograd on or off. Not what was bad when it came in, which it may be looking for.
 bool ReachLog::IsResult(int node) const {
   if (!has_result_) return false;
   const Origin& origin = values_.origins()[values_.node(node).origin];

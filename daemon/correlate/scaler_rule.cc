@@ -111,8 +111,8 @@ class ScalerRule {
             origin.target == static_cast<uint32_t>(wire::Target::kBuffer));
   }
 
-  // What a backward op reads of the forward pass is not scaled. Of an argument that is not named for
-  // a gradient, that is known; of an op that forward has as well (mul), nothing is.
+  // What a backward op reads of the forward pass is not scaled. Of an argument that is not named
+  // for a gradient, that is known; of an op that forward has as well (mul), nothing is.
   static bool CameWithForward(const Origin& origin) {
     if (!origin.IsExternal() || origin.record == nullptr) return false;
     const std::string& op = origin.site->op();

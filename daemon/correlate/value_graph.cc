@@ -71,10 +71,8 @@ ValueGraph::Best ValueGraph::AfterBadRoot(const Record& record, int index, Best 
   const bool unseen = lost.strength == Origin::Strength::kUnseen && lost.site != nullptr;
   if (lost.strength != Origin::Strength::kMade && !unseen) return own;
   const Origin& origin = origins_[own.origin];
-  const bool nameless = origin.IsExternal() &&
-                        (Is(origin.target, Target::kNone) || Is(origin.target, Target::kInputData));
-  const bool own_buffer = nameless && Is(lost.target, Target::kBuffer) && lost.site != nullptr &&
-                          lost.site->layer() == self.site->layer();
+  const bool own_buffer = origin.CameInNameless() && Is(lost.target, Target::kBuffer) &&
+                          lost.site != nullptr && lost.site->layer() == self.site->layer();
   // Another that came later in the forward is none either: the loss was lost to the first.
   const bool is_later = origin.ticket > lost.ticket && origin.strength == Origin::Strength::kMade;
   if (origin.node != index && !own_buffer && !is_later) return own;
@@ -175,8 +173,7 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
 bool ValueGraph::IsMultiplied(const Record& record, const Best& found) const {
   const Origin& origin = origins_[found.origin];
   const Site* site = index_.FindSite(record.value().site());
-  const bool nameless = Is(origin.target, Target::kNone) || Is(origin.target, Target::kInputData);
-  if (!origin.IsMask() || !origin.IsExternal() || !nameless || site == nullptr) return false;
+  if (!origin.IsMask() || !origin.CameInNameless() || site == nullptr) return false;
   const Sources& sources = record.value().sources();
   return std::any_of(sources.begin(), sources.end(), [site](const RecordSource& source) {
     return IsFactor(site->op(), source.input());

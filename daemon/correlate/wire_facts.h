@@ -20,6 +20,12 @@ namespace nanwatch {
 
 [[nodiscard]] inline bool Has(uint32_t flags, uint32_t flag) { return (flags & flag) != 0; }
 
+// Null: it was not kept.
+[[nodiscard]] inline bool WroteParameter(const Record* record) {
+  return record != nullptr && record->has_value() &&
+         Has(record->value().flags(), wire::ValueRecord::kWroteParameter);
+}
+
 // Updates of parameters, by all optimizers and by hand.
 [[nodiscard]] inline uint64_t UpdatesIn(const Clocks& clocks) {
   return uint64_t{clocks.optimizer_ranges()} + clocks.plain_updates();

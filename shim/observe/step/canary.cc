@@ -184,9 +184,8 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
   const ValueRef bad_loss = uses_.late.On() ? ValueRef{} : uses_.losses.TakeBad();
   // Where everything was watched, the ops have reported more already.
   const uint32_t step = uses_.clock.completed();
-  const bool ops_unseen =
-      uses_.level.watched() != wire::Level::kFull || uses_.level.raised_in_step(step);
-  const bool unseen = ops_unseen || uses_.level.switched_in_step() == step ||
+  const bool unseen = uses_.level.watched() != wire::Level::kFull ||
+                      uses_.level.raised_in_step(step) || uses_.level.switched_in_step() == step ||
                       uses_.poison_watch.ended_in_step() == step;
   // What a GPU's op leaves on the CPU is told late.
   const bool ops_told =

@@ -33,16 +33,18 @@ bool Describe(const at::TensorBase& tensor, PlainTensor* plain) {
 }
 
 // Not a GPU's, which only the GPU can tell.
-bool IsBadNumber(const at::TensorBase* tensor) {
-  PlainTensor plain;
+bool IsBadNumber(const at::TensorBase& tensor, PlainTensor* plain) {
   double number = 0;
-  return tensor != nullptr && Describe(*tensor, &plain) && plain.gpu < 0 &&
-         ReadNumber(plain.view, &number) && !std::isfinite(number);
+  return Describe(tensor, plain) && plain->gpu < 0 && ReadNumber(plain->view, &number) &&
+         !std::isfinite(number);
 }
 
 const at::TensorBase* ChooseRoot(const at::TensorBase* const* roots, size_t count) {
   if (count < 2) return count == 0 ? nullptr : roots[0];
-  const auto* const bad = std::find_if(roots, roots + count, &IsBadNumber);
+  const auto* const bad = std::find_if(roots, roots + count, [](const at::TensorBase* root) {
+    PlainTensor plain;
+    return root != nullptr && IsBadNumber(*root, &plain);
+  });
   return bad != roots + count ? *bad : roots[0];
 }
 
@@ -141,15 +143,15 @@ void LossReads::OnScale(ThreadState* thread, const at::TensorBase* loss) noexcep
 } catch (...) {
 }
 
-// Of several roots the pass begins at the newest, and what is wrong with another one would be seen in
-// its gradients alone.
+// Of several roots the pass begins at the newest, and what is wrong with another one would be seen
+// in its gradients alone.
 void LossReads::ExpectRoot(const at::TensorBase& root) {
   PlainTensor plain;
   wire::Source known{};
   ValueRef value;
   if (uses_.late.On() || uses_.level.watched() == wire::Level::kIdle || uses_.poison.Poisoned() ||
-      torch::autograd::get_current_graph_task_id() != -1 || !IsBadNumber(&root) ||
-      !Describe(root, &plain) || !uses_.known_bad.SourceOf(plain, &known, &value)) {
+      torch::autograd::get_current_graph_task_id() != -1 || !IsBadNumber(root, &plain) ||
+      !uses_.known_bad.SourceOf(plain, &known, &value)) {
     return;
   }
   if (!uses_.losses.IsScaled()) uses_.losses.Record(std::nan(""));

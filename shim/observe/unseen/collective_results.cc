@@ -132,10 +132,11 @@ void CollectiveResults::RemoveOpen(int place) noexcept {
 ValueRef CollectiveResults::Close(ThreadState* thread,
                                   const std::shared_ptr<CollectiveResult>& result) noexcept try {
   std::vector<Held> all;  // lets go of the storages when the lock has been given back
-  if (result->step != clock_.completed()) has_unnamed_.store(true, std::memory_order_relaxed);
+  const uint32_t step = clock_.completed();
+  if (result->step != step) has_unnamed_.store(true, std::memory_order_relaxed);
   if (!poison_.Ignores()) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    TakeHold(result, &all);
+    TakeHold(result, step, &all);
   }
   if (std::any_of(all.begin(), all.end(), [](const Held& held) { return IsBad(held.tensor); })) {
     const Turn turn(*this);
@@ -228,10 +229,10 @@ uint64_t CollectiveResults::UnnamedBringer() noexcept {
 
 // With mutex_ held. Not in a later step than it was begun in: those who waited for it may have gone
 // on, and written in its memory what is theirs.
-void CollectiveResults::TakeHold(const std::shared_ptr<CollectiveResult>& result,
+void CollectiveResults::TakeHold(const std::shared_ptr<CollectiveResult>& result, uint32_t step,
                                  std::vector<Held>* all) {
   if (result->found_bad || result->abandoned.load(std::memory_order_relaxed)) return;
-  if (result->step != clock_.completed()) return;
+  if (result->step != step) return;
   for (const InputSeen& seen : result->tensors) {
     auto storage = TakeStorage(static_cast<const c10::StorageImpl*>(seen.storage.storage));
     if (storage != nullptr) all->push_back({std::move(storage), seen, result});
@@ -244,9 +245,9 @@ bool CollectiveResults::TakeHoldOfAll(std::vector<Held>* all) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (std::exchange(checks_step_, step) != step) checks_ = 0;
   if (++checks_ > kChecksPerStepMax) return false;
-  for (int i = 0; i < count_; ++i) TakeHold(open_[i], all);
+  for (int i = 0; i < count_; ++i) TakeHold(open_[i], step, all);
   for (const std::shared_ptr<CollectiveResult>& result : handed_out_) {
-    if (result != nullptr) TakeHold(result, all);
+    if (result != nullptr) TakeHold(result, step, all);
   }
   return true;
 }

@@ -98,7 +98,9 @@ class CollectiveResults {
   static constexpr uint32_t kChecksPerStepMax = 64;
 
   struct Held;
-  void TakeHold(const std::shared_ptr<CollectiveResult>& result, std::vector<Held>* all);
+  // `step`: the one that runs.
+  void TakeHold(const std::shared_ptr<CollectiveResult>& result, uint32_t step,
+                std::vector<Held>* all);
   bool TakeHoldOfAll(std::vector<Held>* all);
   void Check(ThreadState* thread, const std::vector<Held>& all, const BadOutput* written,
              int count) noexcept;
