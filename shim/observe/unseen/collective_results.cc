@@ -9,6 +9,7 @@
 #include "proto/wire/hash.h"
 #include "shim/check/scan.h"
 #include "shim/host/done_within.h"
+#include "shim/host/thread_work.h"
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/known_bad.h"
@@ -151,7 +152,8 @@ ValueRef CollectiveResults::Close(ThreadState* thread,
 }
 
 void CollectiveResults::OnHandingOut(ThreadState* thread, const Frame& frame) noexcept try {
-  handing_out_.fetch_add(1, std::memory_order_relaxed);
+  hands_out_.store(NumberOfThisThread(), std::memory_order_relaxed);
+  handing_out_.fetch_add(1, std::memory_order_release);
   const uint64_t call = CountCall(frame.op);
   // A range that begins on this thread numbers it better. A process group that we do not know
   // announces none; gloo announces it on threads of its own.
@@ -207,7 +209,8 @@ void CollectiveResults::Keep(ThreadState* thread, const std::vector<c10::IValue>
 void CollectiveResults::AwaitHandedOut() noexcept {
   const auto none = [this] { return handing_out_.load(std::memory_order_acquire) <= 0; };
   // An op whose end was never seen is not waited for again.
-  if (!DoneWithin(kPatienceMs, none)) handing_out_.store(0, std::memory_order_relaxed);
+  if (!DoneByThread(kPatienceMs, hands_out_, none))
+    handing_out_.store(0, std::memory_order_relaxed);
 }
 
 // 0: there is no room to count it.
@@ -303,6 +306,7 @@ void CollectiveResults::CheckAll(ThreadState* thread, const BadOutput* written, 
 
 bool CollectiveResults::FindReceived(ThreadState* thread, const BadOutput* written, int count,
                                      wire::Source* source, ValueRef* value) noexcept {
+  if (written == nullptr) AwaitHandedOut();
   CheckAll(thread, written, count);
   const uint32_t step = clock_.completed();
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -60,7 +60,8 @@ class CollectiveResults {
       : known_bad_(known_bad), records_(records), poison_(poison), clock_(clock), late_(late) {}
 
   // The tensor that came back bad by a collective of this step, if there is one; checks what is
-  // there by now. For an op that met something bad which nobody is known to have written.
+  // there by now. For an op that met something bad which nobody is known to have written. Without
+  // `written` the thread may be a process group's own: it waits for what is being handed out.
   bool FindReceived(ThreadState* thread, const BadOutput* written, int count, wire::Source* source,
                     ValueRef* value) noexcept;
   // Checks what has come in this step, so that it is known to be bad. What the op that is ending
@@ -79,7 +80,7 @@ class CollectiveResults {
   void OnHandingOut(ThreadState* thread, const Frame& frame) noexcept;
   void OnHandedOut(ThreadState* thread, const Frame& frame,
                    const std::vector<c10::IValue>& outputs) noexcept;
-  // For such a thread: waits, for kPatienceMs at most, until no op is between them.
+  // For such a thread: waits as for a turn (below) until no op is between them.
   void AwaitHandedOut() noexcept;
 
   // For a bad value that nothing else explains. It may have come by a collective of this step that
@@ -142,6 +143,7 @@ class CollectiveResults {
   uint32_t unnamed_step_ = 0;
   std::atomic<bool> has_unnamed_{false};
   std::atomic<int8_t> handing_out_{0};  // ops that have begun and not ended
+  std::atomic<int> hands_out_{0};       // the thread that began the last of them
   uint32_t checks_step_ = 0;            // the step of the last check, and how many it had
   uint32_t checks_ = 0;
   // The tensor that came back bad last, and the step in which it was given in.

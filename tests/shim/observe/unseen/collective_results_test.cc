@@ -4,9 +4,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 #include <memory>
+#include <thread>
 
+#include "shim/host/thread_work.h"
 #include "tests/shim/observe/observed_training.h"
 
 namespace nanwatch {
@@ -148,6 +151,28 @@ TEST_F(CollectiveResultsTest, CheckWhatAnOpHasHandedOutElsewhere) {
   ASSERT_TRUE(FindReceived());
   EXPECT_EQ(on_.ClassOf(value_), wire::FindingClass::kReceived);
   EXPECT_EQ(on_.late.collectives, std::vector<bool>({false}));
+}
+
+// A process group's own thread unpacks what has come while the op that is to hand it out still runs.
+TEST_F(CollectiveResultsTest, WaitForWhatAnotherThreadIsHandingOut) {
+  Frame frame{};
+  frame.op = &on_.Op("aten::cat", "");
+  on_.collective_results.OnHandingOut(&on_.thread, frame);
+  buffer_.fill_(kNan);
+  std::atomic<int> asker{0};
+  std::atomic<bool> has_answer{false};
+  bool found = false;
+  std::thread unpacks([&] {
+    const auto own = std::make_unique<ThreadState>();
+    asker = NumberOfThisThread();
+    found = on_.collective_results.FindReceived(own.get(), nullptr, 0, &source_, &value_);
+    has_answer = true;
+  });
+  // Until it waits. It does not where it is broken.
+  while (!has_answer && (asker == 0 || CanGoOn(asker))) std::this_thread::yield();
+  on_.collective_results.OnHandedOut(&on_.thread, frame, {c10::IValue(buffer_)});
+  unpacks.join();
+  EXPECT_TRUE(found);
 }
 
 TEST_F(CollectiveResultsTest, RecordNothingWhileParametersAreBad) {
