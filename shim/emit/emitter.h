@@ -92,6 +92,8 @@ class Emitter {
                     std::span<const wire::StatsLayer> layers, uint64_t time_ns) noexcept;
   [[nodiscard]] uint32_t stats_parameters_max() const noexcept { return stats_.parameters_max(); }
 
+  // The run's id.
+  [[nodiscard]] uint64_t run() const noexcept { return segment_.header().nonce; }
   // What the tools ask for.
   [[nodiscard]] const wire::ControlBlock& control() const noexcept { return segment_.control(); }
 

@@ -50,12 +50,19 @@ void Observer::WakeInChild() noexcept {
   mine->parameter_stats.SetInterval(parents->parameter_stats.interval());
   mine->gpu_events.Set(parents->gpu_events.settings());
   if (parents->op_kernels.wanted()) mine->op_kernels.Want(parents->op_kernels.on_demand());
+  mine->KeepCapsules(parents->capsules.settings());
   mine->self_proven.store(true, std::memory_order_relaxed);
   mine->input_tracking.Inherit(parents->input_tracking);
   mine->input_tracking.WatchEverywhere(WatchesEveryOp(mine->level.watched()));
   ThreadStates::AfterFork();
   Set(mine);
   mine->SetActive(true);
+}
+
+void Observer::KeepCapsules(const CapsuleSettings& settings) {
+  if (!settings.on) return;
+  capsules.Set(settings);
+  input_tracking.Hold();  // for good: an op's arguments are never to be had once it has ended
 }
 
 void Observer::OnThreadEnds(ThreadState* ending) {

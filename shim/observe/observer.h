@@ -23,6 +23,7 @@
 #include "shim/classify/bad_values.h"
 #include "shim/classify/recent_values.h"
 #include "shim/entry/observer_interface.h"
+#include "shim/observe/capsule/capsules.h"
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/pass_leaves.h"
@@ -117,6 +118,9 @@ class Observer {
   // a state of its own, and a segment once there is something to report.
   static void WakeInChild() noexcept;
 
+  // Before the first op is seen.
+  void KeepCapsules(const CapsuleSettings& settings);
+
   void PublishLive(wire::LiveState state) noexcept { live.Publish(state); }
 
   OpPath op_path;
@@ -144,6 +148,7 @@ class Observer {
   ParameterStats parameter_stats{segment, *python, progress, gpu_events};
   Headroom headroom{segment};
   Trail trail{segment};
+  Capsules capsules;
 
   // ---- what no observed op has written
   UnobservedWrites unobserved_writes{segment, records, known_bad, poison};
@@ -169,7 +174,8 @@ class Observer {
   StackedValues stacked_values{bad_values};
   OpJudge op_judge{*python, source_finder, stacked_values, read_numbers, progress};
   Findings findings{{segment, records, *python, recent_values, known_bad, poison, op_path.steps,
-                     op_judge, shared_files, out_of_sight, trail, op_kernels, pass_leaves}};
+                     op_judge, shared_files, out_of_sight, trail, capsules, op_kernels,
+                     pass_leaves}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
 
   // ---- passes and steps
@@ -191,7 +197,7 @@ class Observer {
   JobStop job_stop{*entry_, segment, *python, recent_values};
   StepPublisher step_publisher{{*entry_, segment, records, *python, bad_values, input_tracking,
                                 level, poison, poison_watch, op_path.steps, progress, losses,
-                                scaler_state, read_numbers, headroom, step_decisions}};
+                                scaler_state, read_numbers, headroom, capsules, step_decisions}};
   StepScope steps{{*entry_,         segment,         records,        bad_values,    input_tracking,
                    level,           poison,          poison_watch,   op_path.steps, progress,
                    losses,          scaler_state,    step_publisher, passes,        update_reads,
@@ -245,8 +251,8 @@ class Observer {
   WatchedOps watched_ops{scalar_reads, clean_outputs, bad_values,    input_tracking,
                          gpu_events,   sampling,      output_checker};
   PlainUpdates plain_updates{python->names(), pass_leaves, steps};
-  OpBegin op_begin{op_path.ops, input_tracking,   input_recorder,    gpu_events,
-                   op_kernels,  compiled_regions, collective_results};
+  OpBegin op_begin{op_path.ops, input_tracking,   input_recorder,     gpu_events,
+                   op_kernels,  compiled_regions, collective_results, capsules};
   OpEnd op_end{{input_tracking, level, op_path.steps, steps, gpu_events, op_kernels,
                 compiled_regions, output_checker, special_ops, watched_ops, plain_updates}};
   AutogradNodes autograd_nodes{op_path.ops, passes, compiled_regions};

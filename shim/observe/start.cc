@@ -18,6 +18,7 @@
 #include "shim/entry/observer_interface.h"
 #include "shim/host/process_identity.h"
 #include "shim/host/unwatched_mark.h"
+#include "shim/observe/capsule/settings.h"
 #include "shim/observe/entry_points.h"
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/forks.h"
@@ -202,6 +203,7 @@ Observer* MakeObserver(const NanwatchEntry* entry) {
   observer->stops_on_anomaly = on_anomaly != nullptr && std::strcmp(on_anomaly, "stop") == 0;
   observer->parameter_stats.SetInterval(GivenStatsInterval(entry));
   observer->gpu_events.Set(GivenGpuSettings());
+  observer->KeepCapsules(GivenCapsuleSettings(*entry));
   if (GivenKernels(entry)) {
     const char* on_demand = getenv("KINETO_USE_DAEMON");
     observer->op_kernels.Want(on_demand != nullptr && *on_demand != '\0');

@@ -6,6 +6,7 @@
 
 #include "shim/check/scan.h"
 #include "shim/classify/finding_class.h"
+#include "shim/observe/capsule/capsules.h"
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/known_bad.h"
@@ -40,6 +41,15 @@ constexpr uint32_t kLookedBehindPerSite = 8;
 bool MayBeOrigin(FindingClass finding_class) {
   return finding_class == FindingClass::kProduce || finding_class == FindingClass::kInfToNan ||
          finding_class == FindingClass::kExternal;
+}
+
+// An op that met nothing bad but what came in from outside: an origin of that kind names it.
+bool IsFirstToRead(const Finding& finding) {
+  const Sources& sources = finding.sources;
+  return finding.finding_class == FindingClass::kPropagate && sources.count != 0 &&
+         std::all_of(sources.list, sources.list + sources.count, [](const Source& source) {
+           return source.kind == static_cast<uint8_t>(SourceKind::kExternal);
+         });
 }
 
 // Whether the tensors of a value that is not written yet are measured all the same. Validation may
@@ -268,9 +278,29 @@ void Findings::File(Finding& finding) noexcept {
   if (finding.is_new_site) uses_.python.CallAtExitSoon();
 }
 
+void Findings::KeepCapsule(const Finding& finding) noexcept {
+  const OpTraits& op = finding.whole_op != nullptr ? *finding.whole_op : *finding.frame.op;
+  uses_.capsules.OnPossibleOrigin({.thread = finding.thread,
+                                   .frame = finding.frame,
+                                   .outputs = finding.outputs,
+                                   .count = finding.count,
+                                   .place = finding.place,
+                                   .header = finding.draft.value.header,
+                                   .finding_class = finding.finding_class,
+                                   .kinds = finding.evidence.output_kinds,
+                                   .op = op.name,
+                                   .site = finding.site,
+                                   .seen = finding.seen,
+                                   .emitter = finding.emitter});
+}
+
 void Findings::Follow(const Finding& finding) noexcept {
   ThreadState* thread = finding.thread;
   const ValueRecord& value = finding.draft.value;
+  if (__builtin_expect(uses_.capsules.on(), 0) && finding.just_made() &&
+      (MayBeOrigin(finding.finding_class) || IsFirstToRead(finding))) {
+    KeepCapsule(finding);
+  }
   if (MayBeOrigin(finding.finding_class) && IsEarlyOrRare(finding.seen)) {
     uses_.trail.Keep(thread, value.header.ticket);
   }

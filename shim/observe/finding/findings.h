@@ -12,6 +12,7 @@
 namespace nanwatch {
 
 class FindingRecords;
+class Capsules;
 class FindingSink;
 class KnownBad;
 class OpJudge;
@@ -42,6 +43,7 @@ class Findings {
     SharedFiles& shared_files;
     OutOfSight& out_of_sight;
     Trail& trail;
+    Capsules& capsules;
     FindingSink& sink;
     PassLeaves& leaves;
   };
@@ -64,6 +66,7 @@ class Findings {
   [[nodiscard]] int FillInputs(const Finding& finding, wire::TensorStats* stats) noexcept;
   void File(Finding& finding) noexcept;
   void Follow(const Finding& finding) noexcept;
+  void KeepCapsule(const Finding& finding) noexcept;
   void RememberWritten(const Finding& finding) noexcept;
 
   const Uses uses_;

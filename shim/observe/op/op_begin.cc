@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "shim/observe/capsule/capsules.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/op_kernels.h"
 #include "shim/observe/op/compiled_regions.h"
@@ -80,6 +81,7 @@ void OpBegin::BeginWithArguments(ThreadState* thread, Frame& frame,
   const OpTraits& op = *frame.op;
   frame.inputs_begin = thread->inputs_used;
   if (input_tracking_.armed()) inputs_.Record(thread, frame, arguments);
+  if (__builtin_expect(capsules_.on(), 0)) capsules_.OnBegin(thread, frame, arguments);
   if (op.in_place && gpu_.AnyReceivedUnchecked()) gpu_.CheckReceived(thread, frame);
   if (__builtin_expect((op.families & kCommunicates) != 0, 0) && gpu_.On()) {
     gpu_.CheckGiven(thread, frame);

@@ -12,6 +12,7 @@
 
 namespace nanwatch {
 
+class Capsules;
 class CollectiveResults;
 class CompiledRegions;
 class GpuEventQueue;
@@ -24,14 +25,15 @@ class OpBegin {
   // All outlive it.
   OpBegin(OpTable& ops, const InputTracking& input_tracking, InputRecorder& inputs,
           GpuEventQueue& gpu, OpKernels& kernels, CompiledRegions& regions,
-          CollectiveResults& collectives) noexcept
+          CollectiveResults& collectives, Capsules& capsules) noexcept
       : ops_(ops),
         input_tracking_(input_tracking),
         inputs_(inputs),
         gpu_(gpu),
         kernels_(kernels),
         regions_(regions),
-        collectives_(collectives) {}
+        collectives_(collectives),
+        capsules_(capsules) {}
 
   void Begin(ThreadState* thread, const at::RecordFunction& op);
 
@@ -49,6 +51,7 @@ class OpBegin {
   OpKernels& kernels_;
   CompiledRegions& regions_;
   CollectiveResults& collectives_;
+  Capsules& capsules_;
 };
 
 // Under autocast the op casts its arguments, and calls itself on the results: the computation is

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/step/step_publisher.h"
 
+#include <cmath>
+
 #include "proto/wire/cell_record.h"
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/capsule/capsules.h"
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/level_state.h"
@@ -141,6 +144,10 @@ void StepPublisher::Publish(ThreadState* thread, uint32_t optimizer, bool skippe
     entry.flags |= 1;
   }
   emitter->PublishStep(entry, telemetry);
+  if (uses_.capsules.on()) {
+    const bool bad_loss = loss_known && !std::isfinite(telemetry.loss);
+    uses_.capsules.OnStep(skipped || bad_loss || telemetry.gradients_bad != 0);
+  }
   const bool time_known = (telemetry.known & TelemetryEntry::kStepTime) != 0;
   uses_.sink.OnStep(
       thread, {.clocks = entry.clocks,

@@ -14,6 +14,7 @@
 
 namespace nanwatch {
 
+class Capsules;
 class Emitter;
 class FindingRecords;
 class Headroom;
@@ -49,6 +50,7 @@ class StepPublisher {
     ScalerState& scaler;
     ReadNumbers& read_numbers;
     Headroom& headroom;
+    Capsules& capsules;
     StepSink& sink;
   };
   explicit StepPublisher(const Uses& uses) noexcept : uses_(uses) {}

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "shim/observe/capsule/capsules.h"
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/known_bad.h"
@@ -208,6 +209,7 @@ class ObservedTraining {
   ParameterStats stats{segment, python, progress, late};
   Headroom headroom{segment};
   Trail trail{segment};
+  Capsules capsules;
   UnobservedWrites writes{segment, records, known_bad, poison};
   CollectiveRecords collective_records{segment, records, writes};
   CollectiveResults collective_results{known_bad, collective_records, poison, progress, late};
@@ -225,7 +227,7 @@ class ObservedTraining {
   StackedValues stacked_values{bad_values};
   OpJudge judge{python, sources, stacked_values, read_numbers, progress};
   Findings findings{{segment, records, python, recent, known_bad, poison, marks, judge,
-                     shared_files, out_of_sight, trail, finding_sink, pass_leaves}};
+                     shared_files, out_of_sight, trail, capsules, finding_sink, pass_leaves}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
   PoisonWatch poison_watch{
       {python, poison, bad_values, tracking, level, progress, late, stops_on_anomaly}};
@@ -242,7 +244,7 @@ class ObservedTraining {
   JobStop stop{process.entry(), segment, python, recent};
   StepPublisher publisher{{process.entry(), segment, records, python, bad_values, tracking, level,
                            poison, poison_watch, marks, progress, losses, scaler, read_numbers,
-                           headroom, sink}};
+                           headroom, capsules, sink}};
   StepScope steps{
       {process.entry(), segment, records,  bad_values, tracking, level,     poison,
        poison_watch,    marks,   progress, losses,     scaler,   publisher, passes,
