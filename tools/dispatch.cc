@@ -22,8 +22,8 @@ namespace {
 
 using nanwatch::Say;
 
-const std::vector<std::string> kVerbs = {"run",    "ps",     "top",    "tail",
-                                         "report", "attach", "detach", "doctor"};
+const std::vector<std::string> kVerbs = {"run",    "ps",      "top",    "tail",   "report",
+                                         "replay", "capsule", "attach", "detach", "doctor"};
 
 std::string Footer() {
   return std::string(
@@ -110,6 +110,8 @@ int Dispatch(int argc, char** argv) {
   AddTopVerb(app, call);
   AddTailVerb(app, call);
   AddReportVerb(app, call);
+  AddReplayVerb(app, call);
+  AddCapsuleVerb(app, call);
   AddAttachVerbs(app, call);
   AddDoctorVerb(app, call);
   try {

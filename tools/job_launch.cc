@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 
+#include "proto/wire/capsule.h"
 #include "proto/wire/naming.h"
 #include "tools/preload.h"
 
@@ -17,6 +19,7 @@ namespace {
 
 const std::vector<std::string> kLevelNames = {"idle", "canary", "sampled", "full", "auto"};
 const std::vector<std::string> kOnAnomaly = {"continue", "stop"};
+const std::vector<std::string> kCapsuleKinds = {"off", "op"};
 const std::vector<std::string> kSwitch = {"0", "1"};
 constexpr size_t kJobLengthMax = 63;  // what a segment's header has room for
 
@@ -59,6 +62,25 @@ std::string FindWrongMeasure(std::string_view where, const std::string& typed) {
   return std::string(where) + " is '" + typed +
          "': give the percentage of steps that nanwatch may leave unchecked to measure its own "
          "cost, from 0 (none) to 50, for example 1";
+}
+
+// "64M": bytes, or KiB, MiB and GiB. Nothing: it is no size.
+std::optional<uint64_t> ParseBytes(const std::string& typed) {
+  constexpr std::string_view kUnits = "KMG";
+  char* end = nullptr;
+  const unsigned long long number = std::strtoull(typed.c_str(), &end, 10);
+  if (typed.empty() || typed[0] < '0' || typed[0] > '9') return std::nullopt;
+  const std::string_view unit = end;
+  if (unit.empty()) return number;
+  const size_t power = kUnits.find(unit[0]);
+  if (unit.size() > 1 || power == std::string_view::npos) return std::nullopt;
+  const int shift = 10 * (static_cast<int>(power) + 1);
+  return number > (UINT64_MAX >> shift) ? std::nullopt : std::optional(number << shift);
+}
+
+std::string FindWrongLimit(std::string_view where, const std::string& typed) {
+  if (typed.empty() || ParseBytes(typed).has_value()) return "";
+  return std::string(where) + " is '" + typed + "': give a size, for example 64M";
 }
 
 std::string FindWrongJob(const std::string& job) {
@@ -161,6 +183,9 @@ std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outs
        {FindWrongWord("--level", CurrentLevelName(options.level), kLevelNames),
         FindWrongWord("--on-anomaly", options.on_anomaly, kOnAnomaly),
         FindWrongBudget("--budget", options.budget),
+        FindWrongWord("--capsule", options.capsule, kCapsuleKinds),
+        FindWrongWord(wire::kEnvCapsule, outside.Text(wire::kEnvCapsule), kCapsuleKinds),
+        FindWrongLimit("--capsule-limit", options.capsule_limit),
         FindWrongWord(wire::kEnvLevel, level, kLevelNames),
         FindWrongWord(wire::kEnvOnAnomaly, on_anomaly, kOnAnomaly),
         FindWrongBudget(wire::kEnvBudget, budget), FindWrongStats("--stats", options.stats),
@@ -188,6 +213,10 @@ JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
   SetWhenGiven(launch.environment, wire::kEnvStats, options.stats);
   SetWhenGiven(launch.environment, wire::kEnvMeasure, options.measure);
   SetWhenGiven(launch.environment, wire::kEnvKernels, options.kernels ? "1" : "");
+  SetWhenGiven(launch.environment, wire::kEnvCapsule, options.capsule);
+  if (const std::optional<uint64_t> limit = ParseBytes(options.capsule_limit)) {
+    launch.environment.Set(wire::kEnvCapsuleLimit, std::to_string(*limit));
+  }
   std::string budget = options.budget;
   if (budget.ends_with('%')) budget.pop_back();
   SetWhenGiven(launch.environment, wire::kEnvBudget, budget);

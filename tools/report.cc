@@ -11,6 +11,8 @@
 #include "daemon/report/explanation_text.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_report.h"
+#include "tools/capsule/capsule.h"
+#include "tools/capsule/job_capsules.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/ignore_option.h"
@@ -128,12 +130,12 @@ int Report(const ReportOptions& options) {
   if (options.stats) return ReportParameters(options, *job, observations);
   const IgnoreText rules = ReadIgnoreOptions(options.ignore);
   for (const std::string& problem : rules.problems) Say(problem);
-  const Diagnosed diagnosed =
-      DiagnosisOfJob(observations.FactsOfJob(*job), observations.ExitOfJob(*job),
-                     {.further_rules = rules.text,
-                      .explained = options.explain,
-                      .unwatched = UnwatchedOfJob(observations.places(), *job)});
-  const Verdict& verdict = diagnosed.verdict;
+  Diagnosed diagnosed = DiagnosisOfJob(observations.FactsOfJob(*job), observations.ExitOfJob(*job),
+                                       {.further_rules = rules.text,
+                                        .explained = options.explain,
+                                        .unwatched = UnwatchedOfJob(observations.places(), *job)});
+  Verdict& verdict = diagnosed.verdict;
+  AddCapsules(CapsuleDirectory(observations.places().state_dir), verdict);
   if (options.explain > 0 && diagnosed.explanation.steps().empty()) {
     Say("there is no incident " + std::to_string(options.explain) + ": the verdict is " +
         verdict.verdict() + ", with " + std::to_string(verdict.incidents_size()) +

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
 #include <optional>
 
 #include "daemon/base/clock.h"
@@ -19,15 +18,17 @@
 #include "daemon/report/text_layout.h"
 #include "daemon/report/text_report.h"
 #include "daemon/report/unknown_text.h"
+#include "proto/wire/capsule.h"
 #include "proto/wire/ignore_section.h"
 #include "proto/wire/launch.h"
 #include "proto/wire/naming.h"
+#include "tools/capsule/capsule.h"
+#include "tools/capsule/job_capsules.h"
 #include "tools/child.h"
 #include "tools/command.h"
 #include "tools/daemon_start.h"
 #include "tools/exit_codes.h"
 #include "tools/fellow_launchers.h"
-#include "tools/help_layout.h"
 #include "tools/ignore_option.h"
 #include "tools/installation.h"
 #include "tools/job_end.h"
@@ -38,46 +39,10 @@
 #include "tools/observations.h"
 #include "tools/terminal.h"
 #include "tools/unseen_job.h"
-#include "tools/verb.h"
 #include "tools/verdict_file.h"
 
 namespace nanwatch {
 namespace {
-
-constexpr char kHelp[] = "Run a command, watch it, and report what went wrong when it ends.";
-
-constexpr char kRunHelp[] =
-    "The command runs as it does without nanwatch: same output, same signals, same exit status. "
-    "nanwatch\n"
-    "  prints one line before it and a report after it, both on stderr.\n"
-    "\n"
-    "Examples:\n"
-    "  nanwatch run -- python train.py --epochs 3\n"
-    "  nanwatch run --verdict verdict.json -- torchrun --nproc-per-node 2 train.py\n"
-    "  nanwatch run --level canary --budget 1 -- python train.py\n"
-    "  nanwatch run --ignore 'op=aten::log layer=encoder.mask*' -- python train.py\n"
-    "\n"
-    "Levels: idle (loaded, checks nothing), canary (gradients, parameters, optimizer state and "
-    "loss,\n"
-    "  once a step), sampled (every op; of large results a part), full (every op), auto (the most "
-    "that\n"
-    "  stays within --budget).\n"
-    "\n"
-    "Rules: a rule is a list of FIELD=GLOB, with the fields op, layer, phase, class and pattern. "
-    "An\n"
-    "  incident whose origin matches all of them is expected. ';' or a new line starts the next "
-    "rule, # a\n"
-    "  comment. --ignore @FILE reads rules from a file. Rules of NANWATCH_IGNORE apply as well.\n"
-    "\n"
-    "Exit status: the command's own, or its signal; 126 when it cannot be executed, 127 when there "
-    "is no\n"
-    "  such command, 2 for wrong use; then nothing was started.\n"
-    "\n"
-    "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_STATS, NANWATCH_MEASURE,\n"
-    "  NANWATCH_ON_ANOMALY (like the flags, which win), NANWATCH_KERNELS=1 (--kernels);\n"
-    "  NANWATCH_IGNORE (rules, or @FILE);\n"
-    "  NANWATCH_JOB (one id for processes that belong together; default: a new one); NANWATCH_DIR\n"
-    "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.";
 
 // What was found out and set up before the command starts.
 struct Preparation {
@@ -87,6 +52,7 @@ struct Preparation {
   Places places;
   bool shares_job = false;  // others may run in it: a launcher or NANWATCH_JOB named it
   bool announces = true;
+  bool keeps_capsules = false;
   uint64_t started_real_ns = 0;
   LauncherMark mark;  // where the job is shared
 };
@@ -157,6 +123,19 @@ void PrepareRules(const RunOptions& options, const EnvironmentBlock& outside,
   notes.insert(notes.end(), problems.begin(), problems.end());
 }
 
+// Where the job writes capsules, if it is to.
+void PrepareCapsules(Preparation& prepared) {
+  EnvironmentBlock& environment = prepared.launch.environment;
+  const std::string kind = environment.Text(wire::kEnvCapsule);
+  if (!prepared.launch.observed || kind.empty() || kind == "off") return;
+  prepared.keeps_capsules = true;
+  environment.Set(wire::kEnvCapsuleDir, CapsuleDirectory(prepared.places.state_dir));
+  const std::string level = environment.Text(wire::kEnvLevel);
+  if (level.empty() || level == "full" || level == "sampled") return;
+  prepared.launch.notes.push_back(
+      "capsules are written only while every op is checked: use --level full, not " + level);
+}
+
 Preparation Prepare(const RunOptions& options) {
   const EnvironmentBlock outside = EnvironmentBlock::OfThisProcess();
   const std::string wrong = FindWrongUse(options, outside);
@@ -177,6 +156,7 @@ Preparation Prepare(const RunOptions& options) {
   PrepareSegmentDirectory(prepared, outside);
   PrepareJob(prepared, outside);
   PrepareDaemon(prepared, outside, installation);
+  PrepareCapsules(prepared);
   return prepared;
 }
 
@@ -332,6 +312,12 @@ void ConcludeUnobserved(const RunOptions& options, Preparation& prepared, const 
   Show(options, nothing);
 }
 
+void SettleAndAdd(const std::string& state_dir, Verdict& verdict) {
+  const std::string directory = CapsuleDirectory(state_dir);
+  for (const std::string& problem : SettleCapsules(directory, verdict)) Say(problem);
+  AddCapsules(directory, verdict);
+}
+
 void Conclude(const RunOptions& options, SignalGate& gate, Preparation& prepared,
               const JobExit& exit, const CommandEnd& end) {
   if (!prepared.launch.observed) {
@@ -343,7 +329,8 @@ void Conclude(const RunOptions& options, SignalGate& gate, Preparation& prepared
   std::optional<UniqueFd> turn = TakeTurn(prepared);
   const bool is_last = prepared.mark.OthersLive() == 0;
   const int live = prepared.shares_job ? LiveRunsOf(observations, exit.job) : 0;
-  const Verdict verdict = Judge(options, prepared, observations, exit);
+  Verdict verdict = Judge(options, prepared, observations, exit);
+  if (prepared.keeps_capsules && live == 0) SettleAndAdd(prepared.places.state_dir, verdict);
   if (verdict.runs_size() == 0) KeepUnseen(prepared.places, prepared.started_real_ns, verdict);
   if (is_last || options.verdict_path != "-") WriteVerdict(verdict, prepared);
   prepared.mark.Leave();
@@ -376,45 +363,6 @@ int RunCommand(const RunOptions& options) {
   const JobExit exit = DescribeExit(prepared.launch.job, start.pid, end);
   Conclude(options, gate, prepared, exit, end);
   EndLike(end);
-}
-
-void AddRunVerb(CLI::App& app, VerbCall& call) {
-  CLI::App* verb = app.add_subcommand("run", kHelp);
-  SetHelp(*verb, "nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]", kRunHelp);
-  auto options = std::make_shared<RunOptions>();
-  verb->add_option("--level", options->level, "How much is checked (see Levels)")
-      ->type_name("LEVEL");
-  verb->add_option("--budget", options->budget,
-                   "What watching may cost, as a percentage of step time")
-      ->type_name("PERCENT");
-  verb->add_option("--stats", options->stats,
-                   "Take a snapshot of each parameter every N steps (default 100; 0: never); see "
-                   "'nanwatch report --stats'")
-      ->type_name("N");
-  verb->add_option("--measure", options->measure,
-                   "Leave up to this percentage of steps unchecked to measure what the checks "
-                   "cost, for example 1 (default 0: never)")
-      ->type_name("PERCENT");
-  verb->add_flag("--kernels", options->kernels,
-                 "On a GPU: list the kernels of the origin's op, with their times (uses CUPTI; not "
-                 "while a profiler runs)");
-  verb->add_option(
-          "--verdict", options->verdict_path,
-          "Write the verdict document to this file when the command has ended; '-' is stdout")
-      ->type_name("FILE");
-  verb->add_option("--on-anomaly", options->on_anomaly,
-                   "continue (default), or stop: raise an error before an update by gradients that "
-                   "are not finite")
-      ->type_name("continue|stop");
-  verb->add_option("--ignore", options->ignore,
-                   "A rule for incidents that this job may have (see Rules); can be repeated")
-      ->type_name("RULE|@FILE")
-      ->allow_extra_args(false);
-  verb->add_flag("--json", options->json, "Print the report as JSON");
-  verb->callback([options, &call] {
-    options->command = call.command;
-    call.chosen = [options] { return RunCommand(*options); };
-  });
 }
 
 }  // namespace nanwatch

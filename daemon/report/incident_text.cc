@@ -174,6 +174,28 @@ std::string ReasonRows(const Incident& incident, int width) {
   return Row("why", Printable(why), width) + Row("do", Printable(pattern.fix()), width);
 }
 
+// What running the op again has shown.
+std::string ReplayWords(std::string_view word) {
+  if (word == "mathematics")
+    return "run again it is bad each time, in float64 too: these numbers have no finite result";
+  if (word == "range")
+    return "run again it is bad each time, and finite in float64: a number does not fit the type";
+  if (word == "kernel_fault") return "run again it differs between runs or kernels on this machine";
+  if (word == "not_reproduced")
+    return "run again it is finite: what made it bad is not in the op's inputs";
+  return "it could not be run again here";
+}
+
+std::string ReplayRow(const Incident& incident, int width) {
+  if (incident.capsule().empty()) return "";
+  const std::string& path = incident.capsule();
+  const std::string command = Glued("`nanwatch replay " + path.substr(path.rfind('/') + 1) + "`");
+  return Row("replay",
+             incident.replay().empty() ? command + " runs this op again with the inputs it had"
+                                       : ReplayWords(incident.replay()) + " (" + command + ")",
+             width);
+}
+
 }  // namespace
 
 std::string Headline(const Incident& incident) {
@@ -227,7 +249,7 @@ std::string IncidentRows(const Incident& incident, int width) {
                     Grouped(static_cast<uint64_t>(incident.last_step())),
                 width);
   }
-  return rows + ReasonRows(incident, width);
+  return rows + ReasonRows(incident, width) + ReplayRow(incident, width);
 }
 
 }  // namespace nanwatch

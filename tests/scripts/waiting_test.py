@@ -24,6 +24,7 @@ PAUSES = {
     "daemon/loop/daemon_test.cc": (1, POLL),
     "daemon/loop/killed_daemon_test.cc": (1, "a daemon is killed at any moment: what is asserted holds at each"),
     "daemon/loop/nanwatchd_test.cc": (1, POLL),
+    "tools/capsule_test.cc": (1, "a job is killed at any moment: what is asserted holds at each"),
     "e2e/gpu/exit_soak.py": (3, NEVER_ENDS + "; and one that goes on for a while after a reset, in which it must not die"),
     "e2e/gpu/findings_test.py": (1, POLL),
     "e2e/gpu/kernels_test.py": (1, POLL),

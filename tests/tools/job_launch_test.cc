@@ -87,6 +87,17 @@ TEST(WrongUse, AnUnknownReactionIsRefused) {
               HasSubstr("continue, stop"));
 }
 
+TEST(WrongUse, ACapsuleHasAKindAndASize) {
+  EXPECT_EQ(WrongUseOf([](RunOptions& o) { o.capsule = "op"; }), "");
+  EXPECT_EQ(WrongUseOf([](RunOptions& o) { o.capsule_limit = "64M"; }), "");
+  EXPECT_THAT(WrongUseOf([](RunOptions& o) { o.capsule = "ops"; }), HasSubstr("off, op"));
+  for (const char* size : {"M", "-1", "64MB", "1.5M", "99999999999G"}) {
+    RunOptions options = Command();
+    options.capsule_limit = size;
+    EXPECT_THAT(FindWrongUse(options, EnvironmentBlock()), HasSubstr("64M")) << size;
+  }
+}
+
 TEST(WrongUse, VariablesAreCheckedLikeFlags) {
   const auto wrong = [](const char* assignment) {
     return FindWrongUse(Command(), EnvironmentBlock({assignment}));
@@ -137,6 +148,8 @@ TEST(Launch, FlagsWinOverVariables) {
   options.stats = "7";
   options.measure = "0";
   options.kernels = true;
+  options.capsule = "op";
+  options.capsule_limit = "2K";
   const JobLaunch launch = PlanLaunch(options, EnvironmentBlock({"NANWATCH_LEVEL=idle"}),
                                       installed.where, "0123456789ab");
   EXPECT_EQ(launch.environment.Text("NANWATCH_LEVEL"), "full");
@@ -145,6 +158,8 @@ TEST(Launch, FlagsWinOverVariables) {
   EXPECT_EQ(launch.environment.Text("NANWATCH_STATS"), "7");
   EXPECT_EQ(launch.environment.Text("NANWATCH_MEASURE"), "0");
   EXPECT_EQ(launch.environment.Text("NANWATCH_KERNELS"), "1");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_CAPSULE"), "op");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_CAPSULE_LIMIT"), "2048");
 }
 
 TEST(Launch, TheFormerNameOfALevelBecomesTheNewOneAndIsMentioned) {
