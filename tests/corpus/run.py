@@ -53,6 +53,7 @@ def parse_arguments(description):
     parser.add_argument("--without", default="", help="names of programs that are left out, separated by commas")
     parser.add_argument("--share", default="1/1", metavar="K/N", help="the K-th of N equal shares of the programs")
     parser.add_argument("--exactness", action="store_true", help="say also which origins were called exact, and exit 1 as exactness.py does")
+    parser.add_argument("--capsules", type=pathlib.Path, metavar="FOLDER", help="keep a capsule of each origin, in this state directory")
     parser.add_argument("--min-right", type=float, default=0, metavar="PERCENT")
     parser.add_argument("-v", "--verbose", action="store_true", help="what was got and wanted, where they differ")
     return parser.parse_args()
@@ -75,8 +76,8 @@ def run_program(program, arguments, out, environment, groups, deadline):
     left = deadline - started
     if left < WORTHWHILE_S:
         return 0, LEFT_OUT
-    level = ["--level", arguments.level] if arguments.level else []
-    command = [arguments.nanwatch, "run", *level, "--verdict", out / f"{program.stem}.json", "--", arguments.python,
+    options = [*(["--level", arguments.level] if arguments.level else []), *(["--capsule", "op"] if arguments.capsules else [])]
+    command = [arguments.nanwatch, "run", *options, "--verdict", out / f"{program.stem}.json", "--", arguments.python,
                *shlex.split(arguments.launcher or ""), program]
     # Trainers leave files in the directory they run in.
     with tempfile.TemporaryDirectory() as workplace, open(out / f"{program.stem}.log", "wb") as log:
@@ -170,7 +171,7 @@ def run_programs(expectations, arguments, out, deadline=math.inf):
     segments = tempfile.mkdtemp(prefix="nanwatch-corpus-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NANWATCH")}
     environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # programs that share cores spin in each other's way otherwise
-    environment |= {"NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": f"{scratch}/state"}
+    environment |= {"NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": str(arguments.capsules or f"{scratch}/state")}
     if arguments.sample_limit is not None:
         environment["NANWATCH_TEST_SAMPLE_LIMIT"] = str(arguments.sample_limit)
     troubles = {}
