@@ -219,6 +219,13 @@ std::vector<RunFacts> Observations::FactsWithStatsOfJob(const std::string& job) 
   return all;
 }
 
+std::vector<StepSummary> Observations::StepsOfRun(const std::string& id) {
+  Store* store = Database();
+  if (store == nullptr) return {};
+  Result<std::vector<StepSummary>> steps = store->Steps(id);
+  return steps.ok() ? *std::move(steps) : std::vector<StepSummary>();
+}
+
 std::vector<std::string> Observations::ExitFilesOfJob(const std::string& job) const {
   std::vector<std::string> paths;
   const Result<SegmentListing> listing = ListSegments(places_.segment_dir);

@@ -78,6 +78,8 @@ class Observations {
   [[nodiscard]] std::vector<RunFacts> FactsOfJob(const std::string& job);
   // The same with every snapshot of parameters that is kept, in `stats_read`, in no order.
   [[nodiscard]] std::vector<RunFacts> FactsWithStatsOfJob(const std::string& job);
+  // The steps of a run that the database keeps, by index; empty where it does not know the run.
+  [[nodiscard]] std::vector<StepSummary> StepsOfRun(const std::string& id);
   // Its incidents so far, as the daemon last concluded; nothing when the database does not know the
   // job, or cannot be read.
   [[nodiscard]] std::optional<std::vector<Incident>> IncidentsOfJob(const std::string& job);
