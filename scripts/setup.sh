@@ -18,7 +18,7 @@ build_packages=(
 test_packages=(libgtest-dev libgmock-dev valgrind git procps clang clang-format clang-tidy tmux bubblewrap chromium)
 # These bring services that Debian starts at once. They are installed only where none would be started, as in
 # a container; elsewhere their tests skip.
-service_test_packages=(munge slurmctld slurmd slurm-client)
+service_test_packages=(munge slurmctld slurmd slurm-client prometheus prometheus-alertmanager)
 
 fail() { echo "setup: $*" >&2; exit 1; }
 

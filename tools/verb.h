@@ -25,6 +25,8 @@ void AddTopVerb(CLI::App& app, VerbCall& call);
 void AddTailVerb(CLI::App& app, VerbCall& call);
 void AddReportVerb(CLI::App& app, VerbCall& call);
 void AddAttachVerbs(CLI::App& app, VerbCall& call);  // attach and detach
+void AddServeVerb(CLI::App& app, VerbCall& call);
+void AddExportVerb(CLI::App& app, VerbCall& call);
 void AddDoctorVerb(CLI::App& app, VerbCall& call);
 
 }  // namespace nanwatch

@@ -14,14 +14,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string Head(const std::string& title, const HtmlPageOptions& options) {
-  const std::string connect = options.renew_from.empty() ? "'none'" : "'self'";
   return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-         "script-src 'nonce-" +
-         options.nonce + "'; style-src 'nonce-" + options.nonce + "'; img-src data:; connect-src " +
-         connect +
-         "; base-uri 'none'; form-action 'none'\">\n"
-         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+         "<meta http-equiv=\"Content-Security-Policy\" content=\"" +
+         PagePolicy(options) +
+         "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta name=\"color-scheme\" content=\"light dark\">\n"
          "<meta name=\"referrer\" content=\"no-referrer\">\n"
          "<link rel=\"icon\" href=\"data:,\">\n<title>" +
@@ -86,6 +82,13 @@ std::string HtmlData(const Json& json) {
     }
   }
   return escaped;
+}
+
+std::string PagePolicy(const HtmlPageOptions& options) {
+  const std::string connect = options.renew_from.empty() ? "'none'" : "'self'";
+  return "default-src 'none'; script-src 'nonce-" + options.nonce + "'; style-src 'nonce-" +
+         options.nonce + "'; img-src data:; connect-src " + connect +
+         "; base-uri 'none'; form-action 'none'";
 }
 
 std::string NewNonce() {

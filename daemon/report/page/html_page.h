@@ -26,6 +26,9 @@ struct HtmlPageOptions {
 // A page of runs, which reads them from /api/v1/runs.
 [[nodiscard]] std::string HtmlRunList(const HtmlPageOptions& options);
 
+// The policy that the page has in itself, for the header of an answer.
+[[nodiscard]] std::string PagePolicy(const HtmlPageOptions& options);
+
 // ---- parts
 
 // `text` where HTML has text or the value of an attribute.

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verb `export`: what is known of a job, or of all runs, in the formats of other programs.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/exit_codes.h"
+#include "tools/help_layout.h"
+#include "tools/job_page.h"
+#include "tools/job_verdict.h"
+#include "tools/observations.h"
+#include "tools/output_file.h"
+#include "tools/run_export.h"
+#include "tools/serve/metrics.h"
+#include "tools/terminal.h"
+#include "tools/verb.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr char kExportHelp[] =
+    "Formats: csv (a line a step), jsonl (a line for each run, step, incident, warning and "
+    "snapshot of\n"
+    "  parameters), prometheus (all runs, for node_exporter's textfile collector).\n"
+    "RUN is a PID, or the id of a run or job, or its beginning; without it, the job of the newest "
+    "run.\n"
+    "\n"
+    "Examples:\n"
+    "  nanwatch export 7f3a --format csv > steps.csv\n"
+    "  nanwatch export 7f3a --format jsonl --output job.jsonl\n"
+    "  nanwatch export --format prometheus --textfile "
+    "/var/lib/prometheus/node-exporter/nanwatch.prom\n"
+    "\n"
+    "Exit status: 0; 1 no such run, or the file could not be written (then it is as it was); 2 "
+    "wrong use.\n"
+    "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
+
+struct ExportOptions {
+  std::string run;
+  std::string format;
+  std::string output = "-";
+};
+
+int Write(const ExportOptions& options, const std::string& text) {
+  const Status written = WriteOutputFile(options.output, text);
+  if (written.ok()) return kExitOk;
+  Say("nothing was exported: " + written.message());
+  return kExitFailed;
+}
+
+int ExportMetrics(const ExportOptions& options, Observations& observations) {
+  if (!options.run.empty()) {
+    Say("format prometheus is of all runs: leave out '" + options.run + "'");
+    return kExitUsage;
+  }
+  RunTable table(observations);
+  table.Refresh();
+  return Write(options, MetricsText(table.runs(), table.jobs(), table.database_status().ok(),
+                                    MetricsFormat::kText));
+}
+
+int Export(const ExportOptions& options) {
+  Observations observations(FindPlaces(ProcessEnvironment()));
+  if (options.format == "prometheus") return ExportMetrics(options, observations);
+  const Result<std::string> job = observations.ResolveJob(options.run);
+  const Status database = observations.DatabaseStatus();
+  if (!database.ok()) Say("the database cannot be read: " + database.message());
+  if (!job.ok()) {
+    Say(job.status().message());
+    return kExitFailed;
+  }
+  const std::vector<RunFacts> facts = observations.FactsWithStatsOfJob(*job);
+  const std::vector<RunSeries> series = SeriesOfRuns(facts, observations);
+  if (options.format == "csv") return Write(options, StepsCsv(series));
+  const Verdict verdict = VerdictOfJob(facts, observations.ExitOfJob(*job));
+  return Write(options, JobJsonLines(*job, facts, verdict, series));
+}
+
+}  // namespace
+
+void AddExportVerb(CLI::App& app, VerbCall& call) {
+  CLI::App* verb = app.add_subcommand(
+      "export", "Write steps, incidents and metrics in the formats of other programs.");
+  SetHelp(*verb, "nanwatch export [RUN] --format FORMAT [OPTIONS]", kExportHelp);
+  auto options = std::make_shared<ExportOptions>();
+  verb->add_option("RUN", options->run, "A PID, or the id of a run or job, or its beginning")
+      ->type_name("");
+  verb->add_option("--format", options->format, "csv, jsonl or prometheus")
+      ->type_name("FORMAT")
+      ->required()
+      ->check(CLI::IsMember({"csv", "jsonl", "prometheus"}));
+  verb->add_option("--output,--textfile", options->output,
+                   "Where to; a file is replaced whole, '-' is stdout (the default)")
+      ->type_name("FILE");
+  verb->callback([options, &call] { call.chosen = [options] { return Export(*options); }; });
+}
+
+}  // namespace nanwatch
