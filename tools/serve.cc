@@ -113,12 +113,17 @@ std::string UrlOf(const std::string& address, int port) {
   return "http://" + (is_six ? "[" + address + "]" : address) + ":" + std::to_string(port) + "/";
 }
 
-// Serves until SIGINT or SIGTERM.
-void ServeUntilSignal(HttpServer& server) {
+// Blocks what ends it, in this thread and those that it starts from now on.
+sigset_t BlockEndingSignals() {
   sigset_t ending;
   sigemptyset(&ending);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&ending, signal);
   pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+  return ending;
+}
+
+// Serves until one of these arrives.
+void ServeUntilSignal(HttpServer& server, const sigset_t& ending) {
   std::thread waiter([&] {
     int signal = 0;
     sigwait(&ending, &signal);
@@ -152,6 +157,7 @@ int Serve(const ServeOptions& options) {
         ": give --token-file FILE as well, or listen on 127.0.0.1");
     return kExitUsage;
   }
+  const sigset_t ending = BlockEndingSignals();
   Answers answers;
   const Result<std::unique_ptr<HttpServer>> server = HttpServer::Bind(
       server_options, [&answers](const HttpRequest& request) { return answers.Answer(request); });
@@ -160,7 +166,7 @@ int Serve(const ServeOptions& options) {
     return kExitFailed;
   }
   Say("serving at " + UrlOf(listen->address, (*server)->port()) + " until Ctrl-C");
-  ServeUntilSignal(**server);
+  ServeUntilSignal(**server, ending);
   return kExitOk;
 }
 

@@ -21,7 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kTableKeptNs = 1'000'000'000;
+constexpr uint64_t kFreshNs = 1'000'000'000;
+constexpr uint64_t kStaleNs = 5'000'000'000;  // older ones nobody gets
 constexpr uint64_t kJobKeptNs = 2'000'000'000;
 constexpr size_t kJobsKeptMax = 8;
 
@@ -58,63 +59,99 @@ std::string TextOf(const Json& json) {
 
 }  // namespace
 
-void Answers::RenewTable() {
-  const uint64_t now_ns = clock_.monotonic_ns();
-  if (source_ != nullptr && now_ns - renewed_ns_ < kTableKeptNs) return;
-  struct stat status {};
-  const bool known = source_ != nullptr &&
-                     stat(source_->observations.places().database.c_str(), &status) == 0 &&
-                     source_->device == status.st_dev && source_->inode == status.st_ino;
-  if (!known) {
-    source_ = std::make_unique<Source>(FindPlaces(ProcessEnvironment()));
-    if (stat(source_->observations.places().database.c_str(), &status) == 0) {
-      source_->device = status.st_dev;
-      source_->inode = status.st_ino;
-    }
-  }
-  source_->table.Refresh();
-  renewed_ns_ = now_ns;
-  open_metrics_ = text_metrics_ = run_list_ = "";
-}
-
-HttpAnswer Answers::Metrics(const HttpRequest& request) {
-  const MetricsFormat format = FormatFor(request.accept);
-  const std::lock_guard lock(table_mutex_);
-  RenewTable();
-  std::string& text = format == MetricsFormat::kOpenMetrics ? open_metrics_ : text_metrics_;
-  if (text.empty()) {
-    const RunTable& table = source_->table;
-    text = MetricsText(table.runs(), table.jobs(), table.database_status().ok(), format);
-  }
-  return {.type = MetricsType(format), .body = text};
-}
-
-HttpAnswer Answers::RunList() {
-  const std::lock_guard lock(table_mutex_);
-  RenewTable();
-  if (run_list_.empty()) {
+// Reads all runs; where another database has the name of the one that it has open, that one.
+class Answers::Reader {
+ public:
+  [[nodiscard]] std::shared_ptr<const OfAllRuns> Read(const Clock& clock) {
+    struct stat status {};
+    const bool is_same = table_ != nullptr &&
+                         stat(observations_->places().database.c_str(), &status) == 0 &&
+                         device_ == status.st_dev && inode_ == status.st_ino;
+    if (!is_same) Open();
+    table_->Refresh();
+    auto all = std::make_shared<OfAllRuns>();
+    all->database_status = table_->database_status();
+    const bool readable = all->database_status.ok();
+    all->open_metrics =
+        MetricsText(table_->runs(), table_->jobs(), readable, MetricsFormat::kOpenMetrics);
+    all->text_metrics = MetricsText(table_->runs(), table_->jobs(), readable, MetricsFormat::kText);
     Json document = {{"schema", "nanwatch.runs/1"}, {"runs", Json::array()}};
-    for (const TableRun& run : source_->table.runs()) document["runs"].push_back(RunJson(run));
-    run_list_ = TextOf(document);
+    for (const TableRun& run : table_->runs()) {
+      document["runs"].push_back(RunJson(run));
+      all->names.emplace_back(run.id, run.job);
+    }
+    all->run_list = TextOf(document);
+    all->made_ns = clock.monotonic_ns();
+    return all;
   }
-  return {.type = kJsonType, .body = run_list_};
+
+ private:
+  void Open() {
+    table_.reset();
+    observations_ = std::make_unique<Observations>(FindPlaces(ProcessEnvironment()));
+    table_ = std::make_unique<RunTable>(*observations_);
+    struct stat status {};
+    if (stat(observations_->places().database.c_str(), &status) != 0) return;
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
+  }
+
+  std::unique_ptr<Observations> observations_;
+  std::unique_ptr<RunTable> table_;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
+
+Answers::Answers() : reader_([this] { ReadWhileAsked(); }) {}
+
+Answers::~Answers() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  reader_.join();
+}
+
+void Answers::ReadWhileAsked() {
+  Reader reader;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return wanted_ || stopping_; });
+    if (stopping_) return;
+    wanted_ = false;
+    lock.unlock();
+    std::shared_ptr<const OfAllRuns> read = reader.Read(clock_);
+    lock.lock();
+    all_runs_ = std::move(read);
+    changed_.notify_all();
+  }
+}
+
+std::shared_ptr<const Answers::OfAllRuns> Answers::AllRuns() {
+  const uint64_t now_ns = clock_.monotonic_ns();
+  const auto is_younger = [&](uint64_t ns) {
+    return all_runs_ != nullptr && all_runs_->made_ns + ns > now_ns;
+  };
+  std::unique_lock lock(mutex_);
+  if (is_younger(kFreshNs)) return all_runs_;
+  wanted_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return is_younger(kStaleNs); });
+  return all_runs_;
 }
 
 HttpAnswer Answers::Health() {
-  const std::lock_guard lock(table_mutex_);
-  RenewTable();
-  const Status& status = source_->table.database_status();
+  const Status status = AllRuns()->database_status;
   if (status.ok()) return {.body = "ok\n"};
   return {.status = 503, .body = "the database cannot be read: " + status.message() + "\n"};
 }
 
-const Answers::JobAnswers& Answers::OfJob(const std::string& job) {
+const Answers::OfOneJob& Answers::OneJob(const std::string& job) {
   const uint64_t now_ns = clock_.monotonic_ns();
-  JobAnswers& kept = jobs_[job];
+  OfOneJob& kept = jobs_[job];
   if (kept.made_ns != 0 && now_ns - kept.made_ns < kJobKeptNs) return kept;
-  // A reader of its own: a page may take a while, and the metrics do not wait.
-  jobs_source_ = std::make_unique<Source>(FindPlaces(ProcessEnvironment()));
-  Observations& observations = jobs_source_->observations;
+  Observations observations(FindPlaces(ProcessEnvironment()));
   const std::vector<RunFacts> facts = observations.FactsWithStatsOfJob(job);
   const Verdict verdict = VerdictOfJob(facts, observations.ExitOfJob(job));
   kept = {.made_ns = clock_.monotonic_ns(),
@@ -131,15 +168,10 @@ const Answers::JobAnswers& Answers::OfJob(const std::string& job) {
 }
 
 HttpAnswer Answers::OfRun(const std::string& name, const std::string& what) {
-  Result<std::string> job = Status(ErrorKind::kNotFound, "");
-  {
-    const std::lock_guard lock(table_mutex_);
-    RenewTable();
-    job = source_->table.JobOfName(name);
-  }
+  const Result<std::string> job = JobOfName(AllRuns()->names, name);
   if (!job.ok()) return {.status = 404, .body = job.status().message() + "\n"};
   const std::lock_guard lock(jobs_mutex_);
-  const JobAnswers& answers = OfJob(*job);
+  const OfOneJob& answers = OneJob(*job);
   if (what == "verdict") return {.type = kJsonType, .body = answers.verdict};
   if (what == "page") return {.type = kJsonType, .body = answers.page};
   const HtmlPageOptions options = {.nonce = NewNonce(),
@@ -152,9 +184,14 @@ HttpAnswer Answers::OfRun(const std::string& name, const std::string& what) {
 
 HttpAnswer Answers::Answer(const HttpRequest& request) {
   const std::string& path = request.path;
-  if (path == "/metrics") return Metrics(request);
+  if (path == "/metrics") {
+    const MetricsFormat format = FormatFor(request.accept);
+    const std::shared_ptr<const OfAllRuns> all = AllRuns();
+    return {.type = MetricsType(format),
+            .body = format == MetricsFormat::kText ? all->text_metrics : all->open_metrics};
+  }
   if (path == "/healthz") return Health();
-  if (path == "/api/v1/runs") return RunList();
+  if (path == "/api/v1/runs") return {.type = kJsonType, .body = AllRuns()->run_list};
   if (path == "/") {
     const HtmlPageOptions options = {
         .nonce = NewNonce(), .plain_text = "", .renew_from = "/api/v1/runs"};

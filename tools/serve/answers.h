@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `nanwatch serve` answers, path by path. Reads what `ps`, `top` and `report` read, and keeps an
-// answer for a moment, so that many readers cost what one does.
+// What `nanwatch serve` answers, path by path. Reads what `ps`, `top` and `report` read.
 //
 //   /  /runs/ID  /metrics  /api/v1/runs  /api/v1/runs/ID/verdict  /api/v1/runs/ID/page  /healthz
 //
-// Any thread. Metrics and the list of runs never wait for a page that is being made.
+// A thread of its own reads runs anew once a second while somebody asks, and everybody gets what it
+// read last, so that many readers cost what one does and none waits for the disk. Only the first
+// after a pause waits. Answers about one job are kept for two seconds.
+//
+// Any thread.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
-#include "tools/environment_block.h"
-#include "tools/observations.h"
 #include "tools/serve/http_server.h"
 #include "tools/serve/run_table.h"
 
@@ -22,41 +27,45 @@ namespace nanwatch {
 
 class Answers {
  public:
-  Answers() = default;
+  Answers();
+  Answers(const Answers&) = delete;
+  Answers& operator=(const Answers&) = delete;
+  ~Answers();
 
   [[nodiscard]] HttpAnswer Answer(const HttpRequest& request);
 
  private:
-  // What is read from one database file; made anew when another one has its name.
-  struct Source {
-    explicit Source(Places places) : observations(std::move(places)), table(observations) {}
-    Observations observations;
-    RunTable table;
-    uint64_t device = 0, inode = 0;
+  // Of all runs, at one moment.
+  struct OfAllRuns {
+    uint64_t made_ns = 0;
+    std::string open_metrics, text_metrics, run_list;
+    std::vector<std::pair<std::string, std::string>> names;  // ids of runs and jobs
+    Status database_status;
   };
-  struct JobAnswers {
+  struct OfOneJob {
     uint64_t made_ns = 0;
     std::string verdict, page, plain_text;
   };
+  class Reader;
 
-  // Both with their mutex held.
-  void RenewTable();
-  const JobAnswers& OfJob(const std::string& job);
-
-  [[nodiscard]] HttpAnswer Metrics(const HttpRequest& request);
-  [[nodiscard]] HttpAnswer RunList();
+  [[nodiscard]] std::shared_ptr<const OfAllRuns> AllRuns();
+  [[nodiscard]] const OfOneJob& OneJob(const std::string& job);  // with jobs_mutex_ held
   [[nodiscard]] HttpAnswer Health();
   [[nodiscard]] HttpAnswer OfRun(const std::string& name, const std::string& what);
+  void ReadWhileAsked();
 
   SystemClock clock_;
-  std::mutex table_mutex_;
-  std::unique_ptr<Source> source_;
-  uint64_t renewed_ns_ = 0;
-  std::string open_metrics_, text_metrics_, run_list_;  // "": not made since
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<const OfAllRuns> all_runs_;
+  bool wanted_ = false;
+  bool stopping_ = false;
 
   std::mutex jobs_mutex_;
-  std::unique_ptr<Source> jobs_source_;
-  std::map<std::string, JobAnswers> jobs_;
+  std::map<std::string, OfOneJob> jobs_;
+
+  std::thread reader_;  // last: it uses the others
 };
 
 }  // namespace nanwatch

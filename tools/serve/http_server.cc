@@ -21,7 +21,7 @@ namespace nanwatch {
 namespace {
 
 constexpr size_t kThreadsAlways = 2;
-constexpr size_t kRequestsPerConnection = 10'000;
+constexpr int kRequestsPerConnection = 10'000;
 
 bool IsAddress(const std::string& host) {
   in6_addr address{};
@@ -73,29 +73,46 @@ std::string FromBase64(std::string_view text) {
 }
 
 // cpp-httplib bounds each wait of a connection, and not a request as a whole: a client that sends a
-// byte now and then would hold a thread for good.
+// byte now and then would hold a thread for good. It also waits for another request after one that
+// made no sense.
 class BoundedServer final : public httplib::Server {
+ public:
+  // To be called for each request that was read whole, in its thread.
+  static void OnRequest() { request_read_ = true; }
+
  private:
   bool process_and_close_socket(socket_t socket) override {
+    for (int i = 0; i < kRequestsPerConnection; ++i) {
+      const int wait_s = i == 0 ? kHttpFirstSeconds : kHttpIdleSeconds;
+      if (!httplib::detail::keep_alive(svr_sock_, socket, wait_s)) break;
+      if (!Process(socket, i + 1 == kRequestsPerConnection)) break;
+    }
+    httplib::detail::shutdown_socket(socket);
+    httplib::detail::close_socket(socket);
+    return true;
+  }
+
+  // Whether the connection may have another request.
+  bool Process(socket_t socket, bool is_last) {
     std::string remote_address, local_address;
     int remote_port = 0, local_port = 0;
     httplib::detail::get_remote_ip_and_port(socket, remote_address, remote_port);
     httplib::detail::get_local_ip_and_port(socket, local_address, local_port);
-    const bool done = httplib::detail::process_server_socket_core(
-        svr_sock_, socket, keep_alive_max_count_, keep_alive_timeout_sec_,
-        [&](bool close_connection, bool& connection_closed) {
-          httplib::detail::SocketStream stream(socket, read_timeout_sec_, read_timeout_usec_,
-                                               write_timeout_sec_, write_timeout_usec_,
-                                               kHttpRequestMs, std::chrono::steady_clock::now());
-          stream.set_readable_hint();
-          return process_request(stream, remote_address, remote_port, local_address, local_port,
-                                 close_connection, connection_closed, nullptr);
-        });
-    httplib::detail::shutdown_socket(socket);
-    httplib::detail::close_socket(socket);
-    return done;
+    httplib::detail::SocketStream stream(socket, read_timeout_sec_, read_timeout_usec_,
+                                         write_timeout_sec_, write_timeout_usec_, kHttpRequestMs,
+                                         std::chrono::steady_clock::now());
+    stream.set_readable_hint();
+    request_read_ = false;
+    bool closed = false;
+    const bool done = process_request(stream, remote_address, remote_port, local_address,
+                                      local_port, is_last, closed, nullptr);
+    return done && !closed && request_read_;
   }
+
+  static thread_local bool request_read_;
 };
+
+thread_local bool BoundedServer::request_read_ = false;
 
 void Fill(const HttpAnswer& answer, httplib::Response& response) {
   response.status = answer.status;
@@ -137,8 +154,6 @@ class Httplib final : public HttpServer {
     server_.new_task_queue = [] {
       return new httplib::ThreadPool(kThreadsAlways, kHttpConnectionsMax, kHttpConnectionsMax);
     };
-    server_.set_keep_alive_max_count(kRequestsPerConnection);
-    server_.set_keep_alive_timeout(kHttpIdleSeconds);
     server_.set_read_timeout(5);
     server_.set_write_timeout(5);
     server_.set_payload_max_length(0);
@@ -172,6 +187,7 @@ class Httplib final : public HttpServer {
  private:
   httplib::Server::HandlerResponse Answer(const httplib::Request& request,
                                           httplib::Response& response) {
+    BoundedServer::OnRequest();
     HttpAnswer answer = Refusal(request, options_);
     if (answer.status == 401)
       response.set_header("WWW-Authenticate", "Basic realm=\"nanwatch\", charset=\"UTF-8\"");

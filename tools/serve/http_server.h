@@ -4,7 +4,8 @@
 //
 // What it refuses before anybody is asked: other methods (405), a Host that could be somebody else's
 // name for this address (421), a missing or wrong token (401), a body, long or many headers (4xx).
-// A connection has kHttpRequestMs for a request, and waits kHttpIdleSeconds for the next. Beyond
+// A connection waits kHttpFirstSeconds for its first request and kHttpIdleSeconds for each other, and
+// has kHttpRequestMs to send one. Beyond
 // kHttpConnectionsMax at once, and as many that wait, connections are closed at once.
 //
 // Answers are asked for in several threads.
@@ -22,6 +23,7 @@ namespace nanwatch {
 
 inline constexpr int kHttpConnectionsMax = 64;
 inline constexpr int kHttpRequestMs = 10'000;
+inline constexpr int kHttpFirstSeconds = 5;
 inline constexpr int kHttpIdleSeconds = 20;
 
 struct HttpRequest {

@@ -89,12 +89,12 @@ void RunTable::Refresh() {
   ReadJobs(clock_.real_ns());
 }
 
-Result<std::string> RunTable::JobOfName(const std::string& name) const {
+Result<std::string> JobOfName(const std::vector<std::pair<std::string, std::string>>& runs,
+                              const std::string& name) {
   std::set<std::string> jobs;
-  for (const TableRun& run : runs_) {
-    if (run.id == name || run.job == name) return run.job;
-    if (!name.empty() && (run.id.starts_with(name) || run.job.starts_with(name)))
-      jobs.insert(run.job);
+  for (const auto& [id, job] : runs) {
+    if (id == name || job == name) return job;
+    if (!name.empty() && (id.starts_with(name) || job.starts_with(name))) jobs.insert(job);
   }
   if (jobs.size() == 1) return *jobs.begin();
   if (jobs.empty())

@@ -35,6 +35,11 @@ struct TableJob {
   std::vector<Warning> warnings;
 };
 
+// The job of the one run or job whose id begins with `name`; kNotFound or kAmbiguous. `runs`: their
+// ids and jobs.
+[[nodiscard]] Result<std::string> JobOfName(
+    const std::vector<std::pair<std::string, std::string>>& runs, const std::string& name);
+
 class RunTable {
  public:
   explicit RunTable(Observations& observations) : observations_(observations) {}
@@ -44,9 +49,6 @@ class RunTable {
   [[nodiscard]] const std::vector<TableRun>& runs() const { return runs_; }
   [[nodiscard]] const std::map<std::string, TableJob>& jobs() const { return jobs_; }
   [[nodiscard]] const Status& database_status() const { return database_status_; }
-
-  // The job of the one run or job whose id begins with `name`; kNotFound or kAmbiguous.
-  [[nodiscard]] Result<std::string> JobOfName(const std::string& name) const;
 
  private:
   void ReadStored();
