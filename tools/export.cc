@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verb `export`: what is known of a job, or of all runs, in the formats of other programs.
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,7 +13,9 @@
 #include "tools/output_file.h"
 #include "tools/run_export.h"
 #include "tools/serve/metrics.h"
+#include "tools/tensorboard_export.h"
 #include "tools/terminal.h"
+#include "tools/trace_export.h"
 #include "tools/verb.h"
 
 namespace nanwatch {
@@ -21,13 +24,16 @@ namespace {
 constexpr char kExportHelp[] =
     "Formats: csv (a line a step), jsonl (a line for each run, step, incident, warning and "
     "snapshot of\n"
-    "  parameters), prometheus (all runs, for node_exporter's textfile collector).\n"
+    "  parameters), trace (for Perfetto, on the clock of torch.profiler), tensorboard (a folder: "
+    "events of\n"
+    "  each run), prometheus (all runs, for node_exporter's textfile collector).\n"
     "RUN is a PID, or the id of a run or job, or its beginning; without it, the job of the newest "
     "run.\n"
     "\n"
     "Examples:\n"
     "  nanwatch export 7f3a --format csv > steps.csv\n"
     "  nanwatch export 7f3a --format jsonl --output job.jsonl\n"
+    "  nanwatch export 7f3a --format tensorboard --output runs/\n"
     "  nanwatch export --format prometheus --textfile "
     "/var/lib/prometheus/node-exporter/nanwatch.prom\n"
     "\n"
@@ -59,6 +65,33 @@ int ExportMetrics(const ExportOptions& options, Observations& observations) {
                                     MetricsFormat::kText));
 }
 
+// One folder a run, as TensorBoard expects it.
+int ExportTensorBoard(const ExportOptions& options, const std::vector<RunFacts>& facts,
+                      const std::vector<RunSeries>& series) {
+  if (options.output == "-") {
+    Say("format tensorboard is a folder: give --output FOLDER");
+    return kExitUsage;
+  }
+  for (size_t i = 0; i < facts.size(); ++i) {
+    const std::string folder = options.output + "/" + series[i].run;
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+      Say("nothing was exported: '" + folder + "' could not be made (" + error.message() +
+          "): name a folder that you may write to");
+      return kExitFailed;
+    }
+    const Run& run = facts[i].run();
+    const Status written = WriteOutputFile(folder + "/" + TensorBoardFileName(run, series[i]),
+                                           TensorBoardEvents(run, series[i]));
+    if (!written.ok()) {
+      Say("run " + series[i].run + " was not exported: " + written.message());
+      return kExitFailed;
+    }
+  }
+  return kExitOk;
+}
+
 int Export(const ExportOptions& options) {
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (options.format == "prometheus") return ExportMetrics(options, observations);
@@ -72,7 +105,9 @@ int Export(const ExportOptions& options) {
   const std::vector<RunFacts> facts = observations.FactsWithStatsOfJob(*job);
   const std::vector<RunSeries> series = SeriesOfRuns(facts, observations);
   if (options.format == "csv") return Write(options, StepsCsv(series));
+  if (options.format == "tensorboard") return ExportTensorBoard(options, facts, series);
   const Verdict verdict = VerdictOfJob(facts, observations.ExitOfJob(*job));
+  if (options.format == "trace") return Write(options, TraceJson(facts, verdict, series));
   return Write(options, JobJsonLines(*job, facts, verdict, series));
 }
 
@@ -85,10 +120,10 @@ void AddExportVerb(CLI::App& app, VerbCall& call) {
   auto options = std::make_shared<ExportOptions>();
   verb->add_option("RUN", options->run, "A PID, or the id of a run or job, or its beginning")
       ->type_name("");
-  verb->add_option("--format", options->format, "csv, jsonl or prometheus")
+  verb->add_option("--format", options->format, "csv, jsonl, trace, tensorboard or prometheus")
       ->type_name("FORMAT")
       ->required()
-      ->check(CLI::IsMember({"csv", "jsonl", "prometheus"}));
+      ->check(CLI::IsMember({"csv", "jsonl", "trace", "tensorboard", "prometheus"}));
   verb->add_option("--output,--textfile", options->output,
                    "Where to; a file is replaced whole, '-' is stdout (the default)")
       ->type_name("FILE");

@@ -35,7 +35,10 @@ std::string TargetOf(const std::string& path) {
 }
 
 bool WriteBeside(const std::string& target, std::string_view content, mode_t mode) {
-  std::string name = target + ".XXXXXX.tmp";
+  // A name that no reader takes for one of its files (TensorBoard searches for "tfevents").
+  const size_t slash = target.rfind('/');
+  std::string name =
+      target.substr(0, slash == std::string::npos ? 0 : slash + 1) + ".nanwatch-XXXXXX.tmp";
   const UniqueFd fd(mkostemps(name.data(), 4, O_CLOEXEC));
   if (!fd.valid()) return false;
   if (WriteAll(fd.get(), content) && fchmod(fd.get(), mode) == 0 &&

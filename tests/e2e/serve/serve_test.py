@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nanwatch serve` and `nanwatch export` with a real job: what they answer, whom, and what they refuse."""
 import http.client
+import importlib.util
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / "promises"), str(pathlib.Path(__file__).resolve().parents[2] / "daemon/report/page")]
@@ -204,6 +206,28 @@ class Serve(PromiseTest):
         self.assertEqual([len(kinds["run"]), len(kinds["step"])], [1, 12])
         self.assertEqual(kinds["incident"][0]["origin"]["op"], "aten::log")
         self.assertTrue(kinds["snapshot"])
+
+    def test_a_trace_has_the_steps_on_the_clock_of_the_host(self):
+        trace = json.loads(self.workplace.tool("export", self.run_id, "--format", "trace"))
+        steps = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        self.assertEqual([event["name"] for event in steps], [f"step {i}" for i in range(12)])
+        began = trace["baseTimeNanoseconds"] / 1e9 + steps[0]["ts"] / 1e6
+        self.assertLess(abs(began - time.time()), 3600)
+        instants = [event for event in trace["traceEvents"] if event["ph"] == "i"]
+        self.assertIn("aten::log, made NaN from finite values", instants[0]["name"])
+        self.assertGreaterEqual(instants[0]["ts"], steps[4]["ts"])
+        self.assertLessEqual(instants[0]["ts"], steps[5]["ts"] + steps[5]["dur"])
+
+    @unittest.skipUnless(importlib.util.find_spec("tensorboard"), "tensorboard is not installed")
+    def test_tensorboard_reads_the_events(self):
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        folder = self.workplace.folder / "runs"
+        self.workplace.tool("export", self.run_id, "--format", "tensorboard", "--output", folder)
+        events = EventAccumulator(str(folder / self.run_id))
+        events.Reload()
+        self.assertIn("nanwatch/loss", events.Tags()["scalars"])
+        self.assertEqual([event.step for event in events.Scalars("nanwatch/bad")], list(range(12)))
+        self.assertEqual([event.value for event in events.Scalars("nanwatch/bad")][3:6], [0, 0, 1])
 
 
 if __name__ == "__main__":
