@@ -69,6 +69,7 @@ double Least(const LayerReadings& layer) {
 size_t KeepNearest(std::vector<LayerReadings>& layers, size_t rows_max) {
   if (layers.size() <= rows_max) return 0;
   std::vector<double> least;
+  least.reserve(layers.size());
   for (const LayerReadings& layer : layers) least.push_back(Least(layer));
   std::vector<double> sorted = least;
   std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(rows_max) - 1,

@@ -4,11 +4,13 @@ import base64
 import json
 import os
 import pathlib
+import select
 import shutil
 import subprocess
 import tempfile
 
 CHROMIUM = shutil.which("chromium")
+ANSWER_WITHIN_S = 120
 
 
 class Browser:
@@ -94,6 +96,8 @@ class Browser:
 
     def _read(self):
         while b"\0" not in self._rest:
+            if not select.select([self._from], [], [], ANSWER_WITHIN_S)[0]:
+                raise AssertionError(f"the browser has said nothing for {ANSWER_WITHIN_S} s")
             got = os.read(self._from, 1 << 20)
             if not got:
                 raise AssertionError("the browser has ended")

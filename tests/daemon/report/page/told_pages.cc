@@ -15,6 +15,8 @@
 namespace nanwatch {
 namespace {
 
+constexpr size_t kLongName = 10'000'000;
+
 // Deterministic, and uneven enough to look like a training.
 double Noise(int64_t i) {
   return std::sin(12.9898 * static_cast<double>(i)) * std::sin(78.233 * static_cast<double>(i));
@@ -65,7 +67,7 @@ StatsReport Snapshots(const std::string& run, int64_t steps, int count, int laye
       ParameterReport& parameter = *snapshot.add_parameters();
       parameter.set_name(layer + ".weight");
       parameter.set_dtype("float32");
-      parameter.set_numel(768 * 768);
+      parameter.set_numel(589'824);
       parameter.set_gradient(i % 17 == 16 ? "none" : "read");
       if (i % 17 == 16) continue;
       parameter.set_gradient_norm(std::exp(2 * Noise(i)));
@@ -185,7 +187,7 @@ PageFacts Hostile() {
   PageFacts facts = FactsOf(MaskedRow(markup));
   facts.job = facts.verdict.mutable_run()->mutable_job()->assign(markup);
   facts.verdict.mutable_run()->set_program(markup + turned);
-  facts.verdict.mutable_run()->add_command(std::string(10'000'000, 'A') + markup);
+  facts.verdict.mutable_run()->add_command(std::string(kLongName, 'A') + markup);
   facts.verdict.mutable_run()->set_host(turned);
   facts.verdict.mutable_incidents(0)->mutable_origin()->set_source(markup);
   facts.verdict.mutable_warnings(0)->set_param(markup + turned);
