@@ -61,6 +61,8 @@ int ExportMetrics(const ExportOptions& options, Observations& observations) {
   }
   RunTable table(observations);
   table.Refresh();
+  if (!table.database_status().ok())
+    Say("the database cannot be read: " + table.database_status().message());
   return Write(options, MetricsText(table.runs(), table.jobs(), table.database_status().ok(),
                                     MetricsFormat::kText));
 }

@@ -6,7 +6,7 @@ function runsTable(runs) {
   const link = (run) => el("a", {href: "/runs/" + encodeURIComponent(run)}, run.slice(0, 8));
   const rows = runs.map((run) => [run.id, run.program, run.job, run.rank, run.host, run.state, run.level, run.step < 0 ? null : run.step, run.loss, run.findings, run.started_at]);
   return table("Runs, newest first", [{title: "Run", show: link}, {title: "Program"}, {title: "Job"}, {title: "Rank", number: true}, {title: "Host"}, {title: "State"}, {title: "Level"},
-    {title: "Step", number: true}, {title: "Loss", number: true}, {title: "Findings", number: true}, {title: "Started"}], rows);
+    {title: "Step", number: true}, {title: "Loss", number: true}, {title: "Findings", number: true}, {title: "Started (UTC)", show: (time) => time.slice(0, 19).replace("T", " ")}], rows);
 }
 
 async function renewRuns(before) {
