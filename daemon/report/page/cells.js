@@ -38,57 +38,64 @@ function drawSign(context, sign, x, y, width, height) {
   context.stroke();
 }
 
-// grid: {rows: [{label, cells}], steps: [...], styleOf(character) -> {color, sign, text}, describe(row, column) -> text, title}
+// Where the cells of a grid lie on a canvas as wide as what it is in.
+function shapeOf(grid, canvas) {
+  const width = canvas.parentNode ? canvas.parentNode.clientWidth : 300;
+  const left = labelWidth(width), rowHeight = grid.rows.length > 40 ? 6 : 16;
+  return {width, left, rowHeight, cell: (width - left) / grid.steps.length, height: grid.rows.length * rowHeight + 20};
+}
+
+function drawRow(context, grid, y, {left, cell, rowHeight}, styles) {
+  const row = grid.rows[y];
+  let signed = -Infinity;  // a sign on every cell of a pixel would hide the color
+  for (let x = 0; x < row.cells.length; ++x) {
+    const character = row.cells[x];
+    if (!styles.has(character)) styles.set(character, grid.styleOf(character));
+    const style = styles.get(character);
+    if (!style.color) continue;
+    context.fillStyle = style.color;
+    context.fillRect(left + x * cell, y * rowHeight, Math.max(1, cell - (cell > 6 ? 1 : 0)), rowHeight - 1);
+    if (!style.sign || (x - signed) * cell < 12) continue;
+    signed = x;
+    drawSign(context, style.sign, left + x * cell, y * rowHeight, Math.max(rowHeight - 1, cell), rowHeight - 1);
+  }
+  if (rowHeight < 12 && y % 4 !== 0) return;
+  context.fillStyle = color("--ink");
+  context.fillText(middleCut(context, row.label, left - 8), 0, y * rowHeight + 12);
+}
+
+function drawSteps(context, grid, {left, cell, width, height}) {
+  context.fillStyle = color("--soft");
+  let free = 0;
+  for (let x = 0; x < grid.steps.length; ++x) {
+    const at = left + x * cell, text = grouped(grid.steps[x]), wide = context.measureText(text).width;
+    if (at < free || at + wide > width) continue;
+    context.fillText(text, at, height - 5);
+    free = at + wide + 50;
+  }
+}
+
+// `place`: the cell that the keys have chosen.
+function drawGrid(canvas, grid, place) {
+  const shape = shapeOf(grid, canvas);
+  canvas.style.height = shape.height + "px";
+  const context = scaled(canvas, shape.width, shape.height);
+  context.font = "12px sans-serif";
+  const styles = new Map();
+  grid.rows.forEach((row, y) => drawRow(context, grid, y, shape, styles));
+  drawSteps(context, grid, shape);
+  if (!place.chosen) return;
+  context.strokeStyle = color("--ink");
+  context.lineWidth = 2;
+  context.strokeRect(shape.left + place.column * shape.cell, place.row * shape.rowHeight, Math.max(shape.cell, 3), shape.rowHeight - 1);
+}
+
+// grid: {rows: [{label, cells}], steps: [...], styleOf(character) -> {color, sign}, describe(row, column) -> text, title}
 function cellGrid(grid) {
   const canvas = el("canvas", {class: "grid", tabindex: 0, role: "img", "aria-label": grid.title + ". Arrow keys read cells; the table below has the figures."});
   const readout = el("p", {class: "readout"});
   const place = {row: 0, column: 0, chosen: false};
-  const rowHeight = grid.rows.length > 40 ? 6 : 16;
-  const shape = () => {
-    const width = canvas.parentNode ? canvas.parentNode.clientWidth : 300;
-    const left = labelWidth(width);
-    return {width, left, cell: (width - left) / grid.steps.length, height: grid.rows.length * rowHeight + 20};
-  };
-  function draw() {
-    const {width, left, cell, height} = shape();
-    canvas.style.height = height + "px";
-    const context = scaled(canvas, width, height);
-    context.font = "12px sans-serif";
-    const styles = new Map();
-    grid.rows.forEach((row, y) => {
-      let signed = -Infinity;  // a sign on every cell of a pixel would hide the color
-      for (let x = 0; x < row.cells.length; ++x) {
-        const character = row.cells[x];
-        if (!styles.has(character)) styles.set(character, grid.styleOf(character));
-        const style = styles.get(character);
-        if (!style.color) continue;
-        context.fillStyle = style.color;
-        context.fillRect(left + x * cell, y * rowHeight, Math.max(1, cell - (cell > 6 ? 1 : 0)), rowHeight - 1);
-        if (!style.sign || (x - signed) * cell < 12) continue;
-        signed = x;
-        drawSign(context, style.sign, left + x * cell, y * rowHeight, Math.max(rowHeight - 1, cell), rowHeight - 1);
-      }
-      if (rowHeight < 12 && y % 4 !== 0) return;
-      context.fillStyle = color("--ink");
-      if (rowHeight >= 12 || y % 4 === 0) context.fillText(middleCut(context, row.label, left - 8), 0, y * rowHeight + 12);
-    });
-    drawSteps(context, left, cell, width, height);
-    if (place.chosen) {
-      context.strokeStyle = color("--ink");
-      context.lineWidth = 2;
-      context.strokeRect(left + place.column * cell, place.row * rowHeight, Math.max(cell, 3), rowHeight - 1);
-    }
-  }
-  function drawSteps(context, left, cell, width, height) {
-    context.fillStyle = color("--soft");
-    let free = 0;
-    for (let x = 0; x < grid.steps.length; ++x) {
-      const at = left + x * cell, text = grouped(grid.steps[x]), wide = context.measureText(text).width;
-      if (at < free || at + wide > width) continue;
-      context.fillText(text, at, height - 5);
-      free = at + wide + 50;
-    }
-  }
+  const draw = () => drawGrid(canvas, grid, place);
   function choose(row, column, aloud) {
     place.row = Math.max(0, Math.min(grid.rows.length - 1, row));
     place.column = Math.max(0, Math.min(grid.steps.length - 1, column));
@@ -96,10 +103,9 @@ function cellGrid(grid) {
     if (aloud) say(readout.textContent);
   }
   canvas.addEventListener("pointermove", (event) => {
-    const {left, cell} = shape();
-    const column = Math.floor((event.offsetX - left) / cell), row = Math.floor(event.offsetY / rowHeight);
-    if (row >= grid.rows.length || event.offsetX < 0) return;
-    choose(row, column, false);
+    const {left, cell, rowHeight} = shapeOf(grid, canvas);
+    const row = Math.floor(event.offsetY / rowHeight);
+    if (row < grid.rows.length && event.offsetX >= 0) choose(row, Math.floor((event.offsetX - left) / cell), false);
   });
   canvas.addEventListener("keydown", (event) => {
     const by = {ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], Home: [0, -1e9], End: [0, 1e9]}[event.key];
