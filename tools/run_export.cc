@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 // Lines end with CRLF there, and a text with one of these is quoted.
 std::string CsvText(const std::string& text) {
-  const std::string printable = Printable(text);
+  std::string printable = Printable(text);
   if (printable.find_first_of(",\"\r\n") == std::string::npos) return printable;
   std::string quoted = "\"";
   for (const char c : printable) quoted += c == '"' ? "\"\"" : std::string(1, c);

@@ -39,7 +39,7 @@ double Microseconds(uint64_t monotonic_ns, const Run& run, uint64_t base_ns) {
   return static_cast<double>(ns) / 1000;
 }
 
-Json Event(const char* phase, const std::string& name, int pid, Json fields) {
+Json Event(const char* phase, const std::string& name, int pid, const Json& fields) {
   Json event = {{"ph", phase}, {"cat", "nanwatch"}, {"name", name}, {"pid", pid}, {"tid", kTrack}};
   event.update(fields);
   return event;
