@@ -23,6 +23,7 @@ std::vector<RunSeries> SeriesOfRuns(const std::vector<RunFacts>& facts,
       by_index[step.index()] = std::move(step);
     for (const StepSummary& step : run.steps_read()) by_index[step.index()] = step;
     std::vector<StepSummary> steps;
+    steps.reserve(by_index.size());
     for (auto& [index, step] : by_index) steps.push_back(std::move(step));
     series.push_back(SeriesOf(run, steps));
   }
