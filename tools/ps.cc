@@ -44,11 +44,6 @@ struct PsOptions {
   bool json = false;
 };
 
-uint64_t LostOf(const RunState& state) {
-  return state.records_dropped() + state.names_dropped() + state.sites_dropped() +
-         state.records_malformed() + state.holes();
-}
-
 std::string LossOf(const RunState& state) { return state.has_loss() ? Brief(state.loss()) : "-"; }
 
 Json RunAsJson(const SeenRun& run) {
