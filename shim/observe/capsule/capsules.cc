@@ -133,7 +133,8 @@ uint32_t Capsules::TakePlace(const PossibleOrigin& origin, uint32_t* replaced) n
 }
 
 // Null: it was written. Else why not.
-const char* Capsules::Write(const PossibleOrigin& origin, const CallNote& call, uint32_t number) {
+const char* Capsules::Write(const PossibleOrigin& origin, const CallNote& call,
+                            uint32_t number) const {
   CallImage image(call, origin.outputs, origin.count);
   const std::string name = NameOfRun(origin.emitter.run(), number);
   const c10::FunctionSchema& schema = *call.op->schema;

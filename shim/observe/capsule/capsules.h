@@ -89,7 +89,7 @@ class Capsules {
   // Takes a place for it; 0: there is to be none. `replaced`: the one that had the place, or 0.
   [[nodiscard]] uint32_t TakePlace(const PossibleOrigin& origin, uint32_t* replaced) noexcept;
   [[nodiscard]] const char* Write(const PossibleOrigin& origin, const CallNote& call,
-                                  uint32_t number);
+                                  uint32_t number) const;
 
   CapsuleSettings settings_;
   std::atomic<OpenCalls*> calls_[kThreadsMax] = {};
