@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/ingest/writer_liveness.h"
 #include "proto/wire/capsule.h"
 #include "shim/host/capsule_folder.h"
 #include "tests/tools/temporary_directory.h"
@@ -41,18 +42,12 @@ std::string Tensors(size_t bytes) {
          std::string(bytes, 'x');
 }
 
-std::string BootId() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
-
 std::string Manifest(const std::string& run, int ticket, const std::string& op) {
   return Json{{"schema", wire::kCapsuleSchema},
               {"complete", true},
               {"why_not", ""},
               {"python", ""},
-              {"boot", BootId()},
+              {"boot", HostIdentity::Current().boot_id},
               {"origin",
                {{"run", run}, {"ticket", ticket}, {"op", op}, {"phase", "forward"}, {"layer", ""}}},
               {"torch", {{"version", "2.11.0"}}}}

@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "daemon/base/unique_fd.h"
+#include "daemon/ingest/writer_liveness.h"
 #include "proto/wire/capsule.h"
 #include "tools/whole_file.h"
 
@@ -69,16 +70,10 @@ bool IsOlderThan(const fs::path& path, fs::file_time_type time) {
   return !error && changed < time;
 }
 
-// "": there is none.
-std::string BootId() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
-
 // What was written and not synced when a machine went down may be there in part.
 void DoubtAfterRestart(Json& manifest) {
-  if (manifest.value("boot", "") == BootId()) return;
+  const auto boot = manifest.find("boot");
+  if (boot != manifest.end() && *boot == HostIdentity::Current().boot_id) return;
   manifest["complete"] = false;
   manifest["why_not"] =
       "it was written before this machine was started, or by another one, and not completed there";

@@ -103,7 +103,7 @@ void CallImage::AddWritten() {
       why_not_ = "the op has changed the shape or the memory of an argument";
       return;
     }
-    Storage& storage = storages_[static_cast<size_t>(storage_of_[image.tensor])];
+    Storage& storage = StorageOf(image.tensor);
     const bool overlaps = std::any_of(storage.images.begin(), storage.images.end(),
                                       [&image](const BeforeImage& other) {
                                         return image.begin < other.end && other.begin < image.end;
@@ -112,16 +112,16 @@ void CallImage::AddWritten() {
     if (!overlaps && image.begin != image.end) storage.images.push_back(image);
   }
   ForEachWritten(call_.op->updates | call_.op->rewrites, [this](uint32_t t) {
-    const bool kept = std::any_of(call_.images.begin(), call_.images.end(),
-                                  [t](const BeforeImage& image) { return image.tensor == t; });
-    if (!kept && storage_of_[t] >= 0) storages_[static_cast<size_t>(storage_of_[t])].lost = true;
+    if (storage_of_[t] >= 0 && !HasImage(t)) StorageOf(t).lost = true;
   });
   ForEachWritten(call_.op->overwrites, [this](uint32_t t) {
-    const bool kept = std::any_of(call_.images.begin(), call_.images.end(),
-                                  [t](const BeforeImage& image) { return image.tensor == t; });
-    if (!kept && SharesStorage(call_, t))
-      storages_[static_cast<size_t>(storage_of_[t])].lost = true;
+    if (SharesStorage(call_, t) && !HasImage(t)) StorageOf(t).lost = true;
   });
+}
+
+bool CallImage::HasImage(uint32_t place) const {
+  return std::any_of(call_.images.begin(), call_.images.end(),
+                     [place](const BeforeImage& image) { return image.tensor == place; });
 }
 
 // By its memory: what is told of a buffer may have another tensor than the op was given.

@@ -52,6 +52,12 @@ std::string NameOfRun(uint64_t run, uint32_t number) {
   return name;
 }
 
+// Ops that draw random numbers would need the state of the generator.
+bool IsRandom(const c10::FunctionSchema& schema) {
+  const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
+  return op.has_value() && op->hasTag(at::Tag::nondeterministic_seeded);
+}
+
 void WriteOrigin(const PossibleOrigin& origin, const std::string& run, JsonText* json) {
   const Location& place = origin.place;
   json->Key("origin").Open('{').Key("run").Text(run);
@@ -110,16 +116,6 @@ Capsules::Kept* Capsules::PlaceFor(const PossibleOrigin& origin) noexcept {
   return oldest->number == 0 || MayGo(*oldest) ? oldest : nullptr;
 }
 
-namespace {
-
-// Ops that draw random numbers would need the state of the generator.
-bool IsRandom(const c10::FunctionSchema& schema) {
-  const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
-  return op.has_value() && op->hasTag(at::Tag::nondeterministic_seeded);
-}
-
-}  // namespace
-
 uint32_t Capsules::TakePlace(const PossibleOrigin& origin, uint32_t* replaced) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   Kept* place = PlaceFor(origin);
@@ -148,7 +144,7 @@ const char* Capsules::Write(const PossibleOrigin& origin, const CallNote& call,
   json.Key("complete").Bool(why_not == nullptr);
   json.Key("why_not").Text(why_not != nullptr ? why_not : "");
   json.Key("bytes").Integer(static_cast<int64_t>(image.bytes()));
-  json.Key("python").Text(settings_.python).Key("boot").Text(settings_.boot);
+  json.Key("python").Text(settings_.python).Key("boot").Text(origin.emitter.boot_id());
   WriteOrigin(origin, name.substr(0, name.find('-')), &json);
   json.Key("op").Open('{').Key("name").Text(schema.name());
   json.Key("overload").Text(schema.overload_name()).Close('}');

@@ -32,7 +32,6 @@ struct CapsuleSettings {
   std::string directory;
   uint64_t bytes_max = wire::kCapsuleBytesMax;
   std::string python;                       // the interpreter that runs the job; "" is not known
-  std::string boot;                         // the id of this machine's run, "" where there is none
   void (*say)(const char* line) = nullptr;  // as NanwatchEntry's
 };
 

@@ -48,17 +48,6 @@ std::string InterpreterPath() {
   return "";
 }
 
-std::string BootId() {
-  char text[64] = "";
-  const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  const ssize_t bytes = read(fd, text, sizeof text - 1);
-  close(fd);
-  std::string id = bytes > 0 ? text : "";
-  while (!id.empty() && id.back() == '\n') id.pop_back();
-  return id;
-}
-
 uint64_t GivenLimit(const NanwatchEntry& entry) {
   const char* given = Given(wire::kEnvCapsuleLimit);
   if (*given == '\0') return wire::kCapsuleBytesMax;
@@ -94,7 +83,6 @@ CapsuleSettings GivenCapsuleSettings(const NanwatchEntry& entry) {
   }
   settings.bytes_max = GivenLimit(entry);
   settings.python = InterpreterPath();
-  settings.boot = BootId();
   settings.say = entry.say;
   settings.on = true;
   return settings;

@@ -32,7 +32,6 @@ class CapsulesTest : public testing::Test {
                    .directory = directory(),
                    .bytes_max = wire::kCapsuleBytesMax,
                    .python = "/venv/bin/python",
-                   .boot = "",
                    .say = nullptr});
   }
   ~CapsulesTest() override { std::filesystem::remove_all(directory()); }
@@ -190,12 +189,8 @@ TEST_F(CapsulesTest, SayWhyACallCannotBeMadeAgain) {
 }
 
 TEST_F(CapsulesTest, KeepToTheLimit) {
-  capsules_.Set({.on = true,
-                 .directory = directory(),
-                 .bytes_max = 16,
-                 .python = "",
-                 .boot = "",
-                 .say = nullptr});
+  capsules_.Set(
+      {.on = true, .directory = directory(), .bytes_max = 16, .python = "", .say = nullptr});
   Begin("aten::log", "", {at::ones({100})});
   LeaveBad(at::full({100}, kNan));
   EXPECT_FALSE(Manifest()["complete"]);
