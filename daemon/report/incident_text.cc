@@ -89,14 +89,7 @@ std::string LinkText(const Incident& incident, const Finding& link) {
   if (link.reach() == "loss")
     return Printable(link.op()) + (link.op().empty() ? "loss " : ": loss ") +
            (bad.empty() ? "not finite" : bad);
-  if (link.reach() == "gradient") {
-    return incident.gradients() > 0 ? "gradients of " + Counted(incident.gradients(), "parameter")
-                                    : "gradients";
-  }
-  if (link.reach() == "parameter") {
-    return incident.parameters() > 0 ? Counted(incident.parameters(), "parameter") : "parameters";
-  }
-  if (link.reach() == "optimizer_state") return "the optimizer's state";
+  if (std::string reached = ReachedText(incident, link); !reached.empty()) return reached;
   if (link.reach() == "buffer") return "buffer " + Printable(link.param());
   if (link.reach() == "metric")
     return Printable(link.op()) + ": read as a number, " + (bad.empty() ? "not finite" : bad);

@@ -13,6 +13,7 @@
 #include "daemon/report/text_report.h"
 #include "tools/job_page.h"
 #include "tools/job_verdict.h"
+#include "tools/run_json.h"
 #include "tools/run_words.h"
 #include "tools/serve/metrics.h"
 
@@ -34,23 +35,15 @@ HttpAnswer NotFound() {
           .body = "there is nothing here: / lists the runs, /metrics has them for Prometheus\n"};
 }
 
-Json RunJson(const TableRun& run) {
-  return {{"id", run.id},
-          {"job", run.job},
-          {"rank", run.run.rank()},
-          {"world_size", run.run.world_size()},
-          {"pid", run.run.pid()},
-          {"host", run.run.host()},
-          {"program", run.run.program()},
-          {"torch", run.run.torch_version()},
-          {"level", LevelName(run.state.level())},
-          {"state", run.state_text},
-          {"live", run.live},
-          {"step", run.step},
-          {"loss", run.loss ? JsonNumber(*run.loss) : Json()},
-          {"findings", run.state.values_bad()},
-          {"lost", LostOf(run.state)},
-          {"started_at", FormatUtc(run.run.started_real_ns())}};
+Json RunAsJson(const TableRun& run) {
+  return RunJson({.id = run.id,
+                  .job = run.job,
+                  .run = run.run,
+                  .state = run.state,
+                  .state_text = run.state_text,
+                  .live = run.live,
+                  .step = run.step,
+                  .loss = run.loss});
 }
 
 std::string TextOf(const Json& json) {
@@ -77,7 +70,7 @@ class Answers::Reader {
     all->text_metrics = MetricsText(table_->runs(), table_->jobs(), readable, MetricsFormat::kText);
     Json document = {{"schema", "nanwatch.runs/1"}, {"runs", Json::array()}};
     for (const TableRun& run : table_->runs()) {
-      document["runs"].push_back(RunJson(run));
+      document["runs"].push_back(RunAsJson(run));
       all->names.emplace_back(run.id, run.job);
     }
     all->run_list = TextOf(document);

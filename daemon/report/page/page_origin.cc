@@ -22,14 +22,7 @@ constexpr int kTensorsMax = 12;
 // What a link is called where it reached something, and what it is where it did not.
 std::string LinkTitle(const Incident& incident, const Finding& link) {
   if (link.reach() == "loss") return "loss";
-  if (link.reach() == "gradient") {
-    return incident.gradients() > 0 ? "gradients of " + Counted(incident.gradients(), "parameter")
-                                    : "gradients";
-  }
-  if (link.reach() == "parameter") {
-    return incident.parameters() > 0 ? Counted(incident.parameters(), "parameter") : "parameters";
-  }
-  if (link.reach() == "optimizer_state") return "the optimizer's state";
+  if (std::string reached = ReachedText(incident, link); !reached.empty()) return reached;
   if (link.reach() == "buffer") return PageText("buffer " + link.param());
   if (link.reach() == "metric") return "read as a number";
   return PageText(link.op().empty() ? link.kind() : link.op());
