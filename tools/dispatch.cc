@@ -22,9 +22,9 @@ namespace {
 
 using nanwatch::Say;
 
-const std::vector<std::string> kVerbs = {"run",    "ps",      "top",    "tail",   "report",
-                                         "replay", "capsule", "attach", "detach", "serve",
-                                         "export", "config",  "doctor"};
+const std::vector<std::string> kVerbs = {
+    "run",    "ps",    "top",    "tail",   "report", "replay",         "capsule",   "attach",
+    "detach", "serve", "export", "config", "doctor", "build-observer", "completion"};
 
 std::string Footer() {
   return std::string(
@@ -139,6 +139,8 @@ int Dispatch(int argc, char** argv) {
   AddExportVerb(app, call);
   AddConfigVerb(app, call);
   AddDoctorVerb(app, call);
+  AddBuildObserverVerb(app, call);
+  AddCompletionVerb(app, call);
   if (IsVerb(words) && !AsksForHelp(words) && !Configure(words[0], call.configuration))
     return words[0] == "report" ? kExitUsageOfReport : kExitUsage;
   try {

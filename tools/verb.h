@@ -33,6 +33,8 @@ void AddReplayVerb(CLI::App& app, VerbCall& call);
 void AddServeVerb(CLI::App& app, VerbCall& call);
 void AddExportVerb(CLI::App& app, VerbCall& call);
 void AddConfigVerb(CLI::App& app, VerbCall& call);
+void AddBuildObserverVerb(CLI::App& app, VerbCall& call);
+void AddCompletionVerb(CLI::App& app, VerbCall& call);
 void AddDoctorVerb(CLI::App& app, VerbCall& call);
 
 }  // namespace nanwatch
