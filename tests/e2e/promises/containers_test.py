@@ -82,7 +82,8 @@ class Container:
     def __init__(self, workplace, name, own_pids=True, **environment):
         self.folder = workplace.folder / name
         self.folder.mkdir()
-        self._enter = bwrap(self.folder, workplace.shared_memory, own_pids, shown=[workplace.segments])
+        shown = [workplace.segments, *filter(None, [environment.get("NANWATCH_STATE_DIR")])]
+        self._enter = bwrap(self.folder, workplace.shared_memory, own_pids, shown=shown)
         self._environment = workplace.bare | {"HOME": str(self.folder)} | environment
         self._process = None
 
@@ -184,6 +185,17 @@ class Containers(unittest.TestCase):
             clean = self.train(self.container(f"clean{i}"), bad=False)
             self.check(bad, bad=True)
             self.check(clean, bad=False)
+
+    def test_another_container_reads_the_database_of_the_jobs(self):
+        """As a sidecar does, which shows pages and metrics and shares nothing but the state directory."""
+        state = self.workplace.folder / "shared-state"
+        state.mkdir()
+        job = self.train(self.container("job", NANWATCH_STATE_DIR=str(state)), bad=True)
+        verdict = job.read("verdict.json")
+        sidecar = self.container("sidecar", NANWATCH_STATE_DIR=str(state)).start(
+            f"{NANWATCH} ps --json > ps.json; {NANWATCH} report --json > report.json")
+        self.assertEqual([run["job"] for run in sidecar.read("ps.json")["runs"]], [verdict["run"]["job"]], sidecar.words())
+        self.assertEqual(origins(sidecar.read("report.json"))[0]["op"], "aten::div")
 
     def test_also_when_one_sees_the_hosts_processes(self):
         bad = self.train(self.container("bad", own_pids=False), bad=True)

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The manifests of the guide against the schemas of Kubernetes: `manifests_test.py FOLDER`."""
+import pathlib
+import sys
+import unittest
+
+import kubernetes_validate
+import yaml
+
+
+class Manifests(unittest.TestCase):
+    def test_each_is_one_that_kubernetes_takes(self):
+        manifests = sorted(FOLDER.glob("*.yaml"))
+        self.assertGreater(len(manifests), 0)
+        for path in manifests:
+            for document in yaml.safe_load_all(path.read_text()):
+                for version in ("1.29", "1.31", "1.33"):
+                    kubernetes_validate.validate(document, version, strict=True)
+
+    def test_a_field_that_does_not_exist_would_be_found(self):
+        document = next(yaml.safe_load_all((FOLDER / "job.yaml").read_text()))
+        document["spec"]["template"]["spec"]["restartPolicies"] = "Never"
+        with self.assertRaises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(document, "1.31", strict=True)
+
+    def test_what_is_mounted_is_a_volume_and_state_is_shared(self):
+        pod = next(yaml.safe_load_all((FOLDER / "job.yaml").read_text()))["spec"]["template"]["spec"]
+        containers = {container["name"]: container for container in pod["initContainers"] + pod["containers"]}
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        for name, container in containers.items():
+            self.assertLessEqual({mount["name"] for mount in container["volumeMounts"]}, volumes, name)
+        environments = [{entry["name"]: entry["value"] for entry in containers[name]["env"]} for name in ("train", "pages")]
+        self.assertEqual(environments[0], environments[1])
+
+
+if __name__ == "__main__":
+    FOLDER = pathlib.Path(sys.argv[1])
+    unittest.main(argv=sys.argv[:1])
