@@ -34,8 +34,10 @@ std::string DevicesOf(uint32_t gpus) {
   return devices.empty() ? "cpu" : devices;
 }
 
+// Findings without a site are counted nowhere else.
 uint64_t LostEvents(const RunState& state) {
-  return state.records_dropped() + state.holes() + state.records_malformed();
+  return state.records_dropped() + state.holes() + state.records_malformed() +
+         state.sites_dropped();
 }
 
 }  // namespace

@@ -140,6 +140,9 @@ class Emitter {
   std::atomic<uint64_t> values_dropped_{0};
   std::atomic<uint64_t> names_dropped_{0};
   std::atomic<uint64_t> sites_dropped_{0};
+  // Findings that the full table of sites had no place for. They count as one site's, so that a
+  // storm of them is as cheap as one of a single site.
+  std::atomic<uint64_t> without_site_{0};
 
   std::mutex clocks_mutex_;
   wire::Clocks last_clocks_{};  // as published last, for the end record
