@@ -6,7 +6,12 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/store/schema.h"
@@ -17,6 +22,30 @@ namespace {
 
 // Checking every page of a large database would keep the jobs waiting for seconds.
 constexpr off_t kCheckedBytesMax = off_t{64} << 20;
+
+// nanwatch.db.corrupt-2026-11-26T20:59:57.123Z, and its companions -wal and -shm.
+constexpr const char* kAsideInfix = ".corrupt-";
+// Each may be as large as a database can be.
+constexpr size_t kAsidesKept = 2;
+
+// Of the databases that were moved aside, the newest stay: their names sort by time.
+void RemoveOlderAsides(const std::string& prefix) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::set<std::string> asides;
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(fs::path(prefix).parent_path(), error)) {
+    std::string file = entry.path();
+    if (!file.starts_with(prefix)) continue;
+    asides.insert(file.substr(0, file.find('Z', prefix.size()) + 1));
+    files.push_back(std::move(file));
+  }
+  if (asides.size() <= kAsidesKept) return;
+  const std::string oldest_kept = *std::prev(asides.end(), kAsidesKept);
+  for (const std::string& file : files) {
+    if (file < oldest_kept) unlink(file.c_str());
+  }
+}
 
 off_t FileBytes(const std::string& path) {
   struct stat info {};
@@ -87,7 +116,7 @@ Result<std::string> MakeCurrent(const Database& database, const std::string& pat
 Result<OpenedDatabase> OpenOnce(const std::string& path) {
   Result<Database> database = Database::Open(path, Database::Access::kWrite);
   if (!database.ok()) return database.status();
-  // NORMAL: a killed process loses nothing, a power cut at most the latest commits.
+  // NORMAL: a killed process loses nothing, a power cut what Store::Commit has not synced yet.
   if (Status set =
           database->Execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                             "PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216");
@@ -133,14 +162,15 @@ Result<OpenedDatabase> OpenDatabaseForReading(const std::string& path) {
 }
 
 Result<std::string> MoveAside(const std::string& path) {
-  std::string stamp = FormatUtc(SystemClock().real_ns());
-  const std::string aside = path + ".corrupt-" + stamp;
+  const std::string prefix = path + kAsideInfix;
+  const std::string aside = prefix + FormatUtc(SystemClock().real_ns());
   for (const char* companion :
        {"-wal", "-shm", ""}) {  // the database last: while it is there, so is everything else
     if (rename((path + companion).c_str(), (aside + companion).c_str()) != 0 && errno != ENOENT) {
       return Status::FromErrno(errno, "cannot move the damaged database " + path + " aside");
     }
   }
+  RemoveOlderAsides(prefix);
   return aside;
 }
 

@@ -15,10 +15,18 @@
 #include "daemon/store/sqlite.h"
 
 namespace nanwatch {
+namespace {
+
+// A power cut costs what was committed since. The segments are in memory, so they are gone, too.
+constexpr uint64_t kSyncedEveryNs = 5'000'000'000;
+
+}  // namespace
 
 struct Store::Impl {
-  explicit Impl(OpenedDatabase opened)
-      : database(std::move(opened.database)), note(std::move(opened.note)) {}
+  Impl(std::string the_path, OpenedDatabase opened)
+      : path(std::move(the_path)),
+        database(std::move(opened.database)),
+        note(std::move(opened.note)) {}
 
   // The bodies that a query of one run, by its key, brings.
   template <typename Message>
@@ -28,8 +36,10 @@ struct Store::Impl {
     return ReadBodies<Message>(database, sql, *key);
   }
 
+  std::string path;
   Database database;
   std::string note;
+  uint64_t synced_real_ns = 0;
   Retention retention{database};
 };
 
@@ -41,7 +51,7 @@ Store::~Store() = default;
 Result<Store> Store::OpenForWriting(const std::string& path) {
   Result<OpenedDatabase> opened = OpenDatabaseForWriting(path);
   if (!opened.ok()) return opened.status();
-  Store store(std::make_unique<Impl>(*std::move(opened)));
+  Store store(std::make_unique<Impl>(path, *std::move(opened)));
   if (Status limited = store.LimitSize(kDatabaseBytesMax); !limited.ok()) return limited;
   return store;
 }
@@ -49,15 +59,28 @@ Result<Store> Store::OpenForWriting(const std::string& path) {
 Result<Store> Store::OpenForReading(const std::string& path) {
   Result<OpenedDatabase> opened = OpenDatabaseForReading(path);
   if (!opened.ok()) return opened.status();
-  return Store(std::make_unique<Impl>(*std::move(opened)));
+  return Store(std::make_unique<Impl>(path, *std::move(opened)));
 }
 
+const std::string& Store::path() const { return impl_->path; }
 const std::string& Store::opening_note() const { return impl_->note; }
 
 // ---- writing
 
 Status Store::Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns) {
+  const bool ends = std::any_of(batches.begin(), batches.end(),
+                                [](const RunBatch& batch) { return batch.state.ended(); });
+  if (impl_->synced_real_ns == 0) impl_->synced_real_ns = now_real_ns;
+  // The clock may be set back.
+  const bool due =
+      now_real_ns < impl_->synced_real_ns || now_real_ns - impl_->synced_real_ns >= kSyncedEveryNs;
+  const bool sync = ends || due;
+  if (sync) {
+    if (Status set = impl_->database.Execute("PRAGMA synchronous = FULL"); !set.ok()) return set;
+  }
   Status status = WriteBatches(impl_->database, impl_->retention, batches, now_real_ns);
+  if (sync) (void)impl_->database.Execute("PRAGMA synchronous = NORMAL");
+  if (sync && status.ok()) impl_->synced_real_ns = now_real_ns;
   if (!status.ok()) impl_->retention.Forget();
   return status;
 }
@@ -124,7 +147,7 @@ Result<std::vector<std::string>> Store::RunsOfJob(const std::string& job) const 
 Result<RunFacts> Store::Facts(const std::string& run_id) const {
   Result<Transaction> snapshot = Transaction::BeginRead(impl_->database);
   if (!snapshot.ok()) return snapshot.status();
-  return ReadFacts(impl_->database, run_id);
+  return ReadFacts(impl_->database, run_id, kRecordsPerRunMax);
 }
 
 Result<std::vector<RunFacts>> Store::FactsOfJob(const std::string& job) const {
@@ -133,8 +156,10 @@ Result<std::vector<RunFacts>> Store::FactsOfJob(const std::string& job) const {
   const Result<std::vector<std::string>> ids = RunsOfJob(job);
   if (!ids.ok()) return ids.status();
   std::vector<RunFacts> all;
+  const uint64_t each =
+      std::max(kRecordsPerRunJudgedLeast, kRecordsPerJobMax / std::max<size_t>(1, ids->size()));
   for (const std::string& id : *ids) {
-    Result<RunFacts> facts = ReadFacts(impl_->database, id);
+    Result<RunFacts> facts = ReadFacts(impl_->database, id, each);
     if (!facts.ok()) return facts.status();
     all.push_back(*std::move(facts));
   }

@@ -25,7 +25,11 @@
 namespace nanwatch {
 
 inline constexpr int kRunsKept = 500;  // newest first; older ended runs are forgotten
-inline constexpr uint64_t kRecordsPerRunMax = 20'000;   // beyond, the middle is thinned out:
+inline constexpr uint64_t kRecordsPerRunMax = 20'000;  // beyond, the middle is thinned out:
+// A job is judged by so many records, its runs by an equal share of them or at least by so many
+// each: the first and the newest. Bounds what a verdict takes of memory and time.
+inline constexpr uint64_t kRecordsPerJobMax = 64'000;
+inline constexpr uint64_t kRecordsPerRunJudgedLeast = 500;
 inline constexpr uint64_t kFirstRecordsPerRun = 4'000;  // the first and the newest stay
 inline constexpr int kTrailsPerRunMax = 64;  // beyond, the first half and the newest stay
 inline constexpr uint64_t kStepsPerRunMax =
@@ -62,11 +66,14 @@ class Store {
   Store& operator=(Store&&) noexcept;
   ~Store();
 
+  [[nodiscard]] const std::string& path() const;
   // A sentence about what had to be done to open it (moved aside, migrated), or empty.
   [[nodiscard]] const std::string& opening_note() const;
 
   // ---- writing
-  // One transaction for all: rows that are there already are not written twice.
+  // One transaction for all: rows that are there already are not written twice. When it holds the end
+  // of a run, and otherwise every few seconds, it is on the disk when this returns: what is removed
+  // from memory afterwards survives a power cut.
   Status Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns);
   Status ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents);
   Status ReplaceWarnings(const std::string& job, const std::vector<Warning>& warnings);
