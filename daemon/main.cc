@@ -227,6 +227,7 @@ int Serve(const CommandLine& asked) {
                      .state_dir = places->state.path,
                      .database_bytes_max = beside ? kBesideBytesMax : 0,
                      .places_prefix = wire::DefaultDirectoryOf(geteuid(), 0).path,
+                     .judge_patience_ns = kJudgePatienceNs,
                      .idle_exit_ns = asked.idle_exit_seconds * kNsPerSecond},
                     Diagnose, clock, listeners);
   if (!daemon.ok()) return Refuse(daemon.status());

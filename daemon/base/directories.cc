@@ -128,7 +128,14 @@ Status EnsureSegmentDirectory(const std::string& path) {
 
 Result<StateDirectory> StateDirectoryPath(const Environment& environment) {
   if (const std::string chosen = environment(wire::kEnvStateDir); !chosen.empty()) {
-    if (chosen[0] == '/') return StateDirectory{chosen, ""};
+    if (chosen[0] == '/') {
+      const bool is_far = IsOnNetworkFileSystem(chosen);
+      return StateDirectory{chosen, is_far ? chosen +
+                                                 " is on a network file system, where the database "
+                                                 "may be damaged by a second host: set " +
+                                                 wire::kEnvStateDir + " to a local directory"
+                                           : ""};
+    }
     return Status(ErrorKind::kInvalid, std::string(wire::kEnvStateDir) + " is " + Quoted(chosen) +
                                            ", which is not an absolute path");
   }
@@ -165,6 +172,11 @@ Status EnsureStateDirectory(const std::string& path) {
                                               " belongs to user " + std::to_string(info.st_uid) +
                                               "; set " + wire::kEnvStateDir +
                                               " to a directory of your own");
+  }
+  // Whoever may replace files here decides what we write to, and what is read as ours.
+  if (S_ISDIR(info.st_mode) && (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Status(ErrorKind::kPermission, "the state directory " + Quoted(path) +
+                                              " can be written by others; run: chmod go-w " + path);
   }
   return ProveWritable(path);
 }

@@ -22,7 +22,8 @@
 
 namespace nanwatch {
 
-inline constexpr uint64_t kSegmentBytesMax = uint64_t{256} << 20;
+// Four times what this version's jobs make. What lies behind a lie about it costs memory and time.
+inline constexpr uint64_t kSegmentBytesMax = uint64_t{32} << 20;
 inline constexpr uint32_t kSitesMax = 1 << 16;  // sites beyond it are not read
 // In a living process a slot that was reserved and never completed is passed over after this long.
 inline constexpr uint64_t kHoleWaitNs = 2'000'000'000;
@@ -39,6 +40,10 @@ class SegmentReader {
   enum class Access : uint8_t {
     kLook,     // tools: consumes nothing, works on a file opened read-only
     kConsume,  // the daemon: releases what was committed
+  };
+  enum class Counts : uint8_t {
+    kAll,         // every site that has changed
+    kOfNewSites,  // the others are news still: HasNews
   };
 
   // kUnsupported: another wire major; kInvalid: not a segment, or garbage; kPermission: not ours.
@@ -61,8 +66,10 @@ class SegmentReader {
 
   // Everything that is new since the last Acknowledge. `to_end`: the writer is dead, holes are
   // passed over at once. Changes nothing: until the batch is acknowledged the next Read brings it
-  // again. kCorrupt when the file was cut short.
-  [[nodiscard]] Result<RunBatch> Read(bool to_end, const Clock& clock);
+  // again. At most about kReadBytesMax are decoded; RunBatch::more then says that there is more.
+  // kCorrupt when the file was cut short.
+  [[nodiscard]] Result<RunBatch> Read(bool to_end, const Clock& clock,
+                                      Counts counts = Counts::kAll);
 
   // The batch of the latest Read is safe in the database: release its ring slots (kConsume) and do
   // not bring it again.

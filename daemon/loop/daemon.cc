@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <utility>
 
@@ -22,6 +23,11 @@ constexpr uint64_t kMsNs = 1'000'000;
 // For lost inotify events, and for files that somebody removed.
 constexpr uint64_t kRescanEveryNs = 2'000 * kMsNs;
 constexpr uint64_t kRetireEveryNs = 600'000 * kMsNs;
+// A file that gives nothing but errors for so long is left for a new one. If that one does not do
+// either, the disk is at fault.
+constexpr uint64_t kIoPatienceNs = 10'000 * kMsNs;
+constexpr uint64_t kAnewEveryNs = 600'000 * kMsNs;
+constexpr uint64_t kReportEveryNs = 60'000 * kMsNs;
 
 Result<InstanceLock> TakeSegmentLock(const DaemonOptions& options, const Clock& clock) {
   return InstanceLock::Take(DaemonLockPath(options.segment_dir), "runs for " + options.segment_dir,
@@ -53,16 +59,19 @@ struct Daemon::Impl {
         watch(std::move(watching)),
         store(std::move(opened)),
         intake(options.segment_dir, clock, listener),
-        verdicts(std::move(diagnosis), clock, listener),
+        verdicts(std::move(diagnosis), clock, listener, options.judge_patience_ns),
         active_at_ns(clock.monotonic_ns()) {}
 
   Status MakeDirectoryAnew();
   Status HoldStateLock();
   void RemoveRemains();
   void OpenStoreAnew(const std::string& why);
+  void ReportNotAnew(const std::string& sentence);
   Status LookAround();
   void Drain();
-  void Judge();
+  void RenewVerdicts();
+  void Retire();
+  void Mend(const Status& why);
   [[nodiscard]] int TimeoutMs() const;
   [[nodiscard]] bool IsIdle() const {
     return intake.open_segments() == 0 && !verdicts.has_pending();
@@ -80,7 +89,10 @@ struct Daemon::Impl {
   uint64_t rescan_due_ns = 0;  // monotonic, like all here
   uint64_t retire_due_ns = 0;
   uint64_t active_at_ns;
+  uint64_t anew_allowed_at_ns = 0;
+  uint64_t reported_not_anew_at_ns = 0;
   bool first_round = true;
+  bool has_store = true;  // false: segments wait until a new database could be created
 };
 
 // A logout or a tidy administrator removed the directory or the lock in it. Jobs make their
@@ -105,30 +117,40 @@ Status Daemon::Impl::MakeDirectoryAnew() {
 void Daemon::Impl::OpenStoreAnew(const std::string& why) {
   const std::string path = DatabasePath(options.state_dir);
   if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) {
-    listener.Trouble(why + "; " + made.message());
+    ReportNotAnew(why + "; " + made.message());
     return;
   }
-  if (access(path.c_str(), F_OK) == 0) {
+  if (has_store && access(path.c_str(), F_OK) == 0) {
     const Result<std::string> aside = MoveAside(path);
     if (!aside.ok()) {
-      listener.Trouble(why + "; " + aside.status().message());
+      ReportNotAnew(why + "; " + aside.status().message());
       return;
     }
     listener.Trouble(why + ": it was moved to " + *aside + ", and a new one is created");
-  } else {
+  } else if (has_store) {
     listener.Trouble(why + ": a new one is created");
   }
+  has_store = false;  // what is open has another name, or none
   if (Status held = HoldStateLock(); !held.ok()) {
-    listener.Trouble(why + "; " + held.message());
+    ReportNotAnew(why + "; " + held.message());
     return;
   }
   Result<Store> opened = OpenStore(options);
   if (!opened.ok()) {
-    listener.Trouble("a new database cannot be created: " + opened.status().message());
+    ReportNotAnew("a new database cannot be created: " + opened.status().message());
     return;
   }
   store = *std::move(opened);
+  has_store = true;
   intake.CloseAll();
+}
+
+// Every two seconds it is tried, once a minute it is said.
+void Daemon::Impl::ReportNotAnew(const std::string& sentence) {
+  const uint64_t now_ns = clock.monotonic_ns();
+  if (reported_not_anew_at_ns != 0 && now_ns - reported_not_anew_at_ns < kReportEveryNs) return;
+  reported_not_anew_at_ns = now_ns;
+  listener.Trouble(sentence);
 }
 
 // The directory may be a new one.
@@ -161,31 +183,60 @@ Status Daemon::Impl::LookAround() {
   if (change == SegmentDirectoryWatch::Change::kDirectoryGone || !lock.StillInPlace()) {
     if (Status made = MakeDirectoryAnew(); !made.ok()) return made;
   }
-  if (due && access(DatabasePath(options.state_dir).c_str(), F_OK) != 0) {
+  if (due && !has_store) {
+    OpenStoreAnew("there is no database");
+  } else if (due && access(DatabasePath(options.state_dir).c_str(), F_OK) != 0 &&
+             (errno == ENOENT || errno == ENOTDIR)) {
     OpenStoreAnew("the database in " + options.state_dir + " was removed");
   }
   rescan_due_ns = now_ns + kRescanEveryNs;
-  intake.Rescan(store);
+  if (!has_store) return Status();
+  Mend(intake.Rescan(store));
   if (std::exchange(first_round, false)) RemoveRemains();
   return Status();
 }
 
 void Daemon::Impl::Drain() {
+  if (!has_store) return;
   const Status drained = intake.Drain(store);
+  Mend(drained);
+  if (!has_store) return;
   const uint64_t now_ns = clock.monotonic_ns();
-  if (drained.kind() == ErrorKind::kCorrupt)
-    OpenStoreAnew("the database is damaged (" + drained.message() + ")");
   const bool due = now_ns >= retire_due_ns;
   if (due && retire_due_ns != 0) RemoveRemains();
   if (drained.kind() == ErrorKind::kFull || due) {
     retire_due_ns = now_ns + kRetireEveryNs;
-    (void)store.Retire();  // the intake reports a database that cannot be written
+    Retire();
   }
 }
 
-void Daemon::Impl::Judge() {
+// A database that is full cannot be made smaller either at times; the intake reports that.
+void Daemon::Impl::Retire() {
+  const Status retired = store.Retire();
+  if (!retired.ok() && retired.kind() != ErrorKind::kFull && retired.kind() != ErrorKind::kCorrupt)
+    listener.Trouble("old runs cannot be removed from the database: " + retired.message());
+  Mend(retired);
+}
+
+void Daemon::Impl::RenewVerdicts() {
+  if (!has_store) return;
   for (const std::string& job : intake.TakeTouchedJobs()) verdicts.Touch(job);
-  verdicts.Renew(store, /*all=*/false);
+  Mend(verdicts.Renew(store, /*all=*/false));
+}
+
+// Whoever met the error has reported it, where nothing is done about it here.
+void Daemon::Impl::Mend(const Status& why) {
+  if (why.kind() == ErrorKind::kCorrupt) {
+    OpenStoreAnew("the database is damaged (" + why.message() + ")");
+    return;
+  }
+  const uint64_t now_ns = clock.monotonic_ns();
+  const uint64_t since_ns = intake.failing_since_ns();
+  if (why.kind() != ErrorKind::kIo || since_ns == 0 || now_ns - since_ns < kIoPatienceNs ||
+      now_ns < anew_allowed_at_ns)
+    return;
+  anew_allowed_at_ns = now_ns + kAnewEveryNs;
+  OpenStoreAnew("the database gives nothing but errors (" + why.message() + ")");
 }
 
 int Daemon::Impl::TimeoutMs() const {
@@ -228,7 +279,7 @@ Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const C
 Status Daemon::Tick() {
   if (Status looked = impl_->LookAround(); !looked.ok()) return looked;
   impl_->Drain();
-  impl_->Judge();
+  impl_->RenewVerdicts();
   if (!impl_->IsIdle()) impl_->active_at_ns = impl_->clock.monotonic_ns();
   return Status();
 }
@@ -247,10 +298,11 @@ Result<Daemon::Left> Daemon::Run(int stop_fd) {
 }
 
 void Daemon::Finish() {
-  impl_->intake.Rescan(impl_->store);
+  if (!impl_->has_store) return;
+  (void)impl_->intake.Rescan(impl_->store);
   (void)impl_->intake.DrainAll(impl_->store);  // what cannot be written stays in the segments
   for (const std::string& job : impl_->intake.TakeTouchedJobs()) impl_->verdicts.Touch(job);
-  impl_->verdicts.Renew(impl_->store, /*all=*/true);
+  (void)impl_->verdicts.Renew(impl_->store, /*all=*/true);
 }
 
 }  // namespace nanwatch

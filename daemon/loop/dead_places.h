@@ -29,4 +29,8 @@ int RemoveDeadForeignSegments(const std::string& segment_dir, const Clock& clock
 std::vector<std::string> RemoveDeadPlaces(const std::string& prefix, const std::string& own_dir,
                                           const Clock& clock);
 
+// Removes a segment that was never finished (nw-PID-NONCE.tmp) by a process that is dead. That may be
+// one that cannot be seen, in another pid namespace: not before a minute.
+void RemoveUnfinished(const std::string& path, const Clock& clock);
+
 }  // namespace nanwatch

@@ -328,6 +328,27 @@ TEST_F(SegmentReaderTest, IgnoresACursorThatLiesBeyondTheSegment) {
   EXPECT_THAT(Tickets(Read(reader)), ElementsAre(ticket));
 }
 
+TEST_F(SegmentReaderTest, InAStormReadsSitesThatAreNewAtOnceAndTheOthersCountsWhenAsked) {
+  SegmentBuilder job(directory_.path(), {});
+  Result<SegmentReader> reader = SegmentReader::Open(job.path(), SegmentReader::Access::kConsume);
+  ASSERT_TRUE(reader.ok());
+  const auto read = [&](SegmentReader::Counts counts) {
+    RunBatch batch = reader->Read(false, clock_, counts).value();
+    EXPECT_TRUE(reader->Acknowledge(batch).ok());
+    return batch;
+  };
+  for (int i = 0; i < 30; ++i) job.WriteValue("aten::log", "layer." + std::to_string(i));
+  EXPECT_EQ(read(SegmentReader::Counts::kAll).sites.size(), 30u);
+  for (int i = 0; i < 30; ++i) job.WriteValue("aten::log", "layer." + std::to_string(i));
+  job.WriteValue("aten::exp", "new");
+  const RunBatch quick = read(SegmentReader::Counts::kOfNewSites);
+  ASSERT_EQ(quick.sites.size(), 1u);
+  EXPECT_EQ(quick.sites[0].op(), "aten::exp");
+  EXPECT_TRUE(reader->HasNews()) << "the counts are not read yet";
+  EXPECT_EQ(read(SegmentReader::Counts::kAll).sites.size(), 30u);
+  EXPECT_FALSE(reader->HasNews());
+}
+
 TEST_F(SegmentReaderTest, HasNewsOnlyWhenSomethingWasPublished) {
   SegmentBuilder job(directory_.path(), {});
   job.Publish();

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Judges one job after another in a thread of its own, from a connection of its own that only reads:
+// the verdict of a large job takes seconds, and the loop drains other jobs' segments meanwhile.
+//
+// All calls are made on the loop's thread. What is passed by reference outlives the judge.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// Diagnose() of daemon/explain, or a test's.
+using Diagnosis = std::function<Verdict(const std::vector<RunFacts>&)>;
+
+class Judge {
+ public:
+  struct Judgment {
+    std::string job;
+    Result<Verdict> verdict;
+  };
+
+  explicit Judge(Diagnosis diagnosis) : diagnosis_(std::move(diagnosis)) {}
+  Judge(const Judge&) = delete;
+  Judge& operator=(const Judge&) = delete;
+  // Waits for the job that is being judged.
+  ~Judge();
+
+  // Begins with `job`, whose facts are in that database. Only when not busy. The first call starts
+  // the thread.
+  void Begin(const std::string& database, const std::string& job);
+
+  // The judgment of the job that was begun, once: waits at most so long for it.
+  [[nodiscard]] std::optional<Judgment> Take(uint64_t patience_ns);
+
+  // Whether a job was begun whose judgment was not taken yet.
+  [[nodiscard]] bool is_busy() const { return busy_; }
+
+ private:
+  struct Request {
+    std::string database;
+    std::string job;
+  };
+
+  void Work();
+  [[nodiscard]] Result<Verdict> JudgeOne(const Request& request) const;
+
+  Diagnosis diagnosis_;
+  bool busy_ = false;  // the loop's thread only
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::optional<Request> request_;
+  std::optional<Judgment> judgment_;
+  bool stop_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace nanwatch

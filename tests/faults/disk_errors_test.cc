@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fault 9: calls to the disk fail with EIO, and pages of the database are met that make no sense.
+#include <sqlite3.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "daemon/base/directories.h"
+#include "tests/fakes/faulty_disk.h"
+#include "tests/faults/scene.h"
+
+namespace nanwatch {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DiskErrorsTest : public FaultTest {
+ protected:
+  [[nodiscard]] bool WasMovedAside() const {
+    for (const auto& entry : fs::directory_iterator(options_.state_dir)) {
+      if (entry.path().string().find(".corrupt-") != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  FaultyDisk disk_;
+};
+
+TEST_F(DiskErrorsTest, OneAnywhereLosesNothingAndDoublesNothing) {
+  const int rounds = FaultRounds(60, 600);
+  for (int nth = 1; nth <= rounds && !HasFailure(); ++nth) {
+    options_.state_dir = directory_ / ("state-" + std::to_string(nth));
+    Start();
+    const auto nonce = static_cast<uint64_t>(nth);
+    SegmentBuilder job(options_.segment_dir, {.nonce = nonce});
+    Tick();
+    disk_.FailAt(static_cast<uint64_t>(nth), FaultyDisk::Fault::kIo, /*lasting=*/false);
+    for (int i = 0; i < 5; ++i) {
+      job.WriteValue("aten::log", "a" + std::to_string(i));
+      Tick(1'100);
+    }
+    disk_.Heal();
+    Tick(2'100);
+    EXPECT_EQ(TicketsOf(nonce), 5u) << "call " << nth;
+    EXPECT_FALSE(WasMovedAside()) << "one error is no reason for a new file";
+    ExpectSoundStore();
+    daemon_.reset();
+    fs::remove(job.path());
+  }
+}
+
+TEST_F(DiskErrorsTest, ThatLastAreSaidOnceAMinuteAndAFileThatGivesThemIsLeft) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  Tick();
+  disk_.FailAt(1, FaultyDisk::Fault::kIo, /*lasting=*/true);
+  job.WriteValue("aten::log", "a");
+  for (int i = 0; i < 9; ++i) Tick(1'000);
+  ASSERT_EQ(listener_.troubles.size(), 1u);
+  EXPECT_NE(listener_.troubles[0].find("cannot be written"), std::string::npos);
+  EXPECT_FALSE(WasMovedAside());
+  for (int i = 0; i < 30; ++i) Tick(1'000);
+  EXPECT_TRUE(WasMovedAside());
+  EXPECT_LE(listener_.troubles.size(), 4u) << "and not every two seconds that no new one can be";
+  disk_.Heal();
+  for (int i = 0; i < 4; ++i) Tick(1'100);
+  EXPECT_EQ(TicketsOf(1), 1u) << "nothing had been released";
+  ExpectSoundStore();
+}
+
+// Pages that nobody but a verdict reads, as most of a large database are.
+TEST_F(DiskErrorsTest, DamageThatAVerdictMeetsIsSaidAndANewDatabaseIsBegun) {
+  Start();
+  {
+    SegmentBuilder ended(options_.segment_dir, {.nonce = 1, .job = "j", .dead = true});
+    for (int i = 0; i < 100; ++i) ended.WriteValue("aten::log", "layer." + std::to_string(i));
+    Tick();
+    Tick(1'100);
+  }
+  const std::string path = DatabasePath(options_.state_dir);
+  {
+    sqlite3* other = nullptr;
+    ASSERT_EQ(sqlite3_open(path.c_str(), &other), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(other, "PRAGMA wal_checkpoint(TRUNCATE)", nullptr, nullptr, nullptr),
+              SQLITE_OK);
+    sqlite3_close(other);
+  }
+  constexpr size_t kPage = 4'096;
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  int spoilt = 0;
+  for (size_t at = kPage; at + kPage <= whole.size(); at += kPage) {
+    if (whole.substr(at, kPage).find("layer.7") == std::string::npos) continue;
+    file.clear();
+    file.seekp(static_cast<std::streamoff>(at));
+    file.write(std::string(kPage, '\x5a').data(), kPage);
+    ++spoilt;
+  }
+  file.close();
+  ASSERT_GT(spoilt, 0);
+  std::ofstream(options_.segment_dir + "/j.exit") << R"({"job":"j","pid":1,"exit_code":0})";
+  Tick(2'100);
+  Tick(1'100);
+  EXPECT_TRUE(WasMovedAside());
+  ASSERT_EQ(listener_.troubles.size(), 2u) << "by whom it was met, and what became of it";
+  EXPECT_NE(listener_.troubles[0].find("verdict of job j cannot be renewed"), std::string::npos);
+  EXPECT_NE(listener_.troubles[1].find("is damaged"), std::string::npos);
+  SegmentBuilder job(options_.segment_dir, {.nonce = 2});
+  job.WriteValue("aten::exp", "b");
+  Tick(2'100);
+  EXPECT_EQ(TicketsOf(2), 1u);
+  ExpectSoundStore();
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fault 15: records that are valid and make as much of themselves as they can. One segment costs
+// bounded memory, and all others are read. (Records that make no sense: tests/fuzz.)
+#include <sys/resource.h>
+
+#include <cstring>
+
+#include "proto/wire/naming.h"
+#include "tests/faults/scene.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr SegmentLayout kFullSize{.ring_slots = 1 << 18,
+                                  .steps = 1 << 15,
+                                  .stats = 64,
+                                  .sites = 128,
+                                  .names = 256,
+                                  .name_bytes = 16 * 1024};
+constexpr uint64_t kMebi = 1 << 20;
+
+class HostileRecordsTest : public FaultTest {
+ protected:
+  // Each record names five names of the greatest length.
+  static void FillWithNames(SegmentBuilder& job) {
+    job.WriteReach(wire::Reach::kLoss, 1, std::string(500, 'n'));
+    wire::RingWriter ring(&job.ring(), reinterpret_cast<wire::Slot*>(&job.ring() + 1),
+                          kFullSize.ring_slots);
+    wire::UpdateRecord record{};
+    record.header.bytes = sizeof record;
+    record.header.kind = static_cast<uint16_t>(wire::RecordKind::kUpdate);
+    record.optimizer_class = 1;
+    record.n_bad = wire::kSourcesMax;
+    for (uint32_t& name : record.bad_names) name = 1;
+    for (wire::Source& source : record.bad) source.name = 1;
+    for (uint64_t ticket = 1;; ++ticket) {
+      record.header.ticket = ticket;
+      if (!ring.Write(&record, sizeof record)) break;
+    }
+    job.Publish();
+  }
+};
+
+TEST_F(HostileRecordsTest, OfADeadJobTakeBoundedMemoryAndOthersAreRead) {
+  SegmentBuilder hostile(options_.segment_dir, {.layout = kFullSize, .nonce = 1, .dead = true});
+  FillWithNames(hostile);
+  SegmentBuilder job(options_.segment_dir, {.nonce = 2});
+  job.WriteValue("aten::log", "a");
+  const int status = InChild([&] {
+    rusage before{};
+    getrusage(RUSAGE_SELF, &before);
+    Start();
+    for (int i = 0; i < 40 && daemon_->intake().open_segments() != 1; ++i) Tick();
+    if (TicketsOf(2) != 1) _exit(2);
+    if (daemon_->intake().open_segments() != 1) _exit(3);  // the hostile one is still there
+    rusage after{};
+    getrusage(RUSAGE_SELF, &after);
+    const auto grown_kib = static_cast<uint64_t>(after.ru_maxrss - before.ru_maxrss);
+    if (grown_kib > 256 * kMebi / 1024) _exit(5);
+  });
+  EXPECT_EQ(status, 0) << "exit status " << (status >> 8);
+  Start();
+  Tick();
+  EXPECT_EQ(FactsOf(1).state().ended(), true);
+  EXPECT_LE(FactsOf(1).records_size(), static_cast<int>(kRecordsPerRunMax));
+  ExpectSoundStore();
+}
+
+TEST_F(HostileRecordsTest, AFileLargerThanAnySegmentIsNamedAndNotMapped) {
+  constexpr SegmentLayout kTooLarge{.ring_slots = 1 << 19,
+                                    .steps = 64,
+                                    .stats = 64,
+                                    .sites = 128,
+                                    .names = 256,
+                                    .name_bytes = 16 * 1024};
+  const SegmentBuilder hostile(options_.segment_dir, {.layout = kTooLarge, .nonce = 1});
+  Start();
+  Tick();
+  Tick(3'000);
+  ASSERT_EQ(listener_.unreadable.size(), 1u) << "once";
+  EXPECT_NE(listener_.unreadable[0].find("claims a size that no segment has"), std::string::npos);
+  EXPECT_EQ(daemon_->intake().open_segments(), 0u);
+}
+
+// One that floods does not take the turns of those behind it.
+TEST_F(HostileRecordsTest, EachSegmentHasItsTurn) {
+  constexpr SegmentLayout kRing{.ring_slots = 1 << 17,
+                                .steps = 64,
+                                .stats = 64,
+                                .sites = 128,
+                                .names = 256,
+                                .name_bytes = 16 * 1024};
+  std::vector<std::unique_ptr<SegmentBuilder>> floods;
+  for (uint64_t nonce = 1; nonce <= 3; ++nonce) {
+    floods.push_back(std::make_unique<SegmentBuilder>(
+        options_.segment_dir, SegmentBuilderOptions{.layout = kRing, .nonce = nonce}));
+  }
+  SegmentBuilder last(options_.segment_dir, {.nonce = 0xffff});
+  last.WriteValue("aten::log", "a");
+  const auto fill = [](SegmentBuilder& job) {
+    const uint64_t dropped = job.dropped();
+    while (job.dropped() == dropped) job.WriteValue("aten::exp", "b");
+  };
+  Start();
+  for (int i = 0; i < 4; ++i) {
+    for (const auto& flood : floods) fill(*flood);
+    Tick();
+  }
+  EXPECT_EQ(TicketsOf(0xffff), 1u);
+}
+
+TEST_F(HostileRecordsTest, ANameThatSteersATerminalDoesNotReachTheLog) {
+  const SegmentBuilder made(options_.segment_dir, {.nonce = 1});
+  const std::string name = std::string(wire::kSegmentPrefix) + "\n\x1b[2Jx" + wire::kSegmentSuffix;
+  ASSERT_EQ(rename(made.path().c_str(), (options_.segment_dir + "/" + name).c_str()), 0);
+  Start();
+  Tick();
+  ASSERT_EQ(listener_.unreadable.size(), 1u);
+  EXPECT_EQ(listener_.unreadable[0].find_first_of("\n\x1b"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nanwatch
