@@ -22,8 +22,8 @@ namespace {
 
 using nanwatch::Say;
 
-const std::vector<std::string> kVerbs = {"run",    "ps",      "top",    "tail",   "report",
-                                         "replay", "capsule", "attach", "detach", "doctor"};
+const std::vector<std::string> kVerbs = {
+    "run", "ps", "top", "tail", "report", "replay", "capsule", "attach", "detach", "doctor", "gc"};
 
 std::string Footer() {
   return std::string(
@@ -33,6 +33,7 @@ std::string Footer() {
              "  nanwatch report --check             exit status by verdict, for CI\n"
              "  nanwatch attach 12345 --for 10m     check a running job more closely\n"
              "  nanwatch doctor                     find out why nothing was observed\n"
+             "  nanwatch gc                         remove what crashes have left\n"
              "  nanwatch run --help                 each verb has its own help\n"
              "\n") +
          nanwatch::kExitCodesHelp +
@@ -114,6 +115,7 @@ int Dispatch(int argc, char** argv) {
   AddCapsuleVerb(app, call);
   AddAttachVerbs(app, call);
   AddDoctorVerb(app, call);
+  AddGcVerb(app, call);
   try {
     app.parse(
         std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them last first

@@ -28,5 +28,6 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call);  // attach and detach
 void AddCapsuleVerb(CLI::App& app, VerbCall& call);
 void AddReplayVerb(CLI::App& app, VerbCall& call);
 void AddDoctorVerb(CLI::App& app, VerbCall& call);
+void AddGcVerb(CLI::App& app, VerbCall& call);
 
 }  // namespace nanwatch
