@@ -44,6 +44,7 @@ PAUSES = {
     "fakes/cuda/fake_cuda.cc": (2, DEVICE + "; and how long its driver takes to end"),
     "fakes/cupti/fake_cupti.cc": (1, "how long a flush takes, as a test asks for it"),
     "fakes/faulty_disk.cc": (1, "how long a sync takes, as a test asks for it"),
+    "faults/hostile_index_test.cc": (3, "the pace of a hostile writer; what is asserted holds at any"),
     "faults/stopped_daemon_test.cc": (1, POLL),
     "fakes/torch/libtorch_cpu.c": (1, "a constructor that takes as long as the real one; who waits for it waits for its end"),
     "fakes/torch_cuda/fake_device.cc": (1, DEVICE),
