@@ -64,7 +64,12 @@ Result<Verdict> Judge::JudgeOne(const Request& request) const try {
   if (!store.ok()) return store.status();
   const Result<std::vector<RunFacts>> facts = store->FactsOfJob(request.job);
   if (!facts.ok()) return facts.status();
-  return diagnosis_(*facts);
+  Verdict verdict = diagnosis_(*facts);
+  auto& incidents = *verdict.mutable_incidents();
+  if (incidents.size() > kIncidentsPerJobMax) {
+    incidents.DeleteSubrange(kIncidentsPerJobMax, incidents.size() - kIncidentsPerJobMax);
+  }
+  return verdict;
 } catch (const std::bad_alloc&) {
   return Status(ErrorKind::kIo, "no memory to judge job " + request.job);
 }

@@ -22,6 +22,9 @@ namespace nanwatch {
 // Diagnose() of daemon/explain, or a test's.
 using Diagnosis = std::function<Verdict(const std::vector<RunFacts>&)>;
 
+// A job's most important incidents; what a storm of places makes beyond is counted in its runs' sites.
+inline constexpr int kIncidentsPerJobMax = 2'000;
+
 class Judge {
  public:
   struct Judgment {

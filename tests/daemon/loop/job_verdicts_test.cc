@@ -81,6 +81,15 @@ TEST_F(JobVerdictsTest, AJobThatTakesLongIsWaitedForByNobody) {
   EXPECT_FALSE(verdicts.has_pending());
 }
 
+TEST_F(JobVerdictsTest, OfAStormOfPlacesTheMostImportantIncidentsAreKept) {
+  for (int i = 0; i < 3'000; ++i) verdict_.add_incidents()->mutable_origin()->set_step(i);
+  verdicts_.Touch("j");
+  EXPECT_TRUE(verdicts_.Renew(store_, /*all=*/true).ok());
+  const std::vector<Incident> kept = store_.Incidents("j").value();
+  ASSERT_EQ(kept.size(), static_cast<size_t>(kIncidentsPerJobMax));
+  EXPECT_EQ(kept.back().origin().step(), kIncidentsPerJobMax - 1);
+}
+
 TEST_F(JobVerdictsTest, AFailureIsSaidOnceAMinuteAndTriedAgain) {
   TemporaryDirectory elsewhere;
   Store store = *Store::OpenForWriting(elsewhere / "nanwatch.db");
