@@ -71,6 +71,7 @@ SegmentState StateOf(const File& file, const Clock& clock, std::string& why) {
     return reader->WriterLives(clock) ? SegmentState::kInUse : SegmentState::kUnread;
   }
   why = reader.status().message();
+  if (why.starts_with(file.path + ": ")) why.erase(0, file.path.size() + 2);
   const ErrorKind kind = reader.status().kind();
   // Of another container, or of nobody knows whom: not ours to remove.
   const bool is_known = kind == ErrorKind::kInvalid || kind == ErrorKind::kUnsupported;
