@@ -149,4 +149,13 @@ void RemoveUnfinished(const std::string& path, const Clock& clock) {
   unlink(path.c_str());
 }
 
+bool IsGone(const RunRow& row, const HostIdentity& self, uint64_t now_real_ns) {
+  const Run& run = row.run;
+  if (run.boot_id() != self.boot_id) return true;
+  if (run.pid_namespace() == self.pid_namespace)
+    return run.process_start_ticks() == 0 ||
+           ProcessStartTicks(run.pid()) != run.process_start_ticks();
+  return now_real_ns > row.updated_real_ns && now_real_ns - row.updated_real_ns >= kPresumedDeadNs;
+}
+
 }  // namespace nanwatch

@@ -24,6 +24,7 @@ namespace {
 
 constexpr uint64_t kCountersEveryNs = kNsPerSecond;
 constexpr uint64_t kOpenRetryNs = kNsPerSecond;
+constexpr uint64_t kFailingGapNs = 5 * kNsPerSecond;
 constexpr uint64_t kTroubleEveryNs = 60 * kNsPerSecond;
 // A round takes at most about so many records; whose turn it is then comes first in the next.
 constexpr size_t kRecordsPerRound = 20'000;
@@ -45,18 +46,6 @@ void WatchSteps(const TrainingHistory& before, RunBatch& batch) {
   if (batch.steps.empty() && batch.stats.empty()) return;
   batch.training = before;
   WatchAll(batch.steps, batch.stats, *batch.training);
-}
-
-// Whether nobody can speak for a run any more that has no segment here. It may have one in another
-// segment directory, be a container's whose daemon shares this database, or be about to make it
-// anew.
-bool IsGone(const RunRow& row, const HostIdentity& self, uint64_t now_real_ns) {
-  const Run& run = row.run;
-  if (run.boot_id() != self.boot_id) return true;
-  if (run.pid_namespace() == self.pid_namespace)
-    return run.process_start_ticks() == 0 ||
-           ProcessStartTicks(run.pid()) != run.process_start_ticks();
-  return now_real_ns > row.updated_real_ns && now_real_ns - row.updated_real_ns >= kPresumedDeadNs;
 }
 
 std::string Key(const std::string& name, uint64_t inode) {
@@ -176,6 +165,7 @@ Status SegmentIntake::TakeExit(const std::string& name, Store& store) {
   }
   if (clock_.monotonic_ns() < retry_at_ns_) return Status();
   if (Status recorded = store.RecordExit(*exit); !recorded.ok()) return recorded;
+  if (Status synced = store.Sync(); !synced.ok()) return synced;
   unlink(path.c_str());
   touched_jobs_.insert(exit->job);
   listener_.CommandEnded(*exit);
@@ -212,6 +202,7 @@ Status SegmentIntake::DoRound(Store& store, bool all) {
   bool any_committed = false;
   int failures = 0;
   std::vector<std::pair<std::string, Status>> own_failures;
+  std::vector<std::string> ended;
   auto entry = segments_.lower_bound(next_);
   for (size_t left = segments_.size(); left > 0; --left) {
     if (entry == segments_.end()) entry = segments_.begin();
@@ -229,8 +220,10 @@ Status SegmentIntake::DoRound(Store& store, bool all) {
       if (failed.kind() == ErrorKind::kCorrupt) return Failed(failed);
       if (!any_committed && ++failures == kFailuresPerRound) break;
     }
+    if (turn.at_end) ended.push_back(current->first);
     if (turn.is_over) segments_.erase(current);
   }
+  if (Status removed = RemoveEnded(ended, store); !removed.ok()) return Failed(removed);
   if (any_committed) failing_since_ns_ = 0;
   if (any_committed && failed.ok()) ReportRecovery();
   if (failed.ok()) return failed;
@@ -243,6 +236,18 @@ Status SegmentIntake::DoRound(Store& store, bool all) {
     if (is_its_own && ++failing->second->failures >= kFailuresMax) PutAside(failing, why, store);
   }
   return failed;
+}
+
+// One sync for all. Where it fails they stay, and have their turn again.
+Status SegmentIntake::RemoveEnded(const std::vector<std::string>& keys, Store& store) {
+  if (keys.empty()) return Status();
+  if (Status synced = store.Sync(); !synced.ok()) return synced;
+  for (const std::string& key : keys) {
+    const auto entry = segments_.find(key);
+    Remove(*entry->second);
+    segments_.erase(entry);
+  }
+  return Status();
 }
 
 SegmentIntake::Turn SegmentIntake::TakeTurn(Segment& segment, Store& store, bool all) {
@@ -287,7 +292,7 @@ SegmentIntake::Turn SegmentIntake::ReadAndCommit(Segment& segment, Store& store,
     return {.status = committed, .records = records};
   if (after_commit_) after_commit_();
   Finish(segment, batches.front(), at_end);
-  return {.records = records, .committed = true, .is_over = at_end};
+  return {.records = records, .committed = true, .at_end = at_end};
 }
 
 // The run counts as ended. The file is left to whoever wants to know why, and to `nanwatch gc`.
@@ -313,7 +318,7 @@ void SegmentIntake::GiveUp(Segment& segment, bool dead, const Status& why, Store
   Remove(segment);
 }
 
-// After the commit: report it, release the slots, and remove the segment of an ended process.
+// After the commit: report it, and release the slots.
 void SegmentIntake::Finish(Segment& segment, const RunBatch& batch, bool at_end) {
   if (Status done = segment.reader.Acknowledge(batch); !done.ok())
     listener_.Trouble(done.message());
@@ -326,8 +331,7 @@ void SegmentIntake::Finish(Segment& segment, const RunBatch& batch, bool at_end)
   if (batch.has_findings() || !batch.sites.empty() || at_end || has_warnings)
     touched_jobs_.insert(JobOf(batch.run));
   if (!at_end) return;
-  if (!segment.was_ended) listener_.RunEnded(batch.run, batch.state);
-  Remove(segment);
+  if (!std::exchange(segment.was_ended, true)) listener_.RunEnded(batch.run, batch.state);
 }
 
 void SegmentIntake::ReportLevels(const Segment& segment, const RunBatch& batch) {
@@ -356,7 +360,9 @@ void SegmentIntake::Remove(Segment& segment) const {
 Status SegmentIntake::Failed(const Status& why) {
   const uint64_t now_ns = clock_.monotonic_ns();
   retry_at_ns_ = now_ns + kOpenRetryNs;
-  if (failing_since_ns_ == 0) failing_since_ns_ = now_ns;
+  // Errors with so long between them are not one that lasts.
+  if (failing_since_ns_ == 0 || now_ns - failed_at_ns_ > kFailingGapNs) failing_since_ns_ = now_ns;
+  failed_at_ns_ = now_ns;
   ReportTrouble(why);
   return why;
 }

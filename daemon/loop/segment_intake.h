@@ -94,12 +94,14 @@ class SegmentIntake {
     size_t records = 0;
     bool committed = false;
     bool is_over = false;  // the segment can be closed
+    bool at_end = false;   // and removed, once what was committed is on the disk
   };
 
   Status OpenNew(const std::string& name, Store& store);
   Status TakeExit(const std::string& name, Store& store);
   void Reject(const std::string& name, const Rejected& file, const Status& why);
   bool MakeRoomFor(const std::string& name, const Rejected& file, const SegmentReader& reader);
+  Status RemoveEnded(const std::vector<std::string>& keys, Store& store);
   Turn TakeTurn(Segment& segment, Store& store, bool all);
   Turn ReadAndCommit(Segment& segment, Store& store, bool dead, bool counters_due);
   void GiveUp(Segment& segment, bool dead, const Status& why, Store& store);
@@ -124,6 +126,7 @@ class SegmentIntake {
   std::set<std::string> touched_jobs_;
   uint64_t retry_at_ns_ = 0;
   uint64_t failing_since_ns_ = 0;
+  uint64_t failed_at_ns_ = 0;
   uint64_t reported_trouble_at_ns_ = 0;
   uint64_t reported_waiting_at_ns_ = 0;
 };

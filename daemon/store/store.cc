@@ -68,21 +68,27 @@ const std::string& Store::opening_note() const { return impl_->note; }
 // ---- writing
 
 Status Store::Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns) {
-  const bool ends = std::any_of(batches.begin(), batches.end(),
-                                [](const RunBatch& batch) { return batch.state.ended(); });
+  Status status = WriteBatches(impl_->database, impl_->retention, batches, now_real_ns);
+  if (!status.ok()) impl_->retention.Forget();
   if (impl_->synced_real_ns == 0) impl_->synced_real_ns = now_real_ns;
   // The clock may be set back.
   const bool due =
       now_real_ns < impl_->synced_real_ns || now_real_ns - impl_->synced_real_ns >= kSyncedEveryNs;
-  const bool sync = ends || due;
-  if (sync) {
-    if (Status set = impl_->database.Execute("PRAGMA synchronous = FULL"); !set.ok()) return set;
-  }
-  Status status = WriteBatches(impl_->database, impl_->retention, batches, now_real_ns);
-  if (sync) (void)impl_->database.Execute("PRAGMA synchronous = NORMAL");
-  if (sync && status.ok()) impl_->synced_real_ns = now_real_ns;
-  if (!status.ok()) impl_->retention.Forget();
-  return status;
+  if (!status.ok() || !due) return status;
+  impl_->synced_real_ns = now_real_ns;
+  return Sync();
+}
+
+// A commit with FULL syncs the whole log. It has to write something: the version that is there.
+Status Store::Sync() {
+  const Database& database = impl_->database;
+  const Result<int64_t> version = database.Ask("PRAGMA user_version");
+  if (!version.ok()) return version.status();
+  if (Status set = database.Execute("PRAGMA synchronous = FULL"); !set.ok()) return set;
+  const std::string same = "PRAGMA user_version = " + std::to_string(*version);
+  Status synced = database.Execute(same.c_str());
+  Status reset = database.Execute("PRAGMA synchronous = NORMAL");
+  return synced.ok() ? reset : synced;
 }
 
 Status Store::ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents) {

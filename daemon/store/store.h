@@ -71,10 +71,11 @@ class Store {
   [[nodiscard]] const std::string& opening_note() const;
 
   // ---- writing
-  // One transaction for all: rows that are there already are not written twice. When it holds the end
-  // of a run, and otherwise every few seconds, it is on the disk when this returns: what is removed
-  // from memory afterwards survives a power cut.
+  // One transaction for all: rows that are there already are not written twice. It survives that
+  // this process is killed, and a power cut once it is synced: every few seconds, or by Sync.
   Status Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns);
+  // What was committed is on the disk when this returns.
+  Status Sync();
   Status ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents);
   Status ReplaceWarnings(const std::string& job, const std::vector<Warning>& warnings);
   // Keeps it for the job and adds it to the state of the job's run with that pid, now or when it

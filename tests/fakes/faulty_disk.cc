@@ -21,6 +21,7 @@ struct State {
   uint64_t fail_at = 0;  // 0: never
   bool lasting = false;
   FaultyDisk::Fault fault = FaultyDisk::Fault::kIo;
+  bool fail_syncs = false;
   uint32_t sync_delay_ms = 0;
   std::set<std::string> unsynced;
 };
@@ -74,6 +75,7 @@ int Sync(sqlite3_file* file, int flags) {
   uint32_t delay_ms = 0;
   {
     const std::lock_guard lock(state.mutex);
+    if (state.fail_syncs) return SQLITE_IOERR_FSYNC;
     ++state.syncs;
     state.unsynced.erase(NameOf(file));
     delay_ms = state.sync_delay_ms;
@@ -165,6 +167,7 @@ FaultyDisk::FaultyDisk() {
   sqlite3_vfs_register(&faulty_vfs, /*makeDflt=*/1);
   Heal();
   DelaySyncs(0);
+  FailSyncs(false);
   const std::lock_guard lock(state.mutex);
   state.calls = state.syncs = 0;
   state.unsynced.clear();
@@ -185,6 +188,11 @@ void FaultyDisk::FailAt(uint64_t nth, Fault fault, bool lasting) {
 void FaultyDisk::Heal() {
   const std::lock_guard lock(state.mutex);
   state.fail_at = 0;
+}
+
+void FaultyDisk::FailSyncs(bool fail) {
+  const std::lock_guard lock(state.mutex);
+  state.fail_syncs = fail;
 }
 
 void FaultyDisk::DelaySyncs(uint32_t milliseconds) {

@@ -26,6 +26,8 @@ class FaultyDisk {
   // The `nth` call from now (1 is the next) fails, and with `lasting` all that follow until Heal.
   void FailAt(uint64_t nth, Fault fault, bool lasting);
   void Heal();
+  // All syncs fail, and nothing else.
+  void FailSyncs(bool fail);
   // Each sync takes so much longer.
   void DelaySyncs(uint32_t milliseconds);
 
