@@ -24,11 +24,13 @@ TEST_F(DiskFullTest, FromAnyCallOnKeepsEverythingInTheSegmentsAndGoesOnByItself)
     listener_.troubles.clear();
     disk_.FailAt(static_cast<uint64_t>(nth), FaultyDisk::Fault::kFull, /*lasting=*/true);
     uint64_t written = 0;
-    for (int i = 0; i < 50; ++i) {
+    for (int i = 0; i < 13; ++i) {
       written = job.WriteValue("aten::log", "a" + std::to_string(i % 7));
-      Tick(1'000);
+      Tick(10'000);
     }
-    EXPECT_LE(listener_.troubles.size(), 2u) << "once a minute, call " << nth;
+    EXPECT_LE(listener_.troubles.size(), 6u)
+        << "commits and verdicts, each once a minute, call " << nth << ": "
+        << testing::PrintToString(listener_.troubles);
     disk_.Heal();
     Tick(2'100);
     Tick(2'100);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fault 15: records that are valid and make as much of themselves as they can. One segment costs
 // bounded memory, and all others are read. (Records that make no sense: tests/fuzz.)
+#include <sqlite3.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstring>
 
+#include "daemon/base/directories.h"
 #include "proto/wire/naming.h"
 #include "tests/faults/scene.h"
 
@@ -107,6 +110,35 @@ TEST_F(HostileRecordsTest, EachSegmentHasItsTurn) {
     Tick();
   }
   EXPECT_EQ(TicketsOf(0xffff), 1u);
+}
+
+// Whatever the reason: here the database refuses its rows.
+TEST_F(HostileRecordsTest, OneThatCannotBeKeptIsPutAsideByNameAndOthersGoOn) {
+  Start();
+  Tick();
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(DatabasePath(options_.state_dir).c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database,
+                         "CREATE TRIGGER refuse BEFORE INSERT ON run WHEN NEW.id ="
+                         " '0000000000000001' BEGIN SELECT RAISE(ABORT, 'refused'); END",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(database);
+  SegmentBuilder refused(options_.segment_dir, {.nonce = 1});
+  refused.WriteValue("aten::log", "a");
+  SegmentBuilder job(options_.segment_dir, {.nonce = 2});
+  uint64_t written = 0;
+  for (int i = 0; i < 30; ++i) {
+    written = job.WriteValue("aten::exp", "b");
+    Tick(1'100);
+    ASSERT_EQ(TicketsOf(2), written) << "others are read at once";
+  }
+  ASSERT_EQ(listener_.unreadable.size(), 1u);
+  EXPECT_NE(listener_.unreadable[0].find(refused.name() + ": put aside"), std::string::npos);
+  EXPECT_NE(listener_.unreadable[0].find("refused"), std::string::npos);
+  EXPECT_EQ(daemon_->intake().open_segments(), 1u);
+  EXPECT_EQ(access(refused.path().c_str(), F_OK), 0) << "for whoever wants to know why";
+  EXPECT_EQ(listener_.troubles.size(), 1u);
 }
 
 TEST_F(HostileRecordsTest, ANameThatSteersATerminalDoesNotReachTheLog) {
