@@ -22,8 +22,9 @@ namespace {
 
 using nanwatch::Say;
 
-const std::vector<std::string> kVerbs = {
-    "run", "ps", "top", "tail", "report", "replay", "capsule", "attach", "detach", "doctor", "gc"};
+const std::vector<std::string> kVerbs = {"run",    "ps",      "top",    "tail",   "report",
+                                         "replay", "capsule", "attach", "detach", "serve",
+                                         "export", "doctor",  "gc"};
 
 std::string Footer() {
   return std::string(
@@ -32,6 +33,7 @@ std::string Footer() {
              "  nanwatch top                        watch live jobs\n"
              "  nanwatch report --check             exit status by verdict, for CI\n"
              "  nanwatch attach 12345 --for 10m     check a running job more closely\n"
+             "  nanwatch serve                      pages and metrics on 127.0.0.1:9464\n"
              "  nanwatch doctor                     find out why nothing was observed\n"
              "  nanwatch gc                         remove what crashes have left\n"
              "  nanwatch run --help                 each verb has its own help\n"
@@ -114,6 +116,8 @@ int Dispatch(int argc, char** argv) {
   AddReplayVerb(app, call);
   AddCapsuleVerb(app, call);
   AddAttachVerbs(app, call);
+  AddServeVerb(app, call);
+  AddExportVerb(app, call);
   AddDoctorVerb(app, call);
   AddGcVerb(app, call);
   try {

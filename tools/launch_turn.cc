@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kTurnsMax = 1000;
 constexpr char kSuffix[] = ".turn";
-constexpr time_t kKeptSeconds = 60 * 24 * 3600;
+constexpr time_t kTurnKeptSeconds = 60 * 24 * 3600;
 
 bool IsNumber(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
@@ -47,7 +47,7 @@ void RemoveOld(const std::string& segment_dir) {
     struct stat status {};
     const std::string path = entry.path();
     if (!path.ends_with(kSuffix) || lstat(path.c_str(), &status) != 0) continue;
-    if (S_ISREG(status.st_mode) && now - status.st_mtime > kKeptSeconds) unlink(path.c_str());
+    if (S_ISREG(status.st_mode) && now - status.st_mtime > kTurnKeptSeconds) unlink(path.c_str());
   }
 }
 

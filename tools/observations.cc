@@ -219,6 +219,41 @@ std::vector<RunFacts> Observations::FactsWithStatsOfJob(const std::string& job) 
   return all;
 }
 
+std::vector<SeenRun> Observations::StoredRuns(int count_max) {
+  std::vector<SeenRun> runs;
+  Store* store = Database();
+  if (store == nullptr) return runs;
+  const Result<std::vector<RunRow>> rows = store->Runs({.count_max = count_max});
+  if (!rows.ok()) {
+    store_status_ = rows.status();
+    return runs;
+  }
+  for (const RunRow& row : *rows)
+    runs.push_back({.id = row.id, .job = row.job, .run = row.run, .state = row.state});
+  return runs;
+}
+
+std::vector<Warning> Observations::WarningsOfJob(const std::string& job) {
+  Store* store = Database();
+  if (store == nullptr) return {};
+  Result<std::vector<Warning>> warnings = store->Warnings(job);
+  return warnings.ok() ? *std::move(warnings) : std::vector<Warning>();
+}
+
+std::optional<int64_t> Observations::ChangeCounter() {
+  Store* store = Database();
+  if (store == nullptr) return std::nullopt;
+  const Result<int64_t> counter = store->ChangeCounter();
+  return counter.ok() ? std::optional(*counter) : std::nullopt;
+}
+
+std::vector<StepSummary> Observations::StepsOfRun(const std::string& id) {
+  Store* store = Database();
+  if (store == nullptr) return {};
+  Result<std::vector<StepSummary>> steps = store->Steps(id);
+  return steps.ok() ? *std::move(steps) : std::vector<StepSummary>();
+}
+
 std::vector<std::string> Observations::ExitFilesOfJob(const std::string& job) const {
   std::vector<std::string> paths;
   const Result<SegmentListing> listing = ListSegments(places_.segment_dir);

@@ -78,6 +78,14 @@ class Observations {
   [[nodiscard]] std::vector<RunFacts> FactsOfJob(const std::string& job);
   // The same with every snapshot of parameters that is kept, in `stats_read`, in no order.
   [[nodiscard]] std::vector<RunFacts> FactsWithStatsOfJob(const std::string& job);
+  // The newest runs that the database knows, newest start first; `live` and `has_segment` unset.
+  [[nodiscard]] std::vector<SeenRun> StoredRuns(int count_max);
+  // As the daemon last concluded; empty where the database does not know the job.
+  [[nodiscard]] std::vector<Warning> WarningsOfJob(const std::string& job);
+  // Grows whenever the database changes; nothing where it cannot be read.
+  [[nodiscard]] std::optional<int64_t> ChangeCounter();
+  // The steps of a run that the database keeps, by index; empty where it does not know the run.
+  [[nodiscard]] std::vector<StepSummary> StepsOfRun(const std::string& id);
   // Its incidents so far, as the daemon last concluded; nothing when the database does not know the
   // job, or cannot be read.
   [[nodiscard]] std::optional<std::vector<Incident>> IncidentsOfJob(const std::string& job);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "daemon/base/clock.h"
 #include "daemon/correlate/wire_names.h"
@@ -12,6 +13,7 @@
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/observations.h"
+#include "tools/run_json.h"
 #include "tools/run_words.h"
 #include "tools/table.h"
 #include "tools/terminal.h"
@@ -44,31 +46,17 @@ struct PsOptions {
   bool json = false;
 };
 
-uint64_t LostOf(const RunState& state) {
-  return state.records_dropped() + state.names_dropped() + state.sites_dropped() +
-         state.records_malformed() + state.holes();
-}
-
 std::string LossOf(const RunState& state) { return state.has_loss() ? Brief(state.loss()) : "-"; }
 
 Json RunAsJson(const SeenRun& run) {
-  const int64_t step = StepOf(run);
-  return {{"id", run.id},
-          {"job", run.job},
-          {"rank", run.run.rank()},
-          {"world_size", run.run.world_size()},
-          {"pid", run.run.pid()},
-          {"host", run.run.host()},
-          {"program", run.run.program()},
-          {"torch", run.run.torch_version()},
-          {"level", LevelName(run.state.level())},
-          {"state", StateOf(run)},
-          {"live", run.live},
-          {"step", step},
-          {"loss", run.state.has_loss() ? JsonNumber(run.state.loss()) : Json()},
-          {"findings", run.state.values_bad()},
-          {"lost", LostOf(run.state)},
-          {"started_at", FormatUtc(run.run.started_real_ns())}};
+  return RunJson({.id = run.id,
+                  .job = run.job,
+                  .run = run.run,
+                  .state = run.state,
+                  .state_text = StateOf(run),
+                  .live = run.live,
+                  .step = StepOf(run),
+                  .loss = run.state.has_loss() ? std::optional(run.state.loss()) : std::nullopt});
 }
 
 std::vector<std::string> RunAsRow(const SeenRun& run, uint64_t now_ns) {

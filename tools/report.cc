@@ -7,18 +7,24 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/explain/parameter_reports.h"
 #include "daemon/report/explanation_text.h"
 #include "daemon/report/json_report.h"
+#include "daemon/report/text_layout.h"
 #include "daemon/report/text_report.h"
 #include "tools/capsule/capsule.h"
 #include "tools/capsule/job_capsules.h"
+#include "tools/environment_block.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/ignore_option.h"
 #include "tools/job_leftovers.h"
+#include "tools/job_page.h"
 #include "tools/job_verdict.h"
 #include "tools/observations.h"
+#include "tools/output_file.h"
+#include "tools/start_process.h"
 #include "tools/stats_table.h"
 #include "tools/terminal.h"
 #include "tools/unseen_job.h"
@@ -39,6 +45,7 @@ constexpr char kReportHelp[] =
     "  nanwatch report 7f3a --coverage\n"
     "  nanwatch report 7f3a --explain 1\n"
     "  nanwatch report 7f3a --stats\n"
+    "  nanwatch report 7f3a --html report.html --open\n"
     "  nanwatch report --ignore 'op=aten::log layer=encoder.mask*'     ('nanwatch run --help' has "
     "the rules)\n"
     "  nanwatch report --check --json > verdict.json || echo 'check verdict.json'\n"
@@ -56,6 +63,8 @@ struct ReportOptions {
   bool coverage = false;
   bool stats = false;
   bool json = false;
+  std::string html;  // file; "" no page
+  bool open = false;
 };
 
 std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
@@ -68,6 +77,35 @@ std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
   if (options.coverage) return CoverageReport(verdict);
   return TextReport(
       verdict, {.color = WantsColor(STDOUT_FILENO), .width_columns = ReportColumns(STDOUT_FILENO)});
+}
+
+// Shows a file by the desktop's own program for it.
+void OpenFile(const std::string& path) {
+  const ProcessStart start = {.argv = {"xdg-open", path},
+                              .environment = EnvironmentBlock::OfThisProcess().Assignments(),
+                              .looks_in_path = true,
+                              .in = ProcessStart::kNothing,
+                              .out = ProcessStart::kNothing,
+                              .err = ProcessStart::kNothing,
+                              .only_these_descriptors = true};
+  const StartedProcess opened = StartProcess(start);
+  const std::optional<int> status =
+      opened.error == 0 ? AwaitProcess(opened.pid) : std::optional<int>();
+  if (opened.error != 0 || status.value_or(0) != 0)
+    Say("no browser could be opened: open '" + path + "' in one");
+}
+
+int WritePage(const ReportOptions& options, const PageFacts& facts) {
+  const std::string page = PageFile(facts);
+  const Status written = WriteOutputFile(options.html, page);
+  if (!written.ok()) {
+    Say("the page was not written: " + written.message());
+    return kExitFailed;
+  }
+  if (options.html == "-") return kExitOk;
+  Say("wrote " + options.html + " (" + Grouped((page.size() + 1023) / 1024) + " KiB)");
+  if (options.open) OpenFile(options.html);
+  return kExitOk;
 }
 
 int ReportParameters(const ReportOptions& options, const std::string& job,
@@ -106,11 +144,18 @@ std::optional<Verdict> UnseenVerdict(const ReportOptions& options, const Result<
 int ReportUnseen(const ReportOptions& options, const Verdict& verdict,
                  const Result<std::string>& watched) {
   const int printed =
-      PrintAndExit(Render(options, {.verdict = verdict, .explanation = {}}), kExitOk);
+      options.html.empty()
+          ? PrintAndExit(Render(options, {.verdict = verdict, .explanation = {}}), kExitOk)
+          : WritePage(options, {.verdict = verdict,
+                                .stats = {},
+                                .series = {},
+                                .job = verdict.run().job(),
+                                .made_at = FormatUtc(SystemClock().real_ns()),
+                                .version = NANWATCH_VERSION});
   if (watched.ok() && options.run.empty())
     Say("the newest job that was watched is " + *watched + ": 'nanwatch report " + *watched +
         "' shows it");
-  return options.check ? CheckExitCode(verdict) : printed;
+  return options.check && printed == kExitOk ? CheckExitCode(verdict) : printed;
 }
 
 int Report(const ReportOptions& options) {
@@ -130,7 +175,9 @@ int Report(const ReportOptions& options) {
   if (options.stats) return ReportParameters(options, *job, observations);
   const IgnoreText rules = ReadIgnoreOptions(options.ignore);
   for (const std::string& problem : rules.problems) Say(problem);
-  Diagnosed diagnosed = DiagnosisOfJob(observations.FactsOfJob(*job), observations.ExitOfJob(*job),
+  const std::vector<RunFacts> facts =
+      options.html.empty() ? observations.FactsOfJob(*job) : observations.FactsWithStatsOfJob(*job);
+  Diagnosed diagnosed = DiagnosisOfJob(facts, observations.ExitOfJob(*job),
                                        {.further_rules = rules.text,
                                         .explained = options.explain,
                                         .unwatched = UnwatchedOfJob(observations.places(), *job)});
@@ -142,7 +189,10 @@ int Report(const ReportOptions& options) {
         (verdict.incidents_size() == 1 ? " incident" : " incidents"));
     return kExitFailed;
   }
-  const int printed = PrintAndExit(Render(options, diagnosed), kExitOk);
+  const int printed = options.html.empty()
+                          ? PrintAndExit(Render(options, diagnosed), kExitOk)
+                          : WritePage(options, PageFactsOf(*job, facts, verdict, observations));
+  if (!options.html.empty() && printed != kExitOk) return printed;
   return options.check ? CheckExitCode(verdict) : printed;
 }
 
@@ -169,7 +219,14 @@ void AddReportVerb(CLI::App& app, VerbCall& call) {
                    "A rule for incidents that you expect, in addition to the job's own rules")
       ->type_name("RULE|@FILE")
       ->allow_extra_args(false);
-  verb->add_flag("--json", options->json, "Print the verdict document (nanwatch.verdict/1)");
+  CLI::Option* html =
+      verb->add_option("--html", options->html,
+                       "Write a page for browsers that needs no network; '-' is stdout")
+          ->type_name("FILE")
+          ->excludes("--stats", "--explain", "--coverage");
+  verb->add_flag("--open", options->open, "Show the page in a browser")->needs(html);
+  verb->add_flag("--json", options->json, "Print the verdict document (nanwatch.verdict/1)")
+      ->excludes(html);
   verb->callback([options, &call] { call.chosen = [options] { return Report(*options); }; });
 }
 

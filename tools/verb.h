@@ -27,6 +27,8 @@ void AddReportVerb(CLI::App& app, VerbCall& call);
 void AddAttachVerbs(CLI::App& app, VerbCall& call);  // attach and detach
 void AddCapsuleVerb(CLI::App& app, VerbCall& call);
 void AddReplayVerb(CLI::App& app, VerbCall& call);
+void AddServeVerb(CLI::App& app, VerbCall& call);
+void AddExportVerb(CLI::App& app, VerbCall& call);
 void AddDoctorVerb(CLI::App& app, VerbCall& call);
 void AddGcVerb(CLI::App& app, VerbCall& call);
 

@@ -40,31 +40,6 @@ constexpr std::array<Reason, 17> kReasons = {{
      "steps, not tensors: nanwatch had switched its checks off to measure its own cost"},
 }};
 
-std::string_view MeaningOf(const std::string& name) {
-  for (const Reason& reason : kReasons) {
-    if (reason.name == name) return reason.meaning;
-  }
-  return "a reason that this version of nanwatch does not know";
-}
-
-// "overhead 1.2 % (0.8 .. 1.9)"
-std::string OverheadText(const Coverage& coverage) {
-  if (!coverage.has_overhead_percent()) return "overhead not measured yet";
-  const std::string text = fmt::format("overhead {:.1f} %", coverage.overhead_percent());
-  if (coverage.overhead_interval_size() != 2) return text;
-  return fmt::format("{} ({:.1f} .. {:.1f})", text, coverage.overhead_interval(0),
-                     coverage.overhead_interval(1));
-}
-
-// Steps at this level. Those that were off to measure the overhead count as idle ones, and are
-// shown by themselves.
-uint64_t StepsAt(const Coverage& coverage, const std::string& level) {
-  const auto found = coverage.steps_watched().find(level);
-  const uint64_t steps = found == coverage.steps_watched().end() ? 0 : found->second;
-  if (level != "idle") return steps;
-  return steps - std::min(steps, StepsOffToMeasure(coverage));
-}
-
 std::string Line(std::string_view name, const std::string& value, std::string_view meaning = "") {
   std::string line(name);
   line.resize(20, ' ');
@@ -78,7 +53,7 @@ std::string ByLevel(const Coverage& coverage) {
   if (coverage.steps_watched().size() < 2) return "";
   std::string text;
   for (const char* level : {"full", "sampled", "canary", "idle"}) {
-    const uint64_t steps = StepsAt(coverage, level);
+    const uint64_t steps = StepsAtLevel(coverage, level);
     if (steps != 0) text += (text.empty() ? " (" : ", ") + Glued(Grouped(steps) + " " + level);
   }
   if (const uint64_t off = StepsOffToMeasure(coverage); off != 0)
@@ -87,6 +62,28 @@ std::string ByLevel(const Coverage& coverage) {
 }
 
 }  // namespace
+
+std::string_view MeaningOfUnchecked(const std::string& name) {
+  for (const Reason& reason : kReasons) {
+    if (reason.name == name) return reason.meaning;
+  }
+  return "a reason that this version of nanwatch does not know";
+}
+
+std::string OverheadText(const Coverage& coverage) {
+  if (!coverage.has_overhead_percent()) return "overhead not measured yet";
+  const std::string text = fmt::format("overhead {:.1f} %", coverage.overhead_percent());
+  if (coverage.overhead_interval_size() != 2) return text;
+  return fmt::format("{} ({:.1f} .. {:.1f})", text, coverage.overhead_interval(0),
+                     coverage.overhead_interval(1));
+}
+
+uint64_t StepsAtLevel(const Coverage& coverage, const std::string& level) {
+  const auto found = coverage.steps_watched().find(level);
+  const uint64_t steps = found == coverage.steps_watched().end() ? 0 : found->second;
+  if (level != "idle") return steps;
+  return steps - std::min(steps, StepsOffToMeasure(coverage));
+}
 
 std::string WatchedText(const Verdict& verdict) {
   const Coverage& coverage = verdict.coverage();
@@ -108,7 +105,7 @@ std::string CoverageReport(const Verdict& verdict) {
   const Coverage& coverage = verdict.coverage();
   std::string text = Line("steps", Grouped(coverage.steps()));
   for (const char* level : {"full", "sampled", "canary", "idle"}) {
-    const uint64_t steps = StepsAt(coverage, level);
+    const uint64_t steps = StepsAtLevel(coverage, level);
     if (steps != 0) text += Line("  at level " + std::string(level), Grouped(steps));
   }
   text += Line("ops seen", Grouped(coverage.ops_seen()));
@@ -124,7 +121,7 @@ std::string CoverageReport(const Verdict& verdict) {
   const std::map<std::string, uint64_t> sorted(coverage.unchecked().begin(),
                                                coverage.unchecked().end());
   for (const auto& [name, count] : sorted)
-    text += Line("  " + Printable(name), Grouped(count), MeaningOf(name));
+    text += Line("  " + Printable(name), Grouped(count), MeaningOfUnchecked(name));
   return text;
 }
 

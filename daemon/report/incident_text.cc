@@ -89,14 +89,7 @@ std::string LinkText(const Incident& incident, const Finding& link) {
   if (link.reach() == "loss")
     return Printable(link.op()) + (link.op().empty() ? "loss " : ": loss ") +
            (bad.empty() ? "not finite" : bad);
-  if (link.reach() == "gradient") {
-    return incident.gradients() > 0 ? "gradients of " + Counted(incident.gradients(), "parameter")
-                                    : "gradients";
-  }
-  if (link.reach() == "parameter") {
-    return incident.parameters() > 0 ? Counted(incident.parameters(), "parameter") : "parameters";
-  }
-  if (link.reach() == "optimizer_state") return "the optimizer's state";
+  if (std::string reached = ReachedText(incident, link); !reached.empty()) return reached;
   if (link.reach() == "buffer") return "buffer " + Printable(link.param());
   if (link.reach() == "metric")
     return Printable(link.op()) + ": read as a number, " + (bad.empty() ? "not finite" : bad);
@@ -137,37 +130,32 @@ bool HasReadNan(const Finding& origin) {
                      [](const auto& input) { return input.nan() > 0; });
 }
 
-// Without a pattern there is still something to do. What it is depends on what was recorded.
-std::string UnexplainedRows(const Finding& origin, int width) {
+// Without a pattern there is still something to do. What it is depends on what was recorded. Glued.
+IncidentReason UnexplainedReason(const Finding& origin) {
   if (MayBeAnotherOp(origin) && origin.unseen().size() <= 1 && HasReadNan(origin)) {
-    return Row("why",
-               "the NaN was in this op's input already, and no op that was checked made it: numpy, "
-               "an extension or another thread wrote it, or its record was lost",
-               width) +
-           Row("do", "find what else writes this tensor between the ops that make it and this line",
-               width);
+    return {
+        "the NaN was in this op's input already, and no op that was checked made it: numpy, an "
+        "extension or another thread wrote it, or its record was lost",
+        "", "find what else writes this tensor between the ops that make it and this line"};
   }
   if (origin.kind() == "unknown" || MayBeAnotherOp(origin)) {
-    return Row("why", "unknown: the op that made it was not checked, or its record was lost",
-               width) +
-           Row("do",
-               "run it again from the start with " + Glued("`nanwatch run --level full`") +
-                   ", which checks every op",
-               width);
+    return {"unknown: the op that made it was not checked, or its record was lost", "",
+            "run it again from the start with " + Glued("`nanwatch run --level full`") +
+                ", which checks every op"};
   }
   if (origin.inputs().empty()) {
-    return Row("why", "no known pattern fits, and the op's inputs were not recorded", width) +
-           Row("do",
-               "inspect what goes into this op at this step (a breakpoint or a print at its line)",
-               width);
+    return {"no known pattern fits, and the op's inputs were not recorded", "",
+            "inspect what goes into this op at this step (a breakpoint or a print at its line)"};
   }
-  return Row("why", "no known pattern fits; the op's input and output are shown above", width) +
-         Row("do", "check whether the op can handle inputs in that range, and where they come from",
-             width);
+  return {"no known pattern fits; the op's input and output are shown above", "",
+          "check whether the op can handle inputs in that range, and where they come from"};
 }
 
 std::string ReasonRows(const Incident& incident, int width) {
-  if (!incident.has_pattern()) return UnexplainedRows(incident.origin(), width);
+  if (!incident.has_pattern()) {
+    const IncidentReason reason = UnexplainedReason(incident.origin());
+    return Row("why", reason.why, width) + Row("do", reason.remedy, width);
+  }
   const Pattern& pattern = incident.pattern();
   std::string why = pattern.cause();
   if (!pattern.evidence().empty()) why += " (" + pattern.evidence() + ")";
@@ -233,6 +221,16 @@ std::string Headline(const Incident& incident) {
   if (incident.origin().step() >= 0)
     text += " at " + StepText(arrival != nullptr ? *arrival : incident.origin());
   return text;
+}
+
+IncidentReason ReasonOf(const Incident& incident) {
+  if (incident.has_pattern()) {
+    const Pattern& pattern = incident.pattern();
+    return {Printable(pattern.cause()), Printable(pattern.evidence()), Printable(pattern.fix())};
+  }
+  IncidentReason reason = UnexplainedReason(incident.origin());
+  reason.remedy = Unglued(reason.remedy);
+  return reason;
 }
 
 std::string IncidentRows(const Incident& incident, int width) {

@@ -173,6 +173,18 @@ std::string StepInFull(const Finding& finding) {
   return text;
 }
 
+std::string ReachedText(const Incident& incident, const Finding& link) {
+  if (link.reach() == "gradient") {
+    return incident.gradients() > 0 ? "gradients of " + Counted(incident.gradients(), "parameter")
+                                    : "gradients";
+  }
+  if (link.reach() == "parameter") {
+    return incident.parameters() > 0 ? Counted(incident.parameters(), "parameter") : "parameters";
+  }
+  if (link.reach() == "optimizer_state") return "the optimizer's state";
+  return "";
+}
+
 std::string BufferName(const Incident& incident) {
   for (const Finding& link : incident.chain()) {
     if (link.reach() == "buffer" && !link.param().empty()) return Printable(link.param());

@@ -49,6 +49,10 @@ namespace nanwatch {
 // "aten::_softmax, Inf became NaN", and why it may not be that op where that is in doubt.
 [[nodiscard]] std::string WhatText(const Finding& origin);
 
+// Of a link of the chain that reached something of the training's as a whole: "gradients of 3
+// parameters", "36 parameters", "the optimizer's state"; "" of every other.
+[[nodiscard]] std::string ReachedText(const Incident& incident, const Finding& link);
+
 // Of the first buffer that it reached, "" when none has a name.
 [[nodiscard]] std::string BufferName(const Incident& incident);
 

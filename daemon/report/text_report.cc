@@ -3,15 +3,13 @@
 
 #include <algorithm>
 
-#include "daemon/correlate/chain.h"
-#include "daemon/correlate/unknown_rule.h"
 #include "daemon/report/coverage_text.h"
 #include "daemon/report/incident_text.h"
 #include "daemon/report/incident_words.h"
 #include "daemon/report/stats_text.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/training_text.h"
-#include "daemon/report/unknown_text.h"
+#include "daemon/report/verdict_words.h"
 #include "daemon/report/warning_text.h"
 
 namespace nanwatch {
@@ -165,9 +163,8 @@ std::string BetterTitle(const Verdict& verdict, const TextOptions& options) {
 std::string AnomalyText(const Verdict& verdict, const TextOptions& options) {
   const Incident& first = verdict.incidents(0);
   return BetterTitle(verdict, options) +
-         Title("ANOMALY",
-               RunText(verdict) + ": " + Headline(first) + InTraining(verdict, first.origin()),
-               Colour::kRed, options) +
+         Title("ANOMALY", RunText(verdict) + ": " + WordsOf(verdict).sentence, Colour::kRed,
+               options) +
          IncidentRows(first, options.width_columns) +
          RowsBeforeIncident(verdict, options.width_columns) +
          MoreRows(verdict, options.width_columns) + ExcusedRows(verdict, options.width_columns) +
@@ -191,92 +188,33 @@ std::string SeenRows(const Verdict& verdict, int width) {
                     width);
 }
 
-// Only the scaler's count says so: at this level no op was seen to overflow.
-std::string SkippedText(const Verdict& verdict, const TextOptions& options) {
-  const int width = options.width_columns;
-  return Title("EXPECTED", RunText(verdict) + ": a GradScaler skipped updates, which is harmless",
-               Colour::kGreen, options) +
-         Row("why",
-             "gradients overflowed at the current loss scale, which is normal while the scaler "
-             "looks "
-             "for the right one; level " +
-                 (verdict.run().level().empty() ? "canary" : verdict.run().level()) +
-                 " does not show which op overflowed",
-             width) +
-         Row("do", "nothing", width) + WarningRows(verdict, width) + StatsRow(verdict, width) +
+// What stands below title, incidents, why and what to do.
+std::string RestText(const Verdict& verdict, const TextOptions& options) {
+  return WarningRows(verdict, options.width_columns) + StatsRow(verdict, options.width_columns) +
          WatchedRows(verdict, options);
-}
-
-// What is said of "none of them".
-std::string HarmlessBecause(const Verdict& verdict) {
-  const auto is_unapplied = [](const Incident& incident) {
-    return incident.expected_by().empty() &&
-           (Reaches(incident, "loss") || Reaches(incident, "gradient"));
-  };
-  const auto& incidents = verdict.incidents();
-  if (std::none_of(incidents.begin(), incidents.end(), is_unapplied)) {
-    return " reached the loss, a gradient, a parameter or a buffer; this is normal for masks and "
-           "discarded branches";
-  }
-  return " reached a parameter or a buffer, and no update was made of a bad loss or gradient; this "
-         "is normal where the program or a GradScaler skips such a step";
 }
 
 std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
-  const int width = options.width_columns;
-  if (verdict.incidents().empty()) return SkippedText(verdict, options);
-  int by_rule = 0;
-  for (const Incident& incident : verdict.incidents())
-    by_rule += incident.expected_by().empty() ? 0 : 1;
-  const std::string harm = by_rule == 0 ? ", all of them harmless" : ", expected by your rules";
-  std::string text =
-      Title("EXPECTED", RunText(verdict) + ": non-finite values" + harm, Colour::kGreen, options) +
-      SeenRows(verdict, width);
-  if (by_rule == verdict.incidents_size()) {
-    text += Row("why", "your rules (NANWATCH_IGNORE or --ignore) cover all of them", width);
-    return text + Row("do", "nothing, as long as your rules are right", width) +
-           WarningRows(verdict, width) + StatsRow(verdict, width) + WatchedRows(verdict, options);
-  }
-  const std::string who =
-      by_rule == 0 ? "none of them" : "apart from those that your rules cover, none of them";
-  text += Row("why", who + HarmlessBecause(verdict), width);
-  return text + Row("do", "nothing", width) + WarningRows(verdict, width) +
-         StatsRow(verdict, width) + WatchedRows(verdict, options);
-}
-
-// Where a level checks no ops, what it checks instead.
-std::string ChecksOf(const Verdict& verdict) {
-  const auto& watched = verdict.coverage().steps_watched();
-  const auto canary = watched.find("canary");
-  const bool is_canary = verdict.run().level() == "canary";
-  if (!is_canary && (canary == watched.end() || canary->second == 0)) return "";
-  return " in losses, gradients, parameters and optimizer states, which is what level canary "
-         "checks";
+  const VerdictWords words = WordsOf(verdict);
+  return Title(words.word, RunText(verdict) + ": " + words.sentence, Colour::kGreen, options) +
+         SeenRows(verdict, options.width_columns) + Row("why", words.why, options.width_columns) +
+         Row("do", words.remedy, options.width_columns) + RestText(verdict, options);
 }
 
 std::string CleanText(const Verdict& verdict, const TextOptions& options) {
-  const int width = options.width_columns;
-  // Level `auto` leaves steps out by itself; all others make the verdict unknown.
-  const uint64_t idle = IdleSteps(verdict.coverage());
-  const uint64_t counted = CountedSteps(verdict.coverage());
-  const std::string where = idle == 0 ? ""
-                                      : " in the " + Grouped(counted - idle) + " of " +
-                                            Counted(counted, "step") + " that were watched";
-  return Title("CLEAN", RunText(verdict) + ": no non-finite value" + where + ChecksOf(verdict),
-               Colour::kGreen, options) +
-         WarningRows(verdict, width) + StatsRow(verdict, width) + WatchedRows(verdict, options);
+  const VerdictWords words = WordsOf(verdict);
+  return Title(words.word, RunText(verdict) + ": " + words.sentence, Colour::kGreen, options) +
+         RestText(verdict, options);
 }
 
 std::string UnknownReport(const Verdict& verdict, const TextOptions& options) {
-  const int width = options.width_columns;
-  const UnknownText text = TextOfUnknown(verdict);
+  const VerdictWords words = WordsOf(verdict);
   const bool is_described = !verdict.runs().empty();
-  std::string report = Title("UNKNOWN", (is_described ? RunText(verdict) + ": " : "") + text.what,
-                             Colour::kYellow, options) +
-                       SeenRows(verdict, width) + Row("do", text.remedy, width);
-  if (!is_described) return report;
-  return report + WarningRows(verdict, width) + StatsRow(verdict, width) +
-         WatchedRows(verdict, options);
+  std::string report =
+      Title(words.word, (is_described ? RunText(verdict) + ": " : "") + words.sentence,
+            Colour::kYellow, options) +
+      SeenRows(verdict, options.width_columns) + Row("do", words.remedy, options.width_columns);
+  return is_described ? report + RestText(verdict, options) : report;
 }
 
 }  // namespace

@@ -94,6 +94,8 @@ class Emitter {
 
   // The run's id.
   [[nodiscard]] uint64_t run() const noexcept { return segment_.header().nonce; }
+  // Of the machine's run, "" where it is not known.
+  [[nodiscard]] const char* boot_id() const noexcept { return segment_.header().boot_id; }
   // What the tools ask for.
   [[nodiscard]] const wire::ControlBlock& control() const noexcept { return segment_.control(); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/host/capsule_folder.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -20,6 +21,7 @@
 namespace nanwatch {
 namespace {
 
+constexpr int kFoldersMax = 256;
 constexpr uint64_t kShareOfFree = 20;  // a capsule takes one part of so many
 
 // A file longer than RLIMIT_FSIZE ends the process by a signal. The limit is asked for first; this
@@ -101,6 +103,20 @@ const char* FindTooLittleRoom(int directory, uint64_t bytes) {
   return bytes > free_bytes / kShareOfFree ? "the disk is too full" : nullptr;
 }
 
+// Processes of a job that come and go (a DataLoader's workers) write theirs, too.
+bool HoldsTooMany(int directory) {
+  const int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* entries = copy >= 0 ? fdopendir(copy) : nullptr;
+  if (entries == nullptr) {
+    if (copy >= 0) close(copy);
+    return false;
+  }
+  int count = 0;
+  while (count < kFoldersMax && readdir(entries) != nullptr) ++count;
+  (void)closedir(entries);
+  return count >= kFoldersMax;
+}
+
 const char* WriteFolder(int directory, const char* partial, const CapsuleContent& content) {
   if (mkdirat(directory, partial, 0700) != 0) return "its folder could not be made";
   const Descriptor folder(
@@ -128,7 +144,8 @@ const char* WriteCapsule(const char* directory, const char* name,
     char written[NAME_MAX + 1];
     (void)snprintf(partial, sizeof partial, "%s%s", name, wire::kCapsulePartial);
     (void)snprintf(written, sizeof written, "%s%s", name, wire::kCapsuleWritten);
-    why = FindTooLittleRoom(parent.get(), bytes);
+    why = HoldsTooMany(parent.get()) ? "there are 256 of them already"
+                                     : FindTooLittleRoom(parent.get(), bytes);
     if (why == nullptr) {
       why = WriteFolder(parent.get(), partial, content);
       if (why == nullptr && renameat(parent.get(), partial, parent.get(), written) != 0) {

@@ -254,7 +254,8 @@ class Observer {
   OpBegin op_begin{op_path.ops, input_tracking,   input_recorder,     gpu_events,
                    op_kernels,  compiled_regions, collective_results, capsules};
   OpEnd op_end{{input_tracking, level, op_path.steps, steps, gpu_events, op_kernels,
-                compiled_regions, output_checker, special_ops, watched_ops, plain_updates}};
+                compiled_regions, output_checker, special_ops, watched_ops, plain_updates,
+                capsules}};
   AutogradNodes autograd_nodes{op_path.ops, passes, compiled_regions};
   Ranges ranges{collectives, *python, steps};
 

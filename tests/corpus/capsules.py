@@ -28,7 +28,7 @@ def replay(folder):
     spec = importlib.util.spec_from_file_location("repro_op", pathlib.Path(folder) / "repro_op.py")
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
-    return program.replay(argparse.Namespace(times=TIMES, child=False, imports=[]))
+    return program.replay(argparse.Namespace(capsule=str(folder), times=TIMES, child=False, imports=[]))
 
 
 def trouble_of(verdict):

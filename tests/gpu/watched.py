@@ -126,7 +126,8 @@ def rows_of(folder, ids, arguments, on_default_device=False, level="full"):
     """By program of a folder, its row; `ids` None: of all. Also those that cannot run on a GPU, bare, and those left out for time."""
     require(arguments)
     settings = argparse.Namespace(launcher=arguments.launcher, nanwatch=arguments.nanwatch, python=sys.executable, programs=folder, level=level,
-                                  jobs=arguments.jobs, only=",".join(ids) if ids else None, without="", share="1/1", sample_limit=None)
+                                  jobs=arguments.jobs, only=",".join(ids) if ids else None, without="", share="1/1", sample_limit=None,
+                                  capsules=None)
     expectations = corpus.chosen_programs(settings)
     environment, ends_at = environment_of(arguments, on_default_device), getattr(arguments, "ends_at", math.inf)
     # The rest is for running bare what was wrong: until then it may be the program's own fault.

@@ -37,6 +37,7 @@ PAUSES = {
     "e2e/promises/unknown_test.py": (1, POLL),
     "e2e/promises/watched_job.py": (3, POLL),
     "e2e/ranks/launchers_test.py": (1, "ranks that wait for each other, in a launcher that is given up in time"),
+    "e2e/serve/programs/goes_nan.py": (1, RELEASED),
     "e2e/ranks/slurm.py": (1, POLL),
     "e2e/promises/programs/children.py": (1, POLL),
     "e2e/ranks/programs/slow_threads.c": (1, "threads that are to be slow: whichever comes first, what is asserted holds"),

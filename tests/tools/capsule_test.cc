@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/ingest/writer_liveness.h"
 #include "proto/wire/capsule.h"
 #include "shim/host/capsule_folder.h"
 #include "tests/tools/temporary_directory.h"
@@ -46,6 +47,7 @@ std::string Manifest(const std::string& run, int ticket, const std::string& op) 
               {"complete", true},
               {"why_not", ""},
               {"python", ""},
+              {"boot", HostIdentity::Current().boot_id},
               {"origin",
                {{"run", run}, {"ticket", ticket}, {"op", op}, {"phase", "forward"}, {"layer", ""}}},
               {"torch", {{"version", "2.11.0"}}}}
@@ -112,13 +114,21 @@ TEST_F(CapsuleTest, RemovesWhatIsNotAllThereAndSaysSo) {
   EXPECT_TRUE(fs::is_empty(directory()));
 }
 
-TEST_F(CapsuleTest, RemovesWhatTheDiskMayNotHaveHad) {
+TEST_F(CapsuleTest, IsDoubtedWhereTheMachineWentDownMeanwhile) {
+  Json manifest = Json::parse(Manifest(kRun, 1, "aten::log"));
+  manifest["boot"] = "another";
+  WriteAsJob(std::string(kRun) + "-1", manifest.dump());
+  EXPECT_TRUE(CompleteCapsules(directory()).empty());
+  const std::vector<Capsule> capsules = ReadCapsules(directory());
+  ASSERT_EQ(capsules.size(), 1u) << "its job may be on another machine";
+  EXPECT_FALSE(capsules[0].can_run);
+}
+
+TEST_F(CapsuleTest, IsCompletedWhereAToolWasKilledInTheMiddle) {
   Write(std::string(kRun) + "-1");
-  const std::string folder = directory() + "/" + kRun + "-1.written";
-  const timespec long_ago[2] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 0}};
-  ASSERT_EQ(utimensat(AT_FDCWD, folder.c_str(), long_ago, 0), 0);
-  EXPECT_EQ(CompleteCapsules(directory()).size(), 1u);
-  EXPECT_FALSE(fs::exists(folder));
+  fs::rename(directory() + "/" + kRun + "-1.written", directory() + "/" + kRun + "-1.completing");
+  EXPECT_TRUE(CompleteCapsules(directory()).empty());
+  EXPECT_EQ(Names().size(), 1u);
 }
 
 TEST_F(CapsuleTest, IsFoundByTheBeginningOfItsName) {
@@ -134,7 +144,7 @@ TEST_F(CapsuleTest, IsFoundByTheBeginningOfItsName) {
   EXPECT_EQ(FindCapsule(directory(), "b").status().kind(), ErrorKind::kNotFound);
 }
 
-TEST_F(CapsuleTest, BelongsToItsFindingOrToOneAtTheSamePlace) {
+TEST_F(CapsuleTest, BelongsToItsFindingAlone) {
   Write(std::string(kRun) + "-1", 7);
   Write(std::string(kRun) + "-2", 9, "aten::div");
   CompleteCapsules(directory());
@@ -145,9 +155,7 @@ TEST_F(CapsuleTest, BelongsToItsFindingOrToOneAtTheSamePlace) {
   EXPECT_EQ(CapsuleOf(origin, capsules), &capsules[1]);
   origin.set_ticket(100);
   EXPECT_EQ(CapsuleOf(origin, capsules), nullptr);
-  origin.set_op("aten::log");
-  origin.set_phase("forward");
-  EXPECT_EQ(CapsuleOf(origin, capsules), &capsules[0]);
+  origin.set_ticket(9);
   origin.set_run("another");
   EXPECT_EQ(CapsuleOf(origin, capsules), nullptr);
 }

@@ -44,11 +44,6 @@ Json ObjectIn(const Json& object, const char* key) {
   return found != object.end() && found->is_object() ? *found : Json::object();
 }
 
-bool IsSamePlace(const Capsule& capsule, const Finding& origin) {
-  return capsule.op == origin.op() && capsule.layer == origin.layer() &&
-         capsule.phase == origin.phase();
-}
-
 std::string Names(const std::vector<Capsule>& capsules) {
   std::string names;
   for (const Capsule& capsule : capsules) names += (names.empty() ? "" : ", ") + capsule.name;
@@ -59,8 +54,11 @@ std::string Names(const std::vector<Capsule>& capsules) {
 
 std::string CapsuleDirectory(const std::string& state_dir) { return state_dir + "/capsules"; }
 
-Result<Capsule> ReadCapsule(const std::string& path) {
+Result<Capsule> ReadCapsule(const std::string& named) {
   std::error_code error;
+  fs::path folder = fs::absolute(named, error).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  const std::string path = folder.string();
   const std::string manifest_path = path + "/" + wire::kCapsuleManifest;
   if (!fs::exists(manifest_path, error)) {
     return Status(ErrorKind::kNotFound, "'" + path + "' is no capsule: it has no manifest.json");
@@ -141,13 +139,11 @@ Result<Capsule> FindCapsule(const std::string& directory, const std::string& nam
 }
 
 const Capsule* CapsuleOf(const Finding& origin, const std::vector<Capsule>& capsules) {
-  const Capsule* at_same_place = nullptr;
-  for (const Capsule& capsule : capsules) {
-    if (capsule.run != origin.run()) continue;
-    if (capsule.ticket == origin.ticket()) return &capsule;
-    if (IsSamePlace(capsule, origin)) at_same_place = &capsule;
-  }
-  return at_same_place;
+  const auto found =
+      std::find_if(capsules.begin(), capsules.end(), [&origin](const Capsule& capsule) {
+        return capsule.run == origin.run() && capsule.ticket == origin.ticket();
+      });
+  return found != capsules.end() ? &*found : nullptr;
 }
 
 }  // namespace nanwatch

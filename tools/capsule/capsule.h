@@ -40,8 +40,7 @@ struct Capsule {
 // of one run, it is the first. kNotFound, or kAmbiguous with the candidates named.
 [[nodiscard]] Result<Capsule> FindCapsule(const std::string& directory, const std::string& named);
 
-// The one that belongs to an origin: of its finding, else of another one at the same place. Null:
-// there is none.
+// The one of an origin's finding. Null: there is none.
 [[nodiscard]] const Capsule* CapsuleOf(const Finding& origin, const std::vector<Capsule>& capsules);
 
 }  // namespace nanwatch

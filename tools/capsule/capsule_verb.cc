@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verb `capsule`: what was kept of origins.
+#include <sys/stat.h>
+
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -137,6 +139,7 @@ int Pack(const CapsuleOptions& options) {
   }
   const std::string parent = capsule->path.substr(0, capsule->path.rfind('/'));
   const std::string file = options.file.empty() ? capsule->name + ".tar" : options.file;
+  umask(077);  // it holds values
   const StartedProcess tar = StartProcess(
       {.argv = {"tar", "-C", parent.empty() ? "." : parent, "-cf", file, capsule->name},
        .environment = EnvironmentBlock::OfThisProcess().Assignments(),

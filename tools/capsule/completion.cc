@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <mbedtls/sha256.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,6 +17,7 @@
 #include <system_error>
 
 #include "daemon/base/unique_fd.h"
+#include "daemon/ingest/writer_liveness.h"
 #include "proto/wire/capsule.h"
 #include "tools/whole_file.h"
 
@@ -27,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+constexpr char kCompleting[] = ".completing";
 constexpr char kProgramName[] = "/repro_op.py";
 // A job needs a moment for one.
 constexpr std::chrono::minutes kWritingMax{10};
@@ -55,7 +56,9 @@ std::optional<uint64_t> LengthByHeader(const std::string& path) {
   uint64_t end = 0;
   for (const Json& part : parts) {
     const auto offsets = part.find("data_offsets");
-    if (offsets == part.end() || offsets->size() != 2) return std::nullopt;
+    if (offsets == part.end() || offsets->size() != 2 || !(*offsets)[1].is_number_unsigned()) {
+      return std::nullopt;
+    }
     end = std::max(end, (*offsets)[1].get<uint64_t>());
   }
   return sizeof header + header + end;
@@ -67,20 +70,13 @@ bool IsOlderThan(const fs::path& path, fs::file_time_type time) {
   return !error && changed < time;
 }
 
-// When this machine was started, in seconds since 1970; 0: not known.
-time_t BootTime() {
-  std::ifstream in("/proc/stat");
-  std::string word;
-  time_t seconds = 0;
-  while (in >> word) {
-    if (word == "btime" && in >> seconds) break;
-  }
-  return seconds;
-}
-
-bool WasLeftByAnEarlierBoot(const std::string& path) {
-  struct stat status {};
-  return stat(path.c_str(), &status) == 0 && status.st_mtime < BootTime();
+// What was written and not synced when a machine went down may be there in part.
+void DoubtAfterRestart(Json& manifest) {
+  const auto boot = manifest.find("boot");
+  if (boot != manifest.end() && *boot == HostIdentity::Current().boot_id) return;
+  manifest["complete"] = false;
+  manifest["why_not"] =
+      "it was written before this machine was started, or by another one, and not completed there";
 }
 
 // kCorrupt: what was written is of no use.
@@ -92,9 +88,7 @@ Status CompleteOne(const fs::path& written) {
   if (!manifest.is_object() || !manifest.contains("complete")) {
     return {ErrorKind::kCorrupt, "its manifest is damaged"};
   }
-  if (WasLeftByAnEarlierBoot(path)) {
-    return {ErrorKind::kCorrupt, "the machine went down before it was on the disk"};
-  }
+  DoubtAfterRestart(manifest);
   if (manifest["complete"] == true) {
     std::error_code error;
     const std::optional<uint64_t> length = LengthByHeader(tensors);
@@ -102,7 +96,9 @@ Status CompleteOne(const fs::path& written) {
       return {ErrorKind::kCorrupt, "its tensors are not all there"};
     }
     manifest["tensors_bytes"] = *length;
-    manifest["tensors_sha256"] = Sha256Of(tensors);
+    const std::string sum = Sha256Of(tensors);
+    if (sum.empty()) return {ErrorKind::kIo, "its tensors cannot be read"};
+    manifest["tensors_sha256"] = sum;
   }
   const std::string text = manifest.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (!WriteWholeFile(manifest_path, text) || !WriteWholeFile(path + kProgramName, kReproProgram)) {
@@ -158,12 +154,16 @@ std::vector<std::string> CompleteCapsules(const std::string& directory) {
     if (folder.extension() == wire::kCapsulePartial && IsOlderThan(folder, too_old)) {
       fs::remove_all(folder, error);
     }
-    if (folder.extension() != wire::kCapsuleWritten) continue;
-    const Status completed = CompleteOne(folder);
+    const bool was_begun = folder.extension() == kCompleting;  // by a tool that was killed
+    if (folder.extension() != wire::kCapsuleWritten && !was_begun) continue;
+    // Its job may remove what it has written.
+    const fs::path claimed = fs::path(folder).replace_extension(kCompleting);
+    if (!was_begun && rename(folder.c_str(), claimed.c_str()) != 0) continue;
+    const Status completed = CompleteOne(claimed);
     if (completed.ok()) continue;
     problems.push_back("capsule " + folder.stem().string() +
                        " cannot be used: " + completed.message());
-    if (completed.kind() == ErrorKind::kCorrupt) fs::remove_all(folder, error);
+    if (completed.kind() == ErrorKind::kCorrupt) fs::remove_all(claimed, error);
   }
   return problems;
 }
@@ -177,7 +177,8 @@ Status VerifyCapsule(const Capsule& capsule) {
   if (named == manifest.end() || !named->is_string()) {
     return {ErrorKind::kCorrupt, "its manifest.json names no checksum"};
   }
-  if (Sha256Of(capsule.path + "/" + wire::kCapsuleTensors) != named->get<std::string>()) {
+  const std::string sum = Sha256Of(capsule.path + "/" + wire::kCapsuleTensors);
+  if (sum.empty() || sum != named->get<std::string>()) {
     return {
         ErrorKind::kCorrupt,
         "its tensors.safetensors is not the file that the manifest names: cut short, or changed"};

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tools/capsule/capsule.h"
@@ -63,21 +65,34 @@ Json CannotRun(const Capsule& capsule, const std::string& why) {
 }
 
 // The interpreter that ran the job, or the one that was asked for; "" when there is none.
-std::string PythonFor(const ReplayOptions& options, const Capsule& capsule) {
-  if (options.python.empty() && access(capsule.python.c_str(), X_OK) == 0) return capsule.python;
+// A capsule of somebody else's does not say what is executed here.
+std::string PythonFor(const ReplayOptions& options, const Capsule& capsule,
+                      const std::string& directory) {
+  const bool is_ours = capsule.path.starts_with(directory + "/") && capsule.python.starts_with("/");
+  if (options.python.empty() && is_ours && access(capsule.python.c_str(), X_OK) == 0) {
+    return capsule.python;
+  }
   const std::string wanted = options.python.empty() ? "python3" : options.python;
   const CommandLookup found = FindCommand(wanted, EnvironmentBlock::OfThisProcess().Text("PATH"));
   return found.exit_code == 0 ? found.path : "";
 }
 
-Json RunAgain(const ReplayOptions& options, const Capsule& capsule) {
+Json RunAgain(const ReplayOptions& options, const Capsule& capsule, const std::string& directory) {
   if (!capsule.can_run) return CannotRun(capsule, "its inputs were not kept: " + capsule.why_not);
-  const std::string python = PythonFor(options, capsule);
+  const std::string python = PythonFor(options, capsule, directory);
   if (python.empty()) {
     return CannotRun(capsule, "there is no Python for it; name one that has torch with --python");
   }
-  std::vector<std::string> argv = {python,   "-I",      capsule.path + "/repro_op.py",
-                                   "--json", "--times", std::to_string(options.times)};
+  // Our own copy of the program, whatever stands in the folder.
+  const std::string program = directory + "/repro_op.py";
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (!WriteWholeFile(program, kReproProgram)) {
+    return CannotRun(capsule, "'" + program + "' cannot be written");
+  }
+  std::vector<std::string> argv = {python,      "-I",        program,
+                                   "--json",    "--times",   std::to_string(options.times),
+                                   "--capsule", capsule.path};
   for (const std::string& file : options.imports) {
     argv.emplace_back("--import");
     argv.push_back(file);
@@ -124,7 +139,7 @@ int Replay(const ReplayOptions& options) {
     Say(capsule.status().message());
     return kExitFailed;
   }
-  Json result = RunAgain(options, *capsule);
+  Json result = RunAgain(options, *capsule, directory);
   result["capsule"] = capsule->path;
   const std::string text = result.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   // For the next report. A capsule that was carried elsewhere may be one that cannot be written to.

@@ -36,14 +36,14 @@ class CannotRun(Exception):
     """The op cannot be run here; the text says why."""
 
 
-def read_capsule():
+def read_capsule(folder):
     """The manifest, and the bytes of each part by its name."""
-    manifest = json.loads((HERE / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text())
     if manifest.get("schema") != "nanwatch.capsule/1":
         raise CannotRun(f"its schema is {manifest.get('schema')}, this program reads nanwatch.capsule/1")
     if not manifest["complete"]:
         raise CannotRun(f"its inputs were not kept: {manifest['why_not']}")
-    data = (HERE / "tensors.safetensors").read_bytes()
+    data = (folder / "tensors.safetensors").read_bytes()
     if hashlib.sha256(data).hexdigest() != manifest["tensors_sha256"]:
         raise CannotRun("tensors.safetensors is not the file that the manifest names: cut short, or changed")
     length = struct.unpack("<Q", data[:8])[0]
@@ -78,6 +78,7 @@ class Call:
     def __init__(self, manifest, parts, dtype=None):
         self.manifest, self.parts, self.dtype = manifest, parts, dtype
         self.storages, self.tensors = {}, {}
+        self.numbers_as_tensors = False
 
     def storage(self, number):
         if number not in self.storages:
@@ -107,7 +108,7 @@ class Call:
             tensor = tensor.to(self.dtype)
         elif self.dtype is not None and tensor.is_complex():
             tensor = tensor.to(torch.complex128)
-        return tensor.item() if note["wrapped_number"] else tensor
+        return tensor.item() if note["wrapped_number"] and not self.numbers_as_tensors else tensor
 
     def value(self, note):
         if isinstance(note, list):
@@ -127,6 +128,16 @@ class Call:
 
     def run(self):
         """For each output that was bad: the tensors that may be it."""
+        try:
+            return self.run_once()
+        except (RuntimeError, TypeError):
+            if not any(note and note["wrapped_number"] for note in self.manifest["tensors"]):
+                raise
+        # Some ops take no number in the place of a tensor.
+        self.storages, self.tensors, self.numbers_as_tensors = {}, {}, True
+        return self.run_once()
+
+    def run_once(self):
         operator = find_operator(self.manifest["op"])
         positional, named = [], {}
         for argument, note in zip(operator._schema.arguments, self.manifest["arguments"]):
@@ -159,7 +170,7 @@ def find_operator(note):
 def set_flags(flags):
     torch.set_num_threads(flags["threads"])
     torch.use_deterministic_algorithms(flags["deterministic"], warn_only=flags["deterministic_warn_only"])
-    torch.set_float32_matmul_precision(flags["float32_matmul_precision"])
+    torch.set_default_dtype(getattr(torch, flags["default_dtype"]))
     torch.backends.mkldnn.enabled = flags["mkldnn"]
     torch.set_flush_denormal(flags["flush_denormal"])
 
@@ -201,24 +212,29 @@ def holds_nan(manifest, parts):
 
 def run_as_it_was(manifest, parts, recorded, times):
     seen = {"times": times, "bad": 0, "same_places": 0, "same_bits": 0}
-    bits = []
+    bits, kinds = [], []
     for _ in range(times):
         outputs = recorded.choose(Call(manifest, parts).run())
         places = [bad_places(output) for output in outputs]
+        kinds.append(places)
         seen["bad"] += any(bool(place.any()) for place in places)
         seen["same_places"] += all(recorded.is_same(output, place) for output, place in zip(outputs, recorded.places))
         bits.append([raw(output) for output in outputs])
         seen["same_bits"] += bits[-1] == recorded.raw
     seen["varies"] = any(run != bits[0] for run in bits)
+    seen["varies_in_places"] = any(not torch.equal(a, b) for run in kinds for a, b in zip(run, kinds[0]))
     return seen
 
 
 def run_in(dtype, manifest, parts, recorded):
     """Of the elements that were bad: how many still are, how many are too large for their type, and how many are neither."""
+    torch.set_default_dtype(dtype)  # what integers become
     try:
         outputs = recorded.choose(Call(manifest, parts, dtype).run())
     except Exception as error:  # not every op has a kernel for it
-        return {"error": str(error)[:300]}
+        return {"error": " ".join(str(error).split())[:300]}
+    finally:
+        torch.set_default_dtype(getattr(torch, manifest["flags"]["default_dtype"]))
     seen = {"still_bad": 0, "too_large": 0, "finite": 0}
     for output, tensor, places in zip(outputs, recorded.tensors, recorded.places):
         if output.shape != tensor.shape:
@@ -234,15 +250,16 @@ def run_in(dtype, manifest, parts, recorded):
     return seen
 
 
-def run_in_plain_kernels(imports):
+def run_in_plain_kernels(folder, imports):
     """The same in a process whose kernels are not vectorized; None: that could not be done."""
-    command = [sys.executable, "-I", __file__, "--times", "1", "--child"]
+    command = [sys.executable, "-I", __file__, "--times", "1", "--child", "--capsule", folder]
     for file in imports:
         command += ["--import", file]
     try:
         told = subprocess.run(command, env={**os.environ, "ATEN_CPU_CAPABILITY": "default"}, capture_output=True, text=True,
                               timeout=CHILD_SECONDS, check=True)
-        return json.loads(told.stdout.splitlines()[-1])
+        result = json.loads(told.stdout.splitlines()[-1])
+        return result if "bad" in result else None
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
         return None
 
@@ -252,12 +269,18 @@ def judge(result):
     run, wide, plain = result["as_it_was"], result["float64"], result.get("plain_kernels")
     given = "its inputs hold NaN already" if result["input_nan"] else "these inputs have no finite result"
     times = run["times"]
+    if run["same_places"] != times and result["guessed"]:
+        return "cannot_run", "What the op overwrites was not kept, and with its result in that place it does not come out as it was."
     if run["bad"] == 0:
         return "not_reproduced", f"All of {times} runs gave finite numbers: what made it bad is not in these inputs."
-    if run["bad"] < times or run["same_places"] not in (0, times):
+    if run["bad"] < times or run["varies_in_places"]:
         return "kernel_fault", f"The result differs between runs on this machine: bad in {run['bad']} of {times}."
+    if run["same_places"] != times:
+        return "cannot_run", f"Bad in all of {times} runs, but not where it was: this machine or this torch computes another way."
     if "error" in wide:
-        return "mathematics", f"Bad in all of {times} runs. There is no float64 kernel to compare with."
+        return "cannot_run", f"Bad in all of {times} runs. Whether float64 would do cannot be told, for it cannot be run so: {wide['error']}."
+    if result["dtype"] in ("float64", "complex128") and plain is not None and not plain["bad"]:
+        return "kernel_fault", "Finite in the plain kernel, bad in the vectorized one: the kernel that this machine uses may be wrong."
     if wide["finite"] == 0 and wide["too_large"] == 0:
         return "mathematics", f"Bad in all of {times} runs, and in float64: {given}."
     if wide["finite"] == 0:
@@ -269,20 +292,21 @@ def judge(result):
 
 
 def replay(arguments):
-    manifest, parts = read_capsule()
+    manifest, parts = read_capsule(pathlib.Path(arguments.capsule))
     set_flags(manifest["flags"])
     recorded = Recorded(manifest, parts)
     result = {"schema": "nanwatch.replay/1", "op": manifest["op"]["name"], "dtype": manifest["outputs"][0]["dtype"],
               "inputs": "as they were", "differences": find_differences(manifest)}
-    if any(storage["content"] == "after" for storage in manifest["storages"]):
+    result["guessed"] = any(storage["content"] == "after" for storage in manifest["storages"])
+    if result["guessed"]:
         result["inputs"] = "what the op overwrites was not kept: its result is used in its place, with zeros where it is bad"
     result["input_nan"] = holds_nan(manifest, parts)
     result["as_it_was"] = run_as_it_was(manifest, parts, recorded, arguments.times)
     if arguments.child:
         return result["as_it_was"]
     result["float64"] = run_in(torch.float64, manifest, parts, recorded)
-    if result["float64"].get("finite", 0):
-        result["plain_kernels"] = run_in_plain_kernels(arguments.imports)
+    if result["float64"].get("finite", 0) or result["dtype"] in ("float64", "complex128"):
+        result["plain_kernels"] = run_in_plain_kernels(arguments.capsule, arguments.imports)
     result["word"], result["sentence"] = judge(result)
     return result
 
@@ -303,6 +327,7 @@ def main():
     parser.add_argument("--times", type=int, default=5, metavar="N", help="how often it is run as it was (default 5)")
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="FILE",
                         help="a Python file that registers custom ops; may be given more than once")
+    parser.add_argument("--capsule", default=str(HERE), metavar="FOLDER", help="the folder to read (default: where this program lies)")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

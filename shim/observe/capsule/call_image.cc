@@ -50,13 +50,12 @@ void CallImage::ForEachWritten(uint64_t arguments, Each each) const {
 CallImage::CallImage(const CallNote& call, const BadOutput* outputs, int count)
     : call_(call), storage_of_(call.tensors.size(), -1) {
   for (uint32_t i = 0; i < call.tensors.size(); ++i) AddTensor(i);
-  const bool unsupported = std::any_of(
-      call.arguments.begin(), call.arguments.end(),
-      [](const ArgumentNote& argument) { return argument.kind == ArgumentKind::kUnsupported; });
-  if (unsupported) why_not_ = "an argument is of a kind that cannot be kept";
+  for (const ArgumentNote& argument : call.arguments) {
+    if (argument.kind == ArgumentKind::kUnsupported) why_not_ = argument.why_not;
+  }
   if (why_not_ != nullptr) return;
   AddWritten();
-  AddOutputs(outputs, count);
+  if (why_not_ == nullptr) AddOutputs(outputs, count);
   for (const Storage& storage : storages_) bytes_ += storage.reach.end - storage.reach.begin;
   for (const Output& output : outputs_) bytes_ += output.bytes;
 }
@@ -71,8 +70,7 @@ void CallImage::AddTensor(uint32_t place) {
     return;
   }
   if (!IsPlainOnCpu(*tensor) || DtypeName(TypeOf(*tensor))[0] == '\0') {
-    why_not_ = tensor->is_cpu() ? "an argument is no ordinary dense tensor"
-                                : "an argument is not in the memory of the CPU";
+    why_not_ = "an argument is no ordinary dense tensor";
     return;
   }
   const c10::StorageImpl* storage = tensor->storage().unsafeGetStorageImpl();
@@ -98,18 +96,32 @@ void CallImage::AddTensor(uint32_t place) {
 // What the op has overwritten is put back, where it was kept.
 void CallImage::AddWritten() {
   for (const BeforeImage& image : call_.images) {
-    Storage& storage = storages_[static_cast<size_t>(storage_of_[image.tensor])];
+    const c10::TensorImpl* tensor = TensorOf(call_.tensors[image.tensor]);
+    const Reach reach = tensor != nullptr ? ReachOf(*tensor) : Reach{};
+    if (tensor == nullptr || tensor->storage().unsafeGetStorageImpl() != image.storage ||
+        reach.begin != image.begin || reach.end != image.end) {
+      why_not_ = "the op has changed the shape or the memory of an argument";
+      return;
+    }
+    Storage& storage = StorageOf(image.tensor);
     const bool overlaps = std::any_of(storage.images.begin(), storage.images.end(),
                                       [&image](const BeforeImage& other) {
                                         return image.begin < other.end && other.begin < image.end;
                                       });
+    storage.lost |= overlaps;
     if (!overlaps && image.begin != image.end) storage.images.push_back(image);
   }
   ForEachWritten(call_.op->updates | call_.op->rewrites, [this](uint32_t t) {
-    const bool kept = std::any_of(call_.images.begin(), call_.images.end(),
-                                  [t](const BeforeImage& image) { return image.tensor == t; });
-    if (!kept && storage_of_[t] >= 0) storages_[static_cast<size_t>(storage_of_[t])].lost = true;
+    if (storage_of_[t] >= 0 && !HasImage(t)) StorageOf(t).lost = true;
   });
+  ForEachWritten(call_.op->overwrites, [this](uint32_t t) {
+    if (SharesStorage(call_, t) && !HasImage(t)) StorageOf(t).lost = true;
+  });
+}
+
+bool CallImage::HasImage(uint32_t place) const {
+  return std::any_of(call_.images.begin(), call_.images.end(),
+                     [place](const BeforeImage& image) { return image.tensor == place; });
 }
 
 // By its memory: what is told of a buffer may have another tensor than the op was given.

@@ -50,6 +50,11 @@ class CallImage {
   [[nodiscard]] bool Is(uint32_t place, const PlainTensor& plain) const;
   void AddTensor(uint32_t place);
   void AddWritten();
+  [[nodiscard]] bool HasImage(uint32_t place) const;
+  // Of a tensor that is defined.
+  [[nodiscard]] Storage& StorageOf(uint32_t place) {
+    return storages_[static_cast<size_t>(storage_of_[place])];
+  }
   void AddOutputs(const BadOutput* outputs, int count);
   void DescribeArguments(JsonText* json) const;
   void DescribeTensors(JsonText* json) const;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/capsule/capsules.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <new>
@@ -49,6 +52,12 @@ std::string NameOfRun(uint64_t run, uint32_t number) {
   return name;
 }
 
+// Ops that draw random numbers would need the state of the generator.
+bool IsRandom(const c10::FunctionSchema& schema) {
+  const auto op = c10::Dispatcher::singleton().findOp(schema.operator_name());
+  return op.has_value() && op->hasTag(at::Tag::nondeterministic_seeded);
+}
+
 void WriteOrigin(const PossibleOrigin& origin, const std::string& run, JsonText* json) {
   const Location& place = origin.place;
   json->Key("origin").Open('{').Key("run").Text(run);
@@ -91,6 +100,7 @@ bool Capsules::MayGo(const Kept& kept) const noexcept {
 
 // Null: it has one that must stay, or all places are taken by such.
 Capsules::Kept* Capsules::PlaceFor(const PossibleOrigin& origin) noexcept {
+  if (failed_ || !IsEarlyOrRare(origin.seen)) return nullptr;
   Kept* oldest = nullptr;
   int negative = 0;
   for (Kept& kept : kept_) {
@@ -98,9 +108,7 @@ Capsules::Kept* Capsules::PlaceFor(const PossibleOrigin& origin) noexcept {
       oldest = &kept;
       break;
     }
-    if (kept.site == origin.site) {
-      return MayGo(kept) && IsEarlyOrRare(origin.seen) ? &kept : nullptr;
-    }
+    if (kept.site == origin.site) return MayGo(kept) ? &kept : nullptr;
     negative += kept.only_negative ? 1 : 0;
     if (oldest == nullptr || kept.number < oldest->number) oldest = &kept;
   }
@@ -108,22 +116,36 @@ Capsules::Kept* Capsules::PlaceFor(const PossibleOrigin& origin) noexcept {
   return oldest->number == 0 || MayGo(*oldest) ? oldest : nullptr;
 }
 
-void Capsules::Write(const PossibleOrigin& origin, const CallNote& call, Kept* place) {
+uint32_t Capsules::TakePlace(const PossibleOrigin& origin, uint32_t* replaced) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Kept* place = PlaceFor(origin);
+  if (place == nullptr) return 0;
+  *replaced = place->number;
+  *place = {.number = ++written_,
+            .site = origin.site,
+            .step = step_,
+            .only_negative = origin.kinds == wire::kHasNegInf};
+  return place->number;
+}
+
+// Null: it was written. Else why not.
+const char* Capsules::Write(const PossibleOrigin& origin, const CallNote& call,
+                            uint32_t number) const {
   CallImage image(call, origin.outputs, origin.count);
-  const uint64_t run = origin.emitter.run();
-  const std::string name = NameOfRun(run, written_ + 1);
+  const std::string name = NameOfRun(origin.emitter.run(), number);
+  const c10::FunctionSchema& schema = *call.op->schema;
   const char* why_not = image.why_not();
   if (why_not == nullptr && image.bytes() > settings_.bytes_max) {
     why_not = "it would be larger than the limit (--capsule-limit)";
   }
+  if (why_not == nullptr && IsRandom(schema)) why_not = "the op draws random numbers";
   JsonText json;
   json.Open('{').Key("schema").Text(wire::kCapsuleSchema).Key("kind").Text("op");
   json.Key("complete").Bool(why_not == nullptr);
   json.Key("why_not").Text(why_not != nullptr ? why_not : "");
   json.Key("bytes").Integer(static_cast<int64_t>(image.bytes()));
-  json.Key("python").Text(settings_.python);
+  json.Key("python").Text(settings_.python).Key("boot").Text(origin.emitter.boot_id());
   WriteOrigin(origin, name.substr(0, name.find('-')), &json);
-  const c10::FunctionSchema& schema = *call.op->schema;
   json.Key("op").Open('{').Key("name").Text(schema.name());
   json.Key("overload").Text(schema.overload_name()).Close('}');
   WriteTorchFlags(&json);
@@ -133,25 +155,36 @@ void Capsules::Write(const PossibleOrigin& origin, const CallNote& call, Kept* p
     pieces = image.Pieces();
   }
   json.Close('}');
-  if (WriteCapsule(settings_.directory.c_str(), name.c_str(), {pieces, json.text()}) != nullptr) {
-    return;
-  }
-  if (place->number != 0) {
-    RemoveCapsule(settings_.directory.c_str(), NameOfRun(run, place->number).c_str());
-  }
-  *place = {.number = ++written_,
-            .site = origin.site,
-            .step = step_,
-            .only_negative = origin.kinds == wire::kHasNegInf};
+  return WriteCapsule(settings_.directory.c_str(), name.c_str(), {pieces, json.text()});
+}
+
+void Capsules::OnEnd(const ThreadState& thread, const Frame& frame) noexcept {
+  OpenCalls* calls = CallsOf(thread);
+  if (calls != nullptr) calls->End(thread, frame);
 }
 
 void Capsules::OnPossibleOrigin(const PossibleOrigin& origin) noexcept try {
   OpenCalls* calls = CallsOf(*origin.thread);
   const CallNote* call = calls != nullptr ? calls->Find(*origin.thread, origin.frame) : nullptr;
   if (call == nullptr) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Kept* place = PlaceFor(origin);
-  if (place != nullptr) Write(origin, *call, place);
+  uint32_t replaced = 0;
+  const uint32_t number = TakePlace(origin, &replaced);
+  if (number == 0) return;
+  const char* why_not = Write(origin, *call, number);
+  if (why_not == nullptr) {
+    if (replaced != 0) {
+      RemoveCapsule(settings_.directory.c_str(), NameOfRun(origin.emitter.run(), replaced).c_str());
+    }
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failed_ = true;
+  }
+  char line[192];
+  (void)std::snprintf(line, sizeof line, "no capsule is written: %s (%.80s)", why_not,
+                      settings_.directory.c_str());
+  if (settings_.say != nullptr) settings_.say(line);
 } catch (...) {
 }
 

@@ -31,7 +31,8 @@ struct CapsuleSettings {
   bool on = false;
   std::string directory;
   uint64_t bytes_max = wire::kCapsuleBytesMax;
-  std::string python;  // the interpreter that runs the job; "" is not known
+  std::string python;                       // the interpreter that runs the job; "" is not known
+  void (*say)(const char* line) = nullptr;  // as NanwatchEntry's
 };
 
 // An op that may be an origin, at its end.
@@ -64,6 +65,8 @@ class Capsules {
   // An op begins with these arguments of its own, or a deeper stack.
   void OnBegin(ThreadState* thread, const Frame& frame,
                c10::ArrayRef<const c10::IValue> arguments) noexcept;
+  // An op has ended, and all that was bad was handed over.
+  void OnEnd(const ThreadState& thread, const Frame& frame) noexcept;
   // Writes the capsule, if there is to be one.
   void OnPossibleOrigin(const PossibleOrigin& origin) noexcept;
   // A step has ended. `harmed`: its loss or a gradient was bad, or its update was skipped.
@@ -82,13 +85,17 @@ class Capsules {
   [[nodiscard]] OpenCalls* CallsOf(const ThreadState& thread) noexcept;
   [[nodiscard]] bool MayGo(const Kept& kept) const noexcept;
   [[nodiscard]] Kept* PlaceFor(const PossibleOrigin& origin) noexcept;
-  void Write(const PossibleOrigin& origin, const CallNote& call, Kept* place);
+  // Takes a place for it; 0: there is to be none. `replaced`: the one that had the place, or 0.
+  [[nodiscard]] uint32_t TakePlace(const PossibleOrigin& origin, uint32_t* replaced) noexcept;
+  [[nodiscard]] const char* Write(const PossibleOrigin& origin, const CallNote& call,
+                                  uint32_t number) const;
 
   CapsuleSettings settings_;
   std::atomic<OpenCalls*> calls_[kThreadsMax] = {};
   std::mutex mutex_;  // covers what follows
   Kept kept_[wire::kCapsulesMax];
   uint32_t written_ = 0;
+  bool failed_ = false;        // one could not be written, which was said
   uint32_t step_ = 0;          // the one that runs
   uint32_t harmed_since_ = 0;  // the first of the steps in a row that were harmed,
   bool harmed_ = false;        // of which the last one to end was one

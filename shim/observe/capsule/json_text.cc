@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 namespace nanwatch {
 namespace {
@@ -110,7 +111,16 @@ JsonText& JsonText::NumberText(double number) {
   if (std::isinf(number)) return Text(number > 0 ? "Infinity" : "-Infinity");
   char digits[40];
   (void)std::snprintf(digits, sizeof digits, "%.17g", number);
-  return Text(digits);
+  // The point is what the job's locale has.
+  std::string text;
+  for (const char* at = digits; *at != '\0'; ++at) {
+    if (std::strchr("0123456789+-e", *at) != nullptr) {
+      text += *at;
+    } else if (text.empty() || text.back() != '.') {
+      text += '.';
+    }
+  }
+  return Text(text);
 }
 
 }  // namespace nanwatch

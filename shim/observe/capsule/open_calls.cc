@@ -37,6 +37,12 @@ bool HoldsTensors(const c10::IValue& value) {
                      [](const c10::IValue& item) { return item.isTensor(); });
 }
 
+const char* WhyNot(const c10::TensorImpl& tensor) {
+  return tensor.key_set().has_backend(c10::BackendComponent::CPUBit)
+             ? "an argument is no ordinary dense tensor"
+             : "an argument is not in the memory of the CPU";
+}
+
 WeakTensor WeakOf(const at::TensorBase& tensor) { return WeakTensor(tensor.getIntrusivePtr()); }
 
 }  // namespace
@@ -57,53 +63,100 @@ Reach ReachOf(const c10::TensorImpl& tensor) noexcept {
 }
 
 bool IsPlainOnCpu(const c10::TensorImpl& tensor) noexcept {
-  return tensor.is_cpu() && tensor.layout() == c10::kStrided && tensor.has_storage() &&
-         !IsWrapper(tensor) && !c10::isQIntType(c10::typeMetaToScalarType(tensor.dtype()));
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return keys.has(c10::DispatchKey::CPU) && !keys.has(c10::DispatchKey::Python) &&
+         !IsWrapper(tensor) && !tensor.has_symbolic_sizes_strides() && tensor.has_storage() &&
+         !c10::isQIntType(c10::typeMetaToScalarType(tensor.dtype()));
 }
 
 void OpenCalls::Keep(const c10::IValue& value, CallNote* note) {
   ArgumentNote argument;
   argument.first = static_cast<uint32_t>(note->tensors.size());
+  const auto keep = [&argument, note](const at::TensorBase& tensor) {
+    if (!tensor.defined() || IsPlainOnCpu(*tensor.unsafeGetTensorImpl())) {
+      note->tensors.push_back(WeakOf(tensor));
+      ++argument.count;
+    } else {
+      argument.why_not = WhyNot(*tensor.unsafeGetTensorImpl());
+    }
+  };
   if (value.isTensor()) {
     argument.kind = ArgumentKind::kTensor;
-    argument.count = 1;
-    note->tensors.push_back(WeakOf(value.toTensor()));
+    keep(value.toTensor());
   } else if (HoldsTensors(value)) {
     argument.kind = ArgumentKind::kTensors;
     for (const c10::IValue& item : value.toListRef()) {
-      note->tensors.push_back(item.isTensor() ? WeakOf(item.toTensor()) : WeakOf(at::TensorBase()));
-      ++argument.count;
+      if (item.isTensor()) {
+        keep(item.toTensor());
+      } else {
+        keep(at::TensorBase());
+      }
     }
   } else if (IsListOfNumbers(value) || IsPlainValue(value)) {
     argument.kind = ArgumentKind::kValue;
     argument.value = value;
+  } else {
+    argument.why_not = "an argument is of a kind that cannot be kept";
   }
+  if (argument.why_not[0] != '\0') argument.kind = ArgumentKind::kUnsupported;
   note->arguments.push_back(std::move(argument));
 }
 
 // Of small tensors alone: an update overwrites the parameters and states of the whole model, most
-// of whose bytes are in a few large ones.
+// of whose bytes are in a few large ones. What is written without being read is kept where the op
+// may read it by another argument (log(x, out=x)).
 void OpenCalls::KeepImages(CallNote* note) {
-  const uint64_t written = note->op->updates | note->op->rewrites;
+  const uint64_t updated = note->op->updates | note->op->rewrites;
+  const uint64_t written = updated | note->op->overwrites;
   if (written == 0) return;
   for (size_t i = 0; i < note->arguments.size() && i < 64; ++i) {
     if ((written >> i & 1) == 0) continue;
     const ArgumentNote& argument = note->arguments[i];
     for (uint32_t t = argument.first; t < argument.first + argument.count; ++t) {
-      const c10::TensorImpl* held = TensorOf(note->tensors[t]);
-      if (held == nullptr || !IsPlainOnCpu(*held)) continue;
-      const Reach reach = ReachOf(*held);
-      const uint64_t bytes = reach.end - reach.begin;
-      const auto* base =
-          static_cast<const unsigned char*>(DataOf(*held->storage().unsafeGetStorageImpl()));
-      if (base == nullptr || bytes > kImageBytesMax ||
-          note->bytes.size() + bytes > kImagesBytesMax) {
-        continue;
-      }
-      note->images.push_back({t, reach.begin, reach.end, note->bytes.size()});
-      note->bytes.insert(note->bytes.end(), base + reach.begin, base + reach.end);
+      if ((updated >> i & 1) != 0 || SharesStorage(*note, t)) KeepImage(t, note);
     }
   }
+}
+
+void OpenCalls::KeepImage(uint32_t place, CallNote* note) {
+  const c10::TensorImpl* tensor = TensorOf(note->tensors[place]);
+  if (tensor == nullptr) return;
+  const c10::StorageImpl* storage = tensor->storage().unsafeGetStorageImpl();
+  const Reach reach = ReachOf(*tensor);
+  const uint64_t bytes = reach.end - reach.begin;
+  const auto* base = static_cast<const unsigned char*>(DataOf(*storage));
+  if (base == nullptr || reach.end > storage->nbytes() || bytes > kImageBytesMax ||
+      note->bytes.size() + bytes > kImagesBytesMax) {
+    return;
+  }
+  note->images.push_back({place, storage, reach.begin, reach.end, note->bytes.size()});
+  note->bytes.insert(note->bytes.end(), base + reach.begin, base + reach.end);
+}
+
+bool SharesStorage(const CallNote& call, uint32_t place) noexcept {
+  const c10::TensorImpl* tensor = TensorOf(call.tensors[place]);
+  if (tensor == nullptr) return false;
+  for (uint32_t t = 0; t < call.tensors.size(); ++t) {
+    const c10::TensorImpl* other = TensorOf(call.tensors[t]);
+    if (t != place && other != nullptr &&
+        other->storage().unsafeGetStorageImpl() == tensor->storage().unsafeGetStorageImpl()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void OpenCalls::Clear(CallNote* note) noexcept {
+  note->op = nullptr;
+  note->arguments.clear();
+  note->tensors.clear();
+  note->images.clear();
+  note->bytes.clear();
+}
+
+void OpenCalls::End(const ThreadState& thread, const Frame& frame) noexcept {
+  const size_t place = PlaceOf(thread, frame);
+  if (place < notes_.size()) Clear(&notes_[place]);
 }
 
 void OpenCalls::Begin(const ThreadState& thread, const Frame& frame,
@@ -111,11 +164,7 @@ void OpenCalls::Begin(const ThreadState& thread, const Frame& frame,
   const size_t place = PlaceOf(thread, frame);
   if (notes_.size() <= place) notes_.resize(place + 1);
   CallNote& note = notes_[place];
-  note.op = nullptr;
-  note.arguments.clear();
-  note.tensors.clear();
-  note.images.clear();
-  note.bytes.clear();
+  Clear(&note);
   // A boxed caller may hand over a deeper stack: the op's own arguments are its last ones.
   const size_t own = frame.op->arguments;
   if (arguments.size() < own) return;

@@ -83,6 +83,7 @@ CapsuleSettings GivenCapsuleSettings(const NanwatchEntry& entry) {
   }
   settings.bytes_max = GivenLimit(entry);
   settings.python = InterpreterPath();
+  settings.say = entry.say;
   settings.on = true;
   return settings;
 }

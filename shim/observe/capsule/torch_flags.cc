@@ -16,17 +16,6 @@
 namespace nanwatch {
 namespace {
 
-const char* PrecisionName(at::Float32MatmulPrecision precision) {
-  switch (precision) {
-    case at::Float32MatmulPrecision::HIGH:
-      return "high";
-    case at::Float32MatmulPrecision::MEDIUM:
-      return "medium";
-    default:
-      return "highest";
-  }
-}
-
 // Whether results too small for a normal number become 0 on this thread.
 bool FlushesDenormals() {
   volatile double smallest = std::numeric_limits<double>::min();
@@ -45,7 +34,6 @@ void WriteTorchFlags(JsonText* json) {
   json->Key("threads").Integer(at::get_num_threads());
   json->Key("deterministic").Bool(context.deterministicAlgorithms());
   json->Key("deterministic_warn_only").Bool(context.deterministicAlgorithmsWarnOnly());
-  json->Key("float32_matmul_precision").Text(PrecisionName(context.float32MatmulPrecision()));
   json->Key("mkldnn").Bool(context.userEnabledMkldnn());
   json->Key("flush_denormal").Bool(FlushesDenormals());
   json->Key("default_dtype").Text(DtypeName(c10::typeMetaToScalarType(c10::get_default_dtype())));

@@ -3,6 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include "shim/observe/capsule/capsules.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/gpu/op_kernels.h"
@@ -100,8 +101,13 @@ void OpEnd::End(ThreadState* thread, const at::RecordFunction& op) {
   Frame& frame = thread->frames[at];
   if (frame.hidden) return;
   if (__builtin_expect(frame.kernels_pushed, 0)) parts_.kernels.End();
+  EndFrame(thread, frame, at != 0 ? &thread->frames[at - 1] : nullptr, op);
+  if (__builtin_expect(parts_.capsules.on(), 0)) parts_.capsules.OnEnd(*thread, frame);
+}
+
+void OpEnd::EndFrame(ThreadState* thread, Frame& frame, Frame* parent,
+                     const at::RecordFunction& op) {
   const OpTraits& traits = *frame.op;
-  Frame* parent = at != 0 ? &thread->frames[at - 1] : nullptr;
   if (!traits.skip) {
     EndChecked(thread, frame, parent, op);
     return;

@@ -16,6 +16,7 @@
 
 namespace nanwatch {
 
+class Capsules;
 class CompiledRegions;
 class GpuEventQueue;
 class InputTracking;
@@ -42,6 +43,7 @@ class OpEnd {
     SpecialOps& special;
     WatchedOps& watched;
     PlainUpdates& plain_updates;
+    Capsules& capsules;
   };
   explicit OpEnd(const Parts& parts) noexcept : parts_(parts) {}
 
@@ -52,6 +54,7 @@ class OpEnd {
                            const std::vector<c10::IValue>& outputs);
 
  private:
+  void EndFrame(ThreadState* thread, Frame& frame, Frame* parent, const at::RecordFunction& op);
   void EndChecked(ThreadState* thread, Frame& frame, Frame* parent, const at::RecordFunction& op);
   void EndSkipped(ThreadState* thread, Frame& frame, Frame* parent, const at::RecordFunction& op);
 

@@ -108,10 +108,10 @@ TEST(WrongCommandLine, AMisspelledVerbIsNamedWithTheNearest) {
 
 TEST(WrongCommandLine, AnOptionThatDoesNotExistIsNamedAndNotOffered) {
   Tool tool;
-  const ToolResult result = tool.Run({"report", "--html", "x.html"});
+  const ToolResult result = tool.Run({"report", "--pdf", "x.html"});
   EXPECT_EQ(result.exit_code, 64);
-  EXPECT_THAT(result.err, HasSubstr("--html"));
-  EXPECT_THAT(tool.Run({"report", "--help"}).out, Not(HasSubstr("--html")));
+  EXPECT_THAT(result.err, HasSubstr("--pdf"));
+  EXPECT_THAT(tool.Run({"report", "--help"}).out, Not(HasSubstr("--pdf")));
 }
 
 TEST(WrongCommandLine, AttachWithoutATargetOrWithAnUnknownLevelAsksNobody) {

@@ -31,7 +31,8 @@ class CapsulesTest : public testing::Test {
     capsules_.Set({.on = true,
                    .directory = directory(),
                    .bytes_max = wire::kCapsuleBytesMax,
-                   .python = "/venv/bin/python"});
+                   .python = "/venv/bin/python",
+                   .say = nullptr});
   }
   ~CapsulesTest() override { std::filesystem::remove_all(directory()); }
 
@@ -188,7 +189,8 @@ TEST_F(CapsulesTest, SayWhyACallCannotBeMadeAgain) {
 }
 
 TEST_F(CapsulesTest, KeepToTheLimit) {
-  capsules_.Set({.on = true, .directory = directory(), .bytes_max = 16, .python = ""});
+  capsules_.Set(
+      {.on = true, .directory = directory(), .bytes_max = 16, .python = "", .say = nullptr});
   Begin("aten::log", "", {at::ones({100})});
   LeaveBad(at::full({100}, kNan));
   EXPECT_FALSE(Manifest()["complete"]);
@@ -209,6 +211,37 @@ TEST_F(CapsulesTest, NameDtypesAndUndefinedTensors) {
   LeaveBad(at::full({2}, kNan), 3);
   EXPECT_TRUE(Manifest(2)["arguments"][2].is_null());
   EXPECT_TRUE(Manifest(2)["arguments"][3].is_null());
+}
+
+TEST_F(CapsulesTest, KeepWhatIsReadWhereTheResultGoes) {
+  at::Tensor x = at::ones({2});
+  Begin("aten::log", "out", {x, x});
+  x.fill_(kNan);
+  LeaveBad(x);
+  EXPECT_EQ(Manifest()["storages"][0]["content"], "before");
+  EXPECT_EQ(Part("storage.0"), (std::vector<float>{1, 1}));
+}
+
+TEST_F(CapsulesTest, RefuseAnOpThatDrawsRandomNumbers) {
+  Begin("aten::native_dropout", "", {at::ones({2}), 0.5, true});
+  LeaveBad(at::full({2}, kNan));
+  EXPECT_FALSE(Manifest()["complete"]);
+}
+
+TEST_F(CapsulesTest, RefuseAnArgumentWhoseMemoryTheOpHasExchanged) {
+  at::Tensor x = at::ones({2});
+  Begin("aten::div_", "Tensor", {x, at::zeros({2})});
+  x.set_(at::full({3}, kNan));
+  LeaveBad(x);
+  EXPECT_FALSE(Manifest()["complete"]);
+}
+
+TEST_F(CapsulesTest, LetGoOfEverythingWhenTheOpHasEnded) {
+  const at::Tensor x = at::ones({2});
+  Begin("aten::log", "", {x});
+  held_.clear();
+  capsules_.OnEnd(on_.thread, on_.thread.frames[0]);
+  EXPECT_EQ(x.weak_use_count(), 1u) << "the one that all strong references have together";
 }
 
 // ---- which of them stay

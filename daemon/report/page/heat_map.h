@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Headroom, layer by layer and step by step: how many times larger than the largest result of a
+// layer the largest number of its type is.
+//
+// Pure, no state, safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/report/page/run_series.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// A cell is one character: '0' is a headroom of 1 or less, and each one after it (in ASCII) a factor
+// of the square root of 2 more; kHeatUnknown where nothing is stored.
+inline constexpr char kHeatLeast = '0';
+inline constexpr char kHeatMost = '0' + 62;
+inline constexpr char kHeatUnknown = '!';
+
+struct HeatRow {
+  std::string layer;
+  double least = 0;         // headroom, of all its cells
+  int64_t least_step = -1;  // when that was
+  double newest = 0;
+  std::string cells;  // one a column
+};
+
+struct HeatMap {
+  std::vector<int64_t> steps;  // where each column begins
+  std::vector<HeatRow> rows;   // in the order of the model
+  size_t rows_left_out = 0;    // those with the most headroom
+};
+
+// From the snapshots of one run and its steps. Empty where neither has a layer.
+[[nodiscard]] HeatMap HeatMapOf(const StatsReport& stats, const RunSeries& series,
+                                size_t columns_max, size_t rows_max);
+
+}  // namespace nanwatch

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// All runs, as the server lists them, every two seconds.
+"use strict";
+
+function runsTable(runs) {
+  const link = (run) => el("a", {href: "/runs/" + encodeURIComponent(run)}, run.slice(0, 8));
+  const rows = runs.map((run) => [run.id, run.program, run.job, run.rank, run.host, run.state, run.level, run.step < 0 ? null : run.step, run.loss, run.findings, run.started_at]);
+  return table("Runs, newest first", [{title: "Run", show: link}, {title: "Program"}, {title: "Job"}, {title: "Rank", number: true}, {title: "Host"}, {title: "State"}, {title: "Level"},
+    {title: "Step", number: true}, {title: "Loss", number: true}, {title: "Findings", number: true}, {title: "Started (UTC)", show: (time) => time.slice(0, 19).replace("T", " ")}], rows);
+}
+
+async function renewRuns(before) {
+  if (!document.hidden || before === "") {
+    try {
+      const answer = await fetch("/api/v1/runs", {cache: "no-store"});
+      const text = await answer.text();
+      if (answer.ok && text !== before) {
+        before = text;
+        const runs = JSON.parse(text).runs;
+        document.getElementById("runs").replaceChildren(runs.length ? runsTable(runs) : el("p", null, "No run is known yet: start one with 'nanwatch run -- python train.py'."));
+        document.documentElement.setAttribute("data-drawn", "");
+      }
+      document.getElementById("foot").textContent = answer.ok ? "" : "the server answered " + answer.status;
+    } catch (error) {
+      document.getElementById("foot").textContent = "the server cannot be reached";
+    }
+  }
+  setTimeout(renewRuns, 2000, before);
+}
+
+renewRuns("");

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verb `export`: what is known of a job, or of all runs, in the formats of other programs.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/exit_codes.h"
+#include "tools/help_layout.h"
+#include "tools/job_page.h"
+#include "tools/job_verdict.h"
+#include "tools/observations.h"
+#include "tools/output_file.h"
+#include "tools/run_export.h"
+#include "tools/serve/metrics.h"
+#include "tools/tensorboard_export.h"
+#include "tools/terminal.h"
+#include "tools/trace_export.h"
+#include "tools/verb.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr char kExportHelp[] =
+    "Formats: csv (a line a step), jsonl (a line for each run, step, incident, warning and "
+    "snapshot of\n"
+    "  parameters), trace (for Perfetto, on the clock of torch.profiler), tensorboard (a folder: "
+    "events of\n"
+    "  each run), prometheus (all runs, for node_exporter's textfile collector).\n"
+    "RUN is a PID, or the id of a run or job, or its beginning; without it, the job of the newest "
+    "run.\n"
+    "\n"
+    "Examples:\n"
+    "  nanwatch export 7f3a --format csv > steps.csv\n"
+    "  nanwatch export 7f3a --format jsonl --output job.jsonl\n"
+    "  nanwatch export 7f3a --format tensorboard --output runs/\n"
+    "  nanwatch export --format prometheus --textfile "
+    "/var/lib/prometheus/node-exporter/nanwatch.prom\n"
+    "\n"
+    "Exit status: 0; 1 no such run, or the file could not be written (then it is as it was); 2 "
+    "wrong use.\n"
+    "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
+
+struct ExportOptions {
+  std::string run;
+  std::string format;
+  std::string output = "-";
+};
+
+int Write(const ExportOptions& options, const std::string& text) {
+  const Status written = WriteOutputFile(options.output, text);
+  if (written.ok()) return kExitOk;
+  Say("nothing was exported: " + written.message());
+  return kExitFailed;
+}
+
+int ExportMetrics(const ExportOptions& options, Observations& observations) {
+  if (!options.run.empty()) {
+    Say("format prometheus is of all runs: leave out '" + options.run + "'");
+    return kExitUsage;
+  }
+  RunTable table(observations);
+  table.Refresh();
+  if (!table.database_status().ok())
+    Say("the database cannot be read: " + table.database_status().message());
+  return Write(options, MetricsText(table.runs(), table.jobs(), table.database_status().ok(),
+                                    MetricsFormat::kText));
+}
+
+// One folder a run, as TensorBoard expects it.
+int ExportTensorBoard(const ExportOptions& options, const std::vector<RunFacts>& facts,
+                      const std::vector<RunSeries>& series) {
+  if (options.output == "-") {
+    Say("format tensorboard is a folder: give --output FOLDER");
+    return kExitUsage;
+  }
+  for (size_t i = 0; i < facts.size(); ++i) {
+    const std::string folder = options.output + "/" + series[i].run;
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+      Say("nothing was exported: '" + folder + "' could not be made (" + error.message() +
+          "): name a folder that you may write to");
+      return kExitFailed;
+    }
+    const Run& run = facts[i].run();
+    const Status written = WriteOutputFile(folder + "/" + TensorBoardFileName(run, series[i]),
+                                           TensorBoardEvents(run, series[i]));
+    if (!written.ok()) {
+      Say("run " + series[i].run + " was not exported: " + written.message());
+      return kExitFailed;
+    }
+  }
+  return kExitOk;
+}
+
+int Export(const ExportOptions& options) {
+  Observations observations(FindPlaces(ProcessEnvironment()));
+  if (options.format == "prometheus") return ExportMetrics(options, observations);
+  const Result<std::string> job = observations.ResolveJob(options.run);
+  const Status database = observations.DatabaseStatus();
+  if (!database.ok()) Say("the database cannot be read: " + database.message());
+  if (!job.ok()) {
+    Say(job.status().message());
+    return kExitFailed;
+  }
+  const std::vector<RunFacts> facts = observations.FactsWithStatsOfJob(*job);
+  const std::vector<RunSeries> series = SeriesOfRuns(facts, observations);
+  if (options.format == "csv") return Write(options, StepsCsv(series));
+  if (options.format == "tensorboard") return ExportTensorBoard(options, facts, series);
+  const Verdict verdict = VerdictOfJob(facts, observations.ExitOfJob(*job));
+  if (options.format == "trace") return Write(options, TraceJson(facts, verdict, series));
+  return Write(options, JobJsonLines(*job, facts, verdict, series));
+}
+
+}  // namespace
+
+void AddExportVerb(CLI::App& app, VerbCall& call) {
+  CLI::App* verb = app.add_subcommand(
+      "export", "Write steps, incidents and metrics in the formats of other programs.");
+  SetHelp(*verb, "nanwatch export [RUN] --format FORMAT [OPTIONS]", kExportHelp);
+  auto options = std::make_shared<ExportOptions>();
+  verb->add_option("RUN", options->run, "A PID, or the id of a run or job, or its beginning")
+      ->type_name("");
+  verb->add_option("--format", options->format, "csv, jsonl, trace, tensorboard or prometheus")
+      ->type_name("FORMAT")
+      ->required()
+      ->check(CLI::IsMember({"csv", "jsonl", "trace", "tensorboard", "prometheus"}));
+  verb->add_option("--output,--textfile", options->output,
+                   "Where to; a file is replaced whole, '-' is stdout (the default)")
+      ->type_name("FILE");
+  verb->callback([options, &call] { call.chosen = [options] { return Export(*options); }; });
+}
+
+}  // namespace nanwatch

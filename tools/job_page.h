@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page of a job, made of all that is known of it now.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/report/page/page_document.h"
+#include "tools/observations.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+// Every step that is kept of each of these runs, in the order of the runs.
+[[nodiscard]] std::vector<RunSeries> SeriesOfRuns(const std::vector<RunFacts>& facts,
+                                                  Observations& observations);
+
+// `facts`: with snapshots (FactsWithStatsOfJob); `verdict`: concluded from them.
+[[nodiscard]] PageFacts PageFactsOf(const std::string& job, const std::vector<RunFacts>& facts,
+                                    const Verdict& verdict, Observations& observations);
+
+// The page as a file of its own.
+[[nodiscard]] std::string PageFile(const PageFacts& facts);
+
+}  // namespace nanwatch

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/serve/answers.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "daemon/base/clock.h"
+#include "daemon/correlate/wire_names.h"
+#include "daemon/report/json_report.h"
+#include "daemon/report/page/html_page.h"
+#include "daemon/report/text_report.h"
+#include "tools/job_page.h"
+#include "tools/job_verdict.h"
+#include "tools/run_json.h"
+#include "tools/run_words.h"
+#include "tools/serve/metrics.h"
+
+namespace nanwatch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kFreshNs = 1'000'000'000;
+constexpr uint64_t kStaleNs = 5'000'000'000;  // older ones nobody gets
+constexpr uint64_t kJobKeptNs = 2'000'000'000;
+constexpr size_t kJobsKeptMax = 8;
+
+constexpr char kJsonType[] = "application/json";
+constexpr char kHtmlType[] = "text/html; charset=utf-8";
+
+HttpAnswer NotFound() {
+  return {.status = 404,
+          .body = "there is nothing here: / lists the runs, /metrics has them for Prometheus\n"};
+}
+
+Json RunAsJson(const TableRun& run) {
+  return RunJson({.id = run.id,
+                  .job = run.job,
+                  .run = run.run,
+                  .state = run.state,
+                  .state_text = run.state_text,
+                  .live = run.live,
+                  .step = run.step,
+                  .loss = run.loss});
+}
+
+std::string TextOf(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+// Reads all runs; where another database has the name of the one that it has open, that one.
+class Answers::Reader {
+ public:
+  [[nodiscard]] std::shared_ptr<const OfAllRuns> Read(const Clock& clock) {
+    struct stat status {};
+    const bool is_same = table_ != nullptr &&
+                         stat(observations_->places().database.c_str(), &status) == 0 &&
+                         device_ == status.st_dev && inode_ == status.st_ino;
+    if (!is_same) Open();
+    table_->Refresh();
+    auto all = std::make_shared<OfAllRuns>();
+    all->database_status = table_->database_status();
+    const bool readable = all->database_status.ok();
+    all->open_metrics =
+        MetricsText(table_->runs(), table_->jobs(), readable, MetricsFormat::kOpenMetrics);
+    all->text_metrics = MetricsText(table_->runs(), table_->jobs(), readable, MetricsFormat::kText);
+    Json document = {{"schema", "nanwatch.runs/1"}, {"runs", Json::array()}};
+    for (const TableRun& run : table_->runs()) {
+      document["runs"].push_back(RunAsJson(run));
+      all->names.emplace_back(run.id, run.job);
+    }
+    all->run_list = TextOf(document);
+    all->made_ns = clock.monotonic_ns();
+    return all;
+  }
+
+ private:
+  void Open() {
+    table_.reset();
+    observations_ = std::make_unique<Observations>(FindPlaces(ProcessEnvironment()));
+    table_ = std::make_unique<RunTable>(*observations_);
+    struct stat status {};
+    if (stat(observations_->places().database.c_str(), &status) != 0) return;
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
+  }
+
+  std::unique_ptr<Observations> observations_;
+  std::unique_ptr<RunTable> table_;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
+
+Answers::Answers() : reader_([this] { ReadWhileAsked(); }) {}
+
+Answers::~Answers() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  reader_.join();
+}
+
+void Answers::ReadWhileAsked() {
+  Reader reader;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return wanted_ || stopping_; });
+    if (stopping_) return;
+    wanted_ = false;
+    lock.unlock();
+    std::shared_ptr<const OfAllRuns> read = reader.Read(clock_);
+    lock.lock();
+    all_runs_ = std::move(read);
+    changed_.notify_all();
+  }
+}
+
+std::shared_ptr<const Answers::OfAllRuns> Answers::AllRuns() {
+  const uint64_t now_ns = clock_.monotonic_ns();
+  const auto is_younger = [&](uint64_t ns) {
+    return all_runs_ != nullptr && all_runs_->made_ns + ns > now_ns;
+  };
+  std::unique_lock lock(mutex_);
+  if (is_younger(kFreshNs)) return all_runs_;
+  wanted_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return is_younger(kStaleNs); });
+  return all_runs_;
+}
+
+HttpAnswer Answers::Health() {
+  const Status status = AllRuns()->database_status;
+  if (status.ok()) return {.body = "ok\n"};
+  return {.status = 503, .body = "the database cannot be read: " + status.message() + "\n"};
+}
+
+const Answers::OfOneJob& Answers::OneJob(const std::string& job) {
+  const uint64_t now_ns = clock_.monotonic_ns();
+  OfOneJob& kept = jobs_[job];
+  if (kept.made_ns != 0 && now_ns - kept.made_ns < kJobKeptNs) return kept;
+  Observations observations(FindPlaces(ProcessEnvironment()));
+  const std::vector<RunFacts> facts = observations.FactsWithStatsOfJob(job);
+  const Verdict verdict = VerdictOfJob(facts, observations.ExitOfJob(job));
+  kept = {.made_ns = clock_.monotonic_ns(),
+          .verdict = JsonReport(verdict),
+          .page = HtmlData(PageDocument(PageFactsOf(job, facts, verdict, observations))),
+          .plain_text = TextReport(verdict, TextOptions())};
+  while (jobs_.size() > kJobsKeptMax) {
+    const auto oldest = std::min_element(
+        jobs_.begin(), jobs_.end(),
+        [](const auto& a, const auto& b) { return a.second.made_ns < b.second.made_ns; });
+    jobs_.erase(oldest);
+  }
+  return jobs_[job];
+}
+
+HttpAnswer Answers::OfRun(const std::string& name, const std::string& what) {
+  const Result<std::string> job = JobOfName(AllRuns()->names, name);
+  if (!job.ok()) return {.status = 404, .body = job.status().message() + "\n"};
+  const std::lock_guard lock(jobs_mutex_);
+  const OfOneJob& answers = OneJob(*job);
+  if (what == "verdict") return {.type = kJsonType, .body = answers.verdict};
+  if (what == "page") return {.type = kJsonType, .body = answers.page};
+  const HtmlPageOptions options = {.nonce = NewNonce(),
+                                   .plain_text = answers.plain_text,
+                                   .renew_from = "/api/v1/runs/" + name + "/page"};
+  return {.type = kHtmlType,
+          .body = HtmlPage(Json::parse(answers.page), options),
+          .policy = PagePolicy(options)};
+}
+
+HttpAnswer Answers::Answer(const HttpRequest& request) {
+  const std::string& path = request.path;
+  if (path == "/metrics") {
+    const MetricsFormat format = FormatFor(request.accept);
+    const std::shared_ptr<const OfAllRuns> all = AllRuns();
+    return {.type = MetricsType(format),
+            .body = format == MetricsFormat::kText ? all->text_metrics : all->open_metrics};
+  }
+  if (path == "/healthz") return Health();
+  if (path == "/api/v1/runs") return {.type = kJsonType, .body = AllRuns()->run_list};
+  if (path == "/") {
+    const HtmlPageOptions options = {
+        .nonce = NewNonce(), .plain_text = "", .renew_from = "/api/v1/runs"};
+    return {.type = kHtmlType, .body = HtmlRunList(options), .policy = PagePolicy(options)};
+  }
+  constexpr std::string_view kApi = "/api/v1/runs/", kPages = "/runs/";
+  const std::string_view rest = path.starts_with(kApi) ? std::string_view(path).substr(kApi.size())
+                                : path.starts_with(kPages)
+                                    ? std::string_view(path).substr(kPages.size())
+                                    : std::string_view();
+  const size_t slash = rest.find('/');
+  const std::string name(rest.substr(0, slash));
+  const std::string what(slash == std::string_view::npos ? "" : rest.substr(slash + 1));
+  const bool is_page = path.starts_with(kPages) && slash == std::string_view::npos;
+  const bool is_api = path.starts_with(kApi) && (what == "verdict" || what == "page");
+  return name.empty() || !(is_page || is_api) ? NotFound() : OfRun(name, what);
+}
+
+}  // namespace nanwatch

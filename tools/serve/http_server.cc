@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/serve/http_server.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+// How often a connection that waits wakes up, to see whether the server has stopped.
+#define CPPHTTPLIB_KEEPALIVE_TIMEOUT_CHECK_INTERVAL_USECOND 250'000
+#define CPPHTTPLIB_REQUEST_URI_MAX_LENGTH 2048
+#define CPPHTTPLIB_HEADER_MAX_LENGTH 4096
+#define CPPHTTPLIB_HEADER_MAX_COUNT 64
+#define CPPHTTPLIB_LISTEN_BACKLOG 256
+#include "cpp-httplib/httplib.hpp"
+
+namespace nanwatch {
+namespace {
+
+constexpr size_t kThreadsAlways = 2;
+constexpr int kRequestsPerConnection = 10'000;
+
+bool IsAddress(const std::string& host) {
+  in6_addr address{};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+// "[::1]:80" -> "::1", "a:80" -> "a", lower case.
+std::string WithoutPort(std::string_view host) {
+  std::string name(host);
+  if (name.starts_with('[')) {
+    const size_t end = name.find(']');
+    if (end == std::string::npos) return "";
+    name = name.substr(1, end - 1);
+  } else {
+    name = name.substr(0, name.find(':'));
+  }
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  });
+  return name;
+}
+
+bool SameText(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    difference = static_cast<unsigned char>(difference | (a[i] ^ b[i]));
+  return difference == 0;
+}
+
+// "user:password" of base64; "" where it is none.
+std::string FromBase64(std::string_view text) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    if (c == '=') break;
+    const size_t digit = kDigits.find(c);
+    if (digit == std::string_view::npos) return "";
+    bits = (bits << 6 | static_cast<uint32_t>(digit)) & 0xffffff;
+    if ((count += 6) < 8) continue;
+    count -= 8;
+    bytes += static_cast<char>(bits >> count & 0xff);
+  }
+  return bytes;
+}
+
+// cpp-httplib bounds each wait of a connection, and not a request as a whole: a client that sends a
+// byte now and then would hold a thread for good. It also waits for another request after one that
+// made no sense.
+class BoundedServer final : public httplib::Server {
+ public:
+  // To be called for each request that was read whole, in its thread.
+  static void OnRequest() { request_read_ = true; }
+
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    for (int i = 0; i < kRequestsPerConnection; ++i) {
+      const int wait_s = i == 0 ? kHttpFirstSeconds : kHttpIdleSeconds;
+      if (!httplib::detail::keep_alive(svr_sock_, socket, wait_s)) break;
+      if (!Process(socket, i + 1 == kRequestsPerConnection)) break;
+    }
+    httplib::detail::shutdown_socket(socket);
+    httplib::detail::close_socket(socket);
+    return true;
+  }
+
+  // Whether the connection may have another request.
+  bool Process(socket_t socket, bool is_last) {
+    std::string remote_address, local_address;
+    int remote_port = 0, local_port = 0;
+    httplib::detail::get_remote_ip_and_port(socket, remote_address, remote_port);
+    httplib::detail::get_local_ip_and_port(socket, local_address, local_port);
+    httplib::detail::SocketStream stream(socket, read_timeout_sec_, read_timeout_usec_,
+                                         write_timeout_sec_, write_timeout_usec_, kHttpRequestMs,
+                                         std::chrono::steady_clock::now());
+    stream.set_readable_hint();
+    request_read_ = false;
+    bool closed = false;
+    const bool done = process_request(stream, remote_address, remote_port, local_address,
+                                      local_port, is_last, closed, nullptr);
+    return done && !closed && request_read_;
+  }
+
+  static thread_local bool request_read_;
+};
+
+thread_local bool BoundedServer::request_read_ = false;
+
+void Fill(const HttpAnswer& answer, httplib::Response& response) {
+  response.status = answer.status;
+  response.set_header("Content-Security-Policy", answer.policy + "; frame-ancestors 'none'");
+  response.set_header("X-Content-Type-Options", "nosniff");
+  response.set_header("Referrer-Policy", "no-referrer");
+  response.set_header("Cross-Origin-Resource-Policy", "same-origin");
+  response.set_header("Cache-Control", "no-store");
+  response.set_content(answer.body, answer.type);
+}
+
+// What is refused, whatever the path.
+HttpAnswer Refusal(const httplib::Request& request, const HttpServerOptions& options) {
+  if (request.method != "GET" && request.method != "HEAD")
+    return {.status = 405, .body = "only GET and HEAD are answered here\n"};
+  if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
+    return {.status = 413, .body = "a request has no body here\n"};
+  if (request.get_header_value_count("Host") != 1 ||
+      !IsOwnHost(request.get_header_value("Host"), options.names)) {
+    return {.status = 421,
+            .body =
+                "this host name is not served here: use an address or localhost, or start "
+                "'nanwatch serve' with --host NAME\n"};
+  }
+  if (!options.token.empty() &&
+      !HasToken(request.get_header_value("Authorization"), options.token)) {
+    return {.status = 401,
+            .body =
+                "a token is needed: send it as 'Authorization: Bearer TOKEN', or as the "
+                "password of Basic\n"};
+  }
+  return {};
+}
+
+class Httplib final : public HttpServer {
+ public:
+  Httplib(HttpServerOptions options, HttpAnswerer answerer)
+      : options_(std::move(options)), answerer_(std::move(answerer)) {
+    server_.new_task_queue = [] {
+      return new httplib::ThreadPool(kThreadsAlways, kHttpConnectionsMax, kHttpConnectionsMax);
+    };
+    server_.set_read_timeout(5);
+    server_.set_write_timeout(5);
+    server_.set_payload_max_length(0);
+    server_.set_tcp_nodelay(true);
+    // SO_REUSEPORT, which is the library's own choice, would let another process share the port.
+    server_.set_socket_options([](socket_t socket) {
+      const int on = 1;
+      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    });
+    server_.set_pre_routing_handler(
+        [this](const httplib::Request& request, httplib::Response& response) {
+          return Answer(request, response);
+        });
+    server_.set_exception_handler(
+        [](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
+          Fill({.status = 500, .body = "the answer could not be made\n"}, response);
+        });
+  }
+
+  [[nodiscard]] bool Bind() {
+    port_ = options_.port == 0 ? server_.bind_to_any_port(options_.address)
+            : server_.bind_to_port(options_.address, options_.port) ? options_.port
+                                                                    : -1;
+    return port_ > 0;
+  }
+
+  [[nodiscard]] int port() const override { return port_; }
+  void Serve() override { server_.listen_after_bind(); }
+  void Stop() override { server_.stop(); }
+
+ private:
+  httplib::Server::HandlerResponse Answer(const httplib::Request& request,
+                                          httplib::Response& response) {
+    BoundedServer::OnRequest();
+    HttpAnswer answer = Refusal(request, options_);
+    if (answer.status == 401)
+      response.set_header("WWW-Authenticate", "Basic realm=\"nanwatch\", charset=\"UTF-8\"");
+    if (answer.status == 405) response.set_header("Allow", "GET, HEAD");
+    if (answer.status == 200)
+      answer = answerer_({.path = request.path, .accept = request.get_header_value("Accept")});
+    Fill(answer, response);
+    return httplib::Server::HandlerResponse::Handled;
+  }
+
+  HttpServerOptions options_;
+  HttpAnswerer answerer_;
+  BoundedServer server_;
+  int port_ = -1;
+};
+
+}  // namespace
+
+bool IsOwnHost(std::string_view host, const std::vector<std::string>& names) {
+  const std::string name = WithoutPort(host);
+  if (name == "localhost" || IsAddress(name)) return true;
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& own) { return WithoutPort(own) == name; }) &&
+         !name.empty();
+}
+
+bool HasToken(std::string_view authorization, std::string_view token) {
+  constexpr std::string_view kBearer = "Bearer ";
+  constexpr std::string_view kBasic = "Basic ";
+  if (authorization.starts_with(kBearer))
+    return SameText(authorization.substr(kBearer.size()), token);
+  if (!authorization.starts_with(kBasic)) return false;
+  const std::string pair = FromBase64(authorization.substr(kBasic.size()));
+  const size_t colon = pair.find(':');
+  return colon != std::string::npos && SameText(std::string_view(pair).substr(colon + 1), token);
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::Bind(const HttpServerOptions& options,
+                                                     HttpAnswerer answerer) {
+  auto server = std::make_unique<Httplib>(options, std::move(answerer));
+  errno = 0;
+  if (server->Bind()) return std::unique_ptr<HttpServer>(std::move(server));
+  const int error = errno;
+  const std::string where = options.address + ":" + std::to_string(options.port);
+  if (error == EADDRINUSE)
+    return Status(ErrorKind::kBusy, where +
+                                        " is in use: stop what listens there, or name another "
+                                        "port with --listen ADDRESS:PORT");
+  return Status(ErrorKind::kInvalid,
+                "nothing can listen on " + where + " (" + strerror(error != 0 ? error : EINVAL) +
+                    "): name an address of this host with --listen ADDRESS:PORT");
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// An HTTP server for a few pages of text: GET and HEAD, no body, no cookie, no redirect. The only
+// file that knows cpp-httplib.
+//
+// What it refuses before anybody is asked: other methods (405), a Host that could be somebody else's
+// name for this address (421), a missing or wrong token (401), a body, long or many headers (4xx).
+// A connection waits kHttpFirstSeconds for its first request and kHttpIdleSeconds for each other, and
+// has kHttpRequestMs to send one. Beyond
+// kHttpConnectionsMax at once, and as many that wait, connections are closed at once.
+//
+// Answers are asked for in several threads.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/status.h"
+
+namespace nanwatch {
+
+inline constexpr int kHttpConnectionsMax = 64;
+inline constexpr int kHttpRequestMs = 10'000;
+inline constexpr int kHttpFirstSeconds = 5;
+inline constexpr int kHttpIdleSeconds = 20;
+
+struct HttpRequest {
+  std::string path;    // decoded, without query
+  std::string accept;  // the header
+};
+
+struct HttpAnswer {
+  int status = 200;
+  std::string type = "text/plain; charset=utf-8";
+  std::string body = {};
+  std::string policy = "default-src 'none'";  // Content-Security-Policy
+};
+
+using HttpAnswerer = std::function<HttpAnswer(const HttpRequest&)>;
+
+struct HttpServerOptions {
+  std::string address;             // an IPv4 or IPv6 address, or localhost
+  int port = 0;                    // 0: any that is free
+  std::string token;               // "": none is asked for
+  std::vector<std::string> names;  // that a Host may have besides addresses and localhost
+};
+
+// Whether `host`, a Host header, names this server: an address, localhost or one of `names`, with or
+// without a port. A name that an attacker's DNS leads here is none of these.
+[[nodiscard]] bool IsOwnHost(std::string_view host, const std::vector<std::string>& names);
+
+// Whether an Authorization header carries the token: as Bearer, or as the password of Basic. Takes as
+// long for a wrong one as for a right one of its length.
+[[nodiscard]] bool HasToken(std::string_view authorization, std::string_view token);
+
+class HttpServer {
+ public:
+  // Binds and does not answer yet. The message of a failure says what to do.
+  [[nodiscard]] static Result<std::unique_ptr<HttpServer>> Bind(const HttpServerOptions& options,
+                                                                HttpAnswerer answerer);
+  virtual ~HttpServer() = default;
+
+  [[nodiscard]] virtual int port() const = 0;
+  // Answers until Stop().
+  virtual void Serve() = 0;
+  // From any thread.
+  virtual void Stop() = 0;
+};
+
+}  // namespace nanwatch
