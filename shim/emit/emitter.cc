@@ -86,6 +86,12 @@ uint32_t Emitter::CountSite(uint32_t site, uint64_t ticket, const wire::Clocks& 
   return count < UINT32_MAX ? static_cast<uint32_t>(count) : UINT32_MAX;
 }
 
+void Emitter::SkipRecord(uint32_t site) noexcept {
+  if (site != 0) return;
+  const WriteGate::Pass pass(gate_);
+  CountDrop(values_dropped_, live_.values_dropped);
+}
+
 bool Emitter::Emit(const wire::RecordHeader& record) noexcept {
   const WriteGate::Pass pass(gate_);
   if (ring_.Write(&record, record.bytes)) return true;

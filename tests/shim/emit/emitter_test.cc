@@ -89,6 +89,13 @@ TEST_F(EmitterTest, CountsPlacesThatFindTheTableFullAndKeepsCountingTheOthers) {
   EXPECT_EQ(SiteOf(segment_, 5)->count, 2u);
 }
 
+TEST_F(EmitterTest, AFindingWithNeitherSiteNorRecordIsCountedAsDropped) {
+  emitter_.SkipRecord(5);
+  EXPECT_EQ(Live().values_dropped, 0u) << "its site counts it";
+  emitter_.SkipRecord(0);
+  EXPECT_EQ(Live().values_dropped, 1u);
+}
+
 TEST_F(EmitterTest, PublishesRecordsAndTheirStatistics) {
   struct {
     wire::ValueRecord value;
