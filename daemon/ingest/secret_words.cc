@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 namespace nanwatch {
 namespace {
@@ -39,17 +40,31 @@ bool IsOneOf(const std::string& word, const std::array<std::string_view, N>& wor
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+constexpr std::array<std::string_view, 11> kSecrets = {
+    "password",   "passwd",      "passphrase", "secret",    "secrets",    "apikey",
+    "credential", "credentials", "bearer",     "authtoken", "accesstoken"};
+// Keys and tokens of training programs that are none: --pad-token, --label-key.
+constexpr std::array<std::string_view, 40> kTokensOfText = {
+    "pad",    "eos",   "bos",         "sep",         "cls",      "mask",    "unk",     "special",
+    "stop",   "start", "end",         "image",       "audio",    "video",   "per",     "decoder",
+    "prompt", "class", "placeholder", "initializer", "instance", "trigger", "new",     "next",
+    "first",  "last",  "max",         "min",         "num",      "padding", "newline", "target",
+    "source", "text",  "word",        "language",    "vision",   "think",   "begin",   "extra"};
+constexpr std::array<std::string_view, 18> kKeyHolders = {
+    "api", "access", "secret", "private", "auth",   "account", "encryption", "signing", "ssh",
+    "aws", "wandb",  "hf",     "openai",  "deploy", "license", "service",    "storage", "gpg"};
+// --use_auth_token, --no-token: the option says whether, not which.
+constexpr std::array<std::string_view, 11> kOfFlags = {
+    "use", "no", "is", "has", "with", "without", "enable", "disable", "require", "allow", "skip"};
+constexpr std::array<std::string_view, 10> kWhether = {"true", "false", "yes",  "no", "on",
+                                                       "off",  "none",  "null", "0",  "1"};
+
+bool IsFlag(std::string_view name) {
+  const std::vector<std::string> words = WordsOf(name);
+  return words.size() > 1 && IsOneOf(words.front(), kOfFlags);
+}
+
 bool NamesASecret(std::string_view name) {
-  constexpr std::array<std::string_view, 12> kSecrets = {
-      "password", "passwd",     "passphrase",  "pwd",    "secret",    "secrets",
-      "apikey",   "credential", "credentials", "bearer", "authtoken", "accesstoken"};
-  // Keys and tokens of training programs that are none: --pad-token, --label-key.
-  constexpr std::array<std::string_view, 17> kTokensOfText = {
-      "pad",   "eos", "bos",   "sep",   "cls",   "mask", "unk",     "special", "stop",
-      "start", "end", "image", "audio", "video", "per",  "decoder", "newline"};
-  constexpr std::array<std::string_view, 18> kKeyHolders = {
-      "api", "access", "secret", "private", "auth",   "account", "encryption", "signing", "ssh",
-      "aws", "wandb",  "hf",     "openai",  "deploy", "license", "service",    "storage", "gpg"};
   const std::vector<std::string> words = WordsOf(name);
   if (words.empty()) return false;
   const std::string& last = words.back();
@@ -59,6 +74,16 @@ bool NamesASecret(std::string_view name) {
   const bool is_variable =
       std::none_of(name.begin(), name.end(), [](char c) { return IsLetter(c) && !IsUpper(c); });
   return last == "key" && words.size() > 1 && (is_variable || IsOneOf(before, kKeyHolders));
+}
+
+// A password may be any word; of a token, and of what says whether, some values are answers.
+bool IsAnswer(std::string_view name, std::string_view value) {
+  const std::vector<std::string> words = WordsOf(name);
+  if (words.empty() || (words.back() != "token" && !IsFlag(name))) return false;
+  std::string lower(value);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return IsOneOf(lower, kWhether);
 }
 
 bool IsOfToken(char c) { return IsLetter(c) || IsDigit(c) || c == '_' || c == '-'; }
@@ -94,8 +119,7 @@ void MaskUrlPasswords(std::string& word) {
   }
 }
 
-// NAME=VALUE, also in the query of an address and in a list separated by commas or blanks. True
-// when the word ends in a name whose value is the next word.
+// NAME=VALUE, also in the query of an address and in a list separated by commas or blanks.
 void MaskAssignments(std::string& word) {
   for (size_t equals = word.find('='); equals != std::string::npos;
        equals = word.find('=', equals + 1)) {
@@ -103,27 +127,79 @@ void MaskAssignments(std::string& word) {
     while (begin > 0 &&
            std::string_view("?&;, \t\n\"'({").find(word[begin - 1]) == std::string_view::npos)
       --begin;
-    if (!NamesASecret(std::string_view(word).substr(begin, equals - begin))) continue;
+    const std::string_view name = std::string_view(word).substr(begin, equals - begin);
+    if (!NamesASecret(name)) continue;
     const bool is_listed = begin > 0;
     const size_t end =
         is_listed ? std::min(word.find_first_of("&;, \t\n", equals + 1), word.size()) : word.size();
-    if (end > equals + 1) word.replace(equals + 1, end - equals - 1, kMask);
+    if (end == equals + 1 ||
+        IsAnswer(name, std::string_view(word).substr(equals + 1, end - equals - 1)))
+      continue;
+    word.replace(equals + 1, end - equals - 1, kMask);
   }
 }
 
 bool IsOption(std::string_view word) { return word.size() > 1 && word[0] == '-'; }
 
+// -c, -lc: the next word is a script of its own.
+bool IsBeforeScript(std::string_view word) {
+  return word.size() > 1 && word.size() <= 4 && word[0] == '-' && word[1] != '-' &&
+         word.back() == 'c' && std::all_of(word.begin() + 1, word.end(), IsLetter);
+}
+
+// A script as a shell splits it: words, in which quotes may be, and what is between them, in turns;
+// the first is a word.
+std::vector<std::string> SplitScript(std::string_view script) {
+  constexpr std::string_view kBetween = " \t\n;&|()<>";
+  std::vector<std::string> parts(1);
+  char quote = 0;
+  bool in_word = true;
+  for (const char c : script) {
+    const bool is_between = quote == 0 && kBetween.find(c) != std::string_view::npos;
+    if (in_word == is_between) {
+      parts.emplace_back();
+      in_word = !is_between;
+    }
+    parts.back() += c;
+    if (quote == 0 && (c == '"' || c == '\'')) {
+      quote = c;
+    } else if (c == quote) {
+      quote = 0;
+    }
+  }
+  return parts;
+}
+
+std::string ScriptWithoutSecrets(const std::string& script) {
+  std::vector<std::string> parts = SplitScript(script);
+  std::vector<std::string> words;
+  for (size_t i = 0; i < parts.size(); i += 2) words.push_back(std::move(parts[i]));
+  words = WithoutSecrets(std::move(words));
+  std::string masked;
+  for (size_t i = 0; i < parts.size(); ++i) masked += i % 2 == 0 ? words[i / 2] : parts[i];
+  return masked;
+}
+
 }  // namespace
 
 std::vector<std::string> WithoutSecrets(std::vector<std::string> words) {
   bool next_is_secret = false;
+  bool next_is_script = false;
   for (std::string& word : words) {
     if (next_is_secret && !IsOption(word)) {
       word = kMask;
       next_is_secret = false;
       continue;
     }
-    next_is_secret = IsOption(word) && word.find('=') == std::string::npos && NamesASecret(word);
+    if (std::exchange(next_is_script, IsBeforeScript(word))) {
+      next_is_secret = false;
+      if (word.find_first_of(" \t\n") != std::string::npos) {
+        word = ScriptWithoutSecrets(word);
+        continue;
+      }
+    }
+    next_is_secret = IsOption(word) && word.find('=') == std::string::npos && !IsFlag(word) &&
+                     NamesASecret(word);
     MaskAssignments(word);
     MaskUrlPasswords(word);
     MaskKnownTokens(word);

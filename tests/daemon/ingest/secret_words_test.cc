@@ -29,6 +29,31 @@ TEST(SecretWords, AreMaskedWhereTheyFollowTheirName) {
               ElementsAre("--api-key", "--lr", "0.1"));
 }
 
+TEST(SecretWords, AreMaskedInAScriptWordByWord) {
+  EXPECT_THAT(WithoutSecrets({"bash", "-c", "HF_TOKEN=abc python train.py --lr 0.1"}),
+              ElementsAre("bash", "-c", "HF_TOKEN=*** python train.py --lr 0.1"));
+  EXPECT_THAT(WithoutSecrets({"sh", "-lc", "export A=1; API_KEY='a b' x --password  abc --lr 3"}),
+              ElementsAre("sh", "-lc", "export A=1; API_KEY=*** x --password  *** --lr 3"));
+  EXPECT_THAT(WithoutSecrets({"sh", "-c", "SECRET=\"a b\"'c'd&&run"}),
+              ElementsAre("sh", "-c", "SECRET=***&&run"));
+  EXPECT_THAT(WithoutSecrets({"sh", "-c", "SECRET='never closed"}),
+              ElementsAre("sh", "-c", "SECRET=***"));
+  EXPECT_THAT(WithoutSecrets({"python", "-c", "import torch; x = 'a b'"}),
+              ElementsAre("python", "-c", "import torch; x = 'a b'"));
+  EXPECT_THAT(WithoutSecrets({"env", "HF_TOKEN=a b", "python"}),
+              ElementsAre("env", "HF_TOKEN=***", "python"))
+      << "a word of its own is one value";
+}
+
+TEST(SecretWords, FlagsAboutThemAreNone) {
+  EXPECT_THAT(WithoutSecrets({"train.py", "--use_auth_token", "data.csv", "--no-token", "x"}),
+              ElementsAre("train.py", "--use_auth_token", "data.csv", "--no-token", "x"));
+  for (const char* word : {"--use_auth_token=True", "--token=false", "--use-auth-token=1"})
+    EXPECT_EQ(Masked(word), word);
+  EXPECT_EQ(Masked("--use_auth_token=hf_x"), "--use_auth_token=***");
+  EXPECT_EQ(Masked("--password=1"), "--password=***") << "a bad one is one";
+}
+
 TEST(SecretWords, AreMaskedInAddresses) {
   EXPECT_EQ(Masked("postgres://me:abc@host/db"), "postgres://me:***@host/db");
   EXPECT_EQ(Masked("--url=https://me:a@b@host:80/"), "--url=https://me:***@host:80/");
@@ -42,12 +67,31 @@ TEST(SecretWords, AreMaskedWhereTheirFormSaysSo) {
 }
 
 TEST(SecretWords, OfATrainingThatAreNoneStay) {
-  for (const char* word :
-       {"--pad-token=<pad>", "--max-tokens=512", "--tokenizer=bert", "--label-key=label",
-        "--key-dim=64", "--lr=0.1", "train.py", "https://host:80/a@b", "-c", "task-sk-learn-model",
-        "--monkey=1", "PYTHONPATH=/a:/b", "--token-dropout=0.1", "hf_hub", "--model=hf_mirror/x"}) {
+  for (const char* word : {"--pad-token=<pad>",
+                           "--max-tokens=512",
+                           "--tokenizer=bert",
+                           "--label-key=label",
+                           "--key-dim=64",
+                           "--lr=0.1",
+                           "train.py",
+                           "https://host:80/a@b",
+                           "-c",
+                           "task-sk-learn-model",
+                           "--pwd=/home/me",
+                           "PWD=/home/me",
+                           "OLDPWD=/x",
+                           "--prompt_token=abc",
+                           "--placeholder_token=<cat>",
+                           "--initializer-token=toy",
+                           "--monkey=1",
+                           "PYTHONPATH=/a:/b",
+                           "--token-dropout=0.1",
+                           "hf_hub",
+                           "--model=hf_mirror/x"}) {
     EXPECT_EQ(Masked(word), word);
   }
+  EXPECT_THAT(WithoutSecrets({"--pwd", "/home/me", "--prompt_token", "hello"}),
+              ElementsAre("--pwd", "/home/me", "--prompt_token", "hello"));
   EXPECT_THAT(WithoutSecrets({}), ElementsAre());
   EXPECT_EQ(Masked("="), "=");
   EXPECT_EQ(Masked("--token="), "--token=");
