@@ -74,8 +74,10 @@ constexpr int kStateLockTries = 100;
 constexpr useconds_t kStateLockWaitUs = 20'000;
 
 // Why the state directory cannot be had, or ok. Makes it.
-Status CheckState(const Places& places) {
-  if (Status made = EnsureStateDirectory(places.state.path); !made.ok()) return made;
+Status CheckState(Places& places) {
+  std::string note;
+  if (Status made = EnsureStateDirectory(places.state.path, &note); !made.ok()) return made;
+  if (!note.empty()) places.state.note += (places.state.note.empty() ? "" : "; ") + note;
   // The other daemon may be the one of our segments: Daemon::Start says so.
   if (!InstanceLock::Probe(DaemonLockPath(places.segment_dir), "").ok()) return Status();
   Status held;

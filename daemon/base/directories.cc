@@ -67,6 +67,22 @@ Status ProveWritable(const std::string& path) {
                                       " to a directory elsewhere");
 }
 
+// Whoever may replace files in a directory decides what we write to, and what is read as ours. A
+// umask of 002 makes directories that the group may write to. "", or a sentence about it.
+std::string CloseToOthers(const std::string& path, mode_t mode) {
+  if ((mode & (S_IWGRP | S_IWOTH)) == 0) return "";
+  struct stat info {};
+  const bool closed = chmod(path.c_str(), mode & 07777 & ~(S_IWGRP | S_IWOTH)) == 0 &&
+                      stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  if (closed)
+    return "the state directory " + Quoted(path) +
+           " could be written by others: it was closed to them";
+  // File systems without modes of their own.
+  return "the state directory " + Quoted(path) +
+         " can be written by others, and its file system does not let that be changed: set " +
+         wire::kEnvStateDir + " to a directory on a local disk";
+}
+
 }  // namespace
 
 Environment ProcessEnvironment() {
@@ -159,7 +175,7 @@ Result<StateDirectory> StateDirectoryPath(const Environment& environment) {
   return StateDirectory{std::move(path), ""};
 }
 
-Status EnsureStateDirectory(const std::string& path) {
+Status EnsureStateDirectory(const std::string& path, std::string* note) {
   if (Status made = MakeWithParents(path); !made.ok()) {
     return made.WithContext(std::string("the state directory cannot be used (set ") +
                             wire::kEnvStateDir + " to another)");
@@ -173,11 +189,8 @@ Status EnsureStateDirectory(const std::string& path) {
                                               "; set " + wire::kEnvStateDir +
                                               " to a directory of your own");
   }
-  // Whoever may replace files here decides what we write to, and what is read as ours.
-  if (S_ISDIR(info.st_mode) && (info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return Status(ErrorKind::kPermission, "the state directory " + Quoted(path) +
-                                              " can be written by others; run: chmod go-w " + path);
-  }
+  const std::string closed = S_ISDIR(info.st_mode) ? CloseToOthers(path, info.st_mode) : "";
+  if (note != nullptr) *note = closed;
   return ProveWritable(path);
 }
 
