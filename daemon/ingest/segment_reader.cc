@@ -37,6 +37,9 @@ struct OpenHole {
   uint64_t slots;
 };
 
+// What an honest job leaves takes one or two; so much is kept in memory at once.
+constexpr int kReadsOfWholeMax = 4;
+
 // Of a job that leaves more, the oldest are released.
 constexpr size_t kOpenHolesMax = 256;
 
@@ -75,7 +78,7 @@ struct SegmentReader::Impl {
   void ReadIgnore();
   void ReleaseUpTo(uint64_t cursor) const;
   void ReadLateRecords(RunBatch& batch);
-  void FindOpenHoles(uint64_t begin);
+  void FindOpenHoles(uint64_t begin, const IsStored& is_stored);
   void HoldOpen(const OpenHole& hole, Progress& progress) const;
   [[nodiscard]] uint64_t Releasable() const {
     return done.holes.empty() ? done.cursor.ring
@@ -169,8 +172,9 @@ void SegmentReader::Impl::ReadLateRecords(RunBatch& batch) {
   });
 }
 
-// An earlier daemon has read beyond them, and not released them.
-void SegmentReader::Impl::FindOpenHoles(uint64_t begin) {
+// An earlier daemon has read beyond them, and not released them. One that was completed meanwhile
+// looks as those that were read: it is the one that is not stored.
+void SegmentReader::Impl::FindOpenHoles(uint64_t begin, const IsStored& is_stored) {
   std::optional<wire::RingReader> ring = OpenRing(begin);
   if (!ring) return;
   wire::RecordCopy copy;
@@ -182,6 +186,9 @@ void SegmentReader::Impl::FindOpenHoles(uint64_t begin) {
       const uint64_t passed = ring->hole_slots();
       read = ring->Read(copy, wire::Holes::kSkip);
       if (at < done.cursor.ring) HoldOpen({at, ring->hole_slots() - passed}, done);
+    } else if (read == wire::RingRead::kRecord && done.cursor.holes > 0 && is_stored) {
+      const std::optional<Record> record = DecodeRecord(copy.bytes, copy.header().bytes, names);
+      if (record && !is_stored(record->ticket())) HoldOpen({at, ring->cursor() - at}, done);
     }
     if (read == wire::RingRead::kEmpty) break;
   }
@@ -280,13 +287,13 @@ bool SegmentReader::IsUnlinked() const { return impl_->file.LinkCount() == 0; }
 
 uint64_t SegmentReader::inode() const { return impl_->file.inode(); }
 
-void SegmentReader::Resume(const SegmentCursor& cursor) {
+void SegmentReader::Resume(const SegmentCursor& cursor, const IsStored& is_stored) {
   const Published now = LookAt(impl_->file);
   if (cursor.ring > now.reserved || cursor.steps > now.steps || cursor.stats > now.stats) return;
   const uint64_t released = impl_->done.cursor.ring;
   impl_->done.cursor = cursor;
   impl_->done.cursor.ring = std::max(cursor.ring, released);
-  impl_->FindOpenHoles(released);
+  impl_->FindOpenHoles(released, is_stored);
   impl_->ReleaseUpTo(impl_->Releasable());
 }
 
@@ -358,16 +365,22 @@ bool SegmentReader::WriterLives(const Clock& clock) {
                                clock.monotonic_ns());
 }
 
-Result<RunFacts> ReadWhole(const std::string& path, const Clock& clock) {
+Result<SegmentFacts> ReadWhole(const std::string& path, const Clock& clock) {
   Result<SegmentReader> reader = SegmentReader::Open(path, SegmentReader::Access::kLook);
   if (!reader.ok()) return reader.status();
   const bool ended = !reader->WriterLives(clock);
-  Result<RunBatch> batch = reader->Read(/*to_end=*/ended, clock);
-  if (!batch.ok()) return batch.status();
-  RunFacts facts;
-  MergeInto(facts, *batch);
-  facts.mutable_state()->set_ended(ended);
-  return facts;
+  SegmentFacts whole;
+  for (int reads = 1; reads == 1 || (!whole.is_whole && reads <= kReadsOfWholeMax); ++reads) {
+    const Result<RunBatch> batch = reader->Read(/*to_end=*/ended, clock);
+    if (!batch.ok()) return batch.status();
+    if (Status kept = reader->Acknowledge(*batch); !kept.ok()) return kept;
+    MergeInto(whole.facts, *batch);
+    whole.is_whole = !batch->more;
+  }
+  RunState& state = *whole.facts.mutable_state();
+  state.set_ended(ended);
+  if (ended && !whole.is_whole) state.set_records_dropped(state.records_dropped() + 1);
+  return whole;
 }
 
 }  // namespace nanwatch

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,7 +63,10 @@ class SegmentReader {
   // Goes on from where an earlier daemon stopped, and releases what that one committed and could
   // not release any more (kConsume). A cursor beyond what the segment has belongs to another
   // segment and is ignored. A job that creates its segment again after a removal keeps its numbers.
-  void Resume(const SegmentCursor& cursor);
+  // Where the earlier daemon passed over records, `is_stored` is asked for each that may be one of
+  // them: what was completed since is read.
+  using IsStored = std::function<bool(uint64_t ticket)>;
+  void Resume(const SegmentCursor& cursor, const IsStored& is_stored = nullptr);
 
   // Everything that is new since the last Acknowledge. `to_end`: the writer is dead, holes are
   // passed over at once. Changes nothing: until the batch is acknowledged the next Read brings it
@@ -102,8 +106,15 @@ class SegmentReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The facts that a segment holds now. Consumes nothing; tools use it when no daemon is running.
-// `ended` in the state is set when the writer is dead.
-[[nodiscard]] Result<RunFacts> ReadWhole(const std::string& path, const Clock& clock);
+// What a segment holds now.
+struct SegmentFacts {
+  RunFacts facts;  // `ended` in the state is set when the writer is dead
+  bool is_whole =
+      true;  // false: it holds more; of an ended one a record at least counts as dropped
+};
+
+// Consumes nothing; tools use it when no daemon is running. Reads as often as there is more, but
+// for a writer that goes on for ever.
+[[nodiscard]] Result<SegmentFacts> ReadWhole(const std::string& path, const Clock& clock);
 
 }  // namespace nanwatch

@@ -40,8 +40,8 @@ TEST_F(DoubleFetchTest, OfASegmentThatChangesAllTheTimeHarmsNobody) {
   for (int i = 0; std::chrono::steady_clock::now() < ends && !HasFailure(); ++i) {
     if (i % 8 == 0) written = job.WriteValue("aten::exp", "a");
     Tick(60);
-    const Result<RunFacts> seen = ReadWhole(hostile.path(), clock_);
-    if (seen.ok() && i % 16 == 0) (void)Diagnose({*seen});
+    const Result<SegmentFacts> seen = ReadWhole(hostile.path(), clock_);
+    if (seen.ok() && i % 16 == 0) (void)Diagnose({seen->facts});
   }
   Tick(1'100);
   EXPECT_EQ(TicketsOf(2) + FactsOf(2).state().records_thinned() + job.dropped(), written);

@@ -73,10 +73,10 @@ void ReadAsDaemon(const std::string& path, FakeClock& clock) {
 void TryOne(const uint8_t* data, size_t size) {
   FakeClock clock;
   const std::string path = PathFor(data, size);
-  const Result<RunFacts> facts = ReadWhole(path, clock);
-  if (facts.ok()) {
-    (void)Diagnose({*facts});
-    (void)ReportStats({*facts}, "job");
+  const Result<SegmentFacts> whole = ReadWhole(path, clock);
+  if (whole.ok()) {
+    (void)Diagnose({whole->facts});
+    (void)ReportStats({whole->facts}, "job");
   }
   ReadAsDaemon(path, clock);
 }

@@ -380,12 +380,48 @@ TEST_F(SegmentReaderTest, AToolSeesTheWholeRunAndWhetherItEnded) {
   SegmentBuilder job(directory_.path(), {.dead = true});
   job.WriteValue("aten::log", "a");
   job.WriteEnd();
-  const Result<RunFacts> facts = ReadWhole(job.path(), clock_);
-  ASSERT_TRUE(facts.ok());
-  EXPECT_EQ(facts->records_size(), 2);
-  EXPECT_EQ(facts->sites_size(), 1);
-  EXPECT_TRUE(facts->state().ended());
+  const Result<SegmentFacts> whole = ReadWhole(job.path(), clock_);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->facts.records_size(), 2);
+  EXPECT_EQ(whole->facts.sites_size(), 1);
+  EXPECT_TRUE(whole->facts.state().ended());
+  EXPECT_TRUE(whole->is_whole);
   EXPECT_EQ(job.ring().released_slots.load(), 0u);
+}
+
+// Few bytes that decode to more than one read takes.
+TEST_F(SegmentReaderTest, AToolReadsAsOftenAsThereIsMore) {
+  constexpr SegmentLayout kLarge{.ring_slots = 1 << 16,
+                                 .steps = 64,
+                                 .stats = 64,
+                                 .sites = 128,
+                                 .names = 256,
+                                 .name_bytes = 16 * 1024};
+  SegmentBuilder job(directory_.path(), {.layout = kLarge, .dead = true});
+  const int written = FillWithLongNames(job, kLarge);
+  SegmentReader reader = Open(job);
+  ASSERT_TRUE(Read(reader).more) << "or this test shows nothing";
+  const Result<SegmentFacts> whole = ReadWhole(job.path(), clock_);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->facts.records_size(), written);
+  EXPECT_TRUE(whole->is_whole);
+  EXPECT_EQ(whole->facts.state().records_dropped(), job.dropped());
+}
+
+// No job writes so much: here a hostile one.
+TEST_F(SegmentReaderTest, AToolThatDoesNotReachTheEndSaysSo) {
+  constexpr SegmentLayout kLarge{.ring_slots = 1 << 18,
+                                 .steps = 64,
+                                 .stats = 64,
+                                 .sites = 128,
+                                 .names = 256,
+                                 .name_bytes = 16 * 1024};
+  SegmentBuilder job(directory_.path(), {.layout = kLarge, .dead = true});
+  FillWithLongNames(job, kLarge);
+  const Result<SegmentFacts> whole = ReadWhole(job.path(), clock_);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_FALSE(whole->is_whole);
+  EXPECT_GT(whole->facts.state().records_dropped(), job.dropped()) << "a verdict says so";
 }
 
 TEST_F(SegmentReaderTest, NamesThatSteerATerminalComeOutHarmless) {
