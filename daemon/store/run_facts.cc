@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/store/run_facts.h"
 
-#include "daemon/store/rows.h"
-#include "daemon/store/run_rows.h"
-
 #include <algorithm>
 #include <cstdint>
+#include <vector>
+
+#include "daemon/store/rows.h"
+#include "daemon/store/run_rows.h"
+#include "daemon/store/store.h"
 
 namespace nanwatch {
 
@@ -37,6 +39,29 @@ Status ReadRecords(const Database& database, int64_t run, uint64_t records_max, 
 }
 
 }  // namespace
+
+Result<uint64_t> RecordsPerRun(const Database& database, const std::string& job) {
+  Result<Statement> query = database.Prepare(
+      "SELECT (SELECT COUNT(*) FROM record WHERE record.run = run.key) AS records FROM run"
+      " WHERE job = ?1 ORDER BY records");
+  if (!query.ok()) return query.status();
+  query->BindText(1, job);
+  std::vector<uint64_t> counts;
+  while (true) {
+    const Result<bool> row = query->Next();
+    if (!row.ok()) return row.status();
+    if (!*row) break;
+    counts.push_back(query->Unsigned(0));
+  }
+  // From the smallest on, each takes what it has or an equal share of what is left.
+  uint64_t left = kRecordsPerJobMax;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const uint64_t share = left / (counts.size() - i);
+    if (counts[i] > share) return std::max(kRecordsPerRunJudgedLeast, share);
+    left -= counts[i];
+  }
+  return kRecordsPerJobMax;
+}
 
 Result<RunFacts> ReadFacts(const Database& database, const std::string& run_id,
                            uint64_t records_max) {

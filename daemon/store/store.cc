@@ -48,8 +48,8 @@ Store::Store(Store&&) noexcept = default;
 Store& Store::operator=(Store&&) noexcept = default;
 Store::~Store() = default;
 
-Result<Store> Store::OpenForWriting(const std::string& path) {
-  Result<OpenedDatabase> opened = OpenDatabaseForWriting(path);
+Result<Store> Store::OpenForWriting(const std::string& path, WhenDamaged when_damaged) {
+  Result<OpenedDatabase> opened = OpenDatabaseForWriting(path, when_damaged);
   if (!opened.ok()) return opened.status();
   Store store(std::make_unique<Impl>(path, *std::move(opened)));
   if (Status limited = store.LimitSize(kDatabaseBytesMax); !limited.ok()) return limited;
@@ -161,11 +161,11 @@ Result<std::vector<RunFacts>> Store::FactsOfJob(const std::string& job) const {
   if (!snapshot.ok()) return snapshot.status();
   const Result<std::vector<std::string>> ids = RunsOfJob(job);
   if (!ids.ok()) return ids.status();
+  const Result<uint64_t> each = RecordsPerRun(impl_->database, job);
+  if (!each.ok()) return each.status();
   std::vector<RunFacts> all;
-  const uint64_t each =
-      std::max(kRecordsPerRunJudgedLeast, kRecordsPerJobMax / std::max<size_t>(1, ids->size()));
   for (const std::string& id : *ids) {
-    Result<RunFacts> facts = ReadFacts(impl_->database, id, each);
+    Result<RunFacts> facts = ReadFacts(impl_->database, id, *each);
     if (!facts.ok()) return facts.status();
     all.push_back(*std::move(facts));
   }
@@ -217,6 +217,13 @@ Result<std::optional<SegmentCursor>> Store::CursorOf(const std::string& run_id) 
                                                     .steps_lost = query->Unsigned(4),
                                                     .stats = query->Unsigned(5),
                                                     .stats_lost = query->Unsigned(6)});
+}
+
+Result<bool> Store::HasRecord(const std::string& run_id, uint64_t ticket) const {
+  Result<Statement> query = impl_->database.Prepare(
+      "SELECT 1 FROM record WHERE run = (SELECT key FROM run WHERE id = ?1) AND ticket = ?2");
+  if (!query.ok()) return query.status();
+  return query->BindText(1, run_id).BindUnsigned(2, ticket).Next();
 }
 
 Result<int64_t> Store::ChangeCounter() const { return impl_->database.Ask("PRAGMA data_version"); }

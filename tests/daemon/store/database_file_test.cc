@@ -155,7 +155,7 @@ TEST_F(DatabaseFileTest, ADatabaseWithSpoiltPagesIsMovedAside) {
   EXPECT_THAT(store->opening_note(), HasSubstr("was damaged"));
 }
 
-TEST_F(DatabaseFileTest, OfThoseMovedAsideTheNewestTwoStay) {
+TEST_F(DatabaseFileTest, OfThoseMovedAsideTheOldestAndTheNewestStay) {
   for (const char* day : {"01", "02", "03"}) {
     for (const char* companion : {"", "-wal"}) {
       std::ofstream(path_ + ".corrupt-2026-01-" + day + "T00:00:00.000Z" + companion) << "x";
@@ -165,9 +165,10 @@ TEST_F(DatabaseFileTest, OfThoseMovedAsideTheNewestTwoStay) {
   const Result<std::string> aside = MoveAside(path_);
   ASSERT_TRUE(aside.ok());
   EXPECT_EQ(access(aside->c_str(), F_OK), 0);
-  EXPECT_EQ(access((path_ + ".corrupt-2026-01-03T00:00:00.000Z-wal").c_str(), F_OK), 0);
+  EXPECT_EQ(access((path_ + ".corrupt-2026-01-01T00:00:00.000Z-wal").c_str(), F_OK), 0)
+      << "what was there before the trouble began";
   EXPECT_NE(access((path_ + ".corrupt-2026-01-02T00:00:00.000Z").c_str(), F_OK), 0);
-  EXPECT_NE(access((path_ + ".corrupt-2026-01-01T00:00:00.000Z-wal").c_str(), F_OK), 0);
+  EXPECT_NE(access((path_ + ".corrupt-2026-01-03T00:00:00.000Z-wal").c_str(), F_OK), 0);
 }
 
 TEST_F(DatabaseFileTest, NobodyElseMayReadIt) {

@@ -166,6 +166,23 @@ TEST_F(RetentionTest, AJobIsJudgedByABoundedNumberOfRecords) {
   EXPECT_EQ(store_.Facts(RunId(1)).value().records_size(), 10'000) << "a run alone: all of them";
 }
 
+// A job of many processes most of which found nothing.
+TEST_F(RetentionTest, RunsWithFewRecordsLeaveTheirShareToOthers) {
+  RunBatch large = BatchOf(1, "j");
+  for (uint64_t i = 1; i <= 10'000; ++i) AddRecord(large, i);
+  ASSERT_TRUE(store_.Commit({large}, 1).ok());
+  for (uint64_t nonce = 2; nonce <= 200; ++nonce) {
+    RunBatch batch = BatchOf(nonce, "j");
+    if (nonce == 2) AddRecord(batch, 1);
+    ASSERT_TRUE(store_.Commit({batch}, nonce).ok());
+  }
+  const std::vector<RunFacts> facts = store_.FactsOfJob("j").value();
+  ASSERT_EQ(facts.size(), 200u);
+  EXPECT_EQ(facts[0].records_size(), 10'000);
+  EXPECT_EQ(facts[0].state().records_thinned(), 0u);
+  EXPECT_EQ(facts[1].records_size(), 1);
+}
+
 TEST_F(RetentionTest, ADatabaseThatFillsUpForgetsOldRunsToTakeNewOnes) {
   ASSERT_TRUE(store_.LimitSize(2 << 20).ok());
   uint64_t nonce = 0;
