@@ -58,6 +58,9 @@ class Daemon {
   // Reads and judges everything that is there now; before the daemon exits.
   void Finish();
 
+  // How long Run waits now for something to happen; 0: not at all.
+  [[nodiscard]] int TimeoutMs() const;
+
   [[nodiscard]] Store& store();
   [[nodiscard]] SegmentIntake& intake();
 

@@ -16,6 +16,7 @@ constexpr uint64_t kVerdictRetryNs = kNsPerSecond;
 constexpr uint64_t kFailureEveryNs = 60 * kNsPerSecond;
 // How often the loop asks for a judgment that takes long, without a live job.
 constexpr uint64_t kJudgedEveryNs = 25'000'000;
+constexpr uint64_t kDrainNs = 10 * kNsPerSecond;
 // Jobs whose reported incidents are kept in memory; the rest is in the database.
 constexpr size_t kJobsRemembered = 256;
 
@@ -58,6 +59,7 @@ Status JobVerdicts::Renew(Store& store, bool all) {
     const std::optional<Judge::Judgment> judgment =
         judge_.Take(all ? kWait : RemainingPatience(now_ns));
     if (!judgment) break;
+    if (judgment->generation != generation_) continue;
     if (Status kept = Keep(*judgment, store); !kept.ok()) {
       later[judgment->job] = clock_.monotonic_ns() + kVerdictRetryNs;
       ReportFailure(judgment->job, kept);
@@ -66,6 +68,12 @@ Status JobVerdicts::Renew(Store& store, bool all) {
   }
   due_.merge(later);
   return failed;
+}
+
+void JobVerdicts::ForgetStore() {
+  ++generation_;
+  due_.clear();
+  (void)judge_.Take(kDrainNs);
 }
 
 // Of a call of Renew that began then.
@@ -84,7 +92,7 @@ bool JobVerdicts::BeginNext(const Store& store, bool all) {
   if (!all && now_ns < next->second) return false;
   if (jobs_.size() >= kJobsRemembered && !jobs_.contains(next->first)) jobs_.clear();
   jobs_[next->first].begun_at_ns = now_ns;
-  judge_.Begin(store.path(), next->first);
+  judge_.Begin(store.path(), next->first, generation_);
   due_.erase(next);
   return true;
 }

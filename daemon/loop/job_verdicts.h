@@ -38,6 +38,11 @@ class JobVerdicts {
   // failure is returned, reported once a minute, and its job tried again after a second.
   Status Renew(Store& store, bool all);
 
+  // Another database takes the place of the one that was judged: what was due in that one is due no
+  // more, and no judgment of it is kept. Waits for the judge, which reads the files of it, for at
+  // most ten seconds.
+  void ForgetStore();
+
   [[nodiscard]] bool has_pending() const { return !due_.empty() || judge_.is_busy(); }
   // Monotonic; UINT64_MAX when none is pending.
   [[nodiscard]] uint64_t next_due_ns() const;
@@ -70,6 +75,7 @@ class JobVerdicts {
   const Clock& clock_;
   Listener& listener_;
   uint64_t patience_ns_;
+  uint64_t generation_ = 0;  // of the store
   uint64_t reported_failure_at_ns_ = 0;
   std::map<std::string, uint64_t> due_;  // monotonic, by job
   std::map<std::string, Job> jobs_;

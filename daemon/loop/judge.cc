@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "daemon/store/store.h"
@@ -13,6 +15,13 @@ namespace {
 
 // Longer than anybody waits; a duration without end would overflow on its way to the clock.
 constexpr uint64_t kPatienceMaxNs = uint64_t{3'600} * 1'000'000'000;
+constexpr size_t kWordsMax = 200;  // of an exception
+
+Status Failure(const std::exception& error) noexcept try {
+  return Status(ErrorKind::kInvalid, std::string(error.what()).substr(0, kWordsMax));
+} catch (const std::bad_alloc&) {
+  return Status(ErrorKind::kInvalid, "an exception");
+}
 
 }  // namespace
 
@@ -26,13 +35,22 @@ Judge::~Judge() {
   thread_.join();
 }
 
-void Judge::Begin(const std::string& database, const std::string& job) {
+void Judge::Begin(const std::string& database, const std::string& job, uint64_t generation) {
   busy_ = true;
+  if (!thread_.joinable()) {
+    try {
+      thread_ = start_thread_([this] { Work(); });
+    } catch (const std::system_error& error) {
+      judgment_ = Judgment{
+          job, generation,
+          Status(ErrorKind::kResources, std::string("no thread to judge it: ") + error.what())};
+      return;
+    }
+  }
   {
     const std::lock_guard lock(mutex_);
-    request_ = Request{database, job};
+    request_ = Request{database, job, generation};
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
   changed_.notify_all();
 }
 
@@ -50,16 +68,29 @@ void Judge::Work() {
   while (true) {
     changed_.wait(lock, [this] { return stop_ || request_.has_value(); });
     if (stop_) return;
-    const Request request = *std::exchange(request_, std::nullopt);
+    Request request = *std::exchange(request_, std::nullopt);
     lock.unlock();
-    Judgment judgment{request.job, JudgeOne(request)};
+    Result<Verdict> verdict = JudgeOne(request);
     lock.lock();
-    judgment_ = std::move(judgment);
+    judgment_ = Judgment{std::move(request.job), request.generation, std::move(verdict)};
     changed_.notify_all();
   }
 }
 
-Result<Verdict> Judge::JudgeOne(const Request& request) const try {
+// The texts are short enough to need no memory.
+Result<Verdict> Judge::JudgeOne(const Request& request) const noexcept {
+  try {
+    return DoJudge(request);
+  } catch (const std::bad_alloc&) {
+    return Status(ErrorKind::kResources, "no memory");
+  } catch (const std::exception& error) {
+    return Failure(error);
+  } catch (...) {
+    return Status(ErrorKind::kInvalid, "an exception");
+  }
+}
+
+Result<Verdict> Judge::DoJudge(const Request& request) const {
   const Result<Store> store = Store::OpenForReading(request.database);
   if (!store.ok()) return store.status();
   const Result<std::vector<RunFacts>> facts = store->FactsOfJob(request.job);
@@ -70,8 +101,6 @@ Result<Verdict> Judge::JudgeOne(const Request& request) const try {
     incidents.DeleteSubrange(kIncidentsPerJobMax, incidents.size() - kIncidentsPerJobMax);
   }
   return verdict;
-} catch (const std::bad_alloc&) {
-  return Status(ErrorKind::kIo, "no memory to judge job " + request.job);
 }
 
 }  // namespace nanwatch

@@ -23,9 +23,6 @@ namespace nanwatch {
 namespace {
 
 constexpr uint64_t kCountersEveryNs = kNsPerSecond;
-constexpr uint64_t kOpenRetryNs = kNsPerSecond;
-constexpr uint64_t kFailingGapNs = 5 * kNsPerSecond;
-constexpr uint64_t kTroubleEveryNs = 60 * kNsPerSecond;
 // A round takes at most about so many records; whose turn it is then comes first in the next.
 constexpr size_t kRecordsPerRound = 20'000;
 // So many segments in a row that cannot be committed are the database's failure, not theirs.
@@ -107,7 +104,15 @@ Status SegmentIntake::OpenNew(const std::string& name, Store& store) {
   // Without these, records would be read twice: tried again at the next scan.
   const Result<std::optional<SegmentCursor>> cursor = store.CursorOf(reader->run_id());
   if (!cursor.ok()) return cursor.status();
-  if (cursor->has_value()) reader->Resume(**cursor);
+  if (cursor->has_value()) {
+    Status asked;
+    reader->Resume(**cursor, [&](uint64_t ticket) {
+      const Result<bool> has = store.HasRecord(reader->run_id(), ticket);
+      if (!has.ok()) asked = has.status();
+      return has.ok() && *has;
+    });
+    if (!asked.ok()) return asked;
+  }
   const Result<RunRow> row = store.FindRun(reader->run_id());
   const bool known = row.ok();
   if (!known && row.status().kind() != ErrorKind::kNotFound) return row.status();
@@ -142,7 +147,8 @@ bool SegmentIntake::MakeRoomFor(const std::string& name, const Rejected& file,
 void SegmentIntake::Reject(const std::string& name, const Rejected& file, const Status& why) {
   if (why.kind() == ErrorKind::kNotFound) return;  // gone meanwhile
   // Too many at once, no descriptor or memory: nothing is wrong with the file.
-  if (why.kind() == ErrorKind::kBusy || why.kind() == ErrorKind::kIo) {
+  if (why.kind() == ErrorKind::kBusy || why.kind() == ErrorKind::kIo ||
+      why.kind() == ErrorKind::kResources) {
     ReportWaiting(why);
     return;
   }
@@ -212,10 +218,10 @@ Status SegmentIntake::DoRound(Store& store, bool all) {
     const Turn turn = TakeTurn(*current->second, store, all);
     records += turn.records;
     any_committed |= turn.committed;
-    if (turn.committed) current->second->failures = 0;
+    if (turn.committed) current->second->failures = current->second->waits = 0;
     if (!turn.status.ok()) {
       failed = turn.status;
-      current->second->retry_at_ns = clock_.monotonic_ns() + kOpenRetryNs;
+      WaitAfter(turn.status, *current->second);
       own_failures.emplace_back(current->first, turn.status);
       if (failed.kind() == ErrorKind::kCorrupt) return Failed(failed);
       if (!any_committed && ++failures == kFailuresPerRound) break;
@@ -232,7 +238,8 @@ Status SegmentIntake::DoRound(Store& store, bool all) {
   for (const auto& [key, why] : own_failures) {
     const auto failing = segments_.find(key);
     const bool is_its_own = why.kind() != ErrorKind::kFull && why.kind() != ErrorKind::kBusy &&
-                            why.kind() != ErrorKind::kPermission;
+                            why.kind() != ErrorKind::kPermission &&
+                            why.kind() != ErrorKind::kResources;
     if (is_its_own && ++failing->second->failures >= kFailuresMax) PutAside(failing, why, store);
   }
   return failed;
@@ -260,7 +267,8 @@ SegmentIntake::Turn SegmentIntake::TakeTurn(Segment& segment, Store& store, bool
   try {
     return ReadAndCommit(segment, store, dead, counters_due);
   } catch (const std::bad_alloc&) {
-    return {.status = Status(ErrorKind::kIo, "no memory for " + wire::CleanText(segment.name))};
+    return {.status =
+                Status(ErrorKind::kResources, "no memory for " + wire::CleanText(segment.name))};
   }
 }
 
@@ -279,6 +287,7 @@ SegmentIntake::Turn SegmentIntake::ReadAndCommit(Segment& segment, Store& store,
   if (too_much) {
     listener_.FileUnreadable(wire::CleanText(segment.name),
                              "holds more than any job writes: the rest of it was not read");
+    batch->state.set_records_dropped(batch->state.records_dropped() + 1);  // at least
   }
   if (at_end) {
     batch->state.set_ended(true);
@@ -290,7 +299,7 @@ SegmentIntake::Turn SegmentIntake::ReadAndCommit(Segment& segment, Store& store,
   batches.push_back(*std::move(batch));
   if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok())
     return {.status = committed, .records = records};
-  if (after_commit_) after_commit_();
+  if (after_commit_) after_commit_(segment.reader.run_id());
   Finish(segment, batches.front(), at_end);
   return {.records = records, .committed = true, .at_end = at_end};
 }
@@ -301,7 +310,7 @@ void SegmentIntake::PutAside(Segments::iterator entry, const Status& why, Store&
   listener_.FileUnreadable(wire::CleanText(segment.name),
                            "put aside, because it failed " + std::to_string(segment.failures) +
                                " times (" + why.message() +
-                               "): 'nanwatch gc' removes it once its job has ended");
+                               "): 'nanwatch gc --unread' removes it once its job has ended");
   (void)store.EndRun(segment.reader.run_id(), clock_.real_ns());  // there may be no row of it yet
   put_aside_.insert(entry->first);
   segments_.erase(entry);
@@ -355,42 +364,6 @@ void SegmentIntake::Remove(Segment& segment) const {
   struct stat info {};
   if (lstat(path.c_str(), &info) == 0 && info.st_ino == segment.reader.inode())
     unlink(path.c_str());
-}
-
-Status SegmentIntake::Failed(const Status& why) {
-  const uint64_t now_ns = clock_.monotonic_ns();
-  retry_at_ns_ = now_ns + kOpenRetryNs;
-  // Errors with so long between them are not one that lasts.
-  if (failing_since_ns_ == 0 || now_ns - failed_at_ns_ > kFailingGapNs) failing_since_ns_ = now_ns;
-  failed_at_ns_ = now_ns;
-  ReportTrouble(why);
-  return why;
-}
-
-void SegmentIntake::ReportTrouble(const Status& why) {
-  const uint64_t now_ns = clock_.monotonic_ns();
-  if (reported_trouble_at_ns_ != 0 && now_ns - reported_trouble_at_ns_ < kTroubleEveryNs) return;
-  reported_trouble_at_ns_ = now_ns;
-  const bool full = why.kind() == ErrorKind::kFull;
-  listener_.Trouble(
-      (full ? "the disk with the database is full: findings stay in the segments until there is "
-              "space again ("
-            : "the database cannot be written: findings stay in the segments until it can (") +
-      why.message() + ")");
-}
-
-void SegmentIntake::ReportRecovery() {
-  if (reported_trouble_at_ns_ == 0) return;
-  listener_.Remark("the database can be written again; nothing in the segments was lost");
-  reported_trouble_at_ns_ = 0;
-}
-
-void SegmentIntake::ReportWaiting(const Status& why) {
-  const uint64_t now_ns = clock_.monotonic_ns();
-  if (reported_waiting_at_ns_ != 0 && now_ns - reported_waiting_at_ns_ < kTroubleEveryNs) return;
-  reported_waiting_at_ns_ = now_ns;
-  listener_.Trouble("some segments wait to be read (" + why.message() +
-                    "): they keep what they hold, and are tried again every two seconds");
 }
 
 }  // namespace nanwatch

@@ -9,7 +9,7 @@
 //
 // Each segment is read and committed by itself, so that one which costs too much, or cannot be
 // kept, costs its own run only. One that fails again and again while others do not is put aside by
-// name; its file stays.
+// name; its file stays. One that there is no memory for is tried again, less and less often.
 //
 // One owner, one thread: the loop's.
 #pragma once
@@ -65,8 +65,9 @@ class SegmentIntake {
   // Segments that are open: somebody lives, or waits to be committed.
   [[nodiscard]] size_t open_segments() const { return segments_.size(); }
 
-  // Called between the commit and the release: where a test pulls the plug.
-  void set_after_commit(std::function<void()> hook) { after_commit_ = std::move(hook); }
+  // Called between the commit and the release of a run: where a test pulls the plug.
+  using CommitHook = std::function<void(const std::string& run_id)>;
+  void set_after_commit(CommitHook hook) { after_commit_ = std::move(hook); }
 
  private:
   struct Segment {
@@ -74,6 +75,7 @@ class SegmentIntake {
     std::string name;
     uint64_t counters_due_ns = 0;  // monotonic
     uint64_t retry_at_ns = 0;      // after a failure of its own
+    int waits = 0;                 // in a row, for memory
     int failures = 0;              // in a row, while others succeeded
     int reads_when_dead = 0;
     bool reported_start = false;
@@ -103,6 +105,7 @@ class SegmentIntake {
   bool MakeRoomFor(const std::string& name, const Rejected& file, const SegmentReader& reader);
   Status RemoveEnded(const std::vector<std::string>& keys, Store& store);
   Turn TakeTurn(Segment& segment, Store& store, bool all);
+  void WaitAfter(const Status& why, Segment& segment) const;
   Turn ReadAndCommit(Segment& segment, Store& store, bool dead, bool counters_due);
   void GiveUp(Segment& segment, bool dead, const Status& why, Store& store);
   void PutAside(Segments::iterator entry, const Status& why, Store& store);
@@ -118,7 +121,7 @@ class SegmentIntake {
   std::string directory_;
   const Clock& clock_;
   Listener& listener_;
-  std::function<void()> after_commit_;
+  CommitHook after_commit_;
   Segments segments_;
   std::string next_;                          // the segment whose turn it is
   std::set<std::string> put_aside_;           // keys as of segments_

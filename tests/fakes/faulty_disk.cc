@@ -21,6 +21,7 @@ struct State {
   uint64_t fail_at = 0;  // 0: never
   bool lasting = false;
   FaultyDisk::Fault fault = FaultyDisk::Fault::kIo;
+  std::string fail_only;
   bool fail_syncs = false;
   uint32_t sync_delay_ms = 0;
   std::set<std::string> unsynced;
@@ -46,18 +47,21 @@ std::string NameOf(sqlite3_file* file) {
 }
 
 // SQLITE_OK, or how this call fails.
-int NextCall(int io_error) {
+int NextCall(int io_error, const std::string& name) {
   const std::lock_guard lock(state.mutex);
+  if (name.find(state.fail_only) == std::string::npos) return SQLITE_OK;
   const uint64_t call = ++state.calls;
   const bool fails =
       state.fail_at != 0 && (state.lasting ? call >= state.fail_at : call == state.fail_at);
   if (!fails) return SQLITE_OK;
   if (state.fault == FaultyDisk::Fault::kDeath) kill(getpid(), SIGKILL);
+  if (state.fault == FaultyDisk::Fault::kMemory) return SQLITE_IOERR_NOMEM;
   return state.fault == FaultyDisk::Fault::kFull ? SQLITE_FULL : io_error;
 }
 
 int Write(sqlite3_file* file, const void* bytes, int count, sqlite3_int64 at) {
-  if (const int failed = NextCall(SQLITE_IOERR_WRITE); failed != SQLITE_OK) return failed;
+  if (const int failed = NextCall(SQLITE_IOERR_WRITE, NameOf(file)); failed != SQLITE_OK)
+    return failed;
   {
     const std::lock_guard lock(state.mutex);
     state.unsynced.insert(NameOf(file));
@@ -66,12 +70,14 @@ int Write(sqlite3_file* file, const void* bytes, int count, sqlite3_int64 at) {
 }
 
 int Truncate(sqlite3_file* file, sqlite3_int64 size) {
-  if (const int failed = NextCall(SQLITE_IOERR_TRUNCATE); failed != SQLITE_OK) return failed;
+  if (const int failed = NextCall(SQLITE_IOERR_TRUNCATE, NameOf(file)); failed != SQLITE_OK)
+    return failed;
   return Real(file)->pMethods->xTruncate(Real(file), size);
 }
 
 int Sync(sqlite3_file* file, int flags) {
-  if (const int failed = NextCall(SQLITE_IOERR_FSYNC); failed != SQLITE_OK) return failed;
+  if (const int failed = NextCall(SQLITE_IOERR_FSYNC, NameOf(file)); failed != SQLITE_OK)
+    return failed;
   uint32_t delay_ms = 0;
   {
     const std::lock_guard lock(state.mutex);
@@ -118,7 +124,8 @@ int ShmUnmap(sqlite3_file* file, int remove) {
 
 int Open(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* flags_out) {
   file->pMethods = nullptr;
-  if (const int failed = NextCall(SQLITE_IOERR); failed != SQLITE_OK) return failed;
+  if (const int failed = NextCall(SQLITE_IOERR, name == nullptr ? "" : name); failed != SQLITE_OK)
+    return failed;
   auto* ours = reinterpret_cast<File*>(file);
   ours->name = name;
   const int code = real_vfs->xOpen(real_vfs, name, ours->real(), flags, flags_out);
@@ -127,7 +134,7 @@ int Open(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* fla
 }
 
 int Delete(sqlite3_vfs*, const char* name, int sync_directory) {
-  if (const int failed = NextCall(SQLITE_IOERR_DELETE); failed != SQLITE_OK) return failed;
+  if (const int failed = NextCall(SQLITE_IOERR_DELETE, name); failed != SQLITE_OK) return failed;
   return real_vfs->xDelete(real_vfs, name, sync_directory);
 }
 
@@ -166,6 +173,7 @@ FaultyDisk::FaultyDisk() {
   Describe();
   sqlite3_vfs_register(&faulty_vfs, /*makeDflt=*/1);
   Heal();
+  FailOnly("");
   DelaySyncs(0);
   FailSyncs(false);
   const std::lock_guard lock(state.mutex);
@@ -188,6 +196,11 @@ void FaultyDisk::FailAt(uint64_t nth, Fault fault, bool lasting) {
 void FaultyDisk::Heal() {
   const std::lock_guard lock(state.mutex);
   state.fail_at = 0;
+}
+
+void FaultyDisk::FailOnly(const std::string& infix) {
+  const std::lock_guard lock(state.mutex);
+  state.fail_only = infix;
 }
 
 void FaultyDisk::FailSyncs(bool fail) {

@@ -13,9 +13,10 @@ namespace nanwatch {
 class FaultyDisk {
  public:
   enum class Fault : uint8_t {
-    kIo,     // EIO
-    kFull,   // ENOSPC
-    kDeath,  // the process ends, as by SIGKILL
+    kIo,      // EIO
+    kFull,    // ENOSPC
+    kMemory,  // SQLite's own "out of memory"
+    kDeath,   // the process ends, as by SIGKILL
   };
 
   FaultyDisk();
@@ -26,6 +27,8 @@ class FaultyDisk {
   // The `nth` call from now (1 is the next) fails, and with `lasting` all that follow until Heal.
   void FailAt(uint64_t nth, Fault fault, bool lasting);
   void Heal();
+  // Only calls on files whose names contain this fail; "": all.
+  void FailOnly(const std::string& infix);
   // All syncs fail, and nothing else.
   void FailSyncs(bool fail);
   // Each sync takes so much longer.

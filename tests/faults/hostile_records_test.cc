@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <new>
 
 #include "daemon/base/directories.h"
 #include "proto/wire/naming.h"
@@ -22,31 +22,11 @@ constexpr SegmentLayout kFullSize{.ring_slots = 1 << 18,
                                   .name_bytes = 16 * 1024};
 constexpr uint64_t kMebi = 1 << 20;
 
-class HostileRecordsTest : public FaultTest {
- protected:
-  // Each record names five names of the greatest length.
-  static void FillWithNames(SegmentBuilder& job) {
-    job.WriteReach(wire::Reach::kLoss, 1, std::string(500, 'n'));
-    wire::RingWriter ring(&job.ring(), reinterpret_cast<wire::Slot*>(&job.ring() + 1),
-                          kFullSize.ring_slots);
-    wire::UpdateRecord record{};
-    record.header.bytes = sizeof record;
-    record.header.kind = static_cast<uint16_t>(wire::RecordKind::kUpdate);
-    record.optimizer_class = 1;
-    record.n_bad = wire::kSourcesMax;
-    for (uint32_t& name : record.bad_names) name = 1;
-    for (wire::Source& source : record.bad) source.name = 1;
-    for (uint64_t ticket = 1;; ++ticket) {
-      record.header.ticket = ticket;
-      if (!ring.Write(&record, sizeof record)) break;
-    }
-    job.Publish();
-  }
-};
+class HostileRecordsTest : public FaultTest {};
 
 TEST_F(HostileRecordsTest, OfADeadJobTakeBoundedMemoryAndOthersAreRead) {
   SegmentBuilder hostile(options_.segment_dir, {.layout = kFullSize, .nonce = 1, .dead = true});
-  FillWithNames(hostile);
+  FillWithLongNames(hostile, kFullSize);
   SegmentBuilder job(options_.segment_dir, {.nonce = 2});
   job.WriteValue("aten::log", "a");
   const int status = InChild([&] {
@@ -139,6 +119,32 @@ TEST_F(HostileRecordsTest, OneThatCannotBeKeptIsPutAsideByNameAndOthersGoOn) {
   EXPECT_EQ(daemon_->intake().open_segments(), 1u);
   EXPECT_EQ(access(refused.path().c_str(), F_OK), 0) << "for whoever wants to know why";
   EXPECT_EQ(listener_.troubles.size(), 1u);
+}
+
+// Nothing is wrong with it: it is read once there is memory again, whenever that is.
+TEST_F(HostileRecordsTest, OneThatThereIsNoMemoryForIsTriedAgainLessAndLessOften) {
+  Start();
+  int tries = 0;
+  bool has_memory = false;
+  daemon_->intake().set_after_commit([&](const std::string& run) {
+    if (run != RunId(1) || has_memory) return;
+    ++tries;
+    throw std::bad_alloc();
+  });
+  SegmentBuilder large(options_.segment_dir, {.nonce = 1});
+  large.WriteValue("aten::log", "a");
+  SegmentBuilder job(options_.segment_dir, {.nonce = 2});
+  for (int i = 0; i < 300; ++i) {
+    const uint64_t written = job.WriteValue("aten::exp", "b");
+    Tick(1'000);
+    ASSERT_EQ(TicketsOf(2), written) << "others are read at once";
+  }
+  EXPECT_TRUE(listener_.unreadable.empty()) << listener_.unreadable.at(0);
+  EXPECT_GT(tries, 8);
+  EXPECT_LT(tries, 20) << "in five minutes";
+  has_memory = true;
+  for (int i = 0; i < 61; ++i) Tick(1'000);
+  EXPECT_EQ(large.ring().released_slots.load(), large.ring().reserved_slots.load());
 }
 
 TEST_F(HostileRecordsTest, ANameThatSteersATerminalDoesNotReachTheLog) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fault 6: a thread of a living job stands still between reserving a record and completing it. Other
-// threads' records are read, and its slots are given to nobody before its process is dead: what it
+// Fault 6: a thread of a living job stands still between reserving a record and completing it.
+// Other threads' records are read, and its slots are given to nobody before its process is dead: what it
 // stores late is in its own record.
 #include <cstring>
 #include <random>
@@ -78,6 +78,28 @@ TEST_F(StoppedWriterTest, ANewDaemonKeepsItsSlotsToo) {
   CompleteLate(job, hole, 1'000'000);
   Tick(1'100);
   EXPECT_EQ(TicketsOf(1), 3u);
+}
+
+TEST_F(StoppedWriterTest, WhatItCompletesWhileNoDaemonRunsIsReadByTheNext) {
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  Start();
+  Tick();
+  const uint64_t hole = job.ring().reserved_slots.load();
+  job.LeaveHole(2);
+  for (int i = 0; i < 3; ++i) job.WriteValue("aten::log", "a");
+  Tick();
+  Tick(kHoleWaitMs);
+  Tick(kHoleWaitMs);
+  ASSERT_EQ(FactsOf(1).state().holes(), 2u);
+  daemon_.reset();
+  CompleteLate(job, hole, 1'000'000);
+  Start();
+  Tick();
+  Tick(1'100);
+  EXPECT_EQ(TicketsOf(1), 4u);
+  EXPECT_EQ(FactsOf(1).state().holes(), 0u);
+  EXPECT_EQ(FactsOf(1).state().records_malformed(), 0u);
+  EXPECT_EQ(job.ring().released_slots.load(), job.ring().reserved_slots.load());
 }
 
 TEST_F(StoppedWriterTest, OfADeadProcessItIsAHole) {

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -80,12 +81,42 @@ TEST_F(VanishedStateTest, ALogIsNotWrittenThroughALink) {
   EXPECT_EQ(TextOf(victim), "mine\n");
 }
 
-TEST_F(VanishedStateTest, OneThatOthersMayWriteToIsRefused) {
-  mkdir(options_.state_dir.c_str(), 0700);
-  chmod(options_.state_dir.c_str(), 0777);
-  const Result<Daemon> daemon = Daemon::Start(options_, NoVerdict, clock_, listener_);
-  ASSERT_FALSE(daemon.ok());
-  EXPECT_NE(daemon.status().message().find("can be written by others"), std::string::npos);
+// As one made under umask 002 is.
+TEST_F(VanishedStateTest, OneThatOthersMayWriteToIsClosedToThem) {
+  for (const mode_t mode : {0775, 0777}) {
+    mkdir(options_.state_dir.c_str(), 0700);
+    chmod(options_.state_dir.c_str(), mode);
+    Start();
+    Tick();
+    struct stat info {};
+    ASSERT_EQ(stat(options_.state_dir.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, 0755u);
+    ASSERT_FALSE(listener_.remarks.empty());
+    EXPECT_NE(listener_.remarks.back().find("could be written by others"), std::string::npos);
+    listener_.remarks.clear();
+  }
+}
+
+// Segments that are open and verdicts that are due wait for a database, and the loop with them.
+TEST_F(VanishedStateTest, WithoutADatabaseTheLoopDoesNotSpin) {
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  job.WriteValue("aten::log", "a");
+  Tick();
+  fs::remove_all(options_.state_dir);
+  std::ofstream(options_.state_dir) << "in the way";
+  Tick(2'100);
+  int turns = 0;
+  for (uint64_t waited_ms = 0; waited_ms < 10'000; ++turns) {
+    const auto wait_ms = static_cast<uint64_t>(std::max(1, daemon_->TimeoutMs()));
+    waited_ms += wait_ms;
+    Tick(wait_ms);
+  }
+  EXPECT_LE(turns, 10) << "ten seconds, one look every two";
+  fs::remove(options_.state_dir);
+  Tick(2'100);
+  Tick(1'100);
+  EXPECT_EQ(TicketsOf(1), 1u);
 }
 
 }  // namespace
