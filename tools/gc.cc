@@ -23,38 +23,45 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kGcHelp[] =
     "Segments of ended processes are read into the database by the daemon first, which is started\n"
-    "when none runs, and which removes them. Removed here are those that it cannot read, "
-    "unfinished\n"
-    "segments, files of tools that were killed, and damaged databases that were moved aside. "
-    "Files\n"
-    "of living processes, of containers and of other users are left alone.\n"
+    "when none runs, and which removes them; one that it does not read stays, unless you say "
+    "--unread.\n"
+    "Removed here are files that are no segments, unfinished segments, files of tools that were\n"
+    "killed, and damaged databases that were moved aside. Files of living processes, of "
+    "containers\n"
+    "and of other users are left alone.\n"
     "\n"
     "Examples:\n"
     "  nanwatch gc --dry-run               list what would be removed\n"
     "  nanwatch gc\n"
     "\n"
-    "Exit status: 0; 1 when something could not be read or removed.\n"
+    "Exit status: 0; 1 when something was not read, or could not be removed.\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
 
-constexpr int kWaitsMax = 100;  // ten seconds
 constexpr useconds_t kWaitUs = 100'000;
 
 struct GcOptions {
   bool dry_run = false;
   bool json = false;
+  bool unread = false;
+  uint32_t wait_s = 30;
 };
 
-// Until the daemon has read what ended processes left. "", or why it cannot.
-std::string LetDaemonRead(const Places& places, const Clock& clock) {
+// Until the daemon has read what ended processes left, or makes no progress for so long. "", or why
+// it cannot be started.
+std::string LetDaemonRead(const Places& places, const Clock& clock, uint64_t patience_ns) {
   if (CountUnreadSegments(places, clock) == 0) return "";
   if (!RunningDaemon(places.segment_dir)) {
     const std::string problem =
         StartDaemon(LocateInstallation(), EnvironmentBlock::OfThisProcess(), places.segment_dir);
     if (!problem.empty()) return "the daemon cannot be started: " + problem;
   }
-  for (int i = 0; i < kWaitsMax; ++i) {
-    if (CountUnreadSegments(places, clock) == 0) return "";
+  int unread = CountUnreadSegments(places, clock);
+  uint64_t progress_ns = clock.monotonic_ns();
+  while (unread > 0 && clock.monotonic_ns() - progress_ns < patience_ns) {
     usleep(kWaitUs);
+    const int now_unread = CountUnreadSegments(places, clock);
+    if (now_unread < unread) progress_ns = clock.monotonic_ns();
+    unread = now_unread;
   }
   return "";
 }
@@ -87,6 +94,13 @@ std::string AsJson(const std::vector<Remain>& remains, const GcOptions& options,
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::string NotRead(int unread) {
+  return std::to_string(unread) +
+         (unread == 1 ? " segment of an ended process was" : " segments of ended processes were") +
+         " not read, and kept: nanwatch.log says why; 'nanwatch gc --unread' removes " +
+         (unread == 1 ? "it with its" : "them with their") + " findings";
+}
+
 int Gc(const GcOptions& options) {
   const Places places = FindPlaces(ProcessEnvironment());
   if (!places.segment_status.ok() && places.segment_status.kind() != ErrorKind::kNotFound) {
@@ -95,14 +109,15 @@ int Gc(const GcOptions& options) {
   }
   const SystemClock clock;
   int exit_code = kExitOk;
-  const std::string unreadable = options.dry_run ? "" : LetDaemonRead(places, clock);
+  const std::string unreadable =
+      options.dry_run ? "" : LetDaemonRead(places, clock, options.wait_s * kNsPerSecond);
   if (!unreadable.empty()) {
     Say(unreadable);
     exit_code = kExitFailed;
   }
   // What a daemon was not there to read is kept for the next.
   std::vector<Remain> remains =
-      FindRemains(places, clock, /*with_segments=*/!options.dry_run && unreadable.empty());
+      FindRemains(places, clock, /*with_unread=*/options.unread && unreadable.empty());
   if (!options.dry_run) {
     std::erase_if(remains, [&exit_code](const Remain& remain) {
       const std::string problem = RemoveRemain(remain);
@@ -113,6 +128,10 @@ int Gc(const GcOptions& options) {
     });
   }
   const int unread = CountUnreadSegments(places, clock);
+  if (!options.dry_run && unread > 0) {
+    Say(NotRead(unread));
+    exit_code = kExitFailed;
+  }
   return PrintAndExit(
       options.json ? AsJson(remains, options, unread) : AsText(remains, options, unread),
       exit_code);
@@ -125,6 +144,11 @@ void AddGcVerb(CLI::App& app, VerbCall& call) {
   SetHelp(*verb, "nanwatch gc [OPTIONS]", kGcHelp);
   auto options = std::make_shared<GcOptions>();
   verb->add_flag("--dry-run", options->dry_run, "List it only");
+  verb->add_flag("--unread", options->unread,
+                 "Also remove segments whose findings nobody has read");
+  verb->add_option("--wait", options->wait_s,
+                   "How long the daemon may take over a segment (default: 30; 0: do not wait)")
+      ->type_name("SECONDS");
   verb->add_flag("--json", options->json, "Print a JSON document (nanwatch.gc/1)");
   verb->callback([options, &call] { call.chosen = [options] { return Gc(*options); }; });
 }

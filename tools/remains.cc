@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -30,7 +31,14 @@ struct File {
   std::string name;
   uint64_t bytes = 0;
   uint64_t age_seconds = 0;
+  FileIdentity identity;
 };
+
+FileIdentity IdentityOf(const struct stat& info) {
+  return {.device = info.st_dev,
+          .inode = info.st_ino,
+          .changed_ns = info.st_ctim.tv_sec * int64_t{kNsPerSecond} + info.st_ctim.tv_nsec};
+}
 
 // Regular files of this user.
 std::vector<File> FilesIn(const std::string& directory, const Clock& clock) {
@@ -43,7 +51,8 @@ std::vector<File> FilesIn(const std::string& directory, const Clock& clock) {
       continue;
     const auto now = static_cast<int64_t>(clock.real_ns() / kNsPerSecond);
     files.push_back({path, entry.path().filename(), static_cast<uint64_t>(info.st_blocks) * 512,
-                     static_cast<uint64_t>(std::max<int64_t>(0, now - info.st_mtim.tv_sec))});
+                     static_cast<uint64_t>(std::max<int64_t>(0, now - info.st_mtim.tv_sec)),
+                     IdentityOf(info)});
   }
   std::sort(files.begin(), files.end(),
             [](const File& a, const File& b) { return a.path < b.path; });
@@ -78,15 +87,14 @@ SegmentState StateOf(const File& file, const Clock& clock, std::string& why) {
   return is_known && BelongsToNobody(file) ? SegmentState::kUnreadable : SegmentState::kInUse;
 }
 
-std::optional<std::string> WhatInSegments(const File& file, const Clock& clock,
-                                          bool with_segments) {
+std::optional<std::string> WhatInSegments(const File& file, const Clock& clock, bool with_unread) {
   const std::string& name = file.name;
   if (name.ends_with(wire::kSegmentSuffix)) {
     std::string why;
     const SegmentState state = StateOf(file, clock, why);
     if (state == SegmentState::kUnreadable) return "not readable: " + why;
-    if (state == SegmentState::kUnread && with_segments)
-      return "of an ended process; the daemon could not read it";
+    if (state == SegmentState::kUnread && with_unread)
+      return "of an ended process; nobody has read its findings";
     return {};
   }
   const bool is_tmp = name.ends_with(wire::kSegmentTmpSuffix);
@@ -120,19 +128,23 @@ int CountUnreadSegments(const Places& places, const Clock& clock) {
   return count;
 }
 
-std::vector<Remain> FindRemains(const Places& places, const Clock& clock, bool with_segments) {
+std::vector<Remain> FindRemains(const Places& places, const Clock& clock, bool with_unread) {
   std::vector<Remain> remains;
   for (const File& file : FilesIn(places.segment_dir, clock)) {
-    if (auto what = WhatInSegments(file, clock, with_segments))
-      remains.push_back({file.path, *std::move(what), file.bytes});
+    if (auto what = WhatInSegments(file, clock, with_unread))
+      remains.push_back({file.path, *std::move(what), file.bytes, file.identity});
   }
   for (const File& file : FilesIn(places.state_dir, clock)) {
-    if (auto what = WhatInState(file)) remains.push_back({file.path, *std::move(what), file.bytes});
+    if (auto what = WhatInState(file))
+      remains.push_back({file.path, *std::move(what), file.bytes, file.identity});
   }
   return remains;
 }
 
 std::string RemoveRemain(const Remain& remain) {
+  struct stat info {};
+  if (lstat(remain.path.c_str(), &info) != 0) return errno == ENOENT ? "" : std::strerror(errno);
+  if (IdentityOf(info) != remain.identity) return "it is another file by now";
   if (unlink(remain.path.c_str()) == 0 || errno == ENOENT) return "";
   return std::strerror(errno);
 }

@@ -12,22 +12,32 @@
 
 namespace nanwatch {
 
+// Which file a name stood for, and in which state.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  int64_t changed_ns = 0;  // numbers of files are given again
+  bool operator==(const FileIdentity&) const = default;
+};
+
 struct Remain {
   std::string path;
   std::string what;  // and why nobody needs it
   uint64_t bytes = 0;
+  FileIdentity identity = {};
 };
 
 // Segments of ended processes that a daemon reads and then removes.
 [[nodiscard]] int CountUnreadSegments(const Places& places, const Clock& clock);
 
-// Files of this user and this place that belong to no living process: segments that no daemon reads
-// (`with_segments`: also those that it could), unfinished ones, what killed tools left, databases
-// that were moved aside. Ordered by path.
+// Files of this user and this place that belong to no living process: files that are no segments of
+// ours, segments that were never finished, what killed tools left, databases that were moved aside.
+// `with_unread`: also segments that a daemon could read, whose findings are lost with them. Ordered
+// by path.
 [[nodiscard]] std::vector<Remain> FindRemains(const Places& places, const Clock& clock,
-                                              bool with_segments);
+                                              bool with_unread);
 
-// "", or why it cannot be removed.
+// "", or why it cannot be removed. Another file that has the name by now stays.
 [[nodiscard]] std::string RemoveRemain(const Remain& remain);
 
 }  // namespace nanwatch

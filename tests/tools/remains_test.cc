@@ -40,9 +40,9 @@ class RemainsTest : public testing::Test {
     fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
     return path;
   }
-  std::vector<std::string> Found(bool with_segments = false) {
+  std::vector<std::string> Found(bool with_unread = false) {
     std::vector<std::string> paths;
-    for (const Remain& remain : FindRemains(places_, clock_, with_segments))
+    for (const Remain& remain : FindRemains(places_, clock_, with_unread))
       paths.push_back(remain.path);
     return paths;
   }
@@ -82,8 +82,8 @@ TEST_F(RemainsTest, SegmentsThatADaemonReadsAreItsOwn) {
   const SegmentBuilder dead(places_.segment_dir, {.nonce = 1, .dead = true});
   const SegmentBuilder alive(places_.segment_dir, {.nonce = 2});
   EXPECT_EQ(CountUnreadSegments(places_, clock_), 1);
-  EXPECT_THAT(Found(/*with_segments=*/false), IsEmpty());
-  EXPECT_THAT(Found(/*with_segments=*/true), ElementsAre(dead.path()));
+  EXPECT_THAT(Found(/*with_unread=*/false), IsEmpty());
+  EXPECT_THAT(Found(/*with_unread=*/true), ElementsAre(dead.path()));
 }
 
 TEST_F(RemainsTest, ASegmentOfAnotherVersionIsOneOnceItsProcessHasEnded) {
@@ -95,6 +95,20 @@ TEST_F(RemainsTest, ASegmentOfAnotherVersionIsOneOnceItsProcessHasEnded) {
   process.Kill();
   EXPECT_THAT(Found(), ElementsAre(newer.path()));
   EXPECT_THAT(FindRemains(places_, clock_, false).at(0).what, HasSubstr("wire format 99"));
+}
+
+// Between the list and the removal the name may be given to another file.
+TEST_F(RemainsTest, OnlyTheFileThatWasListedIsRemoved) {
+  const std::string name = std::string(wire::kSegmentPrefix) + "999999999-2.tmp";
+  const std::string path = Leave(InSegments(name), 2);
+  const std::vector<Remain> remains = FindRemains(places_, clock_, false);
+  ASSERT_EQ(remains.size(), 1u);
+  const std::string another = Leave(InSegments("another"), 0);
+  fs::rename(another, path);
+  EXPECT_THAT(RemoveRemain(remains[0]), HasSubstr("another file"));
+  EXPECT_TRUE(fs::exists(path));
+  fs::remove(path);
+  EXPECT_EQ(RemoveRemain(remains[0]), "") << "somebody else has removed it";
 }
 
 TEST_F(RemainsTest, NothingIsFoundWhereThereAreNoDirectories) {

@@ -36,12 +36,39 @@ TEST(Gc, LetsTheDaemonReadWhatEndedProcessesLeftAndRemovesTheRest) {
   EXPECT_EQ(listed["files"][0]["path"], left);
   EXPECT_TRUE(fs::exists(left));
 
-  const ToolResult removed = tool.Run({"gc"});
+  const ToolResult removed = tool.Run({"gc", "--wait", "600"});
   EXPECT_EQ(removed.exit_code, 0) << removed.err;
   EXPECT_THAT(removed.out, HasSubstr("removed 1 file"));
   EXPECT_FALSE(fs::exists(left));
   EXPECT_FALSE(fs::exists(job.path()));
   EXPECT_THAT(tool.Run({"ps", "--all"}).out, HasSubstr("lost")) << "its findings are kept";
+}
+
+// A daemon does not read it, because it has the name of another run's.
+TEST(Gc, KeepsWhatNobodyHasReadUnlessItIsAsked) {
+  Tool tool;
+  fs::create_directories(tool.SegmentDir());
+  fs::permissions(tool.SegmentDir(), fs::perms::owner_all);
+  SegmentBuilder job(tool.SegmentDir(), {.nonce = 0xabc, .dead = true});
+  job.WriteValue("aten::log", "encoder");
+  job.Publish();
+  const std::string unread = tool.SegmentDir() + "/" + wire::kSegmentPrefix + "17-1.seg";
+  fs::rename(job.path(), unread);
+
+  const ToolResult kept = tool.Run({"gc", "--wait", "0"});
+  EXPECT_EQ(kept.exit_code, 1);
+  EXPECT_THAT(kept.out, HasSubstr("removed 0 files"));
+  EXPECT_THAT(kept.err, HasSubstr("1 segment of an ended process was not read"));
+  EXPECT_TRUE(fs::exists(unread));
+  const ToolResult document = tool.Run({"gc", "--wait", "0", "--json"});
+  EXPECT_EQ(document.exit_code, 1);
+  EXPECT_EQ(nlohmann::json::parse(document.out)["unread_segments"], 1);
+  EXPECT_TRUE(fs::exists(unread));
+
+  const ToolResult removed = tool.Run({"gc", "--wait", "0", "--unread"});
+  EXPECT_EQ(removed.exit_code, 0) << removed.err;
+  EXPECT_THAT(removed.out, HasSubstr("removed 1 file"));
+  EXPECT_FALSE(fs::exists(unread));
 }
 
 }  // namespace
