@@ -22,6 +22,7 @@
 #include "daemon/base/command_line.h"
 #include "daemon/base/directories.h"
 #include "daemon/base/unique_fd.h"
+#include "daemon/config/configuration.h"
 #include "daemon/explain/explain.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/event_log.h"
@@ -53,7 +54,7 @@ int Refuse(const Status& why) {
   return 1;
 }
 
-// Flags win over the environment.
+// Flags win over the environment, and that over configuration files.
 Result<Places> FindPlaces(const CommandLine& asked) {
   const Environment environment = [&](const char* name) {
     if (std::string_view(name) == "NANWATCH_DIR" && !asked.segment_dir.empty())
@@ -289,6 +290,14 @@ int Main(int argc, char** argv) {
                  PlainComplaint(error.what()).c_str());
     return kWrongUse;
   }
+  const Result<Configuration> configuration = ReadConfiguration();
+  if (!configuration.ok()) {
+    std::fprintf(stderr, "nanwatchd: %s\n", configuration.status().message().c_str());
+    return kWrongUse;
+  }
+  for (const std::string& note : configuration->notes)
+    std::fprintf(stderr, "nanwatchd: %s\n", note.c_str());
+  ApplyConfiguration(*configuration, "");
   umask(077);
   StripPreload();
   return asked.detach ? ServeInBackground(asked) : Serve(asked);

@@ -47,5 +47,7 @@ if [[ -n $torch_version ]]; then
   scripts/build-observer.sh --python "$python"
 fi
 
-echo "demo: nanwatch run -- python scripts/demo/train.py"
-exec build/release/bin/nanwatch run -- "$python" scripts/demo/train.py
+echo "demo: nanwatch run --capsule op -- python scripts/demo/train.py"
+build/release/bin/nanwatch run --capsule op -- "$python" scripts/demo/train.py
+echo "demo: nanwatch replay"
+build/release/bin/nanwatch replay

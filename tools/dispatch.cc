@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "daemon/base/command_line.h"
+#include "daemon/config/configuration.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
-#include "tools/job_launch.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
 #include "tools/version.h"
@@ -22,9 +22,9 @@ namespace {
 
 using nanwatch::Say;
 
-const std::vector<std::string> kVerbs = {"run",    "ps",      "top",    "tail",   "report",
-                                         "replay", "capsule", "attach", "detach", "serve",
-                                         "export", "doctor",  "gc"};
+const std::vector<std::string> kVerbs = {
+    "run",    "ps",    "top",    "tail",   "report", "replay", "capsule",        "attach",
+    "detach", "serve", "export", "config", "doctor", "gc",     "build-observer", "completion"};
 
 std::string Footer() {
   return std::string(
@@ -49,6 +49,10 @@ std::string Footer() {
          "  NANWATCH_BUDGET, NANWATCH_IGNORE, NANWATCH_LOG; NO_COLOR.";
 }
 
+bool IsVerb(const std::vector<std::string>& words) {
+  return !words.empty() && std::find(kVerbs.begin(), kVerbs.end(), words[0]) != kVerbs.end();
+}
+
 // What a person probably meant by words that were not understood.
 std::string Advice(const std::vector<std::string>& words, bool has_command) {
   if (words.empty()) return "no verb was given: 'nanwatch --help' lists them";
@@ -56,8 +60,7 @@ std::string Advice(const std::vector<std::string>& words, bool has_command) {
   if (verb == "run" && !has_command) {
     return "put the command after '--': nanwatch run [OPTIONS] -- COMMAND [ARGUMENTS...]";
   }
-  if (verb.starts_with('-') || std::find(kVerbs.begin(), kVerbs.end(), verb) != kVerbs.end())
-    return "";
+  if (verb.starts_with('-') || IsVerb(words)) return "";
   const std::string near = nanwatch::NearestWord(verb, kVerbs);
   return "there is no verb '" + verb + "'" +
          (near.empty() ? ": " : "; did you mean '" + near + "'? ") + "'nanwatch --help' lists them";
@@ -67,8 +70,7 @@ int ExplainWrongUse(const std::vector<std::string>& words, bool has_command,
                     const std::string& complaint) {
   const std::string advice = Advice(words, has_command);
   const bool is_report = !words.empty() && words[0] == "report";
-  const bool is_verb =
-      !words.empty() && std::find(kVerbs.begin(), kVerbs.end(), words[0]) != kVerbs.end();
+  const bool is_verb = IsVerb(words);
   if (is_verb || advice.empty()) Say(complaint);
   if (!advice.empty()) Say(advice);
   if (is_verb) Say("'nanwatch " + words[0] + " --help' shows the usage");
@@ -89,9 +91,27 @@ std::vector<std::string> SplitOffCommand(int argc, char** argv, std::vector<std:
 std::vector<std::string> AsHelpFlag(std::vector<std::string> words) {
   if (words.empty() || words.size() > 2 || words[0] != "help") return words;
   words.erase(words.begin());
-  if (words.empty() || std::find(kVerbs.begin(), kVerbs.end(), words[0]) != kVerbs.end())
-    words.push_back("--help");
+  if (words.empty() || IsVerb(words)) words.push_back("--help");
   return words;
+}
+
+// Lets the settings of the files hold. False: one of them cannot be followed; it was said why.
+bool Configure(const std::string& verb, nanwatch::Configuration& configuration) {
+  nanwatch::Result<nanwatch::Configuration> read = nanwatch::ReadConfiguration();
+  if (!read.ok()) {
+    Say(read.status().message());
+    return false;
+  }
+  configuration = *std::move(read);
+  for (const std::string& note : configuration.notes) Say(note);
+  if (verb != "config") nanwatch::ApplyConfiguration(configuration, verb);
+  return true;
+}
+
+// Help has to be had whatever the files say.
+bool AsksForHelp(const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(),
+                     [](const std::string& word) { return word == "--help" || word == "-h"; });
 }
 
 }  // namespace
@@ -118,8 +138,13 @@ int Dispatch(int argc, char** argv) {
   AddAttachVerbs(app, call);
   AddServeVerb(app, call);
   AddExportVerb(app, call);
+  AddConfigVerb(app, call);
   AddDoctorVerb(app, call);
   AddGcVerb(app, call);
+  AddBuildObserverVerb(app, call);
+  AddCompletionVerb(app, call);
+  if (IsVerb(words) && !AsksForHelp(words) && !Configure(words[0], call.configuration))
+    return words[0] == "report" ? kExitUsageOfReport : kExitUsage;
   try {
     app.parse(
         std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them last first

@@ -2,7 +2,6 @@
 #include "tools/doctor_checks.h"
 
 #include <fmt/format.h>
-#include <gnu/libc-version.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -75,6 +74,17 @@ Check CheckLoader(const PythonProbe& probe) {
   return {"loader", Health::kOk, probe.executable + ", loaded by " + probe.interpreter};
 }
 
+// Ours may be another: the programs of a package bring it along.
+Check CheckLibc(const std::string& version) {
+  int major = 0;
+  int minor = 0;
+  if (sscanf(version.c_str(), "%d.%d", &major, &minor) == 2 && major == 2 && minor < 28) {
+    return {"glibc", Health::kFail,
+            version + " is installed, but observers need 2.28: use a newer host or image"};
+  }
+  return {"glibc", Health::kOk, version};
+}
+
 Check CheckTorch(const PythonProbe& probe, const Installation& installation) {
   if (probe.torch_version.empty()) {
     return {
@@ -106,6 +116,7 @@ void CheckPython(const std::string& named_python, const EnvironmentBlock& outsid
     return;
   }
   checks.push_back(CheckLoader(probe));
+  if (!probe.glibc.empty()) checks.push_back(CheckLibc(probe.glibc));
   checks.push_back(CheckTorch(probe, installation));
 }
 
@@ -284,17 +295,6 @@ Check CheckLateLoad() {
           "library when asked, older versions need --inject"};
 }
 
-Check CheckLibc() {
-  const std::string version = gnu_get_libc_version();
-  int major = 0;
-  int minor = 0;
-  if (sscanf(version.c_str(), "%d.%d", &major, &minor) == 2 && major == 2 && minor < 28) {
-    return {"glibc", Health::kFail,
-            version + " is installed, but observers need 2.28: use a newer host or image"};
-  }
-  return {"glibc", Health::kOk, version};
-}
-
 void CheckForeign(Observations& observations, Checks& checks) {
   (void)observations.Runs();
   for (const UnreadableFile& file : observations.foreign()) {
@@ -359,7 +359,6 @@ Checks Examine(const std::string& named_python, int ranks) {
   checks.push_back(CheckDaemon(places, installation));
   CheckLogout(places, outside, checks);
   checks.push_back(CheckLateLoad());
-  checks.push_back(CheckLibc());
   CheckForeign(observations, checks);
   CheckOtherPlaces(places, checks);
   return checks;

@@ -36,11 +36,16 @@ std::vector<std::string> ObserverFiles(const Installation& installation) {
   return files;
 }
 
+std::string PrefixOf(const Installation& installation) {
+  return std::filesystem::path(installation.observer_dir).parent_path().parent_path();
+}
+
+std::string BuildObserverScript(const Installation& installation) {
+  return PrefixOf(installation) + "/share/nanwatch/scripts/build-observer.sh";
+}
+
 std::string BuildObserverCommand(const Installation& installation, const std::string& python) {
-  const std::string prefix =
-      std::filesystem::path(installation.observer_dir).parent_path().parent_path();
-  return prefix + "/share/nanwatch/scripts/build-observer.sh --python " + python + " --prefix " +
-         prefix;
+  return installation.tool + " build-observer --python " + python;
 }
 
 }  // namespace nanwatch

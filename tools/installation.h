@@ -27,8 +27,11 @@ struct Installation {
 // File names in the observer directory, sorted.
 [[nodiscard]] std::vector<std::string> ObserverFiles(const Installation& installation);
 
-// The command that builds the observer for this Python's torch and installs it here. It is in the
-// prefix.
+[[nodiscard]] std::string PrefixOf(const Installation& installation);
+// The script that compiles an observer. It is in the prefix.
+[[nodiscard]] std::string BuildObserverScript(const Installation& installation);
+
+// The command that builds the observer for this Python's torch and installs it here.
 [[nodiscard]] std::string BuildObserverCommand(const Installation& installation,
                                                const std::string& python);
 

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <numeric>
 #include <optional>
 
+#include "daemon/base/command_line.h"
 #include "proto/wire/capsule.h"
 #include "proto/wire/naming.h"
 #include "tools/preload.h"
@@ -142,57 +142,33 @@ void PlanPreload(JobLaunch& launch, const Installation& installation) {
 
 }  // namespace
 
-std::string NearestWord(std::string_view typed, const std::vector<std::string>& words) {
-  // Edit distance, one row at a time.
-  const auto distance = [](std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 0; i < a.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i + 1;
-      for (size_t j = 0; j < b.size(); ++j) {
-        const size_t replace = diagonal + (a[i] == b[j] ? 0 : 1);
-        diagonal = row[j + 1];
-        row[j + 1] = std::min({replace, row[j] + 1, row[j + 1] + 1});
-      }
-    }
-    return row.back();
-  };
-  std::string nearest;
-  size_t nearest_distance = 3;  // more than two typing errors is another word
-  for (const std::string& word : words) {
-    const size_t d = distance(typed, word);
-    if (d < nearest_distance && d < word.size()) {
-      nearest = word;
-      nearest_distance = d;
-    }
-  }
-  return nearest;
-}
-
 std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outside) {
   if (options.command.empty()) {
     return "there is no command to run: put it after '--', for example "
            "'nanwatch run -- python train.py'";
   }
-  const std::string level = CurrentLevelName(outside.Text(wire::kEnvLevel));
-  const std::string budget = outside.Text(wire::kEnvBudget);
-  const std::string on_anomaly = outside.Text(wire::kEnvOnAnomaly);
-  const std::string job = outside.Text(wire::kEnvJob);
+  const auto value = [&](const char* variable) { return outside.Text(variable); };
+  const auto name = [&](const char* variable) {
+    const auto found = options.configured.find(variable);
+    return found == options.configured.end() ? std::string(variable) : found->second;
+  };
+  const std::string job = value(wire::kEnvJob);
   for (std::string wrong :
        {FindWrongWord("--level", CurrentLevelName(options.level), kLevelNames),
+        FindWrongWord(name(wire::kEnvLevel), CurrentLevelName(value(wire::kEnvLevel)), kLevelNames),
         FindWrongWord("--on-anomaly", options.on_anomaly, kOnAnomaly),
+        FindWrongWord(name(wire::kEnvOnAnomaly), value(wire::kEnvOnAnomaly), kOnAnomaly),
         FindWrongBudget("--budget", options.budget),
+        FindWrongBudget(name(wire::kEnvBudget), value(wire::kEnvBudget)),
         FindWrongWord("--capsule", options.capsule, kCapsuleKinds),
-        FindWrongWord(wire::kEnvCapsule, outside.Text(wire::kEnvCapsule), kCapsuleKinds),
+        FindWrongWord(name(wire::kEnvCapsule), value(wire::kEnvCapsule), kCapsuleKinds),
         FindWrongLimit("--capsule-limit", options.capsule_limit),
-        FindWrongWord(wire::kEnvLevel, level, kLevelNames),
-        FindWrongWord(wire::kEnvOnAnomaly, on_anomaly, kOnAnomaly),
-        FindWrongBudget(wire::kEnvBudget, budget), FindWrongStats("--stats", options.stats),
-        FindWrongStats(wire::kEnvStats, outside.Text(wire::kEnvStats)),
+        FindWrongLimit(name(wire::kEnvCapsuleLimit), value(wire::kEnvCapsuleLimit)),
+        FindWrongStats("--stats", options.stats),
+        FindWrongStats(name(wire::kEnvStats), value(wire::kEnvStats)),
         FindWrongMeasure("--measure", options.measure),
-        FindWrongMeasure(wire::kEnvMeasure, outside.Text(wire::kEnvMeasure)),
-        FindWrongWord(wire::kEnvKernels, outside.Text(wire::kEnvKernels), kSwitch),
+        FindWrongMeasure(name(wire::kEnvMeasure), value(wire::kEnvMeasure)),
+        FindWrongWord(name(wire::kEnvKernels), value(wire::kEnvKernels), kSwitch),
         job.empty() ? std::string() : FindWrongJob(job)}) {
     if (!wrong.empty()) return wrong;
   }
@@ -214,7 +190,9 @@ JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
   SetWhenGiven(launch.environment, wire::kEnvMeasure, options.measure);
   SetWhenGiven(launch.environment, wire::kEnvKernels, options.kernels ? "1" : "");
   SetWhenGiven(launch.environment, wire::kEnvCapsule, options.capsule);
-  if (const std::optional<uint64_t> limit = ParseBytes(options.capsule_limit)) {
+  const std::string& size = options.capsule_limit;
+  if (const std::optional<uint64_t> limit =
+          ParseBytes(size.empty() ? outside.Text(wire::kEnvCapsuleLimit) : size)) {
     launch.environment.Set(wire::kEnvCapsuleLimit, std::to_string(*limit));
   }
   std::string budget = options.budget;

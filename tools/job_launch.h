@@ -3,6 +3,7 @@
 // environment in which the command finds the preload library. Functions of their arguments.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,9 @@ struct RunOptions {
   std::string verdict_path;         // "": none; "-": stdout
   bool json = false;
   std::vector<std::string> command;
+
+  // The variables that a configuration file has set, and how the user knows them.
+  std::map<std::string, std::string> configured;
 
   bool operator==(const RunOptions&) const = default;
 };
@@ -54,9 +58,5 @@ void LeaveUnobserved(const std::string& detail, const std::string& remedy, JobLa
 
 // Twelve random hexadecimal digits.
 [[nodiscard]] std::string RandomJobId();
-
-// The word of `words` that `typed` most likely means, "" if none is close.
-[[nodiscard]] std::string NearestWord(std::string_view typed,
-                                      const std::vector<std::string>& words);
 
 }  // namespace nanwatch

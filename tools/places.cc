@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/places.h"
 
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "proto/wire/place.h"
 #include "proto/wire/segment.h"
 #include "tools/daemon_start.h"
+#include "tools/user_name.h"
 
 namespace nanwatch {
 
@@ -107,10 +107,9 @@ std::string NoRunIsKnown(const Places& places) {
   const bool hidden = !there && errno == EACCES;
   text += " (looked in " + places.state_dir;
   if (there && status.st_uid != geteuid()) {
-    const passwd* owner = getpwuid(status.st_uid);
-    text += ", which belongs to " +
-            (owner != nullptr ? "user " + std::string(owner->pw_name)
-                              : "user number " + std::to_string(status.st_uid)) +
+    const std::string owner = UserName(status.st_uid);
+    text += ", which belongs to user " +
+            (owner.empty() ? "number " + std::to_string(status.st_uid) : owner) +
             ": each user has their own directory";
   } else if (hidden || (there && access(places.state_dir.c_str(), R_OK | X_OK) != 0)) {
     text += ", which you may not read";

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/process_facts.h"
 
-#include <pwd.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <iterator>
 
 #include "tools/inject/target_memory.h"
+#include "tools/user_name.h"
 
 namespace nanwatch {
 namespace {
@@ -69,11 +69,6 @@ bool IsSameFile(const std::string& one, const std::string& other) {
   struct stat b = {};
   return stat(one.c_str(), &a) == 0 && stat(other.c_str(), &b) == 0 && a.st_dev == b.st_dev &&
          a.st_ino == b.st_ino;
-}
-
-std::string UserName(uid_t uid) {
-  const passwd* entry = getpwuid(uid);
-  return entry != nullptr ? entry->pw_name : std::to_string(uid);
 }
 
 // The digits, and a "t", that follow `before` in `text`; "" when there are none.
@@ -160,6 +155,7 @@ ProcessFacts ReadProcessFacts(int pid, const std::string& library, const std::st
   TakeStatus(ReadText(proc + "/status"), facts);
   if (!facts.exists) return facts;
   facts.user = UserName(facts.uid);
+  if (facts.user.empty()) facts.user = std::to_string(facts.uid);
   facts.trace_error = TraceError(pid);
   const std::string maps = ReadText(proc + "/maps");
   const std::string executable = LinkOf(proc + "/exe");

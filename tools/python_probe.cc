@@ -23,7 +23,10 @@ constexpr char kScript[] =
     "text = open(os.path.join(place, 'version.py')).read() if place else ''\n"
     "found = re.search(r'__version__\\s*=\\s*[\\'\"]([^\\'\"]+)', text)\n"
     "print(found.group(1) if found else '')\n"
-    "print(place)\n";
+    "print(place)\n"
+    "names = getattr(os, 'confstr_names', {})\n"
+    "libc = os.confstr('CS_GNU_LIBC_VERSION') if 'CS_GNU_LIBC_VERSION' in names else None\n"
+    "print((libc or '').replace('glibc ', ''))\n";
 
 std::string TakeLine(std::string& text) {
   const size_t end = text.find('\n');
@@ -52,6 +55,7 @@ PythonProbe ProbePython(const std::string& python, const EnvironmentBlock& outsi
   probe.python_version = TakeLine(output.text);
   probe.torch_version = TakeLine(output.text);
   probe.torch_dir = TakeLine(output.text);
+  probe.glibc = TakeLine(output.text);
   probe.interpreter = ElfInterpreter(probe.executable).value_or("unknown");
   return probe;
 }

@@ -17,6 +17,7 @@ struct PythonProbe {
   std::string python_version;  // 3.11.2
   std::string torch_version;   // 2.11.0+cpu; "" when it has no torch
   std::string torch_dir;
+  std::string glibc;        // 2.36, that the job has; "" where there is another libc
   std::string interpreter;  // the dynamic loader; "" for a static Python
 };
 

@@ -44,7 +44,8 @@ constexpr char kRunHelp[] =
     "(--kernels);\n"
     "  NANWATCH_IGNORE (rules, or @FILE);\n"
     "  NANWATCH_JOB (one id for processes that belong together; default: a new one); NANWATCH_DIR\n"
-    "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.";
+    "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.\n"
+    "  Section [run] of nanwatch.toml has the same settings ('nanwatch config').";
 
 }  // namespace
 
@@ -90,6 +91,10 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
   verb->add_flag("--json", options->json, "Print the report as JSON");
   verb->callback([options, &call] {
     options->command = call.command;
+    for (const ConfiguredValue& value : call.configuration.values) {
+      const char* const variable = value.setting->variable;
+      options->configured[variable] = NameOfSetting(call.configuration, variable);
+    }
     call.chosen = [options] { return RunCommand(*options); };
   });
 }

@@ -44,7 +44,10 @@ constexpr char kServeHelp[] =
     "  nanwatch serve --listen 0.0.0.0:9464 --token-file ~/.config/nanwatch/token\n"
     "\n"
     "Exit status: 0 when a signal ends it; 1 when nothing can listen there; 2 wrong use.\n"
-    "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
+    "Environment: NANWATCH_SERVE_LISTEN, NANWATCH_SERVE_TOKEN_FILE, NANWATCH_SERVE_HOSTS (like the "
+    "flags,\n"
+    "  which win; section [serve] of nanwatch.toml has them too); NANWATCH_DIR, "
+    "NANWATCH_STATE_DIR.";
 
 struct ServeOptions {
   std::string listen = "127.0.0.1:9464";
@@ -137,7 +140,7 @@ void ServeUntilSignal(HttpServer& server, const sigset_t& ending) {
 int Serve(const ServeOptions& options) {
   const std::optional<ListenAddress> listen = ParseListen(options.listen);
   if (!listen.has_value()) {
-    Say("--listen is '" + options.listen +
+    Say("the address to listen on is '" + options.listen +
         "': give an address and a port, for example 127.0.0.1:9464 or [::1]:9464");
     return kExitUsage;
   }
@@ -178,11 +181,15 @@ void AddServeVerb(CLI::App& app, VerbCall& call) {
   SetHelp(*verb, "nanwatch serve [OPTIONS]", kServeHelp);
   auto options = std::make_shared<ServeOptions>();
   verb->add_option("--listen", options->listen, "Where; default 127.0.0.1:9464, port 0: a free one")
-      ->type_name("ADDRESS:PORT");
+      ->type_name("ADDRESS:PORT")
+      ->envname(kEnvServeListen);
   verb->add_option("--token-file", options->token_file, "Answer only those who know the token")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->envname(kEnvServeTokenFile);
   verb->add_option("--host", options->hosts, "A further host name by which clients call this one")
       ->type_name("NAME")
+      ->envname(kEnvServeHosts)
+      ->delimiter(',')
       ->allow_extra_args(false);
   verb->callback([options, &call] { call.chosen = [options] { return Serve(*options); }; });
 }

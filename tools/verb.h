@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/config/configuration.h"
+
 namespace CLI {
 class App;
 }
@@ -16,6 +18,7 @@ namespace nanwatch {
 
 struct VerbCall {
   std::vector<std::string> command;  // the words after "--"
+  Configuration configuration;       // what the files say
   std::function<int()> chosen;       // the verb's work; its value is the exit code
 };
 
@@ -29,6 +32,9 @@ void AddCapsuleVerb(CLI::App& app, VerbCall& call);
 void AddReplayVerb(CLI::App& app, VerbCall& call);
 void AddServeVerb(CLI::App& app, VerbCall& call);
 void AddExportVerb(CLI::App& app, VerbCall& call);
+void AddConfigVerb(CLI::App& app, VerbCall& call);
+void AddBuildObserverVerb(CLI::App& app, VerbCall& call);
+void AddCompletionVerb(CLI::App& app, VerbCall& call);
 void AddDoctorVerb(CLI::App& app, VerbCall& call);
 void AddGcVerb(CLI::App& app, VerbCall& call);
 

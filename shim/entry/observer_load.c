@@ -59,7 +59,7 @@ static void python_of_torch(const char* libtorch_path, char python[NANWATCH_PATH
   if (end == NULL || access(python, X_OK) != 0) strcpy(python, "PY");
 }
 
-/* In an installation the script and what it compiles lie in PREFIX/share/nanwatch. */
+/* The verb runs a script of the same installation, on sources that lie there. */
 static void say_how_to_build(const struct torch_version* version, const char* libtorch_path,
                              const char* observer, const char* library, struct messages* messages,
                              struct process_mark* mark) {
@@ -69,9 +69,8 @@ static void say_how_to_build(const struct torch_version* version, const char* li
   python_of_torch(libtorch_path, python);
   const char* end = strstr(library, "/lib/libnanwatch.so");
   int prefix = end != NULL ? (int)(end - library) : 0;
-  snprintf(command, sizeof command,
-           "%.*s/share/nanwatch/scripts/build-observer.sh --python %s --prefix %.*s", prefix,
-           library, python, prefix, library);
+  snprintf(command, sizeof command, "%.*s/bin/nanwatch build-observer --python %s", prefix, library,
+           python);
   messages_writef(
       messages,
       "found torch %s, but no observer for it (%s): this process is not observed. To build "

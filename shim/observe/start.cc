@@ -222,7 +222,7 @@ bool IsForThisJob(const NanwatchEntry* entry) {
     std::snprintf(
         line, sizeof line,
         "this observer is built for torch %d.%d, the job has %.40s: not watching (build one "
-        "with scripts/build-observer.sh --python PY)",
+        "with nanwatch build-observer --python PY)",
         TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, entry->torch_version);
     entry->say(line);
     return false;

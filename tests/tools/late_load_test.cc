@@ -172,7 +172,7 @@ TEST(LateLoadPlan, RefusesWithoutATorchOrAnObserverForIt) {
   wish.torch_version = "2.12.0";
   EXPECT_THAT(Plan(Training(), Host(), wish),
               AllOf(HasSubstr("torch_unsupported: "), HasSubstr("torch 2.12.0"),
-                    HasSubstr("scripts/build-observer.sh --python /usr/bin/python3.11")));
+                    HasSubstr(" build-observer --python /usr/bin/python3.11")));
   wish.torch_version = "";
   EXPECT_THAT(Plan(Training(), Host(), wish), HasSubstr("torch_unknown: "));
 }

@@ -35,16 +35,18 @@ TEST(PythonProbe, AProgramThatFailsIsNoPython) {
               HasSubstr("did not say which torch it has"));
 }
 
-TEST(PythonProbe, ReadsTheFourAnswers) {
+TEST(PythonProbe, ReadsTheFiveAnswers) {
   TemporaryDirectory directory;
   const std::string python = directory.Write(
-      "python", "#!/bin/sh\necho /v/bin/python\necho 3.11.2\necho 2.11.0+cpu\necho /v/torch\n",
+      "python",
+      "#!/bin/sh\necho /v/bin/python\necho 3.11.2\necho 2.11.0+cpu\necho /v/torch\necho 2.31\n",
       0700);
   const PythonProbe probe = ProbePython(python, EnvironmentBlock({"PATH=/bin:/usr/bin"}));
   EXPECT_EQ(probe.problem, "");
   EXPECT_EQ(probe.python_version, "3.11.2");
   EXPECT_EQ(probe.torch_version, "2.11.0+cpu");
   EXPECT_EQ(probe.torch_dir, "/v/torch");
+  EXPECT_EQ(probe.glibc, "2.31");
 }
 
 TEST(ElfInterpreter, OfADynamicProgramIsItsLoader) {

@@ -363,7 +363,7 @@ class LateRefusals(PromiseTest):
         reason, problem = self.refusal(process.pid)
         self.assertEqual(reason, "torch_unsupported")
         self.assertIn("torch 1.4.0", problem)
-        self.assertIn("scripts/build-observer.sh --python", problem)
+        self.assertIn("nanwatch build-observer --python", problem)
 
     def with_torch(self, **options):
         # Mapped is enough.

@@ -80,7 +80,7 @@ class Unknown(PromiseTest):
     def test_a_torch_without_an_observer_and_the_command_that_builds_one(self):
         prefix = self.prefix("no-observer")
         words = self.expect(self.run_from(prefix, self.workplace.program("op", OP)), "no_observer", "no observer",
-                            f"{prefix}/share/nanwatch/scripts/build-observer.sh --python {self.python_of_torch()} --prefix {prefix}")
+                            f"{prefix}/bin/nanwatch build-observer --python {self.python_of_torch()}")
         self.assertNotIn("loaded torch, as far", words)
 
     def test_the_named_command_lies_in_the_build_tree_and_in_a_prefix(self):

@@ -141,7 +141,7 @@ TEST(Start, WithoutAnObserverForThisTorchOneLineSaysHowToBuildOneAndTheJobGoesOn
   EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
   EXPECT_THAT(ran.err, AllOf(StartsWith("nanwatch: found torch 2.5.1+cu121"),
                              HasSubstr("libnanwatch_observer-2.5.so"),
-                             HasSubstr("scripts/build-observer.sh --python PY")));
+                             HasSubstr("bin/nanwatch build-observer --python PY")));
 }
 
 // In a virtual environment /proc/self/exe is the Python outside, which has no torch.
